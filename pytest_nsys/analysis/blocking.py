@@ -90,7 +90,8 @@ class Budget:
     ``device_busy_ns`` and ``device_idle_ns`` are None where the trace does not say when copies ran: then who blocks is
     known of kernels alone. ``comm_alone_ns`` is None there, too, and where nothing communicates. ``blocking_ns`` is by
     kind of producer, of those that blocked. ``lower_bound``: a producer may have been missed, as the trace has no
-    record of waits on other streams, or as of some it lacks what they waited for.
+    record of waits on other streams, as of some it lacks what they waited for, or as ``unordered`` streams keep no
+    order.
     """
 
     def __init__(self, window: RankWindow) -> None:
@@ -118,7 +119,8 @@ class Budget:
         self.graph_gaps = total(take(ran.graph_node, waiting))
         self.waits, self.waits_joined = self._waiting.waits, self._waiting.joined
         self.waits_recorded = self._waiting.recorded
-        self.lower_bound = not self.waits_recorded or self.waits_joined < self.waits
+        self.unordered = len(self._waiting.unordered)
+        self.lower_bound = not self.waits_recorded or self.waits_joined < self.waits or self.unordered > 0
 
     @property
     def device_busy_ns(self) -> int | None:

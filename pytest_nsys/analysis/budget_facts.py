@@ -72,8 +72,8 @@ class Before(TypedDict):
 
 class Edges(TypedDict):
     """What is known of the edges of a budget. ``contradicted`` gaps end before something began that their kernel waited
-    for.
-    ``device_busy_ns`` is None where the trace does not say when copies ran.
+    for. ``device_busy_ns`` is None where the trace does not say when copies ran. ``unordered`` streams keep no order,
+    and prove nothing.
     """
 
     device_busy_ns: int | None
@@ -81,6 +81,7 @@ class Edges(TypedDict):
     gaps_without_launch: int
     graph_gaps: int
     contradicted: int
+    unordered: int
     waits_recorded: bool
     waits: int
     waits_joined: int

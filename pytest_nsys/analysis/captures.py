@@ -122,6 +122,14 @@ class Captures:
         empty = self._table(metric)
         return [_capture_rows(capture, metric, spec, ranks, empty) for capture in self.runs]
 
+    def unordered(self, metric: Metric, spec: WindowSpec) -> tuple[str, ...]:
+        """The streams that keep no order in any capture, where that changes what the metric means."""
+        if not metric.by_order:
+            return ()
+        tracks = [track for run in self.runs if run.traces for track in run.measured(spec).tracks.values()]
+        places = {(track.rank.number, stream.number) for track in tracks for stream in track.unordered}
+        return tuple(f"rank {rank} stream {stream}" for rank, stream in sorted(places))
+
     def _table(self, metric: Metric) -> Table:
         """A table of the metric without a row."""
         sizes, where = self.mesh.sizes, self.mesh.coordinates

@@ -77,14 +77,19 @@ class Waiting:
         self.waits, self.joined = len(waits), sum(wait.recorded_at is not None for wait in waits)
         self._joined = [wait for wait in all_waits if wait.recorded_at is not None]
         self.compute = device_around(track).compute
-        self.operations = Operations(track, after=goes_on(track), others=bool(self._joined))
+        self.operations = ran = Operations(track, after=goes_on(track), others=bool(self._joined))
+        self._ordered = [w for w in self._joined if not {w.stream, w.recorded_on} & ran.unordered]
+        self.unordered = {
+            *track.unordered,
+            *(s for w in self._joined for s in (w.stream, w.recorded_on)),
+        } & ran.unordered
         compute = self.operations.compute()
         self._followers = compute + array("q", [NONE])
         self._starts_ns = take(self.operations.start_ns, compute) + array("q", [_NEVER])
 
     @cached_property
     def _producers(self) -> Producers:
-        return Producers(self.operations, self._joined)
+        return Producers(self.operations, self._ordered)
 
     def gaps(self, low: int, high: int) -> Gaps:
         """The gaps of [low, high)."""

@@ -116,7 +116,7 @@ class Metric:
     ``rough`` times are the rest of something else, or wait for others, and move more. ``without`` says why a window may
     have no row. ``sparse``: one that a window or capture lacks is 0 there. ``window_by``: of several windows or
     captures its rows are those of one for each rank, whose row of the metric that this names is the lower median;
-    empty: each row is the median of its own.
+    empty: each row is the median of its own. ``by_order``: it hangs on which streams keep order.
     """
 
     function: Callable[..., Iterable[Row | Unseen]]
@@ -140,6 +140,7 @@ class Metric:
     sparse: bool = False
     window_by: str = ""
     over_clocks: bool = False
+    by_order: bool = False
 
     @property
     def name(self) -> str:
@@ -237,9 +238,11 @@ _TRANSFERS = "the trace does not say when and where copies and memsets ran"
 
 _time = partial(Metric, unit=_NS, better=_LOWER, dimensions=_RANK)
 _budget = partial(_time, window_by="compute_absent_ns")
-_blocking = partial(_budget, definition=DEFINITION, rough=True, notes=budget_notes.blocking_notes, without=_TRANSFERS)
-_communication = partial(Metric, of=Of.COMMUNICATION)
-_streams = partial(Metric, of=Of.STREAMS)
+_blocking = partial(
+    _budget, definition=DEFINITION, by_order=True, rough=True, notes=budget_notes.blocking_notes, without=_TRANSFERS
+)
+_communication = partial(Metric, of=Of.COMMUNICATION, by_order=True)
+_streams = partial(Metric, of=Of.STREAMS, by_order=True)
 _anchors = partial(Metric, of=Of.ANCHORS)
 _of_run = partial(Metric, scope=Scope.RUN)
 _families = partial(_of_run, of=Of.FAMILIES)
@@ -269,7 +272,7 @@ METRICS: Mapping[str, Metric] = {
         _communication(overlap.overlap, _RATIO, _HIGHER, _STAGE, greatest=1, explained_by=causes.EXPOSED),
         _communication(overlap.overlap_min, _RATIO, _HIGHER, _STAGE, greatest=1),
         _communication(overlap.overlap_max, _RATIO, _HIGHER, _STAGE, greatest=1),
-        _time(overlap.barrier_ns, of=Of.STREAMS, explained_by=causes.BARRIERS, rough=True),
+        _time(overlap.barrier_ns, of=Of.STREAMS, by_order=True, explained_by=causes.BARRIERS, rough=True),
         _time(activity.compute_ns, explained_by=causes.COMPUTE, drafted=Drafted("Σ length of the compute kernels", 0)),
         Metric(activity.stream_compute_ns, _NS, _LOWER, ("rank", "stream")),
         _time(overlap.wall_exposed_ns, of=Of.COMMUNICATION, explained_by=causes.COVER),

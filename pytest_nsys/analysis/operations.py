@@ -58,16 +58,19 @@ class _Part(NamedTuple):
 
 class Operations:
     """The table of one rank, of which the first ``own`` are its own. ``after``: with what followed its windows;
-    ``others``: with the work of other devices.
+    ``others``: with the work of other devices. ``unordered`` are streams that keep no order.
     """
 
     def __init__(self, track: RankTrack, *, after: bool, others: bool) -> None:
         own = track.rank.lane
+        self.unordered = {*track.unordered}
         lanes = [own]
         read = [track.around, *([track.after] if after else ())]
         if others:  # of one that ran no kernel meanwhile a copy may have been waited for
             known = {lane for around in read for lane in (*around.kernels, *(around.transfers or ()))}
             lanes += sorted(lane for lane in known if lane != own and lane.global_pid == own.global_pid)
+        for lane in lanes[1:]:
+            self.unordered |= {*track.around.unordered(lane)}
         self._parts = [part for lane in lanes for around in read for part in _parts(around, lane, lane == own)]
         self.own = sum(len(part.work) for part in self._parts if part.lane == own)
         self._firsts = array("q", accumulate((len(part.work) for part in self._parts), initial=0))
@@ -125,9 +128,8 @@ class Operations:
     def line(self) -> Column:
         """The number of what each operation is in order with: its stream, or itself alone where that is none."""
         found = self.stream[:]
-        none = {stream for part in self._parts for stream in part.around.unordered(part.lane)}
         for number, stream in enumerate(self.streams):
-            if stream.number == NO_STREAM or stream in none:
+            if stream.number == NO_STREAM or stream in self.unordered:
                 for i in where(equal(self.stream, number)):
                     found[i] = len(self.streams) + i
         return found

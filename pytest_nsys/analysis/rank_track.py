@@ -52,7 +52,8 @@ class RankTrack:
 
     ``around`` reads for all ranks of the trace. ``whole`` makes the window of the rank's whole run, ``on_gpu`` the
     track of all that ran meanwhile, where that is not this one. ``until_ns``: what started after that was not read,
-    and ``after`` reads on, until compute starts; None where nothing is left.
+    and ``after`` reads on, until compute starts; None where nothing is left. ``asked_by``: the track of which this is
+    all that ran meanwhile.
     """
 
     def __init__(
@@ -65,11 +66,13 @@ class RankTrack:
         on_gpu: Callable[[], RankTrack] | None = None,
         until_ns: int | None = None,
         after: Callable[[], TraceKernels] | None = None,
+        asked_by: RankTrack | None = None,
     ) -> None:
         self.rank, self.around, self.anchors = rank, around, anchors
         self.convention, self.workload = around.convention, workload or Workload()
         self.kernels = around.kernels.get(rank.lane) or NO_KERNELS
         self._whole, self._on_gpu, self.until_ns, self._after = whole, on_gpu, until_ns, after
+        self._asked_by = asked_by or self
         self.looked_up = self.claimed_twice = 0
 
     @property
@@ -121,8 +124,8 @@ class RankTrack:
 
     @property
     def unordered(self) -> Mapping[Stream, Fraction]:
-        """The streams that keep no order, with the share that shows it."""
-        return self.around.unordered(self.rank.lane)
+        """The streams that keep no order, with the share that shows it: of the kernels that the windows are of."""
+        return self._asked_by.around.unordered(self.rank.lane)
 
     @cached_property
     def uncounted(self) -> Mapping[tuple[int, int], KnownLibrary]:

@@ -298,7 +298,8 @@ class WindowGroup:
             return self.tracks[rank.number]
         trace = rank.process.trace
         until = dict(self._filled_spans(trace)).get(rank.lane, (0, 0))[1]
-        return RankTrack(rank, self._meanwhile[trace], until_ns=until, after=lambda: self._after[trace])
+        own = self.tracks[rank.number]
+        return RankTrack(rank, self._meanwhile[trace], until_ns=until, after=lambda: self._after[trace], asked_by=own)
 
     @cached_property
     def _meanwhile(self) -> list[TraceKernels]:

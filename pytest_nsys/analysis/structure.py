@@ -173,7 +173,7 @@ def _by_plain_name(window: RankWindow, indices: Column) -> dict[str, tuple[int, 
 
 def barrier_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
     """That ``compute_on_comm_streams`` does not speak of the streams that mostly compute, with one of them."""
-    for window in (window for run in captures for window in run.measured(spec)):
+    for window in (window for run in captures for window in run.measured(spec) if not window.track.unordered):
         for label, communication, compute in _communicating(window):
             if compute > communication:
                 kernels = f"{counted(communication, 'communication kernel')} among {counted(compute, 'compute kernel')}"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import click
 
 from pytest_nsys.analysis.blocking import budget_of
-from pytest_nsys.analysis.budget_facts import BudgetFacts, Part, facts_of, window_of_several
+from pytest_nsys.analysis.budget_facts import DEFINITION, BudgetFacts, Part, facts_of, window_of_several
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.rank_window import RankWindow
@@ -72,7 +72,7 @@ def _print_budget(asked: MeasureOptions, traces: Sequence[str], captures: Captur
     print_answer(
         asked.format,
         *report.table(asked.format),
-        about_windows(traces, spec, windows_),
+        about_windows(traces, spec, windows_, DEFINITION),
         dict.fromkeys(notes),
         json_rows=report.json_rows(),
         below=(f"- {line}" if asked.format is Format.MARKDOWN else line for line in report.producers()),

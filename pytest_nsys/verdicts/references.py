@@ -58,6 +58,12 @@ def _another_kind(now: Metric, was: Metric | Series) -> tuple[Difference, ...]:
     return tuple(found)
 
 
+def _other_order(now: Sequence[str], was: Sequence[str]) -> tuple[Difference, ...]:
+    """That other streams keep no order: then the values mean something else."""
+    each = (", ".join(side) or "none" for side in (now, was))
+    return () if tuple(now) == tuple(was) else (Difference("streams that keep no order", *each),)
+
+
 NEW_METRIC = "this branch is the first to measure it: it is compared with the branch's own baseline"
 
 
@@ -261,11 +267,14 @@ class StoredBaseline(ReferenceSource):
         if isinstance(self._found, NotComparable):
             return self._found
         path, baseline = self._found
-        sid = series_id(metric, spec_for(self.captures.convention, assertion))
+        spec = spec_for(self.captures.convention, assertion)
+        sid = series_id(metric, spec)
         series = baseline.series.get(sid)
         if series is None:
             return self._without(sid.metric, sid, path, baseline)
-        if changed := _another_kind(metric, series):
+        if changed := _another_kind(metric, series) or _other_order(
+            self.captures.unordered(metric, spec), series.unordered
+        ):
             how = ", ".join(f"{d.name} {d.baseline}, now {d.now}" for d in changed)
             return NotComparable(Outcome.INCOMPARABLE, f"{self.shown(path)} holds {metric.name} with {how}", changed)
         found = accepted_runs(series, partial(self.captures.stored, metric))
@@ -413,7 +422,8 @@ class OtherRun(ReferenceSource):
         with naming(self.name):
             measured = self.before.measure(request_of(self.gate, assertion))
             was = self.before.metric(assertion.metric)
-        if changed := _another_kind(metric, was):
+            order = self.before.unordered(metric, spec)
+        if changed := _another_kind(metric, was) or _other_order(self.captures.unordered(metric, spec), order):
             how = ", ".join(f"{d.name} {d.baseline}, now {d.now}" for d in changed)
             return NotComparable(Outcome.INCOMPARABLE, f"{metric.name} in {self.name} has {how}", changed)
         self._refuse_one_capture()

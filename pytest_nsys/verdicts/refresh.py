@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -295,10 +295,10 @@ class Refresh:
             return dict(replace(self.context, captures=of).measure(readers[0]).rows)
 
         each = {name: rows(own) for name, own in self._each.items()} if self.mode is Mode.CALIBRATE else {}
-        orders = captures.sequences(spec_for(captures.convention, readers[0])) if metric.unit is Unit.HASH else {}
-        return Remeasured(
-            sid, metric, rows(captures), stored, readers, lambda r: captures.stored(metric, r), each, orders
-        )
+        spec, now = spec_for(captures.convention, readers[0]), rows(captures)
+        orders = captures.sequences(spec) if metric.unit is Unit.HASH else {}
+        table, unordered = partial(captures.stored, metric), captures.unordered(metric, spec)
+        return Remeasured(sid, metric, now, stored, readers, table, each, orders, unordered)
 
     def _provenance(self, old: Baseline | None) -> dict[str, Any]:
         captures = self.context.captures

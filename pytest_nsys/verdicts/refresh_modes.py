@@ -57,7 +57,8 @@ class Remeasured:
     """One series: its rows now, what is stored of it, and the assertions that read it.
 
     ``table`` spells rows as a gate sees them; ``each`` are the rows of every capture by itself, by its name.
-    ``sequences`` are what the values of now stand for where they are fingerprints.
+    ``sequences`` are what the values of now stand for where they are fingerprints, ``unordered`` the streams that keep
+    no order now.
     """
 
     sid: SeriesId
@@ -68,6 +69,7 @@ class Remeasured:
     table: Callable[[Mapping[RowLabels, Value]], Table]
     each: Mapping[str, Mapping[RowLabels, Value]] = field(default_factory=dict)
     sequences: Mapping[int, KernelSequence] = field(default_factory=dict)
+    unordered: tuple[str, ...] = ()
 
     @cached_property
     def middles(self) -> dict[RowLabels, Value]:
@@ -103,7 +105,7 @@ class Remeasured:
         known = {**(self.stored.sequences if self.stored else {}), **self.sequences}
         used = {value for values in rows.values() for value in values}
         sequences = {value: sequence for value, sequence in known.items() if value in used}
-        return Series(str(self.metric.unit), better, self.metric.dimensions, rows, kept, sequences)
+        return Series(str(self.metric.unit), better, self.metric.dimensions, rows, kept, sequences, self.unordered)
 
     def replaced(self, rows: Mapping[RowLabels, Value]) -> Series:
         """The series with one accepted run."""
@@ -128,6 +130,12 @@ def renew(mode: Mode, measured: Remeasured) -> Renewed:
         raise BaselineError(
             f"{measured.sid.metric} is stored with other dimensions or another unit: restore the file from git, or "
             "delete it and refresh"
+        )
+    if stored is not None and stored.unordered != measured.unordered:
+        if mode.replaces:
+            return Renewed(replace(measured, stored=None).replaced(measured.now))
+        raise BaselineError(
+            f"{measured.sid.metric} is stored for other streams that keep no order: refresh the baseline as a whole"
         )
     if mode is Mode.CALIBRATE:
         return Renewed(_calibrated(measured))

@@ -12,11 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_nsys.analysis.blocking import budget_of
 from pytest_nsys.analysis.stream_order import unordered
 from pytest_nsys.core.conventions import BUILT_IN
-from pytest_nsys.core.model import NO_STREAM, Kernels, Stream, Value
+from pytest_nsys.core.model import NO_STREAM, Kernels, KernelsMode, Stream, Value
+from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.analysis.test_budget import FORMATS, NCCL, Ran, Write
-from tests.support.measure import notes, rows
+from tests.support.gates import MS, Edit, Project
+from tests.support.measure import captures, notes, rows
 from tests.support.one_process import OneProcess
 from tests.support.samples.rocpd import RocpdBuilder
 
@@ -133,6 +136,90 @@ def test_another_stream_and_device_keep_theirs(gpu: OneProcess) -> None:
     gpu.kernel("gemm", 70, 100, stream=20, launch_ns=-6, launch_length_ns=1)
     assert rows(gpu, "barrier_ns", convention=PLAIN) == {0: 20}
     assert rows(gpu, "blocking_ns", convention=PLAIN, kernels="clipped")[0, "collective"] == 20
+
+
+def test_a_wait_on_it_or_for_it_proves_nothing(gpu: OneProcess) -> None:
+    gpu.range("step", 0, 200)
+    gpu.kernel("first", 0, 30, stream=9, launch_ns=-20, launch_length_ns=1)
+    gpu.kernel(NCCL, 40, 90, launch_ns=-19, launch_length_ns=1)
+    gpu.stream_wait(-17, gpu.event_record(-18), stream=9)
+    gpu.kernel("second", 100, 190, stream=9, launch_ns=-16, launch_length_ns=1)
+
+    def blocked() -> tuple[Value, bool]:
+        with captures(gpu, convention=PLAIN) as run:
+            (window,) = run.runs[0].measured(run.spec("median", None, KernelsMode.CLIPPED)).ranks[0]
+            budget = budget_of(window)
+            return budget.blocking_ns.get("collective", 0), budget.lower_bound
+
+    assert blocked() == (50, False)
+    gpu.kernel(NCCL, 50, 60, launch_ns=-15, launch_length_ns=1)
+    assert blocked() == (0, True)
+
+
+@pytest.mark.parametrize("kernels", KernelsMode)
+def test_the_budget_and_the_barriers_agree_on_it(gpu: OneProcess, kernels: KernelsMode) -> None:
+    """What runs after the windows, or between their launches, does not change what is said of them."""
+    for step in range(5):
+        at = 1_000 * step
+        gpu.range("step", at, at + 500)
+        gpu.kernel("gemm", at + 100, at + 200, launch_ns=at + 10, launch_length_ns=1)
+        gpu.kernel(NCCL, at + 200, at + 300, launch_ns=at + 20, launch_length_ns=1)
+        gpu.kernel("gemm", at + 310, at + 400, launch_ns=at + 30, launch_length_ns=1)
+        if step != 1:
+            gpu.kernel("nested", at + 120, at + 180, launch_ns=at + 15, launch_length_ns=1)
+    asked = {"window": "1", "kernels": str(kernels)}
+    assert rows(gpu, "barrier_ns", convention=PLAIN, **asked) == {0: 100}
+    assert rows(gpu, "blocking_ns", convention=PLAIN, **asked)[0, "collective"] == 100
+    assert not any("keeps no order" in note for note in notes(gpu, "blocking_ns", convention=PLAIN, **asked))
+
+
+# -- against a baseline
+
+GATE = """
+tolerance: {rel: 5%}
+assertions:
+  - barrier_ns below baseline plus tolerance
+  - collective blocking_ns below baseline plus tolerance
+  - blocking_comm_max_ns below baseline plus tolerance
+  - compute_ns below baseline plus tolerance
+"""
+
+
+def step_of(comm_us: int, *nested: int) -> Edit:
+    def edit(_: TraceBuilder, processes: list[Process]) -> None:
+        at = 40 * MS + 1_000
+        for process in processes:
+            process.kernel(NCCL, at + 13 * MS, at + 13 * MS + comm_us * 1_000, launch_ns=at + 300)
+            process.kernel("tail", at + 14 * MS, at + 14 * MS + 1_000, launch_ns=at + 310)
+            for i, us in enumerate(nested):
+                process.kernel("nested", at + 13 * MS + 1_000 * i, at + 13 * MS + us * 1_000, launch_ns=at + 320 + i)
+
+    return edit
+
+
+@pytest.mark.parametrize("against", [(), ("--nsys-against=base.sqlite",)], ids=["stored", "against"])
+@pytest.mark.parametrize("turned", [False, True], ids=["lost", "found"])
+def test_what_hangs_on_an_order_that_is_lost_is_compared_with_nothing(
+    project: Project, against: tuple[str, ...], turned: bool
+) -> None:
+    """It was improved: a barrier that got longer was none any more."""
+    base, head = step_of(200), step_of(300, 250)
+    if turned:
+        base, head = head, base
+    project.gate(GATE)
+    project.trace("base.sqlite", edit=base)
+    project.refresh("--nsys-trace=base.sqlite")
+    project.trace("head.sqlite", edit=head)
+    cases = project.cases("--nsys-trace=head.sqlite", *against)
+    unlike = [case for name, case in cases.items() if not name.startswith("compute_ns")]
+    assert len(unlike) == 3
+    streams = "rank 0 stream 7, rank 1 stream 7"
+    now, was = ("none", streams) if turned else (streams, "none")
+    for case in unlike:
+        assert f"streams that keep no order {was}, now {now}" in case.text
+    if not against:
+        project.refresh("--nsys-trace=head.sqlite")
+        assert {case.state for case in project.cases("--nsys-trace=head.sqlite").values()} == {"passed"}
 
 
 # -- databases that were grouped by queue

@@ -47,6 +47,7 @@ def facts(**more: Any) -> BudgetFacts:
         "gaps_without_launch": 0,
         "graph_gaps": 0,
         "contradicted": 0,
+        "unordered": 0,
         "waits_recorded": False,
         "waits": 0,
         "waits_joined": 0,
@@ -157,6 +158,7 @@ def test_who_blocked_and_what_was_late_are_told_by_rank() -> None:
     ("more", "said"),
     [
         ({"waits_recorded": True}, []),
+        ({"waits_recorded": True, "unordered": 1}, [f"{BOUNDS}: streams that keep no order prove nothing"]),
         ({}, [f"{BOUNDS}: no stream wait is recorded, so a producer is known on the kernel's own stream alone"]),
         (
             {"waits_recorded": True, "waits": 98, "waits_joined": 90, "device_busy_ns": None},

@@ -44,7 +44,7 @@ NOISE = "calibration"
 WINDOW = "window"
 """Member of the provenance: the SHA-256 of the file of windows that is kept of the run that was written last."""
 
-NAMES, SEQUENCES = "names", "sequences"
+NAMES, SEQUENCES, UNORDERED = "names", "sequences", "unordered"
 """Keys of a series of fingerprints: names of kernels, once and sorted; of each sequence its fingerprint, its length,
 and its kernels as numbers of names, repetitions counted: ``0 1*12 2``.
 """
@@ -74,7 +74,8 @@ class Series:
     """The rows of one measurement; of each row the value in every accepted run, oldest first.
 
     ``calibration`` holds, for rows whose noise was measured, the value in each trace of one commit, ``sequences``
-    what the values stand for where they are fingerprints.
+    what the values stand for where they are fingerprints; ``unordered`` are the streams that kept no order, where that
+    changes what the values mean.
     """
 
     unit: str
@@ -83,6 +84,7 @@ class Series:
     rows: dict[RowLabels, list[Value]] = field(default_factory=dict)
     calibration: dict[RowLabels, list[Value]] = field(default_factory=dict)
     sequences: dict[int, KernelSequence] = field(default_factory=dict)
+    unordered: tuple[str, ...] = ()
 
     @property
     def runs(self) -> list[dict[RowLabels, Value]]:
@@ -146,6 +148,7 @@ class Baseline:
 
 def _series_text(sid: SeriesId, series: Series) -> str:
     head = {**sid._asdict(), "unit": series.unit, "better": series.better, "dimensions": list(series.dimensions)}
+    head |= {UNORDERED: list(series.unordered)} if series.unordered else {}
     ordered = sorted(series.rows.items(), key=lambda item: [label_key(label) for label in item[0]])
     rows = [_row_text(labels, values, series.calibration.get(labels)) for labels, values in ordered]
     listed = ', "rows": [\n ' + ",\n ".join(rows) + "\n]"
@@ -227,7 +230,8 @@ def _series(entry: Mapping[str, Any]) -> tuple[SeriesId, Series]:
         kernels=str(entry["kernels"]),
     )
     dimensions = tuple(str(d) for d in entry["dimensions"])
-    series = Series(str(entry["unit"]), entry["better"], dimensions, sequences=_sequences(entry))
+    unordered = tuple(str(stream) for stream in entry.get(UNORDERED, ()))
+    series = Series(str(entry["unit"]), entry["better"], dimensions, sequences=_sequences(entry), unordered=unordered)
     for row in entry["rows"]:
         labels, numbers = row[: len(dimensions)], row[len(dimensions) :]
         if len(numbers) not in (1, 2) or not all(isinstance(each, list) and each for each in numbers):
