@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,11 +11,11 @@ from pytest_nsys.analysis.capture_cache import CaptureCache, Files
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.fitting import GENERIC, Choice
 from pytest_nsys.analysis.measurements import Measurements
-from pytest_nsys.analysis.metrics import measured
+from pytest_nsys.analysis.metrics import METRICS, measured
 from pytest_nsys.analysis.quality import Bounds
 from pytest_nsys.analysis.windows import MEDIAN, RUN
 from pytest_nsys.core.conventions import Convention
-from pytest_nsys.core.errors import naming
+from pytest_nsys.core.errors import NsysError, naming
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.gates import gate_file
 from pytest_nsys.gates.assertion import FromBaseline, GateFile, Location, Requirement, Severity, requests_of
@@ -26,6 +27,7 @@ from pytest_nsys.verdicts.resolving import resolved
 BUILT_IN_PATH = Path(gate_file.__file__).with_name("default.nsys.yaml")
 BUILT_IN_GATE = "built-in gate"
 """What stands for the name of the gate file that the package brings along."""
+WITH_BARRIERS = ("wall_overlap_all", "wall_exposed_all_ns")
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,9 @@ class TwoRuns:
         # A look at two runs that somebody has: what they lack is a warning, as in every command.
         quality = Bounds(missing_ranks=None, anchors=None)
         gate = GateFile(name, own, convention, quality=quality, window=window, span=span, kernels=kernels)
+        if own and not self._shares_streams(gate):
+            own = tuple(assertion for assertion in own if assertion.metric not in WITH_BARRIERS)
+            gate = replace(gate, assertions=own)
         if not all(self.measurements):
             return gate
         before, now = (Measurements(files[0]) for files in self.measurements)
@@ -95,3 +100,13 @@ class TwoRuns:
             if name in before.names
         ]
         return replace(gate, assertions=(*own, *held))
+
+    def _shares_streams(self, gate: GateFile) -> bool:
+        """Whether communication runs on a stream that computes, on either side: else WITH_BARRIERS say nothing more."""
+        pair = self.under(gate)
+        for side in (pair.base, pair.head):
+            with contextlib.suppress(NsysError):  # who judges it is told
+                spec = side.spec(gate.window, gate.span, gate.kernels)
+                if any(value for _, value in side.rows(METRICS["barrier_ns"], spec).rows):
+                    return True
+        return False

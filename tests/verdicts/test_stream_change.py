@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pytest_nsys.analysis.breakdown import Barrier, Breakdown, Communication, Wall
@@ -105,3 +107,17 @@ def test_communication_that_becomes_a_barrier_has_not_appeared() -> None:
     assert cause.kind is CauseKind.APPEARED
     (cause,) = explain("barrier_ns", {"rank": 0}, 200, side(0, 1), side(0, 3)).causes
     assert cause.kind is CauseKind.APPEARED
+
+
+def test_a_comparison_without_a_gate_holds_what_shared_streams_leave_exposed(project: Project) -> None:
+    project.trace("base.sqlite", edit=computing(0, 1))
+    project.trace("head.sqlite", {(1, "stage4_f"): 600}, edit=computing(0, 1))
+    project.trace("apart.sqlite")
+    said = project.command("compare", "base.sqlite", "head.sqlite", code=1)
+    assert re.search(r"worse +wall_exposed_all_ns +rank 1 +400 us +800 us", said)
+    assert re.search(r"worse +wall_overlap_all +rank 1 +80% +60%", said)
+    assert "wall_exposed_all_ns" in project.command("compare", "apart.sqlite", "head.sqlite", code=1)
+    project.trace("head.sqlite", {(1, "stage4_f"): 600})
+    told = project.command("compare", "apart.sqlite", "head.sqlite", "--verbose", code=1)
+    assert "wall_exposed_ns" in told
+    assert "_all" not in told  # the same rows twice
