@@ -13,6 +13,7 @@ from pytest_nsys.core.errors import TraceError, UsageMistake
 from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, Kernels, KernelsMode, Lane, Stream, Trace
 from pytest_nsys.traces.opening import find_traces, format_of, open_trace
 from pytest_nsys.traces.rocpd.database import Rocpd
+from pytest_nsys.traces.sqlite_columns import WAY
 from tests.support.commands import run
 from tests.support.measure import SETUP, rows
 from tests.support.samples.rocpd import HSA, RCCL, RocpdBuilder
@@ -388,7 +389,9 @@ def test_an_empty_trace_says_what_to_capture(tmp_path: Path) -> None:
     assert "mark the step with ROCTx" in said
 
 
-def test_without_calls_it_says_how_to_have_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["arrow", "text", "rows"])
+def test_without_calls_it_says_how_to_have_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    monkeypatch.setenv(WAY, way)
     trace = RocpdBuilder()
     for k in range(6):
         trace.range(f"step {k}", 10_000 * k, 10_000 * k + 9_000)

@@ -64,7 +64,7 @@ def _regions(part: Part, wanted: Column) -> Regions:
     """The calls of these stack ids. rocprofv3 numbers a region as its event's stack, so it is found by its number; what
     is not there, as the events of other writers are not, is looked for in the whole table.
     """
-    if worth(len(wanted)):
+    if wanted and worth(len(wanted)):
         found = _read(part, f"id BETWEEN {wanted[0]} AND {wanted[-1]}", whole=True)
     else:
         parts = (wanted[at : at + LISTED] for at in range(0, len(wanted), LISTED))
