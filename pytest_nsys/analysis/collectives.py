@@ -250,7 +250,9 @@ def _sized(window: RankWindow) -> dict[Labels, int]:
 
 
 def collective_bytes(window: RankWindow) -> Iterator[Row]:
-    """Σ bytes of the messages, per (rank, group, collective): of AllGather and ReduceScatter those of all ranks."""
+    """Σ bytes of the messages, per (rank, group, collective): of AllGather and ReduceScatter those of all ranks, of
+    SendRecv the larger way.
+    """
     for labels, size in _sized(window).items():
         yield Row((window.rank.number, *labels), size)
 

@@ -159,6 +159,8 @@ def test_factors_of_the_links(kind: str, size: int | None, factor: Fraction | No
         ("broadcast", 10, 10, "Long", 80),
         ("send", 5, 0, "Double", 40),
         ("recv", 0, 5, "Double", 40),
+        ("ncclDevKernel_SendRecv", 60, 90, "Byte", 90),
+        ("ncclDevKernel_SendRecv", 90, 60, "Byte", 90),
         ("allreduce", 5, 5, "Float3_e2m0", None),
         ("_allgather_base", 5, None, "Float", None),
         ("allreduce", None, None, "Float", None),
