@@ -346,6 +346,12 @@ def _why_no_traces(folder: Path) -> str:
         return f"holds no trace, but {printable(raw[0])}, which nsys could not turn into a report: capture it again"
     if xplane := why_xplane(folder, [p.name for p in entries]):
         return xplane
+    results = [path for pattern in ("*", "*/*") for path in folder.glob(f"{pattern}_results.json")]
+    if results:
+        from pytest_nsys.traces.chrome.writers import why_rocprof
+
+        if why := why_rocprof(sorted(results)):
+            return why
     inside = [p.name for p in entries if p.is_dir() and p.name[0] != "." and traces_in(p, IN_FOLDERS)]
     if inside:
         return f"holds no trace itself; its folder {inside[0]} does: one run is one folder"

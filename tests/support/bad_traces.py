@@ -468,6 +468,10 @@ JSON: Mapping[str, Json] = {
     "a number": Json(lambda _: b"12", r"is not JSON"),
     "zip": Json(lambda _: b"PK\x03\x04" + bytes(100), r"is not JSON"),
     "JSON of something else": Json(lambda _: b'{"a": 1}', r"is JSON, but no trace of torch.profiler or JAX"),
+    "JSON of rocprofv3": Json(
+        lambda _: b'{"rocprofiler-sdk-tool": [{"metadata": {"pid": 7}}]}',
+        r"holds JSON of rocprofv3 \(.*\); its database is read: profile with rocprofv3 -f rocpd",
+    ),
     "cut in the middle": Json(
         lambda f: text(f)[: len(text(f)) // 2], r"its JSON ends in the middle \(after \d+ bytes\)"
     ),

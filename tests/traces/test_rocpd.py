@@ -389,6 +389,17 @@ def test_an_empty_trace_says_what_to_capture(tmp_path: Path) -> None:
     assert "mark the step with ROCTx" in said
 
 
+@pytest.mark.parametrize("place", ["", "host"])
+def test_json_of_rocprofv3_is_told_to_be_a_database(tmp_path: Path, place: str) -> None:
+    (tmp_path / place).mkdir(exist_ok=True)
+    (tmp_path / place / "7_results.json").write_text('{"rocprofiler-sdk-tool": [{"metadata": {"pid": 7}}]}')
+    assert run("overlap", tmp_path, code=2).stderr.endswith(
+        ": holds JSON of rocprofv3 (7_results.json); its database is read: profile with rocprofv3 -f rocpd\n"
+    )
+    step().write(tmp_path / place / "7_results.db")
+    run("overlap", tmp_path, code=0)  # beside the database it is nothing
+
+
 @pytest.mark.parametrize("way", ["arrow", "text", "rows"])
 def test_without_calls_it_says_how_to_have_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     monkeypatch.setenv(WAY, way)

@@ -6,7 +6,7 @@ A new profiler is one entry of ``WRITERS``: what marks its files, and its reader
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +23,9 @@ from pytest_nsys.traces.chrome.kineto import Kineto
 LOOKED_AT = 1 << 18
 _WIDE = (b"{\0", b"[\0", b"\xff\xfe", b"\xfe\xff")
 """How text in characters of two or four bytes begins, behind the zeros of the first."""
+
+
+_MARK_OF_ROCPROF = b'"rocprofiler-sdk-tool"'
 
 
 class Usual(NamedTuple):
@@ -114,5 +117,14 @@ def open_json(path: Path) -> Trace:
     """The trace in a JSON file, plain or gzip. Raises TraceError for a file that is none."""
     writer = writer_of(path)
     if writer is None:
-        raise TraceError(f"{path}: is JSON, but no trace of torch.profiler or JAX: it has none of their marks")
+        why = "is JSON, but no trace of torch.profiler or JAX: it has none of their marks"
+        raise TraceError(f"{path}: {why_rocprof([path]) or why}")
     return writer.read(path)
+
+
+def why_rocprof(paths: Iterable[Path]) -> str | None:
+    """What to do about JSON of rocprofv3; None where no file is that."""
+    found = next((path for path in paths if _MARK_OF_ROCPROF in head(path, LOOKED_AT)), None)
+    if found is None:
+        return None
+    return f"holds JSON of rocprofv3 ({printable(found.name)}); its database is read: profile with rocprofv3 -f rocpd"
