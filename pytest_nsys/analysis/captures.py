@@ -172,8 +172,11 @@ class Captures:
         """What a person should know about the measurements of these metrics."""
         stages = any(metric.looks_up for metric in metrics)
         streams = not metrics or any(metric.of not in (Of.FAMILIES, Of.GPU) for metric in metrics)
+        launches = any(metric.window_by for metric in metrics)
         looked_at = () if spec.outside else self.runs
-        found = [note for run in looked_at for note in notes_on(run, spec, stages=stages, streams=streams)]
+        found = [
+            note for run in looked_at for note in notes_on(run, spec, stages=stages, streams=streams, launches=launches)
+        ]
         for about in dict.fromkeys(metric.notes for metric in metrics if metric.notes is not None):
             found += about(self.runs, spec)
         found += [Note(line, True) for metric in metrics for line in self.outlying(metric, spec)]

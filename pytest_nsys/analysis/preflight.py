@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from pytest_nsys.analysis.doubts import WHY_UNCOUNTED, apart, empty_anchors, uncounted, uneven_anchors
-from pytest_nsys.analysis.quality import FEW_ANCHORS, UNTYPICAL, anchor_counts, deviations, launchless
+from pytest_nsys.analysis.quality import FEW_ANCHORS, UNTYPICAL, anchor_counts, deviations, have_anchors, launchless
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.columns import take, total
 from pytest_nsys.core.columns.choice import CHOICE, OLDEST
 from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Note, ProcessId
 from pytest_nsys.core.numbers import format_value, percent, share_of
@@ -19,11 +20,13 @@ from pytest_nsys.core.words import counted, printable
 from pytest_nsys.traces.gpu_log import notes_on_gpus
 
 
-def notes_on(run: Run, spec: WindowSpec, *, stages: bool = True, streams: bool = True) -> Iterator[Note]:
+def notes_on(
+    run: Run, spec: WindowSpec, *, stages: bool = True, streams: bool = True, launches: bool = True
+) -> Iterator[Note]:
     """What a person should know about the windows of a run that were measured under ``spec``.
 
-    ``stages``: the metric looks stages or purposes up at launches; ``streams``: it tells streams apart. What is told
-    depends on what was asked alone, never on what happens to be read already.
+    ``stages``: the metric looks stages or purposes up at launches; ``streams``: it tells streams apart; ``launches``:
+    it is read off launches in another way. What is told depends on what was asked alone, never on what is read already.
     """
     yield from run.rank_notes
     for number, (trace, facts) in enumerate(zip(run.traces, run.facts, strict=True)):
@@ -49,10 +52,13 @@ def notes_on(run: Run, spec: WindowSpec, *, stages: bool = True, streams: bool =
     if (found := apart(group)) is not None:
         yield Note(f"{found}: files of one run overlap in time", True)
     yield from _about_anchors(group)
-    if spec.kernels is KernelsMode.LAUNCHED and not spec.whole_run:
+    by_launch = spec.kernels is KernelsMode.LAUNCHED and not spec.whole_run
+    if by_launch:
         yield from _about_unlaunched(group)
     elif stages:
         yield from _about_launches(group)
+    if by_launch or stages or launches:
+        yield from _about_early(group)
     if streams:
         yield from _about_streams(group)
 
@@ -83,10 +89,9 @@ def _about_anchors(group: WindowGroup) -> tuple[Note, ...]:
 
 
 def _anchor_notes(group: WindowGroup) -> Iterator[Note]:
-    few = [(n, count) for n, count in anchor_counts(group) if count < FEW_ANCHORS]
-    if few:
-        number, count = few[0]
-        yield Note(f"rank {number} has {counted(count, 'anchor')}: the median of under {FEW_ANCHORS} says little", True)
+    few = grouped((count, number) for number, count in anchor_counts(group) if count < FEW_ANCHORS)
+    for count, ranks in sorted(few.items()):
+        yield Note(f"{have_anchors(ranks, count)}: the median of under {FEW_ANCHORS} says little", True)
     for empty in empty_anchors(group):
         yield Note(f"{empty}: the record of its kernels does not reach over that of its ranges", True)
     if uneven := uneven_anchors(group):
@@ -118,6 +123,15 @@ def _about_unlaunched(group: WindowGroup) -> Iterator[Note]:
     if without:
         which = f"{share_of(without, ran)} of {ran} kernels that ran during the windows"
         yield Note(f"{which} have no launch row and are left out", without * 10 > ran)
+
+
+def _about_early(group: WindowGroup) -> Iterator[Note]:
+    found = [(track.launched, number) for number, track in group.tracks.items()]
+    if early := sum(launched.early for launched, _ in found):
+        whole = counted(sum(launched.kernels for launched, _ in found), "kernel")
+        most, number = max(found, key=lambda each: each[0].lead_ns)
+        which = f"of {whole} around the windows, {early} began before the launch, by up to {format_value(most.lead_ns)}"
+        yield Note(f"{which} (rank {number}): the clocks of CPU and GPU disagree, or it is another one's launch", True)
 
 
 NO_STREAM = "no communication stream"

@@ -8,7 +8,7 @@ more is off until somebody sets its bound.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
@@ -26,7 +26,7 @@ from pytest_nsys.core.errors import NoRows, TraceError
 from pytest_nsys.core.model import KernelsMode, Value
 from pytest_nsys.core.numbers import format_value, share_of
 from pytest_nsys.core.units import MEGAHERTZ, TIME
-from pytest_nsys.core.words import are, counted, printable
+from pytest_nsys.core.words import are, counted, printable, ranks_words
 
 FEW_ANCHORS = 5
 AT_LEAST = frozenset({"anchors", "sm_clock"})
@@ -221,8 +221,8 @@ def _unlaunched(subject: Subject) -> Said | None:
 
 def launchless(group: WindowGroup) -> tuple[int, int]:
     """Kernels around the windows without a launch row, and of how many: of many, those that communicate."""
-    counts = [track.launchless for track in group.tracks.values()]
-    return sum(n for n, _ in counts), sum(n for _, n in counts)
+    found = [track.launched for track in group.tracks.values()]
+    return sum(each.without for each in found), sum(each.kernels for each in found)
 
 
 def _unstaged(subject: Subject) -> Said | None:
@@ -297,6 +297,11 @@ def anchor_counts(group: WindowGroup) -> list[tuple[int, int]]:
     return [(number, len(track.anchors)) for number, track in group.tracks.items() if track.anchors]
 
 
+def have_anchors(ranks: Sequence[int], count: int) -> str:
+    """How many anchors these ranks have, in words."""
+    return f"{ranks_words(ranks)} {'has' if len(ranks) == 1 else 'have'} {counted(count, 'anchor')}"
+
+
 def deviations(group: WindowGroup) -> list[tuple[int, Deviation]]:
     """(rank number, how far its window is from the steady median) where each has one window by an anchor."""
     return [
@@ -316,9 +321,9 @@ def _anchors(subject: Subject) -> Said | None:
         return None
     if not counts:
         return None
-    number, count = min(counts, key=lambda item: item[1])
-    words = f"rank {number} has {counted(count, 'anchor')}"
-    return count, words, "the median of so few says little", "profile more steps"
+    fewest = min(count for _, count in counts)
+    words = have_anchors([number for number, count in counts if count == fewest], fewest)
+    return fewest, words, "the median of so few says little", "profile more steps"
 
 
 def _empty_anchors(subject: Subject) -> Said | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.analysis.trace_kernels import ByName, Contexts, TraceKernels
 from pytest_nsys.core.columns import (
@@ -45,6 +45,20 @@ if TYPE_CHECKING:
     from pytest_nsys.analysis.rank_window import RankWindow
 
 _START = attrgetter("start_ns")
+
+CLOCKS_APART_NS = 100_000
+"""Profilers tie the clocks of CPU and GPU better than that: in real traces no kernel starts before its launch."""
+
+
+class Launched(NamedTuple):
+    """Of so many ``kernels``, those ``without`` a launch row, and those that start ``early``: before it, by up to
+    ``lead_ns``.
+    """
+
+    kernels: int
+    without: int
+    early: int
+    lead_ns: int
 
 
 class RankTrack:
@@ -171,12 +185,15 @@ class RankTrack:
         return None if found is None else found.get(self.rank.lane, ())
 
     @cached_property
-    def launchless(self) -> tuple[int, int]:
-        """Kernels without a launch row, and of how many: all of a few, of many those that communicate, if any does."""
+    def launched(self) -> Launched:
+        """What launch rows say of the kernels: of all of a few, of many of those that communicate, if any does."""
         some = where(self.communicates) if self.around.many else None
-        if not some:
-            return total(equal(self.launch_ns, NO_LAUNCH)), len(self.kernels)
-        return total(equal(take(self._communication_launches, some), NO_LAUNCH)), len(some)
+        launches, starts = self.launch_ns, self.kernels.start_ns
+        if some:
+            launches, starts = take(self._communication_launches, some), take(starts, some)
+        leads = (launch - start for launch, start in zip(launches, starts, strict=True))
+        early = [lead for lead in leads if lead > CLOCKS_APART_NS]
+        return Launched(len(launches), total(equal(launches, NO_LAUNCH)), len(early), max(early, default=0))
 
     @cached_property
     def launch_order(self) -> Column:

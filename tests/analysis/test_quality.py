@@ -203,7 +203,7 @@ CASES: dict[str, Case] = {
     "few anchors": (
         {"chunks_ms": (15,) * 4},
         "",
-        "trace quality: rank 0 has 4 anchors (bound: at least 5): the median of so few says little; profile more "
+        "trace quality: ranks 0, 1 have 4 anchors (bound: at least 5): the median of so few says little; profile more "
         "steps, or write quality: {anchors: 4} in the gate file",
         "overlap",
     ),
@@ -365,6 +365,40 @@ def test_what_good_traces_may_show_of_their_anchors(tmp_path: Path, edit: Edit, 
     assert [each.warning for each in told_beside(path) if each.text.startswith(note)] == [label == ALIKE]
 
 
+def before_its_launch(*leads_ns: int) -> Edit:
+    """Kernels of rank 1 that begin so long before they are launched."""
+
+    def edit(_: TraceBuilder, processes: list[Process]) -> None:
+        for k, lead in enumerate(leads_ns):
+            at = MIDDLE + 2 * MS + 10_000 * k
+            processes[1].kernel("gemm", at, at + 5_000, launch_ns=at + lead)
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("metric", "kernels"),
+    [("exposed_ns", None), ("launch_starved_ns", None), ("compute_ns", KernelsMode.LAUNCHED), ("compute_ns", None)],
+)
+def test_kernels_that_begin_before_their_launch_are_told(
+    tmp_path: Path, metric: str, kernels: KernelsMode | None
+) -> None:
+    """Clocks of CPU and GPU are some us apart in good traces; what is read off no launch is as good."""
+
+    def told(*leads_ns: int) -> list[Note]:
+        path = write_trace(tmp_path / "run.sqlite", edit=before_its_launch(*leads_ns))
+        with captures(path, convention=PITHTRAIN) as run:
+            found = run.notes(run.spec("median", None, kernels), METRICS[metric])
+        return [note for note in found if "before the launch" in note.text]
+
+    by_launch = metric != "compute_ns" or kernels is not None
+    found = told(8 * MS, 100_001, 100_000)
+    assert [note.warning for note in found] == [True] * by_launch
+    said = " around the windows, 2 began before the launch, by up to 8 ms (rank 1): "
+    assert all(said in note.text for note in found)
+    assert told(100_000, 4_300) == []
+
+
 @pytest.mark.parametrize("metric", ["anchors", "period_ns"])
 @pytest.mark.parametrize("window", ["median", "steady", "last"])
 def test_uneven_anchors_matter_where_the_window_is_found_by_their_number(
@@ -391,7 +425,7 @@ def test_all_crossed_bounds_are_told_together(tmp_path: Path) -> None:
         "trace quality: 2 of 4 ranks are missing ",
         "trace quality: events were dropped or are out of range, 1 sign of it ",
         "trace quality: the profiler tells of 1 problem ",
-        "trace quality: rank 0 has 3 anchors ",
+        "trace quality: ranks 0, 1 have 3 anchors ",
     ]
     assert doubts(path, quality="missing_ranks: 2, dropped: off, anchors: 3") == []
 
@@ -413,7 +447,7 @@ def test_all_crossed_bounds_are_told_together(tmp_path: Path) -> None:
 )
 def test_few_anchors_matter_to_a_median_alone(tmp_path: Path, metric: str, window: str, doubted: bool) -> None:
     path = write_trace(tmp_path / "run.sqlite", chunks_ms=(15,) * 3)
-    assert ["rank 0 has 3 anchors" in line for line in doubts(path, metric, window=window)] == [True] * doubted
+    assert ["ranks 0, 1 have 3 anchors" in line for line in doubts(path, metric, window=window)] == [True] * doubted
 
 
 @pytest.mark.parametrize("metric", ["window_typicality", "anchors", "period_ns"])
@@ -481,19 +515,19 @@ def test_a_gate_judges_no_bad_trace(project: Project) -> None:
     project.trace("good.sqlite")
     project.trace("short.sqlite", label=LABEL, chunks_ms=(15,) * 3)
     said = project.refresh("--nsys-trace=short.sqlite", "-k", "exposed_ns", code=1)
-    assert "rank 0 has 3 anchors (bound: at least 5)" in said
+    assert "ranks 0, 1 have 3 anchors (bound: at least 5)" in said
     assert project.baselines() == {}
     project.refresh("--nsys-trace=good.sqlite")
     for case in project.cases("--nsys-trace=short.sqlite", code=1).values():
         message = case.properties["nsys_message"]
         assert (case.state, case.properties["nsys_outcome"]) == ("error", "error")
         assert message.count("trace quality: ") == 2
-        assert "in the gate file; trace quality: rank 0 has 3 anchors" in message
+        assert "in the gate file; trace quality: ranks 0, 1 have 3 anchors" in message
         assert message.isprintable()
         assert "�" not in message
     project.trace("short.sqlite", chunks_ms=(15,) * 4)
     said = project.pytest("--nsys-trace=good.sqlite", "--nsys-trace=short.sqlite", code=1)
-    assert "short.sqlite: trace quality: rank 0 has 4 anchors" in said
+    assert "short.sqlite: trace quality: ranks 0, 1 have 4 anchors" in said
     assert "good.sqlite: trace quality" not in said
 
 
@@ -509,7 +543,7 @@ def test_the_fixture_judges_no_bad_trace_either(project: Project) -> None:
     """
     project.file("test_it.py", test)
     said = project.pytest("test_it.py", "--nsys-trace=run.sqlite", code=1)
-    assert "rank 0 has 4 anchors (bound: at least 5)" in said
+    assert "ranks 0, 1 have 4 anchors (bound: at least 5)" in said
     project.result.assert_outcomes(passed=1, failed=1)
 
 

@@ -255,6 +255,21 @@ def test_few_anchors_are_told(tmp_path: Path, count: int, told: bool) -> None:
     assert (said in notes(write(tmp_path, count), "busy_ns")) is told
 
 
+def test_all_ranks_with_few_anchors_are_told(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    for rank, anchors in enumerate((1, 1, 3, 1)):
+        gpu = trace.process(pid=100 + rank)
+        for k in range(anchors):
+            gpu.range(f"step {k}", 1_000 * k, 1_000 * k + 900)
+            gpu.kernel("gemm", 1_000 * k + 100, 1_000 * k + 200, launch_ns=1_000 * k + 50)
+    told = notes(trace.write(tmp_path / "run.sqlite"), "busy_ns")
+    said = ": the median of under 5 says little"
+    assert [text.removesuffix(said) for text in told if said in text] == [
+        "ranks 0, 1, 3 have 1 anchor",
+        "rank 2 has 3 anchors",
+    ]
+
+
 def test_steady_windows_of_ranks_with_other_numbers_of_anchors(tmp_path: Path) -> None:
     """Each rank's value is the median over its own middle half, of 8 anchors here and of 5 there."""
     trace = TraceBuilder()
@@ -490,9 +505,9 @@ def test_kernels_without_a_launch_row_are_counted(many: bool) -> None:
     """Of many kernels among those that communicate, if any does."""
     some = [(NCCL, 110, 115, 28), ("gemm", 120, 125, 7), ("gemm", 130, 135, 7), (NCCL, 140, 145, 28)]
     launches = [NO_LAUNCH, NO_LAUNCH, 100, 100]
-    assert track(*some, launches=launches, many=many).launchless == ((1, 2) if many else (2, 4))
+    assert track(*some, launches=launches, many=many).launched == ((2, 1, 0, 0) if many else (4, 2, 0, 0))
     compute = [("gemm", 110, 115, 7), ("gemm", 120, 125, 7)]
-    assert track(*compute, launches=[NO_LAUNCH, 5], many=many).launchless == (1, 2)
+    assert track(*compute, launches=[NO_LAUNCH, 5], many=many).launched == (2, 1, 0, 0)
 
 
 def test_the_longest_kernel_says_how_far_back_to_look() -> None:

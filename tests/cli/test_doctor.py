@@ -91,7 +91,7 @@ def test_few_anchors_and_a_run_without_any_are_told(project: Project) -> None:
     project.trace(chunks_ms=(15,) * 3)
     answer = found(project, "run.sqlite", code=1)
     assert answer["run"]["quality"] == answer["problems"]
-    assert "rank 0 has 3 anchors (bound: at least 5)" in answer["problems"][0]
+    assert "ranks 0, 1 have 3 anchors (bound: at least 5)" in answer["problems"][0]
     trace = TraceBuilder()
     trace.process().kernel("gemm", 10, 20)
     trace.write(project.root / "bare.sqlite")

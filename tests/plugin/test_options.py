@@ -387,7 +387,7 @@ def test_notes_stand_below_the_summary(project: Project) -> None:
     project.trace(label=None, chunks_ms=(15, 15))
     said = project.pytest("--nsys-trace=run.sqlite", code=0)
     assert "  note: no setup label: ranks are numbered by (file, process, device)" in said
-    assert "  warning: rank 0 has 2 anchors" in said
+    assert "  warning: ranks 0, 1 have 2 anchors" in said
 
 
 def test_failures_and_warnings_stand_at_their_line(project: Project) -> None:

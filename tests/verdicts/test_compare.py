@@ -461,7 +461,7 @@ def test_a_trace_below_a_quality_bound_is_named_by_its_side(project: Project, si
     options = ["--gate=gate.nsys.yaml", "--comparable-on=world"]
     said = compare("base.sqlite", "head.sqlite", *options, code=2).stderr
     assert said.startswith(f"error: {side}: ")
-    assert "has 3 anchors (bound: at least 4)" in said
+    assert "have 3 anchors (bound: at least 4)" in said
 
 
 def test_an_empty_window_is_no_data(project: Project) -> None:
