@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self, TypeVar, overload
 
-from pytest_nsys.analysis.capture_cache import CaptureCache, check_two_runs
+from pytest_nsys.analysis.capture_cache import CaptureCache, check_captures, check_two_runs
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS, Metric, Unit, metric_called
 from pytest_nsys.analysis.table import NothingSelected, Selector
@@ -299,7 +299,7 @@ def compare(
     outside = _values(base_measurements, needed=False), _values(head_measurements, needed=False)
     beside = measurements_of(outside[0], Path()), measurements_of(outside[1], Path())
     sides = _values(base, needed=not all(beside)), _values(head, needed=not all(beside))
-    check_two_runs(*([path for value in side for path in find_traces(value, Path())] for side in sides))
+    check_captures(*([find_traces(value, Path()) for value in side] for side in sides))
     if gate is not None and (convention is not None or anchor is not None):
         raise ArgumentMistake("the gate file says the convention: give gate=, or convention= and anchor=")
     named, written = convention_of(convention, anchor), None if gate is None else load_one(Path(gate))

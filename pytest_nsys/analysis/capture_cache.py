@@ -9,6 +9,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.core.model import Trace
 from pytest_nsys.core.words import counted
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.traces.opening import check_one_format, find_traces, given_twice, in_both, open_trace, usual_convention
+from pytest_nsys.traces.opening import check_one_format, find_traces, given_twice, open_trace, shared, usual_convention
 
 Files = tuple[tuple[Path, ...], ...]
 """The files of each capture."""
@@ -251,7 +252,18 @@ def _of_other_ranks(runs: Sequence[Run]) -> bool:
 
 
 def check_two_runs(now: Sequence[Path], before: Sequence[Path]) -> None:
-    """Raises UsageMistake where both sides of a comparison hold the same trace: it would be green whatever happened."""
-    if found := in_both(now, before):
-        and_copy = f" (of which {found.second} is a copy)" if found.is_copy else ""
-        raise UsageMistake(f"both sides are the same trace: {found.first}{and_copy}; nothing can differ")
+    """Raises UsageMistake where both sides of a gate hold the same trace: there it is green whatever happened."""
+    if not (found := [*shared([now, before])]):
+        return
+    trace = f"{found[0].first}{f' (of which {found[0].second} is a copy)' if found[0].is_copy else ''}"
+    if len(found) < min(len(now), len(before)):
+        several = f"{len(found)} of {len(now)} traces are on both sides"
+        raise UsageMistake(f"{several}, the first {trace}: nothing can differ there")
+    raise UsageMistake(f"both sides are the same trace: {trace}; nothing can differ")
+
+
+def check_captures(now: Sequence[Sequence[Path]], before: Sequence[Sequence[Path]]) -> None:
+    """The same of two runs that a person looks at: some of the traces of a capture may be on both sides."""
+    for here, there in product(now, before):
+        if len([*shared([here, there])]) >= min(len(here), len(there)):
+            check_two_runs(here, there)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from pytest_nsys.analysis.capture_cache import check_two_runs
+from pytest_nsys.analysis.capture_cache import check_captures
 from pytest_nsys.cli.group import Exit
 from pytest_nsys.cli.options import HOW_MEASURED, MeasureOptions, measurements_option, measuring, reading
 from pytest_nsys.cli.output import deliver, format_of
@@ -101,18 +101,19 @@ def compare(
     """
     beside = measurements_of(base_measurements, Path()), measurements_of(head_measurements, Path())
     sides = ((), ()) if all(beside) and not (paths or base or head) else _sides(paths, base, head)
-    traces = [[path for value in side for path in find_traces(value, Path())] for side in sides]
-    read = [(path, "is one of the traces") for side in traces for path in side]
+    captures = [[find_traces(value, Path()) for value in side] for side in sides]
+    traces = [path for side in captures for capture in side for path in capture]
+    read = [(path, "is one of the traces") for path in traces]
     read += [(Path(Address.of(gate).file), "is one of the gate files") for gate in gates]
     read += [(path, "is one of the measurements") for side in beside for own in side for path in own]
     written = format_of(format, output, SUFFIXES, read, default="text")
     form = FORMATS[written]
     gate_paths = _gate_paths(gates)
-    check_two_runs(*traces)
+    check_captures(*captures)
     _refuse_both(context, gate_paths)
     files = [load_one(gate) for gate in gate_paths]
     if artifacts is not None:
-        _check_artifacts(artifacts, [path for side in traces for path in side])
+        _check_artifacts(artifacts, traces)
     with reading(asked.executor, written) as library:
         runs = TwoRuns(library, *sides, beside, asked.anchor)
         files = files or [runs.usual_gate(asked.named, asked.window, asked.span, asked.kernels)]

@@ -43,23 +43,24 @@ class Twice(NamedTuple):
         return self.first.resolve() != self.second.resolve()
 
 
-def in_both(here: Iterable[Path], there: Iterable[Path]) -> Twice | None:
-    """The first trace of one run that is a trace of the other run too; None where there is none."""
-    return given_twice([here, there])
-
-
 def given_twice(captures: Iterable[Iterable[Path]]) -> Twice | None:
     """The first trace that two of the captures share; None where there is none."""
+    return next(shared(captures), None)
+
+
+def shared(captures: Iterable[Iterable[Path]]) -> Iterator[Twice]:
+    """The traces of captures that one before them has, too, each once."""
     earlier: dict[object, list[Path]] = {}
     for capture in captures:
         own = [(_size(path), path) for path in capture]
         for size, second in own:
-            for first in earlier.get(size, ()):
-                if first.resolve() == second.resolve() or _same_bytes(first, second):
-                    return Twice(first, second)
+            same = (
+                one for one in earlier.get(size, ()) if one.resolve() == second.resolve() or _same_bytes(one, second)
+            )
+            if first := next(same, None):
+                yield Twice(first, second)
         for size, path in own:
             earlier.setdefault(size, []).append(path)
-    return None
 
 
 def _files(path: Path) -> Iterator[Path]:

@@ -23,10 +23,12 @@ from pytest_nsys.core.errors import NothingMeasured, naming
 from pytest_nsys.core.exact import distance, exact, median
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import Note, Value
+from pytest_nsys.core.words import counted, from_here
 from pytest_nsys.gates.assertion import Assertion, Comparator, GateFile, Severity, spec_for
 from pytest_nsys.gates.comparability import differences, found_otherwise
 from pytest_nsys.gates.judgement import RowKey, folded
 from pytest_nsys.gates.verdict import Difference, JudgedRow, Outcome, Verdict
+from pytest_nsys.traces.opening import shared
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate, rows_now
 from pytest_nsys.verdicts.references import OtherRun
 
@@ -318,6 +320,10 @@ def _side(paths: Sequence[str], judged: Sequence[tuple[Pair, Captures]]) -> Side
     if other.measured_in:
         lost = sorted(first.measured_names - other.measured_names)
         notes |= dict.fromkeys(Note(f"{MEASURED} {name}: the other side has none of it", True) for name in lost)
+    if first is pair.head and (same := [*shared([other.paths, first.paths])]):
+        names = ", ".join(from_here(str(each.second)) for each in same)
+        what = f"{len(same)} of {counted(len(first.paths), 'trace')} are those of base"
+        notes[Note(f"{what}, and nothing can differ there: {names}", True)] = None
     return Side(
         paths=(" ".join(paths),) if len(first.runs) == 1 else tuple(paths),
         key=first.key(pair.gate.run),

@@ -44,7 +44,7 @@ from pytest_nsys.stored.baselines.baseline_file import (
     stale,
 )
 from pytest_nsys.stored.baselines.store import BaselineStore
-from pytest_nsys.traces.opening import in_both
+from pytest_nsys.traces.opening import given_twice
 from pytest_nsys.verdicts.causes import MEDIAN_PERIOD, RunBreakdowns
 from pytest_nsys.verdicts.replaced import Before, gate_file_at, held_to
 
@@ -375,7 +375,7 @@ class OtherRun(ReferenceSource):
 
         Raises UsageMistake where they are the same file, or their traces are the same capture, too.
         """
-        twice = in_both(self.captures.measured_in, self.before.measured_in)
+        twice = given_twice([self.captures.measured_in, self.before.measured_in])
         if twice is None:
             return ()
         if not twice.is_copy:

@@ -140,7 +140,9 @@ def test_a_copy_on_the_other_side_is_a_usage_error(project: Project) -> None:
     shutil.copy(project.trace("base1.sqlite"), project.root / "head1.sqlite")
     project.trace("base.sqlite")
     said = project.pytest(*BOTH, "--nsys-trace=head1.sqlite", "--nsys-against=base1.sqlite", code=4)
-    assert re.search(r"both sides are the same trace: \S+head1\.sqlite \(of which \S+base1\.sqlite is a copy\)", said)
+    assert re.search(
+        r"1 of 2 traces are on both sides, the first \S+head1\.sqlite \(of which \S+base1\.sqlite is a copy\)", said
+    )
 
 
 def test_a_gate_file_with_a_trace_of_its_own_is_not_held_against_it(project: Project) -> None:

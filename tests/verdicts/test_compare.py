@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import pytest_nsys
 from pytest_nsys.analysis.metrics import METRICS, Better
 from pytest_nsys.cli.demo import write_demo
 from pytest_nsys.core.words import place_words
@@ -82,6 +83,41 @@ def test_a_run_is_not_compared_with_itself(project: Project, arguments: tuple[st
     said = compare(*arguments, code=2).stderr
     assert said.startswith("error: both sides are the same trace: ")
     assert said.endswith("; nothing can differ\n")
+
+
+def of_one_rank(project: Project, side: str, rank: int, exposed_us: int = 200, ranks: int = 3) -> Path:
+    label = f"rank={rank}; pp={rank}/{ranks} dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
+    return project.trace(f"{side}/rank{rank}.sqlite", exposed_us, ranks=1, label=label)
+
+
+def test_ranks_that_are_copies_are_named_and_the_others_compared(project: Project) -> None:
+    """Of a folder of files, one a rank. A gate refuses it: it would be green on ranks that are not of this run."""
+    for rank in range(3):
+        of_one_rank(project, "base", rank)
+    of_one_rank(project, "head", 1, 900)
+    for rank in (0, 2):
+        shutil.copy(project.root / f"base/rank{rank}.sqlite", project.root / f"head/rank{rank}.sqlite")
+    said = "2 of 3 traces are those of base, and nothing can differ there: head/rank0.sqlite, head/rank2.sqlite"
+    found = answer("base", "head", code=1)
+    assert moved(found, "exposed_ns") == {f"rank 1 {stage}": "worse" for stage in ("stage2_f", "stage4_f")}
+    assert any(said in note for note in found["head"]["notes"])
+    assert f"head  warning: {said}" in compare("base", "head", code=1).stdout
+    assert pytest_nsys.compare("base", "head").result == "worse"
+    project.gate("- exposed_ns below baseline plus 5%\n")
+    told = project.pytest("--nsys-trace=head", "--nsys-against=base", code=4)
+    assert "2 of 3 traces are on both sides, the first " in told
+    shutil.copy(project.root / "base/rank1.sqlite", project.root / "head/rank1.sqlite")
+    assert "both sides are the same trace: " in compare("base", "head", code=2).stderr
+
+
+def test_a_capture_on_both_sides_is_refused_beside_others(project: Project) -> None:
+    for rank in range(3):
+        of_one_rank(project, "base", rank)
+        of_one_rank(project, "other", rank)
+        of_one_rank(project, "head", rank)
+        shutil.copy(project.root / f"other/rank{rank}.sqlite", project.root / f"head/rank{rank}.sqlite")
+    said = compare("--base=base", "--base=other", "--head=head", code=2).stderr
+    assert "both sides are the same trace: other/rank0.sqlite (of which head/rank0.sqlite is a copy)" in said
 
 
 def test_copies_of_one_trace_are_no_captures(project: Project) -> None:
