@@ -16,6 +16,8 @@ TEXTS = (cst.BaseString, cst.FormattedString, cst.Raise, cst.Annotation, cst.Dec
 GUARD = "strict"
 """The argument of ``zip`` that finds columns of different lengths, of which there are none."""
 
+FUNCTIONS = (cst.FunctionDef, cst.Lambda)
+
 SWAPPED = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list"}
 TURNED: dict[type[cst.CSTNode], type[cst.BaseCompOp]] = {
     cst.LessThan: cst.GreaterThan,
@@ -27,7 +29,9 @@ TURNED: dict[type[cst.CSTNode], type[cst.BaseCompOp]] = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """A module with one change. ``function`` is the qualified name of the outermost one around it, empty for none."""
+    """A module with one change. ``function`` is the qualified name of the outermost one around it; empty for none, and
+    where a function in it is made when the module is imported: as a rule in a table, it would keep its code.
+    """
 
     file: str
     line: int
@@ -89,6 +93,9 @@ class Mutants(list[tuple[cst.CSTNode, cst.CSTNode]]):
         wrapper = MetadataWrapper(cst.parse_module(source))
         self.module = wrapper.module
         self.places, self.parents = wrapper.resolve(PositionProvider), wrapper.resolve(ParentNodeProvider)
+        self.called_at_import = {
+            name for each in self.module.body if not isinstance(each, cst.FunctionDef) for name in _called(each)
+        }
         self._visit(self.module)
 
     def _visit(self, node: cst.CSTNode) -> None:
@@ -110,12 +117,22 @@ class Mutants(list[tuple[cst.CSTNode, cst.CSTNode]]):
         place = next(self.places[each] for each in around if each in self.places)
         outer = self.places[next(each for each in around if isinstance(each, cst.BaseStatement | cst.Module))]
         lines = range(outer.start.line, outer.end.line + 1)
-        return Mutant(self.file, place.start.line, lines, _function(around), was, now, mutated)
+        function = _function(around)
+        made = function in self.called_at_import and sum(isinstance(each, FUNCTIONS) for each in around) > 1
+        return Mutant(self.file, place.start.line, lines, "" if made else function, was, now, mutated)
 
     def line(self, node: cst.CSTNode) -> str:
         """The line in which a node begins."""
         number: int = next(self.places[each] for each in _around(node, self.parents) if each in self.places).start.line
         return self.source.splitlines()[number - 1]
+
+
+def _called(node: cst.CSTNode) -> Iterator[str]:
+    """The names of the functions that are called in it."""
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Name):
+        yield node.func.value
+    for child in node.children:
+        yield from _called(child)
 
 
 def _guards(arg: cst.Arg) -> bool:

@@ -103,10 +103,9 @@ class TwoRuns:
 
     def _shares_streams(self, gate: GateFile) -> bool:
         """Whether communication runs on a stream that computes, on either side: else WITH_BARRIERS say nothing more."""
-        pair = self.under(gate)
-        for side in (pair.base, pair.head):
-            with contextlib.suppress(NsysError):  # who judges it is told
-                spec = side.spec(gate.window, gate.span, gate.kernels)
-                if any(value for _, value in side.rows(METRICS["barrier_ns"], spec).rows):
-                    return True
+        with contextlib.suppress(NsysError):  # who judges it is told
+            pair = self.under(gate)
+            spec = pair.head.spec(gate.window, gate.span, gate.kernels)
+            barriers = (side.rows(METRICS["barrier_ns"], spec) for side in (pair.base, pair.head))
+            return any(value for table in barriers for _, value in table.rows)
         return False

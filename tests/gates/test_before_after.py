@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_nsys.core.model import Value
-from pytest_nsys.gates.before_after import ALPHA, Trial, can_test, decide, holm, p_moved, smallest_p
+from pytest_nsys.gates.before_after import ALPHA, Trial, _p_words, can_test, decide, holm, p_moved, smallest_p
 from pytest_nsys.gates.noise import quantile, variance
 
 tied: st.SearchStrategy[list[int]] = st.lists(st.integers(0, 4), min_size=1, max_size=4)
@@ -272,3 +272,11 @@ def test_what_is_exchanged_moved_the_other_way(before: list[int], after: list[in
     (there,) = decide({"row": trial(before, after)}).values()
     (back,) = decide({"row": trial(after, before)}).values()
     assert (there.worse, there.better) == (back.better, back.worse)
+
+
+@pytest.mark.parametrize(
+    ("p", "words"),
+    [(Fraction(1, 252), "= 0.004"), (Fraction(1, 10_000), "= 0.0001"), (Fraction(1, 10_001), "< 0.0001")],
+)
+def test_a_p_in_words(p: Fraction, words: str) -> None:
+    assert _p_words(p) == words

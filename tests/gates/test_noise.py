@@ -17,8 +17,10 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import Value
+from pytest_nsys.gates.assertion import FromBaseline, Tolerance
+from pytest_nsys.gates.judgement import _about_tolerance
 from pytest_nsys.gates.noise import CALIBRATION_FREEDOM, FALSE_ALARMS, FEWEST_RUNS, bound, deviation, quantile, variance
-from pytest_nsys.gates.verdict import Outcome, Verdict
+from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
 from pytest_nsys.traces.opening import open_trace
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import OtherRun
@@ -68,12 +70,17 @@ def test_the_oracle_knows_a_textbook_value() -> None:
 
 
 @pytest.mark.parametrize("freedom", [*range(1, 13), 20, 31, 64, 1_000])
-@pytest.mark.parametrize("beyond", [Fraction(1, 100), Fraction(1, 800), Fraction(1, 10_000)])
+@pytest.mark.parametrize("beyond", [Fraction(2, 5), Fraction(1, 100), Fraction(1, 800), Fraction(1, 10_000)])
 def test_a_quantile_of_t_is_right_to_three_digits_and_never_too_small(freedom: int, beyond: Fraction) -> None:
     t = quantile(freedom, beyond)
     assert t.denominator <= 1000
     assert 1 - below(float(t), freedom) <= float(beyond) * (1 + 1e-4)
     assert 1 - below(float(t) * (1 - 1e-4) - 0.001, freedom) > float(beyond)
+
+
+def test_the_search_for_a_quantile_ends() -> None:
+    """It is 3e11; of so many rows no noise says anything."""
+    assert quantile(1, Fraction(1, 10**12)) == 1 << 30
 
 
 @given(few_runs, calibrations, st.integers(2, 1_000))
@@ -281,3 +288,10 @@ def test_the_interval_is_wilsons() -> None:
 )
 def test_a_target_is_missed_by_its_share(target: simulation.Target, red: int, verdict: str) -> None:
     assert target.verdict(simulation.Trials(2_000, {Outcome.FAILED: red})) == verdict
+
+
+@pytest.mark.parametrize(("noise", "said"), [(49, 0), (50, 0), (51, 1), (None, 0)])
+def test_a_tolerance_is_tighter_than_noise_that_is_more(noise: int | None, said: int) -> None:
+    row = JudgedRow({"rank": 0}, 1_000, 1_050, Outcome.PASSED, 1_000, 50, margin=50, noise=noise)
+    limit = FromBaseline(Tolerance(Fraction(1, 20), {}))
+    assert len([*_about_tolerance(limit, [row])]) == said

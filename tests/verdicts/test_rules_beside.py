@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -18,7 +19,7 @@ from pytest_nsys.analysis.circumstances import Key, key_of
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.structure import ContentKind, Item, SharedStream
 from pytest_nsys.analysis.table import Table
-from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.analysis.windows import WindowSpec, spec_under
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.model import KernelsMode, Label, Row, Setup, Span, Value
@@ -28,17 +29,19 @@ from pytest_nsys.gates.comparability import differences, shown
 from pytest_nsys.gates.judgement import Judgement, amounting
 from pytest_nsys.gates.limits import impossible
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
-from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, SeriesId
+from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, SeriesId, explained_by
 from pytest_nsys.stored.baselines.changes import changes
 from pytest_nsys.stored.baselines.store import BaselineStore, orphans
 from pytest_nsys.tools import git
 from pytest_nsys.verdicts.comparison import Thing, _badness, _only_in
-from pytest_nsys.verdicts.evaluate import _of_earlier_runs, _pipeline_message
+from pytest_nsys.verdicts.evaluate import GateContext, _of_earlier_runs, _pipeline_message, evaluate
 from pytest_nsys.verdicts.pairs import TwoRuns
-from pytest_nsys.verdicts.references import StoredBaseline
+from pytest_nsys.verdicts.references import OtherRun, StoredBaseline
 from pytest_nsys.verdicts.refresh import Refresh, Refusal, Written
 from pytest_nsys.verdicts.refresh_modes import Mode
 from pytest_nsys.verdicts.structure_diff import _words
+from tests.support.gate_files import loaded
+from tests.support.gates import write_trace
 
 KEY = (("rank", 0),)
 
@@ -389,3 +392,59 @@ def test_baselines_of_a_gate_that_is_gone_are_orphans_where_each_is_a_plain_file
     (store.folder / "c.json").unlink()
     (store.folder / "notes.txt").write_text((store.folder / "a.json").read_text())
     assert orphans(folder, tmp_path, ()) == []
+
+
+@pytest.mark.parametrize(
+    ("labels", "known"),
+    [
+        ({"rank": 0}, True),
+        ({"rank": 0, "quantile": "p50"}, True),
+        ({"rank": 0, "quantile": "p90"}, False),
+        ({"rank": 1}, False),
+        ({"purpose": "mixed"}, False),
+    ],
+)
+def test_of_the_quantiles_of_a_period_the_median_alone_was_taken_apart(
+    labels: Mapping[str, Label], known: bool
+) -> None:
+    metric, spec = METRICS["period_ns"], spec_under(BUILT_IN["pithtrain"], "median")
+    taken_apart, nothing = object(), SimpleNamespace()
+    stored = StoredBaseline(cast(Any, nothing), cast(Any, nothing), cast(Any, nothing))
+    vars(stored)["_found"] = Path("a.json"), SimpleNamespace(breakdowns={explained_by(metric, spec): {0: taken_apart}})
+    assert stored.breakdown(metric, spec, labels, 1) is (taken_apart if known else None)
+    vars(stored)["_found"] = Path("a.json"), SimpleNamespace(breakdowns={})
+    assert stored.breakdown(metric, spec, labels, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("keys", "exposed_us", "history", "outcome"),
+    [
+        ("fail_after: 2", 400, True, Outcome.INCONCLUSIVE),
+        ("fail_after: 3", 400, True, Outcome.INCONCLUSIVE),
+        ("fail_after: 2", 400, False, Outcome.FAILED),
+        ("fail_after: 2", 210, True, Outcome.PASSED),
+        ("severity: fail", 400, True, Outcome.FAILED),
+    ],
+)
+def test_earlier_runs_are_asked_for_what_waits_for_them(
+    tmp_path: Path, keys: str, exposed_us: int, history: bool, outcome: Outcome
+) -> None:
+    sentence = f"{{assert: exposed_ns <= baseline + 50us, {keys}}}"
+    gate = loaded(f"version: 1\nconvention: pithtrain\nassertions:\n- {sentence}")
+    asked: list[str] = []
+
+    def here(assertion: Assertion) -> BadRuns:
+        asked.append(assertion.name)
+        return bad_runs("dev")
+
+    past: Any = SimpleNamespace(path=Path("h.db"), branch="dev", here=here, there=lambda _: None)
+    with closing(CaptureCache()) as cache:
+        was, now = (
+            cache.captures([str(write_trace(tmp_path / name, exposed))], Path(), gate.resolved_convention)
+            for name, exposed in (("was.sqlite", 200), ("now.sqlite", exposed_us))
+        )
+        context = GateContext(now, gate, OtherRun(now, gate, was), past if history else None)
+        found = evaluate(gate.assertions[0], context)
+    assert found.outcome is outcome
+    waits = history and exposed_us == 400 and "fail_after" in keys
+    assert asked == [gate.assertions[0].name] * waits
