@@ -19,7 +19,9 @@ INPUTS = {
     "jax": 40,
     "rocpd": 25,
     "gates": 60,
+    "matrices": 40,
     "sentences": 60,
+    "measurements": 40,
     "baselines": 25,
     "histories": 15,
 }

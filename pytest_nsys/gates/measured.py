@@ -29,7 +29,10 @@ def settled(assertion: Assertion, captures: Captures) -> Assertion:
     """
     if assertion.outside is None:
         return assertion
-    return settled_as(assertion, captures.metric(assertion.metric), captures.mesh.sizes)
+    try:
+        return settled_as(assertion, captures.metric(assertion.metric), captures.mesh.sizes)
+    except UsageMistake as mistake:
+        raise UsageMistake(f"{mistake} (measured in {captures.runs[0].measurements.shown})") from None
 
 
 def settled_as(assertion: Assertion, metric: Metric, axes: Collection[str]) -> Assertion:

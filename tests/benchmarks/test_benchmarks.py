@@ -6,6 +6,7 @@ import pytest
 
 from tests.benchmarks.__main__ import GROUPS, main
 from tests.benchmarks.measuring import Bench, Group, Line
+from tests.benchmarks.outlying_simulation import CELLS, Cell, table
 
 
 @pytest.mark.parametrize(
@@ -62,3 +63,10 @@ def test_a_process_is_accounted_for_and_may_lack_a_module(tmp_path: Path) -> Non
     assert waits.seconds == waits.processor < waits.wall
     with pytest.raises(RuntimeError, match="ended with 7"):
         bench.python("-c", "raise SystemExit(7)")
+
+
+def test_the_simulation_of_outliers_has_a_line_for_each_cell() -> None:
+    head, _, *lines = table(trials=5)
+    assert len(lines) == len(CELLS)
+    assert {line.count("|") for line in lines} == {head.count("|")}
+    assert Cell(0.0, 0.0, "8 rows", 3).shares(5) == (0.0, 1.0)

@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def _say(kind: str, *cells: object) -> None:
-    print(f"{kind:<10}", *(f"{cell:>10}" for cell in cells), flush=True)
+    print(f"{kind:<12}", *(f"{cell:>10}" for cell in cells), flush=True)
 
 
 if __name__ == "__main__":

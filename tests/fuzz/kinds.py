@@ -13,6 +13,8 @@ from typing import Any
 
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.cli.init import store_rows
+from pytest_nsys.core.errors import GateFileError
+from pytest_nsys.gates.gate_changes import compared
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
@@ -76,6 +78,35 @@ assertions:
   - {assert: p90 exposed_ns <= 5ms, where: {rank: [0, 1]}, xfail: known}
   - no mixed comm streams
   - {metric: exposed_ns, baseline: {history: 3, branch: main, rel: 10%}, window: steady}
+"""
+MATRIX = """version: 1
+convention: pithtrain
+tolerance: {rel: 5%, abs: 50us}
+matrix:
+  llama-8b: good.sqlite
+  mixtral: {trace: [good.sqlite, other.sqlite], run: {gpu: H100}, window: first}
+  dsv3:
+assertions:
+  - overlap >= 1%
+  - {assert: exposed_ns <= baseline plus tolerance, matrix: mixtral}
+  - {assert: compute_ns <= 1s, matrix: ["llama*", dsv3], severity: warn}
+waivers:
+  - {assertion: overlap >= 1%, matrix: dsv3, ceiling: 0.5%, expires: 2030-01-01, reason: r}
+"""
+OF_MEASUREMENTS = """version: 1
+assertions:
+  - measured mfu >= 1%
+  - measured peak_memory <= 1000GiB
+  - phase train measured step_time <= 1000000 s
+  - measured power <= 1000000000 W
+"""
+MEASURED = """[
+  {"metric": "mfu", "value": 46.125, "unit": "%", "better": "higher"},
+  {"metric": "peak_memory", "value": 70.5, "unit": "GiB", "better": "lower", "labels": {"rank": 0}},
+  {"metric": "peak_memory", "value": 71, "unit": "GiB", "better": "lower", "labels": {"rank": 1}},
+  {"metric": "step_time", "value": 412.5, "unit": "ms", "better": "lower", "labels": {"phase": "train"}},
+  {"metric": "power", "value": 650, "unit": "W", "better": "lower"}
+]
 """
 SENTENCES = (
     *("stage2_f overlap >= 60%", "no mixed comm streams", "exposed_ns below baseline plus 5%"),
@@ -270,6 +301,30 @@ def gates(random: Random, folder: Path, found: Finding) -> None:
     gate(found, path, good(), None)
 
 
+def matrices(random: Random, folder: Path, found: Finding) -> None:
+    """A broken gate file over a matrix, each configuration of it judged on a good trace, and held to what it was."""
+    path = _gate(folder, texts.broken_gate(random, MATRIX), "broken.nsys.yaml")
+    gate(found, path, good(), None)
+    with found.step("compared"), contextlib.suppress(GateFileError):
+        whole, broken = load_gate_file(_gate(folder, MATRIX)), load_gate_file(path)
+        compared(whole, broken)
+        compared(broken, whole)
+
+
+def measurements(random: Random, folder: Path, found: Finding) -> None:
+    """Damaged measurements beside a good trace, alone in a gate, and as one side of a comparison."""
+    path = folder / "broken.json"
+    path.write_bytes(texts.broken_json(random, MEASURED))
+    gate(found, _gate(folder, OF_MEASUREMENTS), good(), path, measurements=(str(path),))
+    if found.green is not None and (why := truth.unlike_measurements(path, found.green)):
+        found.lies += 1
+        found.fail(f"green, and not what it holds: {why}")
+    whole = folder / "whole.json"
+    whole.write_text(MEASURED)
+    sides = [f"--base-measurements={whole}", f"--head-measurements={path}"]
+    command(found, ["compare", *random.sample(sides, 2)], path)
+
+
 def sentences(random: Random, folder: Path, found: Finding) -> None:
     """A sentence that nobody meant."""
     sentence = texts.broken_sentence(random, random.choice(SENTENCES))
@@ -332,7 +387,8 @@ def histories(random: Random, folder: Path, found: Finding) -> None:
 
 
 KINDS: Mapping[str, Callable[[Random, Path, Finding], None]] = {
-    each.__name__: each for each in (exports, kineto, jax, rocpd, gates, sentences, baselines, histories)
+    each.__name__: each
+    for each in (exports, kineto, jax, rocpd, gates, matrices, sentences, measurements, baselines, histories)
 }
 
 

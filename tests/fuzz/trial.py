@@ -15,7 +15,6 @@ from click.testing import CliRunner
 
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli import main
 from pytest_nsys.core.errors import GOES_ON, GateFileError, NsysError
 from pytest_nsys.core.model import Label, Value
@@ -24,6 +23,7 @@ from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.reports.session.explanation import explanation
 from pytest_nsys.reports.session.record import record_of
 from pytest_nsys.stored.baselines.store import store_of
+from pytest_nsys.traces.measurements import measurements_of
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.past_runs import PastRuns
 from pytest_nsys.verdicts.references import StoredBaseline
@@ -100,17 +100,27 @@ def command(finding: Finding, arguments: Sequence[str], broken: Path) -> None:
             finding.fail(f"{name}: exit code {done.exit_code}, and no line names the file: {done.stderr}")
 
 
-def gate(finding: Finding, path: Path, trace: Path, broken: Path | None, history: Path | None = None) -> None:
-    """Judge every assertion of a gate file; what each says of itself is made, as a red shows it.
+def gate(
+    finding: Finding,
+    path: Path,
+    trace: Path,
+    broken: Path | None,
+    history: Path | None = None,
+    measurements: tuple[str, ...] = (),
+) -> None:
+    """Judge every assertion of a gate file, in each configuration; what each says of itself is made, as a red shows it.
 
     ``broken`` is what errors name, None where that is the gate file and its conventions.
     """
     with finding.step(f"gate {path.name}"), contextlib.closing(CaptureCache()) as library:
         try:
-            loaded = load_gate_file(path)
-            loaded = resolved(loaded, lambda: library.fitting([str(trace)], Path()).convention)
-            captures = library.captures([str(trace)], Path(), loaded.resolved_convention, loaded.workload)
-            finding.green = _judged(loaded, captures, history)
+            beside = measurements_of(measurements, Path())
+            for one in load_gate_file(path).each:
+                loaded = resolved(one, lambda: library.fitting([str(trace)], Path()).convention)
+                captures = library.captures(
+                    [str(trace)], Path(), loaded.resolved_convention, loaded.workload, (), beside
+                )
+                finding.green = _judged(loaded, captures, history)
         except GateFileError as error:
             for line in map(str, error.mistakes):
                 if not line.startswith(f"{path}:") or "\n" in line or len(line) > LONGEST:
@@ -121,7 +131,8 @@ def gate(finding: Finding, path: Path, trace: Path, broken: Path | None, history
 
 def _judged(loaded: GateFile, captures: Captures, history: Path | None) -> Rows | None:
     """The rows of every metric that was asked for, None where one assertion is not green. Raises NsysError."""
-    store = store_of(loaded.path, loaded.path.parent / "baselines", loaded.path.parent)
+    folder = loaded.path.parent
+    store = store_of(loaded.path, folder / "baselines", folder, configuration=loaded.configuration)
     past = PastRuns(captures, loaded, loaded.path.name, history)
     context = GateContext(captures, loaded, StoredBaseline(captures, loaded, store), past)
     rows: dict[str, dict[tuple[Label, ...], Value]] = {}
@@ -132,7 +143,7 @@ def _judged(loaded: GateFile, captures: Captures, history: Path | None) -> Rows 
             verdict = evaluate(assertion, context)
             explanation(record_of(verdict, "run", verdict.compared_with).plain(), ())
             good = good and verdict.good
-            measured = captures.rows(METRICS[assertion.metric], spec_for(captures.convention, assertion))
+            measured = captures.rows(captures.metric(assertion.metric), spec_for(captures.convention, assertion))
             rows[assertion.metric] = {row.labels: row.value for row in measured.rows}
         except NsysError as one:
             error = one

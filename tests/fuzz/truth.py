@@ -10,9 +10,12 @@ import contextlib
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
+
+from pytest_nsys.core.model import Value
 
 RANGES = (59, 60, 70, 71)
 THREAD_BITS = 0xFFFFFF
@@ -126,3 +129,27 @@ def _rocpd_totals(database: sqlite3.Connection, uuid: str) -> Totals:
         if low <= start and end <= high:
             found[pid].append((start, end))
     return {pid: (len(own), sum(end - start for start, end in own)) for pid, own in found.items()}
+
+
+SCALES = {"%": Fraction(1, 100), "GiB": Fraction(1), "ms": Fraction(10**6), "W": Fraction(1)}
+"""Of the units of the undamaged measurements, in the unit that each is judged in."""
+
+
+def unlike_measurements(path: Path, green: Mapping[str, Mapping[Any, Value]]) -> str:
+    """In what the values that were judged, by metric, are not those of a file of measurements; empty for nothing."""
+    try:
+        entries = json.loads(path.read_bytes(), parse_float=Fraction, parse_constant=_no_number)
+        held: dict[str, list[Fraction]] = {name: [] for name in green}
+        for entry in entries:
+            unit, value = entry.get("unit"), entry["value"]
+            if unit not in SCALES or isinstance(value, bool | str):
+                return "" if isinstance(unit, str) else f"{entry} is green"
+            held.setdefault(f"measured {'_'.join(entry['metric'].split())}", []).append(SCALES[unit] * value)
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        return f"the file is damaged: {error!r}"
+    wrong = {name: (held[name], rows) for name, rows in green.items() if sorted(held[name]) != sorted(rows.values())}
+    return str(wrong) if wrong else ""
+
+
+def _no_number(text: str) -> object:
+    raise ValueError(text)
