@@ -47,9 +47,12 @@ assertions:
 """
 """Nothing that a few rows can break: what is lost in silence stays green."""
 
-OF_EXPORTS = LOOSE + "  - peak_allocated_bytes <= 80GB\n  - sm_clock_mhz <= 9999MHz\n"
+CONTAINED = LOOSE.replace("assertions:", "kernels: contained\nassertions:")
+"""As the oracle counts: where a damaged kernel is far from its window, ``auto`` would measure what was launched."""
 
-OF_ROCPD = LOOSE.replace("  - pageable_copies <= 1000\n", "  - peak_allocated_bytes <= 80GB\n")
+OF_EXPORTS = CONTAINED + "  - peak_allocated_bytes <= 80GB\n  - sm_clock_mhz <= 9999MHz\n"
+
+OF_ROCPD = CONTAINED.replace("  - pageable_copies <= 1000\n", "  - peak_allocated_bytes <= 80GB\n")
 
 RICH = """version: 1
 trace: good.sqlite
