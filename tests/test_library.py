@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import subprocess
 import sys
@@ -16,7 +15,6 @@ import pytest
 
 import pytest_nsys
 from pytest_nsys import NoRows, NsysError, NsysRun, compare, judge, open_run
-from pytest_nsys.core.columns.choice import FORCE
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import ArgumentMistake, TraceError, UsageMistake
 from pytest_nsys.gates.verdict import Outcome
@@ -57,21 +55,6 @@ def test_without_pytest() -> None:
     said = "import sys; from pytest_nsys import open_run, judge, compare; print('pytest' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
-
-
-def test_a_median_window_is_measured_without_numpy(trace: Callable[..., Path]) -> None:
-    """Its import would take longer than all that is measured there."""
-    said = """
-import sys
-from pytest_nsys import open_run
-run = open_run(sys.argv[1])
-print(sum(len(run.rows(metric)) for metric in ("overlap", "overlap_max", "busy_ns", "launches", "sequence")) > 5)
-print("numpy" in sys.modules)
-"""
-    words = [sys.executable, "-c", said, str(trace("median.sqlite"))]
-    known = {name: value for name, value in os.environ.items() if name != FORCE}
-    done = subprocess.run(words, capture_output=True, text=True, check=True, env=known)
-    assert done.stdout == "True\nFalse\n"
 
 
 def test_what_a_run_is(run: NsysRun) -> None:

@@ -10,7 +10,6 @@ from pytest_nsys.analysis.quality import FEW_ANCHORS, UNTYPICAL, anchor_counts, 
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.columns import take, total
-from pytest_nsys.core.columns.choice import CHOICE, OLDEST
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.kept import kept
@@ -44,9 +43,6 @@ def notes_on(
         yield from notes_on_gpus(trace.path)
         yield from (note._replace(text=f"{trace.path}: {note.text}") for note in facts.on_gpus)
     group = run.measured(spec)
-    if any(around.many for around in group.around) and CHOICE.lacks_numpy:
-        least = ".".join(map(str, OLDEST))
-        yield Note(f"so many kernels are measured ten times as fast with numpy: pip install 'numpy>={least}'")
     yield from about_uncounted(group)
     yield from _about_order(group)
     if (found := apart(group)) is not None:

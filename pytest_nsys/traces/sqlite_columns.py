@@ -20,7 +20,7 @@ from contextlib import ExitStack, closing
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
-from pytest_nsys.core.columns import Column, expect, parsed
+from pytest_nsys.core.columns import Column, parsed
 from pytest_nsys.core.errors import TraceError, UsageMistake
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.sqlite_file import FAILURES, SqliteFile, SqlRow
@@ -78,7 +78,6 @@ def blocks(file: SqliteFile, columns: Sequence[str], table: str, where: str = "1
             raise Unfit("the row ids have gaps")
         bounds = [f"{row_id} BETWEEN {low} AND {low + BLOCK_ROWS - 1}" for low in range(1, last + 1, BLOCK_ROWS)]
         conditions = [f"{bound} AND ({where})" for bound in (*bounds, f"{row_id} < 1")]
-        expect(last * len(columns))
         with ExitStack() as opened:
             reader_of = _way_to_read(file)
             readers = [opened.enter_context(closing(reader_of(n))) for n in range(max(min(THREADS, len(bounds)), 1))]

@@ -15,12 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis import trace_kernels
 from pytest_nsys.analysis.rank_track import RankTrack
 from pytest_nsys.analysis.rank_window import RankWindow, StreamUse, in_window
 from pytest_nsys.analysis.timeline import in_order
 from pytest_nsys.analysis.windows import WindowSpec, span_lengths, steady_indices
-from pytest_nsys.core.columns import Column, choice
+from pytest_nsys.core.columns import Column
 from pytest_nsys.core.conventions import BUILT_IN, Purpose
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import NO_LAUNCH, Kernels, KernelsMode, Range, Span, Stream, Window
@@ -486,18 +485,6 @@ def test_kernels_are_grouped_by_stage_in_the_order_of_their_names() -> None:
     assert indices(found.all_by_stage) == [("stage2_f", [1, 2]), ("stage4_f", [0])]
     places = {(name, stage): list(own) for (name, stage, _), own in found.by_place.items()}
     assert places == {(NCCL, "stage4_f"): [0], (NCCL, "stage2_f"): [2]}
-
-
-@pytest.mark.parametrize("many", [False, True])
-def test_a_large_window_without_numpy_says_what_would_be_faster(
-    gpu: OneProcess, monkeypatch: pytest.MonkeyPatch, many: bool
-) -> None:
-    gpu.kernel("gemm", 110, 120)
-    monkeypatch.setattr(choice, "_vectors", lambda: None)
-    monkeypatch.setattr(choice.CHOICE, "forced", None)
-    monkeypatch.setattr(trace_kernels, "MANY", 0 if many else 1)
-    said = [note for note in notes(gpu, window="run") if "numpy" in note]
-    assert said == ["so many kernels are measured ten times as fast with numpy: pip install 'numpy>=1.25'"] * many
 
 
 @pytest.mark.parametrize("many", [False, True])

@@ -1,10 +1,7 @@
-"""Plain Python and numpy are held against each other, and against what an operation means, written naively."""
+"""Each operation on columns is held against what it means, written naively; none changes what it was asked with."""
 
 from __future__ import annotations
 
-import inspect
-import subprocess
-import sys
 from array import array
 from itertools import pairwise
 from typing import Any
@@ -14,11 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.core import columns
-from pytest_nsys.core.columns import choice, plain, vectors
-from pytest_nsys.core.errors import UsageMistake
-
-BOTH = pytest.mark.parametrize("way", [plain, vectors], ids=["python", "numpy"])
-OPERATIONS = [name for name, own in vars(plain).items() if inspect.isfunction(own) and own.__module__ == plain.__name__]
 
 small = st.integers(-6, 6)
 large = st.one_of(small, st.integers(-(1 << 63), (1 << 63) - 1))
@@ -33,54 +25,45 @@ def spans_of(found: list[tuple[int, int]]) -> tuple[array[int], array[int]]:
     return column(start for start, _ in found), column(start + length for start, length in found)
 
 
-def both(name: str, *asked: Any) -> Any:
-    """The answer of both ways, which is one; an error is an answer, and what was asked with stays as it was."""
-    answers: list[Any] = []
+def done(name: str, *asked: Any) -> Any:
+    """The answer, which is columns of 64 bits and flags; what was asked with stays as it was."""
     kept = [each[:] if isinstance(each, (array, bytearray)) else each for each in asked]
-    for way in (plain, vectors):
-        try:
-            answers.append(getattr(way, name)(*asked))
-        except OverflowError:
-            answers.append(OverflowError)
-    assert answers[0] == answers[1], name
-    assert type(answers[0]) is type(answers[1])
+    found = getattr(columns, name)(*asked)
     assert list(asked) == kept
-    return answers[0]
-
-
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_both_ways_are_asked_alike(name: str) -> None:
-    asked = inspect.signature(getattr(plain, name))
-    assert inspect.signature(getattr(vectors, name)) == asked
-    assert inspect.signature(getattr(columns, name)) == asked
+    for own in found if isinstance(found, tuple) else (found,):
+        assert not isinstance(own, array) or own.typecode == "q"
+    return found
 
 
 @given(st.lists(large), st.data())
 def test_elements_are_taken_found_and_counted(values: list[int], data: st.DataObject) -> None:
     indices = data.draw(st.lists(st.sampled_from(range(len(values))), max_size=20) if values else st.just([]))
-    assert both("take", column(values), column(indices)) == column(values[i] for i in indices)
+    assert done("take", column(values), column(indices)) == column(values[i] for i in indices)
     part = range(*sorted(data.draw(st.tuples(*2 * [st.integers(0, len(values))]))))
-    assert both("take", column(values), part) == column(values[i] for i in part)
+    assert done("take", column(values), part) == column(values[i] for i in part)
     flags = bytearray(value % 2 for value in values)
-    assert both("take", flags, column(indices)) == bytearray(flags[i] for i in indices)
-    assert both("take", flags, part) == flags[part.start : part.stop]
+    assert done("take", flags, column(indices)) == bytearray(flags[i] for i in indices)
+    assert done("take", flags, part) == flags[part.start : part.stop]
     for some in (flags, column(values)):
-        assert both("where", some) == column(i for i, each in enumerate(some) if each)
-        assert both("where_not", some) == column(i for i, each in enumerate(some) if not each)
-        assert both("total", some) == sum(some)
-    assert both("bounds", column(values)) == (min(values, default=0), max(values, default=0))
+        assert done("where", some) == column(i for i, each in enumerate(some) if each)
+        assert done("where_not", some) == column(i for i, each in enumerate(some) if not each)
+        assert done("total", some) == sum(some)
+    assert done("bounds", column(values)) == (min(values, default=0), max(values, default=0))
     for value in {0, *values[:2]}:
-        assert both("equal", column(values), value) == bytearray(each == value for each in values)
+        assert done("equal", column(values), value) == bytearray(each == value for each in values)
 
 
 @given(st.lists(st.tuples(large, large)), large, large)
 def test_differences_and_bounds(pairs: list[tuple[int, int]], one: int, other: int) -> None:
     a, b = column(a for a, _ in pairs), column(b for _, b in pairs)
     wanted = [x - y for x, y in pairs]
-    fits = all(-(1 << 63) <= each < 1 << 63 for each in wanted)
-    assert both("minus", a, b) == (column(wanted) if fits else OverflowError)
+    if all(-(1 << 63) <= each < 1 << 63 for each in wanted):
+        assert done("minus", a, b) == column(wanted)
+    else:
+        with pytest.raises(OverflowError):
+            done("minus", a, b)
     low, high = sorted((one, other))
-    assert both("within", a, low, high) == column(min(max(each, low), high) for each in a)
+    assert done("within", a, low, high) == column(min(max(each, low), high) for each in a)
 
 
 @given(st.lists(st.tuples(large, small, st.integers(0, 70_000))))
@@ -88,26 +71,26 @@ def test_rows_are_ordered_numbered_and_summed(rows: list[tuple[int, int, int]]) 
     keys = [column(key) for key in zip(*rows, strict=True)] or [column([])] * 3
     for chosen in ([0], [1], [2], [1, 0], [2, 1, 0]):
         asked = [tuple(row[i] for i in chosen) for row in rows]
-        assert both("order", *(keys[i] for i in chosen)) == column(sorted(range(len(rows)), key=asked.__getitem__))
-        numbers, known = both("distinct", *(keys[i] for i in chosen))
+        assert done("order", *(keys[i] for i in chosen)) == column(sorted(range(len(rows)), key=asked.__getitem__))
+        numbers, known = done("distinct", *(keys[i] for i in chosen))
         assert known == sorted(set(asked))
         assert [known[number] for number in numbers] == asked
         size = len(known) + 2
-        assert both("counts", numbers, size) == [numbers.count(n) for n in range(size)]
+        assert done("counts", numbers, size) == [numbers.count(n) for n in range(size)]
         own = [[i for i, number in enumerate(numbers) if number == n] for n in range(size)]
-        assert both("members", numbers, size) == [column(each) for each in own]
+        assert done("members", numbers, size) == [column(each) for each in own]
         for values in keys:
-            assert both("sums", numbers, values, size) == [sum(values[i] for i in each) for each in own]
+            assert done("sums", numbers, values, size) == [sum(values[i] for i in each) for each in own]
 
 
 @given(st.lists(large, unique=True), st.lists(large), large)
 def test_values_are_spread_and_placed(edges: list[int], values: list[int], fill: int) -> None:
     ascending = sorted(edges)
-    assert both("places", column(ascending), column(values)) == column(
+    assert done("places", column(ascending), column(values)) == column(
         sum(edge <= value for edge in ascending) for value in values
     )
     at = range(len(values), 2 * len(values))
-    assert both("spread", column(at), column(values), 3 * len(values), fill) == column(
+    assert done("spread", column(at), column(values), 3 * len(values), fill) == column(
         values[i - at.start] if i in at else fill for i in range(3 * len(values))
     )
 
@@ -116,16 +99,16 @@ def test_values_are_spread_and_placed(edges: list[int], values: list[int], fill:
 def test_stretches_are_walked_and_records_told(lengths: list[tuple[int, int]], rows: list[tuple[int, int]]) -> None:
     firsts, afters = column(first for first, _ in lengths), column(first + length for first, length in lengths)
     each = [(n, i) for n, (first, length) in enumerate(lengths) for i in range(first, first + length)]
-    assert both("stretches", firsts, afters) == (column(n for n, _ in each), column(i for _, i in each))
+    assert done("stretches", firsts, afters) == (column(n for n, _ in each), column(i for _, i in each))
     rows.sort(key=lambda row: row[0])
     wanted = [all(v > w for group, w in rows[:i] if group == g) for i, (g, v) in enumerate(rows)]
-    assert both("records", column(g for g, _ in rows), column(v for _, v in rows)) == bytearray(wanted)
+    assert done("records", column(g for g, _ in rows), column(v for _, v in rows)) == bytearray(wanted)
 
 
 @given(times)
 def test_a_moment_belongs_to_the_span_that_began_first(found: list[tuple[int, int]]) -> None:
     starts, ends = spans_of(found)
-    begins, reaches, owners = both("segments", starts, ends)
+    begins, reaches, owners = done("segments", starts, ends)
     said = {t: i for begin, end, i in zip(begins, reaches, owners, strict=True) for t in range(begin, end)}
     assert sum(reaches) - sum(begins) == len(said)
     for t in range(-21, 30):
@@ -137,18 +120,30 @@ def test_a_moment_belongs_to_the_span_that_began_first(found: list[tuple[int, in
 def test_a_union_covers_what_a_span_covers(found: list[tuple[int, int]], moments: list[int]) -> None:
     starts, ends = spans_of(found)
     covered = {t for start, end in zip(starts, ends, strict=True) for t in range(start, end)}
-    firsts, lasts, before = both("union", starts, ends)
+    firsts, lasts, before = done("union", starts, ends)
     parts = list(zip(firsts, lasts, strict=True))
     assert [t for first, last in parts for t in range(first, last)] == sorted(covered)
     assert all(last < first for (_, last), (first, _) in pairwise(parts))
-    asked = both("covered_before", firsts, lasts, before, column(moments))
+    asked = done("covered_before", firsts, lasts, before, column(moments))
     assert asked == column(sum(t < moment for t in covered) for moment in moments)
 
 
 @given(st.lists(st.tuples(large, large)))
 def test_a_union_is_exact_or_refused_at_the_ends_of_64_bits(pairs: list[tuple[int, int]]) -> None:
-    found = [tuple(sorted(pair)) for pair in pairs]
-    both("union", column(start for start, _ in found), column(end for _, end in found))
+    parts: list[list[int]] = []
+    for start, end in sorted(sorted(pair) for pair in pairs if pair[0] != pair[1]):
+        if parts and start <= parts[-1][1]:
+            parts[-1][1] = max(parts[-1][1], end)
+        else:
+            parts.append([start, end])
+    covered = [sum(end - start for start, end in parts[:n]) for n in range(len(parts) + 1)]
+    asked = [column(least_or_most(pair) for pair in pairs) for least_or_most in (min, max)]
+    if covered[-1] >= 1 << 63:
+        with pytest.raises(OverflowError):
+            done("union", *asked)
+    else:
+        found = zip(*done("union", *asked), strict=True)
+        assert list(found) == [(*part, before) for part, before in zip(parts, covered, strict=False)]
 
 
 nested = st.tuples(
@@ -158,11 +153,11 @@ nested = st.tuples(
 
 @given(st.lists(nested, max_size=12), st.booleans())
 def test_the_shortest_span_around_a_moment_speaks(found: list[tuple[int, int | None, int, int]], deep: bool) -> None:
-    spans = sorted((s, plain.NEVER if n is None else s + n, thread, code) for s, n, thread, code in found)
+    spans = sorted((s, columns.NEVER if n is None else s + n, thread, code) for s, n, thread, code in found)
     asked = [column(each) for each in zip(*spans, strict=True)] or [column([])] * 4
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vectors, "_DEEPEST", 0 if deep else vectors._DEEPEST)
-        edges, codes, twice = both("innermost", *asked)
+        patch.setattr(columns, "_DEEPEST", 0 if deep else columns._DEEPEST)
+        edges, codes, twice = done("innermost", *asked)
     assert list(edges) == sorted(set(edges))
     for moment in range(-10, 25):
         around = [(end - start, -i) for i, (start, end, _, _) in enumerate(spans) if start <= moment <= end]
@@ -176,7 +171,7 @@ ratio = st.tuples(st.one_of(st.integers(0, 4), st.integers(0, (1 << 63) - 1)), s
 
 @given(st.lists(ratio, min_size=1))
 def test_the_least_ratio_is_exact(pairs: list[tuple[int, int]]) -> None:
-    best = both("least_ratio", column(part for part, _ in pairs), column(whole for _, whole in pairs))
+    best = done("least_ratio", column(part for part, _ in pairs), column(whole for _, whole in pairs))
     part, whole = pairs[best]
     assert all(part * other < own * whole for own, other in pairs[:best])
     assert all(part * other <= own * whole for own, other in pairs[best:])
@@ -184,77 +179,15 @@ def test_the_least_ratio_is_exact(pairs: list[tuple[int, int]]) -> None:
 
 def test_the_least_of_ratios_that_are_one_float_is_told_apart() -> None:
     wholes = column([(1 << 62) + 3, (1 << 62) + 2, (1 << 62) + 4])
-    assert both("least_ratio", column([1 << 61] * 3), wholes) == 2
-
-
-def test_few_are_done_without_numpy_and_many_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert choice._vectors() is vectors
-    monkeypatch.delitem(sys.modules, "numpy")
-    one = choice.Choice()
-    assert one.vectors(choice.PATIENCE - 1) is None
-    assert one.vectors(1) is None
-    assert one.vectors(choice.FEW) is vectors
-    assert choice.Choice().vectors(choice.PATIENCE) is vectors
-
-
-def test_an_imported_numpy_is_used_at_once() -> None:
-    assert choice.Choice().vectors(choice.FEW) is vectors
-    assert choice.Choice().vectors(choice.FEW - 1) is None
-
-
-@pytest.mark.parametrize(("forced", "found"), [("python", None), ("numpy", vectors)])
-def test_one_way_can_be_forced(forced: str, found: object) -> None:
-    assert all(choice.Choice(forced).vectors(size) is found for size in (0, choice.PATIENCE))
-
-
-@pytest.mark.parametrize("forced", ["nunpy", ""])
-def test_a_word_that_forces_nothing_is_a_mistake(forced: str) -> None:
-    with pytest.raises(UsageMistake, match=f"^PYTEST_NSYS_COLUMNS={forced}: say python, or numpy where numpy 1.25 or"):
-        choice.Choice(forced).vectors(1)
-
-
-def test_a_numpy_that_is_missing_or_too_old_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: str) -> None:
-        raise RuntimeError("module compiled against another version")
-
-    fails = type(sys)("numpy")
-    fails.__getattr__ = fail  # type: ignore[method-assign]
-    for broken in (None, type(sys)("numpy"), fails):
-        choice._vectors.cache_clear()
-        monkeypatch.setitem(sys.modules, "numpy", broken)
-        one = choice.Choice()
-        assert one.vectors(choice.PATIENCE) is None
-        assert one.lacks_numpy
-        assert not choice.Choice("python").lacks_numpy
-        with pytest.raises(UsageMistake, match=r"^PYTEST_NSYS_COLUMNS=numpy: say python, or"):
-            choice.Choice("numpy").vectors(1)
-    choice._vectors.cache_clear()
-
-
-def test_the_choice_is_made_by_the_last_column(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-
-    def vectors(elements: int) -> None:
-        asked.append(elements)
-
-    monkeypatch.setattr(choice.CHOICE, "vectors", vectors)
-    columns.take(column(range(9)), column([1, 2]))
-    columns.sums(column([0]), column([1]), 1)
-    columns.spread(column([0, 1, 2]), column([1, 2, 3]), 20, 0)
-    assert asked == [2, 1, 3]
-
-
-def test_importing_the_operations_imports_no_numpy() -> None:
-    code = "import sys, pytest_nsys.core.columns; sys.exit('numpy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert done("least_ratio", column([1 << 61] * 3), wholes) == 2
 
 
 @given(st.lists(large), st.lists(st.tuples(small, large)))
 def test_texts_are_parsed_and_elements_compared(numbers: list[int], pairs: list[tuple[int, int]]) -> None:
-    assert both("parsed", ",".join(map(str, numbers))) == column(numbers)
-    assert both("values", column(numbers)) == column(sorted(set(numbers)))
+    assert done("parsed", ",".join(map(str, numbers))) == column(numbers)
+    assert done("values", column(numbers)) == column(sorted(set(numbers)))
     one, other = column(a for a, _ in pairs), column(b for _, b in pairs)
-    assert both("exceeds", one, other) is any(a > b for a, b in pairs)
+    assert done("exceeds", one, other) is any(a > b for a, b in pairs)
 
 
 @given(st.sets(large), st.lists(st.tuples(large, large)), st.data())
@@ -265,7 +198,7 @@ def test_keys_are_joined_to_the_least_of_their_values(
         pairs += data.draw(st.lists(st.tuples(st.sampled_from(sorted(ids)), small)))
     known, most = column(sorted(ids)), column([1 << 62] * len(ids))
     keys, values = column(key for key, _ in pairs), column(value for _, value in pairs)
-    least = both("least", known, most, keys, values)
+    least = done("least", known, most, keys, values)
     assert list(least) == [min([v for k, v in pairs if k == number] + [1 << 62]) for number in sorted(ids)]
     wanted = dict(zip(known, least, strict=True))
-    assert list(both("joined", known, least, -7, keys)) == [wanted.get(key, -7) for key in keys]
+    assert list(done("joined", known, least, -7, keys)) == [wanted.get(key, -7) for key in keys]

@@ -1,21 +1,28 @@
-"""The operations on columns in numpy: what each means stands in plain Python beside this.
+"""What is done with many kernels at once: a few operations on columns, exact.
 
-``numpy.frombuffer`` sees an array without a copy. Where 64 bits might not hold an answer, it is found in parts that
-they hold, or plain Python finds it.
+A column is an ``array('q')``, or of shorter integers where a reader made it; flags are a ``bytearray`` of 0 and 1;
+indices are a column or a range. numpy sees an array without a copy. Where 64 bits might not hold an answer it is found
+in parts that they hold, or is refused: none wraps.
 """
 
 from __future__ import annotations
 
+import heapq
 from array import array
-from typing import Any, TypeVar
+from collections import Counter
+from itertools import accumulate
+from typing import Any, TypeAlias, TypeVar
 
 import numpy
 from numpy.typing import NDArray
 
-from pytest_nsys.core.columns import plain
-from pytest_nsys.core.columns.plain import Column, Flags, Indices
-
+Column: TypeAlias = "array[int]"
+Flags: TypeAlias = bytearray
+Indices: TypeAlias = "array[int] | range"
 Vector = NDArray[numpy.int64]
+NEVER = (1 << 63) - 1
+"""End of a span that has none."""
+
 C = TypeVar("C", "array[int]", bytearray)
 
 _TABLE = 1 << 16
@@ -54,6 +61,7 @@ def _fits(number: int) -> bool:
 
 
 def take(column: C, indices: Indices) -> C:
+    """The elements at ``indices``, in that order."""
     if isinstance(indices, range):
         return column[indices.start : indices.stop]
     taken = _seen(column)[_seen(indices)]
@@ -61,18 +69,22 @@ def take(column: C, indices: Indices) -> C:
 
 
 def where(column: Column | Flags) -> Column:
+    """The indices of what is not 0."""
     return _column(numpy.flatnonzero(_seen(column)))
 
 
 def where_not(column: Column | Flags) -> Column:
+    """The indices of what is 0."""
     return _column(numpy.flatnonzero(_seen(column) == 0))
 
 
 def equal(column: Column, value: int) -> Flags:
+    """1 where an element is ``value``."""
     return bytearray((_seen(column) == value).view(numpy.uint8).data)
 
 
 def total(column: Column | Flags) -> int:
+    """The sum, however large."""
     vector = _seen(column)
     if _fits(max(map(abs, _span(vector))) * len(vector)):
         return int(vector.sum(dtype=numpy.int64))
@@ -80,22 +92,26 @@ def total(column: Column | Flags) -> int:
 
 
 def minus(column: Column, other: Column) -> Column:
+    """One less the other, element by element. Raises OverflowError for a difference beyond 64 bits."""
     a, b = _seen(column), _seen(other)
     (low, high), (least, greatest) = _span(a), _span(b)
-    if len(a) == len(b) and _fits(low - greatest) and _fits(high - least):
-        return _column(a - b)
-    return plain.minus(column, other)
+    if not (_fits(low - greatest) and _fits(high - least)):
+        return array("q", [x - y for x, y in zip(column, other, strict=True)])
+    return _column(a - b)
 
 
 def later(column: Column, other: Column) -> Column:
+    """The greater of both, element by element."""
     return _column(numpy.maximum(_seen(column), _seen(other)))
 
 
 def earlier(column: Column, other: Column) -> Column:
+    """The smaller of both, element by element."""
     return _column(numpy.minimum(_seen(column), _seen(other)))
 
 
 def within(column: Column, least: int, greatest: int) -> Column:
+    """The column, with the nearer bound for what is outside of the bounds."""
     return _column(_seen(column).clip(least, greatest))
 
 
@@ -109,6 +125,7 @@ def _ordered(key: Vector) -> NDArray[Any]:
 
 
 def order(*keys: Column) -> Column:
+    """The indices by the first key, then by the next; what is equal stays in order."""
     found = _ordered(_seen(keys[-1]))
     for key in reversed(keys[:-1]):
         found = found[_ordered(_seen(key)[found])]
@@ -129,6 +146,7 @@ def _numbered(key: NDArray[Any]) -> tuple[Vector, Vector]:
 
 
 def distinct(*keys: Column) -> tuple[Column, list[tuple[int, ...]]]:
+    """The number of each row, and the distinct rows that have these numbers, ascending."""
     numbers, known = _numbered(_seen(keys[0]))
     found = [known]
     for key in keys[1:]:
@@ -139,11 +157,13 @@ def distinct(*keys: Column) -> tuple[Column, list[tuple[int, ...]]]:
 
 
 def counts(numbers: Column, size: int) -> list[int]:
+    """How often each number below ``size`` occurs."""
     found: list[int] = numpy.bincount(_seen(numbers), minlength=size).tolist()
     return found
 
 
 def sums(numbers: Column, values: Column, size: int) -> list[int]:
+    """Σ of the values of each number below ``size``, however large."""
     at, vector = _seen(numbers), _seen(values)
     if max(map(abs, _span(vector))) * len(vector) < _EXACT_AS_FLOAT:
         return _summed(at, vector, size)
@@ -158,22 +178,26 @@ def _summed(at: Vector, vector: Vector, size: int) -> list[int]:
 
 
 def members(numbers: Column, size: int) -> list[Column]:
+    """The indices of each number below ``size``, ascending."""
     vector = _seen(numbers)
     edges = numpy.cumsum(numpy.bincount(vector, minlength=size))[:-1]
     return [_column(own) for own in numpy.split(_ordered(vector), edges)] if size else []
 
 
 def spread(indices: Column, values: Column, size: int, fill: int) -> Column:
+    """A column of ``size`` with the values at the indices, each index once, and ``fill`` elsewhere."""
     found = numpy.full(size, fill, numpy.int64)
     found[_seen(indices)] = _seen(values)
     return _column(found)
 
 
 def places(edges: Column, values: Column) -> Column:
+    """How many of the ascending edges are at or before each value."""
     return _column(_seen(edges).searchsorted(_seen(values), "right"))
 
 
 def stretches(firsts: Column, afters: Column) -> tuple[Column, Column]:
+    """(owner, index): each index of each stretch from ``firsts`` on and before ``afters``, which lie no earlier."""
     first = _seen(firsts)
     lengths = _seen(afters) - first
     owners = numpy.repeat(numpy.arange(len(first)), lengths)
@@ -181,7 +205,10 @@ def stretches(firsts: Column, afters: Column) -> tuple[Column, Column]:
 
 
 def records(groups: Column, values: Column) -> Flags:
-    """By rank among all values a later group is above each earlier one: so one pass finds the records of all."""
+    """1 where a value is greater than all before it in its group; groups ascend.
+
+    By rank among all values a later group is above each earlier one: so one pass finds the records of all.
+    """
     ranks, known = _numbered(_seen(values))
     keys = _numbered(_seen(groups))[0] * (len(known) + 1) + ranks
     found = numpy.ones(len(keys), numpy.uint8)
@@ -198,21 +225,32 @@ def _segments(starts: Column, ends: Column) -> tuple[Vector, Vector, NDArray[Any
 
 
 def segments(starts: Column, ends: Column) -> tuple[Column, Column, Column]:
+    """(begin, end, index): disjoint ascending parts, in which each moment is of the span that began first.
+
+    Of spans that begin together it is the one of the lowest index. What ends where it starts has no part.
+    """
     begins, reaches, owners = _segments(starts, ends)
     return _column(begins), _column(reaches), _column(owners)
 
 
 def union(starts: Column, ends: Column) -> tuple[Column, Column, Column]:
+    """(start, end, length of all before) of the disjoint ascending spans that cover what some span covers.
+
+    What ends where it starts covers nothing; what touches is one. Raises OverflowError beyond 64 bits.
+    """
     begins, reaches, _ = _segments(starts, ends)
-    if len(begins) and not _fits(int(reaches[-1]) - int(begins[0])):
-        return plain.union(starts, ends)
     first = numpy.ones(len(begins) + 1, numpy.bool_)
     first[1:-1] = begins[1:] != reaches[:-1]
-    firsts, lasts = begins[first[:-1]], reaches[first[1:]]
-    return _column(firsts), _column(lasts), _column(numpy.cumsum(lasts - firsts) - (lasts - firsts))
+    firsts, lasts = _column(begins[first[:-1]]), _column(reaches[first[1:]])
+    if len(begins) and not _fits(int(reaches[-1]) - int(begins[0])):
+        lengths = (end - start for start, end in zip(firsts, lasts, strict=True))
+        return firsts, lasts, array("q", accumulate(lengths, initial=0))[:-1]
+    own = _seen(lasts) - _seen(firsts)
+    return firsts, lasts, _column(numpy.cumsum(own) - own)
 
 
 def covered_before(starts: Column, ends: Column, before: Column, moments: Column) -> Column:
+    """How much of a :func:`union` lies before each moment."""
     if not len(starts):
         return array("q", bytes(8 * len(moments)))
     at = _seen(moments)
@@ -223,18 +261,24 @@ def covered_before(starts: Column, ends: Column, before: Column, moments: Column
 
 
 def innermost(starts: Column, ends: Column, threads: Column, codes: Column) -> tuple[Column, Column, Flags]:
-    """Each span is written over all moments that it covers, the shortest last."""
+    """(moments, codes, flags): from each moment on the code of the shortest span, and 1 where two threads have one.
+
+    Before the first moment, and where no span is, the code is 0: there is one code more than moments. Spans begin in
+    order, hold their ends, and stay open with the end NEVER; of equal lengths the highest index says.
+
+    Each span is written over all moments that it covers, the shortest last.
+    """
     begins, reaches = _seen(starts), _seen(ends)
     if not len(begins) or not _fits(_span(reaches)[1] - _span(begins)[0]):
-        return plain.innermost(starts, ends, threads, codes)
-    closed = reaches != plain.NEVER
+        return _swept(starts, ends, threads, codes)
+    closed = reaches != NEVER
     edges = numpy.sort(numpy.concatenate([begins, reaches[closed] + 1]))
     edges = edges[numpy.append(True, edges[1:] != edges[:-1])]  # numpy.unique hashes, and takes ten times as long
     first = edges.searchsorted(begins)
     cells = numpy.where(closed, edges.searchsorted(reaches, "right"), len(edges)) - first
     cells = cells.clip(0)  # none of a span that ends before it begins
     if cells.sum() > _DEEPEST * len(edges):
-        return plain.innermost(starts, ends, threads, codes)
+        return _swept(starts, ends, threads, codes)
     ordered = (begins - reaches).argsort(kind="stable")
     first, cells = first[ordered], cells[ordered]
     at = numpy.arange(cells.sum()) + numpy.repeat(first - cells.cumsum() + cells + 1, cells)
@@ -248,29 +292,66 @@ def innermost(starts: Column, ends: Column, threads: Column, codes: Column) -> t
     return _column(edges), _column(found), bytearray(twice.data)
 
 
+def _swept(starts: Column, ends: Column, threads: Column, codes: Column) -> tuple[Column, Column, Flags]:
+    """The same span by span, in time that does not grow with their depth."""
+    edges = sorted({*starts, *(end + 1 for end in ends if end != NEVER)})
+    found, twice = array("q", [0]), bytearray(1)
+    spans: list[tuple[int, int, int, int]] = []  # (length, −index, end, code)
+    closing: list[tuple[int, int]] = []  # (end, thread)
+    open_on: Counter[int] = Counter()
+    upcoming = 0
+    for now in edges:
+        while upcoming < len(starts) and starts[upcoming] == now:
+            end, thread = ends[upcoming], threads[upcoming]
+            heapq.heappush(spans, (end - now, -upcoming, end, codes[upcoming]))
+            heapq.heappush(closing, (end, thread))
+            open_on[thread] += 1
+            upcoming += 1
+        while closing and closing[0][0] < now:
+            _, thread = heapq.heappop(closing)
+            open_on[thread] -= 1
+            if not open_on[thread]:
+                del open_on[thread]
+        while spans and spans[0][2] < now:
+            heapq.heappop(spans)
+        found.append(spans[0][3] if spans else 0)
+        twice.append(len(open_on) > 1)
+    return array("q", edges), found, twice
+
+
 def least_ratio(parts: Column, wholes: Column) -> int:
-    """As floats each ratio is off by less than 2**-50 of itself; those that may be the least are compared exactly."""
+    """The index of the smallest part of its whole, exactly, the first of several; no part is negative, no whole 0.
+
+    As floats each ratio is off by less than 2**-50 of itself; those that may be the least are compared exactly.
+    """
     ratios = _seen(parts) / _seen(wholes)
     least = ratios.min()
     if least == 0:
         return int(ratios.argmin())
-    close = _column(numpy.flatnonzero(ratios <= least * (1 + 2.0**-48)))
-    return close[plain.least_ratio(plain.take(parts, close), plain.take(wholes, close))]
+    best, *others = numpy.flatnonzero(ratios <= least * (1 + 2.0**-48)).tolist()
+    for i in others:
+        if parts[i] * wholes[best] < parts[best] * wholes[i]:
+            best = i
+    return best
 
 
 def parsed(text: str) -> Column:
+    """The whole numbers of a text, which holds nothing but them and a comma between each two."""
     return _column(numpy.fromstring(text, numpy.int64, sep=","))
 
 
 def values(column: Column) -> Column:
+    """The distinct elements, ascending."""
     return _column(_numbered(_seen(column))[1]) if len(column) else column[:]
 
 
 def bounds(column: Column) -> tuple[int, int]:
+    """The least and the greatest element, (0, 0) of none."""
     return _span(_seen(column))
 
 
 def exceeds(column: Column, other: Column) -> bool:
+    """Whether an element is greater than the other's in its place."""
     return bool((_seen(column) > _seen(other)).any())
 
 
@@ -292,6 +373,7 @@ def _places(ids: Vector, keys: Vector) -> tuple[Vector, NDArray[numpy.bool_]]:
 
 
 def least(ids: Column, found: Column, keys: Column, values: Column) -> Column:
+    """``found``, which has one for each of the ascending ``ids``, lowered to the least value whose key is the id."""
     lowered = found[:]
     if len(ids) and len(keys):
         at, known = _places(_seen(ids), _seen(keys))
@@ -300,6 +382,7 @@ def least(ids: Column, found: Column, keys: Column, values: Column) -> Column:
 
 
 def joined(ids: Column, found: Column, missing: int, keys: Column) -> Column:
+    """What was found for each key, ``missing`` where it is none of the ascending ``ids``."""
     if not len(ids):
         return array("q", [missing]) * len(keys)
     at, known = _places(_seen(ids), _seen(keys))
