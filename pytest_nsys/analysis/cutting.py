@@ -31,13 +31,11 @@ from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import (
-    NO_KERNELS,
     NO_LAUNCH,
     Api,
     Clock,
     Copy,
     Interval,
-    Kernels,
     KernelsMode,
     Lane,
     Memory,
@@ -50,6 +48,7 @@ from pytest_nsys.core.model import (
 )
 from pytest_nsys.core.operations import NO_CALLS, LaunchCalls, StreamWait
 from pytest_nsys.core.series import Series
+from pytest_nsys.core.tables import NO_KERNELS, Kernels
 from pytest_nsys.core.words import ranks_words
 from pytest_nsys.traces.copies_as_kernels import merged
 

@@ -10,7 +10,7 @@ from pytest_nsys.core.columns import equal, take, where, where_not
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import NO_KERNELS
+from pytest_nsys.core.tables import NO_KERNELS
 from pytest_nsys.traces.copies_as_kernels import GRAPH_ID
 
 

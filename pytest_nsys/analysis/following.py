@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pytest_nsys.analysis.trace_kernels import LONGEST_NS, TraceKernels
 from pytest_nsys.core.columns import exceeds, take, where_not
 from pytest_nsys.core.conventions import Convention
-from pytest_nsys.core.model import OPEN_END_NS, Interval, Kernels, Lane, Trace
+from pytest_nsys.core.model import OPEN_END_NS, Interval, Lane, Trace
+from pytest_nsys.core.tables import Kernels
 
 _SHORTEST_NS, _LONGER = 1_000_000, 8
 

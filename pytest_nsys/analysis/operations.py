@@ -30,8 +30,9 @@ from pytest_nsys.core.columns import (
     within,
 )
 from pytest_nsys.core.conventions import NO_STAGE
-from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, Kernels, Lane, Stream
+from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, Lane, Stream
 from pytest_nsys.core.operations import LaunchCalls
+from pytest_nsys.core.tables import Kernels
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, GRAPH_ID, MEMSET_ID
 
 OWN_COMPUTE, COLLECTIVE, COPY, MEMSET, OTHER_DEVICE = range(5)

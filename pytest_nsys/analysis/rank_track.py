@@ -24,21 +24,10 @@ from pytest_nsys.core.columns import (
     where_not,
 )
 from pytest_nsys.core.families import KnownLibrary, known_communication
-from pytest_nsys.core.model import (
-    NO_KERNELS,
-    NO_LAUNCH,
-    Api,
-    Collective,
-    Copy,
-    Interval,
-    Kernels,
-    Memory,
-    Range,
-    Rank,
-    Stream,
-)
+from pytest_nsys.core.model import NO_LAUNCH, Api, Collective, Copy, Interval, Memory, Range, Rank, Stream
 from pytest_nsys.core.operations import NO_CALLS, LaunchCalls
 from pytest_nsys.core.series import Series, summed
+from pytest_nsys.core.tables import NO_KERNELS, Kernels
 from pytest_nsys.core.workload import Workload
 
 if TYPE_CHECKING:

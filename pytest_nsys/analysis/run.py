@@ -29,7 +29,6 @@ from pytest_nsys.core.model import (
     NO_LAUNCH,
     OPEN_END_NS,
     Interval,
-    Kernels,
     KernelsMode,
     Lane,
     Note,
@@ -39,6 +38,7 @@ from pytest_nsys.core.model import (
     TraceFacts,
     Window,
 )
+from pytest_nsys.core.tables import Kernels
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.traces.copies_as_kernels import with_copies
 

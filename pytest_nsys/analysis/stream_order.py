@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from pytest_nsys.core.columns import minus, order, records, sums, take, where_not
-from pytest_nsys.core.model import NO_STREAM, Kernels, Stream
+from pytest_nsys.core.model import NO_STREAM, Stream
+from pytest_nsys.core.tables import Kernels
 
 MOST_INSIDE = Fraction(1, 100)
 """Of a stream's kernel time, at most: more inside other kernels, and it is none."""

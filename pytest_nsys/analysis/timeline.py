@@ -23,7 +23,8 @@ from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.families import OTHER, classifier
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.intervals import Intervals
-from pytest_nsys.core.model import NO_KERNELS, Interval, Stream, stream_labels
+from pytest_nsys.core.model import Interval, Stream, stream_labels
+from pytest_nsys.core.tables import NO_KERNELS
 from pytest_nsys.core.words import counted, printable
 
 MANY_KERNELS = 1_000

@@ -21,22 +21,11 @@ from pytest_nsys.core.columns import Column, Flags, bounds, distinct, innermost,
 from pytest_nsys.core.conventions import NO_STAGE, Convention
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import (
-    NO_LAUNCH,
-    Api,
-    Collective,
-    Interval,
-    Kernels,
-    Lane,
-    Memory,
-    Range,
-    Stream,
-    Trace,
-    TraceFacts,
-)
+from pytest_nsys.core.model import NO_LAUNCH, Api, Collective, Interval, Lane, Memory, Range, Stream, Trace, TraceFacts
 from pytest_nsys.core.operations import LaunchCalls, StreamWait
 from pytest_nsys.core.ranges import Ranges
 from pytest_nsys.core.series import Series
+from pytest_nsys.core.tables import Kernels
 
 Context = tuple[str, str | None]
 """(stage, purpose); the purpose is None where the convention names none."""

@@ -14,17 +14,8 @@ from functools import cached_property
 from typing import Any, cast
 
 from pytest_nsys.core.conventions import COMMUNICATION_PREFIX, COPY_NAMES, CopyKind
-from pytest_nsys.core.model import (
-    NO_LAUNCH,
-    OPEN_END_NS,
-    Collective,
-    Interval,
-    Kernels,
-    Lane,
-    Stream,
-    Trace,
-    TraceFacts,
-)
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Collective, Interval, Lane, Stream, Trace, TraceFacts
+from pytest_nsys.core.tables import Kernels
 
 NAME_IDS: Mapping[str, int] = {kind: -1 - number for number, kind in enumerate(CopyKind)}
 """The name of a copy among those of kernels, which are numbered from 0 on."""

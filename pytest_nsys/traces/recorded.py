@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_nsys.core.errors import NsysError
-from pytest_nsys.core.model import Kernels, Range, Trace
+from pytest_nsys.core.model import Range, Trace
 from pytest_nsys.core.ranges import Ranges
+from pytest_nsys.core.tables import Kernels
 
 Question = tuple[Hashable, ...]
 """The name of a method of :class:`~pytest_nsys.core.model.Trace`, and its arguments."""

@@ -11,7 +11,8 @@ from typing import TypeVar
 from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Column
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import Kernels, Lane, Stream
+from pytest_nsys.core.model import Lane, Stream
+from pytest_nsys.core.tables import Kernels
 from pytest_nsys.core.words import counted
 from pytest_nsys.traces.sqlite_columns import Block, Unfit, blocks, of_rows, worth
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow

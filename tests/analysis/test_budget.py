@@ -16,7 +16,8 @@ from pytest_nsys.analysis.blocking import budget_of
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN, CopyKind
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import Interval, Kernels, KernelsMode, Lane, Value
+from pytest_nsys.core.model import Interval, KernelsMode, Lane, Value
+from pytest_nsys.core.tables import Kernels
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder

@@ -10,8 +10,9 @@ import pytest
 
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN, Convention, CopyKind
-from pytest_nsys.core.model import Kernels, KernelsMode, Lane, Value
+from pytest_nsys.core.model import KernelsMode, Lane, Value
 from pytest_nsys.core.operations import LaunchCalls
+from pytest_nsys.core.tables import Kernels
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite

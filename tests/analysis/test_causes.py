@@ -20,7 +20,8 @@ from pytest_nsys.analysis.run import Run, RunWindow, WindowGroup
 from pytest_nsys.analysis.straggling import Wait
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
-from pytest_nsys.core.model import Kernels, ProcessId, Range, Rank, Setup, Stream, Window
+from pytest_nsys.core.model import ProcessId, Range, Rank, Setup, Stream, Window
+from pytest_nsys.core.tables import Kernels
 from pytest_nsys.stored.baselines import breakdowns as stored_breakdown
 from pytest_nsys.stored.baselines.breakdowns import MOST_RANKS, MeasuredAs, storable
 from tests.support.measure import explain

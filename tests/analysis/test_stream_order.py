@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from pytest_nsys.analysis.blocking import budget_of
 from pytest_nsys.analysis.stream_order import unordered
 from pytest_nsys.core.conventions import BUILT_IN
-from pytest_nsys.core.model import NO_STREAM, Kernels, KernelsMode, Stream, Value
+from pytest_nsys.core.model import NO_STREAM, KernelsMode, Stream, Value
+from pytest_nsys.core.tables import Kernels
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.analysis.test_budget import FORMATS, NCCL, Ran, Write
 from tests.support.gates import MS, Edit, Project

@@ -22,7 +22,8 @@ from pytest_nsys.analysis.windows import WindowSpec, span_lengths, steady_indice
 from pytest_nsys.core.columns import Column
 from pytest_nsys.core.conventions import BUILT_IN, Purpose
 from pytest_nsys.core.errors import NothingMeasured
-from pytest_nsys.core.model import NO_LAUNCH, Kernels, KernelsMode, Range, Span, Stream, Window
+from pytest_nsys.core.model import NO_LAUNCH, KernelsMode, Range, Span, Stream, Window
+from pytest_nsys.core.tables import Kernels
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.measure import SETUP, STEP, notes, rows, windows
 from tests.support.one_process import OneProcess

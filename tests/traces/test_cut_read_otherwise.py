@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.core.model import Interval, Kernels, Lane
+from pytest_nsys.core.model import Interval, Lane
+from pytest_nsys.core.tables import Kernels
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from tests.support.gates import MS, Project

@@ -17,8 +17,9 @@ from msgspec import Raw
 
 from pytest_nsys.core.conventions import CopyKind
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Kernels, Lane, Range
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Lane, Range
 from pytest_nsys.core.model import Collective as CollectiveRecord
+from pytest_nsys.core.tables import Kernels
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.chrome import json_stream

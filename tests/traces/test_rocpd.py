@@ -10,7 +10,8 @@ import pytest
 
 from pytest_nsys.core.conventions import CopyKind
 from pytest_nsys.core.errors import TraceError, UsageMistake
-from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, Kernels, KernelsMode, Lane, Stream, Trace
+from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, KernelsMode, Lane, Stream, Trace
+from pytest_nsys.core.tables import Kernels
 from pytest_nsys.traces.opening import find_traces, format_of, open_trace
 from pytest_nsys.traces.rocpd.database import Rocpd
 from pytest_nsys.traces.sqlite_columns import WAY

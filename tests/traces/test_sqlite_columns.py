@@ -15,8 +15,9 @@ from types import ModuleType
 import pytest
 
 from pytest_nsys.core.errors import TraceError, UsageMistake
-from pytest_nsys.core.model import Kernels, Lane
+from pytest_nsys.core.model import Lane
 from pytest_nsys.core.ranges import Ranges
+from pytest_nsys.core.tables import Kernels
 from pytest_nsys.samples import schema
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.traces import arrow_sqlite, sqlite_columns, sqlite_file, sqlite_values

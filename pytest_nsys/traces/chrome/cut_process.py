@@ -20,7 +20,6 @@ from pytest_nsys.core.model import (
     Collective,
     Copy,
     Interval,
-    Kernels,
     Lane,
     Memory,
     Note,
@@ -29,6 +28,7 @@ from pytest_nsys.core.model import (
 )
 from pytest_nsys.core.operations import LaunchCalls, StreamWait
 from pytest_nsys.core.series import Series
+from pytest_nsys.core.tables import Kernels
 from pytest_nsys.traces.call_table import CallTable, earliest_calls
 from pytest_nsys.traces.chrome.json_stream import Written
 from pytest_nsys.traces.chrome.kineto import CollectiveArgs, Kineto

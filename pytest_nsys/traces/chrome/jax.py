@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 from msgspec import Raw
 
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import Diagnostic, Kernels, Lane, Setup, TraceFacts
+from pytest_nsys.core.model import Diagnostic, Lane, Setup, TraceFacts
+from pytest_nsys.core.tables import Kernels
 from pytest_nsys.core.words import counted
 from pytest_nsys.traces.chrome.json_stream import EventStream, Written
 from pytest_nsys.traces.chrome.kineto import Kineto

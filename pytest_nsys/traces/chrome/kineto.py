@@ -28,7 +28,6 @@ from pytest_nsys.core.model import (
     Collective,
     Copy,
     Interval,
-    Kernels,
     Lane,
     Memory,
     Range,
@@ -38,6 +37,7 @@ from pytest_nsys.core.model import (
 )
 from pytest_nsys.core.operations import LaunchCalls, StreamWait
 from pytest_nsys.core.series import Series
+from pytest_nsys.core.tables import Kernels
 from pytest_nsys.traces.chrome.json_stream import EventStream, Written
 from pytest_nsys.traces.chrome.kineto_columns import CALL, WAIT
 from pytest_nsys.traces.chrome.kineto_content import (

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from pytest_nsys.core.conventions import CopyKind
 from pytest_nsys.core.families import short_name
-from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Kernels, Stream
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Stream
+from pytest_nsys.core.tables import Kernels
 from pytest_nsys.traces.chrome.kineto_columns import Columns
 from pytest_nsys.traces.chrome.kineto_events import COPIES, POINTLESS, Event
 from pytest_nsys.traces.copies_as_kernels import NAME_IDS, NAMES, TRANSFERS, kinds_to_read

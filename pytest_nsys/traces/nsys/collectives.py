@@ -21,7 +21,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from pytest_nsys.core.model import NO_LAUNCH, Collective, Kernels, Lane
+from pytest_nsys.core.model import NO_LAUNCH, Collective, Lane
+from pytest_nsys.core.tables import Kernels
 from pytest_nsys.traces.nsys.launches import launch_rows
 from pytest_nsys.traces.nsys.tables import NVTX, STRINGS, THREAD_BITS
 from pytest_nsys.traces.sqlite_conditions import name_condition

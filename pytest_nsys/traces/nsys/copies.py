@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from pytest_nsys.core.conventions import CopyKind
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import Copy, Interval, Kernels, Lane
+from pytest_nsys.core.model import Copy, Interval, Lane
+from pytest_nsys.core.tables import Kernels
 from pytest_nsys.traces.copies_as_kernels import (
     COPY_ID,
     GRAPH_ID,

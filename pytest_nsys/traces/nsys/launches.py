@@ -13,8 +13,9 @@ from typing import TypeVar
 
 from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Column
-from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Kernels, Lane
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Lane
 from pytest_nsys.core.operations import LaunchCalls
+from pytest_nsys.core.tables import Kernels
 from pytest_nsys.traces.call_table import EMPTY, CallTable, earliest_calls
 from pytest_nsys.traces.nsys.tables import RUNTIME, THREAD_BITS, by_process
 from pytest_nsys.traces.sqlite_columns import Block, blocks, worth

@@ -26,7 +26,6 @@ from pytest_nsys.core.model import (
     Copy,
     Diagnostic,
     Interval,
-    Kernels,
     Lane,
     Memory,
     Range,
@@ -35,6 +34,7 @@ from pytest_nsys.core.model import (
 )
 from pytest_nsys.core.operations import LaunchCalls, StreamWait
 from pytest_nsys.core.series import Series
+from pytest_nsys.core.tables import Kernels
 from pytest_nsys.traces.copies_as_kernels import together, told_apart
 from pytest_nsys.traces.idle_spans import idle
 from pytest_nsys.traces.messages import diagnostics

@@ -1,0 +1,60 @@
+"""What a trace holds many of, as parallel columns."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pytest_nsys.core.columns import take, within
+from pytest_nsys.core.model import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Kernels of one rank as parallel columns, ordered by start: compact enough for a whole run.
+
+    Kernels that start together stand in any order. None ends before it starts: a reader refuses a trace that says so.
+    ``stream`` holds indices into ``streams``; ``name`` and ``full_name`` (short and demangled) are ids that
+    ``names`` spells out. ``correlation`` joins a kernel to its launch. ``graph_node`` is 1 where a CUDA graph launched
+    the kernel: those share the correlation of the one graph launch.
+    """
+
+    start_ns: array[int]
+    end_ns: array[int]
+    correlation: array[int]
+    stream: array[int]
+    name: array[int]
+    full_name: array[int]
+    streams: Sequence[Stream]
+    names: Mapping[int, str]
+    graph_node: bytearray
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def take(self, indices: Sequence[int]) -> Kernels:
+        """The kernels at ``indices``, in that order; streams and names are shared."""
+        at = indices if isinstance(indices, array | range) else array("q", indices)
+        return replace(
+            self,
+            start_ns=take(self.start_ns, at),
+            end_ns=take(self.end_ns, at),
+            correlation=take(self.correlation, at),
+            stream=take(self.stream, at),
+            name=take(self.name, at),
+            full_name=take(self.full_name, at),
+            graph_node=take(self.graph_node, at),
+        )
+
+    def cut(self, start_ns: int, end_ns: int) -> Kernels:
+        """The same kernels, each of which touches the span, cut at its edges."""
+        return replace(
+            self,
+            start_ns=within(self.start_ns, start_ns, end_ns),
+            end_ns=within(self.end_ns, start_ns, end_ns),
+        )
+
+
+_NONE = array("q")
+NO_KERNELS = Kernels(_NONE, _NONE, _NONE, _NONE, _NONE, _NONE, (), {}, bytearray())
