@@ -118,7 +118,7 @@ def metrics() -> str:
     for m in METRICS.values():
         facts = [f"{m.unit} {_ARROWS[m.better]}".rstrip(), *m.dimensions]
         says = _ROWS_ARE.sub("", m.summary.replace("``", "`"))
-        subject = SUBJECTS.get(m.function.__module__.rpartition(".")[2], "More")
+        subject = SUBJECTS.get(m.place.partition(".")[0], "More")
         lists[subject] = lists.get(subject, "") + f"- `{m.name}` ({', '.join(facts)}): {says}\n"
     return "\n".join(f"**{subject}**\n\n{told}" for subject, told in lists.items())
 

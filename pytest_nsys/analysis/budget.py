@@ -9,7 +9,7 @@ windows or captures each rank shows one (``window_by`` in ``metrics.py``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pytest_nsys.analysis.blocking import Budget, budget_of
 from pytest_nsys.analysis.device import device_of
@@ -108,3 +108,12 @@ def _of_communication(window: RankWindow) -> Budget | None:
     if budget is not None and not budget.comm_ns and not budget.blocking_comm_ns:
         raise NoRows(NO_COMMUNICATION)
     return budget
+
+
+def window_of_several(windows: Sequence[RankWindow]) -> RankWindow:
+    """Of several windows of a rank the one whose budget is shown: with the lower median of ``compute_absent_ns``.
+
+    Raises NoRows where one of them has no budget.
+    """
+    ordered = sorted(windows, key=lambda window: next(iter(compute_absent_ns(window))).value)
+    return ordered[(len(windows) - 1) // 2]

@@ -6,14 +6,14 @@ Plain, for it leaves the process with a page, and is what a program reads as JSO
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import TypedDict, cast
+from typing import TYPE_CHECKING, TypedDict, cast
 
-from pytest_nsys.analysis.blocking import Budget
-from pytest_nsys.analysis.budget import compute_absent_ns
-from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.core.errors import NoRows
+
+if TYPE_CHECKING:
+    from pytest_nsys.analysis.blocking import Budget
 
 DEFINITION = 2
 """Of what blocked: each moment is credited to what ran then. 1 credited a gap to the producer that ended last."""
@@ -157,12 +157,3 @@ def ceiling(part_ns: int, window_ns: int) -> Fraction | None:
     None where the part is the whole window.
     """
     return Fraction(part_ns, window_ns - part_ns) if part_ns < window_ns else None
-
-
-def window_of_several(windows: Sequence[RankWindow]) -> RankWindow:
-    """Of several windows of a rank the one whose budget is shown: with the lower median of ``compute_absent_ns``.
-
-    Raises NoRows where one of them has no budget.
-    """
-    ordered = sorted(windows, key=lambda window: next(iter(compute_absent_ns(window))).value)
-    return ordered[(len(windows) - 1) // 2]

@@ -177,8 +177,8 @@ class Captures:
         found = [
             note for run in looked_at for note in notes_on(run, spec, stages=stages, streams=streams, launches=launches)
         ]
-        for about in dict.fromkeys(metric.notes for metric in metrics if metric.notes is not None):
-            found += about(self.runs, spec)
+        for about in dict.fromkeys(metric.about for metric in metrics):
+            found += about(self.runs, spec) if about else ()
         found += [Note(line, True) for metric in metrics for line in self.outlying(metric, spec)]
         return tuple(dict.fromkeys(note._replace(text=from_here(note.text)) for note in found))
 

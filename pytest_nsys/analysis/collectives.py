@@ -290,24 +290,22 @@ def _speeds(
 _ALGORITHM, _BUS = attrgetter("algorithm_gb_per_s"), attrgetter("bus_gb_per_s")
 
 
-def _bandwidth(name: str, speed: Callable[[Transfer], Fraction | None], take: _Take, what: str) -> _Rows:
+def _bandwidth(speed: Callable[[Transfer], Fraction | None], take: _Take, what: str) -> _Rows:
     def rows(window: RankWindow) -> Iterator[Row]:
         return (Row((window.rank.number, *labels), value) for labels, value in _speeds(window, speed, take))
 
-    rows.__name__, rows.__doc__ = name, f"{what}, per (rank, group, collective)."
+    rows.__doc__ = f"{what}, per (rank, group, collective)."
     return rows
 
 
-BANDWIDTHS = (
-    _bandwidth("algbw", _ALGORITHM, median, "Median over the kernels of bytes / length"),
-    _bandwidth("algbw_mean", _ALGORITHM, mean, "Mean over the kernels of bytes / length"),
-    _bandwidth("algbw_min", _ALGORITHM, min, "Bytes / length of the slowest kernel"),
-    _bandwidth("algbw_max", _ALGORITHM, max, "Bytes / length of the fastest kernel"),
-    _bandwidth("busbw", _BUS, median, "Median over the kernels of what the links carried"),
-    _bandwidth("busbw_mean", _BUS, mean, "Mean over the kernels of what the links carried"),
-    _bandwidth("busbw_min", _BUS, min, "What the links carried in the slowest kernel"),
-    _bandwidth("busbw_max", _BUS, max, "What the links carried in the fastest kernel"),
-)
+algbw = _bandwidth(_ALGORITHM, median, "Median over the kernels of bytes / length")
+algbw_mean = _bandwidth(_ALGORITHM, mean, "Mean over the kernels of bytes / length")
+algbw_min = _bandwidth(_ALGORITHM, min, "Bytes / length of the slowest kernel")
+algbw_max = _bandwidth(_ALGORITHM, max, "Bytes / length of the fastest kernel")
+busbw = _bandwidth(_BUS, median, "Median over the kernels of what the links carried")
+busbw_mean = _bandwidth(_BUS, mean, "Mean over the kernels of what the links carried")
+busbw_min = _bandwidth(_BUS, min, "What the links carried in the slowest kernel")
+busbw_max = _bandwidth(_BUS, max, "What the links carried in the fastest kernel")
 
 
 def bandwidth_utilisation(window: RankWindow) -> Iterator[Row]:

@@ -26,10 +26,6 @@ from pytest_nsys.core.words import counted
 K = TypeVar("K", bound=Hashable)
 
 STATE_STEPS = "set workload: {steps: N} in the gate file, or --steps N"
-STATE_STEP_TIME = (
-    "the step time is unknown: no steady anchors give a period, or an anchor is not a step; set "
-    "workload: {step_time: 412ms} in the gate file, or --step-time 412ms"
-)
 
 
 class Usage(NamedTuple):

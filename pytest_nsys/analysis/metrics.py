@@ -1,7 +1,9 @@
-"""What can be measured, as one table: name, definition, unit, direction, dimensions, and the function that does it.
+"""What can be measured, as one table: name, definition, unit, direction, dimensions, and where its function stands.
 
 A new metric is one function in ``analysis`` and one entry here: nothing else tells metrics apart by their names. The
 definition number of a metric rises whenever its values mean something else; values of two are never compared.
+
+These are facts alone, by which a gate file is checked: no function is imported before a trace is measured.
 """
 
 from __future__ import annotations
@@ -10,28 +12,19 @@ import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_nsys.analysis import (
-    activity,
-    budget,
-    budget_notes,
-    causes,
-    collectives,
-    gpu_state,
-    kernel_families,
-    overlap,
-    pipeline,
-    straggling,
-    structure,
-    throughput,
-)
 from pytest_nsys.analysis.budget_facts import DEFINITION
-from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.run import Run, RunWindow
-from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core import units
-from pytest_nsys.core.model import Note, Row, Unseen
+from pytest_nsys.core.model import Row, Unseen
+
+if TYPE_CHECKING:
+    from pytest_nsys.analysis.causes import Parts
+    from pytest_nsys.analysis.rank_window import RankWindow
+    from pytest_nsys.analysis.run import Run, RunWindow
+    from pytest_nsys.analysis.windows import WindowSpec
+    from pytest_nsys.core.model import Note
 
 
 class Unit(enum.StrEnum):
@@ -99,27 +92,29 @@ class Drafted(NamedTuple):
     rank: int
 
 
-Notes = Callable[[Sequence[Run], WindowSpec], Iterable[Note]]
-"""What a person should know of a metric, of all captures, under a window spec."""
+def _standing_at(place: str) -> Any:
+    """What stands at ``module.name`` in this room, whose module is imported when it is first asked for."""
+    module, _, name = place.partition(".")
+    return getattr(import_module(f"{__package__}.{module}"), name)
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One measured quantity, called as its function is. ``better`` None: neither direction is an improvement by itself.
 
-    ``function`` makes rows of a RankWindow, with scope ``run`` of a RunWindow, with ``capture`` of a Run. ``unit`` is
-    one of Unit, and of what was measured outside of a trace perhaps one of its own. ``over_clocks``: it compares ranks
-    whose clocks are one only so well, so that a rank may rightly have no row. No value is below ``least`` or above
-    ``greatest``, in the base of the unit; None: no such end is known. ``every_stage``: kernels without a stage count
-    where nothing selects one. ``sums``: the metric, of one dimension more, whose rows add up to those of this one.
-    ``untouched`` are checks of the trace's quality that say nothing against it. ``explained_by`` takes its rows apart.
-    ``rough`` times are the rest of something else, or wait for others, and move more. ``without`` says why a window may
-    have no row. ``sparse``: one that a window or capture lacks is 0 there. ``window_by``: of several windows or
-    captures its rows are those of one for each rank, whose row of the metric that this names is the lower median;
-    empty: each row is the median of its own. ``by_order``: it hangs on which streams keep order.
+    ``place`` is where the function stands in this room, as ``module.name``; so are ``notes``, and ``explained_by``,
+    which takes its rows apart. ``unit`` is one of Unit, and of what was measured outside of a trace perhaps one of its
+    own. ``over_clocks``: it compares ranks whose clocks are one only so well, so that a rank may rightly have no row.
+    No value is below ``least`` or above ``greatest``, in the base of the unit; None: no such end is known.
+    ``every_stage``: kernels without a stage count where nothing selects one. ``sums``: the metric, of one dimension
+    more, whose rows add up to those of this one. ``untouched`` are checks of the trace's quality that say nothing
+    against it. ``rough`` times are the rest of something else, or wait for others, and move more. ``without`` says why
+    a window may have no row. ``sparse``: one that a window or capture lacks is 0 there. ``window_by``: of several
+    windows or captures its rows are those of one for each rank, whose row of the metric that this names is the lower
+    median; empty: each row is the median of its own. ``by_order``: it hangs on which streams keep order.
     """
 
-    function: Callable[..., Iterable[Row | Unseen]]
+    place: str
     unit: str
     better: Better | None
     dimensions: tuple[str, ...]
@@ -132,8 +127,8 @@ class Metric:
     sums: str = ""
     needs: Need | None = None
     untouched: tuple[str, ...] = ()
-    notes: Notes | None = None
-    explained_by: causes.Parts | None = None
+    notes: str = ""
+    explained_by: str = ""
     drafted: Drafted | None = None
     rough: bool = False
     without: str = ""
@@ -141,16 +136,35 @@ class Metric:
     window_by: str = ""
     over_clocks: bool = False
     by_order: bool = False
+    by_order: bool = False
 
     @property
     def name(self) -> str:
-        return self.function.__name__
+        return self.place.partition(".")[2]
+
+    @property
+    def function(self) -> Callable[..., Iterable[Row | Unseen]]:
+        """What makes rows of a RankWindow, with scope ``run`` of a RunWindow, with ``capture`` of a Run."""
+        if self.outside:
+            written_as = self.name.removeprefix(f"{MEASURED} ")
+            return lambda run: run.measurements.rows(written_as)
+        found: Callable[..., Iterable[Row | Unseen]] = _standing_at(self.place)
+        return found
 
     @property
     def summary(self) -> str:
         """The first sentence of the function's own documentation."""
-        text = " ".join((self.function.__doc__ or "").split("\n\n")[0].split())
-        return text
+        return " ".join((self.function.__doc__ or "").split("\n\n")[0].split())
+
+    @property
+    def about(self) -> Callable[[Sequence[Run], WindowSpec], Iterable[Note]] | None:
+        """What tells a person what to know of it, of all captures, under a window spec."""
+        return _standing_at(self.notes) if self.notes else None
+
+    @property
+    def parts(self) -> Parts | None:
+        """How its rows are taken apart; None where they are not."""
+        return _standing_at(self.explained_by) if self.explained_by else None
 
     @property
     def of_kernels(self) -> bool:
@@ -185,26 +199,12 @@ MEASURED = "measured"
 """The word before the name of what was measured outside of a trace, in sentences and wherever metrics are named."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A value that the training program or a benchmark wrote down under this name."""
-
-    written_as: str
-
-    @property
-    def __name__(self) -> str:
-        return f"{MEASURED} {self.written_as}"
-
-    def __call__(self, run: Run) -> Sequence[Row]:
-        return run.measurements.rows(self.written_as)
-
-
 def measured(
     name: str, unit: str = units.ANY, better: Better | None = None, dimensions: tuple[str, ...] = ()
 ) -> Metric:
     """What was measured outside of a trace, as far as is known: a gate file knows its name alone."""
     return Metric(
-        Measured(name),
+        f"measurements.{MEASURED} {name}",
         unit,
         better,
         dimensions,
@@ -231,7 +231,10 @@ _LOWER, _HIGHER = Better.LOWER, Better.HIGHER
 _NS, _RATIO, _COUNT, _NUMBER = Unit.NS, Unit.RATIO, Unit.COUNT, Unit.NUMBER
 _SHARED = "no stream mostly communicates; communication on compute streams is counted by 'barriers'"
 _STEADY = ("uneven_anchors", "typicality")
-_STEP_TIME = kernel_families.STATE_STEP_TIME
+_STEP_TIME = (
+    "the step time is unknown: no steady anchors give a period, or an anchor is not a step; set "
+    "workload: {step_time: 412ms} in the gate file, or --step-time 412ms"
+)
 _MEMORY = "the trace does not say which memory the window's copies read and write"
 
 _TRANSFERS = "the trace does not say when and where copies and memsets ran"
@@ -239,7 +242,7 @@ _TRANSFERS = "the trace does not say when and where copies and memsets ran"
 _time = partial(Metric, unit=_NS, better=_LOWER, dimensions=_RANK)
 _budget = partial(_time, window_by="compute_absent_ns")
 _blocking = partial(
-    _budget, definition=DEFINITION, by_order=True, rough=True, notes=budget_notes.blocking_notes, without=_TRANSFERS
+    _budget, definition=DEFINITION, by_order=True, rough=True, notes="budget_notes.blocking_notes", without=_TRANSFERS
 )
 _communication = partial(Metric, of=Of.COMMUNICATION, by_order=True)
 _streams = partial(Metric, of=Of.STREAMS, by_order=True)
@@ -250,7 +253,7 @@ _stages = partial(
     _of_run,
     of=Of.RANGES,
     needs=Need("pipeline", "{stage0: …, stage1: …}"),
-    notes=pipeline.pipeline_notes,
+    notes="pipeline.pipeline_notes",
     without="no stages are stated: pipeline: {stage0: …, stage1: …} in the gate file, or `pytest-nsys pipeline`",
 )
 _blocks = partial(
@@ -259,107 +262,118 @@ _blocks = partial(
     needs=Need("blocks", "[…]"),
     without="no blocks are stated: blocks: […] in the gate file, or `pytest-nsys pipeline --block`",
 )
-_collective = partial(Metric, dimensions=("rank", "group", "collective"), notes=collectives.collective_notes)
+_collective = partial(Metric, dimensions=("rank", "group", "collective"), notes="collectives.collective_notes")
 _waits = partial(
-    _collective, unit=_NS, better=_LOWER, scope=Scope.RUN, definition=2, notes=straggling.wait_notes, over_clocks=True
+    _collective, unit=_NS, better=_LOWER, scope=Scope.RUN, definition=2, notes="straggling.wait_notes", over_clocks=True
 )
 
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
-        _communication(overlap.comm_ns, _NS, None, _STAGE, explained_by=causes.COMMUNICATION),
-        _communication(overlap.exposed_ns, _NS, _LOWER, _STAGE, explained_by=causes.EXPOSED),
-        _communication(overlap.overlap, _RATIO, _HIGHER, _STAGE, greatest=1, explained_by=causes.EXPOSED),
-        _communication(overlap.overlap_min, _RATIO, _HIGHER, _STAGE, greatest=1),
-        _communication(overlap.overlap_max, _RATIO, _HIGHER, _STAGE, greatest=1),
-        _time(overlap.barrier_ns, of=Of.STREAMS, by_order=True, explained_by=causes.BARRIERS, rough=True),
-        _time(activity.compute_ns, explained_by=causes.COMPUTE, drafted=Drafted("Σ length of the compute kernels", 0)),
-        Metric(activity.stream_compute_ns, _NS, _LOWER, ("rank", "stream")),
-        _time(overlap.wall_exposed_ns, of=Of.COMMUNICATION, explained_by=causes.COVER),
-        _communication(overlap.stage_wall_exposed_ns, _NS, _LOWER, _STAGE, explained_by=causes.COVER),
-        _communication(overlap.wall_overlap, _RATIO, _HIGHER, _RANK, greatest=1, explained_by=causes.EXPOSED),
-        _time(overlap.wall_exposed_all_ns, explained_by=causes.ALL_EXPOSED),
-        Metric(overlap.wall_overlap_all, _RATIO, _HIGHER, _RANK, greatest=1, explained_by=causes.ALL_EXPOSED),
-        Metric(activity.busy_ns, _NS, None, _RANK, explained_by=causes.BUSY),
+        _communication("overlap.comm_ns", _NS, None, _STAGE, explained_by="causes.COMMUNICATION"),
+        _communication("overlap.exposed_ns", _NS, _LOWER, _STAGE, explained_by="causes.EXPOSED"),
+        _communication("overlap.overlap", _RATIO, _HIGHER, _STAGE, greatest=1, explained_by="causes.EXPOSED"),
+        _communication("overlap.overlap_min", _RATIO, _HIGHER, _STAGE, greatest=1),
+        _communication("overlap.overlap_max", _RATIO, _HIGHER, _STAGE, greatest=1),
+        _time("overlap.barrier_ns", of=Of.STREAMS, by_order=True, explained_by="causes.BARRIERS", rough=True),
         _time(
-            activity.idle_ns, explained_by=causes.IDLE, rough=True, drafted=Drafted("Time in which no kernel runs", 3)
+            "activity.compute_ns", explained_by="causes.COMPUTE", drafted=Drafted("Σ length of the compute kernels", 0)
         ),
-        _time(activity.window_ns, explained_by=causes.WHOLE),
-        _budget(budget.device_busy_ns, better=None, without=_TRANSFERS),
-        _budget(budget.device_idle_ns, rough=True, without=_TRANSFERS),
-        _budget(budget.compute_busy_ns, explained_by=causes.COMPUTE_BUSY),
-        _budget(budget.compute_absent_ns, rough=True, explained_by=causes.COMPUTE_ABSENT),
-        _budget(budget.comm_alone_ns, without=_TRANSFERS),
-        _budget(
-            budget.launch_starved_ns,
+        Metric("activity.stream_compute_ns", _NS, _LOWER, ("rank", "stream")),
+        _time("overlap.wall_exposed_ns", of=Of.COMMUNICATION, by_order=True, explained_by="causes.COVER"),
+        _communication("overlap.stage_wall_exposed_ns", _NS, _LOWER, _STAGE, explained_by="causes.COVER"),
+        _communication("overlap.wall_overlap", _RATIO, _HIGHER, _RANK, greatest=1, explained_by="causes.EXPOSED"),
+        _time("overlap.wall_exposed_all_ns", explained_by="causes.ALL_EXPOSED"),
+        Metric("overlap.wall_overlap_all", _RATIO, _HIGHER, _RANK, greatest=1, explained_by="causes.ALL_EXPOSED"),
+        Metric("activity.busy_ns", _NS, None, _RANK, explained_by="causes.BUSY"),
+        _time(
+            "activity.idle_ns",
+            explained_by="causes.IDLE",
             rough=True,
-            notes=budget_notes.host_notes,
-            explained_by=causes.STARVED,
+            drafted=Drafted("Time in which no kernel runs", 3),
+        ),
+        _time("activity.window_ns", explained_by="causes.WHOLE"),
+        _budget("budget.device_busy_ns", better=None, without=_TRANSFERS),
+        _budget("budget.device_idle_ns", rough=True, without=_TRANSFERS),
+        _budget("budget.compute_busy_ns", explained_by="causes.COMPUTE_BUSY"),
+        _budget("budget.compute_absent_ns", rough=True, explained_by="causes.COMPUTE_ABSENT"),
+        _budget("budget.comm_alone_ns", without=_TRANSFERS),
+        _budget(
+            "budget.launch_starved_ns",
+            rough=True,
+            notes="budget_notes.host_notes",
+            explained_by="causes.STARVED",
             drafted=Drafted("Time without compute before the next compute kernel was launched", 10),
         ),
-        _blocking(budget.blocking_ns, dimensions=("rank", "producer"), explained_by=causes.BLOCKING),
-        _blocking(budget.dependency_stalled_ns, explained_by=causes.STALLED),
-        _blocking(budget.blocking_comm_ns, dimensions=_STAGE, every_stage=True, explained_by=causes.BLOCKING_COMM),
+        _blocking("budget.blocking_ns", dimensions=("rank", "producer"), explained_by="causes.BLOCKING"),
+        _blocking("budget.dependency_stalled_ns", explained_by="causes.STALLED"),
+        _blocking("budget.blocking_comm_ns", dimensions=_STAGE, every_stage=True, explained_by="causes.BLOCKING_COMM"),
         _blocking(
-            budget.blocking_comm_max_ns,
-            explained_by=causes.BLOCKING_COMM_MAX,
+            "budget.blocking_comm_max_ns",
+            explained_by="causes.BLOCKING_COMM_MAX",
             drafted=Drafted("The longest that communication may have blocked compute", 11),
         ),
-        Metric(overlap.overlap_tax_ns, _NS, _LOWER, _STAGE, least=None, notes=overlap.tax_notes),
-        _streams(activity.comm_streams, _COUNT, None, ("rank", "purpose")),
-        _streams(activity.compute_streams, _COUNT, None, _RANK),
-        _anchors(throughput.period_ns, _NS, _LOWER, ("rank", "quantile"), explained_by=causes.WHOLE, untouched=_STEADY),
-        _anchors(throughput.anchors, _COUNT, None, _RANK, untouched=("anchors", *_STEADY)),
-        _anchors(throughput.window_typicality, _NUMBER, _LOWER, _RANK, untouched=("anchors", "typicality")),
-        _stages(pipeline.overlap_score, _NUMBER, _HIGHER, _RANK, greatest=1),
-        _stages(pipeline.serialization, _NUMBER, _LOWER, _RANK, least=None),
-        _stages(pipeline.pipeline_stage_ns, _NS, _LOWER, _STAGE),
-        _blocks(pipeline.share, _RATIO, None, ("rank", "block"), greatest=1),
-        Metric(activity.launches, _COUNT, None, _STAGE, of=Of.STAGE, sums="kernel_launches"),
-        Metric(activity.mean_kernel_ns, _NS, None, _STAGE, of=Of.STAGE),
-        _time(activity.gpu_gap_ns),
-        Metric(activity.syncs, _COUNT, _LOWER, _RANK, sums="sync_calls"),
-        Metric(activity.sync_calls, _COUNT, _LOWER, ("rank", "call")),
-        Metric(structure.kernel_launches, _COUNT, None, ("rank", "stage", "kernel"), every_stage=True),
-        _families(structure.kernel_share, _RATIO, None, ("kernel",), greatest=1, sparse=True),
-        Metric(structure.sequence, Unit.HASH, None, ("rank", "stage", "stream"), every_stage=True),
-        _collective(collectives.collective_count, _COUNT, None),
-        _collective(collectives.collective_bytes, Unit.BYTES, None),
-        _collective(collectives.collective_time_ns, _NS, _LOWER),
-        *(_collective(bandwidth, Unit.GB_PER_S, _HIGHER) for bandwidth in collectives.BANDWIDTHS),
-        _collective(collectives.traffic_share, _RATIO, None, greatest=1),
-        _collective(collectives.bandwidth_utilisation, _RATIO, _HIGHER),
-        _waits(straggling.collective_wait_ns),
-        _waits(straggling.collective_transfer_ns),
-        _waits(straggling.straggler_lag_ns),
-        _of_run(throughput.iteration_ns, _NS, _LOWER, ()),
-        _of_run(throughput.samples_per_s, Unit.SAMPLES_PER_S, _HIGHER, ()),
-        _of_run(throughput.tokens_per_s, Unit.TOKENS_PER_S, _HIGHER, ()),
-        _streams(structure.barriers, _COUNT, _LOWER, _RANK),
+        Metric("overlap.overlap_tax_ns", _NS, _LOWER, _STAGE, least=None, notes="overlap.tax_notes"),
+        _streams("activity.comm_streams", _COUNT, None, ("rank", "purpose")),
+        _streams("activity.compute_streams", _COUNT, None, _RANK),
+        _anchors(
+            "throughput.period_ns", _NS, _LOWER, ("rank", "quantile"), explained_by="causes.WHOLE", untouched=_STEADY
+        ),
+        _anchors("throughput.anchors", _COUNT, None, _RANK, untouched=("anchors", *_STEADY)),
+        _anchors("throughput.window_typicality", _NUMBER, _LOWER, _RANK, untouched=("anchors", "typicality")),
+        _stages("pipeline.overlap_score", _NUMBER, _HIGHER, _RANK, greatest=1),
+        _stages("pipeline.serialization", _NUMBER, _LOWER, _RANK, least=None),
+        _stages("pipeline.pipeline_stage_ns", _NS, _LOWER, _STAGE),
+        _blocks("pipeline.share", _RATIO, None, ("rank", "block"), greatest=1),
+        Metric("activity.launches", _COUNT, None, _STAGE, of=Of.STAGE, sums="kernel_launches"),
+        Metric("activity.mean_kernel_ns", _NS, None, _STAGE, of=Of.STAGE),
+        _time("activity.gpu_gap_ns"),
+        Metric("activity.syncs", _COUNT, _LOWER, _RANK, sums="sync_calls"),
+        Metric("activity.sync_calls", _COUNT, _LOWER, ("rank", "call")),
+        Metric("structure.kernel_launches", _COUNT, None, ("rank", "stage", "kernel"), every_stage=True),
+        _families("structure.kernel_share", _RATIO, None, ("kernel",), greatest=1, sparse=True),
+        Metric("structure.sequence", Unit.HASH, None, ("rank", "stage", "stream"), every_stage=True),
+        _collective("collectives.collective_count", _COUNT, None),
+        _collective("collectives.collective_bytes", Unit.BYTES, None),
+        _collective("collectives.collective_time_ns", _NS, _LOWER),
+        *(
+            _collective(f"collectives.{bandwidth}{of}", Unit.GB_PER_S, _HIGHER)
+            for bandwidth in ("algbw", "busbw")
+            for of in ("", "_mean", "_min", "_max")
+        ),
+        _collective("collectives.traffic_share", _RATIO, None, greatest=1),
+        _collective("collectives.bandwidth_utilisation", _RATIO, _HIGHER),
+        _waits("straggling.collective_wait_ns"),
+        _waits("straggling.collective_transfer_ns"),
+        _waits("straggling.straggler_lag_ns"),
+        _of_run("throughput.iteration_ns", _NS, _LOWER, ()),
+        _of_run("throughput.samples_per_s", Unit.SAMPLES_PER_S, _HIGHER, ()),
+        _of_run("throughput.tokens_per_s", Unit.TOKENS_PER_S, _HIGHER, ()),
+        _streams("structure.barriers", _COUNT, _LOWER, _RANK),
         _streams(
-            structure.compute_on_comm_streams,
+            "structure.compute_on_comm_streams",
             _COUNT,
             _LOWER,
             ("rank", "stream"),
-            notes=structure.barrier_notes,
+            notes="structure.barrier_notes",
             without=_SHARED,
         ),
-        Metric(structure.pageable_copies, _COUNT, _LOWER, _RANK, without=_MEMORY),
-        _families(kernel_families.family_ns, _NS, _LOWER, ("family",)),
-        _families(kernel_families.family_launches, _COUNT, None, ("family",)),
-        _families(kernel_families.total_kernel_ns, _NS, _LOWER, ()),
+        Metric("structure.pageable_copies", _COUNT, _LOWER, _RANK, without=_MEMORY),
+        _families("kernel_families.family_ns", _NS, _LOWER, ("family",)),
+        _families("kernel_families.family_launches", _COUNT, None, ("family",)),
+        _families("kernel_families.total_kernel_ns", _NS, _LOWER, ()),
         Metric(
-            gpu_state.peak_allocated_bytes,
+            "gpu_state.peak_allocated_bytes",
             Unit.BYTES,
             _LOWER,
             _RANK,
             of=Of.GPU,
-            notes=gpu_state.memory_notes,
+            notes="gpu_state.memory_notes",
             untouched=("sm_clock", "profiler_overhead"),
         ),
-        Metric(gpu_state.sm_clock_mhz, Unit.MHZ, _HIGHER, _RANK, of=Of.GPU, untouched=("sm_clock",)),
+        Metric("gpu_state.sm_clock_mhz", Unit.MHZ, _HIGHER, _RANK, of=Of.GPU, untouched=("sm_clock",)),
         _of_run(
-            throughput.profiler_overhead,
+            "throughput.profiler_overhead",
             _RATIO,
             _LOWER,
             (),
@@ -367,6 +381,6 @@ METRICS: Mapping[str, Metric] = {
             of=Of.ANCHORS,
             untouched=("profiler_overhead", *_STEADY),
         ),
-        _families(kernel_families.step_minus_kernel_ns, _NS, None, (), least=None, without=_STEP_TIME),
+        _families("kernel_families.step_minus_kernel_ns", _NS, None, (), least=None, without=_STEP_TIME),
     )
 }

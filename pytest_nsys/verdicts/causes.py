@@ -135,7 +135,7 @@ def explain_rows(
 
     A row that stands for several ranks at once, or of a metric that has no parts, is left out.
     """
-    parts = metric.explained_by
+    parts = metric.parts
     if parts is None:
         return []
     found = []

@@ -248,7 +248,7 @@ class Refresh:
         asked = {
             explained_by(each.metric, spec): (each.metric, spec)
             for each in measured
-            if each.metric.explained_by is not None
+            if each.metric.explained_by
             for spec in (spec_for(self.context.captures.convention, each.readers[0]),)
         }
         if self.mode is not Mode.CALIBRATE:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_nsys.analysis.causes import Parts
 from pytest_nsys.analysis.metrics import METRICS, Better, Metric, Scope, Unit
 from pytest_nsys.analysis.structure import fingerprint
 from pytest_nsys.core.exact import percentile
@@ -139,6 +140,15 @@ def test_metric(timeline: OneProcess, metric: str) -> None:
 
 def test_every_number_above_is_of_a_metric() -> None:
     assert EXPECTED.keys() == METRICS.keys()
+
+
+@pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
+def test_what_an_entry_names_is_there(metric: Metric) -> None:
+    module, name = metric.place.split(".")
+    assert metric.name == name
+    assert metric.function.__module__ == f"pytest_nsys.analysis.{module}"
+    assert callable(metric.about) == bool(metric.notes)
+    assert isinstance(metric.parts, Parts) == bool(metric.explained_by)
 
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)

@@ -111,6 +111,6 @@ def _key(labels: tuple[Label, ...]) -> Label | tuple[Label, ...]:
 
 def explain(metric: str, labels: Mapping[str, object], change_ns: int, was: Breakdown, now: Breakdown) -> Explanation:
     """Why a row changed, as the metric's own parts say."""
-    parts = METRICS[metric].explained_by
+    parts = METRICS[metric].parts
     assert parts is not None
     return parts.explain(labels, change_ns, was, now)
