@@ -19,10 +19,24 @@ from pytest_nsys.analysis.gaps import waiting_around
 from pytest_nsys.analysis.operations import COLLECTIVE, COPY, KINDS, MEMSET, NONE, OTHER_DEVICE
 from pytest_nsys.analysis.rank_track import RankTrack
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.core.columns import Column, counts, distinct, equal, minus, spread, sums, take, total, where, where_not
+from pytest_nsys.core.columns import (
+    Column,
+    counts,
+    distinct,
+    equal,
+    members_by,
+    minus,
+    spread,
+    sums,
+    sums_by,
+    take,
+    total,
+    where,
+    where_not,
+)
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import NoRows
-from pytest_nsys.core.grouping import grouped, members_by, sums_by
+from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import NO_LAUNCH, Stream

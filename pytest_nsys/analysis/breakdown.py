@@ -22,9 +22,8 @@ from pytest_nsys.analysis.ranks import clocks
 from pytest_nsys.analysis.straggling import Wait
 from pytest_nsys.analysis.structure import plain_name
 from pytest_nsys.analysis.timeline_gaps import parts_of_gaps
-from pytest_nsys.core.columns import Column, equal, minus, segments, take, total, where_not
+from pytest_nsys.core.columns import Column, equal, members_by, minus, segments, sums_by, take, total, where_not
 from pytest_nsys.core.errors import NoRows
-from pytest_nsys.core.grouping import members_by, sums_by
 from pytest_nsys.core.model import NO_LAUNCH, Rank
 
 

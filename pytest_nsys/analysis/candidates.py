@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from pytest_nsys.analysis.quality import FEW_ANCHORS
+from pytest_nsys.analysis.bounds import FEW_ANCHORS
 from pytest_nsys.analysis.rank_track import RankTrack
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import MEDIAN, WindowSpec, periods

@@ -6,7 +6,6 @@ to the change. Kernels are matched by name and ordinal: the n-th of a name in th
 
 from __future__ import annotations
 
-import enum
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -15,71 +14,12 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.breakdown import UNNAMED, Breakdown, Communication, Compute, Wall
 from pytest_nsys.analysis.budget_facts import BLOCKED, Part
+from pytest_nsys.analysis.explained import BudgetChange, Cause, CauseKind, Explanation
 from pytest_nsys.analysis.straggling import Wait
 from pytest_nsys.core.grouping import grouped
-from pytest_nsys.core.model import Label
 
 PROMPT_NS = 20_000
 """A kernel that starts so soon after its launch did not queue: the CPU was late, not the GPU."""
-
-
-class CauseKind(enum.StrEnum):
-    """What happened to the kernels of a cause."""
-
-    LONGER = "longer"
-    SHORTER = "shorter"
-    APPEARED = "appeared"
-    VANISHED = "vanished"
-    BARRIER = "became a barrier"
-    WAITS = "waits for another rank"
-    COVER_SHRANK = "compute that hid it is shorter"
-    COVER_VANISHED = "compute that hid it vanished"
-    COVER_LATE = "compute that hid it was launched later"
-    COVER_MOVED = "compute that hid it ran at another time"
-    COVER_GREW = "compute hides more of it"
-    MOVED = "ran at another time"
-    LAUNCH_BOUND = "the GPU waits for launches"
-    IDLE = "the GPU is idle for another reason"
-    COMPUTE = "compute takes longer"
-    EXPOSED = "exposed communication takes longer"
-    STARVED = "the host launches it late"
-    BLOCKS = "compute waits for it"
-    BESIDE = "stalls while communication runs"
-    STALLED = "stalls for another reason"
-
-
-class Cause(NamedTuple):
-    """A part of a change, in ns. ``before_ns`` and ``now_ns`` are the quantity that changed, of ``was`` and ``kernels``
-    kernels; ``ordinals`` name those that changed most, from 1 on. ``straggler`` is the rank that came last,
-    ``exposes`` the communication that most of the cover of a compute kernel was taken from.
-    """
-
-    kind: CauseKind
-    kernel: str
-    change_ns: int
-    before_ns: int = 0
-    now_ns: int = 0
-    was: int = 0
-    kernels: int = 0
-    ordinals: tuple[int, ...] = ()
-    straggler: int | None = None
-    exposes: str = ""
-
-
-class BudgetChange(NamedTuple):
-    """How the budget of a window moved: ``parts`` add up to the change of its length. ``kernel`` is the compute kernel
-    whose time moved most, the way that of all compute did, and by how much; None where compute did not move.
-    """
-
-    parts: tuple[tuple[Part, int], ...]
-    kernel: tuple[str, int] | None
-    before_ns: int
-    now_ns: int
-
-    @property
-    def change_ns(self) -> int:
-        """By how much the window is longer."""
-        return self.now_ns - self.before_ns
 
 
 def budget_change(was: Breakdown, now: Breakdown) -> BudgetChange | None:
@@ -96,29 +36,6 @@ def budget_change(was: Breakdown, now: Breakdown) -> BudgetChange | None:
     along = [(name, by) for name, by in moved if by * longer > 0]
     lengths = [sum(side.values()) for side in sums]
     return BudgetChange(parts, max(along, key=lambda kernel: abs(kernel[1]), default=None), *lengths)
-
-
-class Explanation(NamedTuple):
-    """The causes, largest first, and what no cause accounts for: together the change. ``budget`` is how that of the
-    window moved, for a metric of which it says something.
-    """
-
-    change_ns: int
-    causes: tuple[Cause, ...]
-    unexplained_ns: int
-    budget: BudgetChange | None = None
-
-    @property
-    def leading(self) -> Cause | None:
-        """The largest cause that went the way of the change; None where no cause did."""
-        return next((cause for cause in self.causes if cause.change_ns * self.change_ns > 0), None)
-
-
-class Explained(NamedTuple):
-    """A row by the labels of its metric (of an aggregate, of the row that it was taken from), and why it changed."""
-
-    labels: Mapping[str, Label]
-    explanation: Explanation
 
 
 Labels = Mapping[str, object]

@@ -10,7 +10,6 @@ a time, but no bytes. Where a window cuts a kernel its time is cut; its bandwidt
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,37 +20,15 @@ from typing import NamedTuple
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.core.columns import take
+from pytest_nsys.core.collective_kinds import kind_of
+from pytest_nsys.core.columns import sums_by, take
 from pytest_nsys.core.conventions import UNKNOWN
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.exact import exact, mean, median
-from pytest_nsys.core.grouping import grouped, sums_by
+from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Collective, Note, Row, Value
 from pytest_nsys.core.words import counted, printable
-
-OTHER = "Other"
-"""A kernel that communicates, and is no collective that is known here: of DeepEP, say."""
-
-_SPELLINGS = {
-    "allreduce": "AllReduce",
-    "crossdevicereduce": "AllReduce",
-    "allgather": "AllGather",
-    "reducescatter": "ReduceScatter",
-    "alltoall": "AllToAll",
-    "sendrecv": "SendRecv",
-    "send": "SendRecv",
-    "recv": "SendRecv",
-    "broadcast": "Broadcast",
-    "reduce": "Reduce",
-    "barrier": "Barrier",
-    "gather": "Gather",
-    "scatter": "Scatter",
-}
-"""What a name holds when only its letters count; the first that it holds decides."""
-
-KINDS = tuple(dict.fromkeys(_SPELLINGS.values()))
-_LETTERS = re.compile(r"[^a-z]+")
 
 DTYPE_BYTES = {
     **dict.fromkeys(("Byte", "Char", "Bool", "QInt8", "QUInt8"), 1),
@@ -66,18 +43,6 @@ DTYPE_BYTES = {
 
 _WHOLE_MESSAGE = ("AllGather", "ReduceScatter")
 """Their message is what all ranks together give or get: the larger side."""
-
-
-def kind_of(name: str) -> str:
-    """The collective that a name stands for, ``Other`` where none is known."""
-    letters = _LETTERS.sub("", name.lower())
-    return next((kind for spelling, kind in _SPELLINGS.items() if spelling in letters), OTHER)
-
-
-def spelt(text: str) -> str:
-    """A selector's word as the kinds are spelt: ``AllReduce`` for ``all_reduce``; any other word as it is."""
-    kinds = {kind.lower(): kind for kind in (*KINDS, OTHER)}
-    return kinds.get(_LETTERS.sub("", text.lower()), text)
 
 
 def message_bytes(kind: str, collective: Collective) -> int | None:

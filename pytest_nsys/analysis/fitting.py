@@ -23,7 +23,7 @@ from pytest_nsys.analysis.candidates import (
 )
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec
-from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.core.conventions import BUILT_IN, Convention, convention_words
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.model import KernelsMode, Span, Value
 from pytest_nsys.core.numbers import format_value, percent
@@ -85,12 +85,6 @@ class Choice:
     def because(self, key: str, *lines: str) -> Choice:
         """The same with more reasons for a key."""
         return replace(self, reasons={**self.reasons, key: (*self.reasons.get(key, ()), *lines)})
-
-
-def convention_words(convention: Convention) -> str:
-    """A convention by its name and its anchor."""
-    anchor = f", anchor '{printable(convention.anchor, 60)}'" if convention.anchor else ""
-    return f"{convention.name}{anchor}"
 
 
 def choose(run: Run, open_under: OpenUnder, given: Convention | None, ask: Ask, usual: Convention = GENERIC) -> Choice:

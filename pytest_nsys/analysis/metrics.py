@@ -136,7 +136,6 @@ class Metric:
     window_by: str = ""
     over_clocks: bool = False
     by_order: bool = False
-    by_order: bool = False
 
     @property
     def name(self) -> str:

@@ -13,9 +13,8 @@ from fractions import Fraction
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.core.columns import Column, counts, distinct, least_ratio, minus, take, total, where
+from pytest_nsys.core.columns import Column, counts, distinct, least_ratio, minus, sums_by, take, total, where
 from pytest_nsys.core.exact import exact
-from pytest_nsys.core.grouping import sums_by
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import Note, Row, Value
 from pytest_nsys.core.numbers import share_of

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
+from pytest_nsys.analysis.bounds import FEW_ANCHORS
 from pytest_nsys.analysis.doubts import WHY_UNCOUNTED, apart, empty_anchors, uncounted, uneven_anchors
-from pytest_nsys.analysis.quality import FEW_ANCHORS, UNTYPICAL, anchor_counts, deviations, have_anchors, launchless
+from pytest_nsys.analysis.quality import UNTYPICAL, anchor_counts, deviations, have_anchors, launchless
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.columns import take, total

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.dependencies import Dependencies, Walked
 from pytest_nsys.analysis.operations import Operations
-from pytest_nsys.core.columns import Column, later, minus, order, places, spread, stretches, take, where
-from pytest_nsys.core.grouping import members_by
+from pytest_nsys.core.columns import Column, later, members_by, minus, order, places, spread, stretches, take, where
 from pytest_nsys.core.operations import StreamWait
 
 

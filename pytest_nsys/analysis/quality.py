@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
 from typing import NamedTuple
 
+from pytest_nsys.analysis.bounds import AT_LEAST, OFF, Bounds
 from pytest_nsys.analysis.doubts import WHY_UNCOUNTED, apart, empty_anchors, uncounted, uneven_anchors
 from pytest_nsys.analysis.gpu_state import sm_clock_mhz
 from pytest_nsys.analysis.metrics import Metric
@@ -28,58 +28,8 @@ from pytest_nsys.core.numbers import format_value, share_of
 from pytest_nsys.core.units import MEGAHERTZ, TIME
 from pytest_nsys.core.words import are, counted, printable, ranks_words
 
-FEW_ANCHORS = 5
-AT_LEAST = frozenset({"anchors", "sm_clock"})
-"""Checks whose bound is the least that is good; of all others it is the most."""
-
-OFF = "off"
-"""In place of a bound: the check is not made."""
-
 UNTYPICAL = 5
 """A window this many MAD away from the steady median is no typical one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """How much of each doubt a verdict bears; None: the check is off. Shares are plain fractions.
-
-    ``world`` is no bound, but how many ranks the gate file states: one that no trace mentions is missing, too.
-
-    On by default is what makes a number wrong whatever the program does. What good traces show as well (warnings of the
-    profiler, a median window beyond 5 MAD where few anchors have one) is told as a note until somebody bounds it.
-    """
-
-    missing_ranks: int | None = 0
-    unlaunched: Fraction | None = Fraction(1, 10)
-    unstaged: Fraction | None = None
-    unclassified: Fraction | None = None
-    unknown_communication: Fraction | None = Fraction(0)
-    whole_graphs: int | None = 0
-    dropped: int | None = 0
-    diagnostics: int | None = None
-    anchors: int | None = FEW_ANCHORS
-    empty_anchors: Fraction | None = Fraction(1, 5)
-    uneven_anchors: int | None = 1
-    apart: Fraction | None = Fraction(0)
-    typicality: Fraction | None = None
-    clocks: int | None = None
-    same_as_baseline: int | None = None
-    profiler_overhead: Fraction | None = None
-    sm_clock: Fraction | None = None
-    world: int | None = None
-
-    def of(self, check: str) -> Value | None:
-        """The bound of a check by its name."""
-        bound: Value | None = getattr(self, check)
-        return bound
-
-
-class Request(NamedTuple):
-    """A metric under a window spec, and the bounds of its quality; without a metric, the windows alone."""
-
-    metric: str | None
-    spec: WindowSpec
-    bounds: Bounds = Bounds()
 
 
 _TENTHS: Mapping[str, Fraction] = {"%": Fraction(1000), TIME: Fraction(10, 10**9)}
@@ -161,12 +111,12 @@ def crossed(run: Run, spec: WindowSpec, bounds: Bounds, metric: Metric) -> list[
 def doubts(subject: Subject, bounds: Bounds) -> Iterator[tuple[Fact, Value]]:
     """The facts that cross their bounds, each with it; what has no bound is not looked at."""
     metric = subject.metric
-    for name, check in CHECKS.items():
-        bound = bounds.of(name)
+    for name, unit, bound in bounds.each():
+        check = CHECKS[name]
         if bound is None or name in metric.untouched or not (metric.of_kernels or check.of_ranges):
             continue
         said = check.measure(subject)
-        if said is not None and (fact := Fact(name, check.unit, *said)).crosses(bound):
+        if said is not None and (fact := Fact(name, unit, *said)).crosses(bound):
             yield fact, bound
 
 
@@ -393,29 +343,28 @@ def _sm_clock(subject: Subject) -> Said:
 
 
 class Check(NamedTuple):
-    """What measures a fact, and its unit. ``of_ranges``: also for a metric to which no kernel makes a difference."""
+    """What measures a fact. ``of_ranges``: also for a metric to which no kernel makes a difference."""
 
     measure: Callable[[Subject], Said | None]
-    unit: str = "count"
     of_ranges: bool = True
 
 
 CHECKS: Mapping[str, Check] = {
     "missing_ranks": Check(_missing_ranks),
-    "unlaunched": Check(_unlaunched, "%", of_ranges=False),
-    "unstaged": Check(_unstaged, "%"),
-    "unclassified": Check(_unclassified, "%"),
-    "unknown_communication": Check(_unknown_communication, "%", of_ranges=False),
+    "unlaunched": Check(_unlaunched, of_ranges=False),
+    "unstaged": Check(_unstaged),
+    "unclassified": Check(_unclassified),
+    "unknown_communication": Check(_unknown_communication, of_ranges=False),
     "whole_graphs": Check(_whole_graphs, of_ranges=False),
     "dropped": Check(_dropped),
     "diagnostics": Check(_diagnostics),
     "anchors": Check(_anchors),
-    "empty_anchors": Check(_empty_anchors, "%", of_ranges=False),
+    "empty_anchors": Check(_empty_anchors, of_ranges=False),
     "uneven_anchors": Check(_uneven_anchors),
-    "apart": Check(_apart, TIME),
-    "typicality": Check(_typicality, "1"),
+    "apart": Check(_apart),
+    "typicality": Check(_typicality),
     "clocks": Check(_clocks),
     "same_as_baseline": Check(lambda _: None),  # a verdict says it, which has the baseline
-    "profiler_overhead": Check(_profiler_overhead, "%"),
-    "sm_clock": Check(_sm_clock, MEGAHERTZ),
+    "profiler_overhead": Check(_profiler_overhead),
+    "sm_clock": Check(_sm_clock),
 }

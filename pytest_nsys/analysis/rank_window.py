@@ -22,9 +22,11 @@ from pytest_nsys.core.columns import (
     Indices,
     counts,
     distinct,
+    members_by,
     minus,
     order,
     spread,
+    sums_by,
     take,
     total,
     where,
@@ -32,7 +34,6 @@ from pytest_nsys.core.columns import (
 )
 from pytest_nsys.core.conventions import COMPUTE, MIXED, UNKNOWN
 from pytest_nsys.core.exact import median
-from pytest_nsys.core.grouping import members_by, sums_by
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import (
     Interval,

@@ -19,10 +19,9 @@ from typing import NamedTuple
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.core.columns import Column, distinct, order, take, total, where, where_not
+from pytest_nsys.core.columns import Column, distinct, members_by, order, sums_by, take, total, where, where_not
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.exact import exact
-from pytest_nsys.core.grouping import members_by, sums_by
 from pytest_nsys.core.model import Label, Note, Row, Stream, stream_labels
 from pytest_nsys.core.words import counted
 

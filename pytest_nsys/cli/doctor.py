@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 import click
 
 from pytest_nsys.analysis.availability import available
+from pytest_nsys.analysis.bounds import Bounds
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.quality import Bounds, crossed
+from pytest_nsys.analysis.quality import crossed
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.cli.group import Exit
 from pytest_nsys.cli.options import MeasureOptions, convention_option, executor_option

@@ -23,12 +23,12 @@ from pytest_nsys.analysis.candidates import Candidate
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.collectives import on_record
-from pytest_nsys.analysis.fitting import GENERIC, LABELLED, Ask, Choice, candidate_words, choose, convention_words
+from pytest_nsys.analysis.fitting import GENERIC, LABELLED, Ask, Choice, candidate_words, choose
 from pytest_nsys.analysis.parallel import OpenOnce
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.cli.asking import folder_option, stores
 from pytest_nsys.cli.options import executor_option, reading_ahead
-from pytest_nsys.core.conventions import Convention
+from pytest_nsys.core.conventions import Convention, convention_words
 from pytest_nsys.core.errors import BaselineError, NothingMeasured, NsysError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import KernelsMode, Trace

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 import click
 
+from pytest_nsys.analysis.bounds import Request
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.parallel import ReadAhead
-from pytest_nsys.analysis.quality import Request
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.analysis.windows import MEDIAN, RUN, STEADY, WindowSpec, meant_word, spec_under
 from pytest_nsys.core.conventions import Convention

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from collections import Counter
+from collections.abc import Callable, Hashable
 from itertools import accumulate
 from typing import Any, TypeAlias, TypeVar
 
@@ -24,6 +25,7 @@ NEVER = (1 << 63) - 1
 """End of a span that has none."""
 
 C = TypeVar("C", "array[int]", bytearray)
+K = TypeVar("K", bound=Hashable)
 
 _TABLE = 1 << 16
 """A table of so many places is made sooner than a few hundred elements are sorted."""
@@ -353,6 +355,26 @@ def bounds(column: Column) -> tuple[int, int]:
 def exceeds(column: Column, other: Column) -> bool:
     """Whether an element is greater than the other's in its place."""
     return bool((_seen(column) > _seen(other)).any())
+
+
+def members_by(key: Callable[..., K], *columns: Column, among: Column | None = None) -> dict[K, Column]:
+    """The indices of each key, of all or ``among`` some; ``key`` is asked once for each distinct row of the columns."""
+    numbers, rows = distinct(*(column if among is None else take(column, among) for column in columns))
+    keys = [key(*row) for row in rows]
+    place = {each: number for number, each in enumerate(dict.fromkeys(keys))}
+    own = members(take(array("q", [place[each] for each in keys]), numbers), len(place))
+    return {each: at if among is None else take(among, at) for each, at in zip(place, own, strict=True)}
+
+
+def sums_by(key: Callable[..., K], values: Column, *columns: Column) -> dict[K, tuple[int, int]]:
+    """(sum, number) of the values of each key, which is asked once for each distinct row of the columns."""
+    numbers, rows = distinct(*columns)
+    found: dict[K, tuple[int, int]] = {}
+    each = zip(rows, sums(numbers, values, len(rows)), counts(numbers, len(rows)), strict=True)
+    for row, value, number in each:
+        before = found.get(own := key(*row), (0, 0))
+        found[own] = (before[0] + value, before[1] + number)
+    return found
 
 
 def _places(ids: Vector, keys: Vector) -> tuple[Vector, NDArray[numpy.bool_]]:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from pytest_nsys.core.expressions import Expression
 from pytest_nsys.core.families import MAXTEXT, NVIDIA, Families, known_communication
 from pytest_nsys.core.model import KernelsMode, Setup, Span
+from pytest_nsys.core.words import printable
 
 NO_STAGE = "none"
 """Stage of a kernel that no stage range encloses."""
@@ -290,3 +291,9 @@ MESH_AXES = tuple(dict.fromkeys(axis for convention in BUILT_IN.values() for axi
 
 PARTS_OF_A_STEP = frozenset({BUILT_IN["pithtrain"].anchor})
 """Anchors of which a step has several: their period is not a step's length."""
+
+
+def convention_words(convention: Convention) -> str:
+    """A convention by its name and its anchor."""
+    anchor = f", anchor '{printable(convention.anchor, 60)}'" if convention.anchor else ""
+    return f"{convention.name}{anchor}"

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from pytest_nsys.analysis.bounds import FEW_ANCHORS, Bounds
 from pytest_nsys.analysis.doubts import uncounted
 from pytest_nsys.analysis.fitting import Choice
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.quality import FEW_ANCHORS, Bounds, Subject, doubts
+from pytest_nsys.analysis.quality import Subject, doubts
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import RUN
 from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, NO_STAGE, UNKNOWN, Convention, Purpose

@@ -10,12 +10,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.analysis.fitting import convention_words
+from pytest_nsys.analysis.bounds import Bounds, Request
 from pytest_nsys.analysis.metrics import METRICS, Metric
-from pytest_nsys.analysis.quality import Bounds, Request
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.analysis.windows import OUTSIDE, WindowSpec, spec_under
-from pytest_nsys.core.conventions import BUILT_IN, MESH_AXES, Convention
+from pytest_nsys.core.conventions import BUILT_IN, MESH_AXES, Convention, convention_words
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import KernelsMode, Label, Span
 from pytest_nsys.core.units import ANY, BARE

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from pytest_nsys.analysis.fitting import convention_words
-from pytest_nsys.core.conventions import Convention
+from pytest_nsys.core.conventions import Convention, convention_words
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.verdict import Difference

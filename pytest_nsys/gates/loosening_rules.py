@@ -14,10 +14,9 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeGuard
 
-from pytest_nsys.analysis.fitting import convention_words
-from pytest_nsys.analysis.quality import AT_LEAST, CHECKS, OFF, Bounds
+from pytest_nsys.analysis.bounds import AT_LEAST, OFF, Bounds
 from pytest_nsys.analysis.table import Selector
-from pytest_nsys.core.conventions import NO_STAGE, Convention
+from pytest_nsys.core.conventions import NO_STAGE, Convention, convention_words
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import ANY, format_tolerance, written_value
 from pytest_nsys.core.words import printable
@@ -151,10 +150,10 @@ def lack_more(was: AllowMissing, now: AllowMissing) -> bool:
 
 def bounds(was: Bounds, now: Bounds, _: Sides) -> Iterator[Change]:
     """A doubt that is borne now and was not before."""
-    for name, check in CHECKS.items():
-        old, new, way = was.of(name), now.of(name), -1 if name in AT_LEAST else 1
+    for (name, unit, old), (name, unit, new) in zip(was.each(), now.each(), strict=True):
+        way = -1 if name in AT_LEAST else 1
         if old is not None and (new is None or way * new > way * old):
-            texts = (OFF if b is None else written_value(Fraction(b), check.unit) for b in (old, new))
+            texts = (OFF if b is None else written_value(Fraction(b), unit) for b in (old, new))
             yield Change(ChangeKind.LOOSENED, f"quality {name}", *texts)
 
 

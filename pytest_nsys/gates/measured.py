@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
-from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.errors import UsageMistake
@@ -19,6 +19,9 @@ from pytest_nsys.core.units import ANY, UnitMistake, limit_value, parse_quantity
 from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, FromBaseline, Judged, Requirement
 from pytest_nsys.gates.limits import CEILINGS, FLOORS, gives_something, nothing_for
 from pytest_nsys.gates.sentences import check_dimension
+
+if TYPE_CHECKING:
+    from pytest_nsys.analysis.captures import Captures
 
 
 def settled(assertion: Assertion, captures: Captures) -> Assertion:

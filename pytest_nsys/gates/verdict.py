@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pytest_nsys.analysis.causes import Explained
+from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.analysis.table import label_key
 from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.model import Label, Note, Value

@@ -25,13 +25,12 @@ from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NotRun, NsysWarning
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.plugin.settings import path_of
-from pytest_nsys.reports.session.explanation import explanation
 from pytest_nsys.reports.session.record import Record, error_record, explanation_of, record_of
 from pytest_nsys.reports.text import worst_rank
-from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 
 if TYPE_CHECKING:
     from pytest_nsys.reports.page.pictures import Pictures
+    from pytest_nsys.verdicts.evaluate import GateContext
 
 
 DECIDING = ("xfail", "skip", "skipif")
@@ -195,12 +194,16 @@ class GateItem(JudgedItem):
         if session.updates(self.assertion):
             self._update()
             return
+        from pytest_nsys.verdicts.evaluate import evaluate
+
         try:
             verdict = evaluate(self.assertion, self.context)
         except NsysError as error:
             self._error(error)
         record = record_of(verdict, self._run_words(), verdict.compared_with)
         if verdict.outcome is not Outcome.PASSED:
+            from pytest_nsys.reports.session.explanation import explanation
+
             steps = self._next_steps(verdict)
             if path_of(self.config, "nsys_artifacts") is not None:
                 from pytest_nsys.plugin.artifacts import VIEWER, keep

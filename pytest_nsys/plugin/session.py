@@ -19,12 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_nsys.analysis.capture_cache import CaptureCache, check_two_runs
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.fitting import GENERIC
-from pytest_nsys.analysis.quality import Request
+from pytest_nsys.analysis.bounds import Request
 from pytest_nsys.analysis.windows import MEDIAN, STEADY
-from pytest_nsys.core.conventions import Convention
+from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, UsageMistake
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import Trace
@@ -34,17 +31,14 @@ from pytest_nsys.gates.assertion import Assertion, GateFile, requests_of
 from pytest_nsys.gates.workload_keys import options_of
 from pytest_nsys.plugin.settings import given, path_of
 from pytest_nsys.plugin.sources import MEASUREMENTS, Source, Sources, plain, prefix
-from pytest_nsys.stored.baselines.store import BaselineStore, MergeBase, Snapshots, store_of
-from pytest_nsys.traces.measurements import measurements_of
-from pytest_nsys.traces.opening import REPORTS, find_traces, open_trace
-from pytest_nsys.verdicts.evaluate import GateContext
-from pytest_nsys.verdicts.past_runs import PastRuns
-from pytest_nsys.verdicts.references import OtherRun, StoredBaseline
-from pytest_nsys.verdicts.resolving import resolved
 
 if TYPE_CHECKING:
+    from pytest_nsys.analysis.capture_cache import CaptureCache
+    from pytest_nsys.analysis.captures import Captures
     from pytest_nsys.plugin.branch import Branch
     from pytest_nsys.plugin.refreshing import Refreshing
+    from pytest_nsys.stored.baselines.store import BaselineStore, Snapshots
+    from pytest_nsys.verdicts.evaluate import GateContext
 
 BASELINES = "baselines"
 OF_THE_WHOLE_RUN = ("kernels", "collectives")
@@ -74,11 +68,15 @@ class NsysSession:
     @cached_property
     def library(self) -> CaptureCache:
         """The runs of the session."""
+        from pytest_nsys.analysis.capture_cache import CaptureCache
+
         return CaptureCache(self._opening)
 
     def _opening(self, paths: Sequence[Path], *asked: Any) -> Callable[[Path], Trace]:
         """What opens the traces of a run: several are read ahead, where that is worth while."""
         if len(paths) == 1:
+            from pytest_nsys.traces.opening import open_trace
+
             return open_trace
         from pytest_nsys.analysis.parallel import ReadAhead
 
@@ -133,8 +131,10 @@ class NsysSession:
             return gate
         source, _ = self.sources.both(gate)
         if not source.values:  # measurements alone are read under none
-            return replace(gate, convention=GENERIC)
+            return replace(gate, convention=BUILT_IN["generic"])
         if (gate.address, anchor) not in self._resolved:
+            from pytest_nsys.verdicts.resolving import resolved
+
             base = self.sources.base(gate)
             against = base[0] if base is not None and base[0].values else None
             self._resolved[gate.address, anchor] = resolved(
@@ -155,6 +155,8 @@ class NsysSession:
     def _opened(
         self, traces: Source, beside: Source, convention: Convention, workload: Workload, requests: Sequence[Request]
     ) -> Captures:
+        from pytest_nsys.traces.measurements import measurements_of
+
         files = measurements_of(beside.values, beside.base)
         return self.library.captures(traces.values, traces.base, convention, workload, requests, files)
 
@@ -202,6 +204,7 @@ class NsysSession:
         What goes wrong is told by the items, which read them again.
         """
         from pytest_nsys.traces.nsys.report import exported
+        from pytest_nsys.traces.opening import REPORTS, find_traces
 
         for gate in gates:
             with contextlib.suppress(NsysError):
@@ -258,6 +261,12 @@ class NsysSession:
             gate = self.resolved(gate)
             convention = gate.resolved_convention
             captures = self.captures(gate)
+            # Only what has a trace pays for what reads and judges it.
+            from pytest_nsys.analysis.capture_cache import check_two_runs
+            from pytest_nsys.verdicts.evaluate import GateContext
+            from pytest_nsys.verdicts.past_runs import PastRuns
+            from pytest_nsys.verdicts.references import OtherRun, StoredBaseline
+
             store = self.store(gate)
             ref = self.snapshots.ref if self.snapshots is not None else ""
             past = PastRuns(captures, gate, store.gate, self.history, self.shown, ref)
@@ -276,6 +285,8 @@ class NsysSession:
         return self._contexts[gate.address]
 
     def store(self, gate: GateFile) -> BaselineStore:
+        from pytest_nsys.stored.baselines.store import MergeBase, store_of
+
         base = MergeBase(gate.path, self.snapshots) if self.snapshots is not None else None
         folder, root = self.baseline_folder(gate.path), self.config.rootpath
         return store_of(gate.path, folder, root, base, gate.configuration)
@@ -341,6 +352,11 @@ class NsysSession:
         """The first item of a gate file with this error in this process, which tells it whole; perhaps ``name``."""
         return self._errors.setdefault((gate.address, why), name)
 
+    def close(self) -> None:
+        """Close the traces that were opened."""
+        if "library" in vars(self):
+            self.library.close()
+
     def told(self, text: str) -> str:
         """A message with its paths as :meth:`shown` has them."""
         return from_here(text, self.here, self.config.rootpath)
@@ -356,5 +372,5 @@ def session_of(config: pytest.Config) -> NsysSession:
         atexit.unregister(gc.freeze)
         atexit.register(gc.freeze)
         config.stash[SESSION] = NsysSession(config)
-        config.add_cleanup(config.stash[SESSION].library.close)
+        config.add_cleanup(config.stash[SESSION].close)
     return config.stash[SESSION]

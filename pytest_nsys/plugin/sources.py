@@ -17,13 +17,10 @@ from typing import NamedTuple
 
 import pytest
 
-from pytest_nsys.analysis.measurements import NONE_GIVEN
 from pytest_nsys.core.errors import NoTraceGiven, NsysError, UsageMistake, hint
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.plugin.settings import SETTINGS, given, in_force, paths_of, split
-from pytest_nsys.traces.measurements import find_measurements
-from pytest_nsys.traces.opening import is_there
 
 TRACE, MEASUREMENTS = "nsys_trace", "nsys_measurements"
 JUDGED, BASE = (TRACE, MEASUREMENTS), ("nsys_against", "nsys_against_measurements")
@@ -127,6 +124,8 @@ class Sources:
         """Where the traces of a gate file are. Raises UsageMistake where nobody says, NoTraceGiven where none must."""
         self._check(gate)
         if gate is not None and gate.traces and not self.typed(TRACE, gate):
+            from pytest_nsys.traces.opening import is_there
+
             own = Source(gate.traces, gate.path.parent)
             if not self._needed(gate) and not any(is_there(value, own.base) for value in own.values):
                 absent = ", ".join(printable(self.shown(plain(own.base / value))) for value in own.values)
@@ -150,6 +149,8 @@ class Sources:
             if beside.values and (alone or gate is None or not gate.assertions):
                 return Source((), self.config.invocation_params.dir), beside
             if alone:
+                from pytest_nsys.analysis.measurements import NONE_GIVEN
+
                 raise UsageMistake(NONE_GIVEN) from None
             raise
 
@@ -175,6 +176,8 @@ def named_traces(config: pytest.Config) -> Iterator[Path]:
 
 def named_measurements(config: pytest.Config) -> Iterator[Path]:
     """The measurements that options and the ini file name."""
+    from pytest_nsys.traces.measurements import find_measurements
+
     for setting in (MEASUREMENTS, BASE[1]):
         values, folder = in_force(config, setting)
         for value in values or ():

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from pytest_nsys.analysis.causes import BudgetChange, Cause, CauseKind, Explained, Explanation
+from pytest_nsys.analysis.explained import BudgetChange, Cause, CauseKind, Explained, Explanation
 from pytest_nsys.core.model import Label
 from pytest_nsys.core.numbers import format_signed, format_together, scale_of
 from pytest_nsys.core.units import TIME

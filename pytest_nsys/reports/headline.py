@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import chain
 from typing import Any
 
-from pytest_nsys.analysis.causes import CauseKind
+from pytest_nsys.analysis.explained import CauseKind
 from pytest_nsys.core.exact import from_exact
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import TIMES, change_words, distance_words, format_apart, percent

@@ -24,8 +24,6 @@ from pytest_nsys.core.errors import TraceError, UsageMistake, one_line
 from pytest_nsys.core.model import Trace
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.gpu_log import ENDING as GPU_LOG
-from pytest_nsys.traces.nsys.sqlite import NsysSqlite
-from pytest_nsys.traces.recorded import RecordedTrace
 from pytest_nsys.traces.sqlite_file import SqliteFile
 
 if TYPE_CHECKING:
@@ -207,6 +205,8 @@ def _sqlite(path: Path) -> Trace:
     """The names of its tables tell which profiler wrote it."""
     file = SqliteFile(path, again="profile again") if path.suffix == ROCPD else SqliteFile(path)
     if not _has_rocpd(file):
+        from pytest_nsys.traces.nsys.sqlite import NsysSqlite  # whoever looks for a trace does not read it yet
+
         return NsysSqlite(path, file)
     from pytest_nsys.traces.rocpd.database import Rocpd  # gates on exports of nsys do not pay for it
 
@@ -370,6 +370,9 @@ def check_one_format(traces: Sequence[Trace]) -> None:
 
 
 def _format(trace: Trace) -> type:
+    from pytest_nsys.traces.nsys.sqlite import NsysSqlite
+    from pytest_nsys.traces.recorded import RecordedTrace
+
     reader = trace.format if isinstance(trace, RecordedTrace) else type(trace)
     return NsysSqlite if issubclass(reader, NsysSqlite) else reader
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from pytest_nsys.analysis.breakdown import Breakdown, break_down
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.causes import Explained, Parts
+from pytest_nsys.analysis.causes import Parts
+from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.analysis.metrics import Metric, Unit
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.causes import Explained
+from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Table
 from pytest_nsys.core.errors import NsysError, TraceError

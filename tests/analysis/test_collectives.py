@@ -20,10 +20,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis import matching
-from pytest_nsys.analysis.collectives import KINDS, Transfer, bus_factor, kind_of, message_bytes, spelt
+from pytest_nsys.analysis.collectives import Transfer, bus_factor, message_bytes
 from pytest_nsys.analysis.matching import SYMMETRIC, _check, _groups
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.straggling import Matched, Share, _waits, stragglers
+from pytest_nsys.core.collective_kinds import KINDS, kind_of, spelt
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import Collective
 from pytest_nsys.samples.builder import Process, TraceBuilder

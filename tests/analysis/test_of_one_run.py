@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_nsys.analysis.bounds import Request
 from pytest_nsys.analysis.doubts import apart
-from pytest_nsys.analysis.quality import Request
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import TraceError, UsageMistake
 from pytest_nsys.samples.builder import Process, TraceBuilder

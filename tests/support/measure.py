@@ -11,7 +11,7 @@ from pathlib import Path
 from pytest_nsys.analysis.breakdown import Breakdown
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.causes import Explanation
+from pytest_nsys.analysis.explained import Explanation
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN, Convention

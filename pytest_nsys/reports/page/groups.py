@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pytest_nsys.analysis.causes import CauseKind
+from pytest_nsys.analysis.explained import CauseKind
 from pytest_nsys.analysis.metrics import metric_called
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.gates.verdict import Outcome
