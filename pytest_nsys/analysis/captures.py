@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.between_captures import FEWEST, how_same, looked_at, outlying, times_of, twins
 from pytest_nsys.analysis.bounds import Bounds, Request
+from pytest_nsys.analysis.breakdown_facts import KernelSequence
 from pytest_nsys.analysis.circumstances import Facts, Key, facts_of, key_of, profilers_of
 from pytest_nsys.analysis.metrics import MEASURED, METRICS, Better, Metric, Of, Scope, Unit, measured
 from pytest_nsys.analysis.preflight import notes_on
 from pytest_nsys.analysis.quality import crossed
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
-from pytest_nsys.analysis.structure import KernelSequence, sequences
+from pytest_nsys.analysis.structure import sequences
 from pytest_nsys.analysis.table import UNSEEN, Coordinates, Table, label_key
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec, spec_under
 from pytest_nsys.core.errors import GOES_ON, NoRows, NothingMeasured, TraceError, UsageMistake

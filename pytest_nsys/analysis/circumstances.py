@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
 
-from pytest_nsys.analysis.kernel_families import Launcher
-from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.throughput import batch_words
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.units import decimal
+from pytest_nsys.core.workload import batch_words
+
+if TYPE_CHECKING:
+    from pytest_nsys.analysis.run import Run
 
 Facts = Mapping[str, Sequence[str | int] | None]
 """Circumstances that are compared but do not name a baseline; None where none is stated."""
 
 _RUN_FACTS = ("gpu", "world", "micro_batch", "sequence_length")
+
+
+class Launcher(enum.StrEnum):
+    """What the number of GPUs per file says of how the program was launched."""
+
+    PER_NODE = "1-process-per-node"
+    PER_GPU = "1-process-per-gpu"
+    UNCLEAR = "unclear"
+
+    @classmethod
+    def of(cls, gpus: int, files: int) -> Launcher:
+        """A file of two GPUs or more is of a node; near one GPU per file leaves room for a host without any."""
+        per_file = Fraction(gpus, files)
+        if per_file >= 2:
+            return cls.PER_NODE
+        return cls.PER_GPU if abs(per_file - 1) <= Fraction(5, 100) else cls.UNCLEAR
 
 
 @dataclass(frozen=True, slots=True)

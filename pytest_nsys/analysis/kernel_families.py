@@ -6,13 +6,13 @@ The families of the table are zero-filled: one that vanished is a row of 0, and 
 
 from __future__ import annotations
 
-import enum
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
+from pytest_nsys.analysis.circumstances import Launcher
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.analysis.throughput import steady_periods
@@ -48,22 +48,6 @@ def _summed(some: Iterable[tuple[K, Usage]]) -> dict[K, Usage]:
         before = found.get(key)
         found[key] = usage if before is None else before.and_(usage)
     return found
-
-
-class Launcher(enum.StrEnum):
-    """What the number of GPUs per file says of how the program was launched."""
-
-    PER_NODE = "1-process-per-node"
-    PER_GPU = "1-process-per-gpu"
-    UNCLEAR = "unclear"
-
-    @classmethod
-    def of(cls, gpus: int, files: int) -> Launcher:
-        """A file of two GPUs or more is of a node; near one GPU per file leaves room for a host without any."""
-        per_file = Fraction(gpus, files)
-        if per_file >= 2:
-            return cls.PER_NODE
-        return cls.PER_GPU if abs(per_file - 1) <= Fraction(5, 100) else cls.UNCLEAR
 
 
 class StepTime(NamedTuple):

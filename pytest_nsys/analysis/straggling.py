@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from pytest_nsys.analysis.breakdown_facts import Wait
 from pytest_nsys.analysis.collectives import Labels, collective_notes, transfers
 from pytest_nsys.analysis.common_clock import Agreement, common_clock
 from pytest_nsys.analysis.matching import MatchedGroup, match, matches
@@ -25,13 +26,6 @@ from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Note, Rank, Row, Unseen
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted, printable, ranks_words
-
-
-class Wait(NamedTuple):
-    """How long a rank was in a collective before the last one came, and which rank that was."""
-
-    wait_ns: int
-    last: int
 
 
 class Share(NamedTuple):

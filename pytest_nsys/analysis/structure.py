@@ -16,6 +16,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
+from pytest_nsys.analysis.breakdown_facts import KEPT_KERNELS, KernelSequence
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.windows import WindowSpec
@@ -28,21 +29,11 @@ from pytest_nsys.core.words import counted
 HASH_BITS = 52
 """Of a fingerprint: what every reader of JSON keeps exactly."""
 
-KEPT_KERNELS = 4_096
-"""So many kernels of a sequence are kept by name, to show where another one departs from it."""
-
 PAGEABLE = "pageable"
 
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
 _GENERATED = re.compile(r"triton_|.*fusion|wrapped_")
 _ORDINAL = re.compile(r"(?:[._]\d+(?:d\w*)?)+$")
-
-
-class KernelSequence(NamedTuple):
-    """The kernels of one stream in order: the plain names of the first KEPT_KERNELS, and how many there are."""
-
-    names: tuple[str, ...]
-    length: int
 
 
 @lru_cache(maxsize=65_536)

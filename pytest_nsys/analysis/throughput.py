@@ -114,19 +114,6 @@ def tokens_per_s(window: RunWindow) -> Iterator[Row]:
     yield Row((), exact(Fraction(SECOND_NS * tokens) / Fraction(_iteration_ns(window))))
 
 
-def batch_words(workload: Workload) -> str:
-    """What is stated of the batch of a step, in words; empty where nothing is."""
-    said = []
-    if workload.samples is not None:
-        said.append(f"{workload.samples} samples")
-    elif workload.local_samples is not None:
-        said.append(f"{workload.local_samples} samples per replica")
-        if workload.parallel is not None:
-            shard = "rest" if workload.parallel.shard is None else workload.parallel.shard
-            said.append(f"dp {workload.parallel.replicate}x{shard}")
-    return ", ".join(said)
-
-
 def profiler_overhead(window: RunWindow) -> Iterator[Row]:
     """How much longer a step takes under the profiler: p50 period of the slowest rank / step time without it − 1.
 

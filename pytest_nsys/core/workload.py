@@ -55,3 +55,16 @@ class Workload(NamedTuple):
     parallel: Parallel | None = None
     world: int | None = None
     model: str | None = None
+
+
+def batch_words(workload: Workload) -> str:
+    """What is stated of the batch of a step, in words; empty where nothing is."""
+    said = []
+    if workload.samples is not None:
+        said.append(f"{workload.samples} samples")
+    elif workload.local_samples is not None:
+        said.append(f"{workload.local_samples} samples per replica")
+        if workload.parallel is not None:
+            shard = "rest" if workload.parallel.shard is None else workload.parallel.shard
+            said.append(f"dp {workload.parallel.replicate}x{shard}")
+    return ", ".join(said)

@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from pytest_nsys.analysis.breakdown import Breakdown, break_down
+from pytest_nsys.analysis.breakdown import break_down
+from pytest_nsys.analysis.breakdown_facts import Breakdown, Wait
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.causes import Parts
 from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.analysis.metrics import Metric, Unit
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.straggling import Wait, waits_over_files
+from pytest_nsys.analysis.straggling import waits_over_files
 from pytest_nsys.analysis.throughput import steady_periods
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import NothingMeasured

@@ -14,11 +14,10 @@ from itertools import product
 from pathlib import Path
 
 from pytest_nsys.analysis.between_captures import ENOUGH, Asked, how_same, looked_at, times_of
-from pytest_nsys.analysis.breakdown import Breakdown
+from pytest_nsys.analysis.breakdown_facts import Breakdown, KernelSequence
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
 from pytest_nsys.analysis.quality import Fact
-from pytest_nsys.analysis.structure import KernelSequence
 from pytest_nsys.analysis.table import NothingSelected, Table
 from pytest_nsys.analysis.windows import MEDIAN, WindowSpec
 from pytest_nsys.core.errors import BaselineError, NsysError, TraceError, UsageMistake, naming

@@ -12,11 +12,11 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import zip_longest
 
-from pytest_nsys.analysis.breakdown import Breakdown
+from pytest_nsys.analysis.breakdown_facts import Breakdown, KernelSequence
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS, Metric, Of, Unit
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.structure import KernelSequence, SharedStream, shared_streams
+from pytest_nsys.analysis.structure import SharedStream, shared_streams
 from pytest_nsys.analysis.table import Table, label_key
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.columns import take, total

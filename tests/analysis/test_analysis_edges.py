@@ -17,11 +17,10 @@ from pytest_nsys.analysis.kernel_families import anchors_in
 from pytest_nsys.analysis.pipeline import _stage_times
 from pytest_nsys.analysis.preflight import _about_unlaunched
 from pytest_nsys.analysis.structure import kernel_launches
-from pytest_nsys.analysis.throughput import batch_words
 from pytest_nsys.analysis.timeline import _Bar, _together
 from pytest_nsys.core.model import NO_LAUNCH, Range, Row
 from pytest_nsys.core.tables import NO_KERNELS
-from pytest_nsys.core.workload import Parallel, TwoStages, Workload
+from pytest_nsys.core.workload import Parallel, TwoStages, Workload, batch_words
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.traces.chrome.cut_process import RankView
 from tests.support.commands import run

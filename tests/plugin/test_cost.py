@@ -78,6 +78,43 @@ def test_rows_go_once_they_were_told(project: Project) -> None:
     project.pytest("--nsys-trace=run.sqlite", code=0)
 
 
+FACTS = {
+    *("bounds", "breakdown_facts", "budget_facts", "circumstances", "explained", "metrics", "table", "windows"),
+}
+"""The modules of ``analysis`` that measure nothing."""
+
+LOADED = """
+import sys
+try:
+    {call}
+except SystemExit:
+    pass
+print("loaded:", *(name for name in sys.modules if name.startswith(("numpy", "pytest_nsys"))))
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "rooms"),
+    [
+        ("import pytest; pytest.main(['--collect-only', '-q'])", {"traces"}),
+        ("import pytest; pytest.main(['-q'])", set()),
+        ("from pytest_nsys.cli import main; main(['lint', 'gate.nsys.yaml'])", {"traces"}),
+        ("from pytest_nsys.cli import main; main(['--help'])", {"traces", "gates"}),
+    ],
+    ids=["collected", "no trace", "lint", "help"],
+)
+def test_what_reads_no_trace_loads_nothing_that_measures(project: Project, call: str, rooms: set[str]) -> None:
+    """numpy alone takes as long as all of the rest."""
+    project.gate("- overlap >= 60%\n- measured tokens >= 5")
+    words = [sys.executable, "-c", LOADED.format(call=call)]
+    done = subprocess.run(words, cwd=project.root, capture_output=True, text=True, check=True)
+    loaded = [line.split(".") for line in done.stdout.rpartition("loaded:")[2].split()]
+    assert ["pytest_nsys"] in loaded
+    assert ["numpy"] not in loaded
+    assert not {name[1] for name in loaded if name[1:]} & rooms
+    assert {name[2] for name in loaded if name[1:2] == ["analysis"] and name[2:]} <= FACTS
+
+
 SESSIONS = """
 import sys, pytest
 def own():

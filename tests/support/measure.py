@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_nsys.analysis.breakdown import Breakdown
+from pytest_nsys.analysis.breakdown_facts import Breakdown
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.explained import Explanation

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pytest_nsys.analysis.breakdown import Barrier, Breakdown, Communication, Wall
+from pytest_nsys.analysis.breakdown_facts import Barrier, Breakdown, Communication, Wall
 from pytest_nsys.analysis.explained import CauseKind
 from pytest_nsys.reports.causes import cause_words
 from pytest_nsys.samples.builder import Process, TraceBuilder

@@ -13,7 +13,6 @@ from itertools import starmap
 from math import prod
 from typing import NamedTuple
 
-from pytest_nsys.analysis.doubts import Uncounted
 from pytest_nsys.analysis.table import Coordinates, Table
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.families import KnownLibrary, known_communication
@@ -68,6 +67,8 @@ def _libraries(convention: Convention, baseline: Baseline, refresh: str) -> Iter
                 kernels += compute.kernels
     if not known:
         return
+    from pytest_nsys.analysis.doubts import Uncounted
+
     found = Uncounted(times, kernels, whole, frozenset(known))
     if all(convention.is_communication(name, name) for name in times):
         what = f"the stored baseline has {found.words}, and they are communication now: no run is comparable with it"
