@@ -362,19 +362,23 @@ def _why_no_traces(folder: Path) -> str:
 def check_one_format(traces: Sequence[Trace]) -> None:
     """Raises TraceError where the traces of one run are of two formats; a report is of the format of its export."""
     for trace in traces:
-        if _format(trace) is not _format(traces[0]):
+        if _reader(trace) is not _reader(traces[0]) and not (_of_nsys(trace) and _of_nsys(traces[0])):
             raise TraceError(
                 f"{traces[0].path} and {trace.path} are of two formats: one run is of one profiler; give each its own "
                 "--nsys-trace"
             )
 
 
-def _format(trace: Trace) -> type:
-    from pytest_nsys.traces.nsys.sqlite import NsysSqlite
+def _reader(trace: Trace) -> type:
     from pytest_nsys.traces.recorded import RecordedTrace
 
-    reader = trace.format if isinstance(trace, RecordedTrace) else type(trace)
-    return NsysSqlite if issubclass(reader, NsysSqlite) else reader
+    return trace.format if isinstance(trace, RecordedTrace) else type(trace)
+
+
+def _of_nsys(trace: Trace) -> bool:
+    from pytest_nsys.traces.nsys.sqlite import NsysSqlite  # traces that one reader reads never ask
+
+    return issubclass(_reader(trace), NsysSqlite)
 
 
 def open_trace(path: Path) -> Trace:

@@ -10,16 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pytest_nsys.analysis.breakdown import break_down
 from pytest_nsys.analysis.breakdown_facts import Breakdown, Wait
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.causes import Parts
 from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.analysis.metrics import Metric, Unit
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.straggling import waits_over_files
 from pytest_nsys.analysis.throughput import steady_periods
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import NothingMeasured
@@ -28,6 +26,9 @@ from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value
 from pytest_nsys.gates.verdict import JudgedRow, Labels, Outcome
 from pytest_nsys.stored.baselines.breakdowns import MOST_KERNELS
+
+if TYPE_CHECKING:
+    from pytest_nsys.analysis.causes import Parts
 
 MEDIAN_PERIOD = "p50"
 EXPLAINED = (Outcome.FAILED, Outcome.INCONCLUSIVE)
@@ -68,6 +69,8 @@ class RunBreakdowns:
 
     @kept
     def _broken_down(self, capture: int, spec: WindowSpec, n: int, rank: int) -> Breakdown:
+        from pytest_nsys.analysis.breakdown import break_down  # only what moved pays for what takes it apart
+
         windows, waits = self._together(capture, spec, n, len(self.captures.runs[capture].measured(spec).ranks[rank]))
         return break_down(windows, rank, waits.get(rank, {}))
 
@@ -76,6 +79,8 @@ class RunBreakdowns:
         self, capture: int, spec: WindowSpec, n: int, count: int
     ) -> tuple[Mapping[int, RankWindow], Mapping[int, Mapping[int, Wait]]]:
         """The n-th windows of the ranks that have as many, and what their collectives waited over files."""
+        from pytest_nsys.analysis.straggling import waits_over_files
+
         ranks = self.captures.runs[capture].measured(spec).ranks
         beside = {number: windows[n] for number, windows in ranks.items() if len(windows) == count}
         return beside, waits_over_files(beside)
