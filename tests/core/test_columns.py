@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from array import array
 from itertools import pairwise
 from typing import Any
@@ -202,3 +205,11 @@ def test_keys_are_joined_to_the_least_of_their_values(
     assert list(least) == [min([v for k, v in pairs if k == number] + [1 << 62]) for number in sorted(ids)]
     wanted = dict(zip(known, least, strict=True))
     assert list(done("joined", known, least, -7, keys)) == [wanted.get(key, -7) for key in keys]
+
+
+@pytest.mark.parametrize("asked", [{}, {"OPENBLAS_THREAD_TIMEOUT": "9"}], ids=["unset", "set"])
+def test_what_the_environment_asks_of_openblas_stays(asked: dict[str, str]) -> None:
+    code = "import os, pytest_nsys.core.columns; print(os.environ.get('OPENBLAS_THREAD_TIMEOUT'))"
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_THREAD_TIMEOUT"} | asked
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [asked.get("OPENBLAS_THREAD_TIMEOUT", "None")]
