@@ -14,11 +14,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import NamedTuple
 
 from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
 from pytest_nsys.analysis.rank_track import RankTrack
-from pytest_nsys.analysis.run import WindowGroup
+from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.table import Table
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.columns import minus, total
@@ -140,6 +141,17 @@ def _equal(one: RankTrack, other: RankTrack) -> bool:
     ahead = there.start_ns[0] - here.start_ns[0]
     pairs = ((here.start_ns, there.start_ns), (here.end_ns, there.end_ns))
     return len(here) == len(there) and all(b - a == ahead for two in pairs for a, b in zip(*two, strict=True))
+
+
+def same_files(run: Run, one: Times, other: Times) -> list[Path]:
+    """The files of a run whose ranks have the rows of time that another capture has: copies, perhaps in other bytes."""
+    paths = {rank.number: rank.trace for rank in run.ranks}
+    rows: dict[Path, list[bool]] = {}
+    for key, value in one.items():
+        name, _, labels = key
+        if METRICS[name].dimensions[:1] == ("rank",) and isinstance(rank := labels[0], int):
+            rows.setdefault(paths[rank], []).append(other.get(key) == value)
+    return [path for path, same in rows.items() if len(same) >= ENOUGH and all(same)]
 
 
 def how_same(one: Times, other: Times) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from pathlib import Path
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import Key
@@ -230,7 +231,7 @@ def _context(pair: Pair) -> GateContext:
     for side, captures in (("base", pair.base), ("head", pair.head)):
         with naming(side):
             captures.key(pair.gate.run)
-    return GateContext(pair.head, pair.gate, OtherRun(pair.head, pair.gate, pair.base, "base"))
+    return GateContext(pair.head, pair.gate, OtherRun(pair.head, pair.gate, pair.base, "base", partly=True))
 
 
 def _judged(assertion: Assertion, context: GateContext) -> Verdict:
@@ -320,8 +321,8 @@ def _side(paths: Sequence[str], judged: Sequence[tuple[Pair, Captures]]) -> Side
     if other.measured_in:
         lost = sorted(first.measured_names - other.measured_names)
         notes |= dict.fromkeys(Note(f"{MEASURED} {name}: the other side has none of it", True) for name in lost)
-    if first is pair.head and (same := [*shared([other.paths, first.paths])]):
-        names = ", ".join(from_here(str(each.second)) for each in same)
+    if first is pair.head and (same := _same_files(pair)):
+        names = ", ".join(from_here(str(path)) for path in same)
         what = f"{len(same)} of {counted(len(first.paths), 'trace')} are those of base"
         notes[Note(f"{what}, and nothing can differ there: {names}", True)] = None
     return Side(
@@ -332,6 +333,12 @@ def _side(paths: Sequence[str], judged: Sequence[tuple[Pair, Captures]]) -> Side
         windows=tuple(windows.items()),
         notes=tuple(notes),
     )
+
+
+def _same_files(pair: Pair) -> Sequence[Path]:
+    """The traces of head that are those of base, in the same bytes or in others."""
+    copies = [each.second for each in shared([pair.base.paths, pair.head.paths])]
+    return [*dict.fromkeys([*copies, *OtherRun(pair.head, pair.gate, pair.base).same_files()])]
 
 
 def _circumstances(pairs: Sequence[Pair]) -> tuple[Circumstance, ...]:

@@ -23,7 +23,7 @@ from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.tools.revision import heads_of
 from pytest_nsys.verdicts.causes import RunBreakdowns, explain_rows
 from pytest_nsys.verdicts.past_runs import PastRuns
-from pytest_nsys.verdicts.references import ReferenceSource, StoredBaseline
+from pytest_nsys.verdicts.references import OtherRun, ReferenceSource, StoredBaseline
 from pytest_nsys.verdicts.structure_diff import Red
 
 
@@ -111,6 +111,13 @@ class GateContext:
         return found.outcome not in (Outcome.PASSED, Outcome.IMPROVED)
 
     @cached_property
+    def unheld(self) -> tuple[Note, ...]:
+        """That the other trace is compared with nothing."""
+        if not isinstance(self.baseline, OtherRun) or any(each.reads_stored for each in self.gate.assertions):
+            return ()
+        return (Note(f"nothing is held against {self.baseline.name}: no assertion of this gate file has a baseline"),)
+
+    @cached_property
     def unchecked(self) -> tuple[Note, ...]:
         """That nobody can tell whether the measurements are of the commit that is judged."""
         said = [run.measurements.origin for run in self.captures.runs if run.measurements.origin.commit]
@@ -171,6 +178,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
             *(context.same_as_baseline if assertion.reads_stored else ()),
             *context.captures.notes(spec, metric),
             *context.disagreements,
+            *context.unheld,
             *(context.unchecked if assertion.outside is not None else ()),
             *(held.notes if held else ()),
         ),

@@ -7,17 +7,18 @@ source of limits is one new class here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
 
-from pytest_nsys.analysis.between_captures import ENOUGH, Asked, how_same, looked_at, times_of
+from pytest_nsys.analysis.between_captures import ENOUGH, Asked, Times, how_same, looked_at, same_files, times_of
 from pytest_nsys.analysis.breakdown_facts import Breakdown, KernelSequence
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
 from pytest_nsys.analysis.quality import Fact
+from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.table import NothingSelected, Table
 from pytest_nsys.analysis.windows import MEDIAN, WindowSpec
 from pytest_nsys.core.errors import BaselineError, NsysError, TraceError, UsageMistake, naming
@@ -339,6 +340,8 @@ class OtherRun(ReferenceSource):
     gate: GateFile
     before: Captures
     name: str = "the other trace"
+    partly: bool = False
+    """Whether some files may be on both sides, as a person who looks at them is told."""
 
     @cached_property
     def _unlike(self) -> NotComparable | None:
@@ -351,19 +354,36 @@ class OtherRun(ReferenceSource):
 
     @kept
     def _refuse_one_capture(self) -> None:
-        """Raises UsageMistake where both sides are one capture."""
+        """Raises UsageMistake where both sides are one capture, or hold the same file in a gate."""
+        if how := self._one_capture(self._asked):
+            raise UsageMistake(f"both sides are the same capture: {how}; nothing can differ")
+        if (same := self.same_files()) and not self.partly:
+            names = ", ".join(map(str, same))
+            raise UsageMistake(f"{names}: every row of time is that of {self.name}; nothing can differ there")
+
+    @property
+    def _asked(self) -> Sequence[Asked]:
         held = (assertion for assertion in self.gate.assertions if assertion.reads_stored)
         asked = [(each.measures, spec_for(self.captures.convention, each)) for each in held if each.outside is None]
-        if how := self._one_capture(looked_at(asked, [spec for _, spec in asked])):
-            raise UsageMistake(f"both sides are the same capture: {how}; nothing can differ")
+        return looked_at(asked, [spec for _, spec in asked])
 
-    def _one_capture(self, asked: Sequence[Asked]) -> str:
-        """By what a capture of one side is one of the other; empty where none is."""
+    @kept
+    def same_files(self) -> Sequence[Path]:
+        """The files that are on both sides, in the same bytes or in others: a rank that was not captured anew."""
+        found = [path for here, one, _, other in self._pairs(self._asked) for path in same_files(here, one, other)]
+        return [*dict.fromkeys(found)]
+
+    def _pairs(self, asked: Sequence[Asked]) -> Iterator[tuple[Run, Times, Run, Times]]:
+        """Each capture of one side with each of the other, and their rows of time."""
         sides = [
             [*zip(side.runs, times_of(side.each, asked, len(side.runs)), strict=True)]
             for side in (self.captures, self.before)
         ]
-        for (here, one), (there, other) in product(*sides):
+        return ((*here, *there) for here, there in product(*sides))
+
+    def _one_capture(self, asked: Sequence[Asked]) -> str:
+        """By what a capture of one side is one of the other; empty where none is."""
+        for here, one, there, other in self._pairs(asked):
             if how := how_same(one, other):
                 return f"{how} in {here.traces[0].path} and {there.traces[0].path}"
         return ""

@@ -70,7 +70,7 @@ def told(gate: GateFile, now: Path, base: Path) -> dict[str, Any]:
     with closing(CaptureCache()) as cache:
         convention = gate.resolved_convention
         runs = [cache.captures([str(path)], Path(), convention, gate.workload) for path in (now, base)]
-        context = GateContext(runs[0], gate, OtherRun(runs[0], gate, runs[1]))
+        context = GateContext(runs[0], gate, OtherRun(runs[0], gate, runs[1], partly=True))
         for each in gate.assertions:
             try:
                 verdict = evaluate(each, context)

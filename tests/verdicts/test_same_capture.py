@@ -40,6 +40,21 @@ def test_a_copy_in_other_bytes_is_no_other_side(project: Project, gate: str) -> 
     assert "rows of time are equal to the nanosecond in " in said
 
 
+def test_a_copied_rank_in_other_bytes_is_refused_by_a_gate_and_named_by_a_comparison(project: Project) -> None:
+    """Of files of a rank each: the gate would be green on a rank that was not captured anew."""
+    project.gate(GATES["ratios alone"])
+    for side in ("base", "head"):
+        for rank in range(2):
+            label = f"rank={rank}; pp={rank}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
+            project.trace(f"{side}/rank{rank}.sqlite", ranks=1, label=label)
+    (project.root / "head/rank1.sqlite").unlink()
+    in_other_bytes(project, "base/rank1.sqlite", "head/rank1.sqlite")
+    said = project.pytest("--nsys-trace=head", "--nsys-against=base", code=1)
+    assert "head/rank1.sqlite: every row of time is that of base; nothing can differ there" in "".join(said.split("\n"))
+    told = project.command("compare", "base", "head", code=0)
+    assert "1 of 2 traces are those of base, and nothing can differ there: head/rank1.sqlite" in told
+
+
 def test_one_of_several_captures_is_enough(project: Project) -> None:
     project.gate(GATES["times"])
     for name in ("a", "b", "c"):
