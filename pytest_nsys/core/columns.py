@@ -347,11 +347,6 @@ def least_ratio(parts: Column, wholes: Column) -> int:
     return best
 
 
-def parsed(text: str) -> Column:
-    """The whole numbers of a text, which holds nothing but them and a comma between each two."""
-    return _column(numpy.fromstring(text, numpy.int64, sep=","))
-
-
 def values(column: Column) -> Column:
     """The distinct elements, ascending."""
     return _column(_numbered(_seen(column))[1]) if len(column) else column[:]

@@ -17,7 +17,6 @@ from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import OPEN_END_NS
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
-from pytest_nsys.traces.sqlite_columns import WAY
 from pytest_nsys.traces.sqlite_file import SqliteFile
 from tests.support.bad_traces import waiting
 from tests.support.gates import ANCHOR, MS, Project
@@ -42,7 +41,6 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> Passes:
         return connection
 
     monkeypatch.setattr(SqliteFile, "_connect", traced)
-    monkeypatch.delenv(WAY, raising=False)
 
     def counted() -> Counter[str]:
         tables = (TABLE.search(sql) for sql in asked if not AT_ONCE.search(sql))

@@ -12,9 +12,9 @@ from pytest_nsys.core.conventions import CopyKind
 from pytest_nsys.core.errors import TraceError, UsageMistake
 from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, KernelsMode, Lane, Stream, Trace
 from pytest_nsys.core.tables import Kernels
+from pytest_nsys.traces import sqlite_columns
 from pytest_nsys.traces.opening import find_traces, format_of, open_trace
 from pytest_nsys.traces.rocpd.database import Rocpd
-from pytest_nsys.traces.sqlite_columns import WAY
 from tests.support.commands import run
 from tests.support.measure import SETUP, rows
 from tests.support.samples.rocpd import HSA, RCCL, RocpdBuilder
@@ -401,9 +401,11 @@ def test_json_of_rocprofv3_is_told_to_be_a_database(tmp_path: Path, place: str) 
     run("overlap", tmp_path, code=0)  # beside the database it is nothing
 
 
-@pytest.mark.parametrize("way", ["arrow", "text", "rows"])
-def test_without_calls_it_says_how_to_have_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    monkeypatch.setenv(WAY, way)
+@pytest.mark.parametrize("many_rows", [0, sqlite_columns.MANY_ROWS], ids=["arrow", "rows"])
+def test_without_calls_it_says_how_to_have_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many_rows: int
+) -> None:
+    monkeypatch.setattr(sqlite_columns, "MANY_ROWS", many_rows)
     trace = RocpdBuilder()
     for k in range(6):
         trace.range(f"step {k}", 10_000 * k, 10_000 * k + 9_000)

@@ -1,4 +1,4 @@
-"""Is a table the same whether its columns are read by the Arrow driver, as texts or as rows, and refused alike?"""
+"""Is a table the same whether its columns are read by the Arrow driver or as rows, and refused alike?"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from types import ModuleType
 
 import pytest
 
-from pytest_nsys.core.errors import TraceError, UsageMistake
+from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import Lane
 from pytest_nsys.core.ranges import Ranges
 from pytest_nsys.core.tables import Kernels
@@ -24,12 +24,11 @@ from pytest_nsys.traces import arrow_sqlite, sqlite_columns, sqlite_file, sqlite
 from pytest_nsys.traces.arrow_sqlite import ArrowReader
 from pytest_nsys.traces.nsys import ranges
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
-from pytest_nsys.traces.sqlite_columns import WAY, Unfit, blocks
+from pytest_nsys.traces.sqlite_columns import Unfit, blocks
 from pytest_nsys.traces.sqlite_file import SAFEGUARDS, SqliteFile
 from tests.support.commands import run
 
-WAYS = ("arrow", "text", "rows")
-FAST = WAYS[:2]
+WAYS = ("arrow", "rows")
 GREATEST = (1 << 63) - 1
 
 
@@ -39,8 +38,15 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return force(monkeypatch, str(request.param))
 
 
+@pytest.fixture
+def in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the driver."""
+    force(monkeypatch, "arrow")
+
+
 def force(monkeypatch: pytest.MonkeyPatch, way: str) -> str:
-    monkeypatch.setenv(WAY, way)
+    """Whatever the size of a table."""
+    monkeypatch.setattr(sqlite_columns, "MANY_ROWS", 0 if way == "arrow" else GREATEST)
     monkeypatch.setattr(sqlite_columns, "BLOCK_ROWS", 7)
     monkeypatch.setattr(arrow_sqlite, "BLOCK_ROWS", 3)
     return way
@@ -104,9 +110,9 @@ def facts(kernels: Kernels, launches: object) -> object:
 
 
 def test_each_way_reads_the_same(trace: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    monkeypatch.setenv(WAY, way)
     found = read(trace)
-    monkeypatch.delenv(WAY)
+    assert way in WAYS
+    monkeypatch.undo()
     assert found == read(trace)
     assert isinstance(found, tuple)
     assert [len(each) for each in found] == [2, 4, 1]
@@ -143,21 +149,9 @@ def test_a_damaged_table_is_told_alike(
         f"UPDATE sqlite_master SET sql = replace(sql, ' INT', '') WHERE name = '{table}'",
     )
     execute(trace, f"UPDATE {table} SET {column} = {value} WHERE rowid {where}")
-    monkeypatch.setenv(WAY, "rows")
     wanted = read(trace)
-    for way in FAST:
-        assert read(trace) == wanted, force(monkeypatch, way)
-
-
-def test_texts_may_be_longer_together_than_sqlite_can_say(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with closing(SqliteFile(trace)) as file:
-        wanted = sqlite_values.read_texts(file, range(1, 40), schema.STRINGS, "value")
-        file.connection().setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 250)
-        with pytest.raises(Unfit, match="too big"):
-            sqlite_columns.texts_between(file, schema.STRINGS, "value", 1, 40)
-        monkeypatch.setattr(sqlite_values, "LISTED", 2)
-        assert sqlite_values.read_texts(file, range(1, 40), schema.STRINGS, "value") == wanted
-        assert len(wanted) > 10
+    force(monkeypatch, "arrow")
+    assert read(trace) == wanted
 
 
 def test_an_id_where_texts_are_numbered_is_no_text(trace: Path, way: str) -> None:
@@ -186,8 +180,7 @@ def test_many_texts_are_looked_up_as_few_are(trace: Path, monkeypatch: pytest.Mo
     assert isinstance(wanted, str) == (text in ("NULL", "x'31'", "'two'"))
 
 
-@pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("way", FAST, indirect=True)
+@pytest.mark.usefixtures("in_blocks")
 @pytest.mark.parametrize("values", [[], [5], [GREATEST, -GREATEST - 1, 0], range(100)])
 def test_whole_numbers_of_every_size_are_read_in_order(tmp_path: Path, values: list[int]) -> None:
     file = table_of(tmp_path, values)
@@ -203,8 +196,7 @@ def table_of(folder: Path, values: object) -> SqliteFile:
     return SqliteFile(path)
 
 
-@pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("way", FAST, indirect=True)
+@pytest.mark.usefixtures("in_blocks")
 @pytest.mark.parametrize("statement", ["UPDATE t SET rowid = 1 << 40 WHERE x = 3", "DROP TABLE t"])
 def test_what_cannot_be_read_in_blocks_is_left_to_rows(tmp_path: Path, statement: str) -> None:
     file = table_of(tmp_path, range(5))
@@ -214,16 +206,14 @@ def test_what_cannot_be_read_in_blocks_is_left_to_rows(tmp_path: Path, statement
     assert not file.being_read
 
 
-@pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("way", FAST, indirect=True)
+@pytest.mark.usefixtures("in_blocks")
 def test_rows_below_the_first_id_are_rows_too(tmp_path: Path) -> None:
     file = table_of(tmp_path, range(5))
     execute(file.path, "UPDATE t SET rowid = -40 WHERE x = 3")
     assert sorted(x for (one,) in blocks(file, ["x"], "t") for x in one) == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("way", FAST, indirect=True)
+@pytest.mark.usefixtures("in_blocks")
 @pytest.mark.parametrize("columns", [["rowid"], ["rowid", "_RowId_"], ["rowid", "_rowid_", "oid"]])
 def test_a_column_may_be_called_like_the_row_id(tmp_path: Path, columns: list[str]) -> None:
     """Rows would be found, or lost, by what stands in it."""
@@ -256,8 +246,7 @@ def test_a_table_may_have_no_row_ids(trace: Path, monkeypatch: pytest.MonkeyPatc
     assert read(trace) == wanted
 
 
-@pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("way", FAST, indirect=True)
+@pytest.mark.usefixtures("in_blocks")
 def test_reading_may_stop_in_the_middle(tmp_path: Path) -> None:
     file = table_of(tmp_path, range(60))
     some = blocks(file, ["x"], "t")
@@ -332,8 +321,7 @@ def test_a_locked_file_is_said_to_be(trace: Path) -> None:
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """What is found of the driver is forgotten before and after, and no way is forced."""
-    monkeypatch.delenv(WAY, raising=False)
+    """What is found of the driver is forgotten before and after."""
     arrow_sqlite.trouble.cache_clear()
     yield monkeypatch
     monkeypatch.undo()
@@ -352,7 +340,7 @@ def broken(name: str) -> ModuleType:
 
 
 @pytest.mark.parametrize("module", [None, broken("adbc_driver_sqlite")], ids=["missing", "broken"])
-def test_without_the_driver_texts_are_read(trace: Path, driver: pytest.MonkeyPatch, module: ModuleType | None) -> None:
+def test_without_the_driver_rows_are_read(trace: Path, driver: pytest.MonkeyPatch, module: ModuleType | None) -> None:
     wanted = read(trace)
     driver.setitem(sys.modules, "adbc_driver_sqlite", module)
     driver.setattr(sqlite_columns, "MANY_ROWS", 1)
@@ -361,12 +349,3 @@ def test_without_the_driver_texts_are_read(trace: Path, driver: pytest.MonkeyPat
     said = run("kernels", trace, "--window=run", "--steps=1").output
     note = "the driver of the extra 'fast' cannot be used (no such symbol for file:), so tables are read more slowly"
     assert (note in said) == (module is not None)
-    driver.setenv(WAY, "arrow")
-    with pytest.raises(UsageMistake, match="the driver cannot be used: " + ("no such" if module else "it is not inst")):
-        read(trace)
-
-
-def test_a_word_that_forces_no_way_is_a_mistake(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(WAY, "arow")
-    with pytest.raises(UsageMistake, match=r"^PYTEST_NSYS_READING=arow: say arrow, text or rows$"):
-        read(trace)

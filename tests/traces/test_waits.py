@@ -18,9 +18,9 @@ from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.samples.schema import CUDA_EVENT, SYNCHRONIZATION
+from pytest_nsys.traces import sqlite_columns
 from pytest_nsys.traces.copies_as_kernels import with_copies
 from pytest_nsys.traces.opening import open_trace
-from pytest_nsys.traces.sqlite_columns import WAY
 from tests.support.measure import captures
 from tests.support.reference_data import MORE
 from tests.support.samples.formats import Format
@@ -137,11 +137,11 @@ TWICE = "INSERT INTO {0} SELECT * FROM {0}"
         ((f"DROP TABLE {RUNTIME}",), [UNJOINED._replace(at=Place(301, 3))]),
     ],
 )
-@pytest.mark.parametrize("way", ["rows", "text"])
+@pytest.mark.parametrize("many_rows", [sqlite_columns.MANY_ROWS, 0], ids=["rows", "arrow"])
 def test_what_joins_in_an_export_and_what_is_counted_as_unjoined(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, changes: Sequence[str], expected: list[StreamWait]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many_rows: int, changes: Sequence[str], expected: list[StreamWait]
 ) -> None:
-    monkeypatch.setenv(WAY, way)
+    monkeypatch.setattr(sqlite_columns, "MANY_ROWS", many_rows)
     trace = TraceBuilder()
     of_two_streams(trace.process())
     path = trace.write(tmp_path / "run.sqlite")
