@@ -14,8 +14,8 @@ WINDOW_SUFFIX = ".window.json.gz"
 """Of the windows of an accepted run, which are kept beside its baseline."""
 
 _MEANT = re.compile(r"(?P<stem>[^.#].*)\.nsys\.ya?ml(?P<more>.*)", re.IGNORECASE | re.DOTALL)
-_OF_OTHERS = re.compile(r"(?:.*~|\.(?:j2|jinja2?|tmpl|tpl|template|in))", re.DOTALL)
-"""Behind the name of a gate file: what an editor keeps, and what a gate file is made of."""
+_OF_OTHERS = re.compile(r"(?:.*~|\.(?:j2|jinja2?|tmpl|tpl|template|in|license))", re.DOTALL)
+"""Behind the name of a gate file: what an editor keeps, what a gate file is made of, and whose it is (REUSE)."""
 
 CONFIGURATION = "[A-Za-z0-9][A-Za-z0-9._-]{0,59}"
 """How a configuration of a gate file's matrix is named: in node ids, in folders, and on the command line."""

@@ -25,7 +25,7 @@ from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.assertion import spec_for
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.plugin.session import NsysSession
-from pytest_nsys.plugin.settings import path_of
+from pytest_nsys.plugin.settings import install, path_of
 from pytest_nsys.plugin.sources import named_traces
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.targets import check_target
@@ -54,7 +54,7 @@ def start(config: pytest.Config) -> None:
     given = config.getoption(SETTING)
     shown = f"--nsys-artifacts={given}" if given is not None else f"nsys_artifacts={config.getini(SETTING)}"
     check_folder(printable(shown), folder, named_traces(config))
-    config.pluginmanager.register(sys.modules[__name__], "nsys-artifacts")
+    install(config, sys.modules[__name__], "nsys-artifacts")
 
 
 def keep(session: NsysSession, verdict: Verdict, context: GateContext) -> Artifact:

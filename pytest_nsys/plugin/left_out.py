@@ -23,6 +23,7 @@ from pytest_nsys.core.file_names import gate_files_below, named_as_gate
 from pytest_nsys.core.words import printable
 from pytest_nsys.plugin.base_ini import words_of
 from pytest_nsys.plugin.session import session_of
+from pytest_nsys.plugin.settings import install
 from pytest_nsys.reports.session.digest import BROKEN_OFF, By, LeftOut, left_out_groups, left_out_words
 
 NAME = "nsys-selection"
@@ -38,7 +39,7 @@ HIDING = ("collect_ignore", "collect_ignore_glob", "pytest_ignore_collect", "pyt
 def start(config: pytest.Config) -> None:
     """Have seen what gets no verdict, once in a session, unless it only collects."""
     if not config.getoption("collectonly", default=False) and not config.pluginmanager.has_plugin(NAME):
-        config.pluginmanager.register(Selection(config), NAME)
+        install(config, Selection(config), NAME)
 
 
 @dataclass(eq=False)
@@ -86,9 +87,24 @@ class Selection:
         """These are selected."""
         selected = {item.nodeid for item in items}
         chosen = self._seen[0] - self._seen[-1] if self._seen else set()
+        asked = self._typed_ids()
         for nodeid, (file, name, _) in self.fates.items():
-            by = TYPED if nodeid in self._typed else BY_OPTION if nodeid in chosen else DROPPED
+            others = asked.get(_place(Path(file)), set())
+            typed = nodeid in self._typed or (others and nodeid.partition("::")[2] not in others)
+            by = TYPED if typed else BY_OPTION if nodeid in chosen else DROPPED
             self.fates[nodeid] = (file, name, SELECTED if nodeid in selected else by)
+
+    def _typed_ids(self) -> dict[Path, set[str]]:
+        """By gate file what a person typed behind its ``::``; nothing of a file that is asked for as a whole, too."""
+        typed, found = {*words_of(self.config)}, dict[Path, set[str]]()
+        for path, _, name in (argument.partition("::") for argument in self.config.args):
+            found.setdefault(_place(self._folders[0] / path), set()).add(name)
+        whole = [place for place, names in found.items() if "" in names]
+        return {
+            place: {name for name in names if any(word.endswith(f"::{name}") for word in typed)}
+            for place, names in found.items()
+            if not any(place.is_relative_to(each) for each in whole)
+        }
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:

@@ -19,7 +19,7 @@ from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.plugin.session import NsysSession, session_of
-from pytest_nsys.plugin.settings import path_of
+from pytest_nsys.plugin.settings import install, path_of
 from pytest_nsys.stored.history.database import check_writable
 from pytest_nsys.stored.history.writing import (
     DELAYED,
@@ -47,7 +47,7 @@ def start(config: pytest.Config) -> None:
         check_writable(path)
     except HistoryError as error:
         raise pytest.UsageError(f"--nsys-history: {error}") from error
-    config.pluginmanager.register(Recorder(path, session_of(config)), "nsys-history")
+    install(config, Recorder(path, session_of(config)), "nsys-history")
 
 
 def entry_of(

@@ -22,7 +22,7 @@ from pytest_nsys.core.words import printable
 from pytest_nsys.plugin import left_out
 from pytest_nsys.plugin.not_run import not_run_files
 from pytest_nsys.plugin.session import session_of
-from pytest_nsys.plugin.settings import SETTINGS, Setting, path_of
+from pytest_nsys.plugin.settings import SETTINGS, Setting, install, path_of
 from pytest_nsys.plugin.sources import named_measurements, named_traces
 from pytest_nsys.reports.session.digest import (
     Digest,
@@ -66,7 +66,7 @@ def start(config: pytest.Config) -> None:
     for setting, path in targets:
         check_target(f"{setting.option}={config.getoption(setting.name)}", path, others)
         others.append((path, f"is the file of {setting.option} as well"))
-    config.pluginmanager.register(Reporting(config, targets), "nsys-reporting")
+    install(config, Reporting(config, targets), "nsys-reporting")
 
 
 def _read_and_written(config: pytest.Config) -> Iterator[tuple[Path, str]]:

@@ -130,6 +130,19 @@ def test_what_a_person_types_is_not(branch: Project, words: tuple[str, ...], add
     assert left_out(branch, REF, FAIL, *words, code=0) == found
 
 
+def test_a_node_id_that_a_person_types_leaves_the_others_to_them(branch: Project) -> None:
+    found = left_out(branch, REF, FAIL, f"{FILE}::overlap", code=0)
+    assert found == [(FILE, "exposed", "arguments", "deselected by the arguments")]
+
+
+@pytest.mark.parametrize("name", ["selection", "history", "reporting", "artifacts"])
+def test_no_part_of_the_plugin_can_be_kept_out(branch: Project, name: str) -> None:
+    branch.file(*ini(f"addopts = -p no:nsys-{name}"))
+    more = ("--nsys-history=h.db", "--nsys-json=r.json", "--nsys-artifacts=kept")
+    said = branch.pytest_in_a_process(RUN, REF, FAIL, *more, code=4)
+    assert f"-p no:nsys-{name} keeps out a part of pytest-nsys: take it away, also from addopts" in said
+
+
 def test_what_passed_the_last_time_may_be_left_out(branch: Project) -> None:
     branch.trace(exposed_us=600)
     cached = ("-p", "cacheprovider")

@@ -188,7 +188,10 @@ def test_a_gate_file_under_nearly_its_name_is_not_passed_over(project: Project, 
         assert f"strict.{ending}: pytest takes gate files by their name: {right}" in said
 
 
-@pytest.mark.parametrize("name", [".gate.nsys.yaml.swp", "#gate.nsys.yaml#", "gate.nsys.yaml~", "gate.nsys.yaml.j2"])
+@pytest.mark.parametrize(
+    "name",
+    [".gate.nsys.yaml.swp", "#gate.nsys.yaml#", "gate.nsys.yaml~", "gate.nsys.yaml.j2", "gate.nsys.yaml.license"],
+)
 def test_what_an_editor_keeps_and_a_template_are_no_gate_files(project: Project, name: str) -> None:
     project.gate("assertions: [compute_ns <= 1s]")
     project.file(name, "no gate")
