@@ -100,9 +100,14 @@ class TraceKernels:
         self.trace, self.convention, self.kernels, self._spans = trace, convention, kernels, spans
         self._on_gpu = on_gpu or {}
         for own in kernels.values():
-            if len(own) and bounds(own.end_ns)[1] - own.start_ns[0] > LONGEST_NS:
-                what = "from the first kernel to the last are more than 292 years"
-                raise TraceError(f"{trace.path}: {what}: damaged, or changed after it was written; export it again")
+            self._check_length("kernel", own)
+
+    def _check_length(self, what: str, *works: Kernels) -> None:
+        """Raises TraceError where lengths, gaps and unions would be more than a column holds."""
+        each = [(work.start_ns[0], bounds(work.end_ns)[1]) for work in works if len(work)]
+        if each and max(end for _, end in each) - min(start for start, _ in each) > LONGEST_NS:
+            said = f"from the first {what} to the last are more than 292 years"
+            raise TraceError(f"{self.trace.path}: {said}: damaged, or changed after it was written; export it again")
 
     @cached_property
     def facts(self) -> TraceFacts:
@@ -171,7 +176,10 @@ class TraceKernels:
     @cached_property
     def transfers(self) -> Mapping[Lane, Kernels] | None:
         """The copies and memsets that touch that time; None where the trace does not say when they ran."""
-        return self.trace.transfers(self._on_gpu)
+        found = self.trace.transfers(self._on_gpu)
+        for lane, own in (found or {}).items():
+            self._check_length("copy or kernel", own, *([self.kernels[lane]] if lane in self.kernels else ()))
+        return found
 
     @cached_property
     def memory(self) -> Mapping[Lane, Memory] | None:

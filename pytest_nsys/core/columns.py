@@ -256,7 +256,7 @@ def union(starts: Column, ends: Column) -> tuple[Column, Column, Column]:
     firsts, lasts = _column(begins[first[:-1]]), _column(reaches[first[1:]])
     if len(begins) and not _fits(int(reaches[-1]) - int(begins[0])):
         lengths = (end - start for start, end in zip(firsts, lasts, strict=True))
-        return firsts, lasts, array("q", accumulate(lengths, initial=0))[:-1]
+        return firsts, lasts, array("q", [*accumulate(lengths, initial=0)][:-1])
     own = _seen(lasts) - _seen(firsts)
     return firsts, lasts, _column(numpy.cumsum(own) - own)
 

@@ -327,6 +327,18 @@ def test_a_damaged_row_of_an_export_is_refused_where_it_is_asked_for(
     assert rows(path, "busy_ns", convention=PLAIN, window=window).keys() == {0}
 
 
+@pytest.mark.parametrize("change", ["end = 9223372036854775807", "start = -9223372036854775807"])
+def test_a_copy_that_takes_longer_than_a_column_holds_is_refused(tmp_path: Path, change: str) -> None:
+    path = nsys(tmp_path, [Ran("compute", 10, 20, 7, 2), Ran("copy", 30, 40, 7, 3)])
+    execute(
+        path, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = -50", f"UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET {change}"
+    )
+    with pytest.raises(
+        TraceError, match=r"run\.sqlite: from the first copy or kernel to the last are more than 292 years"
+    ):
+        rows(path, "device_busy_ns", convention=PLAIN, window="run")
+
+
 @pytest.mark.parametrize(("category", "what"), [("gpu_memcpy", "copy"), ("gpu_memset", "memset")])
 def test_a_damaged_copy_of_torch_is_refused_where_it_is_asked_for(tmp_path: Path, category: str, what: str) -> None:
     trace = KinetoBuilder(rank=None)
