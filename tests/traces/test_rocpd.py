@@ -418,6 +418,21 @@ def test_without_calls_it_says_how_to_have_them(
     assert hint in " ".join(run("doctor", path).output.split())
 
 
+def test_an_id_that_stands_for_two_texts_is_refused_whichever_fits(tmp_path: Path) -> None:
+    """The category of markers was found by the one, and the other passed unseen."""
+    trace = step()
+    path = trace.write(tmp_path / "a.db", views=False)
+    strings = trace.table("string")
+    execute(
+        path,
+        f'CREATE TABLE new AS SELECT * FROM "{strings}"',
+        f'DROP TABLE "{strings}"',
+        f'ALTER TABLE new RENAME TO "{strings}"',
+        f"""INSERT INTO "{strings}" (id, string) SELECT id, 'another' FROM "{strings}" WHERE string LIKE 'MARKER%'""",
+    )
+    assert "stands for two texts" in run("overlap", path, code=2).stderr
+
+
 def test_the_environment_is_never_told(tmp_path: Path) -> None:
     trace = step(host="a-host-name", environment={"RANK": "0", "WORLD_SIZE": "1", "TOKEN": "a-secret"})
     path = trace.write(tmp_path / "a.db")

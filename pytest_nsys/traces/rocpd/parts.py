@@ -156,7 +156,9 @@ class Part:
         odd = f"id IS NULL OR string IS NULL OR {NO_TEXT.format('string')}"
         where = " OR ".join((*(f"string LIKE '%{word}%API%'" for word in words), odd))
         with damage(self.file, table):
-            named = texts_of(self.file.rows(f'SELECT id, string FROM "{table}" WHERE {where}'))
+            # Every text of these ids: one that stands for two is refused, not read as the one that fits.
+            ids = f'SELECT id FROM "{table}" WHERE {where}'
+            named = texts_of(self.file.rows(f'SELECT id, string FROM "{table}" WHERE id IN ({ids}) OR {odd}'))
         markers, *others = ([n for n, name in named.items() if word in name.upper()] for word in words)
         ranges = [n for n in markers if "RANGE" in named[n].upper() and self.has_events(n)]
         return Categories(ranges or [n for n in markers if not _NO_RANGES.search(named[n])], *others)
