@@ -25,6 +25,10 @@ from pytest_nsys.traces.sqlite_conditions import FIRST, LAST
 
 MAGIC = b"SQLite format 3\x00"
 WRITERS = "what `nsys export --type=sqlite` or `rocprofv3 -f rocpd` wrote"
+PAGE_SIZE_AT = slice(16, 18)
+LARGEST_PAGE = 1 << 16
+"""The size of a page for which the file says 1."""
+
 WRITE_AHEAD_AT = 18
 """Byte of the header that is 2 in a file of write-ahead mode."""
 
@@ -104,6 +108,9 @@ class SqliteFile:
             raise TraceError(f"{self.path}: is empty (0 bytes): {self.again}")
         if not head.startswith(MAGIC):
             raise TraceError(f"{self.path}: is not a SQLite file: give {WRITERS}")
+        page = int.from_bytes(head[PAGE_SIZE_AT]) if len(head) > WRITE_AHEAD_AT else 0
+        if page and size % (page if page > 1 else LARGEST_PAGE):  # SQLite would read zeros where its last page is cut
+            raise TraceError(f"{self.path}: is damaged or truncated: {self.again}")
         self.size_bytes = size
         self._write_ahead = head[WRITE_AHEAD_AT:] == b"\x02"
 

@@ -105,6 +105,12 @@ def truncated(path: Path) -> Path:
     return path
 
 
+def cut_in_a_page(path: Path) -> Path:
+    """SQLite would read zeros for what is gone."""
+    path.write_bytes(write_trace(path).read_bytes()[:-1])
+    return path
+
+
 def corrupted(path: Path) -> Path:
     """Noise in every page but the first, which holds the schema."""
     content = bytearray(write_trace(path).read_bytes())
@@ -162,6 +168,7 @@ EXPORTS: Mapping[str, Sqlite] = {
     ),
     "nothing at all": Sqlite(lambda path: written(path, b""), "is empty (0 bytes): export the report again"),
     "truncated": Sqlite(truncated, "is damaged or truncated: export the report again"),
+    "cut in its last page": Sqlite(cut_in_a_page, "is damaged or truncated: export the report again"),
     "corrupted in the middle": Sqlite(corrupted, "is damaged or truncated: export the report again"),
     "another database": Sqlite(
         lambda path: changed(
