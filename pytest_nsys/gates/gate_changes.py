@@ -21,7 +21,7 @@ from pytest_nsys.core.errors import BaselineError, GateFileError
 from pytest_nsys.core.file_names import named_as_gate
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.assertion import Assertion, GateFile
+from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile
 from pytest_nsys.gates.gate_file import load_gate_file, loads_gate_file
 from pytest_nsys.gates.loosening_rules import (
     ASSERTION_RULES,
@@ -211,6 +211,14 @@ def _of_assertions(old: GateFile, new: GateFile) -> Iterator[tuple[Change, Asser
             what = was.name if was.name == was.sentence else f"{was.name} ({was.sentence})"
             changes = [Change(ChangeKind.LOOSENED, "assertion", what, GONE)]
         yield from ((change, now) for change in changes)
+        if _follows_history(was) and not (now is not None and _follows_history(now)):
+            for other in (each for each in free if _follows_history(each) and was.metric == each.metric):
+                yield Change(ChangeKind.CHANGED, "series of the history", was.name, other.name), other
+
+
+def _follows_history(assertion: Assertion) -> bool:
+    limit = assertion.require.limit
+    return isinstance(limit, FromBaseline) and limit.history is not None
 
 
 def _has_id(assertion: Assertion) -> bool:

@@ -346,6 +346,20 @@ def test_what_means_the_same_or_more_is_not(old: str, new: str) -> None:
             "- {id: b, metric: overlap, for: {stage: [stage2]}, require: '>= 60%'}",
             ["changed id: a[stage=stage2] → b[stage=stage2]"],
         ),
+        (  # the series goes on under the new id
+            "- {id: a, metric: exposed_ns, baseline: {rel: 5%, history: 3}}",
+            "- {id: b, metric: exposed_ns, baseline: {rel: 5%, history: 3}}\n- {id: a, assert: exposed_ns < 10ms}",
+            [
+                "changed limit: <= median of the last 3 runs + 5% → < 10ms",
+                "changed series of the history: a → b",
+            ],
+        ),
+        (
+            "- {id: a, metric: exposed_ns, baseline: {rel: 5%, history: 3}}",
+            "- {id: a, metric: exposed_ns, baseline: {rel: 5%, history: 3}}\n"
+            "- {id: b, metric: exposed_ns, baseline: {rel: 5%, history: 3}}",
+            [],
+        ),
         (  # no id: the name says the limit
             "- {metric: overlap, for: {stage: [stage2]}, require: '>= 60%'}",
             "- {metric: overlap, for: {stage: [stage2]}, require: '>= 70%'}",

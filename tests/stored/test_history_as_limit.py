@@ -151,6 +151,17 @@ def test_another_id_is_the_same_limit(main: Project) -> None:
         judged(main, "slow", 1)
 
 
+@pytest.mark.parametrize("kept", ["- {id: follows, assert: exposed_ns < 10ms}", GATE.format(name="follows", more="")])
+def test_beside_its_old_id_it_is_the_same_limit(main: Project, kept: str) -> None:
+    for again in range(3):
+        next_commit(main, f"slow {again}")
+        judged(main, "slow", 1)
+    main.gate(f"{kept}\n{GATE.format(name='renamed', more='')}")
+    for again in range(3, 6):
+        next_commit(main, f"slow {again}")
+        judged(main, "slow", 1, "-krenamed")
+
+
 def test_a_run_whose_gate_was_left_out_does_not_count(main: Project) -> None:
     main.gate(f"{GATE.format(name='follows', more='')}\n- {{id: other, assert: exposed_ns < 1 ms}}")
     for again in range(4):
@@ -204,7 +215,10 @@ def test_the_last_refresh_is_the_first_run(history: Path, monkeypatch: pytest.Mo
     ("verdicts", "name", "others", "follows"),
     [
         ({"old": "failed"}, "new", (), False),  # renamed
-        ({"old": "failed"}, "new", ("old",), True),  # which is another assertion's
+        ({"old": "failed"}, "new", ("old",), False),  # renamed, and its id is given to another one
+        ({"old": "error"}, "new", ("old",), False),
+        ({"old": "passed"}, "new", ("old",), True),  # which is another assertion's
+        ({"old": "failed", "new": "passed"}, "new", ("old",), True),
         ({"old": "failed", "new": "passed"}, "new", (), True),
         ({"a": "passed", "b": "failed"}, "new", (), False),  # nobody knows which it was
         ({"a": "passed", "b": "failed"}, "new", ("b",), True),

@@ -43,7 +43,8 @@ class Standing(enum.Enum):
 class OfAssertion:
     """One assertion of a gate file, as its verdicts are found again: by what it measures, ``sid``.
 
-    ``others`` are the ids that the gate file's other assertions have now: none of their verdicts is its own.
+    ``others`` are the ids that the gate file's other assertions have now: none of their verdicts is its own. But what
+    failed under such an id before this one had a verdict is no run to follow: the id may have been its own.
     """
 
     assertion: Assertion
@@ -113,7 +114,8 @@ class PastOf:
 
         It follows runs of ``branch`` (None: of any) in which the assertion held, from the last one on that a refresh
         accepted; of a commit's runs on one branch the first that was judged. A run in which the assertion did not run
-        counts as long as it had run in none. ``kind`` are columns of the rows, and what they must hold.
+        counts as long as it had run in none, and nothing of what it measures was bad. ``kind`` are columns of the rows,
+        and what they must hold.
 
         Raises HistoryError.
         """
@@ -177,9 +179,13 @@ class _Past:
 
     def own(self, run: StoredRun) -> list[Mapping[str, Any]]:
         """The verdicts of the assertion in a run."""
+        return self.asked.of.own(self._of_measured(run))
+
+    def _of_measured(self, run: StoredRun) -> list[Mapping[str, Any]]:
+        """The verdicts of a run on what the assertion measures, whosever they are."""
         of = self.asked.of
         ask = "run = ? AND (measured = ? OR (measured IS NULL AND assertion = ?)) ORDER BY id"
-        return of.own(records(self.connection, "verdicts", ask, (run.id, of.measured, of.assertion.name)))
+        return list(records(self.connection, "verdicts", ask, (run.id, of.measured, of.assertion.name)))
 
     def standing(self, run: StoredRun) -> Standing:
         return standing(self.own(run), self.asked.of.assertion)
@@ -187,7 +193,10 @@ class _Past:
     def follows(self, run: StoredRun) -> bool:
         """Whether a limit may follow the run."""
         found = self.standing(run)
-        return found in (Standing.HELD, Standing.ACCEPTED) or (found is Standing.ABSENT and run.id < self._first)
+        if found is not Standing.ABSENT:
+            return found in (Standing.HELD, Standing.ACCEPTED)
+        each = (standing([verdict], self.asked.of.assertion) for verdict in self._of_measured(run))
+        return run.id < self._first and not {Standing.OUT, Standing.ERROR} & {*each}
 
     def judged_before(self, run: StoredRun) -> bool:
         """Whether an earlier run of the same commit and branch stands for it."""
