@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,13 +36,28 @@ def commit_of(folder: Path) -> str | None:
 
 def heads_of(folder: Path, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """The commits that a program which is measured here may be at: what is checked out, and of a request that CI has
-    merged for a try its last commit, which the commit names also where no history was fetched. Empty where git does not
-    say.
+    merged for a try its last commit. Empty where git does not say.
     """
     head = commit_of(folder)
     raw = _git(folder, "cat-file", "commit", "HEAD") if head and _proposed(environment) else None
     parents = re.findall("^parent ([0-9a-f]+)$", (raw or "").partition("\n\n")[0], re.MULTILINE)
-    return tuple(commit for commit in (head, *parents[1:2]) if commit)
+    tried = len(parents) == 2 and _merged_by_ci(folder, environment, parents)
+    return tuple(commit for commit in (head, *(parents[1:] if tried else ())) if commit)
+
+
+def _merged_by_ci(folder: Path, environment: Mapping[str, str], parents: Sequence[str]) -> bool:
+    """Whether HEAD is a request merged into its target, and not the target merged into the request. The target's
+    branch says it; where that is not fetched, as at depth 1, CI names the merge (GitHub) or the request's last commit
+    (GitLab).
+    """
+    target = next((environment[name] for name in TARGET_VARIABLES if environment.get(name)), None)
+    for ref in (f"refs/remotes/origin/{target}", f"refs/heads/{target}"):
+        besides = [_git(folder, "rev-list", "-1", parent, f"^{ref}") for parent in parents]
+        if None not in besides:
+            return [bool(own) for own in besides] == [False, True]
+    if re.fullmatch(r"\d+/merge", environment.get("GITHUB_REF_NAME") or ""):
+        return environment.get("GITHUB_SHA") == commit_of(folder)
+    return environment.get("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA") == parents[1]
 
 
 def revision_of(folder: Path, environment: Mapping[str, str] = os.environ) -> Revision:

@@ -340,11 +340,56 @@ def test_measurements_of_another_commit_are_refused(project: Project, monkeypatc
     assert "entry 2 (y): has the commit 000" in project.pytest(code=1)
 
 
-@pytest.mark.parametrize("depth", [[], ["--depth=1"]])
+@pytest.mark.parametrize(
+    ("depth", "ci"),
+    [
+        ([], {"CHANGE_ID": "12", "CHANGE_TARGET": "main"}),
+        (["--depth=1"], {"GITHUB_HEAD_REF": "topic", "GITHUB_REF_NAME": "12/merge", "GITHUB_SHA": "MERGE"}),
+        (["--depth=1"], {"CI_MERGE_REQUEST_IID": "12", "CI_MERGE_REQUEST_SOURCE_BRANCH_SHA": "HEAD"}),
+    ],
+    ids=["history", "github", "gitlab"],
+)
 def test_of_a_merge_that_ci_tries_the_last_commit_of_the_request_may_be_measured(
-    project: Project, monkeypatch: pytest.MonkeyPatch, depth: list[str]
+    project: Project, monkeypatch: pytest.MonkeyPatch, depth: list[str], ci: dict[str, str]
 ) -> None:
     """A shallow checkout of the merge holds none of its parents, and names them."""
+    head, base = two_branches(project, monkeypatch)
+    git(project.root, "switch", "-q", "--detach")
+    git(project.root, "merge", "-q", "--no-ff", "topic", "-m", f"a try\n\nparent {'1' * 40}")
+    merge = git(project.root, "rev-parse", "HEAD")
+    git(project.root, "clone", "-q", *depth, f"file://{project.root}", "checkout")
+    for name, value in ci.items():
+        monkeypatch.setenv(name, {"MERGE": merge, "HEAD": head}.get(value, value))
+    for said, code in {head: 0, merge: 0, base: 1, "1" * 40: 1}.items():
+        measured(project, {**entry("x", 1), "commit": said}, name="checkout/m.json")
+        project.pytest("checkout", code=code)
+    for name in ci:
+        monkeypatch.delenv(name)
+    measured(project, {**entry("x", 1), "commit": head}, name="checkout/m.json")
+    project.pytest("checkout", code=1)
+
+
+@pytest.mark.parametrize("target", ["main", "gone"])
+@pytest.mark.parametrize("of", ["topic", "main"])
+def test_measurements_of_the_target_are_none_of_a_request_it_is_merged_into(
+    project: Project, monkeypatch: pytest.MonkeyPatch, target: str, of: str
+) -> None:
+    _, base = two_branches(project, monkeypatch)
+    git(project.root, "switch", "-q", "topic")
+    git(project.root, "merge", "-q", "main", "-m", "Merge main into topic")
+    if of == "main":  # which the request was merged into by a merge of its own
+        git(project.root, "switch", "-q", "main")
+        git(project.root, "merge", "-q", "--ff-only", "topic")
+    monkeypatch.setenv("GITHUB_HEAD_REF", "topic")
+    monkeypatch.setenv("GITHUB_BASE_REF", target)
+    monkeypatch.setenv("GITHUB_REF_NAME", "12/merge")
+    monkeypatch.setenv("GITHUB_SHA", base)
+    measured(project, {**entry("x", 1), "commit": base})
+    assert f"was measured at commit {base}" in project.pytest(code=1)
+
+
+def two_branches(project: Project, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """The last commits of topic and of main, which is checked out, where either has one of its own."""
     isolate(monkeypatch)
     start(project)
     project.gate(f"{FILE}- measured x <= 3")
@@ -354,17 +399,7 @@ def test_of_a_merge_that_ci_tries_the_last_commit_of_the_request_may_be_measured
     head = commit(project.root, "parent 0000000000000000000000000000000000000000\n\nof nobody")
     git(project.root, "checkout", "-q", "main")
     project.file("main", "")
-    base = commit(project.root)
-    git(project.root, "merge", "-q", "--no-ff", "topic", "-m", f"a try\n\nparent {'1' * 40}")
-    merge = git(project.root, "rev-parse", "HEAD")
-    git(project.root, "clone", "-q", *depth, f"file://{project.root}", "checkout")
-    monkeypatch.setenv("CHANGE_ID", "12")
-    for said, code in {head: 0, merge: 0, base: 1, "1" * 40: 1}.items():
-        measured(project, {**entry("x", 1), "commit": said}, name="checkout/m.json")
-        project.pytest("checkout", code=code)
-    monkeypatch.delenv("CHANGE_ID")
-    measured(project, {**entry("x", 1), "commit": head}, name="checkout/m.json")
-    project.pytest("checkout", code=1)
+    return head, commit(project.root)
 
 
 def test_measurements_of_another_run_are_refused(project: Project) -> None:
