@@ -32,7 +32,7 @@ from pytest_nsys.reports.session.gate_changes import change_lines as gate_change
 from pytest_nsys.stored.baselines.changes import FileChange, file_changes
 from pytest_nsys.tools.git import Snapshot
 from pytest_nsys.verdicts.noise_changes import wider_noise
-from pytest_nsys.verdicts.replaced import not_held
+from pytest_nsys.verdicts.replaced import not_held, then_and_now
 
 FROM_INI = ("nsys_trace", "nsys_measurements", "nsys_baseline_dir", "nsys_history")
 """Keys of the ini file that say what is judged, and by what."""
@@ -66,14 +66,14 @@ class Branch:
 
     def _wider_noise(self, snapshot: Snapshot) -> Iterator[GateChange]:
         """What of the noise of a repository's baselines lets more pass than it did; nothing where none is read."""
-        for path in snapshot.gate_files if self.session.snapshots is not None else ():
+        for path, entry in snapshot.gate_files.items() if self.session.snapshots is not None else ():
             with contextlib.suppress(BaselineError, GateFileError):  # said by the verdicts
                 changed = self._files(self.session.baseline_folder(path), snapshot)
-                gates = {self.session.store(gate).gate: gate for gate in load_gate_file(path).each} if changed else {}
-                for own in changed:
-                    if own.old is not None and own.new is not None and (gate := gates.get(own.new.gate)) is not None:
-                        for change in wider_noise(gate, own.old, own.new):
-                            yield replace(change, file=self.session.shown(own.path), since=snapshot.words)
+                if path.is_file() and (changed or not entry.holds(path.read_bytes())):
+                    for gate in load_gate_file(path).each:
+                        for own, old, new in then_and_now(gate, self.session.store(gate)):
+                            for change in wider_noise(gate, old, new):
+                                yield replace(change, file=self.session.shown(own), since=snapshot.words)
 
     def baseline_changes(self, files: Iterable[str]) -> list[dict[str, Any]]:
         """Each baseline file of these gate files that changes, as plain data."""

@@ -43,7 +43,8 @@ def wider_noise(gate: GateFile, old: Baseline, new: Baseline) -> list[GateChange
         (change, assertion)
         for assertion in gate.assertions
         for sid in _read(gate, assertion, new)
-        if sid in old.series and (change := _change(assertion, old.series[sid], new.series[sid])) is not None
+        if (was := old.series.get(sid, new.series[sid])) != new.series[sid]
+        and (change := _change(assertion, was, new.series[sid])) is not None
     )
     return [GateChange(change, tuple(each.name for each in readers)) for change, readers in told.items()]
 

@@ -7,14 +7,16 @@ file without a matrix, is held to their baselines of its own key: else a branch 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_nsys.core.errors import GateFileError
+from pytest_nsys.core.errors import BaselineError, GateFileError
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.comparability import differences, told
 from pytest_nsys.gates.gate_file import load_gate_file, loads_gate_file
 from pytest_nsys.gates.loosening_rules import Change, ChangeKind
+from pytest_nsys.stored.baselines.baseline_file import Baseline
 from pytest_nsys.stored.baselines.store import BaselineStore, MergeBase
 
 Key = Mapping[str, Any]
@@ -42,6 +44,21 @@ def held_to(gate: GateFile, store: BaselineStore, key: Key) -> Before | None:
     whose. Raises BaselineError.
     """
     return _chosen(gate, key, _replaced(gate, store))
+
+
+def then_and_now(gate: GateFile, store: BaselineStore) -> Iterator[tuple[Path, Baseline, Baseline]]:
+    """Each baseline of a configuration in the work tree, and the one of the merge base whose place it takes: of one
+    that replaced another configuration, the other one's. Raises BaselineError.
+    """
+    replaced = _replaced(gate, store)
+    for path, now in store.here.all():
+        if (before := _chosen(gate, now.key, replaced)) is None:
+            with suppress(BaselineError):  # said where it is read
+                if (then := store.at(path)) is not None:
+                    yield path, then, now
+        else:
+            alike = (each for _, each in before.store.all() if not differences(now.key, each.key, gate.comparable_on))
+            yield from ((path, then, now) for then in alike)
 
 
 def not_held(path: Path, store_of: Callable[[GateFile], BaselineStore]) -> Iterator[Change]:

@@ -26,11 +26,11 @@ def gate(project: Project, abs: str = "50us", more: str = "") -> None:
     project.gate(GATE.format(abs=abs, more=more), "perf/gate.nsys.yaml")
 
 
-def calibrate(project: Project, spread: tuple[int, ...], reason: str, code: int = 0) -> str:
+def calibrate(project: Project, spread: tuple[int, ...], reason: str, code: int = 0, of: str = "") -> str:
     names = [f"{reason}{n}.sqlite" for n in range(len(spread))]
     for name, exposed_us in zip(names, spread, strict=True):
         project.trace(name, exposed_us={(0, "stage2_f"): exposed_us})
-    traces = [f"--nsys-trace={name}" for name in names]
+    traces = [f"--nsys-trace={of}{name}" for name in names]
     return project.pytest(
         *traces, "--nsys-update-baselines", "--nsys-update-mode=calibrate", f"--nsys-reason={reason}", code=code
     )
@@ -118,6 +118,29 @@ def test_a_first_calibration_and_accepted_runs_widen_it_too(project: Project) ->
         project.trace(f"more{number}.sqlite", exposed_us={(0, "stage2_f"): exposed_us})
         project.refresh(f"--nsys-trace=more{number}.sqlite", "--nsys-update-mode=accept-run")
     assert "this PR loosens: " in judged(project, 0)
+
+
+MATRIX = "matrix: {a: {quality: {anchors: 1}}}"
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_noise_under_a_new_configuration_is_wider_than_that_of_the_one_it_replaces(
+    branch: Project, *, merged: bool
+) -> None:
+    """Also where its baseline was merged before the configuration."""
+    plain = (branch.root / "perf/gate.nsys.yaml").read_text()
+    branch.gate(f"{MATRIX}{GATE.format(abs='50us', more='')}", "perf/gate.nsys.yaml")
+    branch.refresh("--nsys-trace=a=run.sqlite", "--nsys-reason=first")
+    calibrate(branch, WIDE, "windy", of="a=")
+    made = (branch.root / "perf/gate.nsys.yaml").read_text()
+    if merged:
+        branch.file("perf/gate.nsys.yaml", plain)
+        commit(branch.root)
+        git(branch.root, "branch", "-f", "main")
+        branch.file("perf/gate.nsys.yaml", made)
+    git(branch.root, "rm", "-rqf", "baselines/perf__gate")
+    commit(branch.root)
+    assert LOOSENED in branch.pytest("--nsys-trace=a=run.sqlite", REF, "--nsys-gate-changes=fail", code=1)
 
 
 def test_against_another_trace_no_baseline_is_read(branch: Project) -> None:
