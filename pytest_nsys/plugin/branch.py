@@ -25,6 +25,7 @@ from pytest_nsys.plugin import base_ini, left_out
 from pytest_nsys.plugin.base_ini import snapshots_of
 from pytest_nsys.plugin.items import GateItem, JudgedItem
 from pytest_nsys.plugin.session import NsysSession, session_of
+from pytest_nsys.plugin.settings import in_force, split
 from pytest_nsys.plugin.sources import plain
 from pytest_nsys.reports.baselines import change_lines, plain_changes
 from pytest_nsys.reports.session.gate_changes import SHOWN, headline
@@ -122,19 +123,29 @@ class Branch:
 
     @cached_property
     def _ini_changes(self) -> tuple[GateChange, ...]:
-        """The keys of the ini file that say what is judged, and by what, where nobody types it."""
-        config = self.session.config
+        """The keys of the ini file that say what is judged, and by what, where nobody types it. A new one begins
+        something, unless it takes the place of the baseline folder that is found without it.
+        """
+        config, found = self.session.config, []
+        try:
+            snapshot = self.snapshots.around(config.rootpath)
+        except BaselineError:  # said by the verdicts
+            return ()
         base = base_ini.at_merge_base(config, self.snapshots.ref)
-        found = []
-        for name in (name for name in FROM_INI if base.lines(name) and not config.getoption(name)):
-            value = config.getini(name)
-            now = [value] if isinstance(value, str) else value
-            if (was := base.lines(name)) != now:
-                change = Change(ChangeKind.CHANGED, name, ", ".join(was), ", ".join(now) or NONE)
+        for name in (name for name in FROM_INI if not config.getoption(name)):
+            values, folder = in_force(config, name)
+            now = self._named([values] if isinstance(values, str) else values or (), folder)
+            was = self._named(base.lines(name), base.folder)
+            if was != now and (was or (name == "nsys_baseline_dir" and snapshot.gate_files)):
+                change = Change(ChangeKind.CHANGED, name, ", ".join(was) or NONE, ", ".join(now) or NONE)
                 file = config.inipath or config.rootpath
-                since = self.snapshots.around(config.rootpath).words
-                found.append(GateChange(change, file=self.session.shown(file), since=since))
+                found.append(GateChange(change, file=self.session.shown(file), since=snapshot.words))
         return tuple(found)
+
+    def _named(self, values: Iterable[str], folder: Path) -> list[str]:
+        """The paths that lines of an ini file in this folder mean, each with its configuration."""
+        pairs = (split(value, folder) for value in values)
+        return [f"{name}{'=' * bool(name)}{self.session.shown(plain(folder / path))}" for name, path in pairs]
 
     def _not_held(self, snapshot: Snapshot) -> Iterator[GateChange]:
         """The configurations of the gate files that took the place of others and are their own judges."""

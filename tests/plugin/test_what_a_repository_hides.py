@@ -341,3 +341,25 @@ def test_what_the_ini_file_says_of_traces_and_baselines_is_told(project: Project
     assert "this PR changes, and may loosen: pytest.ini nsys_trace run.sqlite → good.sqlite" in said
     assert "this PR changes, and may loosen: pytest.ini nsys_baseline_dir stored → none" in said
     branch.pytest(RUN, "--nsys-baseline-dir=stored", REF, FAIL, code=0)
+
+
+@pytest.mark.parametrize("text", ["nsys_baseline_dir = other", "addopts = -o nsys_baseline_dir=other"])
+def test_a_baseline_folder_that_only_the_branch_names_is_told(branch: Project, text: str) -> None:
+    branch.file(*ini(text))
+    said = branch.pytest(RUN, REF, FAIL, code=1)
+    assert "this PR changes, and may loosen: pytest.ini nsys_baseline_dir none → other" in said
+    branch.pytest(RUN, "--nsys-baseline-dir=other", REF, FAIL, code=0)
+    assert "what this PR loosens cannot be told" in branch.pytest(RUN, "--nsys-baseline-ref=nowhere", code=0)
+
+
+def test_an_ini_file_in_another_folder_names_other_files(project: Project) -> None:
+    """The text is the same, and what it names is not; and where both name the same nothing is told."""
+    text = "nsys_trace = run.sqlite\nnsys_baseline_dir = stored\n"
+    branch = on_a_branch(project, text)
+    branch.trace("perf/run.sqlite")
+    branch.file("perf/pytest.ini", f"[pytest]\n{text}")
+    said = branch.pytest(REF, FAIL, "perf", code=1)
+    assert "perf/pytest.ini nsys_trace run.sqlite → perf/run.sqlite" in said
+    assert "perf/pytest.ini nsys_baseline_dir stored → perf/stored" in said
+    branch.file("perf/pytest.ini", f"[pytest]\n{text.replace('= ', '= ../')}")
+    branch.pytest(REF, FAIL, "perf", code=0)
