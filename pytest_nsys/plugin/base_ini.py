@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from configparser import Error, RawConfigParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from pytest_nsys.core.errors import BaselineError
-from pytest_nsys.plugin.settings import TARGETS, given
+from pytest_nsys.plugin.settings import SETTINGS, TARGETS, given
 from pytest_nsys.stored.baselines.store import Snapshots
 
 REF, CHANGES = "nsys_baseline_ref", "nsys_gate_changes"
 FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 """Where pytest looks in each folder, in this order."""
 
-CHOOSING = ("--nsys-", "--co", "--setup-")
-"""How options begin that say what is judged and by what, or that nothing is."""
+CHOOSING = re.compile(
+    r"--nsys-.*|--(?:co|collect-?only|setup-.*|help|version|markers|fixtures.*|funcargs|cache-show.*)|-[xvqsl]*[hV].*"
+)
+"""Options that say what is judged and by what, or that nothing is."""
 
 ALONE = FILES[:4]
 """Those that are ini files also where they say nothing."""
@@ -42,7 +46,10 @@ class BaseIni(NamedTuple):
     folder: Path
 
     def text(self, name: str) -> str:
-        return str(self.said.get(name, "")).strip()
+        """What it says last: its ``addopts`` come after its own line."""
+        option = f"{SETTINGS[name].option}="
+        added = [word.removeprefix(option) for word in self.words("addopts") if word.startswith(option)]
+        return str([self.said.get(name, ""), *added][-1]).strip()
 
     def lines(self, name: str) -> list[str]:
         value = self.said.get(name) or ()
@@ -90,23 +97,49 @@ def enforce(config: pytest.Config) -> None:
     if "fail" in (base.text(CHANGES), config.getini(CHANGES)):
         setattr(config.option, CHANGES, "fail")
     if config.getoption(CHANGES) == "fail":
-        for word in config.getini("addopts"):
-            if word.startswith(CHOOSING) and word not in base.words("addopts"):
-                what = (
-                    "addopts of the merge base has it not, and under nsys_gate_changes = fail a branch does not add it"
-                )
-                raise pytest.UsageError(f"addopts in the ini file has {word}: {what}: type it")
+        _refuse_addopts(config, base)
+
+
+def _refuse_addopts(config: pytest.Config, base: BaseIni) -> None:
+    """A branch does not change what addopts say of what is judged. Raises pytest.UsageError."""
+    if any(re.match(r"(-o|--override-ini=)?addopts=", word) for word in _typed_or_environment(config)):
+        return
+    now, was = (_choosing(words) for words in (config.getini("addopts"), base.words("addopts")))
+    now += [f"-o {word}" for word in config.getoption("override_ini") or () if word.startswith("addopts=")]
+    why = "and under nsys_gate_changes = fail a branch does not"
+    for word in (word for word in now if word not in was):
+        told = f"addopts of the merge base has it not, {why} add it"
+        raise pytest.UsageError(f"addopts in the ini file has {word}: {told}: type it")
+    for word in (word for word in was if word.startswith("--nsys-") and word not in now):
+        told = f"addopts of the merge base has it, {why} drop it"
+        raise pytest.UsageError(f"addopts in the ini file has no {word}: {told}: type it, or -o addopts=")
+
+
+def _choosing(words: Sequence[str]) -> list[str]:
+    """Those of the words of addopts that say what is judged, each with a value that stands behind it."""
+    pairs = ((word, after) for word, after in pairwise([*words, ""]) if CHOOSING.fullmatch(word))
+    return [word if "=" in word or after.startswith("-") else f"{word} {after}".strip() for word, after in pairs]
+
+
+def _typed_or_environment(config: pytest.Config) -> list[str]:
+    return [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *words_of(config)]
 
 
 def asked(config: pytest.Config) -> list[Path]:
     """The files and folders that are to be judged: those typed, else the merge base's ``testpaths``."""
     here = config.invocation_params.dir
-    added = {*config.getini("addopts")} - {*words_of(config)}
-    typed = [word for word in config.args if word not in added]
-    if config.args_source is pytest.Config.ArgsSource.ARGS and typed:
-        return [Path(os.path.abspath(here / word.partition("::")[0])) for word in typed]
+    if typed := _paths_typed(config):
+        return typed
     base = at_merge_base(config, given(config, REF))
     return (base.paths if base.folder == here else []) or [here]
+
+
+def _paths_typed(config: pytest.Config) -> list[Path]:
+    if config.args_source is not pytest.Config.ArgsSource.ARGS:
+        return []
+    added = {*config.getini("addopts")} - {*words_of(config)}
+    typed = (word.partition("::")[0] for word in config.args if word not in added)
+    return [Path(os.path.abspath(config.invocation_params.dir / word)) for word in typed]
 
 
 def snapshots_of(config: pytest.Config, ref: str) -> Snapshots:
@@ -127,13 +160,12 @@ def at_merge_base(config: pytest.Config, ref: str) -> BaseIni:
 
 
 def _candidates(config: pytest.Config, top: Path) -> Iterator[Path]:
-    here = config.invocation_params.dir
-    if config.getoption("inifilename", default=None) and config.inipath is not None:
+    words = _typed_or_environment(config)  # pytest looks for the file before it reads addopts
+    if config.inipath is not None and any(re.match(r"-[xvqsl]*c|--config-file(=|$)", word) for word in words):
         yield config.inipath
         return
-    paths = [here / word.partition("::")[0] for word in config.args if (here / word.partition("::")[0]).exists()]
-    typed = config.args_source is pytest.Config.ArgsSource.ARGS and paths
-    start = Path(os.path.commonpath(list(map(os.path.abspath, paths)))) if typed else here
+    paths = [path for path in _paths_typed(config) if path.exists()]
+    start = Path(os.path.commonpath(paths)) if paths else config.invocation_params.dir
     for folder in (start, *start.parents):
         yield from (folder / name for name in FILES)
         if folder.resolve() == top:

@@ -52,15 +52,29 @@ def pytest_configure(config: pytest.Config) -> None:
         print_plainly(sys.stdout)  # pytest would escape a whole line for one sign
     with _usage_errors():
         found = check(config)
-        if given(config, "nsys_baseline_ref") or any(map(os.environ.get, TARGETS)):
-            from pytest_nsys.plugin.base_ini import enforce
-
-            enforce(config)
+        _enforce(config)
         modules = dict.fromkeys(setting.module for setting in found if setting.module)
         if given(config, "nsys_baseline_ref"):
             modules["left_out"] = None
         for module in modules:
             import_module(f"pytest_nsys.plugin.{module}").start(config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Of help, pytest reads no option that is behind it; of a version, it configures nothing."""
+    known = config.known_args_namespace
+    if known.help or known.version:
+        for name in ("nsys_baseline_ref", "nsys_gate_changes"):
+            setattr(config.option, name, getattr(known, name))
+        _enforce(config)
+
+
+def _enforce(config: pytest.Config) -> None:
+    if given(config, "nsys_baseline_ref") or any(map(os.environ.get, TARGETS)):
+        from pytest_nsys.plugin.base_ini import enforce
+
+        enforce(config)
 
 
 @contextlib.contextmanager

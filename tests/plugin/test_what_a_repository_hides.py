@@ -317,18 +317,61 @@ def test_the_item_of_gate_changes_cannot_be_kept_from_its_verdict(branch: Projec
 
 @pytest.mark.parametrize(
     "addopts",
-    ["--collect-only", "--nsys-against=base.sqlite", "--nsys-update-baselines --nsys-reason=x"],
+    [
+        *("--collect-only", "--fixtures", "--fixtures-per-test", "--markers", "-VV"),
+        *("--nsys-against=base.sqlite", "--nsys-update-baselines --nsys-reason=x", "-o addopts="),
+    ],
 )
 def test_options_that_a_branch_adds_to_addopts_are_refused(project: Project, addopts: str) -> None:
     branch = on_a_branch(project, "nsys_gate_changes = fail\nnsys_baseline_ref = main\n")
     branch.trace("base.sqlite", exposed_us=150)
     branch.file(*ini(f"nsys_baseline_ref = main\naddopts = {addopts}"))
-    word = addopts.split()[0]
+    word = addopts if addopts.startswith("-o") else addopts.split()[0]
     assert f"addopts in the ini file has {word}: addopts of the merge base has it not" in branch.pytest(RUN, code=4)
     branch.pytest(RUN, *addopts.split(), "-o", "addopts=", code=0)
     commit(branch.root)
     git(branch.root, "branch", "-qf", "main")
     branch.pytest(RUN, code=0)
+
+
+@pytest.mark.parametrize("addopts", ["--help", "-qh"])
+def test_so_is_the_help(project: Project, addopts: str) -> None:
+    branch = on_a_branch(project, "nsys_gate_changes = fail\n")
+    branch.file(*ini(f"addopts = {addopts}"))
+    assert f"addopts in the ini file has {addopts}: " in branch.pytest(RUN, REF, code=4)
+
+
+@pytest.mark.parametrize("addopts", ["--color=no", "-p no:doctest", "--confcutdir=."])
+def test_other_options_are_not(project: Project, addopts: str) -> None:
+    branch = on_a_branch(project, "nsys_gate_changes = fail\naddopts = --nsys-trace run.sqlite\n")
+    branch.file(*ini(f"addopts = --nsys-trace run.sqlite {addopts}"))
+    branch.pytest(REF, code=0)
+
+
+def test_options_that_a_branch_takes_from_addopts_are_refused(project: Project) -> None:
+    """Also where they alone say what is red, and by which ref."""
+    project.trace("good.sqlite")
+    own = ("--nsys-gate-changes=fail", "--nsys-baseline-ref=main", "--nsys-trace run.sqlite")
+    branch = on_a_branch(project, f"addopts = {' '.join(own)}\n")
+    for word in own:
+        left = " ".join(each for each in own if each != word)
+        branch.file(*ini(f"addopts = {left}\nnsys_trace = good.sqlite"))
+        assert f"has no {word}: addopts of the merge base has it" in branch.pytest(REF, "--color=no", code=4)
+        branch.pytest(RUN, REF, "-o", "addopts=", code=0)
+    branch.file(*ini(f"addopts = {' '.join(own).replace('run', 'good')}"))
+    assert "has --nsys-trace good.sqlite: addopts of the merge base has it not" in branch.pytest(code=4)
+
+
+@pytest.mark.parametrize("own", [".pytest.ini", "tox.ini"])
+def test_an_ini_file_that_addopts_name_is_not_the_one_asked(project: Project, own: str) -> None:
+    """Whether the branch writes it, or the merge base had it beside the one that counts."""
+    project.file("tox.ini", "[pytest]\n")
+    branch = on_a_branch(project, "nsys_gate_changes = fail\n")
+    branch.gate(GATE.replace("60%", "30%"), FILE)
+    (branch.root / "pytest.ini").unlink()
+    branch.file(own, f"[pytest]\naddopts = -c {own}\n")
+    assert f"FAILED {ITEM}" in branch.pytest(RUN, REF, code=1)
+    branch.pytest(RUN, REF, "-c", "tox.ini", code=0)  # typed
 
 
 def test_what_the_ini_file_says_of_traces_and_baselines_is_told(project: Project) -> None:
