@@ -1,7 +1,8 @@
 """What does the ini file of the merge base say, by which a branch is judged whatever it writes into its own?
 
-A branch that asks for less in its ini file would be green by construction. So the ref, whether a loosened gate is red,
-and which paths are asked where nobody types any are those of the merge base; what is typed can only ask for more.
+A branch that asks for less in its ini file would be green by construction. So the ref, whether a loosened gate
+or a gate without a trace is red, and which paths are asked where nobody types any are those of the merge base; what is
+typed can only ask for more.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from configparser import Error, RawConfigParser
+from fnmatch import fnmatch
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,10 +22,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from pytest_nsys.core.errors import BaselineError
+from pytest_nsys.core.file_names import is_passed_over
 from pytest_nsys.plugin.settings import SETTINGS, TARGETS, given
 from pytest_nsys.stored.baselines.store import Snapshots
 
-REF, CHANGES = "nsys_baseline_ref", "nsys_gate_changes"
+REF, CHANGES, STRICT = "nsys_baseline_ref", "nsys_gate_changes", "nsys_strict"
+TRUE = ("y", "yes", "t", "true", "on", "1")
+"""What pytest takes for true in an ini file."""
+
 FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 """Where pytest looks in each folder, in this order."""
 
@@ -59,12 +65,24 @@ class BaseIni(NamedTuple):
         value = self.said.get(name) or ()
         return shlex.split(value) if isinstance(value, str) else [*map(str, value)]
 
+    def passes_over(self, folder: Path) -> bool:
+        """Whether pytest looks into such a folder only where it is told to, by its ``norecursedirs``."""
+        if "norecursedirs" not in self.said:
+            return is_passed_over(folder.name)
+        return any(matches(folder, pattern) for pattern in self.words("norecursedirs"))
+
     @property
     def paths(self) -> list[Path]:
         """The ``testpaths``, as pytest finds them."""
         entries = [str(self.folder / word) for word in self.words("testpaths")]
         found = (glob.glob(entry, recursive=True) or [entry] for entry in entries)
         return [Path(os.path.abspath(path)) for paths in found for path in paths]
+
+
+def matches(folder: Path, pattern: str) -> bool:
+    """Whether one of ``norecursedirs`` means this folder."""
+    anywhere = pattern if os.path.isabs(pattern) else f"*{os.sep}{pattern}"
+    return fnmatch(str(folder), anywhere) if os.sep in pattern else fnmatch(folder.name, pattern)
 
 
 NOTHING = BaseIni({}, Path())
@@ -96,6 +114,8 @@ def enforce(config: pytest.Config) -> None:
     base = at_merge_base(config, ours)
     if "fail" in (base.text(CHANGES), config.getini(CHANGES)):
         setattr(config.option, CHANGES, "fail")
+    if base.text(STRICT).lower() in TRUE:
+        setattr(config.option, STRICT, True)
     if config.getoption(CHANGES) == "fail":
         _refuse_addopts(config, base)
 

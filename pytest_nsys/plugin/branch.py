@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from pytest_nsys.core.errors import BaselineError, GateFileError
-from pytest_nsys.core.file_names import is_passed_over
 from pytest_nsys.gates.gate_changes import GateChange, GateChanges, gate_changes
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.loosening_rules import NONE, Change, ChangeKind
@@ -167,15 +166,16 @@ class Branch:
         """The gate files of the merge base that are still there, in or below what is to be judged. Where it cannot be
         read :meth:`gate_changes` says so.
         """
+        base = base_ini.at_merge_base(self.session.config, self.snapshots.ref)
         for asked in self._asked:
             real, todo = asked.resolve(), [asked]
             for folder in todo:
                 with contextlib.suppress(BaselineError):
                     snapshot = self.snapshots.around(folder)
                     todo += [path for path in self._submodules(snapshot, [asked]) if path not in todo]
-                    for path in snapshot.gate_files:
-                        inside = path.relative_to(real).parts[:-1] if path.is_relative_to(real) else ("",)
-                        if path.is_file() and not any(name == "" or is_passed_over(name) for name in inside):
+                    for path in (path for path in snapshot.gate_files if path.is_relative_to(real) and path.is_file()):
+                        inside = (real / folder for folder in path.relative_to(real).parents if folder.name)
+                        if not any(map(base.passes_over, inside)):
                             yield path
 
     @property

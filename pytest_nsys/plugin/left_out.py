@@ -21,7 +21,7 @@ import pytest
 
 from pytest_nsys.core.file_names import gate_files_below, named_as_gate
 from pytest_nsys.core.words import printable
-from pytest_nsys.plugin.base_ini import words_of
+from pytest_nsys.plugin.base_ini import matches, words_of
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.plugin.settings import install
 from pytest_nsys.reports.session.digest import BROKEN_OFF, By, LeftOut, left_out_groups, left_out_words
@@ -213,7 +213,7 @@ class Selection:
             for name in (name for name in ENVIRONMENTS if (folder / name).is_file()):
                 return f"{own.shown(folder / name)} makes its folder a virtual environment"
             for pattern in self.config.getini("norecursedirs"):
-                if folder not in above and fnmatch(str(folder) if os.sep in pattern else folder.name, pattern):
+                if folder not in above and matches(folder, pattern):
                     return f"norecursedirs has {pattern}"
             if folder in above:
                 break

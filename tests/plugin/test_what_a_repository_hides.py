@@ -104,6 +104,16 @@ def test_what_the_merge_base_passes_over_by_itself(branch: Project) -> None:
     assert left_out(branch, REF, FAIL, code=0) == []
 
 
+@pytest.mark.parametrize("said", [".git", "nowhere\n  perf/other"])
+def test_what_the_merge_base_looks_into_by_its_ini_file(project: Project, said: str) -> None:
+    project.gate(GATE, "perf/build/gate.nsys.yaml")
+    branch = on_a_branch(project, f"norecursedirs = {said}\n")
+    assert left_out(branch, REF, FAIL, code=0) == []
+    branch.file(*ini(""))
+    why = "not collected: norecursedirs has build"
+    assert left_out(branch, REF, FAIL, code=1) == [("perf/build/gate.nsys.yaml", None, "repository", why)]
+
+
 # -- what is chosen
 
 
@@ -296,6 +306,16 @@ def test_what_is_typed_comes_before_the_ref_of_the_merge_base(project: Project) 
     branch = on_a_branch(project, "nsys_baseline_ref = nowhere\n")
     assert "as of the merge base of main" in branch.pytest(RUN, REF, code=0)
     assert "what this PR loosens cannot be told" in branch.pytest(RUN, code=0)
+
+
+@pytest.mark.parametrize("said", ["true", "On", "1"])
+def test_that_a_missing_trace_is_red_is_said_by_the_merge_base(project: Project, said: str) -> None:
+    project.gate("trace: gone.sqlite\nassertions:\n- overlap >= 60%", "new/gate.nsys.yaml")
+    branch = on_a_branch(project, f"nsys_strict = {said}\n")
+    branch.file(*ini("nsys_strict = false"))
+    branch.pytest("new", code=0)
+    for words in ((), ("-o", "nsys_strict=false")):
+        assert "1 error" in branch.pytest(REF, *words, "new", code=1)
 
 
 # -- what else a branch can write
