@@ -7,6 +7,9 @@ typed can only ask for more.
 
 from __future__ import annotations
 
+import argparse
+import ast
+import contextlib
 import glob
 import os
 import re
@@ -40,6 +43,9 @@ CHOOSING = re.compile(
 
 ALONE = FILES[:4]
 """Those that are ini files also where they say nothing."""
+
+IGNORING = ("collect_ignore", "collect_ignore_glob")
+"""What a conftest.py calls the files that pytest passes over."""
 
 _TYPED = "nsys_typed"
 _BASES = pytest.StashKey[dict[str, Snapshots]]()
@@ -177,6 +183,42 @@ def at_merge_base(config: pytest.Config, ref: str) -> BaseIni:
         return NOTHING
     read = (_read(path, content) for path, content in zip(places, held, strict=True) if content is not None)
     return next((found for found in read if found is not None), NOTHING)
+
+
+def hidden_before(config: pytest.Config, path: Path) -> bool:
+    """Whether pytest passed over this file or folder at the merge base: for what its ini file says, or a list that a
+    conftest.py spells out.
+    """
+    if not (ref := given(config, REF)):
+        return False
+    base, here = at_merge_base(config, ref), config.invocation_params.dir
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for option in ("--ignore", "--ignore-glob"):
+        parser.add_argument(option, action="append", default=[])
+    said = parser.parse_known_args(base.words("addopts"))[0]
+    lists = [(here, said.ignore, said.ignore_glob)]
+    with contextlib.suppress(BaselineError):
+        snapshot = snapshots_of(config, ref).around(path.parent)
+        files = [folder / "conftest.py" for folder in path.parents if folder.is_relative_to(snapshot.top)]
+        for file, content in zip(files, snapshot.contents(files), strict=True):
+            names, globs = (_spelled_out(content or b"", name) for name in IGNORING)
+            lists.append((file.parent, names, globs))
+    return (path.is_dir() and base.passes_over(path)) or any(
+        path in (Path(os.path.abspath(folder / each)) for each in names)
+        or any(fnmatch(str(path), str(folder / each)) for each in globs)
+        for folder, names, globs in lists
+    )
+
+
+def _spelled_out(content: bytes, name: str) -> list[str]:
+    """The list that a module gives this name once, and does not touch again; else none."""
+    with contextlib.suppress(SyntaxError, ValueError):
+        tree = ast.parse(content)
+        if sum(isinstance(node, ast.Name) and node.id == name for node in ast.walk(tree)) == 1:
+            for node in tree.body:
+                if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+                    return [str(each) for each in ast.literal_eval(node.value)]
+    return []
 
 
 def _candidates(config: pytest.Config, top: Path) -> Iterator[Path]:

@@ -20,8 +20,9 @@ from typing import Any
 import pytest
 
 from pytest_nsys.core.file_names import gate_files_below, named_as_gate
+from pytest_nsys.core.kept import kept
 from pytest_nsys.core.words import printable
-from pytest_nsys.plugin.base_ini import matches, words_of
+from pytest_nsys.plugin.base_ini import hidden_before, matches, words_of
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.plugin.settings import install
 from pytest_nsys.reports.session.digest import BROKEN_OFF, By, LeftOut, left_out_groups, left_out_words
@@ -196,10 +197,22 @@ class Selection:
         globs = [os.path.abspath(self._folders[0] / each) for each in asked["ignore_glob"] or ()]
         if any(path.is_relative_to(each) for each in ignored) or any(fnmatch(str(path), each) for each in globs):
             by, whose = self._whose
-            return by, f"ignored by {whose}"
+            return self._repository(path) if by is By.REPOSITORY else by, f"ignored by {whose}"
         if ended:
             return By.SESSION, "the session ended before it"
-        return self._again or (By.REPOSITORY, f"not collected: {self._hidden_by(path)}")
+        return self._again or (self._repository(path), f"not collected: {self._hidden_by(path)}")
+
+    def _repository(self, path: Path) -> By:
+        """The merge base where that left the file out already, else the branch."""
+        asked = [_place(self._folders[0] / each.partition("::")[0]) for each in self.config.args]
+        above = [each for each in asked if path.is_relative_to(each)]
+        top = max(above, key=lambda each: len(each.parts), default=path)
+        inside = [each for each in (*reversed(path.parents), path) if each != top and each.is_relative_to(top)]
+        return By.MERGE_BASE if any(map(self._hidden_before, inside)) else By.REPOSITORY
+
+    @kept
+    def _hidden_before(self, path: Path) -> bool:
+        return hidden_before(self.config, path)
 
     def _hidden_by(self, path: Path) -> str:
         """What in the repository keeps pytest from a file."""

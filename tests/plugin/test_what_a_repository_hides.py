@@ -114,6 +114,47 @@ def test_what_the_merge_base_looks_into_by_its_ini_file(project: Project, said: 
     assert left_out(branch, REF, FAIL, code=1) == [("perf/build/gate.nsys.yaml", None, "repository", why)]
 
 
+BEFORE = {
+    "norecursedirs": ini("norecursedirs = night*"),
+    "addopts": ini("addopts = --ignore=perf/nightly"),
+    "a glob of addopts": ini("addopts = --ignore-glob=*/nightly"),
+    "collect_ignore": ("conftest.py", "collect_ignore = ['setup.py', 'perf/nightly']"),
+    "collect_ignore_glob": ("perf/conftest.py", "collect_ignore_glob = ['night*']"),
+}
+
+
+@pytest.mark.parametrize("how", BEFORE)
+def test_what_the_merge_base_left_out_itself_is_named_and_not_red(project: Project, how: str) -> None:
+    project.gate(GATE, "perf/nightly/gate.nsys.yaml")
+    branch = on_a_branch(project)
+    git(branch.root, "switch", "-q", "main")
+    branch.file(*BEFORE[how])
+    commit(branch.root)
+    git(branch.root, "switch", "-qC", "feature")
+    ((file, name, by, why),) = left_out(branch, REF, FAIL, code=0)
+    assert (file, name, by) == ("perf/nightly/gate.nsys.yaml", None, "merge base")
+    assert f"nsys: left out: {file}: the whole file, {why}" in branch.pytest(RUN, REF, FAIL, code=0)
+    branch.file("perf/pyvenv.cfg", "")
+    assert {file for file, _, by, _ in left_out(branch, REF, FAIL, code=1) if by == "repository"} == {FILE}
+
+
+def test_what_the_merge_base_left_out_and_a_person_types(project: Project) -> None:
+    project.gate(GATE, "perf/nightly/gate.nsys.yaml")
+    branch = on_a_branch(project, "norecursedirs = nightly\n")
+    assert left_out(branch, REF, FAIL, "perf/nightly", code=0) == []
+    branch.file("conftest.py", "collect_ignore_glob = ['perf/nightly/*']")
+    ((_, _, by, why),) = left_out(branch, REF, FAIL, "perf/nightly", code=1)
+    assert (by, why) == ("repository", "not collected: collect_ignore_glob of conftest.py")
+
+
+def test_a_list_of_the_merge_base_that_is_made_while_it_runs_is_none(branch: Project) -> None:
+    git(branch.root, "switch", "-q", "main")
+    branch.file("conftest.py", "collect_ignore = ['perf']\nimport os\nif 'CI' in os.environ: collect_ignore = []")
+    commit(branch.root)
+    git(branch.root, "switch", "-qC", "feature")
+    assert [by for _, _, by, _ in left_out(branch, REF, FAIL, code=1)] == ["repository"]
+
+
 # -- what is chosen
 
 

@@ -44,7 +44,7 @@ def problem(words, status, report):
     loosened = report.get("gate_changes")
     if loosened and loosened["refused"] and (loosened["changes"] or loosened["problem"]):
         return f"gate-changes: {report['headline']}"
-    left_out = [one for one in report.get("left_out", ()) if one["by"] in ("environment", "repository")]
+    left_out = [one for one in report.get("left_out", ()) if one["by"] in ("environment", "repository", "merge base")]
     if left_out:
         first = left_out[0]
         what = f"{first['file']}: {first['name'] or 'the whole file'} ({first['why']})"

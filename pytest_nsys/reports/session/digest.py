@@ -41,12 +41,15 @@ NEVER_GOOD = frozenset(map(str, (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO
 
 
 class By(enum.StrEnum):
-    """Who left out what was found: the command line, PYTEST_ADDOPTS, ini file, conftest or plugin, or an early end."""
+    """Who left out what was found: the command line, PYTEST_ADDOPTS, ini file, conftest or plugin, an early end, or the
+    merge base already.
+    """
 
     ARGUMENTS = "arguments"
     ENVIRONMENT = "environment"
     REPOSITORY = "repository"
     SESSION = "session"
+    MERGE_BASE = "merge base"
 
 
 @dataclass(frozen=True, slots=True)

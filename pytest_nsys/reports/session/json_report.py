@@ -224,7 +224,10 @@ class ChangedBaseline(Shape):
 class LeftOut(Shape):
     file: str
     name: Annotated[str | None, doc("The assertion; null: the whole gate file.")]
-    by: Annotated[By, doc("Command line; PYTEST_ADDOPTS; ini file, conftest.py or plugin; a session that ended early.")]
+    by: Annotated[
+        By,
+        doc("Command line; PYTEST_ADDOPTS; ini file, conftest.py or plugin; an early end; the merge base already."),
+    ]
     why: str
 
 
