@@ -157,7 +157,7 @@ def test_hovering_tells_the_kernel_and_its_exact_numbers(browser: Browser, writt
 def test_the_keyboard_does_it_all(browser: Browser, written: Path) -> None:
     browser.open(written)
     reached = []
-    for _ in range(12):
+    for _ in range(30):
         browser.key("Tab")
         reached.append(browser.run("document.activeElement.dataset.do || document.activeElement.className"))
         if reached[-1] == "plot":
