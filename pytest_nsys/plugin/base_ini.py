@@ -49,6 +49,7 @@ IGNORING = ("collect_ignore", "collect_ignore_glob")
 
 _TYPED = "nsys_typed"
 _BASES = pytest.StashKey[dict[str, Snapshots]]()
+_INI_FILES = pytest.StashKey[dict[str, "BaseIni"]]()
 
 
 class BaseIni(NamedTuple):
@@ -175,6 +176,13 @@ def snapshots_of(config: pytest.Config, ref: str) -> Snapshots:
 
 def at_merge_base(config: pytest.Config, ref: str) -> BaseIni:
     """The ini file that pytest would have found at the merge base with a ref; none where nobody can look."""
+    known = config.stash.setdefault(_INI_FILES, {})
+    if ref not in known:
+        known[ref] = _at_merge_base(config, ref)
+    return known[ref]
+
+
+def _at_merge_base(config: pytest.Config, ref: str) -> BaseIni:
     try:
         snapshot = snapshots_of(config, ref).around(config.rootpath)
         places = [*_candidates(config, snapshot.top)]
