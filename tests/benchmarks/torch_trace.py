@@ -79,7 +79,7 @@ def _microseconds(time_ns: int) -> str:
 def events(kernels: int, rank: int = 0, ranks: int = 8) -> Iterator[str]:
     """A rank's trace, piece by piece: steps of 10 000 kernels, and six events a kernel."""
     yield HEAD.replace("RANK", str(rank), 1).replace("WORLD", str(ranks), 1)
-    chance = random.Random(1)
+    chance = random.Random(1 + rank)
     at = began = 4_458_676_388_068_751
     for k in range(kernels):
         number, tid = 1000 + 3 * k, 4242 + (k % 3 == 0)
