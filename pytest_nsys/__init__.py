@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         UsageMistake,
     )
     from pytest_nsys.core.version import VERSION as __version__
-    from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
+    from pytest_nsys.gates.model import JudgedRow, Outcome, Verdict
     from pytest_nsys.library import MetricRow, NsysRun, compare, judge, open_run
     from pytest_nsys.outcomes import GateFailed, GateNotJudged, NsysWarning
     from pytest_nsys.plugin.fixtures import NsysGate

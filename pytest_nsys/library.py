@@ -24,19 +24,19 @@ from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import KernelsMode, Label, Note, Span, Value
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.gates.assertion import (
-    Assertion,
-    GateFile,
-    Location,
-    requests_of,
-)
 from pytest_nsys.gates.convention_keys import Named, check_named, convention_of
 from pytest_nsys.gates.gate_file import load_one
 from pytest_nsys.gates.judgement import lacking
 from pytest_nsys.gates.limits import SentenceMistake
+from pytest_nsys.gates.model import (
+    Assertion,
+    GateFile,
+    Location,
+    Verdict,
+    requests_of,
+)
 from pytest_nsys.gates.selection import complete
 from pytest_nsys.gates.sentences import check_dimension, parse_sentence
-from pytest_nsys.gates.verdict import Verdict
 from pytest_nsys.traces.measurements import measurements_of
 from pytest_nsys.traces.opening import find_traces
 from pytest_nsys.verdicts.comparison import Comparison, compare_pairs

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from pytest_nsys.tools.locks import lock
+from pytest_nsys.tools.files import lock
 from pytest_nsys.traces import opening
 from pytest_nsys.traces.opening import READERS
 from pytest_nsys.traces.recorded import RecordedTrace

@@ -26,8 +26,8 @@ from pytest_nsys.core.units import (
     limit_value,
     parse_quantity,
 )
-from pytest_nsys.gates.assertion import Unmatched
 from pytest_nsys.gates.limits import COMPARISONS
+from pytest_nsys.gates.model import Unmatched
 
 _NUMBER = r"[0-9]{1,18}(?:\.[0-9]{1,18})?"
 _ANY = r"[\s\S]*"

@@ -14,12 +14,12 @@ from pytest_nsys.core.families import OTHER, TABLES
 from pytest_nsys.core.file_names import CONFIGURATION
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.core.units import ANY, BARE, COUNT, HASH, RATIO, SIZE, TIME
-from pytest_nsys.gates.assertion import Severity
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.keys import KEYS, SOURCE, Key
 from pytest_nsys.gates.kinds import FORBIDDEN_MARKS, MAX_RUNS, SENTENCE_SAYS
 from pytest_nsys.gates.limits import NOISE
 from pytest_nsys.gates.matrix_keys import MATRIX, OF_EACH
+from pytest_nsys.gates.model import Severity
 from pytest_nsys.gates.sentences import MAX_LENGTH
 from tests.gate_completions import (
     AGGREGATES,

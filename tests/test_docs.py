@@ -18,10 +18,9 @@ from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import GateFileError
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.core.units import NANOSECONDS
-from pytest_nsys.gates.assertion import Aggregate, GateFile
 from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.keys import KEYS
-from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.gates.model import Aggregate, GateFile, Outcome
 from pytest_nsys.reports.session.record import Record
 from tests.gates.test_gate_file_schema import validates
 from tests.generate_docs import GENERATED, MARKED, ROOT, DocsMistake, convention_yaml, pages, rewritten, steady

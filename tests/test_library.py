@@ -17,7 +17,7 @@ import pytest_nsys
 from pytest_nsys import NoRows, NsysError, NsysRun, compare, judge, open_run
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import ArgumentMistake, TraceError, UsageMistake
-from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.gates.model import Outcome
 from pytest_nsys.verdicts.comparison import Result
 from tests.support.gates import Exposed, write_trace
 

@@ -21,8 +21,8 @@ from pytest_nsys.cli.group import Exit
 from pytest_nsys.core.errors import IncomparableError, UsageMistake, hint
 from pytest_nsys.core.file_names import Address, named_as_gate
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.model import GateFile
 from pytest_nsys.stored.baselines.store import BaselineStore, store_of
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import click
 
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.words import counted, printable
-from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.gates.model import Outcome
 
 REPORT = "--nsys-json"
 

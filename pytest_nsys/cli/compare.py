@@ -20,7 +20,7 @@ from pytest_nsys.core.words import printable
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.convention_keys import check_named
 from pytest_nsys.gates.gate_file import load_one
-from pytest_nsys.gates.verdict import Verdict
+from pytest_nsys.gates.model import Verdict
 from pytest_nsys.reports.comparison.tables import Shown, headline
 from pytest_nsys.traces.measurements import measurements_of
 from pytest_nsys.traces.opening import find_traces

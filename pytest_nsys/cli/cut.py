@@ -20,12 +20,12 @@ from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import Note
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted, printable
-from pytest_nsys.gates.assertion import GateFile, requests_of
 from pytest_nsys.gates.convention_keys import check_named
 from pytest_nsys.gates.gate_file import load_one
+from pytest_nsys.gates.model import GateFile, requests_of
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.targets import check_target
-from pytest_nsys.tools.whole_file import write_whole
+from pytest_nsys.tools.files import write_whole
 from pytest_nsys.traces.opening import JSON, find_traces, given_twice
 from pytest_nsys.verdicts.evaluate import GateContext
 from pytest_nsys.verdicts.gate_windows import gate_windows, unheld

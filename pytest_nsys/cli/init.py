@@ -36,15 +36,14 @@ from pytest_nsys.core.words import counted, printable
 from pytest_nsys.drafting.choice import with_bounds, with_libraries, with_stages
 from pytest_nsys.drafting.margins import Figures, written_ns
 from pytest_nsys.drafting.sentences import draft_sentences, file_smallest_ns, file_tolerance
-from pytest_nsys.gates.assertion import GateFile, spec_for
 from pytest_nsys.gates.convention_keys import check_named, convention_of
 from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.keys import SCHEMA, SCHEMA_TITLE
+from pytest_nsys.gates.model import GateFile, Outcome, spec_for
 from pytest_nsys.gates.selection import absences, excuse
-from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.reports.session.gate_text import SCHEMA_NAME, Draft, gate_text
 from pytest_nsys.stored.baselines.store import BaselineStore, store_of
-from pytest_nsys.tools.whole_file import write_whole
+from pytest_nsys.tools.files import write_whole
 from pytest_nsys.traces.opening import usual_convention
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import StoredBaseline

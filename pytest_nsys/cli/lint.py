@@ -17,9 +17,9 @@ from pytest_nsys.cli.output import shown
 from pytest_nsys.core.errors import BaselineError, GateFileError, Mistake, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, gate_files_below, misnamed, named_as_gate
 from pytest_nsys.core.words import counted, printable
-from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.keys import SCHEMA, SCHEMA_TITLE
+from pytest_nsys.gates.model import GateFile
 from pytest_nsys.reports.tables import as_json
 from pytest_nsys.stored.baselines.upgrading import Upgrade, upgrades
 

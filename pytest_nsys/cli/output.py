@@ -13,7 +13,7 @@ from pytest_nsys.core.model import Note, Rank, Window
 from pytest_nsys.core.words import printable
 from pytest_nsys.reports.tables import Column, Format, Row, rendered
 from pytest_nsys.reports.targets import check_target
-from pytest_nsys.tools.whole_file import write_whole
+from pytest_nsys.tools.files import write_whole
 
 DEFINITION = 1
 """Of the columns that the four primitives print."""

@@ -20,9 +20,8 @@ from typing import NamedTuple
 
 from pytest_nsys.core.exact import exact
 from pytest_nsys.core.model import Value
-from pytest_nsys.gates.assertion import Assertion, Requirement
 from pytest_nsys.gates.judgement import Judgement, RowKey, amounting
-from pytest_nsys.gates.verdict import JudgedRow, Outcome
+from pytest_nsys.gates.model import Assertion, JudgedRow, Outcome, Requirement
 
 
 class PastRun(NamedTuple):

@@ -15,19 +15,6 @@ from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.units import ANY, HASH, format_tolerance
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.added_rules import WORD, cannot_rule
-from pytest_nsys.gates.assertion import (
-    Aggregate,
-    Assertion,
-    Comparator,
-    Constant,
-    FromBaseline,
-    FromHistory,
-    GateFile,
-    Judged,
-    Requirement,
-    Tolerance,
-    judged,
-)
 from pytest_nsys.gates.keys import KEYS
 from pytest_nsys.gates.kinds import SENTENCE_SAYS, Entry, clean_name, tolerance_of
 from pytest_nsys.gates.limits import (
@@ -42,6 +29,19 @@ from pytest_nsys.gates.limits import (
     parse_requirement,
     tolerates_all,
     warns_alike,
+)
+from pytest_nsys.gates.model import (
+    Aggregate,
+    Assertion,
+    Comparator,
+    Constant,
+    FromBaseline,
+    FromHistory,
+    GateFile,
+    Judged,
+    Requirement,
+    Tolerance,
+    judged,
 )
 from pytest_nsys.gates.sentences import (
     AGGREGATE_WORDS,

@@ -13,8 +13,7 @@ from typing import Any
 
 from pytest_nsys.core.conventions import Convention, convention_words
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.assertion import GateFile
-from pytest_nsys.gates.verdict import Difference
+from pytest_nsys.gates.model import Difference, GateFile
 
 KEY_FIELDS = ("convention", "mesh", "micro_batch", "sequence_length", "world", "gpu")
 FACT_FIELDS = (

@@ -21,7 +21,6 @@ from pytest_nsys.core.errors import BaselineError, GateFileError
 from pytest_nsys.core.file_names import named_as_gate
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile
 from pytest_nsys.gates.gate_file import load_gate_file, loads_gate_file
 from pytest_nsys.gates.loosening_rules import (
     ASSERTION_RULES,
@@ -33,6 +32,7 @@ from pytest_nsys.gates.loosening_rules import (
     Sides,
     another,
 )
+from pytest_nsys.gates.model import Assertion, FromBaseline, GateFile
 from pytest_nsys.tools.git import LINK, Entry, Snapshot
 
 FILE = "gate file"

@@ -15,12 +15,12 @@ from pytest_nsys.analysis.bounds import Bounds
 from pytest_nsys.core.errors import ArgumentMistake, hint
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.assertion_keys import read_assertion
 from pytest_nsys.gates.convention_keys import read_convention
 from pytest_nsys.gates.kinds import VERSION, Entry
 from pytest_nsys.gates.limits import of_no_metric, own_units
 from pytest_nsys.gates.matrix_keys import MATRIX, is_for, read_matrix
+from pytest_nsys.gates.model import Assertion, GateFile
 from pytest_nsys.gates.waiver_keys import attach_waivers
 from pytest_nsys.gates.workload_keys import check_needed, read_workload
 from pytest_nsys.gates.yaml_nodes import Reader, compose, read

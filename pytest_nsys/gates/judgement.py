@@ -19,11 +19,19 @@ from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import Label, Note, Row, Value
 from pytest_nsys.core.units import HASH
 from pytest_nsys.core.words import counted, place_words
-from pytest_nsys.gates.assertion import Assertion, Constant, FromBaseline, Requirement, Unmatched
 from pytest_nsys.gates.before_after import IMPOSSIBLE, Decision
+from pytest_nsys.gates.model import (
+    Assertion,
+    Constant,
+    Difference,
+    FromBaseline,
+    JudgedRow,
+    Outcome,
+    Requirement,
+    Unmatched,
+)
 from pytest_nsys.gates.noise import bound
 from pytest_nsys.gates.selection import absences, complete, fold, origin, told
-from pytest_nsys.gates.verdict import Difference, JudgedRow, Outcome
 from pytest_nsys.gates.waivers import meaning, waive
 
 

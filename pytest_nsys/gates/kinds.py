@@ -29,10 +29,10 @@ from pytest_nsys.core.units import (
 )
 from pytest_nsys.core.words import no_command, printable
 from pytest_nsys.core.workload import TwoStages
-from pytest_nsys.gates.assertion import AllowMissing, Severity, Tolerance
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.keys import KEYS
 from pytest_nsys.gates.limits import NOISE
+from pytest_nsys.gates.model import AllowMissing, Severity, Tolerance
 from pytest_nsys.gates.yaml_nodes import Reader
 
 VERSION = 1

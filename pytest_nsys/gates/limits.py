@@ -32,7 +32,7 @@ from pytest_nsys.core.units import (
     written_value,
 )
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.assertion import Comparator, Constant, FromBaseline, Judged, Requirement, Tolerance
+from pytest_nsys.gates.model import Comparator, Constant, FromBaseline, Judged, Requirement, Tolerance
 
 FLOORS = (Comparator.GT, Comparator.GE)
 CEILINGS = (Comparator.LT, Comparator.LE)

@@ -20,7 +20,9 @@ from pytest_nsys.core.conventions import NO_STAGE, Convention, convention_words
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import ANY, format_tolerance, written_value
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.assertion import (
+from pytest_nsys.gates.comparability import FIELDS
+from pytest_nsys.gates.convention_keys import AUTO
+from pytest_nsys.gates.model import (
     Aggregate,
     AllowMissing,
     Assertion,
@@ -33,8 +35,6 @@ from pytest_nsys.gates.assertion import (
     Tolerance,
     Waiver,
 )
-from pytest_nsys.gates.comparability import FIELDS
-from pytest_nsys.gates.convention_keys import AUTO
 
 NONE, GONE, EVERY_ROW = "none", "gone", "every row"
 SHOWN_TEXT = 120

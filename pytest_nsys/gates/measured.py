@@ -16,8 +16,8 @@ from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import ANY, UnitMistake, limit_value, parse_quantity, written_value
-from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, FromBaseline, Judged, Requirement
 from pytest_nsys.gates.limits import CEILINGS, FLOORS, gives_something, nothing_for
+from pytest_nsys.gates.model import Assertion, Comparator, Constant, FromBaseline, Judged, Requirement
 from pytest_nsys.gates.sentences import check_dimension
 
 if TYPE_CHECKING:

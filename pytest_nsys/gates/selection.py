@@ -22,7 +22,7 @@ from pytest_nsys.core.exact import aggregate, exact
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.words import counted, place_words
-from pytest_nsys.gates.assertion import Aggregate, AllowMissing, Assertion
+from pytest_nsys.gates.model import Aggregate, AllowMissing, Assertion
 
 
 def fold(table: Table, rows: Sequence[Labelled], assertion: Assertion) -> list[Labelled]:

@@ -28,7 +28,8 @@ from pytest_nsys.core.errors import did_you_mean, hint
 from pytest_nsys.core.units import ANY, COUNT, HASH, MICRO, RATIO, TIME, limit_value, parse_quantity
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.added_rules import RULED, WORD, cannot_rule
-from pytest_nsys.gates.assertion import (
+from pytest_nsys.gates.limits import EVERY_COMPARISON, SentenceMistake, mistaken_at, parse_requirement
+from pytest_nsys.gates.model import (
     Aggregate,
     Assertion,
     Comparator,
@@ -41,7 +42,6 @@ from pytest_nsys.gates.assertion import (
     Unmatched,
     judged,
 )
-from pytest_nsys.gates.limits import EVERY_COMPARISON, SentenceMistake, mistaken_at, parse_requirement
 
 AGGREGATE_WORDS = ("median", "mean", "max", "min", "sum")
 NEARLY_AGGREGATES = {"avg": "mean", "average": "mean", "maximum": "max", "minimum": "min", "total": "sum"}

@@ -13,11 +13,11 @@ from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.units import ANY, limit_value, parse_quantity
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, GateFile, Severity, Waiver
 from pytest_nsys.gates.assertion_keys import Selecting
 from pytest_nsys.gates.kinds import clean_name
 from pytest_nsys.gates.limits import impossible
 from pytest_nsys.gates.matrix_keys import is_for
+from pytest_nsys.gates.model import Assertion, Comparator, Constant, GateFile, Severity, Waiver
 from pytest_nsys.gates.yaml_nodes import Reader
 
 NEEDED: Mapping[str, str] = {

@@ -14,8 +14,7 @@ from pytest_nsys.core.exact import exact
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_apart
 from pytest_nsys.core.words import counted, place_words, printable
-from pytest_nsys.gates.assertion import Assertion, Waiver
-from pytest_nsys.gates.verdict import JudgedRow, Labels, Outcome
+from pytest_nsys.gates.model import Assertion, JudgedRow, Labels, Outcome, Waiver
 
 Means = Callable[[Labels, Mapping[str, Selector]], bool]
 """Whether selectors mean a row with these labels."""

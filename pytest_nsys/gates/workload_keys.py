@@ -16,8 +16,8 @@ from yaml.nodes import Node
 from pytest_nsys.core.units import written_value
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Parallel, Workload
-from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.kinds import Entry
+from pytest_nsys.gates.model import Assertion
 from pytest_nsys.gates.yaml_nodes import Reader
 
 BANDWIDTH = "GB/s"

@@ -15,7 +15,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from pytest_nsys.core.errors import GateFileError, Mistake, hint
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.assertion import Location
+from pytest_nsys.gates.model import Location
 
 MAX_BYTES = 1 << 20
 MAX_NODES = 20_000

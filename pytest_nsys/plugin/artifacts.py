@@ -22,15 +22,14 @@ from pytest_nsys.analysis.cutting import RunCut, cut
 from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.words import counted, printable
-from pytest_nsys.gates.assertion import spec_for
-from pytest_nsys.gates.verdict import Outcome, Verdict
+from pytest_nsys.gates.model import Outcome, Verdict, spec_for
 from pytest_nsys.plugin.session import NsysSession
 from pytest_nsys.plugin.settings import install, path_of
 from pytest_nsys.plugin.sources import named_traces
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.reports.text import worst_rank
-from pytest_nsys.tools.whole_file import write_whole
+from pytest_nsys.tools.files import write_whole
 from pytest_nsys.traces.chrome.cut import BASE, HEAD
 from pytest_nsys.verdicts.evaluate import GateContext
 from pytest_nsys.verdicts.references import OtherRun

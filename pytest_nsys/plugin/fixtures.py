@@ -12,10 +12,9 @@ import pytest
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.core.errors import ArgumentMistake, GateFileError, NoRows, NoTraceGiven, NsysError
 from pytest_nsys.core.model import Step
-from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.convention_keys import Named, convention_of
 from pytest_nsys.gates.gate_file import load_one
-from pytest_nsys.gates.verdict import Outcome, Verdict
+from pytest_nsys.gates.model import GateFile, Outcome, Verdict
 from pytest_nsys.library import MetricRow, NsysRun, assertion_of
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NotRun, NsysWarning
 from pytest_nsys.plugin.session import session_of

@@ -19,9 +19,8 @@ from pytest_nsys.core.errors import BaselineError, GateFileError, Mistake, Nothi
 from pytest_nsys.core.file_names import misnamed
 from pytest_nsys.core.model import Step
 from pytest_nsys.core.words import counted
-from pytest_nsys.gates.assertion import Assertion, GateFile, spec_for
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.verdict import Outcome, Verdict
+from pytest_nsys.gates.model import Assertion, GateFile, Outcome, Verdict, spec_for
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NotRun, NsysWarning
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.plugin.settings import path_of

@@ -15,7 +15,7 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.core.errors import HistoryError, NsysError
 from pytest_nsys.core.exact import exact_value
 from pytest_nsys.core.words import counted, place_words, printable
-from pytest_nsys.gates.verdict import Verdict
+from pytest_nsys.gates.model import Verdict
 from pytest_nsys.plugin.session import NsysSession
 from pytest_nsys.reports.headline import led_by
 from pytest_nsys.reports.page.pictures import Pictures, pictures_of, series_of
@@ -25,7 +25,7 @@ from pytest_nsys.reports.session.digest import Digest, name_of
 from pytest_nsys.reports.session.record import title_of
 from pytest_nsys.stored.baselines.baseline_file import SeriesId
 from pytest_nsys.stored.history.reading import History, StoredSeries, load
-from pytest_nsys.tools.revision import revision_of
+from pytest_nsys.tools.git import revision_of
 from pytest_nsys.verdicts.evaluate import GateContext
 from pytest_nsys.verdicts.references import OtherRun, StoredBaseline
 

@@ -16,8 +16,7 @@ import pytest
 from pytest_nsys.core.errors import HistoryError, NsysError
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.words import counted, printable
-from pytest_nsys.gates.assertion import Assertion, GateFile
-from pytest_nsys.gates.verdict import Outcome, Verdict
+from pytest_nsys.gates.model import Assertion, GateFile, Outcome, Verdict
 from pytest_nsys.plugin.session import NsysSession, session_of
 from pytest_nsys.plugin.settings import install, path_of
 from pytest_nsys.stored.history.database import check_writable
@@ -31,7 +30,7 @@ from pytest_nsys.stored.history.writing import (
     sid_of,
     verdict_facts,
 )
-from pytest_nsys.tools.revision import Revision, revision_of
+from pytest_nsys.tools.git import Revision, revision_of
 from pytest_nsys.verdicts.evaluate import GateContext
 
 _SERIES = ("metric", "definition", "window", "span", "kernels")

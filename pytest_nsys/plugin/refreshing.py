@@ -9,7 +9,7 @@ from pathlib import Path
 from pytest_nsys.core.errors import NsysError, UsageMistake, did_you_mean
 from pytest_nsys.core.file_names import WINDOW_SUFFIX
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.assertion import Assertion, GateFile
+from pytest_nsys.gates.model import Assertion, GateFile
 from pytest_nsys.plugin.session import NsysSession
 from pytest_nsys.stored.baselines.changes import row_lines
 from pytest_nsys.tools.git import merge_advice

@@ -32,7 +32,7 @@ from pytest_nsys.reports.session.digest import (
     taken,
 )
 from pytest_nsys.reports.targets import check_target
-from pytest_nsys.tools.whole_file import append, write_whole
+from pytest_nsys.tools.files import append, write_whole
 
 if TYPE_CHECKING:
     from pytest_nsys.reports.page.pictures import Pictures

@@ -27,7 +27,7 @@ from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import Trace
 from pytest_nsys.core.words import folders_up, from_here
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.gates.assertion import Assertion, GateFile, requests_of
+from pytest_nsys.gates.model import Assertion, GateFile, requests_of
 from pytest_nsys.gates.workload_keys import options_of
 from pytest_nsys.plugin.settings import given, path_of
 from pytest_nsys.plugin.sources import MEASUREMENTS, Source, Sources, plain, prefix

@@ -19,7 +19,7 @@ import pytest
 
 from pytest_nsys.core.errors import NoTraceGiven, NsysError, UsageMistake, hint
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.assertion import GateFile
+from pytest_nsys.gates.model import GateFile
 from pytest_nsys.plugin.settings import SETTINGS, given, in_force, paths_of, split
 
 TRACE, MEASUREMENTS = "nsys_trace", "nsys_measurements"

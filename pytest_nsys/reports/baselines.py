@@ -18,11 +18,10 @@ from pytest_nsys.core.exact import as_exact, median
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import change_words, distance_words, format_apart, format_value
 from pytest_nsys.core.words import counted, place_words, printable
-from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile
 from pytest_nsys.gates.judgement import judge
 from pytest_nsys.gates.measured import settled
+from pytest_nsys.gates.model import Assertion, FromBaseline, GateFile, JudgedRow
 from pytest_nsys.gates.noise import deviation
-from pytest_nsys.gates.verdict import JudgedRow
 from pytest_nsys.reports.causes import plain_labels
 from pytest_nsys.reports.tables import CellKind, Column, Row, as_table
 from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, accepted_runs, series_for, spelled

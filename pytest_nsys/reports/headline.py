@@ -19,7 +19,7 @@ from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import TIMES, change_words, distance_words, format_apart, percent
 from pytest_nsys.core.units import HASH, RATIO, TIME
 from pytest_nsys.core.words import counted, place_words, printable
-from pytest_nsys.gates.verdict import Outcome, Verdict
+from pytest_nsys.gates.model import Outcome, Verdict
 from pytest_nsys.reports.causes import Plain
 from pytest_nsys.reports.session.digest import Digest, counts_words, in_order, nearest, not_run_words, worst_first
 from pytest_nsys.reports.session.record import address_of, is_open, record_of, state, title_of

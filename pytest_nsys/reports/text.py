@@ -22,8 +22,7 @@ from pytest_nsys.core.numbers import (
 from pytest_nsys.core.units import BARE, HASH, format_tolerance
 from pytest_nsys.core.words import place_words, printable
 from pytest_nsys.gates.added_rules import HALFWAY
-from pytest_nsys.gates.assertion import Assertion, Comparator, Constant
-from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
+from pytest_nsys.gates.model import Assertion, Comparator, Constant, JudgedRow, Outcome, Verdict
 
 ANY_CHANGE = "any change"
 BAD = (Outcome.FAILED, Outcome.NO_DATA, Outcome.INCOMPARABLE, Outcome.ERROR)

@@ -14,8 +14,8 @@ from pytest_nsys.core.model import Note
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import MEGAHERTZ
 from pytest_nsys.core.words import printable
+from pytest_nsys.tools.files import write_whole
 from pytest_nsys.tools.nvidia_smi import SET, GpuState
-from pytest_nsys.tools.whole_file import write_whole
 
 ENDING = ".nvidia-smi.json"
 LARGEST_BYTES = 1 << 20

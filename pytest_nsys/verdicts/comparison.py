@@ -25,10 +25,19 @@ from pytest_nsys.core.exact import distance, exact, median
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import Note, Value
 from pytest_nsys.core.words import counted, from_here
-from pytest_nsys.gates.assertion import Assertion, Comparator, GateFile, Severity, spec_for
 from pytest_nsys.gates.comparability import differences, found_otherwise
 from pytest_nsys.gates.judgement import RowKey, folded
-from pytest_nsys.gates.verdict import Difference, JudgedRow, Outcome, Verdict
+from pytest_nsys.gates.model import (
+    Assertion,
+    Comparator,
+    Difference,
+    GateFile,
+    JudgedRow,
+    Outcome,
+    Severity,
+    Verdict,
+    spec_for,
+)
 from pytest_nsys.traces.opening import shared
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate, rows_now
 from pytest_nsys.verdicts.references import OtherRun

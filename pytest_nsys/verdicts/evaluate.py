@@ -15,12 +15,21 @@ from pytest_nsys.core.errors import NsysError, TraceError
 from pytest_nsys.core.model import Note
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.added_rules import BadRuns, breaks_rule, delayed, reaches_limit, with_rule
-from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline, GateFile, request_of, spec_for
 from pytest_nsys.gates.judgement import Judgement, NotComparable, Reference, judge
 from pytest_nsys.gates.measured import settled
-from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
+from pytest_nsys.gates.model import (
+    Assertion,
+    Comparator,
+    FromBaseline,
+    GateFile,
+    JudgedRow,
+    Outcome,
+    Verdict,
+    request_of,
+    spec_for,
+)
 from pytest_nsys.stored.baselines.store import BaselineStore
-from pytest_nsys.tools.revision import heads_of
+from pytest_nsys.tools.git import heads_of
 from pytest_nsys.verdicts.causes import RunBreakdowns, explain_rows
 from pytest_nsys.verdicts.past_runs import PastRuns
 from pytest_nsys.verdicts.references import OtherRun, ReferenceSource, StoredBaseline

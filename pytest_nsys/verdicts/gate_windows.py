@@ -11,7 +11,7 @@ from pytest_nsys.analysis.table import Table, matches
 from pytest_nsys.analysis.throughput import QUANTILES
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError, UsageMistake
-from pytest_nsys.gates.assertion import Assertion, GateFile, spec_for
+from pytest_nsys.gates.model import Assertion, GateFile, spec_for
 from pytest_nsys.verdicts.causes import MEDIAN_PERIOD, typical_period
 from pytest_nsys.verdicts.evaluate import GateContext
 

@@ -20,12 +20,11 @@ from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import Row, Value
 from pytest_nsys.core.numbers import distance_words, format_value
 from pytest_nsys.core.words import counted, place_words, printable
-from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile, Severity
 from pytest_nsys.gates.gate_changes import GateChange
 from pytest_nsys.gates.judgement import judge
 from pytest_nsys.gates.loosening_rules import Change, ChangeKind
 from pytest_nsys.gates.measured import settled_as
-from pytest_nsys.gates.verdict import JudgedRow
+from pytest_nsys.gates.model import Assertion, FromBaseline, GateFile, JudgedRow, Severity
 from pytest_nsys.stored.baselines.baseline_file import (
     Baseline,
     RowLabels,

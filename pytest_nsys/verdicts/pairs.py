@@ -18,8 +18,8 @@ from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NsysError, naming
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.gates import gate_file
-from pytest_nsys.gates.assertion import FromBaseline, GateFile, Location, Requirement, Severity, requests_of
 from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.model import FromBaseline, GateFile, Location, Requirement, Severity, requests_of
 from pytest_nsys.gates.sentences import Subject, asserted
 from pytest_nsys.verdicts.comparison import Pair
 from pytest_nsys.verdicts.resolving import resolved

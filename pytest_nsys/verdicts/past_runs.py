@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.core.model import Value
 from pytest_nsys.gates.added_rules import BadRuns
-from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile, spec_for
 from pytest_nsys.gates.judgement import NotComparable, Reference
 from pytest_nsys.gates.measured import settled
-from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.gates.model import Assertion, FromBaseline, GateFile, Outcome, spec_for
 from pytest_nsys.stored.baselines.baseline_file import RowLabels, series_id
-from pytest_nsys.tools.revision import branch_named, revision_of
+from pytest_nsys.tools.git import branch_named, revision_of
 from pytest_nsys.verdicts.references import ReferenceSource
 
 if TYPE_CHECKING:

@@ -25,13 +25,12 @@ from pytest_nsys.core.errors import BaselineError, NsysError, TraceError, UsageM
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Note, Value
 from pytest_nsys.core.words import from_here, place_words
-from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile, request_of, spec_for
 from pytest_nsys.gates.before_after import Decision, Trial, decide
 from pytest_nsys.gates.comparability import differences, found_otherwise, told
 from pytest_nsys.gates.comparability import shown as in_words
 from pytest_nsys.gates.judgement import NotComparable, Reference, RowKey, folded
 from pytest_nsys.gates.measured import settled
-from pytest_nsys.gates.verdict import Difference, Labels, Outcome
+from pytest_nsys.gates.model import Assertion, Difference, FromBaseline, GateFile, Labels, Outcome, request_of, spec_for
 from pytest_nsys.stored.baselines.baseline_file import (
     Baseline,
     Series,

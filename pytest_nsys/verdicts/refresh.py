@@ -20,11 +20,10 @@ from pytest_nsys.core.errors import BaselineError, IncomparableError, NothingMea
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted
-from pytest_nsys.gates.assertion import Assertion, GateFile, spec_for
 from pytest_nsys.gates.comparability import differences, told
 from pytest_nsys.gates.measured import settled
+from pytest_nsys.gates.model import Assertion, GateFile, Outcome, spec_for
 from pytest_nsys.gates.noise import FEWEST_TRACES
-from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.stored.baselines.baseline_file import (
     NOISE,
     WINDOW,
@@ -39,7 +38,7 @@ from pytest_nsys.stored.baselines.baseline_file import (
 from pytest_nsys.stored.baselines.breakdowns import Breakdowns, explains_more, storable
 from pytest_nsys.stored.baselines.changes import Change, changes
 from pytest_nsys.stored.baselines.store import BaselineStore, digest_of, window_beside
-from pytest_nsys.tools.revision import commit_of
+from pytest_nsys.tools.git import commit_of
 from pytest_nsys.verdicts.evaluate import GateContext, rows_now
 from pytest_nsys.verdicts.refresh_modes import Mode, Remeasured, renew
 

@@ -19,9 +19,8 @@ from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.words import counted, place_words, printable
-from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline
 from pytest_nsys.gates.judgement import Judgement, Reference, judge, reach, worse_by
-from pytest_nsys.gates.verdict import JudgedRow
+from pytest_nsys.gates.model import Assertion, Comparator, FromBaseline, JudgedRow
 from pytest_nsys.stored.baselines.baseline_file import RowLabels, Series, SeriesId, accepted_runs
 
 KEPT_RUNS = 10

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_nsys.core.errors import BaselineError, GateFileError
-from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.comparability import differences, told
 from pytest_nsys.gates.gate_file import load_gate_file, loads_gate_file
 from pytest_nsys.gates.loosening_rules import Change, ChangeKind
+from pytest_nsys.gates.model import GateFile
 from pytest_nsys.stored.baselines.baseline_file import Baseline
 from pytest_nsys.stored.baselines.store import BaselineStore, MergeBase
 

@@ -24,11 +24,10 @@ from pytest_nsys.core.families import LIBRARIES
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import Row, Value
 from pytest_nsys.gates.added_rules import BadRuns, PastRun, delayed
-from pytest_nsys.gates.assertion import Assertion, FromBaseline, FromHistory, GateFile, spec_for
 from pytest_nsys.gates.comparability import differences
 from pytest_nsys.gates.judgement import Judgement, Reference, judge
 from pytest_nsys.gates.measured import settled_as
-from pytest_nsys.gates.verdict import Outcome, Verdict
+from pytest_nsys.gates.model import Assertion, FromBaseline, FromHistory, GateFile, Outcome, Verdict, spec_for
 from pytest_nsys.stored.baselines.baseline_file import NO_WINDOW, RowLabels, SeriesId, series_id
 from pytest_nsys.stored.history.of_assertion import OfAssertion, Standing, standing
 from pytest_nsys.stored.history.reading import History, StoredRun, StoredSeries, newest

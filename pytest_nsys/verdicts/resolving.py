@@ -14,7 +14,7 @@ from dataclasses import replace
 from pytest_nsys.analysis.fitting import FitAlike
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import BaselineError, NsysError
-from pytest_nsys.gates.assertion import Found, GateFile
+from pytest_nsys.gates.model import Found, GateFile
 from pytest_nsys.stored.baselines.baseline_file import BEFORE_AUTO, Baseline, kept_by
 from pytest_nsys.stored.baselines.store import BaselineStore
 

@@ -24,10 +24,9 @@ from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.numbers import format_value, percent
 from pytest_nsys.core.words import counted, printable
-from pytest_nsys.gates.assertion import Assertion, spec_for
 from pytest_nsys.gates.judgement import Judgement
+from pytest_nsys.gates.model import Assertion, JudgedRow, Outcome, spec_for
 from pytest_nsys.gates.selection import absences
-from pytest_nsys.gates.verdict import JudgedRow, Outcome
 from pytest_nsys.verdicts.references import ReferenceSource
 
 SHOWN = 3

@@ -31,9 +31,8 @@ from functools import lru_cache, partial
 from random import Random
 
 from pytest_nsys.core.model import Label, Value
-from pytest_nsys.gates.assertion import GateFile, spec_for
 from pytest_nsys.gates.judgement import NotComparable, Reference, judge
-from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.gates.model import GateFile, Outcome, spec_for
 from pytest_nsys.stored.baselines.baseline_file import Series, accepted_runs
 from pytest_nsys.verdicts.references import OtherRun
 from tests.benchmarks.noisy_traces import LABELS, METRIC, Drawn, Level, Values, example, measured_pool

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.core.words import printable
-from pytest_nsys.tools.git import ELSEWHERE, snapshot_of
-from pytest_nsys.tools.revision import commit_of
+from pytest_nsys.tools.git import ELSEWHERE, commit_of, snapshot_of
 from tests.support.gates import Project
 from tests.support.git_project import commit, git, isolate, start
 

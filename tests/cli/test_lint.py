@@ -12,8 +12,8 @@ from pytest_nsys.analysis.breakdown_facts import Breakdown, Compute
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import Label
-from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.model import GateFile
 from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, series_for
 from pytest_nsys.stored.baselines.breakdowns import MeasuredAs
 from pytest_nsys.stored.baselines.upgrading import Upgrade, upgrades

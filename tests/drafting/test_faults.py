@@ -18,9 +18,8 @@ import pytest
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.cli.init import Trial, drafted, store_rows
 from pytest_nsys.core.errors import NsysError
-from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.gates.model import GateFile, Outcome
 from pytest_nsys.reports.session.gate_text import gate_text
 from pytest_nsys.samples.fsdp import FsdpShape, write_fsdp
 from pytest_nsys.stored.baselines.store import BaselineStore, store_of

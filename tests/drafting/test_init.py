@@ -34,8 +34,8 @@ from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.drafting import sentences
 from pytest_nsys.drafting.margins import noise_of, percent_below, points, relative, smallest_ns, written_ns
 from pytest_nsys.drafting.sentences import STRUCTURE, DraftSentence
-from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.model import GateFile
 from pytest_nsys.reports.session.gate_text import SCHEMA_NAME, Draft, gate_text, scalar
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder

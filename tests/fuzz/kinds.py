@@ -22,7 +22,7 @@ from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.samples.schema import MEMCPY
 from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.stored.history.writing import RunEntry, append, run_facts, series_facts
-from pytest_nsys.tools.revision import Revision
+from pytest_nsys.tools.git import Revision
 from pytest_nsys.verdicts.resolving import resolved
 from tests.fuzz import databases, texts, truth
 from tests.fuzz.trial import Finding, command, gate, total_time

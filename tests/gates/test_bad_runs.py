@@ -8,8 +8,8 @@ import pytest
 
 from pytest_nsys.gates.added_rules import BadRuns, PastRun, delayed
 from pytest_nsys.gates.judgement import Judgement
-from pytest_nsys.gates.verdict import JudgedRow, Outcome
-from pytest_nsys.tools.revision import BRANCH_VARIABLES, TARGET_VARIABLES, branch_named
+from pytest_nsys.gates.model import JudgedRow, Outcome
+from pytest_nsys.tools.git import BRANCH_VARIABLES, TARGET_VARIABLES, branch_named
 from tests.support.gates import Project
 from tests.support.git_project import commit, git, isolate, start
 from tests.support.histories import KEY, entry, nightly, past_of

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_nsys.core.conventions import BUILT_IN, Purpose
 from pytest_nsys.core.model import KernelsMode, Span
-from pytest_nsys.gates.assertion import (
+from pytest_nsys.gates.model import (
     Aggregate,
     Assertion,
     Comparator,

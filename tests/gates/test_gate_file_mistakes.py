@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.core.errors import GateFileError
-from pytest_nsys.gates.assertion import FromBaseline
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.model import FromBaseline
 from tests.support.gate_files import loaded, mistakes
 
 HEAD = "version: 1\nassertions:\n"

@@ -10,11 +10,11 @@ import pytest
 
 from pytest_nsys.analysis.bounds import AT_LEAST, Bounds
 from pytest_nsys.analysis.table import Selector
-from pytest_nsys.gates.assertion import Assertion, FromBaseline, FromHistory, GateFile, Requirement, Tolerance, Waiver
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.gate_changes import GateChange, compared
 from pytest_nsys.gates.keys import KEYS
 from pytest_nsys.gates.loosening_rules import ASSERTION_RULES, GATE_RULES
+from pytest_nsys.gates.model import Assertion, FromBaseline, FromHistory, GateFile, Requirement, Tolerance, Waiver
 from tests.support.gate_files import loaded
 
 

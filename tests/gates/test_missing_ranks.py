@@ -11,8 +11,8 @@ from pytest_nsys import judge, open_run
 from pytest_nsys.analysis.table import NothingSelected, Selector, Table
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.model import Label, Row
+from pytest_nsys.gates.model import Verdict
 from pytest_nsys.gates.selection import Absence, absences, complete, excuse, told
-from pytest_nsys.gates.verdict import Verdict
 from tests.support.gates import Project
 from tests.support.mutated_step import STAGES, STREAM, Step, missing
 from tests.support.sql import execute

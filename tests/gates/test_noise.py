@@ -17,10 +17,9 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import Value
-from pytest_nsys.gates.assertion import FromBaseline, Tolerance
 from pytest_nsys.gates.judgement import _about_tolerance
+from pytest_nsys.gates.model import FromBaseline, JudgedRow, Outcome, Tolerance, Verdict
 from pytest_nsys.gates.noise import CALIBRATION_FREEDOM, FALSE_ALARMS, FEWEST_RUNS, bound, deviation, quantile, variance
-from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
 from pytest_nsys.traces.opening import open_trace
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import OtherRun

@@ -12,7 +12,7 @@ from pytest_nsys.analysis.table import NothingSelected, Selector, Table, label_k
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.exact import aggregate
 from pytest_nsys.core.model import Label, Row, Value
-from pytest_nsys.gates.assertion import Aggregate, Assertion, Comparator, Constant, Location, Requirement
+from pytest_nsys.gates.model import Aggregate, Assertion, Comparator, Constant, Location, Requirement
 from pytest_nsys.gates.selection import fold, origin
 
 MESH = {0: {"pp": 0, "dp": 0}, 1: {"pp": 0, "dp": 1}, 2: {"pp": 1, "dp": 0}, 3: {"pp": 1, "dp": 1}}

@@ -9,8 +9,8 @@ import pytest
 from pytest_nsys.analysis.table import UNSEEN, Table
 from pytest_nsys.core.model import Row, Unseen, Value
 from pytest_nsys.gates.judgement import Judgement, Reference, judge
+from pytest_nsys.gates.model import Outcome
 from pytest_nsys.gates.selection import absences
-from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.samples.data_parallel import DataParallelShape, write_data_parallel
 from tests.support.gate_files import asked
 from tests.support.gates import Project

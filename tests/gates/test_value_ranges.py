@@ -17,8 +17,8 @@ from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import KernelsMode
 from pytest_nsys.core.workload import TwoStages, Workload
-from pytest_nsys.gates.assertion import Comparator, Judged, Tolerance
 from pytest_nsys.gates.limits import SentenceMistake, out_of_reach, tolerates_all
+from pytest_nsys.gates.model import Comparator, Judged, Tolerance
 from pytest_nsys.samples.builder import TraceBuilder
 from tests.support.gate_files import asked, mistakes
 from tests.support.gates import MS, Project

@@ -11,8 +11,7 @@ import pytest
 from pytest_nsys.analysis.table import Table
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.model import Value
-from pytest_nsys.gates.assertion import Assertion, GateFile
-from pytest_nsys.gates.verdict import JudgedRow, Outcome
+from pytest_nsys.gates.model import Assertion, GateFile, JudgedRow, Outcome
 from pytest_nsys.gates.waivers import meaning, waive
 from tests.support import gate_files
 from tests.support.gate_files import loaded

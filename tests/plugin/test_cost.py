@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.gates.assertion import requests_of
+from pytest_nsys.gates.model import requests_of
 from pytest_nsys.plugin import session
 from pytest_nsys.plugin.sources import Sources
 from tests.support.gates import Project

@@ -14,7 +14,7 @@ import pytest
 from pytest_nsys.core.errors import Mistake
 from pytest_nsys.reports.session.digest import STATES
 from pytest_nsys.reports.session.json_report import FORMAT, report, report_text
-from pytest_nsys.tools.whole_file import write_whole
+from pytest_nsys.tools.files import write_whole
 from tests.report_schemas import SCHEMAS, schema_text
 from tests.support.gates import Project
 from tests.support.reports import SCHEMA, by_name, changed_baseline, checked, digest, record, report_of

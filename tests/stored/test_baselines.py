@@ -16,9 +16,8 @@ from pytest_nsys.analysis.circumstances import Key
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.model import Value
-from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.judgement import NotComparable
-from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.gates.model import GateFile, Outcome
 from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, Series, loads
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.references import StoredBaseline

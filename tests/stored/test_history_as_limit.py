@@ -10,10 +10,10 @@ import pytest
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.gates.added_rules import BadRuns
-from pytest_nsys.gates.assertion import Severity
+from pytest_nsys.gates.model import Severity
 from pytest_nsys.stored.history.database import check_writable
 from pytest_nsys.stored.history.writing import append, measured_text, selected_text
-from pytest_nsys.tools.revision import BRANCH_VARIABLES, Revision
+from pytest_nsys.tools.git import BRANCH_VARIABLES, Revision
 from tests.support.commands import run
 from tests.support.gates import Project
 from tests.support.git_project import commit, isolate, start

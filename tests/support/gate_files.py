@@ -10,8 +10,8 @@ import pytest
 
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import GateFileError
-from pytest_nsys.gates.assertion import Assertion, GateFile, Location, Tolerance
 from pytest_nsys.gates.gate_file import loads_gate_file
+from pytest_nsys.gates.model import Assertion, GateFile, Location, Tolerance
 from pytest_nsys.gates.sentences import parse_sentence
 from tests.gate_patterns import NAMED, SENTENCE
 

@@ -21,8 +21,8 @@ from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.cli import main
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import Trace
-from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.model import Assertion
 from pytest_nsys.reports.session.explanation import explanation
 from pytest_nsys.reports.session.record import record_of
 from pytest_nsys.samples.builder import Process, TraceBuilder

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from pytest_nsys.core.model import Label
-from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, Location, Requirement
+from pytest_nsys.gates.model import Assertion, Comparator, Constant, Location, Requirement
 from pytest_nsys.stored.baselines.baseline_file import SeriesId
 from pytest_nsys.stored.history import writing
 from pytest_nsys.stored.history.of_assertion import OfAssertion, PastOf
 from pytest_nsys.stored.history.writing import RunEntry, append
-from pytest_nsys.tools.revision import Revision
+from pytest_nsys.tools.git import Revision
 from tests.support.gates import GPU
 
 KEY = {"convention": "abc", "gpu": GPU, "mesh": None, "micro_batch": None, "sequence_length": None, "world": 2}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.tools.whole_file import append
+from pytest_nsys.tools.files import append
 from tests.support.gates import Project
 
 EARLIER = "an earlier report\n"

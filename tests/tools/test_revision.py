@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.tools.revision import BRANCH_VARIABLES, Revision, revision_of
+from pytest_nsys.tools.git import BRANCH_VARIABLES, Revision, revision_of
 from tests.support.gates import Project
 from tests.support.git_project import commit, git, isolate
 from tests.support.sql import ask

@@ -15,8 +15,8 @@ import pytest_nsys
 from pytest_nsys.analysis.metrics import METRICS, Better
 from pytest_nsys.cli.demo import write_demo
 from pytest_nsys.core.words import place_words
-from pytest_nsys.gates.assertion import Comparator, Severity
 from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.model import Comparator, Severity
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.verdicts.pairs import BUILT_IN_PATH
 from tests.support import commands

@@ -19,8 +19,8 @@ from pytest_nsys.analysis.metrics import METRICS, Unit
 from pytest_nsys.cli.demo import write_demo
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import KernelsMode, Span
-from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.model import GateFile
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import OtherRun

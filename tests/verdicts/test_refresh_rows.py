@@ -13,7 +13,7 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Selector, Table
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.model import Row, Value
-from pytest_nsys.gates.assertion import Aggregate, Assertion, Comparator, FromBaseline, Location, Requirement, Tolerance
+from pytest_nsys.gates.model import Aggregate, Assertion, Comparator, FromBaseline, Location, Requirement, Tolerance
 from pytest_nsys.gates.noise import bound
 from pytest_nsys.stored.baselines.baseline_file import RowLabels, Series, SeriesId
 from pytest_nsys.verdicts.refresh_modes import KEPT_RUNS, Mode, Remeasured, Renewed, named, renew

@@ -12,8 +12,7 @@ import pytest
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.gates.assertion import GateFile
-from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.gates.model import GateFile, Outcome
 from pytest_nsys.stored.history.reading import load
 from pytest_nsys.stored.history.writing import (
     DELAYED,
@@ -26,7 +25,7 @@ from pytest_nsys.stored.history.writing import (
     sid_of,
     verdict_facts,
 )
-from pytest_nsys.tools.revision import Revision
+from pytest_nsys.tools.git import Revision
 from pytest_nsys.traces.opening import open_trace
 from pytest_nsys.verdicts import past_runs
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from pytest_nsys.analysis.structure import ContentKind
-from pytest_nsys.gates.assertion import Assertion as JudgedAssertion
-from pytest_nsys.gates.assertion import Comparator, Severity
-from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
+from pytest_nsys.gates.model import Assertion as JudgedAssertion
+from pytest_nsys.gates.model import Comparator, JudgedRow, Outcome, Severity, Verdict
 from pytest_nsys.reports.causes import plain_causes
 from pytest_nsys.reports.comparison import tables
 from pytest_nsys.reports.session.json_report import Cause, Coordinates, Count, Number, doc, filled, one_of

@@ -15,7 +15,7 @@ from pytest_nsys.core.units import BARE
 from pytest_nsys.core.words import counted
 from pytest_nsys.gates.before_after import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARATION, IMPOSSIBLE
 from pytest_nsys.gates.comparability import shown
-from pytest_nsys.gates.verdict import Outcome, Verdict
+from pytest_nsys.gates.model import Outcome, Verdict
 from pytest_nsys.reports.causes import labels_words, part_cells, plain_causes
 from pytest_nsys.reports.headline import of_comparison
 from pytest_nsys.reports.tables import Column, Table, Told, as_markdown, escape_markdown, number, table_by, table_of

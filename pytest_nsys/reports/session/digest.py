@@ -17,7 +17,7 @@ from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.exact import from_exact
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.words import counted
-from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.gates.model import Outcome
 from pytest_nsys.reports.causes import Plain
 from pytest_nsys.reports.session.record import address_of, is_open, state, title_of
 

@@ -12,7 +12,7 @@ from pytest_nsys.core.exact import distance
 from pytest_nsys.core.model import Note, Step
 from pytest_nsys.core.numbers import distance_words, format_value, scale_of
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.verdict import JudgedRow, Outcome
+from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.causes import Plain, cause_lines
 from pytest_nsys.reports.session.record import judged_row, notes_of
 from pytest_nsys.reports.tables import CellKind, Column, Table, Told, number, table_by, table_of

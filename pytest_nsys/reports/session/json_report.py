@@ -22,10 +22,9 @@ from pytest_nsys.core.exact import Exact, from_exact
 from pytest_nsys.core.numbers import change_words, distance_words, format_value
 from pytest_nsys.core.version import VERSION
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.assertion import Comparator, Severity
 from pytest_nsys.gates.gate_changes import GateChanges as LoosenedGates
 from pytest_nsys.gates.loosening_rules import ChangeKind
-from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.gates.model import Comparator, Outcome, Severity
 from pytest_nsys.reports.causes import Plain
 from pytest_nsys.reports.session.digest import NOTHING_JUDGED, STATES, By, Digest, FileRecords
 from pytest_nsys.reports.session.record import AMOUNTS, explanation_of, notes_of, state, steps_of

@@ -12,8 +12,7 @@ from pytest_nsys.core.exact import as_exact, from_exact
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import Note, Step
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.assertion import Assertion
-from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
+from pytest_nsys.gates.model import Assertion, JudgedRow, Outcome, Verdict
 from pytest_nsys.reports.causes import Plain, plain_causes, plain_labels
 from pytest_nsys.reports.text import (
     ANY_CHANGE,

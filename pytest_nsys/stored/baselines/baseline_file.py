@@ -27,8 +27,8 @@ from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.spelled_convention import read_convention, spelled_convention
 from pytest_nsys.core.units import HASH
 from pytest_nsys.core.words import counted, printable
-from pytest_nsys.gates.assertion import Assertion, GateFile, spec_for
 from pytest_nsys.gates.judgement import Reference
+from pytest_nsys.gates.model import Assertion, GateFile, spec_for
 from pytest_nsys.gates.noise import FEWEST_TRACES
 from pytest_nsys.stored.baselines import breakdowns as stored_breakdown
 from pytest_nsys.stored.baselines.breakdowns import Breakdowns, MeasuredAs, explaining

@@ -19,11 +19,10 @@ from pytest_nsys.analysis.circumstances import Key
 from pytest_nsys.core.errors import BaselineError, one_line
 from pytest_nsys.core.file_names import BASELINE_SUFFIX, WINDOW_SUFFIX, Address
 from pytest_nsys.core.kept import kept
-from pytest_nsys.gates.assertion import GateFile
+from pytest_nsys.gates.model import GateFile
 from pytest_nsys.stored.baselines.baseline_file import WINDOW, Baseline, SeriesId, load, loads, stale
+from pytest_nsys.tools.files import locked_folder, write_whole
 from pytest_nsys.tools.git import Snapshot, snapshot_of
-from pytest_nsys.tools.locks import locked_folder
-from pytest_nsys.tools.whole_file import write_whole
 
 
 class WorkTree:

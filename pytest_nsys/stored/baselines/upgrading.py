@@ -17,7 +17,7 @@ from pytest_nsys.analysis.table import Coordinates, Table
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.families import KnownLibrary, known_communication
 from pytest_nsys.core.model import Row
-from pytest_nsys.gates.assertion import Assertion, GateFile
+from pytest_nsys.gates.model import Assertion, GateFile
 from pytest_nsys.gates.selection import Absence, absences, excuse
 from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, kept_by, series_for
 

@@ -17,9 +17,8 @@ from typing import Any
 from pytest_nsys.core.exact import exact_value
 from pytest_nsys.core.model import Value
 from pytest_nsys.gates.added_rules import BadRuns, PastRun
-from pytest_nsys.gates.assertion import Assertion, Severity
 from pytest_nsys.gates.comparability import differences
-from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.gates.model import Assertion, Outcome, Severity
 from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId
 from pytest_nsys.stored.history.database import reading
 from pytest_nsys.stored.history.reading import StoredRun, labels_of, records, stored_runs

@@ -17,11 +17,10 @@ from pytest_nsys.core.exact import exact_text, exact_value
 from pytest_nsys.core.model import Label
 from pytest_nsys.core.version import VERSION
 from pytest_nsys.core.words import label_words, printable
-from pytest_nsys.gates.assertion import Assertion, spec_for
-from pytest_nsys.gates.verdict import JudgedRow, Outcome
+from pytest_nsys.gates.model import Assertion, JudgedRow, Outcome, spec_for
 from pytest_nsys.stored.baselines.baseline_file import SeriesId, series_id
 from pytest_nsys.stored.history.database import APPLICATION_ID, FORMAT, INDEXES, TABLES, is_ours, upgrade, writing
-from pytest_nsys.tools.revision import Revision
+from pytest_nsys.tools.git import Revision
 
 if TYPE_CHECKING:
     import sqlite_utils

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from pytest_nsys.core.errors import TraceError, one_line
 from pytest_nsys.core.model import TraceFacts
 from pytest_nsys.core.words import printable
-from pytest_nsys.tools.locks import lock
+from pytest_nsys.tools.files import lock
 from pytest_nsys.tools.nsys_command import version_order
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 
