@@ -316,6 +316,7 @@ class Scratch:
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONUTF8": "1",
             **COMMITTED,
+            **({"PYTHONPATH": str(ROOT)} if program == "python" else {}),  # the builders of traces
         }
         done = subprocess.run(
             [found, *words, *plain],

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pytest_nsys.samples.jax import JaxBuilder
+from tests.support.samples.jax import JaxBuilder
 
 STEP_NS = 5_000_000
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pytest_nsys.samples.builder import TraceBuilder
+from tests.support.samples.builder import TraceBuilder
 
 trace = TraceBuilder()
 trace.gpu("NVIDIA H100 80GB HBM3")

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from pytest_nsys.samples.builder import TraceBuilder
-from pytest_nsys.samples.data_parallel import DataParallelShape, write_data_parallel
-from pytest_nsys.samples.dualpipe import SAMPLE_SHAPE, Regression, write_dualpipe, write_ranks
+from tests.support.samples.builder import TraceBuilder
+from tests.support.samples.data_parallel import DataParallelShape, write_data_parallel
+from tests.support.samples.dualpipe import SAMPLE_SHAPE, Regression, write_dualpipe, write_ranks
 
 # Six more small kernels in each layer's expert forward, as after a graph break.
 write_dualpipe(Path("broken_graph.sqlite"), SAMPLE_SHAPE, Regression(extra_launches={"stage3_f": 6}))

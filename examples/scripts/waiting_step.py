@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pytest_nsys.samples.builder import Process, TraceBuilder
+from tests.support.samples.builder import Process, TraceBuilder
 
 US = 1_000
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import shlex
 import shutil
 import sqlite3
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,37 +18,27 @@ from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.plugin.refreshing import kept_windows
 from pytest_nsys.plugin.session import BASELINES
-from pytest_nsys.samples.dualpipe import SAMPLE_REGRESSION, SAMPLE_SHAPE, write_dualpipe
-from pytest_nsys.samples.fsdp import FsdpShape, write_fsdp
 from pytest_nsys.stored.baselines.store import store_of
 
 INI = "[pytest]\nnsys_baseline_dir = baselines\n"
 PAGE = "red.html"
+SAMPLES = Path(__file__).parents[1] / "samples"
+"""Traces, compressed: those of torch.profiler as they are, each export of nsys as the SQL that makes it."""
 
 
 @dataclass(frozen=True)
 class Demo:
-    """A step that is simulated twice. ``look`` follows ``pytest-nsys overlap TRACE``."""
+    """A step that was simulated twice, by tests/support/samples. ``look`` follows ``pytest-nsys overlap TRACE``."""
 
     step: str
     gate: str
+    traces: str
     regressed: str
     look: tuple[str, ...]
-    write: Callable[[Path], None]
 
 
-def _write_fsdp(traces: Path) -> None:
-    write_fsdp(traces / "good", FsdpShape())
-    write_fsdp(traces / "regressed", FsdpShape(forward_prefetch=False))
-
-
-def _write_dualpipe(traces: Path) -> None:
-    write_dualpipe(traces / "dualpipe.sqlite", SAMPLE_SHAPE)
-    write_dualpipe(traces / "regressed.sqlite", SAMPLE_SHAPE, SAMPLE_REGRESSION)
-
-
-FSDP = Demo("FSDP", "fsdp.nsys.yaml", "regressed", (), _write_fsdp)
-DUALPIPE = Demo("DualPipeV", "dualpipe.nsys.yaml", "regressed.sqlite", ("--rank", "3"), _write_dualpipe)
+FSDP = Demo("FSDP", "fsdp.nsys.yaml", "fsdp", "regressed", ())
+DUALPIPE = Demo("DualPipeV", "dualpipe.nsys.yaml", "dualpipe", "regressed.sqlite", ("--rank", "3"))
 
 
 @click.command()
@@ -96,12 +86,22 @@ def write_demo(root: Path, shown: Demo = FSDP) -> None:
 
 
 def _write(root: Path, shown: Demo) -> None:
-    (root / "traces").mkdir(parents=True)
+    root.mkdir(parents=True, exist_ok=True)
     (root / "pytest.ini").write_text(INI, encoding="utf-8")
-    shutil.copyfile(Path(__file__).parents[1] / "samples" / shown.gate, root / shown.gate)
-    shown.write(root / "traces")
+    shutil.copyfile(SAMPLES / shown.gate, root / shown.gate)
+    for packed in (SAMPLES / shown.traces).rglob("*.gz"):
+        _unpack(packed, root / "traces" / packed.relative_to(SAMPLES / shown.traces))
     gate = load_gate_file((root / shown.gate).resolve())
     with contextlib.closing(CaptureCache()) as library:
         captures = library.captures(gate.traces, gate.path.parent, gate.resolved_convention, gate.workload)
         store = store_of(gate.path, gate.path.parent / BASELINES, gate.path.parent)
         store_rows(gate, captures, store, "the good run of the demo", kept_windows)
+
+
+def _unpack(packed: Path, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.name.endswith(".sql.gz"):
+        with contextlib.closing(sqlite3.connect(path.with_name(path.name.removesuffix(".sql.gz")))) as database:
+            database.executescript(gzip.decompress(packed.read_bytes()).decode("utf-8"))
+    else:
+        shutil.copyfile(packed, path)

@@ -21,10 +21,10 @@ from pytest_nsys.analysis.timeline import _Bar, _together
 from pytest_nsys.core.model import NO_LAUNCH, Range, Row
 from pytest_nsys.core.tables import NO_KERNELS
 from pytest_nsys.core.workload import Parallel, TwoStages, Workload, batch_words
-from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.traces.chrome.cut_process import RankView
 from tests.support.commands import run
 from tests.support.measure import STEP
+from tests.support.samples.builder import TraceBuilder
 from tests.support.windows import track_of
 
 

@@ -16,10 +16,10 @@ from pytest_nsys.analysis.blocking import Budget, budget_of
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import NoRows, NothingMeasured
 from pytest_nsys.core.model import KernelsMode
-from pytest_nsys.samples.builder import Process, TraceBuilder
-from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.measure import captures
 from tests.support.reference_data import DUALPIPE, MORE, REAL
+from tests.support.samples.builder import Process, TraceBuilder
+from tests.support.samples.kineto import KinetoBuilder
 
 PLAIN = replace(BUILT_IN["generic"], anchor="step%")
 NCCL = "ncclDevKernel_SendRecv"

@@ -10,10 +10,10 @@ import pytest
 
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.errors import NothingMeasured
-from pytest_nsys.samples import schema
-from pytest_nsys.samples.builder import DOMAIN_CREATE, MARK, TraceBuilder
 from tests.support.measure import SETUP, notes, rows, windows
 from tests.support.one_process import OneProcess
+from tests.support.samples import schema
+from tests.support.samples.builder import DOMAIN_CREATE, MARK, TraceBuilder
 from tests.support.samples.versions import VERSIONS, schema_of
 
 NCCL = "ncclDevKernel_SendRecv"

@@ -18,14 +18,14 @@ from pytest_nsys.core.conventions import BUILT_IN, CopyKind
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import Interval, KernelsMode, Lane, Value
 from pytest_nsys.core.tables import Kernels
-from pytest_nsys.samples.builder import TraceBuilder
-from pytest_nsys.samples.jax import JaxBuilder
-from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.opening import open_trace
 from tests.support.measure import captures, rows, rows_of
 from tests.support.one_process import OneProcess
 from tests.support.reference_data import MORE
+from tests.support.samples.builder import TraceBuilder
+from tests.support.samples.jax import JaxBuilder
+from tests.support.samples.kineto import KinetoBuilder
 from tests.support.samples.odd_rows import graph_trace, memcpy, memset
 from tests.support.samples.rocpd import RocpdBuilder
 from tests.support.sql import execute

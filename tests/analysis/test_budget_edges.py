@@ -13,11 +13,11 @@ from pytest_nsys.core.conventions import BUILT_IN, Convention, CopyKind
 from pytest_nsys.core.model import KernelsMode, Lane, Value
 from pytest_nsys.core.operations import LaunchCalls
 from pytest_nsys.core.tables import Kernels
-from pytest_nsys.samples.builder import TraceBuilder
-from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from tests.support.measure import captures, notes, rows, rows_of
 from tests.support.one_process import OneProcess
+from tests.support.samples.builder import TraceBuilder
+from tests.support.samples.kineto import KinetoBuilder
 from tests.support.sql import execute
 
 NCCL = "ncclDevKernel_SendRecv"

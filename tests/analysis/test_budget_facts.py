@@ -14,8 +14,8 @@ from pytest_nsys.analysis.blocking import Budget, Late, budget_of
 from pytest_nsys.analysis.budget_facts import MOST, Part, facts_of, parts_of
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.model import KernelsMode
-from pytest_nsys.samples.builder import TraceBuilder
 from tests.support.measure import captures
+from tests.support.samples.builder import TraceBuilder
 
 NAMES = ("gemm", "gelu", "ncclDevKernel_AllReduce")
 kernels = st.tuples(

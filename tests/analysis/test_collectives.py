@@ -27,14 +27,14 @@ from pytest_nsys.analysis.straggling import Matched, Share, _waits, stragglers
 from pytest_nsys.core.collective_kinds import KINDS, kind_of, spelt
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import Collective
-from pytest_nsys.samples.builder import Process, TraceBuilder
-from pytest_nsys.samples.jax import JaxBuilder
-from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.commands import run
 from tests.support.fake_nsys import needs_pyarrow, to_parquet
 from tests.support.gates import Project
 from tests.support.measure import captures, notes, rows
 from tests.support.reference_data import REAL
+from tests.support.samples.builder import Process, TraceBuilder
+from tests.support.samples.jax import JaxBuilder
+from tests.support.samples.kineto import KinetoBuilder
 from tests.support.samples.nccl import FIRST_SCHEMA, INIT, NCCL_DOMAIN, NcclRanges
 from tests.support.samples.versions import schema_of
 from tests.support.sql import execute

@@ -13,15 +13,15 @@ import pytest
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.families import LIBRARIES, NVIDIA, classifier, known_communication, short_name
-from pytest_nsys.samples.builder import TraceBuilder
-from pytest_nsys.samples.jax import JaxBuilder
-from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.opening import open_trace
 from tests.support.commands import run
 from tests.support.gate_files import loaded
 from tests.support.gates import Project
 from tests.support.measure import captures, notes, rows, rows_of
 from tests.support.reference_data import DEEPSEEK, DUALPIPE, DUALPIPE_RUNS, MORE, REAL, expected_figures
+from tests.support.samples.builder import TraceBuilder
+from tests.support.samples.jax import JaxBuilder
+from tests.support.samples.kineto import KinetoBuilder
 
 DISPATCH = "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*)"
 NCCL = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"

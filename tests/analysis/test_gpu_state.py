@@ -9,13 +9,13 @@ import pytest
 
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.samples.builder import Process
-from pytest_nsys.samples.jax import JaxBuilder
-from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.fake_nsys import needs_pyarrow, to_parquet
 from tests.support.measure import captures, notes, rows, rows_of, why
 from tests.support.one_process import OneProcess
+from tests.support.samples.builder import Process
 from tests.support.samples.gpu_state import PINNED_MEMORY, allocate, free, sm_clock, torch_memory
+from tests.support.samples.jax import JaxBuilder
+from tests.support.samples.kineto import KinetoBuilder
 from tests.support.sql import execute
 
 PEAK, CLOCK, OVERHEAD = "peak_allocated_bytes", "sm_clock_mhz", "profiler_overhead"

@@ -14,9 +14,9 @@ from pytest_nsys.analysis.structure import fingerprint
 from pytest_nsys.core.exact import percentile
 from pytest_nsys.core.families import NVIDIA, zero_filled
 from pytest_nsys.core.model import Value
-from pytest_nsys.samples.builder import TraceBuilder
 from tests.support.measure import OF_SIZES, OF_THE_GPU, STEP, captures, notes, rows
 from tests.support.one_process import OneProcess
+from tests.support.samples.builder import TraceBuilder
 
 NCCL = "ncclDevKernel_SendRecv"
 

@@ -15,12 +15,12 @@ from pytest_nsys.analysis.bounds import Request
 from pytest_nsys.analysis.doubts import apart
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import TraceError, UsageMistake
-from pytest_nsys.samples.builder import Process, TraceBuilder
-from pytest_nsys.samples.data_parallel import BASE_NS, DataParallelShape, write_data_parallel
 from tests.support.commands import run
 from tests.support.gate_files import loaded
 from tests.support.gates import MS, Edit, Project, write_trace
 from tests.support.measure import captures
+from tests.support.samples.builder import Process, TraceBuilder
+from tests.support.samples.data_parallel import BASE_NS, DataParallelShape, write_data_parallel
 
 LABEL = "rank={rank}; pp=0/1 dp={rank}/2 cp=0/1 ep=0/1; mbs=1 seq=2048"
 DAY_NS = 86_400 * 10**9

@@ -25,11 +25,11 @@ from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.workload import TwoStages, Workload
-from pytest_nsys.samples.builder import TraceBuilder
 from tests.support import commands
 from tests.support.gate_files import loaded, mistakes
 from tests.support.gates import Project
 from tests.support.measure import captures
+from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.formats import Format
 from tests.support.samples.two_stages import TwoStageShape, write_two_stages
 

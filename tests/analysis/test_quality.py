@@ -17,11 +17,11 @@ from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import GOES_ON, TraceError
 from pytest_nsys.core.model import KernelsMode, Note
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.gate_files import loaded, mistakes
 from tests.support.gates import ANCHOR, MS, Edit, Project, write_trace
 from tests.support.measure import captures
 from tests.support.reference_data import DUALPIPE, DUALPIPE_RUNS
+from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.gpu_state import sm_clock
 from tests.support.samples.odd_rows import diagnostic, graph_trace
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.measure import SETUP, captures, notes, rows
 from tests.support.one_process import OneProcess
+from tests.support.samples.builder import Process, TraceBuilder
 
 LABEL = "rank={rank}; pp={rank}/{sizes} dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
 SWAP = "several processes use the same device id: the order of ranks may swap between two runs"

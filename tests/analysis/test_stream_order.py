@@ -17,11 +17,11 @@ from pytest_nsys.analysis.stream_order import unordered
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import NO_STREAM, KernelsMode, Stream, Value
 from pytest_nsys.core.tables import Kernels
-from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.analysis.test_budget import FORMATS, NCCL, Ran, Write
 from tests.support.gates import MS, Edit, Project
 from tests.support.measure import captures, notes, rows
 from tests.support.one_process import OneProcess
+from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.rocpd import RocpdBuilder
 
 PLAIN = replace(BUILT_IN["generic"], anchor="step%")

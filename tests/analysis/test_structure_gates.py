@@ -15,9 +15,6 @@ from pytest_nsys.analysis.breakdown_facts import KernelSequence
 from pytest_nsys.analysis.structure import plain_name
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import BaselineError
-from pytest_nsys.samples.builder import Process, TraceBuilder
-from pytest_nsys.samples.jax import JaxBuilder
-from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.stored.baselines import baseline_file
 from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, SeriesId, load, loads
 from pytest_nsys.verdicts.structure_diff import first_difference
@@ -26,6 +23,9 @@ from tests.support.gate_files import mistakes
 from tests.support.gates import MS, Edit, Project, write_trace
 from tests.support.measure import captures, rows
 from tests.support.reports import checked
+from tests.support.samples.builder import Process, TraceBuilder
+from tests.support.samples.jax import JaxBuilder
+from tests.support.samples.kineto import KinetoBuilder
 from tests.support.samples.odd_rows import raw
 from tests.support.sql import execute
 

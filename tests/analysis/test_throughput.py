@@ -15,11 +15,11 @@ from pytest_nsys.core.errors import GateFileError, NothingMeasured
 from pytest_nsys.core.workload import Parallel, Workload
 from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.workload_keys import ConfigMistake, read_config
-from pytest_nsys.samples.builder import Process
-from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.gates import Project, write_trace
 from tests.support.kernel_traces import steps_trace, sums
 from tests.support.measure import captures
+from tests.support.samples.builder import Process
+from tests.support.samples.kineto import KinetoBuilder
 
 MS = 1_000_000
 

@@ -24,9 +24,9 @@ from pytest_nsys.core.conventions import BUILT_IN, Purpose
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import NO_LAUNCH, KernelsMode, Range, Span, Stream, Window
 from pytest_nsys.core.tables import Kernels
-from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.measure import SETUP, STEP, notes, rows, windows
 from tests.support.one_process import OneProcess
+from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.odd_rows import graph_trace
 from tests.support.windows import track_of
 

@@ -19,8 +19,8 @@ from pytest_nsys.analysis.table import Table
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import Label
-from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.traces.opening import open_trace
+from tests.support.samples.builder import TraceBuilder
 
 METRIC = METRICS["exposed_ns"]
 RANKS = 2

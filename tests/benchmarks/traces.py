@@ -11,10 +11,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from pytest_nsys.samples.builder import PUSH_POP_RANGE, TraceBuilder
-from pytest_nsys.samples.dualpipe import StepShape, process_ids, put_machine, put_rank, serialized, write_dualpipe
-from pytest_nsys.samples.schema import KERNEL, NVTX, RUNTIME, STRINGS, Export
 from tests.benchmarks.torch_trace import events
+from tests.support.samples.builder import PUSH_POP_RANGE, TraceBuilder
+from tests.support.samples.dualpipe import StepShape, process_ids, put_machine, put_rank, serialized, write_dualpipe
+from tests.support.samples.schema import KERNEL, NVTX, RUNTIME, STRINGS, Export
 from tests.support.samples.sizes import with_kernels
 
 LARGE = ((1_000_000, 5_000_000), (20_000, 60_000))

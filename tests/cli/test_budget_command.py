@@ -9,11 +9,11 @@ from click.testing import CliRunner
 
 from pytest_nsys.cli import main
 from pytest_nsys.core.conventions import BUILT_IN
-from pytest_nsys.samples.builder import TraceBuilder
-from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.commands import answer, run
 from tests.support.measure import rows
 from tests.support.one_process import OneProcess
+from tests.support.samples.builder import TraceBuilder
+from tests.support.samples.kineto import KinetoBuilder
 from tests.support.samples.known_step import BLOCKS, COPIES, LATE, STALLS, US, known_step
 from tests.support.samples.odd_rows import graph_trace
 

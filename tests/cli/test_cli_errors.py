@@ -14,8 +14,8 @@ import pytest
 
 from pytest_nsys.cli import main
 from pytest_nsys.cli.group import COMMANDS as LISTED
-from pytest_nsys.samples.builder import TraceBuilder
 from tests.support.commands import run
+from tests.support.samples.builder import TraceBuilder
 from tests.support.sql import execute
 
 ANCHOR = "forward chunk {0} (phase1) backward chunk {0} (phase0)"

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.commands import answer, run
+from tests.support.samples.builder import Process, TraceBuilder
 
 SETUP = "rank={}; pp=0/1 dp=0/1 cp=0/1 ep={}/2; mbs=1 seq=2048"
 ANCHOR = "forward chunk {} (phase1) backward chunk {} (phase0)"

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.samples.builder import TraceBuilder
 from tests.support import commands
 from tests.support.commands import answer
+from tests.support.samples.builder import TraceBuilder
 
 SETUP = "rank={}; pp={}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
 ANCHOR = "forward chunk {0} (phase1) backward chunk {0} (phase0)"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys import open_run
-from pytest_nsys.samples.dualpipe import SAMPLE_SHAPE, write_dualpipe
 from tests.support.gates import Project
+from tests.support.samples.dualpipe import SAMPLE_SHAPE, write_dualpipe
 
 CHECKOUT = Path(__file__).parents[2]
 EXAMPLE = CHECKOUT / "examples" / "dualpipe.nsys.yaml"

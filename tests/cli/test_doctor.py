@@ -10,10 +10,10 @@ import jsonschema
 import pytest
 
 from pytest_nsys import reports
-from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.traces.opening import format_of
 from tests.support.bad_traces import good
 from tests.support.gates import Project
+from tests.support.samples.builder import TraceBuilder
 
 SCHEMA = json.loads(Path(reports.__file__).with_name("doctor.schema.json").read_text(encoding="utf-8"))
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.core.families import NVIDIA, zero_filled
-from pytest_nsys.samples.builder import TraceBuilder
-from pytest_nsys.samples.jax import JaxBuilder
 from tests.support.commands import run
 from tests.support.kernel_traces import steps_trace, written
+from tests.support.samples.builder import TraceBuilder
+from tests.support.samples.jax import JaxBuilder
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.samples.builder import Process, TraceBuilder
-from pytest_nsys.samples.jax import JaxBuilder
-from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.messages import names_in, without_names
 from tests.support.gates import ACCEPTING, MS, Project, write_trace
 from tests.support.git_project import commit, git, isolate, start
+from tests.support.samples.builder import Process, TraceBuilder
+from tests.support.samples.jax import JaxBuilder
+from tests.support.samples.kineto import KinetoBuilder
 from tests.support.samples.odd_rows import diagnostic
 from tests.support.samples.rocpd import RocpdBuilder
 from tests.support.sql import execute

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from pytest_nsys.samples.builder import TraceBuilder
-from pytest_nsys.samples.jax import JaxBuilder
-from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.commands import run
 from tests.support.reference_data import REAL
+from tests.support.samples.builder import TraceBuilder
+from tests.support.samples.jax import JaxBuilder
+from tests.support.samples.kineto import KinetoBuilder
 
 MS = 1_000_000
 NOON = 1_767_355_200_000_000_000

@@ -29,12 +29,12 @@ from pytest_nsys.core.families import (
     names_of,
     zero_filled,
 )
-from pytest_nsys.samples.builder import TraceBuilder
-from pytest_nsys.samples.jax import JaxBuilder
-from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.kernel_traces import PLAIN, Kernel, ran, steps_trace, sums, written
 from tests.support.measure import rows
 from tests.support.reference_data import REAL
+from tests.support.samples.builder import TraceBuilder
+from tests.support.samples.jax import JaxBuilder
+from tests.support.samples.kineto import KinetoBuilder
 
 # -- classification
 

@@ -16,8 +16,8 @@ from pytest_nsys.analysis.trace_kernels import NO_CONTEXT, Saying
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Range
-from pytest_nsys.samples.builder import TraceBuilder
 from tests.support.measure import STEP, captures, rows_of
+from tests.support.samples.builder import TraceBuilder
 
 times = st.integers(-5, 45)
 spans = st.tuples(times, times)

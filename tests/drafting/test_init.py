@@ -37,16 +37,16 @@ from pytest_nsys.drafting.sentences import STRUCTURE, DraftSentence
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import GateFile
 from pytest_nsys.reports.session.gate_text import SCHEMA_NAME, Draft, gate_text, scalar
-from pytest_nsys.samples.builder import Process, TraceBuilder
-from pytest_nsys.samples.jax import JaxBuilder
-from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.sqlite_file import SqliteFile
 from tests.support.commands import answer, run
 from tests.support.gates import MS, Edit, Project, write_trace
 from tests.support.many_traces import write_nodes
 from tests.support.reference_data import DEEPSEEK, DUALPIPE, DUALPIPE_RUNS, REAL
+from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.gpu_state import allocate
+from tests.support.samples.jax import JaxBuilder
+from tests.support.samples.kineto import KinetoBuilder
 
 GATES = "gates.nsys.yaml"
 GREEN = ("-W", "error::pytest_nsys.outcomes.NsysWarning")

@@ -11,9 +11,9 @@ from pytest_nsys.analysis.fitting import Choice, OpenUnder, found
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.gates.convention_keys import convention_of
-from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.bad_traces import AT, good
 from tests.support.gates import Project
+from tests.support.samples.kineto import KinetoBuilder
 
 COMMANDS = {
     "setup": ["setup"],

@@ -7,9 +7,9 @@ import sqlite3
 from pathlib import Path
 from random import Random
 
-from pytest_nsys.samples.schema import CUDA_EVENT, MEMCPY, SYNCHRONIZATION
 from tests.fuzz import odd
 from tests.fuzz.truth import KERNEL, NVTX, RUNTIME
+from tests.support.samples.schema import CUDA_EVENT, MEMCPY, SYNCHRONIZATION
 
 CORE = {KERNEL, NVTX, RUNTIME, "StringIds", MEMCPY, SYNCHRONIZATION, CUDA_EVENT, "rows", "runs"}
 

@@ -16,10 +16,6 @@ from pytest_nsys.cli.init import store_rows
 from pytest_nsys.core.errors import GateFileError
 from pytest_nsys.gates.gate_changes import compared
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.samples.builder import Process, TraceBuilder
-from pytest_nsys.samples.jax import JaxBuilder
-from pytest_nsys.samples.kineto import KinetoBuilder
-from pytest_nsys.samples.schema import MEMCPY
 from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.stored.history.writing import RunEntry, append, run_facts, series_facts
 from pytest_nsys.tools.git import Revision
@@ -27,10 +23,14 @@ from pytest_nsys.verdicts.resolving import resolved
 from tests.fuzz import databases, texts, truth
 from tests.fuzz.trial import Finding, command, gate, total_time
 from tests.support.gates import MS, write_trace
+from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.gpu_state import allocate, free, sm_clock, torch_memory
+from tests.support.samples.jax import JaxBuilder
+from tests.support.samples.kineto import KinetoBuilder
 from tests.support.samples.nccl import NcclRanges
 from tests.support.samples.odd_rows import diagnostic, raw
 from tests.support.samples.rocpd import HSA, RCCL, RocpdBuilder
+from tests.support.samples.schema import MEMCPY
 
 LOOSE = """version: 1
 assertions:

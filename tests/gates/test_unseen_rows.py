@@ -11,9 +11,9 @@ from pytest_nsys.core.model import Row, Unseen, Value
 from pytest_nsys.gates.judgement import Judgement, Reference, judge
 from pytest_nsys.gates.model import Outcome
 from pytest_nsys.gates.selection import absences
-from pytest_nsys.samples.data_parallel import DataParallelShape, write_data_parallel
 from tests.support.gate_files import asked
 from tests.support.gates import Project
+from tests.support.samples.data_parallel import DataParallelShape, write_data_parallel
 
 HEAD = "convention: kineto\ntrace: run\nwindow: run\nassertions:\n"
 

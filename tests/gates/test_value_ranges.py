@@ -19,11 +19,11 @@ from pytest_nsys.core.model import KernelsMode
 from pytest_nsys.core.workload import TwoStages, Workload
 from pytest_nsys.gates.limits import SentenceMistake, out_of_reach, tolerates_all
 from pytest_nsys.gates.model import Comparator, Judged, Tolerance
-from pytest_nsys.samples.builder import TraceBuilder
 from tests.support.gate_files import asked, mistakes
 from tests.support.gates import MS, Project
 from tests.support.measure import STEP, captures
 from tests.support.reference_data import REAL, expected_figures
+from tests.support.samples.builder import TraceBuilder
 
 FALLS = "higher overlap is better, so this passes however far it falls: write "
 RISES = "lower exposed_ns is better, so this passes however far it rises: write "

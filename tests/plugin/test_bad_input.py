@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.gates import MS, Project
+from tests.support.samples.builder import Process, TraceBuilder
 
 GATE = "assertions:\n  - overlap > 0%\n  - exposed_ns <= baseline + 1s"
 

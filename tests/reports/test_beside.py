@@ -9,10 +9,10 @@ import pytest
 from pytest_nsys.analysis.timeline import Timeline, TimelineLane
 from pytest_nsys.reports.page.pictures import Picture
 from pytest_nsys.reports.page.timeline_view import timeline_views
-from pytest_nsys.samples.builder import TraceBuilder
-from pytest_nsys.samples.data_parallel import DataParallelShape, write_data_parallel
 from tests.support.gates import Project
 from tests.support.page import Page
+from tests.support.samples.builder import TraceBuilder
+from tests.support.samples.data_parallel import DataParallelShape, write_data_parallel
 
 
 def timeline(began_ns: int | None, length_ns: int, *, clock: str = "", error_ns: int | None = 0) -> Timeline:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.samples.builder import TraceBuilder
 from tests.support.browser import Browser, chromium, needs_browser, pixels, program
 from tests.support.commands import run
 from tests.support.gates import Project
 from tests.support.page import Page
+from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.known_step import BLOCKS, COPIES, LATE, STALLS, US, known_step
 from tests.support.samples.odd_rows import graph_trace
 

@@ -12,10 +12,10 @@ import pytest
 
 from pytest_nsys.reports.comparison import json_report as comparison_json
 from pytest_nsys.reports.page.page import NO_BREAK
-from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.commands import run
 from tests.support.gates import Project
 from tests.support.page import Page
+from tests.support.samples.builder import Process, TraceBuilder
 
 FORMATS = ("text", "markdown", "json", "html")
 SCHEMA: dict[str, Any] = json.loads(

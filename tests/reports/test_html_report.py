@@ -23,12 +23,12 @@ from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.reports.page.page import embedded, unparted
 from pytest_nsys.reports.page.pictures import Picture
 from pytest_nsys.reports.page.timeline_view import Mark, marks_of, timeline_views
-from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.stored.baselines.store import digest_of, window_beside
 from tests.support import git_project
 from tests.support.commands import run
 from tests.support.gates import Project, write_trace
 from tests.support.page import Page
+from tests.support.samples.builder import Process, TraceBuilder
 
 RUN = ("--nsys-trace=run.sqlite", "--nsys-html=page.html")
 EVIL = '<script>alert("1")</script>\'&\x1b[31m\u202eevil</td>'

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.browser import Browser, chromium, needs_browser, pixels, program
 from tests.support.commands import run
 from tests.support.gates import Project, write_trace
+from tests.support.samples.builder import Process, TraceBuilder
 
 EVIL = "<script>alert(1)</script>\"'&<img src=x onerror=alert(2)>"
 EXPOSED, EXPOSED_DARK = (207, 63, 28), (255, 122, 82)

@@ -19,15 +19,15 @@ from pytest_nsys import NsysError, open_run
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.workload import TwoStages, Workload
-from pytest_nsys.samples.builder import Process, TraceBuilder
-from pytest_nsys.samples.schema import MEMCPY
 from tests.fuzz.kinds import write_good
 from tests.support.gates import MS, write_trace
+from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.formats import Format
 from tests.support.samples.gpu_state import allocate, free, sm_clock
 from tests.support.samples.known_step import write_known_step
 from tests.support.samples.nccl import NcclRanges
 from tests.support.samples.odd_rows import raw
+from tests.support.samples.schema import MEMCPY
 from tests.support.samples.two_stages import ANCHOR, TwoStageShape, write_two_stages
 
 ROOT = Path(__file__).parents[2]

@@ -25,13 +25,13 @@ from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import Assertion
 from pytest_nsys.reports.session.explanation import explanation
 from pytest_nsys.reports.session.record import record_of
-from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.traces import opening
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import StoredBaseline
 from pytest_nsys.verdicts.resolving import resolved
+from tests.support.samples.builder import Process, TraceBuilder
 
 ANCHOR = "forward chunk {0} (phase1) backward chunk {0} (phase0)"
 GPU = "NVIDIA H100 80GB HBM3"

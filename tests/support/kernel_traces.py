@@ -13,7 +13,7 @@ from pytest_nsys.analysis.kernel_families import FamilySums
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.samples.builder import TraceBuilder
+from tests.support.samples.builder import TraceBuilder
 
 PLAIN = replace(BUILT_IN["generic"], anchor="step%")
 

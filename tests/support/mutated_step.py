@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.gates import ANCHOR, GPU, MS
+from tests.support.samples.builder import Process, TraceBuilder
 
 CHUNKS, MEDIAN, RANKS = 5, 2, 4
 RING, EXCHANGE, COMPUTE = 36, 28, 7

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.samples.builder import Process, TraceBuilder
+from tests.support.samples.builder import Process, TraceBuilder
 
 
 class OneProcess(Process):

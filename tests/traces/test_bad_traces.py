@@ -14,12 +14,12 @@ import pytest
 
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import NsysError
-from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.traces.chrome import json_stream
 from tests.support.bad_traces import BAD, BOMBS, FORMATS, good, text
 from tests.support.commands import run
 from tests.support.gates import Project
 from tests.support.measure import notes
+from tests.support.samples.builder import TraceBuilder
 
 
 def refused(path: Path, format: str, said: str, code: int) -> None:

@@ -24,9 +24,6 @@ from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError
 from pytest_nsys.core.families import OTHER, TABLES, Family, classifier
 from pytest_nsys.core.model import KernelsMode, Trace
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.samples.builder import TraceBuilder
-from pytest_nsys.samples.jax import JaxBuilder
-from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.chrome.kineto_kernels import kind_of
 from pytest_nsys.traces.copies_as_kernels import with_copies
 from pytest_nsys.traces.opening import open_trace
@@ -34,6 +31,9 @@ from pytest_nsys.traces.recorded import RecordedTrace
 from tests.support.gates import MS, Project
 from tests.support.measure import captures, rows
 from tests.support.one_process import OneProcess
+from tests.support.samples.builder import TraceBuilder
+from tests.support.samples.jax import JaxBuilder
+from tests.support.samples.kineto import KinetoBuilder
 from tests.support.samples.nccl import NcclRanges
 from tests.support.samples.odd_rows import memcpy, raw
 from tests.support.sql import execute

@@ -27,10 +27,6 @@ from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.reports.cut_lanes import Slice, without_crossings
-from pytest_nsys.samples.builder import Process, TraceBuilder
-from pytest_nsys.samples.data_parallel import DataParallelShape, write_data_parallel
-from pytest_nsys.samples.jax import JaxBuilder
-from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.opening import open_trace
 from tests.support.chrome import chrome, nanoseconds
 from tests.support.commands import run
@@ -38,7 +34,11 @@ from tests.support.gates import ANCHOR, Project, write_trace
 from tests.support.measure import captures
 from tests.support.one_process import OneProcess
 from tests.support.reference_data import DUALPIPE, REAL
+from tests.support.samples.builder import Process, TraceBuilder
+from tests.support.samples.data_parallel import DataParallelShape, write_data_parallel
 from tests.support.samples.gpu_state import allocate, free, sm_clock, torch_memory
+from tests.support.samples.jax import JaxBuilder
+from tests.support.samples.kineto import KinetoBuilder
 from tests.support.samples.known_step import BLOCKS, COPIES, LATE, STALLS, known_step
 from tests.support.samples.odd_rows import memcpy
 from tests.support.samples.rocpd import RocpdBuilder

@@ -12,10 +12,10 @@ import pytest
 
 from pytest_nsys.core.model import Interval, Lane
 from pytest_nsys.core.tables import Kernels
-from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from tests.support.gates import MS, Project
 from tests.support.reference_data import DUALPIPE
+from tests.support.samples.builder import Process, TraceBuilder
 from tests.traces.test_cut import CONVENTIONS, FORMATS, cut, measured
 
 WAYS = [

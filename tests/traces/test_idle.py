@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.core.model import OPEN_END_NS, Interval, Lane, Trace
-from pytest_nsys.samples.builder import Process
-from pytest_nsys.samples.jax import JaxBuilder
-from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.opening import open_trace
 from tests.support.one_process import OneProcess
+from tests.support.samples.builder import Process
+from tests.support.samples.jax import JaxBuilder
+from tests.support.samples.kineto import KinetoBuilder
 from tests.support.samples.rocpd import RocpdBuilder
 
 KERNELS = [(10, 20), (30, 90), (40, 50), (200, 210), (5_000, 5_001)]

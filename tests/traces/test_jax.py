@@ -12,7 +12,6 @@ import pytest
 
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import UsageMistake
-from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.traces.chrome import jax, json_stream
 from pytest_nsys.traces.chrome.jax import Jax
 from pytest_nsys.traces.opening import find_traces
@@ -20,6 +19,7 @@ from tests.support.commands import run
 from tests.support.gates import Project
 from tests.support.measure import captures, notes, rows, windows
 from tests.support.reference_data import REAL
+from tests.support.samples.jax import JaxBuilder
 
 JAX = BUILT_IN["jax"]
 AT = 9_716_533_018

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from pytest_nsys.core.conventions import BUILT_IN
-from pytest_nsys.samples.jax import JaxBuilder
-from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.measure import captures, notes, rows, windows
 from tests.support.samples.gpu_state import torch_memory
+from tests.support.samples.jax import JaxBuilder
+from tests.support.samples.kineto import KinetoBuilder
 
 KINETO, JAX = BUILT_IN["kineto"], BUILT_IN["jax"]
 AT = 4_458_676_522_690_655_001

@@ -15,11 +15,11 @@ import pytest
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.families import short_name
-from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.chrome import json_stream
 from pytest_nsys.traces.chrome.kineto import Kineto
 from pytest_nsys.traces.opening import find_traces
 from tests.support.measure import STEP, captures, notes, rows, rows_of, windows
+from tests.support.samples.kineto import KinetoBuilder
 
 KINETO = BUILT_IN["kineto"]
 AT = 4_458_676_522_690_655_000

@@ -17,12 +17,12 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.parallel import MANY, ReadAhead
 from pytest_nsys.analysis.windows import spec_under
 from pytest_nsys.core.conventions import BUILT_IN
-from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.tools.executors import on_terminal
 from pytest_nsys.traces import sqlite_file
 from pytest_nsys.traces.recorded import RecordedTrace
 from tests.support.gates import Project, heard
 from tests.support.many_traces import KILLER, kill_whoever_reads_it, write_nodes
+from tests.support.samples.kineto import KinetoBuilder
 from tests.support.sql import execute
 
 GATE = """

@@ -15,7 +15,6 @@ import pytest
 
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import TraceError, UsageMistake
-from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.tools.nsys_command import MAGIC, _last_words, short, version_order
 from pytest_nsys.traces.nsys import parquet as nsys_parquet
 from pytest_nsys.traces.nsys.export_cache import CACHE
@@ -37,6 +36,7 @@ from tests.support.fake_nsys import (
 from tests.support.gates import Project, write_trace
 from tests.support.measure import captures
 from tests.support.reference_data import REAL
+from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.sql import ask, execute
 
 GATE = "- {id: hidden, assert: stage2 overlap >= 60%}\n- {id: exposed, assert: exposed_ns < 1ms}"

@@ -15,11 +15,11 @@ from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import OPEN_END_NS
-from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.sqlite_file import SqliteFile
 from tests.support.bad_traces import waiting
 from tests.support.gates import ANCHOR, MS, Project
+from tests.support.samples.builder import TraceBuilder
 
 TABLE = re.compile(r'FROM "?(CUPTI_ACTIVITY_KIND_(?:KERNEL|RUNTIME|MEMCPY|SYNCHRONIZATION|CUDA_EVENT)|NVTX_EVENTS)')
 

@@ -20,8 +20,6 @@ from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Lane, Range
 from pytest_nsys.core.model import Collective as CollectiveRecord
 from pytest_nsys.core.tables import Kernels
-from pytest_nsys.samples.builder import TraceBuilder
-from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.chrome import json_stream
 from pytest_nsys.traces.chrome.jax import JaxEvent, Lanes
 from pytest_nsys.traces.chrome.kineto import CollectiveArgs, Kineto, _collective
@@ -39,6 +37,8 @@ from pytest_nsys.traces.opening import _reader_of, given_twice
 from pytest_nsys.traces.sqlite_file import SqliteFile
 from tests.support.measure import notes
 from tests.support.one_process import OneProcess
+from tests.support.samples.builder import TraceBuilder
+from tests.support.samples.kineto import KinetoBuilder
 from tests.support.samples.odd_rows import raw
 from tests.support.sql import execute
 

@@ -18,8 +18,6 @@ from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import Lane
 from pytest_nsys.core.ranges import Ranges
 from pytest_nsys.core.tables import Kernels
-from pytest_nsys.samples import schema
-from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.traces import arrow_sqlite, sqlite_columns, sqlite_file, sqlite_values
 from pytest_nsys.traces.arrow_sqlite import ArrowReader
 from pytest_nsys.traces.nsys import ranges
@@ -27,6 +25,8 @@ from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.sqlite_columns import Unfit, blocks
 from pytest_nsys.traces.sqlite_file import SAFEGUARDS, SqliteFile
 from tests.support.commands import run
+from tests.support.samples import schema
+from tests.support.samples.builder import TraceBuilder
 
 WAYS = ("arrow", "rows")
 GREATEST = (1 << 63) - 1

@@ -18,12 +18,12 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import NothingMeasured, TraceError
 from pytest_nsys.core.model import KernelsMode, Value
-from pytest_nsys.samples import schema
-from pytest_nsys.samples.builder import TraceBuilder
-from pytest_nsys.samples.dualpipe import SAMPLE_SHAPE, write_dualpipe
 from pytest_nsys.traces import sqlite_file
 from tests.support.measure import OF_SIZES, OF_THE_GPU, captures, rows, rows_of
 from tests.support.one_process import OneProcess
+from tests.support.samples import schema
+from tests.support.samples.builder import TraceBuilder
+from tests.support.samples.dualpipe import SAMPLE_SHAPE, write_dualpipe
 from tests.support.sql import execute
 
 PICKS = ("median", "contained"), ("steady", "clipped"), ("1", "launched"), ("run", "contained")

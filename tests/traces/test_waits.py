@@ -13,18 +13,18 @@ from pytest_nsys.analysis.budget_facts import BudgetFacts, facts_of
 from pytest_nsys.core.conventions import BUILT_IN, CopyKind
 from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, KernelsMode, Stream, Trace
 from pytest_nsys.core.operations import Place, StreamWait
-from pytest_nsys.samples import schema
-from pytest_nsys.samples.builder import Process, TraceBuilder
-from pytest_nsys.samples.jax import JaxBuilder
-from pytest_nsys.samples.kineto import KinetoBuilder
-from pytest_nsys.samples.schema import CUDA_EVENT, SYNCHRONIZATION
 from pytest_nsys.traces import sqlite_columns
 from pytest_nsys.traces.copies_as_kernels import with_copies
 from pytest_nsys.traces.opening import open_trace
 from tests.support.measure import captures
 from tests.support.reference_data import MORE
+from tests.support.samples import schema
+from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.formats import Format
+from tests.support.samples.jax import JaxBuilder
+from tests.support.samples.kineto import KinetoBuilder
 from tests.support.samples.known_step import BLOCKS, COPIES, LATE, STALLS, write_known_step
+from tests.support.samples.schema import CUDA_EVENT, SYNCHRONIZATION
 from tests.support.sql import execute
 
 Put = Callable[[Process | KinetoBuilder], None]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys import Verdict, judge, open_run
-from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.gates import Case, Exposed, Project, watch_openings, write_trace
+from tests.support.samples.builder import Process, TraceBuilder
 
 EXPOSED = "- exposed_ns below baseline plus 5%\n"
 BOTH = "--nsys-trace=head.sqlite", "--nsys-against=base.sqlite"

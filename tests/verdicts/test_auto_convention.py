@@ -12,9 +12,9 @@ from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.spelled_convention import read_convention, spelled_convention
 from pytest_nsys.gates.model import Outcome
-from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.verdicts.comparison import Result
 from tests.support.gates import MS, Project
+from tests.support.samples.builder import Process, TraceBuilder
 
 BELOW = "- wall_exposed_ns below baseline plus 5%"
 FOUND = "generic, anchor 'step %' (found in the {})"

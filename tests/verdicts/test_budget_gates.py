@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.samples.builder import TraceBuilder
 from tests.support.gates import Project, sign
+from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.known_step import BLOCKS, COPIES, LATE, STALLS, US, known_step
 
 SENTENCES = {

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.gates import MS, Project
+from tests.support.samples.builder import Process, TraceBuilder
 
 GATE = """
 assertions:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from pytest_nsys.core.errors import BaselineError
-from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.stored.baselines import baseline_file
 from tests.support.gates import MS, Project
 from tests.support.reports import checked
+from tests.support.samples.builder import Process, TraceBuilder
 
 GATE = """
     - exposed_ns <= baseline + 5%

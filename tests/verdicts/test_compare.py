@@ -17,11 +17,11 @@ from pytest_nsys.cli.demo import write_demo
 from pytest_nsys.core.words import place_words
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import Comparator, Severity
-from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.verdicts.pairs import BUILT_IN_PATH
 from tests.support import commands
 from tests.support.gates import Edit, Project, watch_openings
 from tests.support.reference_data import DUALPIPE
+from tests.support.samples.builder import Process, TraceBuilder
 
 ONE_SAMPLE = "no test possible: one trace a side is one sample"
 

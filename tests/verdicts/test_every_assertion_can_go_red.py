@@ -13,8 +13,8 @@ import pytest
 
 from pytest_nsys import NsysRun, judge, open_run
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.gates import MS, Project, write_trace
+from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.gpu_state import allocate, free, sm_clock
 from tests.support.samples.nccl import NcclRanges
 from tests.support.samples.odd_rows import memcpy, raw

@@ -21,13 +21,13 @@ from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import GateFile
-from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import OtherRun
 from tests.analysis.test_quality import session
 from tests.support.chrome import chrome
 from tests.support.commands import run
 from tests.support.gates import ANCHOR, MS, Project
+from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.formats import write_step
 from tests.support.samples.odd_rows import diagnostic
 from tests.traces.test_cut import OF_THE_RUN, jax, kineto, measured, nsys

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.samples.builder import TraceBuilder
 from tests.support.gates import Project
 from tests.support.measure import notes, rows
+from tests.support.samples.builder import TraceBuilder
 
 
 def outcome(project: Project) -> str:

@@ -22,10 +22,10 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.samples.step import Regression, StepShape
 from tests.support.gates import Project
 from tests.support.reports import report_of
 from tests.support.samples.formats import KINETO_CLOCK_NS, Format, write_step
+from tests.support.samples.step import Regression, StepShape
 
 SHAPE = StepShape(pp=2, cp=2, ep=1, chunks=7, layers=2, kernels_per_stage=2, transfers_per_stage=2)
 """Four ranks: pipeline, ring and token exchange on streams of their own, and barriers on the compute stream."""
@@ -176,7 +176,7 @@ def test_equal_numbers(opened: Mapping[Format, Captures], metric: str) -> None:
         some = some or bool(found[able[0]].rows)
     assert some, (
         f"{metric} has no row in any window of the step, so equal numbers prove nothing: state what it needs in STATED "
-        "(pipeline, blocks, workload …), or give the step what it measures (pytest_nsys/samples/step.py)"
+        "(pipeline, blocks, workload …), or give the step what it measures (tests/support/samples/step.py)"
     )
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.core.errors import BaselineError
-from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.stored.baselines.baseline_file import Baseline
 from pytest_nsys.stored.baselines.store import BaselineStore
 from tests.support.gates import ACCEPTING, MS, Project
+from tests.support.samples.builder import Process, TraceBuilder
 
 GATE = """
 tolerance: {rel: 5%, abs: 50us}

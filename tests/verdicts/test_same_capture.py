@@ -10,8 +10,8 @@ from fractions import Fraction
 import pytest
 
 from pytest_nsys.analysis.between_captures import outlying
-from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.gates import MS, Project
+from tests.support.samples.builder import Process, TraceBuilder
 
 GATES = {
     "times": "- exposed_ns <= baseline + 5%",

@@ -9,9 +9,9 @@ import pytest
 from pytest_nsys.analysis.breakdown_facts import Barrier, Breakdown, Communication, Wall
 from pytest_nsys.analysis.explained import CauseKind
 from pytest_nsys.reports.causes import cause_words
-from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.gates import MS, Edit, Project
 from tests.support.measure import explain
+from tests.support.samples.builder import Process, TraceBuilder
 
 GATE = """
 tolerance: {rel: 5%, abs: 50us}

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pytest_nsys import Outcome, Verdict, judge, open_run
-from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.gates import MS, Case, Project, write_trace
+from tests.support.samples.builder import Process, TraceBuilder
 
 BASELINE = """
 tolerance: {rel: 5%, abs: 50us}

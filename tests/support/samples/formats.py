@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_nsys.samples import schema
-from pytest_nsys.samples.builder import DRIVER_API, PUSH_POP_RANGE
-from pytest_nsys.samples.dualpipe import GOOD, GPU_MODEL, process_ids, put_rank, write_ranks
-from pytest_nsys.samples.jax import JaxBuilder
-from pytest_nsys.samples.kineto import KinetoBuilder
-from pytest_nsys.samples.schema import Cell, Export
-from pytest_nsys.samples.step import Regression, StepShape
+from tests.support.samples import schema
+from tests.support.samples.builder import DRIVER_API, PUSH_POP_RANGE
+from tests.support.samples.dualpipe import GOOD, GPU_MODEL, process_ids, put_rank, write_ranks
+from tests.support.samples.jax import JaxBuilder
+from tests.support.samples.kineto import KinetoBuilder
 from tests.support.samples.rocpd import RocpdBuilder
+from tests.support.samples.schema import Cell, Export
+from tests.support.samples.step import Regression, StepShape
 
 KINETO_CLOCK_NS = 4_458_676_522_690_655_001
 """Where the clock of torch.profiler stands at the zero of the others: times of 19 digits, which no float holds."""

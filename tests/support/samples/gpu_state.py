@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_nsys.samples.builder import Process, TraceBuilder
-from pytest_nsys.samples.kineto import KinetoBuilder, microseconds
-from pytest_nsys.samples.schema import GPU_METRIC_NAMES, GPU_METRICS, MEMORY_USAGE, Cell
+from tests.support.samples.builder import Process, TraceBuilder
+from tests.support.samples.kineto import KinetoBuilder, microseconds
 from tests.support.samples.odd_rows import raw
+from tests.support.samples.schema import GPU_METRIC_NAMES, GPU_METRICS, MEMORY_USAGE, Cell
 
 DEVICE_MEMORY, PINNED_MEMORY = 2, 1
 CLOCK_NAME = "GPC Clock Frequency [MHz]"

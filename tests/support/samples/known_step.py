@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_nsys.samples.builder import Process, TraceBuilder
-from pytest_nsys.samples.kineto import KinetoBuilder
+from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.formats import Format
+from tests.support.samples.kineto import KinetoBuilder
 
 US = 1_000
 LATE, BLOCKS, COPIES, STALLS = 500 * US, 300 * US, 200 * US, 50 * US

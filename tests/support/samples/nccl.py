@@ -13,8 +13,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from pytest_nsys.samples.builder import PUSH_POP_RANGE, Process, TraceBuilder
-from pytest_nsys.samples.schema import NVTX
+from tests.support.samples.builder import PUSH_POP_RANGE, Process, TraceBuilder
+from tests.support.samples.schema import NVTX
 
 NCCL_DOMAIN = 1
 FIRST_SCHEMA = 1 << 24

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_nsys.samples.builder import LAUNCH_LEAD_NS, LAUNCH_LENGTH_NS, Process, TraceBuilder
-from pytest_nsys.samples.schema import GRAPH_TRACE, Cell
+from tests.support.samples.builder import LAUNCH_LEAD_NS, LAUNCH_LENGTH_NS, Process, TraceBuilder
+from tests.support.samples.schema import GRAPH_TRACE, Cell
 
 memcpy, memset = Process.memcpy, Process.memset
 

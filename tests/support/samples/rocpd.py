@@ -20,7 +20,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from pytest_nsys.samples.builder import EVENT_CALL_NS, LAUNCH_LEAD_NS, LAUNCH_LENGTH_NS
+from tests.support.samples.builder import EVENT_CALL_NS, LAUNCH_LEAD_NS, LAUNCH_LENGTH_NS
 
 Cell = int | float | str | bytes | None
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_nsys.samples import schema
-from pytest_nsys.samples.dualpipe import put_rank
-from pytest_nsys.samples.schema import Cell, Export
-from pytest_nsys.samples.step import StepShape
+from tests.support.samples import schema
+from tests.support.samples.dualpipe import put_rank
+from tests.support.samples.schema import Cell, Export
+from tests.support.samples.step import StepShape
 
 
 def with_kernels(shape: StepShape, kernels: int) -> StepShape:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_nsys.samples.builder import Process, TraceBuilder
-from pytest_nsys.samples.jax import JaxBuilder
-from pytest_nsys.samples.kineto import KinetoBuilder
+from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.formats import Format
+from tests.support.samples.jax import JaxBuilder
+from tests.support.samples.kineto import KinetoBuilder
 from tests.support.samples.rocpd import RocpdBuilder
 
 ANCHOR = "unit %"

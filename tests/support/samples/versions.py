@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_nsys.samples.schema import (
+from tests.support.samples.schema import (
     CUDA_EVENT,
     CURRENT,
     KERNEL,

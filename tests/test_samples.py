@@ -1,7 +1,8 @@
-"""Do the samples give what the other tests, the demo and the benchmarks take for granted?"""
+"""Do the samples give what the tests, the demo and the benchmarks take for granted, and does the package hold them?"""
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import sqlite3
@@ -11,17 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.samples import schema
-from pytest_nsys.samples.builder import TraceBuilder, global_pid
-from pytest_nsys.samples.dualpipe import (
+from pytest_nsys import open_run
+from tests.support.samples import schema
+from tests.support.samples.builder import TraceBuilder, global_pid
+from tests.support.samples.dualpipe import (
     SAMPLE_REGRESSION,
     SAMPLE_SHAPE,
     Regression,
     StepShape,
     write_dualpipe,
 )
-from pytest_nsys.samples.schema import Export
+from tests.support.samples.fsdp import GATHER, FsdpShape, write_fsdp
 from tests.support.samples.odd_rows import diagnostic, graph_trace, memcpy, raw
+from tests.support.samples.packaged import FOLDER, as_sql, packaged
+from tests.support.samples.schema import Export
 from tests.support.samples.versions import VERSIONS, schema_of
 
 TINY = replace(SAMPLE_SHAPE, chunks=4, layers=2)
@@ -213,5 +217,25 @@ def test_a_stage_may_be_missing_or_launch_more(tmp_path: Path) -> None:
     assert len(set(counts)) > 1
 
 
-def test_the_sample_is_small(tmp_path: Path) -> None:
-    assert write_dualpipe(tmp_path / "trace", SAMPLE_SHAPE).stat().st_size < 500 * 1024
+def test_the_package_holds_the_samples(tmp_path: Path) -> None:
+    """And the script of a trace makes the trace: the same script can be read off it."""
+    files = {path.relative_to(FOLDER).as_posix(): path for path in FOLDER.rglob("*.gz")}
+    held = {name: gzip.decompress(path.read_bytes()) for name, path in files.items()}
+    assert held == packaged(), "run python -m tests.support.samples.packaged"
+    assert sum(path.stat().st_size for path in files.values()) < 130_000
+    script = held["dualpipe/regressed.sqlite.sql.gz"].decode()
+    with closing(sqlite3.connect(tmp_path / "again.sqlite")) as database:
+        database.executescript(script)
+    assert as_sql(tmp_path / "again.sqlite") == script
+
+
+@pytest.mark.parametrize(("prefetch", "exposed"), [(True, 1), (False, 4)])
+def test_the_gathers_that_nothing_hides(tmp_path: Path, prefetch: bool, exposed: int) -> None:
+    """Of each step: the first one with prefetch, that of every layer of the forward without; the last layer is kept."""
+    write_fsdp(tmp_path / "run", FsdpShape(jitter=1e-5, forward_prefetch=prefetch))
+    with open_run(tmp_path / "run") as run:
+        length = min(row.value for row in run.rows("mean_kernel_ns", stage="all_gather"))
+        launches = {row.value for row in run.rows("kernel_launches", kernel=GATHER)}
+        alone = {row.value for row in run.rows("exposed_ns", stage="all_gather")}
+    assert launches == {7}
+    assert all(-100 < value - exposed * length < 10_000 for value in alone)  # and the gaps between two kernels

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Literal
 
-from pytest_nsys.samples.schema import Export
-from pytest_nsys.samples.timeline import COMPUTE_STREAM, Timeline
+from tests.support.samples.schema import Export
+from tests.support.samples.timeline import COMPUTE_STREAM, Timeline
 
 
 @dataclass(frozen=True)

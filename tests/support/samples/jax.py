@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pytest_nsys.samples.kineto import KinetoBuilder
+from tests.support.samples.kineto import KinetoBuilder
 
 Json = Any
 HOST_PID, HOST_THREAD = 701, 7

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from pytest_nsys.samples.kineto import KinetoBuilder
+from tests.support.samples.kineto import KinetoBuilder
 
 COMPUTE_STREAM, GATHER_STREAM, REDUCE_STREAM = 7, 20, 24
 

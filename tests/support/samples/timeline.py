@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
 
-from pytest_nsys.samples import schema
-from pytest_nsys.samples.builder import DOMAIN_CREATE, DRIVER_API, PUSH_POP_RANGE, RUNTIME_API
-from pytest_nsys.samples.schema import Cell, Export
+from tests.support.samples import schema
+from tests.support.samples.builder import DOMAIN_CREATE, DRIVER_API, PUSH_POP_RANGE, RUNTIME_API
+from tests.support.samples.schema import Cell, Export
 
 COMPUTE_STREAM = 7
 USER_DOMAIN, NCCL_DOMAIN = 0, 1

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_nsys.samples.schema import (
+from tests.support.samples.schema import (
     CUDA_EVENT,
     CURRENT,
     KERNEL,

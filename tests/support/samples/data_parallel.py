@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_nsys.samples.kineto import KinetoBuilder
+from tests.support.samples.kineto import KinetoBuilder
 
 BASE_NS = 1_767_355_200_000_000_000
 """Noon of 2 January 2026 (UTC)."""

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from pytest_nsys.samples import schema
-from pytest_nsys.samples.builder import global_pid
-from pytest_nsys.samples.schema import Export
-from pytest_nsys.samples.step import RankStep, Regression, StepShape
+from tests.support.samples import schema
+from tests.support.samples.builder import global_pid
+from tests.support.samples.schema import Export
+from tests.support.samples.step import RankStep, Regression, StepShape
 
 __all__ = ["SAMPLE_REGRESSION", "SAMPLE_SHAPE", "Regression", "StepShape", "write_dualpipe", "write_ranks"]
 
