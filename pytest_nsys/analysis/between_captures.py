@@ -17,8 +17,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
+from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
-from pytest_nsys.analysis.rank_track import RankTrack
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.table import Table
 from pytest_nsys.analysis.windows import WindowSpec

@@ -14,10 +14,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 from pytest_nsys.analysis.activity import SYNCHRONISING_CALLS, waiting_call
-from pytest_nsys.analysis.device import device_of
+from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.gaps import waiting_around
+from pytest_nsys.analysis.gpu_state import device_of
 from pytest_nsys.analysis.operations import COLLECTIVE, COPY, KINDS, MEMSET, NONE, OTHER_DEVICE
-from pytest_nsys.analysis.rank_track import RankTrack
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.core.columns import (
     Column,

@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from pytest_nsys.analysis.breakdown_facts import AT_END, UNNAMED, Barrier, Breakdown, Communication, Compute, Wait, Wall
 from pytest_nsys.analysis.budget_facts import Part
+from pytest_nsys.analysis.explained import AT_END, UNNAMED, Barrier, Breakdown, Communication, Compute, Wait, Wall
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.ranks import clocks
+from pytest_nsys.analysis.run import clocks
 from pytest_nsys.analysis.structure import plain_name
 from pytest_nsys.analysis.timeline_gaps import parts_of_gaps
 from pytest_nsys.core.columns import Column, equal, members_by, minus, segments, sums_by, take, total, where_not

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pytest_nsys.analysis.blocking import Budget, budget_of
-from pytest_nsys.analysis.device import device_of
+from pytest_nsys.analysis.gpu_state import device_of
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.model import Row

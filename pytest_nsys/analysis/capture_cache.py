@@ -13,10 +13,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from pytest_nsys.analysis.bounds import Request
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.fitting import GENERIC, LABELLED, Choice, found
 from pytest_nsys.analysis.measurements import Measurements
+from pytest_nsys.analysis.metrics import Request
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import MEDIAN, RUN
 from pytest_nsys.core.conventions import Convention

@@ -15,19 +15,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.between_captures import FEWEST, how_same, looked_at, outlying, times_of, twins
-from pytest_nsys.analysis.bounds import Bounds, Request
-from pytest_nsys.analysis.breakdown_facts import KernelSequence
 from pytest_nsys.analysis.circumstances import Facts, Key, facts_of, key_of, profilers_of
-from pytest_nsys.analysis.metrics import MEASURED, METRICS, Better, Metric, Of, Scope, Unit, measured
-from pytest_nsys.analysis.preflight import notes_on
+from pytest_nsys.analysis.doubts import notes_on
+from pytest_nsys.analysis.explained import KernelSequence
+from pytest_nsys.analysis.metrics import MEASURED, METRICS, Better, Bounds, Metric, Of, Request, Scope, Unit, measured
 from pytest_nsys.analysis.quality import crossed
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.structure import sequences
 from pytest_nsys.analysis.table import UNSEEN, Coordinates, Table, label_key
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec, spec_under
-from pytest_nsys.core.errors import GOES_ON, NoRows, NothingMeasured, TraceError, UsageMistake
+from pytest_nsys.core.errors import GOES_ON, NoRows, NothingMeasured, NsysError, TraceError, UsageMistake
 from pytest_nsys.core.exact import median
+from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Label, Note, Row, Span, Unseen, Value
 from pytest_nsys.core.words import counted, from_here
@@ -362,3 +362,36 @@ def _of_one(each: Sequence[tuple[Table, Table]], empty: Table, *, captures: bool
         missing |= {row.labels: missing.get(row.labels, why) for some in own for row in some}
     without = _why([table for table, _ in each], empty)
     return replace(empty, rows=tuple(rows), missing=tuple(missing.items()), without=without)
+
+
+NO_STREAM = "no communication kernel has a stream of its own in the window"
+NO_ROW = "nothing of the kind is in the window"
+
+
+class Available(NamedTuple):
+    """The metrics that one command shows: how many have rows, and those that have none by the reason."""
+
+    view: str
+    metrics: int
+    with_rows: int
+    without: Mapping[str, Sequence[str]]
+
+
+def available(captures: Captures, spec: WindowSpec) -> Iterator[Available]:
+    """Every metric of traces, by the command that shows it, but those that a gate file has to state something for."""
+    asked = [metric for metric in METRICS.values() if not metric.outside and metric.needs is None]
+    for view, metrics in grouped((metric.view, metric) for metric in asked).items():
+        reasons = [(reason, metric.name) for metric in metrics if (reason := _why_none(captures, metric, spec))]
+        yield Available(view, len(metrics), len(metrics) - len(reasons), grouped(reasons))
+
+
+def _why_none(captures: Captures, metric: Metric, spec: WindowSpec) -> str:
+    """Why a metric has no row; empty where it has one."""
+    try:
+        table = captures.rows(metric, spec)
+    except NsysError as error:
+        return str(error).removeprefix(f"{captures.paths[0]}: ")
+    if table.rows:
+        return ""
+    missing = next((why for _, why in table.missing), "")
+    return table.without or missing or (NO_STREAM if metric.of is Of.COMMUNICATION else NO_ROW)

@@ -12,9 +12,19 @@ from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
-from pytest_nsys.analysis.breakdown_facts import UNNAMED, Breakdown, Communication, Compute, Wait, Wall
 from pytest_nsys.analysis.budget_facts import BLOCKED, Part
-from pytest_nsys.analysis.explained import BudgetChange, Cause, CauseKind, Explanation
+from pytest_nsys.analysis.explained import (
+    UNNAMED,
+    Breakdown,
+    BudgetChange,
+    Cause,
+    CauseKind,
+    Communication,
+    Compute,
+    Explanation,
+    Wait,
+    Wall,
+)
 from pytest_nsys.core.grouping import grouped
 
 PROMPT_NS = 20_000

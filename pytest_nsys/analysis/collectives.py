@@ -6,6 +6,10 @@ Profilers and libraries spell a collective in many ways (``_allgather_base``, ``
 Sizes come from what the profiler recorded of each kernel (:class:`~pytest_nsys.core.model.Collective`), group sizes
 from the group. A kernel without a record counts under group ``unknown``, its kind told by its name: it has a number and
 a time, but no bytes. Where a window cuts a kernel its time is cut; its bandwidth is that of the whole kernel.
+
+Over several ranks the n-th collective of a process group is the n-th on each of its ranks (:func:`match`). Groups are
+told by their members (ranks, or the id of the communicator), so that this holds over files and hosts, too. A group of
+which that cannot be said, because ranks are missing or have other collectives in their windows, is left out.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.collective_kinds import kind_of
 from pytest_nsys.core.columns import sums_by, take
@@ -320,3 +324,94 @@ def collective_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note
         if window.track.collectives is not None:
             for line in lacking(window):
                 yield Note(f"rank {window.rank.number}: {line}", True)
+
+
+SYMMETRIC = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast")
+"""Kinds in which every rank records the same size."""
+
+
+@dataclass(frozen=True)
+class MatchedGroup:
+    """The collectives of one process group by rank, in the order in which they ran: as many on each, of equal kinds."""
+
+    members: str
+    ranks: Mapping[int, Sequence[Transfer]]
+
+    @property
+    def name(self) -> str:
+        """What its first rank calls it: a communicator has a name in each process."""
+        return next(iter(self.ranks.values()))[0].group
+
+    @property
+    def collectives(self) -> Iterator[tuple[Transfer, ...]]:
+        """The kernels of each collective, in the order of ``ranks``."""
+        return zip(*self.ranks.values(), strict=True)
+
+
+class Matches(NamedTuple):
+    """The groups that are matched. ``unmatched`` says of which others they are not, and why."""
+
+    groups: Sequence[MatchedGroup]
+    unmatched: Sequence[str]
+
+
+@kept
+def matches(window: RunWindow) -> Matches:
+    """The collectives of all groups of a run, matched over their ranks."""
+    return match(window.by_rank)
+
+
+def match(by_rank: Mapping[int, RankWindow]) -> Matches:
+    """The collectives of all groups of some ranks, matched over these."""
+    found: list[MatchedGroup] = []
+    unmatched: list[str] = []
+    for members, ranks in _groups(by_rank).items():
+        group = MatchedGroup(members, ranks)
+        try:
+            _check(ranks)
+        except ValueError as why:
+            unmatched.append(f"group {printable(group.name, 60)}: {why}")
+        else:
+            found.append(group)
+    return Matches(found, unmatched)
+
+
+def _groups(by_rank: Mapping[int, RankWindow]) -> dict[str, dict[int, list[Transfer]]]:
+    """The collectives of each process group by rank, in the order in which they ran.
+
+    Sends and receives of more than two ranks are between different pairs, and left out.
+    """
+    found: dict[str, dict[int, list[Transfer]]] = {}
+    for number, own in sorted(by_rank.items()):
+        for transfer in on_record(own):
+            record = transfer.record
+            if record.members is None or record.group is None:
+                continue
+            if transfer.kind == "SendRecv" and record.group_size != 2:
+                continue
+            found.setdefault(record.members, {}).setdefault(number, []).append(transfer)
+    for ranks in found.values():
+        for transfers in ranks.values():
+            transfers.sort(key=lambda t: (t.start_ns, t.end_ns, t.kind))
+    return dict(sorted(found.items()))
+
+
+def _check(ranks: Mapping[int, Sequence[Transfer]]) -> None:
+    """Raises ValueError where the collectives of a group cannot be told to be the same on all of its ranks."""
+    sizes = {t.record.group_size for own in ranks.values() for t in own}
+    if sizes == {None}:
+        raise ValueError("its size is not recorded")
+    if sizes != {len(ranks)}:
+        wanted = ", ".join(str(size) for size in sorted(size for size in sizes if size is not None))
+        raise ValueError(f"it has {wanted} ranks, of which {len(ranks)} are here")
+    counts = sorted({len(own) for own in ranks.values()})
+    if len(counts) > 1:
+        raise ValueError(f"its ranks have from {counts[0]} to {counts[-1]} collectives in their windows")
+    signatures = {tuple(map(signature, own)) for own in ranks.values()}
+    if len(signatures) > 1:
+        raise ValueError("its ranks have different collectives in their windows")
+
+
+def signature(transfer: Transfer) -> tuple[str, int | None]:
+    """What of a collective is the same on all of its ranks."""
+    return transfer.kind, transfer.bytes if transfer.kind in SYMMETRIC else None

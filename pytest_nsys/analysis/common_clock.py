@@ -25,7 +25,7 @@ from functools import cached_property
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from pytest_nsys.analysis.matching import MatchedGroup, matches, signature
+from pytest_nsys.analysis.collectives import MatchedGroup, matches, signature
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.core.errors import NothingMeasured, NsysError
 from pytest_nsys.core.exact import median, percentile

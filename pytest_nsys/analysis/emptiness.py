@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from operator import sub
 
-from pytest_nsys.analysis.rank_track import RankTrack
+from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.windows import RUN, WindowSpec
 from pytest_nsys.core.columns import take

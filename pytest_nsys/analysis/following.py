@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 
-from pytest_nsys.analysis.trace_kernels import LONGEST_NS, TraceKernels
+from pytest_nsys.analysis.around import LONGEST_NS, TraceKernels
 from pytest_nsys.core.columns import exceeds, take, where_not
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.model import OPEN_END_NS, Interval, Lane, Trace

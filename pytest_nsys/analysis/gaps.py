@@ -11,10 +11,10 @@ from bisect import bisect_left, bisect_right
 from functools import cached_property
 from typing import NamedTuple
 
-from pytest_nsys.analysis.device import device_around
+from pytest_nsys.analysis.around import RankTrack
+from pytest_nsys.analysis.gpu_state import device_around
 from pytest_nsys.analysis.operations import NONE, Operations
 from pytest_nsys.analysis.producers import Producers, Reached
-from pytest_nsys.analysis.rank_track import RankTrack
 from pytest_nsys.core.columns import (
     Column,
     earlier,

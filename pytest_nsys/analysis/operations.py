@@ -13,8 +13,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
-from pytest_nsys.analysis.rank_track import RankTrack, or_start
-from pytest_nsys.analysis.trace_kernels import TraceKernels
+from pytest_nsys.analysis.around import RankTrack, TraceKernels, or_start
 from pytest_nsys.core.columns import (
     Column,
     bounds,

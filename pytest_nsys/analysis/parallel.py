@@ -15,9 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from pytest_nsys.analysis.bounds import Request
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.metrics import METRICS, Request
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError

@@ -8,29 +8,33 @@ more is off until somebody sets its bound.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from math import ceil, floor
 from typing import NamedTuple
 
-from pytest_nsys.analysis.bounds import AT_LEAST, OFF, Bounds
-from pytest_nsys.analysis.doubts import WHY_UNCOUNTED, apart, empty_anchors, uncounted, uneven_anchors
+from pytest_nsys.analysis.doubts import (
+    WHY_UNCOUNTED,
+    anchor_counts,
+    apart,
+    deviations,
+    empty_anchors,
+    have_anchors,
+    launchless,
+    uncounted,
+    uneven_anchors,
+)
 from pytest_nsys.analysis.gpu_state import sm_clock_mhz
-from pytest_nsys.analysis.metrics import Metric
-from pytest_nsys.analysis.ranks import absent_ranks, clocks
-from pytest_nsys.analysis.run import Run, WindowGroup
-from pytest_nsys.analysis.throughput import Deviation, deviation, profiler_overhead
+from pytest_nsys.analysis.metrics import AT_LEAST, OFF, Bounds, Metric
+from pytest_nsys.analysis.run import Run, WindowGroup, absent_ranks, clocks
+from pytest_nsys.analysis.throughput import profiler_overhead
 from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import NoRows, TraceError
 from pytest_nsys.core.model import KernelsMode, Value
 from pytest_nsys.core.numbers import format_value, share_of
 from pytest_nsys.core.units import MEGAHERTZ, TIME
-from pytest_nsys.core.words import are, counted, printable, ranks_words
-
-UNTYPICAL = 5
-"""A window this many MAD away from the steady median is no typical one."""
-
+from pytest_nsys.core.words import are, counted, printable
 
 _TENTHS: Mapping[str, Fraction] = {"%": Fraction(1000), TIME: Fraction(10, 10**9)}
 _WRITTEN = {"%": "%", MEGAHERTZ: MEGAHERTZ, TIME: "s"}
@@ -169,12 +173,6 @@ def _unlaunched(subject: Subject) -> Said | None:
     return _share(without, whole, "kernels have no launch row", why, subject.run.facts[0].to_see_calls)
 
 
-def launchless(group: WindowGroup) -> tuple[int, int]:
-    """Kernels around the windows without a launch row, and of how many: of many, those that communicate."""
-    found = [track.launched for track in group.tracks.values()]
-    return sum(each.without for each in found), sum(each.kernels for each in found)
-
-
 def _unstaged(subject: Subject) -> Said | None:
     if not subject.stages:
         return None
@@ -240,25 +238,6 @@ def _diagnostics(subject: Subject) -> Said:
     told = [each.told for facts in subject.run.facts for each in facts.diagnostics]
     words = f"the profiler tells of {counted(len(told), 'problem')}"
     return len(told), words, printable(told[0]) if told else "", "mend what it says"
-
-
-def anchor_counts(group: WindowGroup) -> list[tuple[int, int]]:
-    """(rank number, number of anchors) of each rank that has one."""
-    return [(number, len(track.anchors)) for number, track in group.tracks.items() if track.anchors]
-
-
-def have_anchors(ranks: Sequence[int], count: int) -> str:
-    """How many anchors these ranks have, in words."""
-    return f"{ranks_words(ranks)} {'has' if len(ranks) == 1 else 'have'} {counted(count, 'anchor')}"
-
-
-def deviations(group: WindowGroup) -> list[tuple[int, Deviation]]:
-    """(rank number, how far its window is from the steady median) where each has one window by an anchor."""
-    return [
-        (number, found)
-        for number, windows in group.ranks.items()
-        if len(windows) == 1 and (found := deviation(windows[0])) is not None
-    ]
 
 
 def _anchors(subject: Subject) -> Said | None:

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
-from pytest_nsys.analysis.rank_track import RankTrack
-from pytest_nsys.analysis.trace_kernels import Context, Contexts
+from pytest_nsys.analysis.around import Context, Contexts, RankTrack
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.columns import (
     Column,

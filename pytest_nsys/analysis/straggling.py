@@ -12,13 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pytest_nsys.analysis.breakdown_facts import Wait
-from pytest_nsys.analysis.collectives import Labels, collective_notes, transfers
+from pytest_nsys.analysis.collectives import Labels, MatchedGroup, collective_notes, match, matches, transfers
 from pytest_nsys.analysis.common_clock import Agreement, common_clock
-from pytest_nsys.analysis.matching import MatchedGroup, match, matches
+from pytest_nsys.analysis.explained import Wait
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.ranks import clocks
-from pytest_nsys.analysis.run import Run, RunWindow
+from pytest_nsys.analysis.run import Run, RunWindow, clocks
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import NoRows, NothingMeasured
 from pytest_nsys.core.grouping import grouped

@@ -16,7 +16,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
-from pytest_nsys.analysis.breakdown_facts import KEPT_KERNELS, KernelSequence
+from pytest_nsys.analysis.explained import KEPT_KERNELS, KernelSequence
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.windows import WindowSpec

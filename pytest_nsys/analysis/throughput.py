@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import prod
 from typing import NamedTuple
 
-from pytest_nsys.analysis.rank_track import RankTrack
+from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.windows import periods, span_lengths, steady_indices

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypedDict
 
 from pytest_nsys.analysis.blocking import Gap, Hold, Producer, budget_of
 from pytest_nsys.analysis.budget_facts import BLOCKED, Part
-from pytest_nsys.analysis.device import device_of
+from pytest_nsys.analysis.gpu_state import device_of
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.intervals import Intervals

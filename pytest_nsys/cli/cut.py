@@ -10,8 +10,8 @@ import click
 
 from pytest_nsys.analysis.cutting import RunCut
 from pytest_nsys.analysis.cutting import cut as cut_out
+from pytest_nsys.analysis.doubts import about_uncounted
 from pytest_nsys.analysis.metrics import Unit
-from pytest_nsys.analysis.preflight import about_uncounted
 from pytest_nsys.cli.asking import stores
 from pytest_nsys.cli.options import MeasureOptions, measuring, reading
 from pytest_nsys.cli.output import note_lines, print_notes

@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pytest_nsys.analysis.availability import available
-from pytest_nsys.analysis.bounds import Bounds
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.captures import Captures, available
+from pytest_nsys.analysis.metrics import METRICS, Bounds
 from pytest_nsys.analysis.quality import crossed
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.cli.group import Exit

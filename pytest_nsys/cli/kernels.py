@@ -8,8 +8,8 @@ from fractions import Fraction
 import click
 
 from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.doubts import about_uncounted
 from pytest_nsys.analysis.kernel_families import FamilySums, Usage
-from pytest_nsys.analysis.preflight import about_uncounted
 from pytest_nsys.analysis.windows import RUN, WindowSpec
 from pytest_nsys.cli.options import MeasureOptions, amount, measuring, peak_option, traces_argument
 from pytest_nsys.cli.output import mode_of, note_lines, print_answer, print_notes

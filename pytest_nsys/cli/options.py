@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 import click
 
-from pytest_nsys.analysis.bounds import Request
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.metrics import Request
 from pytest_nsys.analysis.parallel import ReadAhead
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.analysis.windows import MEDIAN, RUN, STEADY, WindowSpec, meant_word, spec_under

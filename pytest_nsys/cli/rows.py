@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.doubts import NO_STREAM
 from pytest_nsys.analysis.metrics import MEASURED, METRICS, Metric, metric_called
-from pytest_nsys.analysis.preflight import NO_STREAM
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, select
 from pytest_nsys.analysis.windows import OUTSIDE, WindowSpec
 from pytest_nsys.cli.options import (

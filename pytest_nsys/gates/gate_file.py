@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_nsys.analysis.bounds import Bounds
+from pytest_nsys.analysis.metrics import Bounds
 from pytest_nsys.core.errors import ArgumentMistake, hint
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.words import printable

@@ -13,9 +13,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.analysis.bounds import Bounds, Request
 from pytest_nsys.analysis.explained import Explained
-from pytest_nsys.analysis.metrics import METRICS, Metric
+from pytest_nsys.analysis.metrics import METRICS, Bounds, Metric, Request
 from pytest_nsys.analysis.table import Selector, label_key
 from pytest_nsys.analysis.windows import OUTSIDE, UsedWindow, WindowSpec, spec_under
 from pytest_nsys.core.conventions import BUILT_IN, MESH_AXES, Convention, convention_words

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_nsys.analysis.bounds import Request
+from pytest_nsys.analysis.metrics import Request
 from pytest_nsys.analysis.windows import MEDIAN, STEADY
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, UsageMistake

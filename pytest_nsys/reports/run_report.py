@@ -10,8 +10,8 @@ from functools import cached_property
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.collectives import Found, Labels, Transfers, shares, sized, transfers
+from pytest_nsys.analysis.doubts import about_uncounted
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.preflight import about_uncounted
 from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.analysis.throughput import check_world, shards_of, world_of
 from pytest_nsys.analysis.windows import WindowSpec

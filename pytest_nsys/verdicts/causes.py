@@ -12,9 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_nsys.analysis.breakdown_facts import Breakdown, Wait
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.explained import Explained
+from pytest_nsys.analysis.explained import Breakdown, Explained, Wait
 from pytest_nsys.analysis.metrics import Metric, Unit
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run

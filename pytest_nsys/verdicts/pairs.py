@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_nsys.analysis.bounds import Bounds
 from pytest_nsys.analysis.capture_cache import CaptureCache, Files
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.fitting import GENERIC, Choice
 from pytest_nsys.analysis.measurements import Measurements
-from pytest_nsys.analysis.metrics import METRICS, measured
+from pytest_nsys.analysis.metrics import METRICS, Bounds, measured
 from pytest_nsys.analysis.windows import MEDIAN, RUN
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NsysError, naming

@@ -14,8 +14,8 @@ from itertools import product
 from pathlib import Path
 
 from pytest_nsys.analysis.between_captures import ENOUGH, Asked, Times, how_same, looked_at, same_files, times_of
-from pytest_nsys.analysis.breakdown_facts import Breakdown, KernelSequence
 from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.explained import Breakdown, KernelSequence
 from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
 from pytest_nsys.analysis.quality import Fact
 from pytest_nsys.analysis.run import Run

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from pytest_nsys.analysis.breakdown_facts import KernelSequence
+from pytest_nsys.analysis.explained import KernelSequence
 from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.table import Table, label_key, meant
 from pytest_nsys.core.errors import BaselineError

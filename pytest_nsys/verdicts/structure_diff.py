@@ -12,8 +12,8 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import zip_longest
 
-from pytest_nsys.analysis.breakdown_facts import Breakdown, KernelSequence
 from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.explained import Breakdown, KernelSequence
 from pytest_nsys.analysis.metrics import METRICS, Metric, Of, Unit
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.structure import SharedStream, shared_streams

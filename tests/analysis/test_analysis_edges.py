@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from pytest_nsys.analysis.candidates import FEWEST, Candidate, _candidate, _Launched, _unambiguous
-from pytest_nsys.analysis.doubts import Uneven, uneven_anchors
+from pytest_nsys.analysis.doubts import Uneven, _about_unlaunched, uneven_anchors
 from pytest_nsys.analysis.kernel_families import anchors_in
 from pytest_nsys.analysis.pipeline import _stage_times
-from pytest_nsys.analysis.preflight import _about_unlaunched
 from pytest_nsys.analysis.structure import kernel_launches
 from pytest_nsys.analysis.timeline import _Bar, _together
 from pytest_nsys.core.model import NO_LAUNCH, Range, Row

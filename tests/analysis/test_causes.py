@@ -13,9 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.breakdown import break_down
-from pytest_nsys.analysis.breakdown_facts import AT_END, Barrier, Breakdown, Communication, Compute, Wait, Wall
 from pytest_nsys.analysis.causes import PROMPT_NS
-from pytest_nsys.analysis.explained import Cause, CauseKind, Explanation
+from pytest_nsys.analysis.explained import (
+    AT_END,
+    Barrier,
+    Breakdown,
+    Cause,
+    CauseKind,
+    Communication,
+    Compute,
+    Explanation,
+    Wait,
+    Wall,
+)
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow, WindowGroup

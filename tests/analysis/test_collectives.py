@@ -19,9 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis import matching
-from pytest_nsys.analysis.collectives import Transfer, bus_factor, message_bytes
-from pytest_nsys.analysis.matching import SYMMETRIC, _check, _groups
+from pytest_nsys.analysis import collectives
+from pytest_nsys.analysis.collectives import SYMMETRIC, Transfer, _check, _groups, bus_factor, message_bytes
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.straggling import Matched, Share, _waits, stragglers
 from pytest_nsys.core.collective_kinds import KINDS, kind_of, spelt
@@ -358,7 +357,7 @@ def one(kind: str = "AllReduce", *, at: int = 0, end: int = 10, size: int | None
 
 def grouped(monkeypatch: pytest.MonkeyPatch, *windows: Sequence[Transfer]) -> Any:
     """The groups of ranks whose windows hold these."""
-    monkeypatch.setattr(matching, "on_record", iter)
+    monkeypatch.setattr(collectives, "on_record", iter)
     return _groups(cast(Any, dict(enumerate(windows))))
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis import matching
+from pytest_nsys.analysis import collectives
 from pytest_nsys.analysis.collectives import Transfer
 from pytest_nsys.analysis.common_clock import FEWEST, CommonClock, common_clock
 from pytest_nsys.analysis.run import Run, RunWindow, WindowGroup
@@ -56,12 +56,12 @@ class Files:
 
     def measured(self) -> tuple[CommonClock, Matched]:
         window = self.window()
-        with mock.patch.object(matching, "on_record", lambda own: iter(own.transfers)):
+        with mock.patch.object(collectives, "on_record", lambda own: iter(own.transfers)):
             return common_clock(window.group), matched(window)
 
     def said(self) -> list[str]:
         window = self.window()
-        with mock.patch.object(matching, "on_record", lambda own: iter(own.transfers)):
+        with mock.patch.object(collectives, "on_record", lambda own: iter(own.transfers)):
             return list(agreeing(window))
 
 

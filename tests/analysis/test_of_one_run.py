@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.bounds import Request
 from pytest_nsys.analysis.doubts import apart
+from pytest_nsys.analysis.metrics import Request
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import TraceError, UsageMistake
 from tests.support.commands import run

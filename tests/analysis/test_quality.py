@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.bounds import Request
 from pytest_nsys.analysis.doubts import empty_anchors
-from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.metrics import METRICS, Request
 from pytest_nsys.analysis.quality import tells_of_loss
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import GOES_ON, TraceError

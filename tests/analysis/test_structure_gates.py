@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis import structure
-from pytest_nsys.analysis.breakdown_facts import KernelSequence
+from pytest_nsys.analysis.explained import KernelSequence
 from pytest_nsys.analysis.structure import plain_name
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import BaselineError

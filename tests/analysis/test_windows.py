@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.rank_track import RankTrack
+from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.rank_window import RankWindow, StreamUse, in_window
 from pytest_nsys.analysis.timeline import in_order
 from pytest_nsys.analysis.windows import WindowSpec, span_lengths, steady_indices

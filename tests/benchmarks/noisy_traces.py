@@ -10,10 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 from random import Random
 
-from pytest_nsys.analysis.bounds import Request
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import Key
-from pytest_nsys.analysis.metrics import METRICS, Metric
+from pytest_nsys.analysis.metrics import METRICS, Metric, Request
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.table import Table
 from pytest_nsys.analysis.windows import WindowSpec

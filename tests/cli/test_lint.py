@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.breakdown_facts import Breakdown, Compute
+from pytest_nsys.analysis.explained import Breakdown, Compute
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import Label

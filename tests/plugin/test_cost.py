@@ -79,7 +79,7 @@ def test_rows_go_once_they_were_told(project: Project) -> None:
 
 
 FACTS = {
-    *("bounds", "breakdown_facts", "budget_facts", "circumstances", "explained", "metrics", "table", "windows"),
+    *("budget_facts", "circumstances", "explained", "metrics", "table", "windows"),
 }
 """The modules of ``analysis`` that measure nothing."""
 

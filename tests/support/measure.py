@@ -8,10 +8,9 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_nsys.analysis.breakdown_facts import Breakdown
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.explained import Explanation
+from pytest_nsys.analysis.explained import Breakdown, Explanation
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN, Convention

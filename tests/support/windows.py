@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from pytest_nsys.analysis.rank_track import RankTrack
+from pytest_nsys.analysis.around import RankTrack, TraceKernels
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.trace_kernels import TraceKernels
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NoRows

@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.bounds import Request
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.metrics import METRICS, Request
 from pytest_nsys.analysis.parallel import Job, ask_all, read
 from pytest_nsys.core.conventions import BUILT_IN, COPY_NAMES, Convention, CopyKind
 from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError

@@ -20,7 +20,7 @@ from pytest_nsys.analysis.budget_facts import facts_of
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.common_clock import zeros_of
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.ranks import clocks
+from pytest_nsys.analysis.run import clocks
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import NsysError

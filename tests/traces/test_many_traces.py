@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.bounds import Request
 from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.metrics import METRICS, Request
 from pytest_nsys.analysis.parallel import MANY, ReadAhead
 from pytest_nsys.analysis.windows import spec_under
 from pytest_nsys.core.conventions import BUILT_IN

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis import trace_kernels
+from pytest_nsys.analysis import around
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import NothingMeasured, TraceError
@@ -86,7 +86,7 @@ def test_large_run_is_read_to_the_numbers_of_a_small_one(
     dualpipe: Path, expected: Figures, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
     """Of a large one only what is asked for is read, so what is asked first must not matter."""
-    monkeypatch.setattr(trace_kernels, "MANY", 0)
+    monkeypatch.setattr(around, "MANY", 0)
     assert figures(dualpipe, first) == expected
 
 

@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from pytest_nsys.analysis.breakdown_facts import Barrier, Breakdown, Communication, Wall
-from pytest_nsys.analysis.explained import CauseKind
+from pytest_nsys.analysis.explained import Barrier, Breakdown, CauseKind, Communication, Wall
 from pytest_nsys.reports.causes import cause_words
 from tests.support.gates import MS, Edit, Project
 from tests.support.measure import explain

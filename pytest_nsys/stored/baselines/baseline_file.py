@@ -16,7 +16,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_nsys.analysis.breakdown_facts import KEPT_KERNELS, KernelSequence
+from pytest_nsys.analysis.explained import KEPT_KERNELS, KernelSequence
 from pytest_nsys.analysis.metrics import Metric, metric_called
 from pytest_nsys.analysis.table import Table, label_key
 from pytest_nsys.analysis.windows import WindowSpec

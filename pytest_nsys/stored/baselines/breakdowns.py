@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from pytest_nsys.analysis.breakdown_facts import UNNAMED, Barrier, Breakdown, Communication, Compute, Wait, Wall
 from pytest_nsys.analysis.budget_facts import DEFINITION, Part
+from pytest_nsys.analysis.explained import UNNAMED, Barrier, Breakdown, Communication, Compute, Wait, Wall
 from pytest_nsys.core.grouping import grouped
 
 MOST_KERNELS = 1_000
