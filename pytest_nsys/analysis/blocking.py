@@ -36,9 +36,8 @@ from pytest_nsys.core.columns import (
 )
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import NoRows
-from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.intervals import Intervals
-from pytest_nsys.core.kept import kept
+from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import NO_LAUNCH, Stream
 
 

@@ -22,8 +22,7 @@ from pytest_nsys.analysis.windows import MEDIAN, WindowSpec, periods
 from pytest_nsys.core.columns import minus, order, take, total
 from pytest_nsys.core.conventions import like
 from pytest_nsys.core.exact import distance, median
-from pytest_nsys.core.grouping import grouped
-from pytest_nsys.core.kept import kept
+from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, KernelsMode, Range, Span, Value
 
 FEWEST = 3

@@ -27,8 +27,7 @@ from pytest_nsys.analysis.table import UNSEEN, Coordinates, Table, label_key
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec, spec_under
 from pytest_nsys.core.errors import GOES_ON, NoRows, NothingMeasured, NsysError, TraceError, UsageMistake
 from pytest_nsys.core.exact import median
-from pytest_nsys.core.grouping import grouped
-from pytest_nsys.core.kept import kept
+from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import KernelsMode, Label, Note, Row, Span, Unseen, Value
 from pytest_nsys.core.words import counted, from_here
 

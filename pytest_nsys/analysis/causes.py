@@ -25,7 +25,7 @@ from pytest_nsys.analysis.explained import (
     Wait,
     Wall,
 )
-from pytest_nsys.core.grouping import grouped
+from pytest_nsys.core.kept import grouped
 
 PROMPT_NS = 20_000
 """A kernel that starts so soon after its launch did not queue: the CPU was late, not the GPU."""

@@ -24,13 +24,12 @@ from typing import NamedTuple
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.core.collective_kinds import kind_of
 from pytest_nsys.core.columns import sums_by, take
 from pytest_nsys.core.conventions import UNKNOWN
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.exact import exact, mean, median
-from pytest_nsys.core.grouping import grouped
-from pytest_nsys.core.kept import kept
+from pytest_nsys.core.families import kind_of
+from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import Collective, Note, Row, Value
 from pytest_nsys.core.words import counted, printable
 

@@ -29,8 +29,7 @@ from pytest_nsys.analysis.collectives import MatchedGroup, matches, signature
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.core.errors import NothingMeasured, NsysError
 from pytest_nsys.core.exact import median, percentile
-from pytest_nsys.core.grouping import grouped
-from pytest_nsys.core.kept import kept
+from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import Clock, Rank
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted

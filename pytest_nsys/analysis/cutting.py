@@ -29,7 +29,7 @@ from pytest_nsys.analysis.gaps import goes_on
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.core.grouping import grouped
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import (
     NO_LAUNCH,
     Api,

@@ -14,8 +14,7 @@ from functools import cached_property
 
 from pytest_nsys.analysis.operations import NONE, Operations
 from pytest_nsys.core.columns import Column, equal, order, take, where_not
-from pytest_nsys.core.grouping import grouped
-from pytest_nsys.core.kept import kept
+from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import NO_LAUNCH, Stream
 from pytest_nsys.core.operations import Place, StreamWait
 

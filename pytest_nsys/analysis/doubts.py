@@ -31,8 +31,7 @@ from pytest_nsys.core.columns import take, total
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.families import KnownLibrary, qualified_name
-from pytest_nsys.core.grouping import grouped
-from pytest_nsys.core.kept import kept
+from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import (
     OPEN_END_NS,
     SINCE_1970,

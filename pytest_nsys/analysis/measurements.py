@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pytest_nsys.core.errors import NothingMeasured, TraceError, did_you_mean
-from pytest_nsys.core.grouping import grouped
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Row
 from pytest_nsys.core.words import label_words, printable
 from pytest_nsys.traces.measurements import Measurement, read_measurements

@@ -19,8 +19,8 @@ from pytest_nsys.analysis.windows import WindowSpec, periods, steady_indices
 from pytest_nsys.core.conventions import like
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.exact import exact, median
-from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.intervals import Intervals
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import OPEN_END_NS, Interval, Note, Range, Row, Value
 from pytest_nsys.core.words import are, counted, printable
 from pytest_nsys.core.workload import TwoStages

@@ -29,8 +29,7 @@ from pytest_nsys.analysis.windows import RUN, WindowSpec, anchor_windows
 from pytest_nsys.core.conventions import Convention, like
 from pytest_nsys.core.errors import NothingMeasured, TraceError
 from pytest_nsys.core.families import known_communication
-from pytest_nsys.core.grouping import grouped
-from pytest_nsys.core.kept import kept
+from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import (
     NO_LAUNCH,
     OPEN_END_NS,

@@ -19,8 +19,7 @@ from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow, clocks
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import NoRows, NothingMeasured
-from pytest_nsys.core.grouping import grouped
-from pytest_nsys.core.kept import kept
+from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import Note, Rank, Row, Unseen
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted, printable, ranks_words

@@ -21,8 +21,8 @@ from pytest_nsys.core.columns import Column, take, total
 from pytest_nsys.core.conventions import COMPUTE, NO_STAGE
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.families import OTHER, classifier
-from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.intervals import Intervals
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Interval, Stream, stream_labels
 from pytest_nsys.core.tables import NO_KERNELS
 from pytest_nsys.core.words import counted, printable

@@ -10,8 +10,8 @@ from pytest_nsys.analysis.blocking import Gap, Hold, Producer, budget_of
 from pytest_nsys.analysis.budget_facts import BLOCKED, Part
 from pytest_nsys.analysis.gpu_state import device_of
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.intervals import Intervals
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Stream
 
 PARTS = tuple(Part)

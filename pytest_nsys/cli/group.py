@@ -17,9 +17,8 @@ from typing import Any, NoReturn
 import click
 
 from pytest_nsys.core.errors import GOES_ON, GateFileError, NothingMeasured, NsysError, did_you_mean
-from pytest_nsys.core.plain_text import print_plainly
 from pytest_nsys.core.version import VERSION
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.words import print_plainly, printable
 
 LONGEST_LINE = 4000
 

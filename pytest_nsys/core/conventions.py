@@ -5,6 +5,10 @@ Three kinds of pattern, each where its users expect it:
 * range names and anchors: ``%`` is the only wildcard and matches anything; ``_`` is itself; case counts;
 * kernel names, stages and every selector: shell globs;
 * stage and setup expressions: regular expressions with named groups.
+
+A file that says what its rows were measured under has a convention as a JSON object, in which only what is not empty is
+spelled; a built-in table of families stands under its name. What is read comes from somebody else's file: a convention
+that nobody can have written is a ValueError.
 """
 
 from __future__ import annotations
@@ -16,12 +20,12 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pytest_nsys.core.expressions import Expression
-from pytest_nsys.core.families import MAXTEXT, NVIDIA, Families, known_communication
+from pytest_nsys.core.families import MAXTEXT, NVIDIA, TABLES, Families, Family, known_communication
 from pytest_nsys.core.model import KernelsMode, Setup, Span
 from pytest_nsys.core.words import printable
 
@@ -297,3 +301,86 @@ def convention_words(convention: Convention) -> str:
     """A convention by its name and its anchor."""
     anchor = f", anchor '{printable(convention.anchor, 60)}'" if convention.anchor else ""
     return f"{convention.name}{anchor}"
+
+
+Spelled = Mapping[str, Any]
+
+
+def spelled_convention(convention: Convention) -> dict[str, Any]:
+    """What JSON holds of a convention."""
+    found: dict[str, Any] = {}
+    for field in fields(convention):
+        value = getattr(convention, field.name)
+        if field.default is MISSING or value != field.default:
+            found[field.name] = _WRITTEN.get(field.name, _as_it_is)(value)
+    return found
+
+
+def read_convention(said: object) -> Convention:
+    """The convention that a JSON object holds. Raises ValueError."""
+    if not isinstance(said, Mapping) or not isinstance(said.get("name"), str):
+        raise ValueError("a convention is an object with a name")
+    unknown = said.keys() - {field.name for field in fields(Convention)}
+    if unknown:
+        raise ValueError(f"a convention has no '{sorted(unknown)[0]}'")
+    try:
+        return Convention(**{key: _READ[key](value) for key, value in said.items()})
+    except (TypeError, AttributeError, KeyError, RecursionError, OverflowError) as error:
+        raise ValueError("it holds no convention that could have been written") from error
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _text(value: Any) -> str | None:
+    if not isinstance(value, str | None):
+        raise TypeError
+    return value
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise TypeError
+    return tuple(value)
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _purposes(value: Any) -> tuple[Purpose, ...]:
+    return tuple(Purpose(name, _texts(own["stages"]), _texts(own["ranges"])) for name, own in value.items())
+
+
+def _families(value: Any) -> Families:
+    if isinstance(value, str):
+        return TABLES[value]
+    return tuple(Family(name, _texts(globs)) for name, globs in value.items())
+
+
+def _families_written(families: Families) -> Any:
+    built_in = next((name for name, table in TABLES.items() if table == families), None)
+    return built_in or {family.name: list(family.patterns) for family in families}
+
+
+_WRITTEN: Mapping[str, Callable[[Any], Any]] = {
+    "purposes": lambda purposes: {p.name: {"stages": list(p.stages), "ranges": list(p.ranges)} for p in purposes},
+    "communication": list,
+    "copies": lambda copies: [str(kind) for kind in copies],
+    "families": _families_written,
+    "span": str,
+    "kernels": str,
+}
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("name", "anchor", "setup", "stage"), _text),
+    "purposes": _purposes,
+    "communication": _texts,
+    "libraries": _flag,
+    "span": Span,
+    "kernels": KernelsMode,
+    "families": _families,
+    "copies": lambda value: tuple(map(CopyKind, _texts(value))),
+}

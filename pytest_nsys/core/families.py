@@ -1,4 +1,4 @@
-"""How is a kernel called, which library's is it, and of which family? Tables of names and globs, as data.
+"""How is a kernel called, which library's is it, of which family, which collective? Tables of names and globs, as data.
 
 ``void at::native::(anonymous namespace)::fill<4>(int, float*)`` is ``at::native::fill`` by its qualified name, and
 ``fill`` in short: that is how Nsight Systems shortens the demangled name.
@@ -10,6 +10,8 @@ kernel (without return type, template arguments and parameters) from any namespa
 In a table of families the first one with a matching glob counts. There a glob is held against the demangled name as it
 is, and against the short one. What no family matches is ``other``. Of a family whose globs are wide, those that are
 narrower stand before it.
+
+Each kind of collective has one name, NCCL's own: ``AllGather``.
 """
 
 from __future__ import annotations
@@ -227,3 +229,39 @@ def classifier(families: Families) -> Callable[[str, str], str]:
         return OTHER
 
     return family_of
+
+
+_OTHER_KIND = "Other"
+"""A kernel that communicates, and is no collective that is known here: of DeepEP, say."""
+
+_SPELLINGS = {
+    "allreduce": "AllReduce",
+    "crossdevicereduce": "AllReduce",
+    "allgather": "AllGather",
+    "reducescatter": "ReduceScatter",
+    "alltoall": "AllToAll",
+    "sendrecv": "SendRecv",
+    "send": "SendRecv",
+    "recv": "SendRecv",
+    "broadcast": "Broadcast",
+    "reduce": "Reduce",
+    "barrier": "Barrier",
+    "gather": "Gather",
+    "scatter": "Scatter",
+}
+"""What a name holds when only its letters count; the first that it holds decides."""
+
+KINDS = tuple(dict.fromkeys(_SPELLINGS.values()))
+_LETTERS = re.compile(r"[^a-z]+")
+
+
+def kind_of(name: str) -> str:
+    """The collective that a name stands for, ``Other`` where none is known."""
+    letters = _LETTERS.sub("", name.lower())
+    return next((kind for spelling, kind in _SPELLINGS.items() if spelling in letters), _OTHER_KIND)
+
+
+def spelt(text: str) -> str:
+    """A selector's word as the kinds are spelt: ``AllReduce`` for ``all_reduce``; any other word as it is."""
+    kinds = {kind.lower(): kind for kind in (*KINDS, _OTHER_KIND)}
+    return kinds.get(_LETTERS.sub("", text.lower()), text)

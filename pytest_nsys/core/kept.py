@@ -1,9 +1,11 @@
-"""How is an answer kept that costs time? By the object that gave it, for as long as the object lives."""
+"""How is kept what was found? An answer that costs time by the object that gave it, for as long as the object lives;
+what belongs together by the key of each.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 Self = TypeVar("Self")
@@ -25,3 +27,15 @@ def kept(method: Callable[Concatenate[Self, Asked], Answer]) -> Callable[Concate
         return found
 
     return answer
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """The values of each key in their order, the keys in that of their first value."""
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found

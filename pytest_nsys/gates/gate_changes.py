@@ -19,7 +19,7 @@ from typing import Any
 
 from pytest_nsys.core.errors import BaselineError, GateFileError
 from pytest_nsys.core.file_names import named_as_gate
-from pytest_nsys.core.grouping import grouped
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.gate_file import load_gate_file, loads_gate_file
 from pytest_nsys.gates.loosening_rules import (

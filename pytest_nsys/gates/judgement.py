@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, Table, label_key, meant, select
 from pytest_nsys.core.exact import distance, exact, median
-from pytest_nsys.core.grouping import grouped
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Label, Note, Row, Value
 from pytest_nsys.core.units import HASH
 from pytest_nsys.core.words import counted, place_words

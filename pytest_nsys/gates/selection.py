@@ -19,7 +19,7 @@ from typing import NamedTuple
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, Table, asks_for_none, select, selected
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.exact import aggregate, exact
-from pytest_nsys.core.grouping import grouped
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.words import counted, place_words
 from pytest_nsys.gates.model import Aggregate, AllowMissing, Assertion

@@ -23,8 +23,8 @@ from typing import NamedTuple
 from pytest_nsys.analysis.budget_facts import BLOCKED
 from pytest_nsys.analysis.metrics import MEASURED, METRICS, Metric, measured
 from pytest_nsys.analysis.table import Selector
-from pytest_nsys.core.collective_kinds import spelt
 from pytest_nsys.core.errors import did_you_mean, hint
+from pytest_nsys.core.families import spelt
 from pytest_nsys.core.units import ANY, COUNT, HASH, MICRO, RATIO, TIME, limit_value, parse_quantity
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.added_rules import RULED, WORD, cannot_rule

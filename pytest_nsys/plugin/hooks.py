@@ -47,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "nsys: a sentence of a gate file (*.nsys.yaml), judged on a trace")
     _refuse_stray_traces(config)
     if not (sys.stdout.encoding or "utf-8").lower().startswith("utf"):
-        from pytest_nsys.core.plain_text import print_plainly
+        from pytest_nsys.core.words import print_plainly
 
         print_plainly(sys.stdout)  # pytest would escape a whole line for one sign
     with _usage_errors():

@@ -16,9 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pytest_nsys.analysis.cutting import RankCut, RunCut
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.conventions import BUILT_IN, spelled_convention
 from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Note, Rank
-from pytest_nsys.core.spelled_convention import spelled_convention
 from pytest_nsys.reports.cut_lanes import Json, Lane, lanes_of
 from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.traces.chrome.cut import CUT, FORMAT

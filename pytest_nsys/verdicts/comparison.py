@@ -22,7 +22,7 @@ from pytest_nsys.analysis.table import NothingSelected, label_key
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec
 from pytest_nsys.core.errors import NothingMeasured, naming
 from pytest_nsys.core.exact import distance, exact, median
-from pytest_nsys.core.grouping import grouped
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Note, Value
 from pytest_nsys.core.words import counted, from_here
 from pytest_nsys.gates.comparability import differences, found_otherwise

@@ -16,7 +16,7 @@ from functools import partial
 from pytest_nsys.analysis.metrics import MEASURED, Better, Metric, measured
 from pytest_nsys.analysis.table import NothingSelected, Table
 from pytest_nsys.core.errors import UsageMistake
-from pytest_nsys.core.grouping import grouped
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Row, Value
 from pytest_nsys.core.numbers import distance_words, format_value
 from pytest_nsys.core.words import counted, place_words, printable

@@ -21,7 +21,7 @@ from pytest_nsys.analysis.windows import spec_under
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.families import LIBRARIES
-from pytest_nsys.core.grouping import grouped
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Row, Value
 from pytest_nsys.gates.added_rules import BadRuns, PastRun, delayed
 from pytest_nsys.gates.comparability import differences

@@ -20,7 +20,7 @@ from pytest_nsys.analysis.structure import SharedStream, shared_streams
 from pytest_nsys.analysis.table import Table, label_key
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.columns import take, total
-from pytest_nsys.core.grouping import grouped
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.numbers import format_value, percent
 from pytest_nsys.core.words import counted, printable

@@ -23,8 +23,8 @@ from pytest_nsys.analysis import collectives
 from pytest_nsys.analysis.collectives import SYMMETRIC, Transfer, _check, _groups, bus_factor, message_bytes
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.straggling import Matched, Share, _waits, stragglers
-from pytest_nsys.core.collective_kinds import KINDS, kind_of, spelt
 from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.families import KINDS, kind_of, spelt
 from pytest_nsys.core.model import Collective
 from tests.support.commands import run
 from tests.support.fake_nsys import needs_pyarrow, to_parquet

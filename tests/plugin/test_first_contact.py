@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.core.numbers import format_range
-from pytest_nsys.core.plain_text import print_plainly
+from pytest_nsys.core.words import print_plainly
 from pytest_nsys.reports.doctor_report import Diagnosis, Plugin, Run, Surroundings, TraceFile, as_text
 from tests.support.commands import run
 from tests.support.gate_files import loaded, mistakes

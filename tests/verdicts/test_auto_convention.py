@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys import compare, judge, open_run
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.conventions import BUILT_IN, read_convention, spelled_convention
 from pytest_nsys.core.errors import UsageMistake
-from pytest_nsys.core.spelled_convention import read_convention, spelled_convention
 from pytest_nsys.gates.model import Outcome
 from pytest_nsys.verdicts.comparison import Result
 from tests.support.gates import MS, Project

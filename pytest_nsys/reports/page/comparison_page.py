@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pytest_nsys.core.grouping import grouped
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.reports.causes import Plain
 from pytest_nsys.reports.comparison import tables
 from pytest_nsys.reports.headline import of_comparison, records_of

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.explained import CauseKind
 from pytest_nsys.analysis.metrics import metric_called
-from pytest_nsys.core.grouping import grouped
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.gates.model import Outcome
 from pytest_nsys.reports.causes import Plain
 from pytest_nsys.reports.headline import cause_words, leading

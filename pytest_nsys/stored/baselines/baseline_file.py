@@ -20,11 +20,10 @@ from pytest_nsys.analysis.explained import KEPT_KERNELS, KernelSequence
 from pytest_nsys.analysis.metrics import Metric, metric_called
 from pytest_nsys.analysis.table import Table, label_key
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.core.conventions import BUILT_IN, Convention, read_convention, spelled_convention
 from pytest_nsys.core.errors import BaselineError, one_line
 from pytest_nsys.core.exact import as_exact, exact_value, median
 from pytest_nsys.core.model import Label, Value
-from pytest_nsys.core.spelled_convention import read_convention, spelled_convention
 from pytest_nsys.core.units import HASH
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.judgement import Reference

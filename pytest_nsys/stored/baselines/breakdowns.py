@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.budget_facts import DEFINITION, Part
 from pytest_nsys.analysis.explained import UNNAMED, Barrier, Breakdown, Communication, Compute, Wait, Wall
-from pytest_nsys.core.grouping import grouped
+from pytest_nsys.core.kept import grouped
 
 MOST_KERNELS = 1_000
 """Communication kernels of a rank's window, at most, whose breakdown is stored."""

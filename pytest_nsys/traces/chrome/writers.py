@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.core.conventions import BUILT_IN, Convention, read_convention
 from pytest_nsys.core.errors import TraceError, UsageMistake
 from pytest_nsys.core.model import Trace
-from pytest_nsys.core.spelled_convention import read_convention
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.chrome.cut import MARK, CutTrace
 from pytest_nsys.traces.chrome.jax import Jax
