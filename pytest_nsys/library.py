@@ -39,7 +39,7 @@ from pytest_nsys.gates.selection import complete
 from pytest_nsys.gates.sentences import check_dimension, parse_sentence
 from pytest_nsys.traces.measurements import measurements_of
 from pytest_nsys.traces.opening import find_traces
-from pytest_nsys.verdicts.comparison import Comparison, compare_pairs
+from pytest_nsys.verdicts.comparison import Comparison, compare_runs
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.pairs import TwoRuns
 from pytest_nsys.verdicts.references import OtherRun
@@ -306,7 +306,7 @@ def compare(
     with contextlib.closing(CaptureCache()) as cache:
         runs = TwoRuns(cache, *sides, beside, anchor)
         pair = runs.under(runs.usual_gate(named) if written is None else written)
-        return compare_pairs([pair], *(sides if any(sides) else outside))
+        return compare_runs([pair], *(sides if any(sides) else outside))
 
 
 def metric_of(name: str) -> Metric:

@@ -24,8 +24,9 @@ from pytest_nsys.gates.model import Verdict
 from pytest_nsys.reports.comparison.tables import Shown, headline
 from pytest_nsys.traces.measurements import measurements_of
 from pytest_nsys.traces.opening import find_traces
-from pytest_nsys.verdicts.comparison import Pair, Result, compare_pairs
+from pytest_nsys.verdicts.comparison import Result, compare_runs
 from pytest_nsys.verdicts.pairs import TwoRuns
+from pytest_nsys.verdicts.references import OtherRun
 
 if TYPE_CHECKING:
     from pytest_nsys.reports.page.pictures import Picture
@@ -120,16 +121,15 @@ def compare(
         if comparable_on:
             files = [dataclasses.replace(gate, comparable_on=comparable_on) for gate in files]
         pairs = {gate.address: runs.under(gate) for gate in files}
-        found = compare_pairs([*pairs.values()], sides[0] or base_measurements, sides[1] or head_measurements)
-        judged = [(pairs[gate], verdict) for gate, verdict in found.verdicts]
-        judged += [(pairs[each.gate], each.verdict) for each in found.constants]
+        found = compare_runs([*pairs.values()], sides[0] or base_measurements, sides[1] or head_measurements)
+        judged = [(pairs[each.gate], each.verdict) for each in found.verdicts]
         if artifacts is not None:
             _keep_windows(Path(artifacts), judged)
         windows: Sequence[Picture] = ()
         if form.draws:
             from pytest_nsys.reports.page.pictures import windows_of
 
-            windows = windows_of([(verdict, pair.head, pair.base) for pair, verdict in judged])
+            windows = windows_of([(verdict, pair.captures, pair.before) for pair, verdict in judged])
     module, _, name = form.make.partition(":")
     deliver(getattr(import_module(module), name)(Shown(found, verbose, windows)), output)
     if output is not None:
@@ -146,13 +146,13 @@ def _check_artifacts(folder: str, traces: Sequence[Path]) -> None:
     check_folder(f"--artifacts={printable(folder)}", Path(folder), traces)
 
 
-def _keep_windows(folder: Path, judged: Sequence[tuple[Pair, Verdict]]) -> None:
+def _keep_windows(folder: Path, judged: Sequence[tuple[OtherRun, Verdict]]) -> None:
     """Write the windows of what failed, and say where, beside the report."""
     from pytest_nsys.plugin.artifacts import has_failed, write_window
 
     for pair, verdict in judged:
         if has_failed(verdict):
-            path = write_window(folder, pair.gate.address, verdict, pair.head, pair.base)
+            path = write_window(folder, pair.gate.address, verdict, pair.captures, pair.before)
             click.echo(f"wrote {printable(str(path), 1000)}: {printable(verdict.assertion.name)}", err=True)
 
 

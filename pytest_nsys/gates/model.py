@@ -424,6 +424,13 @@ class JudgedRow:
         """The smallest change that the gate can see; None for a constant limit."""
         return None if self.tolerance is None else max(self.tolerance, self.noise or 0)
 
+    @property
+    def times_tolerance(self) -> Fraction | None:
+        """How much worse the value is than the baseline, in units of what it may be, negative where it is better; None
+        where it may not change, or has no limit.
+        """
+        return None if not self.sees or self.margin is None else 1 - Fraction(self.margin) / Fraction(self.sees)
+
 
 class Difference(NamedTuple):
     """One circumstance in which a run and what it is compared with differ."""

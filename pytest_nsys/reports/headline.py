@@ -84,8 +84,7 @@ def of_comparison(comparison: Comparison, result: str) -> str:
 
 def records_of(comparison: Comparison) -> list[Plain]:
     """Its verdicts as a session has them, what leads first."""
-    verdicts = [*(verdict for _, verdict in comparison.verdicts), *(each.verdict for each in comparison.constants)]
-    return led_by(_plain(verdict, comparison.head.key.world) for verdict in verdicts)
+    return led_by(_plain(each.verdict, comparison.head.key.world) for each in comparison.verdicts)
 
 
 def _plain(verdict: Verdict, world: int | None) -> Plain:

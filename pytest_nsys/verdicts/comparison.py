@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import Key
@@ -31,7 +32,6 @@ from pytest_nsys.gates.model import (
     Assertion,
     Comparator,
     Difference,
-    GateFile,
     JudgedRow,
     Outcome,
     Severity,
@@ -53,15 +53,6 @@ class Result(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """Both runs under the convention of one gate file."""
-
-    gate: GateFile
-    base: Captures
-    head: Captures
-
-
-@dataclass(frozen=True, slots=True)
 class Side:
     """One of the two runs: the paths as they were given, its circumstances, the windows that were judged."""
 
@@ -77,12 +68,14 @@ class Side:
         return len(self.paths)
 
 
-@dataclass(frozen=True, slots=True)
-class Circumstance:
-    """One in which the runs differ; ``compared`` is False where the user has narrowed what must agree."""
+class HeadVerdict(NamedTuple):
+    """How an assertion of a gate file ended on head; ``on_base`` is how one with a constant limit ends there, None
+    where it cannot, and of every other.
+    """
 
-    difference: Difference
-    compared: bool
+    gate: str
+    verdict: Verdict
+    on_base: Outcome | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +96,15 @@ class ComparedRow:
     def moved(self) -> bool:
         """Beyond its tolerance, without a counterpart, or, where nothing could be judged, at all."""
         if self.row.outcome is Outcome.INCOMPARABLE:
-            return self.row.value != self.row.baseline
+            return self.changed
         return self.row.outcome is not Outcome.PASSED or self.row.waived
 
     @property
     def changed(self) -> bool:
         return self.row.value != self.row.baseline
 
-    @property
-    def times_limit(self) -> Fraction | None:
-        """How much worse the row is, in units of what it may be; None where it may not change, or has no limit."""
-        reach, margin = self.row.sees, self.row.margin
-        return None if not reach or margin is None else (Fraction(reach) - margin) / Fraction(reach)
 
-
-@dataclass(frozen=True, slots=True)
-class Thing:
+class Thing(NamedTuple):
     """A name that only one side has. ``launches`` in its windows over ``ranks``, median over those ``captures`` that
     have it.
     """
@@ -131,31 +117,21 @@ class Thing:
     captures: int
 
 
-@dataclass(frozen=True, slots=True)
-class OnHead:
-    """An assertion with a constant limit, judged on head; ``base`` is how it ends there, None where it cannot."""
-
-    gate: str
-    verdict: Verdict
-    base: Outcome | None
-
-
 @dataclass(frozen=True)
 class Comparison:
-    """All that a report of a comparison shows.
+    """What the verdicts of a session do not say where its baseline is another run, beside them.
 
-    ``verdicts`` (gate file, verdict) are those held against base, in the order of the gate files, and ``rows`` all of
-    their rows, worst first. ``not_held`` are assertions that another source of limits judges. ``appeared`` and
-    ``vanished`` are told of the windows ``looked_at``.
+    ``verdicts`` come in the order of the gate files, and ``rows`` are those held against base, worst first.
+    ``not_held`` are assertions that another source of limits judges. ``circumstances`` are all that differ, each with
+    whether it must agree. ``appeared`` and ``vanished`` are told of the windows ``looked_at``.
     """
 
     base: Side
     head: Side
-    verdicts: tuple[tuple[str, Verdict], ...]
-    constants: tuple[OnHead, ...]
+    verdicts: tuple[HeadVerdict, ...]
     not_held: tuple[str, ...]
     rows: tuple[ComparedRow, ...]
-    circumstances: tuple[Circumstance, ...]
+    circumstances: Mapping[Difference, bool]
     looked_at: str
     appeared: tuple[Thing, ...]
     vanished: tuple[Thing, ...]
@@ -176,21 +152,24 @@ class Comparison:
         """The rows that make it worse."""
         return tuple(row for row in self.rows if row.row.outcome is Outcome.FAILED and row.counts)
 
+    @property
+    def limits_crossed(self) -> tuple[Verdict, ...]:
+        """The constant limits that head does not keep."""
+        verdicts = (each.verdict for each in self.verdicts)
+        return tuple(v for v in verdicts if v.outcome is Outcome.FAILED and not v.assertion.needs_baseline)
+
     @cached_property
     def incomparable(self) -> bool:
-        return any(verdict.outcome is Outcome.INCOMPARABLE for _, verdict in self.verdicts)
+        return any(each.verdict.outcome is Outcome.INCOMPARABLE for each in self.verdicts)
 
     @cached_property
     def result(self) -> Result:
         """One word for all verdicts."""
-        on_head = [each.verdict for each in self.constants]
-        failed = [verdict for verdict in on_head if verdict.outcome is Outcome.FAILED]
-        if self.worse or any(not verdict.good and verdict.assertion.xfail is None for verdict in failed):
+        if self.worse or any(not verdict.good and verdict.assertion.xfail is None for verdict in self.limits_crossed):
             return Result.WORSE
         if self.incomparable:
             return Result.INCOMPARABLE
-        verdicts = [*on_head, *(verdict for _, verdict in self.verdicts)]
-        undecided = any(each.outcome in UNDECIDED and not each.good for each in verdicts)
+        undecided = any(each.verdict.outcome in UNDECIDED and not each.verdict.good for each in self.verdicts)
         return Result.UNDECIDED if undecided or not self.rows else Result.NOT_WORSE
 
     @property
@@ -198,34 +177,38 @@ class Comparison:
         return min(self.base.captures, self.head.captures)
 
 
-def compare_pairs(pairs: Sequence[Pair], base: Sequence[str], head: Sequence[str]) -> Comparison:
-    """Hold head against base. ``base`` and ``head`` are the captures of each side as they were given.
+def compare_runs(pairs: Sequence[OtherRun], base: Sequence[str], head: Sequence[str]) -> Comparison:
+    """Judge head by each gate file, with base in place of a stored baseline. ``base`` and ``head`` are the captures of
+    each side as they were given.
 
     Raises TraceError where a side cannot be judged.
     """
-    verdicts: list[tuple[str, Verdict]] = []
-    constants: list[OnHead] = []
+    verdicts: list[HeadVerdict] = []
     rows: list[ComparedRow] = []
     not_held: list[str] = []
     for pair in pairs:
-        name = pair.gate.address
-        context = _context(pair)
+        name, context = pair.gate.address, GateContext(pair.captures, pair.gate, pair)
+        for side, captures in (("base", pair.before), ("head", pair.captures)):
+            with naming(side):  # before any is measured, so that a mistake names the side
+                captures.key(pair.gate.run)
         for assertion in pair.gate.assertions:
-            if assertion.reads_stored:
-                verdict = _judged(assertion, context)
-                verdicts.append((name, verdict))
-                rows += [ComparedRow(name, verdict.assertion, verdict.unit, row) for row in _rows(verdict, pair)]
-            elif assertion.needs_baseline:
+            if assertion.needs_baseline and not assertion.reads_stored:
                 not_held.append(f"{name}: {assertion.name}")
+                continue
+            with naming("head"):  # as what is compared with names base
+                context.measure(assertion)
+            verdict = evaluate(assertion, context)
+            if assertion.reads_stored:
+                verdicts.append(HeadVerdict(name, verdict))
+                rows += [ComparedRow(name, verdict.assertion, verdict.unit, row) for row in _rows(verdict, pair)]
             else:
-                constants.append(OnHead(name, _judged(assertion, context), _on_base(assertion, pair)))
-    spec = _usual_pick(pairs)
-    base_has, head_has = ([contents(run, spec) for run in side.runs] for side in (pairs[0].base, pairs[0].head))
+                verdicts.append(HeadVerdict(name, verdict, _on_base(assertion, pair)))
+    spec = _usual_pick(pairs[0])
+    base_has, head_has = ([contents(run, spec) for run in side.runs] for side in (pairs[0].before, pairs[0].captures))
     return Comparison(
-        base=_side(base, [(pair, pair.base) for pair in pairs]),
-        head=_side(head, [(pair, pair.head) for pair in pairs]),
+        base=_side(base, [(pair, pair.before) for pair in pairs]),
+        head=_side(head, [(pair, pair.captures) for pair in pairs]),
         verdicts=tuple(verdicts),
-        constants=tuple(constants),
         not_held=tuple(not_held),
         rows=tuple(sorted(rows, key=_worst_first)),
         circumstances=_circumstances(pairs),
@@ -235,25 +218,10 @@ def compare_pairs(pairs: Sequence[Pair], base: Sequence[str], head: Sequence[str
     )
 
 
-def _context(pair: Pair) -> GateContext:
-    """Where head is judged; each side is asked for its key first, so that a mistake names the side."""
-    for side, captures in (("base", pair.base), ("head", pair.head)):
-        with naming(side):
-            captures.key(pair.gate.run)
-    return GateContext(pair.head, pair.gate, OtherRun(pair.head, pair.gate, pair.base, "base", partly=True))
-
-
-def _judged(assertion: Assertion, context: GateContext) -> Verdict:
-    """The verdict; head is looked at first, so that what is wrong with it names it, as it does of base."""
-    with naming("head"):
-        context.measure(assertion)
-    return evaluate(assertion, context)
-
-
-def _on_base(assertion: Assertion, pair: Pair) -> Outcome | None:
+def _on_base(assertion: Assertion, pair: OtherRun) -> Outcome | None:
     try:
         with naming("base"):
-            return rows_now(assertion, GateContext(pair.base, pair.gate)).outcome
+            return rows_now(assertion, GateContext(pair.before, pair.gate)).outcome
     except NothingMeasured:
         return None
 
@@ -261,12 +229,12 @@ def _on_base(assertion: Assertion, pair: Pair) -> Outcome | None:
 # Rows
 
 
-def _rows(verdict: Verdict, pair: Pair) -> Sequence[JudgedRow]:
+def _rows(verdict: Verdict, pair: OtherRun) -> Sequence[JudgedRow]:
     """The judged rows; where an assertion could not be judged at all, the values of both sides as they are."""
     assertion, outcome = verdict.assertion, verdict.outcome
     if verdict.rows or outcome not in (Outcome.INCOMPARABLE, Outcome.NO_DATA):
         return verdict.rows
-    before, after = (_folded(assertion, GateContext(side, pair.gate)) for side in (pair.base, pair.head))
+    before, after = (_folded(assertion, GateContext(side, pair.gate)) for side in (pair.before, pair.captures))
     keys = dict.fromkeys((*after, *before))
     return [JudgedRow(dict(key), after.get(key), None, outcome, baseline=before.get(key)) for key in keys]
 
@@ -298,7 +266,7 @@ def _badness(each: ComparedRow) -> Fraction:
     row = each.row
     if row.value is None or row.baseline is None:
         return Fraction(0)
-    if (times := each.times_limit) is not None:
+    if (times := row.times_tolerance) is not None:
         return times
     if row.margin is not None:  # any change of it fails
         return -Fraction(row.margin) * _MUCH
@@ -315,22 +283,22 @@ _MUCH = 1_000_000
 # What both sides are
 
 
-def _side(paths: Sequence[str], judged: Sequence[tuple[Pair, Captures]]) -> Side:
+def _side(paths: Sequence[str], judged: Sequence[tuple[OtherRun, Captures]]) -> Side:
     """What a side is. Constants are judged on head alone, so only its windows are told for them."""
     windows: dict[str, tuple[UsedWindow, ...]] = {}
-    found = judged[0][0].gate.found if judged[0][1] is judged[0][0].base else None
-    notes: dict[Note, None] = {Note(found.told(judged[0][0].gate.resolved_convention)): None} if found else {}
-    for pair, captures in judged:
-        told = [a for a in pair.gate.assertions if a.reads_stored or (captures is pair.head and not a.needs_baseline)]
+    pair, first = judged[0]
+    is_head, other = first is pair.captures, pair.before if first is pair.captures else pair.captures
+    found = None if is_head else pair.gate.found
+    notes: dict[Note, None] = {Note(found.told(pair.gate.resolved_convention)): None} if found else {}
+    for each, captures in judged:
+        told = [a for a in each.gate.assertions if a.reads_stored or (is_head and not a.needs_baseline)]
         for spec, metrics in grouped((spec_for(captures.convention, a), a.metric) for a in told).items():
             windows.setdefault(str(spec), captures.windows(spec))
             notes |= dict.fromkeys(captures.notes(spec, *map(captures.metric, dict.fromkeys(metrics))))
-    pair, first = judged[0]
-    other = pair.base if first is pair.head else pair.head
     if other.measured_in:
         lost = sorted(first.measured_names - other.measured_names)
         notes |= dict.fromkeys(Note(f"{MEASURED} {name}: the other side has none of it", True) for name in lost)
-    if first is pair.head and (same := _same_files(pair)):
+    if is_head and (same := _same_files(pair)):
         names = ", ".join(from_here(str(path)) for path in same)
         what = f"{len(same)} of {counted(len(first.paths), 'trace')} are those of base"
         notes[Note(f"{what}, and nothing can differ there: {names}", True)] = None
@@ -344,30 +312,29 @@ def _side(paths: Sequence[str], judged: Sequence[tuple[Pair, Captures]]) -> Side
     )
 
 
-def _same_files(pair: Pair) -> Sequence[Path]:
+def _same_files(pair: OtherRun) -> Sequence[Path]:
     """The traces of head that are those of base, in the same bytes or in others."""
-    copies = [each.second for each in shared([pair.base.paths, pair.head.paths])]
-    return [*dict.fromkeys([*copies, *OtherRun(pair.head, pair.gate, pair.base).same_files()])]
+    copies = [each.second for each in shared([pair.before.paths, pair.captures.paths])]
+    return [*dict.fromkeys([*copies, *pair.same_files()])]
 
 
-def _circumstances(pairs: Sequence[Pair]) -> tuple[Circumstance, ...]:
+def _circumstances(pairs: Sequence[OtherRun]) -> dict[Difference, bool]:
     """All that differ, also those that need not agree: a person wants to know them."""
     found: dict[Difference, bool] = {}
     for pair in pairs:
-        now, was = pair.head.circumstances(pair.gate.run), pair.base.circumstances(pair.gate.run)
+        now, was = pair.captures.circumstances(pair.gate.run), pair.before.circumstances(pair.gate.run)
         on = pair.gate.comparable_on
         for difference in (*found_otherwise(pair.gate), *differences(now, was)):
-            compared = on is None or difference.name in on
-            found[difference] = found.get(difference, False) or compared
-    return tuple(Circumstance(difference, compared) for difference, compared in found.items())
+            found[difference] = found.get(difference, False) or on is None or difference.name in on
+    return found
 
 
 # What only one side has
 
 
-def _usual_pick(pairs: Sequence[Pair]) -> WindowSpec:
-    """What most assertions of the first gate file are held against base on; of equally many the first."""
-    gate, captures = pairs[0].gate, pairs[0].head
+def _usual_pick(pair: OtherRun) -> WindowSpec:
+    """What most assertions of a gate file are held against base on; of equally many the first."""
+    gate, captures = pair.gate, pair.captures
     of_trace = [assertion for assertion in gate.assertions if assertion.outside is None]
     held = [assertion for assertion in of_trace if assertion.reads_stored]
     specs = Counter(spec_for(captures.convention, assertion) for assertion in held or of_trace)

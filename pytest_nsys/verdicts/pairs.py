@@ -20,7 +20,7 @@ from pytest_nsys.gates import gate_file
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import FromBaseline, GateFile, Location, Requirement, Severity, requests_of
 from pytest_nsys.gates.sentences import Subject, asserted
-from pytest_nsys.verdicts.comparison import Pair
+from pytest_nsys.verdicts.references import OtherRun
 from pytest_nsys.verdicts.resolving import resolved
 
 BUILT_IN_PATH = Path(gate_file.__file__).with_name("default.nsys.yaml")
@@ -41,7 +41,7 @@ class TwoRuns:
     measurements: tuple[Files, Files] = ((), ())
     anchor: str | None = None
 
-    def under(self, gate: GateFile) -> Pair:
+    def under(self, gate: GateFile) -> OtherRun:
         """Both under the convention of a gate file, which is that of base where none is named; an error names its side.
 
         Raises as opening the captures does.
@@ -49,7 +49,8 @@ class TwoRuns:
         if gate.convention is None and not (self.base or self.head):  # measurements alone are read under none
             gate = replace(gate, convention=GENERIC)
         gate = resolved(gate, lambda: self._fitting("head").convention, lambda: self._fitting("base").convention)
-        return Pair(gate, self._opened("base", gate), self._opened("head", gate))
+        base, head = (self._opened(side, gate) for side in ("base", "head"))
+        return OtherRun(head, gate, base, "base", partly=True)
 
     def _opened(self, side: str, gate: GateFile) -> Captures:
         beside = self.measurements[side == "head"]
@@ -104,7 +105,7 @@ class TwoRuns:
         """Whether communication runs on a stream that computes, on either side: else WITH_BARRIERS say nothing more."""
         with contextlib.suppress(NsysError):  # who judges it is told
             pair = self.under(gate)
-            spec = pair.head.spec(gate.window, gate.span, gate.kernels)
-            barriers = (side.rows(METRICS["barrier_ns"], spec) for side in (pair.base, pair.head))
+            spec = pair.captures.spec(gate.window, gate.span, gate.kernels)
+            barriers = (side.rows(METRICS["barrier_ns"], spec) for side in (pair.before, pair.captures))
             return any(value for table in barriers for _, value in table.rows)
         return False

@@ -143,7 +143,7 @@ def test_a_head_that_fits_otherwise_is_not_comparable_with_its_base(tmp_path: Pa
     head = steps(tmp_path / "head.sqlite", inner="part a", name="step {}")
     found = compare(base, head)
     assert found.result is Result.INCOMPARABLE
-    (differs,) = [each.difference for each in found.circumstances if each.difference.name == "convention"]
+    (differs,) = [each for each in found.circumstances if each.name == "convention"]
     assert "anchor 'step %'" in differs.now
     assert "anchor 'part a'" in differs.baseline
 

@@ -337,11 +337,11 @@ def test_a_row_without_a_tolerance_is_as_bad_as_its_share_of_the_baseline(
 ) -> None:
     row = JudgedRow({}, value, None, Outcome.FAILED, baseline=baseline)
     assertion = replace(RULED, require=replace(RULED.require, comparator=comparator))
-    each: Any = SimpleNamespace(row=row, times_limit=None, assertion=assertion)
+    each: Any = SimpleNamespace(row=row, assertion=assertion)
     assert _badness(each) == badness
-    each.times_limit = Fraction(7, 2)
+    each.row = replace(row, margin=-5, tolerance=2)
     assert _badness(each) == (Fraction(7, 2) if value is not None and baseline is not None else 0)
-    each.times_limit, each.row = None, replace(row, margin=-3)
+    each.row = replace(row, margin=-3)
     assert _badness(each) == (3_000_000 if value is not None and baseline is not None else 0)
 
 

@@ -14,7 +14,7 @@ from pytest_nsys.reports.comparison import tables
 from pytest_nsys.reports.session.json_report import Cause, Coordinates, Count, Number, doc, filled, one_of
 from pytest_nsys.reports.tables import as_json
 from pytest_nsys.reports.text import subject
-from pytest_nsys.verdicts.comparison import ComparedRow, OnHead, Result
+from pytest_nsys.verdicts.comparison import ComparedRow, HeadVerdict, Result
 from pytest_nsys.verdicts.comparison import Side as RunSide
 
 Value = int | float | None
@@ -157,15 +157,16 @@ def as_json_report(shown: tables.Shown) -> str:
         "base": _side(comparison.base),
         "head": _side(comparison.head),
         "circumstances": [
-            filled(Circumstance, {"base": d.baseline, "head": d.now}, each, d)
-            for each in comparison.circumstances
-            for d in [each.difference]
+            filled(Circumstance, {"base": d.baseline, "head": d.now, "compared": compared}, d)
+            for d, compared in comparison.circumstances.items()
         ],
         "counts": {name: len(getattr(comparison, name)) for name in ("rows", "worse", "moved", "unmoved")},
         "moved": [*map(_compared, comparison.moved)],
         "unmoved": [*map(_compared, comparison.unmoved)],
-        "assertions": [_verdict(gate, verdict) for gate, verdict in comparison.verdicts],
-        "constants": [*map(_constant, comparison.constants)],
+        "assertions": [
+            _verdict(each.gate, each.verdict) for each in comparison.verdicts if each.verdict.assertion.needs_baseline
+        ],
+        "constants": [_constant(each) for each in comparison.verdicts if not each.verdict.assertion.needs_baseline],
         "appeared": [filled(Thing, each) for each in comparison.appeared],
         "vanished": [filled(Thing, each) for each in comparison.vanished],
     }
@@ -183,7 +184,7 @@ def _side(side: RunSide) -> dict[str, Any]:
 
 
 def _compared(each: ComparedRow) -> dict[str, Any]:
-    assertion, times = each.assertion, each.times_limit
+    assertion, times = each.assertion, each.row.times_tolerance
     named = {"line": assertion.location.line, "assertion": assertion.name, "subject": subject(assertion)}
     own = {**named, "word": tables.word(each), "times_tolerance": None if times is None else float(times)}
     found = filled(Compared, own, _row(each.row, assertion), each, assertion)
@@ -202,6 +203,6 @@ def _verdict(gate: str, verdict: Verdict) -> dict[str, Any]:
     return filled(Assertion, {**own, "causes": plain_causes(verdict.causes)}, verdict, assertion)
 
 
-def _constant(each: OnHead) -> dict[str, Any]:
-    own = {"base": each.base, "judged": [_row(row, each.verdict.assertion) for row in each.verdict.rows]}
+def _constant(each: HeadVerdict) -> dict[str, Any]:
+    own = {"base": each.on_base, "judged": [_row(row, each.verdict.assertion) for row in each.verdict.rows]}
     return filled(Constant, own, _verdict(each.gate, each.verdict), each.verdict)

@@ -30,7 +30,7 @@ from pytest_nsys.reports.text import (
     subject,
     window_lines,
 )
-from pytest_nsys.verdicts.comparison import ComparedRow, Comparison, OnHead, Result, Side, Thing
+from pytest_nsys.verdicts.comparison import ComparedRow, Comparison, HeadVerdict, Result, Side, Thing
 from pytest_nsys.verdicts.pairs import BUILT_IN_GATE
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _section(table: Table) -> str:
 
 def headline(comparison: Comparison) -> str:
     worse = len(comparison.worse)
-    failed = sum(each.verdict.outcome is Outcome.FAILED for each in comparison.constants)
+    failed = len(comparison.limits_crossed)
     match comparison.result:
         case Result.WORSE:
             said = [f"{counted(worse, 'row')} of {len(comparison.rows)} outside the limit"] if worse else []
@@ -127,15 +127,15 @@ def headline(comparison: Comparison) -> str:
 
 
 def _why_incomparable(comparison: Comparison) -> str:
-    names = [each.difference.name for each in comparison.circumstances if each.compared]
+    names = [difference.name for difference, compared in comparison.circumstances.items() if compared]
     return f"the runs differ in {', '.join(names)}; nothing was held against base"
 
 
 def _why_undecided(comparison: Comparison) -> str:
     if not comparison.rows:
         return "nothing was compared: no assertion with a baseline has a row"
-    verdicts = [*(verdict for _, verdict in comparison.verdicts), *(each.verdict for each in comparison.constants)]
-    counts = {words: sum(verdict.outcome is outcome for verdict in verdicts) for outcome, words in UNDECIDED.items()}
+    outcomes = [each.verdict.outcome for each in comparison.verdicts]
+    counts = {words: outcomes.count(outcome) for outcome, words in UNDECIDED.items()}
     return ", ".join(f"{counted(count, 'assertion')} {words}" for words, count in counts.items() if count)
 
 
@@ -175,9 +175,8 @@ def _side_cells(side: Side, traces: int) -> Iterator[tuple[str, str]]:
 
 def circumstances_table(comparison: Comparison) -> Table:
     rows = (
-        (d.name, d.baseline, d.now, "must agree" if each.compared else "not compared, on purpose")
-        for each in comparison.circumstances
-        for d in [each.difference]
+        (d.name, d.baseline, d.now, "must agree" if compared else "not compared, on purpose")
+        for d, compared in comparison.circumstances.items()
     )
     return table_of("Circumstances that differ", ("differs", "base", "head", "meaning"), rows)
 
@@ -266,7 +265,7 @@ def word(each: ComparedRow) -> str:
 
 def _times_words(each: ComparedRow) -> str:
     """How much worse, in units of the tolerance; negative where better."""
-    times = each.times_limit
+    times = each.row.times_tolerance
     if each.row.limit is None:
         return ""
     if times is None:
@@ -277,10 +276,14 @@ def _times_words(each: ComparedRow) -> str:
 # Assertions
 
 
+def _held(comparison: Comparison) -> list[tuple[str, Verdict]]:
+    return [(each.gate, each.verdict) for each in comparison.verdicts if each.verdict.assertion.needs_baseline]
+
+
 def assertion_table(comparison: Comparison) -> Table:
     rows = (
         (verdict.outcome, verdict.assertion.name, str(len(verdict.rows)), verdict.message, _at(gate, verdict))
-        for gate, verdict in comparison.verdicts
+        for gate, verdict in _held(comparison)
     )
     columns = ("", "assertion", "rows", "what was decided", "asserted in")
     return table_of("Assertions held against base", columns, rows, folded=True)
@@ -289,7 +292,7 @@ def assertion_table(comparison: Comparison) -> Table:
 def undecided_table(comparison: Comparison) -> Table:
     rows = (
         (verdict.outcome, verdict.assertion.name, verdict.message)
-        for _, verdict in comparison.verdicts
+        for _, verdict in _held(comparison)
         if verdict.outcome in (*UNDECIDED, Outcome.ERROR)
     )
     return table_of("Assertions that are not decided", ("", "assertion", "why"), rows)
@@ -297,14 +300,14 @@ def undecided_table(comparison: Comparison) -> Table:
 
 def structure_table(comparison: Comparison, limit: int | None = None) -> Table:
     """What changed behind the rows about structure: kernels that came or went, where an order departs."""
-    rows = ((verdict.assertion.name, line) for _, verdict in comparison.verdicts for line in verdict.details)
+    rows = ((verdict.assertion.name, line) for _, verdict in _held(comparison) for line in verdict.details)
     return table_of("Structure that changed", ("assertion", "what"), rows, limit, folded=True)
 
 
 def causes_table(comparison: Comparison, limit: int | None = None) -> Table:
     """Why the rows that are worse are so: the kernels that account for each, largest part first."""
     metrics: dict[tuple[str, str, tuple[tuple[str, str], ...]], dict[str, None]] = {}
-    for _, verdict in comparison.verdicts:
+    for _, verdict in _held(comparison):
         for row in plain_causes(verdict.causes):
             told = (labels_words(row["labels"]), format_signed(row["change_ns"]), tuple(part_cells(row)))
             metrics.setdefault(told, {})[verdict.assertion.metric] = None
@@ -317,18 +320,18 @@ def causes_table(comparison: Comparison, limit: int | None = None) -> Table:
 
 def constants_table(comparison: Comparison) -> Table:
     columns = ("", "assertion", "head", "limit", "row", "base", "asserted in")
-    rows = map(_constant_cells, comparison.constants)
+    rows = (_constant_cells(each) for each in comparison.verdicts if not each.verdict.assertion.needs_baseline)
     return table_of("Constant limits, judged on head", columns, rows, folded=True)
 
 
-def _constant_cells(each: OnHead) -> tuple[str, ...]:
+def _constant_cells(each: HeadVerdict) -> tuple[str, ...]:
     verdict = each.verdict
     worst = verdict.nearest
     judged = ("", verdict.message, "")
     if worst is not None and worst.limit is not None:
         value, limit = apart(worst, verdict.unit)
         judged = (value, limit_words(verdict.assertion, limit) + rule_words(worst), place(worst))
-    base = "not measured" if each.base is None else str(each.base)
+    base = "not measured" if each.on_base is None else str(each.on_base)
     return (verdict.outcome, verdict.assertion.name, *judged, base, _at(each.gate, verdict))
 
 
@@ -368,7 +371,7 @@ def windows_table(comparison: Comparison) -> Table:
 def notes_table(comparison: Comparison) -> Table:
     """What casts doubt on what was measured, or should be known of it; no outcome, which other tables tell."""
     notes = [(name, note) for name, side in _sides(comparison).items() for note in side.notes]
-    said = dict.fromkeys((gate, caution) for gate, verdict in comparison.verdicts for caution in verdict.cautions)
+    said = dict.fromkeys((gate, caution) for gate, verdict in _held(comparison) for caution in verdict.cautions)
     notes += [("head", Note(caution, True)) for _, caution in said]
     rows = [(name, str(note)) for name, note in dict.fromkeys(notes)]
     rows += [("", f"held against the history, not judged here: {name}") for name in comparison.not_held]

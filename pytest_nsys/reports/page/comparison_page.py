@@ -62,7 +62,7 @@ def _bar(each: ComparedRow) -> dict[str, Any] | None:
 
     ``cut``: it goes on beyond the edge. ``exact``: the row may not change at all, so there is no strip to stay in.
     """
-    times = each.times_limit
+    times = each.row.times_tolerance
     if times is None:
         if each.row.limit is None or each.row.sees != 0 or not each.changed:
             return None
