@@ -65,7 +65,7 @@ _HOMES = {
         "UsageMistake",
     ),
     "core.version": ("VERSION",),
-    "gates.verdict": ("JudgedRow", "Outcome", "Verdict"),
+    "gates.model": ("JudgedRow", "Outcome", "Verdict"),
     "library": ("MetricRow", "NsysRun", "compare", "judge", "open_run"),
     "outcomes": ("GateFailed", "GateNotJudged", "NsysWarning"),
     "plugin.fixtures": ("NsysGate",),
