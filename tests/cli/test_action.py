@@ -26,6 +26,8 @@ ACTION = ROOT / ".github" / "actions" / "nsys-gate"
 DEFINITION: dict[str, Any] = yaml.safe_load((ACTION / "action.yml").read_text(encoding="utf-8"))
 WORKFLOWS = [*sorted((ROOT / ".github" / "workflows").glob("*.yml")), *sorted((ROOT / "examples/ci").glob("git*.yml"))]
 FORMS = ROOT / ".github" / "ISSUE_TEMPLATE"
+PYTHON = sys.executable
+"""What a runner has; most tests take :mod:`tests.support.quick_python`."""
 GITHUB_WORKFLOWS = [path for path in WORKFLOWS if path.name != "gitlab-ci.yml"]
 
 GREEN = "- overlap >= 60%"
@@ -146,7 +148,7 @@ def test_green(runner: Runner) -> None:
     runner.project.file("test_other.py", "raise RuntimeError('is no gate')")
     runner.project.file("pytest.ini", "[pytest]\naddopts = --cov --of-a-plugin-that-is-not-here\n")
     runner.project.trace()
-    assert runner.run(traces="run.sqlite") == 0, runner.log
+    assert runner.run(traces="run.sqlite", python=PYTHON) == 0, runner.log
     assert (runner.outputs["verdict"], runner.outputs["exit-code"]) == ("passed", "0")
     assert set(runner.uploaded) == {"report.html", "report.json", "summary.md", "junit.xml", "pytest.log"}
     assert runner.summary == runner.uploaded["summary.md"]
@@ -410,7 +412,7 @@ def test_no_file_of_the_repository_stands_for_a_program_of_the_action(runner: Ru
     for name in ("pytest", "pytest_nsys", "pip", "json"):
         runner.project.file(f"{name}.py", "raise SystemExit(0)")
     runner.project.trace()
-    assert runner.run(traces="run.sqlite") == 1
+    assert runner.run(traces="run.sqlite", python=PYTHON) == 1
     assert (runner.outputs["verdict"], runner.outputs["exit-code"]) == ("failed", "1")
 
 

@@ -1,9 +1,9 @@
 """How does a test start Python quickly? In a fork of a process that has imported all that pytest and the package need.
 
 :func:`quick_python` is a program to use in the place of ``sys.executable``: what it is asked to run as ``-m pytest`` or
-``-m pytest_nsys``, and a worker of xdist, is a process of its own, with its own folder, variables, standard streams and
-exit status. Only what Python does before the first line is not done again. What else it is asked to run, Python runs:
-use ``-c`` to test what is imported when. A signal ends the program, not what it started.
+``-m pytest_nsys``, also after ``-P``, and a worker of xdist, is a process of its own, with its own folder, variables,
+standard streams and exit status. Only what Python does before the first line is not done again. What else it is asked
+to run, Python runs: use ``-c`` to test what is imported when. A signal ends the program, not what it started.
 
 It pays: a command takes 50 ms of the processor in the place of 260, a run of pytest 110 for 720, one with two workers
 of xdist 370 for 2 400, and the suite starts several hundred processes.
@@ -50,19 +50,21 @@ WORKER = ["-u", "-c", "import sys;exec(eval(sys.stdin.readline()))"]
 
 LAUNCHER = """\
 #!{python} -IS
-import os, socket, sys
+import os, sys
 paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
 hooked = any(os.path.exists(os.path.join(path, "sitecustomize.py")) for path in paths)
 name, words = os.path.basename(sys.argv[0]), sys.argv[1:]
+safe = words[:1] == ["-P"]
+words = words[safe:]
 if words[:1] == ["-mpytest"]:
     words[:1] = ["-m", "pytest"]
 known = words[:2] in (["-m", "pytest"], ["-m", "pytest_nsys"]) or words == {worker!r}
 if name == "python" and (hooked or not known):
-    os.execv({python!r}, [{python!r}, *words])
-import json
+    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+import json, socket
 server = socket.socket(socket.AF_UNIX)
 server.connect({address!r})
-asked = json.dumps([name, words, os.getcwd(), dict(os.environ)]).encode()
+asked = json.dumps([name, words, safe, os.getcwd(), dict(os.environ)]).encode()
 socket.send_fds(server, [len(asked).to_bytes(8, "big")], [0, 1, 2])
 server.sendall(asked)
 status = server.recv(1)
@@ -71,10 +73,11 @@ sys.exit(status[0] if status else 1)
 
 
 class Asked(NamedTuple):
-    """What a launcher is to be: its name, its words, its folder and its variables."""
+    """What a launcher is to be; ``safe``: its folder holds no modules for it."""
 
     name: str
     words: list[str]
+    safe: bool
     folder: str
     environment: dict[str, str]
 
@@ -216,7 +219,7 @@ def _become(asked: Asked, streams: Sequence[int], folder: str, paths: list[str])
     sys.stderr = sys.__stderr__ = _text(2, "w", "backslashreplace")  # type: ignore[misc]
     given = asked.environment.get("PYTHONPATH", "")
     first = asked.folder if asked.name == "python" else folder
-    sys.path[:] = [first, *(given.split(os.pathsep) if given else ()), *paths]
+    sys.path[:] = [*([] if asked.safe else [first]), *(given.split(os.pathsep) if given else ()), *paths]
     sys.dont_write_bytecode = bool(asked.environment.get("PYTHONDONTWRITEBYTECODE"))
     sys.executable = str(Path(folder, "python"))
     tempfile.tempdir = None
