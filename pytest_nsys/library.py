@@ -39,11 +39,9 @@ from pytest_nsys.gates.selection import complete
 from pytest_nsys.gates.sentences import check_dimension, parse_sentence
 from pytest_nsys.traces.measurements import measurements_of
 from pytest_nsys.traces.opening import find_traces
-from pytest_nsys.verdicts.comparison import Comparison, compare_runs
-from pytest_nsys.verdicts.evaluate import GateContext, evaluate
-from pytest_nsys.verdicts.pairs import TwoRuns
+from pytest_nsys.verdicts.comparison import Comparison, TwoRuns, compare_runs
+from pytest_nsys.verdicts.evaluate import GateContext, evaluate, resolved
 from pytest_nsys.verdicts.references import OtherRun
-from pytest_nsys.verdicts.resolving import resolved
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """A capture (file, folder or glob), or several of one program."""

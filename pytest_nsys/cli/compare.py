@@ -24,8 +24,7 @@ from pytest_nsys.gates.model import Verdict
 from pytest_nsys.reports.comparison.tables import Shown, headline
 from pytest_nsys.traces.measurements import measurements_of
 from pytest_nsys.traces.opening import find_traces
-from pytest_nsys.verdicts.comparison import Result, compare_runs
-from pytest_nsys.verdicts.pairs import TwoRuns
+from pytest_nsys.verdicts.comparison import Result, TwoRuns, compare_runs
 from pytest_nsys.verdicts.references import OtherRun
 
 if TYPE_CHECKING:

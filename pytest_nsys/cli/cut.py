@@ -27,9 +27,8 @@ from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.files import write_whole
 from pytest_nsys.traces.opening import JSON, find_traces, given_twice
-from pytest_nsys.verdicts.evaluate import GateContext
+from pytest_nsys.verdicts.evaluate import GateContext, resolved
 from pytest_nsys.verdicts.gate_windows import gate_windows, unheld
-from pytest_nsys.verdicts.resolving import resolved
 
 VIEWER = "https://ui.perfetto.dev"
 

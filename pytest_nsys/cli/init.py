@@ -46,9 +46,9 @@ from pytest_nsys.stored.baselines.store import BaselineStore, store_of
 from pytest_nsys.tools.files import write_whole
 from pytest_nsys.traces.opening import usual_convention
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
-from pytest_nsys.verdicts.references import StoredBaseline
 from pytest_nsys.verdicts.refresh import Refresh, Written
 from pytest_nsys.verdicts.refresh_modes import Mode
+from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 
 SHOWN_LEFT = 3
 GATES = f"gates{GATE_SUFFIX}"

@@ -296,7 +296,7 @@ class GateFile:
     """A gate file, understood. ``traces`` are captures (file, folder or glob), relative to the file; ``measurements``
     the file, or glob of files, beside each.
 
-    ``convention`` None is ``auto``: :func:`~pytest_nsys.verdicts.resolving.resolved` makes it the gate file of a run,
+    ``convention`` None is ``auto``: :func:`~pytest_nsys.verdicts.evaluate.resolved` makes it the gate file of a run,
     under the convention ``found``.
     ``run`` states what the trace does not say: ``gpu``, ``world``, ``micro_batch``, ``sequence_length`` and mesh
     sizes by axis; ``workload`` what no trace can say of the work. ``tolerance``, ``window``, ``span``, ``kernels`` and

@@ -31,8 +31,7 @@ from pytest_nsys.reports.session.gate_changes import SHOWN, headline
 from pytest_nsys.reports.session.gate_changes import change_lines as gate_change_lines
 from pytest_nsys.stored.baselines.changes import FileChange, file_changes
 from pytest_nsys.tools.git import Snapshot
-from pytest_nsys.verdicts.noise_changes import wider_noise
-from pytest_nsys.verdicts.replaced import not_held, then_and_now
+from pytest_nsys.verdicts.merge_base import not_held, then_and_now, wider_noise
 
 FROM_INI = ("nsys_trace", "nsys_measurements", "nsys_baseline_dir", "nsys_history")
 """Keys of the ini file that say what is judged, and by what."""

@@ -27,7 +27,8 @@ from pytest_nsys.stored.baselines.baseline_file import SeriesId
 from pytest_nsys.stored.history.reading import History, StoredSeries, load
 from pytest_nsys.tools.git import revision_of
 from pytest_nsys.verdicts.evaluate import GateContext
-from pytest_nsys.verdicts.references import OtherRun, StoredBaseline
+from pytest_nsys.verdicts.references import OtherRun
+from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 
 MOST_PLOTS = 8
 PAST_RUNS = 50

@@ -133,7 +133,7 @@ class NsysSession:
         if not source.values:  # measurements alone are read under none
             return replace(gate, convention=BUILT_IN["generic"])
         if (gate.address, anchor) not in self._resolved:
-            from pytest_nsys.verdicts.resolving import resolved
+            from pytest_nsys.verdicts.evaluate import resolved
 
             base = self.sources.base(gate)
             against = base[0] if base is not None and base[0].values else None
@@ -264,8 +264,8 @@ class NsysSession:
             # Only what has a trace pays for what reads and judges it.
             from pytest_nsys.analysis.capture_cache import check_two_runs
             from pytest_nsys.verdicts.evaluate import GateContext
-            from pytest_nsys.verdicts.past_runs import PastRuns
-            from pytest_nsys.verdicts.references import OtherRun, StoredBaseline
+            from pytest_nsys.verdicts.references import OtherRun, PastRuns
+            from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 
             store = self.store(gate)
             ref = self.snapshots.ref if self.snapshots is not None else ""

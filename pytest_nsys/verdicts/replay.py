@@ -33,7 +33,7 @@ from pytest_nsys.stored.history.of_assertion import OfAssertion, Standing, stand
 from pytest_nsys.stored.history.reading import History, StoredRun, StoredSeries, newest
 from pytest_nsys.stored.history.writing import REFRESH
 from pytest_nsys.verdicts.evaluate import message_of
-from pytest_nsys.verdicts.past_runs import in_common
+from pytest_nsys.verdicts.references import in_common
 
 
 class After(enum.StrEnum):

@@ -23,7 +23,7 @@ from pytest_nsys.gates.model import GateFile, Outcome
 from pytest_nsys.reports.session.gate_text import gate_text
 from pytest_nsys.stored.baselines.store import BaselineStore, store_of
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
-from pytest_nsys.verdicts.references import StoredBaseline
+from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from tests.support.injections import FAULTS, Tape, noise, tape
 from tests.support.reference_data import DUALPIPE, REAL
 from tests.support.samples.fsdp import FsdpShape, write_fsdp

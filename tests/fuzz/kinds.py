@@ -19,7 +19,7 @@ from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.stored.history.writing import RunEntry, append, run_facts, series_facts
 from pytest_nsys.tools.git import Revision
-from pytest_nsys.verdicts.resolving import resolved
+from pytest_nsys.verdicts.evaluate import resolved
 from tests.fuzz import databases, texts, truth
 from tests.fuzz.trial import Finding, command, gate, total_time
 from tests.support.gates import MS, write_trace

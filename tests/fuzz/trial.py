@@ -24,10 +24,9 @@ from pytest_nsys.reports.session.explanation import explanation
 from pytest_nsys.reports.session.record import record_of
 from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.traces.measurements import measurements_of
-from pytest_nsys.verdicts.evaluate import GateContext, evaluate
-from pytest_nsys.verdicts.past_runs import PastRuns
-from pytest_nsys.verdicts.references import StoredBaseline
-from pytest_nsys.verdicts.resolving import resolved
+from pytest_nsys.verdicts.evaluate import GateContext, evaluate, resolved
+from pytest_nsys.verdicts.references import PastRuns
+from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 
 LIMIT_S = 20.0
 """Of one step of one input, of the processor's time: a hundred times what most take."""

@@ -20,7 +20,7 @@ from pytest_nsys.gates.judgement import NotComparable
 from pytest_nsys.gates.model import GateFile, Outcome
 from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, Series, loads
 from pytest_nsys.stored.baselines.store import BaselineStore
-from pytest_nsys.verdicts.references import StoredBaseline
+from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from tests.support.gates import Project
 
 GATE = """

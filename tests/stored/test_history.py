@@ -17,7 +17,7 @@ from pytest_nsys.stored.history.writing import RunEntry, append, run_facts, seri
 from pytest_nsys.tools.git import Revision
 from pytest_nsys.traces.opening import open_trace
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
-from pytest_nsys.verdicts.past_runs import PastRuns
+from pytest_nsys.verdicts.references import PastRuns
 from tests.support.gate_files import loaded
 from tests.support.gates import GPU, Project, write_trace
 from tests.support.histories import KEY, entry, nightly, past_of

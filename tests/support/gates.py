@@ -28,9 +28,8 @@ from pytest_nsys.reports.session.record import record_of
 from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.traces import opening
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
-from pytest_nsys.verdicts.evaluate import GateContext, evaluate
-from pytest_nsys.verdicts.references import StoredBaseline
-from pytest_nsys.verdicts.resolving import resolved
+from pytest_nsys.verdicts.evaluate import GateContext, evaluate, resolved
+from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from tests.support.samples.builder import Process, TraceBuilder
 
 ANCHOR = "forward chunk {0} (phase1) backward chunk {0} (phase0)"

@@ -17,7 +17,7 @@ from pytest_nsys.cli.demo import write_demo
 from pytest_nsys.core.words import place_words
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import Comparator, Severity
-from pytest_nsys.verdicts.pairs import BUILT_IN_PATH
+from pytest_nsys.verdicts.comparison import BUILT_IN_PATH
 from tests.support import commands
 from tests.support.gates import Edit, Project, watch_openings
 from tests.support.reference_data import DUALPIPE

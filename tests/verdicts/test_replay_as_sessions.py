@@ -27,9 +27,9 @@ from pytest_nsys.stored.history.writing import (
 )
 from pytest_nsys.tools.git import Revision
 from pytest_nsys.traces.opening import open_trace
-from pytest_nsys.verdicts import past_runs
+from pytest_nsys.verdicts import references
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
-from pytest_nsys.verdicts.past_runs import PastRuns
+from pytest_nsys.verdicts.references import PastRuns
 from pytest_nsys.verdicts.replay import Replay
 from tests.support.gate_files import loaded
 from tests.support.gates import write_trace
@@ -94,7 +94,7 @@ def test_a_replay_says_what_the_sessions_said(
     for _ in range(12):
         branch = random.choice(("main", "main", "topic"))
         commit = commit if random.random() < 0.3 else str(next(numbers))
-        monkeypatch.setattr(past_runs, "revision_of", lambda _, at=branch: Revision(None, at, None))
+        monkeypatch.setattr(references, "revision_of", lambda _, at=branch: Revision(None, at, None))
         refresh = random.random() < 0.1
         captures = random.choice(traces)
         said.append(session(gate, captures, tmp_path / "h.db", Revision(commit, branch, False), refresh=refresh))

@@ -32,12 +32,12 @@ from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, SeriesI
 from pytest_nsys.stored.baselines.changes import changes
 from pytest_nsys.stored.baselines.store import BaselineStore, orphans
 from pytest_nsys.tools import git
-from pytest_nsys.verdicts.comparison import Thing, _badness, _only_in
+from pytest_nsys.verdicts.comparison import Thing, TwoRuns, _badness, _only_in
 from pytest_nsys.verdicts.evaluate import GateContext, _of_earlier_runs, _pipeline_message, evaluate
-from pytest_nsys.verdicts.pairs import TwoRuns
-from pytest_nsys.verdicts.references import OtherRun, StoredBaseline
+from pytest_nsys.verdicts.references import OtherRun
 from pytest_nsys.verdicts.refresh import Refresh, Refusal, Written
 from pytest_nsys.verdicts.refresh_modes import Mode
+from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from pytest_nsys.verdicts.structure_diff import _words
 from tests.support.gate_files import loaded
 from tests.support.gates import write_trace

@@ -30,8 +30,7 @@ from pytest_nsys.reports.text import (
     subject,
     window_lines,
 )
-from pytest_nsys.verdicts.comparison import ComparedRow, Comparison, HeadVerdict, Result, Side, Thing
-from pytest_nsys.verdicts.pairs import BUILT_IN_GATE
+from pytest_nsys.verdicts.comparison import BUILT_IN_GATE, ComparedRow, Comparison, HeadVerdict, Result, Side, Thing
 
 if TYPE_CHECKING:
     from pytest_nsys.reports.page.pictures import Picture

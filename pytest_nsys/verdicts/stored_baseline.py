@@ -1,0 +1,285 @@
+"""Is a run held against what is stored of its key, is that comparable with it, and is it the same capture?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+
+from pytest_nsys.analysis.between_captures import ENOUGH
+from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.explained import Breakdown, KernelSequence
+from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
+from pytest_nsys.analysis.quality import Fact
+from pytest_nsys.analysis.table import Table
+from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.errors import BaselineError, NsysError, TraceError
+from pytest_nsys.core.kept import kept
+from pytest_nsys.core.model import Note, Value
+from pytest_nsys.gates.comparability import differences, found_otherwise, told
+from pytest_nsys.gates.judgement import NotComparable, Reference
+from pytest_nsys.gates.measured import settled
+from pytest_nsys.gates.model import Assertion, Difference, GateFile, Labels, Outcome, spec_for
+from pytest_nsys.stored.baselines.baseline_file import (
+    Baseline,
+    Series,
+    SeriesId,
+    accepted_runs,
+    explained_by,
+    series_for,
+    series_id,
+    spelled,
+    stale,
+)
+from pytest_nsys.stored.baselines.store import BaselineStore
+from pytest_nsys.verdicts.causes import MEDIAN_PERIOD
+from pytest_nsys.verdicts.merge_base import Before, gate_file_at, held_to
+from pytest_nsys.verdicts.references import ReferenceSource, another_kind, other_order
+
+NEW_METRIC = "this branch is the first to measure it: it is compared with the branch's own baseline"
+
+
+@dataclass
+class StoredBaseline(ReferenceSource):
+    """The baseline file of the run's key; read once for all assertions of a gate file."""
+
+    captures: Captures
+    gate: GateFile
+    store: BaselineStore
+    shown: Callable[[Path], str] = str
+    prune: str = "pytest-nsys baseline prune"
+
+    @cached_property
+    def _held_to(self) -> Before | None:
+        return held_to(self.gate, self.store, self.captures.key(self.gate.run).as_json())
+
+    @cached_property
+    def _found(self) -> tuple[Path, Baseline] | NotComparable:
+        return self._of_key if self._held_to is None else replace(self, store=self._held_to.store)._of_key
+
+    @cached_property
+    def _of_key(self) -> tuple[Path, Baseline] | NotComparable:
+        key = self.captures.key(self.gate.run)
+        exact = self.store.load(key)
+        if exact is not None:
+            return self._if_alike(self.store.path(key), exact)
+        stored = self.store.all()
+        if not stored:
+            what = f"no baseline is stored in {self.shown(self.store.folder)}{self.store.files.origin}"
+            return NotComparable(Outcome.NO_DATA, what + self._to_come(self.store.path(key)))
+        differing = [(differences(key.as_json(), each.key, self.gate.comparable_on), p, each) for p, each in stored]
+        fewest = min(len(fields) for fields, _, _ in differing)
+        nearest = [item for item in differing if len(item[0]) == fewest]
+        fields, path, baseline = nearest[0]
+        if fields:
+            return self._unlike(path, baseline, fields)
+        if len(nearest) > 1:
+            names = ", ".join(path.name for _, path, _ in nearest)
+            raise BaselineError(
+                f"{self.shown(self.store.folder)}: {names} agree alike on what comparable_on names: name more, or "
+                "delete all but one"
+            )
+        return self._if_alike(path, baseline)
+
+    def _to_come(self, path: Path, sid: SeriesId | None = None) -> str:
+        """That the branch has what the commit that is read lacks: the file, or the series in it. May be empty."""
+        if not self.store.files.origin:
+            return ""
+        try:
+            ours = self.store.here.at(path)
+        except BaselineError:
+            return ""
+        if ours is None or (sid is not None and sid not in ours.series):
+            return ""
+        return f": {self.shown(path)} has it in this branch, which counts once it is merged"
+
+    def _if_alike(self, path: Path, baseline: Baseline) -> tuple[Path, Baseline] | NotComparable:
+        """The baseline, unless the circumstances that do not name its file differ."""
+        if otherwise := found_otherwise(self.gate):
+            what = f"the nearest baseline {self.shown(path)}{self.store.files.origin} is from a different setup"
+            return NotComparable(Outcome.INCOMPARABLE, f"{what} ({told(otherwise)})", otherwise)
+        fields = differences(self.captures.facts, baseline.facts, self.gate.comparable_on)
+        facts = tuple(field for field in fields if field.name in self.captures.facts)
+        if facts:
+            return self._unlike(path, baseline, facts)
+        self._refuse_stale(path, baseline)
+        return path, baseline
+
+    @kept
+    def refuse_dropped(self) -> None:
+        """Raises BaselineError where rows are stored and the gate file has no assertion with a baseline any more."""
+        reads = not self.gate.assertions or any(assertion.reads_stored for assertion in self.gate.assertions)
+        if not reads and self.store.base is None:  # a ref is no concern of a gate of constants
+            for path, baseline in self.store.all():
+                self._refuse_stale(path, baseline)
+
+    def _refuse_stale(self, path: Path, baseline: Baseline) -> None:
+        """Rows that no assertion reads hide that a gate was dropped; those of a commit cannot be pruned any more.
+
+        A measurement that is now made in another way is none of them: its assertion says that it is incomparable.
+        """
+        if self.store.base is not None:
+            return
+        read = {series_for(self.gate.resolved_convention, a): a.metric for a in self.gate.assertions if a.reads_stored}
+        renewed = {metric for sid, metric in read.items() if sid not in baseline.series}
+        gone = [sid for sid in stale(self.gate, baseline) if sid.metric not in renewed]
+        if gone:
+            more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
+            raise BaselineError(
+                f"{self.shown(path)}: no assertion of {self.store.gate} reads {spelled(gone[0])}{more} any more: "
+                f"drop it with: {self.prune}"
+            )
+
+    def _unlike(self, path: Path, baseline: Baseline, fields: tuple[Difference, ...]) -> NotComparable:
+        named = tuple(self._with_name(field, baseline) for field in fields)
+        nearest = f"{self.shown(path)}{self.store.files.origin}"
+        what = f"the nearest baseline {nearest} is from a different setup ({told(named)})"
+        own = self.store.path(self.captures.key(self.gate.run))
+        return NotComparable(Outcome.INCOMPARABLE, what + (self._to_come(own) if own != path else ""), named)
+
+    def _with_name(self, field: Difference, baseline: Baseline) -> Difference:
+        """A convention by its name as well as by its fingerprint."""
+        if field.name != "convention":
+            return field
+        was = baseline.provenance.get("convention")
+        return Difference(field.name, f"{self.captures.convention_words} ({field.now})", f"{was} ({field.baseline})")
+
+    @property
+    def path(self) -> Path | None:
+        """The file that is compared with, None where there is none. Raises BaselineError."""
+        return None if isinstance(self._found, NotComparable) else self._found[0]
+
+    @property
+    def window(self) -> Path | None:
+        """The windows that are kept of the accepted run that was written last: a cut, to be opened as a trace. None
+        where there is none, or where it is of another run than the baseline. Raises BaselineError.
+        """
+        return None if isinstance(self._found, NotComparable) else self.store.kept_window(*self._found)
+
+    def reference(self, assertion: Assertion) -> Reference | NotComparable:
+        """The accepted runs of the stored rows, with what their noise was measured on."""
+        assertion = settled(assertion, self.captures)
+        found = self._stored(assertion.measures, assertion)
+        if isinstance(found, Reference):
+            most = self.gate.quality.same_as_baseline
+            if self.same is not None and most is not None and self.same.crosses(most):
+                raise TraceError(self.same.line(most))
+            note = self.store.base.note if self.store.base is not None else ""
+            return replace(found, warnings=(note,) if note else ())
+        if isinstance(self._found, NotComparable) and self._found.outcome is Outcome.INCOMPARABLE:
+            return found
+        if self.store.base is None or assertion.metric in self._measured_before:
+            return found
+        own = replace(self, store=self.store.here).reference(assertion)
+        return replace(own, warnings=(NEW_METRIC,)) if isinstance(own, Reference) else found
+
+    @cached_property
+    def same(self) -> Fact | None:
+        """That what is judged is what is stored: as many rows of time as tell two captures apart, and every other row.
+        What is measured outside of a trace does not count.
+        """
+        if isinstance(self._found, NotComparable):
+            return None
+        path, baseline = self._found
+        asked = [(a.measures, spec_for(self.captures.convention, a)) for a in self.gate.assertions if a.reads_stored]
+        rows = times = 0
+        for metric, spec in dict.fromkeys(each for each in asked if not each[0].outside):
+            if (series := baseline.series.get(series_id(metric, spec))) is None:
+                continue
+            try:
+                now = dict(self.captures.rows(metric, spec).rows)
+            except NsysError:  # the assertion says why
+                return None
+            if now not in series.runs:
+                return None
+            rows += len(now)
+            times += sum(map(bool, now.values())) if metric.unit is Unit.NS else 0
+        if times < ENOUGH:
+            return None
+        words = f"all {rows} judged rows, {times} of them times, equal {self.shown(path)} to the nanosecond"
+        why = "this is the trace that the baseline was taken from"
+        return Fact("same_as_baseline", "count", 1, words, why, "judge the trace of this run")
+
+    @cached_property
+    def _measured_before(self) -> frozenset[str]:
+        """The metrics that the gate file held to a baseline at the merge base.
+
+        No branch can be held to what nobody measured before. What is measured otherwise now is another matter: else a
+        branch would be its own judge as soon as it touched the window.
+        """
+        assert self.store.base is not None
+        before = gate_file_at(self.store.base)
+        if before is None:  # of another version, perhaps: then nothing is taken for new
+            return frozenset(METRICS)
+        name = self.gate.configuration if self._held_to is None else self._held_to.gate.configuration
+        own = (each for each in before.each if each.configuration == name)
+        return frozenset(a.metric for each in own for a in each.assertions if a.reads_stored)
+
+    def _stored(self, metric: Metric, assertion: Assertion) -> Reference | NotComparable:
+        if isinstance(self._found, NotComparable):
+            return self._found
+        path, baseline = self._found
+        spec = spec_for(self.captures.convention, assertion)
+        sid = series_id(metric, spec)
+        series = baseline.series.get(sid)
+        if series is None:
+            return self._without(sid.metric, sid, path, baseline)
+        if changed := another_kind(metric, series) or other_order(
+            self.captures.unordered(metric, spec), series.unordered
+        ):
+            how = ", ".join(f"{d.name} {d.baseline}, now {d.now}" for d in changed)
+            return NotComparable(Outcome.INCOMPARABLE, f"{self.shown(path)} holds {metric.name} with {how}", changed)
+        found = accepted_runs(series, partial(self.captures.stored, metric))
+        return replace(found, origin=f"{self.shown(path)}{self.store.files.origin}", notes=self._narrowed(baseline))
+
+    def _series(self, name: str, spec: WindowSpec) -> Series | None:
+        """What is stored of a metric where a reference was found. Raises BaselineError."""
+        found = None if isinstance(self._found, NotComparable) else self._found[1]
+        series = found.series.get(series_id(METRICS[name], spec)) if found is not None else None
+        if series is None and self.store.base is not None:
+            return replace(self, store=self.store.here)._series(name, spec)
+        return series
+
+    def sequences(self, spec: WindowSpec, /) -> Mapping[int, KernelSequence]:
+        """The stored sequences."""
+        series = self._series("sequence", spec)
+        return series.sequences if series is not None else {}
+
+    def table(self, metric: Metric, spec: WindowSpec, /) -> Table | None:
+        """The stored rows of a metric, where the gate file has them stored."""
+        series = self._series(metric.name, spec)
+        return None if series is None else self.captures.stored(metric, series.middles)
+
+    def breakdown(self, metric: Metric, spec: WindowSpec, labels: Labels, _: Value, /) -> Breakdown | None:
+        """That of the run that was written last; of the quantiles of a period the median's alone."""
+        found = (
+            None
+            if isinstance(self._found, NotComparable)
+            else self._found[1].breakdowns.get(explained_by(metric, spec))
+        )
+        rank = labels.get("rank") if labels.get("quantile", MEDIAN_PERIOD) == MEDIAN_PERIOD else None
+        return found.get(rank) if found is not None and isinstance(rank, int) else None
+
+    def _narrowed(self, baseline: Baseline) -> tuple[Note, ...]:
+        """In what the baseline's run was another one, which the gate file leaves out of the comparison."""
+        if self.gate.comparable_on is None:
+            return ()
+        now = self.captures.identity(self.gate.run)
+        how = told(differences(now, {**baseline.key, **baseline.facts}))
+        return (Note(f"compared with another run, as comparable_on says: {how}"),) if how else ()
+
+    def _without(self, name: str, sid: SeriesId, path: Path, baseline: Baseline) -> NotComparable:
+        others = [other for other in baseline.series if other.metric == name]
+        if not others:
+            what = f"{self.shown(path)}{self.store.files.origin} holds no {name}"
+            return NotComparable(Outcome.NO_DATA, what + self._to_come(path, sid))
+        fields = ("definition", "window", "span", "kernels")
+        changed = tuple(
+            Difference(field, str(getattr(sid, field)), str(getattr(others[0], field)))
+            for field in fields
+            if getattr(sid, field) != getattr(others[0], field)
+        )
+        how = ", ".join(f"{d.name} {d.baseline}, now {d.now}" for d in changed)
+        what = f"{name} in {self.shown(path)}{self.store.files.origin} was measured with {how}"
+        return NotComparable(Outcome.INCOMPARABLE, what + self._to_come(path, sid), changed)
