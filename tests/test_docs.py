@@ -14,17 +14,19 @@ from typing import Any
 import pytest
 import yaml
 
+from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import GateFileError
-from pytest_nsys.core.model import KernelsMode, Span
+from pytest_nsys.core.model import KernelsMode, Span, Window
 from pytest_nsys.core.units import NANOSECONDS
 from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.keys import KEYS
 from pytest_nsys.gates.model import Aggregate, GateFile, Outcome
-from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.record import Record, WorstRow
 from tests.gates.test_gate_file_schema import validates
 from tests.generate_docs import GENERATED, MARKED, ROOT, DocsMistake, convention_yaml, pages, rewritten, steady
 from tests.support.quick_python import quick_python
+from tests.support.reports import record
 
 PAGES = [path for path in pages() if path.exists()]
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
@@ -163,7 +165,9 @@ def test_every_field_of_the_baseline_key() -> None:
 
 
 def test_every_junit_property() -> None:
-    full = Record("f", 1, "n", "o", "m", "fail", "v", "l", "m", "r", 2, "run", "b", "as", ("w",))
+    window = UsedWindow(0, 0, Window(0, 1, "step"))
+    verdict = record(windows=(window,), measured_as="median", compared_with="b").verdict
+    full = Record(verdict, WorstRow(*WorstRow._fields), rows=2, run="run")
     text = by_hand("commands.md")
     assert [name for name, _ in full.properties() if f"`{name}`" not in text] == []
 

@@ -77,14 +77,14 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     stats = terminalreporter.stats.items()
     last = [report for category, reports in stats if category != "rerun" for report in reports]
     records = {report.nodeid: report.nsys for report in last if hasattr(report, "nsys")}.values()
-    paths = [record["artifact"] for record in records if record["artifact"]]
+    paths = [record.artifact for record in records if record.artifact]
     if paths:
         where = paths[0] if len(paths) == 1 else f"{Path(paths[0]).parent}{os.sep}"
         what = counted(len(paths), "window")
         terminalreporter.line(f"nsys: wrote {what} of failed assertions: {where} (open in {VIEWER})")
     for record in records:
-        if record["artifact_lost"]:
-            terminalreporter.line(f"nsys: window not written: {record['artifact_lost']}", red=True)
+        if record.artifact_lost:
+            terminalreporter.line(f"nsys: window not written: {record.artifact_lost}", red=True)
 
 
 SUFFIX = ".json.gz"

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,7 +25,7 @@ from pytest_nsys.plugin.items import GateItem, JudgedItem
 from pytest_nsys.plugin.session import NsysSession, session_of
 from pytest_nsys.plugin.settings import in_force, split
 from pytest_nsys.plugin.sources import plain
-from pytest_nsys.reports.baselines import change_lines, plain_changes
+from pytest_nsys.reports.baselines import ChangedBaseline, change_lines, changed_baselines
 from pytest_nsys.reports.session.gate_changes import SHOWN, headline
 from pytest_nsys.reports.session.gate_changes import change_lines as gate_change_lines
 from pytest_nsys.stored.baselines.changes import FileChange, file_changes
@@ -46,7 +45,7 @@ class Branch:
         self._known: dict[Path, tuple[GateChange, ...]] = {}
         self._changed: dict[Path, Sequence[FileChange]] = {}
 
-    def _changed_baselines(self, files: Iterable[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    def _changed_baselines(self, files: Iterable[str]) -> Iterator[tuple[str, list[ChangedBaseline]]]:
         """Since when, and what changes in the baselines of gate files; nothing where none are read from there."""
         if self.session.snapshots is None:
             return
@@ -55,7 +54,7 @@ class Branch:
             with contextlib.suppress(BaselineError):  # said by the verdicts
                 snapshot = self.snapshots.around(gate.parent)
                 changes = self._files(folder, snapshot)
-                yield snapshot.words, plain_changes(changes, self.session.told, snapshot.words)
+                yield snapshot.words, changed_baselines(changes, self.session.told, snapshot.words)
 
     def _files(self, folder: Path, snapshot: Snapshot) -> Sequence[FileChange]:
         """The baseline files in a folder that are not as they were. Raises BaselineError."""
@@ -74,8 +73,8 @@ class Branch:
                             for change in wider_noise(gate, old, new):
                                 yield replace(change, file=self.session.shown(own), since=snapshot.words)
 
-    def baseline_changes(self, files: Iterable[str]) -> list[dict[str, Any]]:
-        """Each baseline file of these gate files that changes, as plain data."""
+    def baseline_changes(self, files: Iterable[str]) -> list[ChangedBaseline]:
+        """Each baseline file of these gate files that changes."""
         return [change for _, changes in self._changed_baselines(files) for change in changes]
 
     def baseline_change_lines(self, files: Iterable[str]) -> list[str]:

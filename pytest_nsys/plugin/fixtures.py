@@ -21,6 +21,7 @@ from pytest_nsys.plugin.session import session_of
 from pytest_nsys.plugin.settings import given
 from pytest_nsys.reports.session.explanation import explanation
 from pytest_nsys.reports.session.record import record_of
+from pytest_nsys.reports.text import reason_words
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 
 
@@ -100,8 +101,8 @@ class NsysGate:
         if not verdict.good:
             failed = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
             steps = [Step(verdict.next_step)] if verdict.next_step else []
-            record = record_of(verdict, "", "").plain()
-            lines = [record["reason"], f"nsys_gate: {sentence}", *explanation(record, steps)]
+            told = record_of(verdict).verdict
+            lines = [reason_words(verdict), f"nsys_gate: {sentence}", *explanation(told, steps)]
             raise (GateFailed if failed else GateNotJudged)("\n".join(lines))
         for text in verdict.warnings:
             warnings.warn(NsysWarning(f"{sentence}: {text}"), stacklevel=2)

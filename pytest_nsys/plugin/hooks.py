@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from pytest_nsys.library import NsysRun
     from pytest_nsys.plugin.fixtures import NsysGate
+    from pytest_nsys.reports.session.record import Record
 
 GATE_SUFFIX = ".nsys.yaml"
 TRACE_SUFFIXES = (
@@ -240,12 +242,8 @@ def pytest_runtest_makereport(
             # What is wrong, and not the name of pytest's exception.
             report.longrepr = as_text(item, call.excinfo, str(call.excinfo.value))
         if report.when == "call" or report.failed:
-            report.nsys = {  # type: ignore[attr-defined]
-                **record.plain(),
-                "xfailed": xfailed,
-                "bad": item.bad,  # type: ignore[attr-defined]
-                "forced": item.forced,  # type: ignore[attr-defined]
-            }
+            forced = item.forced  # type: ignore[attr-defined]
+            report.nsys = replace(record, xfailed=xfailed, forced=forced)  # type: ignore[attr-defined]
         if report.when == "teardown":
             item.let_go()  # type: ignore[attr-defined]
     if (pictures := getattr(item, "pictures", None)) is not None and report.when == "call":
@@ -253,6 +251,30 @@ def pytest_runtest_makereport(
     entry = getattr(item, "history", None)
     if entry is not None and (report.when == "call" or report.failed):
         report.nsys_history = {**entry, "xfailed": xfailed}  # type: ignore[attr-defined]
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable(
+    report: pytest.CollectReport | pytest.TestReport,
+) -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
+    """Send the record from a worker of xdist, which takes plain data alone."""
+    data = yield
+    if hasattr(report, "nsys") and data is not None:
+        import pickle
+
+        data["nsys"] = pickle.dumps(report.nsys)
+    return data
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_from_serializable() -> Generator[None, Any, Any]:
+    """Receive it: from a process of this session, which runs the same code."""
+    report = yield
+    if hasattr(report, "nsys"):
+        import pickle
+
+        report.nsys = pickle.loads(report.nsys)
     return report
 
 
@@ -276,7 +298,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """
     record = getattr(report, "nsys", None)
     if record is not None:
-        report.nsys = {**record, "judged": [row for row in record["judged"] if row["waived"]]}  # type: ignore[attr-defined]
+        report.nsys = record.without_rows()  # type: ignore[attr-defined]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -306,7 +328,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     from pytest_nsys.reports.session.digest import keep, taken
     from pytest_nsys.reports.session.summary import count_line, summary_lines
 
-    kept: dict[str, dict[str, Any]] = {}
+    kept: dict[str, Record] = {}
     for report in judged:
         keep(kept, report.nodeid, taken(report.nsys, failed=report.failed))
     records = list(kept.values())
@@ -319,7 +341,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         from pytest_nsys.plugin.session import session_of
         from pytest_nsys.reports.session.gate_changes import terminal_lines as change_lines
 
-        branch, files = session_of(config).branch, [record["file"] for record in records]
+        branch, files = session_of(config).branch, [record.file for record in records]
         seen = [*files, *(one.file for one in not_run_files(not_run))]
         changes = branch.gate_changes(seen) if branch is not None else None
         lines = change_lines(changes, judged=bool(files)) + lines

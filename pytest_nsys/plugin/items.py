@@ -24,7 +24,7 @@ from pytest_nsys.gates.model import Assertion, GateFile, Outcome, Verdict, spec_
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NotRun, NsysWarning
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.plugin.settings import path_of
-from pytest_nsys.reports.session.record import Record, error_record, explanation_of, record_of
+from pytest_nsys.reports.session.record import Record, error_record, record_of
 from pytest_nsys.reports.text import worst_rank
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class JudgedItem(pytest.Item):
 
 class GateItem(JudgedItem):
     """One assertion, of one configuration where the file has several. ``record`` holds what reports need of its
-    verdict, as plain data that crosses to xdist; so do ``history``, where one is written, and ``pictures``, where a
+    verdict, which crosses to xdist; so do ``history``, where one is written, and ``pictures``, where a
     page is.
     """
 
@@ -102,7 +102,6 @@ class GateItem(JudgedItem):
         self.history: dict[str, Any] | None = None
         self.pictures: Pictures | None = None
         self.nothing_measured = False
-        self.bad = True
         self._own_marks: list[pytest.Mark] = []
         self._context: GateContext | None = None
 
@@ -161,20 +160,22 @@ class GateItem(JudgedItem):
 
     def _keep(self, record: Record, verdict: Verdict | None = None) -> None:
         """The record of the verdict, with what was judged as far as that is known."""
-        known: dict[str, Any] = {}
+        began, key, session = "", None, session_of(self.config)
         with contextlib.suppress(NsysError):  # which is why there is no verdict
             if self._context is not None:
                 captures = self._context.captures
-                known = {"began": f"{captures.began:%Y-%m-%d %H:%M}" if captures.began is not None else ""}
-                known["key"] = captures.key(self._context.gate.run).as_json()
-        told = session_of(self.config).told
-        lines = tuple(map(told, record.explanation))
-        record = replace(record, message=told(record.message), explanation=lines)
-        traces = session_of(self.config).traces(self.gate)
-        self.record = replace(record, traces=traces, configuration=self.gate.configuration, **known)
-        self.user_properties.extend(record.properties())
-        self.bad = verdict is None or not verdict.good
-        self._remember(record.outcome, record.message, verdict)
+                began = f"{captures.began:%Y-%m-%d %H:%M}" if captures.began is not None else ""
+                key = captures.key(self._context.gate.run)
+        self.record = replace(
+            record.saying(session.told(record.message)),
+            explanation=tuple(map(session.told, record.explanation)),
+            traces=session.traces(self.gate),
+            configuration=self.gate.configuration,
+            began=began,
+            key=key,
+        )
+        self.user_properties.extend(self.record.properties())
+        self._remember(self.record.outcome, self.record.message, verdict)
 
     def _remember(self, outcome: str, message: str, verdict: Verdict | None = None) -> None:
         """What goes into the history, where one is written."""
@@ -186,7 +187,7 @@ class GateItem(JudgedItem):
 
     def let_go(self) -> None:
         if self.record is not None:
-            self.record = replace(self.record, judged=())
+            self.record = self.record.without_rows()
 
     def runtest(self) -> None:
         session = session_of(self.config)
@@ -199,7 +200,7 @@ class GateItem(JudgedItem):
             verdict = evaluate(self.assertion, self.context)
         except NsysError as error:
             self._error(error)
-        record = record_of(verdict, self._run_words(), verdict.compared_with)
+        record = record_of(verdict, self._run_words())
         if verdict.outcome is not Outcome.PASSED:
             from pytest_nsys.reports.session.explanation import explanation
 
@@ -210,7 +211,7 @@ class GateItem(JudgedItem):
                 artifact = keep(session, verdict, self.context)
                 steps += [Step(f"{VIEWER} opens {artifact.path}", "the window alone")] if artifact.path else []
                 record = replace(record, artifact=artifact.path, artifact_lost=artifact.lost)
-            explained = tuple(explanation(record.plain(), steps))
+            explained = tuple(explanation(record.verdict, steps))
             record = replace(record, next_steps=tuple(steps), explanation=explained)
         self._keep(record, verdict)
         if self.config.getoption("nsys_html") is not None:
@@ -219,7 +220,7 @@ class GateItem(JudgedItem):
             self.pictures = draw(session, verdict, self.context)
         if not verdict.good:
             failed = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
-            raise (GateFailed if failed else GateNotJudged)(explanation_of(record.plain()))
+            raise (GateFailed if failed else GateNotJudged)(record.explained)
         self._warn(verdict)
 
     def _warn(self, verdict: Verdict) -> None:

@@ -26,6 +26,7 @@ from pytest_nsys.plugin.base_ini import hidden_before, matches, words_of
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.plugin.settings import install
 from pytest_nsys.reports.session.digest import BROKEN_OFF, By, LeftOut, left_out_groups, left_out_words
+from pytest_nsys.reports.session.record import Record
 
 NAME = "nsys-selection"
 SELECTED, TYPED, BY_OPTION, DROPPED = "selected", "typed", "by option", "dropped"
@@ -119,14 +120,14 @@ class Selection:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Which assertions got a verdict, and which of those is not the one that pytest tells."""
-        record: Mapping[str, Any] | None = getattr(report, "nsys", None)
+        record: Record | None = getattr(report, "nsys", None)
         if record is not None and str(report.outcome) != "rerun":
             self._judged.add(report.nodeid)
             self._why.pop(report.nodeid, None)
-            if record["forced"]:
-                self._why[report.nodeid] = f"marked {record['forced']} by a conftest.py or a plugin"
-            elif record["bad"] and not report.failed and not record["xfailed"]:
-                why = f"its verdict is {record['outcome']}, and a conftest.py or a plugin says {report.outcome}"
+            if record.forced:
+                self._why[report.nodeid] = f"marked {record.forced} by a conftest.py or a plugin"
+            elif not record.good and not report.failed and not record.xfailed:
+                why = f"its verdict is {record.outcome}, and a conftest.py or a plugin says {report.outcome}"
                 self._why[report.nodeid] = why
         elif hasattr(report, "nsys_not_run"):
             self._judged.add(report.nodeid)

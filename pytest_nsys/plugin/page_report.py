@@ -21,8 +21,8 @@ from pytest_nsys.reports.headline import led_by
 from pytest_nsys.reports.page.pictures import Pictures, pictures_of, series_of
 from pytest_nsys.reports.page.plots import Panel, Point, panel_svg, sparkline
 from pytest_nsys.reports.page.session_page import session_page
-from pytest_nsys.reports.session.digest import Digest, name_of
-from pytest_nsys.reports.session.record import title_of
+from pytest_nsys.reports.session.digest import Digest
+from pytest_nsys.reports.session.record import Record
 from pytest_nsys.stored.baselines.baseline_file import SeriesId
 from pytest_nsys.stored.history.reading import History, StoredSeries, load
 from pytest_nsys.tools.git import revision_of
@@ -74,7 +74,7 @@ def _facts(digest: Digest) -> Iterator[str]:
         changed = ", with local changes" if revision.dirty else ""
         branch = f" on {printable(revision.branch, 100)}" if revision.branch else ""
         yield f"commit {revision.commit[:10]}{branch}{changed}"
-    dates = sorted({record["began"] for record in digest.records if record["began"]})
+    dates = sorted({record.began for record in digest.records if record.began})
     if dates:
         yield f"traced {dates[0]} UTC"
 
@@ -92,7 +92,7 @@ def _trend(digest: Digest) -> tuple[Sequence[Panel], str]:
     asked = [
         (record, drawn["series"])
         for record in led_by(digest.records)
-        if (drawn := digest.pictures.get(name_of(record))) is not None and drawn["series"] is not None
+        if (drawn := digest.pictures.get(record.known_by)) is not None and drawn["series"] is not None
     ]
     if not asked:
         return (), "No row of this session is one that a history keeps."
@@ -107,7 +107,7 @@ def _trend(digest: Digest) -> tuple[Sequence[Panel], str]:
     return panels, "" if panels else "The history has no earlier run of these rows."
 
 
-def _panel(record: Mapping[str, Any], asked: Mapping[str, Any], past: History) -> Panel | None:
+def _panel(record: Record, asked: Mapping[str, Any], past: History) -> Panel | None:
     """The values of the past and of now; None where there is no past."""
     labels, sid = tuple(asked["labels"]), SeriesId(*asked["sid"])
     of_row: StoredSeries | None = next(
@@ -128,4 +128,4 @@ def _panel(record: Mapping[str, Any], asked: Mapping[str, Any], past: History) -
         return None
     points.append(Point(exact_value(asked["value"]), THIS_RUN))
     place = place_words(zip(of_row.dimensions, labels, strict=True))
-    return Panel(": ".join(filter(None, [title_of(record), place])), sid.metric, of_row.unit, tuple(points))
+    return Panel(": ".join(filter(None, [record.title, place])), sid.metric, of_row.unit, tuple(points))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +19,7 @@ import pytest
 from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.words import printable
+from pytest_nsys.gates.model import Outcome
 from pytest_nsys.plugin import left_out
 from pytest_nsys.plugin.not_run import not_run_files
 from pytest_nsys.plugin.session import session_of
@@ -27,10 +28,10 @@ from pytest_nsys.plugin.sources import named_measurements, named_traces
 from pytest_nsys.reports.session.digest import (
     Digest,
     keep,
-    name_of,
     ordered,
     taken,
 )
+from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.files import append, write_whole
 
@@ -115,7 +116,7 @@ class Reporting:
 
     config: pytest.Config
     targets: Sequence[tuple[Setting, Path]]
-    records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    records: dict[str, Record] = field(default_factory=dict)
     pictures: dict[str, Pictures] = field(default_factory=dict)
     mistakes: dict[Mistake, None] = field(default_factory=dict)
     written: list[str] = field(default_factory=list)
@@ -126,13 +127,13 @@ class Reporting:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the record of an assertion. A report that says that the test is run again (``rerun``) is no verdict."""
-        record: Mapping[str, Any] | None = getattr(report, "nsys", None)
+        record: Record | None = getattr(report, "nsys", None)
         if record is not None and str(report.outcome) == "rerun":
             self._keep_pictures(report)
         elif record is not None:
             kept = taken(record, failed=report.failed)
-            if report.failed and record["outcome"] == "passed":
-                kept["message"] = printable(report.longreprtext.strip().replace("\n", "; "), 2000)
+            if report.failed and record.outcome is Outcome.PASSED:
+                kept = kept.saying(printable(report.longreprtext.strip().replace("\n", "; "), 2000))
             keep(self.records, report.nodeid, kept)
             self._keep_pictures(report)
         elif (
@@ -176,7 +177,7 @@ class Reporting:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def digest(self, exit_status: int) -> Digest:
-        own, files = session_of(self.config), [record["file"] for record in self.records.values()]
+        own, files = session_of(self.config), [record.file for record in self.records.values()]
         not_run = tuple(not_run_files(self.not_run.values()))
         changed = own.branch.baseline_changes(files) if own.branch is not None else []
         refreshed = own.refreshing.lines() if own.updating else []
@@ -191,7 +192,7 @@ class Reporting:
             else None,
             left_out=self.config.pluginmanager.get_plugin(left_out.NAME).found,  # type: ignore[union-attr]
             not_run=not_run,
-            pictures={name_of(self.records[nodeid]): one for nodeid, one in sorted(self.pictures.items())},
+            pictures={self.records[nodeid].known_by: one for nodeid, one in sorted(self.pictures.items())},
             history=path_of(self.config, "nsys_history"),
             checkout=self.config.rootpath,
         )

@@ -6,15 +6,15 @@ row how noisy it is, and which tolerance is tighter than the noise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.table import label_key
-from pytest_nsys.core.exact import as_exact, median
+from pytest_nsys.core.exact import median
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import change_words, distance_words, format_apart, format_value
 from pytest_nsys.core.words import counted, place_words, printable
@@ -22,7 +22,6 @@ from pytest_nsys.gates.judgement import judge
 from pytest_nsys.gates.measured import settled
 from pytest_nsys.gates.model import Assertion, FromBaseline, GateFile, JudgedRow
 from pytest_nsys.gates.noise import deviation
-from pytest_nsys.reports.causes import plain_labels
 from pytest_nsys.reports.tables import CellKind, Column, Row, as_table
 from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, accepted_runs, series_for, spelled
 from pytest_nsys.stored.baselines.changes import Change, FileChange, State
@@ -30,24 +29,37 @@ from pytest_nsys.stored.baselines.changes import Change, FileChange, State
 SHOWN_ROWS = 10
 
 
-def plain_changes(changes: Sequence[FileChange], told: Callable[[str], str], since: str) -> list[dict[str, Any]]:
-    """Each file as text, numbers, lists and dictionaries: all of its rows, worst first."""
+class ChangedBaseline(NamedTuple):
+    """A stored baseline that a branch changes: since when, what happened to it, and why, as whoever refreshed it said:
+    empty where nobody did, or no file is left. All ``rows``, worst first.
+    """
+
+    file: str
+    state: State
+    since: str
+    about: str
+    reason: str = ""
+    rows: Sequence[Change] = ()
+
+    @property
+    def shown_rows(self) -> Sequence[Change]:
+        """Those that are told: of a file that is new or gone, or that cannot be read, their number says enough."""
+        return self.rows if self.state is State.CHANGED else ()
+
+
+def changed_baselines(changes: Sequence[FileChange], told: Callable[[str], str], since: str) -> list[ChangedBaseline]:
+    """What is told of each file; ``told`` spells a path as a person would type it."""
     return [
-        {
-            "file": printable(told(str(change.path)), 2000),
-            "state": str(change.state),
-            "since": since,
-            "about": printable(told(change.words), 2000),
-            "reason": _reason(change),
-            "rows": [_plain(row) for row in worst_first(change)],
-        }
+        ChangedBaseline(
+            file=printable(told(str(change.path)), 2000),
+            state=change.state,
+            since=since,
+            about=printable(told(change.words), 2000),
+            reason=printable(str(change.origin.get("reason") or ""), 400),
+            rows=worst_first(change),
+        )
         for change in changes
     ]
-
-
-def _reason(change: FileChange) -> str:
-    """Why the new file is as it is, as whoever refreshed it said; empty where nobody did, or no file is left."""
-    return printable(str(change.origin.get("reason") or ""), 400)
 
 
 def worst_first(change: FileChange) -> list[Change]:
@@ -72,38 +84,29 @@ def _looser(change: FileChange, row: Change, old: Value, new: Value) -> tuple[ob
     return (-(worse > 0), -(not old) if worse > 0 else 0, -shares)
 
 
-def _plain(row: Change) -> dict[str, Any]:
-    unit, old, new = row.unit, row.old, row.new
-    texts = ("" if v is None else format_value(v, unit) for v in (old, new))
-    was, now = format_apart(old, new, unit) if old is not None and new is not None else texts
-    return {
-        "metric": row.series.metric,
-        "unit": unit,
-        "labels": plain_labels(row.labels),
-        "old": None if old is None else {"exact": as_exact(old), "text": was},
-        "new": None if new is None else {"exact": as_exact(new), "text": now},
-        "change": change_words(new, old, unit),
-    }
+def change_texts(row: Change) -> tuple[str, str]:
+    """What was and what is now, with as many digits as tell them apart; empty where there is none."""
+    if row.old is not None and row.new is not None:
+        return format_apart(row.old, row.new, row.unit)
+    was, now = ("" if value is None else format_value(value, row.unit) for value in (row.old, row.new))
+    return was, now
 
 
-def _row_words(row: Mapping[str, Any]) -> str:
+def _row_words(row: Change) -> str:
     """``exposed_ns rank 1 stage stage4_f: 200 us → 350 us (+75%)``."""
-    where = f"{row['metric']} {place_words(row['labels'])}".rstrip()
-    if row["old"] is None or row["new"] is None:
-        old, new = ("new" if row["old"] is None else row["old"]["text"]), (row["new"] or {"text": "gone"})["text"]
-        return printable(f"{where}: {old} → {new}")
-    return printable(f"{where}: {row['old']['text']} → {row['new']['text']} ({row['change']})")
+    where = f"{row.series.metric} {place_words(row.labels)}".rstrip()
+    was, now = change_texts(row)
+    change = f" ({change_words(row.new, row.old, row.unit)})" if was and now else ""
+    return printable(f"{where}: {was or 'new'} → {now or 'gone'}{change}")
 
 
-def change_lines(files: Sequence[Mapping[str, Any]]) -> list[str]:
+def change_lines(files: Sequence[ChangedBaseline]) -> list[str]:
     """Each file in a line, with its rows below it: ten rows in all, the rest counted."""
     lines, room = [], SHOWN_ROWS
     for file in files:
-        why = f"; reason: {file['reason']}" if file["reason"] else ""
-        lines.append(f"{file['file']}: {file['about']}{why}")
-        if file["state"] != State.CHANGED:
-            continue
-        rows = file["rows"]
+        why = f"; reason: {file.reason}" if file.reason else ""
+        lines.append(f"{file.file}: {file.about}{why}")
+        rows = file.shown_rows
         lines += [f"  {_row_words(row)}" for row in rows[:room]]
         if left := len(rows[room:]):
             lines.append(f"  … {counted(left, 'more row')}")
@@ -111,15 +114,15 @@ def change_lines(files: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def change_sentences(files: Sequence[Mapping[str, Any]]) -> list[str]:
+def change_sentences(files: Sequence[ChangedBaseline]) -> list[str]:
     """The same with a file in each line, rows included: what stands alone, as an annotation does."""
     sentences = []
     for file in files:
-        rows = [_row_words(row) for row in file["rows"]] if file["state"] == State.CHANGED else []
+        rows = [_row_words(row) for row in file.shown_rows]
         more = [f"{counted(len(rows) - SHOWN_ROWS, 'more row')}"] if len(rows) > SHOWN_ROWS else []
         told = ": " + "; ".join([*rows[:SHOWN_ROWS], *more]) if rows else ""
-        why = f" (reason: {file['reason']})" if file["reason"] else ""
-        sentences.append(printable(f"{file['file']}: {file['about']} since {file['since']}{why}{told}", 2000))
+        why = f" (reason: {file.reason})" if file.reason else ""
+        sentences.append(printable(f"{file.file}: {file.about} since {file.since}{why}{told}", 2000))
     return sentences
 
 

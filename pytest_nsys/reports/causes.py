@@ -1,12 +1,12 @@
-"""How causes read: in a terminal a few lines of the worst row, and as plain data all of them."""
+"""How causes read: a few lines of the worst row in a terminal, one cause, the budget of a window."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
 
 from pytest_nsys.analysis.explained import BudgetChange, Cause, CauseKind, Explained, Explanation
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Label
 from pytest_nsys.core.numbers import format_signed, format_together, scale_of
 from pytest_nsys.core.units import TIME
@@ -15,9 +15,6 @@ from pytest_nsys.core.words import counted, place_words, printable
 MOST_PARTS = 3
 MOST_CAUSES = 3
 MOST_ROWS = 4
-
-Plain = Mapping[str, Any]
-"""An explained row as :func:`plain_causes` has it."""
 
 _COVER = {
     CauseKind.COVER_SHRANK: ": it got shorter",
@@ -42,12 +39,12 @@ _WALLS = {
 """What a part of a window went to: as a sum, and by kernel."""
 
 
-def cause_lines(rows: Sequence[Plain]) -> list[str]:
+def cause_lines(rows: Sequence[Explained]) -> list[str]:
     """The causes of the first row, which is the worst, largest first; what is left out is summed up.
 
     Then the rows that have the same leading cause, and those that have another, a line for each cause.
     """
-    groups = by_cause([row for row in rows if row["change_ns"] or row["parts"]])
+    groups = by_cause([row for row in rows if row.explanation.change_ns or row.explanation.causes])
     if not groups:
         return []
     (first, *same), *others = groups
@@ -55,23 +52,31 @@ def cause_lines(rows: Sequence[Plain]) -> list[str]:
     if same:
         lines.append(f"the same in {shared_words(same)}")
     for group in others[: MOST_CAUSES - 1]:
-        parts, change_ns = group[0]["parts"], group[0]["change_ns"]
-        leading = next((part["text"] for part in parts if part["change_ns"] * change_ns > 0), "not explained")
-        lines.append(f"{shared_words(group)}: {leading}")
+        leading = group[0].explanation.leading
+        lines.append(f"{shared_words(group)}: {'not explained' if leading is None else cause_words(leading)}")
     rest = sum(map(len, others[MOST_CAUSES - 1 :]))
     return [*lines, *([f"… {counted(rest, 'row')} with other causes"] if rest else [])]
 
 
-def by_cause(rows: Sequence[Plain]) -> list[list[Plain]]:
-    groups: dict[str, list[Plain]] = {}
-    for row in rows:
-        groups.setdefault(row["cause"], []).append(row)
-    return list(groups.values())
+def by_cause(rows: Iterable[Explained]) -> list[list[Explained]]:
+    return [*grouped((cause_of(row), row) for row in rows).values()]
 
 
-def shared_words(rows: Sequence[Plain]) -> str:
+def cause_of(row: Explained) -> str:
+    """What the leading cause of a row is about, by which rows of one cause are known: a kernel, the rank that it waits
+    for. Empty where no cause leads.
+    """
+    cause = row.explanation.leading
+    if cause is None:
+        return ""
+    if cause.straggler is not None:
+        return f"{printable(cause.kernel, 60)} waits for rank {cause.straggler}"
+    return printable(cause.kernel, 60) or str(cause.kind)
+
+
+def shared_words(rows: Sequence[Explained]) -> str:
     """Rows by labels, each with its change; of many the first few."""
-    shown = [f"{labels_words(row['labels'])} ({format_signed(row['change_ns'])})" for row in rows[:MOST_ROWS]]
+    shown = [f"{labels_words(row.labels)} ({format_signed(row.explanation.change_ns)})" for row in rows[:MOST_ROWS]]
     return ", ".join(shown) + (f" and {len(rows) - MOST_ROWS} more" if len(rows) > MOST_ROWS else "")
 
 
@@ -79,26 +84,26 @@ def labels_words(labels: Mapping[str, Label]) -> str:
     return printable(place_words(labels), 100)
 
 
-def _lines(row: Plain) -> list[str]:
-    cells = part_cells(row, MOST_PARTS)
+def _lines(row: Explained) -> list[str]:
+    cells, told = part_cells(row.explanation, MOST_PARTS), row.explanation
     lines = [f"{amount:>10}  {words}" for amount, words in cells]
-    if row["unexplained_ns"] and len(row["parts"]) > MOST_PARTS:
-        at = -1 if row["budget"] is None else -2
+    if told.unexplained_ns and len(told.causes) > MOST_PARTS:
+        at = -1 if told.budget is None else -2
         lines[at - 1] += f"; {' '.join(cells[at])}"
         del lines[at]
-    return [f"{labels_words(row['labels'])}, {format_signed(row['change_ns'])}:", *lines]
+    return [f"{labels_words(row.labels)}, {format_signed(told.change_ns)}:", *lines]
 
 
-def part_cells(row: Plain, most: int | None = None) -> list[tuple[str, str]]:
-    """The largest ``most`` parts of a row's change, the others as one, and what is not explained: amount and words."""
-    parts = row["parts"]
-    cells = [(format_signed(part["change_ns"]), str(part["text"])) for part in parts[:most]]
-    if rest := [] if most is None else parts[most:]:
-        cells.append((format_signed(sum(part["change_ns"] for part in rest)), counted(len(rest), "smaller cause")))
-    if row["unexplained_ns"]:
-        cells.append((format_signed(row["unexplained_ns"]), "not explained"))
-    if row["budget"] is not None:
-        cells.append((format_signed(row["budget"]["change_ns"]), str(row["budget"]["text"])))
+def part_cells(explanation: Explanation, most: int | None = None) -> list[tuple[str, str]]:
+    """The largest ``most`` parts of a change, the others as one, and what is not explained: amount and words."""
+    causes, budget = explanation.causes, explanation.budget
+    cells = [(format_signed(cause.change_ns), cause_words(cause)) for cause in causes[:most]]
+    if rest := () if most is None else causes[most:]:
+        cells.append((format_signed(sum(cause.change_ns for cause in rest)), counted(len(rest), "smaller cause")))
+    if explanation.unexplained_ns:
+        cells.append((format_signed(explanation.unexplained_ns), "not explained"))
+    if budget is not None:
+        cells.append((format_signed(budget.change_ns), budget_words(budget)))
     return cells
 
 
@@ -153,53 +158,3 @@ def _ordinals(cause: Cause) -> str:
     if not cause.ordinals or cause.kernels < 2:
         return ""
     return f", most: no. {', '.join(map(str, cause.ordinals))}"
-
-
-def _subject(explanation: Explanation) -> str:
-    """What the leading cause is about, by which rows of one cause are known: a kernel, the rank that it waits for.
-
-    Empty where no cause leads.
-    """
-    cause = explanation.leading
-    if cause is None:
-        return ""
-    if cause.straggler is not None:
-        return f"{printable(cause.kernel, 60)} waits for rank {cause.straggler}"
-    return printable(cause.kernel, 60) or str(cause.kind)
-
-
-def plain_labels(labels: Mapping[str, Label]) -> dict[str, Label]:
-    return {d: label if isinstance(label, int) else printable(label, 2000) for d, label in labels.items()}
-
-
-def _plain_budget(budget: BudgetChange | None) -> dict[str, Any] | None:
-    if budget is None:
-        return None
-    parts = {str(part): ns for part, ns in budget.parts}
-    lengths = {"change_ns": budget.change_ns, "before_ns": budget.before_ns, "now_ns": budget.now_ns}
-    return {**lengths, "parts": parts, "text": budget_words(budget)}
-
-
-def plain_causes(explained: Sequence[Explained]) -> list[dict[str, Any]]:
-    """Every explained row as text, numbers, lists and dictionaries."""
-    return [
-        {
-            "labels": plain_labels(row),
-            "cause": _subject(explanation),
-            "change_ns": explanation.change_ns,
-            "unexplained_ns": explanation.unexplained_ns,
-            "budget": _plain_budget(explanation.budget),
-            "parts": [
-                {
-                    **cause._asdict(),
-                    "kind": str(cause.kind),
-                    "kernel": printable(cause.kernel, 2000),
-                    "exposes": printable(cause.exposes, 2000),
-                    "ordinals": list(cause.ordinals),
-                    "text": cause_words(cause),
-                }
-                for cause in explanation.causes
-            ],
-        }
-        for row, explanation in explained
-    ]

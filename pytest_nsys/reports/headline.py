@@ -8,22 +8,24 @@ windows that were compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import chain
-from typing import Any
 
-from pytest_nsys.analysis.explained import CauseKind
-from pytest_nsys.core.exact import from_exact
+from pytest_nsys.analysis.circumstances import Key
+from pytest_nsys.analysis.explained import Cause, CauseKind, Explained
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import TIMES, change_words, distance_words, format_apart, percent
 from pytest_nsys.core.units import HASH, RATIO, TIME
 from pytest_nsys.core.words import counted, place_words, printable
-from pytest_nsys.gates.model import Outcome, Verdict
-from pytest_nsys.reports.causes import Plain
+from pytest_nsys.gates.model import JudgedRow, Labels, Outcome, Verdict
+from pytest_nsys.reports.causes import cause_of
+from pytest_nsys.reports.causes import cause_words as words_of
 from pytest_nsys.reports.session.digest import Digest, counts_words, in_order, nearest, not_run_words, worst_first
-from pytest_nsys.reports.session.record import address_of, is_open, record_of, state, title_of
-from pytest_nsys.reports.text import rank_ranges
+from pytest_nsys.reports.session.record import Record, record_of
+from pytest_nsys.reports.text import apart, rank_ranges, reason_words
 from pytest_nsys.verdicts.comparison import Comparison
 
 STEP_TIMES = frozenset({"window_ns", "period_ns", "iteration_ns"})
@@ -75,22 +77,21 @@ def of_session(digest: Digest) -> str:
 def of_comparison(comparison: Comparison, result: str) -> str:
     """The sentence of a comparison; its ``result`` in words, where no row says more."""
     records = records_of(comparison)
-    failed = [record for record in records if state(record) == Outcome.FAILED]
+    failed = [record for record in records if record.state == Outcome.FAILED]
     said = [*_bad(failed, records)]
     if not said and not comparison.incomparable:
         said = [result, *_better(records)]
     return _sentence(said or [result])
 
 
-def records_of(comparison: Comparison) -> list[Plain]:
+def records_of(comparison: Comparison) -> list[Record]:
     """Its verdicts as a session has them, what leads first."""
-    return led_by(_plain(each.verdict, comparison.head.key.world) for each in comparison.verdicts)
+    return led_by(_record(each.verdict, comparison.head.key) for each in comparison.verdicts)
 
 
-def _plain(verdict: Verdict, world: int | None) -> Plain:
+def _record(verdict: Verdict, key: Key) -> Record:
     expected = verdict.assertion.xfail is not None and not verdict.good
-    told = {"key": {"world": world}, "good": verdict.good or expected, "xfailed": expected}
-    return {**record_of(verdict, "", "").plain(), **told}
+    return replace(record_of(verdict), key=key, good=verdict.good or expected, xfailed=expected)
 
 
 def _sentence(said: Sequence[str]) -> str:
@@ -106,32 +107,30 @@ def as_sentence(text: str) -> str:
 # What is bad
 
 
-def _bad(records: Sequence[Plain], judged: Sequence[Plain]) -> Iterator[str]:
+def _bad(records: Sequence[Record], judged: Sequence[Record]) -> Iterator[str]:
     """What failed, then what could not be judged, of all that was judged."""
-    of_state: dict[str, list[Plain]] = {}
-    for record in worst_first(records):
-        of_state.setdefault(state(record), []).append(record)
+    of_state = grouped((record.state, record) for record in worst_first(records))
     if failed := of_state.get(Outcome.FAILED):
-        addresses = {address_of(record) for record in judged}
+        addresses = {record.address for record in judged}
         if len(addresses) == 1:
             yield _led(failed)
         else:
-            one_file = len({record["file"] for record in judged}) == 1
-            lead, red = led_by(failed)[0], {address_of(record) for record in failed}
-            yield f"{_led(failed)} ({lead['configuration'] if one_file else address_of(lead)})"
+            one_file = len({record.file for record in judged}) == 1
+            lead, red = led_by(failed)[0], {record.address for record in failed}
+            yield f"{_led(failed)} ({lead.configuration if one_file else lead.address})"
             yield f"{len(red)} of {len(addresses)} {'configurations' if one_file else 'gate files'} failed"
     for outcome in NOT_JUDGED:
         if own := of_state.get(outcome):
-            shared = len(own) > 1 and len({record["message"] for record in own}) == 1
-            what = "" if shared else f"{title_of(own[0])}: "
+            shared = len(own) > 1 and len({record.message for record in own}) == 1
+            what = "" if shared else f"{own[0].title}: "
             yield f"{counted(len(own), 'assertion')} {_WORDS[outcome]}: {what}{_in_short(own[0])}"
     if improved := of_state.get(Outcome.IMPROVED):
         yield _improved(improved)
 
 
-def _in_short(record: Plain) -> str:
+def _in_short(record: Record) -> str:
     """The first thing that the message says."""
-    return printable(record["message"].split("; ")[0], LONGEST)
+    return printable(record.message.split("; ")[0], LONGEST)
 
 
 _WORDS = {
@@ -142,70 +141,69 @@ _WORDS = {
 }
 
 
-def _led(records: Sequence[Plain]) -> str:
+def _led(records: Sequence[Record]) -> str:
     """What the first of these records says, and why; of the length of a step, where one of them is of that."""
     record = led_by(records)[0]
     row, world = _row(record), _world(record)
-    explained = next((e for e in record["causes"] if row is not None and _is_of(row["labels"], e["labels"])), None)
-    cause = str(explained["cause"]) if explained is not None else ""
+    explained = next((e for e in record.verdict.causes if row is not None and _is_of(row.labels, e.labels)), None)
+    cause = cause_of(explained) if explained is not None else ""
     if _is_step_time(record):
         why = cause_words(cause, [record, *records])
         return _joined(_changed(record, "" if why else _ranks_of(record)), why)
     own = _ranks([explained]) if explained is not None else []
     why = cause_words(cause, [record, *records], told=own)
-    budget: Plain = (explained["budget"] if explained is not None else None) or {"before_ns": 0, "now_ns": 0}
-    window = _length_words(record, budget["before_ns"], budget["now_ns"], _on(own, world))
-    if not window:
+    budget = explained.explanation.budget if explained is not None else None
+    window = "" if budget is None else _length_words(record, budget.before_ns, budget.now_ns, _on(own, world))
+    if budget is None or not window:
         return _joined(_changed(record), why)
-    if budget["now_ns"] < budget["before_ns"]:
+    if budget.change_ns < 0:
         return f"{_joined(_changed(record), why)}; {window}"
     return f"{window}; {_joined(_changed(record, but=own), why)}"
 
 
-def _is_of(labels: Plain, explained: Plain) -> bool:
+def _is_of(labels: Labels, explained: Labels) -> bool:
     """Whether a cause explains the row of these labels; of an aggregate it has those of the row behind it, too."""
     return all(explained.get(dimension) == label for dimension, label in labels.items())
 
 
-def led_by(records: Iterable[Plain]) -> list[Plain]:
+def led_by(records: Iterable[Record]) -> list[Record]:
     """The worst first, but the length of a step above all else."""
-    return sorted(worst_first(records), key=lambda record: not (is_open(record) and _is_step_time(record)))
+    return sorted(worst_first(records), key=lambda record: not (record.is_open and _is_step_time(record)))
 
 
 def _joined(what: str, why: str) -> str:
     return f"{what}: {why}" if why else what
 
 
-def _is_step_time(record: Plain) -> bool:
+def _is_step_time(record: Record) -> bool:
     """Whether a record is of the length of a step, and has both lengths."""
-    *aggregates, metric = record["subject"].split() or [""]
+    *aggregates, metric = record.subject.split()
     row = _row(record)
-    both = row is not None and row["value"] is not None and bool(from_exact(row["baseline"]))
+    both = row is not None and row.value is not None and bool(row.baseline)
     return metric in STEP_TIMES and ONE_OF_MANY.issuperset(aggregates) and both
 
 
-def _row(record: Plain) -> Plain | None:
+def _row(record: Record) -> JudgedRow | None:
     """The row that the texts of a record are of: that with the least margin, of an improvement the best one."""
-    rows = [row for row in record["judged"] if not row["waived"] and row["outcome"] == record["outcome"]]
-    sign = -1 if record["outcome"] == Outcome.IMPROVED else 1
-    judged = [row for row in rows if row["margin"] is not None]
-    return min(judged, key=lambda row: sign * Fraction(from_exact(row["margin"]) or 0), default=next(iter(rows), None))
+    rows = [row for row in record.verdict.rows if not row.waived and row.outcome is record.outcome]
+    sign = -1 if record.outcome is Outcome.IMPROVED else 1
+    judged = [row for row in rows if row.margin is not None]
+    return min(judged, key=lambda row: sign * (row.margin or 0), default=next(iter(rows), None))
 
 
-def _changed(record: Plain, on: str = "", but: Sequence[int] = ()) -> str:
+def _changed(record: Record, on: str = "", but: Sequence[int] = ()) -> str:
     """How the worst row of a record changed; where nothing is stored, how it stands to its limit.
 
     ``on`` says in which ranks, of the length of a step; ranks in ``but`` are told already.
     """
     row = _row(record)
-    if row is None or record["outcome"] not in (Outcome.FAILED, Outcome.IMPROVED):
-        return f"{title_of(record)}: {_in_short(record)}"
-    value, baseline = from_exact(row["value"]), from_exact(row["baseline"])
+    if row is None or record.outcome not in (Outcome.FAILED, Outcome.IMPROVED):
+        return f"{record.title}: {_in_short(record)}"
+    value, baseline, unit = row.value, row.baseline, record.verdict.unit
     if value is None or baseline is None:
-        return f"{record['subject']} {record['reason']}"
-    unit = record["unit"]
+        return f"{record.subject} {reason_words(record.verdict)}"
     if _is_step_time(record):
-        quantile = row["labels"].get("quantile", USUAL)
+        quantile = row.labels.get("quantile", USUAL)
         on = f", {quantile}{on}" if quantile != USUAL else on
         same = f"{_noun(record)}{on} {_both(baseline, value, unit)}"
         return _length_words(record, baseline, value, on) or same
@@ -213,8 +211,8 @@ def _changed(record: Plain, on: str = "", but: Sequence[int] = ()) -> str:
     if unit not in (RATIO, HASH) and baseline and abs(Fraction(value) / baseline) < TIMES:
         moved = _share(Fraction(value) / baseline - 1)
     both = f" ({_both(baseline, value, unit)})" if unit != HASH else ""
-    where = place_words({d: label for d, label in row["labels"].items() if d != "rank" or label not in but})
-    return f"{record['subject']} {moved}{both}" + (f", {where}" if where else "")
+    where = place_words({d: label for d, label in row.labels.items() if d != "rank" or label not in but})
+    return f"{record.subject} {moved}{both}" + (f", {where}" if where else "")
 
 
 def _both(before: Value, now: Value, unit: str) -> str:
@@ -228,7 +226,7 @@ def _share(share: Fraction) -> str:
     return f"{'+' if share > 0 else ''}{percent(share, DIGITS)}"
 
 
-def _length_words(record: Plain, before: Value, now: Value, on: str = "") -> str:
+def _length_words(record: Record, before: Value, now: Value, on: str = "") -> str:
     """``step 12% slower on rank 3 (16.8 → 18.8 ms)``; empty where it is as long as it was."""
     share = Fraction(now) / before - 1 if before else Fraction(0)
     if abs(share) < LEAST_SHARE:
@@ -241,71 +239,61 @@ def _length_words(record: Plain, before: Value, now: Value, on: str = "") -> str
     return f"{noun} {words}{on} ({_both(before, now, TIME)})"
 
 
-def _noun(record: Plain) -> str:
+def _noun(record: Record) -> str:
     """What the windows are: steps, as far as their names say so."""
-    names = {str(window["name"]).lower() for window in record["used_windows"]}
+    names = {used.window.name.lower() for used in record.verdict.windows}
     return "step" if all("step" in name or "iteration" in name for name in names) else "window"
 
 
 # Why
 
 
-def cause_words(cause: str, records: Sequence[Plain], told: Sequence[int] = ()) -> str:
+def cause_words(cause: str, records: Sequence[Record], told: Sequence[int] = ()) -> str:
     """A cause as it leads in the first of these records, and in which ranks of all it does: ``flash_fwd_kernel +25% on
     both ranks``. Empty without a cause; the ranks are left out where those are ``told`` already.
     """
     if not cause:
         return ""
-    of_one = [record for record in records if address_of(record) == address_of(records[0])]
-    first, *_ = own = [[row for row in record["causes"] if row["cause"] == cause] for record in of_one]
+    of_one = [record for record in records if record.address == records[0].address]
+    first, *_ = own = [[row for row in record.verdict.causes if cause_of(row) == cause] for record in of_one]
     ranks = _ranks(chain.from_iterable(own))
-    return _cause([*chain.from_iterable(map(leading, first))]) + (
+    return _cause([part for row in first if (part := row.explanation.leading) is not None]) + (
         _on(ranks, _world(records[0])) if ranks != told else ""
     )
-
-
-def leading(row: Plain) -> list[Plain]:
-    """The largest part that went the way of the change."""
-    return [part for part in row["parts"] if part["change_ns"] * row["change_ns"] > 0][:1]
 
 
 _LENGTHS = (CauseKind.LONGER, CauseKind.SHORTER, CauseKind.COMPUTE, CauseKind.EXPOSED)
 LESS_COVER = (CauseKind.COVER_SHRANK, CauseKind.COVER_VANISHED, CauseKind.COVER_LATE, CauseKind.COVER_MOVED)
 
 
-def _cause(parts: Sequence[Plain]) -> str:
+def _cause(parts: Sequence[Cause]) -> str:
     """One cause in several rows, in few words."""
     part = parts[0]
-    kernel = printable(part["kernel"], 60)
-    if kernel and part["straggler"] is not None:
-        return f"{kernel} waits for rank {part['straggler']}"
-    if kernel and part["kind"] in (CauseKind.APPEARED, CauseKind.VANISHED, CauseKind.BARRIER):
-        return f"{kernel} {part['kind']}"
-    if kernel and part["kind"] in LESS_COVER:
+    kernel = printable(part.kernel, 60)
+    if kernel and part.straggler is not None:
+        return f"{kernel} waits for rank {part.straggler}"
+    if kernel and part.kind in (CauseKind.APPEARED, CauseKind.VANISHED, CauseKind.BARRIER):
+        return f"{kernel} {part.kind}"
+    if kernel and part.kind in LESS_COVER:
         return f"less overlap with {kernel}"
-    if (
-        kernel
-        and part["kind"] in _LENGTHS
-        and all(each["before_ns"] and each["was"] == each["kernels"] for each in parts)
-    ):
-        shares = sorted((Fraction(each["now_ns"], each["before_ns"]) - 1 for each in parts), key=abs)
+    if kernel and part.kind in _LENGTHS and all(each.before_ns and each.was == each.kernels for each in parts):
+        shares = sorted((Fraction(each.now_ns, each.before_ns) - 1 for each in parts), key=abs)
         alike = abs(shares[-1] - shares[0]) <= abs(shares[-1]) * ALIKE
-        exposed = "exposed " if part["kind"] == CauseKind.EXPOSED else ""
+        exposed = "exposed " if part.kind is CauseKind.EXPOSED else ""
         return f"{kernel} {exposed}{' to '.join(map(_share, shares[-1:] if alike else (shares[0], shares[-1])))}"
-    return str(part["text"])
+    return words_of(part)
 
 
-def _ranks(rows: Iterable[Plain]) -> list[int]:
-    return sorted({row["labels"]["rank"] for row in rows if isinstance(row["labels"].get("rank"), int)})
+def _ranks(rows: Iterable[Explained | JudgedRow]) -> list[int]:
+    return sorted({rank for row in rows if isinstance(rank := row.labels.get("rank"), int)})
 
 
-def _ranks_of(record: Plain) -> str:
-    return _on(_ranks(row for row in record["judged"] if row["outcome"] == record["outcome"]), _world(record))
+def _ranks_of(record: Record) -> str:
+    return _on(_ranks(row for row in record.verdict.rows if row.outcome is record.outcome), _world(record))
 
 
-def _world(record: Plain) -> int | None:
-    world: int | None = record["key"].get("world")
-    return world
+def _world(record: Record) -> int | None:
+    return record.key.world if record.key is not None else None
 
 
 def _on(ranks: Sequence[int], world: int | None) -> str:
@@ -320,10 +308,9 @@ def _on(ranks: Sequence[int], world: int | None) -> str:
 # What is good
 
 
-def _good(records: Sequence[Plain]) -> Iterator[str]:
+def _good(records: Sequence[Record]) -> Iterator[str]:
     """What deserves a look, how many held, and the least headroom."""
-    warned = [record for record in worst_first(records) if record["outcome"] == Outcome.FAILED and record["good"]]
-    warned = [record for record in warned if not record.get("xfailed")]
+    warned = [r for r in worst_first(records) if r.outcome is Outcome.FAILED and r.good and not r.xfailed]
     if warned:
         yield f"warning: {_led(warned)}"
     yield from _better(records)
@@ -339,29 +326,27 @@ def _good(records: Sequence[Plain]) -> Iterator[str]:
     yield from _headroom(records)
 
 
-def _better(records: Sequence[Plain]) -> Iterator[str]:
-    if improved := [record for record in worst_first(records) if state(record) == Outcome.IMPROVED]:
+def _better(records: Sequence[Record]) -> Iterator[str]:
+    if improved := [record for record in worst_first(records) if record.state == Outcome.IMPROVED]:
         yield _improved(improved)
 
 
-def _improved(records: Sequence[Plain]) -> str:
+def _improved(records: Sequence[Record]) -> str:
     record = led_by(records)[0]
     return f"improved: {_changed(record, _ranks_of(record))}"
 
 
-def _headroom(records: Iterable[Plain]) -> Iterator[str]:
+def _headroom(records: Iterable[Record]) -> Iterator[str]:
     """The row that is nearest to failing, as a share of its limit."""
     found = [
         (near[0], number, record, near[1])
         for number, record in enumerate(records)
-        if (near := nearest(row for row in record["judged"] if row["outcome"] == Outcome.PASSED and not row["waived"]))
+        if (near := nearest(row for row in record.verdict.rows if row.outcome is Outcome.PASSED and not row.waived))
     ]
     if not found:
         return
     _, _, record, row = min(found, key=lambda each: each[:2])
-    amounts: Mapping[str, Any] = {name: from_exact(row[name]) for name in ("value", "limit", "margin")}
-    unit = record["unit"]
-    value, limit = format_apart(amounts["value"], amounts["limit"], unit, written=row["baseline"] is None)
-    where = place_words(row["labels"])
-    held = f"{record['subject']} {value}, limit {limit}" + (f", {where}" if where else "")
-    yield f"least headroom {distance_words(amounts['margin'], unit)}: {held}"
+    unit, where = record.verdict.unit, place_words(row.labels)
+    value, limit = apart(row, unit)
+    held = f"{record.subject} {value}, limit {limit}" + (f", {where}" if where else "")
+    yield f"least headroom {distance_words(row.margin or 0, unit)}: {held}"

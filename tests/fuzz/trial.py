@@ -140,7 +140,7 @@ def _judged(loaded: GateFile, captures: Captures, history: Path | None) -> Rows 
     for assertion in loaded.assertions:
         try:
             verdict = evaluate(assertion, context)
-            explanation(record_of(verdict, "run", verdict.compared_with).plain(), ())
+            explanation(record_of(verdict).verdict, ())
             good = good and verdict.good
             measured = captures.rows(captures.metric(assertion.metric), spec_for(captures.convention, assertion))
             rows[assertion.metric] = {row.labels: row.value for row in measured.rows}

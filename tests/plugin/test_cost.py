@@ -67,10 +67,10 @@ def test_rows_go_once_they_were_told(project: Project) -> None:
         """
         def pytest_runtest_logreport(report):
             if hasattr(report, "nsys"):
-                assert len(report.nsys["judged"]) == 4
+                assert len(report.nsys.verdict.rows) == 4
 
         def pytest_sessionfinish(session):
-            assert [item.record.judged for item in session.items] == [()]
+            assert [item.record.verdict.rows for item in session.items] == [()]
         """,
     )
     project.gate("- overlap >= 60%")

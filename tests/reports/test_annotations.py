@@ -9,7 +9,9 @@ from urllib.parse import unquote
 import pytest
 
 from pytest_nsys.core.errors import Mistake
+from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.session.annotations import AT_MOST, annotation_lines
+from pytest_nsys.reports.session.record import Record
 from tests.support.gates import Project
 from tests.support.reports import changed_baseline, digest, record
 
@@ -29,7 +31,7 @@ def annotated(project: Project, *arguments: str, code: int) -> list[dict[str, st
     return [understood(line) for line in said.splitlines() if line.startswith("::")]
 
 
-def of(*records: dict[str, Any], **more: Any) -> list[dict[str, str]]:
+def of(*records: Record, **more: Any) -> list[dict[str, str]]:
     return [understood(line) for line in annotation_lines(digest(*records, **more))]
 
 
@@ -78,7 +80,7 @@ def test_at_most_ten_of_a_kind(count: int, shown: int) -> None:
     found = of(
         *(record(f"red {n}", line=n) for n in range(1, count + 1)),
         *(record(f"soft {n}", good=True, severity="warn") for n in range(count)),
-        *({**record(f"known {n}", good=True), "xfailed": True} for n in range(count)),
+        *(record(f"known {n}", good=True, xfailed=True) for n in range(count)),
     )
     for kind in ("error", "warning", "notice"):
         own = [a for a in found if a["kind"] == kind]
@@ -106,20 +108,27 @@ def test_what_is_good_says_nothing_and_nothing_judged_does() -> None:
 
 
 def test_a_waiver_is_a_notice_with_its_reason() -> None:
-    (found,) = of(record("a", "passed", judged=({"waived": True},), warnings=("1 row is waived until 2030-01-01",)))
+    (found,) = of(
+        record(
+            "a",
+            "passed",
+            judged=(JudgedRow({}, 9, 5, Outcome.PASSED, waived=True),),
+            cautions=("1 row is waived until 2030-01-01",),
+        )
+    )
     assert (found["kind"], found["title"]) == ("notice", "waived: a")
     assert found["text"].endswith("1 row is waived until 2030-01-01")
 
 
 def test_a_long_text_is_cut() -> None:
-    (found,) = of(record(explanation=["x" * 5000] * 50))
+    (found,) = of(record(explanation=("x" * 5000,) * 50))
     assert len(found["text"]) <= 4000
 
 
 def test_an_unclear_and_an_improved_one_are_warnings() -> None:
     found = of(
-        record("a", "inconclusive", good=True, warnings=("take more captures",)),
-        record("b", "improved", good=True, warnings=("the baseline is stale",)),
+        record("a", "inconclusive", good=True, cautions=("take more captures",)),
+        record("b", "improved", good=True, cautions=("the baseline is stale",)),
     )
     assert [(a["kind"], a["title"]) for a in found] == [("warning", "inconclusive: a"), ("warning", "improved: b")]
     assert found[0]["text"].endswith("take more captures")

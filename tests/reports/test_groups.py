@@ -4,36 +4,41 @@ from __future__ import annotations
 
 from typing import Any
 
+from pytest_nsys.analysis.explained import Cause, CauseKind, Explained, Explanation
+from pytest_nsys.core.model import Label
+from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.page.groups import groups
-from tests.support.reports import record
+from pytest_nsys.reports.session.record import Record
+from tests.support.reports import key, record
 
-AT = {"rank": 1, "stage": "all_gather"}
+AT: dict[str, Label] = {"rank": 1, "stage": "all_gather"}
 
 
-def cause(kernel: str, kind: str, labels: dict[str, Any], exposes: str = "") -> dict[str, Any]:
+def cause(kernel: str, kind: CauseKind, labels: dict[str, Label], exposes: str = "") -> Explained:
     """A row that got longer by one cause."""
-    told = {"before_ns": 10, "now_ns": 15, "was": 1, "kernels": 1, "straggler": None, "text": kind}
-    part = {"kernel": kernel, "kind": kind, "change_ns": 5, "exposes": exposes, **told}
-    return {"labels": labels, "cause": kernel, "change_ns": 5, "parts": [part], "budget": None}
+    longer = Cause(kind, kernel, 5, before_ns=10, now_ns=15, was=1, kernels=1, exposes=exposes)
+    return Explained(labels, Explanation(5, (longer,), 0))
 
 
-def red(name: str, metric: str, *causes: dict[str, Any], **more: Any) -> dict[str, Any]:
-    judged = [{"labels": more.pop("labels", AT), "outcome": "failed", "waived": False, "margin": -1, "limit": 1}]
-    return record(name, metric=metric, judged=judged, causes=list(causes), key={"world": 2}, **more)
+def red(name: str, metric: str, *causes: Explained, **more: Any) -> Record:
+    judged = (JudgedRow(AT, 2, 1, Outcome.FAILED, margin=-1),)
+    return record(name, subject=metric, judged=judged, causes=causes, key=key(2), **more)
 
 
-def found(*records: dict[str, Any]) -> list[tuple[str, list[str]]]:
-    return [(group.title, [each["name"] for each in group.records]) for group in groups(records)]
+def found(*records: Record) -> list[tuple[str, list[str]]]:
+    return [(group.title, [each.name for each in group.records]) for group in groups(records)]
 
 
-PERIOD = red("p", "period_ns", cause("AllGather", "exposed communication takes longer", {"rank": 1, "quantile": "p50"}))
-COVER = cause("gemm", "compute that hid it ran at another time", AT, exposes="AllGather")
+OF_A_PERIOD = cause("AllGather", CauseKind.EXPOSED, {"rank": 1, "quantile": "p50"})
+PERIOD = red("p", "period_ns", OF_A_PERIOD)
+COVER = cause("gemm", CauseKind.COVER_MOVED, AT, exposes="AllGather")
 EXPOSED = red("e", "exposed_ns", COVER)
 
 
 def test_one_longer_kernel_is_one_group() -> None:
     assert found(
-        red("a", "exposed_ns", cause("SendRecv", "longer", AT)), red("b", "comm_ns", cause("SendRecv", "longer", AT))
+        red("a", "exposed_ns", cause("SendRecv", CauseKind.LONGER, AT)),
+        red("b", "comm_ns", cause("SendRecv", CauseKind.LONGER, AT)),
     ) == [("SendRecv +50% on rank 1", ["a", "b"])]
 
 
@@ -43,8 +48,8 @@ def test_what_overlaps_less_stands_with_what_is_exposed_by_it() -> None:
 
 
 def test_exposed_communication_of_another_rank_or_gate_file_is_another_cause() -> None:
-    elsewhere = red("p", "period_ns", cause("AllGather", "exposed communication takes longer", {"rank": 0}))
-    for other in (elsewhere, {**PERIOD, "file": "perf/b.nsys.yaml"}):
+    elsewhere = red("p", "period_ns", cause("AllGather", CauseKind.EXPOSED, {"rank": 0}))
+    for other in (elsewhere, red("p", "period_ns", OF_A_PERIOD, file="perf/b.nsys.yaml")):
         assert [names for _, names in found(other, EXPOSED)] == [["p"], ["e"]]
 
 

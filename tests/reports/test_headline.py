@@ -2,56 +2,62 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
+from pytest_nsys.analysis.explained import BudgetChange, Cause, CauseKind, Explained, Explanation
+from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.errors import Mistake
+from pytest_nsys.core.model import Label, Value, Window
+from pytest_nsys.gates.model import JudgedRow, Outcome
+from pytest_nsys.reports.causes import cause_of
 from pytest_nsys.reports.headline import cause_words, of_session
 from pytest_nsys.reports.session.digest import By, LeftOut, NotRunFile
+from pytest_nsys.reports.session.record import Record
 from tests.support.commands import run
 from tests.support.gates import Project
 from tests.support.page import Page
-from tests.support.reports import digest, record
+from tests.support.reports import digest, key, record
 
 MS = 1_000_000
 
 
-def row(value: int | str | None, baseline: int | str | None = None, limit: int | str | None = None, **more: Any) -> Any:
-    """A judged row of rank 0 that failed by as much as it is over its limit, as plain data."""
-    outcome = more.pop("outcome", "failed")
-    margin = None if value is None or limit is None or isinstance(value, str) else int(limit) - value
-    known = {"value": value, "baseline": baseline, "limit": limit, "margin": more.pop("margin", margin)}
-    labels = more.pop("labels", {"rank": 0})
-    return {**known, "labels": labels, "outcome": outcome, "waived": more.pop("waived", False), **more}
+def row(value: Value | None, baseline: Value | None = None, limit: Value | None = None, **more: Any) -> JudgedRow:
+    """A judged row of rank 0 that failed by as much as it is over its limit."""
+    margin = None if value is None or limit is None else limit - value
+    told = {"labels": {"rank": 0}, "outcome": Outcome.FAILED, "margin": margin, **more}
+    return JudgedRow(value=value, baseline=baseline, limit=limit, **told)
 
 
-def part(kernel: str = "flash_fwd_kernel", kind: str = "compute takes longer", **more: Any) -> dict[str, Any]:
-    told = {"change_ns": 2 * MS, "before_ns": 8 * MS, "now_ns": 10 * MS, "was": 4, "kernels": 4, "straggler": None}
-    return {"kernel": kernel, "kind": kind, "text": f"{kernel} {kind}", **told, **more}
+def part(kernel: str = "flash_fwd_kernel", kind: CauseKind = CauseKind.COMPUTE, **more: Any) -> Cause:
+    told = {"change_ns": 2 * MS, "before_ns": 8 * MS, "now_ns": 10 * MS, "was": 4, "kernels": 4, **more}
+    return Cause(kind, kernel, **told)
 
 
-def cause(rank: int = 0, budget: tuple[int, int] | None = None, own: Any = None, **labels: Any) -> dict[str, Any]:
+def cause(rank: int = 0, budget: tuple[int, int] | None = None, own: Cause | None = None, **labels: Label) -> Explained:
     """A row that is explained by one kernel; ``budget`` are the lengths of its window, before and now."""
     first = own or part()
-    moved = None if budget is None else {"before_ns": budget[0], "now_ns": budget[1]}
-    told = {"cause": first["kernel"], "change_ns": first["change_ns"], "parts": [first], "budget": moved}
-    return {"labels": {"rank": rank, **labels}, **told}
+    moved = None if budget is None else BudgetChange((), None, *budget)
+    return Explained({"rank": rank, **labels}, Explanation(first.change_ns, (first,), 0, moved))
 
 
-def red(name: str = "red", subject: str = "window_ns", unit: str = "ns", world: int = 2, **more: Any) -> dict[str, Any]:
-    windows = [{"name": more.pop("window", "ProfilerStep#7")}]
-    return record(name, subject=subject, unit=unit, key={"world": world}, used_windows=windows, **more)
+def red(name: str = "red", subject: str = "window_ns", unit: str = "ns", world: int = 2, **more: Any) -> Record:
+    windows = (UsedWindow(0, 0, Window(0, 1, more.pop("window", "ProfilerStep#7"))),)
+    told = {"outcome": more.pop("outcome", "failed"), "key": key(world), "windows": windows}
+    return record(name, subject=subject, unit=unit, **told, **more)
 
 
-def slow(ranks: tuple[int, ...] = (0, 1), **more: Any) -> dict[str, Any]:
-    rows = [row(18_800_000, 16_800_000, 17_640_000, labels={"rank": rank}) for rank in ranks]
-    return red(judged=rows, causes=[cause(rank) for rank in ranks], **more)
+def slow(ranks: tuple[int, ...] = (0, 1), **more: Any) -> Record:
+    judged = tuple(row(18_800_000, 16_800_000, 17_640_000, labels={"rank": rank}) for rank in ranks)
+    return red(judged=judged, **{"causes": tuple(map(cause, ranks)), **more})
 
 
-def green(name: str = "green", value: int = 84, limit: int = 60, **more: Any) -> dict[str, Any]:
-    held = row(f"{value}/100", None, f"{limit}/100", margin=f"{value - limit}/100", outcome="passed")
-    return record(name, "passed", subject="overlap", unit="%", judged=[held], **more)
+def green(name: str = "green", value: int = 84, limit: int = 60, **more: Any) -> Record:
+    amounts = (Fraction(value, 100), None, Fraction(limit, 100))
+    held = row(*amounts, margin=Fraction(value - limit, 100), outcome=Outcome.PASSED)
+    return record(name, "passed", subject="overlap", unit="%", judged=(held,), **more)
 
 
 @pytest.mark.parametrize(
@@ -64,35 +70,35 @@ def green(name: str = "green", value: int = 84, limit: int = 60, **more: Any) ->
         ([slow(window="forward chunk 5")], "Window 12% longer (16.8 → 18.8 ms): flash_fwd_kernel +25% on both ranks"),
     ],
 )
-def test_a_longer_step(records: list[Any], expected: str) -> None:
+def test_a_longer_step(records: list[Record], expected: str) -> None:
     assert of_session(digest(*records, exit_status=1)) == expected
 
 
 def test_without_a_cause_the_ranks_that_are_slower_are_told() -> None:
-    found = of_session(digest({**slow(world=4), "causes": []}))
+    found = of_session(digest(slow(world=4, causes=())))
     assert found == "Step 12% slower on ranks 0–1 (16.8 → 18.8 ms)"
 
 
 def test_a_cause_of_another_row_stands_behind_none() -> None:
-    found = of_session(digest({**slow((0,)), "causes": [cause(1)]}))
+    found = of_session(digest(slow((0,), causes=(cause(1),))))
     assert found == "Step 12% slower on rank 0 (16.8 → 18.8 ms)"
 
 
 def test_the_step_leads_whatever_else_is_worse() -> None:
-    worse = red("a", "exposed_ns", judged=[row(9 * MS, MS, MS)])
+    worse = red("a", "exposed_ns", judged=(row(9 * MS, MS, MS),))
     assert of_session(digest(worse, slow())).startswith("Step 12% slower")
 
 
 def test_a_balance_of_steps_is_no_step() -> None:
-    unlike = red(subject="balance of window_ns across pp", unit="1", judged=[row(2, 1, 1)])
+    unlike = red(subject="balance of window_ns across pp", unit="1", judged=(row(2, 1, 1),))
     assert of_session(digest(unlike)) == "Balance of window_ns across pp +100% (1 → 2), rank 0"
 
 
-def exposed(budget: tuple[int, int] | None, **more: Any) -> dict[str, Any]:
+def exposed(budget: tuple[int, int] | None, **more: Any) -> Record:
     at = {"rank": 1, "stage": "stage4_f"}
-    wait = part("ncclDevKernel_SendRecv", "longer", before_ns=10 * MS, now_ns=16 * MS)
+    wait = part("ncclDevKernel_SendRecv", CauseKind.LONGER, before_ns=10 * MS, now_ns=16 * MS)
     explained = cause(1, budget, wait, stage="stage4_f")
-    return red("e", "exposed_ns", judged=[row(4 * MS, MS, 2 * MS, labels=at)], causes=[explained], **more)
+    return red("e", "exposed_ns", judged=(row(4 * MS, MS, 2 * MS, labels=at),), causes=(explained,), **more)
 
 
 @pytest.mark.parametrize(
@@ -119,22 +125,21 @@ def test_the_window_of_a_row_says_whether_the_step_is_slower(budget: tuple[int, 
 @pytest.mark.parametrize(
     ("own", "expected"),
     [
-        (part(kind="waits for another rank", straggler=3), "flash_fwd_kernel waits for rank 3"),
-        (part(kind="appeared", before_ns=0, was=0), "flash_fwd_kernel appeared"),
-        (part(kind="compute that hid it is shorter"), "less overlap with flash_fwd_kernel"),
-        (part(kernels=5), "flash_fwd_kernel compute takes longer"),
-        (part(before_ns=0), "flash_fwd_kernel compute takes longer"),
+        (part(kind=CauseKind.WAITS, straggler=3), "flash_fwd_kernel waits for rank 3"),
+        (part(kind=CauseKind.APPEARED, before_ns=0, was=0), "flash_fwd_kernel appeared"),
+        (part(kind=CauseKind.COVER_SHRANK), "less overlap with flash_fwd_kernel"),
+        (part(kernels=5), "flash_fwd_kernel runs 8 ms → 10 ms (4 → 5 kernels)"),
+        (part(before_ns=0), "flash_fwd_kernel runs 0 ms → 10 ms"),
     ],
 )
-def test_causes_of_other_kinds(own: Any, expected: str) -> None:
-    assert cause_words("flash_fwd_kernel", [{**slow(world=1), "causes": [cause(own=own)]}]) == expected
+def test_causes_of_other_kinds(own: Cause, expected: str) -> None:
+    explained = cause(own=own)
+    assert cause_words(cause_of(explained), [slow(world=1, causes=(explained,))]) == expected
 
 
 def test_a_kernel_that_changed_unlike_in_two_ranks() -> None:
-    rows = [cause(0), cause(1, own=part(now_ns=12 * MS, change_ns=4 * MS))]
-    assert (
-        cause_words("flash_fwd_kernel", [{**slow(), "causes": rows}]) == "flash_fwd_kernel +25% to +50% on both ranks"
-    )
+    rows = (cause(0), cause(1, own=part(now_ns=12 * MS, change_ns=4 * MS)))
+    assert cause_words("flash_fwd_kernel", [slow(causes=rows)]) == "flash_fwd_kernel +25% to +50% on both ranks"
 
 
 @pytest.mark.parametrize(
@@ -146,18 +151,18 @@ def test_a_kernel_that_changed_unlike_in_two_ranks() -> None:
                     "a",
                     "overlap",
                     "%",
-                    judged=[row("347/1000", None, "3/5", margin="-253/1000")],
-                    reason="34.7% < 60%, rank 3",
+                    judged=(row(Fraction(347, 1000), None, Fraction(3, 5), labels={"rank": 3}),),
+                    comparator=">=",
                 )
             ],
             "Overlap 34.7% < 60%, rank 3",
         ),
         (
-            [red("a", "measured tokens", "tokens/s", judged=[row(1104, 1200, 1180)])],
+            [red("a", "measured tokens", "tokens/s", judged=(row(1104, 1200, 1180),))],
             "Measured tokens −8% (1200 → 1104 tokens/s), rank 0",
         ),
-        ([red("a", "exposed_ns", judged=[row(1170, 6, 60)])], "exposed_ns × 195 (0.006 → 1.17 us), rank 0"),
-        ([red("a", "launches", "count", judged=[row(None, 6)], reason="no data: gone")], "Launches no data: gone"),
+        ([red("a", "exposed_ns", judged=(row(1170, 6, 60),))], "exposed_ns × 195 (0.006 → 1.17 us), rank 0"),
+        ([red("a", "launches", "count", judged=(row(None, 6),), message="gone")], "Launches failed: gone"),
         ([record("a", "error", message="run.sqlite: damaged")], "1 assertion not judged: a: run.sqlite: damaged"),
         (
             [record("a", "error", message="damaged"), record("b", "error", message="damaged")],
@@ -183,18 +188,18 @@ def test_a_kernel_that_changed_unlike_in_two_ranks() -> None:
             "2 assertions: 1 warned, 1 passed; least headroom 24 pp: overlap 84%, limit 60%, rank 0",
         ),
         (
-            [red(outcome="improved", good=True, judged=[row(14 * MS, 16 * MS, 15 * MS, outcome="improved")])],
+            [red(outcome="improved", good=True, judged=(row(14 * MS, 16 * MS, 15 * MS, outcome=Outcome.IMPROVED),))],
             "Improved: step 12% faster on rank 0 (16 → 14 ms); 1 assertion improved",
         ),
         (
-            [red(outcome="improved", judged=[row(14 * MS, 16 * MS, 15 * MS, outcome="improved")])],
+            [red(outcome="improved", judged=(row(14 * MS, 16 * MS, 15 * MS, outcome=Outcome.IMPROVED),))],
             "Improved: step 12% faster on rank 0 (16 → 14 ms)",
         ),
         ([record("a", "inconclusive", message="within the noise")], "1 assertion inconclusive: a: within the noise"),
         ([record("a", "passed", good=False, message="DeprecationWarning")], "A: DeprecationWarning"),
     ],
 )
-def test_every_mixture(records: list[Any], expected: str) -> None:
+def test_every_mixture(records: list[Record], expected: str) -> None:
     assert of_session(digest(*records)) == expected
 
 
@@ -206,8 +211,8 @@ def test_configurations_of_a_matrix_are_told_apart() -> None:
 
 
 def test_a_waived_row_is_not_what_happened() -> None:
-    rows = [row(90 * MS, 16 * MS, 17 * MS, waived=True, outcome="passed"), row(18 * MS, 16 * MS, 17 * MS)]
-    assert of_session(digest(red(judged=rows))) == "Step 12% slower on rank 0 (16 → 18 ms)"
+    rows = [row(90 * MS, 16 * MS, 17 * MS, waived=True, outcome=Outcome.PASSED), row(18 * MS, 16 * MS, 17 * MS)]
+    assert of_session(digest(red(judged=tuple(rows)))) == "Step 12% slower on rank 0 (16 → 18 ms)"
 
 
 def test_what_kept_files_from_being_judged() -> None:
@@ -229,7 +234,7 @@ def test_what_is_left_out_is_no_part_of_all() -> None:
 
 
 def test_another_quantile_than_the_median_is_named() -> None:
-    late = red(subject="period_ns", judged=[row(24 * MS, 20 * MS, 21 * MS, labels={"rank": 0, "quantile": "p90"})])
+    late = red(subject="period_ns", judged=(row(24 * MS, 20 * MS, 21 * MS, labels={"rank": 0, "quantile": "p90"}),))
     assert of_session(digest(late)) == "Step 20% slower, p90 on rank 0 (20 → 24 ms)"
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import pytest_nsys.plugin.page_report  # noqa: F401  what is imported here is not imported again in every test
 from pytest_nsys.analysis import timeline
 from pytest_nsys.analysis.capture_cache import CaptureCache
+from pytest_nsys.analysis.explained import Cause, CauseKind, Explained, Explanation
 from pytest_nsys.analysis.timeline import timeline_of
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
@@ -188,18 +189,15 @@ def test_compute_has_the_colour_of_its_family_and_what_hides_less_is_marked(proj
 
 
 def test_a_cause_is_marked_in_the_stage_of_its_row_and_on_its_rank() -> None:
-    def row(kind: str, kernel: str, rank: int, change_ns: int = 5) -> dict[str, Any]:
-        part = {"kind": kind, "kernel": kernel, "change_ns": change_ns}
-        return {"labels": {"rank": rank, "stage": "stage4_f"}, "change_ns": 5, "parts": [part]}
+    def row(kind: CauseKind, kernel: str, rank: int, change_ns: int = 5) -> Explained:
+        labels: dict[str, int | str] = {"rank": rank, "stage": "stage4_f"}
+        return Explained(labels, Explanation(5, (Cause(kind, kernel, change_ns),), 0))
 
-    longer, covers = row("longer", "SendRecv", 1), row("compute that hid it is shorter", "gemm", 1)
-    assert marks_of([{"causes": [covers, longer]}], 1) == [Mark("SendRecv", "stage4_f")]
-    assert marks_of([{"causes": [covers]}], 1) == [Mark("gemm", None)]
-    assert marks_of([{"causes": [longer]}], 0) == []
-    assert (
-        marks_of([{"causes": [row("longer", "SendRecv", 1, -5), row("the GPU is idle for another reason", "", 1)]}], 1)
-        == []
-    )
+    longer, covers = row(CauseKind.LONGER, "SendRecv", 1), row(CauseKind.COVER_SHRANK, "gemm", 1)
+    assert marks_of([covers, longer], 1) == [Mark("SendRecv", "stage4_f")]
+    assert marks_of([covers], 1) == [Mark("gemm", None)]
+    assert marks_of([longer], 0) == []
+    assert marks_of([row(CauseKind.LONGER, "SendRecv", 1, -5), row(CauseKind.IDLE, "", 1)], 1) == []
 
 
 def test_base_stands_above_head_on_one_scale(project: Project) -> None:

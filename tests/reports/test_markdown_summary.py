@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.errors import Mistake
-from pytest_nsys.core.model import Note
+from pytest_nsys.core.model import Note, Step, Window
+from pytest_nsys.gates.model import Difference, JudgedRow, Outcome
 from pytest_nsys.reports.session.markdown import AT_MOST_BYTES, SHOWN_ROWS, cell, code, cut, prose, summary
 from tests.support.gates import Project
 from tests.support.reports import changed_baseline, digest, record
@@ -39,11 +41,9 @@ def tables(text: str) -> list[list[list[str]]]:
     return found
 
 
-def row(value: int, **more: Any) -> dict[str, Any]:
+def row(value: int, **more: Any) -> JudgedRow:
     """One judged row of a constant limit."""
-    plain = {"labels": {"rank": value}, "outcome": "failed", "value": value, "limit": 5, "limit_source": ""}
-    plain |= dict.fromkeys(("baseline", "tolerance", "noise", "sees", "margin", "ceiling", "serialization"))
-    return {**plain, "origin": {}, "test": "", "waived": False, "early_warning": False, **more}
+    return JudgedRow(**{"labels": {"rank": value}, "value": value, "limit": 5, "outcome": Outcome.FAILED, **more})
 
 
 def test_a_green_summary(project: Project) -> None:
@@ -147,7 +147,7 @@ def test_warned_improved_waived_and_expected() -> None:
             record("a", "failed", good=True, severity="warn"),
             record("b", "improved", good=True),
             record("c", "passed", judged=(row(9, waived=True),)),
-            {**record("d", "failed", good=True), "xfailed": True},
+            record("d", "failed", good=True, xfailed=True),
             record("e", "inconclusive", good=True),
         )
     )
@@ -156,13 +156,13 @@ def test_warned_improved_waived_and_expected() -> None:
 
 
 def test_at_most_some_rows() -> None:
-    text = summary(digest(record(judged=tuple(row(n) for n in range(100)), unit="count", comparator="<=")))
+    text = summary(digest(record(judged=tuple(row(n) for n in range(100)), unit="count")))
     assert len(tables(text)[1]) == 2 + SHOWN_ROWS
     assert f"… {100 - SHOWN_ROWS} more rows.\n" in text
 
 
 def test_what_decided_between_captures_is_a_column() -> None:
-    text = summary(digest(record(judged=(row(9, test="p 0.004"),), unit="count", comparator="<=")))
+    text = summary(digest(record(judged=(row(9, test="p 0.004"),), unit="count")))
     assert tables(text)[1][0][-1] == "test"
     assert tables(text)[1][2][-1] == "p 0.004"
 
@@ -197,11 +197,21 @@ HOSTILE = [
 @pytest.mark.parametrize("text", HOSTILE)
 def test_somebody_elses_text_is_never_markup(text: str) -> None:
     hostile = record(
-        text, message=text, row=text, notes=(Note(text),), sentence=f"{text}!", run=text, baseline=text, rows=2
+        text,
+        message=text,
+        row=text,
+        run=text,
+        compared_with=text,
+        file=text,
+        measured_as=text,
+        notes=(Note(text),),
+        sentence=f"{text}!",
+        rows=2,
+        judged=(row(9, labels={"stage": text}),),
+        differences=(Difference(text, text, text),),
+        next_steps=(Step(text, text),),
+        windows=(UsedWindow(0, 0, Window(0, 1, text)),),
     )
-    hostile |= {"judged": [row(9, labels={"stage": text})], "unit": "count", "comparator": "<=", "file": text}
-    hostile |= {"differences": [{"name": text, "now": text, "baseline": text}], "next_steps": [(text, text)]}
-    hostile |= {"measured_as": text, "windows": [text]}
     shown = summary(digest(hostile, mistakes=(Mistake(text, text, 1, 1),), changed_baselines=(changed_baseline(text),)))
     assert [{len(line) for line in table} for table in tables(shown)] == [{7}, {3}, {3}]
     outside = re.sub(r"(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)", "", shown)  # of code spans, in which nothing is markup

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.reports.baselines import change_lines, change_sentences
+from pytest_nsys.reports.baselines import ChangedBaseline, change_lines, change_sentences
+from pytest_nsys.stored.baselines.baseline_file import SeriesId
+from pytest_nsys.stored.baselines.changes import Change, State
 from tests.support.gates import Project
 from tests.support.git_project import commit, git, isolate, start, watch_git
 from tests.support.reports import checked
@@ -112,13 +114,13 @@ def test_changed_rows_are_listed_worst_first(branch: Project) -> None:
 
 
 def test_of_many_rows_ten_are_shown_and_the_rest_counted() -> None:
-    row = {"metric": "busy_ns", "labels": {"rank": 0}, "old": {"text": "1 ns"}, "new": {"text": "2 ns"}, "change": "+1"}
-    head = {"file": "b.json", "state": "changed", "since": "main", "about": "16 rows changed", "reason": ""}
-    first, *listed, last = change_lines([{**head, "rows": [row] * 16}])
+    row = Change(SeriesId("busy_ns", 1, "median", "period", "launched"), "ns", {"rank": 0}, 1, 2)
+    head = ChangedBaseline("b.json", State.CHANGED, "main", "16 rows changed")
+    first, *listed, last = change_lines([head._replace(rows=[row] * 16)])
     assert (first, last) == ("b.json: 16 rows changed", "  … 6 more rows")
-    assert listed == ["  busy_ns rank 0: 1 ns → 2 ns (+1)"] * 10
-    (sentence,) = change_sentences([{**head, "rows": [row] * 11}])
-    assert sentence.endswith("1 ns → 2 ns (+1); 1 more row")
+    assert listed == ["  busy_ns rank 0: 1 ns → 2 ns (+100%)"] * 10
+    (sentence,) = change_sentences([head._replace(rows=[row] * 11)])
+    assert sentence.endswith("1 ns → 2 ns (+100%); 1 more row")
 
 
 def test_a_branch_that_leaves_the_baselines_alone_says_so(branch: Project) -> None:

@@ -241,9 +241,9 @@ def _judged(assertion: Assertion, context: GateContext) -> Case:
         verdict = evaluate(assertion, context)
     except NsysError as error:
         return _error(error)
-    record = record_of(verdict, "run", "")
+    record = record_of(verdict, "run")
     properties = {name: str(value) for name, value in record.properties()}
-    return Case("passed" if verdict.good else "failure", "\n".join(explanation(record.plain(), ())), properties)
+    return Case("passed" if verdict.good else "failure", "\n".join(explanation(record.verdict, ())), properties)
 
 
 def _error(error: NsysError) -> Case:

@@ -1,16 +1,23 @@
-"""What do the tests of the reports share? Records as an xdist worker hands them over, and the JSON of a run."""
+"""What do the tests of the reports share? Records of verdicts, and the JSON of a run."""
 
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import fields
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 
+from pytest_nsys.analysis.circumstances import Key
+from pytest_nsys.gates.model import Assertion, Comparator, Constant, Location, Outcome, Requirement, Severity, Verdict
+from pytest_nsys.reports.baselines import ChangedBaseline
 from pytest_nsys.reports.session import json_report
 from pytest_nsys.reports.session.digest import Digest
-from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.record import Record, WorstRow
+from pytest_nsys.stored.baselines.changes import State
 from tests.support.gates import Project
 
 SCHEMA: dict[str, Any] = json.loads(Path(json_report.__file__).with_name("report.schema.json").read_text())
@@ -41,19 +48,52 @@ def by_name(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {a["name"]: a for file in report["gate_files"] for a in file["assertions"]}
 
 
-def record(name: str = "red", outcome: str = "failed", *, good: bool | None = None, **more: Any) -> dict[str, Any]:
-    """A plain record, as a report has it."""
-    told = {"file": "perf/gate.nsys.yaml", "line": 3, "message": "below its limit", "severity": "fail", **more}
-    plain = Record(name=name, outcome=outcome, **told).plain()
-    return {**plain, "xfailed": False, "good": outcome == "passed" if good is None else good}
+def record(name: str = "red", outcome: str = "failed", *, good: bool | None = None, **more: Any) -> Record:
+    """The record of a verdict on the rows that were ``judged``. ``more`` are fields of the record, of its worst row, of
+    the verdict, or of what is asserted, whose metric is the ``subject``.
+    """
+    rows = tuple(more.pop("judged", ()))
+    words = {field: more.pop(field) for field in WorstRow._fields if field in more}
+    own = {"rows": len(rows)} | {each.name: more.pop(each.name) for each in fields(Record) if each.name in more}
+    own["good"] = outcome == "passed" if good is None else good
+    judged = {each.name: more.pop(each.name) for each in fields(Verdict) if each.name in more}
+    assertion = _assertion(name, **more)
+    told = {"message": "below its limit", "unit": "count", "rows": rows, **judged}
+    return Record(Verdict(assertion, Outcome(outcome), **told), WorstRow(**words), **own)
 
 
-def changed_baseline(text: str = "3 rows") -> dict[str, Any]:
+def _assertion(
+    name: str,
+    subject: str = "overlap",
+    file: str = "perf/gate.nsys.yaml",
+    line: int = 3,
+    severity: str = "fail",
+    sentence: str = "",
+    comparator: str = "<=",
+) -> Assertion:
+    balance = re.fullmatch(r"balance of (\w+) across (\w+)", subject)
+    return Assertion(
+        name,
+        sentence,
+        Location(Path(file), line, 3),
+        balance[1] if balance else subject,
+        Requirement(Comparator(comparator), Constant(Fraction(0)), ""),
+        severity=Severity(severity),
+        balance_across=balance[2] if balance else None,
+    )
+
+
+def key(world: int) -> Key:
+    """The key of a run that says nothing but its size."""
+    return Key(None, None, None, None, world, None)
+
+
+def changed_baseline(text: str = "3 rows", **more: Any) -> ChangedBaseline:
     """A baseline that a branch changes, told by some text."""
-    told = {"file": "baselines/a.json", "about": text, "reason": text, "since": text}
-    return {**told, "state": "changed", "rows": []}
+    told = {"file": "baselines/a.json", "about": text, "reason": text, "since": text, "state": State.CHANGED}
+    return ChangedBaseline(**told | more)
 
 
-def digest(*records: dict[str, Any], **more: Any) -> Digest:
+def digest(*records: Record, **more: Any) -> Digest:
     """A session of these records."""
     return Digest(records=records, **more)

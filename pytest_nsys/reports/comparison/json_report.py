@@ -9,9 +9,8 @@ from msgspec import Meta, Struct
 from pytest_nsys.analysis.structure import ContentKind
 from pytest_nsys.gates.model import Assertion as JudgedAssertion
 from pytest_nsys.gates.model import Comparator, JudgedRow, Outcome, Severity, Verdict
-from pytest_nsys.reports.causes import plain_causes
 from pytest_nsys.reports.comparison import tables
-from pytest_nsys.reports.session.json_report import Cause, Coordinates, Count, Number, doc, filled, one_of
+from pytest_nsys.reports.session.json_report import Cause, Coordinates, Count, Number, causes, doc, filled, one_of
 from pytest_nsys.reports.tables import as_json
 from pytest_nsys.reports.text import subject
 from pytest_nsys.verdicts.comparison import ComparedRow, HeadVerdict, Result
@@ -200,7 +199,7 @@ def _row(row: JudgedRow, assertion: JudgedAssertion) -> dict[str, Any]:
 def _verdict(gate: str, verdict: Verdict) -> dict[str, Any]:
     assertion = verdict.assertion
     own = {"gate": gate, "line": assertion.location.line, "assertion": assertion.name, "rows": len(verdict.rows)}
-    return filled(Assertion, {**own, "causes": plain_causes(verdict.causes)}, verdict, assertion)
+    return filled(Assertion, {**own, "causes": causes(verdict.causes)}, verdict, assertion)
 
 
 def _constant(each: HeadVerdict) -> dict[str, Any]:

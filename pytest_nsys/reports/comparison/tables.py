@@ -16,7 +16,7 @@ from pytest_nsys.core.words import counted
 from pytest_nsys.gates.before_after import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARATION, IMPOSSIBLE
 from pytest_nsys.gates.comparability import shown
 from pytest_nsys.gates.model import Outcome, Verdict
-from pytest_nsys.reports.causes import labels_words, part_cells, plain_causes
+from pytest_nsys.reports.causes import labels_words, part_cells
 from pytest_nsys.reports.headline import of_comparison
 from pytest_nsys.reports.tables import Column, Table, Told, as_markdown, escape_markdown, number, table_by, table_of
 from pytest_nsys.reports.text import (
@@ -307,8 +307,8 @@ def causes_table(comparison: Comparison, limit: int | None = None) -> Table:
     """Why the rows that are worse are so: the kernels that account for each, largest part first."""
     metrics: dict[tuple[str, str, tuple[tuple[str, str], ...]], dict[str, None]] = {}
     for _, verdict in _held(comparison):
-        for row in plain_causes(verdict.causes):
-            told = (labels_words(row["labels"]), format_signed(row["change_ns"]), tuple(part_cells(row)))
+        for row in verdict.causes:
+            told = (labels_words(row.labels), format_signed(row.explanation.change_ns), (*part_cells(row.explanation),))
             metrics.setdefault(told, {})[verdict.assertion.metric] = None
     rows = []
     for (where, moved, parts), names in metrics.items():

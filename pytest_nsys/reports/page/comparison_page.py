@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytest_nsys.core.kept import grouped
-from pytest_nsys.reports.causes import Plain
 from pytest_nsys.reports.comparison import tables
 from pytest_nsys.reports.headline import of_comparison, records_of
-from pytest_nsys.reports.page.causes_view import Explained, explained
+from pytest_nsys.reports.page.causes_view import Why, explained
 from pytest_nsys.reports.page.page import render
 from pytest_nsys.reports.page.timeline_view import COLUMNS, marks_of, timeline_views
+from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.tables import Table
 from pytest_nsys.verdicts.comparison import ComparedRow
 
@@ -23,7 +23,8 @@ def as_html(shown: tables.Shown) -> str:
     """The page, with the windows that are drawn on it. No row is left out; what is long is folded."""
     comparison = shown.comparison
     records = records_of(comparison)
-    marks = {one["key"]: marks_of(records, one["rank"]) for one in shown.windows}
+    rows = [row for record in records for row in record.verdict.causes]
+    marks = {one["key"]: marks_of(rows, one["rank"]) for one in shown.windows}
     moved, within = tables.moved_table(comparison), tables.within_table(comparison)
     return render(
         "comparison.html.j2",
@@ -42,10 +43,10 @@ def as_html(shown: tables.Shown) -> str:
     )
 
 
-def _causes(records: Sequence[Plain]) -> list[Explained]:
+def _causes(records: Sequence[Record]) -> list[Why]:
     """Why rows are worse, those of several metrics once."""
-    rows = {str(row): row for record in records for row in record["causes"]}
-    metrics = grouped((str(row), record["metric"]) for record in records for row in record["causes"])
+    rows = {str(row): row for record in records for row in record.verdict.causes}
+    metrics = grouped((str(row), record.assertion.metric) for record in records for row in record.verdict.causes)
     return [explained(row, f"{', '.join(dict.fromkeys(metrics[key]))}, ") for key, row in rows.items()]
 
 

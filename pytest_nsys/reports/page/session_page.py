@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from pytest_nsys.core.exact import exact_value, from_exact, median, percentile
+from pytest_nsys.analysis.explained import Explained
+from pytest_nsys.core.exact import exact_value, median, percentile
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted
-from pytest_nsys.reports.causes import Plain
+from pytest_nsys.gates.model import JudgedRow, Outcome, Verdict
 from pytest_nsys.reports.headline import as_sentence, led_by, of_session
 from pytest_nsys.reports.page.causes_view import explained
 from pytest_nsys.reports.page.drawing import Drawn, percent
@@ -26,12 +27,11 @@ from pytest_nsys.reports.session.digest import (
     Digest,
     FileRecords,
     counts_words,
-    name_of,
     worst_first,
 )
 from pytest_nsys.reports.session.explanation import row_table
 from pytest_nsys.reports.session.gate_changes import change_lines
-from pytest_nsys.reports.session.record import detects_words, is_open, notes_of, state, steps_of, title_of
+from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.tables import WHOLE_TEXT, table_of
 
 MOST_TIMELINES = 8
@@ -73,19 +73,19 @@ def chosen_windows(digest: Digest) -> list[Picture]:
     """
     pictures = digest.pictures
     handed = {one["key"]: one for each in pictures.values() for one in each["windows"] if one["head"] or one["why"]}
-    records = [record for record in led_by(digest.records) if name_of(record) in pictures]
-    red = [record for record in records if is_open(record)]
-    own = [[one["key"] for one in pictures[name_of(record)]["windows"]] for record in red or records[:1]]
+    records = [record for record in led_by(digest.records) if record.known_by in pictures]
+    red = [record for record in records if record.is_open]
+    own = [[one["key"] for one in pictures[record.known_by]["windows"]] for record in red or records[:1]]
     keys = dict.fromkeys(key for key in by_turn(own) if key in handed)
     return [handed[key] for key in keys][:MOST_TIMELINES]
 
 
 def _marks(digest: Digest, chosen: Sequence[Picture]) -> dict[str, list[Mark]]:
     """Of each window the kernels that caused what is bad in it."""
-    shown: dict[str, list[Plain]] = {}
-    for record in filter(is_open, digest.records):
-        for one in digest.pictures[name_of(record)]["windows"] if name_of(record) in digest.pictures else ():
-            shown.setdefault(one["key"], []).append(record)
+    shown: dict[str, list[Explained]] = {}
+    for record in digest.records:
+        for one in digest.pictures[record.known_by]["windows"] if record.known_by in digest.pictures else ():
+            shown.setdefault(one["key"], []).extend(record.verdict.causes if record.is_open else ())
     return {one["key"]: marks_of(shown.get(one["key"], ()), one["rank"]) for one in chosen}
 
 
@@ -94,13 +94,13 @@ def _groups(digest: Digest, views: Mapping[str, Drawn]) -> Iterator[dict[str, An
 
     The cause that leads all has its timeline at once: the first one.
     """
-    found = groups([record for record in led_by(digest.records) if is_open(record)])
+    found = groups([record for record in led_by(digest.records) if record.is_open])
     for number, (title, caused, records) in enumerate(found):
         told: set[str] = set()
         yield {
             "title": title if caused or len(found) > 1 else "",
             "timeline": next(iter(views.values()), None) if caused and not number else None,
-            "assertions": [_assertion(r, digest.pictures.get(name_of(r)), views, told) for r in records],
+            "assertions": [_assertion(r, digest.pictures.get(r.known_by), views, told) for r in records],
         }
 
 
@@ -108,45 +108,43 @@ def _file(
     file: FileRecords, pictures: Mapping[tuple[str, int, str], Pictures], views: Mapping[str, Drawn]
 ) -> dict[str, Any]:
     """One gate file, and the assertions that hold."""
-    holding = [record for record in worst_first(file.records) if not is_open(record)]
+    holding = [record for record in worst_first(file.records) if not record.is_open]
     return {
         "name": file.name,
         "run": file.run,
         "against": ", ".join(file.baselines),
         "headline": counts_words(file.records),
-        "assertions": [_assertion(record, pictures.get(name_of(record)), views, set()) for record in holding],
+        "assertions": [_assertion(record, pictures.get(record.known_by), views, set()) for record in holding],
         "windows": file.windows,
         "notes": [*dict.fromkeys(note for record in holding for note in _notes(record))],
     }
 
 
-def _assertion(record: Plain, pictures: Pictures | None, views: Mapping[str, Drawn], told: set[str]) -> dict[str, Any]:
+def _assertion(record: Record, pictures: Pictures | None, views: Mapping[str, Drawn], told: set[str]) -> dict[str, Any]:
     """One assertion. ``windows`` are (id, title) of its timelines on the page; ``causes`` say of a row how much it
     changed and why: (row, change, parts). Those that are ``told`` above are left out; it gets these.
     """
-    differences = [(each["name"], each["now"], each["baseline"]) for each in record["differences"]]
+    verdict = record.verdict
     spread = pictures["spread"] if pictures is not None else None
     keys = [one["key"] for one in pictures["windows"]] if pictures is not None else []
-    causes = {str(row): row for row in record["causes"] if str(row) not in told}
+    causes = {str(row): row for row in verdict.causes if str(row) not in told}
     told.update(causes)
     return {
         "record": record,
-        "title": title_of(record),
-        "state": state(record),
-        "said": as_sentence(record["message"]),
-        "detects": detects_words(record),
-        "rows": _rows(record),
+        "said": as_sentence(record.message),
+        "rows": _rows(verdict),
         "causes": [explained(each) for each in causes.values()],
-        "differences": table_of("What differs", ("circumstance", "now", "baseline"), differences, longest=WHOLE_TEXT),
-        "spread": _spread(spread, record["unit"]) if spread is not None else None,
+        "differences": table_of(
+            "What differs", ("circumstance", "now", "baseline"), verdict.differences, longest=WHOLE_TEXT
+        ),
+        "spread": _spread(spread, verdict.unit) if spread is not None else None,
         "windows": [(views[key]["id"], views[key]["title"]) for key in keys if key in views],
-        "steps": steps_of(record),
-        "notes": _notes(record) if is_open(record) else [],
+        "notes": _notes(record) if record.is_open else [],
     }
 
 
-def _notes(record: Plain) -> list[str]:
-    return [*record["warnings"], *map(str, notes_of(record))]
+def _notes(record: Record) -> list[str]:
+    return [*record.verdict.warnings, *map(str, record.verdict.notes)]
 
 
 WIDTH, MIDDLE = 140, 70
@@ -156,15 +154,15 @@ MOST_ROWS = 500
 """Of one assertion; the JSON report has all of them."""
 
 
-def _rows(record: Plain) -> dict[str, Any]:
+def _rows(verdict: Verdict) -> dict[str, Any]:
     """The rows of one assertion, worst first: those to look at, and those that hold. ``more`` says what is left out."""
-    rows = record["judged"]
-    table = row_table(record, rows, MOST_ROWS, margins=True)
-    margins = [Fraction(m) for row in rows if (m := from_exact(row["margin"])) is not None]
+    rows = verdict.rows
+    table = row_table(verdict, rows, MOST_ROWS, margins=True)
+    margins = [Fraction(row.margin) for row in rows if row.margin is not None]
     scales = max((-m for m in margins if m < 0), default=None), max((m for m in margins if m > 0), default=None)
     lines = [
         {
-            "word": "waived" if row["waived"] else "near" if row["early_warning"] else row["outcome"],
+            "word": "waived" if row.waived else "near" if row.early_warning else str(row.outcome),
             "cells": cells,
             "bar": _bar(row, scales),
         }
@@ -178,14 +176,14 @@ def _rows(record: Plain) -> dict[str, Any]:
     }
 
 
-def _bar(row: Plain, scales: tuple[Fraction | None, Fraction | None]) -> dict[str, Any] | None:
+def _bar(row: JudgedRow, scales: tuple[Fraction | None, Fraction | None]) -> dict[str, Any] | None:
     """A bar from ``left`` of so much ``width``, None of a row without a limit; the kinds differ in shape too."""
-    margin = from_exact(row["margin"])
+    margin = row.margin
     if margin is None:
         return None
     scale = scales[0] if margin < 0 else scales[1]
     width = int(abs(Fraction(margin)) * (MIDDLE - 2) / scale) if scale else 0
-    kind = "waived" if row["waived"] else "crossed" if margin < 0 or row["outcome"] == "failed" else "held"
+    kind = "waived" if row.waived else "crossed" if margin < 0 or row.outcome is Outcome.FAILED else "held"
     return {"left": MIDDLE if margin < 0 else MIDDLE - width, "width": width, "kind": kind}
 
 

@@ -13,14 +13,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.analysis.budget_facts import Part
+from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.analysis.timeline import LONGEST_NAME, Timeline, TimelineLane
 from pytest_nsys.analysis.timeline_gaps import PARTS, TimelineGaps
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import NANOSECONDS
 from pytest_nsys.core.words import counted, printable
-from pytest_nsys.reports.causes import Plain
-from pytest_nsys.reports.headline import LESS_COVER, leading
+from pytest_nsys.reports.headline import LESS_COVER
 from pytest_nsys.reports.page.beside import Frame, frame_of, later, sides_of
 from pytest_nsys.reports.page.budget_view import Sides, budget_view, css
 from pytest_nsys.reports.page.drawing import LEAST_LABELLED, Drawn, percent
@@ -79,16 +79,17 @@ def timeline_views(pictures: Sequence[Picture], marks: Marks = NO_MARKS) -> list
     ]
 
 
-def marks_of(records: Iterable[Plain], rank: int) -> list[Mark]:
+def marks_of(rows: Iterable[Explained], rank: int) -> list[Mark]:
     """The kernels that lead in why rows of a rank, or of no rank, are worse: in the stage of the row those that got
     longer, where there are none those that overlap less.
     """
     found: dict[bool, dict[Mark, None]] = {True: {}, False: {}}
-    for row in (row for record in records for row in record["causes"] if row["labels"].get("rank", rank) == rank):
-        for part in leading(row):
-            covers = part["kind"] in LESS_COVER
-            mark = Mark(printable(part["kernel"], LONGEST_NAME), None if covers else row["labels"].get("stage"))
-            found[covers] |= {mark: None} if mark.name else {}
+    for row in rows:
+        leading = row.explanation.leading
+        if leading is not None and leading.kernel and row.labels.get("rank", rank) == rank:
+            covers, stage = leading.kind in LESS_COVER, row.labels.get("stage")
+            mark = Mark(printable(leading.kernel, LONGEST_NAME), None if covers or stage is None else str(stage))
+            found[covers][mark] = None
     return [*(found[False] or found[True])]
 
 

@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.gate_changes import GateChanges
-from pytest_nsys.reports.causes import Plain
 from pytest_nsys.reports.session.digest import By, Digest, left_out_groups, left_out_words
 from pytest_nsys.reports.session.gate_changes import TITLES, UNTOLD, sentence
-from pytest_nsys.reports.session.record import state, title_of
+from pytest_nsys.reports.session.record import Record
 
 AT_MOST = 10
 SHOWN_TEXT = 4000
@@ -81,7 +80,7 @@ def _annotations(digest: Digest, place: Callable[[str], str]) -> Iterator[Annota
             text = printable(left_out_words(group), SHOWN_TEXT)
             yield Annotation("warning", place(file), None, "nsys gate: left out", text)
     for record in digest.records:
-        yield from _of_record(record, place(record["file"]))
+        yield from _of_record(record, place(record.file))
     for change in digest.baseline_changes:
         yield Annotation("notice", "", None, "nsys gate: a baseline changes", printable(change, SHOWN_TEXT))
 
@@ -95,12 +94,12 @@ def _of_gate_changes(changes: GateChanges, place: Callable[[str], str]) -> Itera
         yield Annotation(kind, "", None, f"nsys gate: {UNTOLD}", printable(changes.problem, SHOWN_TEXT))
 
 
-def _of_record(record: Plain, file: str) -> Iterator[Annotation]:
-    how = state(record)
-    title = printable(f"{how}: {title_of(record)}", 300)
-    text = "\n".join(printable(line, 1000) for line in record["explanation"] or [record["message"]])[:SHOWN_TEXT]
-    if not record["good"]:
-        yield Annotation("error", file, record["line"], title, text)
+def _of_record(record: Record, file: str) -> Iterator[Annotation]:
+    how = record.state
+    title = printable(f"{how}: {record.title}", 300)
+    text = "\n".join(printable(line, 1000) for line in record.explanation or [record.message])[:SHOWN_TEXT]
+    if not record.good:
+        yield Annotation("error", file, record.line, title, text)
     elif how in KIND_OF_GOOD:
-        said = [text, *(printable(warning, 1000) for warning in record["warnings"] if warning not in text)]
-        yield Annotation(KIND_OF_GOOD[how], file, record["line"], title, "\n".join(said))
+        said = [text, *(printable(warning, 1000) for warning in record.verdict.warnings if warning not in text)]
+        yield Annotation(KIND_OF_GOOD[how], file, record.line, title, "\n".join(said))

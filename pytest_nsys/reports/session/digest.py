@@ -1,6 +1,6 @@
 """What came of a whole session: how many assertions ended how, and in which one word?
 
-The plain records of :mod:`pytest_nsys.reports.session.record`, and what kept a gate file from being judged.
+The records of its assertions, and what kept a gate file from being judged.
 """
 
 from __future__ import annotations
@@ -8,26 +8,30 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.core.errors import Mistake
-from pytest_nsys.core.exact import from_exact
 from pytest_nsys.core.file_names import Address
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.words import counted
-from pytest_nsys.gates.model import Outcome
-from pytest_nsys.reports.causes import Plain
-from pytest_nsys.reports.session.record import address_of, is_open, state, title_of
+from pytest_nsys.gates.model import JudgedRow, Outcome
+from pytest_nsys.reports.causes import cause_of
+from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.text import window_lines
 
 if TYPE_CHECKING:
+    from pytest_nsys.analysis.circumstances import Key
+    from pytest_nsys.analysis.explained import Explained
     from pytest_nsys.gates.gate_changes import GateChanges
+    from pytest_nsys.reports.baselines import ChangedBaseline
     from pytest_nsys.reports.page.pictures import Pictures
 
 NOTHING_JUDGED = "nothing judged"
 STATES = (*map(str, Outcome), "warned", "waived", "xfailed")
-"""Every word that :func:`pytest_nsys.reports.session.record.state` has."""
+"""Every word that :attr:`pytest_nsys.reports.session.record.Record.state` has."""
 
 WORST_FIRST = (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.FAILED, Outcome.INCONCLUSIVE)
 EXIT_WORDS = {1: "something failed", 2: "interrupted", 3: "internal error", 4: "usage error", 5: "no tests"}
@@ -81,18 +85,18 @@ class NotRunFile(NamedTuple):
 class Digest:
     """All that reports show of a session. ``records`` come by file, line and name.
 
-    ``changed_baselines`` are the files of baselines that differ from those of the base, as plain data; ``refreshed``
-    are lines about baselines that this session wrote. ``gate_changes`` is what the branch loosens in its gate files,
+    ``changed_baselines`` are the files of baselines that differ from those of the base; ``refreshed`` are
+    lines about baselines that this session wrote. ``gate_changes`` is what the branch loosens in its gate files,
     None where nobody asked; ``left_out`` is what was found and got no verdict, ``not_run`` what had no
     trace. ``pictures`` are those of each assertion, where they are drawn; ``history`` is the database of the past,
     ``checkout`` a folder of what was judged.
     """
 
-    records: tuple[Plain, ...]
+    records: tuple[Record, ...]
     mistakes: tuple[Mistake, ...] = ()
     exit_status: int = 0
     refreshed: tuple[str, ...] = ()
-    changed_baselines: tuple[Plain, ...] = ()
+    changed_baselines: tuple[ChangedBaseline, ...] = ()
     gate_changes: GateChanges | None = None
     left_out: tuple[LeftOut, ...] = ()
     not_run: tuple[NotRunFile, ...] = ()
@@ -101,13 +105,13 @@ class Digest:
     checkout: Path | None = None
 
     @property
-    def bad(self) -> list[Plain]:
+    def bad(self) -> list[Record]:
         """The assertions that pytest takes as failed."""
-        return [record for record in self.records if not record["good"] or state(record) in NEVER_GOOD]
+        return [record for record in self.records if not record.good or record.state in NEVER_GOOD]
 
     @property
     def counts(self) -> Counter[str]:
-        return Counter(state(record) for record in self.records)
+        return Counter(record.state for record in self.records)
 
     @property
     def verdict(self) -> str:
@@ -119,7 +123,7 @@ class Digest:
             return str(Outcome.ERROR)
         if not self.records:
             return NOTHING_JUDGED
-        bad = {state(record) for record in self.bad} | ({str(Outcome.FAILED)} if self.is_loosened else set())
+        bad = {record.state for record in self.bad} | ({str(Outcome.FAILED)} if self.is_loosened else set())
         if bad:
             return str(next((o for o in (*WORST_FIRST, Outcome.IMPROVED) if o in bad), Outcome.FAILED))
         if self.exit_status:  # another test, a worker that crashed, a report that could not be written
@@ -190,52 +194,46 @@ class FileRecords(NamedTuple):
     """The records of one gate file, or of one configuration of it, and what they share."""
 
     name: str
-    records: Sequence[Plain]
+    records: Sequence[Record]
 
     @property
     def file(self) -> str:
-        return str(self.records[0]["file"])
+        return self.records[0].file
 
     @property
     def configuration(self) -> str:
-        return str(self.records[0]["configuration"])
-
-    def first(self, field: str, default: Any) -> Any:
-        """What the first record that says anything says."""
-        return next((record[field] for record in self.records if record[field]), default)
+        return self.records[0].configuration
 
     @property
     def run(self) -> str:
-        return str(self.first("run", ""))
+        return next((record.run for record in self.records if record.run), "")
+
+    @property
+    def traces(self) -> tuple[str, ...]:
+        return next((record.traces for record in self.records if record.traces), ())
+
+    @property
+    def key(self) -> Key | None:
+        return next((record.key for record in self.records if record.key is not None), None)
 
     @property
     def baselines(self) -> list[str]:
-        return list(dict.fromkeys(record["baseline"] for record in self.records if record["baseline"]))
+        return list(dict.fromkeys(filter(None, (record.verdict.compared_with for record in self.records))))
 
     @property
     def windows(self) -> list[tuple[str, tuple[str, ...]]]:
         """Each set of windows once, with how it was measured."""
-        return list(dict.fromkeys((r["measured_as"], tuple(r["windows"])) for r in self.records if r["measured_as"]))
+        measured = (record.verdict for record in self.records if record.verdict.measured_as)
+        return list(dict.fromkeys((verdict.measured_as, window_lines(verdict.windows)) for verdict in measured))
 
 
-def by_file(records: Iterable[Plain]) -> list[FileRecords]:
-    found: dict[str, list[Plain]] = {}
-    for record in records:
-        found.setdefault(address_of(record), []).append(record)
-    return [FileRecords(name, own) for name, own in found.items()]
-
-
-def name_of(record: Plain) -> tuple[str, int, str]:
-    """What an assertion is known by: file with its configuration, line, name."""
-    return address_of(record), int(record["line"]), str(record["name"])
+def by_file(records: Iterable[Record]) -> list[FileRecords]:
+    return [FileRecords(*each) for each in grouped((record.address, record) for record in records).items()]
 
 
 def left_out_groups(left_out: Iterable[LeftOut]) -> dict[tuple[str, str], list[LeftOut]]:
     """What was left out, by file and reason."""
-    found: dict[tuple[str, str], list[LeftOut]] = {}
-    for one in left_out:
-        found.setdefault((one.file, one.why), []).append(one)
-    return found
+    return grouped(((one.file, one.why), one) for one in left_out)
 
 
 def left_out_words(group: Sequence[LeftOut]) -> str:
@@ -251,76 +249,74 @@ def not_run_words(files: Sequence[NotRunFile], tests: int = 0) -> str:
     return f"not run: {' and '.join(counted(n, noun) for noun, n in numbers.items() if n)}, no trace given"
 
 
-def taken(record: Plain, *, failed: bool) -> dict[str, Any]:
+def taken(record: Record, *, failed: bool) -> Record:
     """The record of a test, with whether it is good: no report makes a bad verdict so, but where the gate file lets it
     fail.
     """
-    return {**record, "good": not failed and (record["xfailed"] or not record["bad"])}
+    return replace(record, good=not failed and (record.xfailed or record.good))
 
 
-def keep(records: dict[str, dict[str, Any]], nodeid: str, record: dict[str, Any]) -> None:
+def keep(records: dict[str, Record], nodeid: str, record: Record) -> None:
     """Keep the record of a test that may be reported more than once: the last one, but no good one for a bad one."""
-    if nodeid not in records or records[nodeid]["good"] or not record["good"]:
+    if nodeid not in records or records[nodeid].good or not record.good:
         records[nodeid] = record
 
 
 class SharedCause(NamedTuple):
-    """One cause behind several reds: by the name of the assertion the rows that it explains, as plain data."""
+    """One cause behind several reds: by the name of the assertion the rows that it explains."""
 
     cause: str
-    reds: Mapping[str, Sequence[Plain]]
+    reds: Mapping[str, Sequence[Explained]]
 
 
-def shared_causes(records: Sequence[Plain]) -> list[SharedCause]:
+def shared_causes(records: Sequence[Record]) -> list[SharedCause]:
     """What leads in rows of more than one assertion, the cause behind most of them first."""
-    found: dict[str, dict[str, list[Plain]]] = {}
+    found: dict[str, dict[str, list[Explained]]] = {}
     for record in records:
-        for row in record["causes"]:
-            if row["cause"]:
-                found.setdefault(row["cause"], {}).setdefault(title_of(record), []).append(row)
+        for row in record.verdict.causes:
+            if cause := cause_of(row):
+                found.setdefault(cause, {}).setdefault(record.title, []).append(row)
     shared = [SharedCause(cause, reds) for cause, reds in found.items() if len(reds) > 1]
     return sorted(shared, key=lambda each: (-len(each.reds), each.cause))
 
 
-def in_order(records: Iterable[Plain]) -> list[tuple[str, int]]:
+def in_order(records: Iterable[Record]) -> list[tuple[str, int]]:
     """The states that occur, the worst first, and how many assertions ended in each."""
-    counts = Counter(map(state, records))
+    counts = Counter(record.state for record in records)
     worst = [*map(str, WORST_FIRST), "warned", "waived", "xfailed", str(Outcome.IMPROVED), str(Outcome.PASSED)]
     return [(word, counts[word]) for word in worst if counts[word]]
 
 
-def counts_words(records: Sequence[Plain]) -> str:
+def counts_words(records: Sequence[Record]) -> str:
     """``7 assertions: 1 failed, 6 passed``."""
     words = ", ".join(f"{count} {word}" for word, count in in_order(records))
     return f"{counted(len(records), 'assertion')}: {words}"
 
 
-def ordered(records: Iterable[Plain]) -> tuple[Plain, ...]:
+def ordered(records: Iterable[Record]) -> tuple[Record, ...]:
     """By file, line and name, whichever process judged first."""
-    return tuple(sorted(records, key=name_of))
+    return tuple(sorted(records, key=lambda record: record.known_by))
 
 
-def worst_first(records: Iterable[Plain]) -> list[Plain]:
+def worst_first(records: Iterable[Record]) -> list[Record]:
     """What failed, then what deserves a look, then the rest, by how near it is to failing."""
 
-    def key(record: Plain) -> tuple[int, Fraction]:
-        near = nearest(record["judged"])
-        return (2 if not is_open(record) else int(record["good"]), near[0] if near is not None else Fraction(1 << 62))
+    def key(record: Record) -> tuple[int, Fraction]:
+        near = nearest(record.verdict.rows)
+        return (2 if not record.is_open else int(record.good), near[0] if near is not None else Fraction(1 << 62))
 
     return sorted(records, key=key)
 
 
-def nearest(rows: Iterable[Plain]) -> tuple[Fraction, Plain] | None:
+def nearest(rows: Iterable[JudgedRow]) -> tuple[Fraction, JudgedRow] | None:
     """The row with the least margin as a share of its limit, and that share: how near an assertion is to failing beside
     others.
 
     A row that holds and may not move at all is not about to fail, and says nothing.
     """
     found = [
-        (Fraction(margin) / max(abs(Fraction(limit)), Fraction(1, 1_000_000)), row)
+        (Fraction(row.margin) / max(abs(Fraction(row.limit)), Fraction(1, 1_000_000)), row)
         for row in rows
-        if (margin := from_exact(row["margin"])) is not None
-        and (margin or row["outcome"] != Outcome.PASSED)
-        and (limit := from_exact(row["limit"])) is not None
+        if row.margin is not None and row.limit is not None and (row.margin or row.outcome is not Outcome.PASSED)
     ]
     return min(found, key=lambda each: each[0], default=None)

@@ -18,18 +18,25 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
 
-from pytest_nsys.core.exact import Exact, from_exact
+from pytest_nsys.analysis.explained import BudgetChange, Explained
+from pytest_nsys.analysis.explained import Cause as FoundCause
+from pytest_nsys.analysis.windows import UsedWindow
+from pytest_nsys.core.exact import as_exact, exact
+from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.numbers import change_words, distance_words, format_value
 from pytest_nsys.core.version import VERSION
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.gate_changes import GateChanges as LoosenedGates
 from pytest_nsys.gates.loosening_rules import ChangeKind
-from pytest_nsys.gates.model import Comparator, Outcome, Severity
-from pytest_nsys.reports.causes import Plain
+from pytest_nsys.gates.model import Comparator, JudgedRow, Outcome, Severity, Verdict
+from pytest_nsys.reports.baselines import ChangedBaseline as Changed
+from pytest_nsys.reports.baselines import change_texts
+from pytest_nsys.reports.causes import budget_words, cause_of, cause_words
 from pytest_nsys.reports.session.digest import NOTHING_JUDGED, STATES, By, Digest, FileRecords
-from pytest_nsys.reports.session.record import AMOUNTS, explanation_of, notes_of, state, steps_of
+from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.tables import without_halves
-from pytest_nsys.stored.baselines.changes import State
+from pytest_nsys.reports.text import limit_source
+from pytest_nsys.stored.baselines.changes import Change, State
 
 Count = Annotated[int, Meta(ge=0)]
 Number = Annotated[int, Meta(ge=1)]
@@ -306,7 +313,10 @@ class Report(Shape):
 
 FORMAT = 1
 
-DIFFERENCES = ("tolerance", "noise", "sees", "margin")
+AMOUNTS = ("value", "limit", "baseline", "tolerance", "noise", "sees", "margin", "ceiling", "serialization")
+"""What of a judged row is a value."""
+
+DISTANCES = ("tolerance", "noise", "sees", "margin")
 """Amounts that are distances: of a ratio, percentage points."""
 
 
@@ -331,7 +341,7 @@ def report(digest: Digest) -> dict[str, Any]:
         "left_out": [{**asdict(one), "name": one.name or None} for one in digest.left_out],
         "not_run": [filled(NotRun, one) for one in digest.not_run],
         "baseline_changes": digest.baseline_changes,
-        "changed_baselines": [dict(each) for each in digest.changed_baselines],
+        "changed_baselines": [*map(_changed_baseline, digest.changed_baselines)],
         "refreshed": list(digest.refreshed),
         "gate_files": [*map(_gate_file, digest.files)],
     }
@@ -342,54 +352,95 @@ def _gate_changes(changes: LoosenedGates) -> dict[str, Any]:
     return filled(GateChanges, {"problem": printable(changes.problem, 2000), "changes": found}, changes)
 
 
+def _changed_baseline(file: Changed) -> dict[str, Any]:
+    return filled(ChangedBaseline, {"rows": [*map(_changed_row, file.rows)]}, file)
+
+
+def _changed_row(row: Change) -> dict[str, Any]:
+    was, now = change_texts(row)
+    told = {"metric": row.series.metric, "unit": row.unit, "labels": plain_labels(row.labels)}
+    old = None if row.old is None else {"exact": as_exact(row.old), "text": was}
+    new = None if row.new is None else {"exact": as_exact(row.new), "text": now}
+    return {**told, "old": old, "new": new, "change": change_words(row.new, row.old, row.unit)}
+
+
+def plain_labels(labels: Mapping[str, Label]) -> dict[str, Label]:
+    return {d: label if isinstance(label, int) else printable(label, 2000) for d, label in labels.items()}
+
+
 def _gate_file(file: FileRecords) -> dict[str, Any]:
     """One file; what its assertions share stands here once."""
-    windows: dict[str, Any] = {}
-    for record in file.records:
-        if record["measured_as"]:
-            windows.setdefault(record["measured_as"], record["used_windows"])
+    windows: dict[str, Sequence[UsedWindow]] = {}
+    for verdict in (record.verdict for record in file.records if record.verdict.measured_as):
+        windows.setdefault(verdict.measured_as, verdict.windows)
     return {
         "file": file.file,
         "configuration": file.configuration,
         "run": file.run,
-        "traces": file.first("traces", []),
-        "key": file.first("key", None),
-        "windows": [
-            {"measured_as": how, "windows": [filled(Window, each) for each in used]} for how, used in windows.items()
-        ],
+        "traces": [*file.traces],
+        "key": None if file.key is None else file.key.as_json(),
+        "windows": [{"measured_as": how, "windows": [*map(_window, used)]} for how, used in windows.items()],
         "assertions": [*map(_assertion, file.records)],
     }
 
 
-def _assertion(record: Plain) -> dict[str, Any]:
+def _window(used: UsedWindow) -> dict[str, Any]:
+    own = {"capture": used.capture + 1, "name": printable(used.window.name, 400)}
+    return filled(Window, own, used, used.window)
+
+
+def _assertion(record: Record) -> dict[str, Any]:
+    verdict, assertion = record.verdict, record.assertion
     own = {
-        "state": state(record),
-        "worst": filled(Worst, record),
-        "notes": list(map(str, notes_of(record))),
-        "next_steps": list(map(str, steps_of(record))),
-        "explanation": explanation_of(record),
-        "rows": [_row(row, record["unit"]) for row in record["judged"]],
+        "comparator": assertion.require.comparator or "",
+        "baseline": verdict.compared_with,
+        "worst": filled(Worst, record.worst),
+        "differences": [each._asdict() for each in verdict.differences],
+        "causes": causes(verdict.causes),
+        "notes": list(map(str, verdict.notes)),
+        "next_steps": list(map(str, record.next_steps)),
+        "explanation": record.explained,
+        "rows": [_row(row, verdict) for row in verdict.rows],
     }
-    return filled(Assertion, own, record)
+    return filled(Assertion, own, record, verdict, assertion)
 
 
-def _row(row: Plain, unit: str) -> dict[str, Any]:
-    amounts = {name: amount(row[name], unit, distance=name in DIFFERENCES) for name in AMOUNTS}
-    return filled(Row, {**amounts, "change": _change(row, unit)}, row)
+def _row(row: JudgedRow, verdict: Verdict) -> dict[str, Any]:
+    unit = verdict.unit
+    amounts = {name: amount(getattr(row, name), unit, distance=name in DISTANCES) for name in AMOUNTS}
+    words = {"limit_source": limit_source(verdict.assertion, unit, row), "test": printable(row.test)}
+    return filled(Row, {**amounts, **words, "labels": plain_labels(row.labels), "change": _change(row, unit)}, row)
 
 
-def amount(value: Exact, unit: str, *, distance: bool = False) -> dict[str, Any] | None:
+def amount(value: Value | None, unit: str, *, distance: bool = False) -> dict[str, Any] | None:
     """A value, exact and as people read it; a ``distance`` between ratios is in percentage points."""
-    number = from_exact(value)
-    if number is None:
+    if value is None:
         return None
-    return {"exact": value, "text": (distance_words if distance else format_value)(number, unit)}
+    return {"exact": as_exact(value), "text": (distance_words if distance else format_value)(value, unit)}
 
 
-def _change(row: Plain, unit: str) -> dict[str, Any] | None:
-    value, baseline = from_exact(row["value"]), from_exact(row["baseline"])
-    if value is None or baseline is None:
+def _change(row: JudgedRow, unit: str) -> dict[str, Any] | None:
+    if row.value is None or row.baseline is None:
         return None
-    moved = Fraction(value) - baseline
-    exact = int(moved) if moved.denominator == 1 else str(moved)
-    return {"exact": exact, "text": change_words(value, baseline, unit)}
+    moved = exact(Fraction(row.value) - row.baseline)
+    return {"exact": as_exact(moved), "text": change_words(row.value, row.baseline, unit)}
+
+
+def causes(rows: Sequence[Explained]) -> list[dict[str, Any]]:
+    """Why each of these rows changed."""
+    return [*map(_explained, rows)]
+
+
+def _explained(row: Explained) -> dict[str, Any]:
+    told = row.explanation
+    own = {"labels": plain_labels(row.labels), "cause": cause_of(row), "parts": [*map(_part, told.causes)]}
+    return filled(Cause, {**own, "budget": None if told.budget is None else _budget(told.budget)}, told)
+
+
+def _part(cause: FoundCause) -> dict[str, Any]:
+    names = {"kernel": printable(cause.kernel, 2000), "exposes": printable(cause.exposes, 2000)}
+    return filled(Part, {**names, "text": cause_words(cause)}, cause)
+
+
+def _budget(budget: BudgetChange) -> dict[str, Any]:
+    return filled(BudgetMoved, {"parts": dict(budget.parts), "text": budget_words(budget)}, budget)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from pytest_nsys.core.numbers import format_signed
+from pytest_nsys.analysis.explained import Explained
+from pytest_nsys.core.numbers import change_words, format_signed
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.gate_changes import GateChanges
-from pytest_nsys.reports.causes import Plain, by_cause, labels_words, part_cells, shared_words
+from pytest_nsys.reports.baselines import ChangedBaseline, change_texts
+from pytest_nsys.reports.causes import by_cause, labels_words, part_cells, shared_words
 from pytest_nsys.reports.headline import of_session
 from pytest_nsys.reports.session.digest import (
     Digest,
@@ -23,16 +25,12 @@ from pytest_nsys.reports.session.digest import (
     left_out_words,
     shared_causes,
 )
-from pytest_nsys.reports.session.explanation import NO_VALUE, decisive, difference_table, labels_columns, row_table
+from pytest_nsys.reports.session.explanation import NO_VALUE, difference_table, labels_columns, row_table
 from pytest_nsys.reports.session.gate_changes import TITLES, UNTOLD, of_which, place
-from pytest_nsys.reports.session.record import (
-    detects_words,
-    is_open,
-    notes_of,
-    state,
-    steps_of,
-)
+from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.tables import CellKind, Column, Table, Told, escape_markdown, number, table_by, table_of
+from pytest_nsys.reports.text import rows_to_show
+from pytest_nsys.stored.baselines.changes import Change
 
 AT_MOST_BYTES = 900 * 1024
 """GitHub takes 1 MiB for all that a step writes: some is left to others."""
@@ -137,23 +135,22 @@ def _gate_changes(changes: GateChanges) -> Iterator[str]:
             yield from _printed(table_of("", (_name("where"), "what", *map(_name, ("was", "now", "assertion"))), rows))
 
 
-def _changed_baselines(files: Sequence[Plain]) -> Iterator[str]:
+def _changed_baselines(files: Sequence[ChangedBaseline]) -> Iterator[str]:
     """Each file with the reason stored in it, and a table of its rows; of a new or deleted file only their number."""
     yield from ("### Baselines that change", "")
     for file in files:
-        why = f" Reason: {prose(file['reason'])}." if file["reason"] else ""
-        yield from (f"{code(file['file'])}: {prose(file['about'])} since {prose(file['since'])}.{why}", "")
-        rows = file["rows"] if file["state"] == "changed" else []
-        if not rows:
+        why = f" Reason: {prose(file.reason)}." if file.reason else ""
+        yield from (f"{code(file.file)}: {prose(file.about)} since {prose(file.since)}.{why}", "")
+        if not file.shown_rows:
             continue
-        columns: list[Told[Plain]] = [
-            (_name("metric"), lambda row: row["metric"]),
-            *labels_columns([row["labels"] for row in rows], lambda row: row["labels"]),
-            (number("was"), lambda row: NO_VALUE if row["old"] is None else row["old"]["text"]),
-            (number("now"), lambda row: NO_VALUE if row["new"] is None else row["new"]["text"]),
-            (number("change"), lambda row: row["change"]),
+        columns: list[Told[Change]] = [
+            (_name("metric"), lambda row: row.series.metric),
+            *labels_columns([row.labels for row in file.rows], lambda row: row.labels),
+            (number("was"), lambda row: change_texts(row)[0] or NO_VALUE),
+            (number("now"), lambda row: change_texts(row)[1] or NO_VALUE),
+            (number("change"), lambda row: change_words(row.new, row.old, row.unit)),
         ]
-        yield from _printed(table_by("", columns, rows, CHANGED_ROWS))
+        yield from _printed(table_by("", columns, file.shown_rows, CHANGED_ROWS))
 
 
 def _name(name: str) -> Column:
@@ -183,14 +180,14 @@ def _gate_file(file: FileRecords) -> Iterator[str]:
     about += [f"against {', '.join(map(code, file.baselines))}"] if file.baselines else []
     yield from ("; ".join(about), "") if about else ()
     columns = ("verdict", _name("assertion"), number("value"), "limit", number("headroom"), "detects", "worst row")
-    bad = [n for n, record in enumerate(records) if not record["good"]]
+    bad = [n for n, record in enumerate(records) if not record.good]
     yield from _printed(table_of("", columns, map(_cells, records), longest=2000), bad)
     for record in records:
-        if is_open(record):
+        if record.is_open:
             yield from _details(record)
     windows = [f"- {prose(how)}\n" + "\n".join(f"  - {prose(w)}" for w in each) for how, each in file.windows if each]
     yield from _folded("Windows", windows)
-    notes = dict.fromkeys(note for r in records for note in (*map(str, notes_of(r)), *r["warnings"]))
+    notes = dict.fromkeys(note for r in records for note in (*map(str, r.verdict.notes), *r.verdict.warnings))
     yield from _folded(f"Notes ({len(notes)})", [f"- {prose(note)}" for note in notes])
 
 
@@ -200,34 +197,35 @@ def _folded(title: str, items: Sequence[str]) -> Iterator[str]:
         yield f"<details><summary>{title}</summary>\n\n{said}\n\n</details>\n"
 
 
-def _cells(record: Plain) -> tuple[str, ...]:
-    worst = record["row"] + (f", worst of {record['rows']}" if record["row"] and record["rows"] > 1 else "")
-    left = record["margin"] or (f"ceiling {record['ceiling']}" if record["ceiling"] else "")
-    why = "" if record["value"] else record["message"]
-    told = (record["name"], record["value"], record["limit"], left, detects_words(record), worst or why)
-    return state(record), *told
+def _cells(record: Record) -> tuple[str, ...]:
+    worst = record.worst
+    where = worst.row + (f", worst of {record.rows}" if worst.row and record.rows > 1 else "")
+    why = "" if worst.value else record.message
+    told = (record.name, worst.value, worst.limit, record.headroom, record.detects, where or why)
+    return record.state, *told
 
 
-def _details(record: Plain) -> Iterator[str]:
-    yield from (f"#### {state(record)}: {code(record['name'])} (line {record['line']})", "")
-    message = prose(record["message"])
+def _details(record: Record) -> Iterator[str]:
+    verdict, sentence = record.verdict, record.assertion.sentence
+    yield from (f"#### {record.state}: {code(record.name)} (line {record.line})", "")
+    message = prose(record.message)
     yield from (f"{message[:1].upper()}{message[1:]}.", "")
-    if record["sentence"] not in ("", record["name"]):
-        yield from (f"The sentence: {code(record['sentence'])}", "")
-    for table in (row_table(record, decisive(record), SHOWN_ROWS), difference_table(record, 400)):
+    if sentence not in ("", record.name):
+        yield from (f"The sentence: {code(sentence)}", "")
+    for table in (row_table(verdict, rows_to_show(verdict), SHOWN_ROWS), difference_table(verdict, 400)):
         yield from _printed(table) if table.rows else ()
-    yield from _causes(record)
-    if record["next_steps"]:
-        steps = [code(step.command) + (f" ({prose(step.what)})" if step.what else "") for step in steps_of(record)]
+    yield from _causes(verdict.causes)
+    if record.next_steps:
+        steps = [code(step.command) + (f" ({prose(step.what)})" if step.what else "") for step in record.next_steps]
         yield from ("Next:", "", *(f"- {step}" for step in steps), "")
 
 
-def _causes(record: Plain) -> Iterator[str]:
+def _causes(rows: Sequence[Explained]) -> Iterator[str]:
     """Why each row is worse: all causes, the worst row's first; of rows with one leading cause the worst alone."""
-    for row, *same in by_cause(record["causes"])[:SHOWN_ROWS]:
-        parts = part_cells(row, SHOWN_CAUSES)
+    for row, *same in by_cause(rows)[:SHOWN_ROWS]:
+        parts = part_cells(row.explanation, SHOWN_CAUSES)
         if parts:
-            where = prose(labels_words(row["labels"]))
-            yield from (f"Why {where} changed by {prose(format_signed(row['change_ns']))}:", "")
+            where = prose(labels_words(row.labels))
+            yield from (f"Why {where} changed by {prose(format_signed(row.explanation.change_ns))}:", "")
             yield from _printed(table_of("", ("", _name("cause")), parts, longest=400))
             yield from (f"The same in {prose(shared_words(same))}.", "") if same else ()

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
 from pytest_nsys.core.words import printable
-from pytest_nsys.reports.causes import Plain, shared_words
+from pytest_nsys.reports.causes import shared_words
 from pytest_nsys.reports.session.digest import FileRecords, by_file, ordered, shared_causes
-from pytest_nsys.reports.session.record import detects_words, notes_of, state
+from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.tables import WHOLE_TEXT, aligned
 
 LOG_WIDTH = 100
@@ -23,13 +23,13 @@ SHOWN_NOTES = 6
 SHOWN_CAUSES = 3
 
 
-def count_line(records: Sequence[Plain]) -> str:
+def count_line(records: Sequence[Record]) -> str:
     """How many assertions ended how, in one line."""
-    found = Counter(map(state, records))
+    found = Counter(record.state for record in records)
     return ", ".join(f"{number} {outcome}" for outcome, number in sorted(found.items()))
 
 
-def summary_lines(records: Sequence[Plain], *, verbose: bool = False, width: int | None = None) -> list[str]:
+def summary_lines(records: Sequence[Record], *, verbose: bool = False, width: int | None = None) -> list[str]:
     """The lines of the terminal's summary, gate files and assertions in order.
 
     ``width`` is that of a terminal; a log is read without scrolling, and with ``verbose`` searched by line.
@@ -42,7 +42,7 @@ def summary_lines(records: Sequence[Plain], *, verbose: bool = False, width: int
         lines += [f"  {line}" for line in _windows(file, verbose)]
         lines += [f"  baseline {path}" for path in file.baselines]
         lines += [f"  {line}" for line in _table(file.records, width - 2, verbose=verbose)]
-        notes = list(dict.fromkeys(note for record in file.records for note in notes_of(record)))
+        notes = list(dict.fromkeys(note for record in file.records for note in record.verdict.notes))
         lines += [f"  {note.labelled}" for note in notes[:SHOWN_NOTES]]
         if len(notes) > SHOWN_NOTES:
             lines.append(f"  … {len(notes) - SHOWN_NOTES} more notes")
@@ -63,7 +63,7 @@ FOLDED = ", "
 """Between the cells of an assertion that a narrow terminal shows below its first line."""
 
 
-def _table(records: Sequence[Plain], width: int, *, verbose: bool) -> Iterator[str]:
+def _table(records: Sequence[Record], width: int, *, verbose: bool) -> Iterator[str]:
     """A line for each assertion below that of the columns, without those in which none of them says anything.
 
     Why an assertion was not judged stands behind its name, or where it is too long below it.
@@ -75,8 +75,8 @@ def _table(records: Sequence[Plain], width: int, *, verbose: bool) -> Iterator[s
     yield from head if len(said) > NAME + 1 else ()
     said_by: dict[str, str] = {}
     for own, record in zip(lines, records, strict=True):
-        why = record["message"] if not record["value"] else ""
-        if why and said_by.setdefault(why, record["name"]) != record["name"]:
+        why = "" if record.worst.value else record.message
+        if why and said_by.setdefault(why, record.name) != record.name:
             why = AS_ABOVE
         if why and len(own[0]) + 2 + len(why) <= width:
             own = [f"{own[0]}  {why}"]
@@ -108,15 +108,14 @@ def _fitted(rows: Sequence[Sequence[str]], width: int) -> Iterator[list[str]]:
         yield [line, *wrap(rest, max(width, LEAST_WIDTH), subsequent_indent=indent)]
 
 
-def _cells(record: Plain, *, verbose: bool) -> list[str]:
+def _cells(record: Record, *, verbose: bool) -> list[str]:
     """How an assertion ended, its name, value, limit, headroom and place; all that is known of them if ``verbose``."""
-    name = record["name"] if verbose else printable(record["name"], LONGEST_NAME)
-    headroom = record["margin"] or (f"ceiling {record['ceiling']}" if record["ceiling"] else "")
-    detects = detects_words(record) if verbose else ""
-    where = record["row"] if record["value"] else ""
-    if verbose and where and record["rows"] > 1:
-        where += f", worst of {record['rows']}"
-    return [state(record), name, record["value"], record["limit" if verbose else "bound"], headroom, detects, where]
+    worst, name = record.worst, record.name if verbose else printable(record.name, LONGEST_NAME)
+    limit, detects = (worst.limit, record.detects) if verbose else (worst.bound, "")
+    where = worst.row if worst.value else ""
+    if verbose and where and record.rows > 1:
+        where += f", worst of {record.rows}"
+    return [record.state, name, worst.value, limit, record.headroom, detects, where]
 
 
 def _windows(file: FileRecords, verbose: bool) -> Iterator[str]:
