@@ -11,7 +11,7 @@ import heapq
 import os
 from array import array
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from itertools import accumulate
 from typing import Any, TypeAlias, TypeVar
 
@@ -399,13 +399,23 @@ def _places(ids: Vector, keys: Vector) -> tuple[Vector, NDArray[numpy.bool_]]:
     return at + first, near[at] == keys
 
 
-def least(ids: Column, found: Column, keys: Column, values: Column) -> Column:
-    """``found``, which has one for each of the ascending ``ids``, lowered to the least value whose key is the id."""
-    lowered = found[:]
-    if len(ids) and len(keys):
-        at, known = _places(_seen(ids), _seen(keys))
-        numpy.minimum.at(_seen(lowered), at[known], _seen(values)[known])
-    return lowered
+def lower(ids: Column, found: Sequence[Column], keys: Column, rows: Sequence[Column]) -> None:
+    """Lower ``found``, which has a row for each of the ascending ``ids``, to the least of the rows whose key is the id:
+    by the first column, then by the next.
+    """
+    if not (len(ids) and len(keys)):
+        return
+    at, left = _places(_seen(ids), _seen(keys))
+    each = [_seen(row) for row in rows]
+    for place, own in enumerate(found):
+        at, each = at[left], [row[left] for row in each]
+        least = _seen(own)
+        before = least[at]
+        numpy.minimum.at(least, at, each[place])
+        lowered = at[least[at] < before]
+        for after in found[place + 1 :]:
+            _seen(after)[lowered] = NEVER
+        left = least[at] == each[place]
 
 
 def joined(ids: Column, found: Column, missing: int, keys: Column) -> Column:

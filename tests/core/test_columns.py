@@ -1,4 +1,6 @@
-"""Each operation on columns is held against what it means, written naively; none changes what it was asked with."""
+"""Each operation on columns is held against what it means, written naively; but for ``lower`` none changes what it
+was asked with.
+"""
 
 from __future__ import annotations
 
@@ -192,18 +194,28 @@ def test_elements_are_told_apart_and_compared(numbers: list[int], pairs: list[tu
     assert done("exceeds", one, other) is any(a > b for a, b in pairs)
 
 
-@given(st.sets(large), st.lists(st.tuples(large, large)), st.data())
-def test_keys_are_joined_to_the_least_of_their_values(
-    ids: set[int], pairs: list[tuple[int, int]], data: st.DataObject
+rows_of_keys = st.lists(st.tuples(large, small, small))
+
+
+@given(st.sets(large), rows_of_keys, st.data())
+def test_keys_are_joined_to_the_least_of_their_rows(
+    ids: set[int], rows: list[tuple[int, int, int]], data: st.DataObject
 ) -> None:
     if ids:
-        pairs += data.draw(st.lists(st.tuples(st.sampled_from(sorted(ids)), small)))
-    known, most = column(sorted(ids)), column([1 << 62] * len(ids))
-    keys, values = column(key for key, _ in pairs), column(value for _, value in pairs)
-    least = done("least", known, most, keys, values)
-    assert list(least) == [min([v for k, v in pairs if k == number] + [1 << 62]) for number in sorted(ids)]
-    wanted = dict(zip(known, least, strict=True))
-    assert list(done("joined", known, least, -7, keys)) == [wanted.get(key, -7) for key in keys]
+        rows += data.draw(st.lists(st.tuples(st.sampled_from(sorted(ids)), small, small)))
+    known, most = column(sorted(ids)), (columns.NEVER, columns.NEVER)
+    found = [column([each] * len(ids)) for each in most]
+    for some in (rows[::2], rows[1::2]):
+        columns.lower(known, found, *split([column(own) for own in zip(*some, strict=True)] or [column([])] * 3))
+    least = [min([row for key, *row in rows if key == number], default=[*most]) for number in sorted(ids)]
+    assert [[*row] for row in zip(*found, strict=True)] == least
+    keys = column(key for key, *_ in rows)
+    wanted = dict(zip(known, found[0], strict=True))
+    assert list(done("joined", known, found[0], -7, keys)) == [wanted.get(key, -7) for key in keys]
+
+
+def split(some: list[array[int]]) -> tuple[array[int], list[array[int]]]:
+    return some[0], some[1:]
 
 
 @pytest.mark.parametrize("asked", [{}, {"OPENBLAS_THREAD_TIMEOUT": "9"}], ids=["unset", "set"])

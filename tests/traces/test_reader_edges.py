@@ -27,11 +27,11 @@ from pytest_nsys.traces.chrome.kineto_columns import Columns
 from pytest_nsys.traces.chrome.kineto_content import Content, memories_of, models_of, setup_of, version_of
 from pytest_nsys.traces.chrome.kineto_events import Event, column_of_ns, nanoseconds
 from pytest_nsys.traces.chrome.kineto_kernels import _Copies
+from pytest_nsys.traces.launches import EMPTY, Earliest
 from pytest_nsys.traces.messages import without_names
 from pytest_nsys.traces.nsys import ranges
 from pytest_nsys.traces.nsys.collectives import BYTES, Launch, PayloadRow, _Calls
-from pytest_nsys.traces.nsys.copies import _launches
-from pytest_nsys.traces.nsys.launches import LaunchTable
+from pytest_nsys.traces.nsys.copies import _calls
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.opening import _reader_of, given_twice
 from pytest_nsys.traces.sqlite_file import SqliteFile
@@ -662,15 +662,18 @@ def test_how_many_ranges_are_around_a_span_is_told_though_the_first_began_before
 
 
 @pytest.mark.parametrize("ids", [(5, 6, 9), (5, 1 << 40, -(1 << 40)), (5,)])
-def test_a_table_of_launches_keeps_the_earliest_of_the_ids_that_were_asked_for(ids: Sequence[int]) -> None:
-    table = LaunchTable(array("q", [*ids, NO_LAUNCH, ids[0]]))
-    assert (table.count, table.low, table.high) == (len(ids), min(ids), max(ids))
-    assert set(table.of(array("q", ids))) == {NO_LAUNCH}
-    for start in (30, 10, 20):
-        table.see(array("q", [*ids, 77]), array("q", [start] * (len(ids) + 1)))
-    assert list(table.of(array("q", ids))) == [10] * len(ids)
+def test_of_all_calls_the_earliest_of_the_correlations_that_were_asked_for_counts(ids: Sequence[int]) -> None:
+    asked = Earliest(array("q", [*ids, NO_LAUNCH, ids[0]]))
+    assert list(asked.ids) == sorted(ids)
+    assert asked.table() == EMPTY
+    for start, end in ((30, 31), (10, 40), (10, 15), (20, 21), (10, 16)):
+        asked.see(
+            array("q", [*ids, 77, NO_LAUNCH]), *(array("q", [each] * (len(ids) + 2)) for each in (start, end, end))
+        )
+    found = asked.table().of(array("q", ids))
+    assert [*zip(*found, strict=True)] == [(10, 15, 15)] * len(ids)
     others = array("q", [min(ids) - 1, max(ids) + 1, 77, NO_LAUNCH])
-    assert list(table.of(others)) == [NO_LAUNCH] * 4
+    assert list(asked.table().starts_of(others)) == [NO_LAUNCH] * 4
 
 
 @pytest.mark.parametrize(
@@ -741,8 +744,8 @@ def test_of_several_calls_of_one_copy_the_earliest_is_its_launch(tmp_path: Path)
     for start in (130, 110, 120):
         process.api("cudaMemcpyAsync", start, start + 5, correlation=7)
     with closing(SqliteFile(trace.write(tmp_path / "a.sqlite"))) as file:
-        found = _launches(file, {Lane(process.global_pid, 0): (100, 115), Lane(process.global_pid, 1): (118, 200)})
-    assert found == {(process.global_pid, 7): 110}
+        found = _calls(file, {Lane(process.global_pid, 0): (100, 115), Lane(process.global_pid, 1): (118, 200)})
+    assert found == {process.global_pid: {7: 110}}
 
 
 def test_two_folders_are_the_same_trace_where_all_of_their_files_are(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from pytest_nsys.core.model import NO_LAUNCH, Collective, Lane
 from pytest_nsys.core.tables import Kernels
-from pytest_nsys.traces.nsys.launches import launch_rows
+from pytest_nsys.traces.nsys.launches import launch_calls
 from pytest_nsys.traces.nsys.tables import NVTX, STRINGS, THREAD_BITS
 from pytest_nsys.traces.sqlite_conditions import name_condition
 from pytest_nsys.traces.sqlite_file import SqliteFile
@@ -191,22 +191,13 @@ def read_collectives(
     for row in read_payloads(file, PREFIX):
         if CALL.fullmatch(row.name):
             calls[row.global_tid & ~THREAD_BITS].append(row)
-    launches = _launches(file, kernels)
+    launches = launch_calls(file, kernels)
     found: dict[Lane, Sequence[Collective | None]] = {}
-    for lane, some in kernels.items():
+    for lane in kernels:
         own = _Calls(calls.get(lane.global_pid, []))
-        found[lane] = own.of([launches.get((lane.global_pid, c)) for c in some.correlation])
-    return found
-
-
-def _launches(file: SqliteFile, kernels: Mapping[Lane, Kernels]) -> dict[tuple[int, int], Launch]:
-    """The earliest launch of each kernel, by process and correlation."""
-    found: dict[tuple[int, int], Launch] = {}
-    for start, tid, correlation in launch_rows(file, kernels):
-        check_whole(start, tid)
-        key = (tid & ~THREAD_BITS, correlation)
-        if key not in found or start < found[key].start_ns:
-            found[key] = Launch(start, tid)
+        starts, _, threads = launches[lane]
+        each = zip(starts, threads, strict=True)
+        found[lane] = own.of([None if s == NO_LAUNCH else Launch(s, lane.global_pid | t) for s, t in each])
     return found
 
 

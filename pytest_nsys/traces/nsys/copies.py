@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pytest_nsys.core.conventions import CopyKind
 from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Copy, Interval, Lane
 from pytest_nsys.core.tables import Kernels
 from pytest_nsys.traces.copies_as_kernels import (
@@ -20,7 +21,8 @@ from pytest_nsys.traces.copies_as_kernels import (
 )
 from pytest_nsys.traces.nsys.columns import read_kernels
 from pytest_nsys.traces.nsys.enums import labels
-from pytest_nsys.traces.nsys.tables import GRAPHS, MEMCPY, MEMSET, RUNTIME, THREAD_BITS, starting
+from pytest_nsys.traces.nsys.launches import calls_started
+from pytest_nsys.traces.nsys.tables import GRAPHS, MEMCPY, MEMSET, RUNTIME
 from pytest_nsys.traces.sqlite_conditions import listed, touches, within
 from pytest_nsys.traces.sqlite_file import SqliteFile
 from pytest_nsys.traces.sqlite_values import check_whole
@@ -53,13 +55,13 @@ def read_copies(file: SqliteFile, spans: Mapping[Lane, Interval]) -> Mapping[Lan
         return {}
     if not file.has(MEMCPY, *_COLUMNS):
         return None
-    kinds, launches = labels(file, KINDS_TABLE, KINDS), _launches(file, spans)
+    kinds, calls = labels(file, KINDS_TABLE, KINDS), _calls(file, spans)
     first = min(low for low, _ in spans.values())
     found: dict[Lane, list[Copy]] = {}
     rows = file.scan(", ".join(_COLUMNS), MEMCPY, within("start", low=first))
     for start, device, pid, correlation, source, target in rows:
         check_whole(start, pid, device, 0 if correlation is None else correlation)
-        called = start if launches is None else launches.get((pid, correlation))
+        called = start if calls is None else calls.get(pid, {}).get(correlation)
         if called is None:
             continue
         copy = Copy(start, kinds.get(source, ""), kinds.get(target, ""), called)
@@ -69,21 +71,13 @@ def read_copies(file: SqliteFile, spans: Mapping[Lane, Interval]) -> Mapping[Lan
     return {lane: sorted(copies) for lane, copies in found.items()}
 
 
-def _launches(file: SqliteFile, spans: Mapping[Lane, Interval]) -> dict[tuple[int, object], int] | None:
-    """The earliest call in the spans of each (process, correlation); None where the trace has no calls."""
+def _calls(file: SqliteFile, spans: Mapping[Lane, Interval]) -> Mapping[int, Mapping[int, int]] | None:
+    """The earliest call in the spans of each correlation, by process; None where the trace has no calls."""
     if RUNTIME not in file.tables:
         return None
-    hulls: dict[int, Interval] = {}
-    for lane, (low, high) in spans.items():
-        before = hulls.get(lane.global_pid, (low, high))
-        hulls[lane.global_pid] = (min(low, before[0]), max(high, before[1]))
-    found: dict[tuple[int, object], int] = {}
-    columns = "start, globalTid, correlationId"
-    for start, tid, correlation in file.scan(columns, RUNTIME, starting("globalTid", hulls)):
-        check_whole(start, tid)
-        key = (tid & ~THREAD_BITS, correlation)
-        found[key] = min(start, found.get(key, start))
-    return found
+    each = grouped((lane.global_pid, span) for lane, span in spans.items())
+    hulls = {pid: (min(own)[0], max(high for _, high in own)) for pid, own in each.items()}
+    return {pid: calls.starts() for pid, calls in calls_started(file, hulls).items()}
 
 
 def read_as_kernels(file: SqliteFile, kinds: Sequence[str]) -> dict[Lane, Kernels]:

@@ -15,10 +15,12 @@ from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
 
+from pytest_nsys.core.columns import equal, where_not
 from pytest_nsys.core.conventions import like
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.families import known_communication
 from pytest_nsys.core.model import (
+    NO_LAUNCH,
     OPEN_END_NS,
     SINCE_1970,
     Api,
@@ -37,12 +39,13 @@ from pytest_nsys.core.series import Series
 from pytest_nsys.core.tables import Kernels
 from pytest_nsys.traces.copies_as_kernels import together, told_apart
 from pytest_nsys.traces.idle_spans import idle
+from pytest_nsys.traces.launches import EMPTY
 from pytest_nsys.traces.messages import diagnostics
 from pytest_nsys.traces.nsys.collectives import TO_SEE_SIZES, read_collectives
 from pytest_nsys.traces.nsys.columns import check_process, read_kernels
 from pytest_nsys.traces.nsys.copies import TRANSFER_TABLES, read_as_kernels, read_copies, read_transfers
 from pytest_nsys.traces.nsys.gpu_metrics import SAMPLES, read_sm_clocks, to_see_clocks
-from pytest_nsys.traces.nsys.launches import launch_calls, launches
+from pytest_nsys.traces.nsys.launches import calls_started, launch_calls, launches
 from pytest_nsys.traces.nsys.memory import MEMORY, read_memory, to_see_memory
 from pytest_nsys.traces.nsys.ranges import RANGE_EVENTS, read_around
 from pytest_nsys.traces.nsys.tables import (
@@ -294,26 +297,16 @@ class NsysSqlite:
         """The kernels of each lane that have a launch row starting in its span, edges included."""
         if RUNTIME not in self._file.tables:
             return {}
-        where = starting("globalTid", {lane.global_pid: span for lane, span in spans.items()})
-        rows = self._file.scan("globalTid, correlationId", RUNTIME, where)
-        launched: dict[int, set[int]] = defaultdict(set)
         with self._damage(RUNTIME):
-            for tid, correlation in rows:
-                if correlation is not None:
-                    check_whole(correlation)
-                    launched[tid & ~THREAD_BITS].add(correlation)
-        conditions = {
-            lane: within("correlationId", min(ids), max(ids))
-            for lane in spans
-            if (ids := launched.get(lane.global_pid))
-        }
-        hull = [i for lane in conditions for i in launched[lane.global_pid]]
-        bounds = within("correlationId", min(hull), max(hull)) if hull else "0"
-        found = self._kernels(conditions, bounds, whole=False)
-        return {
-            lane: kernels.take([i for i, c in enumerate(kernels.correlation) if c in launched[lane.global_pid]])
-            for lane, kernels in found.items()
-        }
+            calls = calls_started(self._file, {lane.global_pid: span for lane, span in spans.items()})
+        ids = {lane: own for lane in spans if (own := calls.get(lane.global_pid, EMPTY).ids)}
+        if not ids:
+            return {}
+        conditions = {lane: within("correlationId", own[0], own[-1]) for lane, own in ids.items()}
+        hull = within("correlationId", min(own[0] for own in ids.values()), max(own[-1] for own in ids.values()))
+        found = self._kernels(conditions, hull, whole=False)
+        launched = {lane: calls[lane.global_pid].starts_of(kernels.correlation) for lane, kernels in found.items()}
+        return {lane: kernels.take(where_not(equal(launched[lane], NO_LAUNCH))) for lane, kernels in found.items()}
 
     def idle(self, spans: Mapping[Lane, Sequence[Interval]]) -> Mapping[Lane, Sequence[Interval]]:
         """Those of the spans of each lane in which no kernel runs."""

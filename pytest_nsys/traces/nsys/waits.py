@@ -7,15 +7,18 @@ is, so the kernels of its context say it.
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import NamedTuple
 
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import NO_LAUNCH, Stream
 from pytest_nsys.core.operations import Place, StreamWait, each_once
-from pytest_nsys.traces.nsys.launches import call_starts
+from pytest_nsys.traces.launches import EMPTY, Earliest
+from pytest_nsys.traces.nsys.launches import call_tables
 from pytest_nsys.traces.nsys.tables import CUDA_EVENT, PLACE, RUNTIME, SYNCHRONIZATION
 from pytest_nsys.traces.sqlite_columns import worth
 from pytest_nsys.traces.sqlite_conditions import one_of
@@ -60,11 +63,10 @@ def read_waits(
         known = _records(_event_calls(file, CUDA_EVENT))
     keys = {(wait.global_pid, wait.sync_id) for wait in waits}
     records = {key: record for key in keys if (record := known.get(key)) is not None}
-    wanted: dict[int, set[int]] = defaultdict(set)
-    for call in (*waits, *records.values()):
-        wanted[call.global_pid].add(call.correlation)
+    wanted = grouped((call.global_pid, call.correlation) for call in (*waits, *records.values()))
     with damage(RUNTIME):
-        starts = call_starts(file, wanted)
+        calls = call_tables(file, {pid: Earliest(array("q", own)) for pid, own in wanted.items()})
+    starts = {pid: calls.get(pid, EMPTY).starts() for pid in wanted}
     devices: dict[tuple[int, int], set[int]] = defaultdict(set)
     for pid, device, context in kernel_places():
         devices[pid, context].add(device)

@@ -15,7 +15,7 @@ from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Column
 from pytest_nsys.core.model import NO_LAUNCH, Api, Interval
 from pytest_nsys.core.operations import LaunchCalls
-from pytest_nsys.traces.call_table import CallTable, earliest_calls
+from pytest_nsys.traces.launches import CallTable, earliest_calls
 from pytest_nsys.traces.rocpd.parts import NO_STACK, Part
 from pytest_nsys.traces.sqlite_columns import Block, worth
 from pytest_nsys.traces.sqlite_conditions import LISTED, among, listed, one_of, within

@@ -29,9 +29,9 @@ from pytest_nsys.core.operations import LaunchCalls, StreamWait
 from pytest_nsys.core.ranges import Ranges
 from pytest_nsys.core.tables import Kernels
 from pytest_nsys.traces.allocations import levels
-from pytest_nsys.traces.call_table import EMPTY
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAMES, TRANSFERS, told_apart, touching_span
 from pytest_nsys.traces.idle_spans import idle
+from pytest_nsys.traces.launches import EMPTY
 from pytest_nsys.traces.rocpd.calls import api_calls, graph_launches, read_calls, stacks_started
 from pytest_nsys.traces.rocpd.copies import copy_row, kind_of_copies, with_a_gpu
 from pytest_nsys.traces.rocpd.memory import TO_SEE_MEMORY, allocations
