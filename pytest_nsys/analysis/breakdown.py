@@ -14,12 +14,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
+from pytest_nsys.analysis.budget import budget_of
 from pytest_nsys.analysis.budget_facts import Part
 from pytest_nsys.analysis.explained import AT_END, UNNAMED, Barrier, Breakdown, Communication, Compute, Wait, Wall
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import clocks
 from pytest_nsys.analysis.structure import plain_name
-from pytest_nsys.analysis.timeline_gaps import parts_of_gaps
 from pytest_nsys.core.columns import Column, equal, members_by, minus, segments, sums_by, take, total, where_not
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.model import NO_LAUNCH, Rank
@@ -38,11 +38,8 @@ def break_down(
 def _budget(window: RankWindow) -> Mapping[Part, Mapping[str, int]] | None:
     found: dict[Part, Counter[str]] = {}
     try:
-        for part in parts_of_gaps(window):
-            if (gap := part.gap) is not None:
-                by = gap.waiting if part.hold is None else part.hold.producer.name
-                name = AT_END if by is None else plain_name(by)
-                found.setdefault(part.part, Counter())[name] += part.end - part.start
+        for part, name, ns in budget_of(window).names():
+            found.setdefault(part, Counter())[AT_END if name is None else plain_name(name)] += ns
     except NoRows:
         return None
     found[Part.COMPUTE] = Counter({UNNAMED: window.length_ns - sum(own.total() for own in found.values())})

@@ -9,15 +9,274 @@ windows or captures each rank shows one (``window_by`` in ``metrics.py``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import NamedTuple, TypeVar, cast
 
-from pytest_nsys.analysis.blocking import Budget, budget_of
+from pytest_nsys.analysis.activity import SYNCHRONISING_CALLS, waiting_call
+from pytest_nsys.analysis.around import RankTrack
+from pytest_nsys.analysis.budget_facts import (
+    BLOCKED,
+    MOST,
+    Before,
+    Blocking,
+    BudgetFacts,
+    Edges,
+    Part,
+    about_edges,
+    about_gaps,
+)
+from pytest_nsys.analysis.gaps import PARTS, STARVED, waiting_around
 from pytest_nsys.analysis.gpu_state import device_of
+from pytest_nsys.analysis.operations import COLLECTIVE, COPY, KINDS, MEMSET, NONE, OTHER_DEVICE, Operation
 from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.columns import (
+    Column,
+    chained,
+    counts,
+    distinct,
+    equal,
+    members,
+    members_by,
+    minus,
+    order,
+    records,
+    sums,
+    sums_by,
+    take,
+    total,
+    where,
+    where_not,
+)
 from pytest_nsys.core.errors import NoRows
-from pytest_nsys.core.model import Row
+from pytest_nsys.core.intervals import Intervals
+from pytest_nsys.core.kept import grouped, kept
+from pytest_nsys.core.model import NO_LAUNCH, Note, Row
+from pytest_nsys.core.numbers import format_together, format_value, scale_of
+from pytest_nsys.core.units import TIME
+
+K = TypeVar("K", bound=Hashable)
 
 NO_COMMUNICATION = "no communication kernel runs in the window"
+
+
+class GapPart(NamedTuple):
+    """One part of a gap: the compute kernel that ends it, perhaps after the window, None where none follows, and what
+    ran in it that this one depends on.
+    """
+
+    start_ns: int
+    end_ns: int
+    part: Part
+    waiting: Operation | None = None
+    producer: Operation | None = None
+
+
+class Budget:
+    """The time of a window on the GPU, by what ran and by what held the next compute back. Lengths are in ns.
+
+    ``device_busy_ns`` and ``device_idle_ns`` are None where the trace does not say when copies ran: then who blocks is
+    known of kernels alone. ``comm_alone_ns`` is None there, too, and where nothing communicates. ``at_least``: a
+    producer may have been missed, as the copies are not known, the trace has no record of waits on other streams, as of
+    some it lacks what they waited for, or as ``unordered`` streams keep no order.
+    """
+
+    def __init__(self, window: RankWindow) -> None:
+        self._track, self._low, self._high = window.track.on_gpu, window.start_ns, window.end_ns
+        self._device = device_of(window)
+        waited = waiting_around(self._track)
+        self._ran, self._gaps = waited.operations, waited.gaps(self._low, self._high)
+        self._waiting = take(self._gaps.waiting, self._gaps.gap)
+        self._length_ns = minus(self._gaps.end_ns, self._gaps.start_ns)
+        self._of_part = dict(zip(PARTS, members(self._gaps.part, len(PARTS)), strict=True))
+        self.window_ns, self.gaps = window.length_ns, len(self._gaps.waiting)
+        self.compute_busy_ns = self._device.compute.covered_ns(self._low, self._high)
+        self.compute_absent_ns = self.window_ns - self.compute_busy_ns
+        self.launch_starved_ns, self.stalled_beside_comm_ns = self._ns(Part.STARVED), self._ns(Part.BESIDE)
+        self.dependency_stalled_ns = self._ns(Part.STALLED) + self.stalled_beside_comm_ns
+        self.tail_ns = total(take(self._length_ns, where(equal(self._waiting, NONE))))
+        ends = take(self._gaps.waiting, where_not(equal(self._gaps.waiting, NONE)))
+        self.gaps_without_launch = total(equal(take(self._ran.kernel_calls.end_ns, ends), NO_LAUNCH))
+        if self.gaps_without_launch == len(ends) > 0:
+            what = "no kernel that ends a gap has a launch row, so when the host issued it is unknown"
+            raise NoRows(f"{what}: {window.track.around.facts.to_see_calls}")
+        self.graph_gaps, self.contradicted = total(take(self._ran.work.graph_node, ends)), self._gaps.contradicted
+        self.waits_recorded, self.waits, self.waits_joined = waited.recorded, waited.waits, waited.joined
+        self.unordered = len(waited.unordered)
+        self.at_least = (
+            not self.waits_recorded or self.waits_joined < self.waits or self.unordered > 0 or self._device.busy is None
+        )
+
+    def _ns(self, part: Part) -> int:
+        return total(take(self._length_ns, self._of_part[part]))
+
+    @property
+    def device_busy_ns(self) -> int | None:
+        busy = self._device.busy
+        return None if busy is None else busy.covered_ns(self._low, self._high)
+
+    @property
+    def device_idle_ns(self) -> int | None:
+        return None if (busy := self.device_busy_ns) is None else self.window_ns - busy
+
+    @property
+    def comm_ns(self) -> int:
+        """How long communication ran, barriers included."""
+        return self._device.communication.covered_ns(self._low, self._high)
+
+    @property
+    def comm_alone_ns(self) -> int | None:
+        at_work, busy = self._device.at_work, self.device_busy_ns
+        if at_work is None or busy is None or not self.comm_ns:
+            return None
+        return busy - at_work.covered_ns(self._low, self._high)
+
+    @cached_property
+    def blocking_ns(self) -> Mapping[str, int]:
+        """How long producers of each kind blocked."""
+        return {kind: self._ns(part) for kind, part in BLOCKED.items()}
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """The kinds of producer that are told of, if any blocked: what did not run is no kind that did not block."""
+        may = {KINDS[COPY], KINDS[MEMSET], *(kind for kind, ns in self.blocking_ns.items() if ns)}
+        if self.comm_ns:
+            may.add(KINDS[COLLECTIVE])
+        if self._ran.own < len(self._ran):
+            may.add(KINDS[OTHER_DEVICE])
+        return sorted(may)
+
+    @cached_property
+    def blocking_comm_ns(self) -> Mapping[str, int]:
+        """``blocking_ns`` of collectives by their stage; 0 of a stage whose communication ran and blocked nothing."""
+        own = self._of_part[Part.COLLECTIVE]
+        codes, stages = self._ran.stages(self._ran.collectives(self._low, self._high))
+        found = {stages[code]: 0 for (code,) in distinct(codes)[1]}
+        codes, stages = self._ran.stages(take(self._gaps.producer, own))
+        found |= {stage: ns for stage, ns, _ in self._longest(own, stages.__getitem__, codes)}
+        return dict(sorted(found.items()))
+
+    @cached_property
+    def blocking_comm_max_ns(self) -> int:
+        """How long communication of the rank ran in what of the gaps comes after the launch, whatever blocked then."""
+        issued = where_not(equal(self._gaps.part, STARVED))
+        spans = (take(column, issued) for column in (self._gaps.start_ns, self._gaps.end_ns))
+        return total(self._device.communication.covered(*spans))
+
+    @cached_property
+    def in_syncs(self) -> Mapping[str, int]:
+        """How much of ``launch_starved_ns`` the thread that launched the kernel stood in which call of ``syncs``."""
+        starved, found = self._followed(Part.STARVED), Counter[str]()
+        calls, threads = _synchronising(self._track), take(self._ran.kernel_calls.thread, take(self._waiting, starved))
+        for thread, own in members_by(lambda thread: thread, threads).items():
+            at = take(starved, own)
+            for name, spans in calls.get(thread, {}).items():
+                found[name] += total(spans.covered(take(self._gaps.start_ns, at), take(self._gaps.end_ns, at)))
+        return {name: ns for name, ns in found.most_common() if ns}
+
+    def _followed(self, *parts: Part) -> Column:
+        """The parts of such kinds, by start, in gaps that a kernel ends."""
+        own = chained([self._of_part[part] for part in parts])
+        own = take(own, where_not(equal(take(self._waiting, own), NONE)))
+        return take(own, order(own))
+
+    def _longest(self, own: Column, key: Callable[..., K], *columns: Column) -> list[tuple[K, int, int]]:
+        """How long some parts, by start, are together, and in how many gaps they are, by a key: the longest first."""
+        numbers, rows = distinct(*columns)
+        keys = [key(*row) for row in rows]
+        known = {each: number for number, each in enumerate(dict.fromkeys(keys))}
+        numbers = take(array("q", [known[each] for each in keys]), numbers)
+        by_key = order(numbers)
+        firsts = where(records(take(numbers, by_key), take(take(self._gaps.gap, own), by_key)))
+        gaps = counts(take(take(numbers, by_key), firsts), len(known))
+        found = zip(known, sums(numbers, take(self._length_ns, own), len(known)), gaps, strict=True)
+        return sorted(found, key=lambda each: (-each[1], each[0]))
+
+    def producers(self) -> list[Blocking]:
+        """What blocked what, the largest first."""
+        own, names = self._followed(*BLOCKED.values()), self._ran.work.names
+        by, waiting = take(self._gaps.producer, own), take(self._waiting, own)
+        codes, stages = self._ran.stages(by)
+        found = self._longest(
+            own,
+            lambda part, name, code, waiting: (_KIND[PARTS[part]], names[name], stages[code], names[waiting]),
+            *(take(self._gaps.part, own), take(self._ran.work.name, by), codes, take(self._ran.work.name, waiting)),
+        )
+        return [
+            Blocking(kind=kind, name=name, stage=stage, waiting=waiting, ns=ns, gaps=gaps)
+            for (kind, name, stage, waiting), ns, gaps in found
+        ]
+
+    def before(self, *parts: Part) -> list[Before]:
+        """Before which kernels the launch-starved or the dependency-stalled time lay, the largest first; what nothing
+        follows is left out.
+        """
+        own, names = self._followed(*parts), self._ran.work.names
+        waiting = take(self._waiting, own)
+        codes, stages = self._ran.stages(waiting)
+        columns = take(self._ran.work.name, waiting), codes
+        found = self._longest(own, lambda name, code: (names[name], stages[code]), *columns)
+        part = parts[-1].value
+        return [Before(part=part, waiting=name, stage=stage, ns=ns, gaps=gaps) for (name, stage), ns, gaps in found]
+
+    def names(self) -> Iterator[tuple[Part, str | None, int]]:
+        """How long each part of the gaps is, by what blocked, else by the kernel that waited; None where none does."""
+        names = self._ran.work.names
+        for part in self._of_part:
+            own = self._followed(part)
+            who = self._gaps.producer if part in _KIND else self._waiting
+            found = sums_by(names.__getitem__, take(self._length_ns, own), take(self._ran.work.name, take(who, own)))
+            yield from ((part, name, ns) for name, (ns, _) in found.items())
+        if self.tail_ns:
+            yield Part.STARVED, None, self.tail_ns
+
+    def each(self) -> Iterator[GapPart]:
+        """The parts of the gaps by start."""
+        gaps, told = self._gaps, self._ran.told(chained([self._waiting, self._gaps.producer]))
+        each = zip(gaps.start_ns, gaps.end_ns, gaps.part, self._waiting, gaps.producer, strict=True)
+        for start, end, part, waiting, by in each:
+            yield GapPart(start, end, PARTS[part], told.get(waiting), told.get(by))
+
+
+_KIND = {part: kind for kind, part in BLOCKED.items()}
+
+
+@kept
+def _synchronising(track: RankTrack) -> Mapping[int, Mapping[str, Intervals]]:
+    """When each thread of the rank's process stood in which call that waits for the GPU."""
+    calls = (track.around.all_calls(SYNCHRONISING_CALLS) or {}).get(track.rank.process.global_pid, ())
+    waits = grouped(((call.thread, name), call) for call in calls if (name := waiting_call(call.name)))
+    found: dict[int, dict[str, Intervals]] = {}
+    for (thread, name), own in waits.items():
+        found.setdefault(thread, {})[name] = Intervals.of((call.start_ns, call.end_ns) for call in own)
+    return found
+
+
+@kept
+def budget_of(window: RankWindow) -> Budget:
+    """The budget of a window. Raises NoRows where it has none, and says why."""
+    return Budget(window)
+
+
+def edges_of(budget: Budget) -> Edges:
+    """What is known of the edges of a budget."""
+    return cast(Edges, {name: getattr(budget, name) for name in Edges.__annotations__})
+
+
+def facts_of(budget: Budget) -> BudgetFacts:
+    """The budget as plain data. Raises NoRows for a window that takes no time: it has no shares."""
+    if not budget.window_ns:
+        raise NoRows("the window takes no time: its only kernels are of length 0")
+    before = [*budget.before(Part.STARVED)[:MOST], *budget.before(Part.BESIDE, Part.STALLED)[:MOST]]
+    before.sort(key=lambda one: (-one["ns"], one["part"], one["waiting"], one["stage"]))
+    own = {"producers": budget.producers()[:MOST], "before": before[:MOST]}
+    names = BudgetFacts.__annotations__
+    return cast(BudgetFacts, {name: own[name] if name in own else getattr(budget, name) for name in names})
 
 
 def device_busy_ns(window: RankWindow) -> Iterator[Row]:
@@ -72,7 +331,7 @@ def blocking_ns(window: RankWindow) -> Iterator[Row]:
     """
     if (budget := _of_all_work(window)) is not None:
         for kind in budget.kinds:
-            yield Row((window.rank.number, kind), budget.blocking_ns.get(kind, 0))
+            yield Row((window.rank.number, kind), budget.blocking_ns[kind])
 
 
 def dependency_stalled_ns(window: RankWindow) -> Iterator[Row]:
@@ -117,3 +376,39 @@ def window_of_several(windows: Sequence[RankWindow]) -> RankWindow:
     """
     ordered = sorted(windows, key=lambda window: next(iter(compute_absent_ns(window))).value)
     return ordered[(len(windows) - 1) // 2]
+
+
+def blocking_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
+    """Why what blocked is a bound, and of communication both ends where they are apart most."""
+    found = _budgets(captures, spec)
+    yield from map(Note, about_edges(edges_of(budget) for _, budget in found))
+    least = {budget: sum(budget.blocking_comm_ns.values()) for _, budget in found}
+    rank, widest = max(found, key=lambda each: each[1].blocking_comm_max_ns - least[each[1]], default=(0, None))
+    if widest is not None and widest.blocking_comm_max_ns > least[widest]:
+        low, high = format_together([least[widest], widest.blocking_comm_max_ns])
+        yield Note(f"rank {rank}: collectives blocked for {low} to {high} (blocking_comm_max_ns)")
+
+
+def host_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
+    """Of the launch-starved time: what has no launch row, what nothing follows, and where the host was meanwhile."""
+    found = [budget for _, budget in _budgets(captures, spec)]
+    starved = sum(budget.launch_starved_ns for budget in found)
+    where = Counter({"after the last kernel": sum(budget.tail_ns for budget in found)})
+    for budget in found:
+        where.update({f"while the host was in {call}": ns for call, ns in budget.in_syncs.items()})
+    yield from map(Note, about_gaps([edges_of(budget) for budget in found]))
+    scale = scale_of([starved], TIME)
+    for what, ns in where.items():
+        if ns:
+            all_of_it, part = (format_value(each, scale=scale) for each in (starved, ns))
+            yield Note(f"launch-starved for {all_of_it}, of which {part} {what}")
+
+
+def _budgets(captures: Sequence[Run], spec: WindowSpec) -> list[tuple[int, Budget]]:
+    """Each with its rank, of the windows that have one."""
+    found = []
+    for window in (window for run in captures for window in run.measured(spec)):
+        if len(window):
+            with suppress(NoRows):
+                found.append((window.rank.number, budget_of(window)))
+    return found

@@ -6,14 +6,11 @@ Plain, for it leaves the process with a page, and is what a program reads as JSO
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import Literal, TypedDict
 
-from pytest_nsys.core.errors import NoRows
-
-if TYPE_CHECKING:
-    from pytest_nsys.analysis.blocking import Budget
+from pytest_nsys.core.words import counted
 
 DEFINITION = 2
 """Of what blocked: each moment is credited to what ran then. 1 credited a gap to the producer that ended last."""
@@ -112,32 +109,6 @@ class BudgetFacts(Edges):
     before: list[Before]
 
 
-def edges_of(budget: Budget) -> Edges:
-    """What is known of the edges of a budget."""
-    return cast(Edges, {name: getattr(budget, name) for name in Edges.__annotations__})
-
-
-def facts_of(budget: Budget) -> BudgetFacts:
-    """The budget as plain data. Raises NoRows for a window that takes no time: it has no shares."""
-    if not budget.window_ns:
-        raise NoRows("the window takes no time: its only kernels are of length 0")
-    own = {
-        "blocking_ns": {kind: budget.blocking_ns.get(kind, 0) for kind in BLOCKED},
-        "at_least": budget.lower_bound or budget.device_busy_ns is None,
-        "producers": [each._asdict() for each in budget.producers()[:MOST]],
-        "before": _before(budget),
-    }
-    names = BudgetFacts.__annotations__
-    return cast(BudgetFacts, {name: own[name] if name in own else getattr(budget, name) for name in names})
-
-
-def _before(budget: Budget) -> list[Before]:
-    """What the parts of gaps that no producer explains lay before, the longest first."""
-    found = ((Part.STARVED, budget.launched_late()), (Part.STALLED, budget.stalled()))
-    each = [cast(Before, {"part": part.value, **late._asdict()}) for part, some in found for late in some[:MOST]]
-    return sorted(each, key=lambda one: (-one["ns"], one["part"], one["waiting"], one["stage"]))[:MOST]
-
-
 def parts_of(facts: BudgetFacts) -> dict[Part, int]:
     """The parts by time, in the order in which they are shown; those that are no time at all, too."""
     blocked = {part: facts["blocking_ns"][kind] for kind, part in BLOCKED.items()}
@@ -157,3 +128,36 @@ def ceiling(part_ns: int, window_ns: int) -> Fraction | None:
     None where the part is the whole window.
     """
     return Fraction(part_ns, window_ns - part_ns) if part_ns < window_ns else None
+
+
+_BOUNDS = "blocking is a lower bound, and dependency-stalled an upper one"
+
+
+def about_edges(budgets: Iterable[Edges]) -> Iterator[str]:
+    """Why figures of these budgets are bounds, and of which gaps less is known: each in one line."""
+    found = list(budgets)
+    waits = sum(edges["waits"] for edges in found)
+    missing = waits - sum(edges["waits_joined"] for edges in found)
+    why = {
+        "no stream wait is recorded, so a producer is known on the kernel's own stream alone": any(
+            not edges["waits_recorded"] for edges in found
+        ),
+        f"{missing} of {counted(waits, 'stream wait')} have no event record": missing > 0,
+        "streams that keep no order prove nothing": any(edges["unordered"] for edges in found),
+        "the trace does not say when copies and memsets ran": any(edges["device_busy_ns"] is None for edges in found),
+    }
+    yield from (f"{_BOUNDS}: {what}" for what, holds in why.items() if holds)
+    yield from about_gaps(found)
+
+
+def about_gaps(budgets: Sequence[Edges]) -> Iterator[str]:
+    """Of which gaps of these budgets less is known: each in one line."""
+    gaps = counted(sum(edges["gaps"] for edges in budgets), "gap")
+    told: Mapping[Literal["gaps_without_launch", "graph_gaps", "contradicted"], str] = {
+        "gaps_without_launch": "end in a kernel without a launch row: they count as issued at once",
+        "graph_gaps": "end in a kernel of a CUDA graph: what it waits for inside the graph is not recorded",
+        "contradicted": "end before what their kernel waited for began, as the trace has it: that did not block it",
+    }
+    for name, what in told.items():
+        if some := sum(edges[name] for edges in budgets):
+            yield f"{some} of {gaps} {what}"

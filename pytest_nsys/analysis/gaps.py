@@ -2,6 +2,10 @@
 
 All windows of a rank are questions to one table of its operations. A gap ends with the compute kernel that starts next,
 also after the window; kernels that take no time end and begin none.
+
+A gap is *launch-starved* until the call that launched the kernel at its end had returned: until then the host had not
+issued it. From then on it is *blocked* while something runs that the kernel depends on, through any number of
+operations, each moment by what ran then. The rest is *dependency-stalled*. The three add up, exactly.
 """
 
 from __future__ import annotations
@@ -12,15 +16,19 @@ from functools import cached_property
 from typing import NamedTuple
 
 from pytest_nsys.analysis.around import RankTrack
+from pytest_nsys.analysis.budget_facts import BLOCKED, Part
+from pytest_nsys.analysis.dependencies import Dependencies
 from pytest_nsys.analysis.gpu_state import device_around
-from pytest_nsys.analysis.operations import NONE, Operations
-from pytest_nsys.analysis.producers import Producers, Reached
+from pytest_nsys.analysis.operations import KINDS, NONE, Operations
 from pytest_nsys.core.columns import (
+    NEVER,
     Column,
+    chained,
     earlier,
     equal,
     later,
     minus,
+    order,
     places,
     records,
     spread,
@@ -29,35 +37,37 @@ from pytest_nsys.core.columns import (
     where_not,
     within,
 )
+from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import NO_LAUNCH, Stream
 
-_NEVER = (1 << 63) - 1
+PARTS = tuple(Part)
+"""The parts of a window by number."""
+
+STARVED, BESIDE, STALLED = map(PARTS.index, (Part.STARVED, Part.BESIDE, Part.STALLED))
+_OF_KIND = array("q", [PARTS.index(BLOCKED[kind]) if kind in BLOCKED else NONE for kind in KINDS])
 
 
-class Held(NamedTuple):
-    """Disjoint times, by start, in which something ran that the kernel at the end of a gap depends on: ``gap`` and
-    ``producer`` are indices, of a gap and of an operation.
-    """
-
-    gap: Column
-    start_ns: Column
-    end_ns: Column
-    producer: Column
+_Columns = tuple[Column, ...]
+"""Those of parts of gaps, in the order of :class:`Gaps`."""
 
 
 class Gaps(NamedTuple):
-    """Times without compute, by start: launch-starved until ``issued_ns``, then blocked while ``held``, and the rest is
-    dependency-stalled. ``waiting`` is the operation that ends it, NONE for the last of the run. ``contradicted``: how
-    many end before something began that their kernel depends on, as the trace has it; that did not block it.
+    """The times without compute of a window. ``waiting`` is by gap the operation that ends it, NONE for the last of the
+    run; ``contradicted`` is how many gaps end before something began that their kernel depends on, as the trace has it,
+    which did not block it.
+
+    The others are of their parts, by start: each in one ``gap`` and of one ``part``, by number, and of what blocks the
+    ``producer``.
     """
 
-    start_ns: Column
-    issued_ns: Column
-    end_ns: Column
     waiting: Column
-    held: Held
     contradicted: int
+    start_ns: Column
+    end_ns: Column
+    part: Column
+    gap: Column
+    producer: Column
 
 
 def goes_on(track: RankTrack) -> bool:
@@ -75,57 +85,76 @@ class Waiting:
         waits = [wait for wait in all_waits if own.device in (None, wait.stream.device)]
         self.recorded = found is not None
         self.waits, self.joined = len(waits), sum(wait.recorded_at is not None for wait in waits)
-        self._joined = [wait for wait in all_waits if wait.recorded_at is not None]
-        self.compute = device_around(track).compute
-        self.operations = ran = Operations(track, after=goes_on(track), others=bool(self._joined))
-        self._ordered = [w for w in self._joined if not {w.stream, w.recorded_on} & ran.unordered]
-        self.unordered = {
-            *track.unordered,
-            *(s for w in self._joined for s in (w.stream, w.recorded_on)),
-        } & ran.unordered
-        compute = self.operations.compute()
+        joined = [wait for wait in all_waits if wait.recorded_at is not None]
+        self.device = device_around(track)
+        self.operations = ran = Operations(track, after=goes_on(track), others=bool(joined))
+        self._ordered = [wait for wait in joined if not {wait.stream, wait.recorded_on} & ran.unordered]
+        of_waits = {stream for wait in joined for stream in (wait.stream, wait.recorded_on)}
+        self.unordered = {*track.unordered, *(of_waits & ran.unordered)}
+        compute = ran.compute()
         self._followers = compute + array("q", [NONE])
-        self._starts_ns = take(self.operations.start_ns, compute) + array("q", [_NEVER])
+        self._starts_ns = take(ran.work.start_ns, compute) + array("q", [NEVER])
 
     @cached_property
-    def _producers(self) -> Producers:
-        return Producers(self.operations, self._ordered)
+    def _depends(self) -> Dependencies:
+        return Dependencies(self.operations, self._ordered)
 
     def gaps(self, low: int, high: int) -> Gaps:
         """The gaps of [low, high)."""
         starts, ends = self._without_compute(low, high)
         waiting = self._next(ends)
-        tail = waiting[-1:] == array("q", [NONE])
-        issued = take(self.operations.issued_ns, waiting[: len(waiting) - tail]) + array("q", [_NEVER] * tail)
-        issued = earlier(ends, later(starts, issued))
+        issued = self._issued(starts, ends, waiting)
+        late = where(minus(issued, starts))
+        starved = (take(starts, late), take(issued, late), _all(STARVED, late), late, _all(NONE, late))
         open_ones = where(minus(ends, issued))
-        reached = self._producers.of(take(waiting, open_ones), take(issued, open_ones))
-        held = self._held(reached._replace(owners=take(open_ones, reached.owners)), issued, ends)
-        return Gaps(starts, issued, ends, waiting, held, reached.contradicted)
+        reached = self._depends.of(take(waiting, open_ones), take(issued, open_ones))
+        held = self._held(take(open_ones, reached.owners), reached.operations, issued, ends)
+        each = zip(starved, held, self._stalled(open_ones, issued, ends, held), strict=True)
+        columns = [chained(column) for column in each]
+        by_start = order(columns[0])
+        return Gaps(waiting, reached.contradicted, *(take(column, by_start) for column in columns))
 
-    def _held(self, reached: Reached, issued: Column, ends: Column) -> Held:
-        """Each moment is of the operation that ends last of those that run, of several of the one that comes first: so
-        each holds from its start, if it ends later than all before it, until it ends or the next such one starts.
+    def _issued(self, starts: Column, ends: Column, waiting: Column) -> Column:
+        """Until when each gap is launch-starved: all of the tail is."""
+        tail = waiting[-1:] == array("q", [NONE])
+        returned = take(self.operations.kernel_calls.end_ns, waiting[: len(waiting) - tail])
+        return earlier(ends, later(starts, returned + array("q", [NEVER] * tail)))
+
+    def _held(self, gap: Column, producer: Column, issued: Column, ends: Column) -> _Columns:
+        """What was blocked, by operations that gaps depend on. Each moment is of the operation that ends last of those
+        that run, of several of the one that comes first: so each holds from its start, if it ends later than all before
+        it, until it ends or the next such one starts.
         """
-        lasting = where(records(reached.owners, take(self.operations.end_ns, reached.operations)))
-        gap, producer = take(reached.owners, lasting), take(reached.operations, lasting)
-        start = later(take(self.operations.start_ns, producer), take(issued, gap))
-        end = earlier(take(self.operations.end_ns, producer), take(ends, gap))
+        work = self.operations.work
+        lasting = where(records(gap, take(work.end_ns, producer)))
+        gap, producer = take(gap, lasting), take(producer, lasting)
+        start = later(take(work.start_ns, producer), take(issued, gap))
+        end = earlier(take(work.end_ns, producer), take(ends, gap))
         again = where_not(minus(gap[1:], gap[:-1]))
-        end = earlier(end, spread(again, take(start[1:], again), len(gap), _NEVER))
-        some = where(within(minus(end, start), 0, _NEVER))
-        return Held(*(take(column, some) for column in (gap, start, end, producer)))
+        end = earlier(end, spread(again, take(start[1:], again), len(gap), NEVER))
+        some = where(within(minus(end, start), 0, NEVER))
+        part = take(_OF_KIND, take(self.operations.kind, producer))
+        return tuple(take(column, some) for column in (start, end, part, gap, producer))
+
+    def _stalled(self, gaps: Column, issued: Column, ends: Column, held: _Columns) -> _Columns:
+        """What is left of some gaps, by whether communication of the rank ran."""
+        own, start, end, is_held = Intervals(*held[:2]).parted(take(issued, gaps), take(ends, gaps))
+        left = where_not(is_held)
+        again, start, end, beside = self.device.communication.parted(take(start, left), take(end, left))
+        part = take(array("q", [STALLED, BESIDE]), beside)
+        return start, end, part, take(gaps, take(own, take(left, again))), _all(NONE, start)
 
     def _without_compute(self, low: int, high: int) -> tuple[Column, Column]:
-        first, after = bisect_right(self.compute.ends, low), bisect_left(self.compute.starts, high)
-        starts = array("q", [low]) + self.compute.ends[first:after]
-        ends = self.compute.starts[first:after] + array("q", [high])
+        compute = self.device.compute
+        first, after = bisect_right(compute.ends, low), bisect_left(compute.starts, high)
+        starts = array("q", [low]) + compute.ends[first:after]
+        ends = compute.starts[first:after] + array("q", [high])
         some = range(ends[0] <= starts[0], len(ends) - (ends[-1] <= starts[-1]))  # only the outermost can be none
         return take(starts, some), take(ends, some)
 
     def _next(self, ends: Column) -> Column:
         """The compute kernel that starts first at or after each end, of several the one that was launched first."""
-        at = places(self._starts_ns, minus(ends, array("q", [1]) * len(ends)))
+        at = places(self._starts_ns, minus(ends, _all(1, ends)))
         found = take(self._followers, at)
         together = minus(places(self._starts_ns, take(self._starts_ns, at)), at)
         for i in where_not(equal(together, 1)):
@@ -134,9 +163,13 @@ class Waiting:
 
     def _launch_order(self, kernel: int) -> tuple[int, Stream, int]:
         """Without a launch row it is the last."""
-        ran = self.operations
-        launch = ran.kernel_launch_ns[kernel]
-        return _NEVER if launch == NO_LAUNCH else launch, ran.streams[ran.stream[kernel]], ran.correlation[kernel]
+        work, launch = self.operations.work, self.operations.kernel_calls.start_ns[kernel]
+        return NEVER if launch == NO_LAUNCH else launch, work.streams[work.stream[kernel]], work.correlation[kernel]
+
+
+def _all(value: int, like: Column) -> Column:
+    """So often as there are elements of a column."""
+    return array("q", [value]) * len(like)
 
 
 @kept

@@ -245,7 +245,7 @@ _TRANSFERS = "the trace does not say when and where copies and memsets ran"
 _time = partial(Metric, unit=_NS, better=_LOWER, dimensions=_RANK)
 _budget = partial(_time, window_by="compute_absent_ns")
 _blocking = partial(
-    _budget, definition=DEFINITION, by_order=True, rough=True, notes="budget_notes.blocking_notes", without=_TRANSFERS
+    _budget, definition=DEFINITION, by_order=True, rough=True, notes="budget.blocking_notes", without=_TRANSFERS
 )
 _communication = partial(Metric, of=Of.COMMUNICATION, by_order=True)
 _streams = partial(Metric, of=Of.STREAMS, by_order=True)
@@ -304,7 +304,7 @@ METRICS: Mapping[str, Metric] = {
         _budget(
             "budget.launch_starved_ns",
             rough=True,
-            notes="budget_notes.host_notes",
+            notes="budget.host_notes",
             explained_by="causes.STARVED",
             drafted=Drafted("Time without compute before the next compute kernel was launched", 10),
         ),

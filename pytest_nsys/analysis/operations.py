@@ -1,38 +1,37 @@
 """All that ran on the GPU of a rank around its windows, until compute came next, as one table: kernels and transfers.
 
-An operation is known by its index. The rank's own come first, then those of other devices of the process, which its
-kernels may have waited for.
+An operation is known by its index. The rank's own kernels come first, then its transfers, then the operations of other
+devices of the process, which its kernels may have waited for.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import accumulate
 from typing import NamedTuple
 
 from pytest_nsys.analysis.around import RankTrack, TraceKernels, or_start
 from pytest_nsys.core.columns import (
     Column,
+    Flags,
     bounds,
+    chained,
     equal,
     members,
     minus,
     order,
-    places,
-    spread,
     take,
+    values,
     where,
     where_not,
     within,
 )
-from pytest_nsys.core.conventions import NO_STAGE
-from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, Lane, Stream
-from pytest_nsys.core.operations import LaunchCalls
-from pytest_nsys.core.tables import Kernels
-from pytest_nsys.traces.copies_as_kernels import COPY_ID, GRAPH_ID, MEMSET_ID
+from pytest_nsys.core.model import NO_STREAM, Lane, Stream
+from pytest_nsys.core.operations import NO_CALLS, LaunchCalls
+from pytest_nsys.core.tables import Kernels, one_after_another
+from pytest_nsys.traces.copies_as_kernels import GRAPH_ID, MEMSET_ID
 
 OWN_COMPUTE, COLLECTIVE, COPY, MEMSET, OTHER_DEVICE = range(5)
 KINDS = ("", "collective", "copy", "memset", "other_device")
@@ -42,169 +41,170 @@ NONE = -1
 """The index of no operation."""
 
 
-_TRANSFERS = {COPY_ID: COPY, MEMSET_ID: MEMSET}
+class Operation(NamedTuple):
+    """One of them. ``name`` is a kernel's short name, of copies and memsets the ``kind``."""
+
+    kind: str
+    name: str
+    stage: str
+    stream: Stream
+    start_ns: int
+    end_ns: int
 
 
-class _Part(NamedTuple):
-    """Kernels, or transfers, of one lane; ``calls`` reads which calls launched them."""
+class _Piece(NamedTuple):
+    """Kernels of one lane as they were read, or ``chosen`` ones of its transfers. ``after``: what followed."""
 
     around: TraceKernels
     lane: Lane
+    after: bool
     work: Kernels
-    kinds: Column
-    transfers: bool
-    calls: Callable[[], Mapping[Lane, LaunchCalls]]
+    kinds: Flags
+    chosen: Column | None = None
+
+    @property
+    def calls(self) -> LaunchCalls:
+        """The call that launched each."""
+        if self.chosen is None:
+            return self.around.launch_calls[self.lane]
+        return LaunchCalls(*(take(column, self.chosen) for column in self.around.transfer_calls[self.lane]))
 
 
 class Operations:
-    """The table of one rank, of which the first ``own`` are its own. ``after``: with what followed its windows;
-    ``others``: with the work of other devices. ``unordered`` are streams that keep no order.
+    """The table of one rank. ``after``: with what followed its windows; ``others``: with the work of other devices.
+    ``unordered`` are streams that keep no order. The first ``kernels`` are the rank's own, as the first ``own`` are.
     """
 
     def __init__(self, track: RankTrack, *, after: bool, others: bool) -> None:
-        own = track.rank.lane
-        self.unordered = {*track.unordered}
-        lanes = [own]
-        read = [track.around, *([track.after] if after else ())]
+        own, read = track.rank.lane, [track.around, *([track.after] if after else ())]
+        lanes: list[Lane] = []
         if others:  # of one that ran no kernel meanwhile a copy may have been waited for
             known = {lane for around in read for lane in (*around.kernels, *(around.transfers or ()))}
-            lanes += sorted(lane for lane in known if lane != own and lane.global_pid == own.global_pid)
-        for lane in lanes[1:]:
-            self.unordered |= {*track.around.unordered(lane)}
-        self._parts = [part for lane in lanes for around in read for part in _parts(around, lane, lane == own)]
-        self.own = sum(len(part.work) for part in self._parts if part.lane == own)
-        self._firsts = array("q", accumulate((len(part.work) for part in self._parts), initial=0))
-        numbers = {stream: i for i, stream in enumerate(dict.fromkeys(s for p in self._parts for s in p.work.streams))}
-        self.streams: Sequence[Stream] = tuple(numbers)
-        self.names = {number: name for part in self._parts for number, name in part.work.names.items()}
-        self.start_ns = self._joined(lambda part: part.work.start_ns)
-        self.end_ns = self._joined(lambda part: part.work.end_ns)
-        self.kind = self._joined(lambda part: part.kinds)
-        self.graph_node = bytearray().join(part.work.graph_node for part in self._parts)
-        self.stream = self._joined(lambda part: _renumbered(part.work, numbers))
+            lanes = sorted(lane for lane in known if lane != own and lane.global_pid == own.global_pid)
+        self.unordered = {*track.unordered}.union(*(track.around.unordered(lane) for lane in lanes))
+        self._read, self._process = read, own.global_pid
+        self._launched, moved = list(_kernels(read, own)), list(_transfers(read, own))
+        elsewhere = [piece for lane in lanes for piece in (*_kernels(read, lane), *_transfers(read, lane))]
+        self._pieces = [*self._launched, *moved, *elsewhere]
+        self.kernels = sum(len(piece.work) for piece in self._launched)
+        self.own = self.kernels + sum(len(piece.work) for piece in moved)
+        self.work = one_after_another([piece.work for piece in self._pieces])
+        kinds = bytearray().join(piece.kinds for piece in (*self._launched, *moved))
+        self.kind = kinds + bytearray([OTHER_DEVICE]) * (len(self.work) - self.own)
 
     def __len__(self) -> int:
-        return len(self.start_ns)
-
-    def _joined(self, column: Callable[[_Part], Column]) -> Column:
-        """The column of all parts; of a single one no second copy is kept, so none is written to."""
-        found = array("q")
-        for part in self._parts:
-            own = column(part)
-            whole = own if own.typecode == "q" else array("q", own)
-            found = found + whole if found else whole
-        return found
-
-    @cached_property
-    def name(self) -> Column:
-        """The number of each operation's name."""
-        return self._joined(lambda part: part.work.name)
-
-    @cached_property
-    def correlation(self) -> Column:
-        """What joins each operation to its launch."""
-        return self._joined(lambda part: part.work.correlation)
+        return len(self.work)
 
     def compute(self) -> Column:
         """The rank's compute kernels that take time, by start."""
         own = where(equal(self.kind, OWN_COMPUTE))
-        return take(own, where(minus(take(self.end_ns, own), take(self.start_ns, own))))
+        return take(own, where(minus(take(self.work.end_ns, own), take(self.work.start_ns, own))))
 
     def collectives(self, low: int, high: int) -> Column:
         """The rank's collectives that run in [low, high), by start."""
         all_of_them, starts, longest_ns = self._collectives
         near = all_of_them[bisect_left(starts, low - longest_ns) : bisect_left(starts, high)]
-        ends = within(take(self.end_ns, near), low, high)
-        return take(near, where(minus(ends, within(take(self.start_ns, near), low, high))))
+        ends = within(take(self.work.end_ns, near), low, high)
+        return take(near, where(minus(ends, within(take(self.work.start_ns, near), low, high))))
 
     @cached_property
     def _collectives(self) -> tuple[Column, Column, int]:
         """All of them, their starts, and how long the longest is."""
-        own = where(equal(self.kind[: self.own], COLLECTIVE))
-        starts = take(self.start_ns, own)
-        return own, starts, bounds(minus(take(self.end_ns, own), starts))[1]
+        own = where(equal(self.kind[: self.kernels], COLLECTIVE))
+        starts = take(self.work.start_ns, own)
+        return own, starts, bounds(minus(take(self.work.end_ns, own), starts))[1]
 
     @cached_property
     def line(self) -> Column:
         """The number of what each operation is in order with: its stream, or itself alone where that is none."""
-        found = self.stream[:]
-        for number, stream in enumerate(self.streams):
+        found = self.work.stream[:]
+        for number, stream in enumerate(self.work.streams):
             if stream.number == NO_STREAM or stream in self.unordered:
-                for i in where(equal(self.stream, number)):
-                    found[i] = len(self.streams) + i
+                for i in where(equal(self.work.stream, number)):
+                    found[i] = len(self.work.streams) + i
         return found
 
     @cached_property
     def by_line(self) -> Column:
         """The operations by line, those of a line by start."""
-        return order(self.line, self.start_ns, self.end_ns)
+        return order(self.line, self.work.start_ns, self.work.end_ns)
 
     @cached_property
     def stream_order(self) -> Column:
         """By number of a stream its place among all: by device, context and own number."""
-        known = {stream: place for place, stream in enumerate(sorted(self.streams))}
-        return array("q", [known[stream] for stream in self.streams])
+        known = {stream: place for place, stream in enumerate(sorted(self.work.streams))}
+        return array("q", [known[stream] for stream in self.work.streams])
 
     @cached_property
     def of_streams(self) -> Mapping[Stream, Column]:
         """The operations of each stream."""
-        return dict(zip(self.streams, members(self.stream, len(self.streams)), strict=True))
+        streams = self.work.streams
+        return dict(zip(streams, members(self.work.stream, len(streams)), strict=True))
 
     @cached_property
-    def launch_ns(self) -> Column:
-        """When the call began that launched each operation, NO_LAUNCH where there is none."""
-        return self._joined(lambda part: part.calls()[part.lane].start_ns)
+    def kernel_calls(self) -> LaunchCalls:
+        """The call that launched each of the rank's kernels."""
+        return _calls(self._launched)
 
     @cached_property
-    def kernel_launch_ns(self) -> Column:
-        """The same, without a look at transfers, which have none."""
-        return self._of_kernels(lambda calls: calls.start_ns)
+    def calls(self) -> LaunchCalls:
+        """The call that launched each operation."""
+        return self.kernel_calls if self.kernels == len(self) else _calls(self._pieces)
+
+    def stages(self, operations: Column) -> tuple[Column, Sequence[str]]:
+        """For what some operations were launched: a number for each, and the stage that the number stands for; two
+        numbers may stand for one.
+        """
+        calls = self.kernel_calls if bounds(operations)[1] < self.kernels else self.calls
+        times = or_start(take(calls.start_ns, operations), take(self.work.start_ns, operations))
+        codes, known = self._read[0].saying(self._process).at(times).contexts
+        stages = [stage for stage, _ in known]
+        if after := where(take(self._after, operations)):
+            own, known = self._read[1].saying(self._process).at(take(times, after)).contexts
+            for i, code in zip(after, own, strict=True):
+                codes[i] = len(stages) + code
+            stages += (stage for stage, _ in known)
+        return codes, stages
 
     @cached_property
-    def issued_ns(self) -> Column:
-        """When the call ended that launched each kernel, NO_LAUNCH where there is none, and of transfers."""
-        return self._of_kernels(lambda calls: calls.end_ns)
+    def _after(self) -> Flags:
+        return bytearray().join(bytearray([piece.after]) * len(piece.work) for piece in self._pieces)
 
-    @cached_property
-    def thread(self) -> Column:
-        """The thread that launched each kernel; of no meaning where nothing says who did."""
-        return self._of_kernels(lambda calls: calls.thread)
-
-    def _of_kernels(self, column: Callable[[LaunchCalls], Column]) -> Column:
-        def of(part: _Part) -> Column:
-            nothing = array("q", [NO_LAUNCH]) * len(part.work)
-            return nothing if part.transfers else column(part.calls()[part.lane])
-
-        return self._joined(of)
-
-    def stages(self, operations: Column) -> list[str]:
-        """What some operations were launched for."""
-        found = [NO_STAGE] * len(operations)
-        for number, own in enumerate(members(places(self._firsts, operations), len(self._firsts) + 1)):
-            if own:
-                part, first = self._parts[number - 1], self._firsts[number - 1]
-                at = array("q", [operations[i] - first for i in own])
-                times = or_start(take(part.calls()[part.lane].start_ns, at), take(part.work.start_ns, at))
-                codes, known = part.around.saying(part.lane.global_pid).at(times).contexts
-                for i, code in zip(own, codes, strict=True):
-                    found[i] = known[code][0]
-        return found
+    def told(self, operations: Column) -> Mapping[int, Operation]:
+        """Each of some operations by its index; NONE is none."""
+        own, work = values(take(operations, where_not(equal(operations, NONE)))), self.work
+        codes, stages = self.stages(own)
+        return {
+            i: Operation(
+                kind=KINDS[self.kind[i]],
+                name=work.names[work.name[i]],
+                stage=stages[code],
+                stream=work.streams[work.stream[i]],
+                start_ns=work.start_ns[i],
+                end_ns=work.end_ns[i],
+            )
+            for i, code in zip(own, codes, strict=True)
+        }
 
 
-def _renumbered(work: Kernels, numbers: Mapping[Stream, int]) -> Column:
-    own = [numbers[stream] for stream in work.streams]
-    return work.stream if own == list(range(len(own))) else take(array("q", own), work.stream)
+def _calls(pieces: Sequence[_Piece]) -> LaunchCalls:
+    each = [piece.calls for piece in pieces] or [NO_CALLS]
+    return LaunchCalls(*(chained(columns) for columns in zip(*each, strict=True)))
 
 
-def _parts(around: TraceKernels, lane: Lane, own: bool) -> Iterator[_Part]:
-    kernels = around.kernels.get(lane)
-    if kernels is not None and len(kernels):
-        communicating = where(around.communicating(lane)[0]) if own else array("q")
-        collectives, rest = array("q", [COLLECTIVE]) * len(communicating), OWN_COMPUTE if own else OTHER_DEVICE
-        kinds = spread(communicating, collectives, len(kernels), rest)
-        yield _Part(around, lane, kernels, kinds, False, lambda: around.launch_calls)
-    transfers = (around.transfers or {}).get(lane)
-    if transfers is not None and len(transfers):
-        transfers = transfers.take(where_not(equal(transfers.name, GRAPH_ID)))
-        kinds = array("q", [_TRANSFERS[name] if own else OTHER_DEVICE for name in transfers.name])
-        yield _Part(around, lane, transfers, kinds, True, lambda: around.transfer_calls)
+def _kernels(read: Sequence[TraceKernels], lane: Lane) -> Iterator[_Piece]:
+    """The kernels of a lane, around the windows and after them."""
+    for number, around in enumerate(read):
+        if (own := around.kernels.get(lane)) is not None and len(own):
+            kinds, _ = around.communicating(lane)  # 1, as COLLECTIVE is, or 0, as OWN_COMPUTE
+            yield _Piece(around, lane, number > 0, own, kinds)
+
+
+def _transfers(read: Sequence[TraceKernels], lane: Lane) -> Iterator[_Piece]:
+    """Its copies and memsets; graphs that were traced whole are neither."""
+    for number, around in enumerate(read):
+        if (own := (around.transfers or {}).get(lane)) is not None and len(own):
+            some = where_not(equal(own.name, GRAPH_ID))
+            work = own.take(some)
+            kinds = bytearray(MEMSET if name == MEMSET_ID else COPY for name in work.name)
+            yield _Piece(around, lane, number > 0, work, kinds, some)

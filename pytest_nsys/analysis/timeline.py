@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import Literal, NamedTuple, TypedDict
 
-from pytest_nsys.analysis.blocking import budget_of
-from pytest_nsys.analysis.budget_facts import BudgetFacts, facts_of
+from pytest_nsys.analysis.budget import GapPart, budget_of, facts_of
+from pytest_nsys.analysis.budget_facts import BudgetFacts, Part
 from pytest_nsys.analysis.common_clock import ALONE, Standing
 from pytest_nsys.analysis.rank_window import RankWindow, StreamUse
-from pytest_nsys.analysis.timeline_gaps import TimelineGaps, gaps_of, in_cells, parts_of_gaps
 from pytest_nsys.core.columns import Column, take, total
 from pytest_nsys.core.conventions import COMPUTE, NO_STAGE
 from pytest_nsys.core.errors import NoRows
@@ -42,6 +41,9 @@ MOST_STAGED = 100_000
 LONGEST_NAME = 120
 
 
+PARTS = tuple(Part)
+NOBODY = -1
+
 LaneKind = Literal["compute", "communication", "copies"]
 
 
@@ -66,6 +68,21 @@ class TimelineLane(TypedDict):
     exposed_each: list[int]
     barriers: list[int]
     exposed: list[list[int]]
+
+
+class TimelineGaps(TypedDict):
+    """Parallel columns, by start; ``parts`` index ``PARTS``. By the index of one that stands for several: ``counts``;
+    of one that stands for itself: ``waits``, as (waiting kernel, its stage, producer, its stage), by the names and the
+    stages of the timeline, -1 for nobody, and ``arrows``, as (lane of the producer, its end, lane of who waited, its
+    start), where both are drawn.
+    """
+
+    starts: list[int]
+    lengths: list[int]
+    parts: list[int]
+    counts: dict[int, int]
+    waits: dict[int, list[int]]
+    arrows: dict[int, list[int]]
 
 
 class Timeline(TypedDict):
@@ -189,10 +206,65 @@ def _budget(
         facts = facts_of(budget_of(w))
     except NoRows as nothing:
         return None, printable(str(nothing), 400), None
-    parts = list(parts_of_gaps(w))
+    parts = [(part, 1) for part in budget_of(w).each()]
     if len(parts) > MANY_KERNELS:
         parts = list(in_cells(parts, w.length_ns // GAP_CELLS))
-    return facts, "", gaps_of(w, parts, lanes, copies, words)
+    return facts, "", _gaps(w, parts, lanes, copies, words)
+
+
+Counted = tuple[GapPart, int]
+"""One part of a gap, or so many of one class that are too short to be told apart, of which no kernel is told."""
+
+
+def in_cells(parts: Iterable[Counted], cell_ns: int) -> Iterator[Counted]:
+    """Of many parts those shorter than a cell as one for each class that starts in it, which takes as long as they did
+    together and lies where they lay: no class is drawn for longer than it was.
+    """
+    for _, near in groupby(parts, lambda each: each[0].start_ns // cell_ns):
+        cell = list(near)
+        short = [part for part, _ in cell if part.end_ns - part.start_ns < cell_ns]
+        if len(short) < 2:
+            yield from cell
+            continue
+        at = short[0].start_ns
+        for kind, own in sorted(grouped((part.part, part) for part in short).items()):
+            end = at + sum(part.end_ns - part.start_ns for part in own)
+            one = own[0]._replace(start_ns=at, end_ns=end) if len(own) == 1 else GapPart(at, end, kind)
+            yield one, len(own)
+            at = end
+        yield from cell[len(short) :]  # a longer one reaches beyond the cell: it is the last that starts here
+
+
+def _gaps(
+    w: RankWindow, parts: Sequence[Counted], lanes: Mapping[Stream, int], copies: int, words: tuple[_Words, _Words]
+) -> TimelineGaps:
+    """The parts as columns. ``lanes`` numbers the lane of each stream, ``copies`` is that of copies and memsets."""
+    streams = w.kernels.streams
+    drawn = {(w.kernels.start_ns[i], streams[w.kernels.stream[i]]) for i in w.compute}
+    names, stages = words
+
+    def who(part: GapPart) -> list[int]:
+        found = (part.waiting, part.producer)
+        return [n for one in found for n in ((NOBODY, NOBODY) if one is None else (names(one.name), stages(one.stage)))]
+
+    def arrow(part: GapPart) -> list[int] | None:
+        by, waiting = part.producer, part.waiting
+        if by is None or waiting is None or (waiting.start_ns, waiting.stream) not in drawn:
+            return None
+        begin = copies if by.kind in ("copy", "memset") else lanes.get(by.stream)
+        if begin is None:
+            return None
+        return [begin, by.end_ns - w.start_ns, lanes[waiting.stream], waiting.start_ns - w.start_ns]
+
+    alone = [(i, part) for i, (part, number) in enumerate(parts) if number == 1]
+    return TimelineGaps(
+        starts=[part.start_ns - w.start_ns for part, _ in parts],
+        lengths=[part.end_ns - part.start_ns for part, _ in parts],
+        parts=[PARTS.index(part.part) for part, _ in parts],
+        counts={i: number for i, (_, number) in enumerate(parts) if number > 1},
+        waits={i: who(part) for i, part in alone},
+        arrows={i: found for i, part in alone if (found := arrow(part)) is not None},
+    )
 
 
 def _lane(

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
-from pytest_nsys.analysis.blocking import budget_of
-from pytest_nsys.analysis.budget import window_of_several
-from pytest_nsys.analysis.budget_facts import DEFINITION, BudgetFacts, Part, facts_of
+from pytest_nsys.analysis.budget import budget_of, facts_of, window_of_several
+from pytest_nsys.analysis.budget_facts import DEFINITION, BudgetFacts, Part
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.rank_window import RankWindow

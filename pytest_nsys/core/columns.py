@@ -1,8 +1,8 @@
 """What is done with many kernels at once: a few operations on columns, exact.
 
 A column is an ``array('q')``, or of shorter integers where a reader made it; flags are a ``bytearray`` of 0 and 1;
-indices are a column or a range. numpy sees an array without a copy. Where 64 bits might not hold an answer it is found
-in parts that they hold, or is refused: none wraps.
+indices are a column, flags or a range. numpy sees an array without a copy. Where 64 bits might not hold an answer it is
+found in parts that they hold, or is refused: none wraps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ finally:
 
 Column: TypeAlias = "array[int]"
 Flags: TypeAlias = bytearray
-Indices: TypeAlias = "array[int] | range"
+Indices: TypeAlias = "array[int] | range | bytearray"
 Vector = NDArray[numpy.int64]
 NEVER = (1 << 63) - 1
 """End of a span that has none."""
@@ -49,7 +49,7 @@ _LIMBS = (0, _BITS, 2 * _BITS)
 """Where 64 bits are cut into three, so that sums of 2**31 of each stay exact as floats."""
 
 
-def _seen(column: Indices | Flags) -> NDArray[Any]:
+def _seen(column: Indices) -> NDArray[Any]:
     if isinstance(column, range):
         return numpy.arange(column.start, column.stop, dtype=numpy.int64)
     if isinstance(column, bytearray):
@@ -80,6 +80,13 @@ def take(column: C, indices: Indices) -> C:
     return bytearray(taken.data) if isinstance(column, bytearray) else _column(taken)
 
 
+def chained(columns: Sequence[Column]) -> Column:
+    """One after the other; of a single one no second copy is made, so none is written to."""
+    if len(columns) == 1 and columns[0].typecode == "q":
+        return columns[0]
+    return _column(numpy.concatenate([_seen(column) for column in columns] or [numpy.zeros(0, numpy.int64)]))
+
+
 def where(column: Column | Flags) -> Column:
     """The indices of what is not 0."""
     return _column(numpy.flatnonzero(_seen(column)))
@@ -90,7 +97,7 @@ def where_not(column: Column | Flags) -> Column:
     return _column(numpy.flatnonzero(_seen(column) == 0))
 
 
-def equal(column: Column, value: int) -> Flags:
+def equal(column: Column | Flags, value: int) -> Flags:
     """1 where an element is ``value``."""
     return bytearray((_seen(column) == value).view(numpy.uint8).data)
 
@@ -214,6 +221,21 @@ def stretches(firsts: Column, afters: Column) -> tuple[Column, Column]:
     lengths = _seen(afters) - first
     owners = numpy.repeat(numpy.arange(len(first)), lengths)
     return _column(owners), _column(numpy.arange(len(owners)) + (first - lengths.cumsum() + lengths)[owners])
+
+
+def parted(starts: Column, ends: Column, from_ns: Column, until_ns: Column) -> tuple[Column, Column, Column, Column]:
+    """(span, start, end, 1 or 0): the parts of spans, none of which is empty, that lie inside of a union, or outside.
+
+    The union is disjoint and ascending. The parts of a span follow each other.
+    """
+    edges = numpy.stack([_seen(from_ns), _seen(until_ns)], axis=1).ravel()
+    first, after = edges.searchsorted(_seen(starts), "right"), edges.searchsorted(_seen(ends)) + 1
+    span, at = stretches(_column(first), _column(after))
+    own, place = _seen(span), _seen(at)
+    bounds = numpy.concatenate([[-NEVER], edges, [NEVER]])
+    begins = numpy.maximum(_seen(starts)[own], bounds[place])
+    reaches = numpy.minimum(_seen(ends)[own], bounds[place + 1])
+    return span, _column(begins), _column(reaches), _column(place & 1)
 
 
 def records(groups: Column, values: Column) -> Flags:

@@ -10,7 +10,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
-from pytest_nsys.core.columns import Column, covered_before, minus, total, union
+from pytest_nsys.core.columns import Column, covered_before, minus, parted, total, union
 from pytest_nsys.core.model import Interval
 
 
@@ -57,6 +57,10 @@ class Intervals:
             start = self.ends[i]
         if start < end:
             yield start, end
+
+    def parted(self, starts: Column, ends: Column) -> tuple[Column, Column, Column, Column]:
+        """(index of the span, start, end, 1 where covered) of the parts of spans that are covered, or are not."""
+        return parted(starts, ends, self.starts, self.ends)
 
     def common_ns(self, other: Intervals) -> int:
         """Length of what both unions cover."""

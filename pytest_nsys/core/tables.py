@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_nsys.core.columns import take, within
+from pytest_nsys.core.columns import chained, take, within
 from pytest_nsys.core.model import Stream
 
 
@@ -54,6 +54,25 @@ class Kernels:
             start_ns=within(self.start_ns, start_ns, end_ns),
             end_ns=within(self.end_ns, start_ns, end_ns),
         )
+
+
+def one_after_another(parts: Sequence[Kernels]) -> Kernels:
+    """The kernels of all parts, whose names are numbered alike; of a single one no second copy is made."""
+    if len(parts) < 2:
+        return parts[0] if parts else NO_KERNELS
+    numbers = {stream: i for i, stream in enumerate(dict.fromkeys(s for part in parts for s in part.streams))}
+    streams = [take(array("q", [numbers[s] for s in part.streams]), part.stream) for part in parts]
+    return Kernels(
+        start_ns=chained([part.start_ns for part in parts]),
+        end_ns=chained([part.end_ns for part in parts]),
+        correlation=chained([part.correlation for part in parts]),
+        stream=chained(streams),
+        name=chained([part.name for part in parts]),
+        full_name=chained([part.full_name for part in parts]),
+        streams=tuple(numbers),
+        names={number: name for part in parts for number, name in part.names.items()},
+        graph_node=bytearray().join(part.graph_node for part in parts),
+    )
 
 
 _NONE = array("q")

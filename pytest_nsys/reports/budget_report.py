@@ -12,8 +12,16 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Literal
 
-from pytest_nsys.analysis.budget_facts import BLOCKED, Before, Blocking, BudgetFacts, Part, ceiling, parts_of
-from pytest_nsys.analysis.budget_notes import about_edges
+from pytest_nsys.analysis.budget_facts import (
+    BLOCKED,
+    Before,
+    Blocking,
+    BudgetFacts,
+    Part,
+    about_edges,
+    ceiling,
+    parts_of,
+)
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.exact import exact
 from pytest_nsys.core.numbers import Scale, format_value, percent, scale_of

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from pytest_nsys.analysis.budget import budget_of
 from pytest_nsys.analysis.cutting import RankCut, Some, identity
 from pytest_nsys.analysis.rank_window import StreamUse
 from pytest_nsys.analysis.timeline import exposed_parts, in_order
-from pytest_nsys.analysis.timeline_gaps import parts_of_gaps
 from pytest_nsys.core.conventions import COMPUTE, NO_STAGE
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Collective, Interval, KernelsMode, Stream
@@ -129,11 +129,11 @@ def _gaps(one: RankCut) -> Iterator[Slice]:
     """The parts of each time without compute, as the budget has them; nothing of a window without a budget."""
     for w in one.windows:
         with contextlib.suppress(NoRows):
-            for each in parts_of_gaps(w):
-                hold, gap = each.hold, each.gap
-                args = {} if gap is None else {"waiting": gap.waiting, "stage": gap.waiting_stage}
-                args |= {} if hold is None else {"producer": hold.producer.name, "producer_stage": hold.producer.stage}
-                yield Slice(each.start, each.end, GAP, each.part, args)
+            for start, end, part, waiting, by in budget_of(w).each():
+                name, stage = (waiting.name, waiting.stage) if waiting is not None else (None, NO_STAGE)
+                args = {"waiting": name, "stage": stage}
+                args |= {} if by is None else {"producer": by.name, "producer_stage": by.stage}
+                yield Slice(start, end, GAP, part, args)
 
 
 def _streams(one: RankCut) -> Iterator[tuple[str, list[Slice]]]:

@@ -13,9 +13,10 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
+from pytest_nsys.core.columns import order
 from pytest_nsys.core.conventions import COMMUNICATION_PREFIX, COPY_NAMES, CopyKind
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Collective, Interval, Lane, Stream, Trace, TraceFacts
-from pytest_nsys.core.tables import Kernels
+from pytest_nsys.core.tables import Kernels, one_after_another
 
 NAME_IDS: Mapping[str, int] = {kind: -1 - number for number, kind in enumerate(CopyKind)}
 """The name of a copy among those of kernels, which are numbered from 0 on."""
@@ -179,18 +180,5 @@ def merged(parts: Sequence[Kernels]) -> Kernels | None:
     """The kernels of all parts, ordered by start; None where there are no parts. Their names are numbered alike."""
     if len(parts) < 2:
         return parts[0] if parts else None
-    streams = {stream: i for i, stream in enumerate(dict.fromkeys(s for part in parts for s in part.streams))}
-    numbers = [[streams[stream] for stream in part.streams] for part in parts]
-    together = Kernels(
-        start_ns=array("q", [t for part in parts for t in part.start_ns]),
-        end_ns=array("q", [t for part in parts for t in part.end_ns]),
-        correlation=array("q", [c for part in parts for c in part.correlation]),
-        stream=array("q", [own[s] for part, own in zip(parts, numbers, strict=True) for s in part.stream]),
-        name=array("q", [n for part in parts for n in part.name]),
-        full_name=array("q", [n for part in parts for n in part.full_name]),
-        streams=tuple(streams),
-        names={number: name for part in parts for number, name in part.names.items()},
-        graph_node=bytearray(b"".join(part.graph_node for part in parts)),
-    )
-    times = list(zip(together.start_ns, together.end_ns, strict=True))
-    return together.take(sorted(range(len(times)), key=times.__getitem__))
+    found = one_after_another(parts)
+    return found.take(order(found.start_ns, found.end_ns))

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.blocking import Budget, budget_of
+from pytest_nsys.analysis.budget import Budget, budget_of
+from pytest_nsys.analysis.budget_facts import Part as Lost
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import NoRows, NothingMeasured
 from pytest_nsys.core.model import KernelsMode
@@ -262,15 +263,13 @@ def budgets(path: Path, kernels: KernelsMode, window: str) -> Iterator[tuple[int
 
 
 def said(budget: Budget) -> list[Part]:
-    return [
-        Part(
-            gap.start_ns,
-            gap.issued_ns,
-            gap.end_ns,
-            tuple((hold.producer.kind, hold.start_ns, hold.end_ns) for hold in gap.holds),
-        )
-        for gap in budget.each()
-    ]
+    """The gaps, whose parts follow each other; between two gaps compute runs."""
+    found: list[Part] = []
+    for start, end, part, _, by in budget.each():
+        gap = found.pop() if found and found[-1].end == start else Part(start, start, start)
+        held = (*gap.held, (by.kind, start, end)) if by is not None else gap.held
+        found.append(Part(gap.start, end if part is Lost.STARVED else gap.issued, end, held))
+    return found
 
 
 def check_adds_up(budget: Budget) -> None:
@@ -282,13 +281,12 @@ def check_adds_up(budget: Budget) -> None:
     assert sum(gap.end - gap.start for gap in parts) == budget.compute_absent_ns
     held_ns = Counter[str]()
     for gap in parts:
-        held_ns.update({kind: 0 for kind, *_ in gap.held})
         for kind, start, end in gap.held:
             held_ns[kind] += end - start
-    assert held_ns == budget.blocking_ns
+    assert +held_ns == +Counter(budget.blocking_ns)
     blocking = held_ns.total()
     assert budget.launch_starved_ns + blocking + budget.dependency_stalled_ns == budget.compute_absent_ns
-    collective = budget.blocking_ns.get("collective", 0)
+    collective = budget.blocking_ns["collective"]
     assert sum(budget.blocking_comm_ns.values()) == collective <= budget.blocking_comm_max_ns
     assert (
         0
@@ -296,8 +294,8 @@ def check_adds_up(budget: Budget) -> None:
         <= min(budget.blocking_comm_max_ns - collective, budget.dependency_stalled_ns)
     )
     assert budget.tail_ns <= budget.launch_starved_ns
-    assert sum(each.ns for each in budget.producers()) == blocking
-    assert sum(each.ns for each in budget.stalled()) == budget.dependency_stalled_ns
+    assert sum(each["ns"] for each in budget.producers()) == blocking
+    assert sum(each["ns"] for each in budget.before(Lost.BESIDE, Lost.STALLED)) == budget.dependency_stalled_ns
     assert None not in (budget.device_busy_ns, budget.device_idle_ns)
 
 
@@ -310,7 +308,7 @@ def check_no_kind_is_blamed_for_longer_than_it_ran(
         kind = op.what if op.queue.device == device else "other_device"
         ticks[kind] |= {tick for tick in range(op.start, op.end) if low <= tick < high}
     alone = {kind: len(own - ticks["compute"]) for kind, own in ticks.items()}
-    assert all(ns <= alone[kind] for kind, ns in b.blocking_ns.items())
+    assert all(ns <= alone[kind] for kind, ns in b.blocking_ns.items() if ns)
     assert b.blocking_comm_max_ns <= alone.get("collective", 0)
 
 
@@ -450,9 +448,9 @@ def test_a_chain_of_waits_is_told_by_name_and_by_gap(tmp_path: Path) -> None:
     machine = Machine(ops=[FIRST, *ops, LAST, ran("memset", C, 112, 118, 15), ran("compute", C, 120, 130, 16)])
     ((*_, budget),) = budgets(nsys(tmp_path, machine, [(0, 130)]), KernelsMode.CLIPPED, "median")
     assert budget is not None
-    told = [(each.kind, each.name, each.waiting, each.ns, each.gaps) for each in budget.producers()]
+    told = [(each["kind"], each["name"], each["waiting"], each["ns"], each["gaps"]) for each in budget.producers()]
     assert told == [("memset", "memset", "gemm", 21, 2), ("copy", "copy", "gemm", 10, 1)]
-    assert [(late.ns, late.gaps) for late in budget.stalled()] == [(60 + 4, 2)]
+    assert [(late["ns"], late["gaps"]) for late in budget.before(Lost.BESIDE, Lost.STALLED)] == [(60 + 4, 2)]
     assert (budget.dependency_stalled_ns, budget.contradicted) == (64, 0)
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.blocking import budget_of
+from pytest_nsys.analysis.budget import budget_of
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN, CopyKind
 from pytest_nsys.core.errors import TraceError

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.blocking import Budget, Late, budget_of
-from pytest_nsys.analysis.budget_facts import MOST, Part, facts_of, parts_of
+from pytest_nsys.analysis.budget import Budget, budget_of, facts_of
+from pytest_nsys.analysis.budget_facts import MOST, Before, Part, parts_of
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.model import KernelsMode
 from tests.support.measure import captures
@@ -23,17 +23,23 @@ kernels = st.tuples(
 )
 
 
-def one_by_one(budget: Budget) -> dict[Part, list[Late]]:
-    """What the parts of gaps without a producer lay before, gap by gap."""
-    found: dict[Part, dict[tuple[str, str], list[int]]] = {Part.STARVED: {}, Part.STALLED: {}}
-    for gap in budget.each():
-        held_ns = sum(hold.end_ns - hold.start_ns for hold in gap.holds)
-        stalled_ns = gap.end_ns - gap.issued_ns - held_ns
-        for part, ns in ((Part.STARVED, gap.issued_ns - gap.start_ns), (Part.STALLED, stalled_ns)):
-            if ns and gap.waiting is not None:
-                found[part].setdefault((gap.waiting, gap.waiting_stage), []).append(ns)
+def one_by_one(budget: Budget) -> dict[Part, list[Before]]:
+    """What the parts of gaps without a producer lay before, part by part."""
+    found: dict[Part, dict[tuple[str, str], Counter[int]]] = {Part.STARVED: {}, Part.STALLED: {}}
+    for start, end, part, waiting, by in budget.each():
+        if waiting is not None and by is None:
+            own = found[Part.STALLED if part is Part.BESIDE else part].setdefault(
+                (waiting.name, waiting.stage), Counter()
+            )
+            own[waiting.start_ns] += end - start
     return {
-        part: sorted((Late(*key, sum(own), len(own)) for key, own in each.items()), key=lambda late: (-late.ns, late))
+        part: sorted(
+            (
+                Before(part=part.value, waiting=name, stage=stage, ns=own.total(), gaps=len(own))
+                for (name, stage), own in each.items()
+            ),
+            key=lambda one: (-one["ns"], one["waiting"], one["stage"]),
+        )
         for part, each in found.items()
     }
 
@@ -53,14 +59,15 @@ def test_what_is_named_is_what_the_gaps_say(some: list[tuple[str, int, int, int,
                     continue
                 budget = budget_of(window)
                 facts, expected = facts_of(budget), one_by_one(budget)
-                assert list(budget.launched_late()) == expected[Part.STARVED]
-                assert list(budget.stalled()) == expected[Part.STALLED]
-                assert sum(late.ns for late in budget.launched_late()) + facts["tail_ns"] == facts["launch_starved_ns"]
+                late = budget.before(Part.STARVED)
+                assert late == expected[Part.STARVED]
+                assert budget.before(Part.BESIDE, Part.STALLED) == expected[Part.STALLED]
+                assert sum(one["ns"] for one in late) + facts["tail_ns"] == facts["launch_starved_ns"]
                 assert sum(parts_of(facts).values()) == facts["window_ns"]
                 assert len(facts["before"]) == min(MOST, sum(map(len, expected.values())))
                 longest = defaultdict(int, {one["part"]: one["ns"] for one in reversed(facts["before"])})
                 for part, each in expected.items():
-                    assert not each or longest[part.value] in (0, each[0].ns)
+                    assert not each or longest[part.value] in (0, each[0]["ns"])
 
 
 def test_a_window_of_no_length_has_no_facts() -> None:

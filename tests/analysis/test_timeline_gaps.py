@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis import timeline
+from pytest_nsys.analysis.budget import GapPart
 from pytest_nsys.analysis.budget_facts import Part, parts_of
-from pytest_nsys.analysis.timeline import Timeline, timeline_of
-from pytest_nsys.analysis.timeline_gaps import PARTS, GapPart, in_cells
+from pytest_nsys.analysis.timeline import PARTS, Counted, Timeline, in_cells, timeline_of
 from tests.support.measure import captures
 from tests.support.one_process import OneProcess
 from tests.support.samples.odd_rows import memcpy
@@ -105,20 +105,19 @@ spans = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 30), st.sampled_fro
 
 @given(spans, st.integers(1, 25))
 def test_cells_keep_the_time_of_each_class_and_nothing_overlaps(parts: list[tuple[int, int, Part]], cell: int) -> None:
-    at, each = 0, []
+    at, each = 0, list[Counted]()
     for room, length, part in parts:
         at += room
-        each.append(GapPart(at, at + length, part))
+        each.append((GapPart(at, at + length, part), 1))
         at += length
     found = list(in_cells(each, cell))
     before: Counter[Part] = Counter()
     after: Counter[Part] = Counter()
-    for one in each:
-        before[one.part] += one.end - one.start
-    for one in found:
-        after[one.part] += one.end - one.start
+    for one, _ in each:
+        before[one.part] += one.end_ns - one.start_ns
+    for one, _ in found:
+        after[one.part] += one.end_ns - one.start_ns
     assert after == before
-    assert sum(one.number for one in found) == len(each)
-    assert all(one.end <= other.start for one, other in pairwise(found))
-    assert all(one in found for one in each if one.end - one.start >= cell)
-    assert found == sorted(found, key=lambda one: one.start)
+    assert sum(number for _, number in found) == len(each)
+    assert all(one.end_ns <= other.start_ns for (one, _), (other, _) in pairwise(found))
+    assert all((one, 1) in found for one, _ in each if one.end_ns - one.start_ns >= cell)

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.budget_facts import Before, Blocking, BudgetFacts, Part, ceiling, parts_of
-from pytest_nsys.analysis.budget_notes import about_edges
+from pytest_nsys.analysis.budget_facts import Before, Blocking, BudgetFacts, Part, about_edges, ceiling, parts_of
 from pytest_nsys.core.numbers import Scale
 from pytest_nsys.reports.budget_report import WIDTH, BudgetReport, producer_words, shared_out
 from pytest_nsys.reports.tables import Format, rendered

@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.blocking import budget_of
-from pytest_nsys.analysis.budget_facts import facts_of
+from pytest_nsys.analysis.budget import budget_of, facts_of
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.common_clock import zeros_of
 from pytest_nsys.analysis.metrics import METRICS

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_nsys.analysis.timeline import Timeline, TimelineLane
-from pytest_nsys.analysis.timeline_gaps import TimelineGaps
+from pytest_nsys.analysis.timeline import Timeline, TimelineGaps, TimelineLane
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.reports.page.budget_view import Sides
 

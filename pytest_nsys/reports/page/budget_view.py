@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-from pytest_nsys.analysis.budget_facts import BLOCKED, BudgetFacts, Part, parts_of
-from pytest_nsys.analysis.budget_notes import about_edges
+from pytest_nsys.analysis.budget_facts import BLOCKED, BudgetFacts, Part, about_edges, parts_of
 from pytest_nsys.analysis.timeline import Timeline
 from pytest_nsys.core.numbers import Scale, format_value, scale_of
 from pytest_nsys.core.numbers import percent as in_percent

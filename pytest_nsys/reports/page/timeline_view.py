@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.analysis.budget_facts import Part
 from pytest_nsys.analysis.explained import Explained
-from pytest_nsys.analysis.timeline import LONGEST_NAME, Timeline, TimelineLane
-from pytest_nsys.analysis.timeline_gaps import PARTS, TimelineGaps
+from pytest_nsys.analysis.timeline import LONGEST_NAME, PARTS, Timeline, TimelineGaps, TimelineLane
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import NANOSECONDS
