@@ -54,10 +54,9 @@ from pytest_nsys.core.model import (
     Trace,
     TraceFacts,
 )
-from pytest_nsys.core.operations import NO_CALLS, LaunchCalls, StreamWait
 from pytest_nsys.core.ranges import Ranges
 from pytest_nsys.core.series import Series, summed
-from pytest_nsys.core.tables import NO_KERNELS, Kernels
+from pytest_nsys.core.tables import NO_CALLS, NO_KERNELS, Kernels, LaunchCalls, StreamWait
 from pytest_nsys.core.workload import Workload
 
 if TYPE_CHECKING:

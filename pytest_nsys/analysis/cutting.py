@@ -46,9 +46,8 @@ from pytest_nsys.core.model import (
     Trace,
     TraceFacts,
 )
-from pytest_nsys.core.operations import NO_CALLS, LaunchCalls, StreamWait
 from pytest_nsys.core.series import Series
-from pytest_nsys.core.tables import NO_KERNELS, Kernels
+from pytest_nsys.core.tables import NO_CALLS, NO_KERNELS, Kernels, LaunchCalls, StreamWait
 from pytest_nsys.core.words import ranks_words
 from pytest_nsys.traces.copies_as_kernels import merged
 

@@ -33,8 +33,8 @@ from pytest_nsys.core.columns import (
     where,
     where_not,
 )
-from pytest_nsys.core.model import NO_LAUNCH, Stream
-from pytest_nsys.core.operations import Place, StreamWait
+from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, Stream
+from pytest_nsys.core.tables import Place, StreamWait
 
 Latest = tuple[tuple[int, int], ...]
 """(time, operation) of a few operations, the latest first."""
@@ -51,15 +51,15 @@ class Reached(NamedTuple):
 
 
 class Dependencies:
-    """What the operations of one table depend on. A place is one in ``by_line``, where those of a stream that keeps
+    """What the operations of one table depend on. A place is one in ``_by_line``, where those of a stream that keeps
     order follow each other by their starts.
     """
 
     def __init__(self, ran: Operations, waits: Sequence[StreamWait]) -> None:
-        self._ran, self._waits = ran, _Waits(ran, waits)
-        self._by_line = by_line = ran.by_line
+        self._ran, self._waits, line = ran, _Waits(ran, waits), _lines(ran)
+        self._by_line = by_line = order(line, ran.work.start_ns, ran.work.end_ns)
         self._place = spread(by_line, array("q", range(len(by_line))), len(by_line), 0)
-        self._start_ns, self._line = take(ran.work.start_ns, by_line), take(ran.line, by_line)
+        self._start_ns, self._line = take(ran.work.start_ns, by_line), take(line, by_line)
         self._consuming = array("q", sorted(self._place[each] for each in self._waits.last_before))
 
     def of(self, waiting: Column, since_ns: Column) -> Reached:
@@ -77,8 +77,10 @@ class Dependencies:
             contradicted += odd
             owners += array("q", [owner]) * len(found)
             operations += array("q", found)
-        places_of_streams = take(self._ran.stream_order, take(self._ran.work.stream, operations))
-        by_owner = order(owners, take(self._ran.work.start_ns, operations), places_of_streams)
+        work = self._ran.work
+        rank = {stream: place for place, stream in enumerate(sorted(work.streams))}
+        of_streams = take(array("q", [rank[stream] for stream in work.streams]), take(work.stream, operations))
+        by_owner = order(owners, take(work.start_ns, operations), of_streams)
         return Reached(take(owners, by_owner), take(operations, by_owner), contradicted)
 
     def _before(self, last: Column, since_ns: Column) -> tuple[Column, Column]:
@@ -123,6 +125,16 @@ class Dependencies:
                 for at in self._consuming[own]:
                     heappush(waited, (-self._start_ns[at], self._by_line[at]))
         return found, contradicted
+
+
+def _lines(ran: Operations) -> Column:
+    """The number of what each operation is in order with: its stream, or itself alone where that is none."""
+    found = ran.work.stream[:]
+    for number, stream in enumerate(ran.work.streams):
+        if stream.number == NO_STREAM or stream in ran.unordered:
+            for i in where(equal(ran.work.stream, number)):
+                found[i] = len(ran.work.streams) + i
+    return found
 
 
 class _Waits:

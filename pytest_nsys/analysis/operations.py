@@ -6,7 +6,6 @@ devices of the process, which its kernels may have waited for.
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -19,18 +18,15 @@ from pytest_nsys.core.columns import (
     bounds,
     chained,
     equal,
-    members,
     minus,
-    order,
     take,
     values,
     where,
     where_not,
     within,
 )
-from pytest_nsys.core.model import NO_STREAM, Lane, Stream
-from pytest_nsys.core.operations import NO_CALLS, LaunchCalls
-from pytest_nsys.core.tables import Kernels, one_after_another
+from pytest_nsys.core.model import Lane, Stream
+from pytest_nsys.core.tables import NO_CALLS, Kernels, LaunchCalls, one_after_another
 from pytest_nsys.traces.copies_as_kernels import GRAPH_ID, MEMSET_ID
 
 OWN_COMPUTE, COLLECTIVE, COPY, MEMSET, OTHER_DEVICE = range(5)
@@ -113,33 +109,6 @@ class Operations:
         own = where(equal(self.kind[: self.kernels], COLLECTIVE))
         starts = take(self.work.start_ns, own)
         return own, starts, bounds(minus(take(self.work.end_ns, own), starts))[1]
-
-    @cached_property
-    def line(self) -> Column:
-        """The number of what each operation is in order with: its stream, or itself alone where that is none."""
-        found = self.work.stream[:]
-        for number, stream in enumerate(self.work.streams):
-            if stream.number == NO_STREAM or stream in self.unordered:
-                for i in where(equal(self.work.stream, number)):
-                    found[i] = len(self.work.streams) + i
-        return found
-
-    @cached_property
-    def by_line(self) -> Column:
-        """The operations by line, those of a line by start."""
-        return order(self.line, self.work.start_ns, self.work.end_ns)
-
-    @cached_property
-    def stream_order(self) -> Column:
-        """By number of a stream its place among all: by device, context and own number."""
-        known = {stream: place for place, stream in enumerate(sorted(self.work.streams))}
-        return array("q", [known[stream] for stream in self.work.streams])
-
-    @cached_property
-    def of_streams(self) -> Mapping[Stream, Column]:
-        """The operations of each stream."""
-        streams = self.work.streams
-        return dict(zip(streams, members(self.work.stream, len(streams)), strict=True))
 
     @cached_property
     def kernel_calls(self) -> LaunchCalls:

@@ -20,8 +20,7 @@ from pytest_nsys.core.series import Series
 from pytest_nsys.core.words import printable
 
 if TYPE_CHECKING:
-    from pytest_nsys.core.operations import LaunchCalls, StreamWait
-    from pytest_nsys.core.tables import Kernels
+    from pytest_nsys.core.tables import Kernels, LaunchCalls, StreamWait
 
 Value = int | Fraction
 """A measured value: nanoseconds and counts are int, ratios and means are Fraction."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pytest_nsys.core import columns
 from pytest_nsys.core.columns import NEVER, Column
 from pytest_nsys.core.model import NO_LAUNCH
-from pytest_nsys.core.operations import NO_CALLS, LaunchCalls
+from pytest_nsys.core.tables import NO_CALLS, LaunchCalls
 
 
 class CallTable(NamedTuple):

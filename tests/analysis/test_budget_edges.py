@@ -11,8 +11,7 @@ import pytest
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN, Convention, CopyKind
 from pytest_nsys.core.model import KernelsMode, Lane, Value
-from pytest_nsys.core.operations import LaunchCalls
-from pytest_nsys.core.tables import Kernels
+from pytest_nsys.core.tables import Kernels, LaunchCalls
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from tests.support.measure import captures, notes, rows, rows_of
 from tests.support.one_process import OneProcess

@@ -29,9 +29,8 @@ from pytest_nsys.core.model import (
     Setup,
     TraceFacts,
 )
-from pytest_nsys.core.operations import LaunchCalls, StreamWait
 from pytest_nsys.core.series import Series
-from pytest_nsys.core.tables import Kernels
+from pytest_nsys.core.tables import Kernels, LaunchCalls, StreamWait
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.traces.chrome.cut_process import About, AboutView, CutEvent, CutRank, RankView
 from pytest_nsys.traces.chrome.json_stream import EventStream

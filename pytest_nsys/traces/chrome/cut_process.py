@@ -26,9 +26,8 @@ from pytest_nsys.core.model import (
     Setup,
     Tie,
 )
-from pytest_nsys.core.operations import LaunchCalls, StreamWait
 from pytest_nsys.core.series import Series
-from pytest_nsys.core.tables import Kernels
+from pytest_nsys.core.tables import Kernels, LaunchCalls, StreamWait
 from pytest_nsys.traces.chrome.json_stream import Written
 from pytest_nsys.traces.chrome.kineto import CollectiveArgs, Kineto
 from pytest_nsys.traces.chrome.kineto_columns import Columns

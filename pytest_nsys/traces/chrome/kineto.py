@@ -35,9 +35,8 @@ from pytest_nsys.core.model import (
     Stream,
     TraceFacts,
 )
-from pytest_nsys.core.operations import LaunchCalls, StreamWait
 from pytest_nsys.core.series import Series
-from pytest_nsys.core.tables import Kernels
+from pytest_nsys.core.tables import Kernels, LaunchCalls, StreamWait
 from pytest_nsys.traces.chrome.json_stream import EventStream, Written
 from pytest_nsys.traces.chrome.kineto_columns import CALL, WAIT
 from pytest_nsys.traces.chrome.kineto_content import (

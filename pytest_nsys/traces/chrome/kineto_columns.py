@@ -16,7 +16,7 @@ from typing import Any
 from pytest_nsys.core.columns import Column
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, OPEN_END_NS, Stream
-from pytest_nsys.core.operations import Place
+from pytest_nsys.core.tables import Place
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.chrome.kineto_events import (
     ARROW_START,

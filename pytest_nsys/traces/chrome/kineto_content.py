@@ -21,9 +21,8 @@ from typing import Any, NamedTuple
 
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, SINCE_1970, Diagnostic, Interval, Setup
-from pytest_nsys.core.operations import LaunchCalls
 from pytest_nsys.core.ranges import Ranges
-from pytest_nsys.core.tables import Kernels
+from pytest_nsys.core.tables import Kernels, LaunchCalls
 from pytest_nsys.core.words import counted
 from pytest_nsys.traces.chrome.json_stream import EventStream
 from pytest_nsys.traces.chrome.kineto_columns import Columns, arrow_starts

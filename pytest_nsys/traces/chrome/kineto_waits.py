@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pytest_nsys.core.model import Stream
-from pytest_nsys.core.operations import Place, StreamWait, each_once
+from pytest_nsys.core.tables import Place, StreamWait, each_once
 
 
 class Wait(NamedTuple):

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Column
 from pytest_nsys.core.model import NO_LAUNCH, Interval, Lane
-from pytest_nsys.core.operations import LaunchCalls
-from pytest_nsys.core.tables import Kernels
+from pytest_nsys.core.tables import Kernels, LaunchCalls
 from pytest_nsys.traces.launches import EMPTY, CallTable, Earliest
 from pytest_nsys.traces.nsys.tables import RUNTIME, THREAD_BITS, by_process, starting
 from pytest_nsys.traces.sqlite_columns import Block, blocks, worth

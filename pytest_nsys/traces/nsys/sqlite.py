@@ -34,9 +34,8 @@ from pytest_nsys.core.model import (
     Setup,
     TraceFacts,
 )
-from pytest_nsys.core.operations import LaunchCalls, StreamWait
 from pytest_nsys.core.series import Series
-from pytest_nsys.core.tables import Kernels
+from pytest_nsys.core.tables import Kernels, LaunchCalls, StreamWait
 from pytest_nsys.traces.copies_as_kernels import together, told_apart
 from pytest_nsys.traces.idle_spans import idle
 from pytest_nsys.traces.launches import EMPTY

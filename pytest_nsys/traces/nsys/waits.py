@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import NO_LAUNCH, Stream
-from pytest_nsys.core.operations import Place, StreamWait, each_once
+from pytest_nsys.core.tables import Place, StreamWait, each_once
 from pytest_nsys.traces.launches import EMPTY, Earliest
 from pytest_nsys.traces.nsys.launches import call_tables
 from pytest_nsys.traces.nsys.tables import CUDA_EVENT, PLACE, RUNTIME, SYNCHRONIZATION

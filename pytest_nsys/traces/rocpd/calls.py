@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Column
 from pytest_nsys.core.model import NO_LAUNCH, Api, Interval
-from pytest_nsys.core.operations import LaunchCalls
+from pytest_nsys.core.tables import LaunchCalls
 from pytest_nsys.traces.launches import CallTable, earliest_calls
 from pytest_nsys.traces.rocpd.parts import NO_STACK, Part
 from pytest_nsys.traces.sqlite_columns import Block, worth

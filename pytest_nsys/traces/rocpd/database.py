@@ -25,9 +25,8 @@ from pytest_nsys.core.conventions import like
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.families import known_communication
 from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Lane, Memory, ProcessId, Range, Setup, Stream, TraceFacts
-from pytest_nsys.core.operations import LaunchCalls, StreamWait
 from pytest_nsys.core.ranges import Ranges
-from pytest_nsys.core.tables import Kernels
+from pytest_nsys.core.tables import Kernels, LaunchCalls, StreamWait
 from pytest_nsys.traces.allocations import levels
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAMES, TRANSFERS, told_apart, touching_span
 from pytest_nsys.traces.idle_spans import idle
