@@ -27,8 +27,8 @@ from pytest_nsys.plugin.session import NsysSession
 from pytest_nsys.plugin.settings import install, path_of
 from pytest_nsys.plugin.sources import named_traces
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
+from pytest_nsys.reports.explanation import worst_rank
 from pytest_nsys.reports.targets import check_target
-from pytest_nsys.reports.text import worst_rank
 from pytest_nsys.tools.files import write_whole
 from pytest_nsys.traces.chrome.cut import BASE, HEAD
 from pytest_nsys.verdicts.evaluate import GateContext

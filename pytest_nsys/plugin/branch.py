@@ -25,9 +25,14 @@ from pytest_nsys.plugin.items import GateItem, JudgedItem
 from pytest_nsys.plugin.session import NsysSession, session_of
 from pytest_nsys.plugin.settings import in_force, split
 from pytest_nsys.plugin.sources import plain
-from pytest_nsys.reports.baselines import ChangedBaseline, change_lines, changed_baselines
-from pytest_nsys.reports.session.gate_changes import SHOWN, headline
-from pytest_nsys.reports.session.gate_changes import change_lines as gate_change_lines
+from pytest_nsys.reports.changes import (
+    SHOWN,
+    ChangedBaseline,
+    change_lines,
+    changed_baselines,
+    gate_change_lines,
+    gate_headline,
+)
 from pytest_nsys.stored.baselines.changes import FileChange, file_changes
 from pytest_nsys.tools.git import Snapshot
 from pytest_nsys.verdicts.merge_base import not_held, then_and_now, wider_noise
@@ -214,7 +219,7 @@ def _refused(session: pytest.Session, items: Sequence[pytest.Item]) -> list[str]
     selection = session.config.pluginmanager.get_plugin(left_out.NAME)
     gone = left_out.lines(selection.refused(items)) if selection is not None else []
     if changes is not None and changes.bad:
-        lines += [f"{headline(changes)} (--nsys-gate-changes=fail)", *gate_change_lines(changes, at_most=SHOWN)]
+        lines += [f"{gate_headline(changes)} (--nsys-gate-changes=fail)", *gate_change_lines(changes, at_most=SHOWN)]
     if gone:
         lines += ["the repository leaves out what is to be judged (--nsys-gate-changes=fail)", *gone[:SHOWN]]
     return lines

@@ -19,9 +19,8 @@ from pytest_nsys.library import MetricRow, NsysRun, assertion_of
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NotRun, NsysWarning
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.plugin.settings import given
-from pytest_nsys.reports.session.explanation import explanation
+from pytest_nsys.reports.explanation import explanation, reason_words
 from pytest_nsys.reports.session.record import record_of
-from pytest_nsys.reports.text import reason_words
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 
 

@@ -230,7 +230,7 @@ def pytest_runtest_makereport(
         from pytest_nsys.outcomes import NotRun
 
         if isinstance(call.excinfo.value, NotRun):
-            from pytest_nsys.plugin.not_run import hand_over
+            from pytest_nsys.plugin.left_out import hand_over
 
             hand_over(item, call.excinfo.value, report)
     record = getattr(item, "record", None)
@@ -258,12 +258,12 @@ def pytest_runtest_makereport(
 def pytest_report_to_serializable(
     report: pytest.CollectReport | pytest.TestReport,
 ) -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
-    """Send the record from a worker of xdist, which takes plain data alone."""
+    """Send what is ours of a report from a worker of xdist, which takes plain data alone."""
     data = yield
-    if hasattr(report, "nsys") and data is not None:
+    if data is not None and (ours := _ours(report)):
         import pickle
 
-        data["nsys"] = pickle.dumps(report.nsys)
+        data |= {name: pickle.dumps(each) for name, each in ours.items()}
     return data
 
 
@@ -271,11 +271,16 @@ def pytest_report_to_serializable(
 def pytest_report_from_serializable() -> Generator[None, Any, Any]:
     """Receive it: from a process of this session, which runs the same code."""
     report = yield
-    if hasattr(report, "nsys"):
+    if ours := _ours(report):
         import pickle
 
-        report.nsys = pickle.loads(report.nsys)
+        vars(report).update({name: pickle.loads(each) for name, each in ours.items()})
     return report
+
+
+def _ours(report: object) -> dict[str, Any]:
+    """What this plugin hands over with a report."""
+    return {name: each for name, each in getattr(report, "__dict__", {}).items() if name.startswith("nsys")}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -285,9 +290,9 @@ def pytest_report_teststatus(
     """Show a gate file without a trace as one skip."""
     if not hasattr(report, "nsys_not_run"):
         return None
-    from pytest_nsys.plugin.not_run import status
+    from pytest_nsys.plugin.left_out import not_run_status
 
-    return status(report, config)
+    return not_run_status(report, config)
 
 
 @pytest.hookimpl(trylast=True)
@@ -324,7 +329,6 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     ref = given(config, "nsys_baseline_ref")
     if not judged and not not_run and not ref and not config.getoption("nsys_update_baselines"):
         return
-    from pytest_nsys.plugin.not_run import count_once, not_run_files, terminal_lines
     from pytest_nsys.reports.session.digest import keep, taken
     from pytest_nsys.reports.session.summary import count_line, summary_lines
 
@@ -339,19 +343,21 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         lines = summary_lines(records, verbose=config.get_verbosity() > 0, width=width)
     if ref:
         from pytest_nsys.plugin.session import session_of
-        from pytest_nsys.reports.session.gate_changes import terminal_lines as change_lines
+        from pytest_nsys.reports.changes import gate_terminal_lines
 
         branch, files = session_of(config).branch, [record.file for record in records]
-        seen = [*files, *(one.file for one in not_run_files(not_run))]
+        seen = [*files, *sorted({report.nsys_not_run.file for report in not_run} - {""})]
         changes = branch.gate_changes(seen) if branch is not None else None
-        lines = change_lines(changes, judged=bool(files)) + lines
+        lines = gate_terminal_lines(changes, judged=bool(files)) + lines
         lines += branch.baseline_change_lines(files) if branch is not None else []
     if config.getoption("nsys_update_baselines"):
         from pytest_nsys.plugin.session import session_of
 
         lines += session_of(config).refreshing.lines(folded=config.get_verbosity() <= 0)
-    lines += terminal_lines(not_run)
     if not_run:
+        from pytest_nsys.plugin.left_out import count_once, not_run_lines
+
+        lines += not_run_lines(not_run)
         count_once(terminalreporter.stats, config)
     if lines:
         terminalreporter.section("nsys gate")

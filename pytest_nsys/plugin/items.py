@@ -22,12 +22,13 @@ from pytest_nsys.core.words import counted
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import Assertion, GateFile, Outcome, Verdict, spec_for
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NotRun, NsysWarning
-from pytest_nsys.plugin.session import session_of
+from pytest_nsys.plugin.session import NsysSession, session_of
 from pytest_nsys.plugin.settings import path_of
+from pytest_nsys.reports.explanation import worst_rank
 from pytest_nsys.reports.session.record import Record, error_record, record_of
-from pytest_nsys.reports.text import worst_rank
 
 if TYPE_CHECKING:
+    from pytest_nsys.analysis.captures import Captures
     from pytest_nsys.reports.page.pictures import Pictures
     from pytest_nsys.verdicts.evaluate import GateContext
 
@@ -202,7 +203,7 @@ class GateItem(JudgedItem):
             self._error(error)
         record = record_of(verdict, self._run_words())
         if verdict.outcome is not Outcome.PASSED:
-            from pytest_nsys.reports.session.explanation import explanation
+            from pytest_nsys.reports.explanation import explanation
 
             steps = self._next_steps(verdict)
             if path_of(self.config, "nsys_artifacts") is not None:
@@ -215,9 +216,7 @@ class GateItem(JudgedItem):
             record = replace(record, next_steps=tuple(steps), explanation=explained)
         self._keep(record, verdict)
         if self.config.getoption("nsys_html") is not None:
-            from pytest_nsys.plugin.page_report import draw
-
-            self.pictures = draw(session, verdict, self.context)
+            self.pictures = _drawn(session, verdict, self.context)
         if not verdict.good:
             failed = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
             raise (GateFailed if failed else GateNotJudged)(record.explained)
@@ -308,3 +307,35 @@ class GateItem(JudgedItem):
     def reportinfo(self) -> tuple[Path, int, str]:
         """The sentence's place in the gate file (0-based line)."""
         return self.path, self.assertion.location.line - 1, self.name
+
+
+_DRAWN = pytest.StashKey[set[str]]()
+"""The windows that this process handed over."""
+
+
+def _drawn(session: NsysSession, verdict: Verdict, context: GateContext) -> Pictures:
+    """What the page draws of a verdict. A window is handed over once by a process."""
+    from pytest_nsys.reports.page.pictures import pictures_of, series_of
+
+    base = _accepted(session, context)
+    sent = session.config.stash.setdefault(_DRAWN, set())
+    pictures = pictures_of(verdict, context.captures, base, sent)
+    if session.history is not None:
+        pictures["series"] = series_of(verdict, context.captures, context.gate.run, session.store(context.gate).gate)
+    return pictures
+
+
+def _accepted(session: NsysSession, context: GateContext) -> Captures | None:
+    """The run that this one is held against, as far as it is at hand: the base, or the windows that are kept of the
+    accepted run. None where there is none, or where those cannot be drawn.
+    """
+    from pytest_nsys.verdicts.references import OtherRun
+    from pytest_nsys.verdicts.stored_baseline import StoredBaseline
+
+    held, gate = context.baseline, context.gate
+    if isinstance(held, OtherRun):
+        return held.before
+    with contextlib.suppress(NsysError):
+        if isinstance(held, StoredBaseline) and (kept := held.window) is not None:
+            return session.library.captures([str(kept)], kept.parent, gate.resolved_convention, gate.workload)
+    return None

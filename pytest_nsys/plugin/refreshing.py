@@ -86,7 +86,7 @@ class Refreshing:
             lines += [f"  {note}" for note in written.notes]
             lines += [f"  {line}" for line in row_lines(written.changes, folded=folded)]
             if written.mode is Mode.CALIBRATE:
-                from pytest_nsys.reports.baselines import noise_lines
+                from pytest_nsys.reports.changes import noise_lines
 
                 refresh = next(refresh for refresh in self._refreshes.values() if refresh.path == written.path)
                 lines += noise_lines(refresh.gate, written.new, refresh.context.captures)

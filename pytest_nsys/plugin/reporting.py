@@ -21,7 +21,6 @@ from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.model import Outcome
 from pytest_nsys.plugin import left_out
-from pytest_nsys.plugin.not_run import not_run_files
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.plugin.settings import SETTINGS, Setting, install, path_of
 from pytest_nsys.plugin.sources import named_measurements, named_traces
@@ -155,7 +154,7 @@ class Reporting:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            found = [Mistake(*mistake) for mistake in getattr(report, "nsys_mistakes", ())]
+            found = getattr(report, "nsys_mistakes", ())
             self.mistakes |= dict.fromkeys(found or [Mistake(report.nodeid, _reason(report.longreprtext))])
 
     @pytest.hookimpl(trylast=True)
@@ -178,7 +177,7 @@ class Reporting:
 
     def digest(self, exit_status: int) -> Digest:
         own, files = session_of(self.config), [record.file for record in self.records.values()]
-        not_run = tuple(not_run_files(self.not_run.values()))
+        not_run = tuple(left_out.not_run_files(self.not_run.values()))
         changed = own.branch.baseline_changes(files) if own.branch is not None else []
         refreshed = own.refreshing.lines() if own.updating else []
         return Digest(

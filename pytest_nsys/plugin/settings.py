@@ -372,7 +372,7 @@ _TABLE = (
         "write the HTML page: verdicts, margins, causes, timelines, trend",
         "FILE",
         filled=True,
-        writes="pytest_nsys.plugin.page_report:page_text",
+        writes="pytest_nsys.reports.page.session_page:session_page",
     ),
     Setting(
         "nsys_annotate",

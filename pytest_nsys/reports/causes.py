@@ -11,6 +11,7 @@ from pytest_nsys.core.model import Label
 from pytest_nsys.core.numbers import format_signed, format_together, scale_of
 from pytest_nsys.core.units import TIME
 from pytest_nsys.core.words import counted, place_words, printable
+from pytest_nsys.reports.tables import WHOLE_TEXT, Table, number, table_of
 
 MOST_PARTS = 3
 MOST_CAUSES = 3
@@ -158,3 +159,18 @@ def _ordinals(cause: Cause) -> str:
     if not cause.ordinals or cause.kernels < 2:
         return ""
     return f", most: no. {', '.join(map(str, cause.ordinals))}"
+
+
+MOST_ON_PAGE = 6
+"""The others, which are smaller, are one line; the JSON report has them."""
+
+CauseTable = tuple[str, str, Table]
+"""Which row, its change, and the parts of it."""
+
+
+def cause_table(row: Explained, of: str = "") -> CauseTable:
+    """Why a row changed, as a page tells it; ``of`` stands before its place."""
+    where = of + labels_words(row.labels)
+    cells = part_cells(row.explanation, MOST_ON_PAGE)
+    parts = table_of(f"Causes of {where}", (number("change"), "what"), cells, longest=WHOLE_TEXT)
+    return where, format_signed(row.explanation.change_ns), parts

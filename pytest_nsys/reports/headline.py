@@ -23,9 +23,9 @@ from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.model import JudgedRow, Labels, Outcome, Verdict
 from pytest_nsys.reports.causes import cause_of
 from pytest_nsys.reports.causes import cause_words as words_of
+from pytest_nsys.reports.explanation import apart, rank_ranges, reason_words
 from pytest_nsys.reports.session.digest import Digest, counts_words, in_order, nearest, not_run_words, worst_first
 from pytest_nsys.reports.session.record import Record, record_of
-from pytest_nsys.reports.text import apart, rank_ranges, reason_words
 from pytest_nsys.verdicts.comparison import Comparison
 
 STEP_TIMES = frozenset({"window_ns", "period_ns", "iteration_ns"})
@@ -61,9 +61,9 @@ def of_session(digest: Digest) -> str:
             f"not judged: {first.place}: {first.text}" + (f", and {counted(more, 'more mistake')}" if more else "")
         )
     if digest.gate_changes is not None and digest.gate_changes.bad:
-        from pytest_nsys.reports.session.gate_changes import headline
+        from pytest_nsys.reports.changes import gate_headline
 
-        said.append(headline(digest.gate_changes))
+        said.append(gate_headline(digest.gate_changes))
     elif digest.is_loosened:
         said.append(digest.omission)
     if not said:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.model import Outcome
+from pytest_nsys.reports.explanation import reason_words
 from pytest_nsys.reports.tables import Cell, texts
-from pytest_nsys.reports.text import reason_words
 from pytest_nsys.stored.history.reading import StoredRun
 from pytest_nsys.verdicts.replay import Replay, Replayed, ReplayedRun
 

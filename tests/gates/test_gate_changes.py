@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.gates.gate_changes import GateChanges, gate_changes
-from pytest_nsys.reports.session.gate_changes import change_lines, terminal_lines
+from pytest_nsys.reports.changes import gate_change_lines, gate_terminal_lines
 from pytest_nsys.tools.git import snapshot_of
 from tests.support.gates import Project
 from tests.support.git_project import commit, git, isolate, start
@@ -50,7 +50,7 @@ def changes(branch: Project) -> GateChanges:
 
 def loosened(branch: Project) -> list[str]:
     """A line for each change."""
-    return list(change_lines(changes(branch)))
+    return list(gate_change_lines(changes(branch)))
 
 
 LOOSENED = [
@@ -341,7 +341,7 @@ def test_of_many_changes_the_first_are_shown_and_the_rest_counted(branch: Projec
     git(branch.root, "switch", "-qC", "feature")
     branch.gate(OTHER, "perf/gate.nsys.yaml")
     assert len(loosened(branch)) == 25
-    lines = terminal_lines(changes(branch), judged=True)
+    lines = gate_terminal_lines(changes(branch), judged=True)
     assert lines[20:] == ["… and 5 more changes, in the reports"]
 
 

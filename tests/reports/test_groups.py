@@ -7,7 +7,7 @@ from typing import Any
 from pytest_nsys.analysis.explained import Cause, CauseKind, Explained, Explanation
 from pytest_nsys.core.model import Label
 from pytest_nsys.gates.model import JudgedRow, Outcome
-from pytest_nsys.reports.page.groups import groups
+from pytest_nsys.reports.page.session_page import groups
 from pytest_nsys.reports.session.record import Record
 from tests.support.reports import key, record
 

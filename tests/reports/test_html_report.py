@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pytest_nsys.plugin.page_report  # noqa: F401  what is imported here is not imported again in every test
+import pytest_nsys.reports.page.session_page  # noqa: F401  what is imported here is not imported again in every test
 from pytest_nsys.analysis import timeline
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.explained import Cause, CauseKind, Explained, Explanation

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.reports.baselines import ChangedBaseline, change_lines, change_sentences
+from pytest_nsys.reports.changes import ChangedBaseline, change_lines, change_sentences
 from pytest_nsys.stored.baselines.baseline_file import SeriesId
 from pytest_nsys.stored.baselines.changes import Change, State
 from tests.support.gates import Project

@@ -23,7 +23,7 @@ from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import Trace
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import Assertion
-from pytest_nsys.reports.session.explanation import explanation
+from pytest_nsys.reports.explanation import explanation
 from pytest_nsys.reports.session.record import record_of
 from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.traces import opening

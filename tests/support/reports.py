@@ -13,7 +13,7 @@ import jsonschema
 
 from pytest_nsys.analysis.circumstances import Key
 from pytest_nsys.gates.model import Assertion, Comparator, Constant, Location, Outcome, Requirement, Severity, Verdict
-from pytest_nsys.reports.baselines import ChangedBaseline
+from pytest_nsys.reports.changes import ChangedBaseline
 from pytest_nsys.reports.session import json_report
 from pytest_nsys.reports.session.digest import Digest
 from pytest_nsys.reports.session.record import Record, WorstRow

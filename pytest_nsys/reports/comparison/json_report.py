@@ -10,9 +10,9 @@ from pytest_nsys.analysis.structure import ContentKind
 from pytest_nsys.gates.model import Assertion as JudgedAssertion
 from pytest_nsys.gates.model import Comparator, JudgedRow, Outcome, Severity, Verdict
 from pytest_nsys.reports.comparison import tables
+from pytest_nsys.reports.explanation import subject
 from pytest_nsys.reports.session.json_report import Cause, Coordinates, Count, Number, causes, doc, filled, one_of
 from pytest_nsys.reports.tables import as_json
-from pytest_nsys.reports.text import subject
 from pytest_nsys.verdicts.comparison import ComparedRow, HeadVerdict, Result
 from pytest_nsys.verdicts.comparison import Side as RunSide
 

@@ -17,9 +17,7 @@ from pytest_nsys.gates.before_after import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARAT
 from pytest_nsys.gates.comparability import shown
 from pytest_nsys.gates.model import Outcome, Verdict
 from pytest_nsys.reports.causes import labels_words, part_cells
-from pytest_nsys.reports.headline import of_comparison
-from pytest_nsys.reports.tables import Column, Table, Told, as_markdown, escape_markdown, number, table_by, table_of
-from pytest_nsys.reports.text import (
+from pytest_nsys.reports.explanation import (
     apart,
     change,
     limit_cell,
@@ -30,6 +28,8 @@ from pytest_nsys.reports.text import (
     subject,
     window_lines,
 )
+from pytest_nsys.reports.headline import of_comparison
+from pytest_nsys.reports.tables import Column, Table, Told, as_markdown, escape_markdown, number, table_by, table_of
 from pytest_nsys.verdicts.comparison import BUILT_IN_GATE, ComparedRow, Comparison, HeadVerdict, Result, Side, Thing
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytest_nsys.core.kept import grouped
+from pytest_nsys.reports.causes import CauseTable, cause_table
 from pytest_nsys.reports.comparison import tables
 from pytest_nsys.reports.headline import of_comparison, records_of
-from pytest_nsys.reports.page.causes_view import Why, explained
 from pytest_nsys.reports.page.page import render
 from pytest_nsys.reports.page.timeline_view import COLUMNS, marks_of, timeline_views
 from pytest_nsys.reports.session.record import Record
@@ -43,11 +43,11 @@ def as_html(shown: tables.Shown) -> str:
     )
 
 
-def _causes(records: Sequence[Record]) -> list[Why]:
+def _causes(records: Sequence[Record]) -> list[CauseTable]:
     """Why rows are worse, those of several metrics once."""
     rows = {str(row): row for record in records for row in record.verdict.causes}
     metrics = grouped((str(row), record.assertion.metric) for record in records for row in record.verdict.causes)
-    return [explained(row, f"{', '.join(dict.fromkeys(metrics[key]))}, ") for key, row in rows.items()]
+    return [cause_table(row, f"{', '.join(dict.fromkeys(metrics[key]))}, ") for key, row in rows.items()]
 
 
 def _lines(rows: Sequence[ComparedRow], table: Table) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from pytest_nsys.core.exact import exact_text
 from pytest_nsys.core.model import Label
 from pytest_nsys.core.words import place_words, printable
 from pytest_nsys.gates.model import JudgedRow, Verdict, spec_for
-from pytest_nsys.reports.text import rows_to_show
+from pytest_nsys.reports.explanation import rows_to_show
 from pytest_nsys.stored.baselines.baseline_file import series_id
 
 

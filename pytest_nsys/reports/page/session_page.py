@@ -7,21 +7,27 @@ row varies over the steady windows is a dot for each window along the values, th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
-from pytest_nsys.analysis.explained import Explained
+from pytest_nsys.analysis.explained import CauseKind, Explained
+from pytest_nsys.analysis.metrics import metric_called
+from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.core.exact import exact_value, median, percentile
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.numbers import format_value
-from pytest_nsys.core.words import counted
+from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.model import JudgedRow, Outcome, Verdict
-from pytest_nsys.reports.headline import as_sentence, led_by, of_session
-from pytest_nsys.reports.page.causes_view import explained
+from pytest_nsys.reports.causes import cause_of, cause_table
+from pytest_nsys.reports.changes import gate_change_lines
+from pytest_nsys.reports.explanation import row_table
+from pytest_nsys.reports.headline import as_sentence, cause_words, led_by, of_session
 from pytest_nsys.reports.page.drawing import Drawn, percent
-from pytest_nsys.reports.page.groups import groups
 from pytest_nsys.reports.page.page import render
 from pytest_nsys.reports.page.pictures import Picture, Pictures, Spread, by_turn
+from pytest_nsys.reports.page.plots import Panel, Point, panel_svg, sparkline
 from pytest_nsys.reports.page.timeline_view import COLUMNS, Mark, marks_of, timeline_views
 from pytest_nsys.reports.session.digest import (
     Digest,
@@ -29,21 +35,21 @@ from pytest_nsys.reports.session.digest import (
     counts_words,
     worst_first,
 )
-from pytest_nsys.reports.session.explanation import row_table
-from pytest_nsys.reports.session.gate_changes import change_lines
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.tables import WHOLE_TEXT, table_of
+from pytest_nsys.stored.baselines.baseline_file import SeriesId
+from pytest_nsys.stored.history.reading import History, StoredSeries, load
+from pytest_nsys.tools.git import revision_of
 
 MOST_TIMELINES = 8
 """What fits a page that a phone opens."""
 
 
-def session_page(digest: Digest, facts: Sequence[str] = (), trend: Sequence[str] = (), trend_why: str = "") -> str:
-    """The page, with the plots of the past; ``trend_why`` says why there are none. ``facts`` stand below the first
-    line.
-    """
+def session_page(digest: Digest) -> str:
+    """The page of a session, whose history has not got it yet."""
     from markupsafe import Markup
 
+    panels, trend_why = _trend(digest)
     chosen = chosen_windows(digest)
     drawn = timeline_views(chosen, _marks(digest, chosen))
     views = {picture["key"]: view for picture, view in zip(chosen, drawn, strict=True)}
@@ -54,13 +60,13 @@ def session_page(digest: Digest, facts: Sequence[str] = (), trend: Sequence[str]
         interactive=bool(views),
         digest=digest,
         headline=of_session(digest),
-        facts=facts,
-        gate_changes=list(change_lines(digest.gate_changes)) if digest.gate_changes is not None else [],
+        facts=[*_facts(digest), *map(_spark, panels[:1])],
+        gate_changes=list(gate_change_lines(digest.gate_changes)) if digest.gate_changes is not None else [],
         groups=reds,
         files=[_file(file, digest.pictures, views) for file in digest.files],
         timelines=[view for view in views.values() if view["id"] not in above],
         timeline_columns=COLUMNS,
-        trend=[Markup(plot) for plot in trend],
+        trend=[Markup(panel_svg(panel, f"trend-{number}")) for number, panel in enumerate(panels, 1)],
         trend_why=trend_why,
         bar={"width": WIDTH, "middle": MIDDLE},
     )
@@ -133,7 +139,7 @@ def _assertion(record: Record, pictures: Pictures | None, views: Mapping[str, Dr
         "record": record,
         "said": as_sentence(record.message),
         "rows": _rows(verdict),
-        "causes": [explained(each) for each in causes.values()],
+        "causes": [cause_table(each) for each in causes.values()],
         "differences": table_of(
             "What differs", ("circumstance", "now", "baseline"), verdict.differences, longest=WHOLE_TEXT
         ),
@@ -234,3 +240,135 @@ def _is_near(limit: Fraction | int, low: Fraction | int, high: Fraction | int) -
     """Whether the dots are still told apart beside it."""
     room = 3 * max(high - low, abs(Fraction(high)) / 20)
     return low - room <= limit <= high + room
+
+
+# Records by what caused them
+
+NO_CAUSE = {"": "Cause not known", "no data": "No data", "error": "Not judged"}
+"""What stands for a cause, by the outcome of what has none; of what failed nothing."""
+
+
+class Group(NamedTuple):
+    """Records of one cause, in their order; ``title`` tells it, also where there is none and ``caused`` is False."""
+
+    title: str
+    caused: bool
+    records: Sequence[Record]
+
+
+def groups(reds: Sequence[Record]) -> list[Group]:
+    """Records by what caused them, in the order of the first of each group."""
+    exposed = {
+        (record.address, part.kernel, row.labels.get("rank")): cause_of(row)
+        for record in reds
+        for row in record.verdict.causes
+        if (part := row.explanation.leading) is not None and part.kind is CauseKind.EXPOSED
+    }
+
+    def behind(record: Record, row: Explained) -> str:
+        """A kernel that overlaps less of a communication is behind its exposed time, where another row tells that."""
+        leading = row.explanation.leading
+        hidden = (record.address, leading.exposes if leading is not None else "", row.labels.get("rank"))
+        return exposed.get(hidden, cause_of(row))
+
+    explained = {
+        _place(record, row): behind(record, row)
+        for record in reversed(reds)
+        for row in record.verdict.causes
+        if row.explanation.causes
+    }
+    found = grouped((_ground(record, explained), record) for record in reds)
+    return [_group(ground, records, reds) for ground, records in found.items()]
+
+
+def _group(ground: str, records: Sequence[Record], reds: Sequence[Record]) -> Group:
+    caused = [record for record in reds if ground and any(cause_of(row) == ground for row in record.verdict.causes)]
+    return Group(
+        cause_words(ground, caused) if caused else NO_CAUSE.get(ground, ground.capitalize()), bool(caused), records
+    )
+
+
+def _place(record: Record, row: Explained | JudgedRow) -> tuple[str, str | None, str]:
+    """What a row is of, and how it is explained, whichever assertion judges it: overlap as exposed time is."""
+    metric = metric_called(record.assertion.metric)
+    return record.address, metric.explained_by if metric is not None else None, str(dict(row.labels))
+
+
+def _ground(record: Record, explained: Mapping[tuple[str, str | None, str], str]) -> str:
+    """What a record is grouped by: the cause of the first of its rows that is explained, else how it ended."""
+    verdict = record.verdict
+    failed = (row for row in verdict.rows if row.outcome is Outcome.FAILED)
+    rows: Iterable[Explained | JudgedRow] = chain(verdict.causes, failed)
+    causes = (explained[place] for row in rows if (place := _place(record, row)) in explained)
+    return next(filter(None, causes), "" if verdict.outcome in (Outcome.FAILED, Outcome.PASSED) else verdict.outcome)
+
+
+# The past
+
+MOST_PLOTS = 8
+PAST_RUNS = 50
+THIS_RUN = "this run"
+
+
+def _facts(digest: Digest) -> Iterator[str]:
+    """Of what the page is: the commit that is checked out, when it was traced; nothing that is not known."""
+    revision = revision_of(digest.checkout) if digest.checkout is not None and digest.records else None
+    if revision is not None and revision.commit is not None:
+        changed = ", with local changes" if revision.dirty else ""
+        branch = f" on {printable(revision.branch, 100)}" if revision.branch else ""
+        yield f"commit {revision.commit[:10]}{branch}{changed}"
+    dates = sorted({record.began for record in digest.records if record.began})
+    if dates:
+        yield f"traced {dates[0]} UTC"
+
+
+def _spark(panel: Panel) -> str:
+    values = [point.value for point in panel.points]
+    return f"trend {sparkline(values)} {panel.title}, last {counted(len(values), 'run')}"
+
+
+def _trend(digest: Digest) -> tuple[Sequence[Panel], str]:
+    """The past of each worst row that the history knows, what failed first; else why there is none."""
+    path = digest.history
+    if path is None:
+        return (), ""
+    asked = [
+        (record, drawn["series"])
+        for record in led_by(digest.records)
+        if (drawn := digest.pictures.get(record.known_by)) is not None and drawn["series"] is not None
+    ]
+    if not asked:
+        return (), "No row of this session is one that a history keeps."
+    try:
+        gates = {series["gate"] for _, series in asked}
+        past = load(path, gates, last=PAST_RUNS) if path.exists() else History((), (), {})
+    except HistoryError as error:
+        return (), f"The history cannot be read: {error}"
+    first = {str(series): (record, series) for record, series in reversed(asked)}  # several may judge one row
+    found = [_panel(record, series, past) for record, series in asked if first[str(series)][0] is record]
+    panels = [panel for panel in found if panel is not None][:MOST_PLOTS]
+    return panels, "" if panels else "The history has no earlier run of these rows."
+
+
+def _panel(record: Record, asked: Mapping[str, Any], past: History) -> Panel | None:
+    """The values of the past and of now; None where there is no past."""
+    labels, sid = tuple(asked["labels"]), SeriesId(*asked["sid"])
+    of_row: StoredSeries | None = next(
+        (
+            s
+            for s in past.series
+            if (s.gate, s.digest, s.sid) == (asked["gate"], asked["digest"], sid) and labels in s.rows
+        ),
+        None,
+    )
+    values = of_row.rows.get(labels, {}) if of_row is not None else {}
+    points = [
+        Point(values[run.id], run.time[:16].replace("T", " "), (run.commit or "")[:8])
+        for run in past.runs
+        if run.id in values
+    ]
+    if not points or of_row is None:
+        return None
+    points.append(Point(exact_value(asked["value"]), THIS_RUN))
+    place = place_words(zip(of_row.dimensions, labels, strict=True))
+    return Panel(": ".join(filter(None, [record.title, place])), sid.metric, of_row.unit, tuple(points))

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.gate_changes import GateChanges
+from pytest_nsys.reports.changes import TITLES, UNTOLD, gate_change_words
 from pytest_nsys.reports.session.digest import By, Digest, left_out_groups, left_out_words
-from pytest_nsys.reports.session.gate_changes import TITLES, UNTOLD, sentence
 from pytest_nsys.reports.session.record import Record
 
 AT_MOST = 10
@@ -88,7 +88,7 @@ def _annotations(digest: Digest, place: Callable[[str], str]) -> Iterator[Annota
 def _of_gate_changes(changes: GateChanges, place: Callable[[str], str]) -> Iterator[Annotation]:
     kind = "error" if changes.refused else "warning"
     for each in changes.found:
-        title, text = f"nsys gate: {TITLES[each.change.kind]}", printable(sentence(each), SHOWN_TEXT)
+        title, text = f"nsys gate: {TITLES[each.change.kind]}", printable(gate_change_words(each), SHOWN_TEXT)
         yield Annotation(kind, place(each.file), next(iter(each.lines), None), title, text)
     if changes.problem:
         yield Annotation(kind, "", None, f"nsys gate: {UNTOLD}", printable(changes.problem, SHOWN_TEXT))

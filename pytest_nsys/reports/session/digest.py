@@ -19,14 +19,14 @@ from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.words import counted
 from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.causes import cause_of
+from pytest_nsys.reports.explanation import window_lines
 from pytest_nsys.reports.session.record import Record
-from pytest_nsys.reports.text import window_lines
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.circumstances import Key
     from pytest_nsys.analysis.explained import Explained
     from pytest_nsys.gates.gate_changes import GateChanges
-    from pytest_nsys.reports.baselines import ChangedBaseline
+    from pytest_nsys.reports.changes import ChangedBaseline
     from pytest_nsys.reports.page.pictures import Pictures
 
 NOTHING_JUDGED = "nothing judged"
@@ -134,7 +134,7 @@ class Digest:
     @property
     def baseline_changes(self) -> list[str]:
         """The baselines that differ, a line each."""
-        from pytest_nsys.reports.baselines import change_sentences
+        from pytest_nsys.reports.changes import change_sentences
 
         return change_sentences(self.changed_baselines)
 
@@ -155,9 +155,9 @@ class Digest:
         """The session in one line: ``7 assertions: 1 failed, 6 passed``."""
         said = []
         if self.gate_changes is not None and (self.gate_changes.found or self.gate_changes.bad):
-            from pytest_nsys.reports.session.gate_changes import headline
+            from pytest_nsys.reports.changes import gate_headline
 
-            said.append(headline(self.gate_changes))
+            said.append(gate_headline(self.gate_changes))
         if self.mistakes:
             said.append(f"{counted(len(self.mistakes), 'mistake')} kept files from being judged")
         if self.records:

@@ -29,13 +29,13 @@ from pytest_nsys.core.words import printable
 from pytest_nsys.gates.gate_changes import GateChanges as LoosenedGates
 from pytest_nsys.gates.loosening_rules import ChangeKind
 from pytest_nsys.gates.model import Comparator, JudgedRow, Outcome, Severity, Verdict
-from pytest_nsys.reports.baselines import ChangedBaseline as Changed
-from pytest_nsys.reports.baselines import change_texts
 from pytest_nsys.reports.causes import budget_words, cause_of, cause_words
+from pytest_nsys.reports.changes import ChangedBaseline as Changed
+from pytest_nsys.reports.changes import change_texts
+from pytest_nsys.reports.explanation import limit_source
 from pytest_nsys.reports.session.digest import NOTHING_JUDGED, STATES, By, Digest, FileRecords
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.tables import without_halves
-from pytest_nsys.reports.text import limit_source
 from pytest_nsys.stored.baselines.changes import Change, State
 
 Count = Annotated[int, Meta(ge=0)]

@@ -13,8 +13,9 @@ from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.core.numbers import change_words, format_signed
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.gate_changes import GateChanges
-from pytest_nsys.reports.baselines import ChangedBaseline, change_texts
 from pytest_nsys.reports.causes import by_cause, labels_words, part_cells, shared_words
+from pytest_nsys.reports.changes import TITLES, UNTOLD, ChangedBaseline, change_texts, gate_place, of_which
+from pytest_nsys.reports.explanation import NO_VALUE, difference_table, labels_columns, row_table, rows_to_show
 from pytest_nsys.reports.headline import of_session
 from pytest_nsys.reports.session.digest import (
     Digest,
@@ -25,11 +26,8 @@ from pytest_nsys.reports.session.digest import (
     left_out_words,
     shared_causes,
 )
-from pytest_nsys.reports.session.explanation import NO_VALUE, difference_table, labels_columns, row_table
-from pytest_nsys.reports.session.gate_changes import TITLES, UNTOLD, of_which, place
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.tables import CellKind, Column, Table, Told, escape_markdown, number, table_by, table_of
-from pytest_nsys.reports.text import rows_to_show
 from pytest_nsys.stored.baselines.changes import Change
 
 AT_MOST_BYTES = 900 * 1024
@@ -126,7 +124,7 @@ def _gate_changes(changes: GateChanges) -> Iterator[str]:
         yield from (f"**{UNTOLD}**: {prose(changes.problem)}.", "")
     for kind, title in TITLES.items():
         rows = [
-            (place(each), each.change.key, each.change.was, each.change.now, of_which(each))
+            (gate_place(each), each.change.key, each.change.was, each.change.now, of_which(each))
             for each in changes.found
             if each.change.kind is kind
         ]

@@ -13,7 +13,7 @@ from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import Step
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.model import Assertion, Outcome, Severity, Verdict
-from pytest_nsys.reports.text import (
+from pytest_nsys.reports.explanation import (
     ANY_CHANGE,
     apart,
     ceiling_words,
