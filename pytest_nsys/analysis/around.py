@@ -1,6 +1,6 @@
 """What is read of one trace around the windows of all its ranks, and what is known of the kernels of each of them?
 
-Each table is read when first asked, and once for all ranks: :class:`TraceKernels` holds it by lane, and
+Each table is read when first asked, and once for all ranks: :class:`Around` holds it by lane, and
 :class:`RankTrack` is what of it is one rank's, whichever of its windows asks.
 
 A kernel's stage and purpose are those of the innermost range around its launch that says so, found by one sweep. Rule:
@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from operator import attrgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.analysis.stream_order import unordered
@@ -30,7 +31,6 @@ from pytest_nsys.core.columns import (
     minus,
     order,
     places,
-    spread,
     take,
     total,
     where,
@@ -39,7 +39,8 @@ from pytest_nsys.core.columns import (
 from pytest_nsys.core.conventions import NO_STAGE, Convention
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.families import KnownLibrary, known_communication
-from pytest_nsys.core.kept import kept
+from pytest_nsys.core.intervals import hull
+from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import (
     NO_LAUNCH,
     Api,
@@ -57,10 +58,10 @@ from pytest_nsys.core.model import (
 from pytest_nsys.core.ranges import Ranges
 from pytest_nsys.core.series import Series, summed
 from pytest_nsys.core.tables import NO_CALLS, NO_KERNELS, Kernels, LaunchCalls, StreamWait
-from pytest_nsys.core.workload import Workload
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.rank_window import RankWindow
+    from pytest_nsys.analysis.run import WindowGroup
 
 
 Context = tuple[str, str | None]
@@ -70,21 +71,17 @@ NO_CONTEXT: Context = (NO_STAGE, None)
 
 
 class Contexts(NamedTuple):
-    """For what kernels were launched: ``codes`` are indices into ``known``, which begins with NO_CONTEXT."""
+    """For what kernels were launched: ``codes`` are indices into ``known``, which begins with NO_CONTEXT. Ranges of two
+    threads claimed ``claimed_twice`` of the launches.
+    """
 
     codes: Column
     known: Sequence[Context]
+    claimed_twice: int = 0
 
     def of(self, i: int) -> Context:
         """What kernel ``i`` was launched for."""
         return self.known[self.codes[i]]
-
-
-class Lookup(NamedTuple):
-    """``contexts``, one for each time asked for, and how many of those times ranges of two threads claimed."""
-
-    contexts: Contexts
-    claimed_twice: int
 
 
 class Saying:
@@ -102,27 +99,23 @@ class Saying:
         self._edges, self._codes, self._twice = innermost(*(take(column, said) for column in parts))
         self._known = tuple(known)
 
-    def at(self, times_ns: Column) -> Lookup:
+    def at(self, times_ns: Column) -> Contexts:
         """What is said at each time, in any order."""
         found = places(self._edges, times_ns)
-        return Lookup(Contexts(take(self._codes, found), self._known), total(take(self._twice, found)))
+        return Contexts(take(self._codes, found), self._known, total(take(self._twice, found)))
 
 
 LONGEST_NS = (1 << 63) - 1
 """What a column can hold: where all kernels together last no longer, no length, gap or union does."""
 
-MANY = 100_000
-"""From so many kernels of a trace on, launches are read only for those that need one."""
-
 ByName = Mapping[tuple[int, int], int]
 """1 for communication, by (short, demangled) name ids."""
 
 
-class TraceKernels:
+class Around:
     """The kernels of some lanes of a trace, with what else is recorded of them.
 
-    ``spans`` says of each process from when to when its windows are, ``on_gpu`` of each lane for which time on the GPU
-    it was read, None for all of it.
+    ``spans`` says of each lane for which time it was read, None for all of it.
     """
 
     def __init__(
@@ -130,18 +123,16 @@ class TraceKernels:
         trace: Trace,
         convention: Convention,
         kernels: Mapping[Lane, Kernels],
-        spans: Callable[[], Mapping[int, Interval]] = dict,
-        on_gpu: Mapping[Lane, Interval | None] | None = None,
+        spans: Mapping[Lane, Interval | None] = MappingProxyType({}),
     ) -> None:
-        self.trace, self.convention, self.kernels, self._spans = trace, convention, kernels, spans
-        self._on_gpu = on_gpu or {}
+        self.trace, self.convention, self.kernels, self.spans = trace, convention, kernels, spans
         for own in kernels.values():
             self._check_length("kernel", own)
 
     def _check_length(self, what: str, *works: Kernels) -> None:
         """Raises TraceError where lengths, gaps and unions would be more than a column holds."""
-        each = [(work.start_ns[0], bounds(work.end_ns)[1]) for work in works if len(work)]
-        if each and max(end for _, end in each) - min(start for start, _ in each) > LONGEST_NS:
+        first_ns, last_ns = hull(_from_to(work) for work in works if len(work))
+        if last_ns - first_ns > LONGEST_NS:
             said = f"from the first {what} to the last are more than 292 years"
             raise TraceError(f"{self.trace.path}: {said}: damaged, or changed after it was written; export it again")
 
@@ -149,11 +140,6 @@ class TraceKernels:
     def facts(self) -> TraceFacts:
         """What the trace says of its machine and profiler."""
         return self.trace.facts()
-
-    @cached_property
-    def many(self) -> bool:
-        """Whether to read of all kernels what some need would take long."""
-        return sum(map(len, self.kernels.values())) > MANY
 
     @kept
     def communicating(self, lane: Lane) -> tuple[Flags, ByName]:
@@ -199,20 +185,9 @@ class TraceKernels:
         return self.trace.stream_waits()
 
     @cached_property
-    def communication_launches(self) -> Mapping[Lane, array[int]]:
-        """Of a few kernels all launches, which the next metric may want; of many those of communication alone."""
-        if "launches" in self.__dict__ or not self.many:
-            return self.launches
-        some = self.trace.launches({lane: self.kernels[lane].take(own) for lane, own in self._communication.items()})
-        return {
-            lane: spread(indices, some[lane], len(self.kernels[lane]), NO_LAUNCH)
-            for lane, indices in self._communication.items()
-        }
-
-    @cached_property
     def transfers(self) -> Mapping[Lane, Kernels] | None:
         """The copies and memsets that touch that time; None where the trace does not say when they ran."""
-        found = self.trace.transfers(self._on_gpu)
+        found = self.trace.transfers(self.spans)
         for lane, own in (found or {}).items():
             self._check_length("copy or kernel", own, *([self.kernels[lane]] if lane in self.kernels else ()))
         return found
@@ -225,7 +200,7 @@ class TraceKernels:
     @cached_property
     def sm_clocks(self) -> Mapping[Lane, Series] | None:
         """Samples of the SM clock in that time, in Hz; None where the trace has no record of any."""
-        return self.trace.sm_clocks(self._on_gpu)
+        return self.trace.sm_clocks(self.spans)
 
     @cached_property
     def collectives(self) -> Mapping[Lane, Mapping[int, Collective]] | None:
@@ -242,7 +217,9 @@ class TraceKernels:
     @kept
     def api_calls(self, globs: tuple[str, ...]) -> Mapping[int, Sequence[Api]] | None:
         """The calls around the windows of each process, by start; None where the trace has no record of any."""
-        found = self.trace.api_calls(globs, self._spans())
+        ran = {lane: _from_to(own) for lane, own in self.kernels.items() if len(own)}
+        read = {lane: span for lane, span in self.spans.items() if span is not None}
+        found = self.trace.api_calls(globs, _of_processes({**ran, **read}.items()))
         return None if found is None else {pid: sorted(own) for pid, own in found.items()}
 
     @kept
@@ -252,18 +229,15 @@ class TraceKernels:
 
     @cached_property
     def ranges(self) -> Mapping[int, Sequence[Range]]:
-        """By process, of a few kernels the ranges around their launches, of many all up to the last one's start."""
-        spans: dict[int, Interval] = {}
-        for lane, kernels in self.kernels.items():
-            if not len(kernels):
-                continue
-            low, high = 0, kernels.start_ns[-1]
-            if not self.many:
-                launched = [t for t in self.launches[lane] if t != NO_LAUNCH]
-                low, high = min([kernels.start_ns[0], *launched]), max([high, *launched])
-            before = spans.get(lane.global_pid, (low, high))
-            spans[lane.global_pid] = (min(low, before[0]), max(high, before[1]))
-        return self.trace.ranges_around(spans)
+        """The ranges of each process around the launches of its kernels."""
+        return self.trace.ranges_around(
+            _of_processes((lane, self._launched_in(lane)) for lane, own in self.kernels.items() if len(own))
+        )
+
+    def _launched_in(self, lane: Lane) -> Interval:
+        starts = self.kernels[lane].start_ns
+        times = [starts[0], starts[-1], *(t for t in self.launches[lane] if t != NO_LAUNCH)]
+        return min(times), max(times)
 
     @kept
     def saying(self, global_pid: int) -> Saying:
@@ -273,6 +247,16 @@ class TraceKernels:
     @cached_property
     def _context(self) -> Callable[[str], Context | None]:
         return self.convention.contexts()
+
+
+def _from_to(work: Kernels) -> Interval:
+    """From the start of the first to the end of the last, of one at least."""
+    return work.start_ns[0], bounds(work.end_ns)[1]
+
+
+def _of_processes(spans: Iterable[tuple[Lane, Interval]]) -> dict[int, Interval]:
+    """By process from the first start of a span of its lanes to the last end."""
+    return {pid: hull(own) for pid, own in grouped((lane.global_pid, span) for lane, span in spans).items()}
 
 
 _START = attrgetter("start_ns")
@@ -295,47 +279,35 @@ class Launched(NamedTuple):
 class RankTrack:
     """The kernels of one rank around its windows, with what is known of each; read lazily, and once.
 
-    ``around`` reads for all ranks of the trace. ``whole`` makes the window of the rank's whole run, ``on_gpu`` the
-    track of all that ran meanwhile, where that is not this one. ``until_ns``: what started after that was not read,
-    and ``after`` reads on, until compute starts; None where nothing is left. ``asked_by``: the track of which this is
-    all that ran meanwhile.
+    ``around`` reads for all ranks of the trace, ``group`` has the windows of all ranks of the run.
     """
 
-    def __init__(
-        self,
-        rank: Rank,
-        around: TraceKernels,
-        anchors: Sequence[Range] = (),
-        workload: Workload | None = None,
-        whole: Callable[[], RankWindow] | None = None,
-        on_gpu: Callable[[], RankTrack] | None = None,
-        until_ns: int | None = None,
-        after: Callable[[], TraceKernels] | None = None,
-        asked_by: RankTrack | None = None,
-    ) -> None:
-        self.rank, self.around, self.anchors = rank, around, anchors
-        self.convention, self.workload = around.convention, workload or Workload()
+    def __init__(self, rank: Rank, around: Around, group: WindowGroup) -> None:
+        self.rank, self.around, self.group = rank, around, group
+        self.convention = around.convention
+        self.anchors = group.run.anchors(rank, group.spec.anchor)
         self.kernels = around.kernels.get(rank.lane) or NO_KERNELS
-        self._whole, self._on_gpu, self.until_ns, self._after = whole, on_gpu, until_ns, after
-        self._asked_by = asked_by or self
-        self.looked_up = self.claimed_twice = 0
 
     @property
     def whole(self) -> RankWindow:
         """All that the rank ran, as one window."""
-        assert self._whole is not None
-        return self._whole()
-
-    @cached_property
-    def on_gpu(self) -> RankTrack:
-        """All that ran on the GPU in the windows, whenever it was launched."""
-        return self._on_gpu() if self._on_gpu is not None else self
+        return self.group.run.whole().ranks[self.rank.number][0]
 
     @property
-    def after(self) -> TraceKernels:
+    def on_gpu(self) -> RankTrack:
+        """All that ran on the GPU in the windows, whenever it was launched."""
+        return self.group.on_gpu[self.rank.number]
+
+    @property
+    def until_ns(self) -> int | None:
+        """What started after that was not read, and ``after`` reads on; None where nothing is left."""
+        span = self.around.spans.get(self.rank.lane, (0, 0))
+        return None if span is None else span[1]
+
+    @property
+    def after(self) -> Around:
         """What started after the track, on all lanes of the trace, at least until a compute kernel that takes time."""
-        assert self._after is not None
-        return self._after()
+        return self.group.after[self.rank.process.trace]
 
     @property
     def transfers(self) -> Kernels | None:
@@ -370,7 +342,7 @@ class RankTrack:
     @property
     def unordered(self) -> Mapping[Stream, Fraction]:
         """The streams that keep no order, with the share that shows it: of the kernels that the windows are of."""
-        return self._asked_by.around.unordered(self.rank.lane)
+        return self.group.tracks[self.rank.number].around.unordered(self.rank.lane)
 
     @cached_property
     def uncounted(self) -> Mapping[tuple[int, int], KnownLibrary]:
@@ -417,14 +389,11 @@ class RankTrack:
 
     @cached_property
     def launched(self) -> Launched:
-        """What launch rows say of the kernels: of all of a few, of many of those that communicate, if any does."""
-        some = where(self.communicates) if self.around.many else None
-        launches, starts = self.launch_ns, self.kernels.start_ns
-        if some:
-            launches, starts = take(self._communication_launches, some), take(starts, some)
-        leads = (launch - start for launch, start in zip(launches, starts, strict=True))
+        """What launch rows say of the kernels."""
+        leads = (launch - start for launch, start in zip(self.launch_ns, self.kernels.start_ns, strict=True))
         early = [lead for lead in leads if lead > CLOCKS_APART_NS]
-        return Launched(len(launches), total(equal(launches, NO_LAUNCH)), len(early), max(early, default=0))
+        without = total(equal(self.launch_ns, NO_LAUNCH))
+        return Launched(len(self.kernels), without, len(early), max(early, default=0))
 
     @cached_property
     def launch_order(self) -> Column:
@@ -437,32 +406,15 @@ class RankTrack:
         """Length of the longest kernel: how far before a window one that reaches into it may start."""
         return max(minus(self.kernels.end_ns, self.kernels.start_ns), default=0)
 
-    @property
-    def _communication_launches(self) -> Column:
-        return self.around.communication_launches.get(self.rank.lane) or array("q")
-
-    @cached_property
-    def _communication_contexts(self) -> Contexts:
-        own = where(self.communicates)
-        found = self._look_up(or_start(take(self._communication_launches, own), take(self.kernels.start_ns, own)))
-        return found._replace(codes=spread(own, found.codes, len(self.kernels), 0))
-
     @cached_property
     def contexts(self) -> Contexts:
         """Stage and purpose of every kernel."""
-        return self._look_up(self.launch_or_start_ns)
+        return self.around.saying(self.rank.process.global_pid).at(self.launch_or_start_ns)
 
     @property
-    def communication_contexts(self) -> Contexts:
-        """Stage and purpose of every communication kernel at least; of few kernels of all, which costs no more."""
-        if "contexts" in self.__dict__ or not self.around.many:
-            return self.contexts
-        return self._communication_contexts
-
-    def _look_up(self, times: Column) -> Contexts:
-        found = self.around.saying(self.rank.process.global_pid).at(times)
-        self.looked_up, self.claimed_twice = len(times), found.claimed_twice
-        return found.contexts
+    def looked_up(self) -> Contexts | None:
+        """The same, where something of the windows hung on it."""
+        return vars(self).get("contexts")
 
 
 def or_start(launches: Column, starts: Column) -> Column:

@@ -278,7 +278,7 @@ busbw_max = _bandwidth(_BUS, max, "What the links carried in the fastest kernel"
 
 def bandwidth_utilisation(window: RankWindow) -> Iterator[Row]:
     """``busbw`` over the stated peak of the network, per (rank, group, collective)."""
-    peak = window.track.workload.peak_gb_per_s
+    peak = window.track.group.run.workload.peak_gb_per_s
     if peak is None:
         raise NoRows("no peak is stated: write workload: {peak: 400GB/s}, the bandwidth per GPU")
     for labels, value in _speeds(window, _BUS, median):

@@ -250,7 +250,7 @@ UNTYPICAL = 5
 
 
 def launchless(group: WindowGroup) -> tuple[int, int]:
-    """Kernels around the windows without a launch row, and of how many: of many, those that communicate."""
+    """Kernels around the windows without a launch row, and of how many."""
     found = [track.launched for track in group.tracks.values()]
     return sum(each.without for each in found), sum(each.kernels for each in found)
 
@@ -353,15 +353,15 @@ def _anchor_notes(group: WindowGroup) -> Iterator[Note]:
 
 
 def _about_launches(group: WindowGroup) -> Iterator[Note]:
-    """Of the kernels that were looked up: all of a few, of many those that communicate."""
+    """Of the kernels that were looked up."""
     tracks = list(group.tracks.values())
-    looked_up = sum(track.looked_up for track in tracks)
+    found = [track.looked_up for track in tracks if track.looked_up is not None]
+    looked_up = sum(len(each.codes) for each in found)
     without, whole = launchless(group) if looked_up else (0, 0)
     if without:
         which = f"{share_of(without, whole)} of {whole} kernels around the windows"
         yield Note(f"{which} have no launch row: their stage was looked up at their GPU start", without * 10 > whole)
-    twice = sum(track.claimed_twice for track in tracks)
-    if twice:
+    if twice := sum(each.claimed_twice for each in found):
         share = f"{share_of(twice, looked_up)} of {looked_up}"
         yield Note(f"{share} launches lie inside ranges of two threads: the shorter range was taken")
     nodes = sum(total(track.kernels.graph_node) for track in tracks)

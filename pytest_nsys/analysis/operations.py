@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from pytest_nsys.analysis.around import RankTrack, TraceKernels, or_start
+from pytest_nsys.analysis.around import Around, RankTrack, or_start
 from pytest_nsys.core.columns import (
     Column,
     Flags,
@@ -51,7 +51,7 @@ class Operation(NamedTuple):
 class _Piece(NamedTuple):
     """Kernels of one lane as they were read, or ``chosen`` ones of its transfers. ``after``: what followed."""
 
-    around: TraceKernels
+    around: Around
     lane: Lane
     after: bool
     work: Kernels
@@ -126,10 +126,10 @@ class Operations:
         """
         calls = self.kernel_calls if bounds(operations)[1] < self.kernels else self.calls
         times = or_start(take(calls.start_ns, operations), take(self.work.start_ns, operations))
-        codes, known = self._read[0].saying(self._process).at(times).contexts
+        codes, known, _ = self._read[0].saying(self._process).at(times)
         stages = [stage for stage, _ in known]
         if after := where(take(self._after, operations)):
-            own, known = self._read[1].saying(self._process).at(take(times, after)).contexts
+            own, known, _ = self._read[1].saying(self._process).at(take(times, after))
             for i, code in zip(after, own, strict=True):
                 codes[i] = len(stages) + code
             stages += (stage for stage, _ in known)
@@ -161,7 +161,7 @@ def _calls(pieces: Sequence[_Piece]) -> LaunchCalls:
     return LaunchCalls(*(chained(columns) for columns in zip(*each, strict=True)))
 
 
-def _kernels(read: Sequence[TraceKernels], lane: Lane) -> Iterator[_Piece]:
+def _kernels(read: Sequence[Around], lane: Lane) -> Iterator[_Piece]:
     """The kernels of a lane, around the windows and after them."""
     for number, around in enumerate(read):
         if (own := around.kernels.get(lane)) is not None and len(own):
@@ -169,7 +169,7 @@ def _kernels(read: Sequence[TraceKernels], lane: Lane) -> Iterator[_Piece]:
             yield _Piece(around, lane, number > 0, own, kinds)
 
 
-def _transfers(read: Sequence[TraceKernels], lane: Lane) -> Iterator[_Piece]:
+def _transfers(read: Sequence[Around], lane: Lane) -> Iterator[_Piece]:
     """Its copies and memsets; graphs that were traced whole are neither."""
     for number, around in enumerate(read):
         if (own := (around.transfers or {}).get(lane)) is not None and len(own):

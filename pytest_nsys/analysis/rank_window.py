@@ -211,41 +211,36 @@ class RankWindow:
 
     def context(self, i: int) -> Context:
         """(stage, purpose) of kernel ``i`` of the window."""
-        return (self._communication_contexts if self.communicates[i] else self._contexts).of(i)
+        return self._contexts.of(i)
 
     @cached_property
     def _contexts(self) -> Contexts:
         contexts = self.track.contexts
         return contexts._replace(codes=self._here(contexts.codes))
 
-    @cached_property
-    def _communication_contexts(self) -> Contexts:
-        contexts = self.track.communication_contexts
-        return contexts._replace(codes=self._here(contexts.codes))
-
     def contexts_of(self, communication: Column) -> dict[Context, int]:
         """How many of these communication kernels have each (stage, purpose)."""
-        codes, known = self._communication_contexts
+        codes, known, _ = self._contexts
         each = zip(known, counts(take(codes, communication), len(known)), strict=True)
         return {context: number for context, number in each if number}
 
     @cached_property
     def by_stage(self) -> dict[str, Column]:
         """The kernels of ``communication`` by stage, stages ordered by name."""
-        codes, known = self._communication_contexts
+        codes, known, _ = self._contexts
         return dict(sorted(members_by(lambda code: known[code][0], codes, among=self.communication).items()))
 
     @cached_property
     def by_place(self) -> dict[tuple[str, str, str | None], Column]:
         """The communication kernels, barriers too, by short name, stage and purpose, each in order of start."""
-        (codes, known), names = self._communication_contexts, self.kernels.names
+        (codes, known, _), names = self._contexts, self.kernels.names
         columns = self.kernels.name, codes
         return members_by(lambda name, code: (names[name], *known[code]), *columns, among=self.all_communication)
 
     @property
     def stages(self) -> tuple[Column, Sequence[str]]:
         """A number for each kernel, and the stage that the number stands for; two numbers may stand for one."""
-        codes, known = self._contexts
+        codes, known, _ = self._contexts
         return codes, [stage for stage, _ in known]
 
     @cached_property

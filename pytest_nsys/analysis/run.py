@@ -20,7 +20,7 @@ from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.analysis.around import RankTrack, TraceKernels
+from pytest_nsys.analysis.around import Around, RankTrack
 from pytest_nsys.analysis.emptiness import explain_empty, explain_no_anchor
 from pytest_nsys.analysis.following import until_compute
 from pytest_nsys.analysis.measurements import Measurements
@@ -29,6 +29,7 @@ from pytest_nsys.analysis.windows import RUN, WindowSpec, anchor_windows
 from pytest_nsys.core.conventions import Convention, like
 from pytest_nsys.core.errors import NothingMeasured, TraceError
 from pytest_nsys.core.families import known_communication
+from pytest_nsys.core.intervals import hull
 from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import (
     NO_LAUNCH,
@@ -244,9 +245,9 @@ class WindowGroup:
         self._without: dict[int, NothingMeasured] = {}
         for rank in run.ranks if not spec.whole_run else ():
             self._pick_windows(rank)
-        self.around = [self._around(number, trace) for number, trace in enumerate(run.traces)]
+        self.around = [self._around(number) for number in range(len(run.traces))]
         ranks = [rank for number in range(len(run.traces)) for rank in self._trace_ranks(number)]
-        self.tracks = {rank.number: self._track(rank) for rank in ranks}
+        self.tracks = {rank.number: RankTrack(rank, self.around[rank.process.trace], self) for rank in ranks}
         self.ranks: dict[int, list[RankWindow]] = {
             number: self._rank_windows(self.tracks[number]) for number in sorted(self.tracks)
         }
@@ -266,77 +267,47 @@ class WindowGroup:
         """The ranks of a trace that have a window."""
         return [rank for rank in self.run.ranks_of(trace) if rank.number not in self._without]
 
-    def _hull(self, rank: Rank) -> Interval:
-        windows = self.windows[rank.number]
-        return min(w.start_ns for w in windows), max(w.end_ns for w in windows)
+    @property
+    def _by_launch(self) -> bool:
+        """Whether kernels are in the windows that launched them, wherever on the GPU they ran."""
+        return self.spec.kernels is KernelsMode.LAUNCHED and not self.spec.whole_run
 
-    def _around(self, number: int, trace: Trace) -> TraceKernels:
-        whole = self.spec.whole_run
-        spans = {rank.lane: None if whole else self._hull(rank) for rank in self._trace_ranks(number)}
-        launched = {lane: span for lane, span in spans.items() if span is not None}
+    def _around(self, number: int) -> Around:
+        trace = self.run.traces[number]
+        windows = {rank.lane: self.windows.get(rank.number, ()) for rank in self._trace_ranks(number)}
+        hulls = {lane: hull((w.start_ns, w.end_ns) for w in own) for lane, own in windows.items() if own}
+        spans: dict[Lane, Interval | None] = {lane: hulls.get(lane) for lane in windows}
         kernels: Mapping[Lane, Kernels] = {}
-        if launched and self.spec.kernels is KernelsMode.LAUNCHED:
-            kernels = trace.kernels_launched(launched)
-        elif spans:
-            kernels = trace.kernels(spans)
-        return TraceKernels(trace, self.run.convention, kernels, lambda: self._process_spans(number), spans)
-
-    def _process_spans(self, trace: int) -> dict[int, Interval]:
-        """By process of a trace when its first window begins, and its last ends."""
-        hulls = grouped((rank.process.global_pid, self._hull(rank)) for rank in self._trace_ranks(trace))
-        return {pid: (min(low for low, _ in own), max(high for _, high in own)) for pid, own in hulls.items()}
-
-    def _track(self, rank: Rank) -> RankTrack:
-        anchors = self.run.anchors(rank, self.spec.anchor)
-        around = self.around[rank.process.trace]
-        return RankTrack(
-            rank,
-            around,
-            anchors,
-            self.run.workload,
-            lambda: self.run.whole().ranks[rank.number][0],
-            lambda: self._on_gpu(rank),
-            None if self.spec.whole_run else self._hull(rank)[1],
-            lambda: self._after[rank.process.trace],
-        )
-
-    def _on_gpu(self, rank: Rank) -> RankTrack:
-        """All that ran on the rank's GPU in the windows, which for windows of launches is more than was launched."""
-        if self.spec.whole_run or self.spec.kernels is not KernelsMode.LAUNCHED:
-            return self.tracks[rank.number]
-        trace = rank.process.trace
-        until = dict(self._filled_spans(trace)).get(rank.lane, (0, 0))[1]
-        own = self.tracks[rank.number]
-        return RankTrack(rank, self._meanwhile[trace], until_ns=until, after=lambda: self._after[trace], asked_by=own)
+        if spans:
+            kernels = trace.kernels_launched(hulls) if self._by_launch else trace.kernels(spans)
+        return Around(trace, self.run.convention, kernels, spans)
 
     @cached_property
-    def _meanwhile(self) -> list[TraceKernels]:
+    def on_gpu(self) -> Mapping[int, RankTrack]:
+        """By rank all that ran on its GPU in the windows, which for windows of launches is more than was launched."""
+        if not self._by_launch:
+            return self.tracks
+        own = ((number, track.rank) for number, track in self.tracks.items())
+        return {number: RankTrack(rank, self._meanwhile[rank.process.trace], self) for number, rank in own}
+
+    @cached_property
+    def _meanwhile(self) -> list[Around]:
         """What ran from the start of the windows' first kernel to the end of their last, whenever it was launched."""
-        found: list[TraceKernels] = []
-        for number, trace in enumerate(self.run.traces):
-            spans: dict[Lane, Interval | None] = dict(self._filled_spans(number))
-            found.append(TraceKernels(trace, self.run.convention, trace.kernels(spans), on_gpu=spans))
-        return found
+        each = [(trace, self._filled_spans(number)) for number, trace in enumerate(self.run.traces)]
+        return [Around(trace, self.run.convention, trace.kernels(spans), spans) for trace, spans in each]
 
     @cached_property
-    def _after(self) -> list[TraceKernels]:
+    def after(self) -> list[Around]:
         """What started after the windows of each trace, on every lane at least until compute did."""
         found = []
-        for number, trace in enumerate(self.run.traces):
-            ends = {lane: end for lane, (_, end) in self._on_gpu_spans(number)}
-            longest = max(
-                (w.length_ns for rank in self._trace_ranks(number) for w in self.ranks[rank.number]), default=0
-            )
-            found.append(until_compute(trace, self.run.convention, ends, longest))
+        for number, around in enumerate(self._meanwhile if self._by_launch else self.around):
+            ends = {lane: span[1] for lane, span in around.spans.items() if span is not None}
+            windows = (w for rank in self._trace_ranks(number) for w in self.ranks[rank.number])
+            longest = max((w.length_ns for w in windows), default=0)
+            found.append(until_compute(around.trace, self.run.convention, ends, longest))
         return found
 
-    def _on_gpu_spans(self, trace: int) -> Iterator[tuple[Lane, Interval]]:
-        """By lane of a trace for which time on the GPU :meth:`_on_gpu` was read."""
-        if self.spec.kernels is KernelsMode.LAUNCHED:
-            return self._filled_spans(trace)
-        return ((rank.lane, self._hull(rank)) for rank in self._trace_ranks(trace))
-
-    def _filled_spans(self, trace: int) -> Iterator[tuple[Lane, Interval]]:
+    def _filled_spans(self, trace: int) -> dict[Lane, Interval | None]:
         """By lane of a trace the time from its process's first filled window to its last: of the devices of a process
         one may have waited for what another ran before, or after, its own windows.
         """
@@ -344,9 +315,7 @@ class WindowGroup:
         filled = grouped(
             (rank.process, (w.start_ns, w.end_ns)) for rank in ranks for w in self.ranks[rank.number] if len(w)
         )
-        for rank in ranks:
-            if own := filled.get(rank.process):
-                yield rank.lane, (min(low for low, _ in own), max(high for _, high in own))
+        return {rank.lane: hull(filled[rank.process]) for rank in ranks if rank.process in filled}
 
     @cached_property
     def unlaunched(self) -> tuple[int, int]:

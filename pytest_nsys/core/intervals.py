@@ -14,6 +14,12 @@ from pytest_nsys.core.columns import Column, covered_before, minus, parted, tota
 from pytest_nsys.core.model import Interval
 
 
+def hull(spans: Iterable[Interval]) -> Interval:
+    """From the first start to the last end, (0, 0) of no span."""
+    starts, ends = [*zip(*spans, strict=True)] or ((0,), (0,))
+    return min(starts), max(ends)
+
+
 class Intervals:
     """A union of time spans: disjoint, ascending, with the covered length up to each start."""
 

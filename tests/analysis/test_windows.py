@@ -308,13 +308,11 @@ def kernels_of(some: Sequence[K]) -> Kernels:
     )
 
 
-def track(
-    *some: K, launches: Sequence[int] | None = None, ranges: Sequence[Range] = (), many: bool = False
-) -> RankTrack:
+def track(*some: K, launches: Sequence[int] | None = None, ranges: Sequence[Range] = ()) -> RankTrack:
     """Kernels of one rank; each is launched when it starts unless ``launches`` says otherwise."""
     kernels = kernels_of(some)
     launched = array("q", kernels.start_ns if launches is None else launches)
-    return track_of(kernels, STEP, launched, ranges, many=many)
+    return track_of(kernels, STEP, launched, ranges)
 
 
 def chosen(found: RankTrack, mode: str, span: Span = Span.RANGE, window: Window = WINDOW) -> list[int]:
@@ -488,14 +486,9 @@ def test_kernels_are_grouped_by_stage_in_the_order_of_their_names() -> None:
     assert places == {(NCCL, "stage4_f"): [0], (NCCL, "stage2_f"): [2]}
 
 
-@pytest.mark.parametrize("many", [False, True])
-def test_kernels_without_a_launch_row_are_counted(many: bool) -> None:
-    """Of many kernels among those that communicate, if any does."""
+def test_kernels_without_a_launch_row_are_counted() -> None:
     some = [(NCCL, 110, 115, 28), ("gemm", 120, 125, 7), ("gemm", 130, 135, 7), (NCCL, 140, 145, 28)]
-    launches = [NO_LAUNCH, NO_LAUNCH, 100, 100]
-    assert track(*some, launches=launches, many=many).launched == ((2, 1, 0, 0) if many else (4, 2, 0, 0))
-    compute = [("gemm", 110, 115, 7), ("gemm", 120, 125, 7)]
-    assert track(*compute, launches=[NO_LAUNCH, 5], many=many).launched == (2, 1, 0, 0)
+    assert track(*some, launches=[NO_LAUNCH, NO_LAUNCH, 100, 100]).launched == (4, 2, 0, 0)
 
 
 def test_the_longest_kernel_says_how_far_back_to_look() -> None:

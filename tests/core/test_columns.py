@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tracemalloc
 from array import array
 from itertools import pairwise
 from typing import Any
@@ -169,6 +170,21 @@ def test_the_shortest_span_around_a_moment_speaks(found: list[tuple[int, int | N
         at = sum(edge <= moment for edge in edges)
         assert codes[at] == (spans[-min(around)[1]][3] if around else 0)
         assert twice[at] == (len({spans[-i][2] for _, i in around}) > 1)
+
+
+@pytest.mark.parametrize("left_open", [False, True], ids=["closed", "open"])
+def test_spans_deep_in_each_other_take_no_memory_for_each_pair(left_open: bool) -> None:
+    """Each of the spans, all inside the one before, would be written over all that it covers: 1.6 GB."""
+    count = 20_000
+    starts, threads = column(range(count)), column([1] * count)
+    ends = column([columns.NEVER] * count if left_open else range(2 * count, count, -1))
+    tracemalloc.start()
+    edges, codes, _ = done("innermost", starts, ends, threads, column(range(1, count + 1)))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 1_000 * count
+    assert codes[: count + 1] == column(range(count + 1))
+    assert len(edges) == count if left_open else len(edges) > count
 
 
 ratio = st.tuples(st.one_of(st.integers(0, 4), st.integers(0, (1 << 63) - 1)), st.integers(1, (1 << 63) - 1))

@@ -76,7 +76,7 @@ def test_look_up_finds_the_innermost_range_that_says_something(some: list[Range]
         expected.append(NO_CONTEXT if innermost is None else context(innermost.name))
         claimed_twice += len({r.thread for r in around}) > 1
     found = Saying(in_order(some), context).at(array("q", asked))
-    assert [found.contexts.of(i) for i in range(len(asked))] == expected
+    assert [found.of(i) for i in range(len(asked))] == expected
     assert found.claimed_twice == claimed_twice
 
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from pytest_nsys.analysis.around import RankTrack, TraceKernels
+from pytest_nsys.analysis.around import Around, RankTrack
 from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.run import WindowGroup
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NoRows
@@ -39,6 +40,24 @@ class SaidTrace:
         raise NoRows("nothing is said of copies")
 
 
+class SaidGroup:
+    """What a track asks of the windows of its run, which are one window."""
+
+    spec = WindowSpec("run")
+
+    def __init__(self) -> None:
+        self.run = self
+        self.tracks: dict[int, RankTrack] = {}
+        self.on_gpu = self.tracks
+        self.ranks: dict[int, Sequence[RankWindow]] = {}
+
+    def whole(self) -> SaidGroup:
+        return self
+
+    def anchors(self, _rank: Rank, _pattern: str | None) -> Sequence[Range]:
+        return ()
+
+
 def track_of(
     kernels: Kernels,
     convention: Convention,
@@ -46,14 +65,11 @@ def track_of(
     ranges: Sequence[Range] = (),
     *,
     rank: Rank = RANK,
-    many: bool = False,
 ) -> RankTrack:
     """The track of a rank; ``launches`` by correlation. Its whole run is all of ``kernels``."""
-    around = TraceKernels(cast(Trace, SaidTrace(launches, ranges)), convention, {rank.lane: kernels})
-    around.__dict__["many"] = many
-
-    def whole() -> RankWindow:
-        return RankWindow(found, RUN_WINDOW, WindowSpec("run"), range(len(kernels)))
-
-    found = RankTrack(rank, around, whole=whole)
+    around = Around(cast(Trace, SaidTrace(launches, ranges)), convention, {rank.lane: kernels})
+    group = SaidGroup()
+    found = RankTrack(rank, around, cast(WindowGroup, group))
+    group.tracks[rank.number] = found
+    group.ranks[rank.number] = [RankWindow(found, RUN_WINDOW, WindowSpec("run"), range(len(kernels)))]
     return found

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis import around
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import NothingMeasured, TraceError
@@ -45,13 +44,13 @@ def one_step(tmp_path: Path) -> Path:
 EXPOSED = {(0, "stage2_f"): 40}
 
 
-def figures(path: Path, *first: str) -> Figures:
-    """Every metric of every pick, from one reading, some of them first."""
+def figures(path: Path) -> Figures:
+    """Every metric of every pick, from one reading."""
     found: dict[tuple[str, str, str], Mapping[object, Value]] = {}
     with captures(path, convention=BUILT_IN["pithtrain"]) as opened:
         for window, mode in PICKS:
             spec = opened.spec(window, kernels=KernelsMode(mode))
-            found |= {(window, mode, metric): rows_of(opened, metric, spec) for metric in (*first, *METRICS)}
+            found |= {(window, mode, metric): rows_of(opened, metric, spec) for metric in METRICS}
     return found
 
 
@@ -79,15 +78,6 @@ def test_two_threads_give_the_numbers_of_one(
 ) -> None:
     monkeypatch.setattr(sqlite_file, "TWO_THREADS_FROM_BYTES", 0)
     assert figures(dualpipe) == expected
-
-
-@pytest.mark.parametrize("first", ["exposed_ns", "launches", "overlap_tax_ns"])
-def test_large_run_is_read_to_the_numbers_of_a_small_one(
-    dualpipe: Path, expected: Figures, monkeypatch: pytest.MonkeyPatch, first: str
-) -> None:
-    """Of a large one only what is asked for is read, so what is asked first must not matter."""
-    monkeypatch.setattr(around, "MANY", 0)
-    assert figures(dualpipe, first) == expected
 
 
 def test_order_of_rows_does_not_matter(dualpipe: Path, expected: Figures, tmp_path: Path) -> None:
