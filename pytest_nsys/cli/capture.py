@@ -15,7 +15,7 @@ from pytest_nsys.cli.group import Exit, complain
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.gpu_log import notes_on_gpus
-from pytest_nsys.traces.nsys.report import export_to
+from pytest_nsys.traces.nsys.exports import export_to
 
 
 @click.command(context_settings={"allow_interspersed_args": False})

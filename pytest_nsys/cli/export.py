@@ -11,7 +11,7 @@ import click
 from pytest_nsys.cli.group import LONGEST_LINE, Exit, complain
 from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.core.words import printable
-from pytest_nsys.traces.nsys.report import export_to, own_export
+from pytest_nsys.traces.nsys.exports import export_to, own_export
 from pytest_nsys.traces.opening import EXPORTS, REPORTS, find_traces
 
 

@@ -203,7 +203,7 @@ class NsysSession:
 
         What goes wrong is told by the items, which read them again.
         """
-        from pytest_nsys.traces.nsys.report import exported
+        from pytest_nsys.traces.nsys.exports import exported
         from pytest_nsys.traces.opening import REPORTS, find_traces
 
         for gate in gates:

@@ -182,21 +182,23 @@ def why_xplane(folder: Path, names: Sequence[str]) -> str | None:
 
 
 def _report(path: Path) -> Trace:
-    from pytest_nsys.traces.nsys.export_cache import ExportedTrace
-    from pytest_nsys.traces.nsys.report import exported  # it starts programs, which few runs need
+    from pytest_nsys.traces.nsys.exports import (
+        ExportedTrace,
+        exported,  # it starts programs, which few runs need
+    )
 
     return ExportedTrace(path, exported(path))
 
 
 def _parquet(path: Path) -> Trace:
-    from pytest_nsys.traces.nsys.export_cache import ExportedTrace
+    from pytest_nsys.traces.nsys.exports import ExportedTrace
     from pytest_nsys.traces.nsys.parquet import exported
 
     return ExportedTrace(path, exported(path))
 
 
 def _raw_stream(path: Path) -> Trace:
-    from pytest_nsys.traces.nsys.report import raw_stream
+    from pytest_nsys.traces.nsys.exports import raw_stream
 
     return raw_stream(path)
 

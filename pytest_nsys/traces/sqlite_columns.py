@@ -1,26 +1,32 @@
-"""How are many rows of a table read as columns of whole numbers, without a Python object for each value?
+"""How are many rows of a table read as columns of whole numbers, and become kernels? As few Python objects as can be.
 
 With the extra ``fast`` the Arrow driver of SQLite (``arrow_sqlite.py``) reads a large table in blocks, on two threads:
 SQLite needs no interpreter while it steps. Without it, and of what is small, rows are read.
 
-The driver says little of what is wrong: whatever is not a whole number, or fails, is :class:`Unfit`, and the table is
-read again as rows, whose errors tell.
+SQLite keeps any type in any column, and the driver says little of what is wrong: whatever is not a whole number, or
+fails, is :class:`Unfit`, and the table is read again as rows, whose errors tell.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from array import array
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
+from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Column
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.model import Lane, Stream
+from pytest_nsys.core.tables import Kernels
+from pytest_nsys.core.words import counted, printable
+from pytest_nsys.traces.sqlite_conditions import LISTED, listed
 from pytest_nsys.traces.sqlite_file import FAILURES, SqliteFile, SqlRow
 
 Block = Sequence[Column]
@@ -131,3 +137,204 @@ def of_rows(rows: Iterable[Sequence[SqlRow]], explain: Callable[[SqlRow], object
                 for row in some:
                     explain(row)
                 raise
+
+
+class OddValue(TypeError):
+    """A value that its column cannot have, in words."""
+
+
+def check_whole(*values: object) -> None:
+    """SQLite keeps any type in any column, and numbers of a trace become part of later questions to it."""
+    for value in values:
+        if type(value) is not int:
+            raise OddValue(f"{str(value)[:40]!r} is not a whole number")
+
+
+def check_row(row: SqlRow) -> None:
+    """Raises OddValue where not all of a row are whole numbers."""
+    check_whole(*row)
+
+
+def check_text(value: object) -> str:
+    """A name. Raises OddValue for what is none."""
+    if not isinstance(value, str):
+        raise OddValue(f"{printable(repr(value), 40)} is not a name")
+    return value
+
+
+def texts_of(rows: Iterable[SqlRow]) -> dict[int, str]:
+    """The texts of rows of an id and a text. Raises OddValue where one is none, or an id has two."""
+    found: dict[int, str] = {}
+    for number, text in rows:
+        check_whole(number)
+        if found.setdefault(number, check_text(text)) != text:
+            raise OddValue(f"the id {number} stands for two texts")
+    return found
+
+
+def read_texts(file: SqliteFile, ids: Collection[int], table: str, text: str) -> dict[int, str]:
+    """The texts of distinct ids. Raises OddValue."""
+    try:
+        wanted = columns.values(array("q", ids))
+    except (TypeError, OverflowError):
+        check_whole(*ids)
+        raise
+    if len(wanted) > LISTED and wanted[-1] - wanted[0] < 4 * len(wanted):  # most of a table: what is between is dropped
+        known, bounds = set(wanted), f"id BETWEEN {wanted[0]} AND {wanted[-1]}"
+        rows = file.chunks(f'SELECT id, {text} FROM "{table}" WHERE {bounds}')
+        return texts_of(row for some in rows for row in some if row[0] in known)
+    found: dict[int, str] = {}
+    for at in range(0, len(wanted), LISTED):
+        some = listed(wanted[at : at + LISTED])
+        found |= texts_of(file.rows(f'SELECT id, {text} FROM "{table}" WHERE id IN ({some})'))
+    return found
+
+
+@contextlib.contextmanager
+def damage(file: SqliteFile, table: str) -> Iterator[None]:
+    """Raises TraceError, which names the table, where a number of it is none, or cannot be."""
+    try:
+        yield
+    except (TypeError, OverflowError) as error:
+        what = f"table {table} holds a value that cannot be" + (f" ({error})" if isinstance(error, OddValue) else "")
+        raise TraceError(f"{file.path}: {what}: damaged, or changed after it was written; {file.again}") from error
+
+
+class Columns:
+    """Kernels of one lane while they are read."""
+
+    def __init__(self) -> None:
+        self.streams: dict[Stream, int] = {}
+        self._parts: list[Block] = []
+
+    def extend(self, part: Block) -> None:
+        """More kernels: start, end, correlation, number in ``streams``, name, full name, and 1 for a node of a graph.
+
+        Raises OddValue.
+        """
+        if columns.exceeds(part[0], part[1]):
+            raise OddValue("a kernel ends before it starts")
+        self._parts.append(part)
+
+    def sorted_kernels(self, names: Mapping[int, str], path: Path, named_by: str = "StringIds") -> Kernels:
+        """The kernels, ordered by start, after which this has none. Raises TraceError where the table that names them
+        lacks one.
+        """
+        start, end, correlation, stream, name, full_name, node = map(joined, zip(*self._parts, strict=True))
+        self._parts.clear()
+        lost = set(columns.values(name)) - names.keys()
+        if lost:
+            what = f"{counted(len(lost), 'kernel name id')} not in {named_by}"
+            raise TraceError(f"{path}: {what}: ids do not join; export the report again")
+        kernels = Kernels(
+            start_ns=start,
+            end_ns=end,
+            correlation=correlation,
+            stream=stream,
+            name=name,
+            full_name=full_name,
+            streams=tuple(self.streams),
+            names=names,
+            graph_node=columns.equal(node, 1),
+        )
+        if not columns.exceeds(start[:-1], start[1:]):  # as most exports write them, and quick to see
+            return kernels
+        return kernels.take(columns.order(start, end))
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def name_ids(self) -> set[int]:
+        """Every name that was read."""
+        return {name for part in self._parts for column in part[4:6] for name in columns.values(column)}
+
+
+def joined(parts: Iterable[Column]) -> Column:
+    """The columns one after the other: to let one grow copies it many times over."""
+    found = array("q")
+    found.frombytes(b"".join(parts))
+    return found
+
+
+def read_blocks(
+    file: SqliteFile,
+    row: Sequence[str],
+    table: str,
+    where: str,
+    use: Callable[[Iterable[Block]], T],
+    *,
+    whole: bool,
+    explain: Callable[[SqlRow], object] = id,
+) -> T:
+    """What ``use`` makes of the rows that pass; ``whole``: they may be as many as the table has.
+
+    ``explain`` is shown the rows of which one holds what is no whole number, and raises what is said of it.
+    """
+    fast = blocks(file, row, table, where) if whole and worth(file.about(table)) else None
+    return as_blocks(fast, file.parts(", ".join(row), table, where, whole=whole), use, explain)
+
+
+def as_blocks(
+    fast: Generator[Block, None, None] | None,
+    rows: Iterable[Sequence[SqlRow]],
+    use: Callable[[Iterable[Block]], T],
+    explain: Callable[[SqlRow], object] = id,
+) -> T:
+    """What ``use`` makes of the blocks, which are read in a fast way or, where that cannot be, as rows.
+
+    Where it fails nothing is being read any more: the file may be closed then, and SQLite does not survive that.
+    """
+    if fast is not None:
+        with suppress(Unfit), closing(fast):
+            return use(fast)
+    return use(of_rows(rows, explain))
+
+
+def fill(
+    lanes: Collection[Lane] | None,
+    found: Iterable[Block],
+    placed: Callable[[Sequence[int]], tuple[Lane, Stream]],
+) -> tuple[dict[Lane, Columns], set[int]]:
+    """Sort kernels into their lanes; the processes of those that have none are returned. With None there are none: each
+    lane that occurs is made.
+
+    Blocks hold start, end, correlation, name, full name, 1 for a node of a graph, and then the columns of which
+    ``placed`` makes lane and stream.
+    """
+    tables: dict[Lane, Columns] = {lane: Columns() for lane in lanes or ()}
+    strangers: set[int] = set()
+    for start, end, correlation, short, full, node, *place in found:
+        numbers, keys = columns.distinct(*place)
+        own: list[Columns] = []
+        places: dict[Lane, int] = {}
+        table_of, stream_of = array("q"), array("q")
+        for key in keys:
+            lane, stream = placed(key)
+            if lanes is None:
+                tables.setdefault(lane, Columns())
+            elif lane not in tables:
+                lane = Lane(lane.global_pid, None)
+            if lane in tables and lane not in places:
+                places[lane] = len(own)
+                own.append(tables[lane])
+            if lane not in tables:
+                strangers.add(lane.global_pid)
+            streams = tables[lane].streams if lane in tables else {}
+            table_of.append(places.get(lane, len(keys)))  # a stranger is behind all lanes
+            stream_of.append(streams.setdefault(stream, len(streams)))
+        each = (start, end, correlation, columns.take(stream_of, numbers), short, full, node)
+        parts_of = split(columns.take(table_of, numbers), len(keys) + 1, each)
+        for table, parts in zip(own, parts_of, strict=False):
+            if parts[0]:
+                table.extend(parts)
+    return tables, strangers - {lane.global_pid for lane in tables}
+
+
+def split(groups: Column, size: int, each: Sequence[Column]) -> Iterator[list[Column]]:
+    """For each number below ``size``, as all of ``groups`` are, the part of each column where it stands, in order."""
+    order = columns.order(groups)
+    sorted_ = [columns.take(column, order) for column in each]
+    low = 0
+    for count in columns.counts(groups, size):
+        yield [column[low : low + count] for column in sorted_]
+        low += count

@@ -17,8 +17,7 @@ from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import TraceError, UsageMistake
 from pytest_nsys.tools.nsys_command import MAGIC, _last_words, short, version_order
 from pytest_nsys.traces.nsys import parquet as nsys_parquet
-from pytest_nsys.traces.nsys.export_cache import CACHE
-from pytest_nsys.traces.nsys.report import _of_report, export_to, exported, is_export_of
+from pytest_nsys.traces.nsys.exports import CACHE, _of_report, export_to, exported, is_export_of
 from pytest_nsys.traces.opening import find_traces, open_trace
 from tests.support.fake_nsys import (
     CUT,

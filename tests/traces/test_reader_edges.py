@@ -20,6 +20,7 @@ from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Lane, Range
 from pytest_nsys.core.model import Collective as CollectiveRecord
 from pytest_nsys.core.tables import Kernels
+from pytest_nsys.traces.answers import EMPTY, Earliest
 from pytest_nsys.traces.chrome import json_stream
 from pytest_nsys.traces.chrome.jax import JaxEvent, Lanes
 from pytest_nsys.traces.chrome.kineto import CollectiveArgs, Kineto, _collective
@@ -27,11 +28,10 @@ from pytest_nsys.traces.chrome.kineto_columns import Columns
 from pytest_nsys.traces.chrome.kineto_content import Content, memories_of, models_of, setup_of, version_of
 from pytest_nsys.traces.chrome.kineto_events import Event, column_of_ns, nanoseconds
 from pytest_nsys.traces.chrome.kineto_kernels import _Copies
-from pytest_nsys.traces.launches import EMPTY, Earliest
 from pytest_nsys.traces.messages import without_names
 from pytest_nsys.traces.nsys import ranges
 from pytest_nsys.traces.nsys.collectives import BYTES, Launch, PayloadRow, _Calls
-from pytest_nsys.traces.nsys.copies import _calls
+from pytest_nsys.traces.nsys.memory import _calls
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.opening import _reader_of, given_twice
 from pytest_nsys.traces.sqlite_file import SqliteFile

@@ -18,7 +18,7 @@ from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import Lane
 from pytest_nsys.core.ranges import Ranges
 from pytest_nsys.core.tables import Kernels
-from pytest_nsys.traces import arrow_sqlite, sqlite_columns, sqlite_file, sqlite_values
+from pytest_nsys.traces import arrow_sqlite, sqlite_columns, sqlite_file
 from pytest_nsys.traces.arrow_sqlite import ArrowReader
 from pytest_nsys.traces.nsys import ranges
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
@@ -172,7 +172,7 @@ def test_many_texts_are_looked_up_as_few_are(trace: Path, monkeypatch: pytest.Mo
         *([f"INSERT INTO {schema.STRINGS} SELECT id, 'once' FROM {schema.STRINGS}"] if text == "'two'" else ()),
     )
     wanted = read(trace)
-    monkeypatch.setattr(sqlite_values, "LISTED", 2)
+    monkeypatch.setattr(sqlite_columns, "LISTED", 2)
     assert read(trace) == wanted
     if text == "NULL":  # together they are as many texts as there are rows
         execute(trace, f"UPDATE {schema.STRINGS} SET value = 'a' || char(0) || 'b' WHERE value = 'kernel0'")

@@ -28,6 +28,7 @@ from pytest_nsys.core.model import (
 )
 from pytest_nsys.core.series import Series
 from pytest_nsys.core.tables import Kernels, LaunchCalls, StreamWait
+from pytest_nsys.traces.answers import CallTable, earliest_calls
 from pytest_nsys.traces.chrome.json_stream import Written
 from pytest_nsys.traces.chrome.kineto import CollectiveArgs, Kineto
 from pytest_nsys.traces.chrome.kineto_columns import Columns
@@ -35,7 +36,6 @@ from pytest_nsys.traces.chrome.kineto_content import Content
 from pytest_nsys.traces.chrome.kineto_events import nanoseconds
 from pytest_nsys.traces.chrome.kineto_kernels import copies_by_device
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAMES, TRANSFERS, together, touching_span, united
-from pytest_nsys.traces.launches import CallTable, earliest_calls
 
 KERNEL, CALL, RANGE, COPY = "kernel", "cuda_runtime", "user_annotation", "gpu_memcpy"
 """Categories of the events that are read back, as torch.profiler calls them."""

@@ -37,6 +37,7 @@ from pytest_nsys.core.model import (
 )
 from pytest_nsys.core.series import Series
 from pytest_nsys.core.tables import Kernels, LaunchCalls, StreamWait
+from pytest_nsys.traces.answers import idle
 from pytest_nsys.traces.chrome.json_stream import EventStream, Written
 from pytest_nsys.traces.chrome.kineto_columns import CALL, WAIT
 from pytest_nsys.traces.chrome.kineto_content import (
@@ -53,7 +54,6 @@ from pytest_nsys.traces.chrome.kineto_kernels import read_as_kernels
 from pytest_nsys.traces.chrome.kineto_memory import TO_SEE_MEMORY, read_memory
 from pytest_nsys.traces.chrome.kineto_waits import stream_waits
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAMES, TRANSFERS, merged, told_apart, touching_span
-from pytest_nsys.traces.idle_spans import idle
 
 OTHERS = {**NAMES, **TRANSFERS}
 """The names of what is asked for as kernels are, and is none."""

@@ -24,12 +24,12 @@ from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, SINCE_1970, Diagnosti
 from pytest_nsys.core.ranges import Ranges
 from pytest_nsys.core.tables import Kernels, LaunchCalls
 from pytest_nsys.core.words import counted
+from pytest_nsys.traces.answers import CallTable, earliest_calls
 from pytest_nsys.traces.chrome.json_stream import EventStream
 from pytest_nsys.traces.chrome.kineto_columns import Columns, arrow_starts
 from pytest_nsys.traces.chrome.kineto_events import Event
 from pytest_nsys.traces.chrome.kineto_kernels import LaunchTable, kernels_by_device, order_of, transfers_by_device
 from pytest_nsys.traces.copies_as_kernels import TRANSFERS
-from pytest_nsys.traces.launches import CallTable, earliest_calls
 from pytest_nsys.traces.messages import diagnostics
 
 STEP = re.compile(r"ProfilerStep\*?#\d+")

@@ -23,11 +23,11 @@ from typing import NamedTuple
 
 from pytest_nsys.core.model import NO_LAUNCH, Collective, Lane
 from pytest_nsys.core.tables import Kernels
-from pytest_nsys.traces.nsys.launches import launch_calls
+from pytest_nsys.traces.nsys.calls import launch_calls
 from pytest_nsys.traces.nsys.tables import NVTX, STRINGS, THREAD_BITS
+from pytest_nsys.traces.sqlite_columns import check_text, check_whole, texts_of
 from pytest_nsys.traces.sqlite_conditions import name_condition
 from pytest_nsys.traces.sqlite_file import SqliteFile
-from pytest_nsys.traces.sqlite_values import check_text, check_whole, texts_of
 
 SCHEMA_ENTRIES = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
 DYNAMIC = re.compile(r"DYNAMIC_NVTXPAYLOAD_DATATYPE_-?\d+_\d+_\d+")

@@ -13,9 +13,9 @@ from math import isfinite
 
 from pytest_nsys.core.model import Interval, Lane, ProcessId
 from pytest_nsys.core.series import Series
+from pytest_nsys.traces.sqlite_columns import OddValue, check_whole
 from pytest_nsys.traces.sqlite_conditions import among, within
 from pytest_nsys.traces.sqlite_file import SqliteFile
-from pytest_nsys.traces.sqlite_values import OddValue, check_whole
 
 SAMPLES, NAMES = "GPU_METRICS", "TARGET_INFO_GPU_METRICS"
 GPUS, DEVICES = "TARGET_INFO_GPU", "TARGET_INFO_CUDA_DEVICE"

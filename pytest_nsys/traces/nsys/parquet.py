@@ -1,7 +1,7 @@
 """Reading nsys' ``parquetdir`` export: a folder with one Parquet file for each table.
 
 Its tables and columns are those of the SQLite export, so it is written into one once, in the cache of
-``export_cache.py``, and read as such. pyarrow, which reads Parquet, is the extra ``parquet``.
+``exports.py``, and read as such. pyarrow, which reads Parquet, is the extra ``parquet``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from pytest_nsys.core.errors import TraceError, one_line
 from pytest_nsys.core.words import printable
-from pytest_nsys.traces.nsys.export_cache import Export, Wanted, find_export, write_export
+from pytest_nsys.traces.nsys.exports import Export, Wanted, find_export, write_export
 
 WRITTEN_AS = "3"
 """Version of what is written: raise it where that changes."""

@@ -11,13 +11,11 @@ from pytest_nsys.core.columns import Column
 from pytest_nsys.core.conventions import COMMUNICATION_PREFIX
 from pytest_nsys.core.model import OPEN_END_NS, Interval
 from pytest_nsys.core.ranges import Ranges
-from pytest_nsys.traces.named_ranges import named_ranges
+from pytest_nsys.traces.answers import named_ranges
 from pytest_nsys.traces.nsys.tables import NVTX, THREAD_BITS, touching
-from pytest_nsys.traces.sqlite_columns import Unfit, blocks, worth
+from pytest_nsys.traces.sqlite_columns import OddValue, Unfit, blocks, check_text, check_whole, joined, split, worth
 from pytest_nsys.traces.sqlite_conditions import FIRST, among, name_condition, within
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
-from pytest_nsys.traces.sqlite_kernels import joined, split
-from pytest_nsys.traces.sqlite_values import OddValue, check_text, check_whole
 
 RANGE_EVENTS = among("eventType", (59, 60, 70, 71))
 """Push/pop and start/end ranges, recorded and imported; marks, categories, domain and thread rows are none."""

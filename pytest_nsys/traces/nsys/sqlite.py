@@ -36,16 +36,21 @@ from pytest_nsys.core.model import (
 )
 from pytest_nsys.core.series import Series
 from pytest_nsys.core.tables import Kernels, LaunchCalls, StreamWait
+from pytest_nsys.traces.answers import EMPTY, idle
 from pytest_nsys.traces.copies_as_kernels import together, told_apart
-from pytest_nsys.traces.idle_spans import idle
-from pytest_nsys.traces.launches import EMPTY
 from pytest_nsys.traces.messages import diagnostics
+from pytest_nsys.traces.nsys.calls import calls_started, launch_calls, launches, read_waits
 from pytest_nsys.traces.nsys.collectives import TO_SEE_SIZES, read_collectives
-from pytest_nsys.traces.nsys.columns import check_process, read_kernels
-from pytest_nsys.traces.nsys.copies import TRANSFER_TABLES, read_as_kernels, read_copies, read_transfers
 from pytest_nsys.traces.nsys.gpu_metrics import SAMPLES, read_sm_clocks, to_see_clocks
-from pytest_nsys.traces.nsys.launches import calls_started, launch_calls, launches
-from pytest_nsys.traces.nsys.memory import MEMORY, read_memory, to_see_memory
+from pytest_nsys.traces.nsys.memory import (
+    MEMORY,
+    TRANSFER_TABLES,
+    read_as_kernels,
+    read_copies,
+    read_memory,
+    read_transfers,
+    to_see_memory,
+)
 from pytest_nsys.traces.nsys.ranges import RANGE_EVENTS, read_around
 from pytest_nsys.traces.nsys.tables import (
     GRAPHS,
@@ -57,13 +62,13 @@ from pytest_nsys.traces.nsys.tables import (
     STRINGS,
     THREAD_BITS,
     by_process,
+    check_process,
+    read_kernels,
     starting,
 )
-from pytest_nsys.traces.nsys.waits import read_waits
-from pytest_nsys.traces.sqlite_columns import slower
+from pytest_nsys.traces.sqlite_columns import check_text, check_whole, damage, read_texts, slower, texts_of
 from pytest_nsys.traces.sqlite_conditions import NO_TEXT, any_name, listed, one_of, touches, within
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
-from pytest_nsys.traces.sqlite_values import check_text, check_whole, damage, read_texts, texts_of
 
 
 class NsysSqlite:

@@ -13,11 +13,12 @@ passes them, and is refused where it is read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from pytest_nsys.core.model import NO_LAUNCH, Interval
+from pytest_nsys.core.model import NO_LAUNCH, Interval, Lane, Stream
+from pytest_nsys.traces.sqlite_columns import Columns, OddValue, check_text, check_whole, fill, read_blocks
 from pytest_nsys.traces.sqlite_conditions import touches, within
-from pytest_nsys.traces.sqlite_file import SqliteFile
+from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -38,7 +39,7 @@ REQUIRED = {
 
 PLACE = ("globalPid", "deviceId", "contextId", "streamId")
 KERNEL_ROW = ("start", "end", "correlationId", "shortName", "demangledName", "graphNodeId", *PLACE)
-"""The columns of a kernel in the order in which :func:`~pytest_nsys.traces.sqlite_kernels.fill` takes them."""
+"""The columns of a kernel in the order in which :func:`~pytest_nsys.traces.sqlite_columns.fill` takes them."""
 
 
 def kernel_row(file: SqliteFile, table: str = KERNEL, name: str = "") -> Sequence[str]:
@@ -79,3 +80,41 @@ def starting(column: str, spans: Mapping[int, Interval], also: str = "1") -> str
     low, high = min(lo for lo, _ in spans.values()), max(hi for _, hi in spans.values())
     own = {pid: within("start", lo, hi) for pid, (lo, hi) in spans.items()}
     return f"{within('start', low, high)} AND {also} AND {by_process(column, own)}"
+
+
+def read_kernels(
+    file: SqliteFile, lanes: Collection[Lane] | None, where: str, *, whole: bool, table: str = KERNEL, name: str = ""
+) -> tuple[dict[Lane, Columns], set[int]]:
+    """The kernels that pass, by lane, and the processes of those that are in none of the lanes; None: all lanes.
+
+    ``whole``: they may be as many as the table has. ``name`` stands for the names of kernels.
+    """
+    row = kernel_row(file, table, name)
+    return read_blocks(
+        file, row, table, where, lambda found: fill(lanes, found, _placed), whole=whole, explain=_explain_kernel
+    )
+
+
+def _placed(place: Sequence[int]) -> tuple[Lane, Stream]:
+    pid, *stream = place
+    return Lane(pid, stream[0]), Stream(*stream)
+
+
+def _explain_kernel(row: SqlRow) -> None:
+    pid, *place = row[KERNEL_ROW.index(PLACE[0]) :]
+    check_process(pid, place[0])
+    check_whole(*place)
+
+
+def check_process(pid: object, device: object) -> None:
+    """A kernel without a process could be of any rank. Raises OddValue."""
+    if pid is None:
+        raise OddValue(f"a kernel on device {device} has no process: its globalPid is NULL")
+    check_whole(pid)
+
+
+def labels(file: SqliteFile, table: str, usual: Sequence[str]) -> Mapping[object, str]:
+    """The labels of a table by number, in lower case. Raises TypeError for one that is no text."""
+    if file.has(table, "id", "label"):
+        return {number: check_text(label).lower() for number, label in file.rows(f"SELECT id, label FROM {table}")}
+    return dict(enumerate(usual))

@@ -15,12 +15,19 @@ from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Column
 from pytest_nsys.core.model import NO_LAUNCH, Api, Interval
 from pytest_nsys.core.tables import LaunchCalls
-from pytest_nsys.traces.launches import CallTable, earliest_calls
+from pytest_nsys.traces.answers import CallTable, earliest_calls
 from pytest_nsys.traces.rocpd.parts import NO_STACK, Part
-from pytest_nsys.traces.sqlite_columns import Block, worth
+from pytest_nsys.traces.sqlite_columns import (
+    Block,
+    OddValue,
+    check_row,
+    check_whole,
+    joined,
+    read_blocks,
+    texts_of,
+    worth,
+)
 from pytest_nsys.traces.sqlite_conditions import LISTED, among, listed, one_of, within
-from pytest_nsys.traces.sqlite_kernels import joined, read_blocks
-from pytest_nsys.traces.sqlite_values import OddValue, check_row, check_whole, texts_of
 
 _NONE = array("q", [NO_LAUNCH])
 GRAPH_LAUNCH = "*GraphLaunch*"

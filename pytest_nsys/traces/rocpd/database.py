@@ -27,20 +27,16 @@ from pytest_nsys.core.families import known_communication
 from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Lane, Memory, ProcessId, Range, Setup, Stream, TraceFacts
 from pytest_nsys.core.ranges import Ranges
 from pytest_nsys.core.tables import Kernels, LaunchCalls, StreamWait
-from pytest_nsys.traces.allocations import levels
+from pytest_nsys.traces.answers import EMPTY, idle, levels
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAMES, TRANSFERS, told_apart, touching_span
-from pytest_nsys.traces.idle_spans import idle
-from pytest_nsys.traces.launches import EMPTY
 from pytest_nsys.traces.rocpd.calls import api_calls, graph_launches, read_calls, stacks_started
 from pytest_nsys.traces.rocpd.copies import copy_row, kind_of_copies, with_a_gpu
 from pytest_nsys.traces.rocpd.memory import TO_SEE_MEMORY, allocations
 from pytest_nsys.traces.rocpd.parts import Part, find_parts, versions
 from pytest_nsys.traces.rocpd.ranges import common_names, in_order, read_around, read_ranges
-from pytest_nsys.traces.sqlite_columns import Block, slower
+from pytest_nsys.traces.sqlite_columns import Block, Columns, check_row, check_whole, damage, fill, read_blocks, slower
 from pytest_nsys.traces.sqlite_conditions import listed, touches, within
 from pytest_nsys.traces.sqlite_file import SqliteFile
-from pytest_nsys.traces.sqlite_kernels import Columns, fill, read_blocks
-from pytest_nsys.traces.sqlite_values import check_row, check_whole, damage
 
 TRACE = "capture with rocprofv3 --kernel-trace --hip-trace --memory-copy-trace --marker-trace"
 TO_SEE_KERNELS = f"{TRACE} -f rocpd on a step that uses the GPU"

@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from pytest_nsys.core.model import Lane
-from pytest_nsys.traces.allocations import Allocation
+from pytest_nsys.traces.answers import Allocation
 from pytest_nsys.traces.rocpd.parts import Part
-from pytest_nsys.traces.sqlite_values import OddValue, check_whole
+from pytest_nsys.traces.sqlite_columns import OddValue, check_whole
 
 ALLOCATION, FREE = "ALLOC", "FREE"
 KINDS = (ALLOCATION, FREE, "REALLOC", "RECLAIM")

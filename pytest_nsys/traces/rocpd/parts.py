@@ -20,9 +20,9 @@ from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.families import short_name
 from pytest_nsys.core.model import MACHINE_BITS, Setup
 from pytest_nsys.core.words import printable
+from pytest_nsys.traces.sqlite_columns import OddValue, check_text, check_whole, damage, texts_of
 from pytest_nsys.traces.sqlite_conditions import NO_TEXT, listed
 from pytest_nsys.traces.sqlite_file import SqliteFile
-from pytest_nsys.traces.sqlite_values import OddValue, check_text, check_whole, damage, texts_of
 
 PREFIX = "rocpd_"
 STRING = PREFIX + "string"

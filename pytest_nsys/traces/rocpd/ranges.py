@@ -15,13 +15,22 @@ from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Column
 from pytest_nsys.core.model import Interval, Range
 from pytest_nsys.core.ranges import Ranges
-from pytest_nsys.traces.named_ranges import named_ranges
+from pytest_nsys.traces.answers import named_ranges
 from pytest_nsys.traces.rocpd.parts import Part
-from pytest_nsys.traces.sqlite_columns import Block, worth
+from pytest_nsys.traces.sqlite_columns import (
+    Block,
+    OddValue,
+    check_row,
+    check_text,
+    check_whole,
+    joined,
+    read_blocks,
+    read_texts,
+    texts_of,
+    worth,
+)
 from pytest_nsys.traces.sqlite_conditions import LISTED, among, any_name, listed, one_of, touches, within
 from pytest_nsys.traces.sqlite_file import SqlRow
-from pytest_nsys.traces.sqlite_kernels import joined, read_blocks
-from pytest_nsys.traces.sqlite_values import OddValue, check_row, check_text, check_whole, read_texts, texts_of
 
 MESSAGE = "CASE WHEN json_valid(extdata) THEN json_extract(extdata, '$.message') END"
 CALL_PREFIX = "roctx"

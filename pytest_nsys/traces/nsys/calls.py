@@ -1,0 +1,226 @@
+"""Which call of an export launched an operation of a GPU, and which stream waits for an event that another recorded?
+
+Several launch rows of an id exist (event class 67 repeats rows): the earliest counts, and kernels never multiply.
+
+A wait and its record share the process and ``eventSyncId``; ``eventId`` is used again and never joins. Both stand where
+their calls do: the times of their own rows may be 0. In real exports ``deviceId`` of a wait is 0 whatever the device
+is, so the kernels of its context say it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import NamedTuple
+
+from pytest_nsys.core import columns
+from pytest_nsys.core.columns import Column
+from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.model import NO_LAUNCH, Interval, Lane, Stream
+from pytest_nsys.core.tables import Kernels, LaunchCalls, Place, StreamWait, each_once
+from pytest_nsys.traces.answers import EMPTY, CallTable, Earliest
+from pytest_nsys.traces.nsys.tables import (
+    CUDA_EVENT,
+    PLACE,
+    RUNTIME,
+    SYNCHRONIZATION,
+    THREAD_BITS,
+    by_process,
+    starting,
+)
+from pytest_nsys.traces.sqlite_columns import Block, OddValue, as_blocks, blocks, check_row, read_blocks, worth
+from pytest_nsys.traces.sqlite_conditions import listed, one_of, within
+from pytest_nsys.traces.sqlite_file import SqliteFile
+
+JSON_IN_SQLITE = (3, 38)
+"""Since this version every SQLite knows json_each."""
+
+START = ("globalTid", f"ifnull(correlationId, {NO_LAUNCH})", "start")
+CALL = (*START, "end")
+
+
+def launches(file: SqliteFile, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Column]:
+    """The start of the earliest launch row of each kernel, NO_LAUNCH where there is none."""
+    known = call_tables(file, _wanted(kernels))
+    return {lane: known.get(lane.global_pid, EMPTY).starts_of(some.correlation) for lane, some in kernels.items()}
+
+
+def launch_calls(file: SqliteFile, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, LaunchCalls]:
+    """The call that launched each kernel."""
+    known = call_tables(file, _wanted(kernels), CALL)
+    return {lane: known.get(lane.global_pid, EMPTY).of(some.correlation) for lane, some in kernels.items()}
+
+
+def _wanted(kernels: Mapping[Lane, Kernels]) -> dict[int, Earliest]:
+    found: dict[int, Column] = {}
+    for lane, some in kernels.items():
+        found.setdefault(lane.global_pid, array("q")).extend(some.correlation)
+    return {pid: Earliest(own) for pid, own in found.items()}
+
+
+def call_tables(file: SqliteFile, some: Mapping[int, Earliest], row: Sequence[str] = START) -> dict[int, CallTable]:
+    """The earliest call of each wanted correlation that has one, by process. Raises OddValue."""
+    wanted = {pid: own for pid, own in some.items() if own.ids}
+    if RUNTIME not in file.tables or not wanted:
+        return {}
+    low, high = min(own.ids[0] for own in wanted.values()), max(own.ids[-1] for own in wanted.values())
+    between = f"{within('correlationId', low, high)} AND correlationId IS NOT NULL"
+    each = {pid: among_ids(own.ids) for pid, own in sorted(wanted.items())}
+    where = f"{between} AND {by_process('globalTid', {pid: condition for pid, (condition, _) in each.items()})}"
+    lists = [text for _, texts in each.values() for text in texts]
+    many = worth(sum(len(own.ids) for own in wanted.values()))
+    fast = blocks(file, row, RUNTIME) if many and worth(file.about(RUNTIME)) else None
+    rows = file.parts(", ".join(row), RUNTIME, where, lists, whole=many)
+    return as_blocks(fast, rows, lambda found: _earliest(found, wanted))
+
+
+def calls_started(file: SqliteFile, spans: Mapping[int, Interval]) -> dict[int, CallTable]:
+    """The earliest call of each correlation that starts in the span of its process. Raises OddValue."""
+    where = starting("globalTid", spans)
+    found = read_blocks(file, START, RUNTIME, where, list[Block], whole=False, explain=check_row)
+    started: dict[int, Column] = {}
+    for tid, correlation, _ in found:
+        for thread, rows in _by_thread(tid):
+            started.setdefault(thread & ~THREAD_BITS, array("q")).extend(columns.take(correlation, rows))
+    return _earliest(found, {pid: Earliest(own) for pid, own in started.items()})
+
+
+def _earliest(found: Iterable[Block], wanted: Mapping[int, Earliest]) -> dict[int, CallTable]:
+    """The calls among blocks of ``CALL`` or ``START``, by process."""
+    for tid, correlation, start, *end in found:
+        if end and columns.exceeds(start, *end):
+            raise OddValue("a call ends before it starts")
+        for thread, rows in _by_thread(tid):
+            if (own := wanted.get(thread & ~THREAD_BITS)) is not None:
+                call = [columns.take(column, rows) for column in (start, *end)]
+                numbers = [array("q", [thread & THREAD_BITS]) * len(rows)] if end else []
+                own.see(columns.take(correlation, rows), *call, *numbers)
+    return {pid: own.table() for pid, own in wanted.items()}
+
+
+def _by_thread(tid: Column) -> Iterator[tuple[int, Column]]:
+    numbers, keys = columns.distinct(tid)
+    for (thread,), rows in zip(keys, columns.members(numbers, len(keys)), strict=True):
+        yield thread, rows
+
+
+def among_ids(ids: Column) -> tuple[str, Sequence[str]]:
+    """SQL that lets through at least the rows of these ascending ids, and what its placeholders stand for: the bounds,
+    and the list where it says more, which at any length is one text of JSON.
+    """
+    between = within("correlationId", ids[0], ids[-1])
+    if ids[-1] - ids[0] <= 2 * len(ids) or sqlite3.sqlite_version_info < JSON_IN_SQLITE:
+        return between, []
+    known = "(correlationId IN (SELECT value FROM json_each(?)) OR typeof(correlationId) <> 'integer')"
+    return f"{between} AND {known}", [f"[{listed(ids)}]"]
+
+
+SYNC_TYPES = "ENUM_CUPTI_SYNC_TYPE"
+STREAM_WAIT = 2
+"""The type of a stream-wait as CUPTI numbers it, for versions that export no table of types."""
+
+NO_SYNC_IDS = (0, 0xFFFFFFFF)
+"""What stands for no event, as everything outside of these does."""
+
+
+class EventCall(NamedTuple):
+    """A wait or a record: a row of its table. ``start_ns`` is 0 where the row has none, as a record."""
+
+    start_ns: int
+    global_pid: int
+    device: int
+    context: int
+    stream: int
+    correlation: int
+    sync_id: int
+
+
+def read_waits(
+    file: SqliteFile,
+    kernel_places: Callable[[], Iterable[tuple[int, int, int]]],
+    damage: Callable[[str], AbstractContextManager[None]],
+) -> Mapping[int, Sequence[StreamWait]] | None:
+    """Every stream-wait by process, in the order of its place; None where there is no row of one.
+
+    ``kernel_places`` looks for the (process, device, context) of all kernels; ``damage`` names the table of what is
+    raised.
+    """
+    with damage(SYNCHRONIZATION):
+        waits = _waits(file)
+    if not waits:
+        return None
+    with damage(CUDA_EVENT):
+        known = _records(_event_calls(file, CUDA_EVENT))
+    keys = {(wait.global_pid, wait.sync_id) for wait in waits}
+    records = {key: record for key in keys if (record := known.get(key)) is not None}
+    wanted = grouped((call.global_pid, call.correlation) for call in (*waits, *records.values()))
+    with damage(RUNTIME):
+        calls = call_tables(file, {pid: Earliest(array("q", own)) for pid, own in wanted.items()})
+    starts = {pid: calls.get(pid, EMPTY).starts() for pid in wanted}
+    devices: dict[tuple[int, int], set[int]] = defaultdict(set)
+    for pid, device, context in kernel_places():
+        devices[pid, context].add(device)
+
+    @cache
+    def stream_of(global_pid: int, device: int, context: int, number: int) -> Stream:
+        known = devices.get((global_pid, context), {device})
+        return Stream(device if device in known else min(known), context, number)
+
+    def stream(call: EventCall) -> Stream:
+        return stream_of(call.global_pid, call.device, call.context, call.stream)
+
+    found: dict[int, list[StreamWait]] = defaultdict(list)
+    for wait in waits:
+        called = starts[wait.global_pid]
+        at = Place(called.get(wait.correlation, wait.start_ns), wait.correlation)
+        record = records.get((wait.global_pid, wait.sync_id))
+        if record is None or record.correlation not in called:
+            found[wait.global_pid].append(StreamWait(stream(wait), at))
+        else:
+            recorded_at = Place(called[record.correlation], record.correlation)
+            found[wait.global_pid].append(StreamWait(stream(wait), at, stream(record), recorded_at))
+    return {pid: each_once(own) for pid, own in found.items()}
+
+
+def _waits(file: SqliteFile) -> list[EventCall]:
+    if not file.has(SYNCHRONIZATION, "syncType"):
+        return []
+    types = [STREAM_WAIT]
+    if file.has(SYNC_TYPES, "id", "name"):
+        named = file.rows(f"SELECT id FROM {SYNC_TYPES} WHERE name GLOB '*_STREAM_WAIT_EVENT'")
+        types = [number for (number,) in named if type(number) is int] or types
+    return _event_calls(file, SYNCHRONIZATION, "syncType", f"({one_of('syncType', types)} OR syncType IS NULL)")
+
+
+def _event_calls(file: SqliteFile, table: str, kind: str = "0", where: str = "1") -> list[EventCall]:
+    """The rows of a table that pass; none where the version does not say where they are.
+
+    Raises TypeError for a value that is not a whole number, one of ``kind`` included.
+    """
+    if not file.has(table, *PLACE):
+        return []
+    may_lack = {"start": 0, "correlationId": NO_LAUNCH, "eventSyncId": 0}
+    start, *ids = (f"ifnull({file.column(table, name)}, {fill})" for name, fill in may_lack.items())
+    row = (start, *PLACE, *ids, kind)
+    return read_blocks(
+        file,
+        row,
+        table,
+        where,
+        lambda found: [EventCall(*each[:-1]) for part in found for each in zip(*part, strict=True)],
+        whole=worth(file.about(table)),
+    )
+
+
+def _records(rows: Iterable[EventCall]) -> dict[tuple[int, int], EventCall | None]:
+    """The record of each (process, sync id); None where there are two of which any could be meant."""
+    found: dict[tuple[int, int], EventCall | None] = {}
+    for row in rows:
+        if NO_SYNC_IDS[0] < row.sync_id < NO_SYNC_IDS[1]:
+            key = row.global_pid, row.sync_id
+            found[key] = row if found.get(key, row) == row else None
+    return found
