@@ -20,13 +20,13 @@ from pytest_nsys.traces import opening
 from pytest_nsys.traces.opening import READERS
 from pytest_nsys.traces.recorded import RecordedTrace
 from tests.support.gates import Project
-from tests.support.quick_python import import_everything, quick_python, remember_plugins
+from tests.support.quick_python import import_everything, name_hooks_alone, quick_python, remember_plugins
 
 pytest_plugins = ["pytester", "tests.support.marks", "tests.support.one_process"]
 
 steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("steady", steady, max_examples=40)
-settings.register_profile("long", steady, max_examples=1000)  # --hypothesis-profile=long
+settings.register_profile("steady", steady, max_examples=25)
+settings.register_profile("long", steady, max_examples=300)  # as .ci/run asks for
 settings.load_profile("steady")  # a machine that is busy with something else fails no test
 
 gc.set_threshold(20_000, 20, 100)
@@ -42,6 +42,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """What a test of ``pytester`` imports is forgotten after it, and in the next imported again, as another module."""
     if not session.config.getoption("numprocesses", 0):  # this one runs tests, and hands none to workers
         import_everything()
+        name_hooks_alone()
+
+
+def pytest_collection_finish() -> None:
+    """What is there by now stays: runs of pytest in this process look through all objects for those that are lost."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.budget import Budget, budget_of
@@ -516,7 +516,6 @@ MODES = [*(("steady", mode) for mode in KernelsMode), ("run", KernelsMode.CLIPPE
 
 
 @pytest.mark.parametrize(("write", "devices"), [(nsys, 2), (nsys, 1), (kineto, 1)])
-@settings(max_examples=40, deadline=None)
 @given(steps=STEPS, length=st.integers(5, 90))
 def test_every_gap_is_what_the_text_says(
     tmp_path_factory: pytest.TempPathFactory, write: Any, devices: int, steps: list[Any], length: int
@@ -533,7 +532,6 @@ def test_every_gap_is_what_the_text_says(
                 check_no_kind_is_blamed_for_longer_than_it_ran(machine, device, low, high, budget)
 
 
-@settings(max_examples=40, deadline=None)
 @given(steps=STEPS, turns=st.randoms(use_true_random=False))
 def test_waits_in_a_circle_and_producers_after_their_consumer(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Any], turns: Any

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.budget import budget_of
@@ -163,7 +163,6 @@ WORK = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(work=WORK, write=st.sampled_from(FORMATS), peer=st.booleans())
 def test_it_is_what_counting_ticks_gives_and_adds_up(
     tmp_path_factory: pytest.TempPathFactory, work: list[Ran], write: Write, peer: bool

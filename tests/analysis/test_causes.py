@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.breakdown import break_down
@@ -253,7 +253,6 @@ EXACT = ("exposed_ns", "comm_ns", "compute_ns", "window_ns", "busy_ns", "idle_ns
 
 
 @given(st.tuples(some, some), st.tuples(some, some))
-@settings(max_examples=150)
 def test_the_parts_add_up_to_the_change(was: tuple[list[K], list[K]], now: tuple[list[K], list[K]]) -> None:
     for metric in EXACT:
         found = why(metric, was, now)
@@ -274,7 +273,6 @@ def test_a_breakdown_is_the_window(first: list[K], second: list[K]) -> None:
 
 
 @given(st.lists(st.tuples(some, some), max_size=3))
-@settings(max_examples=30)
 def test_a_stored_breakdown_is_read_back(pairs: list[tuple[list[K], list[K]]]) -> None:
     stored = {
         MeasuredAs(f"window {n}", "range", "clipped"): {rank: broken(*pair, rank=rank) for rank in (0, 1)}

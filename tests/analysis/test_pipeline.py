@@ -14,7 +14,7 @@ from statistics import median
 from typing import NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.captures import Captures
@@ -170,7 +170,6 @@ def pipelines(draw: st.DrawFn) -> tuple[list[int], list[Named], int]:
     return starts, kept + stray, draw(st.integers(0, 3))
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(pipelines())
 def test_any_pipeline(tmp_path_factory: pytest.TempPathFactory, drawn: tuple[list[int], list[Named], int]) -> None:
     starts, ranges, warm_up = drawn

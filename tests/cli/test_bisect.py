@@ -28,8 +28,14 @@ test "$kind" != broken
 cp traces/"$kind".sqlite run.sqlite
 {python} -m pytest -q -p no:cacheprovider -p no:hypothesispytest gate.nsys.yaml
 """
-PYTHON = shlex.quote(sys.executable)
-BISECT_EXIT = f"{PYTHON} -m pytest_nsys bisect-exit -- "
+
+
+def python() -> str:
+    return shlex.quote(sys.executable)
+
+
+def bisect_exit() -> str:
+    return f"{python()} -m pytest_nsys bisect-exit -- "
 
 
 def prepared(project: Project) -> None:
@@ -40,13 +46,13 @@ def prepared(project: Project) -> None:
     project.gate(GATE)
     project.trace("run.sqlite")
     project.refresh()
-    project.file("step.sh", STEP.format(python=PYTHON))
+    project.file("step.sh", STEP.format(python=python()))
 
 
 def ended(project: Project, command: str, **environment: str) -> tuple[int, str]:
     """The exit code of ``bisect-exit`` on a shell command, and the line in which it says why."""
     done = subprocess.run(
-        [*shlex.split(BISECT_EXIT), "sh", "-c", command],
+        [*shlex.split(bisect_exit()), "sh", "-c", command],
         cwd=project.root,
         env={**os.environ, **environment},
         capture_output=True,
@@ -67,7 +73,7 @@ def test_git_finds_the_commit(project: Project, monkeypatch: pytest.MonkeyPatch)
         project.file("change", str(n))
         commits.append(commit(project.root, f"change {n}"))
     git(project.root, "bisect", "start", "HEAD", commits[0])
-    said = git(project.root, "bisect", "run", "sh", "-c", f"{BISECT_EXIT} sh step.sh")
+    said = git(project.root, "bisect", "run", "sh", "-c", f"{bisect_exit()} sh step.sh")
     assert f"{commits[4]} is the first bad commit" in said
     log = git(project.root, "bisect", "log")
     assert f"git bisect skip {commits[2]}" in log
@@ -95,11 +101,11 @@ def test_a_run_says_why_it_ends_as_it_does(project: Project) -> None:
         ("true", "no gate ran"),
         ("exit 128", "stops the bisection"),
         ("pytest --nsys-json=own.json", "remove --nsys-json from the command"),
-        (f"{PYTHON} -m pytest --nsys-trace=missing.sqlite", "a usage error of pytest"),
+        ("{python} -m pytest --nsys-trace=missing.sqlite", "a usage error of pytest"),
     ],
 )
 def test_a_command_that_cannot_be_meant_stops_the_bisection(project: Project, command: str, said: str) -> None:
-    code, line = ended(project, command)
+    code, line = ended(project, command.format(python=python()))
     assert (code, said in line) == (129, True), line
 
 
@@ -143,7 +149,7 @@ def test_what_had_no_trace_is_not_good(states: tuple[str, ...], code: int, answe
 
 def test_a_capture_that_left_no_trace_cannot_be_judged(project: Project) -> None:
     project.gate(GATE)
-    code, said = ended(project, f"{PYTHON} -m pytest -q -p no:hypothesispytest gate.nsys.yaml", CI="")
+    code, said = ended(project, f"{python()} -m pytest -q -p no:hypothesispytest gate.nsys.yaml", CI="")
     assert (code, "not run: gate.nsys.yaml: no trace given" in said) == (125, True), said
 
 

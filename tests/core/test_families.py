@@ -173,7 +173,7 @@ KERNELS = st.lists(
 TABLES_OF = st.permutations([Family("gemm", ("*gemm*",)), Family("a", ("a_*", "copy")), Family("norm", ("n?rm",))])
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(kernels=KERNELS, families=TABLES_OF, steps=st.integers(1, 7))
 def test_the_families_are_what_counting_by_hand_says_and_sum_to_the_total(
     kernels: list[Kernel], families: list[Family], steps: int

@@ -9,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.around import NO_CONTEXT, Saying
@@ -176,7 +176,6 @@ def oracle(inside: list[Kernel], mode: KernelsMode, orderly: Collection[int]) ->
 
 
 @pytest.mark.parametrize("mode", KernelsMode)
-@settings(max_examples=100, deadline=None)
 @given(some=st.lists(kernels, min_size=1, max_size=9))
 def test_overlap_pipeline(tmp_path_factory: pytest.TempPathFactory, mode: KernelsMode, some: list[Kernel]) -> None:
     trace = TraceBuilder()

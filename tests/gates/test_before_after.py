@@ -8,7 +8,7 @@ from itertools import chain, combinations
 from math import comb
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.core.model import Value
@@ -247,7 +247,6 @@ def test_either_way_counts_where_neither_is_better(captures: int) -> None:
 counts = st.integers(3, 8)
 
 
-@settings(max_examples=50)
 @given(counts, counts, counts, counts, st.integers(0, 20), st.integers(3, 8), ways)
 def test_more_captures_that_stay_apart_never_turn_red_to_green(
     before: int, after: int, more_before: int, more_after: int, others: int, of_others: int, worse: int

@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.metrics import METRICS
@@ -271,7 +271,6 @@ KERNELS = st.lists(
 )
 
 
-@settings(max_examples=30)
 @given(KERNELS)
 def test_no_value_of_any_trace_is_beyond_its_range(
     tmp_path_factory: pytest.TempPathFactory, kernels: list[tuple[str, int, int, int]]

@@ -141,6 +141,15 @@ def import_everything() -> None:
     importlib.import_module(f"{PACKAGE}.reports.page.page").template("session.html.j2")
 
 
+def name_hooks_alone() -> None:
+    """Let pytest's own modules name only their hooks and fixtures: each run goes through all that each one names."""
+    fixture = type(pytest.fixture(lambda: None))
+    for name, module in sys.modules.items():
+        if name.startswith("_pytest."):
+            own = [each for each, is_ in vars(module).items() if each.startswith("pytest") or isinstance(is_, fixture)]
+            module.__dir__ = own.copy  # type: ignore[method-assign]
+
+
 class Imports:
     """A plugin that imports the package while pytest rewrites its assertions, as it would later and then warn of it."""
 
@@ -154,6 +163,7 @@ def serve(listening: socket.socket, folder: str) -> Callable[[], None] | None:
     paths = sys.path[1:]  # without the folder of this file
     remember_plugins()
     pytest.main(["-q", "-p", "no:cacheprovider"], plugins=[Imports()])
+    name_hooks_alone()
     gc.freeze()
     woken, wake = os.pipe()
     for end in (woken, wake):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.captures import Captures
@@ -317,7 +317,6 @@ def measured(path: Path, convention: Convention, window: str, mode: KernelsMode)
     return found
 
 
-@settings(max_examples=30)
 @given(copies=COPIES, asked=st.sets(st.sampled_from(sorted(KINDS))), write=st.sampled_from([nsys, kineto, jax]))
 def test_every_metric_is_what_it_were_if_they_were_kernels_of_nccl(
     tmp_path_factory: pytest.TempPathFactory, copies: list[Copied], asked: set[str], write: Write

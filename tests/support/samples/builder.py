@@ -97,8 +97,9 @@ class TraceBuilder:
     def write(self, path: Path) -> Path:
         """Write the trace, whole or not at all; the builder can go on and write again."""
         with Export(path, self.schema, self.strings) as export:
-            for table, columns in self._rows:
-                export.put(table, tuple(columns), [tuple(columns.values())])
+            by_table = sorted(self._rows, key=lambda row: row[0])
+            for (table, *columns), rows in itertools.groupby(by_table, lambda row: (row[0], *row[1])):
+                export.put(table, columns, [tuple(row.values()) for _, row in rows])
         return path
 
     def _insert_known(self, table: str, **columns: Cell) -> None:
