@@ -21,7 +21,7 @@ from pytest_nsys.core.words import counted, label_words, printable
 from pytest_nsys.gates.noise import FEWEST_TRACES
 from pytest_nsys.plugin.session import BASELINES
 from pytest_nsys.reports.session.gate_text import SCHEMA_NAME
-from pytest_nsys.reports.tables import Cell, Format, Row, measure, numbers, texts
+from pytest_nsys.reports.tables import Cell, Format, Row, Table, measure, numbers, texts
 from pytest_nsys.stored.baselines.baseline_file import Baseline, load, spelled
 from pytest_nsys.stored.baselines.changes import Change, FileChange, file_changes
 from pytest_nsys.stored.baselines.store import BaselineStore, Pruned, orphans, remove
@@ -129,7 +129,7 @@ def show(folder: str, format: Format) -> None:
         raise UsageMistake(f"{root}: holds no baseline (*.json): give the folder of the baselines")
     loaded = [(path, load(path)) for path in paths]
     rows = [row for path, stored in loaded for row in _rows(path, stored)]
-    print_answer(format, COLUMNS, rows)
+    print_answer(format, Table(COLUMNS, rows))
     for path, stored in loaded:
         key = ", ".join(f"{name} {_words(value)}" for name, value in stored.key.items() if value is not None)
         window = BaselineStore(path.parent, stored.gate).kept_window(path, stored)
@@ -177,7 +177,7 @@ def diff(context: click.Context, ref: str, folder: str, merge_base: bool, exit_c
     rows = [_change(change, row, for_people) for change in found for row in change.rows]
     if rows or format is not Format.TABLE:
         about = {"since": snapshot.commit, "ref": ref, "merge_base": merge_base, "files": [_file(c) for c in found]}
-        print_answer(format, CHANGES, rows, about)
+        print_answer(format, Table(CHANGES, rows), about)
     for change in found:
         click.echo(_told(change), err=True)
     files = f"{counted(len(found), 'file')} changed" if found else "no baseline changed"

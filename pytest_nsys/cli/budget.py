@@ -71,7 +71,7 @@ def _print_budget(asked: MeasureOptions, traces: Sequence[str], captures: Captur
     windows_ = [json_window(w.rank, w.window, (w.start_ns, w.end_ns)) for w in shown]
     print_answer(
         asked.format,
-        *report.table(asked.format),
+        report.table(asked.format),
         about_windows(traces, spec, windows_, DEFINITION),
         dict.fromkeys(notes),
         json_rows=report.json_rows(),

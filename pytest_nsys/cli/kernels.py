@@ -22,6 +22,7 @@ from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.convention_keys import built_in_or_read
 from pytest_nsys.gates.kinds import read_families
 from pytest_nsys.reports.kernel_report import COLLECTIVES, CollectiveReport, KernelReport
+from pytest_nsys.reports.tables import Table
 
 
 @click.command()
@@ -112,4 +113,4 @@ def _print_collectives(asked: MeasureOptions, traces: Sequence[str], captures: C
     notes = [*asked.notes, Note(str(spec)), *run.rank_notes, *about_uncounted(run.measured(spec)), *said]
     told = {"stragglers": report.straggling(), "residuals": report.residuals()}
     about = {"trace": list(traces), "kernels": mode_of(spec), **told}
-    print_answer(asked.format, COLLECTIVES, rows, about, dict.fromkeys(notes), below=report.lines())
+    print_answer(asked.format, Table(COLLECTIVES, rows), about, dict.fromkeys(notes), below=report.lines())

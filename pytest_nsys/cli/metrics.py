@@ -7,7 +7,7 @@ import click
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli.options import format_option
 from pytest_nsys.cli.output import print_answer
-from pytest_nsys.reports.tables import CellKind, Column, Format, texts
+from pytest_nsys.reports.tables import CellKind, Column, Format, Table, texts
 
 COLUMNS = (
     *texts("name", "unit", "better"),
@@ -23,4 +23,4 @@ def metrics(format: Format) -> None:
         (m.name, str(m.unit), m.better and str(m.better), m.dimensions, m.definition, m.summary.replace("``", ""))
         for m in METRICS.values()
     ]
-    print_answer(format, COLUMNS, rows)
+    print_answer(format, Table(COLUMNS, rows))

@@ -11,7 +11,7 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.model import Note, Rank, Window
 from pytest_nsys.core.words import printable
-from pytest_nsys.reports.tables import Column, Format, Row, rendered
+from pytest_nsys.reports.tables import Format, Table
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.files import write_whole
 
@@ -64,8 +64,7 @@ def shown(path: Path) -> Path:
 
 def print_answer(
     format: Format,
-    columns: Sequence[Column],
-    rows: Sequence[Row],
+    table: Table,
     about: Mapping[str, object] | None = None,
     notes: Iterable[Note] | None = None,
     *,
@@ -74,7 +73,7 @@ def print_answer(
 ) -> None:
     """Print the rows, ``below`` them what people read besides, and beside them the notes, which JSON has as well."""
     lines = {} if notes is None else {"notes": note_lines(notes)}
-    click.echo(rendered(format, columns, rows, {**(about or {}), **lines}, json_rows), nl=False)
+    click.echo(table.render(format, {**(about or {}), **lines}, json_rows), nl=False)
     if format in (Format.TABLE, Format.MARKDOWN):
         for number, line in enumerate(below):
             click.echo(line if number else f"\n{line}")

@@ -22,7 +22,7 @@ from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import TwoStages, Workload
 from pytest_nsys.gates.added_rules import HALFWAY
 from pytest_nsys.gates.gate_file import load_one
-from pytest_nsys.reports.tables import CellKind, Column, Format, Row, numbers, texts, times
+from pytest_nsys.reports.tables import CellKind, Column, Format, Row, Table, numbers, texts, times
 
 LEAST_SCORE = Fraction("0.30")
 SENTENCE = "pipeline overlap_score >= 0.30"
@@ -108,12 +108,12 @@ def _print(asked: MeasureOptions, traces: Sequence[str], captures: Captures, spe
     if asked.format in (Format.JSON, Format.CSV):
         about = {"trace": list(traces), "kernels": mode_of(spec), "stages": list(stages.words)}
         rows = [(*first, *second) for first, second in zip(hiding, spending, strict=True)]
-        print_answer(asked.format, (*HIDING, *columns), rows, about, notes)
+        print_answer(asked.format, Table((*HIDING, *columns), rows), about, notes)
         return
-    print_answer(asked.format, HIDING, hiding)
+    print_answer(asked.format, Table(HIDING, hiding))
     click.echo()
     numbered = [(number, *cells) for number, cells in zip(chosen, spending, strict=True)]
-    print_answer(asked.format, (HIDING[0], *columns), numbered, None, notes, below=[_verdict(chosen)])
+    print_answer(asked.format, Table((HIDING[0], *columns), numbered), None, notes, below=[_verdict(chosen)])
 
 
 def _hiding(number: int, found: Pipeline) -> Row:

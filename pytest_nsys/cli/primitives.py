@@ -25,7 +25,7 @@ from pytest_nsys.core.model import KernelsMode, Note, Rank, Value, Window
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.selection import absences
-from pytest_nsys.reports.tables import CellKind, Column, Row, numbers, texts
+from pytest_nsys.reports.tables import CellKind, Column, Row, Table, numbers, texts
 
 SETUP = (
     *(*numbers("pid"), *texts("setup"), *numbers("rank")),
@@ -62,7 +62,7 @@ def setup(asked: MeasureOptions, traces: tuple[str, ...]) -> None:
         # A labelled rank is one without kernels, too; without labels it takes kernels to tell ranks apart.
         ranks = asked.chosen(run.labelled_ranks or run.ranks)
         rows = [_setup_row(rank) for rank in _by_pid(ranks.values())]
-        print_answer(asked.format, SETUP, rows, about_windows(traces, spec, []), [*asked.notes, *run.rank_notes])
+        print_answer(asked.format, Table(SETUP, rows), about_windows(traces, spec, []), [*asked.notes, *run.rank_notes])
 
 
 def _setup_row(rank: Rank) -> Row:
@@ -88,7 +88,7 @@ def window(asked: MeasureOptions, traces: tuple[str, ...]) -> None:
                 rows.append((rank.pid, w.start_ns, w.end_ns, w.name, rank.number, w.index, w.count, w.length_ns))
                 windows.append(json_window(rank, w, gpu_ns))
         notes = [*asked.notes, Note(str(spec)), *run.rank_notes]
-        print_answer(asked.format, WINDOW, rows, about_windows(traces, spec, windows), notes)
+        print_answer(asked.format, Table(WINDOW, rows), about_windows(traces, spec, windows), notes)
 
 
 def _windows_of(run: Run, rank: Rank, spec: WindowSpec) -> Iterator[tuple[Window, tuple[int, int] | None]]:
@@ -127,7 +127,7 @@ def streams(asked: MeasureOptions, traces: tuple[str, ...]) -> None:
         windows = _measured(asked, captures.runs[0], spec)
         rows = [row for w in windows for row in _stream_rows(w)]
         about = about_windows(traces, spec, _json_windows(windows))
-        print_answer(asked.format, STREAMS, rows, about, _notes(asked, captures, spec, "comm_streams"))
+        print_answer(asked.format, Table(STREAMS, rows), about, _notes(asked, captures, spec, "comm_streams"))
 
 
 def _stream_rows(w: RankWindow) -> Iterator[Row]:
@@ -151,7 +151,7 @@ def overlap(asked: MeasureOptions, traces: tuple[str, ...], stages: tuple[str, .
         shared = list(_with_barriers(windows, alone=not stages and not any(w.communication for w in windows)))
         why = _absent(captures, spec, windows, shown) if rows else [_why_no_overlap(windows)]
         notes = [*_notes(asked, captures, spec, "overlap"), *why, *shared]
-        print_answer(asked.format, OVERLAP, rows, about_windows(traces, spec, _json_windows(windows)), notes)
+        print_answer(asked.format, Table(OVERLAP, rows), about_windows(traces, spec, _json_windows(windows)), notes)
     if not rows and not shared:
         click.get_current_context().exit(Exit.NO_DATA)
 

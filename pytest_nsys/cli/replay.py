@@ -17,7 +17,7 @@ from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import Note
 from pytest_nsys.core.words import printable
 from pytest_nsys.reports.replay_report import COLUMNS, about, cells, json_run, sentences
-from pytest_nsys.reports.tables import Format, Row
+from pytest_nsys.reports.tables import Format, Row, Table
 from pytest_nsys.stored.history.reading import ahead, known_in, load
 from pytest_nsys.verdicts.replay import Replay
 
@@ -76,7 +76,7 @@ def replay(
         notes.append(Note(f"runs of several branches ({', '.join(sorted(branches))}): --branch chooses one"))
     notes += [Note(doubt, True) for doubt in dict.fromkeys(ahead(own.history.runs) for _, own in replays) if doubt]
     columns = COLUMNS if several else COLUMNS[1:]
-    print_answer(format, columns, rows, about(replays), notes, json_rows=json_rows, below=lines)
+    print_answer(format, Table(columns, rows), about(replays), notes, json_rows=json_rows, below=lines)
     judged = any(run.found for _, replayed in replays for run in replayed.runs)
     context.exit(Exit.GOOD if judged else Exit.NO_DATA)
 

@@ -27,7 +27,7 @@ from pytest_nsys.core.model import Note
 from pytest_nsys.core.words import place_words
 from pytest_nsys.gates.selection import absences
 from pytest_nsys.library import MetricRow, metric_of
-from pytest_nsys.reports.tables import Column, Row, json_value, measure, number
+from pytest_nsys.reports.tables import Column, Row, Table, json_value, measure, number
 from pytest_nsys.traces.measurements import measurements_of, read_measurements
 
 
@@ -75,9 +75,9 @@ def rows(
         notes = [*asked.notes, Note(str(spec)), *captures.notes(spec, *metrics), *(Note(text, True) for text in absent)]
         definition = max(metric.definition for metric in metrics)
         about = about_windows(traces or measurements, spec, list(_windows(captures, spec, ranks)), definition)
-        columns, cells = _columns(metrics, found)
+        table = _table(metrics, found)
         json_rows = [{**row.labels, row.metric: json_value(measure(row.value, row.unit))} for row in found]
-        print_answer(asked.format, columns, cells, about, notes, json_rows=json_rows)
+        print_answer(asked.format, table, about, notes, json_rows=json_rows)
 
 
 def _check_measured(names: Iterable[str], files: Sequence[str]) -> None:
@@ -131,7 +131,7 @@ def _windows(captures: Captures, spec: WindowSpec, ranks: frozenset[int]) -> Ite
                 yield {**json_window(w.rank, w.window, (w.start_ns, w.end_ns)), "capture": place}
 
 
-def _columns(metrics: Sequence[Metric], found: Sequence[MetricRow]) -> tuple[list[Column], list[Row]]:
+def _table(metrics: Sequence[Metric], found: Sequence[MetricRow]) -> Table:
     """Metric, every dimension that one of the metrics has, value, unit."""
     dimensions = list(dict.fromkeys(d for metric in metrics for d in metric.dimensions))
     columns = [Column("metric"), *map(Column, dimensions), number("value"), Column("unit")]
@@ -139,4 +139,4 @@ def _columns(metrics: Sequence[Metric], found: Sequence[MetricRow]) -> tuple[lis
     for row in found:
         value = measure(row.value, row.unit)
         cells.append((row.metric, *(row.labels.get(d) for d in dimensions), value, str(row.unit)))
-    return columns, cells
+    return Table(columns, cells)

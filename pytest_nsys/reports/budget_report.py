@@ -6,7 +6,7 @@ explains is at most, what is shown; communication has both ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -27,7 +27,7 @@ from pytest_nsys.core.exact import exact
 from pytest_nsys.core.numbers import Scale, format_value, percent, scale_of
 from pytest_nsys.core.units import TIME
 from pytest_nsys.core.words import counted, exists_in, printable
-from pytest_nsys.reports.tables import Column, Format, Row, number, numbers, ratios, texts
+from pytest_nsys.reports.tables import Format, Row, Table, number, numbers, ratios, texts
 
 WIDTH = 60
 """Of the bar of the longest window, in characters."""
@@ -106,13 +106,13 @@ class BudgetReport:
         """That of the longest window: in it stand all times."""
         return scale_of([facts["window_ns"] for facts in self.budgets.values()], TIME)
 
-    def table(self, format: Format) -> tuple[Sequence[Column], list[Row]]:
+    def table(self, format: Format) -> Table:
         """A line for each part of each rank: exact for programs, three digits in one unit for people."""
         each = [(rank, facts["window_ns"], line) for rank, facts in self.budgets.items() for line in lines_of(facts)]
         if format in (Format.JSON, Format.CSV):
-            return EXACT, [_exact(*one) for one in each]
+            return Table(EXACT, [_exact(*one) for one in each])
         columns = (*numbers("rank"), *texts("part"), number("time"), *numbers("share", "ceiling"))
-        return columns, [self._shown(*one) for one in each]
+        return Table(columns, [self._shown(*one) for one in each])
 
     def _shown(self, rank: int, window_ns: int, line: Line) -> Row:
         above = ceiling(line.ns, window_ns) if line.won_back else None

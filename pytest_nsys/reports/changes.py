@@ -25,7 +25,7 @@ from pytest_nsys.gates.loosening_rules import ChangeKind
 from pytest_nsys.gates.measured import settled
 from pytest_nsys.gates.model import Assertion, FromBaseline, GateFile, JudgedRow
 from pytest_nsys.gates.noise import deviation
-from pytest_nsys.reports.tables import CellKind, Column, Row, as_table
+from pytest_nsys.reports.tables import CellKind, Column, Format, Row, Table
 from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, accepted_runs, series_for, spelled
 from pytest_nsys.stored.baselines.changes import Change, FileChange, State
 
@@ -199,7 +199,9 @@ def noise_lines(gate: GateFile, stored: Baseline, captures: Captures) -> list[st
         if not series.calibration or not readers:
             continue
         lines.append(f"  noise of {spelled(sid)} over {counted(len(series.calibration_runs), 'trace')}")
-        lines += [f"    {line}".rstrip() for line in as_table(COLUMNS, [*_noise_rows(series)]).splitlines()]
+        lines += [
+            f"    {line}".rstrip() for line in Table(COLUMNS, [*_noise_rows(series)]).render(Format.TABLE).splitlines()
+        ]
         lines += [f"    {_of_tolerance(settled(reader, captures), series, captures)}" for reader in readers]
     return lines
 

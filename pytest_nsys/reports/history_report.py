@@ -18,7 +18,7 @@ from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import change_words, format_together
 from pytest_nsys.core.words import printable
 from pytest_nsys.reports.page.plots import Panel, Point, sparkline, svg
-from pytest_nsys.reports.tables import WHOLE_TEXT, Column, Row, as_json, as_table, json_value, measure, numbers, texts
+from pytest_nsys.reports.tables import WHOLE_TEXT, Format, Row, Table, as_json, json_value, measure, numbers, texts
 from pytest_nsys.stored.history.reading import History, StoredRun
 from pytest_nsys.stored.history.tracks import Track, column_names, how_measured, otava_time, wide
 
@@ -53,7 +53,7 @@ def history_report(
     """
     match form:
         case Form.TABLE:
-            return as_table(*_table(tracks, encoding)), ()
+            return _table(tracks, encoding).render(Format.TABLE), ()
         case Form.JSON:
             return as_json(_json(history, tracks)), ()
         case Form.SVG:
@@ -61,7 +61,7 @@ def history_report(
     return _wide(tracks, form)
 
 
-def _table(tracks: Sequence[Track], encoding: str) -> tuple[list[Column], list[Row]]:
+def _table(tracks: Sequence[Track], encoding: str) -> Table:
     """Columns that would say the same in every line (gate, key, how it was measured) are left out."""
     how = how_measured(tracks)
     several_gates = len({track.series.gate for track in tracks}) > 1
@@ -84,7 +84,7 @@ def _table(tracks: Sequence[Track], encoding: str) -> tuple[list[Column], list[R
         changed = None if track.earlier is None else change_words(track.values[-1], track.earlier, unit)
         commit = (track.runs[-1].commit or "")[:_SHORT_COMMIT] or None
         rows.append((*first, sparkline(track.values, encoding), len(track.runs), *values, changed, commit))
-    return columns, rows
+    return Table(columns, rows)
 
 
 def _number(value: Value | None, unit: str) -> object:

@@ -24,11 +24,11 @@ from pytest_nsys.reports.tables import (
     Column,
     Format,
     Row,
+    Table,
     aligned,
     escape_markdown,
     numbers,
     ratios,
-    rendered,
     texts,
     times,
 )
@@ -52,9 +52,9 @@ class KernelReport:
         """The report. ``about`` is what JSON has besides; CSV is the rows alone."""
         columns = OF_FAMILIES if self.family is None else OF_KERNELS
         if format in (Format.JSON, Format.CSV):
-            return rendered(format, columns, self._rows(), {**about, **self._facts()})
+            return Table(columns, self._rows()).render(format, {**about, **self._facts()})
         total = self._row("total" if self.family is None else f"all of {self.family}", self._whole)
-        table = rendered(format, columns, [*self._rows(), total])
+        table = Table(columns, [*self._rows(), total]).render(format)
         head, rest = (_listed(format, facts) for facts in (self._head(), self._rest()))
         return f"{head}\n{table}\n{rest}"
 

@@ -81,27 +81,103 @@ class Column:
         return self.kind in (CellKind.NUMBER, CellKind.RATIO, CellKind.PERCENT, *_SCALED)
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Rows of words below a caption, each of one line without control characters; every format escapes them in its own
-    way. ``more`` rows were left out. ``folded``: it may be folded away.
-    """
-
-    caption: str
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[str, ...], ...]
-    more: int = 0
-    folded: bool = False
-
-    def lines(self, more: str) -> list[str]:
-        """The aligned lines below the caption; ``more`` says with ``{}`` how many rows were left out."""
-        head = [column.name for column in self.columns]
-        return aligned([head, *self.rows]) + ([more.format(self.more)] if self.more else [])
-
-
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
     return ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+ABSENT = "-"
+WHOLE_TEXT = 1 << 20
+"""Programs get a name uncut, up to a length that no honest name has."""
+
+_MARKUP = str.maketrans(
+    {sign: f"\\{sign}" for sign in r"\`|*[]~"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "@<!-- -->"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of cells below a caption, in every format. ``more`` rows were left out. ``folded``: it may be folded up."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+    caption: str = ""
+    more: int = 0
+    folded: bool = False
+
+    def render(
+        self,
+        format: Format,
+        about: Mapping[str, object] | None = None,
+        json_rows: Sequence[Mapping[str, object]] | None = None,
+    ) -> str:
+        """The rows. JSON is one object: ``about``, then ``rows`` (``json_rows`` where they are not the columns)."""
+        match format:
+            case Format.JSON:
+                return as_json({**(about or {}), "rows": self._json_rows() if json_rows is None else json_rows})
+            case Format.CSV:
+                return self._csv()
+            case Format.MARKDOWN:
+                return "".join(f"{line}\n" for line in self.markdown())
+            case Format.TABLE:
+                return self._padded()
+
+    def lines(self, more: str) -> list[str]:
+        """The rows aligned, as a log has them; ``more`` says with ``{}`` how many were left out."""
+        columns, words = self._for_people(WHOLE_TEXT)
+        left = [more.format(self.more)] if self.more else []
+        return aligned([[column.name for column in columns], *words]) + left
+
+    def markdown(self, spelled: Callable[[Column, str], str] | None = None) -> list[str]:
+        """A table of GitHub's Markdown, numbers to the right. ``spelled`` writes a cell, and a name that is a label."""
+        spelled = spelled or (lambda _, text: escape_markdown(text))
+        columns, words = self._for_people(WHOLE_TEXT)
+        head = [spelled(column, column.name) if column.kind is CellKind.LABEL else column.name for column in columns]
+        lines = [head, ["---:" if column.to_the_right else "---" for column in columns]]
+        lines += [[spelled(*pair) for pair in zip(columns, row, strict=True)] for row in words]
+        return [f"| {' | '.join(line)} |" for line in lines]
+
+    def _padded(self) -> str:
+        """Left-aligned columns under dashes, every cell padded, as the reference prints them."""
+        columns, words = self._for_people()
+        lines = [[column.name for column in columns], *words]
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        lines.insert(1, ["-" * width for width in widths])
+        return "".join(" ".join(map(str.ljust, line, widths)) + "\n" for line in lines)
+
+    def _csv(self) -> str:
+        """Comma-separated values with a header; raw numbers, an absent one empty."""
+        columns, rows = self._without_details()
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow([column.name for column in columns])
+        writer.writerows([_raw(*pair) for pair in zip(columns, row, strict=True)] for row in rows)
+        return out.getvalue()
+
+    def _json_rows(self) -> list[dict[str, object]]:
+        pairs = (zip(self.columns, row, strict=True) for row in self.rows)
+        return [{column.name: json_value(cell, column.kind) for column, cell in row} for row in pairs]
+
+    def _for_people(self, longest: int = 200) -> tuple[list[Column], list[list[str]]]:
+        """The columns that people see, and their cells in words of at most ``longest`` characters. Times and sizes are
+        in one unit, which a column's name does not repeat.
+        """
+        columns, cells = self._without_details()
+        for kind, unit in _SCALED.items():
+            own = [i for i, column in enumerate(columns) if column.kind is kind]
+            scale = scale_of([row[i] for row in cells for i in own], unit)  # type: ignore[misc]
+            for i in own:
+                name, taken = columns[i].name.removesuffix("_ns"), {column.name for column in columns}
+                columns[i] = replace(columns[i], name=str(kind) if name in taken else name)
+                for row in cells:
+                    row[i] = None if row[i] is None else format_value(row[i], unit, scale=scale)  # type: ignore[arg-type]
+        words = [[printable(_shown(*pair), longest) for pair in zip(columns, row, strict=True)] for row in cells]
+        return columns, words
+
+    def _without_details(self) -> tuple[list[Column], list[list[Cell]]]:
+        """Without the columns that JSON alone shows."""
+        shown = [i for i, column in enumerate(self.columns) if column.kind is not CellKind.DETAIL]
+        return [self.columns[i] for i in shown], [[row[i] for i in shown] for row in self.rows]
 
 
 def number(name: str) -> Column:
@@ -133,13 +209,13 @@ def table_of(
     folded: bool = False,
     longest: int = 200,
 ) -> Table:
-    """The table of the first ``limit`` rows, every cell cut at ``longest`` characters; a column that is a name alone
-    holds text.
+    """The table of the first ``limit`` rows of words, every one cut at ``longest`` characters; a column that is a name
+    alone holds text.
     """
     found = list(rows)
     chosen = tuple(tuple(printable(cell, longest) for cell in row) for row in found[:limit])
     typed = tuple(column if isinstance(column, Column) else Column(column) for column in columns)
-    return Table(caption, typed, chosen, len(found) - len(chosen), folded)
+    return Table(typed, chosen, caption, len(found) - len(chosen), folded)
 
 
 T = TypeVar("T")
@@ -154,65 +230,6 @@ def table_by(
     cells = ([cell(row) for _, cell in told] for row in rows[:limit])
     table = table_of(caption, [column for column, _ in told], cells, folded=folded)
     return replace(table, more=len(rows) - len(table.rows))
-
-
-ABSENT = "-"
-WHOLE_TEXT = 1 << 20
-"""Programs get a name uncut, up to a length that no honest name has."""
-
-_MARKUP = str.maketrans(
-    {sign: f"\\{sign}" for sign in r"\`|*[]~"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "@<!-- -->"}
-)
-
-
-def rendered(
-    format: Format,
-    columns: Sequence[Column],
-    rows: Sequence[Row],
-    about: Mapping[str, object] | None = None,
-    json_rows: Sequence[Mapping[str, object]] | None = None,
-) -> str:
-    """The rows. JSON is one object: ``about``, then ``rows`` (``json_rows`` where they are not the columns)."""
-    match format:
-        case Format.JSON:
-            found = json_rows
-            if found is None:
-                found = [{c.name: json_value(v, c.kind) for c, v in zip(columns, row, strict=True)} for row in rows]
-            return as_json({**(about or {}), "rows": found})
-        case Format.CSV:
-            return as_csv(columns, rows)
-        case Format.MARKDOWN:
-            return as_markdown(columns, rows)
-        case Format.TABLE:
-            return as_table(columns, rows)
-
-
-def as_table(columns: Sequence[Column], rows: Sequence[Row]) -> str:
-    """Left-aligned columns under dashes, every cell padded, as the reference prints them."""
-    columns, rows = _for_people(columns, rows)
-    texts = [[printable(_shown(*pair)) for pair in zip(columns, row, strict=True)] for row in rows]
-    lines = [[column.name for column in columns], *texts]
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    lines.insert(1, ["-" * width for width in widths])
-    return "".join(" ".join(map(str.ljust, line, widths)) + "\n" for line in lines)
-
-
-def as_markdown(columns: Sequence[Column], rows: Sequence[Row]) -> str:
-    """A table of GitHub's Markdown, numbers to the right."""
-    columns, rows = _for_people(columns, rows)
-    lines = [[column.name for column in columns], ["---:" if c.to_the_right else "---" for c in columns]]
-    lines += [[escape_markdown(_shown(*pair)) for pair in zip(columns, row, strict=True)] for row in rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def as_csv(columns: Sequence[Column], rows: Sequence[Row]) -> str:
-    """Comma-separated values with a header; raw numbers, an absent one empty."""
-    columns, rows = _without_details(columns, rows)
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([column.name for column in columns])
-    writer.writerows([_raw(*pair) for pair in zip(columns, row, strict=True)] for row in rows)
-    return out.getvalue()
 
 
 def as_json(answer: Mapping[str, object]) -> str:
@@ -249,26 +266,6 @@ def json_value(cell: Cell, kind: CellKind = CellKind.NUMBER) -> object:
 def escape_markdown(text: str, longest: int = 200) -> str:
     """``text`` as itself in Markdown, also in a cell of a table: no markup, and nobody is mentioned."""
     return printable(text, longest).translate(_MARKUP)
-
-
-def _for_people(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[list[Column], list[list[Cell]]]:
-    """The columns that people see, times and sizes in one unit, which a column's name does not repeat."""
-    columns, cells = _without_details(columns, rows)
-    for kind, unit in _SCALED.items():
-        own = [i for i, column in enumerate(columns) if column.kind is kind]
-        scale = scale_of([row[i] for row in cells for i in own], unit)  # type: ignore[misc]
-        for i in own:
-            name, taken = columns[i].name.removesuffix("_ns"), {column.name for column in columns}
-            columns[i] = replace(columns[i], name=str(kind) if name in taken else name)
-            for row in cells:
-                row[i] = None if row[i] is None else format_value(row[i], unit, scale=scale)  # type: ignore[arg-type]
-    return columns, cells
-
-
-def _without_details(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[list[Column], list[list[Cell]]]:
-    """Without the columns that JSON alone shows."""
-    shown = [i for i, column in enumerate(columns) if column.kind is not CellKind.DETAIL]
-    return [columns[i] for i in shown], [[row[i] for i in shown] for row in rows]
 
 
 def _shown(column: Column, cell: Cell) -> str:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pytest_nsys.analysis.budget_facts import Before, Blocking, BudgetFacts, Part, about_edges, ceiling, parts_of
 from pytest_nsys.core.numbers import Scale
 from pytest_nsys.reports.budget_report import WIDTH, BudgetReport, producer_words, shared_out
-from pytest_nsys.reports.tables import Format, rendered
+from pytest_nsys.reports.tables import Format
 
 BOUNDS = "blocking is a lower bound, and dependency-stalled an upper one"
 COMBINE = Blocking(kind="collective", name="combine", stage="stage4_b", waiting="grouped_gemm", ns=1_020_000, gaps=12)
@@ -59,7 +59,7 @@ def facts(**more: Any) -> BudgetFacts:
 
 def table(*budgets: BudgetFacts) -> list[list[str]]:
     """The table for people, without its head."""
-    found = rendered(Format.CSV, *BudgetReport(dict(enumerate(budgets))).table(Format.TABLE))
+    found = BudgetReport(dict(enumerate(budgets))).table(Format.TABLE).render(Format.CSV)
     return [line.split(",") for line in found.splitlines()]
 
 
@@ -117,7 +117,7 @@ def test_a_window_without_any_compute_has_no_ceiling() -> None:
 
 def test_programs_get_nanoseconds_bounds_and_fractions() -> None:
     report = BudgetReport({3: facts()})
-    head, *rest = rendered(Format.CSV, *report.table(Format.CSV)).splitlines()
+    head, *rest = report.table(Format.CSV).render(Format.CSV).splitlines()
     assert head == "rank,part,bound,time_ns,share,ceiling"
     assert "3,blocked by collective,at least,1020000,0.102," in rest[4]
     assert rest[5].startswith("3,blocked by collective,at most,2000000,0.2,0.25")

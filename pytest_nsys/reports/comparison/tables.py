@@ -29,7 +29,7 @@ from pytest_nsys.reports.explanation import (
     window_lines,
 )
 from pytest_nsys.reports.headline import of_comparison
-from pytest_nsys.reports.tables import Column, Table, Told, as_markdown, escape_markdown, number, table_by, table_of
+from pytest_nsys.reports.tables import Format, Table, Told, escape_markdown, number, table_by, table_of
 from pytest_nsys.verdicts.comparison import BUILT_IN_GATE, ComparedRow, Comparison, HeadVerdict, Result, Side, Thing
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def as_markdown_report(shown: Shown) -> str:
 
 
 def _section(table: Table) -> str:
-    text = as_markdown([Column(column.name or " ", column.kind) for column in table.columns], table.rows)
+    text = table.render(Format.MARKDOWN)
     if table.more:
         text += f"\n… {table.more} more\n"
     caption = escape_markdown(table.caption)

@@ -94,6 +94,6 @@ def _legend(known: Sequence[tuple[str, BudgetFacts]], scale: Scale) -> Iterator[
 
 
 def _table(name: str, facts: BudgetFacts) -> Any:
-    columns, rows = BudgetReport({0: facts}).table(Format.TABLE)
-    cells = [[str(cell) if cell is not None else "–" for cell in row[1:]] for row in rows]
-    return table_of(name or "budget", columns[1:], cells)
+    table = BudgetReport({0: facts}).table(Format.TABLE)
+    cells = [[str(cell) if cell is not None else "–" for cell in row[1:]] for row in table.rows]
+    return table_of(name or "budget", table.columns[1:], cells)

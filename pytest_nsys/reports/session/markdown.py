@@ -38,6 +38,12 @@ CHANGED_ROWS = 10
 SHOWN_CAUSES = 10
 SHOWN_NAMES = 10
 
+SOMEBODYS = (CellKind.LABEL, CellKind.NAME)
+"""What columns hold that is in code spans."""
+
+HEAD = 2
+"""The lines of a table before its rows."""
+
 
 def code(text: str) -> str:
     """``text`` as it is, in a code span; empty text stays empty."""
@@ -156,17 +162,13 @@ def _name(name: str) -> Column:
 
 
 def _printed(table: Table, bold: Sequence[int] = ()) -> Iterator[str]:
-    """A table: names and labels in code spans, numbers to the right, and how many rows were left out; ``bold`` are the
-    rows whose first cell is.
+    """A table: names and labels in code spans, and how many rows were left out; ``bold`` are the rows whose first cell
+    is.
     """
-    head = [cell(column.name) if column.kind is CellKind.LABEL else column.name for column in table.columns]
-    escapes = [cell if column.kind in (CellKind.LABEL, CellKind.NAME) else prose for column in table.columns]
-    rows = [[escape(text) for escape, text in zip(escapes, row, strict=True)] for row in table.rows]
-    for n in bold:
-        rows[n][0] = f"**{rows[n][0]}**"
-    for line in (head, ["---:" if column.to_the_right else "---" for column in table.columns], *rows):
-        yield f"| {' | '.join(line)} |"
-    yield ""
+    lines = table.markdown(lambda column, text: (cell if column.kind in SOMEBODYS else prose)(text))
+    for n in (n + HEAD for n in bold):
+        lines[n] = re.sub(r"^\| (.*?) \|", r"| **\1** |", lines[n])
+    yield from (*lines, "")
     if table.more:
         yield from (f"… {counted(table.more, 'more row')}.", "")
 
