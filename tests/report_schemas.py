@@ -17,6 +17,9 @@ from pytest_nsys.reports.doctor_report import Diagnosis
 from pytest_nsys.reports.session.json_report import Report
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
+SUFFIX = "Shape"
+"""Of a class, to tell it from what fills it; the schema has none."""
+
 SCHEMAS: Mapping[Path, tuple[type[Struct], str, str]] = {
     Path(session.__file__).with_name("report.schema.json"): (
         *(Report, "urn:pytest-nsys:report:1", "Report of pytest-nsys, format 1"),
@@ -36,7 +39,8 @@ def schema_text(shape: type[Struct], name: str, title: str) -> str:
     own: dict[str, Any] = parts.pop(top["$ref"].rpartition("/")[2])
     about = {"description": " ".join(own.pop("description").split())}
     whole = {"$schema": DRAFT, "$id": name, "title": title, **about, **own, "$defs": dict(sorted(parts.items()))}
-    return json.dumps({**whole, "title": title}, indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps({**whole, "title": title}, indent=1, ensure_ascii=False)
+    return text.replace(f'{SUFFIX}"', '"') + "\n"
 
 
 def texts() -> dict[Path, str]:

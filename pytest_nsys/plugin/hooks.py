@@ -250,7 +250,7 @@ def pytest_runtest_makereport(
         report.nsys_pictures = pictures  # type: ignore[attr-defined]
     entry = getattr(item, "history", None)
     if entry is not None and (report.when == "call" or report.failed):
-        report.nsys_history = {**entry, "xfailed": xfailed}  # type: ignore[attr-defined]
+        report.nsys_history = entry._replace(xfailed=xfailed)  # type: ignore[attr-defined]
     return report
 
 

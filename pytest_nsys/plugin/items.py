@@ -29,6 +29,7 @@ from pytest_nsys.reports.session.record import Record, error_record, record_of
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.captures import Captures
+    from pytest_nsys.plugin.recorder import HistoryEntry
     from pytest_nsys.reports.page.pictures import Pictures
     from pytest_nsys.verdicts.evaluate import GateContext
 
@@ -100,7 +101,7 @@ class GateItem(JudgedItem):
         super().__init__(**kwargs)
         self.gate, self.assertion = gate, assertion
         self.record: Record | None = None
-        self.history: dict[str, Any] | None = None
+        self.history: HistoryEntry | None = None
         self.pictures: Pictures | None = None
         self.nothing_measured = False
         self._own_marks: list[pytest.Mark] = []

@@ -1,15 +1,14 @@
 """``--nsys-history``: what does a pytest session put into the history?
 
-Every item hands plain data to its report, also from an xdist worker. The controller takes it from the reports and
+Every item hands its part to its report, also from an xdist worker. The controller takes it from the reports and
 writes it at the end, in one transaction.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -49,6 +48,19 @@ def start(config: pytest.Config) -> None:
     install(config, Recorder(path, session_of(config)), "nsys-history")
 
 
+class HistoryEntry(NamedTuple):
+    """What one assertion puts into the history: of which gate file, in which ``folder``, judged on which ``trace``."""
+
+    file: str
+    folder: Path
+    gate: str
+    trace: str
+    verdict: Plain
+    facts: Plain | None = None
+    series: Plain | None = None
+    xfailed: bool = False
+
+
 def entry_of(
     session: NsysSession,
     gate: GateFile,
@@ -56,8 +68,8 @@ def entry_of(
     context: GateContext | None,
     decided: tuple[str, str],
     verdict: Verdict | None = None,
-) -> Plain:
-    """What one assertion puts into the history. ``decided`` is its outcome and message."""
+) -> HistoryEntry:
+    """What an assertion puts into the history. ``decided`` is its outcome and message."""
     row = verdict.nearest if verdict is not None else None
     if verdict is not None and verdict.delayed:
         decided = DELAYED, decided[1]
@@ -65,20 +77,13 @@ def entry_of(
     if context is not None:
         with contextlib.suppress(NsysError):  # the verdict says what is wrong with the trace
             sid = sid_of(assertion, context.captures)
-    entry: Plain = {
-        "file": gate.address,
-        "folder": str(gate.path.parent),
-        "gate": session.store(gate).gate,
-        "trace": _trace(session, gate),
-        "verdict": verdict_facts(assertion, *decided, verdict.unit if verdict is not None else "", row, sid),
-        "facts": None,
-        "series": None,
-    }
+    facts = verdict_facts(assertion, *decided, verdict.unit if verdict is not None else "", row, sid)
+    entry = HistoryEntry(gate.address, gate.path.parent, session.store(gate).gate, _trace(session, gate), facts)
     if context is not None:
         with contextlib.suppress(NsysError):
-            entry["facts"] = run_facts(context.captures, context.gate.run)
+            entry = entry._replace(facts=run_facts(context.captures, context.gate.run))
             if decided[0] != Outcome.ERROR:
-                entry["series"] = _unsent(session, gate, series_facts(assertion, context.captures))
+                entry = entry._replace(series=_unsent(session, gate, series_facts(assertion, context.captures)))
     return entry
 
 
@@ -110,18 +115,16 @@ class Recorder:
         self._series: set[tuple[object, ...]] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        entry: Mapping[str, Any] | None = getattr(report, "nsys_history", None)
+        entry: HistoryEntry | None = getattr(report, "nsys_history", None)
         if entry is None:
             return
-        file = str(entry["file"])
-        if file not in self.runs:
-            self.runs[file] = RunEntry(entry["gate"], entry["trace"], self._revision(Path(entry["folder"])))
-        run = self.runs[file]
-        run.facts = run.facts or entry["facts"]
-        run.verdicts[report.nodeid] = {**entry["verdict"], "xfailed": int(entry["xfailed"])}
-        series = entry["series"]
+        if entry.file not in self.runs:
+            self.runs[entry.file] = RunEntry(entry.gate, entry.trace, self._revision(entry.folder))
+        run, series = self.runs[entry.file], entry.series
+        run.facts = run.facts or entry.facts
+        run.verdicts[report.nodeid] = {**entry.verdict, "xfailed": int(entry.xfailed)}
         if series is not None:
-            name = file, *(series[part] for part in _SERIES)
+            name = entry.file, *(series[part] for part in _SERIES)
             if name not in self._series:
                 self._series.add(name)
                 run.series.append(series)

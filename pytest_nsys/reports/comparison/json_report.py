@@ -11,7 +11,7 @@ from pytest_nsys.gates.model import Assertion as JudgedAssertion
 from pytest_nsys.gates.model import Comparator, JudgedRow, Outcome, Severity, Verdict
 from pytest_nsys.reports.comparison import tables
 from pytest_nsys.reports.explanation import subject
-from pytest_nsys.reports.session.json_report import Cause, Coordinates, Count, Number, causes, doc, filled, one_of
+from pytest_nsys.reports.session.json_report import CauseShape, Coordinates, Count, Number, causes, doc, filled, one_of
 from pytest_nsys.reports.tables import as_json
 from pytest_nsys.verdicts.comparison import ComparedRow, HeadVerdict, Result
 from pytest_nsys.verdicts.comparison import Side as RunSide
@@ -93,7 +93,7 @@ class Assertion(Struct):
     measured_as: str
     warnings: list[str]
     details: Details
-    causes: Annotated[list[Cause], doc("For each row that is worse the kernels that account for it.")]
+    causes: Annotated[list[CauseShape], doc("For each row that is worse the kernels that account for it.")]
 
 
 class Constant(Assertion):

@@ -248,7 +248,7 @@ NO_CAUSE = {"": "Cause not known", "no data": "No data", "error": "Not judged"}
 """What stands for a cause, by the outcome of what has none; of what failed nothing."""
 
 
-class Group(NamedTuple):
+class CauseGroup(NamedTuple):
     """Records of one cause, in their order; ``title`` tells it, also where there is none and ``caused`` is False."""
 
     title: str
@@ -256,7 +256,7 @@ class Group(NamedTuple):
     records: Sequence[Record]
 
 
-def groups(reds: Sequence[Record]) -> list[Group]:
+def groups(reds: Sequence[Record]) -> list[CauseGroup]:
     """Records by what caused them, in the order of the first of each group."""
     exposed = {
         (record.address, part.kernel, row.labels.get("rank")): cause_of(row)
@@ -281,9 +281,9 @@ def groups(reds: Sequence[Record]) -> list[Group]:
     return [_group(ground, records, reds) for ground, records in found.items()]
 
 
-def _group(ground: str, records: Sequence[Record], reds: Sequence[Record]) -> Group:
+def _group(ground: str, records: Sequence[Record], reds: Sequence[Record]) -> CauseGroup:
     caused = [record for record in reds if ground and any(cause_of(row) == ground for row in record.verdict.causes)]
-    return Group(
+    return CauseGroup(
         cause_words(ground, caused) if caused else NO_CAUSE.get(ground, ground.capitalize()), bool(caused), records
     )
 

@@ -12,26 +12,23 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from fractions import Fraction
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
 
-from pytest_nsys.analysis.explained import BudgetChange, Explained
-from pytest_nsys.analysis.explained import Cause as FoundCause
+from pytest_nsys.analysis.explained import BudgetChange, Cause, Explained
 from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.exact import as_exact, exact
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.numbers import change_words, distance_words, format_value
 from pytest_nsys.core.version import VERSION
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.gate_changes import GateChanges as LoosenedGates
+from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.gates.loosening_rules import ChangeKind
 from pytest_nsys.gates.model import Comparator, JudgedRow, Outcome, Severity, Verdict
 from pytest_nsys.reports.causes import budget_words, cause_of, cause_words
-from pytest_nsys.reports.changes import ChangedBaseline as Changed
-from pytest_nsys.reports.changes import change_texts
+from pytest_nsys.reports.changes import ChangedBaseline, change_texts
 from pytest_nsys.reports.explanation import limit_source
 from pytest_nsys.reports.session.digest import NOTHING_JUDGED, STATES, By, Digest, FileRecords
 from pytest_nsys.reports.session.record import Record
@@ -88,7 +85,7 @@ Since = Annotated[str, doc("The commit that it is compared with, in words.")]
 Text = Annotated[str, doc("As people read it.")]
 
 
-class Part(Shape):
+class PartShape(Shape):
     kind: Annotated[str, doc("What happened.")]
     kernel: Annotated[str, doc("Name of the kernels, empty for time of the window.")]
     change_ns: Annotated[int, doc("Its part of the change.")]
@@ -110,12 +107,12 @@ class BudgetMoved(Shape):
     text: Annotated[str, doc("The same in words.")]
 
 
-class Cause(Shape):
+class CauseShape(Shape):
     labels: Annotated[Coordinates, doc("The row; of an aggregate the one that it was taken from.")]
     cause: Annotated[str, doc("What leads: rows with the same one have one cause. Empty where nothing does.")]
     change_ns: Annotated[int, doc("Value now minus before, of a ratio the exposed time behind it.")]
     unexplained_ns: Annotated[int, doc("What no part accounts for.")]
-    parts: Annotated[list[Part], doc("The causes, largest first.")]
+    parts: Annotated[list[PartShape], doc("The causes, largest first.")]
     budget: Annotated[BudgetMoved | None, doc("How the budget of the window moved; null where nothing says.")]
 
 
@@ -124,7 +121,7 @@ class Amount(Shape):
     text: Text
 
 
-class Row(Shape):
+class RowShape(Shape):
     labels: Annotated[Coordinates, doc("Dimensions that are left after aggregation.")]
     outcome: Outcome
     limit_source: Annotated[str, doc("Where a baseline's limit comes from; empty for a constant.")]
@@ -152,13 +149,13 @@ class Worst(Shape):
     sees: str
 
 
-class Difference(Shape):
+class DifferenceShape(Shape):
     name: str
     now: str
     baseline: str
 
 
-class Assertion(Shape):
+class AssertionShape(Shape):
     name: Annotated[str, doc("Name of the assertion, as of the pytest item, there with its configuration.")]
     line: Number
     sentence: str
@@ -174,17 +171,19 @@ class Assertion(Shape):
     good: Annotated[bool, doc("Whether its verdict, and pytest, take it as passed.")]
     measured_as: Annotated[str, doc("Which of the file's windows.")]
     worst: Annotated[Worst, doc("The row that is nearest to failing, or fails worst, in words.")]
-    differences: Annotated[list[Difference], doc("Circumstances that make the runs incomparable.")]
+    differences: Annotated[list[DifferenceShape], doc("Circumstances that make the runs incomparable.")]
     details: Annotated[list[str], doc("What changed behind the rows that do not hold: kernels, their order.")]
-    causes: Annotated[list[Cause], doc("The kernels behind each row that is worse: its parts add up to the change.")]
+    causes: Annotated[
+        list[CauseShape], doc("The kernels behind each row that is worse: its parts add up to the change.")
+    ]
     notes: list[str]
     warnings: list[str]
     next_steps: Annotated[list[str], doc("Commands to type next.")]
     explanation: Annotated[str, doc("The whole verdict as the terminal has it; empty where the assertion passed.")]
-    rows: Annotated[list[Row], doc("Every row that was judged, worst first.")]
+    rows: Annotated[list[RowShape], doc("Every row that was judged, worst first.")]
 
 
-class Window(Shape):
+class WindowShape(Shape):
     capture: Annotated[Number, doc("Number of the capture, from 1.")]
     rank: int
     name: str
@@ -196,17 +195,17 @@ class Window(Shape):
 
 class Windows(Shape):
     measured_as: Annotated[str, doc("Window, span and kernels mode, as the assertions name it.")]
-    windows: list[Window]
+    windows: list[WindowShape]
 
 
-class GateFile(Shape):
+class GateFileShape(Shape):
     file: Annotated[str, doc("Path as it was given to pytest.")]
     configuration: Annotated[str, doc("That of the file's matrix; empty where it has none.")]
     run: Annotated[str, doc("What was judged, in words.")]
     traces: Annotated[list[str], doc("The captures, as they were given.")]
     key: Annotated[dict[str, Any] | None, doc("What makes runs comparable. Null where no trace could be read.")]
     windows: Annotated[list[Windows], doc("The windows that were measured.")]
-    assertions: list[Assertion]
+    assertions: list[AssertionShape]
 
 
 class ChangedRow(Shape):
@@ -218,7 +217,7 @@ class ChangedRow(Shape):
     change: Text
 
 
-class ChangedBaseline(Shape):
+class ChangedBaselineShape(Shape):
     file: str
     state: Annotated[State, doc("Broken: one of its two states cannot be read.")]
     since: Since
@@ -227,7 +226,7 @@ class ChangedBaseline(Shape):
     rows: Annotated[list[ChangedRow], doc("Every row whose value changed, the worst change first.")]
 
 
-class LeftOut(Shape):
+class LeftOutShape(Shape):
     file: str
     name: Annotated[str | None, doc("The assertion; null: the whole gate file.")]
     by: Annotated[
@@ -237,14 +236,14 @@ class LeftOut(Shape):
     why: str
 
 
-class NotRun(Shape):
+class NotRunShape(Shape):
     file: str
     configuration: Annotated[str, doc("That of the file's matrix; empty where it has none.")]
     assertions: Annotated[list[str], doc("Those that would have been judged.")]
     why: Annotated[str, doc("Which trace is missing, and the option that gives one.")]
 
 
-class GateChange(Shape):
+class GateChangeShape(Shape):
     file: str
     since: Since
     kind: Annotated[ChangeKind, doc("Changed: which of the two asks for more is unknown.")]
@@ -255,20 +254,20 @@ class GateChange(Shape):
     lines: Annotated[list[Number], doc("Where these assertions stand now; none where they are gone.")]
 
 
-class GateChanges(Shape):
+class GateChangesShape(Shape):
     refused: Annotated[bool, doc("Whether the session fails by them (--nsys-gate-changes=fail).")]
     problem: Annotated[str, doc("Why they cannot be told, or not all of them; else empty.")]
-    changes: list[GateChange]
+    changes: list[GateChangeShape]
 
 
-class Mistake(Shape):
+class MistakeShape(Shape):
     file: str
     line: Number | None
     column: Number | None
     text: str
 
 
-class Counts(Shape):
+class CountsShape(Shape):
     passed: Count
     improved: Count
     inconclusive: Count
@@ -300,15 +299,15 @@ class Report(Shape):
     good: Annotated[bool, doc("Whether assertions were judged and nothing of the session was bad.")]
     headline: Annotated[str, doc("The session in one line.")]
     exit_status: Annotated[Count, doc("Of pytest: 0 passed, 1 failed, 2 interrupted or a mistake, 3 internal error …")]
-    counts: Annotated[Counts, doc("How many assertions ended in which state.")]
-    mistakes: Annotated[list[Mistake], doc("Why files could not be collected.")]
-    gate_changes: Annotated[GateChanges | None, doc("What the branch loosens; null without --nsys-baseline-ref.")]
-    left_out: Annotated[list[LeftOut], doc("What was found and got no verdict.")]
-    not_run: Annotated[list[NotRun], doc("Gate files that were skipped because no trace was given.")]
+    counts: Annotated[CountsShape, doc("How many assertions ended in which state.")]
+    mistakes: Annotated[list[MistakeShape], doc("Why files could not be collected.")]
+    gate_changes: Annotated[GateChangesShape | None, doc("What the branch loosens; null without --nsys-baseline-ref.")]
+    left_out: Annotated[list[LeftOutShape], doc("What was found and got no verdict.")]
+    not_run: Annotated[list[NotRunShape], doc("Gate files that were skipped because no trace was given.")]
     baseline_changes: Annotated[list[str], doc("Baselines that differ from those of the base, a line each.")]
-    changed_baselines: Annotated[list[ChangedBaseline], doc("The same files as objects.")]
+    changed_baselines: Annotated[list[ChangedBaselineShape], doc("The same files as objects.")]
     refreshed: Annotated[list[str], doc("Baselines that this session wrote, a line each.")]
-    gate_files: Annotated[list[GateFile], doc("Every gate file that was judged, by path.")]
+    gate_files: Annotated[list[GateFileShape], doc("Every gate file that was judged, by path.")]
 
 
 FORMAT = 1
@@ -328,32 +327,27 @@ def report_text(digest: Digest) -> str:
 def report(digest: Digest) -> dict[str, Any]:
     """The session as ``report.schema.json`` describes it."""
     counts = digest.counts
-    return {
+    own = {
         "format": FORMAT,
         "pytest_nsys": VERSION,
-        "verdict": digest.verdict,
-        "good": digest.good,
-        "headline": digest.headline,
-        "exit_status": digest.exit_status,
         "counts": {word: counts[word] for word in STATES},
-        "mistakes": [{"file": m.file, "line": m.line, "column": m.column, "text": m.text} for m in digest.mistakes],
+        "mistakes": [filled(MistakeShape, mistake) for mistake in digest.mistakes],
         "gate_changes": None if digest.gate_changes is None else _gate_changes(digest.gate_changes),
-        "left_out": [{**asdict(one), "name": one.name or None} for one in digest.left_out],
-        "not_run": [filled(NotRun, one) for one in digest.not_run],
-        "baseline_changes": digest.baseline_changes,
+        "left_out": [filled(LeftOutShape, {"name": one.name or None}, one) for one in digest.left_out],
+        "not_run": [filled(NotRunShape, one) for one in digest.not_run],
         "changed_baselines": [*map(_changed_baseline, digest.changed_baselines)],
-        "refreshed": list(digest.refreshed),
         "gate_files": [*map(_gate_file, digest.files)],
     }
+    return filled(Report, own, digest)
 
 
-def _gate_changes(changes: LoosenedGates) -> dict[str, Any]:
-    found = [filled(GateChange, {"file": printable(e.file, 2000)}, e, e.change) for e in changes.found]
-    return filled(GateChanges, {"problem": printable(changes.problem, 2000), "changes": found}, changes)
+def _gate_changes(changes: GateChanges) -> dict[str, Any]:
+    found = [filled(GateChangeShape, {"file": printable(e.file, 2000)}, e, e.change) for e in changes.found]
+    return filled(GateChangesShape, {"problem": printable(changes.problem, 2000), "changes": found}, changes)
 
 
-def _changed_baseline(file: Changed) -> dict[str, Any]:
-    return filled(ChangedBaseline, {"rows": [*map(_changed_row, file.rows)]}, file)
+def _changed_baseline(file: ChangedBaseline) -> dict[str, Any]:
+    return filled(ChangedBaselineShape, {"rows": [*map(_changed_row, file.rows)]}, file)
 
 
 def _changed_row(row: Change) -> dict[str, Any]:
@@ -373,20 +367,17 @@ def _gate_file(file: FileRecords) -> dict[str, Any]:
     windows: dict[str, Sequence[UsedWindow]] = {}
     for verdict in (record.verdict for record in file.records if record.verdict.measured_as):
         windows.setdefault(verdict.measured_as, verdict.windows)
-    return {
-        "file": file.file,
-        "configuration": file.configuration,
-        "run": file.run,
-        "traces": [*file.traces],
+    own = {
         "key": None if file.key is None else file.key.as_json(),
         "windows": [{"measured_as": how, "windows": [*map(_window, used)]} for how, used in windows.items()],
         "assertions": [*map(_assertion, file.records)],
     }
+    return filled(GateFileShape, own, file)
 
 
 def _window(used: UsedWindow) -> dict[str, Any]:
     own = {"capture": used.capture + 1, "name": printable(used.window.name, 400)}
-    return filled(Window, own, used, used.window)
+    return filled(WindowShape, own, used, used.window)
 
 
 def _assertion(record: Record) -> dict[str, Any]:
@@ -402,14 +393,14 @@ def _assertion(record: Record) -> dict[str, Any]:
         "explanation": record.explained,
         "rows": [_row(row, verdict) for row in verdict.rows],
     }
-    return filled(Assertion, own, record, verdict, assertion)
+    return filled(AssertionShape, own, record, verdict, assertion)
 
 
 def _row(row: JudgedRow, verdict: Verdict) -> dict[str, Any]:
     unit = verdict.unit
     amounts = {name: amount(getattr(row, name), unit, distance=name in DISTANCES) for name in AMOUNTS}
     words = {"limit_source": limit_source(verdict.assertion, unit, row), "test": printable(row.test)}
-    return filled(Row, {**amounts, **words, "labels": plain_labels(row.labels), "change": _change(row, unit)}, row)
+    return filled(RowShape, {**amounts, **words, "labels": plain_labels(row.labels), "change": _change(row, unit)}, row)
 
 
 def amount(value: Value | None, unit: str, *, distance: bool = False) -> dict[str, Any] | None:
@@ -434,12 +425,12 @@ def causes(rows: Sequence[Explained]) -> list[dict[str, Any]]:
 def _explained(row: Explained) -> dict[str, Any]:
     told = row.explanation
     own = {"labels": plain_labels(row.labels), "cause": cause_of(row), "parts": [*map(_part, told.causes)]}
-    return filled(Cause, {**own, "budget": None if told.budget is None else _budget(told.budget)}, told)
+    return filled(CauseShape, {**own, "budget": None if told.budget is None else _budget(told.budget)}, told)
 
 
-def _part(cause: FoundCause) -> dict[str, Any]:
+def _part(cause: Cause) -> dict[str, Any]:
     names = {"kernel": printable(cause.kernel, 2000), "exposes": printable(cause.exposes, 2000)}
-    return filled(Part, {**names, "text": cause_words(cause)}, cause)
+    return filled(PartShape, {**names, "text": cause_words(cause)}, cause)
 
 
 def _budget(budget: BudgetChange) -> dict[str, Any]:
