@@ -158,10 +158,10 @@ def test_every_verdict() -> None:
 
 
 def test_every_field_of_the_baseline_key() -> None:
-    from pytest_nsys.analysis.circumstances import Key
+    from pytest_nsys.analysis.circumstances import RunKey
 
     text = by_hand("rules.md")
-    assert [field for field in Key.__dataclass_fields__ if f"`{field}`" not in text] == []
+    assert [field for field in RunKey.__dataclass_fields__ if f"`{field}`" not in text] == []
 
 
 def test_every_junit_property() -> None:

@@ -1,12 +1,16 @@
 """What is read of one trace around the windows of all its ranks, and what is known of the kernels of each of them?
 
-Each table is read when first asked, and once for all ranks: :class:`Around` holds it by lane, and
-:class:`RankTrack` is what of it is one rank's, whichever of its windows asks.
+Each table is read when first asked, and once for all ranks: :class:`Around` holds it by lane, and :class:`RankTrack` is
+what of it is one rank's, whichever of its windows asks.
 
 A kernel's stage and purpose are those of the innermost range around its launch that says so, found by one sweep. Rule:
 of the ranges of the process that contain the launch time, on any thread (the autograd thread launches backward kernels
 inside the main thread's ranges), the one of smallest span that carries a stage or a purpose. There is no cap on how far
 back it may have started. A kernel without a launch row is looked up at its GPU start.
+
+Kernels that run wholly inside another one of their stream show that it is none: a profiler merged queues, or lost
+their ids. Then its order proves nothing. A kernel that merely starts before the one before it ended is a programmatic
+dependent launch, and nodes of CUDA graphs share the stream of the graph's launch: neither says anything.
 """
 
 from __future__ import annotations
@@ -20,7 +24,6 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_nsys.analysis.stream_order import unordered
 from pytest_nsys.core.columns import (
     Column,
     Flags,
@@ -31,6 +34,8 @@ from pytest_nsys.core.columns import (
     minus,
     order,
     places,
+    records,
+    sums,
     take,
     total,
     where,
@@ -43,6 +48,7 @@ from pytest_nsys.core.intervals import hull
 from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import (
     NO_LAUNCH,
+    NO_STREAM,
     Api,
     Collective,
     Copy,
@@ -423,3 +429,25 @@ def or_start(launches: Column, starts: Column) -> Column:
     for i in where(equal(launches, NO_LAUNCH)):
         times[i] = starts[i]
     return times
+
+
+MOST_INSIDE = Fraction(1, 100)
+"""Of a stream's kernel time, at most: more inside other kernels, and it is none."""
+
+
+def unordered(kernels: Kernels) -> Mapping[Stream, Fraction]:
+    """The streams that are none, each with the share of its kernel time that ran inside other kernels of it."""
+    own = where_not(kernels.graph_node)
+    stream, start, end = (take(column, own) for column in (kernels.stream, kernels.start_ns, kernels.end_ns))
+    lengths = minus(end, start)
+    longest_first = order(stream, start, minus(start, end))
+    inside = take(longest_first, where_not(records(*(take(column, longest_first) for column in (stream, end)))))
+    if not inside:
+        return {}
+    size = len(kernels.streams)
+    whole, part = sums(stream, lengths, size), sums(take(stream, inside), take(lengths, inside), size)
+    return {
+        each: Fraction(part[number], whole[number])
+        for number, each in enumerate(kernels.streams)
+        if each.number != NO_STREAM and part[number] > MOST_INSIDE * whole[number]
+    }

@@ -16,17 +16,17 @@ from types import MappingProxyType
 
 from pytest_nsys.analysis.budget import budget_of
 from pytest_nsys.analysis.budget_facts import Part
-from pytest_nsys.analysis.explained import AT_END, UNNAMED, Barrier, Breakdown, Communication, Compute, Wait, Wall
+from pytest_nsys.analysis.explained import AT_END, UNNAMED, Barrier, Breakdown, Communication, Compute, RankWait, Wall
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.run import clocks
 from pytest_nsys.analysis.structure import plain_name
+from pytest_nsys.analysis.windows import clocks
 from pytest_nsys.core.columns import Column, equal, members_by, minus, segments, sums_by, take, total, where_not
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.model import NO_LAUNCH, Rank
 
 
 def break_down(
-    together: Mapping[int, RankWindow], rank: int, over_files: Mapping[int, Wait] = MappingProxyType({})
+    together: Mapping[int, RankWindow], rank: int, over_files: Mapping[int, RankWait] = MappingProxyType({})
 ) -> Breakdown:
     """The window of a rank; the windows of the others say for whom it waited, on other clocks ``over_files``."""
     window = together[rank]
@@ -72,7 +72,7 @@ class _Owners:
                 yield self.kernels[at], shared
 
 
-def _communication(window: RankWindow, waits: Mapping[int, Wait]) -> dict[str, tuple[Communication, ...]]:
+def _communication(window: RankWindow, waits: Mapping[int, RankWait]) -> dict[str, tuple[Communication, ...]]:
     owners = _Owners(window, window.compute)
     found = {}
     for stage, members in window.by_stage.items():
@@ -89,7 +89,7 @@ def _communication(window: RankWindow, waits: Mapping[int, Wait]) -> dict[str, t
     return found
 
 
-def _barriers(window: RankWindow, waits: Mapping[int, Wait]) -> dict[str, Barrier]:
+def _barriers(window: RankWindow, waits: Mapping[int, RankWait]) -> dict[str, Barrier]:
     names = window.kernels.names
     members = members_by(lambda name: plain_name(names[name]), window.kernels.name, among=window.barriers)
     return {
@@ -98,14 +98,14 @@ def _barriers(window: RankWindow, waits: Mapping[int, Wait]) -> dict[str, Barrie
     }
 
 
-def _together(kernels: Sequence[int], waits: Mapping[int, Wait]) -> Wait | None:
+def _together(kernels: Sequence[int], waits: Mapping[int, RankWait]) -> RankWait | None:
     """The waits of all kernels as one, where each has one; for the rank that most of it was for."""
     by_rank: Counter[int] = Counter()
     for i in kernels:
         if i not in waits:
             return None
         by_rank[waits[i].last] += waits[i].wait_ns
-    return Wait(by_rank.total(), min(by_rank, key=lambda rank: (-by_rank[rank], rank)))
+    return RankWait(by_rank.total(), min(by_rank, key=lambda rank: (-by_rank[rank], rank)))
 
 
 def _compute(window: RankWindow) -> dict[str, Compute]:
@@ -157,14 +157,14 @@ def _gaps(window: RankWindow) -> Iterator[tuple[str, int, int]]:
     yield AT_END, 0, window.end_ns - free
 
 
-def _waits(together: Mapping[int, RankWindow], window: RankWindow) -> dict[int, Wait]:
+def _waits(together: Mapping[int, RankWindow], window: RankWindow) -> dict[int, RankWait]:
     """By kernel of the window how long it waited for the last rank of its group.
 
     The n-th kernel of a name, stage and purpose belongs to the n-th of the others. A collective ends nowhere before it
     has begun everywhere: kernels that do not all run at one moment are not the same collective, and say nothing.
     """
     groups: dict[str | None, list[RankWindow]] = {}
-    found: dict[int, Wait] = {}
+    found: dict[int, RankWait] = {}
     for place, members in window.by_place.items():
         *_, purpose = place
         if purpose not in groups:
@@ -176,7 +176,7 @@ def _waits(together: Mapping[int, RankWindow], window: RankWindow) -> dict[int, 
             at = {number: spans[n] for number, spans in series.items()}
             begun, last = max((start, number) for number, (start, _) in at.items())
             if begun <= min(end for _, end in at.values()):
-                found[i] = Wait(begun - window.kernels.start_ns[i], last)
+                found[i] = RankWait(begun - window.kernels.start_ns[i], last)
     return found
 
 

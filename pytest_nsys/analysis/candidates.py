@@ -41,7 +41,7 @@ _OPERATOR = re.compile(
 """Names that libraries give to their own operators: they come with every model and say nothing of the step."""
 
 
-class Ranges(NamedTuple):
+class ClosedRanges(NamedTuple):
     """The closed ranges of a run by (trace, process), ordered by start, and the names that they have."""
 
     by_process: Mapping[tuple[int, int], Sequence[Range]]
@@ -105,17 +105,17 @@ class Candidate:
         return round(10 * (self.covered * (1 - min(self.spread, Fraction(1))) + whole))
 
 
-def all_ranges(run: Run) -> Ranges:
+def all_ranges(run: Run) -> ClosedRanges:
     """Every closed range of every process, from one pass over each trace."""
     found = {
         (number, pid): [r for r in own if r.end_ns != OPEN_END_NS]
         for number, trace in enumerate(run.traces)
         for pid, own in sorted(trace.ranges(["%"]).items())
     }
-    return Ranges(found, frozenset(r.name for own in found.values() for r in own))
+    return ClosedRanges(found, frozenset(r.name for own in found.values() for r in own))
 
 
-def anchor_candidates(run: Run, ranges: Ranges, left_out: Iterable[str] = (), most: int = 5) -> list[Candidate]:
+def anchor_candidates(run: Run, ranges: ClosedRanges, left_out: Iterable[str] = (), most: int = 5) -> list[Candidate]:
     """What could anchor, the best first. ``left_out`` are names that never anchor, as setup labels.
 
     ``run`` is under a convention without anchor; all of its kernels are read.
@@ -124,7 +124,7 @@ def anchor_candidates(run: Run, ranges: Ranges, left_out: Iterable[str] = (), mo
     groups = _groups(name for name in ranges.names if name not in ignored and not _OPERATOR.match(name))
     tracks = [run.whole().tracks[rank.number] for rank in run.ranks]
     tracks = [track for track in tracks if len(track.kernels)]
-    launched = [_Launched(track) for track in tracks]
+    launched = [_ByLaunch(track) for track in tracks]
     own = [_by_pattern(ranges, track, groups) for track in tracks]
     shared = set.intersection(*(set(each) for each in own)) if own else set()
     found = []
@@ -157,12 +157,12 @@ def _writable(pattern: str) -> str:
     return ("%" if before else "") + stripped + ("%" if after else "")
 
 
-def _by_pattern(ranges: Ranges, track: RankTrack, groups: Mapping[str, str]) -> dict[str, list[Range]]:
+def _by_pattern(ranges: ClosedRanges, track: RankTrack, groups: Mapping[str, str]) -> dict[str, list[Range]]:
     own = ranges.by_process.get((track.rank.process.trace, track.rank.process.global_pid), ())
     return grouped((groups[r.name], r) for r in own if r.name in groups)
 
 
-class _Launched:
+class _ByLaunch:
     """The time of a rank's kernels by when they were launched; by when they started, where no launch is known."""
 
     def __init__(self, track: RankTrack) -> None:
@@ -180,7 +180,7 @@ class _Launched:
         return self.sums[bisect_right(self.times, end_ns)] - self.sums[bisect_left(self.times, start_ns)]
 
 
-def _candidate(pattern: str, anchors: Sequence[Range], work: _Launched) -> Candidate | None:
+def _candidate(pattern: str, anchors: Sequence[Range], work: _ByLaunch) -> Candidate | None:
     """The anchors of one rank; None where they are too few, on several threads, or lie inside each other."""
     if len(anchors) < FEWEST or len({r.thread for r in anchors}) > 1:
         return None
@@ -215,7 +215,9 @@ def _worst(each: Sequence[Candidate]) -> Candidate:
     )
 
 
-def _unambiguous(found: Sequence[Candidate], ranges: Ranges, groups: Mapping[str, str], most: int) -> list[Candidate]:
+def _unambiguous(
+    found: Sequence[Candidate], ranges: ClosedRanges, groups: Mapping[str, str], most: int
+) -> list[Candidate]:
     """The first candidates whose pattern matches no range of another shape."""
     kept: list[Candidate] = []
     for candidate in found:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.between_captures import FEWEST, how_same, looked_at, outlying, times_of, twins
-from pytest_nsys.analysis.circumstances import Facts, Key, facts_of, key_of, profilers_of
+from pytest_nsys.analysis.circumstances import Facts, RunKey, facts_of, key_of, profilers_of
 from pytest_nsys.analysis.doubts import notes_on
 from pytest_nsys.analysis.explained import KernelSequence
 from pytest_nsys.analysis.metrics import MEASURED, METRICS, Better, Bounds, Metric, Of, Request, Scope, Unit, measured
@@ -198,12 +198,12 @@ class Captures:
         lines = ((run.path, line) for run in self.runs for line in crossed(run, spec, bounds, metric))
         return [f"{path}: {line}" if several else line for path, line in lines]
 
-    def key(self, stated: Mapping[str, Label]) -> Key:
+    def key(self, stated: Mapping[str, Label]) -> RunKey:
         """What makes this run comparable to another. ``stated`` is what the gate file says where the trace does not."""
         return self._key(tuple(sorted(stated.items())))
 
     @kept
-    def _key(self, stated: tuple[tuple[str, Label], ...]) -> Key:
+    def _key(self, stated: tuple[tuple[str, Label], ...]) -> RunKey:
         return key_of(self.runs, dict(stated))
 
     @cached_property

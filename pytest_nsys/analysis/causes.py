@@ -22,7 +22,7 @@ from pytest_nsys.analysis.explained import (
     Communication,
     Compute,
     Explanation,
-    Wait,
+    RankWait,
     Wall,
 )
 from pytest_nsys.core.kept import grouped
@@ -140,7 +140,7 @@ def _longer(name: str, pairs: Sequence[Pair]) -> Iterator[Cause]:
     yield Cause(kind, name, own, *sums, len(pairs), len(pairs), worst)
 
 
-def _waited(old: Wait | None, new: Wait | None) -> int:
+def _waited(old: RankWait | None, new: RankWait | None) -> int:
     return 0 if old is None or new is None else new.wait_ns - old.wait_ns
 
 

@@ -42,7 +42,7 @@ class Launcher(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class RunKey:
     """What makes runs comparable. None where the trace does not say, or there is none; None is equal only to None."""
 
     convention: str | None
@@ -71,7 +71,7 @@ class Key:
         return hashlib.sha256(json.dumps(self.as_json(), sort_keys=True).encode()).hexdigest()[:12]
 
 
-def key_of(runs: Sequence[Run], stated: Mapping[str, Label]) -> Key:
+def key_of(runs: Sequence[Run], stated: Mapping[str, Label]) -> RunKey:
     """What makes captures of one program comparable to others; ``stated`` counts where the trace does not say it.
 
     Raises TraceError where the captures are of different programs.
@@ -84,7 +84,7 @@ def key_of(runs: Sequence[Run], stated: Mapping[str, Label]) -> Key:
     return first
 
 
-def _key(capture: Run, stated: Mapping[str, Label]) -> Key:
+def _key(capture: Run, stated: Mapping[str, Label]) -> RunKey:
     ranks = capture.ranks
     setup = next((rank.setup for rank in ranks if rank.setup is not None), None)
     mesh = dict(setup.sizes) if setup else {}
@@ -94,7 +94,7 @@ def _key(capture: Run, stated: Mapping[str, Label]) -> Key:
         return int(stated[name]) if found is None and name in stated else found
 
     gpu = capture.gpu_model()
-    return Key(
+    return RunKey(
         convention=capture.convention.fingerprint(capture.libraries) if capture.traces else None,
         mesh=mesh or None,
         micro_batch=told("micro_batch", setup.micro_batch if setup else None),

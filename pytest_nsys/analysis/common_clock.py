@@ -80,7 +80,7 @@ class Agreement(NamedTuple):
     ends: int = 0
 
 
-class Standing(NamedTuple):
+class ClockStanding(NamedTuple):
     """How a clock is drawn beside the first: ``ahead_ns`` is taken off its times, None where nothing says what. It may
     be wrong by ``error_ns``, None where it is unknown.
     """
@@ -100,7 +100,7 @@ class Standing(NamedTuple):
         return f"aligned within {format_value(self.error_ns)} by the ends of matched collectives"
 
 
-ALONE = Standing(0, 0)
+ALONE = ClockStanding(0, 0)
 """How the only clock stands, and the first of several."""
 
 
@@ -118,14 +118,14 @@ class CommonClock:
     doubted: Mapping[str, str]
     too_few: bool
 
-    def standing(self, clock: Clock) -> Standing:
+    def standing(self, clock: Clock) -> ClockStanding:
         """How a clock is drawn beside the first."""
         first, placed = next(iter(self.placed)), self.placed[clock]
         if placed.root == first:
-            return Standing(placed.ahead_ns, placed.error_ns)
+            return ClockStanding(placed.ahead_ns, placed.error_ns)
         moments = self._root_moments_ns
         known = first in moments and placed.root in moments
-        return Standing(moments[first][0] - moments[placed.root][0] + placed.ahead_ns if known else None, None)
+        return ClockStanding(moments[first][0] - moments[placed.root][0] + placed.ahead_ns if known else None, None)
 
     @cached_property
     def _root_moments_ns(self) -> Mapping[Clock, Sequence[int]]:

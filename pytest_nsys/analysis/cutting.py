@@ -18,8 +18,8 @@ from typing import NamedTuple, TypeVar
 from pytest_nsys.analysis.activity import SYNCHRONISING_CALLS
 from pytest_nsys.analysis.common_clock import (
     ALONE,
+    ClockStanding,
     CommonClock,
-    Standing,
     by_collectives_of,
     common_clock,
     zeros_of,
@@ -149,7 +149,7 @@ class RunCut:
         few = (group for group in (first, *others) if by_collectives_of(group).too_few) if others else ()
         return common_clock(next(iter(few), first))
 
-    def standing(self, one: RankCut) -> Standing:
+    def standing(self, one: RankCut) -> ClockStanding:
         """How the times of a rank are shown beside those of the others."""
         return ALONE if self._common is None else self._common.standing(one.rank.process.clock)
 

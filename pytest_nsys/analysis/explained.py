@@ -107,7 +107,7 @@ class KernelSequence(NamedTuple):
     length: int
 
 
-class Wait(NamedTuple):
+class RankWait(NamedTuple):
     """How long a rank was in a collective before the last one came, and which rank that was."""
 
     wait_ns: int
@@ -125,7 +125,7 @@ class Communication(NamedTuple):
     length_ns: int
     exposed_ns: int
     hidden_by: Mapping[str, int]
-    wait: Wait | None = None
+    wait: RankWait | None = None
     start_ns: int | None = None
 
 
@@ -137,7 +137,7 @@ class Barrier(NamedTuple):
 
     kernels: int
     length_ns: int
-    wait: Wait | None = None
+    wait: RankWait | None = None
 
 
 class Compute(NamedTuple):

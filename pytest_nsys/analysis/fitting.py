@@ -16,8 +16,8 @@ from operator import itemgetter
 from pytest_nsys.analysis.candidates import (
     FEWEST,
     Candidate,
+    ClosedRanges,
     Holds,
-    Ranges,
     all_ranges,
     anchor_candidates,
 )
@@ -196,7 +196,7 @@ def _built_in(open_under: OpenUnder, convention: Convention) -> Choice | None:
 
 
 def _drafted(
-    run: Run, ranges: Ranges, open_under: OpenUnder, given: Convention | None, ask: Ask, usual: Convention
+    run: Run, ranges: ClosedRanges, open_under: OpenUnder, given: Convention | None, ask: Ask, usual: Convention
 ) -> Choice:
     """A convention with the best anchor that the ranges have, else the whole run."""
     labelled = next((c for c in BUILT_IN.values() if c.setup and any(c.setup_of(n) for n in ranges.names)), None)

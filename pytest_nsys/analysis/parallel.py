@@ -37,7 +37,7 @@ Ask = Callable[[Trace], None]
 """Asks a trace whatever will be asked of it, and raises nothing; it goes from process to process."""
 
 
-class Job(NamedTuple):
+class TraceJob(NamedTuple):
     """One trace, and what asks it."""
 
     path: Path
@@ -51,7 +51,7 @@ class ReadResult(NamedTuple):
     error: NsysError | None = None
 
 
-def read(job: Job) -> ReadResult:
+def read(job: TraceJob) -> ReadResult:
     """Open the trace and ask it. Runs in any process."""
     trace = RecordedTrace(job.path, open_trace)
     with contextlib.closing(trace):
@@ -129,7 +129,7 @@ class ReadAhead:
         """What opens the traces, several of which were asked by the executor. Raises UsageMistake."""
         if len(paths) < 2:
             return open_trace
-        read_ahead = self._read([Job(path, ask) for path in paths])
+        read_ahead = self._read([TraceJob(path, ask) for path in paths])
         outcomes = dict(zip(paths, read_ahead, strict=False))  # one that fails is the last
 
         def opened(path: Path) -> Trace:
@@ -143,7 +143,7 @@ class ReadAhead:
 
         return opened
 
-    def _read(self, jobs: Sequence[Job]) -> list[ReadResult]:
+    def _read(self, jobs: Sequence[TraceJob]) -> list[ReadResult]:
         """The outcomes in the order of the jobs, up to the first that failed."""
         progress = Progress("reading traces", len(jobs), shown=self.shown)
         try:
@@ -179,7 +179,7 @@ class OpenOnce:
         return opened
 
 
-def _finished(executor: Executor, jobs: Sequence[Job], progress: Progress) -> list[Future[ReadResult]]:
+def _finished(executor: Executor, jobs: Sequence[TraceJob], progress: Progress) -> list[Future[ReadResult]]:
     """A future of each job, in their order; those after one that failed may be cancelled, or not begun."""
     futures: list[Future[ReadResult]] = []
     for job in jobs:
@@ -206,7 +206,7 @@ def _failed(future: Future[ReadResult]) -> bool:
     return future.cancelled() or future.exception() is not None or future.result().error is not None
 
 
-def _outcomes(jobs: Sequence[Job], futures: Sequence[Future[ReadResult]], progress: Progress) -> list[ReadResult]:
+def _outcomes(jobs: Sequence[TraceJob], futures: Sequence[Future[ReadResult]], progress: Progress) -> list[ReadResult]:
     """What the futures brought. Where a process died nobody knows over which trace, so the rest is read alone."""
     outcomes: list[ReadResult] = []
     for job, future in zip(jobs, futures, strict=False):
@@ -223,7 +223,7 @@ def _outcomes(jobs: Sequence[Job], futures: Sequence[Future[ReadResult]], progre
     return outcomes
 
 
-def _one_at_a_time(jobs: Sequence[Job], progress: Progress) -> list[ReadResult]:
+def _one_at_a_time(jobs: Sequence[TraceJob], progress: Progress) -> list[ReadResult]:
     """Each job alone in a process: up to the first over which it dies, or that fails."""
     outcomes: list[ReadResult] = []
     from pytest_nsys.tools.processes import processes  # loaded already where it is needed
@@ -243,5 +243,5 @@ def _one_at_a_time(jobs: Sequence[Job], progress: Progress) -> list[ReadResult]:
     return outcomes
 
 
-def _lost(job: Job, why: str) -> ReadResult:
+def _lost(job: TraceJob, why: str) -> ReadResult:
     return ReadResult(None, TraceError(f"{job.path}: cannot be read: {why}"))

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from pytest_nsys.analysis.emptiness import most_frequent
-from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.rank_window import RankWindow, most_frequent
 from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.windows import WindowSpec, periods, steady_indices
 from pytest_nsys.core.conventions import like

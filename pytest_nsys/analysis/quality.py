@@ -26,9 +26,9 @@ from pytest_nsys.analysis.doubts import (
 )
 from pytest_nsys.analysis.gpu_state import sm_clock_mhz
 from pytest_nsys.analysis.metrics import AT_LEAST, OFF, Bounds, Metric
-from pytest_nsys.analysis.run import Run, WindowGroup, absent_ranks, clocks
+from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.throughput import profiler_overhead
-from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec
+from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec, absent_ranks, clocks
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import NoRows, TraceError
 from pytest_nsys.core.model import KernelsMode, Value
@@ -81,7 +81,7 @@ class Fact(NamedTuple):
         return number + _WRITTEN.get(self.unit, "")
 
 
-class Subject(NamedTuple):
+class Ground(NamedTuple):
     """What a metric is measured on, and what it asks of it."""
 
     run: Run
@@ -108,18 +108,18 @@ class Subject(NamedTuple):
 
 def crossed(run: Run, spec: WindowSpec, bounds: Bounds, metric: Metric) -> list[str]:
     """A line for each bound that the windows of a run cross under ``spec``, for a metric."""
-    subject = Subject(run, run.measured(spec), metric, bounds.world)
-    return [fact.line(bound) for fact, bound in doubts(subject, bounds)]
+    ground = Ground(run, run.measured(spec), metric, bounds.world)
+    return [fact.line(bound) for fact, bound in doubts(ground, bounds)]
 
 
-def doubts(subject: Subject, bounds: Bounds) -> Iterator[tuple[Fact, Value]]:
+def doubts(ground: Ground, bounds: Bounds) -> Iterator[tuple[Fact, Value]]:
     """The facts that cross their bounds, each with it; what has no bound is not looked at."""
-    metric = subject.metric
+    metric = ground.metric
     for name, unit, bound in bounds.each():
         check = CHECKS[name]
         if bound is None or name in metric.untouched or not (metric.of_kernels or check.of_ranges):
             continue
-        said = check.measure(subject)
+        said = check.measure(ground)
         if said is not None and (fact := Fact(name, unit, *said)).crosses(bound):
             yield fact, bound
 
@@ -133,15 +133,15 @@ def _share(part: int, whole: int, what: str, why: str, remedy: str) -> Said | No
     return (Fraction(part, whole), f"{share_of(part, whole)} of {whole} {what}", why, remedy) if whole else None
 
 
-def _missing_ranks(subject: Subject) -> Said:
-    run = subject.run
+def _missing_ranks(ground: Ground) -> Said:
+    run = ground.run
     labelled = any(rank.setup is not None for rank in run.ranks)
-    if subject.world is not None and not labelled:
-        return _missing_gpus(run, subject.world)
+    if ground.world is not None and not labelled:
+        return _missing_gpus(run, ground.world)
     absent, world, some = absent_ranks(run.ranks)
     why = f"no trace holds rank{'' if absent == 1 else 's'} {some} of the setup labels' mesh"
-    if subject.world is not None and subject.world - len(run.ranks) > absent:
-        absent, world = subject.world - len(run.ranks), subject.world
+    if ground.world is not None and ground.world - len(run.ranks) > absent:
+        absent, world = ground.world - len(run.ranks), ground.world
         why = f"the gate file states world {world}, and the traces hold {counted(len(run.ranks), 'rank')}"
     return absent, f"{absent} of {world} ranks {are(absent)} missing", why, "profile all ranks"
 
@@ -160,34 +160,34 @@ def _missing_gpus(run: Run, world: int) -> Said:
     return absent, words, why, "give the files of all processes"
 
 
-def _unlaunched(subject: Subject) -> Said | None:
+def _unlaunched(ground: Ground) -> Said | None:
     """Under mode launched they are in no window; else their stage is a guess."""
-    if subject.group.spec.kernels is KernelsMode.LAUNCHED and not subject.group.spec.whole_run:
-        without, whole = subject.group.unlaunched
+    if ground.group.spec.kernels is KernelsMode.LAUNCHED and not ground.group.spec.whole_run:
+        without, whole = ground.group.unlaunched
         why = "with kernels: launched they are left out of the windows"
-    elif subject.looks_up:
-        without, whole = launchless(subject.group)
+    elif ground.looks_up:
+        without, whole = launchless(ground.group)
         why = "their stage could only be looked up at their GPU start, which runs behind"
     else:
         return None
-    return _share(without, whole, "kernels have no launch row", why, subject.run.facts[0].to_see_calls)
+    return _share(without, whole, "kernels have no launch row", why, ground.run.facts[0].to_see_calls)
 
 
-def _unstaged(subject: Subject) -> Said | None:
-    if not subject.stages:
+def _unstaged(ground: Ground) -> Said | None:
+    if not ground.stages:
         return None
-    none = sum(len(window.all_by_stage.get(NO_STAGE, ())) for window in subject.group)
+    none = sum(len(window.all_by_stage.get(NO_STAGE, ())) for window in ground.group)
     what, why = "kernels of the windows have no stage", "they are in no stage's rows"
-    return _share(none, sum(map(len, subject.group)), what, why, "correct the convention's stage expression")
+    return _share(none, sum(map(len, ground.group)), what, why, "correct the convention's stage expression")
 
 
-def _unclassified(subject: Subject) -> Said | None:
-    if not subject.purposes:
+def _unclassified(ground: Ground) -> Said | None:
+    if not ground.purposes:
         return None
-    whole = sum(len(window.communication) for window in subject.group)
+    whole = sum(len(window.communication) for window in ground.group)
     none = sum(
         number
-        for window in subject.group
+        for window in ground.group
         for (_, purpose), number in window.contexts_of(window.communication).items()
         if purpose is None
     )
@@ -195,13 +195,13 @@ def _unclassified(subject: Subject) -> Said | None:
     return _share(none, whole, what, why, "add a purpose to the convention")
 
 
-def _unknown_communication(subject: Subject) -> Said | None:
-    found = uncounted(subject.group)
-    return None if found is None else (found.share, found.words, WHY_UNCOUNTED, found.remedy(subject.run.convention))
+def _unknown_communication(ground: Ground) -> Said | None:
+    found = uncounted(ground.group)
+    return None if found is None else (found.share, found.words, WHY_UNCOUNTED, found.remedy(ground.run.convention))
 
 
-def _whole_graphs(subject: Subject) -> Said:
-    graphs = sum(facts.whole_graphs for facts in subject.run.facts)
+def _whole_graphs(ground: Ground) -> Said:
+    graphs = sum(facts.whole_graphs for facts in ground.run.facts)
     words = f"{counted(graphs, 'CUDA graph replay')} {'was' if graphs == 1 else 'were'} traced whole"
     return graphs, words, "their kernels are in no window", "capture with --cuda-graph-trace=node"
 
@@ -221,9 +221,9 @@ def tells_of_loss(text: str) -> bool:
     return bool(_LOSS.search(text) and _OF_EVENTS.search(text) and not _NOT_OURS.search(text))
 
 
-def _dropped(subject: Subject) -> Said:
-    told = [each.told for facts in subject.run.facts for each in facts.diagnostics if tells_of_loss(each.raw)]
-    outside = subject.group.out_of_session if subject.metric.of_kernels else 0
+def _dropped(ground: Ground) -> Said:
+    told = [each.told for facts in ground.run.facts for each in facts.diagnostics if tells_of_loss(each.raw)]
+    outside = ground.group.out_of_session if ground.metric.of_kernels else 0
     parts = [f"the profiler says: {printable(told[0])}"] if told else []
     if outside:
         what = "starts" if outside == 1 else "start"
@@ -234,19 +234,19 @@ def _dropped(subject: Subject) -> Said:
     return number, words, why, "profile fewer steps or event kinds, or export again"
 
 
-def _diagnostics(subject: Subject) -> Said:
-    told = [each.told for facts in subject.run.facts for each in facts.diagnostics]
+def _diagnostics(ground: Ground) -> Said:
+    told = [each.told for facts in ground.run.facts for each in facts.diagnostics]
     words = f"the profiler tells of {counted(len(told), 'problem')}"
     return len(told), words, printable(told[0]) if told else "", "mend what it says"
 
 
-def _anchors(subject: Subject) -> Said | None:
+def _anchors(ground: Ground) -> Said | None:
     """Where something is a median over anchors. One range that was asked for by name is no median; an index is none."""
-    spec = subject.group.spec
-    counts = anchor_counts(subject.group)
+    spec = ground.group.spec
+    counts = anchor_counts(ground.group)
     if spec.anchor is not None:
         counts = [(number, count) for number, count in counts if count > 1]
-    elif spec.window not in (MEDIAN, STEADY) and "quantile" not in subject.metric.dimensions:
+    elif spec.window not in (MEDIAN, STEADY) and "quantile" not in ground.metric.dimensions:
         return None
     if not counts:
         return None
@@ -255,38 +255,38 @@ def _anchors(subject: Subject) -> Said | None:
     return fewest, words, "the median of so few says little", "profile more steps"
 
 
-def _empty_anchors(subject: Subject) -> Said | None:
-    found = max(empty_anchors(subject.group), key=lambda each: Fraction(each.anchors, each.of), default=None)
+def _empty_anchors(ground: Ground) -> Said | None:
+    found = max(empty_anchors(ground.group), key=lambda each: Fraction(each.anchors, each.of), default=None)
     why = "the record of its kernels does not reach over that of its ranges, and any window may lack some"
     remedy = "profile fewer steps, and look at what the profiler said"
     return found and (Fraction(found.anchors, found.of), str(found), why, remedy)
 
 
-def _uneven_anchors(subject: Subject) -> Said | None:
+def _uneven_anchors(ground: Ground) -> Said | None:
     """Where the window is found by their number. Ranks of two places in a pipeline may have other numbers of them."""
-    found = uneven_anchors(subject.group)
-    counted_off = subject.group.spec.window in (MEDIAN, STEADY, "last") or subject.group.spec.anchor is not None
+    found = uneven_anchors(ground.group)
+    counted_off = ground.group.spec.window in (MEDIAN, STEADY, "last") or ground.group.spec.anchor is not None
     if found is None or not found.alike or not counted_off:
         return None
     return found.apart, str(found), "so their windows are other pieces of work", "profile the same steps on all ranks"
 
 
-def _apart(subject: Subject) -> Said | None:
-    found = apart(subject.group)
+def _apart(ground: Ground) -> Said | None:
+    found = apart(ground.group)
     why = "files of one run overlap in time, and one of these is of another run"
     return found and (found.gap_ns, str(found), why, "give the files that were written together")
 
 
-def _typicality(subject: Subject) -> Said | None:
-    found = max(deviations(subject.group), key=lambda item: item[1].in_spreads, default=None)
+def _typicality(ground: Ground) -> Said | None:
+    found = max(deviations(ground.group), key=lambda item: item[1].in_spreads, default=None)
     if found is None:
         return None
     words, why = f"rank {found[0]}: the window is {found[1]}", "numbers of an untypical window do not represent the run"
     return found[1].in_spreads, words, why, "profile more steps or take another window"
 
 
-def _clocks(subject: Subject) -> Said:
-    number = clocks(subject.run.ranks)
+def _clocks(ground: Ground) -> Said:
+    number = clocks(ground.run.ranks)
     words = f"the ranks use {counted(number, 'clock')}"
     why = "times of different files or machines are comparable only within the error of their clocks"
     return number, words, why, "profile all ranks into one report"
@@ -296,10 +296,10 @@ DISTORTED = "the trace measures the program and its profiler, not the program al
 THROTTLED = "the GPU was throttled or its clocks were set low, so all times are longer than they should be"
 
 
-def _profiler_overhead(subject: Subject) -> Said:
+def _profiler_overhead(ground: Ground) -> Said:
     """The largest of the windows."""
     try:
-        found = [value for window in subject.group.together() for _, value in profiler_overhead(window)]
+        found = [value for window in ground.group.together() for _, value in profiler_overhead(window)]
     except NoRows as nothing:
         words = f"the overhead of the profiler is unknown: {nothing}"
         return None, words, "a distorted step would pass unnoticed", "measure a step without the profiler"
@@ -307,10 +307,10 @@ def _profiler_overhead(subject: Subject) -> Said:
     return max(found), words, DISTORTED, "trace fewer kinds of events"
 
 
-def _sm_clock(subject: Subject) -> Said:
+def _sm_clock(ground: Ground) -> Said:
     """The lowest of the ranks."""
     found: list[tuple[Value, int]] = []
-    for window in subject.group:
+    for window in ground.group:
         try:
             found += [(value, window.rank.number) for _, value in sm_clock_mhz(window)]
         except NoRows as nothing:
@@ -324,7 +324,7 @@ def _sm_clock(subject: Subject) -> Said:
 class Check(NamedTuple):
     """What measures a fact. ``of_ranges``: also for a metric to which no kernel makes a difference."""
 
-    measure: Callable[[Subject], Said | None]
+    measure: Callable[[Ground], Said | None]
     of_ranges: bool = True
 
 

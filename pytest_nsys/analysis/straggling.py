@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.collectives import Labels, MatchedGroup, collective_notes, match, matches, transfers
 from pytest_nsys.analysis.common_clock import Agreement, common_clock
-from pytest_nsys.analysis.explained import Wait
+from pytest_nsys.analysis.explained import RankWait
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.run import Run, RunWindow, clocks
-from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.analysis.run import Run, RunWindow
+from pytest_nsys.analysis.windows import WindowSpec, clocks
 from pytest_nsys.core.errors import NoRows, NothingMeasured
 from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import Note, Rank, Row, Unseen
@@ -104,14 +104,14 @@ def _ranks(window: RunWindow) -> Mapping[int, Rank]:
     return {number: own.rank for number, own in window.by_rank.items()}
 
 
-def waits_over_files(by_rank: Mapping[int, RankWindow]) -> Mapping[int, Mapping[int, Wait]]:
+def waits_over_files(by_rank: Mapping[int, RankWindow]) -> Mapping[int, Mapping[int, RankWait]]:
     """By rank and kernel of its window how long it waited, and for whom, of the groups that can be matched.
 
     Empty where all ranks stand on one clock: there the starts say it, and no record of a collective need be read. This
     explains what changed within a rank, so it stands on lengths alone, whatever the clocks: on several of them the
     shortest kernel is taken for the transfer, and what another rank's takes longer for its wait.
     """
-    found: dict[int, dict[int, Wait]] = {}
+    found: dict[int, dict[int, RankWait]] = {}
     if clocks([window.rank for window in by_rank.values()]) > 1:
         for group in match(by_rank).groups:
             one_clock = clocks([by_rank[number].rank for number in group.ranks]) == 1
@@ -121,7 +121,7 @@ def waits_over_files(by_rank: Mapping[int, RankWindow]) -> Mapping[int, Mapping[
                 waits = _waits(starts, lengths) if one_clock else [length - min(lengths) for length in lengths]
                 _, last = min(zip(waits, group.ranks, strict=True))
                 for number, transfer, wait_ns in zip(group.ranks, together, waits, strict=True):
-                    found.setdefault(number, {})[transfer.index] = Wait(wait_ns, last)
+                    found.setdefault(number, {})[transfer.index] = RankWait(wait_ns, last)
     return found
 
 

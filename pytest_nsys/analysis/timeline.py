@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, TypedDict
 
 from pytest_nsys.analysis.budget import GapPart, budget_of, facts_of
 from pytest_nsys.analysis.budget_facts import BudgetFacts, Part
-from pytest_nsys.analysis.common_clock import ALONE, Standing
+from pytest_nsys.analysis.common_clock import ALONE, ClockStanding
 from pytest_nsys.analysis.rank_window import RankWindow, StreamUse
 from pytest_nsys.core.columns import Column, take, total
 from pytest_nsys.core.conventions import COMPUTE, NO_STAGE
@@ -163,7 +163,7 @@ class _Words:
         return self.numbers.setdefault((printable(text, LONGEST_NAME), family), len(self.numbers))
 
 
-def timeline_of(w: RankWindow, standing: Standing = ALONE) -> Timeline:
+def timeline_of(w: RankWindow, standing: ClockStanding = ALONE) -> Timeline:
     """The window as plain data; ``standing`` says where its clock stands beside those of other ranks."""
     names, stages = _Words(), _Words()
     own = w.window

@@ -1,20 +1,28 @@
-"""Which span of a rank is analysed? The same trace always gives the same window, so before and after compare.
+"""Who are the ranks of a run, and which span of each is analysed?
 
-The default is the anchor at index n // 2 of all anchors of the rank. Other picks: an index, ``first``, ``last``,
-``steady`` (the middle half, the median over its windows being the value), ``run`` (first kernel to end of last), an
-explicit span, or a range name (its ranges then are the anchors).
+The same trace always gives the same window, so before and after compare. The default is the anchor at index n // 2 of
+all anchors of the rank. Other picks: an index, ``first``, ``last``, ``steady`` (the middle half, the median over its
+windows being the value), ``run`` (first kernel to end of last), an explicit span, or a range name (its ranges then are
+the anchors).
+
+Ranks are told by setup label where there is one, else in the order of file, process and device. The files of a run are
+joined by their labels. A process has one label (a repeat of the same one is fine); a rank comes once. A process id is
+no name: it differs between two runs of the same program, so it never enters a row.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
+from math import prod
+from pathlib import Path
 
 from pytest_nsys.core.conventions import Convention
-from pytest_nsys.core.errors import NothingMeasured, did_you_mean
-from pytest_nsys.core.model import KernelsMode, Range, Span, Window
+from pytest_nsys.core.errors import NothingMeasured, TraceError, did_you_mean
+from pytest_nsys.core.model import KernelsMode, Lane, Note, ProcessId, Range, Rank, Setup, Span, Trace, Window
 from pytest_nsys.core.words import counted, printable
 
 MEDIAN = "median"
@@ -145,3 +153,112 @@ def span_lengths(anchors: Sequence[Range], span: Span) -> list[int]:
 def periods(anchors: Sequence[Range]) -> list[int]:
     """Start of each next anchor minus start of the anchor."""
     return [b.start_ns - a.start_ns for a, b in pairwise(anchors)]
+
+
+Labels = Mapping[int, Setup]
+"""The setup label of each labelled process of one trace, by serialised process id."""
+
+_ONCE = "give each capture its own --nsys-trace"
+
+
+_SHOWN = 8
+
+
+def read_labels(trace: Trace, ranges: Mapping[int, Sequence[Range]], convention: Convention) -> Labels:
+    """The labels of a trace, among its ``ranges``. Raises TraceError for a process with two different ones."""
+    found: dict[int, Setup] = {}
+    prefix = (convention.setup_pattern or "").partition("%")[0]
+    for pid, own in sorted(ranges.items()):
+        names = {r.name for r in own if r.name.startswith(prefix)}
+        texts = {name: setup for name in sorted(names) if (setup := convention.setup_of(name)) is not None}
+        if len(texts) > 1:
+            both = ", ".join(f"'{printable(t)}'" for t in sorted(texts)[:3])
+            raise TraceError(
+                f"{trace.path}: process {ProcessId(0, pid).pid} has {len(texts)} setup labels ({both}): "
+                "one process is one rank and pushes one label"
+            )
+        for setup in texts.values():
+            found[pid] = setup
+    return found or trace.setups()
+
+
+def find_ranks(traces: Sequence[Trace], labels: Sequence[Labels]) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
+    """The ranks of a run, ordered by number, and what a person should know about how they were told apart."""
+    if any(labels):
+        return _labelled(traces, labels)
+    return _ordinals([(number, trace.path, lane) for number, trace in enumerate(traces) for lane in trace.lanes()])
+
+
+def _labelled(traces: Sequence[Trace], labels: Sequence[Labels]) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
+    ranks: dict[int, Rank] = {}
+    for number, (trace, own) in enumerate(zip(traces, labels, strict=True)):
+        if not own:
+            raise TraceError(f"{trace.path}: has no setup label, but other files of the run have one")
+        for pid, setup in own.items():
+            rank = Rank(setup.rank, ProcessId(number, pid), None, setup, trace.path)
+            if (other := ranks.get(setup.rank)) is not None:
+                raise TraceError(
+                    f"rank {setup.rank} comes twice in this run ({other.trace}, process {other.pid}; "
+                    f"{rank.trace}, process {rank.pid}): {_ONCE}"
+                )
+            ranks[setup.rank] = rank
+    ordered = tuple(ranks[n] for n in sorted(ranks))
+    return ordered, tuple(_mesh_notes(ordered))
+
+
+def _mesh_notes(ranks: Sequence[Rank]) -> list[Note]:
+    """Ranks that the sizes of the labels promise and no trace holds; sizes that contradict each other are an error."""
+    first = ranks[0].setup
+    assert first is not None  # every rank here has a label
+    for rank in ranks:
+        if rank.setup is not None and dict(rank.setup.sizes) != dict(first.sizes):
+            raise TraceError(
+                f"setup labels conflict: '{printable(first.text)}' and '{printable(rank.setup.text)}' state other "
+                "sizes: these are no files of one run"
+            )
+    if not first.sizes:
+        absent, _, some = _absent(ranks, ranks[-1].number + 1)
+        return [Note(f"rank {some} is in no trace, though rank {ranks[-1].number} is", True)] if absent else []
+    absent, world, some = absent_ranks(ranks)
+    return [Note(f"{absent} of {world} ranks of the mesh are in no trace: {some}", True)] if absent else []
+
+
+def absent_ranks(ranks: Sequence[Rank]) -> tuple[int, int, str]:
+    """How many ranks the sizes of the setup labels promise and no trace holds, of how many, and the first of them."""
+    setup = ranks[0].setup if ranks else None
+    if setup is None or not setup.sizes:
+        return 0, len(ranks), ""
+    return _absent(ranks, prod(setup.sizes.values()))
+
+
+def clocks(ranks: Sequence[Rank]) -> int:
+    """How many clocks the ranks use."""
+    return len({rank.process.clock for rank in ranks})
+
+
+def _absent(ranks: Sequence[Rank], world: int) -> tuple[int, int, str]:
+    present = {rank.number for rank in ranks if rank.number < world}
+    absent = world - len(present)
+    first_absent = islice((n for n in range(world) if n not in present), _SHOWN)
+    return absent, world, ", ".join(map(str, first_absent)) + (" …" if absent > _SHOWN else "")
+
+
+def _ordinals(lanes: Sequence[tuple[int, Path, Lane]]) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
+    seen: dict[Lane, Path] = {}
+    for _, path, lane in lanes:
+        if lane in seen:
+            raise TraceError(
+                f"{seen[lane]} and {path} hold the same process {ProcessId(0, lane.global_pid).pid} "
+                f"on device {lane.device}, and no setup label tells them apart: {_ONCE}"
+            )
+        seen[lane] = path
+    ranks = tuple(
+        Rank(n, ProcessId(number, lane.global_pid), lane.device, None, path)
+        for n, (number, path, lane) in enumerate(lanes)
+    )
+    if not ranks:
+        return ranks, ()
+    notes = [Note("no setup label: ranks are numbered by (file, process, device)")]
+    if max(Counter((rank.process.trace, rank.device) for rank in ranks).values()) > 1:
+        notes.append(Note("several processes use the same device id: the order of ranks may swap between two runs"))
+    return ranks, tuple(notes)

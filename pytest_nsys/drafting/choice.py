@@ -12,7 +12,7 @@ from dataclasses import replace
 from pytest_nsys.analysis.doubts import uncounted
 from pytest_nsys.analysis.fitting import Choice
 from pytest_nsys.analysis.metrics import FEW_ANCHORS, METRICS, Bounds
-from pytest_nsys.analysis.quality import Subject, doubts
+from pytest_nsys.analysis.quality import Ground, doubts
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import RUN
 from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, NO_STAGE, UNKNOWN, Convention, Purpose
@@ -36,7 +36,7 @@ def with_bounds(choice: Choice, run: Run) -> Choice:
     group = run.measured(choice.spec)
     metric = replace(METRICS["exposed_ns"], dimensions=("rank", "stage", "purpose"))
     quality: dict[str, str] = {}
-    for fact, _ in doubts(Subject(run, group, metric), Bounds()):
+    for fact, _ in doubts(Ground(run, group, metric), Bounds()):
         quality[fact.check] = fact.lets_through
         choice = choice.because("quality", f"{fact.check}: {printable(fact.words, 120)}; better {fact.remedy}.")
     counts = [len(track.anchors) for track in group.tracks.values() if track.anchors]

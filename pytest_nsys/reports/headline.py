@@ -13,7 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import chain
 
-from pytest_nsys.analysis.circumstances import Key
+from pytest_nsys.analysis.circumstances import RunKey
 from pytest_nsys.analysis.explained import Cause, CauseKind, Explained
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Value
@@ -89,7 +89,7 @@ def records_of(comparison: Comparison) -> list[Record]:
     return led_by(_record(each.verdict, comparison.head.key) for each in comparison.verdicts)
 
 
-def _record(verdict: Verdict, key: Key) -> Record:
+def _record(verdict: Verdict, key: RunKey) -> Record:
     expected = verdict.assertion.xfail is not None and not verdict.good
     return replace(record_of(verdict), key=key, good=verdict.good or expected, xfailed=expected)
 

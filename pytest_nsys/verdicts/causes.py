@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.explained import Breakdown, Explained, Wait
+from pytest_nsys.analysis.explained import Breakdown, Explained, RankWait
 from pytest_nsys.analysis.metrics import Metric, Unit
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
@@ -76,7 +76,7 @@ class RunBreakdowns:
     @kept
     def _together(
         self, capture: int, spec: WindowSpec, n: int, count: int
-    ) -> tuple[Mapping[int, RankWindow], Mapping[int, Mapping[int, Wait]]]:
+    ) -> tuple[Mapping[int, RankWindow], Mapping[int, Mapping[int, RankWait]]]:
         """The n-th windows of the ranks that have as many, and what their collectives waited over files."""
         from pytest_nsys.analysis.straggling import waits_over_files
 

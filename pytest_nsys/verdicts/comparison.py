@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.capture_cache import CaptureCache, Files
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.circumstances import Key
+from pytest_nsys.analysis.circumstances import RunKey
 from pytest_nsys.analysis.fitting import GENERIC, Choice
 from pytest_nsys.analysis.measurements import Measurements
 from pytest_nsys.analysis.metrics import MEASURED, METRICS, Bounds, measured
@@ -71,7 +71,7 @@ class Side:
     """One of the two runs: the paths as they were given, its circumstances, the windows that were judged."""
 
     paths: tuple[str, ...]
-    key: Key
+    key: RunKey
     ranks: tuple[int, ...]
     profilers: tuple[str, ...]
     windows: tuple[tuple[str, tuple[UsedWindow, ...]], ...]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.circumstances import Key
+from pytest_nsys.analysis.circumstances import RunKey
 from pytest_nsys.analysis.metrics import Unit
 from pytest_nsys.core.errors import BaselineError, IncomparableError, NothingMeasured, NsysError
 from pytest_nsys.core.model import Value
@@ -153,7 +153,7 @@ class Refresh:
         return {self.shown(capture.path): Captures([capture]) for capture in self.context.captures.runs}
 
     @cached_property
-    def _key(self) -> Key:
+    def _key(self) -> RunKey:
         return self.context.captures.key(self.context.gate.run)
 
     @cached_property

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.candidates import FEWEST, Candidate, _candidate, _Launched, _unambiguous
+from pytest_nsys.analysis.candidates import FEWEST, Candidate, _ByLaunch, _candidate, _unambiguous
 from pytest_nsys.analysis.doubts import Uneven, _about_unlaunched, uneven_anchors
 from pytest_nsys.analysis.kernel_families import anchors_in
 from pytest_nsys.analysis.pipeline import _stage_times
@@ -110,10 +110,10 @@ def test_ranges_of_a_stage_that_touch_or_have_no_length_do_not_overlap() -> None
     assert found.overlapping == 1
 
 
-def launched(starts: Sequence[int], ends: Sequence[int], launches: Sequence[int]) -> _Launched:
+def launched(starts: Sequence[int], ends: Sequence[int], launches: Sequence[int]) -> _ByLaunch:
     start_ns, end_ns, correlation = array("q", starts), array("q", ends), array("q", range(len(starts)))
     kernels = replace(NO_KERNELS, start_ns=start_ns, end_ns=end_ns, correlation=correlation)
-    return _Launched(track_of(kernels, STEP, launches))
+    return _ByLaunch(track_of(kernels, STEP, launches))
 
 
 def test_the_time_of_what_was_launched_in_a_span_has_its_edges() -> None:

@@ -23,7 +23,7 @@ from pytest_nsys.analysis.explained import (
     Communication,
     Compute,
     Explanation,
-    Wait,
+    RankWait,
     Wall,
 )
 from pytest_nsys.analysis.metrics import METRICS
@@ -200,7 +200,7 @@ def test_a_barrier_waits_for_another_rank() -> None:
     def side(*barriers: Barrier) -> Breakdown:
         return Breakdown({}, {A2A: barriers[0]}, {}, {wall: {} for wall in Wall})
 
-    was, now = side(Barrier(2, 500, Wait(100, 3))), side(Barrier(2, 900, Wait(450, 1)))
+    was, now = side(Barrier(2, 500, RankWait(100, 3))), side(Barrier(2, 900, RankWait(450, 1)))
     found = explain("barrier_ns", {"rank": 0}, 400, was, now)
     assert told(found) == {(CauseKind.WAITS, A2A): 350, (CauseKind.LONGER, A2A): 50}
     assert the(found, CauseKind.WAITS).straggler == 1
@@ -219,7 +219,7 @@ def test_a_breakdown_of_an_older_baseline_is_read_and_explains_by_sums() -> None
     stored = stored_breakdown.from_json(json.loads(OLDER))
     was = stored[MeasuredAs("median", "range", "contained")][0]
     first, second = was.communication[STAGE]
-    assert (first.wait, first.start_ns, second.wait) == (None, None, Wait(40, 3))
+    assert (first.wait, first.start_ns, second.wait) == (None, None, RankWait(40, 3))
     assert was.barriers == {"nccl": Barrier(2, 30)}
     assert was.wall_ns(*Wall) == 1000
     now = broken([K("gemm", 0, 450), K(A2A, 500, 600)])
@@ -391,7 +391,7 @@ def test_compute_that_hides_less_names_the_communication_that_lost_most(now: tup
 
 def waits(*pairs: tuple[int, int]) -> list[Communication]:
     """Kernels of 500 ns and their wait, for the last rank of each."""
-    return [Communication(A2A, 500 + ns, 500 + ns, {}, Wait(ns, last)) for ns, last in pairs]
+    return [Communication(A2A, 500 + ns, 500 + ns, {}, RankWait(ns, last)) for ns, last in pairs]
 
 
 def test_a_wait_names_the_rank_that_most_kernels_waited_for() -> None:
@@ -416,13 +416,13 @@ def test_a_kernel_that_waits_less_names_the_rank_of_before_and_one_that_waits_as
 
 
 def test_what_is_no_wait_is_the_kernel_itself() -> None:
-    was = side(Communication(A2A, 510, 510, {}, Wait(10, 1)))
-    now = side(Communication(A2A, 600, 600, {}, Wait(40, 2)))
+    was = side(Communication(A2A, 510, 510, {}, RankWait(10, 1)))
+    now = side(Communication(A2A, 600, 600, {}, RankWait(40, 2)))
     found = {cause.kind: cause for cause in causes_of("comm_ns", was, now)}
     assert {kind: cause.change_ns for kind, cause in found.items()} == {CauseKind.WAITS: 30, CauseKind.LONGER: 60}
     assert (found[CauseKind.WAITS].straggler, found[CauseKind.LONGER].straggler) == (2, None)
     (shorter,) = causes_of(
-        "comm_ns", side(Communication(A2A, 600, 600, {})), side(Communication(A2A, 500, 500, {}, Wait(9, 1)))
+        "comm_ns", side(Communication(A2A, 600, 600, {})), side(Communication(A2A, 500, 500, {}, RankWait(9, 1)))
     )
     assert (shorter.kind, shorter.change_ns) == (CauseKind.SHORTER, -100)  # one side alone knows its wait
 
@@ -503,7 +503,7 @@ def test_a_sum_by_name_is_another_number_of_kernels_or_their_length(
     ("count", "kinds"), [(2, {CauseKind.WAITS: 350, CauseKind.LONGER: 50}), (3, {CauseKind.APPEARED: 400})]
 )
 def test_barriers_wait_where_as_many_of_them_ran(count: int, kinds: Mapping[CauseKind, int]) -> None:
-    was, now = Barrier(2, 500, Wait(100, 3)), Barrier(count, 900, Wait(450, 1))
+    was, now = Barrier(2, 500, RankWait(100, 3)), Barrier(count, 900, RankWait(450, 1))
     found = causes_of("barrier_ns", side(barriers={REDUCE: was}), side(barriers={REDUCE: now}))
     assert {cause.kind: cause.change_ns for cause in found} == kinds
     assert [cause.straggler for cause in found] == ([1, None] if count == 2 else [None])

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_nsys.analysis.around import unordered
 from pytest_nsys.analysis.budget import budget_of
-from pytest_nsys.analysis.stream_order import unordered
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import NO_STREAM, KernelsMode, Stream, Value
 from pytest_nsys.core.tables import Kernels

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.circumstances import Key
+from pytest_nsys.analysis.circumstances import RunKey
 from pytest_nsys.analysis.metrics import METRICS, Metric, Request
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.table import Table
@@ -169,7 +169,7 @@ class Drawn(Captures):
     def each(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> Sequence[Table]:  # noqa: ARG002
         return self._drawn
 
-    def key(self, stated: Mapping[str, Label]) -> Key:
+    def key(self, stated: Mapping[str, Label]) -> RunKey:
         return self._like.key(stated)
 
     def measure(self, request: Request) -> Table:

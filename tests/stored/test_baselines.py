@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.circumstances import Key
+from pytest_nsys.analysis.circumstances import RunKey
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.model import Value
@@ -430,9 +430,9 @@ def test_what_is_wrong_in_a_baseline_is_said_in_one_line(case: str) -> None:
 # The nearest of several stored keys
 
 
-def key(**differing: object) -> Key:
+def key(**differing: object) -> RunKey:
     own: dict[str, Any] = {"convention": "c", "mesh": None, "micro_batch": 1, "sequence_length": 2, "world": 4}
-    return Key(**{**own, "gpu": "H100", **differing})
+    return RunKey(**{**own, "gpu": "H100", **differing})
 
 
 class Run:
@@ -441,11 +441,11 @@ class Run:
     facts: Mapping[str, object] = {}
     convention = SimpleNamespace(name="pithtrain")
 
-    def key(self, _: object) -> Key:
+    def key(self, _: object) -> RunKey:
         return key()
 
 
-def stored(folder: Path, *keys: Key, comparable_on: tuple[str, ...] | None = None) -> StoredBaseline:
+def stored(folder: Path, *keys: RunKey, comparable_on: tuple[str, ...] | None = None) -> StoredBaseline:
     store = BaselineStore(folder / "g", "g.nsys.yaml")
     for each in keys:
         store.save(store.path(each), Baseline(each.as_json(), "g.nsys.yaml"))
@@ -463,7 +463,7 @@ FAR, NEAR = key(world=8, gpu="A100", micro_batch=2), key(world=16)
 
 
 @pytest.mark.parametrize("keys", [(FAR, NEAR), (NEAR, FAR), (NEAR, FAR, key(world=8, gpu="B200"))])
-def test_of_several_stored_keys_the_nearest_says_what_differs(tmp_path: Path, keys: tuple[Key, ...]) -> None:
+def test_of_several_stored_keys_the_nearest_says_what_differs(tmp_path: Path, keys: tuple[RunKey, ...]) -> None:
     found = why(stored(tmp_path, *keys))
     assert found.outcome is Outcome.INCOMPARABLE
     assert [(d.name, d.now, d.baseline) for d in found.differences] == [("world", "4", "16")]

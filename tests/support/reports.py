@@ -11,7 +11,7 @@ from typing import Any
 
 import jsonschema
 
-from pytest_nsys.analysis.circumstances import Key
+from pytest_nsys.analysis.circumstances import RunKey
 from pytest_nsys.gates.model import Assertion, Comparator, Constant, Location, Outcome, Requirement, Severity, Verdict
 from pytest_nsys.reports.changes import ChangedBaseline
 from pytest_nsys.reports.session import json_report
@@ -83,9 +83,9 @@ def _assertion(
     )
 
 
-def key(world: int) -> Key:
+def key(world: int) -> RunKey:
     """The key of a run that says nothing but its size."""
-    return Key(None, None, None, None, world, None)
+    return RunKey(None, None, None, None, world, None)
 
 
 def changed_baseline(text: str = "3 rows", **more: Any) -> ChangedBaseline:

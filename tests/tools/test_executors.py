@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.parallel import Job, _finished, read
+from pytest_nsys.analysis.parallel import TraceJob, _finished, read
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.model import Trace
 from pytest_nsys.tools import dask_executor as dask_cluster
@@ -263,7 +263,7 @@ def nothing(_: Trace) -> None:
 
 
 def test_a_reader_without_the_file_is_named(tmp_path: Path) -> None:
-    outcome = read(Job(tmp_path / "gone.sqlite", nothing))
+    outcome = read(TraceJob(tmp_path / "gone.sqlite", nothing))
     assert str(outcome.error).startswith(f"{tmp_path}/gone.sqlite: process {os.getpid()}")
 
 
@@ -281,7 +281,7 @@ class Forgetful(Executor):
 
 
 def test_what_is_cancelled_is_not_waited_for(tmp_path: Path) -> None:
-    jobs = [Job(tmp_path / f"{n}.sqlite", nothing) for n in range(3)]
+    jobs = [TraceJob(tmp_path / f"{n}.sqlite", nothing) for n in range(3)]
     done: list[list[Future[Any]]] = []
     silent = Progress("", 3, shown=False)
     reading = threading.Thread(target=lambda: done.append(_finished(Forgetful(), jobs, silent)), daemon=True)

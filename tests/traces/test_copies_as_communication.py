@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS, Request
-from pytest_nsys.analysis.parallel import Job, ask_all, read
+from pytest_nsys.analysis.parallel import TraceJob, ask_all, read
 from pytest_nsys.core.conventions import BUILT_IN, COPY_NAMES, Convention, CopyKind
 from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError
 from pytest_nsys.core.families import OTHER, TABLES, Family, classifier
@@ -515,7 +515,7 @@ def test_what_another_process_read_answers_without_the_file(tmp_path: Path, writ
     with captures(path, convention=PEER) as opened:
         spec = opened.spec("median", None, KernelsMode.LAUNCHED)
         expected = opened.rows(METRICS["exposed_ns"], spec).rows
-    outcome = read(Job(path, partial(ask_all, PEER, Workload(), (Request("exposed_ns", spec),))))
+    outcome = read(TraceJob(path, partial(ask_all, PEER, Workload(), (Request("exposed_ns", spec),))))
 
     def closed(_: Path) -> Trace:
         raise AssertionError("the file was opened again")

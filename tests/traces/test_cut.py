@@ -19,8 +19,7 @@ from pytest_nsys.analysis.budget import budget_of, facts_of
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.common_clock import zeros_of
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.run import clocks
-from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.analysis.windows import WindowSpec, clocks
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.intervals import Intervals

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.circumstances import Key
+from pytest_nsys.analysis.circumstances import RunKey
 from pytest_nsys.plugin.settings import UPDATE_MODES
 from pytest_nsys.stored.baselines.baseline_file import Baseline
 from pytest_nsys.stored.baselines.store import BaselineStore
@@ -310,7 +310,7 @@ def test_what_is_written_is_written_under_the_lock(accepted: Project, monkeypatc
         finally:
             os.close(other)
 
-    def loaded(self: BaselineStore, key: Key) -> Baseline | None:
+    def loaded(self: BaselineStore, key: RunKey) -> Baseline | None:
         tried(self)
         return load(self, key)
 

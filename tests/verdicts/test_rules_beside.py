@@ -15,7 +15,7 @@ import pytest
 
 from pytest_nsys.analysis import captures as evaluation
 from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.circumstances import Key, key_of
+from pytest_nsys.analysis.circumstances import RunKey, key_of
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.structure import ContentKind, Item, SharedStream
 from pytest_nsys.analysis.table import Table
@@ -239,7 +239,7 @@ def test_a_gate_is_measured_in_another_way_in_all_of_its_parts() -> None:
 
 
 def test_of_the_size_of_a_run_the_trace_counts_before_what_is_stated() -> None:
-    def key(stated: Mapping[str, Label], setup: Setup | None, gpu: str | None = None) -> Key:
+    def key(stated: Mapping[str, Label], setup: Setup | None, gpu: str | None = None) -> RunKey:
         capture: Any = SimpleNamespace(
             ranks=[SimpleNamespace(setup=setup)] * 3,
             convention=BUILT_IN["generic"],

@@ -23,7 +23,7 @@ from pytest_nsys.reports.explanation import window_lines
 from pytest_nsys.reports.session.record import Record
 
 if TYPE_CHECKING:
-    from pytest_nsys.analysis.circumstances import Key
+    from pytest_nsys.analysis.circumstances import RunKey
     from pytest_nsys.analysis.explained import Explained
     from pytest_nsys.gates.gate_changes import GateChanges
     from pytest_nsys.reports.changes import ChangedBaseline
@@ -213,7 +213,7 @@ class FileRecords(NamedTuple):
         return next((record.traces for record in self.records if record.traces), ())
 
     @property
-    def key(self) -> Key | None:
+    def key(self) -> RunKey | None:
         return next((record.key for record in self.records if record.key is not None), None)
 
     @property

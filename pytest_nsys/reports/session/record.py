@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from pytest_nsys.analysis.circumstances import Key
+from pytest_nsys.analysis.circumstances import RunKey
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import Step
 from pytest_nsys.core.words import printable
@@ -64,7 +64,7 @@ class Record:
     run: str = ""
     configuration: str = ""
     traces: tuple[str, ...] = ()
-    key: Key | None = None
+    key: RunKey | None = None
     began: str = ""
     next_steps: tuple[Step, ...] = ()
     explanation: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.budget_facts import DEFINITION, Part
-from pytest_nsys.analysis.explained import UNNAMED, Barrier, Breakdown, Communication, Compute, Wait, Wall
+from pytest_nsys.analysis.explained import UNNAMED, Barrier, Breakdown, Communication, Compute, RankWait, Wall
 from pytest_nsys.core.kept import grouped
 
 MOST_KERNELS = 1_000
@@ -155,5 +155,5 @@ def _communication(stored: Sequence[Any], names: Sequence[str]) -> Communication
     return Communication(names[number], int(length), int(exposed), by, _wait(rest), start_ns)
 
 
-def _wait(stored: Sequence[Any]) -> Wait | None:
-    return Wait(*map(int, stored)) if stored else None
+def _wait(stored: Sequence[Any]) -> RankWait | None:
+    return RankWait(*map(int, stored)) if stored else None

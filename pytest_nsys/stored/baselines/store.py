@@ -15,7 +15,7 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
-from pytest_nsys.analysis.circumstances import Key
+from pytest_nsys.analysis.circumstances import RunKey
 from pytest_nsys.core.errors import BaselineError, one_line
 from pytest_nsys.core.file_names import BASELINE_SUFFIX, WINDOW_SUFFIX, Address
 from pytest_nsys.core.kept import kept
@@ -66,11 +66,11 @@ class BaselineStore:
         """The same of the work tree, where baselines are written."""
         return replace(self, base=None)
 
-    def path(self, key: Key) -> Path:
+    def path(self, key: RunKey) -> Path:
         """Where the baseline of a key lies."""
         return self.folder / f"{key.digest}{BASELINE_SUFFIX}"
 
-    def load(self, key: Key) -> Baseline | None:
+    def load(self, key: RunKey) -> Baseline | None:
         """The baseline of a key, None where there is none. Raises BaselineError."""
         path = self.path(key)
         found = self.at(path)
