@@ -71,16 +71,29 @@ def earliest_calls(correlation: Column, calls: LaunchCalls) -> CallTable:
     return found.table()
 
 
-def named_ranges(known: Mapping[int, str], start: Column, end: Column, thread: Column, name: Column) -> Ranges:
-    """Those of a known name, without NCCL's own, by start, end and name."""
+def not_by_nccl(name: str) -> bool:
+    """Whether a range is none of NCCL's own."""
+    return not name.startswith(COMMUNICATION_PREFIX)
+
+
+def named_ranges(
+    known: Mapping[int, str],
+    start: Column,
+    end: Column,
+    thread: Column,
+    name: Column,
+    *,
+    wanted: Callable[[str], bool] = not_by_nccl,
+) -> Ranges:
+    """Those of a known name that is wanted, by start, end and name."""
     numbers = columns.values(name)
-    texts = [known.get(number, COMMUNICATION_PREFIX) for number in numbers]
-    names = list(dict.fromkeys(text for text in texts if not text.startswith(COMMUNICATION_PREFIX)))
+    names = list(dict.fromkeys(known[number] for number in numbers if number in known and wanted(known[number])))
     place = {text: i for i, text in enumerate(names)}
-    name = columns.joined(numbers, array("q", [place.get(text, -1) for text in texts]), -1, name)
-    if -1 in name:
-        wanted = columns.where_not(columns.equal(name, -1))
-        start, end, thread, name = (columns.take(column, wanted) for column in (start, end, thread, name))
+    at = array("q", [place.get(known[number], -1) if number in known else -1 for number in numbers])
+    name = columns.joined(numbers, at, -1, name)
+    own = columns.where_not(columns.equal(name, -1))
+    if len(own) < len(name):
+        start, end, thread, name = (columns.take(column, own) for column in (start, end, thread, name))
     order = columns.order(start, end)
     _settle_ties(order, columns.take(start, order), columns.take(end, order), lambda i: names[name[i]])
     start, end, thread, name = (columns.take(column, order) for column in (start, end, thread, name))

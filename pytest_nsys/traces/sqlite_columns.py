@@ -127,18 +127,6 @@ def slower() -> str | None:
     )
 
 
-def of_rows(rows: Iterable[Sequence[SqlRow]], explain: Callable[[SqlRow], object] = id) -> Iterator[Block]:
-    """Rows as columns. Raises TypeError and OverflowError for other than whole numbers, or what ``explain`` raises."""
-    for some in rows:
-        if some:
-            try:
-                yield [array("q", column) for column in zip(*some, strict=True)]
-            except (TypeError, OverflowError):
-                for row in some:
-                    explain(row)
-                raise
-
-
 class OddValue(TypeError):
     """A value that its column cannot have, in words."""
 
@@ -200,6 +188,18 @@ def damage(file: SqliteFile, table: str) -> Iterator[None]:
         raise TraceError(f"{file.path}: {what}: damaged, or changed after it was written; {file.again}") from error
 
 
+def of_rows(rows: Iterable[Sequence[SqlRow]], explain: Callable[[SqlRow], object] = check_row) -> Iterator[Block]:
+    """Rows as columns. Raises TypeError and OverflowError for other than whole numbers, or what ``explain`` raises."""
+    for some in rows:
+        if some:
+            try:
+                yield [array("q", column) for column in zip(*some, strict=True)]
+            except (TypeError, OverflowError):
+                for row in some:
+                    explain(row)
+                raise
+
+
 class Columns:
     """Kernels of one lane while they are read."""
 
@@ -220,7 +220,7 @@ class Columns:
         """The kernels, ordered by start, after which this has none. Raises TraceError where the table that names them
         lacks one.
         """
-        start, end, correlation, stream, name, full_name, node = map(joined, zip(*self._parts, strict=True))
+        start, end, correlation, stream, name, full_name, node = map(columns.chained, zip(*self._parts, strict=True))
         self._parts.clear()
         lost = set(columns.values(name)) - names.keys()
         if lost:
@@ -249,45 +249,28 @@ class Columns:
         return {name for part in self._parts for column in part[4:6] for name in columns.values(column)}
 
 
-def joined(parts: Iterable[Column]) -> Column:
-    """The columns one after the other: to let one grow copies it many times over."""
-    found = array("q")
-    found.frombytes(b"".join(parts))
-    return found
-
-
 def read_blocks(
     file: SqliteFile,
     row: Sequence[str],
     table: str,
     where: str,
     use: Callable[[Iterable[Block]], T],
+    values: Sequence[object] = (),
     *,
     whole: bool,
-    explain: Callable[[SqlRow], object] = id,
+    in_blocks: str | None = None,
+    explain: Callable[[SqlRow], object] = check_row,
 ) -> T:
     """What ``use`` makes of the rows that pass; ``whole``: they may be as many as the table has.
 
-    ``explain`` is shown the rows of which one holds what is no whole number, and raises what is said of it.
+    ``values`` are those of the condition's placeholders, of which the driver knows none: it goes by ``in_blocks``.
+    ``explain`` is shown the rows of which one holds what is no whole number, and raises what is said of it. Where
+    ``use`` fails nothing is being read any more: the file may be closed then, and SQLite does not survive that.
     """
-    fast = blocks(file, row, table, where) if whole and worth(file.about(table)) else None
-    return as_blocks(fast, file.parts(", ".join(row), table, where, whole=whole), use, explain)
-
-
-def as_blocks(
-    fast: Generator[Block, None, None] | None,
-    rows: Iterable[Sequence[SqlRow]],
-    use: Callable[[Iterable[Block]], T],
-    explain: Callable[[SqlRow], object] = id,
-) -> T:
-    """What ``use`` makes of the blocks, which are read in a fast way or, where that cannot be, as rows.
-
-    Where it fails nothing is being read any more: the file may be closed then, and SQLite does not survive that.
-    """
-    if fast is not None:
-        with suppress(Unfit), closing(fast):
+    if whole and worth(file.about(table)):
+        with suppress(Unfit), closing(blocks(file, row, table, where if in_blocks is None else in_blocks)) as fast:
             return use(fast)
-    return use(of_rows(rows, explain))
+    return use(of_rows(file.parts(", ".join(row), table, where, values, whole=whole), explain))
 
 
 def fill(

@@ -20,19 +20,20 @@ from typing import NamedTuple
 from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Column
 from pytest_nsys.core.kept import grouped
-from pytest_nsys.core.model import NO_LAUNCH, Interval, Lane, Stream
+from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Lane, Stream
 from pytest_nsys.core.tables import Kernels, LaunchCalls, Place, StreamWait, each_once
 from pytest_nsys.traces.answers import EMPTY, CallTable, Earliest
 from pytest_nsys.traces.nsys.tables import (
     CUDA_EVENT,
     PLACE,
     RUNTIME,
+    STRINGS,
     SYNCHRONIZATION,
     THREAD_BITS,
     by_process,
     starting,
 )
-from pytest_nsys.traces.sqlite_columns import Block, OddValue, as_blocks, blocks, check_row, read_blocks, worth
+from pytest_nsys.traces.sqlite_columns import Block, OddValue, check_whole, damage, read_blocks, texts_of, worth
 from pytest_nsys.traces.sqlite_conditions import listed, one_of, within
 from pytest_nsys.traces.sqlite_file import SqliteFile
 
@@ -73,20 +74,44 @@ def call_tables(file: SqliteFile, some: Mapping[int, Earliest], row: Sequence[st
     where = f"{between} AND {by_process('globalTid', {pid: condition for pid, (condition, _) in each.items()})}"
     lists = [text for _, texts in each.values() for text in texts]
     many = worth(sum(len(own.ids) for own in wanted.values()))
-    fast = blocks(file, row, RUNTIME) if many and worth(file.about(RUNTIME)) else None
-    rows = file.parts(", ".join(row), RUNTIME, where, lists, whole=many)
-    return as_blocks(fast, rows, lambda found: _earliest(found, wanted))
+    return read_blocks(
+        file, row, RUNTIME, where, lambda found: _earliest(found, wanted), lists, in_blocks="1", whole=many
+    )
 
 
 def calls_started(file: SqliteFile, spans: Mapping[int, Interval]) -> dict[int, CallTable]:
     """The earliest call of each correlation that starts in the span of its process. Raises OddValue."""
     where = starting("globalTid", spans)
-    found = read_blocks(file, START, RUNTIME, where, list[Block], whole=False, explain=check_row)
+    found = read_blocks(file, START, RUNTIME, where, list[Block], whole=False)
     started: dict[int, Column] = {}
     for tid, correlation, _ in found:
         for thread, rows in _by_thread(tid):
             started.setdefault(thread & ~THREAD_BITS, array("q")).extend(columns.take(correlation, rows))
     return _earliest(found, {pid: Earliest(own) for pid, own in started.items()})
+
+
+def read_api_calls(
+    file: SqliteFile, name_globs: Sequence[str], spans: Mapping[int, Interval]
+) -> dict[int, list[Api]] | None:
+    """The calls whose name matches a glob and that start in the span, one per correlation id, by process; None where
+    the file has no call. Raises TypeError for a damaged row.
+    """
+    if RUNTIME not in file.tables:
+        return None
+    matches = " OR ".join("value GLOB ?" for _ in name_globs)
+    with damage(file, STRINGS):
+        names = texts_of(file.rows(f"SELECT id, value FROM {STRINGS} WHERE {matches}", name_globs))
+    if not names:
+        return {}
+    where = starting("globalTid", spans, also=one_of("nameId", names))
+    calls: dict[int, dict[object, Api]] = defaultdict(dict)
+    for start, end, tid, correlation, name in file.scan("start, end, globalTid, correlationId, nameId", RUNTIME, where):
+        check_whole(start, end, tid, name)
+        own = calls[tid & ~THREAD_BITS]
+        key = (tid, start) if correlation is None else correlation
+        if key not in own or start < own[key].start_ns:
+            own[key] = Api(start, names[name], end, tid & THREAD_BITS)
+    return {pid: sorted(own.values(), key=lambda a: (a.start_ns, a.name)) for pid, own in calls.items()}
 
 
 def _earliest(found: Iterable[Block], wanted: Mapping[int, Earliest]) -> dict[int, CallTable]:

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from functools import cached_property
-from operator import itemgetter
 from pathlib import Path
 
 from pytest_nsys.core.columns import equal, where_not
-from pytest_nsys.core.conventions import like
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.families import known_communication
 from pytest_nsys.core.model import (
     NO_LAUNCH,
-    OPEN_END_NS,
     SINCE_1970,
     Api,
     Collective,
@@ -39,7 +36,7 @@ from pytest_nsys.core.tables import Kernels, LaunchCalls, StreamWait
 from pytest_nsys.traces.answers import EMPTY, idle
 from pytest_nsys.traces.copies_as_kernels import together, told_apart
 from pytest_nsys.traces.messages import diagnostics
-from pytest_nsys.traces.nsys.calls import calls_started, launch_calls, launches, read_waits
+from pytest_nsys.traces.nsys.calls import calls_started, launch_calls, launches, read_api_calls, read_waits
 from pytest_nsys.traces.nsys.collectives import TO_SEE_SIZES, read_collectives
 from pytest_nsys.traces.nsys.gpu_metrics import SAMPLES, read_sm_clocks, to_see_clocks
 from pytest_nsys.traces.nsys.memory import (
@@ -51,7 +48,7 @@ from pytest_nsys.traces.nsys.memory import (
     read_transfers,
     to_see_memory,
 )
-from pytest_nsys.traces.nsys.ranges import RANGE_EVENTS, read_around
+from pytest_nsys.traces.nsys.ranges import common_names, read_around, read_named
 from pytest_nsys.traces.nsys.tables import (
     GRAPHS,
     KERNEL,
@@ -60,15 +57,14 @@ from pytest_nsys.traces.nsys.tables import (
     REQUIRED,
     RUNTIME,
     STRINGS,
-    THREAD_BITS,
     by_process,
     check_process,
     read_kernels,
-    starting,
+    strings,
 )
-from pytest_nsys.traces.sqlite_columns import check_text, check_whole, damage, read_texts, slower, texts_of
-from pytest_nsys.traces.sqlite_conditions import NO_TEXT, any_name, listed, one_of, touches, within
-from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
+from pytest_nsys.traces.sqlite_columns import check_text, check_whole, damage, slower
+from pytest_nsys.traces.sqlite_conditions import listed, touches, within
+from pytest_nsys.traces.sqlite_file import SqliteFile
 
 
 class NsysSqlite:
@@ -191,7 +187,7 @@ class NsysSqlite:
         """The (process, device, context) of all kernels."""
         if KERNEL not in self._file.tables:
             return frozenset()
-        places = self._file.distinct(("globalPid", "deviceId", "contextId"), KERNEL)
+        places = self._file.distinct("globalPid, deviceId, contextId", KERNEL)
         with self._damage(KERNEL):
             for pid, device, context in places:
                 check_process(pid, device)
@@ -202,9 +198,9 @@ class NsysSqlite:
         """The names of the kernels of known communication libraries."""
         if KERNEL not in self._file.tables:
             return frozenset()
-        ids = {*self._file.scan("DISTINCT shortName, demangledName", KERNEL, "1")}
+        ids = self._file.distinct("shortName, demangledName", KERNEL)
         with self._damage(KERNEL):
-            texts = self._strings({number for pair in ids for number in pair})
+            texts = strings(self._file, (number for pair in ids for number in pair))
         names = {(texts.get(short, ""), texts.get(full, "")) for short, full in ids}
         return {pair for pair in names if known_communication(*pair) is not None}
 
@@ -214,78 +210,19 @@ class NsysSqlite:
         """The ranges whose name matches a pattern, open ones too; those before the profiler's start are left out."""
         if NVTX not in self._file.tables or not patterns:
             return {}
-        ids: dict[int, str] = {}
-        if STRINGS in self._file.tables:
-            condition, values = any_name("value", patterns)
-            odd = f"id IS NULL OR value IS NULL OR {NO_TEXT.format('value')}"
-            with self._damage(STRINGS):
-                ids = texts_of(self._file.scan("id, value", STRINGS, f"{condition} OR {odd}", values))
-        conditions = [one_of("textId", ids)] if ids and self._file.has(NVTX, "textId") else []
-        values = []
-        if self._file.has(NVTX, "text"):
-            condition, values = any_name("text", patterns)
-            conditions.append(f"(text IS NOT NULL AND ({condition} OR {NO_TEXT.format('text')}))")
-        if not conditions:
-            return {}
-        rows = self._nvtx(" OR ".join(conditions), values)
-        wanted = [like(pattern) for pattern in patterns]
-        return self._ranges_of(rows, ids, lambda name: any(matches(name) for matches in wanted))
+        with self._damage(NVTX):
+            return read_named(self._file, patterns)
 
     def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Range]]:
         """The ranges of each process that touch its span, open ones included, NCCL's own left out."""
         if NVTX not in self._file.tables or not spans:
             return {}
         with self._damage(NVTX):
-            return read_around(self._file, spans, self._strings)
+            return read_around(self._file, spans)
 
     def common_range_names(self, global_pid: int) -> Sequence[tuple[str, int]]:
         """The names that most ranges of a process have, with their counts."""
-        if NVTX not in self._file.tables:
-            return ()
-        text, text_id = (self._file.column(NVTX, name) for name in ("text", "textId"))
-        sql = (
-            f"SELECT {text}, {text_id}, count(*) FROM {NVTX} WHERE start >= 0 AND {RANGE_EVENTS} "
-            f"AND globalTid BETWEEN {global_pid} AND {global_pid | THREAD_BITS} "
-            f"GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT 5000"
-        )
-        rows = self._file.rows(sql)
-        ids = self._strings(text_id for text, text_id, _ in rows if text is None)
-        named = ((text if text is not None else ids.get(text_id), count) for text, text_id, count in rows)
-        return [(name, count) for name, count in named if name is not None]
-
-    def _nvtx(self, where: str, values: Sequence[object]) -> Iterator[SqlRow]:
-        text, text_id = (self._file.column(NVTX, name) for name in ("text", "textId"))
-        columns = f"start, end, globalTid, {text}, {text_id}, eventType"
-        return self._file.scan(columns, NVTX, f"({where}) AND {within('start', low=0)} AND {RANGE_EVENTS}", values)
-
-    def _ranges_of(
-        self, rows: Iterable[SqlRow], ids: Mapping[int, str], wanted: Callable[[str], bool]
-    ) -> dict[int, list[Range]]:
-        found: dict[int, list[Range]] = defaultdict(list)
-        known: dict[str, bool] = {}  # names repeat, and a pattern costs more than a look-up
-        with self._damage(NVTX):
-            for start, end, tid, text, text_id, kind in rows:
-                name = ids.get(text_id) if text is None else check_text(text)
-                check_whole(kind, 0 if text_id is None else text_id)
-                if name is None:
-                    continue
-                if name not in known:
-                    known[name] = wanted(name)
-                if known[name]:
-                    end = OPEN_END_NS if end is None else end
-                    check_whole(start, end, tid)
-                    found[tid & ~THREAD_BITS].append(Range(start, end, tid & THREAD_BITS, name))
-        for ranges in found.values():
-            ranges.sort(key=itemgetter(0, 1, 3))
-        return dict(found)
-
-    def _strings(self, ids: Iterable[int | None]) -> Mapping[int, str]:
-        with self._damage(STRINGS):
-            return (
-                read_texts(self._file, {i for i in ids if i is not None}, STRINGS, "value")
-                if STRINGS in self._file.tables
-                else {}
-            )
+        return common_names(self._file, global_pid) if NVTX in self._file.tables else ()
 
     # -- kernels
 
@@ -355,7 +292,7 @@ class NsysSqlite:
         with self._damage(KERNEL):
             tables, without = read_kernels(self._file, conditions, where, whole=whole)
         self._unasked |= without
-        names = self._strings(number for table in tables.values() for number in table.name_ids())
+        names = strings(self._file, (number for table in tables.values() for number in table.name_ids()))
         return {lane: t.sorted_kernels(names, self.path) for lane, t in tables.items() if t}
 
     # -- launches and other calls
@@ -381,24 +318,8 @@ class NsysSqlite:
 
     def api_calls(self, name_globs: Sequence[str], spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]] | None:
         """The calls whose name matches a glob and that start in the span, one per correlation id, by process."""
-        if RUNTIME not in self._file.tables:
-            return None
-        matches = " OR ".join("value GLOB ?" for _ in name_globs)
-        with self._damage(STRINGS):
-            names = texts_of(self._file.rows(f"SELECT id, value FROM {STRINGS} WHERE {matches}", name_globs))
-        if not names:
-            return {}
-        where = starting("globalTid", spans, also=one_of("nameId", names))
-        calls: dict[int, dict[object, Api]] = defaultdict(dict)
-        columns = "start, end, globalTid, correlationId, nameId"
         with self._damage(RUNTIME):
-            for start, end, tid, correlation, name in self._file.scan(columns, RUNTIME, where):
-                check_whole(start, end, tid, name)
-                own = calls[tid & ~THREAD_BITS]
-                key = (tid, start) if correlation is None else correlation
-                if key not in own or start < own[key].start_ns:
-                    own[key] = Api(start, names[name], end, tid & THREAD_BITS)
-        return {pid: sorted(own.values(), key=lambda a: (a.start_ns, a.name)) for pid, own in calls.items()}
+            return read_api_calls(self._file, name_globs, spans)
 
     def copies(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Sequence[Copy]] | None:
         """The copies of each lane that were launched in its span; None where the version has no kinds of memory."""

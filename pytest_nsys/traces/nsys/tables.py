@@ -13,10 +13,19 @@ passes them, and is refused where it is read.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pytest_nsys.core.model import NO_LAUNCH, Interval, Lane, Stream
-from pytest_nsys.traces.sqlite_columns import Columns, OddValue, check_text, check_whole, fill, read_blocks
+from pytest_nsys.traces.sqlite_columns import (
+    Columns,
+    OddValue,
+    check_text,
+    check_whole,
+    damage,
+    fill,
+    read_blocks,
+    read_texts,
+)
 from pytest_nsys.traces.sqlite_conditions import touches, within
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
 
@@ -118,3 +127,11 @@ def labels(file: SqliteFile, table: str, usual: Sequence[str]) -> Mapping[object
     if file.has(table, "id", "label"):
         return {number: check_text(label).lower() for number, label in file.rows(f"SELECT id, label FROM {table}")}
     return dict(enumerate(usual))
+
+
+def strings(file: SqliteFile, ids: Iterable[int | None]) -> Mapping[int, str]:
+    """The texts of ids. Raises TraceError for what is none."""
+    if STRINGS not in file.tables:
+        return {}
+    with damage(file, STRINGS):
+        return read_texts(file, {i for i in ids if i is not None}, STRINGS, "value")

@@ -20,9 +20,7 @@ from pytest_nsys.traces.rocpd.parts import NO_STACK, Part
 from pytest_nsys.traces.sqlite_columns import (
     Block,
     OddValue,
-    check_row,
     check_whole,
-    joined,
     read_blocks,
     texts_of,
     worth,
@@ -46,13 +44,13 @@ class Regions(NamedTuple):
 
 def read_calls(part: Part, correlations: Sequence[Column]) -> dict[int, CallTable]:
     """The call that launched what has these correlations, by process. Raises TypeError for a damaged row."""
-    wanted = columns.values(joined(correlations))
+    wanted = columns.values(columns.chained(correlations))
     wanted = wanted[1:] if wanted[:1] == _NONE else wanted
     found, asked = [_regions(part, wanted)], set(wanted)
     while around := set(found[-1].parent) - {NO_STACK} - asked:
         found.append(_regions(part, array("q", sorted(around))))
         asked |= around
-    calls = Regions(*map(joined, zip(*found, strict=True)))
+    calls = Regions(*map(columns.chained, zip(*found, strict=True)))
     if columns.exceeds(calls.start_ns, calls.end_ns):
         raise OddValue("a call ends before it starts")
     if columns.bounds(calls.start_ns)[0] < 0:
@@ -81,7 +79,9 @@ def _regions(part: Part, wanted: Column) -> Regions:
         events = [event for (event,) in part.file.scan("id", part.table("event"), _one_of("stack_id", missing))]
         if events:
             found += _read(part, _one_of("event_id", events), whole=worth(len(events)))
-    each = Regions(*map(joined, zip(*found, strict=True))) if found else Regions(*(array("q") for _ in range(6)))
+    each = (
+        Regions(*map(columns.chained, zip(*found, strict=True))) if found else Regions(*(array("q") for _ in range(6)))
+    )
     own = columns.where_not(columns.equal(columns.joined(wanted, wanted, NO_LAUNCH, each.stack), NO_LAUNCH))
     return Regions(*(columns.take(column, own) for column in each))
 
@@ -90,7 +90,7 @@ def _read(part: Part, where: str, *, whole: bool) -> list[Block]:
     hsa = part.categories.hsa
     parent = f"CASE WHEN category_id IN ({listed(hsa)}) THEN parent_stack_id END" if hsa else "NULL"
     row = ("start", "end", "pid", "tid", part.stack(NO_STACK), f"ifnull({part.of_event(parent)}, {NO_STACK})")
-    return read_blocks(part.file, row, part.table("region"), where, list[Block], whole=whole, explain=check_row)
+    return read_blocks(part.file, row, part.table("region"), where, list[Block], whole=whole)
 
 
 def _one_of(column: str, ids: Sequence[int]) -> str:

@@ -34,7 +34,7 @@ from pytest_nsys.traces.rocpd.copies import copy_row, kind_of_copies, with_a_gpu
 from pytest_nsys.traces.rocpd.memory import TO_SEE_MEMORY, allocations
 from pytest_nsys.traces.rocpd.parts import Part, find_parts, versions
 from pytest_nsys.traces.rocpd.ranges import common_names, in_order, read_around, read_ranges
-from pytest_nsys.traces.sqlite_columns import Block, Columns, check_row, check_whole, damage, fill, read_blocks, slower
+from pytest_nsys.traces.sqlite_columns import Block, Columns, check_whole, damage, fill, read_blocks, slower
 from pytest_nsys.traces.sqlite_conditions import listed, touches, within
 from pytest_nsys.traces.sqlite_file import SqliteFile
 
@@ -111,7 +111,7 @@ class Rocpd:
     def _lanes(self) -> Mapping[Part, Set[Lane]]:
         found: dict[Part, Set[Lane]] = {}
         for part in self._parts:
-            places = self._file.distinct(("pid", "agent_id"), part.table("kernel_dispatch"))
+            places = self._file.distinct("pid, agent_id", part.table("kernel_dispatch"))
             with self._damage(part, "kernel_dispatch"):
                 for place in places:
                     check_whole(*place)
@@ -346,4 +346,4 @@ def _read_lanes(
             lanes, ((s, e, c, name, name, array("q", [0]) * len(s), *at) for s, e, c, name, *at in found), placed
         )
 
-    return read_blocks(part.file, row, table, where, use, whole=whole, explain=check_row)
+    return read_blocks(part.file, row, table, where, use, whole=whole)

@@ -200,7 +200,7 @@ class Part:
             f'SELECT 1 FROM "{table}" WHERE stream_id <> 0 LIMIT 1'
         ):
             return "stream_id"
-        queues = {queue for (queue,) in self.file.distinct(("queue_id",), table)}
+        queues = {queue for (queue,) in self.file.distinct("queue_id", table)}
         return "queue_id" if len(queues - {None}) > 1 else "stream_id"
 
     def of_event(self, column: str) -> str:

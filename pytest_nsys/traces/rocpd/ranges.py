@@ -20,10 +20,8 @@ from pytest_nsys.traces.rocpd.parts import Part
 from pytest_nsys.traces.sqlite_columns import (
     Block,
     OddValue,
-    check_row,
     check_text,
     check_whole,
-    joined,
     read_blocks,
     read_texts,
     texts_of,
@@ -92,10 +90,10 @@ def read_around(part: Part, spans: Mapping[int, Interval]) -> dict[int, Ranges]:
     where = f"{within('event_id', *events)} AND {touches(hull)} AND {_is_marker(part)}"
     row = (*_ROW.split(", "), f"ifnull({part.of_event('category_id')}, 0)")
     whole = worth(part.file.about(part.table("region")) // 4)
-    found = read_blocks(part.file, row, part.table("region"), where, list[Block], whole=whole, explain=check_row)
+    found = read_blocks(part.file, row, part.table("region"), where, list[Block], whole=whole)
     if not found:
         return {}
-    start, end, pid, tid, name, event, _ = map(joined, zip(*found, strict=True))
+    start, end, pid, tid, name, event, _ = map(columns.chained, zip(*found, strict=True))
     if columns.exceeds(start, end):
         raise OddValue("a range ends before it starts")
     names = _names(part, event, name)
