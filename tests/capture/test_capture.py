@@ -14,14 +14,14 @@ import pytest
 from pytest_nsys.capture.program import Job, job_of
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.traces.opening import open_trace
-from tests.support.fake_nsys import FULL, VERSION, FakeNsys, fake_on_path, needs_nsys, script
+from tests.support.fake_nsys import FULL, PYTHON, VERSION, FakeNsys, fake_on_path, needs_nsys, script
 from tests.support.gates import Project, write_trace
 
 FLAGS = [
     *("--trace=cuda,nvtx", "--cuda-graph-trace=node", "--cuda-event-trace=auto", "--capture-range=cudaProfilerApi"),
     *("--capture-range-end=stop-shutdown", "--delay=0", "--stats=false", "--force-overwrite=true"),
 ]
-SRUN = """#!{python} -S
+SRUN = """#!{python} -IS
 import json, os, subprocess, sys
 with open({asked!r}, "a") as file:
     file.write(json.dumps(sys.argv[1:]) + "\\n")
@@ -261,7 +261,7 @@ def allocated(project: Project, nsys: FakeNsys, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
     asked = project.root / "bin" / "srun.asked"
-    script(nsys.folder / "srun", SRUN.format(python=sys.executable, asked=str(asked), path=path))
+    script(nsys.folder / "srun", SRUN.format(python=PYTHON, asked=str(asked), path=path))
     return asked
 
 

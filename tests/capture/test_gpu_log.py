@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.commands import run
-from tests.support.fake_nsys import FakeNsys, fake_on_path, script
+from tests.support.fake_nsys import PYTHON, FakeNsys, fake_on_path, script
 from tests.support.fake_nvidia_smi import asked, fake_nvidia_smi, state
 from tests.support.gates import Project, write_trace
 
@@ -83,14 +82,14 @@ def test_each_node_of_an_allocation_has_its_own(
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
     fake_nvidia_smi(nsys.folder, *(state(sm=100 * n) for n in (1, 2, 3, 4)))
-    script(nsys.folder / "srun", SRUN.format(python=sys.executable))
+    script(nsys.folder / "srun", SRUN.format(python=PYTHON))
     project.command("capture", "--nodes", "2", "--no-export", "--", "true", code=0)
     logs = [json.loads((project.root / LOG.replace("0", str(n))).read_text()) for n in (0, 1)]
     assert [[log[when][0]["sm_mhz"] for when in ("before", "after")] for log in logs] == [[100, 300], [200, 400]]
     assert len(asked(nsys.folder)) == 4
 
 
-SRUN = """#!{python} -S
+SRUN = """#!{python} -IS
 import os, subprocess, sys
 words = sys.argv[1:]
 label = "--label" in words

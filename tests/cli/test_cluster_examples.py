@@ -16,7 +16,7 @@ import yaml
 
 from tests.capture.test_capture import SRUN
 from tests.cli.test_example_workflows import EXAMPLES, command_of
-from tests.support.fake_nsys import FakeNsys, script
+from tests.support.fake_nsys import PYTHON, FakeNsys, script
 from tests.support.gates import Project
 
 SBATCH, KUBERNETES = EXAMPLES / "slurm.sbatch", EXAMPLES / "kubernetes.yaml"
@@ -77,7 +77,7 @@ class Cluster:
 def cluster(project: Project) -> Cluster:
     bin = project.root / "bin"
     stubs = {"python3": PYTHON3, "pip": PIP.format(python=sys.executable), "sbatch": SUBMIT, "torchrun": TORCHRUN}
-    stubs["srun"] = SRUN.format(python=sys.executable, asked=str(project.root / "srun.asked"), path="")
+    stubs["srun"] = SRUN.format(python=PYTHON, asked=str(project.root / "srun.asked"), path="")
     for name, text in stubs.items():
         script(bin / name, text)
     project.gate(GATE, "perf/step.nsys.yaml")

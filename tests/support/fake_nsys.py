@@ -5,11 +5,11 @@ Its words are those of nsys 2023.4; tests marked ``needs_nsys`` hold them agains
 
 from __future__ import annotations
 
-import json
 import shutil
 import sqlite3
 import stat
 import sys
+from ast import literal_eval
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -49,14 +49,17 @@ FULL = (
     "[QuadDCommon::tag_message*] = database or disk is full"
 )
 
-SCRIPT = """#!{python} -S
-import json, os, shutil, subprocess, sys
+PYTHON = sys.executable
+"""For programs of a few lines: what a project has in its place starts this one."""
+
+SCRIPT = """#!{python} -IS
+import os, sys
 here = os.path.dirname(os.path.abspath(__file__))
-with open(os.path.join(here, "nsys.json")) as file:
-    told = json.load(file)
+with open(os.path.join(here, "told")) as file:
+    told = eval(file.read())
 words = sys.argv[1:]
 with open(os.path.join(here, "asked"), "a") as file:
-    file.write(json.dumps(words) + "\\n")
+    file.write(repr(words) + "\\n")
 options = dict(w[2:].partition("=")[::2] for w in words if w.startswith("--"))
 if words == ["--version"]:
     print(f"NVIDIA Nsight Systems version {{told['version']}}-234433681190v0")
@@ -81,6 +84,7 @@ elif words[0] == "export":
 elif words[0] == "profile":
     at = next((n for n, w in enumerate(words) if n and not w.startswith("--")), len(words))
     output = options["output"].replace("%q{{SLURM_NODEID}}", os.environ.get("SLURM_NODEID", "")).replace("%%", "%")
+    import subprocess
     done = subprocess.run(words[at:])
     for name in told["leaves"]:
         path = output + name
@@ -154,13 +158,13 @@ class FakeNsys:
         nsys_command._found.cache_clear()
         nsys_command._help.cache_clear()
         self.folder.mkdir(exist_ok=True)
-        (self.folder / "nsys.json").write_text(json.dumps(told))
-        script(self.folder / "nsys", SCRIPT.format(python=sys.executable, magic=MAGIC))
+        (self.folder / "told").write_text(repr(told))
+        script(self.folder / "nsys", SCRIPT.format(python=PYTHON, magic=MAGIC))
 
     def asked(self, command: str | None = None) -> list[list[str]]:
         """The words of every call, or of those of one command, calls for help left out."""
         path = self.folder / "asked"
-        calls: list[list[str]] = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        calls: list[list[str]] = [literal_eval(line) for line in path.read_text().splitlines()] if path.exists() else []
         return [words for words in calls if words[1:] != ["--help"] and (command is None or words[0] == command)]
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 
-from tests.support.fake_nsys import script
+from tests.support.fake_nsys import PYTHON, script
 
 NAME = "NVIDIA H100 80GB HBM3"
-SCRIPT = """#!{python} -S
-import json, os, sys, time
+SCRIPT = """#!{python} -IS
+import os, sys, time
 here = os.path.dirname(os.path.abspath(__file__))
-with open(os.path.join(here, "nvidia-smi.json")) as file:
-    told = json.load(file)
+with open(os.path.join(here, "nvidia-smi.told")) as file:
+    told = eval(file.read())
 asked = os.path.join(here, "nvidia-smi.asked")
 with open(asked, "a") as file:
     file.write(" ".join(sys.argv[1:]) + "\\n")
@@ -37,8 +35,8 @@ def state(
 def fake_nvidia_smi(folder: Path, *says: str, known: tuple[str, ...] = ("",), code: int = 0, sleeps: float = 0) -> Path:
     """Put it into a folder of PATH; ``known`` are the names of the field of reasons that this version knows."""
     told = {"says": says, "known": known, "code": code, "sleeps": sleeps}
-    (folder / "nvidia-smi.json").write_text(json.dumps(told))
-    return script(folder / "nvidia-smi", SCRIPT.format(python=sys.executable))
+    (folder / "nvidia-smi.told").write_text(repr(told))
+    return script(folder / "nvidia-smi", SCRIPT.format(python=PYTHON))
 
 
 def asked(folder: Path) -> list[str]:

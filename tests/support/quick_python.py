@@ -18,7 +18,7 @@ import gc
 import importlib
 import importlib.metadata
 import io
-import json
+import marshal
 import os
 import pkgutil
 import runpy
@@ -61,11 +61,12 @@ if words[:1] == ["-mpytest"]:
 known = words[:2] in (["-m", "pytest"], ["-m", "pytest_nsys"]) or words == {worker!r}
 if name == "python" and (hooked or not known):
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
-import json, socket
-server = socket.socket(socket.AF_UNIX)
+import _socket, marshal
+server = _socket.socket(_socket.AF_UNIX)
 server.connect({address!r})
-asked = json.dumps([name, words, safe, os.getcwd(), dict(os.environ)]).encode()
-socket.send_fds(server, [len(asked).to_bytes(8, "big")], [0, 1, 2])
+asked = marshal.dumps([name, words, safe, os.getcwd(), dict(os.environ)])
+streams = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
+server.sendmsg([len(asked).to_bytes(8, "big")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
 server.sendall(asked)
 status = server.recv(1)
 sys.exit(status[0] if status else 1)
@@ -213,7 +214,7 @@ def _tell(waiting: dict[int, socket.socket]) -> None:
 def _request(caller: socket.socket) -> tuple[Asked, list[int]]:
     length, streams, _, _ = socket.recv_fds(caller, 8, 3)
     with caller.makefile("rb") as said:
-        return Asked(*json.loads(said.read(int.from_bytes(length, "big")))), list(streams)
+        return Asked(*marshal.loads(said.read(int.from_bytes(length, "big")))), list(streams)
 
 
 def _become(asked: Asked, streams: Sequence[int], folder: str, paths: list[str]) -> None:
