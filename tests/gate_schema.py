@@ -15,10 +15,9 @@ from pytest_nsys.core.file_names import CONFIGURATION
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.core.units import ANY, BARE, COUNT, HASH, RATIO, SIZE, TIME
 from pytest_nsys.gates.comparability import FIELDS
-from pytest_nsys.gates.keys import KEYS, SOURCE, Key
-from pytest_nsys.gates.kinds import FORBIDDEN_MARKS, MAX_RUNS, SENTENCE_SAYS
+from pytest_nsys.gates.gate_file import MATRIX, OF_EACH
+from pytest_nsys.gates.kinds import FORBIDDEN_MARKS, KEYS, MAX_RUNS, SENTENCE_SAYS, SOURCE, KeyRow
 from pytest_nsys.gates.limits import NOISE
-from pytest_nsys.gates.matrix_keys import MATRIX, OF_EACH
 from pytest_nsys.gates.model import Severity
 from pytest_nsys.gates.sentences import MAX_LENGTH
 from tests.gate_completions import (
@@ -335,7 +334,7 @@ def _in_words(schema: Mapping[str, Any]) -> str:
 def key_rows(section: str, before: str = "") -> list[tuple[str, str, str]]:
     """For each key of a mapping its name, what it takes, and what it says; ``before`` is where it stands."""
 
-    def says(name: str, key: Key) -> tuple[str, str]:
+    def says(name: str, key: KeyRow) -> tuple[str, str]:
         own = KEYS["file"].get(name)
         if section != "file" and own is not None and own.kind == key.kind and "{kind}" in key.help:
             return "as in the file", key.help.replace("{kind}", "").strip()

@@ -20,7 +20,7 @@ from pytest_nsys.core.errors import GateFileError
 from pytest_nsys.core.model import KernelsMode, Span, Window
 from pytest_nsys.core.units import NANOSECONDS
 from pytest_nsys.gates.gate_file import loads_gate_file
-from pytest_nsys.gates.keys import KEYS
+from pytest_nsys.gates.kinds import KEYS
 from pytest_nsys.gates.model import Aggregate, GateFile, Outcome
 from pytest_nsys.reports.session.record import Record, WorstRow
 from tests.gates.test_gate_file_schema import validates

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 Facts = Mapping[str, Sequence[str | int] | None]
 """Circumstances that are compared but do not name a baseline; None where none is stated."""
 
-_RUN_FACTS = ("gpu", "world", "micro_batch", "sequence_length")
+RUN_FACTS = ("gpu", "world", "micro_batch", "sequence_length")
+"""What a gate file may state of a run beside the sizes of mesh axes."""
 
 
 class Launcher(enum.StrEnum):
@@ -88,7 +89,7 @@ def _key(capture: Run, stated: Mapping[str, Label]) -> RunKey:
     ranks = capture.ranks
     setup = next((rank.setup for rank in ranks if rank.setup is not None), None)
     mesh = dict(setup.sizes) if setup else {}
-    mesh |= {axis: int(n) for axis, n in stated.items() if axis not in _RUN_FACTS and axis not in mesh}
+    mesh |= {axis: int(n) for axis, n in stated.items() if axis not in RUN_FACTS and axis not in mesh}
 
     def told(name: str, found: int | None) -> int | None:
         return int(stated[name]) if found is None and name in stated else found

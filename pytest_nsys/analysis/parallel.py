@@ -22,8 +22,8 @@ from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError
 from pytest_nsys.core.model import Trace
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.tools.dask_executor import this_worker, why_lost
 from pytest_nsys.tools.executors import EVERY_S, SERIAL, Progress, executor_of
+from pytest_nsys.tools.workers import this_worker, why_lost
 from pytest_nsys.traces.opening import open_trace
 from pytest_nsys.traces.recorded import RecordedTrace, Recording
 
@@ -226,7 +226,7 @@ def _outcomes(jobs: Sequence[TraceJob], futures: Sequence[Future[ReadResult]], p
 def _one_at_a_time(jobs: Sequence[TraceJob], progress: Progress) -> list[ReadResult]:
     """Each job alone in a process: up to the first over which it dies, or that fails."""
     outcomes: list[ReadResult] = []
-    from pytest_nsys.tools.processes import processes  # loaded already where it is needed
+    from pytest_nsys.tools.workers import processes  # loaded already where it is needed
 
     with processes(1) as executor:
         for job in jobs:

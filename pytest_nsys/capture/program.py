@@ -117,9 +117,9 @@ OF_THE_RANGE = ("capture-range", "capture-range-end")
 
 
 @dataclass(frozen=True)
-class Job:
-    """Where we run. ``nodes``: of the SLURM allocation or job step, None outside SLURM. ``one_of_many``: other nodes
-    write to the same folder now.
+class Slurm:
+    """Where we run. ``nodes``: of the allocation or job step, None outside SLURM. ``one_of_many``: other nodes write to
+    the same folder now.
     """
 
     nodes: int | None = None
@@ -162,10 +162,10 @@ class Captured:
     good: bool
 
 
-def job_of(environment: Mapping[str, str]) -> Job:
+def job_of(environment: Mapping[str, str]) -> Slurm:
     """What SLURM says of this process. Raises UsageMistake where several tasks of a node would write one report."""
     if not environment.get("SLURM_JOB_ID"):
-        return Job()
+        return Slurm()
     step = _number(environment, "SLURM_STEP_ID")
     in_step = step is not None and step < FIRST_SPECIAL_STEP
     nodes = _number(environment, "SLURM_STEP_NUM_NODES") if in_step else None
@@ -178,7 +178,7 @@ def job_of(environment: Mapping[str, str]) -> Job:
             "would write the same report: start one a node with --ntasks-per-node=1"
         )
     node = _number(environment, "SLURM_NODEID") or 0
-    return Job(nodes, node if in_step else 0, in_step, environment.get("SLURMD_NODENAME", ""), one_of_many=in_step)
+    return Slurm(nodes, node if in_step else 0, in_step, environment.get("SLURMD_NODENAME", ""), one_of_many=in_step)
 
 
 def _number(environment: Mapping[str, str], name: str) -> int | None:
@@ -209,7 +209,7 @@ def profile_words(nsys: str, capture: Capture, flags: Mapping[str, str] = FLAGS)
     return [nsys, "profile", *(f"--{n}={v}" for n, v in flags.items()), *capture.options, output, *capture.program]
 
 
-def run_capture(capture: Capture, job: Job, *, force: bool = False) -> Captured:
+def run_capture(capture: Capture, job: Slurm, *, force: bool = False) -> Captured:
     """Run the program under the profiler, its output going where ours goes, and find the reports.
 
     Raises UsageMistake for what can be seen before, CaptureError where a report is missing, NothingMeasured where
@@ -245,7 +245,7 @@ def _gpus(capture: Capture) -> Mapping[int, Sequence[GpuState]]:
     return {capture.node: ask().get(0, ())}
 
 
-def _nsys(capture: Capture, job: Job) -> Nsys:
+def _nsys(capture: Capture, job: Slurm) -> Nsys:
     """The nsys of this node; where a job step is started, it must be there inside the step too."""
     nsys = find_nsys()
     if nsys is None:
@@ -275,7 +275,7 @@ def _srun(capture: Capture) -> list[str]:
     return ["srun", f"--nodes={capture.nodes}", f"--ntasks={capture.nodes}", *every]
 
 
-def _ready(capture: Capture, job: Job, *, force: bool) -> None:
+def _ready(capture: Capture, job: Slurm, *, force: bool) -> None:
     """Make the folder, and see that it can be written and holds nothing of an earlier capture of this name."""
     folder = capture.folder
     with one_line(CaptureError, f"{folder}: a report cannot be written there"):
@@ -323,7 +323,7 @@ def _pass_on(output: IO[bytes], said: list[bytes]) -> None:
         said += [text for text in (*lines, line) if _TEMPORARY.search(text)]
 
 
-def _say_why(capture: Capture, job: Job, code: int, missing: Sequence[int], temporary: Sequence[Path]) -> None:
+def _say_why(capture: Capture, job: Slurm, code: int, missing: Sequence[int], temporary: Sequence[Path]) -> None:
     """Always raises."""
     nodes = f" of node {', '.join(map(str, missing))}" if capture.nodes > 1 or job.nodes else ""
     none = f"there is no report{nodes}"

@@ -34,6 +34,11 @@ folder_option = click.option(
 )
 
 
+def shown(path: Path) -> Path:
+    """The path as a person would type it here."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
 class Asking:
     """A plugin of the session. After it, ``interrupted`` tells Ctrl-C from a mistake, which are one to pytest."""
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.cli.asking import Accepted, folder_option, stores, update
+from pytest_nsys.cli.asking import Accepted, folder_option, shown, stores, update
 from pytest_nsys.cli.group import Exit, ListingGroup, complain
-from pytest_nsys.cli.options import executor_option, format_option, measurements_option
-from pytest_nsys.cli.output import print_answer, shown
+from pytest_nsys.cli.options import executor_option, format_option, measurements_option, print_answer
 from pytest_nsys.core.errors import BaselineError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, gate_files_below
 from pytest_nsys.core.model import Value
@@ -23,7 +22,7 @@ from pytest_nsys.plugin.session import BASELINES
 from pytest_nsys.reports.session.gate_text import SCHEMA_NAME
 from pytest_nsys.reports.tables import Cell, Format, Row, Table, measure, numbers, texts
 from pytest_nsys.stored.baselines.baseline_file import Baseline, load, spelled
-from pytest_nsys.stored.baselines.changes import Change, FileChange, file_changes
+from pytest_nsys.stored.baselines.changes import FileChange, RowChange, file_changes
 from pytest_nsys.stored.baselines.store import BaselineStore, Pruned, orphans, remove
 from pytest_nsys.stored.baselines.store import prune as prune_shelf
 from pytest_nsys.tools.git import snapshot_of
@@ -196,7 +195,7 @@ def _holds_baseline(root: Path) -> bool:
     return False
 
 
-def _change(change: FileChange, row: Change, for_people: bool) -> list[Cell]:
+def _change(change: FileChange, row: RowChange, for_people: bool) -> list[Cell]:
     sid = row.series
     return [
         str(change.path),

@@ -34,7 +34,7 @@ ABORTS = 128
 UNJUDGED = (Outcome.ERROR, Outcome.NO_DATA, Outcome.INCOMPARABLE, Outcome.INCONCLUSIVE)
 
 
-class Answer(NamedTuple):
+class BisectExit(NamedTuple):
     """What git is told, and why."""
 
     code: int
@@ -56,9 +56,9 @@ def bisect_exit(context: click.Context, command: tuple[str, ...]) -> None:
     context.exit(answer.code)
 
 
-def _run(command: Sequence[str]) -> Answer:
+def _run(command: Sequence[str]) -> BisectExit:
     if any(REPORT in word for word in command):
-        return Answer(STOP, f"remove {REPORT} from the command: bisect-exit writes its own report")
+        return BisectExit(STOP, f"remove {REPORT} from the command: bisect-exit writes its own report")
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.json")
         words = [os.environ.get("PYTEST_ADDOPTS", ""), shlex.quote(f"{REPORT}={report}")]
@@ -66,9 +66,9 @@ def _run(command: Sequence[str]) -> Answer:
         try:
             code = subprocess.run(list(command), env=environment, check=False).returncode
         except KeyboardInterrupt:
-            return Answer(STOP, "interrupted")
+            return BisectExit(STOP, "interrupted")
         except OSError as error:
-            return Answer(STOP, f"{command[0]}: cannot be run: {error.strerror}")
+            return BisectExit(STOP, f"{command[0]}: cannot be run: {error.strerror}")
         try:
             found = json.loads(report.read_text(encoding="utf-8"))
         except OSError:
@@ -76,38 +76,38 @@ def _run(command: Sequence[str]) -> Answer:
         return of_report(found, code)
 
 
-def without_report(code: int) -> Answer:
+def without_report(code: int) -> BisectExit:
     """The answer where no pytest left a report, from the exit status of the command (negative: a signal)."""
     if code == 0:
-        return Answer(STOP, "the command exited 0, but no gate ran: make it run pytest on a gate file")
+        return BisectExit(STOP, "the command exited 0, but no gate ran: make it run pytest on a gate file")
     if code == ABORTS:
-        return Answer(STOP, f"the command ended in {ABORTS}, which stops the bisection")
+        return BisectExit(STOP, f"the command ended in {ABORTS}, which stops the bisection")
     if code in (USAGE_ERROR, NO_TESTS):
-        return Answer(STOP, f"the command ended in {code}, a usage error of pytest")
+        return BisectExit(STOP, f"the command ended in {code}, a usage error of pytest")
     what = f"signal {-code}" if code < 0 else f"{code}"
-    return Answer(SKIP, f"the command ended in {what} before any gate ran")
+    return BisectExit(SKIP, f"the command ended in {what} before any gate ran")
 
 
-def of_report(report: Mapping[str, Any], code: int) -> Answer:
+def of_report(report: Mapping[str, Any], code: int) -> BisectExit:
     """The answer of a JSON report (``report.schema.json``), and of the exit status of the command that made it."""
     in_gates = [m for m in report["mistakes"] if m["file"].partition("::")[0].endswith(GATE_SUFFIX)]
     if in_gates:
         first = in_gates[0]
-        return Answer(STOP, f"{counted(len(in_gates), 'mistake')} in gate files: {first['file']}: {first['text']}")
+        return BisectExit(STOP, f"{counted(len(in_gates), 'mistake')} in gate files: {first['file']}: {first['text']}")
     assertions = [each for gate in report["gate_files"] for each in gate["assertions"]]
     if failed := _named(assertions, "failed"):
-        return Answer(BAD, f"failed: {failed}")
+        return BisectExit(BAD, f"failed: {failed}")
     for outcome in UNJUDGED:
         if named := _named(assertions, str(outcome)):
-            return Answer(SKIP, f"{outcome}: {named}")
+            return BisectExit(SKIP, f"{outcome}: {named}")
     if not_run := report.get("not_run"):
-        return Answer(SKIP, f"not run: {not_run[0]['file']}: {not_run[0]['why']}")
+        return BisectExit(SKIP, f"not run: {not_run[0]['file']}: {not_run[0]['why']}")
     if report["mistakes"] or (code and assertions):
         why = report["mistakes"][0]["text"] if report["mistakes"] else f"the command ended in {code} all the same"
-        return Answer(SKIP, f"no assertion failed, but {why}")
+        return BisectExit(SKIP, f"no assertion failed, but {why}")
     if not assertions:
-        return Answer(STOP, "pytest ran, but no gate was judged: name the gate file in the command")
-    return Answer(GOOD, report["headline"])
+        return BisectExit(STOP, "pytest ran, but no gate was judged: name the gate file in the command")
+    return BisectExit(GOOD, report["headline"])
 
 
 def _named(assertions: Sequence[Mapping[str, Any]], state: str) -> str:

@@ -12,8 +12,15 @@ import click
 
 from pytest_nsys.analysis.capture_cache import check_captures
 from pytest_nsys.cli.group import Exit
-from pytest_nsys.cli.options import HOW_MEASURED, MeasureOptions, measurements_option, measuring, reading
-from pytest_nsys.cli.output import deliver, format_of
+from pytest_nsys.cli.options import (
+    HOW_MEASURED,
+    MeasureOptions,
+    deliver,
+    format_of,
+    measurements_option,
+    measuring,
+    reading,
+)
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, Address, gate_files_below
 from pytest_nsys.core.words import printable

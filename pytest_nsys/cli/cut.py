@@ -13,8 +13,7 @@ from pytest_nsys.analysis.cutting import cut as cut_out
 from pytest_nsys.analysis.doubts import about_uncounted
 from pytest_nsys.analysis.metrics import Unit
 from pytest_nsys.cli.asking import stores
-from pytest_nsys.cli.options import MeasureOptions, measuring, reading
-from pytest_nsys.cli.output import note_lines, print_notes
+from pytest_nsys.cli.options import MeasureOptions, measuring, note_lines, print_notes, reading
 from pytest_nsys.core.errors import UsageMistake, one_line
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import Note

@@ -34,11 +34,10 @@ from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import KernelsMode, Trace
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.drafting.choice import with_bounds, with_libraries, with_stages
-from pytest_nsys.drafting.margins import Figures, written_ns
-from pytest_nsys.drafting.sentences import draft_sentences, file_smallest_ns, file_tolerance
+from pytest_nsys.drafting.sentences import Figures, draft_sentences, file_smallest_ns, file_tolerance, written_ns
 from pytest_nsys.gates.convention_keys import check_named, convention_of
 from pytest_nsys.gates.gate_file import loads_gate_file
-from pytest_nsys.gates.keys import SCHEMA, SCHEMA_TITLE
+from pytest_nsys.gates.kinds import SCHEMA, SCHEMA_TITLE
 from pytest_nsys.gates.model import GateFile, Outcome, spec_for
 from pytest_nsys.gates.selection import absences, excuse
 from pytest_nsys.reports.session.gate_text import SCHEMA_NAME, Draft, gate_text
@@ -76,18 +75,18 @@ def init(
     Each TRACE is one run (file, folder or quoted glob). Several are captures of one program, whose spread sets the
     margins, or, where each holds other ranks, files of one run. The gate passes on the traces it was written from.
     """
-    asking = Asking(requests=not yes and sys.stdin.isatty() and sys.stdout.isatty(), told=yes)
+    asking = Choosing(requests=not yes and sys.stdin.isatty() and sys.stdout.isatty(), told=yes)
     path = _target(output, asking, force=force)
     given = convention_of(convention, None) if convention is not None else None
     with contextlib.closing(CaptureCache(OpenOnce(reading_ahead(executor), partial(draft_alone, given)))) as library:
-        trial = Trial(library, traces)
+        trial = Traces(library, traces)
         draft, left = drafted(trial, path, given, asking.anchor)
         written = _write(path, draft, trial, baseline_dir, replaces=force or path.exists())
     _tell(path, draft, written, left, traces, baseline_dir, asking)
 
 
 @dataclass
-class Asking:
+class Choosing:
     """Whether a person is asked, and how often the best was taken instead. ``told``: they said so."""
 
     requests: bool
@@ -109,7 +108,7 @@ class Asking:
 # The files
 
 
-def _target(output: str, asking: Asking, *, force: bool) -> Path:
+def _target(output: str, asking: Choosing, *, force: bool) -> Path:
     """Where the gate file goes. Raises UsageMistake where it cannot, or must not without a word."""
     path = Path(os.path.abspath(output))
     if output.endswith("/") or (path.is_dir() and not output.endswith(GATE_SUFFIX)):
@@ -136,7 +135,7 @@ def _target(output: str, asking: Asking, *, force: bool) -> Path:
     return path
 
 
-def _write(path: Path, draft: Draft, trial: Trial, baseline_dir: str | None, *, replaces: bool) -> Written | None:
+def _write(path: Path, draft: Draft, trial: Traces, baseline_dir: str | None, *, replaces: bool) -> Written | None:
     """The gate file, the schema beside it and the baseline: all of them, or as it was before."""
     schema = path.with_name(SCHEMA_NAME)
     before = {each: each.read_bytes() if each.exists() else None for each in (path, schema)}
@@ -175,7 +174,7 @@ def _tell(
     left: Sequence[Left],
     traces: Sequence[str],
     baseline_dir: str | None,
-    asking: Asking,
+    asking: Choosing,
 ) -> None:
     """What was done and what to type next, in at most twenty lines."""
     shown = os.path.relpath(path)
@@ -214,7 +213,7 @@ class Left(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Trial:
+class Traces:
     """The traces, opened under one convention after the other."""
 
     library: CaptureCache
@@ -249,7 +248,7 @@ class Trial:
 
 
 def drafted(
-    trial: Trial, path: Path, given: Convention | None = None, ask: Ask = itemgetter(0)
+    trial: Traces, path: Path, given: Convention | None = None, ask: Ask = itemgetter(0)
 ) -> tuple[Draft, list[Left]]:
     """The gate file for the traces, which passes on them, and what was left out for that.
 
@@ -275,7 +274,7 @@ def drafted(
 
 def draft_alone(given: Convention | None, trace: Trace) -> None:
     """Ask a trace of a run what a draft asks, by choosing for it alone; what only the run asks is read later."""
-    trial = Trial(CaptureCache(lambda *_: lambda _: trace), (str(trace.path),))
+    trial = Traces(CaptureCache(lambda *_: lambda _: trace), (str(trace.path),))
     with contextlib.suppress(Exception):  # goes wrong once more for the run, and is told there
         choice = trial.choose(given, itemgetter(0))
         figures = Figures(trial.captures(choice.convention), choice.spec)

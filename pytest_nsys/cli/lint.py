@@ -11,17 +11,16 @@ from typing import NamedTuple
 
 import click
 
-from pytest_nsys.cli.asking import Collected, collected, folder_option
+from pytest_nsys.cli.asking import Collected, collected, folder_option, shown
 from pytest_nsys.cli.group import Exit
-from pytest_nsys.cli.output import shown
 from pytest_nsys.core.errors import BaselineError, GateFileError, Mistake, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, gate_files_below, misnamed, named_as_gate
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.keys import SCHEMA, SCHEMA_TITLE
+from pytest_nsys.gates.kinds import SCHEMA, SCHEMA_TITLE
 from pytest_nsys.gates.model import GateFile
 from pytest_nsys.reports.tables import as_json
-from pytest_nsys.stored.baselines.upgrading import Upgrade, upgrades
+from pytest_nsys.stored.baselines.changes import Upgrade, upgrades
 
 
 class Linted(NamedTuple):

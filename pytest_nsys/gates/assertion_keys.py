@@ -14,9 +14,7 @@ from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.units import ANY, HASH, format_tolerance
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.added_rules import WORD, cannot_rule
-from pytest_nsys.gates.keys import KEYS
-from pytest_nsys.gates.kinds import SENTENCE_SAYS, Entry, clean_name, tolerance_of
+from pytest_nsys.gates.kinds import KEYS, SENTENCE_SAYS, Entry, clean_name, tolerance_of
 from pytest_nsys.gates.limits import (
     NO_TOLERANCE,
     NOISE,
@@ -45,16 +43,18 @@ from pytest_nsys.gates.model import (
 )
 from pytest_nsys.gates.sentences import (
     AGGREGATE_WORDS,
+    WORD,
     Subject,
     aggregate_word,
     asserted,
+    cannot_rule,
     check_dimension,
     not_a_quantity,
     parse_sentence,
     selector_value,
     unknown_axis,
 )
-from pytest_nsys.gates.yaml_nodes import Reader, is_empty
+from pytest_nsys.gates.yaml_nodes import NodeReader, is_empty
 
 
 def read_baseline(assertion: Entry, judged: Judged, default: Tolerance | None) -> Requirement | None:
@@ -131,7 +131,7 @@ class Selecting(Entry):
     ``gate`` is what the file says for all of its assertions.
     """
 
-    def __init__(self, reader: Reader, node: Node, gate: GateFile, section: str, what: str) -> None:
+    def __init__(self, reader: NodeReader, node: Node, gate: GateFile, section: str, what: str) -> None:
         super().__init__(reader, node, section, what)
         self.gate = gate
 
@@ -210,7 +210,7 @@ def _word(text: str) -> str:
 MAX_ID = 200
 
 
-def read_assertion(reader: Reader, node: Node, gate: GateFile) -> list[Assertion]:
+def read_assertion(reader: NodeReader, node: Node, gate: GateFile) -> list[Assertion]:
     """The assertions that one entry stands for: several where it has ``for:``, none where it is mistaken.
 
     ``gate`` is what the file says for all of its own.
@@ -219,18 +219,18 @@ def read_assertion(reader: Reader, node: Node, gate: GateFile) -> list[Assertion
         sentence = _read_sentence(reader, node, "an assertion", gate)
         written = clean_name(node.value)
         return [] if sentence is None else [dataclasses.replace(sentence, name=written, sentence=written)]
-    entry = _Assertion(reader, node, gate)
+    entry = _AssertionEntry(reader, node, gate)
     return entry.assertions() if entry.fields else []
 
 
-def _read_sentence(reader: Reader, node: Node, what: str, gate: GateFile) -> Assertion | None:
+def _read_sentence(reader: NodeReader, node: Node, what: str, gate: GateFile) -> Assertion | None:
     return reader.parsed(node, what, lambda text: parse_sentence(text, gate, reader.location(node)))
 
 
-class _Assertion(Selecting):
+class _AssertionEntry(Selecting):
     """One mapping under ``assertions:``."""
 
-    def __init__(self, reader: Reader, node: Node, gate: GateFile) -> None:
+    def __init__(self, reader: NodeReader, node: Node, gate: GateFile) -> None:
         super().__init__(reader, node, gate, "assertion", "an assertion")
         self._options = self.values()
         self._own: Tolerance | None = self._options.pop("tolerance", None)

@@ -15,9 +15,8 @@ from pytest_nsys.core.conventions import BUILT_IN, Convention, ConventionMistake
 from pytest_nsys.core.errors import ArgumentMistake, UsageMistake, hint
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.keys import KEYS
-from pytest_nsys.gates.kinds import Entry, known
-from pytest_nsys.gates.yaml_nodes import Reader, compose_file
+from pytest_nsys.gates.kinds import KEYS, Entry, known
+from pytest_nsys.gates.yaml_nodes import NodeReader, compose_file
 
 AUTO = "auto"
 """What is written for a convention that is found in the trace, as it is where nothing is written."""
@@ -26,7 +25,7 @@ AUTO = "auto"
 _read_named = known({AUTO: None, **BUILT_IN}, "convention")
 
 
-def read_convention(reader: Reader, node: Node | None) -> Convention | None:
+def read_convention(reader: NodeReader, node: Node | None) -> Convention | None:
     """The convention behind the key, None for ``auto`` and for a name that is none; of a mapping with a mistake as much
     as can be read.
 
@@ -85,7 +84,7 @@ def convention_of(value: Named | None, anchor: str | None = None) -> Convention 
     return found if found is None else found.with_anchor(anchor)
 
 
-def _read(reader: Reader, root: MappingNode, configuration: str = "") -> Convention | None:
+def _read(reader: NodeReader, root: MappingNode, configuration: str = "") -> Convention | None:
     """The mapping of a convention, or a gate file, of which only ``convention:`` is read, that of a ``configuration``
     where one is named.
     """
@@ -101,7 +100,7 @@ def _read(reader: Reader, root: MappingNode, configuration: str = "") -> Convent
 
 
 def built_in_or_read(
-    value: str, built_in: Mapping[str, Kind | None], what: str, read: Callable[[Reader, MappingNode], Kind | None]
+    value: str, built_in: Mapping[str, Kind | None], what: str, read: Callable[[NodeReader, MappingNode], Kind | None]
 ) -> Kind | None:
     """What a built-in name stands for, else what a YAML file holds. Raises ArgumentMistake, GateFileError."""
     if value in built_in:
@@ -109,7 +108,7 @@ def built_in_or_read(
     path = Path(value)
     if not path.is_file():
         raise ArgumentMistake(f"'{printable(value)}' is no {what} and no file{hint(value, built_in, 'built in are')}")
-    reader = Reader(path)
+    reader = NodeReader(path)
     found = read(reader, compose_file(path, reader))
     reader.raise_any()
     return found

@@ -26,14 +26,14 @@ from pytest_nsys.gates.loosening_rules import (
     ASSERTION_RULES,
     GATE_RULES,
     GONE,
-    Change,
     ChangeKind,
+    KeyChange,
     Rule,
     Sides,
     another,
 )
 from pytest_nsys.gates.model import Assertion, FromBaseline, GateFile
-from pytest_nsys.tools.git import LINK, Entry, Snapshot
+from pytest_nsys.tools.git import LINK, Snapshot, TreeEntry
 
 FILE = "gate file"
 
@@ -45,7 +45,7 @@ class GateChange:
     ``assertions`` are those that it is true of, which now stand on ``lines``; none: it is the file, or a key of it.
     """
 
-    change: Change
+    change: KeyChange
     assertions: tuple[str, ...] = ()
     lines: tuple[int, ...] = ()
     file: str = ""
@@ -68,7 +68,7 @@ class GateChanges:
 
 def gate_changes(then: Snapshot, shown: Callable[[Path], str]) -> tuple[GateChange, ...]:
     """What the work tree asks otherwise than a commit did, by file. Raises BaselineError."""
-    tree = _WorkTree(then, shown)
+    tree = _ChangedFiles(then, shown)
     try:
         changed = {p: tree.changes(p) for p, entry in then.gate_files.items() if not _is_as_it_was(then, p, entry)}
         changed |= {path: tree.submodule(path) for path in then.submodules if not (path / ".git").exists()}
@@ -79,7 +79,7 @@ def gate_changes(then: Snapshot, shown: Callable[[Path], str]) -> tuple[GateChan
         raise BaselineError(f"{error.filename or then.top}: cannot be read: {error.strerror or error}") from error
 
 
-def _is_as_it_was(then: Snapshot, path: Path, entry: Entry) -> bool:
+def _is_as_it_was(then: Snapshot, path: Path, entry: TreeEntry) -> bool:
     if entry.mode != LINK:
         return path.is_file() and not path.is_symlink() and entry.names(path.read_bytes())
     if not path.is_symlink() or not entry.names(bytes(path.readlink())):
@@ -88,7 +88,7 @@ def _is_as_it_was(then: Snapshot, path: Path, entry: Entry) -> bool:
     return held is None or (path.is_file() and path.read_bytes() == held)
 
 
-class _WorkTree:
+class _ChangedFiles:
     """The gate files that are not as they were."""
 
     def __init__(self, then: Snapshot, shown: Callable[[Path], str]) -> None:
@@ -113,7 +113,7 @@ class _WorkTree:
     def submodule(self, path: Path) -> Iterator[GateChange]:
         """What became of one that is not there, or a folder now: of its gate files nobody can tell any more."""
         if self._listed.get(self._then.place(path)) is None:
-            yield GateChange(Change(ChangeKind.CHANGED, "submodule", "its gate files", GONE))
+            yield GateChange(KeyChange(ChangeKind.CHANGED, "submodule", "its gate files", GONE))
 
     def _compared(self, old: Path, new: Path) -> Iterator[GateChange]:
         try:
@@ -158,7 +158,7 @@ class _WorkTree:
 
 
 def _of_file(kind: ChangeKind, was: str, now: str) -> GateChange:
-    return GateChange(Change(kind, FILE, was, now))
+    return GateChange(KeyChange(kind, FILE, was, now))
 
 
 def _first(error: GateFileError) -> str:
@@ -177,7 +177,7 @@ def compared(old: GateFile, new: GateFile) -> Iterator[GateChange]:
             same = [now[was.configuration]] if was.configuration in now else new.each
             both += [(gate.configuration, was, gate) for gate in same]
         else:
-            yield GateChange(Change(ChangeKind.LOOSENED, "configuration", was.configuration, GONE))
+            yield GateChange(KeyChange(ChangeKind.LOOSENED, "configuration", was.configuration, GONE))
     told = grouped((change, name) for name, was, gate in both for change in _of_one(was, gate))
     for change, names in told.items():
         some = f" [{', '.join(names)}]" if len(names) < len(both) else ""
@@ -193,7 +193,7 @@ def _of_one(old: GateFile, new: GateFile) -> list[GateChange]:
     return found
 
 
-def _of_assertions(old: GateFile, new: GateFile) -> Iterator[tuple[Change, Assertion | None]]:
+def _of_assertions(old: GateFile, new: GateFile) -> Iterator[tuple[KeyChange, Assertion | None]]:
     """Each change of an assertion, with what the assertion is now."""
     left = {assertion.name for assertion in old.assertions}
     named = {assertion.name: assertion for assertion in new.assertions}
@@ -206,14 +206,14 @@ def _of_assertions(old: GateFile, new: GateFile) -> Iterator[tuple[Change, Asser
         if now is not None and now in free:
             free.remove(now)
             if _has_id(was):  # by which it may be selected
-                yield Change(ChangeKind.CHANGED, "id", was.name, now.name), now
+                yield KeyChange(ChangeKind.CHANGED, "id", was.name, now.name), now
         if changes is None:
             what = was.name if was.name == was.sentence else f"{was.name} ({was.sentence})"
-            changes = [Change(ChangeKind.LOOSENED, "assertion", what, GONE)]
+            changes = [KeyChange(ChangeKind.LOOSENED, "assertion", what, GONE)]
         yield from ((change, now) for change in changes)
         if _follows_history(was) and not (now is not None and _follows_history(now)):
             for other in (each for each in free if _follows_history(each) and was.metric == each.metric):
-                yield Change(ChangeKind.CHANGED, "series of the history", was.name, other.name), other
+                yield KeyChange(ChangeKind.CHANGED, "series of the history", was.name, other.name), other
 
 
 def _follows_history(assertion: Assertion) -> bool:
@@ -226,16 +226,16 @@ def _has_id(assertion: Assertion) -> bool:
     return assertion.name != assertion.sentence and assertion.require.text not in assertion.name
 
 
-def _between(was: Assertion, now: Assertion, old: GateFile, new: GateFile) -> list[Change]:
+def _between(was: Assertion, now: Assertion, old: GateFile, new: GateFile) -> list[KeyChange]:
     """What one assertion asks otherwise than another."""
     if was.metric != now.metric:
-        return [Change(ChangeKind.CHANGED, "assertion", was.sentence, now.sentence)]
+        return [KeyChange(ChangeKind.CHANGED, "assertion", was.sentence, now.sentence)]
     return list(_fields(ASSERTION_RULES, was, now, Sides((old, new), (was, now))))
 
 
 def _counterpart(
     was: Assertion, old: GateFile, new: GateFile, free: Iterable[Assertion]
-) -> tuple[Assertion | None, list[Change] | None]:
+) -> tuple[Assertion | None, list[KeyChange] | None]:
     """What stands in for an assertion whose name is gone, and what it asks otherwise; (None, None): nothing does.
 
     One that asks no less, else a new one that has the same rows, or the same limit, and differs least.
@@ -256,7 +256,7 @@ def _same_limit(one: Assertion, other: Assertion) -> bool:
     return (one.metric, one.require.text) == (other.metric, other.require.text)
 
 
-def _fields(rules: Mapping[str, Rule], old: Any, new: Any, sides: Sides) -> Iterator[Change]:
+def _fields(rules: Mapping[str, Rule], old: Any, new: Any, sides: Sides) -> Iterator[KeyChange]:
     for field in dataclasses.fields(old):
         was, now = getattr(old, field.name), getattr(new, field.name)
         if was != now:

@@ -3,27 +3,34 @@
 The file is data: no tags, no templating, a closed set of keys (``gate_file.keys.ini``). All mistakes are reported
 together. The JSON Schema, made of the same keys, says the same of the structure; sentences, units and names are judged
 here alone.
+
+Under ``matrix:`` it judges configurations. Each is the gate file with keys of its own in place of the file's: its trace
+above all. Assertions are read once for each, so that what they mean, such as a mesh axis, is what it means there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
-from pytest_nsys.analysis.metrics import Bounds
-from pytest_nsys.core.errors import ArgumentMistake, hint
-from pytest_nsys.core.file_names import Address
+from yaml.nodes import MappingNode, Node, ScalarNode
+
+from pytest_nsys.analysis.metrics import Bounds, Metric
+from pytest_nsys.analysis.table import Selector
+from pytest_nsys.core.errors import ArgumentMistake, did_you_mean, hint
+from pytest_nsys.core.file_names import CONFIGURATION, Address
+from pytest_nsys.core.units import ANY, limit_value, parse_quantity
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.assertion_keys import read_assertion
+from pytest_nsys.gates.assertion_keys import Selecting, read_assertion
 from pytest_nsys.gates.convention_keys import read_convention
-from pytest_nsys.gates.kinds import VERSION, Entry
-from pytest_nsys.gates.limits import of_no_metric, own_units
-from pytest_nsys.gates.matrix_keys import MATRIX, is_for, read_matrix
-from pytest_nsys.gates.model import Assertion, GateFile
-from pytest_nsys.gates.waiver_keys import attach_waivers
+from pytest_nsys.gates.kinds import VERSION, Entry, clean_name
+from pytest_nsys.gates.limits import impossible, of_no_metric, own_units
+from pytest_nsys.gates.model import Assertion, Comparator, Constant, GateFile, Severity, Waiver
 from pytest_nsys.gates.workload_keys import check_needed, read_workload
-from pytest_nsys.gates.yaml_nodes import Reader, compose, read
+from pytest_nsys.gates.yaml_nodes import NodeReader, compose, is_empty, read
 
 MISSING = {
     "version": f"'version' is missing: write version: {VERSION}",
@@ -38,7 +45,7 @@ def load_gate_file(path: Path, *, display: Path | None = None) -> GateFile:
 
     Mistakes and locations show ``display`` as the file.
     """
-    return loads_gate_file(read(path, Reader(display or path)), path=path, display=display)
+    return loads_gate_file(read(path, NodeReader(display or path)), path=path, display=display)
 
 
 def load_one(path: Path) -> GateFile:
@@ -62,38 +69,32 @@ def load_one(path: Path) -> GateFile:
 
 def loads_gate_file(content: str | bytes, *, path: Path, display: Path | None = None) -> GateFile:
     """The gate file that ``content`` is, as it would be at ``path``, where nothing is read."""
-    reader = Reader(display or path)
+    reader = NodeReader(display or path)
     root = compose(content.encode() if isinstance(content, str) else content, reader)
     file = Entry(reader, root, "file", "a gate file")
     for key in file.missing():
         file.mistake("", MISSING[key])
-    own = read_matrix(reader, file)
-    if not own:
-        gate = _read_gate(reader, file, path)
-        gate, known = _with_assertions(reader, file, gate)
-        _check_tolerance(file, gate, gate.assertions)
-        gate = _with_waivers(reader, file, gate, gate.assertions, all_known=known)
-        reader.raise_any()
-        return gate
-    names = tuple(own)
+    own = read_matrix(reader, file) or {"": file}
+    names = tuple(filter(None, own))
     entries = {name: (entry, _read_gate(reader, entry, path, name, names)) for name, entry in own.items()}
     judged = {name: _with_assertions(reader, *each) for name, each in entries.items()}
     every = {assertion.name: assertion for gate, _ in judged.values() for assertion in gate.assertions}
     ordered = sorted(every.values(), key=lambda assertion: assertion.location.line)
     known = all(all_known for _, all_known in judged.values())
-    matrix = []
+    each = []
     for name, (gate, all_known) in judged.items():
         _check_tolerance(own[name], gate, ordered)
-        if all_known and not gate.assertions:
+        if name and all_known and not gate.assertions:
             file.mistake(MATRIX, f"no assertion is judged on '{name}': it would pass on nothing")
-        matrix.append(_with_waivers(reader, own[name], gate, ordered, all_known=known))
-    whole = _read_gate(reader, file, path, names=names)
+        each.append(_with_waivers(reader, own[name], gate, ordered, all_known=known))
+    if names:
+        each = [replace(_read_gate(reader, file, path, names=names), assertions=tuple(ordered), matrix=tuple(each))]
     reader.raise_any()
-    return replace(whole, assertions=tuple(ordered), matrix=tuple(matrix))
+    return each[0]
 
 
 def _read_gate(
-    reader: Reader, file: Entry, path: Path, configuration: str = "", names: tuple[str, ...] = ()
+    reader: NodeReader, file: Entry, path: Path, configuration: str = "", names: tuple[str, ...] = ()
 ) -> GateFile:
     """What the file, or a configuration of it, says for all of its assertions."""
     said = file.values()
@@ -122,7 +123,7 @@ def _check_tolerance(file: Entry, gate: GateFile, every: Sequence[Assertion]) ->
         file.mistake("tolerance", of_no_metric(foreign[0]))
 
 
-def _with_assertions(reader: Reader, file: Entry, gate: GateFile) -> tuple[GateFile, bool]:
+def _with_assertions(reader: NodeReader, file: Entry, gate: GateFile) -> tuple[GateFile, bool]:
     """The same with its assertions, and whether every entry could be read."""
     assertions, all_known = _read_assertions(reader, file, gate)
     check_needed(reader, assertions, file.fields)
@@ -130,7 +131,7 @@ def _with_assertions(reader: Reader, file: Entry, gate: GateFile) -> tuple[GateF
 
 
 def _with_waivers(
-    reader: Reader, file: Entry, gate: GateFile, every: Sequence[Assertion], *, all_known: bool
+    reader: NodeReader, file: Entry, gate: GateFile, every: Sequence[Assertion], *, all_known: bool
 ) -> GateFile:
     """The same with its waivers. ``every`` assertion of the file may be waived, ``all_known``: there is no other."""
     if "waivers" not in file.fields:
@@ -139,7 +140,7 @@ def _with_waivers(
     return replace(gate, assertions=attach_waivers(reader, node, gate, every, all_known=all_known))
 
 
-def _read_assertions(reader: Reader, file: Entry, gate: GateFile) -> tuple[tuple[Assertion, ...], bool]:
+def _read_assertions(reader: NodeReader, file: Entry, gate: GateFile) -> tuple[tuple[Assertion, ...], bool]:
     """All assertions of the file, or of one configuration, in order, and whether every entry could be read.
 
     There is at least one, and their names differ.
@@ -160,3 +161,218 @@ def _read_assertions(reader: Reader, file: Entry, gate: GateFile) -> tuple[tuple
                 what = f"'{shown}' is the name of the assertion on line {first.location.line} already"
                 reader.mistake(node, f"{what}: give it another id")
     return tuple(found.values()), all_known
+
+
+# Configurations
+
+MATRIX = "matrix"
+OF_EACH = ("trace", "measurements")
+"""Keys that each configuration has of its own: for two of them one trace would be one too few."""
+
+
+def read_matrix(reader: NodeReader, file: Entry) -> dict[str, Entry]:
+    """The gate file as each configuration has it, by name; empty where there is no matrix, or none to be read.
+
+    A name alone has its trace from the command line; a path or a list of them is its trace; a mapping holds any keys.
+    """
+    if MATRIX not in file.fields:
+        return {}
+    for key in OF_EACH:
+        if key in file.fields:
+            file.mistake(key, f"with a matrix '{key}' belongs to each configuration: write it there")
+    found: dict[str, Entry] = {}
+    spelled: dict[str, str] = {}
+    for word, value in reader.entries(file.fields[MATRIX], MATRIX):
+        name = word.value
+        shown = printable(name, 40)
+        if re.fullmatch(CONFIGURATION, name) is None:
+            reader.mistake(word, f"a configuration is named by letters, digits, '.', '_' and '-', not '{shown}'")
+            continue
+        other = spelled.setdefault(name.lower(), name)
+        if other != name:  # their baselines lie in folders, which some systems do not tell apart
+            reader.mistake(word, f"'{shown}' and '{printable(other, 40)}' differ in capitals alone: name one otherwise")
+        found[name] = _configuration(reader, file, value)
+    return found
+
+
+def _configuration(reader: NodeReader, file: Entry, value: Node) -> Entry:
+    if is_empty(value):
+        return file
+    if isinstance(value, MappingNode):
+        return Entry(reader, value, "configuration", "a configuration").over(file)
+    return file.over(file, {"trace": value})
+
+
+def is_for(reader: NodeReader, node: Node, name: str, names: Collection[str]) -> bool:
+    """Whether an assertion or a waiver is for the configuration ``name``, one of ``names``: by default it is."""
+    value = _said(node)
+    if value is None:
+        return True
+    if not names:
+        reader.mistake(value, "'matrix' picks configurations of the file, which has no 'matrix'")
+        return True
+
+    def parse(text: str) -> str:
+        glob = text.strip()
+        if not any(fnmatchcase(each, glob) for each in names):
+            shown = printable(glob, 40)
+            raise ValueError(f"no configuration of the matrix is '{shown}'{hint(glob, names, 'they are')}")
+        return glob
+
+    globs = [reader.parsed(item, MATRIX, parse) for item in reader.one_or_items(value, MATRIX)]
+    return None in globs or not globs or any(glob is not None and fnmatchcase(name, glob) for glob in globs)
+
+
+def _said(node: Node) -> Node | None:
+    """The value of ``matrix:`` in a mapping."""
+    pairs = node.value if isinstance(node, MappingNode) else ()
+    return next((value for key, value in pairs if isinstance(key, ScalarNode) and key.value == MATRIX), None)
+
+
+# Waivers
+
+NEEDED: Mapping[str, str] = {
+    "assertion": "the name of an assertion",
+    "ceiling": "how far a value may go, such as 3ms",
+    "expires": "a day such as 2026-12-31",
+    "reason": "why the rows may be outside their limit",
+}
+"""What each key that a waiver needs says."""
+
+_ITEM = re.compile(r"\[[^\W\d]\w*=.*\]")
+"""What ``for:`` adds to the name of an assertion."""
+
+
+def attach_waivers(
+    reader: NodeReader, node: Node, gate: GateFile, every: Sequence[Assertion], *, all_known: bool
+) -> tuple[Assertion, ...]:
+    """The assertions of a gate file, each with the waivers that name it.
+
+    ``every`` assertion of the file may be named, also by those for other configurations. ``all_known``: every entry
+    under ``assertions:`` could be read, so a name that none of them has is a mistake.
+    """
+    found: dict[str, list[Waiver]] = {}
+    assertions = gate.assertions
+    for item in reader.items(node, "waivers"):
+        if not is_for(reader, item, gate.configuration, gate.names):
+            continue
+        entry = _WaiverEntry(reader, item, gate, "waiver", "a waiver")
+        named = entry.named(assertions, every, all_known=all_known)
+        waiver = entry.waiver(named) if entry.fields else None
+        if waiver is not None:
+            for assertion in named:
+                found.setdefault(assertion.name, []).append(waiver)
+    return tuple(replace(a, waivers=tuple(found.get(a.name, ()))) for a in assertions)
+
+
+def dimensions_left(assertion: Assertion, metric: Metric, axes: Collection[str]) -> tuple[str, ...]:
+    """The dimensions that judged rows of the assertion may still be told apart by, mesh axes among them."""
+    left = list(metric.dimensions)
+    if metric.outside:  # what rows there are only its file knows
+        return tuple(dict.fromkeys((*left, *axes)))
+    for step in assertion.aggregates:
+        if step.over is None:
+            return tuple(d for d in (*left, *(axes if "rank" in left else ())) if d in assertion.where)
+        for taken in step.over:
+            if taken not in left and "rank" in left:
+                left = [*(d for d in left if d != "rank"), *axes]
+            left = [d for d in left if d != taken]
+    return (*left, *(axes if "rank" in left else ()))
+
+
+def _called(name: str, assertions: Sequence[Assertion]) -> list[Assertion]:
+    exact = [a for a in assertions if a.name == name]
+    return exact or [a for a in assertions if a.name.startswith(name) and _ITEM.fullmatch(a.name.removeprefix(name))]
+
+
+class _WaiverEntry(Selecting):
+    """One mapping under ``waivers:``."""
+
+    def named(self, assertions: Sequence[Assertion], every: Sequence[Assertion], *, all_known: bool) -> list[Assertion]:
+        """Of these assertions those that the waiver is for: one, or all items that one ``for:`` makes."""
+        written = self.text("assertion")
+        if written is None:
+            return []
+        name = clean_name(written)
+        found = _called(name, assertions)
+        if not found and all_known and not _called(name, every):
+            names = dict.fromkeys(part for a in every for part in (a.name, _ITEM.sub("", a.name)))
+            hint = did_you_mean(name, names) or ": write its id, or its sentence"
+            self.mistake("assertion", f"no assertion of this file is '{printable(name, 60)}'{hint}")
+        return found
+
+    def waiver(self, named: Sequence[Assertion]) -> Waiver | None:
+        """The waiver, None where a key is missing or mistaken."""
+        for key in self.missing():
+            self.mistake("", f"a waiver needs '{key}': {NEEDED[key]}")
+        for assertion in named[:1]:
+            self._check_waivable(assertion)
+        ceiling = self._ceiling(named[0] if named else None)
+        where = self._waived(named)
+        said = self.values()
+        if ceiling is None or "expires" not in said or "reason" not in said:
+            return None
+        return Waiver(
+            ceiling=ceiling.value,
+            unit=ceiling.unit,
+            expires=said["expires"],
+            reason=" ".join(said["reason"].split()),
+            location=self.reader.location(self.node),
+            link=said.get("link", ""),
+            where=where,
+            shared=len(named) > 1,
+        )
+
+    def _check_waivable(self, assertion: Assertion) -> None:
+        why = None
+        if assertion.xfail is not None:
+            why = "its xfail expects it to fail already"
+        elif assertion.severity is Severity.WARN:
+            why = "with severity: warn it never fails"
+        elif assertion.require.comparator is Comparator.NE:
+            why = "!= has no ceiling"
+        if why is not None:
+            self.mistake("assertion", f"'{printable(assertion.name, 60)}' cannot be waived: {why}")
+
+    def _ceiling(self, assertion: Assertion | None) -> Constant | None:
+        """How far a value may go, in the base of the metric's unit."""
+        if "ceiling" not in self.fields:
+            return None
+
+        def parse(text: str) -> Constant:
+            quantity = parse_quantity(text, any_unit=assertion is not None and assertion.outside is not None)
+            if assertion is None:
+                return Constant(quantity.value)
+            values = assertion.judged
+            open_unit = next(iter(quantity.amounts)) if assertion.outside is not None else ANY
+            ceiling = limit_value(quantity, open_unit or values.unit, values.name)
+            comparator, limit = assertion.require.comparator, assertion.require.limit
+            if why := impossible(ceiling, values):
+                self.mistake("ceiling", f"ceiling {quantity.text} cannot be right: {why}")
+            held = comparator is not None and isinstance(limit, Constant) and comparator.holds(ceiling, limit.value)
+            if held and comparator is not Comparator.NE:
+                self.mistake("ceiling", f"ceiling {quantity.text} waives nothing: it holds '{assertion.require.text}'")
+            return Constant(ceiling, open_unit)
+
+        return self.reader.parsed(self.fields["ceiling"], "ceiling", parse)
+
+    def _waived(self, named: Sequence[Assertion]) -> dict[str, Selector]:
+        """The rows that are waived, by dimensions that judged rows still have."""
+        if "where" not in self.fields or not named:
+            return {}
+        first = named[0]
+        if first.balance_across is not None:
+            self.mistake("where", "a balance is one value, the worst: its waiver takes no 'where'")
+            return {}
+        metric = first.measures
+        where = self.where(metric, fixed=())
+        left = dimensions_left(first, metric, self.gate.axes)
+        for key, _ in self.reader.entries(self.fields["where"], "where"):
+            if key.value in where and key.value not in left:
+                rest = f"{', '.join(left)} left" if left else "no dimension left"
+                what = f"the assertion takes every {key.value} together: its rows have {rest}"
+                self.reader.mistake(key, what)
+            elif key.value in where and any(a.where.get(key.value) != first.where.get(key.value) for a in named):
+                what = f"'for' makes an item of each {key.value}: name the item itself, as in '{named[0].name}'"
+                self.reader.mistake(key, what)
+        return where

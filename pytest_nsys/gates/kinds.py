@@ -1,4 +1,7 @@
-"""What may a key of a gate file hold, and what becomes of it? Each kind of value in the table of keys."""
+"""Which keys has each mapping of a gate file, what may each hold, and what becomes of it?
+
+The keys are one table, ``gate_file.keys.ini``, of which the schema and the docs are made as well.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import date
 from fractions import Fraction
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
@@ -30,10 +34,48 @@ from pytest_nsys.core.units import (
 from pytest_nsys.core.words import no_command, printable
 from pytest_nsys.core.workload import TwoStages
 from pytest_nsys.gates.comparability import FIELDS
-from pytest_nsys.gates.keys import KEYS
 from pytest_nsys.gates.limits import NOISE
 from pytest_nsys.gates.model import AllowMissing, Severity, Tolerance
-from pytest_nsys.gates.yaml_nodes import Reader
+from pytest_nsys.gates.yaml_nodes import NodeReader
+
+SOURCE = Path(__file__).with_name("gate_file.keys.ini")
+SCHEMA = SOURCE.with_name("gate_file.schema.json")
+SCHEMA_TITLE = b'"title": "pytest-nsys gate file"'
+"""What is in every version of the schema."""
+
+_ROW = re.compile(
+    r"^\[(?P<section>\w+)\]$|^(?P<key>\w+) = (?P<kind>\w+)(?P<needed>, needed)?: (?P<help>.+(?:\n    .+)*)$",
+    re.MULTILINE,
+)
+
+
+class KeyRow(NamedTuple):
+    """One key of a mapping. ``kind`` is one of ``KINDS``; ``help``, in lines, is what editors and docs say."""
+
+    kind: str
+    help: str
+    needed: bool
+
+
+def _table() -> dict[str, dict[str, KeyRow]]:
+    found: dict[str, dict[str, KeyRow]] = {}
+    section: dict[str, KeyRow] = {}
+    text = SOURCE.read_text(encoding="utf-8")
+    if left := [line for line in _ROW.sub("", text).splitlines() if line.strip() and not line.startswith("#")]:
+        raise ValueError(f"{SOURCE.name}: '{left[0]}' is no row: write key = kind: what it says")
+    for row in _ROW.finditer(text):
+        if row["section"]:
+            section = found.setdefault(row["section"], {})
+        else:
+            section[row["key"]] = KeyRow(row["kind"], row["help"], row["needed"] is not None)
+    whole = ("version", "matrix", "assertions", "waivers")
+    own = {name: key for name, key in found["file"].items() if name not in whole}
+    return {**found, "baseline": found["tolerance"] | found["baseline"], "configuration": own}
+
+
+KEYS: Mapping[str, Mapping[str, KeyRow]] = _table()
+"""The keys of every mapping, in the order in which they are told."""
+
 
 VERSION = 1
 MAX_RUNS = 9999
@@ -51,14 +93,14 @@ _NUMBERS = re.compile(r"-?[0-9][0-9.:]*")
 _DAY = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _LINK = re.compile(r"https?://\S+")
 
-Read = Callable[[Reader, Node, str], Any]
+Read = Callable[[NodeReader, Node, str], Any]
 """From the node of a key and the key's name to its value; None where it is a mistake, which the reader notes."""
 
 
 class Entry:
     """A mapping of the gate file, read key by key. ``fields`` are the nodes of the keys that it knows."""
 
-    def __init__(self, reader: Reader, node: Node, section: str, what: str = "") -> None:
+    def __init__(self, reader: NodeReader, node: Node, section: str, what: str = "") -> None:
         self.reader, self.node, self.section = reader, node, section
         self.fields = reader.mapping(node, what or section, KEYS[section])
 
@@ -90,7 +132,7 @@ class Entry:
         return [name for name, key in KEYS[self.section].items() if key.needed and name not in self.fields]
 
 
-def _value(kind: str, reader: Reader, node: Node, key: str) -> Any:
+def _value(kind: str, reader: NodeReader, node: Node, key: str) -> Any:
     read = KINDS[kind]
     return read(reader, node, key) if read is not None else None
 
@@ -110,7 +152,7 @@ def clean_name(text: str) -> str:
 def _one(parse: Callable[[str], Any], wanted: str = "", words: Iterable[object] = ()) -> Read:
     """Of one text: what ``parse`` makes of it, None where it is not ``wanted``; its ValueError says more than that."""
 
-    def read(reader: Reader, node: Node, key: str) -> Any:
+    def read(reader: NodeReader, node: Node, key: str) -> Any:
         def value(text: str) -> Any:
             found = parse(text)
             if found is None:
@@ -131,7 +173,7 @@ def _whole(least: int) -> Read:
     return _one(lambda text: _whole_number(text, least), f"a whole number from {least} on")
 
 
-def _runs(reader: Reader, node: Node, key: str) -> int | None:
+def _runs(reader: NodeReader, node: Node, key: str) -> int | None:
     number: int | None = _whole(1)(reader, node, key)
     if number is not None and number > MAX_RUNS:
         reader.mistake(node, f"{key} is at most {MAX_RUNS} runs, not {number}")
@@ -201,7 +243,7 @@ def _link(text: str) -> str | None:
     return text.strip() if _LINK.fullmatch(text.strip()) else None
 
 
-def _marks(reader: Reader, node: Node, key: str) -> tuple[str, ...]:
+def _marks(reader: NodeReader, node: Node, key: str) -> tuple[str, ...]:
     def parse(text: str) -> str:
         name = text.strip()
         if name in FORBIDDEN_MARKS:
@@ -215,7 +257,7 @@ def _marks(reader: Reader, node: Node, key: str) -> tuple[str, ...]:
     return tuple(name for name in found if name is not None)
 
 
-def _window(reader: Reader, node: Node, key: str) -> str | None:
+def _window(reader: NodeReader, node: Node, key: str) -> str | None:
     """The window as canonical text: a word, an index, ``START:END`` in ns, or a pattern of range names."""
     if isinstance(node, MappingNode):
         return _span_of_time(Entry(reader, node, "window"))
@@ -246,7 +288,7 @@ def _span_of_time(entry: Entry) -> str | None:
     return f"{found['start']}:{found['end']}"
 
 
-def _allow_missing(reader: Reader, node: Node, key: str) -> AllowMissing:
+def _allow_missing(reader: NodeReader, node: Node, key: str) -> AllowMissing:
     """``{stage1_*: [0], stage5_b: 7}``: the ranks that may lack these stages."""
     found: dict[str, frozenset[int]] = {}
     for glob, value in reader.entries(node, key):
@@ -256,7 +298,7 @@ def _allow_missing(reader: Reader, node: Node, key: str) -> AllowMissing:
     return found
 
 
-def _comparable_on(reader: Reader, node: Node, key: str) -> tuple[str, ...]:
+def _comparable_on(reader: NodeReader, node: Node, key: str) -> tuple[str, ...]:
     """The circumstances that must agree with a baseline's, in the order of ``FIELDS``."""
     found: list[str] = []
 
@@ -273,7 +315,7 @@ def _comparable_on(reader: Reader, node: Node, key: str) -> tuple[str, ...]:
     return tuple(name for name in FIELDS if name in found)
 
 
-def _run(reader: Reader, node: Node, key: str) -> dict[str, Label]:
+def _run(reader: NodeReader, node: Node, key: str) -> dict[str, Label]:
     """What the file states of the run because its traces do not say it."""
     found: dict[str, Label] = {}
     for word, value in reader.entries(node, key):
@@ -288,13 +330,13 @@ def _run(reader: Reader, node: Node, key: str) -> dict[str, Label]:
     return found
 
 
-def _quality(reader: Reader, node: Node, key: str) -> Bounds:
+def _quality(reader: NodeReader, node: Node, key: str) -> Bounds:
     """``{missing_ranks: 6, unlaunched: 20%, typicality: off}``; what is not given keeps its default."""
     found = Entry(reader, node, key).values()
     return Bounds(**{check: None if bound == OFF else bound for check, bound in found.items()})
 
 
-def _pipeline(reader: Reader, node: Node, key: str) -> TwoStages | None:
+def _pipeline(reader: NodeReader, node: Node, key: str) -> TwoStages | None:
     entry = Entry(reader, node, key)
     if missing := entry.missing():
         what = f"pipeline needs {' and '.join(missing)}: patterns (%) of the ranges that make up the stage"
@@ -308,7 +350,7 @@ def _pipeline(reader: Reader, node: Node, key: str) -> TwoStages | None:
 # -- conventions
 
 
-def _purposes(reader: Reader, node: Node, key: str) -> tuple[Purpose, ...]:
+def _purposes(reader: NodeReader, node: Node, key: str) -> tuple[Purpose, ...]:
     found = []
     for word, value in reader.entries(node, key):
         name = f"purpose {printable(word.value, 60)}"
@@ -324,13 +366,13 @@ def _purposes(reader: Reader, node: Node, key: str) -> tuple[Purpose, ...]:
     return tuple(found)
 
 
-def _copies(reader: Reader, node: Node, key: str) -> tuple[CopyKind, ...]:
+def _copies(reader: NodeReader, node: Node, key: str) -> tuple[CopyKind, ...]:
     """One kind of copies, or a list of them, in one order: it means nothing."""
     found = {_choice(CopyKind)(reader, item, key) for item in reader.one_or_items(node, key)}
     return tuple(kind for kind in CopyKind if kind in found)
 
 
-def read_families(reader: Reader, node: Node, key: str = "families") -> Families | None:
+def read_families(reader: NodeReader, node: Node, key: str = "families") -> Families | None:
     """A built-in table by its name, or the families that are spelt out, in their order."""
     if isinstance(node, ScalarNode):
         table: Families | None = known(TABLES, "families")(reader, node, key)
@@ -349,7 +391,7 @@ def read_families(reader: Reader, node: Node, key: str = "families") -> Families
 _noise = _one({NOISE: Tolerance(noise=True)}.get, "noise, or a mapping such as {rel: 5%, abs: 50us}", [NOISE])
 
 
-def _tolerance(reader: Reader, node: Node, key: str) -> Tolerance:
+def _tolerance(reader: NodeReader, node: Node, key: str) -> Tolerance:
     """``{rel: 5%, abs: [50us, 1pp, 2]}``, or ``noise``."""
     if not isinstance(node, ScalarNode):
         return tolerance_of(Entry(reader, node, key))
@@ -366,7 +408,7 @@ def tolerance_of(entry: Entry) -> Tolerance:
     return Tolerance(said.get("rel", Fraction(0)), said.get("abs", {}))
 
 
-def _absolute(reader: Reader, node: Node, key: str) -> dict[str, Fraction] | None:
+def _absolute(reader: NodeReader, node: Node, key: str) -> dict[str, Fraction] | None:
     """Amounts by unit, of which each may be given once; None where one is a mistake."""
     found: dict[str, Fraction] = {}
     good = True
@@ -385,23 +427,28 @@ read_name = known(BUILT_IN, "convention")
 _REACTIONS = {"pass": Severity.WARN, "fail": Severity.FAIL}
 """What becomes of the item where a verdict is neither good nor bad: improved, inconclusive."""
 
+_BESIDE_OTHERS = (
+    *("text_read_by_hand", "sentence", "metric", "axis", "limit", "early_limit", "convention", "quantity"),
+    *("workload", "assertions", "waivers", "matrix", "configurations", "labels", "across", "for", "baseline"),
+)
+"""A value of these means something only beside other keys, and the module of its mapping (``assertion_keys.py``,
+``gate_file.py``) reads it by hand; a new key of such a kind does nothing until that does.
+"""
+
 KINDS: Mapping[str, Read | None] = {
+    **dict.fromkeys(_BESIDE_OTHERS),
     "version": _one(_version, "a whole number from 0 on"),
     "text": _one(str.strip),
     "texts": lambda reader, node, key: reader.texts(node, key) or None,
-    **dict.fromkeys(("text_read_by_hand", "sentence", "metric", "axis", "limit", "early_limit")),
-    "convention": None,
     "built_in": read_name,
     "window": _window,
     "span": _choice(Span),
     "kernels": _choice(KernelsMode),
     "tolerance": _tolerance,
-    "quantity": None,
     "share": _one(lambda text: relative_amount(parse_quantity(text))),
     "amounts": _absolute,
     "comparable_on": _comparable_on,
     "run": _run,
-    "workload": None,
     "pipeline": _pipeline,
     "allow_missing": _allow_missing,
     "quality": _quality,
@@ -412,10 +459,6 @@ KINDS: Mapping[str, Read | None] = {
     "clock_or_off": _bound(lambda text: _amount(text, (MEGAHERTZ,)), "a clock, as in 1500MHz"),
     "time_or_off": _bound(_time, "a time, as in 10s"),
     "number_or_off": _bound(_number, "a number of MAD, as in 5"),
-    "assertions": None,
-    "waivers": None,
-    "matrix": None,
-    "configurations": None,
     "purposes": _purposes,
     "copies": _copies,
     "families": read_families,
@@ -427,16 +470,10 @@ KINDS: Mapping[str, Read | None] = {
     "bandwidth": _one(lambda text: _amount(text, ("GB/s",)), "a bandwidth per GPU, as in 400GB/s"),
     "day": _one(_day, "a day written as in 2026-12-31"),
     "link": _one(_link, "an address that begins with https://"),
-    "labels": None,
-    "across": None,
-    "for": None,
-    "baseline": None,
     "severity": _choice(Severity),
     "reaction": _one(_REACTIONS.get, "pass or fail", _REACTIONS),
     "flag": _one(lambda text: {"true": True, "false": False}.get(text.lower()), "true or false"),
     "marks": _marks,
     "line": _one(clean_name),
 }
-"""How each kind is read. None: a value means something only beside other keys, and the module of its mapping
-(``assertion_keys.py``) reads it by hand; a new key of such a kind does nothing until that does.
-"""
+"""How each kind is read."""

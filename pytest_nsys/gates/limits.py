@@ -158,10 +158,12 @@ def mistaken_at(offset: int) -> Iterator[None]:
         raise SentenceMistake(offset, str(mistake)) from None
 
 
-class _Token(NamedTuple):
-    kind: str
+class Word(NamedTuple):
+    """A word, and where it stands in its text. ``kind``, of a limit: quantity, word or symbol."""
+
     text: str
     offset: int
+    kind: str = ""
 
 
 class _Tokens:
@@ -169,10 +171,10 @@ class _Tokens:
 
     def __init__(self, text: str, start: int) -> None:
         found = _TOKEN.finditer(text, start)
-        self._rest = [_Token(m.lastgroup or "", m[0].strip(), m.start()) for m in found]
+        self._rest = [Word(m[0].strip(), m.start(), m.lastgroup or "") for m in found]
         self._end = len(text.rstrip())
 
-    def take(self, missing: str) -> _Token:
+    def take(self, missing: str) -> Word:
         if not self._rest:
             raise SentenceMistake(self._end, missing)
         return self._rest.pop(0)
@@ -182,11 +184,11 @@ class _Tokens:
         if token.text != text:
             raise SentenceMistake(token.offset, f"expected '{text}', not '{token.text}'")
 
-    def peek(self, words: Collection[str]) -> _Token | None:
+    def peek(self, words: Collection[str]) -> Word | None:
         """The next token where it is one of ``words``."""
         return self._rest[0] if self._rest and self._rest[0].text in words else None
 
-    def take_sign(self) -> _Token | None:
+    def take_sign(self) -> Word | None:
         return self._rest.pop(0) if self.peek(_SIGNS) else None
 
     def end(self) -> None:
@@ -294,7 +296,7 @@ def exact_alone(metric: Judged) -> str:
     return f'{metric.name} has no tolerance: write require: "== baseline"'
 
 
-def _constant(token: _Token, metric: Judged) -> Constant:
+def _constant(token: Word, metric: Judged) -> Constant:
     if token.kind == "word":
         hint = did_you_mean(token.text, ["baseline"])
         what = f"'{printable(token.text, 40)}' is not a number or 'baseline'{hint}"
@@ -360,7 +362,7 @@ def _amount(tokens: _Tokens, metric: Judged, default: Tolerance | None) -> Toler
     return Tolerance(relative.relative, absolute.absolute)
 
 
-def _part(token: _Token, metric: Judged) -> Tolerance:
+def _part(token: Word, metric: Judged) -> Tolerance:
     if token.text == NOISE:
         what = "the measured noise counts beside every tolerance: write the amounts without it, or 'noise' alone"
         raise SentenceMistake(token.offset, what)

@@ -50,7 +50,7 @@ class ChangeKind(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class KeyChange:
     """One key that means something else now; ``was`` and ``now`` as a gate file writes them."""
 
     kind: ChangeKind
@@ -71,26 +71,26 @@ class Sides(NamedTuple):
         return self.both[1].judged.unit
 
 
-Rule = Callable[[Any, Any, Sides], Iterable[Change]]
+Rule = Callable[[Any, Any, Sides], Iterable[KeyChange]]
 """What it means that a field was the one and is the other, which differ."""
 
 
-def says_nothing(_: Any, __: Any, ___: Sides) -> Iterable[Change]:
+def says_nothing(_: Any, __: Any, ___: Sides) -> Iterable[KeyChange]:
     """The field does not change what is judged, or another one says it."""
     return ()
 
 
 def another(key: str) -> Rule:
     """Nobody can say which of two values asks for more."""
-    return lambda was, now, _: [Change(ChangeKind.CHANGED, key, *_apart(was, now))]
+    return lambda was, now, _: [KeyChange(ChangeKind.CHANGED, key, *_apart(was, now))]
 
 
 def looser(key: str, test: Callable[[Any, Any], bool], says: Callable[[Any], str] | None = None) -> Rule:
     """The value may go one way alone: ``test`` tells of a value then and another one now whether that is the looser."""
 
-    def rule(was: Any, now: Any, _: Sides) -> Iterator[Change]:
+    def rule(was: Any, now: Any, _: Sides) -> Iterator[KeyChange]:
         if test(was, now):
-            yield Change(ChangeKind.LOOSENED, key, *map(says or spelled, (was, now)))
+            yield KeyChange(ChangeKind.LOOSENED, key, *map(says or spelled, (was, now)))
 
     return rule
 
@@ -98,11 +98,11 @@ def looser(key: str, test: Callable[[Any, Any], bool], says: Callable[[Any], str
 def each_part(key: str, but: str = "") -> Rule:
     """Each part of the value by itself: the keys of a mapping, the fields of an object, but one."""
 
-    def rule(was: Any, now: Any, _: Sides) -> Iterator[Change]:
+    def rule(was: Any, now: Any, _: Sides) -> Iterator[KeyChange]:
         old, new = _parts(was), _parts(now)
         for name in dict.fromkeys((*old, *new)):
             if old.get(name) != new.get(name) and name != but:
-                yield Change(ChangeKind.CHANGED, f"{key} {name}", *_apart(old.get(name), new.get(name)))
+                yield KeyChange(ChangeKind.CHANGED, f"{key} {name}", *_apart(old.get(name), new.get(name)))
 
     return rule
 
@@ -114,11 +114,11 @@ def _parts(value: Any) -> Mapping[str, Any]:
     return {name: getattr(value, name) for name in named}
 
 
-def conventions(was: Convention | None, now: Convention | None, sides: Sides) -> Iterator[Change]:
+def conventions(was: Convention | None, now: Convention | None, sides: Sides) -> Iterator[KeyChange]:
     """Another way of reading the traces; one that is found in them may be any."""
     if was is None or now is None:
         texts = (AUTO if each is None else convention_words(each) for each in (was, now))
-        yield Change(ChangeKind.CHANGED, "convention", *texts)
+        yield KeyChange(ChangeKind.CHANGED, "convention", *texts)
     else:
         yield from each_part("convention", but="name")(was, now, sides)
 
@@ -126,11 +126,11 @@ def conventions(was: Convention | None, now: Convention | None, sides: Sides) ->
 def measured_with(key: str) -> Rule:
     """What the convention says where the gate file says nothing."""
 
-    def rule(was: Any, now: Any, sides: Sides) -> Iterator[Change]:
+    def rule(was: Any, now: Any, sides: Sides) -> Iterator[KeyChange]:
         usual = (AUTO if gate.convention is None else getattr(gate.convention, key) for gate in sides.gates)
         old, new = (value or default for value, default in zip((was, now), usual, strict=True))
         if old != new:
-            yield Change(ChangeKind.CHANGED, key, spelled(old), spelled(new))
+            yield KeyChange(ChangeKind.CHANGED, key, spelled(old), spelled(new))
 
     return rule
 
@@ -148,22 +148,22 @@ def lack_more(was: AllowMissing, now: AllowMissing) -> bool:
     )
 
 
-def bounds(was: Bounds, now: Bounds, _: Sides) -> Iterator[Change]:
+def bounds(was: Bounds, now: Bounds, _: Sides) -> Iterator[KeyChange]:
     """A doubt that is borne now and was not before."""
     for (name, unit, old), (name, unit, new) in zip(was.each(), now.each(), strict=True):
         way = -1 if name in AT_LEAST else 1
         if old is not None and (new is None or way * new > way * old):
             texts = (OFF if b is None else written_value(Fraction(b), unit) for b in (old, new))
-            yield Change(ChangeKind.LOOSENED, f"quality {name}", *texts)
+            yield KeyChange(ChangeKind.LOOSENED, f"quality {name}", *texts)
 
 
-def rows(was: Where, now: Where, sides: Sides) -> Iterator[Change]:
+def rows(was: Where, now: Where, sides: Sides) -> Iterator[KeyChange]:
     """Other rows; of what is aggregated, nobody can say which ask for more."""
     folded = any(side.aggregates or side.balance_across for side in sides.both)
     if not folded and covers(now, was):
         return
     kind = ChangeKind.LOOSENED if covers(was, now) and not folded else ChangeKind.CHANGED
-    yield Change(kind, "rows", *(spelled(where) if where else "all" for where in (was, now)))
+    yield KeyChange(kind, "rows", *(spelled(where) if where else "all" for where in (was, now)))
 
 
 def covers(wide: Where, narrow: Where) -> bool:
@@ -196,21 +196,21 @@ def _is_plain(text: str) -> bool:
     return not set(text) & set("*?[")
 
 
-def aggregates(was: tuple[Aggregate, ...], now: tuple[Aggregate, ...], sides: Sides) -> Iterator[Change]:
+def aggregates(was: tuple[Aggregate, ...], now: tuple[Aggregate, ...], sides: Sides) -> Iterator[KeyChange]:
     """One value in place of every row asks for less; the other way round only a sum is no rule for each row."""
     if not was:
-        yield Change(ChangeKind.LOOSENED, "aggregate", EVERY_ROW, spelled(now))
+        yield KeyChange(ChangeKind.LOOSENED, "aggregate", EVERY_ROW, spelled(now))
     elif now or sides.both[1].require.comparator is Comparator.NE or any(step.word == "sum" for step in was):
-        yield Change(ChangeKind.CHANGED, "aggregate", spelled(was), spelled(now) if now else EVERY_ROW)
+        yield KeyChange(ChangeKind.CHANGED, "aggregate", spelled(was), spelled(now) if now else EVERY_ROW)
 
 
-def waivers(was: tuple[Waiver, ...], now: tuple[Waiver, ...], sides: Sides) -> Iterator[Change]:
+def waivers(was: tuple[Waiver, ...], now: tuple[Waiver, ...], sides: Sides) -> Iterator[KeyChange]:
     """A waiver that excuses what none did before."""
     for waiver in now:
         if not any(_excuses(old, waiver, sides.both[1].require.worse) for old in was):
             before = next((old for old in was if old.where == waiver.where), None)
             texts = (NONE if each is None else _waived(each, sides.unit) for each in (before, waiver))
-            yield Change(ChangeKind.LOOSENED, "waiver", *texts)
+            yield KeyChange(ChangeKind.LOOSENED, "waiver", *texts)
 
 
 def _excuses(old: Waiver, new: Waiver, worse: int) -> bool:
@@ -229,15 +229,15 @@ def _waived(waiver: Waiver, unit: str) -> str:
 def limit_of(key: str) -> Rule:
     """A limit that more values hold."""
 
-    def rule(was: Requirement | None, now: Requirement | None, sides: Sides) -> Iterator[Change]:
+    def rule(was: Requirement | None, now: Requirement | None, sides: Sides) -> Iterator[KeyChange]:
         if was is None:
             return
         if now is None:
-            yield Change(ChangeKind.LOOSENED, key, was.text, GONE)
+            yield KeyChange(ChangeKind.LOOSENED, key, was.text, GONE)
         elif isinstance(was.limit, FromBaseline) and isinstance(now.limit, FromBaseline):
             yield from _of_baseline(key, was, now, sides)
         elif kind := _other_constant(was, now):
-            yield Change(kind, key, was.text, now.text)
+            yield KeyChange(kind, key, was.text, now.text)
 
     return rule
 
@@ -261,21 +261,21 @@ def _reach(require: Requirement, limit: Fraction, way: int) -> tuple[Fraction, b
     return (way * limit, "=" in str(require.comparator)) if require.worse in (way, 0) else None
 
 
-def _of_baseline(key: str, was: Requirement, now: Requirement, sides: Sides) -> Iterator[Change]:
+def _of_baseline(key: str, was: Requirement, now: Requirement, sides: Sides) -> Iterator[KeyChange]:
     old, new = was.limit, now.limit
     assert isinstance(old, FromBaseline)
     assert isinstance(new, FromBaseline)
     lost = now.worse not in (0, was.worse)  # a side on which values failed
     if lost or old.no is not new.no:
-        yield Change(ChangeKind.LOOSENED if lost else ChangeKind.CHANGED, key, was.text, now.text)
+        yield KeyChange(ChangeKind.LOOSENED if lost else ChangeKind.CHANGED, key, was.text, now.text)
     if old.history is not None and new.history is not None:
         yield from each_part("history")(old.history, new.history, sides)
     elif old.history is not new.history:
-        yield Change(ChangeKind.CHANGED, "baseline", old.source, new.source)
+        yield KeyChange(ChangeKind.CHANGED, "baseline", old.source, new.source)
     yield from _tolerances(old.tolerance, new.tolerance, sides.unit)
 
 
-def _tolerances(was: Tolerance | None, now: Tolerance | None, unit: str) -> Iterator[Change]:
+def _tolerances(was: Tolerance | None, now: Tolerance | None, unit: str) -> Iterator[KeyChange]:
     """A wider tolerance; none at all is exact, and the noise alone is tighter than any amount."""
     if now is None or (was is not None and now.noise):
         return
@@ -283,15 +283,15 @@ def _tolerances(was: Tolerance | None, now: Tolerance | None, unit: str) -> Iter
     if was is None or was.noise:
         old = NONE if was is None else "noise"
         amount = format_tolerance(now.relative, now.absolute.get(unit), unit, noise=now.noise)
-        yield Change(ChangeKind.LOOSENED, "tolerance", old, amount)
+        yield KeyChange(ChangeKind.LOOSENED, "tolerance", old, amount)
         return
     if now.relative > was.relative:
         texts = (format_tolerance(each.relative, None, unit) for each in (was, now))
-        yield Change(ChangeKind.LOOSENED, "tolerance rel", *texts)
+        yield KeyChange(ChangeKind.LOOSENED, "tolerance rel", *texts)
     before, after = (each.absolute.get(unit, Fraction(0)) for each in (was, now))
     if after > before:
         texts = (format_tolerance(Fraction(0), each, unit) if each else NONE for each in (before, after))
-        yield Change(ChangeKind.LOOSENED, "tolerance abs", *texts)
+        yield KeyChange(ChangeKind.LOOSENED, "tolerance abs", *texts)
 
 
 def _warns(_: Severity, now: Severity) -> bool:

@@ -6,6 +6,7 @@ What one sentence of a gate file means, once its words are understood, what it a
 from __future__ import annotations
 
 import enum
+import operator
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
@@ -13,6 +14,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
+from pytest_nsys.analysis.circumstances import RUN_FACTS
 from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.analysis.metrics import METRICS, Bounds, Metric, Request
 from pytest_nsys.analysis.table import Selector, label_key
@@ -23,7 +25,6 @@ from pytest_nsys.core.model import KernelsMode, Label, Note, Span, Value
 from pytest_nsys.core.units import ANY, BARE
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.gates.keys import KEYS
 
 AllowMissing = Mapping[str, frozenset[int]]
 """Ranks that may lack the stages that a glob matches; ``*`` also stands for metrics that know no stage."""
@@ -41,14 +42,7 @@ class Comparator(enum.StrEnum):
 
     def holds(self, value: Fraction | int, limit: Fraction | int) -> bool:
         """Whether ``value`` stands to ``limit`` as this comparator says."""
-        return {
-            Comparator.LT: value < limit,
-            Comparator.LE: value <= limit,
-            Comparator.GT: value > limit,
-            Comparator.GE: value >= limit,
-            Comparator.EQ: value == limit,
-            Comparator.NE: value != limit,
-        }[self]
+        return bool(getattr(operator, self.name.lower())(value, limit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +215,7 @@ class Assertion:
 
     ``pipeline``: beside the limit the median period has to be nearer the longer stage than the sum of both.
     ``fail_after``: of bad runs in a row the first that fails; the ones before are *inconclusive*. ``outside`` is what
-    is known of a metric that was measured outside of the traces, which ``measured.settled`` completes.
+    is known of a metric that was measured outside of the traces, which ``sentences.settled`` completes.
     """
 
     name: str
@@ -269,7 +263,7 @@ class Assertion:
         return isinstance(self.require.limit, FromBaseline) and self.require.limit.history is None
 
 
-class Found(NamedTuple):
+class FoundConvention(NamedTuple):
     """How a gate file of ``auto`` came by its convention. ``where``: the trace, the base, the baseline.
 
     ``alone`` is the convention that the run alone would be read under; None where nobody may know, as of a baseline
@@ -286,9 +280,8 @@ class Found(NamedTuple):
     def briefly(self, convention: Convention) -> str:
         """The same; of a built-in one with its own anchor the name alone says it."""
         built_in = BUILT_IN.get(convention.name)
-        if built_in is not None and built_in.anchor == convention.anchor:
-            return f"{convention.name} (found in the {self.where})"
-        return f"{convention_words(convention)} (found in the {self.where})"
+        usual = built_in is not None and built_in.anchor == convention.anchor
+        return f"{convention.name if usual else convention_words(convention)} (found in the {self.where})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +314,7 @@ class GateFile:
     span: Span | None = None
     kernels: KernelsMode | None = None
     allow_missing: AllowMissing = field(default_factory=dict)
-    found: Found | None = None
+    found: FoundConvention | None = None
     configuration: str = ""
     names: tuple[str, ...] = ()
     matrix: tuple[GateFile, ...] = ()
@@ -346,7 +339,7 @@ class GateFile:
         """The mesh axes that the setup label or ``run`` states, those that it can state where the convention is to be
         found.
         """
-        stated = (key for key in self.run if key not in KEYS["run"])
+        stated = (key for key in self.run if key not in RUN_FACTS)
         labelled = MESH_AXES if self.convention is None else self.convention.mesh_axes
         return tuple(dict.fromkeys((*labelled, *stated)))
 

@@ -9,26 +9,49 @@
     no new kernels, no vanished kernels, no new or vanished kernels [above SHARE]
 
 A selector is ``rank 3``, or a bare word for the metric's last dimension. What is measured outside of a trace has the
-dimensions that its file says, and none is known here.
+dimensions that its file says: a gate file knows the name alone. What it says is checked when it was measured, as the
+loader checks it of other metrics: a limit in another unit, or on the better side of a baseline, is a mistake and no
+verdict.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 from pytest_nsys.analysis.budget_facts import BLOCKED
 from pytest_nsys.analysis.metrics import MEASURED, METRICS, Metric, measured
 from pytest_nsys.analysis.table import Selector
-from pytest_nsys.core.errors import did_you_mean, hint
+from pytest_nsys.core.errors import UsageMistake, did_you_mean, hint
 from pytest_nsys.core.families import spelt
-from pytest_nsys.core.units import ANY, COUNT, HASH, MICRO, RATIO, TIME, limit_value, parse_quantity
+from pytest_nsys.core.numbers import format_value
+from pytest_nsys.core.units import (
+    ANY,
+    COUNT,
+    HASH,
+    MICRO,
+    RATIO,
+    TIME,
+    UnitMistake,
+    limit_value,
+    parse_quantity,
+    written_value,
+)
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.added_rules import RULED, WORD, cannot_rule
-from pytest_nsys.gates.limits import EVERY_COMPARISON, SentenceMistake, mistaken_at, parse_requirement
+from pytest_nsys.gates.limits import (
+    CEILINGS,
+    EVERY_COMPARISON,
+    FLOORS,
+    SentenceMistake,
+    Word,
+    gives_something,
+    mistaken_at,
+    nothing_for,
+    parse_requirement,
+)
 from pytest_nsys.gates.model import (
     Aggregate,
     Assertion,
@@ -36,12 +59,17 @@ from pytest_nsys.gates.model import (
     Constant,
     FromBaseline,
     GateFile,
+    Judged,
     Location,
     Requirement,
     Tolerance,
     Unmatched,
     judged,
 )
+
+if TYPE_CHECKING:
+    from pytest_nsys.analysis.captures import Captures
+
 
 AGGREGATE_WORDS = ("median", "mean", "max", "min", "sum")
 NEARLY_AGGREGATES = {"avg": "mean", "average": "mean", "maximum": "max", "minimum": "min", "total": "sum"}
@@ -59,6 +87,10 @@ KERNELS = "kernel_launches"
 BIG_KERNELS = "kernel_share"
 """The metric of which a limit says how small a kernel may be."""
 
+WORD = "pipeline"
+RULED = "overlap_score"
+"""The metric that the rule goes with."""
+
 _KERNEL_SENTENCES = {f"{each} kernels": each for each in reversed(Unmatched)}
 
 _LONGEST_NAME = 5
@@ -66,11 +98,6 @@ _LONGEST_NAME = 5
 
 _WORD = re.compile(r"!=|[<>=≤≥]+|(?:(?!!=)[^\s<>=≤≥])+")
 _PERCENTILE = re.compile(r"p[0-9]+")
-
-
-class _Word(NamedTuple):
-    text: str
-    offset: int
 
 
 @dataclass(slots=True)
@@ -102,7 +129,7 @@ def _parse(text: str, axes: Collection[str], tolerance: Tolerance | None) -> tup
     if len(text) > MAX_LENGTH:
         raise SentenceMistake(0, f"a sentence has at most {MAX_LENGTH} characters")
     text = MICRO.sub("us", text)
-    words = [_Word(m[0], m.start()) for m in _WORD.finditer(text)]
+    words = [Word(m[0], m.start()) for m in _WORD.finditer(text)]
     if not words:
         raise SentenceMistake(0, "the sentence is empty")
     if words[0].text == "no":
@@ -120,6 +147,17 @@ def _parse(text: str, axes: Collection[str], tolerance: Tolerance | None) -> tup
     if subject.pipeline and (what := cannot_rule(subject.metric.name, bool(subject.aggregates), require)):
         raise SentenceMistake(words[0].offset, what)
     return subject, require
+
+
+def cannot_rule(metric: str, taken_together: bool, require: Requirement) -> str | None:
+    """What is wrong with the rule beside the rest of an assertion, None where nothing is."""
+    if metric != RULED:
+        return f"'{WORD}' goes with {RULED}: {metric} knows no stages to hold the period against"
+    if taken_together:
+        return f"'{WORD}' judges each rank by itself: leave out what takes ranks together"
+    if require.worse >= 0:
+        return f"'{WORD}' asks for a score of at least so much: write >="
+    return None
 
 
 def not_a_quantity(metric: Metric) -> str:
@@ -163,14 +201,14 @@ def aggregate_word(text: str) -> bool:
     return text in AGGREGATE_WORDS
 
 
-def _compares(words: list[_Word], i: int) -> bool:
+def _compares(words: list[Word], i: int) -> bool:
     text = words[i].text
     if text == "at":
         return i + 1 < len(words) and words[i + 1].text in ("least", "most")
     return text in ("below", "above") or text[0] in "<>=≤≥" or text == "!="
 
 
-def _no_comparison(text: str, words: list[_Word]) -> SentenceMistake:
+def _no_comparison(text: str, words: list[Word]) -> SentenceMistake:
     missing = f"the comparison is missing: {EVERY_COMPARISON}"
     last = words[-1]
     if last.text[0].isdigit() and len(words) > 1:
@@ -182,7 +220,7 @@ def _no_comparison(text: str, words: list[_Word]) -> SentenceMistake:
     return SentenceMistake(len(text.rstrip()), missing)
 
 
-def _parse_none(text: str, words: list[_Word], axes: Collection[str]) -> tuple[Subject, Requirement]:
+def _parse_none(text: str, words: list[Word], axes: Collection[str]) -> tuple[Subject, Requirement]:
     """``no syncs``, ``no mixed comm streams``: zero, in every row."""
     if len(words) == 1:
         raise SentenceMistake(words[0].offset + 2, "the metric is missing after 'no'")
@@ -208,7 +246,7 @@ def _parse_none(text: str, words: list[_Word], axes: Collection[str]) -> tuple[S
     return subject, Requirement(Comparator.EQ, Constant(Fraction(0)), "== 0")
 
 
-def _unmatched_kernels(text: str, words: list[_Word]) -> tuple[Subject, Requirement] | None:
+def _unmatched_kernels(text: str, words: list[Word]) -> tuple[Subject, Requirement] | None:
     """``no new kernels``, ``no vanished kernels above 2%``: against the baseline; None for every other sentence."""
     cut = next((i for i, word in enumerate(words) if word.text == "above"), len(words))
     written = " ".join(word.text for word in words[1:cut])
@@ -230,7 +268,7 @@ def _unmatched_kernels(text: str, words: list[_Word]) -> tuple[Subject, Requirem
     return Subject(metric), Requirement(Comparator.EQ, limit, said)
 
 
-def _selectors_first(words: list[_Word]) -> list[_Word]:
+def _selectors_first(words: list[Word]) -> list[Word]:
     """``family_ns of gemm`` in the order of ``gemm family_ns``."""
     for of in (i for i, word in enumerate(words[:-1]) if word.text == "of"):
         for start, name in _names(words, of):
@@ -239,7 +277,7 @@ def _selectors_first(words: list[_Word]) -> list[_Word]:
     return words
 
 
-def _parse_subject(words: list[_Word], axes: Collection[str]) -> Subject:
+def _parse_subject(words: list[Word], axes: Collection[str]) -> Subject:
     at = next((i for i, word in enumerate(words) if word.text == "balance"), None)
     if at is None:
         prefix, metric = _split_metric(_selectors_first(words))
@@ -267,7 +305,7 @@ def unknown_axis(name: str, axes: Collection[str]) -> str:
     return f"'{printable(name, 40)}' is not a mesh axis: {known}{did_you_mean(name, axes)}"
 
 
-def _split_metric(words: list[_Word]) -> tuple[list[_Word], Metric]:
+def _split_metric(words: list[Word]) -> tuple[list[Word], Metric]:
     """The metric that ends ``words`` (blanks may stand for underscores) and the words before it."""
     if (at := next((i for i, word in enumerate(words) if word.text == MEASURED), None)) is not None:
         name = "_".join(word.text for word in words[at + 1 :])
@@ -280,13 +318,13 @@ def _split_metric(words: list[_Word]) -> tuple[list[_Word], Metric]:
     raise _unknown_metric(words)
 
 
-def _names(words: list[_Word], end: int) -> Iterator[tuple[int, str]]:
+def _names(words: list[Word], end: int) -> Iterator[tuple[int, str]]:
     """What may be a name that ends before word ``end``, the longest first, and where it starts."""
     for start in range(max(0, end - _LONGEST_NAME), end):
         yield start, "_".join(word.text for word in words[start:end])
 
 
-def _unknown_metric(words: list[_Word]) -> SentenceMistake:
+def _unknown_metric(words: list[Word]) -> SentenceMistake:
     for end in range(len(words) - 1, 0, -1):
         for _, name in _names(words, end):
             if name in METRICS:
@@ -303,7 +341,7 @@ def _unknown_metric(words: list[_Word]) -> SentenceMistake:
     return SentenceMistake(words[start].offset, f"unknown metric '{written}'{meant}")
 
 
-def _read_prefix(subject: Subject, words: list[_Word], axes: Collection[str]) -> Subject:
+def _read_prefix(subject: Subject, words: list[Word], axes: Collection[str]) -> Subject:
     """Reads selectors and the aggregate word that stand before a metric."""
     every = {d for metric in METRICS.values() for d in metric.dimensions} | set(axes)
     i = 0
@@ -329,19 +367,19 @@ def _read_prefix(subject: Subject, words: list[_Word], axes: Collection[str]) ->
     return subject
 
 
-def _last(words: list[_Word], i: int) -> bool:
+def _last(words: list[Word], i: int) -> bool:
     """Whether word ``i`` stands directly before the metric, an ``of`` between them aside."""
     return i == len(words) - 1 or (i == len(words) - 2 and words[i + 1].text == "of")
 
 
-def _is_aggregate(word: _Word, metric: Metric, *, last: bool) -> bool:
+def _is_aggregate(word: Word, metric: Metric, *, last: bool) -> bool:
     with mistaken_at(word.offset):
         aggregates = aggregate_word(word.text)
     is_quantile = last and "quantile" in metric.dimensions and _PERCENTILE.fullmatch(word.text)
     return aggregates and not is_quantile
 
 
-def _select_named(subject: Subject, word: _Word, value: _Word | None, axes: Collection[str]) -> None:
+def _select_named(subject: Subject, word: Word, value: Word | None, axes: Collection[str]) -> None:
     if wrong := check_dimension(word.text, subject.metric, axes):
         raise SentenceMistake(word.offset, wrong)
     if value is None:
@@ -349,7 +387,7 @@ def _select_named(subject: Subject, word: _Word, value: _Word | None, axes: Coll
     _select(subject, word.text, value, axes)
 
 
-def _select_bare(subject: Subject, word: _Word, axes: Collection[str]) -> None:
+def _select_bare(subject: Subject, word: Word, axes: Collection[str]) -> None:
     """A word without its dimension selects on the metric's last one."""
     others = [d for d in subject.metric.dimensions if d != "rank"]
     if subject.metric.outside:
@@ -367,10 +405,86 @@ def _select_bare(subject: Subject, word: _Word, axes: Collection[str]) -> None:
     _select(subject, others[-1], word, axes)
 
 
-def _select(subject: Subject, dimension: str, value: _Word, axes: Collection[str]) -> None:
+def _select(subject: Subject, dimension: str, value: Word, axes: Collection[str]) -> None:
     if dimension in subject.where:
         first = subject.where[dimension].values[0]
         what = f"{dimension} is selected twice: '{printable(first, 40)}' and '{printable(value.text, 40)}'"
         raise SentenceMistake(value.offset, what)
     with mistaken_at(value.offset):
         subject.where[dimension] = Selector((selector_value(subject.metric, dimension, value.text, axes),))
+
+
+# Of a measurement, now that its file says unit, direction and labels
+
+
+def settled(assertion: Assertion, captures: Captures) -> Assertion:
+    """The assertion as it is judged on these captures; one of a trace is as it was.
+
+    Raises NothingMeasured where nothing of the name was measured, TraceError for files that cannot be meant,
+    UsageMistake where the sentence does not fit what was measured.
+    """
+    if assertion.outside is None:
+        return assertion
+    try:
+        return settled_as(assertion, captures.metric(assertion.metric), captures.mesh.sizes)
+    except UsageMistake as mistake:
+        raise UsageMistake(f"{mistake} (measured in {captures.runs[0].measurements.shown})") from None
+
+
+def settled_as(assertion: Assertion, metric: Metric, axes: Collection[str]) -> Assertion:
+    """An assertion on what was measured outside of a trace as it is judged, where that is known to be ``metric``, on a
+    mesh of these ``axes``. Raises UsageMistake.
+    """
+    known = replace(assertion, outside=metric)
+    mesh = axes if "rank" in metric.dimensions else ()
+    for dimension in _named(assertion):
+        if wrong := check_dimension(dimension, metric, [*mesh]):
+            raise UsageMistake(wrong)
+    values = known.judged
+    try:
+        return replace(
+            known,
+            require=_requirement(assertion.require, values),
+            warn=None if assertion.warn is None else _requirement(assertion.warn, values),
+            waivers=tuple(replace(w, ceiling=_in_unit(w.ceiling, w.unit, values), unit=ANY) for w in assertion.waivers),
+        )
+    except UnitMistake as mistake:
+        raise UsageMistake(str(mistake)) from None
+
+
+def _named(assertion: Assertion) -> dict[str, None]:
+    """The dimensions that the gate file names."""
+    selected: list[Mapping[str, Selector]] = [assertion.where, *(waiver.where for waiver in assertion.waivers)]
+    named = [dimension for where in selected for dimension in where]
+    named += [dimension for step in assertion.aggregates for dimension in step.over or ()]
+    return dict.fromkeys([*named, *(["rank"] if assertion.balance_across else [])])
+
+
+def _requirement(require: Requirement, values: Judged) -> Requirement:
+    limit = require.limit
+    if isinstance(limit, Constant):
+        return replace(require, limit=Constant(_in_unit(limit.value, limit.unit, values)))
+    return _held(require, limit, values)
+
+
+def _held(require: Requirement, limit: FromBaseline, values: Judged) -> Requirement:
+    """Against a baseline, on the side on which the metric gets worse."""
+    if limit.tolerance is not None and not gives_something(limit.tolerance, values):
+        raise UsageMistake(nothing_for(values))
+    if require.comparator in {"lower": FLOORS, "higher": CEILINGS}.get(values.better or "", ()):
+        worse = "rises" if values.better == "lower" else "falls"
+        raise UsageMistake(
+            f"{values.better} {values.name} is better, so '{require.text}' passes however far it {worse}: write the "
+            "other side"
+        )
+    if require.comparator is not None or values.better is None:
+        return require
+    return replace(require, comparator=Comparator.LE if values.better == "lower" else Comparator.GE)
+
+
+def _in_unit(value: Fraction, unit: str, values: Judged) -> Fraction:
+    """A limit in the unit of what is judged. Raises UnitMistake."""
+    if unit in (ANY, values.unit) or not value:
+        return value
+    written = parse_quantity(written_value(value, unit), any_unit=True)
+    return limit_value(written._replace(text=format_value(value, unit)), values.unit, values.name)

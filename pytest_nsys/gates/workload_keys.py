@@ -18,14 +18,14 @@ from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Parallel, Workload
 from pytest_nsys.gates.kinds import Entry
 from pytest_nsys.gates.model import Assertion
-from pytest_nsys.gates.yaml_nodes import Reader
+from pytest_nsys.gates.yaml_nodes import NodeReader
 
 BANDWIDTH = "GB/s"
 FIELDS = {"step_time": "step_time_ns", "peak": "peak_gb_per_s"}
 """Keys whose field of a Workload has another name."""
 
 
-def read_workload(reader: Reader, stated: Node | None, file: Mapping[str, Any], folder: Path) -> Workload:
+def read_workload(reader: NodeReader, stated: Node | None, file: Mapping[str, Any], folder: Path) -> Workload:
     """What the file, which lies in ``folder``, states under ``workload:``, and in other keys that count here.
 
     What it states itself counts before what its ``config`` says.
@@ -46,7 +46,7 @@ def options_of(workload: Workload, command: str) -> list[str]:
     return words if workload.step_time_ns is None else [*words, "--step-time", f"{workload.step_time_ns}ns"]
 
 
-def check_needed(reader: Reader, assertions: Iterable[Assertion], stated: Container[str]) -> None:
+def check_needed(reader: NodeReader, assertions: Iterable[Assertion], stated: Container[str]) -> None:
     """Notes each assertion on a metric that takes a key which the file, whose keys are ``stated``, lacks."""
     for assertion in assertions:
         needs = assertion.measures.needs

@@ -41,12 +41,12 @@ def _shift(node: Node, offset: int) -> int:
     return offset + quotes // 2 if end.column - start.column - quotes == len(node.value) else 0
 
 
-def compose_file(path: Path, reader: Reader) -> MappingNode:
+def compose_file(path: Path, reader: NodeReader) -> MappingNode:
     """The mapping that the file at ``path`` holds."""
     return compose(read(path, reader), reader)
 
 
-def compose(content: bytes, reader: Reader) -> MappingNode:
+def compose(content: bytes, reader: NodeReader) -> MappingNode:
     """The mapping that a YAML file holds, safe to walk: small, no tags, no alias bomb, no cycle."""
     text = _text(content, reader)
     try:
@@ -65,7 +65,7 @@ def compose(content: bytes, reader: Reader) -> MappingNode:
     return root
 
 
-def read(path: Path, reader: Reader) -> bytes:
+def read(path: Path, reader: NodeReader) -> bytes:
     """What the file holds, no more of it than may be."""
     try:
         with path.open("rb") as file:
@@ -74,7 +74,7 @@ def read(path: Path, reader: Reader) -> bytes:
         raise reader.error((1, 1, f"cannot be read: {error.strerror or error}")) from None
 
 
-def _text(content: bytes, reader: Reader) -> str:
+def _text(content: bytes, reader: NodeReader) -> str:
     if len(content) > MAX_BYTES:
         raise reader.error((1, 1, f"the file is larger than {MAX_BYTES:_} bytes".replace("_", " ")))
     try:
@@ -90,7 +90,7 @@ def _text(content: bytes, reader: Reader) -> str:
     return text
 
 
-def _check_depth(text: str, reader: Reader) -> None:
+def _check_depth(text: str, reader: NodeReader) -> None:
     """Refuses deep nesting before a tree is made of it: PyYAML's C composer recurses until it crashes."""
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
@@ -126,7 +126,7 @@ def _explain(error: yaml.MarkedYAMLError, text: str) -> tuple[int, int, str]:
     return line + 1, column + 1, what
 
 
-def _check_tree(root: Node, reader: Reader) -> None:
+def _check_tree(root: Node, reader: NodeReader) -> None:
     """Refuses what is dear or unsafe to walk: cycles, alias bombs (which nest deeply, too), tags."""
     sizes: dict[int, int] = {}
     open_nodes: set[int] = set()
@@ -166,7 +166,7 @@ def is_empty(node: Node) -> bool:
     return isinstance(node, ScalarNode) and node.tag == _TAG + "null"
 
 
-class Reader:
+class NodeReader:
     """Nodes of one file as typed values; what is of another type is a mistake and reads as None, or as empty.
 
     It keeps all mistakes, each with its place.

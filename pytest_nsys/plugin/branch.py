@@ -17,7 +17,7 @@ import pytest
 from pytest_nsys.core.errors import BaselineError, GateFileError
 from pytest_nsys.gates.gate_changes import GateChange, GateChanges, gate_changes
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.loosening_rules import NONE, Change, ChangeKind
+from pytest_nsys.gates.loosening_rules import NONE, ChangeKind, KeyChange
 from pytest_nsys.outcomes import GateFailed
 from pytest_nsys.plugin import base_ini, left_out
 from pytest_nsys.plugin.base_ini import snapshots_of
@@ -139,7 +139,7 @@ class Branch:
             now = self._named([values] if isinstance(values, str) else values or (), folder)
             was = self._named(base.lines(name), base.folder)
             if was != now and (was or (name == "nsys_baseline_dir" and snapshot.gate_files)):
-                change = Change(ChangeKind.CHANGED, name, ", ".join(was) or NONE, ", ".join(now) or NONE)
+                change = KeyChange(ChangeKind.CHANGED, name, ", ".join(was) or NONE, ", ".join(now) or NONE)
                 file = config.inipath or config.rootpath
                 found.append(GateChange(change, file=self.session.shown(file), since=snapshot.words))
         return tuple(found)

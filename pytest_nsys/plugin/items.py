@@ -265,7 +265,7 @@ class GateItem(JudgedItem):
 
     def _update(self) -> None:
         """Have the rows of this assertion written at the end of the session, or say why nothing is."""
-        from pytest_nsys.stored.history.writing import REFRESH
+        from pytest_nsys.stored.history.database import REFRESH
         from pytest_nsys.verdicts.refresh import Refusal
 
         refresh = session_of(self.config).refreshing.of(self.gate)

@@ -18,12 +18,12 @@ from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.model import Assertion, GateFile, Outcome, Verdict
 from pytest_nsys.plugin.session import NsysSession, session_of
 from pytest_nsys.plugin.settings import install, path_of
-from pytest_nsys.stored.history.database import check_writable
-from pytest_nsys.stored.history.writing import (
+from pytest_nsys.stored.history.database import (
     DELAYED,
     Plain,
     RunEntry,
     append,
+    check_writable,
     run_facts,
     series_facts,
     sid_of,

@@ -22,12 +22,12 @@ from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.gate_changes import GateChange, GateChanges
 from pytest_nsys.gates.judgement import judge
 from pytest_nsys.gates.loosening_rules import ChangeKind
-from pytest_nsys.gates.measured import settled
 from pytest_nsys.gates.model import Assertion, FromBaseline, GateFile, JudgedRow
 from pytest_nsys.gates.noise import deviation
+from pytest_nsys.gates.sentences import settled
 from pytest_nsys.reports.tables import CellKind, Column, Format, Row, Table
 from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, accepted_runs, series_for, spelled
-from pytest_nsys.stored.baselines.changes import Change, FileChange, State
+from pytest_nsys.stored.baselines.changes import FileChange, RowChange, State
 
 TITLES = {ChangeKind.LOOSENED: "this PR loosens", ChangeKind.CHANGED: "this PR changes, and may loosen"}
 SHOWN = 20
@@ -101,10 +101,10 @@ class ChangedBaseline(NamedTuple):
     since: str
     about: str
     reason: str = ""
-    rows: Sequence[Change] = ()
+    rows: Sequence[RowChange] = ()
 
     @property
-    def shown_rows(self) -> Sequence[Change]:
+    def shown_rows(self) -> Sequence[RowChange]:
         """Those that are told: of a file that is new or gone, or that cannot be read, their number says enough."""
         return self.rows if self.state is State.CHANGED else ()
 
@@ -124,10 +124,10 @@ def changed_baselines(changes: Sequence[FileChange], told: Callable[[str], str],
     ]
 
 
-def worst_first(change: FileChange) -> list[Change]:
+def worst_first(change: FileChange) -> list[RowChange]:
     """The rows that are gone, then by how much worse they may be now in parts of what was, then those that are new."""
 
-    def order(row: Change) -> tuple[object, ...]:
+    def order(row: RowChange) -> tuple[object, ...]:
         labels = [(d, *label_key(label)) for d, label in row.labels.items()]
         if row.old is None or row.new is None:
             return (2 if row.old is None else 0, Fraction(0), row.series, labels)
@@ -136,7 +136,7 @@ def worst_first(change: FileChange) -> list[Change]:
     return sorted(change.rows, key=order)
 
 
-def _looser(change: FileChange, row: Change, old: Value, new: Value) -> tuple[object, ...]:
+def _looser(change: FileChange, row: RowChange, old: Value, new: Value) -> tuple[object, ...]:
     """Sorts first what lets a gate pass that did not before; a change from 0 is beyond any share."""
     series = change.new.series.get(row.series) if change.new is not None else None
     better = None if series is None else series.better
@@ -146,7 +146,7 @@ def _looser(change: FileChange, row: Change, old: Value, new: Value) -> tuple[ob
     return (-(worse > 0), -(not old) if worse > 0 else 0, -shares)
 
 
-def change_texts(row: Change) -> tuple[str, str]:
+def change_texts(row: RowChange) -> tuple[str, str]:
     """What was and what is now, with as many digits as tell them apart; empty where there is none."""
     if row.old is not None and row.new is not None:
         return format_apart(row.old, row.new, row.unit)
@@ -154,7 +154,7 @@ def change_texts(row: Change) -> tuple[str, str]:
     return was, now
 
 
-def _row_words(row: Change) -> str:
+def _row_words(row: RowChange) -> str:
     """``exposed_ns rank 1 stage stage4_f: 200 us → 350 us (+75%)``."""
     where = f"{row.series.metric} {place_words(row.labels)}".rstrip()
     was, now = change_texts(row)

@@ -19,8 +19,7 @@ from pytest_nsys.core.numbers import change_words, format_together
 from pytest_nsys.core.words import printable
 from pytest_nsys.reports.page.plots import Panel, Point, sparkline, svg
 from pytest_nsys.reports.tables import WHOLE_TEXT, Format, Row, Table, as_json, json_value, measure, numbers, texts
-from pytest_nsys.stored.history.reading import History, StoredRun
-from pytest_nsys.stored.history.tracks import Track, column_names, how_measured, otava_time, wide
+from pytest_nsys.stored.history.reading import History, StoredRun, Track, column_names, how_measured, otava_time, wide
 
 OTAVA_CSV = "perf.csv"
 DEFINITION = 1

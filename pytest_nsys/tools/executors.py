@@ -57,12 +57,12 @@ def executor_of(asked: str) -> Iterator[Executor]:
     """
     kind, rest = _parsed(asked)
     if kind == "dask":
-        from pytest_nsys.tools.dask_executor import cluster
+        from pytest_nsys.tools.workers import cluster
 
         with cluster(rest) as executor:
             yield executor
     elif kind == "processes":
-        from pytest_nsys.tools.processes import processes  # most runs pay for none of this
+        from pytest_nsys.tools.workers import processes  # most runs pay for none of this
 
         with processes(int(rest)) as executor:
             yield executor

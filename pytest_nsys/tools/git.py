@@ -71,7 +71,7 @@ _LISTED = re.compile(rb"(?P<mode>\d{6}) \w+ (?P<name>[0-9a-f]{40,64})\t(?P<path>
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TreeEntry:
     """One entry of a tree: ``name`` is its object's."""
 
     mode: str
@@ -169,12 +169,12 @@ class Snapshot:
         )
 
     @cached_property
-    def _tree(self) -> dict[str, Entry]:
+    def _tree(self) -> dict[str, TreeEntry]:
         """Gate files, baselines, and what may stand in their way, by place: one listing, however many ask."""
         # Without sizes, for which git has to look at every file of the repository.
         answer = self._ask(["ls-tree", "-r", "-z", "--full-tree", self.commit])
         listed = (match for line in answer.split(b"\0") if (match := _LISTED.fullmatch(line)))
-        every = ((os.fsdecode(m["path"]), Entry(m["mode"].decode(), m["name"].decode())) for m in listed)
+        every = ((os.fsdecode(m["path"]), TreeEntry(m["mode"].decode(), m["name"].decode())) for m in listed)
         known = (GATE_SUFFIX, BASELINE_SUFFIX)
         return {place: own for place, own in every if place.endswith(known) or own.mode in ELSEWHERE_MODES}
 
@@ -183,13 +183,13 @@ class Snapshot:
         return frozenset(str(folder) for place in self._tree for folder in PurePosixPath(place).parents)
 
     @cached_property
-    def gate_files(self) -> dict[Path, Entry]:
+    def gate_files(self) -> dict[Path, TreeEntry]:
         """Every gate file of the commit, sorted. Raises BaselineError."""
         found = sorted(place for place in self._tree if place.endswith(GATE_SUFFIX))
         return {self.top / place: self._tree[place] for place in found}
 
     @cached_property
-    def submodules(self) -> dict[Path, Entry]:
+    def submodules(self) -> dict[Path, TreeEntry]:
         """Every submodule of the commit, sorted: its entry names the commit of its own that is recorded."""
         found = sorted(place for place, entry in self._tree.items() if entry.mode == SUBMODULE)
         return {self.top / place: self._tree[place] for place in found}
@@ -221,7 +221,7 @@ class Snapshot:
         return found
 
     @kept
-    def _blob(self, entry: Entry) -> bytes:
+    def _blob(self, entry: TreeEntry) -> bytes:
         return self._ask(["cat-file", "blob", entry.name])
 
     def had(self, folder: Path) -> bool:

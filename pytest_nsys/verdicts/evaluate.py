@@ -23,13 +23,21 @@ from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, TraceError
 from pytest_nsys.core.model import Note
 from pytest_nsys.core.words import counted, printable
-from pytest_nsys.gates.added_rules import BadRuns, breaks_rule, delayed, reaches_limit, with_rule
-from pytest_nsys.gates.judgement import Judgement, NotComparable, Reference, judge
-from pytest_nsys.gates.measured import settled
+from pytest_nsys.gates.judgement import (
+    BadRuns,
+    Judgement,
+    NotComparable,
+    Reference,
+    breaks_rule,
+    delayed,
+    judge,
+    reaches_limit,
+    with_rule,
+)
 from pytest_nsys.gates.model import (
     Assertion,
     Comparator,
-    Found,
+    FoundConvention,
     FromBaseline,
     GateFile,
     JudgedRow,
@@ -38,6 +46,7 @@ from pytest_nsys.gates.model import (
     request_of,
     spec_for,
 )
+from pytest_nsys.gates.sentences import settled
 from pytest_nsys.stored.baselines.baseline_file import BEFORE_AUTO, Baseline, kept_by
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.tools.git import heads_of
@@ -83,14 +92,14 @@ def resolved(
             raise
         own = None  # as it was before, when nobody looked
     if own is not None and own in known:
-        return replace(gate, convention=own, found=Found("baseline", own))
+        return replace(gate, convention=own, found=FoundConvention("baseline", own))
     if of_before:
-        return replace(gate, convention=BEFORE_AUTO, found=Found("baseline", None))
-    return replace(gate, convention=own if renewing else known[0], found=Found("baseline", own))
+        return replace(gate, convention=BEFORE_AUTO, found=FoundConvention("baseline", None))
+    return replace(gate, convention=own if renewing else known[0], found=FoundConvention("baseline", own))
 
 
 def _under(gate: GateFile, convention: Convention, where: str, alone: Fitting) -> GateFile:
-    return replace(gate, convention=convention, found=Found(where, _alone(alone, [convention])))
+    return replace(gate, convention=convention, found=FoundConvention(where, _alone(alone, [convention])))
 
 
 def _alone(alone: Fitting, others: Sequence[Convention]) -> Convention:

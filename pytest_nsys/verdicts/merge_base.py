@@ -30,9 +30,9 @@ from pytest_nsys.gates.comparability import differences, told
 from pytest_nsys.gates.gate_changes import GateChange
 from pytest_nsys.gates.gate_file import load_gate_file, loads_gate_file
 from pytest_nsys.gates.judgement import judge
-from pytest_nsys.gates.loosening_rules import Change, ChangeKind
-from pytest_nsys.gates.measured import settled_as
+from pytest_nsys.gates.loosening_rules import ChangeKind, KeyChange
 from pytest_nsys.gates.model import Assertion, FromBaseline, GateFile, JudgedRow, Severity
+from pytest_nsys.gates.sentences import settled_as
 from pytest_nsys.stored.baselines.baseline_file import (
     Baseline,
     RowLabels,
@@ -86,7 +86,7 @@ def then_and_now(gate: GateFile, store: BaselineStore) -> Iterator[tuple[Path, B
             yield from ((path, then, now) for then in alike)
 
 
-def not_held(path: Path, store_of: Callable[[GateFile], BaselineStore]) -> Iterator[Change]:
+def not_held(path: Path, store_of: Callable[[GateFile], BaselineStore]) -> Iterator[KeyChange]:
     """The configurations of a gate file that took the place of others, and are their own judges."""
     try:
         configurations = load_gate_file(path).each
@@ -101,7 +101,7 @@ def not_held(path: Path, store_of: Callable[[GateFile], BaselineStore]) -> Itera
                 fields = min((differences(own.key, key, gate.comparable_on) for key in known), key=len)
                 why = told(fields) or "several had its key"
                 was = ", ".join(one.gate.configuration for one in before if one.gate.configuration) or "the file"
-                yield Change(
+                yield KeyChange(
                     ChangeKind.LOOSENED, f"baseline [{gate.configuration}]", f"that of {was}", f"its own: {why}"
                 )
 
@@ -148,7 +148,7 @@ def _read(gate: GateFile, assertion: Assertion, stored: Baseline) -> Iterator[Se
     yield from (sid for sid in stored.series if asked in (None, sid) and sid.metric == assertion.measures.name)
 
 
-def _change(assertion: Assertion, old: Series, new: Series) -> Change | None:
+def _change(assertion: Assertion, old: Series, new: Series) -> KeyChange | None:
     before = _judged(assertion, old)
     wider = [
         (was, row)
@@ -163,7 +163,7 @@ def _change(assertion: Assertion, old: Series, new: Series) -> Change | None:
     noise = "not measured" if was.noise is None else distance_words(was.noise, new.unit)
     lets_pass = f", which lets {format_value(row.limit, new.unit)} pass" if row.limit is not None else ""
     now = f"{distance_words(_noise(row), new.unit)}{lets_pass}"
-    return Change(ChangeKind.LOOSENED, printable(f"noise of {where}{more}"), noise, now)
+    return KeyChange(ChangeKind.LOOSENED, printable(f"noise of {where}{more}"), noise, now)
 
 
 def _noise(row: JudgedRow) -> Value:

@@ -26,13 +26,12 @@ from pytest_nsys.core.errors import NsysError, UsageMistake, naming
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Note, Value
 from pytest_nsys.core.words import from_here, place_words
-from pytest_nsys.gates.added_rules import BadRuns
-from pytest_nsys.gates.before_after import Decision, Trial, decide
 from pytest_nsys.gates.comparability import differences, found_otherwise, told
 from pytest_nsys.gates.comparability import shown as in_words
-from pytest_nsys.gates.judgement import NotComparable, Reference, RowKey, folded
-from pytest_nsys.gates.measured import settled
+from pytest_nsys.gates.judgement import BadRuns, NotComparable, Reference, RowKey, folded
 from pytest_nsys.gates.model import Assertion, Difference, FromBaseline, GateFile, Labels, Outcome, request_of, spec_for
+from pytest_nsys.gates.noise import Decision, Trial, decide
+from pytest_nsys.gates.sentences import settled
 from pytest_nsys.stored.baselines.baseline_file import (
     RowLabels,
     Series,
@@ -250,7 +249,7 @@ class PastRuns(ReferenceSource):
 
     def reference(self, assertion: Assertion) -> Reference | NotComparable:
         """The newest runs of the same circumstances. Raises HistoryError."""
-        from pytest_nsys.stored.history.writing import as_json
+        from pytest_nsys.stored.history.database import as_json
 
         metric, limit = settled(assertion, self.captures).measures, assertion.require.limit
         assert isinstance(limit, FromBaseline)

@@ -21,22 +21,24 @@ from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted
 from pytest_nsys.gates.comparability import differences, told
-from pytest_nsys.gates.measured import settled
 from pytest_nsys.gates.model import Assertion, GateFile, Outcome, spec_for
 from pytest_nsys.gates.noise import FEWEST_TRACES
+from pytest_nsys.gates.sentences import settled
 from pytest_nsys.stored.baselines.baseline_file import (
     NOISE,
     WINDOW,
     Baseline,
+    Breakdowns,
     RowLabels,
     Series,
     SeriesId,
     explained_by,
+    explains_more,
     series_for,
     stale,
+    storable,
 )
-from pytest_nsys.stored.baselines.breakdowns import Breakdowns, explains_more, storable
-from pytest_nsys.stored.baselines.changes import Change, changes
+from pytest_nsys.stored.baselines.changes import RowChange, changes
 from pytest_nsys.stored.baselines.store import BaselineStore, digest_of, window_beside
 from pytest_nsys.tools.git import commit_of
 from pytest_nsys.verdicts.evaluate import GateContext, rows_now
@@ -69,7 +71,7 @@ class Written:
     added: str = ""
 
     @cached_property
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[RowChange]:
         """The rows whose baseline is another one now."""
         return list(changes(self.old.series if self.old else {}, self.new.series))
 

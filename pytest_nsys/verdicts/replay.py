@@ -23,15 +23,14 @@ from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.families import LIBRARIES
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Row, Value
-from pytest_nsys.gates.added_rules import BadRuns, PastRun, delayed
 from pytest_nsys.gates.comparability import differences
-from pytest_nsys.gates.judgement import Judgement, Reference, judge
-from pytest_nsys.gates.measured import settled_as
+from pytest_nsys.gates.judgement import BadRuns, Judgement, PastRun, Reference, delayed, judge
 from pytest_nsys.gates.model import Assertion, FromBaseline, FromHistory, GateFile, Outcome, Verdict, spec_for
+from pytest_nsys.gates.sentences import settled_as
 from pytest_nsys.stored.baselines.baseline_file import NO_WINDOW, RowLabels, SeriesId, series_id
-from pytest_nsys.stored.history.of_assertion import OfAssertion, Standing, standing
+from pytest_nsys.stored.history.database import REFRESH
+from pytest_nsys.stored.history.of_assertion import OfAssertion, RunState, standing
 from pytest_nsys.stored.history.reading import History, StoredRun, StoredSeries, newest
-from pytest_nsys.stored.history.writing import REFRESH
 from pytest_nsys.verdicts.evaluate import message_of
 from pytest_nsys.verdicts.references import in_common
 
@@ -212,7 +211,7 @@ class Replay:
             return False
         others = frozenset(other.name for other in self.gate.assertions if other.name != assertion.name)
         own = OfAssertion(assertion, sid, others).own(self.history.verdicts[run.id])
-        return not own or standing(own, assertion) is Standing.ACCEPTED
+        return not own or standing(own, assertion) is RunState.ACCEPTED
 
     def _reference(
         self, assertion: Assertion, stored: StoredSeries, place: int

@@ -33,8 +33,13 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import ProcessId, Range, Rank, Setup, Stream, Window
 from pytest_nsys.core.tables import Kernels
-from pytest_nsys.stored.baselines import breakdowns as stored_breakdown
-from pytest_nsys.stored.baselines.breakdowns import MOST_RANKS, MeasuredAs, storable
+from pytest_nsys.stored.baselines.baseline_file import (
+    MOST_RANKS,
+    MeasuredAs,
+    breakdowns_text,
+    read_breakdowns,
+    storable,
+)
 from tests.support.measure import explain
 from tests.support.windows import track_of
 
@@ -216,7 +221,7 @@ OLDER = """[{"window": "median", "span": "range", "kernels": "contained", "names
 
 
 def test_a_breakdown_of_an_older_baseline_is_read_and_explains_by_sums() -> None:
-    stored = stored_breakdown.from_json(json.loads(OLDER))
+    stored = read_breakdowns(json.loads(OLDER))
     was = stored[MeasuredAs("median", "range", "contained")][0]
     first, second = was.communication[STAGE]
     assert (first.wait, first.start_ns, second.wait) == (None, None, RankWait(40, 3))
@@ -226,8 +231,8 @@ def test_a_breakdown_of_an_older_baseline_is_read_and_explains_by_sums() -> None
     found = explain("window_ns", {"rank": 0}, 0, was, now)
     assert {(cause.kind, cause.kernel) for cause in found.causes} <= {(kind, "") for kind in CauseKind}
     assert sum(cause.change_ns for cause in found.causes) == 0
-    again = stored_breakdown.as_text(stored)
-    assert stored_breakdown.from_json(json.loads(again)) == stored
+    again = breakdowns_text(stored)
+    assert read_breakdowns(json.loads(again)) == stored
 
 
 def test_compute_by_kernel() -> None:
@@ -278,9 +283,9 @@ def test_a_stored_breakdown_is_read_back(pairs: list[tuple[list[K], list[K]]]) -
         MeasuredAs(f"window {n}", "range", "clipped"): {rank: broken(*pair, rank=rank) for rank in (0, 1)}
         for n, pair in enumerate(pairs)
     }
-    text = stored_breakdown.as_text(stored)
-    assert stored_breakdown.from_json(json.loads(text)) == stored
-    assert stored_breakdown.as_text(dict(reversed(stored.items()))) == text
+    text = breakdowns_text(stored)
+    assert read_breakdowns(json.loads(text)) == stored
+    assert breakdowns_text(dict(reversed(stored.items()))) == text
 
 
 def test_only_the_breakdowns_that_are_kept_are_made() -> None:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.pipeline import PipelineUnit
-from pytest_nsys.cli.pipeline import reading
+from pytest_nsys.cli.spending import reading
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.model import Value

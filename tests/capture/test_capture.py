@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.capture.program import Job, job_of
+from pytest_nsys.capture.program import Slurm, job_of
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.traces.opening import open_trace
 from tests.support.fake_nsys import FULL, PYTHON, VERSION, FakeNsys, fake_on_path, needs_nsys, script
@@ -305,18 +305,18 @@ def test_a_node_without_a_report_is_named(project: Project, nsys: FakeNsys, monk
 @pytest.mark.parametrize(
     ("environment", "job"),
     [
-        ({}, Job()),
-        ({"JOB_ID": "7", "JOB_NUM_NODES": "4", "NODEID": "0"}, Job(4)),
-        ({"JOB_ID": "7", "NNODES": "4", "STEP_ID": "4294967290"}, Job(4)),  # an interactive shell
+        ({}, Slurm()),
+        ({"JOB_ID": "7", "JOB_NUM_NODES": "4", "NODEID": "0"}, Slurm(4)),
+        ({"JOB_ID": "7", "NNODES": "4", "STEP_ID": "4294967290"}, Slurm(4)),  # an interactive shell
         (
             {"JOB_ID": "7", "NNODES": "4", "STEP_ID": "2", "STEP_NUM_NODES": "3", "NODEID": "2"},
-            Job(3, 2, True, one_of_many=True),
+            Slurm(3, 2, True, one_of_many=True),
         ),
-        ({"STEP_ID": "2", "NODEID": "2"}, Job()),
-        ({"JOB_ID": "7", "STEP_ID": "", "NNODES": "many"}, Job()),
+        ({"STEP_ID": "2", "NODEID": "2"}, Slurm()),
+        ({"JOB_ID": "7", "STEP_ID": "", "NNODES": "many"}, Slurm()),
     ],
 )
-def test_what_slurm_says(environment: dict[str, str], job: Job) -> None:
+def test_what_slurm_says(environment: dict[str, str], job: Slurm) -> None:
     assert job_of({f"SLURM_{name}": value for name, value in environment.items()}) == job
 
 

@@ -14,9 +14,8 @@ from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import Label
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import GateFile
-from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, series_for
-from pytest_nsys.stored.baselines.breakdowns import MeasuredAs
-from pytest_nsys.stored.baselines.upgrading import Upgrade, upgrades
+from pytest_nsys.stored.baselines.baseline_file import Baseline, MeasuredAs, Series, series_for
+from pytest_nsys.stored.baselines.changes import Upgrade, upgrades
 from tests.support.gates import Project
 
 GOOD = "- overlap >= 60%\n- exposed_ns below baseline plus 5%\n"

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.cli.init import Trial, drafted, store_rows
+from pytest_nsys.cli.init import Traces, drafted, store_rows
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import GateFile, Outcome
@@ -142,7 +142,7 @@ def drafted_for(gates: dict[str, Drafted], tmp_path_factory: pytest.TempPathFact
             _with_memory(trace)
         path = folder / "gates.nsys.yaml"
         with contextlib.closing(CaptureCache()) as library:
-            draft, left = drafted(Trial(library, (str(trace),)), path)
+            draft, left = drafted(Traces(library, (str(trace),)), path)
             assert left == []
             path.write_text(gate_text(draft), encoding="utf-8")
             gate = load_gate_file(path)

@@ -27,13 +27,21 @@ from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.fitting import GENERIC, Choice
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.cli.init import Trial, checked, drafted
+from pytest_nsys.cli.init import Traces, checked, drafted
 from pytest_nsys.core.conventions import BUILT_IN, like
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.drafting import sentences
-from pytest_nsys.drafting.margins import noise_of, percent_below, points, relative, smallest_ns, written_ns
-from pytest_nsys.drafting.sentences import STRUCTURE, DraftSentence
+from pytest_nsys.drafting.sentences import (
+    STRUCTURE,
+    DraftSentence,
+    noise_of,
+    percent_below,
+    points,
+    relative,
+    smallest_ns,
+    written_ns,
+)
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import GateFile
 from pytest_nsys.reports.session.gate_text import SCHEMA_NAME, Draft, gate_text, scalar
@@ -76,7 +84,7 @@ def draft(*traces: Path, convention: str | None = None) -> tuple[GateFile, str]:
     """The gate file that ``init`` writes beside the first trace, where it was judged already, and its text."""
     path = traces[0].parent / GATES
     with contextlib.closing(CaptureCache()) as library:
-        trial = Trial(library, tuple(map(str, traces)))
+        trial = Traces(library, tuple(map(str, traces)))
         given = None if convention is None else BUILT_IN[convention]
         text = gate_text(drafted(trial, path, given)[0])
     path.write_text(text, encoding="utf-8")
@@ -541,7 +549,7 @@ def test_a_trace_far_away_is_not_named_in_the_file(tmp_path: Path) -> None:
     trace = write_trace(tmp_path / "a" / "run.sqlite")
     for folder, named in (("b", ("../a/run.sqlite",)), ("b/c/d", ())):
         with contextlib.closing(CaptureCache()) as library:
-            trial = Trial(library, (str(trace),))
+            trial = Traces(library, (str(trace),))
             found, _ = drafted(trial, tmp_path / folder / GATES)
         assert found.traces == named
 

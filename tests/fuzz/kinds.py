@@ -17,7 +17,7 @@ from pytest_nsys.core.errors import GateFileError
 from pytest_nsys.gates.gate_changes import compared
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.stored.baselines.store import store_of
-from pytest_nsys.stored.history.writing import RunEntry, append, run_facts, series_facts
+from pytest_nsys.stored.history.database import RunEntry, append, run_facts, series_facts
 from pytest_nsys.tools.git import Revision
 from pytest_nsys.verdicts.evaluate import resolved
 from tests.fuzz import databases, texts, truth

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.gates.added_rules import BadRuns, PastRun, delayed
-from pytest_nsys.gates.judgement import Judgement
+from pytest_nsys.gates.judgement import BadRuns, Judgement, PastRun, delayed
 from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.tools.git import BRANCH_VARIABLES, TARGET_VARIABLES, branch_named
 from tests.support.gates import Project

@@ -12,8 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.core.model import Value
-from pytest_nsys.gates.before_after import ALPHA, Trial, _p_words, can_test, decide, holm, p_moved, smallest_p
-from pytest_nsys.gates.noise import quantile, variance
+from pytest_nsys.gates.noise import (
+    ALPHA,
+    Trial,
+    _p_words,
+    can_test,
+    decide,
+    holm,
+    p_moved,
+    quantile,
+    smallest_p,
+    variance,
+)
 
 tied: st.SearchStrategy[list[int]] = st.lists(st.integers(0, 4), min_size=1, max_size=4)
 three_or_more: st.SearchStrategy[list[int]] = st.lists(st.integers(0, 4), min_size=3, max_size=6)

@@ -11,10 +11,9 @@ import pytest
 import yaml
 
 from pytest_nsys.core.errors import GateFileError
-from pytest_nsys.gates import keys
+from pytest_nsys.gates import kinds
 from pytest_nsys.gates.comparability import FIELDS
-from pytest_nsys.gates.keys import KEYS
-from pytest_nsys.gates.kinds import KINDS, MAX_RUNS
+from pytest_nsys.gates.kinds import KEYS, KINDS, MAX_RUNS
 from tests.gate_schema import PATH, SCHEMAS, schema_text
 from tests.gates.test_gate_file_mistakes import ENTRY, OF_A_LIMIT, OF_OTHER_KEYS, OF_THE_FILE
 from tests.support.gate_files import loaded
@@ -311,6 +310,6 @@ def test_every_kind_is_read_and_described() -> None:
 
 def test_a_line_that_is_no_row_of_the_keys_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "keys.ini").write_text("[file]\nowner = text Team that answers.\n", encoding="utf-8")
-    monkeypatch.setattr(keys, "SOURCE", tmp_path / "keys.ini")
+    monkeypatch.setattr(kinds, "SOURCE", tmp_path / "keys.ini")
     with pytest.raises(ValueError, match=r"'owner = text Team .*' is no row: write key = kind: what it says"):
-        keys._table()
+        kinds._table()

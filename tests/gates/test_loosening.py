@@ -12,7 +12,7 @@ from pytest_nsys.analysis.metrics import AT_LEAST, Bounds
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.gate_changes import GateChange, compared
-from pytest_nsys.gates.keys import KEYS
+from pytest_nsys.gates.kinds import KEYS
 from pytest_nsys.gates.loosening_rules import ASSERTION_RULES, GATE_RULES
 from pytest_nsys.gates.model import Assertion, FromBaseline, FromHistory, GateFile, Requirement, Tolerance, Waiver
 from tests.support.gate_files import loaded

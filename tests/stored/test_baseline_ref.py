@@ -9,7 +9,7 @@ import pytest
 
 from pytest_nsys.reports.changes import ChangedBaseline, change_lines, change_sentences
 from pytest_nsys.stored.baselines.baseline_file import SeriesId
-from pytest_nsys.stored.baselines.changes import Change, State
+from pytest_nsys.stored.baselines.changes import RowChange, State
 from tests.support.gates import Project
 from tests.support.git_project import commit, git, isolate, start, watch_git
 from tests.support.reports import checked
@@ -114,7 +114,7 @@ def test_changed_rows_are_listed_worst_first(branch: Project) -> None:
 
 
 def test_of_many_rows_ten_are_shown_and_the_rest_counted() -> None:
-    row = Change(SeriesId("busy_ns", 1, "median", "period", "launched"), "ns", {"rank": 0}, 1, 2)
+    row = RowChange(SeriesId("busy_ns", 1, "median", "period", "launched"), "ns", {"rank": 0}, 1, 2)
     head = ChangedBaseline("b.json", State.CHANGED, "main", "16 rows changed")
     first, *listed, last = change_lines([head._replace(rows=[row] * 16)])
     assert (first, last) == ("b.json: 16 rows changed", "  … 6 more rows")

@@ -13,7 +13,7 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.gates.model import Outcome
-from pytest_nsys.stored.history.writing import RunEntry, append, run_facts, series_facts
+from pytest_nsys.stored.history.database import RunEntry, append, run_facts, series_facts
 from pytest_nsys.tools.git import Revision
 from pytest_nsys.traces.opening import open_trace
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate

@@ -9,10 +9,9 @@ import pytest
 
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.errors import HistoryError
-from pytest_nsys.gates.added_rules import BadRuns
+from pytest_nsys.gates.judgement import BadRuns
 from pytest_nsys.gates.model import Severity
-from pytest_nsys.stored.history.database import check_writable
-from pytest_nsys.stored.history.writing import append, measured_text, selected_text
+from pytest_nsys.stored.history.database import append, check_writable, measured_text, selected_text
 from pytest_nsys.tools.git import BRANCH_VARIABLES, Revision
 from tests.support.commands import run
 from tests.support.gates import Project

@@ -16,8 +16,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from pytest_nsys.cli import main
-from pytest_nsys.stored.history import writing
-from pytest_nsys.stored.history.writing import RunEntry, append
+from pytest_nsys.stored.history import database
+from pytest_nsys.stored.history.database import RunEntry, append
 from tests.support.gates import Project
 from tests.support.histories import FIRST, KEY, Rows, entry, nightly, series
 from tests.support.sql import execute
@@ -123,7 +123,7 @@ def test_the_example_in_the_documentation_is_true(history: Path, monkeypatch: py
         1_215_074,
     )
     for night, value in enumerate(values):
-        monkeypatch.setattr(writing, "now", lambda at=FIRST + timedelta(days=night): at)
+        monkeypatch.setattr(database, "now", lambda at=FIRST + timedelta(days=night): at)
         rows = [series({(3, "stage2_f"): str(value), (0, "stage2_f"): "5"})]
         commit = "474e9573e0" + 30 * "0"
         append(history, [entry(gate="perf/step.nsys.yaml", key=key, digest="6c55ffc19bff", commit=commit, every=rows)])

@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.core.errors import HistoryError
-from pytest_nsys.stored.history import database, writing
-from pytest_nsys.stored.history.database import APPLICATION_ID, FORMAT, check_writable
+from pytest_nsys.stored.history import database
+from pytest_nsys.stored.history.database import APPLICATION_ID, FORMAT, append, check_writable
 from pytest_nsys.stored.history.reading import load
-from pytest_nsys.stored.history.writing import append
 from tests.support.gates import Project, write_trace
 from tests.support.histories import entry, past_of, series
 from tests.support.sql import ask, execute
@@ -54,7 +53,7 @@ def test_the_documentation_names_every_column() -> None:
 def test_the_time_is_utc(history: Path) -> None:
     append(history, [entry()])
     ((text,),) = ask(history, "SELECT time FROM runs")
-    assert abs(writing.now().timestamp() - datetime.fromisoformat(text).timestamp()) < 3600
+    assert abs(database.now().timestamp() - datetime.fromisoformat(text).timestamp()) < 3600
 
 
 def test_an_empty_file_becomes_a_history(history: Path) -> None:
@@ -233,7 +232,7 @@ def test_a_session_is_written_whole_or_not_at_all(history: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from pytest_nsys.stored.history.writing import append
+from pytest_nsys.stored.history.database import append
 from tests.support.histories import entry
 for number in range(int(sys.argv[2])):
     append(Path(sys.argv[1]), [entry(str(number)), entry(str(number))])

@@ -13,9 +13,9 @@ import pytest
 from pytest_nsys.core.model import Label
 from pytest_nsys.gates.model import Assertion, Comparator, Constant, Location, Requirement
 from pytest_nsys.stored.baselines.baseline_file import SeriesId
-from pytest_nsys.stored.history import writing
+from pytest_nsys.stored.history import database
+from pytest_nsys.stored.history.database import RunEntry, append
 from pytest_nsys.stored.history.of_assertion import OfAssertion, PastOf
-from pytest_nsys.stored.history.writing import RunEntry, append
 from pytest_nsys.tools.git import Revision
 from tests.support.gates import GPU
 
@@ -92,7 +92,7 @@ def past_of(
 def nightly(path: Path, monkeypatch: pytest.MonkeyPatch, runs: Sequence[RunEntry]) -> Path:
     """A history with one run a night, from the first of January 2026 on, each of a commit of its own."""
     for number, run in enumerate(runs):
-        monkeypatch.setattr(writing, "now", lambda at=FIRST + timedelta(days=number): at)
+        monkeypatch.setattr(database, "now", lambda at=FIRST + timedelta(days=number): at)
         run.revision = Revision(f"{number:x}" * 40, run.revision.branch, run.revision.dirty)
         append(path, [run])
     return path

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 # An in-process run of pytest forgets what it imported, and a pool takes no function that was imported twice.
-import pytest_nsys.tools.processes  # noqa: F401
+import pytest_nsys.tools.workers  # noqa: F401
 from tests.support.gates import MS, sign, write_trace
 
 KILLER = "killer.sqlite"

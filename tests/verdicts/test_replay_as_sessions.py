@@ -13,8 +13,7 @@ import pytest
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.gates.model import GateFile, Outcome
-from pytest_nsys.stored.history.reading import load
-from pytest_nsys.stored.history.writing import (
+from pytest_nsys.stored.history.database import (
     DELAYED,
     REFRESH,
     Plain,
@@ -25,6 +24,7 @@ from pytest_nsys.stored.history.writing import (
     sid_of,
     verdict_facts,
 )
+from pytest_nsys.stored.history.reading import load
 from pytest_nsys.tools.git import Revision
 from pytest_nsys.traces.opening import open_trace
 from pytest_nsys.verdicts import references

@@ -23,9 +23,8 @@ from pytest_nsys.analysis.windows import WindowSpec, spec_under
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.model import KernelsMode, Label, Row, Setup, Span, Value
-from pytest_nsys.gates.added_rules import BadRuns, PastRun, reaches_limit, with_rule
 from pytest_nsys.gates.comparability import differences, shown
-from pytest_nsys.gates.judgement import Judgement, amounting
+from pytest_nsys.gates.judgement import BadRuns, Judgement, PastRun, amounting, reaches_limit, with_rule
 from pytest_nsys.gates.limits import impossible
 from pytest_nsys.gates.model import Assertion, Comparator, Constant, JudgedRow, Location, Outcome, Requirement, judged
 from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, SeriesId, explained_by

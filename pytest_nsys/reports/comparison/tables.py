@@ -13,9 +13,9 @@ from pytest_nsys.core.model import Note
 from pytest_nsys.core.numbers import format_apart, format_signed, format_value, scale_of
 from pytest_nsys.core.units import BARE
 from pytest_nsys.core.words import counted
-from pytest_nsys.gates.before_after import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARATION, IMPOSSIBLE
 from pytest_nsys.gates.comparability import shown
 from pytest_nsys.gates.model import Outcome, Verdict
+from pytest_nsys.gates.noise import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARATION, IMPOSSIBLE
 from pytest_nsys.reports.causes import labels_words, part_cells
 from pytest_nsys.reports.explanation import (
     apart,

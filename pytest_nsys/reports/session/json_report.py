@@ -33,7 +33,7 @@ from pytest_nsys.reports.explanation import limit_source
 from pytest_nsys.reports.session.digest import NOTHING_JUDGED, STATES, By, Digest, FileRecords
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.tables import without_halves
-from pytest_nsys.stored.baselines.changes import Change, State
+from pytest_nsys.stored.baselines.changes import RowChange, State
 
 Count = Annotated[int, Meta(ge=0)]
 Number = Annotated[int, Meta(ge=1)]
@@ -350,7 +350,7 @@ def _changed_baseline(file: ChangedBaseline) -> dict[str, Any]:
     return filled(ChangedBaselineShape, {"rows": [*map(_changed_row, file.rows)]}, file)
 
 
-def _changed_row(row: Change) -> dict[str, Any]:
+def _changed_row(row: RowChange) -> dict[str, Any]:
     was, now = change_texts(row)
     told = {"metric": row.series.metric, "unit": row.unit, "labels": plain_labels(row.labels)}
     old = None if row.old is None else {"exact": as_exact(row.old), "text": was}

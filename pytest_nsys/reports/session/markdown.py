@@ -28,7 +28,7 @@ from pytest_nsys.reports.session.digest import (
 )
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.tables import CellKind, Column, Table, Told, escape_markdown, number, table_by, table_of
-from pytest_nsys.stored.baselines.changes import Change
+from pytest_nsys.stored.baselines.changes import RowChange
 
 AT_MOST_BYTES = 900 * 1024
 """GitHub takes 1 MiB for all that a step writes: some is left to others."""
@@ -147,7 +147,7 @@ def _changed_baselines(files: Sequence[ChangedBaseline]) -> Iterator[str]:
         yield from (f"{code(file.file)}: {prose(file.about)} since {prose(file.since)}.{why}", "")
         if not file.shown_rows:
             continue
-        columns: list[Told[Change]] = [
+        columns: list[Told[RowChange]] = [
             (_name("metric"), lambda row: row.series.metric),
             *labels_columns([row.labels for row in file.rows], lambda row: row.labels),
             (number("was"), lambda row: change_texts(row)[0] or NO_VALUE),

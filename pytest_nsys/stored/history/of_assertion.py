@@ -16,19 +16,18 @@ from typing import Any
 
 from pytest_nsys.core.exact import exact_value
 from pytest_nsys.core.model import Value
-from pytest_nsys.gates.added_rules import BadRuns, PastRun
 from pytest_nsys.gates.comparability import differences
+from pytest_nsys.gates.judgement import BadRuns, PastRun
 from pytest_nsys.gates.model import Assertion, Outcome, Severity
 from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId
-from pytest_nsys.stored.history.database import reading
+from pytest_nsys.stored.history.database import DELAYED, REFRESH, measured_text, reading, selected_text
 from pytest_nsys.stored.history.reading import StoredRun, labels_of, records, stored_runs
-from pytest_nsys.stored.history.writing import DELAYED, REFRESH, measured_text, selected_text
 
 _BAD = (Outcome.FAILED, DELAYED)
 _ENDING = (Outcome.PASSED, Outcome.IMPROVED, REFRESH)
 
 
-class Standing(enum.Enum):
+class RunState(enum.Enum):
     """What a run is to an assertion. ``OUT``: a row was outside its limit; ``ABSENT``: the assertion did not run."""
 
     HELD = enum.auto()
@@ -72,19 +71,19 @@ class OfAssertion:
         return named or alike or free
 
 
-def standing(own: Sequence[Mapping[str, Any]], assertion: Assertion) -> Standing:
+def standing(own: Sequence[Mapping[str, Any]], assertion: Assertion) -> RunState:
     """What the run with these verdicts of an assertion is to it. Out is also a run with a row that a waiver let pass,
     or that is new or lost, and an *inconclusive* one that is red.
     """
     outcomes = {verdict["outcome"] for verdict in own}
     bad = {*_BAD, Outcome.INCONCLUSIVE} if assertion.inconclusive is Severity.FAIL else {*_BAD}
     if REFRESH in outcomes:
-        return Standing.ACCEPTED
+        return RunState.ACCEPTED
     if Outcome.ERROR in outcomes:
-        return Standing.ERROR
+        return RunState.ERROR
     if outcomes & bad or any(map(_off, own)):
-        return Standing.OUT
-    return Standing.HELD if own else Standing.ABSENT
+        return RunState.OUT
+    return RunState.HELD if own else RunState.ABSENT
 
 
 def _off(verdict: Mapping[str, Any]) -> bool:
@@ -126,7 +125,7 @@ class PastOf:
             for run in past.runs({} if branch is None else {"branch": branch}):
                 if len(found) == count + lag:
                     break
-                accepted = past.standing(run) is Standing.ACCEPTED
+                accepted = past.standing(run) is RunState.ACCEPTED
                 if past.follows(run) and (accepted or not past.judged_before(run)) and (rows := past.rows(run)):
                     found.append(rows)
                 if accepted:
@@ -186,16 +185,16 @@ class _Past:
         ask = "run = ? AND (measured = ? OR (measured IS NULL AND assertion = ?)) ORDER BY id"
         return list(records(self.connection, "verdicts", ask, (run.id, of.measured, of.assertion.name)))
 
-    def standing(self, run: StoredRun) -> Standing:
+    def standing(self, run: StoredRun) -> RunState:
         return standing(self.own(run), self.asked.of.assertion)
 
     def follows(self, run: StoredRun) -> bool:
         """Whether a limit may follow the run."""
         found = self.standing(run)
-        if found is not Standing.ABSENT:
-            return found in (Standing.HELD, Standing.ACCEPTED)
+        if found is not RunState.ABSENT:
+            return found in (RunState.HELD, RunState.ACCEPTED)
         each = (standing([verdict], self.asked.of.assertion) for verdict in self._of_measured(run))
-        return run.id < self._first and not {Standing.OUT, Standing.ERROR} & {*each}
+        return run.id < self._first and not {RunState.OUT, RunState.ERROR} & {*each}
 
     def judged_before(self, run: StoredRun) -> bool:
         """Whether an earlier run of the same commit and branch stands for it."""
@@ -203,7 +202,7 @@ class _Past:
             return False
         earlier = self.runs({"commit_id": run.commit}, before=run)
         return any(
-            one.branch == run.branch and (self.standing(one) is Standing.OUT or (self.follows(one) and self.rows(one)))
+            one.branch == run.branch and (self.standing(one) is RunState.OUT or (self.follows(one) and self.rows(one)))
             for one in earlier
         )
 
