@@ -316,13 +316,14 @@ _DRAWN = pytest.StashKey[set[str]]()
 
 def _drawn(session: NsysSession, verdict: Verdict, context: GateContext) -> Pictures:
     """What the page draws of a verdict. A window is handed over once by a process."""
-    from pytest_nsys.reports.page.pictures import pictures_of, series_of
+    from pytest_nsys.reports.page.pictures import pictures_of, worst_of
 
     base = _accepted(session, context)
     sent = session.config.stash.setdefault(_DRAWN, set())
     pictures = pictures_of(verdict, context.captures, base, sent)
     if session.history is not None:
-        pictures["series"] = series_of(verdict, context.captures, context.gate.run, session.store(context.gate).gate)
+        store = session.store(context.gate)
+        return replace(pictures, worst=worst_of(verdict, context.captures, context.gate.run, store.gate))
     return pictures
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -149,8 +149,8 @@ class Reporting:
         drawn: Pictures | None = getattr(report, "nsys_pictures", None)
         before = self.pictures.pop(report.nodeid, None)
         if drawn is not None:
-            windows = {one["key"]: one for one in before["windows"] if one["head"]} if before is not None else {}
-            self.pictures[report.nodeid] = {**drawn, "windows": [windows.get(w["key"], w) for w in drawn["windows"]]}
+            windows = {one.key: one for one in before.windows if one.head} if before is not None else {}
+            self.pictures[report.nodeid] = replace(drawn, windows=[windows.get(w.key, w) for w in drawn.windows])
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:

@@ -16,7 +16,7 @@ from pytest_nsys.analysis.doubts import Uneven, _about_unlaunched, uneven_anchor
 from pytest_nsys.analysis.kernel_families import anchors_in
 from pytest_nsys.analysis.pipeline import _stage_times
 from pytest_nsys.analysis.structure import kernel_launches
-from pytest_nsys.analysis.timeline import _Bar, _together
+from pytest_nsys.analysis.timeline import Bar, _together
 from pytest_nsys.core.model import NO_LAUNCH, Range, Row
 from pytest_nsys.core.tables import NO_KERNELS
 from pytest_nsys.core.workload import Parallel, TwoStages, Workload, batch_words
@@ -166,9 +166,9 @@ def test_a_cut_holds_what_lies_in_windows_that_touch_or_all_of_them() -> None:
 def test_neighbours_too_short_for_a_cell_are_one_bar(
     bars: Sequence[tuple[int, int]], joined: Sequence[tuple[int, int, int]]
 ) -> None:
-    each = [_Bar(start, end, 1, "k", "stage", 0, False) for start, end in bars]
+    each = [Bar(start, end, "k", "stage") for start, end in bars]
     found = list(_together(each, 10))
-    assert [(bar.start, bar.end, bar.kernels) for bar in found] == list(joined)
+    assert [(bar.start_ns, bar.end_ns, bar.kernels) for bar in found] == list(joined)
     assert [bar.name == "k" for bar in found] == [kernels == 1 for _, _, kernels in joined]
 
 

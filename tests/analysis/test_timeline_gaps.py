@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pytest_nsys.analysis import timeline
 from pytest_nsys.analysis.budget import GapPart
 from pytest_nsys.analysis.budget_facts import Part, parts_of
-from pytest_nsys.analysis.timeline import PARTS, Counted, Timeline, in_cells, timeline_of
+from pytest_nsys.analysis.timeline import DrawnGap, Timeline, in_cells, timeline_of
 from tests.support.measure import captures
 from tests.support.one_process import OneProcess
 from tests.support.samples.odd_rows import memcpy
@@ -23,6 +23,11 @@ def drawn(path: Path) -> Timeline:
     with captures(path) as run:
         (window,) = run.runs[0].measured(run.spec("median")).ranks[0]
         return timeline_of(window)
+
+
+def told(found: Timeline) -> list[tuple[int, int, Part]]:
+    """Start, length and class of each part."""
+    return [(part.start_ns, part.end_ns - part.start_ns, part.part) for part, *_ in found.gaps]
 
 
 def waits(gpu: OneProcess) -> None:
@@ -40,11 +45,9 @@ def waits(gpu: OneProcess) -> None:
 def test_each_part_of_a_gap_has_its_class_and_says_who_waited(gpu: OneProcess) -> None:
     waits(gpu)
     found = drawn(Path(gpu))
-    gaps = found["gaps"]
-    assert gaps is not None
-    names = [found["names"][n] if (n := gaps["waits"][i][0]) >= 0 else None for i in range(len(gaps["starts"]))]
-    shown = list(zip(gaps["starts"], gaps["lengths"], [PARTS[p] for p in gaps["parts"]], names, strict=True))
-    assert shown == [
+    parts = [part for part, *_ in found.gaps]
+    names = [part.waiting.name if part.waiting else None for part in parts]
+    assert [(*each, name) for each, name in zip(told(found), names, strict=True)] == [
         (10, 10, Part.STARVED, "late"),
         (20, 2, Part.STALLED, "late"),
         (40, 10, Part.COLLECTIVE, "gemm"),
@@ -52,14 +55,16 @@ def test_each_part_of_a_gap_has_its_class_and_says_who_waited(gpu: OneProcess) -
         (60, 6, Part.COPY, "gelu"),
         (90, 10, Part.STARVED, None),
     ]
-    producers = {i: found["names"][own[2]] for i, own in gaps["waits"].items() if own[2] >= 0}
-    assert producers == {2: "ncclDevKernel_AllReduce", 4: "copy"}
-    assert found["stages"][gaps["waits"][0][1]] == "stage2_f"
-    assert gaps["counts"] == {}
-    assert [lane["name"] for lane in found["lanes"]] == ["stream 7", "copies"]
-    assert gaps["arrows"] == {2: [0, 50, 0, 51], 4: [1, 66, 0, 66]}
-    assert found["budget"] is not None
-    assert found["budget"]["compute_absent_ns"] == sum(gaps["lengths"])
+    assert [part.producer and part.producer.name for part in parts] == [
+        *(None, None, "ncclDevKernel_AllReduce", None, "copy", None)
+    ]
+    assert parts[0].waiting is not None
+    assert parts[0].waiting.stage == "stage2_f"
+    assert {gap.number for gap in found.gaps} == {1}
+    assert [lane.name for lane in found.lanes] == ["stream 7", "copies"]
+    assert [gap.arrow for gap in found.gaps] == [None, None, (0, 0), None, (1, 0), None]
+    assert found.budget is not None
+    assert found.budget["compute_absent_ns"] == sum(length for _, length, _ in told(found))
 
 
 def test_stalled_time_with_communication_is_told_apart(gpu: OneProcess) -> None:
@@ -69,16 +74,14 @@ def test_stalled_time_with_communication_is_told_apart(gpu: OneProcess) -> None:
         gpu.kernel("ncclDevKernel_SendRecv", start, end, stream=20 + start, launch_ns=start - 15)
     gpu.kernel("gemm", 90, 100, launch_ns=-10, launch_length_ns=1)
     found = drawn(Path(gpu))
-    gaps = found["gaps"]
-    assert gaps is not None
-    assert list(zip(gaps["starts"], gaps["lengths"], [PARTS[p] for p in gaps["parts"]], strict=True)) == [
+    assert told(found) == [
         (10, 10, Part.BESIDE),
         (20, 20, Part.STALLED),
         (40, 30, Part.BESIDE),
         (70, 20, Part.STALLED),
     ]
-    assert found["budget"] is not None
-    assert found["budget"]["blocking_comm_max_ns"] == 40
+    assert found.budget is not None
+    assert found.budget["blocking_comm_max_ns"] == 40
 
 
 def test_of_many_parts_the_short_ones_take_as_long_as_they_did(
@@ -90,14 +93,12 @@ def test_of_many_parts_the_short_ones_take_as_long_as_they_did(
     for n in range(100):
         gpu.kernel("gemm", 10 * n, 10 * n + 8, launch_ns=10 * n - 5 + n % 2 * 14)
     found = drawn(Path(gpu))
-    gaps, budget = found["gaps"], found["budget"]
-    assert gaps is not None
-    assert budget is not None
-    assert len(gaps["starts"]) <= 20
+    assert found.budget is not None
+    assert len(found.gaps) <= 20
     time: Counter[Part] = Counter()
-    for length, part in zip(gaps["lengths"], gaps["parts"], strict=True):
-        time[PARTS[part]] += length
-    assert time == {part: ns for part, ns in parts_of(budget).items() if ns and part is not Part.COMPUTE}
+    for _, length, part in told(found):
+        time[part] += length
+    assert time == {part: ns for part, ns in parts_of(found.budget).items() if ns and part is not Part.COMPUTE}
 
 
 spans = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 30), st.sampled_from(list(Part))), max_size=30)
@@ -105,19 +106,19 @@ spans = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 30), st.sampled_fro
 
 @given(spans, st.integers(1, 25))
 def test_cells_keep_the_time_of_each_class_and_nothing_overlaps(parts: list[tuple[int, int, Part]], cell: int) -> None:
-    at, each = 0, list[Counted]()
+    at, each = 0, list[DrawnGap]()
     for room, length, part in parts:
         at += room
-        each.append((GapPart(at, at + length, part), 1))
+        each.append(DrawnGap(GapPart(at, at + length, part)))
         at += length
     found = list(in_cells(each, cell))
     before: Counter[Part] = Counter()
     after: Counter[Part] = Counter()
-    for one, _ in each:
+    for one, *_ in each:
         before[one.part] += one.end_ns - one.start_ns
-    for one, _ in found:
+    for one, *_ in found:
         after[one.part] += one.end_ns - one.start_ns
     assert after == before
-    assert sum(number for _, number in found) == len(each)
-    assert all(one.end_ns <= other.start_ns for (one, _), (other, _) in pairwise(found))
-    assert all((one, 1) in found for one, _ in each if one.end_ns - one.start_ns >= cell)
+    assert sum(gap.number for gap in found) == len(each)
+    assert all(one.end_ns <= other.start_ns for (one, *_), (other, *_) in pairwise(found))
+    assert all(gap in found for gap in each if gap.part.end_ns - gap.part.start_ns >= cell)

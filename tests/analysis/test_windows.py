@@ -20,7 +20,7 @@ from pytest_nsys.analysis.rank_window import RankWindow, StreamUse, in_window
 from pytest_nsys.analysis.timeline import in_order
 from pytest_nsys.analysis.windows import WindowSpec, span_lengths, steady_indices
 from pytest_nsys.core.columns import Column
-from pytest_nsys.core.conventions import BUILT_IN, Purpose
+from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, Purpose
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import NO_LAUNCH, KernelsMode, Range, Span, Stream, Window
 from pytest_nsys.core.tables import Kernels
@@ -505,8 +505,8 @@ def test_streams_stand_with_those_that_compute_first_and_by_what_tells_them_apar
 
     uses = [use(0, 28, "a"), use(1, 7, "compute"), use(0, 9, "compute"), use(0, 7, "compute"), use(0, 20, "mixed")]
     found = in_order(uses)
-    assert [each.name for each in found] == ["stream 0/1/7", "stream 9", "stream 1/1/7", "stream 20", "stream 28"]
-    assert [each.computes for each in found] == [True, True, True, False, False]
+    assert [name for name, _ in found] == ["stream 0/1/7", "stream 9", "stream 1/1/7", "stream 20", "stream 28"]
+    assert [use.purpose == COMPUTE for _, use in found] == [True, True, True, False, False]
 
 
 def test_what_no_window_can_hold_is_told(gpu: OneProcess) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.timeline import Timeline, TimelineLane
+from pytest_nsys.analysis.budget import GapPart
+from pytest_nsys.analysis.budget_facts import Part
+from pytest_nsys.analysis.operations import Operation
+from pytest_nsys.analysis.timeline import Bar, DrawnGap, Timeline, TimelineLane
+from pytest_nsys.core.model import Stream
+from pytest_nsys.reports.page import timeline_view
 from pytest_nsys.reports.page.pictures import Picture
 from pytest_nsys.reports.page.timeline_view import timeline_views
 from tests.support.gates import Project
@@ -15,48 +21,29 @@ from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.data_parallel import DataParallelShape, write_data_parallel
 
 
-def timeline(began_ns: int | None, length_ns: int, *, clock: str = "", error_ns: int | None = 0) -> Timeline:
+def timeline(
+    began_ns: int | None, length_ns: int, *, clock: str = "", error_ns: int | None = 0, **more: Any
+) -> Timeline:
     """A window with one kernel, from 10 ns on."""
-    lane = TimelineLane(
-        name="stream 7",
-        purpose="compute",
-        kind="compute",
-        kernels=1,
-        busy_ns=4,
-        exposed_ns=0,
-        starts=[10],
-        lengths=[4],
-        counts=[1],
-        names=[0],
-        stages=[0],
-        exposed_each=[0],
-        barriers=[0],
-        exposed=[],
-    )
-    return Timeline(
-        rank=0,
+    lane = TimelineLane("stream 7", "compute", "compute", 1, 4, [Bar(10, 14, "gemm", family="gemm")], exposed=[(3, 9)])
+    found = Timeline(
         place="",
         window="step",
         measured="window median",
+        start_ns=0,
         length_ns=length_ns,
         began_ns=began_ns,
         clock=clock,
         clock_error_ns=error_ns,
         kernels=1,
-        taken_together=0,
-        names=["gemm"],
-        families=["gemm"],
-        stages=["none"],
-        bands=[],
+        bands=[(5, 25, "stage1_f")],
         lanes=[lane],
-        budget=None,
-        budget_why="",
-        gaps=None,
     )
+    return replace(found, **more)
 
 
-def picture(rank: int, head: Any, base: Any = None, beside: str = "run") -> Picture:
-    return Picture(key=f"{beside} {rank}", beside=beside, rank=rank, base=base, head=head, why="")
+def picture(rank: int, head: Timeline, base: Timeline | None = None, beside: str = "run") -> Picture:
+    return Picture(f"{beside} {rank}", beside, rank, base, head)
 
 
 def drawn(*pictures: Picture) -> list[tuple[int, list[int], str]]:
@@ -76,17 +63,16 @@ def test_windows_of_several_ranks_share_a_scale() -> None:
     assert dict(second["sides"][0]["lanes"][0]["paths"])["family-gemm"].startswith("M50 4")
 
 
-def test_everything_of_a_window_moves_with_it() -> None:
-    one = timeline(1_040, 90)
-    one["bands"] = [[5, 20, 0]]
-    one["lanes"][0]["exposed"] = [[3, 9]]
-    gap = {"starts": [7], "lengths": [2], "parts": [0], "counts": {}, "waits": {0: [0, 0, 0, 0]}}
-    one["gaps"] = {**gap, "arrows": {0: [0, 4, 0, 9]}}  # type: ignore[typeddict-item]
+def test_everything_of_a_window_moves_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline_view, "budget_view", lambda *_: None)
+    stream = Stream(0, 1, 7)
+    by, waiting = (Operation("copy", "copy", "none", stream, a, b) for a, b in ((2, 4), (9, 12)))
+    gap = DrawnGap(GapPart(7, 9, Part.COPY, waiting, by), arrow=(0, 0))
+    one = timeline(1_040, 90, gaps=[gap], budget={})
     (side,) = timeline_views([picture(0, timeline(1_000, 100)), picture(1, one)])[1]["data"]["sides"]
     assert side["bands"] == [[45, 20, 0]]
-    assert side["gaps"]["s"] == [47]
+    assert (side["gaps"]["s"], side["gaps"]["d"]) == ([47], [2])
     assert side["gaps"]["a"] == {0: [0, 44, 0, 49]}
-    assert one["bands"] == [[5, 20, 0]]  # it may be drawn elsewhere, too
 
 
 @pytest.mark.parametrize(

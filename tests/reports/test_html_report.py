@@ -422,21 +422,21 @@ def test_many_short_kernels_are_taken_together_and_totals_stay(tmp_path: Path, m
     run = CaptureCache().captures([str(path)], tmp_path, BUILT_IN["pithtrain"]).runs[0]
     (window,) = run.measured(WindowSpec()).ranks[0]
     found = timeline_of(window)
-    compute = found["lanes"][0]
-    assert compute["kernels"] == sum(compute["counts"]) == 502
-    assert len(compute["starts"]) == 3
-    assert compute["busy_ns"] == sum(window.durations_ns[i] for i in window.compute)
-    assert "500 short kernels" in found["names"]
-    (view,) = timeline_views([Picture(key="", beside="", rank=0, base=None, head=found, why="")])
+    compute = found.lanes[0]
+    assert compute.kernels == sum(bar.kernels for bar in compute.bars) == 502
+    assert len(compute.bars) == 3
+    assert compute.busy_ns == sum(window.durations_ns[i] for i in window.compute)
+    assert "500 short kernels" in [bar.name for bar in compute.bars]
+    (view,) = timeline_views([Picture("", "", 0, head=found)])
     assert view["note"] == "500 short kernels are drawn together with their neighbours"
     run.close()
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 40)), max_size=30), st.integers(0, 20))
 def test_taken_together_covers_what_was_there(spans: list[tuple[int, int]], cell: int) -> None:
-    bars = [timeline._Bar(a, a + n, 1, "k", "none", 0, False) for a, n in sorted(spans)]
+    bars = [timeline.Bar(a, a + n, "k") for a, n in sorted(spans)]
     merged = list(timeline._together(bars, cell))
     assert sum(bar.kernels for bar in merged) == len(bars)
-    before, after = (Intervals.of((bar.start, bar.end) for bar in some) for some in (bars, merged))
+    before, after = (Intervals.of((bar.start_ns, bar.end_ns) for bar in some) for some in (bars, merged))
     assert before.common_ns(after) == before.total_ns
     assert after.total_ns - before.total_ns <= cell * len(bars)

@@ -7,23 +7,19 @@ from fractions import Fraction
 from typing import Any
 
 from pytest_nsys.analysis.budget_facts import BLOCKED, BudgetFacts, Part, about_edges, parts_of
-from pytest_nsys.analysis.timeline import Timeline
 from pytest_nsys.core.numbers import Scale, format_value, scale_of
 from pytest_nsys.core.numbers import percent as in_percent
 from pytest_nsys.core.units import TIME
 from pytest_nsys.reports import budget_report
 from pytest_nsys.reports.budget_report import BudgetReport, held_up
-from pytest_nsys.reports.page.drawing import LEAST_LABELLED, Drawn, percent
-from pytest_nsys.reports.page.page import NO_BREAK, unparted
+from pytest_nsys.reports.page.beside import Side
+from pytest_nsys.reports.page.page import LEAST_LABELLED, NO_BREAK, Drawn, percent, unparted
 from pytest_nsys.reports.tables import Format, table_of
 
-Sides = Sequence[tuple[str, Timeline]]
-"""The windows of a picture with their names, which is empty where there is one."""
 
-
-def budget_view(sides: Sides, title: str) -> Drawn | None:
+def budget_view(sides: Sequence[Side], title: str) -> Drawn | None:
     """The budget of one rank, base above head; None where no side has one, for then the page says why."""
-    known = [(name, one["budget"]) for name, one in sides if one["budget"] is not None]
+    known = [(name, one.budget) for name, one, _ in sides if one.budget is not None]
     if not known:
         return None
     scale = scale_of([facts["window_ns"] for _, facts in known], TIME)

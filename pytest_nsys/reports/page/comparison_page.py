@@ -24,7 +24,7 @@ def as_html(shown: tables.Shown) -> str:
     comparison = shown.comparison
     records = records_of(comparison)
     rows = [row for record in records for row in record.verdict.causes]
-    marks = {one["key"]: marks_of(rows, one["rank"]) for one in shown.windows}
+    marks = {one.key: marks_of(rows, one.rank) for one in shown.windows}
     moved, within = tables.moved_table(comparison), tables.within_table(comparison)
     return render(
         "comparison.html.j2",

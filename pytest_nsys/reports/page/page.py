@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
+from fractions import Fraction
 from functools import cache
 from hashlib import sha256
 from itertools import chain
@@ -20,6 +21,12 @@ from pytest_nsys.reports.tables import without_halves
 
 if TYPE_CHECKING:
     from jinja2 import Template
+
+Drawn = dict[str, Any]
+"""What a template draws, under the names that it uses."""
+
+LEAST_LABELLED = Fraction(7, 100)
+"""Of a picture's width that a part takes into which its name or share is written; the script knows better."""
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -97,3 +104,8 @@ def _policy(script: str) -> str:
     """What the browser may do: nothing over the network, and no script but this one."""
     own = f"; script-src 'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" if script else ""
     return f"default-src 'none'; style-src 'unsafe-inline'{own}; base-uri 'none'; form-action 'none'"
+
+
+def percent(share: Fraction) -> str:
+    """``12.5%``."""
+    return f"{float(100 * share):.3f}".rstrip("0").rstrip(".") + "%"

@@ -1,16 +1,16 @@
 """What does the page draw of a verdict? The windows of the ranks that matter, the steady windows beside, the past.
 
-All of it is plain data, made by the process that has the traces: it crosses from an xdist worker with the report.
+All of it is made by the process that has the traces: it crosses from an xdist worker with the report.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import chain, islice, zip_longest
-from typing import Any, TypedDict, TypeVar
+from typing import TypeVar
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.common_clock import common_clock
@@ -19,15 +19,15 @@ from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.timeline import Timeline, timeline_of
 from pytest_nsys.analysis.windows import STEADY, WindowSpec, steady_indices
 from pytest_nsys.core.errors import NoRows, NsysError
-from pytest_nsys.core.exact import exact_text
-from pytest_nsys.core.model import Label
+from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.words import place_words, printable
 from pytest_nsys.gates.model import JudgedRow, Verdict, spec_for
 from pytest_nsys.reports.explanation import rows_to_show
-from pytest_nsys.stored.baselines.baseline_file import series_id
+from pytest_nsys.stored.baselines.baseline_file import SeriesId, series_id
 
 
-class Picture(TypedDict):
+@dataclass(frozen=True, slots=True)
+class Picture:
     """The window of one rank; the same ``key`` is the same picture. ``head`` is None where it was handed over before,
     ``why`` says why there is none at all. Those that are ``beside`` each other are windows of one run.
     """
@@ -35,29 +35,42 @@ class Picture(TypedDict):
     key: str
     beside: str
     rank: int
-    base: Timeline | None
-    head: Timeline | None
-    why: str
+    base: Timeline | None = None
+    head: Timeline | None = None
+    why: str = ""
 
 
-class Spread(TypedDict):
-    """The values of one row over the steady windows, as (index of the anchor, value as text); ``median`` is the anchor
-    that the default window is. ``why`` there are none. ``limit`` is that of the row, as text.
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The values of one row over the steady windows, as (index of the anchor, value); ``median`` is the anchor that the
+    default window is. ``why`` there are none. ``limit`` is that of the row.
     """
 
     row: str
-    limit: str | None
-    values: list[list[Any]]
-    median: int
-    why: str
+    limit: Value | None
+    values: Sequence[tuple[int, Value]] = ()
+    median: int = 0
+    why: str = ""
 
 
-class Pictures(TypedDict):
-    """All that is drawn of one assertion. ``series`` names its worst row in a history, None where that has none."""
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The worst row of an assertion as a history names it, and its value."""
 
-    windows: list[Picture]
+    gate: str
+    digest: str
+    series: SeriesId
+    labels: tuple[Label, ...]
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Pictures:
+    """All that is drawn of one assertion; ``worst`` is None where a history has no such row."""
+
+    windows: Sequence[Picture]
     spread: Spread | None
-    series: dict[str, Any] | None
+    worst: Measured | None = None
 
 
 MOST_RANKS = 8
@@ -76,7 +89,7 @@ def pictures_of(
     spec = spec_for(head.convention, verdict.assertion)
     sent = sent if sent is not None else set()
     windows = [_picture(rank, spec, head, base, sent) for rank in ranks_of(verdict, head.runs[0])]
-    return Pictures(windows=windows, spread=_spread(verdict, spec, head), series=None)
+    return Pictures(windows, _spread(verdict, spec, head))
 
 
 def windows_of(judged: Sequence[tuple[Verdict, Captures, Captures | None]]) -> list[Picture]:
@@ -113,19 +126,13 @@ def ranks_of(verdict: Verdict, run: Run) -> list[int]:
     return (list(dict.fromkeys(own)) or sorted(known))[:MOST_RANKS]
 
 
-def series_of(verdict: Verdict, head: Captures, stated: Mapping[str, Label], gate: str) -> dict[str, Any] | None:
-    """The worst row's measurement as a history names it. ``gate`` is the gate file's path as its baselines know it."""
+def worst_of(verdict: Verdict, head: Captures, stated: Mapping[str, Label], gate: str) -> Measured | None:
+    """The worst row's measurement. ``gate`` is the gate file's path as its baselines know it."""
     labels, row = _own_labels(verdict), verdict.nearest
-    if labels is None or row is None:
+    if labels is None or row is None or row.value is None:
         return None
-    sid = series_id(verdict.assertion.measures, spec_for(head.convention, verdict.assertion))
-    return {
-        "gate": gate,
-        "digest": head.key(stated).digest,
-        "sid": [*sid],
-        "labels": list(labels),
-        "value": exact_text(row.value),
-    }
+    series = series_id(verdict.assertion.measures, spec_for(head.convention, verdict.assertion))
+    return Measured(gate, head.key(stated).digest, series, labels, row.value)
 
 
 def _labels(row: JudgedRow) -> Mapping[str, Label]:
@@ -143,19 +150,18 @@ def _own_labels(verdict: Verdict) -> tuple[Label, ...] | None:
 
 def _picture(rank: int, spec: WindowSpec, head: Captures, base: Captures | None, sent: set[str]) -> Picture:
     key, beside = _key(rank, spec, head, base), _key(None, spec, head, base)
-    picture = Picture(key=key, beside=beside, rank=rank, base=None, head=None, why="")
     if key in sent:
-        return picture
+        return Picture(key, beside, rank)
     sent.add(key)
     try:
-        picture["head"] = _timeline(head.runs[0], spec, rank)
+        own = _timeline(head.runs[0], spec, rank)
     except NsysError as error:
-        picture["why"] = printable(str(error), 400)
-        return picture
+        return Picture(key, beside, rank, why=printable(str(error), 400))
+    before = None
     with contextlib.suppress(NsysError):  # what is kept of a base need not have this window
         if base is not None and rank in {each.number for each in base.runs[0].ranks}:
-            picture["base"] = _timeline(base.runs[0], spec, rank)
-    return picture
+            before = _timeline(base.runs[0], spec, rank)
+    return Picture(key, beside, rank, before, own)
 
 
 def _key(rank: int | None, spec: WindowSpec, head: Captures, base: Captures | None) -> str:
@@ -183,15 +189,15 @@ def _spread(verdict: Verdict, spec: WindowSpec, head: Captures) -> Spread | None
     if not isinstance(rank, int):
         return None
     words = place_words(zip(metric.dimensions, labels, strict=True))
-    spread = Spread(row=printable(words), limit=exact_text(row.limit), values=[], median=0, why="")
+    spread = Spread(printable(words), row.limit)
     run = head.runs[0]
     try:
-        spread["why"] = _why_not(run, spec, rank)
-        if not spread["why"]:
-            spread["values"], spread["median"] = _steady_values(run, metric, spec, labels, rank)
+        if why := _why_not(run, spec, rank):
+            return replace(spread, why=why)
+        values, median = _steady_values(run, metric, spec, labels, rank)
+        return replace(spread, values=values, median=median)
     except NsysError as error:
-        spread["why"] = printable(str(error), 400)
-    return spread
+        return replace(spread, why=printable(str(error), 400))
 
 
 def _why_not(run: Run, spec: WindowSpec, rank: int) -> str:
@@ -208,12 +214,12 @@ def _why_not(run: Run, spec: WindowSpec, rank: int) -> str:
 
 def _steady_values(
     run: Run, metric: Metric, spec: WindowSpec, labels: Sequence[Label], rank: int
-) -> tuple[list[list[Any]], int]:
-    values: list[list[Any]] = []
+) -> tuple[list[tuple[int, Value]], int]:
+    values: list[tuple[int, Value]] = []
     windows = run.measured(replace(spec, window=STEADY)).filled({rank})[rank]
     for window in windows:
         with contextlib.suppress(NoRows):
             found = {row.labels: row.value for row in metric.rows(window)}
-            if tuple(labels) in found:
-                values.append([window.window.index, exact_text(found[tuple(labels)])])
+            if tuple(labels) in found and window.window.index is not None:
+                values.append((window.window.index, found[tuple(labels)]))
     return values, (windows[0].window.count or 0) // 2

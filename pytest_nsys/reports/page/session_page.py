@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pytest_nsys.analysis.explained import CauseKind, Explained
 from pytest_nsys.analysis.metrics import metric_called
 from pytest_nsys.core.errors import HistoryError
-from pytest_nsys.core.exact import exact_value, median, percentile
+from pytest_nsys.core.exact import median, percentile
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted, place_words, printable
@@ -24,9 +24,8 @@ from pytest_nsys.reports.causes import cause_of, cause_table
 from pytest_nsys.reports.changes import gate_change_lines
 from pytest_nsys.reports.explanation import row_table
 from pytest_nsys.reports.headline import as_sentence, cause_words, led_by, of_session
-from pytest_nsys.reports.page.drawing import Drawn, percent
-from pytest_nsys.reports.page.page import render
-from pytest_nsys.reports.page.pictures import Picture, Pictures, Spread, by_turn
+from pytest_nsys.reports.page.page import Drawn, percent, render
+from pytest_nsys.reports.page.pictures import Measured, Picture, Pictures, Spread, by_turn
 from pytest_nsys.reports.page.plots import Panel, Point, panel_svg, sparkline
 from pytest_nsys.reports.page.timeline_view import COLUMNS, Mark, marks_of, timeline_views
 from pytest_nsys.reports.session.digest import (
@@ -37,7 +36,6 @@ from pytest_nsys.reports.session.digest import (
 )
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.tables import WHOLE_TEXT, table_of
-from pytest_nsys.stored.baselines.baseline_file import SeriesId
 from pytest_nsys.stored.history.reading import History, StoredSeries, load
 from pytest_nsys.tools.git import revision_of
 
@@ -52,7 +50,7 @@ def session_page(digest: Digest) -> str:
     panels, trend_why = _trend(digest)
     chosen = chosen_windows(digest)
     drawn = timeline_views(chosen, _marks(digest, chosen))
-    views = {picture["key"]: view for picture, view in zip(chosen, drawn, strict=True)}
+    views = {picture.key: view for picture, view in zip(chosen, drawn, strict=True)}
     reds = [*_groups(digest, views)]
     above = [group["timeline"]["id"] for group in reds if group["timeline"] is not None]
     return render(
@@ -78,10 +76,10 @@ def chosen_windows(digest: Digest) -> list[Picture]:
     Where everything is green the one that is nearest to failing.
     """
     pictures = digest.pictures
-    handed = {one["key"]: one for each in pictures.values() for one in each["windows"] if one["head"] or one["why"]}
+    handed = {one.key: one for each in pictures.values() for one in each.windows if one.head or one.why}
     records = [record for record in led_by(digest.records) if record.known_by in pictures]
     red = [record for record in records if record.is_open]
-    own = [[one["key"] for one in pictures[record.known_by]["windows"]] for record in red or records[:1]]
+    own = [[one.key for one in pictures[record.known_by].windows] for record in red or records[:1]]
     keys = dict.fromkeys(key for key in by_turn(own) if key in handed)
     return [handed[key] for key in keys][:MOST_TIMELINES]
 
@@ -90,9 +88,9 @@ def _marks(digest: Digest, chosen: Sequence[Picture]) -> dict[str, list[Mark]]:
     """Of each window the kernels that caused what is bad in it."""
     shown: dict[str, list[Explained]] = {}
     for record in digest.records:
-        for one in digest.pictures[record.known_by]["windows"] if record.known_by in digest.pictures else ():
-            shown.setdefault(one["key"], []).extend(record.verdict.causes if record.is_open else ())
-    return {one["key"]: marks_of(shown.get(one["key"], ()), one["rank"]) for one in chosen}
+        for one in digest.pictures[record.known_by].windows if record.known_by in digest.pictures else ():
+            shown.setdefault(one.key, []).extend(record.verdict.causes if record.is_open else ())
+    return {one.key: marks_of(shown.get(one.key, ()), one.rank) for one in chosen}
 
 
 def _groups(digest: Digest, views: Mapping[str, Drawn]) -> Iterator[dict[str, Any]]:
@@ -131,8 +129,8 @@ def _assertion(record: Record, pictures: Pictures | None, views: Mapping[str, Dr
     changed and why: (row, change, parts). Those that are ``told`` above are left out; it gets these.
     """
     verdict = record.verdict
-    spread = pictures["spread"] if pictures is not None else None
-    keys = [one["key"] for one in pictures["windows"]] if pictures is not None else []
+    spread = pictures.spread if pictures is not None else None
+    keys = [one.key for one in pictures.windows] if pictures is not None else []
     causes = {str(row): row for row in verdict.causes if str(row) not in told}
     told.update(causes)
     return {
@@ -204,11 +202,10 @@ def _spread(spread: Spread, unit: str) -> dict[str, Any]:
     """The distribution of an assertion's worst row: the dots, the box of the middle half, and the limit where it is
     among the values; or ``why`` there are none. ``unit`` is that of its values.
     """
-    values = [(index, exact_value(text)) for index, text in spread["values"]]
+    values, limit = spread.values, spread.limit
     if not values:
-        return {"row": spread["row"], "why": spread["why"] or "no steady window has this row"}
+        return {"row": spread.row, "why": spread.why or "no steady window has this row"}
     own = sorted(value for _, value in values)
-    limit = exact_value(spread["limit"]) if spread["limit"] is not None else None
     shown = [*own, *([limit] if limit is not None and _is_near(limit, own[0], own[-1]) else [])]
     low, high = Fraction(min(shown)), Fraction(max(shown))
 
@@ -218,14 +215,14 @@ def _spread(spread: Spread, unit: str) -> dict[str, Any]:
     first, third = percentile(own, 25), percentile(own, 75)
     words = [format_value(value, unit) for value in (own[0], median(own), own[-1])]
     dots = [
-        (percent(x(v)), n % ROWS, f"window {i + 1}: {format_value(v, unit)}", i == spread["median"])
+        (percent(x(v)), n % ROWS, f"window {i + 1}: {format_value(v, unit)}", i == spread.median)
         for n, (i, v) in enumerate(values)
     ]
-    said = f"{len(own)} steady windows of {spread['row']}: from {words[0]} to {words[2]}, median {words[1]}"
-    marked = next((format_value(v, unit) for i, v in values if i == spread["median"]), "")
+    said = f"{len(own)} steady windows of {spread.row}: from {words[0]} to {words[2]}, median {words[1]}"
+    marked = next((format_value(v, unit) for i, v in values if i == spread.median), "")
     said += f"; the median-indexed window has {marked}" if marked else ""
     return {
-        "row": spread["row"],
+        "row": spread.row,
         "dots": dots,
         "box": (percent(x(first)), percent(x(third) - x(first))),
         "middle": percent(x(median(own))),
@@ -333,35 +330,29 @@ def _trend(digest: Digest) -> tuple[Sequence[Panel], str]:
     if path is None:
         return (), ""
     asked = [
-        (record, drawn["series"])
+        (record, drawn.worst)
         for record in led_by(digest.records)
-        if (drawn := digest.pictures.get(record.known_by)) is not None and drawn["series"] is not None
+        if (drawn := digest.pictures.get(record.known_by)) is not None and drawn.worst is not None
     ]
     if not asked:
         return (), "No row of this session is one that a history keeps."
     try:
-        gates = {series["gate"] for _, series in asked}
+        gates = {worst.gate for _, worst in asked}
         past = load(path, gates, last=PAST_RUNS) if path.exists() else History((), (), {})
     except HistoryError as error:
         return (), f"The history cannot be read: {error}"
-    first = {str(series): (record, series) for record, series in reversed(asked)}  # several may judge one row
-    found = [_panel(record, series, past) for record, series in asked if first[str(series)][0] is record]
+    first = {worst: record for record, worst in reversed(asked)}  # several may judge one row
+    found = [_panel(record, worst, past) for record, worst in asked if first[worst] is record]
     panels = [panel for panel in found if panel is not None][:MOST_PLOTS]
     return panels, "" if panels else "The history has no earlier run of these rows."
 
 
-def _panel(record: Record, asked: Mapping[str, Any], past: History) -> Panel | None:
+def _panel(record: Record, now: Measured, past: History) -> Panel | None:
     """The values of the past and of now; None where there is no past."""
-    labels, sid = tuple(asked["labels"]), SeriesId(*asked["sid"])
-    of_row: StoredSeries | None = next(
-        (
-            s
-            for s in past.series
-            if (s.gate, s.digest, s.sid) == (asked["gate"], asked["digest"], sid) and labels in s.rows
-        ),
-        None,
-    )
-    values = of_row.rows.get(labels, {}) if of_row is not None else {}
+    place = now.gate, now.digest, now.series
+    own = (s for s in past.series if (s.gate, s.digest, s.sid) == place and now.labels in s.rows)
+    of_row: StoredSeries | None = next(own, None)
+    values = of_row.rows[now.labels] if of_row is not None else {}
     points = [
         Point(values[run.id], run.time[:16].replace("T", " "), (run.commit or "")[:8])
         for run in past.runs
@@ -369,6 +360,6 @@ def _panel(record: Record, asked: Mapping[str, Any], past: History) -> Panel | N
     ]
     if not points or of_row is None:
         return None
-    points.append(Point(exact_value(asked["value"]), THIS_RUN))
-    place = place_words(zip(of_row.dimensions, labels, strict=True))
-    return Panel(": ".join(filter(None, [record.title, place])), sid.metric, of_row.unit, tuple(points))
+    points.append(Point(now.value, THIS_RUN))
+    where = place_words(zip(of_row.dimensions, now.labels, strict=True))
+    return Panel(": ".join(filter(None, [record.title, where])), now.series.metric, of_row.unit, tuple(points))

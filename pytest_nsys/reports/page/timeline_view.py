@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.analysis.budget_facts import Part
 from pytest_nsys.analysis.explained import Explained
-from pytest_nsys.analysis.timeline import LONGEST_NAME, PARTS, Timeline, TimelineGaps, TimelineLane
+from pytest_nsys.analysis.timeline import LONGEST_NAME, TimelineLane
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import NANOSECONDS
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.reports.headline import LESS_COVER
-from pytest_nsys.reports.page.beside import Frame, frame_of, later, sides_of
-from pytest_nsys.reports.page.budget_view import Sides, budget_view, css
-from pytest_nsys.reports.page.drawing import LEAST_LABELLED, Drawn, percent
+from pytest_nsys.reports.page.beside import Frame, Side, frame_of, sides_of
+from pytest_nsys.reports.page.budget_view import budget_view, css
+from pytest_nsys.reports.page.page import LEAST_LABELLED, Drawn, percent
 from pytest_nsys.reports.tables import numbers, texts
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ NAMELESS = "other"
 MOST_MARKED = 4
 
 MOST_TICKS = 6
+PARTS = [*Part]
+NOBODY = -1
 COLUMNS = (*texts("lane", "purpose"), *numbers("kernels", "busy", "exposed"))
 
 
@@ -70,10 +72,10 @@ NO_MARKS: Marks = MappingProxyType({})
 def timeline_views(pictures: Sequence[Picture], marks: Marks = NO_MARKS) -> list[Drawn]:
     """The pictures of some ranks; those of one run on one scale, each where it was beside the others."""
     frames: dict[str, Frame] = {}
-    for beside, own in grouped((picture["beside"], picture) for picture in pictures).items():
+    for beside, own in grouped((picture.beside, picture) for picture in pictures).items():
         frames[beside] = frame_of(own)
     return [
-        _timeline_view(each, number, frames[each["beside"]], marks.get(each["key"], ()))
+        _timeline_view(each, number, frames[each.beside], marks.get(each.key, ()))
         for number, each in enumerate(pictures, 1)
     ]
 
@@ -94,20 +96,18 @@ def marks_of(rows: Iterable[Explained], rank: int) -> list[Mark]:
 
 def _timeline_view(picture: Picture, number: int, frame: Frame, marked: Collection[Mark]) -> Drawn:
     """The picture of one rank, base above head, or ``why`` there is none."""
-    head = picture["head"]
-    shown = [(name, one, frame.lead_ns(name, one)) for name, one in sides_of(picture)]
-    found: Sides = [(name, later(one, lead)) for name, one, lead in shown]
-    named = found if len(found) > 1 else [("", one) for _, one in found]
-    windows = [(lead, one["length_ns"]) for _, one, lead in shown]
-    place = f" ({head['place']})" if head is not None and head["place"] else ""
-    title = f"rank {picture['rank']}{place}"
-    length = max((frame.length_ns, *(start + own for start, own in windows)), default=1)
-    stages = list(dict.fromkeys(one["stages"][band[2]] for _, one in named for band in one["bands"]))
-    sides = [_side(each, window, length, stages, marked) for each, window in zip(named, windows, strict=True)]
-    lanes = [lane for _, one in named for lane in one["lanes"]]
-    drawn = {one["names"][n] for _, one in named for lane in one["lanes"] for n in lane["names"]}
+    head = picture.head
+    found = [frame.placed(side) for side in sides_of(picture)]
+    named = found if len(found) > 1 else [side._replace(name="") for side in found]
+    title = f"rank {picture.rank}" + (f" ({head.place})" if head is not None and head.place else "")
+    length = max((frame.length_ns, *(lead + one.length_ns for _, one, lead in named)), default=1)
+    stages = list(dict.fromkeys(stage for side in named for _, _, stage in side.window.bands))
+    sides = [_side(side, length, stages, marked) for side in named]
+    lanes = [lane for side in named for lane in side.window.lanes]
+    bars = [bar for lane in lanes for bar in lane.bars]
+    drawn = {bar.name for bar in bars}
     causes = [*dict.fromkeys(mark.name for mark in marked if mark.name in drawn)]
-    together = sum(one["taken_together"] for _, one in named)
+    together = sum(bar.kernels for bar in bars if bar.kernels > 1)
     notes = [f"{together} short kernels are drawn together with their neighbours"] if together else []
     return {
         "id": f"window-{number}",
@@ -116,20 +116,20 @@ def _timeline_view(picture: Picture, number: int, frame: Frame, marked: Collecti
         "length_ns": length,
         "sides": sides,
         "ticks": [*_ticks(length)],
-        "hues": _hues(one for _, one in named),
+        "hues": _hues(lanes),
         "causes": ", ".join(causes[:MOST_MARKED]) + (" …" if len(causes) > MOST_MARKED else ""),
-        "has_barriers": any(any(lane["barriers"]) for lane in lanes),
-        "has_communication": any(lane["kind"] == "communication" for lane in lanes),
-        "has_copies": any(lane["kind"] == "copies" for lane in lanes),
-        "has_gaps": any(one["gaps"] and one["gaps"]["starts"] for _, one in named),
-        "has_exposed": any(lane["exposed"] for lane in lanes),
-        "data": {"length": length, "sides": [_data(name, one) for name, one in named]},
+        "has_barriers": any(bar.is_barrier for bar in bars),
+        "has_communication": any(lane.kind == "communication" for lane in lanes),
+        "has_copies": any(lane.kind == "copies" for lane in lanes),
+        "has_gaps": any(side.window.gaps for side in named),
+        "has_exposed": any(lane.exposed for lane in lanes),
+        "data": {"length": length, "sides": [_data(side) for side in named]},
         "budget": budget_view(named, title),
         "budget_why": [
-            f" of {name}: {why}" if name else f": {why}" for name, one in named if (why := one["budget_why"])
+            f" of {name}: {why}" if name else f": {why}" for name, one, _ in named if (why := one.budget_why)
         ],
-        "why": picture["why"] or ("" if named else "its window was not kept"),
-        "note": "; ".join([*notes, *(frame.told(head) if head is not None else ())]),
+        "why": picture.why or ("" if named else "its window was not kept"),
+        "note": "; ".join([*notes, *(frame.told(found[-1]) if head is not None else ())]),
     }
 
 
@@ -137,92 +137,72 @@ def _hue(family: str) -> str:
     return f"family-{HUES.get(family, NAMELESS)}"
 
 
-def _hues(sides: Iterable[Timeline]) -> list[tuple[str, str]]:
+def _hues(lanes: Iterable[TimelineLane]) -> list[tuple[str, str]]:
     """Each colour of compute that is drawn, and the families that have it."""
-    drawn = sorted(
-        {
-            (one["families"][n], int(barrier))
-            for one in sides
-            for lane in one["lanes"]
-            if lane["kind"] == "compute"
-            for n, barrier in zip(lane["names"], lane["barriers"], strict=True)
-        }
-    )
-    hues = grouped((_hue(family), family) for family, barrier in drawn if not barrier)
+    compute = (bar for lane in lanes if lane.kind == "compute" for bar in lane.bars)
+    drawn = sorted({bar.family for bar in compute if not bar.is_barrier})
+    hues = grouped((_hue(family), family) for family in drawn)
     return [(hue, ", ".join(f for f in own if f in HUES) or NAMELESS) for hue, own in sorted(hues.items())]
 
 
-def _side(
-    named: tuple[str, Timeline],
-    window: tuple[int, int],
-    length: int,
-    stages: Sequence[str],
-    marked: Collection[Mark],
-) -> Drawn:
-    """One window, of such a start and length; ``stages`` are those of both sides, in the order of their colours."""
-    name, one = named
-    start, own = window
-    beyond = _path([each for each in ((0, start), (start + own, length - start - own)) if each[1]], 0, HEIGHT)
+def _side(side: Side, length: int, stages: Sequence[str], marked: Collection[Mark]) -> Drawn:
+    """One window; ``stages`` are those of both sides, in the order of their colours."""
+    one, after = side.window, side.lead_ns + side.window.length_ns
+    beyond = _path([span for span in ((0, side.lead_ns), (after, length)) if span[0] < span[1]], 0, HEIGHT)
     outside = [("outside", beyond)] if beyond else []
-    by_colour: dict[int, list[tuple[int, int]]] = {}
-    for start, own, stage in one["bands"]:
-        by_colour.setdefault(stages.index(one["stages"][stage]) % COLOURS, []).append((start, own))
-    about = f"{one['window']}, {format_value(one['length_ns'], 'ns')}, {counted(one['kernels'], 'kernel')}"
+    bands = [(side.x(start), side.x(end), stage) for start, end, stage in one.bands]
+    by_colour = grouped((stages.index(stage) % COLOURS, (start, end)) for start, end, stage in bands)
+    about = f"{one.window}, {format_value(one.length_ns, 'ns')}, {counted(one.kernels, 'kernel')}"
     return {
-        "name": name,
-        "about": f"{about} ({one['measured']})",
-        "gaps": _gaps(one["gaps"], outside) if one["gaps"] else None,
-        "lanes": [_lane(lane, one, length, outside, marked) for lane in one["lanes"]],
+        "name": side.name,
+        "about": f"{about} ({one.measured})",
+        "gaps": _gaps(side, outside) if one.budget is not None else None,
+        "lanes": [_lane(lane, side, length, outside, marked) for lane in one.lanes],
         "bands": [
             *(outside if by_colour else ()),
             *((f"band{colour}", _path(spans, 0, HEIGHT)) for colour, spans in sorted(by_colour.items())),
         ],
         "labels": [
-            (percent(Fraction(2 * start + own, 2 * length)), one["stages"][stage])
-            for start, own, stage in one["bands"]
-            if own >= LEAST_LABELLED * length
+            (percent(Fraction(start + end, 2 * length)), stage)
+            for start, end, stage in bands
+            if end - start >= LEAST_LABELLED * length
         ],
     }
 
 
 def _lane(
-    lane: TimelineLane, one: Timeline, length: int, outside: Sequence[tuple[str, str]], marked: Collection[Mark]
+    lane: TimelineLane, side: Side, length: int, outside: Sequence[tuple[str, str]], marked: Collection[Mark]
 ) -> Drawn:
     """One lane: the paths by class, and what it amounts to in words and in numbers.
 
     ``labels`` are where a bar is that has room for a name, how wide, and the name.
     """
-    bars = list(zip(lane["starts"], lane["lengths"], lane["barriers"], lane["names"], strict=True))
-    kernels = (
-        (one["names"][name], one["stages"][stage]) for name, stage in zip(lane["names"], lane["stages"], strict=True)
-    )
-    is_marked = [bool({Mark(name, stage), Mark(name, None)} & {*marked}) for name, stage in kernels]
+    bars = [((side.x(bar.start_ns), side.x(bar.end_ns)), bar) for bar in lane.bars]
     plain = grouped(
-        (_hue(one["families"][name]) if lane["kind"] == "compute" else lane["kind"], (start, own))
-        for start, own, barrier, name in bars
-        if not barrier
+        (_hue(bar.family) if lane.kind == "compute" else lane.kind, span) for span, bar in bars if not bar.is_barrier
     )
+    underlined = (span for span, bar in bars if {Mark(bar.name, bar.stage), Mark(bar.name, None)} & {*marked})
     drawn = (
         *((css, _path(spans, *BODY)) for css, spans in sorted(plain.items())),
-        ("barrier", _path((bar[:2] for bar in bars if bar[2]), 0, HEIGHT)),
-        ("exposed", _path(((start, end - start) for start, end in lane["exposed"]), 0, HEIGHT)),
-        ("marked", _path((bar[:2] for bar, own in zip(bars, is_marked, strict=True) if own), *UNDERLINE)),
+        ("barrier", _path((span for span, bar in bars if bar.is_barrier), 0, HEIGHT)),
+        ("exposed", _path(((side.x(start), side.x(end)) for start, end in lane.exposed), 0, HEIGHT)),
+        ("marked", _path(underlined, *UNDERLINE)),
     )
-    name, purpose, busy = lane["name"], lane["purpose"], format_value(lane["busy_ns"], "ns")
-    exposed = format_value(lane["exposed_ns"], "ns") if lane["kind"] == "communication" else ""
-    noun = "transfer" if lane["kind"] == "copies" else "kernel"
-    said = f"{name}, {purpose}: {counted(lane['kernels'], noun)}, busy {busy}"
+    name, purpose, busy = lane.name, lane.purpose, format_value(lane.busy_ns, "ns")
+    exposed = format_value(lane.exposed_ns, "ns") if lane.kind == "communication" else ""
+    noun = "transfer" if lane.kind == "copies" else "kernel"
+    said = f"{name}, {purpose}: {counted(lane.kernels, noun)}, busy {busy}"
     return {
         "name": name,
         "kind": purpose,
         "paths": [*outside, *(each for each in drawn if each[1])],
         "labels": [
-            (percent(Fraction(start, length)), percent(Fraction(own, length)), one["names"][name])
-            for start, own, _, name in bars
-            if own >= LEAST_LABELLED * length
+            (percent(Fraction(start, length)), percent(Fraction(end - start, length)), bar.name)
+            for (start, end), bar in bars
+            if end - start >= LEAST_LABELLED * length
         ],
         "said": said + (f", exposed {exposed}" if exposed else ""),
-        "numbers": (name, purpose, str(lane["kernels"]), busy, exposed or "–"),
+        "numbers": (name, purpose, str(lane.kernels), busy, exposed or "–"),
     }
 
 
@@ -230,24 +210,18 @@ SHAPES = {Part.STARVED: (HEIGHT // 2, HEIGHT // 2), Part.BESIDE: (3, 14), Part.S
 """Top and height of a part of a gap; what was blocked is as high as the lane."""
 
 
-def _gaps(gaps: TimelineGaps, outside: Sequence[tuple[str, str]]) -> Drawn:
+def _gaps(side: Side, outside: Sequence[tuple[str, str]]) -> Drawn:
     """The times without compute: a path for each class."""
-    together, alone = sum(gaps["counts"].values()), len(gaps["starts"]) - len(gaps["counts"])
-    spans: dict[Part, list[tuple[int, int]]] = {}
-    for start, length, part in zip(gaps["starts"], gaps["lengths"], gaps["parts"], strict=True):
-        spans.setdefault(PARTS[part], []).append((start, length))
-    return {
-        "paths": [
-            *outside,
-            *((css(part), _path(own, *SHAPES.get(part, (0, HEIGHT)))) for part, own in sorted(spans.items())),
-        ],
-        "said": f"without compute: {counted(together + alone, 'part')} of gaps",
-    }
+    gaps = side.window.gaps
+    spans = grouped((gap.part.part, (side.x(gap.part.start_ns), side.x(gap.part.end_ns))) for gap in gaps)
+    paths = ((css(part), _path(own, *SHAPES.get(part, (0, HEIGHT)))) for part, own in sorted(spans.items()))
+    parts = counted(sum(gap.number for gap in gaps), "part")
+    return {"paths": [*outside, *paths], "said": f"without compute: {parts} of gaps"}
 
 
 def _path(spans: Iterable[tuple[int, int]], top: int, height: int) -> str:
     """Rectangles as one path; absolute starts, for floats add up."""
-    return "".join(f"M{start} {top}h{length}v{height}h-{length}z" for start, length in spans)
+    return "".join(f"M{start} {top}h{end - start}v{height}h-{end - start}z" for start, end in spans)
 
 
 def _ticks(length: int) -> Iterator[tuple[str, str, str]]:
@@ -264,38 +238,64 @@ def _ticks(length: int) -> Iterator[tuple[str, str, str]]:
         yield percent(share), anchor, f"{number if number.denominator == 1 else float(number)} {word}"
 
 
-def _data(name: str, one: Timeline) -> Drawn:
+def _data(side: Side) -> Drawn:
     """What hovering shows."""
-    lanes = [_lane_data(lane) for lane in one["lanes"]]
-    idle = _gap_data(one["gaps"]) if one["gaps"] else None
-    lists = {"names": one["names"], "stages": one["stages"], "bands": one["bands"]}
-    return {"name": name, **lists, "lanes": lanes, "gaps": idle}
-
-
-def _lane_data(lane: TimelineLane) -> Drawn:
-    starts = lane["starts"]
+    names, stages = _Numbers(), _Numbers()
+    one = side.window
+    bands = [[side.x(start), end - start, stages[stage]] for start, end, stage in one.bands]
+    lanes = [_lane_data(lane, side, names, stages) for lane in one.lanes]
+    idle = _gap_data(side, names, stages) if one.budget is not None else None
     return {
-        "name": f"{lane['name']}, {lane['purpose']}",
-        "c": int(lane["kind"] != "communication"),
-        "s": differences(starts),
-        "d": lane["lengths"],
-        "n": lane["names"],
-        "g": lane["stages"],
-        "x": lane["exposed_each"] if lane["kind"] == "communication" else [],
-        "b": [i for i, barrier in enumerate(lane["barriers"]) if barrier],
+        "name": side.name,
+        "names": [*names],
+        "stages": [*stages],
+        "bands": bands,
+        "lanes": lanes,
+        "gaps": idle,
     }
 
 
-def _gap_data(gaps: TimelineGaps) -> Drawn:
+class _Numbers(dict[str, int]):
+    """The number of each text, in the order of their first use."""
+
+    def __missing__(self, text: str) -> int:
+        return self.setdefault(text, len(self))
+
+
+def _lane_data(lane: TimelineLane, side: Side, names: _Numbers, stages: _Numbers) -> Drawn:
+    return {
+        "name": f"{lane.name}, {lane.purpose}",
+        "c": int(lane.kind != "communication"),
+        "s": differences([side.x(bar.start_ns) for bar in lane.bars]),
+        "d": [bar.end_ns - bar.start_ns for bar in lane.bars],
+        "n": [names[bar.name] for bar in lane.bars],
+        "g": [stages[bar.stage] for bar in lane.bars],
+        "x": [bar.exposed_ns for bar in lane.bars] if lane.kind == "communication" else [],
+        "b": [i for i, bar in enumerate(lane.bars) if bar.is_barrier],
+    }
+
+
+def _gap_data(side: Side, names: _Numbers, stages: _Numbers) -> Drawn:
+    """``w``: who waited and for what, by name and stage; ``a``: an arrow, by lane and time."""
+    parts = [gap.part for gap in side.window.gaps]
+    numbered = [*enumerate(side.window.gaps)]
+    alone = [(i, (part.waiting, part.producer), arrow) for i, (part, number, arrow) in numbered if number == 1]
     return {
         "name": "without compute",
-        "kinds": [part.value for part in PARTS],
-        "s": differences(gaps["starts"]),
-        "d": gaps["lengths"],
-        "k": gaps["parts"],
-        "m": gaps["counts"],
-        "w": gaps["waits"],
-        "a": gaps["arrows"],
+        "kinds": PARTS,
+        "s": differences([side.x(part.start_ns) for part in parts]),
+        "d": [part.end_ns - part.start_ns for part in parts],
+        "k": [PARTS.index(part.part) for part in parts],
+        "m": {i: number for i, (_, number, _) in numbered if number > 1},
+        "w": {
+            i: [n for each in who for n in ((names[each.name], stages[each.stage]) if each else (NOBODY, NOBODY))]
+            for i, who, _ in alone
+        },
+        "a": {
+            i: [arrow[0], side.x(by.end_ns), arrow[1], side.x(waiting.start_ns)]
+            for i, (waiting, by), arrow in alone
+            if arrow is not None and waiting is not None and by is not None
+        },
     }
 
 
