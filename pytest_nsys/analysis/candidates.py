@@ -19,11 +19,12 @@ from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.metrics import FEW_ANCHORS
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import MEDIAN, WindowSpec, periods
-from pytest_nsys.core.columns import minus, order, take, total
+from pytest_nsys.core.columns import equal, minus, order, take, total, values, where_not
 from pytest_nsys.core.conventions import like
 from pytest_nsys.core.exact import distance, median
 from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, KernelsMode, Range, Span, Value
+from pytest_nsys.core.ranges import Ranges
 
 FEWEST = 3
 """Anchors without which nothing repeats: the period of the middle one needs a successor."""
@@ -107,12 +108,13 @@ class Candidate:
 
 def all_ranges(run: Run) -> ClosedRanges:
     """Every closed range of every process, from one pass over each trace."""
-    found = {
-        (number, pid): [r for r in own if r.end_ns != OPEN_END_NS]
-        for number, trace in enumerate(run.traces)
-        for pid, own in sorted(trace.ranges(["%"]).items())
-    }
-    return ClosedRanges(found, frozenset(r.name for own in found.values() for r in own))
+    found: dict[tuple[int, int], Ranges] = {}
+    for number, trace in enumerate(run.traces):
+        for pid, some in sorted(trace.ranges(["%"]).items()):
+            own = Ranges.of(some)
+            found[number, pid] = own.take(where_not(equal(own.end_ns, OPEN_END_NS)))
+    names = (own.names[number] for own in found.values() for number in values(own.name))
+    return ClosedRanges(found, frozenset(names))
 
 
 def anchor_candidates(run: Run, ranges: ClosedRanges, left_out: Iterable[str] = (), most: int = 5) -> list[Candidate]:

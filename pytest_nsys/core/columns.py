@@ -102,6 +102,11 @@ def equal(column: Column | Flags, value: int) -> Flags:
     return bytearray((_seen(column) == value).view(numpy.uint8).data)
 
 
+def touching(starts: Column, ends: Column, low: int, high: int) -> Column:
+    """The indices of the spans that touch the one from ``low`` to ``high``, edges included."""
+    return _column(numpy.flatnonzero((_seen(starts) <= high) & (_seen(ends) >= low)))
+
+
 def total(column: Column | Flags) -> int:
     """The sum, however large."""
     vector = _seen(column)

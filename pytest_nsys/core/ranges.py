@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import overload
 
+from pytest_nsys.core.columns import take
 from pytest_nsys.core.model import Range
 
 
@@ -32,6 +33,11 @@ class Ranges(Sequence[Range]):
             ):
                 column.append(value)
         return cls(*columns, list(numbers))
+
+    def take(self, rows: array[int]) -> Ranges:
+        """The ranges at ``rows``, in that order; names are shared."""
+        start, end, thread, name = (take(each, rows) for each in (self.start_ns, self.end_ns, self.thread, self.name))
+        return Ranges(start, end, thread, name, self.names)
 
     def __len__(self) -> int:
         return len(self.start_ns)

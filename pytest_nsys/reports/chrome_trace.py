@@ -20,8 +20,7 @@ from pytest_nsys.core.conventions import BUILT_IN, spelled_convention
 from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Note, Rank
 from pytest_nsys.reports.cut_lanes import Json, Lane, lanes_of
 from pytest_nsys.reports.tables import without_halves
-from pytest_nsys.traces.chrome.cut import CUT, FORMAT
-from pytest_nsys.traces.chrome.cut_process import CLOCK, COUNTER, KERNEL, MEMORY
+from pytest_nsys.traces.chrome.cut import CLOCK, COUNTER, CUT, FORMAT, KERNEL, MEMORY
 from pytest_nsys.traces.gpu_log import notes_on_gpus
 
 PACKED = ".gz"

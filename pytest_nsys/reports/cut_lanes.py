@@ -20,7 +20,7 @@ from pytest_nsys.core.conventions import COMPUTE, NO_STAGE
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Collective, Interval, KernelsMode, Stream
 from pytest_nsys.core.tables import NO_CALLS, NO_KERNELS, Kernels, LaunchCalls
-from pytest_nsys.traces.chrome.cut_process import CALL, COLLECTIVE, COPY, GRAPH_NODE, KERNEL, RANGE, TRANSFER
+from pytest_nsys.traces.chrome.cut import CALL, COLLECTIVE, COPY, GRAPH_NODE, KERNEL, RANGE, TRANSFER
 
 WINDOW, EXPOSED, GAP = "window", "exposed", "gap"
 LAUNCH = "launch"

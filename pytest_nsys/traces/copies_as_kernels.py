@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
-from pytest_nsys.core.columns import order
+from pytest_nsys.core.columns import order, touching
 from pytest_nsys.core.conventions import COMMUNICATION_PREFIX, COPY_NAMES, CopyKind
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Collective, Interval, Lane, Stream, Trace, TraceFacts
 from pytest_nsys.core.tables import Kernels, one_after_another
@@ -150,8 +150,7 @@ def touching_span(kernels: Kernels, span: Interval | None) -> Kernels:
     """Those that touch the span; None: all of them."""
     if span is None:
         return kernels
-    times = enumerate(zip(kernels.start_ns, kernels.end_ns, strict=True))
-    return kernels.take([i for i, (start, end) in times if start <= span[1] and end >= span[0]])
+    return kernels.take(touching(kernels.start_ns, kernels.end_ns, *span))
 
 
 def _without(transfers: Kernels, copies: Kernels | None) -> Kernels:

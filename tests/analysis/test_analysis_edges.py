@@ -20,7 +20,7 @@ from pytest_nsys.analysis.timeline import Bar, _together
 from pytest_nsys.core.model import NO_LAUNCH, Range, Row
 from pytest_nsys.core.tables import NO_KERNELS
 from pytest_nsys.core.workload import Parallel, TwoStages, Workload, batch_words
-from pytest_nsys.traces.chrome.cut_process import RankView
+from pytest_nsys.traces.chrome.cut import RankView
 from tests.support.commands import run
 from tests.support.measure import STEP
 from tests.support.samples.builder import TraceBuilder

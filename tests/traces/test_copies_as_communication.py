@@ -23,7 +23,7 @@ from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError
 from pytest_nsys.core.families import OTHER, TABLES, Family, classifier
 from pytest_nsys.core.model import KernelsMode, Trace
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.traces.chrome.kineto_kernels import kind_of
+from pytest_nsys.traces.chrome.kineto_said import kind_of
 from pytest_nsys.traces.copies_as_kernels import with_copies
 from pytest_nsys.traces.opening import open_trace
 from pytest_nsys.traces.recorded import RecordedTrace

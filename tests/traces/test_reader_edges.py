@@ -22,12 +22,17 @@ from pytest_nsys.core.model import Collective as CollectiveRecord
 from pytest_nsys.core.tables import Kernels
 from pytest_nsys.traces.answers import EMPTY, Earliest
 from pytest_nsys.traces.chrome import json_stream
+from pytest_nsys.traces.chrome.events import Event, EventColumns, column_of_ns, nanoseconds
 from pytest_nsys.traces.chrome.jax import JaxEvent, Lanes
-from pytest_nsys.traces.chrome.kineto import CollectiveArgs, Kineto, _collective
-from pytest_nsys.traces.chrome.kineto_columns import Columns
-from pytest_nsys.traces.chrome.kineto_content import Content, memories_of, models_of, setup_of, version_of
-from pytest_nsys.traces.chrome.kineto_events import Event, column_of_ns, nanoseconds
-from pytest_nsys.traces.chrome.kineto_kernels import _Copies
+from pytest_nsys.traces.chrome.kineto import Kineto, KinetoProcess
+from pytest_nsys.traces.chrome.kineto_said import (
+    CollectiveArgs,
+    _collective,
+    memories_of,
+    models_of,
+    setup_of,
+    version_of,
+)
 from pytest_nsys.traces.messages import without_names
 from pytest_nsys.traces.nsys import ranges
 from pytest_nsys.traces.nsys.collectives import BYTES, Launch, PayloadRow, _Calls
@@ -52,8 +57,8 @@ def starts(found: Kernels | None) -> list[int]:
 # Events of torch.profiler, in columns
 
 
-def columns(*events: dict[str, Any]) -> Columns:
-    found = Columns(Path("trace.json"))
+def columns(*events: dict[str, Any]) -> EventColumns:
+    found = EventColumns(Path("trace.json"))
     found.add(list(map(Event.of, events)))
     return found
 
@@ -93,53 +98,53 @@ def test_what_ends_before_it_starts_is_damaged(category: str, beside: Sequence[s
     with pytest.raises(TraceError, match=r"'it' at ts 5\.000 ends before it starts: damaged; profile again"):
         columns(*others, event(category, "5.000", "-0.001"))
     nothing = columns(*others, event(category, "5.000", "0.000"))
-    ends = nothing.kernel_end if category == "kernel" else nothing.range_end
+    ends = nothing.kernels.end if category == "kernel" else nothing.ranges.end
     assert ends[-1] == 5_000
 
 
 @pytest.mark.parametrize("thread", [6, "6", "a thread"])
 def test_a_range_is_the_same_in_columns_and_one_by_one(thread: object) -> None:
     found = columns(event("user_annotation", "5.000", "2.500", tid=thread))
-    assert (list(found.range_start), list(found.range_end)) == ([5_000], [7_500])
-    assert list(found.range_thread) == [-1 if thread == "a thread" else 6]
+    assert (list(found.ranges.start), list(found.ranges.end)) == ([5_000], [7_500])
+    assert list(found.ranges.thread) == [-1 if thread == "a thread" else 6]
     assert found.range_pids == {5}
 
 
 def test_ranges_without_an_end_are_open() -> None:
     begun = event("user_annotation", "5.000", ph="B")
     without = event("user_annotation", "6.000", None)
-    assert list(columns(begun, without).range_end) == [OPEN_END_NS, OPEN_END_NS]
+    assert list(columns(begun, without).ranges.end) == [OPEN_END_NS, OPEN_END_NS]
 
 
 @pytest.mark.parametrize("one_by_one", [False, True])
 def test_a_kernel_is_the_same_in_columns_and_one_by_one(one_by_one: bool) -> None:
     args = {"device": "0" if one_by_one else 0, "context": None, "stream": 7, "correlation": None, "graph node id": 4}
     found = columns(event("kernel", "5.000", "2.500", args=args), event("kernel", "6.000", "0.001"))
-    assert (list(found.kernel_start), list(found.kernel_end)) == ([5_000, 6_000], [7_500, 6_001])
-    assert list(found.kernel_correlation) == [NO_LAUNCH, 3]
-    assert list(found.places) == [(0, 0, 7), (0, 1, 7)]
-    assert list(found.kernel_place) == [0, 1]
-    assert list(found.graph_node) == [1, 0]
+    assert (list(found.kernels.start), list(found.kernels.end)) == ([5_000, 6_000], [7_500, 6_001])
+    assert list(found.kernels.correlation) == [NO_LAUNCH, 3]
+    assert list(found.kernels.places) == [(0, 0, 7), (0, 1, 7)]
+    assert list(found.kernels.place) == [0, 1]
+    assert list(found.kernels.graph_node) == [1, 0]
 
 
 def test_events_as_the_profiler_writes_them_go_through_column_by_column(monkeypatch: pytest.MonkeyPatch) -> None:
     """One by one gives the same, and takes ten times as long."""
-    monkeypatch.setattr(Columns, "_add_one", lambda *_: pytest.fail("one by one"))
+    monkeypatch.setattr(EventColumns, "_span", lambda *_: pytest.fail("one by one"))
     some = [event(kind, f"{ts}.000") for kind in ("kernel", "cuda_runtime", "user_annotation") for ts in (5, 3)]
     found = columns(*some, event("kernel", "7.000", args={"device": 1, "stream": 9}), event("cpu_op", "9.000", pid=4))
-    assert list(found.kernel_start) == [5_000, 3_000, 7_000]
-    assert list(found.kernel_end) == [6_000, 4_000, 8_000]
-    assert list(found.kernel_correlation) == [3, 3, NO_LAUNCH]
-    assert (list(found.kernel_place), list(found.places)) == ([0, 0, 1], [(0, 1, 7), (1, 0, 9)])
-    assert (list(found.call_start), list(found.call_correlation), found.call_pids) == (
+    assert list(found.kernels.start) == [5_000, 3_000, 7_000]
+    assert list(found.kernels.end) == [6_000, 4_000, 8_000]
+    assert list(found.kernels.correlation) == [3, 3, NO_LAUNCH]
+    assert (list(found.kernels.place), list(found.kernels.places)) == ([0, 0, 1], [(0, 1, 7), (1, 0, 9)])
+    assert (list(found.calls.start), list(found.calls.correlation), found.call_pids) == (
         [5_000, 3_000],
         [3, 3],
         {5},
     )
-    assert list(found.range_start) == [5_000, 3_000, 9_000]
-    assert list(found.range_end) == [6_000, 4_000, 10_000]
-    assert (list(found.range_thread), found.range_pids) == ([6, 6, 6], {4, 5})
-    assert {*found.kernel_name, *found.call_name, *found.range_name} == {0}
+    assert list(found.ranges.start) == [5_000, 3_000, 9_000]
+    assert list(found.ranges.end) == [6_000, 4_000, 10_000]
+    assert (list(found.ranges.thread), found.range_pids) == ([6, 6, 6], {4, 5})
+    assert {*found.kernels.name, *found.calls.name, *found.ranges.name} == {0}
     assert found.names.texts() == ["it"]
 
 
@@ -155,7 +160,7 @@ def test_calls_have_their_start_and_correlation(one_by_one: bool) -> None:
     found = columns(
         event("cuda_runtime", "5.000", args={"correlation": correlation}), event("cuda_runtime", "6.000", args={})
     )
-    assert (list(found.call_start), list(found.call_correlation)) == ([5_000, 6_000], [3, NO_LAUNCH])
+    assert (list(found.calls.start), list(found.calls.correlation)) == ([5_000, 6_000], [3, NO_LAUNCH])
     with pytest.raises(TraceError, match="API call 'it' at ts soon has no time that can be read"):
         columns(event("cuda_runtime", "soon"))
 
@@ -168,9 +173,9 @@ def test_copies_are_those_of_a_known_device() -> None:
         event("gpu_memcpy", "8.000", pid=1 << 31, args={}),
         event("gpu_memcpy", "9.000", ph="i"),
     )
-    assert list(found.transfer_start) == [5_000, 6_000, 8_000]
-    assert [device for device, _, _ in found.transfer_places] == [2, 3, 1 << 31]
-    assert list(found.transfer_correlation) == [4, NO_LAUNCH, NO_LAUNCH]
+    assert list(found.transfers.start) == [5_000, 6_000, 8_000]
+    assert [device for device, _, _ in found.transfers.places] == [2, 3, 1 << 31]
+    assert list(found.transfers.correlation) == [4, NO_LAUNCH, NO_LAUNCH]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +188,7 @@ def test_a_duration_that_is_none_is_shown(value: object, shown: str) -> None:
 
 def test_a_lane_may_be_told_by_process_and_thread() -> None:
     found = columns(event("kernel", "5.000", pid="GPU 2", tid="stream 9", args={}))
-    assert list(found.places) == [(2, 0, 9)]
+    assert list(found.kernels.places) == [(2, 0, 9)]
     with pytest.raises(TraceError, match="runs on no known device and stream"):
         columns(event("kernel", "5.000", pid="GPU", tid="stream 9", args={}))
 
@@ -191,20 +196,27 @@ def test_a_lane_may_be_told_by_process_and_thread() -> None:
 @pytest.mark.parametrize("category", ["kernel", "cuda_runtime", "user_annotation"])
 def test_instants_and_metadata_are_nothing(category: str) -> None:
     found = columns(event(category, "5.000"), event(category, "6.000", ph="i"), event(category, "7.000", ph="M"))
-    assert len(found.kernel_start) + len(found.call_start) + len(found.range_start) == 1
+    assert len(found.kernels.start) + len(found.calls.start) + len(found.ranges.start) == 1
 
 
 def test_a_time_beyond_every_clock_is_damaged() -> None:
     with pytest.raises(TraceError, match="lies outside of every clock"):
         columns(event("user_annotation", "9223372036854774.000", "2.000"))
-    assert columns(event("user_annotation", "9223372036854774.000", "1.806")).range_end[0] == OPEN_END_NS - 1
+    assert columns(event("user_annotation", "9223372036854774.000", "1.806")).ranges.end[0] == OPEN_END_NS - 1
 
 
 # One file of torch.profiler
 
 
-def content(tmp_path: Path, trace: KinetoBuilder) -> Content:
-    return Content(trace.write(tmp_path / "trace.json"))
+def content(tmp_path: Path, trace: KinetoBuilder) -> KinetoProcess:
+    return KinetoProcess(trace.write(tmp_path / "trace.json"))
+
+
+def kineto(tmp_path: Path, trace: KinetoBuilder) -> tuple[Kineto, Lane]:
+    """The trace, and its only lane."""
+    opened = Kineto(trace.write(tmp_path / "trace.json"))
+    (lane,) = opened.lanes()
+    return opened, lane
 
 
 def at_the_edges() -> KinetoBuilder:
@@ -217,9 +229,9 @@ def at_the_edges() -> KinetoBuilder:
 
 
 def test_what_touches_a_span_is_in_it_edges_included(tmp_path: Path) -> None:
-    found = content(tmp_path, at_the_edges())
-    assert found.touching(0, SPAN) == [1, 2, 3, 4]
-    assert found.launched(0, SPAN) == [1, 2, 3, 4]
+    trace, lane = kineto(tmp_path, at_the_edges())
+    assert starts(trace.kernels({lane: SPAN})[lane]) == [50, 60, 199, 200]
+    assert starts(trace.kernels_launched({lane: SPAN})[lane]) == [50, 60, 199, 200]
 
 
 def test_a_kernel_that_began_long_before_a_span_may_reach_into_it(tmp_path: Path) -> None:
@@ -227,7 +239,8 @@ def test_a_kernel_that_began_long_before_a_span_may_reach_into_it(tmp_path: Path
     trace.kernel("long", 0, 100, launch_ns=0)
     trace.kernel("short", 10, 20, launch_ns=0)
     trace.kernel("late", 150, 160, launch_ns=0)
-    assert content(tmp_path, trace).touching(0, SPAN) == [0, 2]
+    opened, lane = kineto(tmp_path, trace)
+    assert starts(opened.kernels({lane: SPAN})[lane]) == [0, 150]
 
 
 def test_of_several_calls_of_one_correlation_the_earliest_counts(tmp_path: Path) -> None:
@@ -235,9 +248,10 @@ def test_of_several_calls_of_one_correlation_the_earliest_counts(tmp_path: Path)
     trace.kernel("gemm", 500, 600, correlation=7)
     for start in (130, 90, 120):
         trace.api("cudaLaunchKernel", start, correlation=7)
-    found = content(tmp_path, trace)
-    assert found.calls.starts() == {7: 90}
-    assert (found.launches.get(7), found.launched(0, SPAN), found.launched(0, (0, 90))) == (90, [], [0])
+    opened, lane = kineto(tmp_path, trace)
+    assert opened.process.launches.starts() == {7: 90}
+    assert opened.kernels_launched({lane: SPAN}) == {}
+    assert starts(opened.kernels_launched({lane: (0, 90)})[lane]) == [500]
 
 
 def test_a_launch_that_no_call_tells_is_that_of_the_earliest_arrow(tmp_path: Path) -> None:
@@ -248,18 +262,20 @@ def test_a_launch_that_no_call_tells_is_that_of_the_earliest_arrow(tmp_path: Pat
     for number, start in ((7, 130), (7, 90), (7, 120), (8, 50), (9, 10)):
         trace.event("ac2g", "ac2g", start, start, ph="s", id=number)
     trace.event("ac2g", "ac2g", 5, 5, ph="f", id=7)
-    found = content(tmp_path, trace).launches
-    assert [found.get(number) for number in (6, 7, 8, 9)] == [NO_LAUNCH, 90, 300, NO_LAUNCH]
+    found = content(tmp_path, trace).launches.of(array("q", [6, 7, 8, 9]))
+    assert list(found.start_ns) == [NO_LAUNCH, 90, 300, NO_LAUNCH]
 
 
 def test_ranges_touch_a_span_with_their_edges_and_are_ordered_by_start_end_and_name(tmp_path: Path) -> None:
     trace = KinetoBuilder()
     for name, start, end in (("c", 201, 300), ("b", 200, 300), ("z", 50, 100), ("y", 50, 100), ("x", 50, 99)):
         trace.range(name, start, end)
-    found = content(tmp_path, trace)
-    assert [each.name for each in found.ranges(lambda _: True)] == ["x", "y", "z", "b", "c"]
-    assert [each.name for each in found.ranges(lambda _: True, SPAN)] == ["y", "z", "b"]
-    assert [each.name for each in found.ranges(lambda name: name > "x", SPAN)[1:]] == ["z"]
+    opened = Kineto(trace.write(tmp_path / "trace.json"))
+    (pid,) = opened.processes
+    assert [each.name for each in opened.ranges(["%"])[pid]] == ["x", "y", "z", "b", "c"]
+    around = opened.ranges_around({pid: SPAN})[pid]
+    assert [each.name for each in around] == ["y", "z", "b"]
+    assert [each.name for each in around[1:]] == ["z", "b"]
 
 
 @pytest.mark.parametrize(
@@ -309,11 +325,11 @@ def test_a_last_step_that_ends_with_the_recording_is_incomplete(tmp_path: Path, 
     if until is not None:
         trace.recorded_until(until)
     found = content(tmp_path, trace)
-    assert (found.columns.range_end[-1] != OPEN_END_NS, bool(found.notes)) == (whole, not whole)
-    assert list(found.columns.range_end[:2]) == [330, 660]
+    assert (found.ranges.end_ns[-1] != OPEN_END_NS, bool(found.notes)) == (whole, not whole)
+    assert list(found.ranges.end_ns[:2]) == [330, 660]
 
 
-def lost_launches(tmp_path: Path, *steps: tuple[int, int]) -> Content:
+def lost_launches(tmp_path: Path, *steps: tuple[int, int]) -> KinetoProcess:
     """Steps of 1 us, each of so many launches of which so many ran no kernel."""
     trace = KinetoBuilder()
     for k, (launches, lost) in enumerate(steps):
@@ -355,7 +371,7 @@ def test_the_only_step_stays_though_it_is_incomplete(tmp_path: Path) -> None:
     trace.kernel("gemm", 50, 60, launch_ns=5)
     trace.recorded_until(100)
     found = content(tmp_path, trace)
-    assert list(found.columns.range_end) == [100]
+    assert list(found.ranges.end_ns) == [100]
     assert found.notes[0].endswith("the only step, ProfilerStep#0, is incomplete: the recording ended inside it")
 
 
@@ -811,7 +827,10 @@ def test_of_a_message_the_names_of_its_trace_are_hidden() -> None:
 
 
 @pytest.mark.parametrize(("phase", "copies"), [("X", 1), ("i", 0), ("M", 0)])
-def test_of_copies_only_those_with_a_length_are_kernels(phase: str, copies: int) -> None:
-    found = _Copies(Path("a.json"), frozenset(CopyKind))
-    found.add([Event.of(event("gpu_memcpy", "1.000", ph=phase, name="Memcpy HtoD (Pinned -> Device)"))])
-    assert len(found.kernel_start) == copies
+def test_of_copies_only_those_with_a_length_are_kernels(tmp_path: Path, phase: str, copies: int) -> None:
+    trace = KinetoBuilder()
+    place = {"device": 0, "context": 1, "stream": 7}
+    trace.event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 1_000, 2_000, pid=0, tid=7, args=place)
+    trace.events[-1]["ph"] = phase
+    found = content(tmp_path, trace).copies_as_kernels({CopyKind.HOST_TO_DEVICE})
+    assert sum(map(len, found.values())) == copies

@@ -1,39 +1,52 @@
 """Reading windows that ``pytest-nsys cut`` wrote: ranks, kernels, launches, ranges and calls are those of its trace.
 
-The file is Chrome's JSON of some megabytes, one process for each rank. What no event shows stands under ``CUT``: who
-the ranks are, the anchors elsewhere in the run, the clock. Where it holds a base and a head, head is read.
+The file is Chrome's JSON of some megabytes, one process for each rank, whose events are called as torch.profiler calls
+them. What no event shows stands under ``CUT``: who the ranks are, the anchors elsewhere in the run, the clock. Where it
+holds a base and a head, head is read.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Self
 
 import msgspec
+from msgspec import UNSET, Raw, UnsetType, field
 
 from pytest_nsys.core.errors import NothingMeasured, TraceError
 from pytest_nsys.core.model import (
+    MACHINE_BITS,
+    NO_LAUNCH,
+    OPEN_END_NS,
     SINCE_1970,
-    Api,
     Collective,
     Copy,
     Diagnostic,
     Interval,
     Lane,
     Memory,
+    Note,
     Range,
     Setup,
+    Tie,
     TraceFacts,
 )
+from pytest_nsys.core.ranges import Ranges
 from pytest_nsys.core.series import Series
 from pytest_nsys.core.tables import Kernels, LaunchCalls, StreamWait
 from pytest_nsys.core.words import counted, printable
-from pytest_nsys.traces.chrome.cut_process import About, AboutView, CutEvent, CutRank, RankView
-from pytest_nsys.traces.chrome.json_stream import EventStream
+from pytest_nsys.traces.answers import earliest_calls
+from pytest_nsys.traces.chrome.events import EventColumns, GpuRows, nanoseconds
+from pytest_nsys.traces.chrome.json_stream import EventStream, Written
+from pytest_nsys.traces.chrome.kineto import gpu_table
+from pytest_nsys.traces.chrome.kineto_said import CollectiveArgs
+from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAMES, TRANSFERS, merged, united
+from pytest_nsys.traces.from_memory import ApiCalls, CollectiveKey, TraceInMemory, by_device
 
 CUT = "pytestNsysCut"
 """The first member of the file, which says what was cut."""
@@ -42,11 +55,253 @@ FORMAT = 4
 BASE, HEAD = "base", "head"
 AGAIN = "cut it again from its trace"
 
-K = TypeVar("K")
-V = TypeVar("V")
+KERNEL, CALL, RANGE, COPY = "kernel", "cuda_runtime", "user_annotation", "gpu_memcpy"
+"""Categories of the events that are read back, as torch.profiler calls them."""
+TRANSFER = "transfer"
+"""And of copies and memsets by the time for which they kept the GPU busy; a copy is there by its launch."""
+COUNTER = "C"
+"""Phase of an event that shows a number from its time on."""
+MEMORY, CLOCK = "allocated bytes", "SM clock in Hz"
+"""Counters, by name."""
+GRAPH_NODE = "graph node id"
+COPY_NAME_IDS = {name: number for number, name in NAMES.items()}
+TRANSFER_IDS = {name: number for number, name in TRANSFERS.items()}
 
 
-class CutTrace:
+class CutArgs(CollectiveArgs, frozen=True):
+    """What the event of a kernel, a copy or a range says of it; of a collective torch.profiler's words are used."""
+
+    members: str | None = field(default=None, name="Process Group Members")
+    device: int | None = None
+    context: int | None = None
+    stream: int | None = None
+    launch_ns: int = NO_LAUNCH
+    launch_length_ns: int = 0
+    launch_thread: int = 0
+    demangled: str | None = None
+    graph_node: object = field(default=None, name=GRAPH_NODE)
+    start_ns: int | None = None
+    end_ns: int | UnsetType | None = UNSET
+    source: str = ""
+    target: str = ""
+    value: int = 0
+
+
+_WRITTEN = dict(zip(CutArgs.__struct_fields__, CutArgs.__struct_encode_fields__, strict=True))
+COLLECTIVE = {member: _WRITTEN[member] for member in Collective._fields}
+"""What torch.profiler calls the fields of a Collective; it has no word for what tells two groups of a name apart."""
+
+
+class CutEvent(Written, frozen=True):
+    """One event of the file."""
+
+    ph: str
+    pid: int
+    cat: str | None = None
+    name: str = ""
+    tid: int = 0
+    ts: Raw = Raw()
+    dur: Raw = Raw()
+    args: CutArgs = CutArgs()
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Self:
+        """As msgspec would have it: nobody but us writes these files. Raises ValidationError."""
+        return msgspec.json.decode(json.dumps(found), type=cls)
+
+
+class SaidSetup(msgspec.Struct, frozen=True):
+    """What the trace stated of a rank: a Setup, whose number is that of the run."""
+
+    text: str
+    coordinates: dict[str, int]
+    sizes: dict[str, int]
+    micro_batch: int | None
+    sequence_length: int | None
+
+
+class AboutView(msgspec.Struct, frozen=True):
+    """How windows were picked, in words. ``launched``: their kernels by their launches."""
+
+    measured: str
+    whole_run: bool
+    launched: bool
+
+
+class RankView(msgspec.Struct, frozen=True):
+    """The windows of one rank that were picked in one way. ``on_gpu``: all kernels of that time are here, too."""
+
+    windows: list[Interval]
+    on_gpu: Interval | None
+
+    def holds(self, span: Interval) -> bool:
+        """Whether all picked of the span is here: it lies in the windows, or goes from the first to the last."""
+        merged = united(self.windows)
+        hull = merged[0][0], merged[-1][1]
+        return span == hull or any(start <= span[0] and span[1] <= end for start, end in merged)
+
+    def follows(self, span: Interval) -> bool:
+        """Whether the span begins where the windows end: what is here of it is what a window needs."""
+        return span[0] == (self.on_gpu[1] if self.on_gpu is not None else max(end for _, end in self.windows))
+
+
+class AboutRank(msgspec.Struct, frozen=True):
+    """What the file says of one rank. ``views`` are in the order of those of the file."""
+
+    pid: int
+    side: str
+    rank: int
+    setup: SaidSetup | None
+    base_ns: int
+    clock: int
+    gpus: dict[int, str]
+    models: list[str]
+    profiler: str | None
+    whole_graphs: int
+    calls: bool
+    copies: bool
+    collectives: bool
+    threads: dict[int, int]
+    views: list[RankView]
+    anchors: list[tuple[int, int | None, int, str]]
+    transfers: bool
+    memory: bool
+    earlier: int
+    clocks: bool
+    waits: list[StreamWait] | None
+    zero_ns: int | None
+    tie: Tie | None
+    session_ns: int | None
+    idle: list[Interval]
+
+
+class About(msgspec.Struct, frozen=True):
+    """What the file says of itself. ``diagnostics`` are what the profiler told, ``to_see`` how to capture the sizes of
+    collectives, what is allocated, the clock of the SMs, ``on_gpus`` what nvidia-smi said before and after the run.
+    """
+
+    measured: str
+    views: list[AboutView]
+    convention: str
+    fingerprint: str
+    ranges: list[str]
+    files: int
+    processes: list[AboutRank]
+    diagnostics: list[str]
+    to_see: tuple[str, str, str]
+    on_gpus: list[Note]
+    copies: list[str] = []
+    libraries: list[tuple[str, str]] = []
+    mapping: dict[str, Any] | None = None
+
+
+class CutProcess:
+    """One rank, while its events are read and after it. Raises ValueError and the like for a changed one."""
+
+    def __init__(self, path: Path, about: AboutRank) -> None:
+        self.about, self.global_pid = about, about.clock << MACHINE_BITS | about.pid << 24
+        self._events, self._short_names = EventColumns(path), array("q")
+        self._as_kernels = GpuRows.none()
+        self._launches: list[tuple[int, int, int, int]] = []
+        self._copies: list[tuple[int | None, Copy]] = []
+        self._counters: dict[str, list[tuple[int, int]]] = {MEMORY: [], CLOCK: []}
+        self._collectives: dict[CollectiveKey, Collective] = {}
+        for start, end, thread, name in about.anchors:
+            _put(self._events.ranges, start, _end(end), thread, self._events.names[name])
+
+    def add(self, event: CutEvent) -> None:
+        """A kernel, call, range, copy or counter of the process; any other event is passed over."""
+        if event.ph == COUNTER and event.name in self._counters:
+            self._counters[event.name].append((self.about.base_ns + nanoseconds(event.ts), event.args.value))
+        if event.ph != "X" or event.cat not in (KERNEL, CALL, RANGE, COPY, TRANSFER):
+            return
+        args, events = event.args, self._events
+        start = self.about.base_ns + nanoseconds(event.ts)
+        end = start + nanoseconds(event.dur)
+        if event.cat == CALL:
+            _put(events.calls, start, end, self.about.threads.get(event.tid, 0), events.names[event.name], NO_LAUNCH)
+        elif event.cat == RANGE:
+            start = start if args.start_ns is None else args.start_ns
+            end = end if args.end_ns is UNSET else _end(args.end_ns)
+            _put(events.ranges, start, end, self.about.threads[event.tid], events.names[event.name])
+        elif event.cat == COPY:
+            self._copies.append((None, Copy(start, args.source, args.target, args.launch_ns)))
+        else:
+            self._add_on_gpu(event.cat, event.name, start, end, args)
+
+    def _add_on_gpu(self, category: str, name: str, start: int, end: int, args: CutArgs) -> None:
+        """A kernel, a copy that counts as communication, or a copy or memset by its time."""
+        if args.device is None or args.context is None or args.stream is None:
+            raise ValueError("a kernel that is nowhere")
+        correlation = NO_LAUNCH if args.correlation is None else args.correlation
+        if args.launch_ns != NO_LAUNCH:
+            launched = args.launch_ns, args.launch_ns + args.launch_length_ns, args.launch_thread
+            self._launches.append((correlation, *launched))
+        names = self._events.names
+        if category == TRANSFER:
+            rows, number = self._events.transfers, TRANSFER_IDS[name]
+        elif name in COPY_NAME_IDS:
+            rows, number = self._as_kernels, COPY_NAME_IDS[name]
+        else:
+            rows, number = self._events.kernels, names[name if args.demangled is None else args.demangled]
+            self._short_names.append(names[name])
+            if args.name is not None:
+                said = [getattr(args, member) for member in Collective._fields]
+                self._collectives[CollectiveKey(correlation, start)] = Collective(*said)
+        place = rows.places[args.device, args.context, args.stream]
+        _put(rows, start, end, correlation, place, number, args.graph_node is not None)
+
+    def finish(self, recorded: Set[str]) -> None:
+        """Make tables of what was read; ``recorded`` is what the trace had a record of, whatever the rank."""
+        events, names = self._events, self._events.names.texts()
+        kernels = gpu_table(events.kernels, dict(enumerate(names)), self._short_names, events.kernels.name)
+        self.kernels = by_device(kernels)
+        self.as_kernels = by_device(gpu_table(self._as_kernels, NAMES, self._as_kernels.name, self._as_kernels.name))
+        self.devices = sorted({*self.kernels, *self.as_kernels})
+        correlation, *calls = [array("q", column) for column in zip(*self._launches, strict=True)] or [array("q")] * 4
+        self.launches = earliest_calls(correlation, LaunchCalls(*calls))
+        self.ranges = Ranges(*events.ranges, names)
+        self.calls = ApiCalls(*events.calls, names) if "calls" in recorded else None
+        self.copies = self._copies if "copies" in recorded else None
+        self.transfers = self._busy() if "transfers" in recorded else None
+        levels = Memory(Series.of(self._counters[MEMORY]), self.about.earlier)
+        self.memory = dict.fromkeys(self.devices[:1], levels) if "memory" in recorded else None
+        self.sm_clocks = Series.of(self._counters[CLOCK]) if "clocks" in recorded else None
+        self.collectives = self._collectives if "collectives" in recorded else None
+        self.waits = self.about.waits
+
+    def check_calls(self) -> None:
+        """The end of every call could be read."""
+
+    def _busy(self) -> Mapping[int, Kernels]:
+        """The copies and memsets, with the copies that count as communication."""
+        busy = by_device(gpu_table(self._events.transfers, TRANSFERS, *[self._events.transfers.name] * 2))
+        copies = by_device(
+            gpu_table(self._as_kernels, TRANSFERS, *[array("q", [COPY_ID]) * len(self._as_kernels.start)] * 2)
+        )
+        parts = {device: [own[device] for own in (busy, copies) if device in own] for device in {*busy, *copies}}
+        return {device: own for device, some in parts.items() if (own := merged(some)) is not None}
+
+    def setup(self) -> Setup:
+        """What the trace stated of the rank; its number alone where it stated nothing."""
+        said = self.about.setup or SaidSetup(f"rank {self.about.rank}", {}, {}, None, None)
+        return Setup(rank=self.about.rank, **msgspec.structs.asdict(said))
+
+
+def _put(rows: Sequence[Any], *values: int) -> None:
+    for column, value in zip(rows, values, strict=False):
+        column.append(value)
+
+
+def _end(end: int | None) -> int:
+    return OPEN_END_NS if end is None else end
+
+
+RECORDS = ("calls", "copies", "transfers", "memory", "clocks", "collectives")
+"""What a rank's ``AboutRank`` says was on record."""
+
+
+class CutTrace(TraceInMemory):
     """One file; the :class:`~pytest_nsys.core.model.Trace` of this format."""
 
     def __init__(self, path: Path) -> None:
@@ -57,7 +312,7 @@ class CutTrace:
         self.__dict__.pop("_content", None)
 
     @cached_property
-    def _content(self) -> tuple[About, dict[int, CutRank]]:
+    def _content(self) -> tuple[About, dict[int, CutProcess]]:
         """What was cut, and its ranks by serialised process id."""
         stream = EventStream(self.path, CutEvent)
         try:
@@ -65,17 +320,18 @@ class CutTrace:
             if stream.members[CUT]["format"] != FORMAT:
                 raise TraceError(f"{self.path}: was cut by another version of pytest-nsys: {AGAIN}")
             about = msgspec.convert(stream.members[CUT], About, str_keys=True)
-            ranks = {one.pid: CutRank(self.path, one) for one in about.processes if one.side != BASE}
+            ranks = {one.pid: CutProcess(self.path, one) for one in about.processes if one.side != BASE}
             for event in events:
                 if event.pid in ranks:
-                    ranks[event.pid].content.add(event)
+                    ranks[event.pid].add(event)
+            recorded = {what for what in RECORDS if any(getattr(rank.about, what) for rank in ranks.values())}
             for rank in ranks.values():
-                rank.content.finish()
+                rank.finish(recorded)
         except (msgspec.MsgspecError, KeyError, OverflowError, TypeError, ValueError):
             raise TraceError(
                 f"{self.path}: is not a complete cut of pytest-nsys: it was changed or truncated; {AGAIN}"
             ) from None
-        return about, {rank.content.global_pid: rank for rank in ranks.values()}
+        return about, {rank.global_pid: rank for rank in ranks.values()}
 
     @property
     def about(self) -> About:
@@ -83,12 +339,13 @@ class CutTrace:
         return self._content[0]
 
     @property
-    def _ranks(self) -> Mapping[int, CutRank]:
+    def processes(self) -> Mapping[int, CutProcess]:
+        """The ranks. Raises TraceError."""
         return self._content[1]
 
     def facts(self) -> TraceFacts:
         """What the trace said of its profiler and GPUs, and that this is no whole trace."""
-        about, told = self.about, [rank.about for rank in self._ranks.values()]
+        about, told = self.about, [rank.about for rank in self.processes.values()]
         sizes, memory, clocks = about.to_see
         both = "; it holds base and head, and head is read" if {p.side for p in about.processes} > {HEAD} else ""
         return TraceFacts(
@@ -100,7 +357,7 @@ class CutTrace:
             notes=(f"{self.path}: is a cut ({about.measured}, convention {about.convention}){both}", *self._lost()),
             files=about.files,
             on_gpus=about.on_gpus,
-            sessions_ns={pid: s for pid, r in self._ranks.items() if (s := r.about.session_ns) is not None},
+            sessions_ns={pid: s for pid, r in self.processes.items() if (s := r.about.session_ns) is not None},
             ties={p.clock: p.tie for p in told if p.tie is not None},
             zeros_ns={p.clock: zero for p in told if (zero := p.zero_ns or 0) in SINCE_1970 or p.zero_ns == 0},
             to_see_kernels=AGAIN,
@@ -112,47 +369,32 @@ class CutTrace:
 
     def _lost(self) -> Iterator[str]:
         """Ranks that shared a process are apart in a cut, so that compute of one blocks none of the other."""
-        for rank in self._ranks.values():
-            here = {lane.device for lane in rank.lanes()}
-            over = sum(w.recorded_on is not None and not {w.recorded_on.device} <= here for w in rank.about.waits or ())
+        for rank in self.processes.values():
+            over = sum(
+                w.recorded_on is not None and w.recorded_on.device not in rank.devices for w in rank.about.waits or ()
+            )
             if over:
                 waits = counted(over, "wait")
                 yield f"{self.path}: {waits} of rank {rank.about.rank} on another GPU of its process cannot be followed"
 
-    def _of_all(self, ask: Callable[[CutRank], Mapping[K, V] | None]) -> dict[K, V]:
-        """The answers of all ranks together."""
-        return {key: value for rank in self._ranks.values() for key, value in (ask(rank) or {}).items()}
-
-    def _recorded(self, what: str) -> bool:
-        """Whether the trace had a record of such events, if there were any."""
-        return any(getattr(rank.about, what) for rank in self._ranks.values())
-
     def setups(self) -> Mapping[int, Setup]:
         """Every rank by its number, also where the trace had none; nothing where their order alone says as much."""
-        ranks = [self._ranks[lane.global_pid].about for lane in self.lanes()]
-        if all(rank.setup is None for rank in ranks) and [rank.rank for rank in ranks] == [*range(len(self._ranks))]:
+        ranks = [self.processes[lane.global_pid].about for lane in self.lanes()]
+        if all(rank.setup is None for rank in ranks) and [rank.rank for rank in ranks] == [*range(len(self.processes))]:
             return {}
-        return self._of_all(lambda rank: rank.setups())
-
-    def has_kernels(self) -> bool:
-        """Whether anything ran on a GPU: copies that count as communication are kernels to who asks for them."""
-        return bool(self.lanes())
+        return {pid: rank.setup() for pid, rank in self.processes.items()}
 
     def lanes(self) -> Sequence[Lane]:
-        """Every (process, device) that ran a kernel."""
-        return sorted(lane for rank in self._ranks.values() for lane in rank.lanes())
+        """Every (process, device) that ran a kernel, or a copy that counts as communication."""
+        return sorted(Lane(pid, device) for pid, rank in self.processes.items() for device in rank.devices)
 
     def library_kernels(self) -> Set[tuple[str, str]]:
         """The names of the kernels of known communication libraries, those elsewhere in the run too."""
-        return set(self.about.libraries).union(*(rank.library_kernels() for rank in self._ranks.values()))
-
-    def unasked(self) -> Set[int]:
-        """None: every process is a rank."""
-        return frozenset()
+        return {*self.about.libraries, *super().library_kernels()}
 
     def idle(self, spans: Mapping[Lane, Sequence[Interval]]) -> Mapping[Lane, Sequence[Interval]]:
         """Those of the spans that were idle in the trace: a cut keeps the kernels of its windows alone."""
-        known = {lane: {*self._ranks[lane.global_pid].about.idle} for lane in spans}
+        known = {lane: {*self.processes[lane.global_pid].about.idle} for lane in spans}
         found = {lane: [span for span in own if span in known[lane]] for lane, own in spans.items()}
         return {lane: own for lane, own in found.items() if own}
 
@@ -167,15 +409,7 @@ class CutTrace:
                 f"{self.path}: is a cut ({about.measured}, convention {about.convention}), which does not hold "
                 f"all ranges like '{printable(others[0], 80)}': measure under that convention, or on the trace"
             )
-        return self._of_all(lambda rank: rank.ranges(patterns))
-
-    def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Range]]:
-        """The ranges of each process that touch its span, NCCL's own left out."""
-        return self._of_all(lambda rank: rank.ranges_around(spans))
-
-    def common_range_names(self, global_pid: int) -> Sequence[tuple[str, int]]:
-        """The names that most ranges of a process have, with their counts."""
-        return [found for rank in self._ranks.values() for found in rank.common_range_names(global_pid)]
+        return super().ranges(patterns)
 
     def kernels(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels]:
         """The kernels of each lane that touch its span.
@@ -188,12 +422,12 @@ class CutTrace:
                 f"{self.path}: is a cut ({about.measured}), and this needs the whole run: measure it on the trace"
             )
         self._check_held(spans, launched=False)
-        return self._of_all(lambda rank: rank.kernels(spans))
+        return super().kernels(spans)
 
     def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
         """The kernels of each lane that were launched in its span, edges included. Raises as :meth:`kernels` does."""
         self._check_held(spans, launched=True)
-        return self._of_all(lambda rank: rank.kernels_launched(spans))
+        return super().kernels_launched(spans)
 
     @property
     def _whole_run(self) -> bool:
@@ -201,36 +435,13 @@ class CutTrace:
 
     def _check_held(self, spans: Mapping[Lane, Interval | None], *, launched: bool) -> None:
         for lane, span in spans.items() if not self._whole_run else ():
-            rank = self._ranks.get(lane.global_pid)
+            rank = self.processes.get(lane.global_pid)
             views = () if rank is None else zip(self.about.views, rank.about.views, strict=True)
             if span is None or not any(_holds(how, view, span, launched=launched) for how, view in views):
                 raise NothingMeasured(
                     f"{self.path}: is a cut ({self.about.measured}), and does not hold all kernels of this window: "
                     "measure the same window, span and kernels, or measure on the trace"
                 )
-
-    def launches(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, array[int]]:
-        """When each kernel was launched, NO_LAUNCH where nothing says."""
-        each = [self._ranks[lane.global_pid].launches({lane: some}) for lane, some in kernels.items()]
-        return {lane: launches for found in each for lane, launches in found.items()}
-
-    def launch_calls(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, LaunchCalls]:
-        """The call that launched each kernel."""
-        each = [self._ranks[lane.global_pid].launch_calls({lane: some}) for lane, some in kernels.items()]
-        return {lane: calls for found in each for lane, calls in found.items()}
-
-    def stream_waits(self) -> Mapping[int, Sequence[StreamWait]] | None:
-        """The stream-waits of every rank in the whole run; None where the trace had not one on record."""
-        known = {pid: rank.about.waits for pid, rank in self._ranks.items()}
-        return {pid: waits for pid, waits in known.items() if waits is not None} or None
-
-    def api_calls(self, name_globs: Sequence[str], spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]] | None:
-        """The calls whose name matches a glob and that start in the span; None where the trace recorded none."""
-        return self._of_all(lambda rank: rank.api_calls(name_globs, spans)) if self._recorded("calls") else None
-
-    def copies(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Sequence[Copy]] | None:
-        """The copies of each lane that were launched in its span; None where the trace says of none what they join."""
-        return self._of_all(lambda rank: rank.copies(spans)) if self._recorded("copies") else None
 
     def copies_as_kernels(self, kinds: Sequence[str]) -> Mapping[Lane, Kernels]:
         """The copies that counted as communication.
@@ -244,23 +455,8 @@ class CutTrace:
                 f"{', '.join(map(printable, about.copies)) or 'no'} copies as communication, not {', '.join(kinds)}: "
                 "measure under that convention, or on the trace"
             )
-        return self._of_all(lambda rank: rank.copies_as_kernels(kinds))
-
-    def transfers(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels] | None:
-        """The copies and memsets of each lane that touch its span; None where the trace does not say when they ran."""
-        return self._of_all(lambda rank: rank.transfers(spans)) if self._recorded("transfers") else None
-
-    def memory(self) -> Mapping[Lane, Memory] | None:
-        """What each rank had allocated; None where the trace has no record of it."""
-        return self._of_all(lambda rank: rank.memory()) if self._recorded("memory") else None
-
-    def sm_clocks(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Series] | None:
-        """Samples of the SM clock of each rank; None where the trace has no record of any."""
-        return self._of_all(lambda rank: rank.sm_clocks(spans)) if self._recorded("clocks") else None
-
-    def collectives(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]] | None:
-        """For each kernel what its trace recorded of it as a collective; None where that records no sizes."""
-        return self._of_all(lambda rank: rank.collectives(kernels)) if self._recorded("collectives") else None
+        each = ((pid, rank.as_kernels.items()) for pid, rank in self.processes.items())
+        return {Lane(pid, device): copies for pid, own in each for device, copies in own}
 
 
 def _holds(how: AboutView, view: RankView, span: Interval, *, launched: bool) -> bool:

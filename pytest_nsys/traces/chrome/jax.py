@@ -14,7 +14,7 @@ Python. A range with ``step_num`` is a step, whose number becomes part of its na
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
@@ -23,14 +23,11 @@ from typing import Any, NamedTuple
 from msgspec import Raw
 
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import Diagnostic, Lane, Setup, TraceFacts
-from pytest_nsys.core.tables import Kernels
+from pytest_nsys.core.model import Diagnostic, Setup, TraceFacts
 from pytest_nsys.core.words import counted
+from pytest_nsys.traces.chrome.events import POINTLESS, Args, Event, EventColumns
 from pytest_nsys.traces.chrome.json_stream import EventStream, Written
-from pytest_nsys.traces.chrome.kineto import Kineto
-from pytest_nsys.traces.chrome.kineto_columns import Columns
-from pytest_nsys.traces.chrome.kineto_content import Content
-from pytest_nsys.traces.chrome.kineto_events import POINTLESS, Args, Event
+from pytest_nsys.traces.chrome.kineto import Kineto, KinetoProcess
 
 HOST = "/host:CPU"
 STEP_MARK = " step_num="
@@ -209,48 +206,45 @@ PROCESS_BITS = 39
 """Of a serialised id, without its sign: the files of a run are told apart by them."""
 
 
-class JaxContent(Content):
+class JaxProcess(KinetoProcess):
     """What counts of one file, read in one pass. Raises TraceError where that fails."""
 
     STEP = re.compile(rf".*{STEP_MARK}\d+", re.DOTALL)
+    memory = None
+    collectives = None
 
-    def _read(self, columns: Columns) -> EventStream[Any]:
+    def _read(self, events: EventColumns) -> EventStream[Any]:
         # Every file calls its process 701: its place in the file system tells it from the others of the run.
         self.lanes = lanes = Lanes(process=0)
         stream = EventStream(self.path, JaxEvent)
-        for events in stream:
-            columns.add(lanes.events(events))
-        columns.add(lanes.waiting())
+        for some in stream:
+            events.add(lanes.events(some))
+        events.add(lanes.waiting())
         if stream.has_events and not lanes.gpus and not lanes.hosts:
             raise TraceError(f"{self.path}: is a trace of JAX (XProf) that names no CPU and no GPU: profile again")
         return stream
 
-    def blocks(self) -> Iterator[Sequence[Event]]:
-        """The events once more, in the terms of torch.profiler, a block at a time."""
-        lanes = Lanes(process=0)
-        for events in EventStream(self.path, JaxEvent):
-            yield lanes.events(events)
-        yield lanes.waiting()
-
-    def _process(self) -> int:
+    def _number(self) -> int:
         digest = sha256(str(self.path.resolve()).encode("utf-8", "surrogateescape")).digest()
         return int.from_bytes(digest[:8], "big") >> (64 - PROCESS_BITS)
 
-    def _follow_arrows(self) -> None:
+    def _arrows(self, wanted: Set[int]) -> Iterator[tuple[int, int]]:  # noqa: ARG002
         """There are none: a call and its kernels share a correlation."""
+        return iter(())
 
 
 class Jax(Kineto):
     """One trace; the :class:`~pytest_nsys.core.model.Trace` of this format."""
 
     @cached_property
-    def _content(self) -> JaxContent:
-        return JaxContent(self.path)
+    def process(self) -> JaxProcess:
+        """What is in the file. Raises TraceError."""
+        return JaxProcess(self.path)
 
     def facts(self) -> TraceFacts:
         """How many of the GPUs that the file names ran a kernel, and what became of the last step."""
-        content = self._content
-        named, used = len(set(content.lanes.gpus.values())), len(content.kernels)
+        process = self.process
+        named, used = len(set(process.lanes.gpus.values())), len(process.kernels)
         idle = (f"{self.path}: {used} of the {counted(named, 'GPU')} that it names ran a kernel",)
         lost = DROPPED.format(MOST_EVENTS)
         return TraceFacts(
@@ -258,8 +252,8 @@ class Jax(Kineto):
             gpus={},
             models=(),
             whole_graphs=0,
-            diagnostics=(Diagnostic(lost, lost),) if content.lanes.count == MOST_EVENTS else (),
-            notes=(*(idle if used < named else ()), *content.notes),
+            diagnostics=(Diagnostic(lost, lost),) if process.lanes.count == MOST_EVENTS else (),
+            notes=(*(idle if used < named else ()), *process.notes),
             to_see_kernels=TO_SEE_KERNELS,
             to_see_ranges=TO_SEE_RANGES,
             to_see_sizes="a trace of JAX has no record of the sizes of collectives",
@@ -276,12 +270,6 @@ class Jax(Kineto):
         except ValueError:
             return None
         return None if began is None else int(began.timestamp()) * 1_000_000_000
-
-    def collectives(self, kernels: Mapping[Lane, Kernels]) -> None:
-        """None: XProf writes no sizes."""
-
-    def memory(self) -> None:
-        """None: XProf writes no levels of memory."""
 
     def setups(self) -> Mapping[int, Setup]:
         """None: nothing in the file names a rank."""

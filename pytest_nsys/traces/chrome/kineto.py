@@ -1,134 +1,73 @@
-"""Reading a torch.profiler (Kineto) trace, of 2021 to 2.13, of CUDA and ROCm: what does it hold in the spans asked for?
+"""Reading a torch.profiler (Kineto) trace, of 2021 to 2.13, of CUDA and ROCm: one file is one process.
 
 The file is passed once, in blocks, when something is first asked, and what counts of it is kept in columns: about a
-tenth of the file's size. One file is one process; its rank is what ``distributedInfo`` says.
-
-Sizes and groups of collectives stand in the arguments of their kernels. Few measurements ask for them, so the file is
-passed once more when one does, and reading it for the rest costs nothing.
+tenth of the file's size. Its rank is what ``distributedInfo`` says, else what the file's name does; where the process
+groups of a device mesh (``mesh_pp``, ``mesh_tp`` …) span the world, the coordinates are read off them. The last
+``ProfilerStep#`` is often incomplete: the profiler stopped inside it, or before its kernels had run.
 """
 
 from __future__ import annotations
 
+import re
 from array import array
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from fnmatch import fnmatchcase
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from msgspec import Raw, field
-
-from pytest_nsys.core.columns import equal, where
-from pytest_nsys.core.conventions import COMMUNICATION_PREFIX, like
-from pytest_nsys.core.families import known_communication
+from pytest_nsys.core import columns
+from pytest_nsys.core.columns import Column
+from pytest_nsys.core.conventions import CopyKind
+from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.families import short_name
 from pytest_nsys.core.model import (
     NO_LAUNCH,
-    Api,
+    OPEN_END_NS,
+    SINCE_1970,
     Collective,
     Copy,
-    Interval,
     Lane,
     Memory,
-    Range,
     Setup,
     Stream,
     TraceFacts,
 )
-from pytest_nsys.core.series import Series
-from pytest_nsys.core.tables import Kernels, LaunchCalls, StreamWait
-from pytest_nsys.traces.answers import idle
-from pytest_nsys.traces.chrome.json_stream import EventStream, Written
-from pytest_nsys.traces.chrome.kineto_columns import CALL, WAIT
-from pytest_nsys.traces.chrome.kineto_content import (
-    Content,
+from pytest_nsys.core.ranges import Ranges
+from pytest_nsys.core.tables import Kernels, LaunchCalls, Place, StreamWait, each_once
+from pytest_nsys.core.words import counted
+from pytest_nsys.traces.answers import CallTable, earliest_calls
+from pytest_nsys.traces.chrome.events import (
+    CALL,
+    KERNEL,
+    WAIT,
+    Event,
+    EventColumns,
+    GpuRows,
+    Wait,
+    arrow_starts,
+)
+from pytest_nsys.traces.chrome.json_stream import EventStream
+from pytest_nsys.traces.chrome.kineto_said import (
+    kind_of,
     memories_of,
     messages_of,
     models_of,
+    read_collectives,
+    read_memory,
     setup_of,
     setup_of_name,
     version_of,
 )
-from pytest_nsys.traces.chrome.kineto_events import KERNELS, nanoseconds
-from pytest_nsys.traces.chrome.kineto_kernels import read_as_kernels
-from pytest_nsys.traces.chrome.kineto_memory import TO_SEE_MEMORY, read_memory
-from pytest_nsys.traces.chrome.kineto_waits import stream_waits
-from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAMES, TRANSFERS, merged, told_apart, touching_span
+from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAME_IDS, NAMES, TRANSFERS, kinds_to_read, told_apart
+from pytest_nsys.traces.from_memory import ApiCalls, CollectiveKey, TraceInMemory, by_device
 
-OTHERS = {**NAMES, **TRANSFERS}
-"""The names of what is asked for as kernels are, and is none."""
-
-UNDEFINED = "undefined"
-"""The description of a group that the program gave none."""
-
-
-class KernelKey(NamedTuple):
-    """Which kernel of a file: those of one CUDA graph share their correlation, but not their start."""
-
-    correlation: int
-    start_ns: int
-
-
-class CollectiveArgs(Written, frozen=True):
-    """What is read of a kernel's ``args``, and what torch.profiler calls it."""
-
-    correlation: int | None = None
-    name: str | None = field(default=None, name="Collective name")
-    in_elements: int | None = field(default=None, name="In msg nelems")
-    out_elements: int | None = field(default=None, name="Out msg nelems")
-    dtype: str | None = None
-    group_size: int | None = field(default=None, name="Group size")
-    group: str | None = field(default=None, name="Process Group Name")
-    description: str | None = field(default=None, name="Process Group Description")
-    ranks: str | None = field(default=None, name="Process Group Ranks")
-
-
-class CollectiveEvent(Written, frozen=True):
-    """One event, as far as it tells of a collective."""
-
-    ARGS = CollectiveArgs
-
-    cat: str | None = None
-    ts: Raw = Raw()
-    args: CollectiveArgs | None = None
-
-
-def read_collectives(path: Path) -> dict[KernelKey, Collective]:
-    """What is recorded of each kernel with a collective's name. Raises TraceError for a file that cannot be read."""
-    found: dict[KernelKey, Collective] = {}
-    for events in EventStream(path, CollectiveEvent):
-        for event in events:
-            if event.cat in KERNELS and event.args is not None and isinstance(event.args.name, str):
-                correlation = _whole(event.args.correlation)
-                key = KernelKey(NO_LAUNCH if correlation is None else correlation, nanoseconds(event.ts))
-                found[key] = _collective(event.args)
-    return found
-
-
-def _collective(args: CollectiveArgs) -> Collective:
-    """Members are the ranks as they are written: of a large group they are cut short, and equal on all its ranks."""
-    description = _text(args.description)
-    name = _text(args.group)
-    return Collective(
-        name=str(args.name),
-        group=name if description in (None, UNDEFINED) else description,
-        members=None if name is None and args.ranks is None else f"{name} {args.ranks}",
-        group_size=_whole(args.group_size),
-        in_elements=_whole(args.in_elements),
-        out_elements=_whole(args.out_elements),
-        dtype=_text(args.dtype),
-    )
-
-
-def _text(value: object) -> str | None:
-    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) and value else None
-
-
-def _whole(value: object) -> int | None:
-    return value if type(value) is int and 0 <= value < 1 << 62 else None
-
-
+STEP = re.compile(r"ProfilerStep\*?#\d+")
+GRAPH_LAUNCH = "GraphLaunch"
+LAUNCHES = re.compile(r"LaunchKernel|GraphLaunch|LaunchCooperativeKernel")
 TO_SEE_KERNELS = "profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] on a step that uses the GPU"
+TO_SEE_MEMORY = "profile with profile_memory=True"
 TO_SEE_SIZES = (
     "the kernels have no argument 'Collective name', which torch.profiler writes since torch 2.2 where "
     "ProfilerActivity.CPU is on"
@@ -137,7 +76,203 @@ TO_SEE_CLOCKS = "torch.profiler samples no clocks: capture with nsys and --gpu-m
 TO_SEE_RANGES = "profile with ProfilerActivity.CPU, call prof.step(), and mark the step with record_function"
 
 
-class Kineto:
+PID_BITS = 0xFFFFFF
+
+
+class KinetoProcess:
+    """What counts of one file, read in one pass. Raises TraceError where that fails."""
+
+    STEP = STEP
+    sm_clocks = None
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._events = events = EventColumns(path)
+        stream = self._read(events)
+        if not stream.has_events:
+            raise TraceError(f"{path}: is JSON, but holds no traceEvents: it is not a trace")
+        if len(events.call_pids) > 1:
+            raise TraceError(
+                f"{path}: holds API calls of {len(events.call_pids)} processes, whose correlations cannot be told "
+                "apart: a merged trace; give the file of each rank"
+            )
+        self.members = stream.members
+        number = self._number()
+        self.pid, self.global_pid = number & PID_BITS, number << 24
+        short_names = short_names_of(events)
+        self.names = events.names.texts()
+        self._mark_graphs()
+        everything = gpu_table(events.kernels, dict(enumerate(self.names)), short_names, events.kernels.name)
+        self.kernels = by_device(everything)
+        self.calls = ApiCalls(*events.calls, self.names) if events.calls.start else None
+        ran = columns.values(everything.correlation)
+        self.launches = self._launches(ran)
+        self.ranges = Ranges(*events.ranges, self.names)
+        self.started_ns = self._started()
+        self.notes = tuple(self._about_steps(ran))
+        events.kernels = GpuRows.none()._replace(places=events.kernels.places)  # they are kept in order alone
+
+    def _read(self, events: EventColumns) -> EventStream[Any]:
+        """Put every event that counts into the columns; the stream, at its end."""
+        stream = EventStream(self.path, Event)
+        for some in stream:
+            events.add(some)
+        return stream
+
+    def _number(self) -> int:
+        """What tells the process from others."""
+        return min(self._events.call_pids or self._events.range_pids, default=0) & PID_BITS
+
+    def _called(self, rows: Column, wanted: Callable[[str], object]) -> Column:
+        """Where in a column of names a wanted one stands."""
+        return columns.where(columns.take(bytearray(bool(wanted(name)) for name in self.names), rows))
+
+    def _mark_graphs(self) -> None:
+        """Kernels that share the correlation of a graph's launch came from that graph."""
+        kernels, calls = self._events.kernels, self._events.calls
+        launching = self._called(calls.name, lambda name: GRAPH_LAUNCH in name)
+        graphs = columns.values(columns.take(calls.correlation, launching))
+        of_graph = columns.joined(graphs, array("q", [c != NO_LAUNCH for c in graphs]), 0, kernels.correlation)
+        for i in columns.where(of_graph):
+            kernels.graph_node[i] = 1
+
+    def _launches(self, ran: Column) -> CallTable:
+        """The earliest call by correlation. Kernels that no call launched may have an arrow from one, whose start is
+        all that is known of it: that takes a second pass, which few files need.
+        """
+        start, end, thread, _, correlation = self._events.calls
+        table = earliest_calls(correlation, LaunchCalls(start, end, thread))
+        without = columns.where(columns.equal(columns.joined(table.ids, table.ids, NO_LAUNCH, ran), NO_LAUNCH))
+        arrows = [*self._arrows({ran[i] for i in without} - {NO_LAUNCH})]
+        if not arrows:
+            return table
+        numbers, starts = (array("q", column) for column in zip(*arrows, strict=True))
+        calls = LaunchCalls(start + starts, end + starts, thread + array("q", bytes(8 * len(starts))))
+        return earliest_calls(correlation + numbers, calls)
+
+    def _arrows(self, wanted: Set[int]) -> Iterator[tuple[int, int]]:
+        """Correlation and start of the arrows that lead to wanted kernels."""
+        for events in EventStream(self.path, Event) if wanted else ():
+            yield from arrow_starts(events, wanted)
+
+    def _started(self) -> int | None:
+        """When the first kernel or range began, in ns since 1970; None where the file does not say.
+
+        Times count from ``baseTimeNanoseconds``; before there was such a member they counted from 1970.
+        """
+        starts = [kernels.start_ns[0] for kernels in self.kernels.values()]
+        if self.ranges.start_ns:
+            starts.append(columns.bounds(self.ranges.start_ns)[0])
+        if not starts:
+            return None
+        base = self.members.get("baseTimeNanoseconds")
+        if type(base) is int:
+            return base + min(starts)
+        return min(starts) if min(starts) in SINCE_1970 else None
+
+    @property
+    def zero_ns(self) -> int | None:
+        """The moment from which times count, in ns since 1970; None where the file does not say."""
+        base = self.members.get("baseTimeNanoseconds", 0)
+        plausible = self.started_ns is not None and self.started_ns in SINCE_1970
+        return base if type(base) is int and plausible else None
+
+    def _about_steps(self, ran: Column) -> Iterator[str]:
+        """The last step is left out where it is incomplete and not the only one: as an open range it is no anchor."""
+        start, end, _, name = self._events.ranges
+        found = sorted(self._called(name, self.STEP.fullmatch), key=lambda i: (start[i], end[i], self.names[name[i]]))
+        described = self._steps(found, ran)
+        why = why_incomplete(described, self._events.recorded_until_ns)
+        if why is None:
+            return
+        if len(found) > 1:
+            end[found[-1]] = OPEN_END_NS
+            yield f"{self.path}: the last step, {described[-1].name}, is incomplete and left out: {why}"
+        else:
+            yield f"{self.path}: the only step, {described[-1].name}, is incomplete: {why}"
+
+    def _steps(self, found: Sequence[int], ran: Column) -> list[Step]:
+        calls, ranges = self._events.calls, self._events.ranges
+        launching = self._called(calls.name, LAUNCHES.search)
+        every = columns.take(calls.start, launching)
+        known = columns.joined(ran, ran, NO_LAUNCH, columns.take(calls.correlation, launching))
+        gone = columns.take(every, columns.where(columns.equal(known, NO_LAUNCH)))
+        every, gone = (columns.take(some, columns.order(some)) for some in (every, gone))
+        steps = []
+        for i, after in zip_longest(found, found[1:]):
+            start, end = ranges.start[i], ranges.end[i]
+            # of steps that overlap, a launch belongs to the last that has begun
+            until = end if after is None else min(end, ranges.start[after] - 1)
+            counts = (bisect_right(some, until) - bisect_left(some, start) for some in (every, gone))
+            steps.append(Step(self.names[ranges.name[i]], start, end, *(max(n, 0) for n in counts)))
+        return steps
+
+    # -- what few ask for, and may be damaged without harm to others
+
+    def _refuse_damaged(self, *kinds: str) -> None:
+        for (kind, _), error in self._events.damaged.items():
+            if kind in kinds:
+                raise error
+
+    def check_calls(self) -> None:
+        """Raises TraceError where the end of a call is damaged."""
+        self._refuse_damaged(CALL)
+
+    @cached_property
+    def transfers(self) -> Mapping[int, Kernels]:
+        """The copies and memsets of each device, ordered by start. Raises TraceError for a damaged one."""
+        self._refuse_damaged(*TRANSFERS.values())
+        rows, kind = self._events.transfers, self._events.transfer_kind
+        return by_device(gpu_table(rows._replace(graph_node=bytearray(len(kind))), TRANSFERS, kind, kind))
+
+    @cached_property
+    def copies(self) -> Sequence[tuple[int | None, Copy]]:
+        """The copies, whose names say which memories they are between; without a launch by their own start."""
+        rows = self._events.transfers
+        devices = [device for device, _, _ in rows.places]
+        launches, memories = self.launches.starts_of(rows.correlation), [memories_of(name) for name in self.names]
+        found: list[tuple[int | None, Copy]] = []
+        for i in columns.where(columns.equal(self._events.transfer_kind, COPY_ID)):
+            start = rows.start[i]
+            called = start if launches[i] == NO_LAUNCH else launches[i]
+            found.append((devices[rows.place[i]], Copy(start, *memories[rows.name[i]], called)))
+        return found
+
+    def copies_as_kernels(self, kinds: Set[CopyKind]) -> dict[int, Kernels]:
+        """The copies of these kinds, each as a kernel, by device. Raises TraceError for a damaged one."""
+        for (what, name), error in self._events.damaged.items():
+            if what in (KERNEL, TRANSFERS[COPY_ID]) and kind_of(name) in kinds:
+                raise error
+        rows = self._events.transfers
+        called = (kind_of(name) for name in self.names)
+        ids = array("q", [NAME_IDS[kind] if kind is not None and kind in kinds else 0 for kind in called])
+        named = columns.take(ids, rows.name)
+        copies = columns.where(columns.equal(self._events.transfer_kind, COPY_ID))
+        chosen = columns.take(copies, columns.where(columns.take(named, copies)))
+        return by_device(gpu_table(rows, NAMES, named, named).take(chosen))
+
+    @cached_property
+    def waits(self) -> Sequence[StreamWait] | None:
+        """Every stream-wait in the order of its place; None where there is none. Raises TraceError."""
+        self._refuse_damaged(WAIT)
+        events = self._events
+        places = (*events.kernels.places, *events.transfers.places)
+        return (
+            stream_waits(events.waits, self.launches.starts(), (Stream(*p) for p in places)) if events.waits else None
+        )
+
+    @cached_property
+    def memory(self) -> Mapping[int, Memory] | None:
+        """What was allocated on each device; None where no event says it."""
+        return read_memory(self.path) or None
+
+    @cached_property
+    def collectives(self) -> Mapping[CollectiveKey, Collective] | None:
+        """What the arguments of kernels record: torch.profiler writes it for most kernels of NCCL, not for all."""
+        return read_collectives(self.path) or None
+
+
+class Kineto(TraceInMemory):
     """One trace; the :class:`~pytest_nsys.core.model.Trace` of this format."""
 
     def __init__(self, path: Path) -> None:
@@ -145,227 +280,118 @@ class Kineto:
 
     def close(self) -> None:
         """Let go what was read; reading on reads it again."""
-        self.__dict__.pop("_content", None)
-        self.__dict__.pop("_collectives", None)
-        self.__dict__.pop("_memory", None)
+        self.__dict__.pop("process", None)
 
     @cached_property
-    def _content(self) -> Content:
-        return Content(self.path)
+    def process(self) -> KinetoProcess:
+        """What is in the file. Raises TraceError."""
+        return KinetoProcess(self.path)
 
-    @cached_property
-    def _collectives(self) -> Mapping[KernelKey, Collective]:
-        return read_collectives(self.path)
-
-    @cached_property
-    def _memory(self) -> Mapping[int, Memory]:
-        return read_memory(self.path)
+    @property
+    def processes(self) -> Mapping[int, KinetoProcess]:
+        """The one process. Raises TraceError."""
+        return {self.process.global_pid: self.process}
 
     def facts(self) -> TraceFacts:
         """Version, GPU models, the profiler's own messages, and what became of the last step."""
-        content = self._content
-        models = models_of(content.members)
+        process = self.process
+        models = models_of(process.members)
         return TraceFacts(
-            profiler_version=version_of(content.members),
-            gpus={(content.pid, device): models[device] for device in content.kernels if device in models},
+            profiler_version=version_of(process.members),
+            gpus={(process.pid, device): models[device] for device in process.kernels if device in models},
             models=sorted(set(models.values())),
             whole_graphs=0,
-            diagnostics=messages_of(content.members),
-            notes=content.notes,
+            diagnostics=messages_of(process.members),
+            notes=process.notes,
             to_see_kernels=TO_SEE_KERNELS,
             to_see_ranges=TO_SEE_RANGES,
             to_see_sizes=TO_SEE_SIZES,
             to_see_memory=TO_SEE_MEMORY,
             to_see_clocks=TO_SEE_CLOCKS,
-            started_ns=content.started_ns,
-            zeros_ns={} if content.zero_ns is None else {None: content.zero_ns},
+            started_ns=process.started_ns,
+            zeros_ns={} if process.zero_ns is None else {None: process.zero_ns},
         )
 
     def setups(self) -> Mapping[int, Setup]:
         """The rank that ``distributedInfo`` names, else the file's name."""
-        setup = setup_of(self._content.members) or setup_of_name(self.path.name)
-        return {} if setup is None else {self._content.global_pid: setup}
-
-    def unasked(self) -> Set[int]:
-        """None: a trace is of one process."""
-        return frozenset()
-
-    def has_kernels(self) -> bool:
-        """Whether anything ran on a GPU."""
-        return bool(self.lanes())
-
-    def lanes(self) -> Sequence[Lane]:
-        """Every device that ran a kernel."""
-        return tuple(Lane(self._content.global_pid, device) for device in self._content.kernels)
-
-    def library_kernels(self) -> Set[tuple[str, str]]:
-        """The names of the kernels of known communication libraries."""
-        called = {
-            (own.names[short], own.names[full])
-            for own in self._content.kernels.values()
-            for short, full in {*zip(own.name, own.full_name, strict=True)}
-        }
-        return {pair for pair in called if known_communication(*pair) is not None}
-
-    # -- ranges
-
-    def ranges(self, patterns: Sequence[str]) -> Mapping[int, Sequence[Range]]:
-        """The ranges whose name matches a pattern, open ones too."""
-        wanted = [like(pattern) for pattern in patterns]
-        found = self._content.ranges(lambda name: any(matches(name) for matches in wanted))
-        return {self._content.global_pid: found} if found else {}
-
-    def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Range]]:
-        """The ranges that touch the span, open ones included, NCCL's own left out."""
-        span = spans.get(self._content.global_pid)
-        if span is None:
-            return {}
-        found = self._content.ranges(lambda name: not name.startswith(COMMUNICATION_PREFIX), span)
-        return {self._content.global_pid: found} if found else {}
-
-    def common_range_names(self, global_pid: int) -> Sequence[tuple[str, int]]:
-        """The names that most ranges have, with their counts."""
-        if global_pid != self._content.global_pid:
-            return ()
-        counts = Counter(self._content.columns.range_name)
-        names = self._content.names
-        return sorted(((names[i], n) for i, n in counts.items()), key=lambda item: (-item[1], item[0]))
-
-    # -- kernels and calls
-
-    def kernels(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels]:
-        """The kernels of each lane that touch its span; None: all of them."""
-        return self._chosen(spans, self._content.touching)
-
-    def idle(self, spans: Mapping[Lane, Sequence[Interval]]) -> Mapping[Lane, Sequence[Interval]]:
-        """Those of the spans of each lane in which no kernel runs."""
-
-        def times(around: Mapping[Lane, Interval]) -> Mapping[Lane, Iterable[Interval]]:
-            return {lane: zip(k.start_ns, k.end_ns, strict=True) for lane, k in self.kernels({**around}).items()}
-
-        return idle(spans, lambda *_: (), times)
-
-    def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
-        """The kernels of each lane that have a launch row starting in its span, edges included."""
-        return self._chosen(spans, self._content.launched)
-
-    def _chosen(
-        self,
-        spans: Mapping[Lane, Interval | None] | Mapping[Lane, Interval],
-        choose: Callable[[int, Interval], list[int]],
-    ) -> Mapping[Lane, Kernels]:
-        found: dict[Lane, Kernels] = {}
-        for lane, span in spans.items():
-            if lane.global_pid != self._content.global_pid:
-                continue
-            devices = self._content.kernels if lane.device is None else (lane.device,)
-            own = [(d, self._content.kernels[d]) for d in devices if d in self._content.kernels]
-            parts = [k if span is None else k.take(choose(d, span)) for d, k in own]
-            if kernels := merged([part for part in parts if len(part)]):
-                found[lane] = kernels
-        return found
-
-    def launches(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, array[int]]:
-        """The start of the earliest call of each kernel, else of the arrow that leads to it."""
-        look_up = self._content.launches.get
-        found = {lane: array("q", map(look_up, some.correlation)) for lane, some in kernels.items()}
-        for lane, some in kernels.items():
-            if OTHERS.keys() & some.names.keys():  # the table above is of kernels alone
-                called = self._content.calls.of(some.correlation).start_ns
-                for i, name in enumerate(some.name):
-                    if name in OTHERS:
-                        found[lane][i] = called[i]
-        return found
-
-    def launch_calls(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, LaunchCalls]:
-        """The earliest call of each kernel; the start of an arrow that leads to it is all that is known of its call."""
-        self._content.refuse_damaged(CALL)
-        found = {lane: self._content.calls.of(some.correlation) for lane, some in kernels.items()}
-        for lane, launches in self.launches(kernels).items():
-            calls = found[lane]
-            for i in where(equal(calls.start_ns, NO_LAUNCH)):
-                calls.start_ns[i] = calls.end_ns[i] = launches[i]
-        return found
-
-    def stream_waits(self) -> Mapping[int, Sequence[StreamWait]] | None:
-        """Every stream-wait in the order of its place; None where there is none."""
-        content = self._content
-        content.refuse_damaged(WAIT)
-        columns = content.columns
-        if not columns.waits:
-            return None
-        streams = (Stream(*place) for place in (*columns.places, *columns.transfer_places))
-        return {content.global_pid: stream_waits(columns.waits, content.calls.starts(), streams)}
-
-    def collectives(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]] | None:
-        """What the arguments of the kernels record: torch.profiler writes it for most kernels of NCCL, not for all."""
-        recorded = self._collectives
-        if not recorded:
-            return None
-        return {
-            lane: [recorded.get(KernelKey(*key)) for key in zip(some.correlation, some.start_ns, strict=True)]
-            for lane, some in kernels.items()
-        }
-
-    def api_calls(self, name_globs: Sequence[str], spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]] | None:
-        """The calls whose name matches a glob and that start in the span, one per correlation."""
-        content = self._content
-        columns, names = content.columns, content.names
-        if not columns.call_start:
-            return None
-        span = spans.get(content.global_pid)
-        if span is None:
-            return {}
-        wanted = {i for i, name in enumerate(names) if any(fnmatchcase(name, glob) for glob in name_globs)}
-        calls: dict[object, Api] = {}
-        for i, name in enumerate(columns.call_name):
-            start = columns.call_start[i]
-            if name in wanted and span[0] <= start <= span[1]:
-                correlation = columns.call_correlation[i]
-                key = (i,) if correlation == NO_LAUNCH else correlation
-                if key not in calls or start < calls[key].start_ns:
-                    calls[key] = Api(start, names[name], columns.call_end[i], columns.call_thread[i])
-        return {content.global_pid: sorted(calls.values(), key=lambda a: (a.start_ns, a.name))}
-
-    def copies(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Sequence[Copy]] | None:
-        """The copies of each lane that were launched in its span: their names say which memories they are between."""
-        content = self._content
-        columns, names = content.columns, content.names
-        found: dict[Lane, list[Copy]] = {}
-        devices = [device for device, _, _ in columns.transfer_places]
-        launches = content.calls.of(columns.transfer_correlation).start_ns
-        for i in where(equal(columns.transfer_kind, COPY_ID)):
-            start, device, name = (
-                columns.transfer_start[i],
-                devices[columns.transfer_place[i]],
-                columns.transfer_name[i],
-            )
-            called = start if launches[i] == NO_LAUNCH else launches[i]
-            for lane in (Lane(content.global_pid, device), Lane(content.global_pid, None)):
-                if lane in spans and spans[lane][0] <= called <= spans[lane][1]:
-                    found.setdefault(lane, []).append(Copy(start, *memories_of(names[name]), called))
-        return {lane: sorted(own) for lane, own in found.items()}
+        setup = setup_of(self.process.members) or setup_of_name(self.path.name)
+        return {} if setup is None else {self.process.global_pid: setup}
 
     def copies_as_kernels(self, kinds: Sequence[str]) -> Mapping[Lane, Kernels]:
-        """All copies of these kinds, each named for its kind, by device; the file is passed once more for them."""
-        found = read_as_kernels(self.path, self._content.blocks(), kinds)
-        return told_apart(self, {Lane(self._content.global_pid, device): own for device, own in found.items()}, kinds)
+        """All copies of these kinds, each named for its kind, by device."""
+        found = self.process.copies_as_kernels({*kinds_to_read(kinds)})
+        return told_apart(self, {Lane(self.process.global_pid, device): own for device, own in found.items()}, kinds)
 
-    def transfers(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels] | None:
-        """The copies and memsets of each lane that touch its span."""
-        found: dict[Lane, Kernels] = {}
-        for lane, span in spans.items():
-            if lane.global_pid == self._content.global_pid:
-                each = self._content.transfers.items()
-                own = [touching_span(some, span) for device, some in each if lane.device in (None, device)]
-                if transfers := merged([some for some in own if len(some)]):
-                    found[lane] = transfers
-        return found
 
-    def memory(self) -> Mapping[Lane, Memory] | None:
-        """What was allocated on each device; None where no event says it."""
-        return {Lane(self._content.global_pid, device): own for device, own in self._memory.items()} or None
+def gpu_table(rows: GpuRows, names: Mapping[int, str], name: Column, full_name: Column) -> Kernels:
+    """Rows in any order as kernels with these names."""
+    return Kernels(
+        start_ns=rows.start,
+        end_ns=rows.end,
+        correlation=rows.correlation,
+        stream=rows.place,
+        name=name,
+        full_name=full_name,
+        streams=tuple(Stream(*place) for place in rows.places),
+        names=names,
+        graph_node=rows.graph_node,
+    )
 
-    def sm_clocks(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Series] | None:  # noqa: ARG002
-        """None: torch.profiler samples no clocks."""
+
+def short_names_of(events: EventColumns) -> Column:
+    """The numbers of the kernels' short names."""
+    full, texts = columns.values(events.kernels.name), events.names.texts()
+    short = array("q", [events.names[short_name(texts[number])] for number in full])
+    return columns.joined(full, short, 0, events.kernels.name)
+
+
+class Step(NamedTuple):
+    """One ``ProfilerStep#``: ``launches`` of kernels inside it, and how many of them have no kernel."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    launches: int
+    lost: int
+
+
+def why_incomplete(steps: Sequence[Step], recorded_until_ns: int | None) -> str | None:
+    """What shows that the last of the steps, ordered by start, is incomplete; None where nothing does."""
+    if not steps:
         return None
+    last, others = steps[-1], steps[:-1]
+    if last.end_ns == OPEN_END_NS:
+        return "it has no end"
+    if recorded_until_ns is not None and last.end_ns >= recorded_until_ns:
+        return "the recording ended inside it"
+    usual = max((step.lost / step.launches for step in others if step.launches), default=0.0)
+    if last.lost and last.lost / last.launches > 2 * usual:
+        return f"{counted(last.lost, 'kernel launch').replace('launchs', 'launches')} of {last.launches} ran no kernel"
+    fewest = min((step.launches for step in others), default=0)
+    if 2 * last.launches < fewest:
+        return f"it launches {last.launches} kernels, each step before it at least {fewest}"
+    return None
+
+
+def stream_waits(waits: Iterable[Wait], calls: Mapping[int, int], streams: Iterable[Stream]) -> Sequence[StreamWait]:
+    """The waits with their records, in the order of their place: both stand where their calls start.
+
+    ``calls`` has the start of each call by correlation, ``streams`` are those that ran something.
+    """
+    known: dict[int, set[Stream]] = {}
+    for stream in streams:
+        known.setdefault(stream.number, set()).add(stream)
+    found = []
+    for wait in waits:
+        own, at, record = wait.stream, wait.at, wait.record
+        if at.correlation in calls:
+            at = at._replace(launch_ns=calls[at.correlation])
+        if record in calls and record is not None and wait.on_stream is not None and min(record, wait.on_stream) >= 0:
+            # A number is all that is said of the other stream: it may be of another device.
+            beside = own._replace(number=wait.on_stream)
+            called_so = known.get(wait.on_stream, {beside})
+            recorded_on = beside if beside in called_so else min(called_so)
+            found.append(StreamWait(own, at, recorded_on, Place(calls[record], record)))
+        else:
+            found.append(StreamWait(own, at))
+    return each_once(found)

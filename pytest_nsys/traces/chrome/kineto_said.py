@@ -1,0 +1,265 @@
+"""What does a torch.profiler trace say in words: of its rank and its machine, of copies, of collectives, of memory?
+
+Rank and machine are members of the root, copies say it in their names, collectives and memory in the arguments of
+events. Few measurements ask for the last two, so the file is passed once more when one does, and reading it for the
+rest costs nothing.
+
+Each ``[memory]`` event is an instant at which PyTorch's allocator gave or took memory. ``Total Allocated`` is what the
+tensors of its device have after it; what the allocator keeps beside them (``Total Reserved``) does not count. Events of
+the CPU's memory look alike, and do not count either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from msgspec import Raw, field
+
+from pytest_nsys.core.conventions import CopyKind
+from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Collective, Diagnostic, Memory, Setup
+from pytest_nsys.core.series import ALWAYS_NS, Series
+from pytest_nsys.core.words import printable
+from pytest_nsys.traces.chrome.events import KERNELS, nanoseconds
+from pytest_nsys.traces.chrome.json_stream import EventStream, Written
+from pytest_nsys.traces.from_memory import CollectiveKey
+from pytest_nsys.traces.messages import diagnostics
+
+BASE_AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
+"""Axes of a mesh whose sizes multiply to the world; its other groups are made of these."""
+_MESH = "mesh_"
+_RANK = re.compile(r"(?<![A-Za-z])(rank|worker)[-_.]?([0-9]{1,9})(?![0-9])", re.IGNORECASE)
+
+
+def setup_of(members: Mapping[str, Any]) -> Setup | None:
+    """What ``distributedInfo`` says of the process; None where it names no rank."""
+    info = members.get("distributedInfo")
+    rank = _number(info.get("rank")) if isinstance(info, dict) else None
+    if rank is None or not isinstance(info, dict):
+        return None
+    world = _number(info.get("world_size"))
+    if not world or rank >= world:
+        return Setup(f"distributedInfo: rank {rank}", rank, {}, {})
+    mesh = _mesh(info.get("pg_config"), rank, world)
+    text = f"distributedInfo: rank {rank} of {world}"
+    text += "".join(f" {axis}={place}/{size}" for axis, (place, size) in mesh.items())
+    sizes = {axis: size for axis, (_, size) in mesh.items()} or {"world": world}
+    return Setup(text, rank, {axis: place for axis, (place, _) in mesh.items()}, sizes)
+
+
+def setup_of_name(name: str) -> Setup | None:
+    """The rank that a file's name tells: ``rank-34.json``, ``rank0_trace.json``, ``worker0.pt.trace.json``."""
+    found = {kind.lower(): int(number) for kind, number in _RANK.findall(name)}
+    rank = found.get("rank", found.get("worker"))
+    return None if rank is None else Setup(f"file name: rank {rank}", rank, {}, {})
+
+
+def _mesh(groups: object, rank: int, world: int) -> dict[str, tuple[int, int]]:
+    """(place, size) of the rank on each axis of the mesh; empty where the axes do not span the world."""
+    found: dict[str, tuple[int, int]] = {}
+    for group in groups if isinstance(groups, list) else ():
+        if not isinstance(group, dict):
+            continue
+        name, ranks = group.get("pg_desc"), group.get("ranks")
+        if isinstance(name, str) and name.startswith(_MESH) and isinstance(ranks, list) and rank in ranks:
+            found.setdefault(name.removeprefix(_MESH), (ranks.index(rank), len(ranks)))
+    axes = {axis: found[axis] for axis in BASE_AXES if axis in found} or found
+    return axes if axes and prod(size for _, size in axes.values()) == world else {}
+
+
+def _number(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value < 1 << 31 else None
+
+
+def models_of(members: Mapping[str, Any]) -> dict[int, str]:
+    """The GPU model of each device of the machine."""
+    found: dict[int, str] = {}
+    devices = members.get("deviceProperties")
+    for device in devices if isinstance(devices, list) else ():
+        if isinstance(device, dict) and isinstance(device.get("name"), str) and type(device.get("id")) is int:
+            found[device["id"]] = device["name"]
+    return found
+
+
+def version_of(members: Mapping[str, Any]) -> str | None:
+    """The version of torch where the trace says it, else that of its layout."""
+    for key in ("torch_version", "pytorch_version", "PyTorch version"):
+        if isinstance(members.get(key), str):
+            return str(members[key])
+    schema = members.get("schemaVersion")
+    return str(schema) if isinstance(schema, int | str) else None
+
+
+def messages_of(members: Mapping[str, Any]) -> tuple[Diagnostic, ...]:
+    """Errors and warnings that the profiler logged into its own trace."""
+    lists = (members.get(key) for key in ("ERROR", "WARNING"))
+    return diagnostics((text for some in lists if isinstance(some, list) for text in some), members.items())
+
+
+_MEMORIES = re.compile(r"\(([\w ]+) -> ([\w ]+)\)")
+_SAYS_NOTHING = ("", "host")
+"""ROCm's profiler does not tell pinned host memory from pageable."""
+
+
+def memories_of(copy: str) -> tuple[str, str]:
+    """What a copy reads and writes, by its name (``Memcpy HtoD (Pageable -> Device)``); empty where it does not say."""
+    found = _MEMORIES.search(copy)
+    kinds = (found[1].lower(), found[2].lower()) if found else ("", "")
+    source, target = ("" if kind in _SAYS_NOTHING else kind for kind in kinds)
+    return source, target
+
+
+_BETWEEN = re.compile(r"memcpy ?([HDP])(?:to|2)([HDP])|copy(Host|Device)To(Host|Device)", re.IGNORECASE)
+"""``Memcpy PtoP (Device -> Device)`` of CUDA, ``MemcpyP2P`` of XProf, ``CopyDeviceToHost`` of ROCm."""
+
+_KINDS = {
+    "hd": CopyKind.HOST_TO_DEVICE,
+    "dh": CopyKind.DEVICE_TO_HOST,
+    "dd": CopyKind.DEVICE_TO_DEVICE,
+    "pp": CopyKind.PEER,
+}
+
+
+def kind_of(name: str) -> CopyKind | None:
+    """The kind of copy that a profiler calls so; None for any other."""
+    found = _BETWEEN.match(name)
+    source, target = [end for end in found.groups() if end] if found else ("", "")
+    return _KINDS.get((source[:1] + target[:1]).lower())
+
+
+UNDEFINED = "undefined"
+"""The description of a group that the program gave none."""
+
+
+class CollectiveArgs(Written, frozen=True):
+    """What is read of a kernel's ``args``, and what torch.profiler calls it."""
+
+    correlation: int | None = None
+    name: str | None = field(default=None, name="Collective name")
+    in_elements: int | None = field(default=None, name="In msg nelems")
+    out_elements: int | None = field(default=None, name="Out msg nelems")
+    dtype: str | None = None
+    group_size: int | None = field(default=None, name="Group size")
+    group: str | None = field(default=None, name="Process Group Name")
+    description: str | None = field(default=None, name="Process Group Description")
+    ranks: str | None = field(default=None, name="Process Group Ranks")
+
+
+class CollectiveEvent(Written, frozen=True):
+    """One event, as far as it tells of a collective."""
+
+    ARGS = CollectiveArgs
+
+    cat: str | None = None
+    ts: Raw = Raw()
+    args: CollectiveArgs | None = None
+
+
+def read_collectives(path: Path) -> dict[CollectiveKey, Collective]:
+    """What is recorded of each kernel with a collective's name. Raises TraceError for a file that cannot be read."""
+    found: dict[CollectiveKey, Collective] = {}
+    for events in EventStream(path, CollectiveEvent):
+        for event in events:
+            if event.cat in KERNELS and event.args is not None and isinstance(event.args.name, str):
+                correlation = _size(event.args.correlation)
+                key = CollectiveKey(NO_LAUNCH if correlation is None else correlation, nanoseconds(event.ts))
+                found[key] = _collective(event.args)
+    return found
+
+
+def _collective(args: CollectiveArgs) -> Collective:
+    """Members are the ranks as they are written: of a large group they are cut short, and equal on all its ranks."""
+    description = _text(args.description)
+    name = _text(args.group)
+    return Collective(
+        name=str(args.name),
+        group=name if description in (None, UNDEFINED) else description,
+        members=None if name is None and args.ranks is None else f"{name} {args.ranks}",
+        group_size=_size(args.group_size),
+        in_elements=_size(args.in_elements),
+        out_elements=_size(args.out_elements),
+        dtype=_text(args.dtype),
+    )
+
+
+def _text(value: object) -> str | None:
+    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) and value else None
+
+
+def _size(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value < 1 << 62 else None
+
+
+MEMORY = "[memory]"
+CPU = 0
+"""The ``Device Type`` of the host; that of CUDA is 1, which ROCm's has, too."""
+
+
+class MemoryArgs(Written, frozen=True):
+    """What is read of an event's ``args``."""
+
+    kind: int | None = field(default=None, name="Device Type")
+    device: int | None = field(default=None, name="Device Id")
+    size: int | None = field(default=None, name="Bytes")
+    total: int | None = field(default=None, name="Total Allocated")
+
+
+class MemoryEvent(Written, frozen=True):
+    """One event, as far as it tells of memory."""
+
+    ARGS = MemoryArgs
+
+    name: str = ""
+    ts: Raw = Raw()
+    args: MemoryArgs | None = None
+
+
+def read_memory(path: Path) -> Mapping[int, Memory]:
+    """What was allocated on each device from each change on; before the first one what it changed.
+
+    Raises TraceError for a file that cannot be read, or holds an event that cannot be.
+    """
+    found: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    for events in EventStream(path, MemoryEvent):
+        for event in events:
+            if event.name == MEMORY and event.args is not None and _on_gpu(event.args):
+                found[_whole(path, event.args.device)].append(_change(path, event))
+    return {device: Memory(_levels(changes)) for device, changes in sorted(found.items())}
+
+
+def _on_gpu(args: MemoryArgs) -> bool:
+    """Whether it is of a GPU, and says its total: versions before 1.10 did not."""
+    return args.total is not None and args.kind != CPU and args.device is not None and args.device != -1
+
+
+def _change(path: Path, event: MemoryEvent) -> tuple[int, int, int]:
+    """When it was, the bytes that are allocated after it, and those that it added."""
+    assert event.args is not None
+    total, size = _whole(path, event.args.total), _whole(path, event.args.size or 0)
+    try:
+        at = nanoseconds(event.ts)
+    except ValueError:
+        at = OPEN_END_NS
+    if total < 0 or not NO_LAUNCH < at < OPEN_END_NS:
+        what = f"{total} bytes allocated" if total < 0 else "no time that can be read"
+        raise TraceError(f"{path}: a {MEMORY} event has {what}: damaged; profile again")
+    return at, total, size
+
+
+def _whole(path: Path, value: object) -> int:
+    if type(value) is not int or not -(1 << 62) < value < 1 << 62:
+        shown = printable(str(value), 40)
+        raise TraceError(f"{path}: a {MEMORY} event says '{shown}' where a number belongs: damaged; profile again")
+    return value
+
+
+def _levels(changes: list[tuple[int, int, int]]) -> Series:
+    """In the order of time; of one moment in the order of the file."""
+    changes.sort(key=lambda change: change[0])
+    _, total, size = changes[0]
+    return Series.of([(ALWAYS_NS, max(total - size, 0)), *((at, total) for at, total, _ in changes)])
