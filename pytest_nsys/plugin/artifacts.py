@@ -28,6 +28,7 @@ from pytest_nsys.plugin.settings import install, path_of
 from pytest_nsys.plugin.sources import named_traces
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.explanation import worst_rank
+from pytest_nsys.reports.session.digest import judged
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.files import write_whole
 from pytest_nsys.traces.chrome.cut import BASE, HEAD
@@ -73,10 +74,8 @@ def keep(session: NsysSession, verdict: Verdict, context: GateContext) -> Artifa
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Where the windows are, and which could not be written; the last report counts where a test is run again."""
-    stats = terminalreporter.stats.items()
-    last = [report for category, reports in stats if category != "rerun" for report in reports]
-    records = {report.nodeid: report.nsys for report in last if hasattr(report, "nsys")}.values()
+    """Where the windows are, and which could not be written."""
+    records = judged(terminalreporter.stats)
     paths = [record.artifact for record in records if record.artifact]
     if paths:
         where = paths[0] if len(paths) == 1 else f"{Path(paths[0]).parent}{os.sep}"

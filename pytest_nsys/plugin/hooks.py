@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from pytest_nsys.library import NsysRun
     from pytest_nsys.plugin.fixtures import NsysGate
-    from pytest_nsys.reports.session.record import Record
 
 GATE_SUFFIX = ".nsys.yaml"
 TRACE_SUFFIXES = (
@@ -322,20 +321,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """What was judged and by how much it held, also when everything is green."""
-    stats = {category: reports for category, reports in terminalreporter.stats.items() if category != "rerun"}
-    told = [report for reports in stats.values() for report in reports]
-    judged = [report for report in told if hasattr(report, "nsys")]
+    told = [report for reports in terminalreporter.stats.values() for report in reports]
     not_run = [report for report in told if hasattr(report, "nsys_not_run")]
-    ref = given(config, "nsys_baseline_ref")
-    if not judged and not not_run and not ref and not config.getoption("nsys_update_baselines"):
+    ref, updates = given(config, "nsys_baseline_ref"), config.getoption("nsys_update_baselines")
+    if not (ref or updates or not_run or any(hasattr(report, "nsys") for report in told)):
         return
-    from pytest_nsys.reports.session.digest import keep, taken
+    from pytest_nsys.reports.session.digest import judged
     from pytest_nsys.reports.session.summary import count_line, summary_lines
 
-    kept: dict[str, Record] = {}
-    for report in judged:
-        keep(kept, report.nodeid, taken(report.nsys, failed=report.failed))
-    records = list(kept.values())
+    records = judged(terminalreporter.stats)
     if config.get_verbosity() < -1:
         lines = [count_line(records)] if records else []
     else:
@@ -350,7 +344,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         changes = branch.gate_changes(seen) if branch is not None else None
         lines = gate_terminal_lines(changes, judged=bool(files)) + lines
         lines += branch.baseline_change_lines(files) if branch is not None else []
-    if config.getoption("nsys_update_baselines"):
+    if updates:
         from pytest_nsys.plugin.session import session_of
 
         lines += session_of(config).refreshing.lines(folded=config.get_verbosity() <= 0)

@@ -216,11 +216,15 @@ class Selection:
 
     def _repository(self, path: Path) -> By:
         """The merge base where that left the file out already, else the branch."""
-        asked = [_place(self._folders[0] / each.partition("::")[0]) for each in self.config.args]
-        above = [each for each in asked if path.is_relative_to(each)]
+        above = self._asked_above(path)
         top = max(above, key=lambda each: len(each.parts), default=path)
         inside = [each for each in (*reversed(path.parents), path) if each != top and each.is_relative_to(top)]
         return By.MERGE_BASE if any(map(self._hidden_before, inside)) else By.REPOSITORY
+
+    def _asked_above(self, path: Path) -> list[Path]:
+        """What pytest was to run that the path is, or lies in."""
+        asked = (_place(self._folders[0] / each.partition("::")[0]) for each in self.config.args)
+        return [each for each in asked if path.is_relative_to(each)]
 
     @kept
     def _hidden_before(self, path: Path) -> bool:
@@ -229,8 +233,7 @@ class Selection:
     def _hidden_by(self, path: Path) -> str:
         """What in the repository keeps pytest from a file."""
         own = session_of(self.config)
-        asked = [_place(self._folders[0] / each.partition("::")[0]) for each in self.config.args]
-        above = [each for each in asked if path.is_relative_to(each)]
+        above = self._asked_above(path)
         if not above:
             said = "addopts names" if self.config.args_source is pytest.Config.ArgsSource.ARGS else "testpaths is"
             return f"{said} {', '.join(self.config.args)}"

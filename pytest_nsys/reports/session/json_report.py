@@ -112,8 +112,8 @@ class CauseShape(Shape):
     cause: Annotated[str, doc("What leads: rows with the same one have one cause. Empty where nothing does.")]
     change_ns: Annotated[int, doc("Value now minus before, of a ratio the exposed time behind it.")]
     unexplained_ns: Annotated[int, doc("What no part accounts for.")]
-    parts: Annotated[list[PartShape], doc("The causes, largest first.")]
     budget: Annotated[BudgetMoved | None, doc("How the budget of the window moved; null where nothing says.")]
+    parts: Annotated[list[PartShape], doc("The causes, largest first.")]
 
 
 class Amount(Shape):
