@@ -30,7 +30,7 @@ from pytest_nsys.reports.doctor_report import (
     Diagnosis,
     Group,
     Plugin,
-    Run,
+    RunShape,
     Surroundings,
     TraceFile,
     as_json_report,
@@ -100,7 +100,7 @@ def _measurements(values: Sequence[str]) -> Iterator[str]:
                 yield f"{path}: holds measurements, no trace: give it as --nsys-measurements={value}"
 
 
-def _looked_at(captures: Captures, spec: WindowSpec, asked: MeasureOptions) -> Run:
+def _looked_at(captures: Captures, spec: WindowSpec, asked: MeasureOptions) -> RunShape:
     (run,) = captures.runs
     files = [
         TraceFile(str(trace.path), format_of(trace.path), facts.profiler_version)
@@ -110,7 +110,7 @@ def _looked_at(captures: Captures, spec: WindowSpec, asked: MeasureOptions) -> R
         Group(one.view.split()[0], one.metrics, one.with_rows, {why: list(names) for why, names in one.without.items()})
         for one in available(captures, spec)
     ]
-    return Run(
+    return RunShape(
         files=files,
         ranks=[rank.number for rank in run.ranks],
         gpu=run.gpu_model(),

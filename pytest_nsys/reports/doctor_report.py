@@ -58,7 +58,7 @@ class Group(Struct):
     without: dict[str, list[str]]
 
 
-class Run(Struct):
+class RunShape(Struct):
     """What the traces hold, all of them one run."""
 
     files: list[TraceFile]
@@ -78,7 +78,7 @@ class Diagnosis(Struct):
     good: Annotated[bool, doc("Whether nothing is missing.")]
     problems: Annotated[list[str], doc("What is missing, the most urgent first, each with what to do.")]
     surroundings: Surroundings
-    run: Annotated[Run | None, doc("None where no trace was given, or none can be read.")]
+    run: Annotated[RunShape | None, doc("None where no trace was given, or none can be read.")]
 
 
 def as_json_report(found: Diagnosis) -> str:
@@ -114,7 +114,7 @@ def _surroundings(found: Surroundings) -> Iterator[str]:
     yield from _line("extras", ", ".join(f"{name} {'yes' if there else 'no'}" for name, there in found.extras.items()))
 
 
-def _run(found: Run) -> Iterator[str]:
+def _run(found: RunShape) -> Iterator[str]:
     for file in found.files[:SHOWN]:
         what = f"{file.format} {profiler_shown(file.profiler)}" if file.profiler else file.format
         yield from _line("trace" if file is found.files[0] else "", f"{file.path}: {what}")
@@ -136,7 +136,7 @@ def named(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN] if more else names) + more
 
 
-def problems_of(surroundings: Surroundings, run: Run | None, unreadable: Iterable[str] = ()) -> list[str]:
+def problems_of(surroundings: Surroundings, run: RunShape | None, unreadable: Iterable[str] = ()) -> list[str]:
     """What is missing, the most urgent first."""
     found = [*unreadable]
     if not surroundings.plugin.active:

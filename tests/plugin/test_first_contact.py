@@ -12,7 +12,7 @@ import pytest
 
 from pytest_nsys.core.numbers import format_range
 from pytest_nsys.core.words import print_plainly
-from pytest_nsys.reports.doctor_report import Diagnosis, Plugin, Run, Surroundings, TraceFile, as_text
+from pytest_nsys.reports.doctor_report import Diagnosis, Plugin, RunShape, Surroundings, TraceFile, as_text
 from tests.support.commands import run
 from tests.support.gate_files import loaded, mistakes
 from tests.support.gates import Project
@@ -166,7 +166,7 @@ def test_doctor_names_the_version_of_a_format(version: str | None, told: str) ->
     file = TraceFile("a.json", "torch.profiler", version)
     plugin = Plugin(active=True, why_not="", rootdir="/", inifile=None)
     around = Surroundings("1", "3.12", "python", "9", plugin, None, {}, [])
-    held = Run(
+    held = RunShape(
         [file], [0], None, "convention kineto", anchored=True, measured_as="window median", quality=[], groups=[]
     )
     text = as_text(Diagnosis(1, good=True, problems=[], surroundings=around, run=held))

@@ -1,4 +1,6 @@
-"""Does the first line say what happened, in one sentence, and no more than the records say?"""
+"""Does the first line say what happened, in one sentence, and no more than the records say? Are reds of one cause one
+group, and those of another one apart?
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ from pytest_nsys.core.model import Label, Value, Window
 from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.causes import cause_of
 from pytest_nsys.reports.headline import cause_words, of_session
+from pytest_nsys.reports.page.session_page import groups
 from pytest_nsys.reports.session.digest import By, LeftOut, NotRunFile
 from pytest_nsys.reports.session.record import Record
 from tests.support.commands import run
@@ -265,3 +268,70 @@ def test_a_comparison_without_a_red_row_says_its_result(project: Project) -> Non
     project.trace("base.sqlite")
     found = run("compare", "base.sqlite", "run.sqlite", "--gate=gate.nsys.yaml", "--format=html", code=0).stdout
     assert Page(found).texts["h1"] == ["Nothing worse: 4 rows within the limits"]
+
+
+# Reds of one cause are one group
+
+AT: dict[str, Label] = {"rank": 1, "stage": "all_gather"}
+
+
+def lengthened(kernel: str, kind: CauseKind, labels: dict[str, Label], exposes: str = "") -> Explained:
+    """A row that got longer by one cause."""
+    longer = Cause(kind, kernel, 5, before_ns=10, now_ns=15, was=1, kernels=1, exposes=exposes)
+    return Explained(labels, Explanation(5, (longer,), 0))
+
+
+def of(name: str, metric: str, *causes: Explained, **more: Any) -> Record:
+    return red(name, metric, judged=(row(2, None, 1, labels=AT),), causes=causes, **more)
+
+
+def found(*records: Record) -> list[tuple[str, list[str]]]:
+    return [(group.title, [each.name for each in group.records]) for group in groups(records)]
+
+
+OF_A_PERIOD = lengthened("AllGather", CauseKind.EXPOSED, {"rank": 1, "quantile": "p50"})
+PERIOD = of("p", "period_ns", OF_A_PERIOD)
+COVER = lengthened("gemm", CauseKind.COVER_MOVED, AT, exposes="AllGather")
+EXPOSED = of("e", "exposed_ns", COVER)
+
+
+def test_one_longer_kernel_is_one_group() -> None:
+    assert found(
+        of("a", "exposed_ns", lengthened("SendRecv", CauseKind.LONGER, AT)),
+        of("b", "comm_ns", lengthened("SendRecv", CauseKind.LONGER, AT)),
+    ) == [("SendRecv +50% on rank 1", ["a", "b"])]
+
+
+def test_what_overlaps_less_stands_with_what_is_exposed_by_it() -> None:
+    assert found(PERIOD, EXPOSED) == [("AllGather exposed +50% on rank 1", ["p", "e"])]
+    assert found(EXPOSED) == [("less overlap with gemm on rank 1", ["e"])]
+
+
+def test_exposed_communication_of_another_rank_or_gate_file_is_another_cause() -> None:
+    elsewhere = of("p", "period_ns", lengthened("AllGather", CauseKind.EXPOSED, {"rank": 0}))
+    for other in (elsewhere, of("p", "period_ns", OF_A_PERIOD, file="perf/b.nsys.yaml")):
+        assert [names for _, names in found(other, EXPOSED)] == [["p"], ["e"]]
+
+
+def test_a_limit_stands_with_the_cause_of_the_same_row() -> None:
+    overlap = of("o", "overlap")
+    assert found(overlap, EXPOSED) == [("less overlap with gemm on rank 1", ["o", "e"])]
+    assert found(overlap, EXPOSED, PERIOD) == [("AllGather exposed +50% on rank 1", ["o", "e", "p"])]
+
+
+def test_a_metric_that_is_explained_otherwise_stands_apart() -> None:
+    for metric in ("launches", "measured mfu"):
+        assert found(of("l", metric), EXPOSED) == [
+            ("Cause not known", ["l"]),
+            ("less overlap with gemm on rank 1", ["e"]),
+        ]
+
+
+def test_what_is_not_judged_has_a_group_of_its_own() -> None:
+    broken, nothing = record("b", "error"), record("n", "no data")
+    assert found(of("l", "launches"), broken, nothing, record("i", "improved", good=True)) == [
+        ("Cause not known", ["l"]),
+        ("Not judged", ["b"]),
+        ("No data", ["n"]),
+        ("Improved", ["i"]),
+    ]

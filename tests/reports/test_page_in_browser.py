@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from tests.support.browser import Browser, chromium, needs_browser, pixels, program
 from tests.support.commands import run
 from tests.support.gates import Project, write_trace
+from tests.support.red_page import PICTURE, WIDTH, picture, red_page
 from tests.support.samples.builder import Process, TraceBuilder
 
 EVIL = "<script>alert(1)</script>\"'&<img src=x onerror=alert(2)>"
@@ -350,3 +352,18 @@ def test_the_page_of_a_session(browser: Browser, project: Project) -> None:
     )
     assert shown == ["true failed", "false passed"]
     assert browser.run("[...document.querySelectorAll('.scroll')].every(box => box.clientWidth <= innerWidth)")
+
+
+@needs_browser
+def test_the_picture_of_the_page_shows_what_is_exposed(tmp_path: Path) -> None:
+    taken = picture(red_page(tmp_path))
+    rows = pixels(taken)
+    assert {len(row) for row in rows} == {WIDTH}
+    assert WIDTH / 2 < len(rows) < 2 * WIDTH
+    assert sum(row.count(EXPOSED) for row in rows) > 1_000
+    assert len(taken) < 1.5 * PICTURE.stat().st_size
+
+
+def test_the_page_says_what_the_gate_detects_as_the_summary_does(tmp_path: Path) -> None:
+    said = red_page(tmp_path).read_text()
+    assert "<dt>detects</dt><dd>≥ 806 us (uncalibrated)</dd>" in unicodedata.normalize("NFKC", said)
