@@ -2,34 +2,47 @@
 
 Several captures of one program give rows that are medians over the captures. Whatever was read or measured is kept, so
 that a second assertion, or a second gate file on the same trace, costs no reading.
+
+Are they good samples together? Two captures, or two files of one, are one in other bytes after a copy through VACUUM,
+or where a report is exported twice. No two runs of a program take the same time to the nanosecond. Equal counts say
+nothing: good runs have them.
+
+Of three or more, their median hides one that is far off: more than a tenth from the median of the others, and several
+times what those differ by among themselves. That is pooled over the rows of a metric, for two captures alone agree by
+chance; a small row counts on the scale of the mean row. The factor falls with the number of captures as their range
+rises: together they stand for about six deviations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from fractions import Fraction
 from functools import cached_property
 from itertools import combinations, starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_nsys.analysis.between_captures import FEWEST, how_same, looked_at, outlying, times_of, twins
+from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.circumstances import Facts, RunKey, facts_of, key_of, profilers_of
 from pytest_nsys.analysis.doubts import notes_on
 from pytest_nsys.analysis.explained import KernelSequence
 from pytest_nsys.analysis.metrics import MEASURED, METRICS, Better, Bounds, Metric, Of, Request, Scope, Unit, measured
 from pytest_nsys.analysis.quality import crossed
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.run import Run, RunWindow
+from pytest_nsys.analysis.run import Run, RunWindow, WindowGroup
 from pytest_nsys.analysis.structure import sequences
-from pytest_nsys.analysis.table import UNSEEN, Coordinates, Table, label_key
+from pytest_nsys.analysis.table import UNSEEN, Coordinates, Table, combined, of_all, of_one, of_ranks
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec, spec_under
+from pytest_nsys.core.columns import minus, total
 from pytest_nsys.core.errors import GOES_ON, NoRows, NothingMeasured, NsysError, TraceError, UsageMistake
-from pytest_nsys.core.exact import median
+from pytest_nsys.core.exact import distance, mean, median
 from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import KernelsMode, Label, Note, Row, Span, Unseen, Value
-from pytest_nsys.core.words import counted, from_here
+from pytest_nsys.core.numbers import format_value
+from pytest_nsys.core.words import counted, from_here, place_words, printable
 
 _SECOND_NS = 1_000_000_000
 
@@ -114,8 +127,8 @@ class Captures:
         each = self.each(metric, spec, ranks)
         if metric.window_by and len(each) > 1:
             by = self.each(METRICS[metric.window_by], spec, ranks)
-            return _of_one(list(zip(each, by, strict=True)), self._table(metric), captures=True)
-        return _combined(metric, each, "captures", self._table(metric))
+            return of_one(list(zip(each, by, strict=True)), self._table(metric), captures=True)
+        return combined(metric, each, "captures", self._table(metric))
 
     @kept
     def each(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> Sequence[Table]:
@@ -174,9 +187,9 @@ class Captures:
         stages = any(metric.looks_up for metric in metrics)
         streams = not metrics or any(metric.of not in (Of.FAMILIES, Of.GPU) for metric in metrics)
         launches = any(metric.window_by for metric in metrics)
-        looked_at = () if spec.outside else self.runs
+        runs = () if spec.outside else self.runs
         found = [
-            note for run in looked_at for note in notes_on(run, spec, stages=stages, streams=streams, launches=launches)
+            note for run in runs for note in notes_on(run, spec, stages=stages, streams=streams, launches=launches)
         ]
         for about in dict.fromkeys(metric.about for metric in metrics):
             found += about(self.runs, spec) if about else ()
@@ -252,43 +265,27 @@ class Captures:
 
 def _capture_rows(capture: Run, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None, empty: Table) -> Table:
     if metric.scope is Scope.CAPTURE:
-        return _of_ranks(replace(empty, rows=tuple(metric.rows(capture))), ranks)
+        return of_ranks(replace(empty, rows=tuple(metric.rows(capture))), ranks)
     if not capture.traces:
         raise NothingMeasured(f"{metric.name} needs a trace, and none is given beside {capture.measurements.shown}")
     if metric.scope is Scope.RUN:
         return _run_rows(capture, metric, spec, ranks, empty)
     own = [_rank_rows(metric, windows, empty) for windows in capture.measured(spec).filled(ranks).values()]
-    return replace(
-        empty,
-        rows=tuple(row for table in own for row in table.rows),
-        missing=tuple(lost for table in own for lost in table.missing),
-        without=_why(own, empty),
-    )
+    return of_all(own, empty)
 
 
 def _rank_rows(metric: Metric, windows: Sequence[RankWindow], empty: Table) -> Table:
     each = [_measured(metric, window, empty) for window in windows]
     if metric.window_by and len(each) > 1:
         by = [_measured(METRICS[metric.window_by], window, empty) for window in windows]
-        return _of_one(list(zip(each, by, strict=True)), empty)
-    return _combined(metric, each, "windows", empty)
+        return of_one(list(zip(each, by, strict=True)), empty)
+    return combined(metric, each, "windows", empty)
 
 
 def _run_rows(capture: Run, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None, empty: Table) -> Table:
     """The rows of all ranks together; of some ranks those that are theirs, where the metric has the dimension."""
     each = [_measured(metric, window, empty) for window in capture.measured(spec).together()]
-    return _of_ranks(_combined(metric, each, "windows", empty), ranks)
-
-
-def _of_ranks(found: Table, ranks: frozenset[int] | None) -> Table:
-    """The rows of some ranks, where rows are of ranks."""
-    if ranks is None or "rank" not in found.dimensions:
-        return found
-    at = found.dimensions.index("rank")
-    rows = tuple(row for row in found.rows if row.labels[at] in ranks)
-    unseen = {labels: error for labels, error in found.unseen.items() if labels[at] in ranks}
-    missing = tuple(lost for lost in found.missing if lost[0][at] in ranks)
-    return replace(found, rows=rows, missing=missing, unseen=unseen)
+    return of_ranks(combined(metric, each, "windows", empty), ranks)
 
 
 def _measured(metric: Metric, window: RankWindow | RunWindow, empty: Table) -> Table:
@@ -303,68 +300,8 @@ def _measured(metric: Metric, window: RankWindow | RunWindow, empty: Table) -> T
     return replace(empty, rows=rows, unseen=unseen, without=without)
 
 
-def _why(each: Sequence[Table], empty: Table) -> str:
-    """What one of them says of having no row, before what is true of the metric anywhere."""
-    return next((one.without for one in each if one.without != empty.without), empty.without)
-
-
-def _combined(metric: Metric, each: Sequence[Table], of_what: str, empty: Table) -> Table:
-    """Medians row by row; a row that one of them lacks is missing."""
-    if len(each) == 1:
-        return each[0]
-    values: dict[tuple[Label, ...], list[Value]] = {}
-    missing = {labels: why for one in each for labels, why in one.missing}
-    for one in each:
-        for labels, value in one.rows:
-            values.setdefault(labels, []).append(value)
-    unseen: dict[tuple[Label, ...], Value] = {}
-    for one in each:
-        unseen |= {labels: max(error, unseen.get(labels, 0)) for labels, error in one.unseen.items()}
-    rows = []
-    for labels, found in sorted(values.items(), key=lambda item: [label_key(label) for label in item[0]]):
-        if labels in unseen:  # of some of them no value is known, so no median is
-            continue
-        if metric.sparse:
-            rows.append(Row(labels, median([*found, *[0] * (len(each) - len(found))])))
-        elif len(found) < len(each):
-            missing.setdefault(labels, f"only {len(found)} of {len(each)} {of_what} have this row")
-        elif metric.unit is Unit.HASH and len(set(found)) > 1:
-            missing.setdefault(labels, f"it is not the same in all {len(each)} {of_what}")
-        elif labels not in missing:
-            rows.append(Row(labels, median(found)))
-    without = _why(each, empty)
-    return replace(empty, rows=tuple(rows), missing=tuple(missing.items()), unseen=unseen, without=without)
-
-
-NOT_IN_THAT_WINDOW = "the window whose budget stands for all has no such row"
-"""Why a rank has no row of a budget, where other windows have some."""
-
-
-def _of_one(each: Sequence[tuple[Table, Table]], empty: Table, *, captures: bool = False) -> Table:
-    """Of each rank the rows of one of the tables, whose row beside it is the lower median of those of the rank: rows
-    that add up in each table add up here. What only other windows of the rank have is missing if that one has nothing;
-    of captures each must have rows of the rank.
-    """
-    by_rank: dict[Label, list[tuple[Value, int]]] = {}
-    for number, (_, by) in enumerate(each):
-        for (rank,), value in by.rows:
-            by_rank.setdefault(rank, []).append((value, number))
-    rows: list[Row] = []
-    missing = {labels: why for table, _ in each for labels, why in table.missing}
-    for rank, found in sorted(by_rank.items(), key=lambda item: label_key(item[0])):
-        own = [[row for row in table.rows if row.labels[0] == rank] for table, _ in each]
-        here, chosen = sum(map(bool, own)), own[sorted(found)[(len(found) - 1) // 2][1]]
-        if chosen and (here == len(each) or not captures):
-            rows += chosen
-            continue
-        why = f"only {here} of {len(each)} captures have this row" if captures else NOT_IN_THAT_WINDOW
-        missing |= {row.labels: missing.get(row.labels, why) for some in own for row in some}
-    without = _why([table for table, _ in each], empty)
-    return replace(empty, rows=tuple(rows), missing=tuple(missing.items()), without=without)
-
-
-NO_STREAM = "no communication kernel has a stream of its own in the window"
-NO_ROW = "nothing of the kind is in the window"
+_NO_STREAM = "no communication kernel has a stream of its own in the window"
+_NO_ROW = "nothing of the kind is in the window"
 
 
 class Available(NamedTuple):
@@ -393,4 +330,135 @@ def _why_none(captures: Captures, metric: Metric, spec: WindowSpec) -> str:
     if table.rows:
         return ""
     missing = next((why for _, why in table.missing), "")
-    return table.without or missing or (NO_STREAM if metric.of is Of.COMMUNICATION else NO_ROW)
+    return table.without or missing or (_NO_STREAM if metric.of is Of.COMMUNICATION else _NO_ROW)
+
+
+FEWEST = 3
+"""Captures among which one can be the other: of two nobody knows which."""
+
+FAR = Fraction(1, 10)
+RANGES = 18
+"""Over the number of captures: how many times the range of the others is far."""
+
+Labels = tuple[Label, ...]
+Rows = Mapping[Labels, Value]
+
+
+class Outlying(NamedTuple):
+    """A capture (by its place) with ``rows`` rows far from the others; the farthest, and the median of the others."""
+
+    capture: int
+    rows: int
+    labels: Labels
+    value: Value
+    others: Value
+
+    def told(self, metric: Metric) -> str:
+        """The row and how far it is off: ``rank 1 stage stage2_f exposed_ns is 900 us, the others' median 200 us``."""
+        row = place_words(zip(metric.dimensions, self.labels, strict=True))
+        value, others = (format_value(each, metric.unit) for each in (self.value, self.others))
+        more = f", and {counted(self.rows - 1, 'more row')} far off" if self.rows > 1 else ""
+        return f"{printable(f'{row} {metric.name}'.strip())} is {value}, the median of the others {others}{more}"
+
+
+def outlying(captures: Sequence[Rows]) -> list[Outlying]:
+    """The captures that lie far from the others in some row that all of them have, by their place."""
+    shared = [labels for labels in captures[0] if all(labels in capture for capture in captures)]
+    found = []
+    for place, capture in enumerate(captures if len(captures) >= FEWEST else ()):
+        others = [other for i, other in enumerate(captures) if i != place]
+        if far := list(_far({labels: capture[labels] for labels in shared}, others)):
+            labels = shared[max(far, key=lambda each: each[0])[1]]
+            found.append(Outlying(place, len(far), labels, capture[labels], median([o[labels] for o in others])))
+    return found
+
+
+def _far(capture: Rows, others: Sequence[Rows]) -> Iterator[tuple[Fraction, int]]:
+    """How many times as far as they may be the rows are that are far, and their places."""
+    each = [[other[labels] for other in others] for labels in capture]
+    middles = [Fraction(median(values)) for values in each]
+    usual = Fraction(mean([abs(middle) for middle in middles])) if middles else Fraction(0)
+    if not usual:
+        return
+    scales = [max(usual, abs(middle)) for middle in middles]
+    ranges = [Fraction(max(values) - min(values)) for values in each]
+    pooled = Fraction(median([range_ / scale for range_, scale in zip(ranges, scales, strict=True)]))
+    times = Fraction(RANGES, len(others) + 1)
+    for at, value in enumerate(capture.values()):
+        reach = max(FAR * scales[at], times * max(ranges[at], pooled * scales[at]))
+        if (apart := Fraction(distance(value, middles[at]))) > reach:
+            yield apart / reach, at
+
+
+ENOUGH = 8
+"""Rows of time that are not 0, or kernels: fewer may agree by chance, as two steps of one kernel do."""
+
+USUAL = ("window_ns", "busy_ns", "idle_ns", "compute_ns", "gpu_gap_ns", "period_ns")
+"""Looked at beside what is asked, for a gate may ask for ratios alone: read off kernels and anchors that are there."""
+
+Asked = tuple[Metric, WindowSpec]
+Times = Mapping[tuple[str, WindowSpec, tuple[Label, ...]], Value]
+
+
+def looked_at(asked: Iterable[Asked], specs: Iterable[WindowSpec]) -> list[Asked]:
+    """What is asked of times, and under each spec what is usual."""
+    times = [(metric, spec) for metric, spec in asked if metric.unit is Unit.NS]
+    return list(dict.fromkeys([*times, *((METRICS[name], spec) for name in USUAL for spec in specs)]))
+
+
+def times_of(each: Callable[[Metric, WindowSpec], Sequence[Table]], asked: Iterable[Asked], count: int) -> list[Times]:
+    """The rows of time that are not 0 in each of ``count`` captures."""
+    found: list[dict[tuple[str, WindowSpec, tuple[Label, ...]], Value]] = [{} for _ in range(count)]
+    for metric, spec in asked:
+        with contextlib.suppress(NsysError):  # who asks for it is told
+            for own, table in zip(found, each(metric, spec), strict=False):
+                own.update({(metric.name, spec, labels): value for labels, value in table.rows if value})
+    return list(found)
+
+
+def twins(groups: Iterable[WindowGroup]) -> tuple[RankTrack, RankTrack] | None:
+    """The first two ranks on two clocks, of one capture or of two, whose kernels are equal: around the windows, or of
+    few kernels in the whole run.
+    """
+    known: dict[tuple[int, int], list[tuple[WindowGroup, RankTrack]]] = {}
+    for group, track in [(each, track) for each in groups for track in each.tracks.values()]:
+        kernels, clock = track.kernels, track.rank.process.clock
+        alike = known.setdefault((len(kernels), total(minus(kernels.end_ns, kernels.start_ns))), [])
+        for there, other in alike if len(kernels) else ():
+            if (there is group and other.rank.process.clock == clock) or not _equal(other, track):
+                continue
+            pair = (other, track) if len(kernels) >= ENOUGH else (_whole(there, other), _whole(group, track))
+            if len(pair[0].kernels) >= ENOUGH and _equal(*pair):
+                return pair
+        alike.append((group, track))
+    return None
+
+
+def _whole(group: WindowGroup, track: RankTrack) -> RankTrack:
+    with contextlib.suppress(NsysError):  # a cut has no more of it
+        return group.run.whole().tracks[track.rank.number]
+    return track
+
+
+def _equal(one: RankTrack, other: RankTrack) -> bool:
+    here, there = one.kernels, other.kernels
+    ahead = there.start_ns[0] - here.start_ns[0]
+    pairs = ((here.start_ns, there.start_ns), (here.end_ns, there.end_ns))
+    return len(here) == len(there) and all(b - a == ahead for two in pairs for a, b in zip(*two, strict=True))
+
+
+def same_files(run: Run, one: Times, other: Times) -> list[Path]:
+    """The files of a run whose ranks have the rows of time that another capture has: copies, perhaps in other bytes."""
+    paths = {rank.number: rank.trace for rank in run.ranks}
+    rows: dict[Path, list[bool]] = {}
+    for key, value in one.items():
+        name, _, labels = key
+        if METRICS[name].dimensions[:1] == ("rank",) and isinstance(rank := labels[0], int):
+            rows.setdefault(paths[rank], []).append(other.get(key) == value)
+    return [path for path, same in rows.items() if len(same) >= ENOUGH and all(same)]
+
+
+def how_same(one: Times, other: Times) -> str:
+    """By what two captures are one, in words; empty where they are two."""
+    same = one == other and len(one) >= ENOUGH
+    return f"{counted(len(one), 'row')} of time are equal to the nanosecond" if same else ""

@@ -1,4 +1,4 @@
-"""Rows with named dimensions, and which of them a selector means.
+"""Rows with named dimensions: one table of several windows, ranks or captures, and which rows a selector means.
 
 Text matches exactly, or as a prefix before ``_`` (``stage3`` selects ``stage3_f``), or as a glob; numbers match as
 numbers, so rank 1 is not rank 10. Each element of a selector must match a row of its own.
@@ -13,8 +13,10 @@ from dataclasses import dataclass, field, replace
 from itertools import starmap
 from typing import NamedTuple
 
+from pytest_nsys.analysis.metrics import Metric, Unit
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import did_you_mean
+from pytest_nsys.core.exact import median
 from pytest_nsys.core.model import Label, Row, Value
 from pytest_nsys.core.words import counted
 
@@ -153,3 +155,81 @@ def _what_exists(table: Table, dimension: str) -> str:
         return f"no row has a {dimension}" if meant(table, {}) else _why_no_rows(table)
     plural = _LISTED.get(dimension, f"{dimension}s")
     return f"{plural} with a row: {', '.join(shown[:16])}{' …' if len(shown) > 16 else ''}"
+
+
+def of_ranks(found: Table, ranks: frozenset[int] | None) -> Table:
+    """The rows of some ranks, where rows are of ranks."""
+    if ranks is None or "rank" not in found.dimensions:
+        return found
+    at = found.dimensions.index("rank")
+    rows = tuple(row for row in found.rows if row.labels[at] in ranks)
+    unseen = {labels: error for labels, error in found.unseen.items() if labels[at] in ranks}
+    missing = tuple(lost for lost in found.missing if lost[0][at] in ranks)
+    return replace(found, rows=rows, missing=missing, unseen=unseen)
+
+
+def of_all(each: Sequence[Table], empty: Table) -> Table:
+    """The rows of several tables, of which no two have the same."""
+    rows = tuple(row for table in each for row in table.rows)
+    missing = tuple(lost for table in each for lost in table.missing)
+    return replace(empty, rows=rows, missing=missing, without=_why(each, empty))
+
+
+def _why(each: Sequence[Table], empty: Table) -> str:
+    """What one of them says of having no row, before what is true of the metric anywhere."""
+    return next((one.without for one in each if one.without != empty.without), empty.without)
+
+
+def combined(metric: Metric, each: Sequence[Table], of_what: str, empty: Table) -> Table:
+    """Medians row by row; a row that one of them lacks is missing."""
+    if len(each) == 1:
+        return each[0]
+    values: dict[tuple[Label, ...], list[Value]] = {}
+    missing = {labels: why for one in each for labels, why in one.missing}
+    for one in each:
+        for labels, value in one.rows:
+            values.setdefault(labels, []).append(value)
+    unseen: dict[tuple[Label, ...], Value] = {}
+    for one in each:
+        unseen |= {labels: max(error, unseen.get(labels, 0)) for labels, error in one.unseen.items()}
+    rows = []
+    for labels, found in sorted(values.items(), key=lambda item: [label_key(label) for label in item[0]]):
+        if labels in unseen:  # of some of them no value is known, so no median is
+            continue
+        if metric.sparse:
+            rows.append(Row(labels, median([*found, *[0] * (len(each) - len(found))])))
+        elif len(found) < len(each):
+            missing.setdefault(labels, f"only {len(found)} of {len(each)} {of_what} have this row")
+        elif metric.unit is Unit.HASH and len(set(found)) > 1:
+            missing.setdefault(labels, f"it is not the same in all {len(each)} {of_what}")
+        elif labels not in missing:
+            rows.append(Row(labels, median(found)))
+    without = _why(each, empty)
+    return replace(empty, rows=tuple(rows), missing=tuple(missing.items()), unseen=unseen, without=without)
+
+
+NOT_IN_THAT_WINDOW = "the window whose budget stands for all has no such row"
+"""Why a rank has no row of a budget, where other windows have some."""
+
+
+def of_one(each: Sequence[tuple[Table, Table]], empty: Table, *, captures: bool = False) -> Table:
+    """Of each rank the rows of one of the tables, whose row beside it is the lower median of those of the rank: rows
+    that add up in each table add up here. What only other windows of the rank have is missing if that one has nothing;
+    of captures each must have rows of the rank.
+    """
+    by_rank: dict[Label, list[tuple[Value, int]]] = {}
+    for number, (_, by) in enumerate(each):
+        for (rank,), value in by.rows:
+            by_rank.setdefault(rank, []).append((value, number))
+    rows: list[Row] = []
+    missing = {labels: why for table, _ in each for labels, why in table.missing}
+    for rank, found in sorted(by_rank.items(), key=lambda item: label_key(item[0])):
+        own = [[row for row in table.rows if row.labels[0] == rank] for table, _ in each]
+        here, chosen = sum(map(bool, own)), own[sorted(found)[(len(found) - 1) // 2][1]]
+        if chosen and (here == len(each) or not captures):
+            rows += chosen
+            continue
+        why = f"only {here} of {len(each)} captures have this row" if captures else NOT_IN_THAT_WINDOW
+        missing |= {row.labels: missing.get(row.labels, why) for some in own for row in some}
+    without = _why([table for table, _ in each], empty)
+    return replace(empty, rows=tuple(rows), missing=tuple(missing.items()), without=without)

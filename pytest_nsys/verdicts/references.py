@@ -15,8 +15,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_nsys.analysis.between_captures import Asked, Times, how_same, looked_at, same_files, times_of
-from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.captures import Asked, Captures, Times, how_same, looked_at, same_files, times_of
 from pytest_nsys.analysis.explained import Breakdown, KernelSequence
 from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.run import Run

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
-from pytest_nsys.analysis.between_captures import ENOUGH
-from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.captures import ENOUGH, Captures
 from pytest_nsys.analysis.explained import Breakdown, KernelSequence
 from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
 from pytest_nsys.analysis.quality import Fact

@@ -15,7 +15,7 @@ from itertools import product
 from random import Random
 from typing import NamedTuple
 
-from pytest_nsys.analysis.between_captures import Rows, outlying
+from pytest_nsys.analysis.captures import Rows, outlying
 from tests.benchmarks.noisy_traces import COMMON, EXPOSED_NS, OUTLYING_BY
 
 TRIALS = 2_000

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import pytest
 
-from pytest_nsys.analysis.between_captures import outlying
+from pytest_nsys.analysis.captures import outlying
 from tests.support.gates import MS, Project
 from tests.support.samples.builder import Process, TraceBuilder
 
