@@ -102,7 +102,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("form", "seed"), [("nsys", 0), ("kineto", 0), ("nsys", 1), ("kineto", 1), ("rocpd", 2)])
+@pytest.mark.parametrize(("form", "seed"), [("nsys", 0), ("kineto", 1), ("rocpd", 2)])
 def test_any_gate_is_judged_alike(form: str, seed: int, steps: Path, tmp_path: Path) -> None:
     random = Random(seed)
     sentences = [sentence(random, number) for number in range(15)]

@@ -185,8 +185,10 @@ class KinetoBuilder:
 
     def text(self, *, as_list: bool = False) -> str:
         """The trace as JSON; ``as_list``: without the root's object."""
-        root = self.events if as_list else {**self.members, "traceEvents": self.events, "traceName": "trace.json"}
-        return _NUMBER.sub(r"\1", json.dumps(root, indent=1))
+        events = ",\n".join(map(json.dumps, self.events))
+        root = {**self.members, "traceEvents": "<events>", "traceName": "trace.json"}
+        text = '"<events>"' if as_list else json.dumps(root, indent=1)
+        return _NUMBER.sub(r"\1", text.replace('"<events>"', f"[\n{events}\n]"))
 
     def write(self, path: Path, *, as_list: bool = False) -> Path:
         """Write the trace, packed where the name ends in ``.gz``."""
