@@ -36,8 +36,8 @@ MISSING = {
     "version": f"'version' is missing: write version: {VERSION}",
     "assertions": "'assertions' is missing: a gate without assertions would pass on nothing",
 }
-SETTINGS = ("tolerance", "window", "span", "kernels", "allow_missing")
-"""Keys that hold for assertions that say nothing else."""
+AS_WRITTEN = ("measurements", "run", "comparable_on", "tolerance", "window", "span", "kernels", "allow_missing")
+"""Keys that are fields of a GateFile."""
 
 
 def load_gate_file(path: Path, *, display: Path | None = None) -> GateFile:
@@ -98,21 +98,17 @@ def _read_gate(
 ) -> GateFile:
     """What the file, or a configuration of it, says for all of its assertions."""
     said = file.values()
-    convention = read_convention(reader, file.fields.get("convention"))
     run, quality = said.get("run", {}), said.get("quality", Bounds())
     return GateFile(
         path=path,
         assertions=(),
-        convention=convention,
+        convention=read_convention(reader, file.fields.get("convention")),
         traces=said.get("trace", ()),
-        measurements=said.get("measurements", ()),
-        run=run,
         workload=read_workload(reader, file.fields.get("workload"), said, path.parent),
-        comparable_on=said.get("comparable_on"),
         quality=replace(quality, world=int(run["world"])) if "world" in run else quality,
         configuration=configuration,
         names=names,
-        **{key: said[key] for key in SETTINGS if key in said},
+        **{key: said[key] for key in AS_WRITTEN if key in said},
     )
 
 
@@ -124,32 +120,10 @@ def _check_tolerance(file: Entry, gate: GateFile, every: Sequence[Assertion]) ->
 
 
 def _with_assertions(reader: NodeReader, file: Entry, gate: GateFile) -> tuple[GateFile, bool]:
-    """The same with its assertions, and whether every entry could be read."""
-    assertions, all_known = _read_assertions(reader, file, gate)
-    check_needed(reader, assertions, file.fields)
-    return replace(gate, assertions=assertions), all_known
-
-
-def _with_waivers(
-    reader: NodeReader, file: Entry, gate: GateFile, every: Sequence[Assertion], *, all_known: bool
-) -> GateFile:
-    """The same with its waivers. ``every`` assertion of the file may be waived, ``all_known``: there is no other."""
-    if "waivers" not in file.fields:
-        return gate
-    node = file.fields["waivers"]
-    return replace(gate, assertions=attach_waivers(reader, node, gate, every, all_known=all_known))
-
-
-def _read_assertions(reader: NodeReader, file: Entry, gate: GateFile) -> tuple[tuple[Assertion, ...], bool]:
-    """All assertions of the file, or of one configuration, in order, and whether every entry could be read.
-
-    There is at least one, and their names differ.
-    """
-    if "assertions" not in file.fields:
-        return (), False
+    """The same with its assertions, in order, and whether every entry could be read. Their names differ."""
     found: dict[str, Assertion] = {}
-    all_known = True
-    for node in reader.items(file.fields["assertions"], "assertions"):
+    all_known = "assertions" in file.fields
+    for node in reader.items(file.fields["assertions"], "assertions") if all_known else ():
         if not is_for(reader, node, gate.configuration, gate.names):
             continue
         made = read_assertion(reader, node, gate)
@@ -160,7 +134,8 @@ def _read_assertions(reader: NodeReader, file: Entry, gate: GateFile) -> tuple[t
                 shown = printable(assertion.name, 60)
                 what = f"'{shown}' is the name of the assertion on line {first.location.line} already"
                 reader.mistake(node, f"{what}: give it another id")
-    return tuple(found.values()), all_known
+    check_needed(reader, found.values(), file.fields)
+    return replace(gate, assertions=tuple(found.values())), all_known
 
 
 # Configurations
@@ -243,26 +218,27 @@ _ITEM = re.compile(r"\[[^\W\d]\w*=.*\]")
 """What ``for:`` adds to the name of an assertion."""
 
 
-def attach_waivers(
-    reader: NodeReader, node: Node, gate: GateFile, every: Sequence[Assertion], *, all_known: bool
-) -> tuple[Assertion, ...]:
-    """The assertions of a gate file, each with the waivers that name it.
+def _with_waivers(
+    reader: NodeReader, file: Entry, gate: GateFile, every: Sequence[Assertion], *, all_known: bool
+) -> GateFile:
+    """The same, each assertion with the waivers that name it.
 
     ``every`` assertion of the file may be named, also by those for other configurations. ``all_known``: every entry
     under ``assertions:`` could be read, so a name that none of them has is a mistake.
     """
+    if "waivers" not in file.fields:
+        return gate
     found: dict[str, list[Waiver]] = {}
-    assertions = gate.assertions
-    for item in reader.items(node, "waivers"):
+    for item in reader.items(file.fields["waivers"], "waivers"):
         if not is_for(reader, item, gate.configuration, gate.names):
             continue
         entry = _WaiverEntry(reader, item, gate, "waiver", "a waiver")
-        named = entry.named(assertions, every, all_known=all_known)
+        named = entry.named(gate.assertions, every, all_known=all_known)
         waiver = entry.waiver(named) if entry.fields else None
         if waiver is not None:
             for assertion in named:
                 found.setdefault(assertion.name, []).append(waiver)
-    return tuple(replace(a, waivers=tuple(found.get(a.name, ()))) for a in assertions)
+    return replace(gate, assertions=tuple(replace(a, waivers=tuple(found.get(a.name, ()))) for a in gate.assertions))
 
 
 def dimensions_left(assertion: Assertion, metric: Metric, axes: Collection[str]) -> tuple[str, ...]:

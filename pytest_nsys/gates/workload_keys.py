@@ -79,6 +79,12 @@ MAX_BYTES = 1 << 20
 TABLES = ("parallelism", "training", "experimental")
 """Where the parallel degrees stand, the newest place first."""
 
+DEGREES = {
+    "replicate": "data_parallel_replicate_degree",
+    **{axis: f"{axis}_parallel_degree" for axis in ("tensor", "pipeline", "context", "expert")},
+}
+"""The key of each parallel degree but that of sharding, which was renamed."""
+
 REST = -1
 
 
@@ -117,33 +123,20 @@ class _Config:
 
     def workload(self) -> Workload:
         """Everything that the file says of the work."""
-        batch = self._number(("training",), ("local_batch_size", "batch_size"))
+        local = self._number(("training",), ("local_batch_size", "batch_size"))
         whole = self._number(("training",), ("global_batch_size",), rest=True)
+        shard = self._number(TABLES, ("data_parallel_shard_degree", "data_parallel_degree"), rest=True)
+        degrees = {axis: self._number(TABLES, (key,)) or 1 for axis, key in DEGREES.items()}
         return Workload(
-            samples=None if whole == REST else whole,
+            samples=whole,
             sequence_length=self._number(("training",), ("seq_len",)),
-            local_samples=batch,
-            parallel=self._parallel(),
+            local_samples=local,
+            parallel=Parallel(shard=shard, **degrees),
             model=self._model(),
         )
 
-    def _parallel(self) -> Parallel:
-        shard = self._number(TABLES, ("data_parallel_shard_degree", "data_parallel_degree"), rest=True)
-        return Parallel(
-            replicate=self._degree("data_parallel_replicate_degree"),
-            shard=None if shard in (None, REST) else shard,
-            tensor=self._degree("tensor_parallel_degree"),
-            pipeline=self._degree("pipeline_parallel_degree"),
-            context=self._degree("context_parallel_degree"),
-            expert=self._degree("expert_parallel_degree"),
-        )
-
-    def _degree(self, key: str) -> int:
-        found = self._number(TABLES, (key,))
-        return 1 if found is None else found
-
     def _number(self, tables: tuple[str, ...], keys: tuple[str, ...], *, rest: bool = False) -> int | None:
-        """The first of the keys that is there; with ``rest`` it may be −1."""
+        """The first of the keys that is there; with ``rest`` it may be −1, which says no number."""
         for table in tables:
             own = self.tables.get(table)
             for key in keys:
@@ -151,7 +144,7 @@ class _Config:
                     continue
                 value = own[key]
                 if type(value) is int and (1 <= value < 1 << 31 or (rest and value == REST)):
-                    return value
+                    return None if value == REST else value
                 wanted = "a whole number from 1 on" + (", or -1" if rest else "")
                 raise ConfigMistake(f"{self.shown}: [{table}] {key} is {wanted}, not {printable(repr(value), 40)}")
         return None
