@@ -421,9 +421,6 @@ def _absolute(reader: NodeReader, node: Node, key: str) -> dict[str, Fraction] |
     return found if good and found else None
 
 
-read_name = known(BUILT_IN, "convention")
-"""The built-in convention of a name."""
-
 _REACTIONS = {"pass": Severity.WARN, "fail": Severity.FAIL}
 """What becomes of the item where a verdict is neither good nor bad: improved, inconclusive."""
 
@@ -440,7 +437,7 @@ KINDS: Mapping[str, Read | None] = {
     "version": _one(_version, "a whole number from 0 on"),
     "text": _one(str.strip),
     "texts": lambda reader, node, key: reader.texts(node, key) or None,
-    "built_in": read_name,
+    "built_in": known(BUILT_IN, "convention"),
     "window": _window,
     "span": _choice(Span),
     "kernels": _choice(KernelsMode),

@@ -26,13 +26,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def check_executor(asked: str) -> None:
-    """Raises UsageMistake for a word that names no executor; whether a cluster is there is not looked at."""
-    _parsed(asked)
+def check_executor(asked: str) -> tuple[str, str]:
+    """The kind of executor, and its number of processes or its address; whether a cluster is there is not looked at.
 
-
-def _parsed(asked: str) -> tuple[str, str]:
-    """The kind of executor, and its number of processes or its address."""
+    Raises UsageMistake for a word that names none.
+    """
     kind, _, rest = asked.partition(":")
     if asked == SERIAL or (kind == "dask" and rest.strip()):
         return kind, rest
@@ -55,7 +53,7 @@ def executor_of(asked: str) -> Iterator[Executor]:
 
     Raises UsageMistake for a word that names none, and where a cluster cannot be reached or has nobody to read.
     """
-    kind, rest = _parsed(asked)
+    kind, rest = check_executor(asked)
     if kind == "dask":
         from pytest_nsys.tools.workers import cluster
 

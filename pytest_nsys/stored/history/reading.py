@@ -151,21 +151,15 @@ def stored_runs(
 def _run(row: Mapping[str, Any]) -> StoredRun:
     _check_time(row["time"])
     return StoredRun(
-        id=row["id"],
-        time=row["time"],
+        **{name: row[name] for name in ("id", "time", "branch", "gate", "captures", "outcome", "version")},
         commit=row["commit_id"],
-        branch=row["branch"],
         dirty=None if row["dirty"] is None else bool(row["dirty"]),
-        gate=row["gate"],
         digest=row["key"],
         key=None if row["key_json"] is None else _parsed(row["key_json"], dict),
         facts=_parsed(row["facts"] or "{}", dict),
         coordinates=_coordinates(row["coordinates"] or "{}"),
         trace=row["trace"] or "",
         profiler=row["profiler"] or "",
-        captures=row["captures"],
-        outcome=row["outcome"],
-        version=row["version"],
     )
 
 
