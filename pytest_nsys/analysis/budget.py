@@ -13,8 +13,9 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from functools import cached_property
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 from pytest_nsys.analysis.activity import SYNCHRONISING_CALLS, waiting_call
 from pytest_nsys.analysis.around import RankTrack
@@ -24,7 +25,6 @@ from pytest_nsys.analysis.budget_facts import (
     Before,
     Blocking,
     BudgetFacts,
-    Edges,
     Part,
     about_edges,
     about_gaps,
@@ -207,10 +207,7 @@ class Budget:
             lambda part, name, code, waiting: (_KIND[PARTS[part]], names[name], stages[code], names[waiting]),
             *(take(self._gaps.part, own), take(self._ran.work.name, by), codes, take(self._ran.work.name, waiting)),
         )
-        return [
-            Blocking(kind=kind, name=name, stage=stage, waiting=waiting, ns=ns, gaps=gaps)
-            for (kind, name, stage, waiting), ns, gaps in found
-        ]
+        return [Blocking(*who, ns, gaps) for who, ns, gaps in found]
 
     def before(self, *parts: Part) -> list[Before]:
         """Before which kernels the launch-starved or the dependency-stalled time lay, the largest first; what nothing
@@ -221,8 +218,7 @@ class Budget:
         codes, stages = self._ran.stages(waiting)
         columns = take(self._ran.work.name, waiting), codes
         found = self._longest(own, lambda name, code: (names[name], stages[code]), *columns)
-        part = parts[-1].value
-        return [Before(part=part, waiting=name, stage=stage, ns=ns, gaps=gaps) for (name, stage), ns, gaps in found]
+        return [Before(parts[-1].value, *of, ns, gaps) for of, ns, gaps in found]
 
     def names(self) -> Iterator[tuple[Part, str | None, int]]:
         """How long each part of the gaps is, by what blocked, else by the kernel that waited; None where none does."""
@@ -263,20 +259,14 @@ def budget_of(window: RankWindow) -> Budget:
     return Budget(window)
 
 
-def edges_of(budget: Budget) -> Edges:
-    """What is known of the edges of a budget."""
-    return cast(Edges, {name: getattr(budget, name) for name in Edges.__annotations__})
-
-
 def facts_of(budget: Budget) -> BudgetFacts:
     """The budget as plain data. Raises NoRows for a window that takes no time: it has no shares."""
     if not budget.window_ns:
         raise NoRows("the window takes no time: its only kernels are of length 0")
     before = [*budget.before(Part.STARVED)[:MOST], *budget.before(Part.BESIDE, Part.STALLED)[:MOST]]
-    before.sort(key=lambda one: (-one["ns"], one["part"], one["waiting"], one["stage"]))
-    own = {"producers": budget.producers()[:MOST], "before": before[:MOST]}
-    names = BudgetFacts.__annotations__
-    return cast(BudgetFacts, {name: own[name] if name in own else getattr(budget, name) for name in names})
+    before.sort(key=lambda one: (-one.ns, one.part, one.waiting, one.stage))
+    own: dict[str, Any] = {"producers": budget.producers()[:MOST], "before": before[:MOST]}
+    return BudgetFacts(**own, **{f.name: getattr(budget, f.name) for f in fields(BudgetFacts) if f.name not in own})
 
 
 def device_busy_ns(window: RankWindow) -> Iterator[Row]:
@@ -381,7 +371,7 @@ def window_of_several(windows: Sequence[RankWindow]) -> RankWindow:
 def blocking_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
     """Why what blocked is a bound, and of communication both ends where they are apart most."""
     found = _budgets(captures, spec)
-    yield from map(Note, about_edges(edges_of(budget) for _, budget in found))
+    yield from map(Note, about_edges(budget for _, budget in found))
     least = {budget: sum(budget.blocking_comm_ns.values()) for _, budget in found}
     rank, widest = max(found, key=lambda each: each[1].blocking_comm_max_ns - least[each[1]], default=(0, None))
     if widest is not None and widest.blocking_comm_max_ns > least[widest]:
@@ -396,7 +386,7 @@ def host_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
     where = Counter({"after the last kernel": sum(budget.tail_ns for budget in found)})
     for budget in found:
         where.update({f"while the host was in {call}": ns for call, ns in budget.in_syncs.items()})
-    yield from map(Note, about_gaps([edges_of(budget) for budget in found]))
+    yield from map(Note, about_gaps(found))
     scale = scale_of([starved], TIME)
     for what, ns in where.items():
         if ns:

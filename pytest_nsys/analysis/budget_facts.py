@@ -1,16 +1,20 @@
 """The budget of one window as plain data: the parts of its time, what bounds them, and who held the compute up longest.
 
-Plain, for it leaves the process with a page, and is what a program reads as JSON.
+It leaves the process with a page, and is what a program reads as JSON.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, TypedDict
+from typing import TYPE_CHECKING
 
 from pytest_nsys.core.words import counted
+
+if TYPE_CHECKING:
+    from pytest_nsys.analysis.budget import Budget
 
 DEFINITION = 2
 """Of what blocked: each moment is credited to what ran then. 1 credited a gap to the producer that ended last."""
@@ -44,8 +48,11 @@ BLOCKED: Mapping[str, Part] = {
 """By the kind of the producer."""
 
 
-class Blocking(TypedDict):
-    """For how long one producer held up one kind of kernel, and in how many gaps."""
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """For how long one producer held up one kind of kernel, and in how many gaps. ``name`` is a kernel's short name, of
+    copies and memsets the ``kind``.
+    """
 
     kind: str
     name: str
@@ -55,7 +62,8 @@ class Blocking(TypedDict):
     gaps: int
 
 
-class Before(TypedDict):
+@dataclass(frozen=True, slots=True)
+class Before:
     """For how long kernels of one name and stage were launched too late, or did not start though nothing is known to
     have blocked them, and in how many gaps. ``part`` is that of :class:`Part`.
     """
@@ -67,10 +75,14 @@ class Before(TypedDict):
     gaps: int
 
 
-class Edges(TypedDict):
-    """What is known of the edges of a budget. ``contradicted`` gaps end before something began that their kernel waited
-    for. ``device_busy_ns`` is None where the trace does not say when copies ran. ``unordered`` streams keep no order,
-    and prove nothing.
+@dataclass(frozen=True, slots=True)
+class BudgetFacts:
+    """The budget of one window of one rank. Times are ns.
+
+    ``device_busy_ns`` and ``device_idle_ns`` are None where the trace does not say when copies ran; ``comm_alone_ns``
+    is None there, too, and where nothing communicates. ``contradicted`` gaps end before something began that their
+    kernel waited for. ``unordered`` streams keep no order, and prove nothing. ``at_least``: more may have been blocked,
+    for not every edge is known, or the copies are not. ``producers`` and ``before`` are the largest.
     """
 
     device_busy_ns: int | None
@@ -82,15 +94,6 @@ class Edges(TypedDict):
     waits_recorded: bool
     waits: int
     waits_joined: int
-
-
-class BudgetFacts(Edges):
-    """The budget of one window of one rank. Times are ns; None: the trace does not say, or nothing communicates.
-
-    What :class:`Budget` has under the same name is that. ``at_least``: more may have been blocked, for not every edge
-    is known, or the copies are not. ``producers`` and ``before`` are the largest.
-    """
-
     window_ns: int
     device_idle_ns: int | None
     compute_busy_ns: int
@@ -98,27 +101,27 @@ class BudgetFacts(Edges):
     comm_alone_ns: int | None
     launch_starved_ns: int
     tail_ns: int
-    in_syncs: dict[str, int]
-    blocking_ns: dict[str, int]
-    blocking_comm_ns: dict[str, int]
+    in_syncs: Mapping[str, int]
+    blocking_ns: Mapping[str, int]
+    blocking_comm_ns: Mapping[str, int]
     blocking_comm_max_ns: int
     dependency_stalled_ns: int
     stalled_beside_comm_ns: int
     at_least: bool
-    producers: list[Blocking]
-    before: list[Before]
+    producers: Sequence[Blocking]
+    before: Sequence[Before]
 
 
 def parts_of(facts: BudgetFacts) -> dict[Part, int]:
     """The parts by time, in the order in which they are shown; those that are no time at all, too."""
-    blocked = {part: facts["blocking_ns"][kind] for kind, part in BLOCKED.items()}
-    beside = facts["stalled_beside_comm_ns"]
+    blocked = {part: facts.blocking_ns[kind] for kind, part in BLOCKED.items()}
+    beside = facts.stalled_beside_comm_ns
     return {
-        Part.COMPUTE: facts["compute_busy_ns"],
-        Part.STARVED: facts["launch_starved_ns"],
+        Part.COMPUTE: facts.compute_busy_ns,
+        Part.STARVED: facts.launch_starved_ns,
         **blocked,
         Part.BESIDE: beside,
-        Part.STALLED: facts["dependency_stalled_ns"] - beside,
+        Part.STALLED: facts.dependency_stalled_ns - beside,
     }
 
 
@@ -133,31 +136,31 @@ def ceiling(part_ns: int, window_ns: int) -> Fraction | None:
 _BOUNDS = "blocking is a lower bound, and dependency-stalled an upper one"
 
 
-def about_edges(budgets: Iterable[Edges]) -> Iterator[str]:
+def about_edges(budgets: Iterable[Budget | BudgetFacts]) -> Iterator[str]:
     """Why figures of these budgets are bounds, and of which gaps less is known: each in one line."""
     found = list(budgets)
-    waits = sum(edges["waits"] for edges in found)
-    missing = waits - sum(edges["waits_joined"] for edges in found)
+    waits = sum(edges.waits for edges in found)
+    missing = waits - sum(edges.waits_joined for edges in found)
     why = {
         "no stream wait is recorded, so a producer is known on the kernel's own stream alone": any(
-            not edges["waits_recorded"] for edges in found
+            not edges.waits_recorded for edges in found
         ),
         f"{missing} of {counted(waits, 'stream wait')} have no event record": missing > 0,
-        "streams that keep no order prove nothing": any(edges["unordered"] for edges in found),
-        "the trace does not say when copies and memsets ran": any(edges["device_busy_ns"] is None for edges in found),
+        "streams that keep no order prove nothing": any(edges.unordered for edges in found),
+        "the trace does not say when copies and memsets ran": any(edges.device_busy_ns is None for edges in found),
     }
     yield from (f"{_BOUNDS}: {what}" for what, holds in why.items() if holds)
     yield from about_gaps(found)
 
 
-def about_gaps(budgets: Sequence[Edges]) -> Iterator[str]:
+def about_gaps(budgets: Sequence[Budget | BudgetFacts]) -> Iterator[str]:
     """Of which gaps of these budgets less is known: each in one line."""
-    gaps = counted(sum(edges["gaps"] for edges in budgets), "gap")
-    told: Mapping[Literal["gaps_without_launch", "graph_gaps", "contradicted"], str] = {
+    gaps = counted(sum(edges.gaps for edges in budgets), "gap")
+    told = {
         "gaps_without_launch": "end in a kernel without a launch row: they count as issued at once",
         "graph_gaps": "end in a kernel of a CUDA graph: what it waits for inside the graph is not recorded",
         "contradicted": "end before what their kernel waited for began, as the trace has it: that did not block it",
     }
     for name, what in told.items():
-        if some := sum(edges[name] for edges in budgets):
+        if some := sum(getattr(edges, name) for edges in budgets):
             yield f"{some} of {gaps} {what}"

@@ -7,10 +7,9 @@ explains is at most, what is shown; communication has both ends.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal
 
 from pytest_nsys.analysis.budget_facts import (
     BLOCKED,
@@ -72,22 +71,22 @@ class Line:
 
 def lines_of(facts: BudgetFacts) -> Iterator[Line]:
     """The table of one budget, the parts of the window first; a producer that blocked for no time has no line."""
-    least, most = (AT_LEAST, AT_MOST) if facts["at_least"] else ("", "")
-    yield Line("window", facts["window_ns"], won_back=False)
-    yield Line(Part.COMPUTE, facts["compute_busy_ns"], won_back=False)
-    yield Line(WITHOUT, facts["compute_absent_ns"])
-    yield Line(Part.STARVED, facts["launch_starved_ns"])
-    of_it = {"after the last kernel": facts["tail_ns"], **_in_calls(facts["in_syncs"])}
+    least, most = (AT_LEAST, AT_MOST) if facts.at_least else ("", "")
+    yield Line("window", facts.window_ns, won_back=False)
+    yield Line(Part.COMPUTE, facts.compute_busy_ns, won_back=False)
+    yield Line(WITHOUT, facts.compute_absent_ns)
+    yield Line(Part.STARVED, facts.launch_starved_ns)
+    of_it = {"after the last kernel": facts.tail_ns, **_in_calls(facts.in_syncs)}
     yield from (Line(f"{Part.STARVED}: {what}", ns) for what, ns in of_it.items() if ns)
     for kind, part in BLOCKED.items():
-        ns = facts["blocking_ns"][kind]
-        if part is Part.COLLECTIVE and facts["blocking_comm_max_ns"]:
+        ns = facts.blocking_ns[kind]
+        if part is Part.COLLECTIVE and facts.blocking_comm_max_ns:
             yield Line(part, ns, AT_LEAST)
-            yield Line(part, facts["blocking_comm_max_ns"], AT_MOST)
+            yield Line(part, facts.blocking_comm_max_ns, AT_MOST)
         elif ns:
             yield Line(part, ns, least)
-    yield Line(Part.STALLED, facts["dependency_stalled_ns"], most if facts["dependency_stalled_ns"] else "")
-    beside = (("communication alone", facts["comm_alone_ns"]), ("device idle", facts["device_idle_ns"]))
+    yield Line(Part.STALLED, facts.dependency_stalled_ns, most if facts.dependency_stalled_ns else "")
+    beside = (("communication alone", facts.comm_alone_ns), ("device idle", facts.device_idle_ns))
     yield from (Line(what, ns, won_back=False) for what, ns in beside if ns is not None)
 
 
@@ -104,11 +103,11 @@ class BudgetReport:
     @cached_property
     def scale(self) -> Scale:
         """That of the longest window: in it stand all times."""
-        return scale_of([facts["window_ns"] for facts in self.budgets.values()], TIME)
+        return scale_of([facts.window_ns for facts in self.budgets.values()], TIME)
 
     def table(self, format: Format) -> Table:
         """A line for each part of each rank: exact for programs, three digits in one unit for people."""
-        each = [(rank, facts["window_ns"], line) for rank, facts in self.budgets.items() for line in lines_of(facts)]
+        each = [(rank, facts.window_ns, line) for rank, facts in self.budgets.items() for line in lines_of(facts)]
         if format in (Format.JSON, Format.CSV):
             return Table(EXACT, [_exact(*one) for one in each])
         columns = (*numbers("rank"), *texts("part"), number("time"), *numbers("share", "ceiling"))
@@ -126,21 +125,21 @@ class BudgetReport:
 
     def json_rows(self) -> list[Mapping[str, object]]:
         """Each budget to the nanosecond, with the ceilings of its parts."""
-        return [{"rank": rank, **facts, "ceilings": _ceilings(facts)} for rank, facts in self.budgets.items()]
+        return [{"rank": rank, **asdict(facts), "ceilings": _ceilings(facts)} for rank, facts in self.budgets.items()]
 
     def bars(self, encoding: str) -> Iterator[list[tuple[Part | None, str]]]:
         """A line for each rank, and one for the legend, as texts by the part that they draw."""
         ascii_only = not exists_in("".join(drawn for drawn, _ in GLYPHS.values()), encoding)
-        longest = max(facts["window_ns"] for facts in self.budgets.values())
+        longest = max(facts.window_ns for facts in self.budgets.values())
         digits = max(len(str(rank)) for rank in self.budgets)
         for rank, facts in self.budgets.items():
-            cells = shared_out(parts_of(facts), max(1, WIDTH * facts["window_ns"] // longest))
+            cells = shared_out(parts_of(facts), max(1, WIDTH * facts.window_ns // longest))
             drawn = [(part, GLYPHS[part][ascii_only] * count) for part, count in cells.items()]
             room = " " * (WIDTH - sum(cells.values()))
             yield [
                 (None, f"rank {rank:<{digits}}  "),
                 *drawn,
-                (None, f"{room}  {format_value(facts['window_ns'], scale=self.scale)}"),
+                (None, f"{room}  {format_value(facts.window_ns, scale=self.scale)}"),
             ]
         yield [pair for part, what in LEGEND for pair in ((part, GLYPHS[part][ascii_only]), (None, f" {what}  "))]
 
@@ -163,30 +162,29 @@ def _exact(rank: int, window_ns: int, line: Line) -> Row:
 
 def _ceilings(facts: BudgetFacts) -> dict[str, float | None]:
     """By part of the time without compute, and of all of it."""
-    window_ns = facts["window_ns"]
+    window_ns = facts.window_ns
     lost = {part.value: ns for part, ns in parts_of(facts).items() if part is not Part.COMPUTE}
-    found = {what: ceiling(ns, window_ns) for what, ns in {**lost, WITHOUT: facts["compute_absent_ns"]}.items()}
+    found = {what: ceiling(ns, window_ns) for what, ns in {**lost, WITHOUT: facts.compute_absent_ns}.items()}
     return {what: None if above is None else float(above) for what, above in found.items()}
 
 
 def producer_words(each: Blocking, scale: Scale) -> str:
     """``stage4_b combine blocks grouped_gemm for 1.02 ms in 12 gaps``."""
-    return f"{_kernel(each, 'name')} blocks {printable(each['waiting'], 80)} {_how_long(each, scale)}"
+    return f"{_kernel(each.stage, each.name)} blocks {printable(each.waiting, 80)} {_how_long(each, scale)}"
 
 
-def _kernel(each: Blocking | Before, name: Literal["name", "waiting"]) -> str:
-    stage = f"{printable(each['stage'], 60)} " if each["stage"] != NO_STAGE else ""
-    return f"{stage}{printable(str(each.get(name)), 80)}"
+def _kernel(stage: str, name: str) -> str:
+    return (f"{printable(stage, 60)} " if stage != NO_STAGE else "") + printable(name, 80)
 
 
 def _how_long(each: Blocking | Before, scale: Scale) -> str:
-    return f"for {format_value(each['ns'], scale=scale)} in {counted(each['gaps'], 'gap')}"
+    return f"for {format_value(each.ns, scale=scale)} in {counted(each.gaps, 'gap')}"
 
 
 def held_up(facts: BudgetFacts, scale: Scale) -> list[str]:
     """Who blocked whom, and which kernels were launched too late or stalled, the longest of each first."""
-    late = (f"{each['part']} before {_kernel(each, 'waiting')} {_how_long(each, scale)}" for each in facts["before"])
-    return [*(producer_words(each, scale) for each in facts["producers"]), *late]
+    late = (f"{each.part} before {_kernel(each.stage, each.waiting)} {_how_long(each, scale)}" for each in facts.before)
+    return [*(producer_words(each, scale) for each in facts.producers), *late]
 
 
 def shared_out(parts: Mapping[Part, int], cells: int) -> dict[Part, int]:

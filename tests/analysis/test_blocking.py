@@ -294,8 +294,8 @@ def check_adds_up(budget: Budget) -> None:
         <= min(budget.blocking_comm_max_ns - collective, budget.dependency_stalled_ns)
     )
     assert budget.tail_ns <= budget.launch_starved_ns
-    assert sum(each["ns"] for each in budget.producers()) == blocking
-    assert sum(each["ns"] for each in budget.before(Lost.BESIDE, Lost.STALLED)) == budget.dependency_stalled_ns
+    assert sum(each.ns for each in budget.producers()) == blocking
+    assert sum(each.ns for each in budget.before(Lost.BESIDE, Lost.STALLED)) == budget.dependency_stalled_ns
     assert None not in (budget.device_busy_ns, budget.device_idle_ns)
 
 
@@ -448,9 +448,9 @@ def test_a_chain_of_waits_is_told_by_name_and_by_gap(tmp_path: Path) -> None:
     machine = Machine(ops=[FIRST, *ops, LAST, ran("memset", C, 112, 118, 15), ran("compute", C, 120, 130, 16)])
     ((*_, budget),) = budgets(nsys(tmp_path, machine, [(0, 130)]), KernelsMode.CLIPPED, "median")
     assert budget is not None
-    told = [(each["kind"], each["name"], each["waiting"], each["ns"], each["gaps"]) for each in budget.producers()]
+    told = [(each.kind, each.name, each.waiting, each.ns, each.gaps) for each in budget.producers()]
     assert told == [("memset", "memset", "gemm", 21, 2), ("copy", "copy", "gemm", 10, 1)]
-    assert [(late["ns"], late["gaps"]) for late in budget.before(Lost.BESIDE, Lost.STALLED)] == [(60 + 4, 2)]
+    assert [(late.ns, late.gaps) for late in budget.before(Lost.BESIDE, Lost.STALLED)] == [(60 + 4, 2)]
     assert (budget.dependency_stalled_ns, budget.contradicted) == (64, 0)
 
 

@@ -38,7 +38,7 @@ def one_by_one(budget: Budget) -> dict[Part, list[Before]]:
                 Before(part=part.value, waiting=name, stage=stage, ns=own.total(), gaps=len(own))
                 for (name, stage), own in each.items()
             ),
-            key=lambda one: (-one["ns"], one["waiting"], one["stage"]),
+            key=lambda one: (-one.ns, one.waiting, one.stage),
         )
         for part, each in found.items()
     }
@@ -62,12 +62,12 @@ def test_what_is_named_is_what_the_gaps_say(some: list[tuple[str, int, int, int,
                 late = budget.before(Part.STARVED)
                 assert late == expected[Part.STARVED]
                 assert budget.before(Part.BESIDE, Part.STALLED) == expected[Part.STALLED]
-                assert sum(one["ns"] for one in late) + facts["tail_ns"] == facts["launch_starved_ns"]
-                assert sum(parts_of(facts).values()) == facts["window_ns"]
-                assert len(facts["before"]) == min(MOST, sum(map(len, expected.values())))
-                longest = defaultdict(int, {one["part"]: one["ns"] for one in reversed(facts["before"])})
+                assert sum(one.ns for one in late) + facts.tail_ns == facts.launch_starved_ns
+                assert sum(parts_of(facts).values()) == facts.window_ns
+                assert len(facts.before) == min(MOST, sum(map(len, expected.values())))
+                longest = defaultdict(int, {one.part: one.ns for one in reversed(facts.before)})
                 for part, each in expected.items():
-                    assert not each or longest[part.value] in (0, each[0]["ns"])
+                    assert not each or longest[part.value] in (0, each[0].ns)
 
 
 def test_a_window_of_no_length_has_no_facts() -> None:

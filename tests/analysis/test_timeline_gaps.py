@@ -64,7 +64,7 @@ def test_each_part_of_a_gap_has_its_class_and_says_who_waited(gpu: OneProcess) -
     assert [lane.name for lane in found.lanes] == ["stream 7", "copies"]
     assert [gap.arrow for gap in found.gaps] == [None, None, (0, 0), None, (1, 0), None]
     assert found.budget is not None
-    assert found.budget["compute_absent_ns"] == sum(length for _, length, _ in told(found))
+    assert found.budget.compute_absent_ns == sum(length for _, length, _ in told(found))
 
 
 def test_stalled_time_with_communication_is_told_apart(gpu: OneProcess) -> None:
@@ -81,7 +81,7 @@ def test_stalled_time_with_communication_is_told_apart(gpu: OneProcess) -> None:
         (70, 20, Part.STALLED),
     ]
     assert found.budget is not None
-    assert found.budget["blocking_comm_max_ns"] == 40
+    assert found.budget.blocking_comm_max_ns == 40
 
 
 def test_of_many_parts_the_short_ones_take_as_long_as_they_did(

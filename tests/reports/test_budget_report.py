@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from fractions import Fraction
 from typing import Any
 
@@ -53,8 +54,7 @@ def facts(**more: Any) -> BudgetFacts:
         "producers": [COMBINE],
         "before": [LATE],
     }
-    found: BudgetFacts = {**known, **more}  # type: ignore[typeddict-item]
-    return found
+    return BudgetFacts(**known | more)
 
 
 def table(*budgets: BudgetFacts) -> list[list[str]]:
@@ -125,7 +125,7 @@ def test_programs_get_nanoseconds_bounds_and_fractions() -> None:
     (row,) = json.loads(json.dumps(report.json_rows()))
     assert row["rank"] == 3
     assert (row["blocking_comm_max_ns"], row["at_least"], row["ceilings"]["launch-starved"]) == (2_000_000, True, 1 / 9)
-    assert row["producers"] == [dict(COMBINE)]
+    assert row["producers"] == [asdict(COMBINE)]
 
 
 def test_the_longest_window_chooses_the_unit_of_all() -> None:
@@ -137,8 +137,8 @@ def test_the_longest_window_chooses_the_unit_of_all() -> None:
     ("each", "said"),
     [
         (COMBINE, "stage4_b combine blocks grouped_gemm for 1.02 ms in 12 gaps"),
-        ({**COMBINE, "stage": "none", "gaps": 1}, "combine blocks grouped_gemm for 1.02 ms in 1 gap"),
-        ({**COMBINE, "name": "a\x1b[1mb"}, "stage4_b a\ufffd[1mb blocks grouped_gemm for 1.02 ms in 12 gaps"),
+        (replace(COMBINE, stage="none", gaps=1), "combine blocks grouped_gemm for 1.02 ms in 1 gap"),
+        (replace(COMBINE, name="a\x1b[1mb"), "stage4_b a\ufffd[1mb blocks grouped_gemm for 1.02 ms in 12 gaps"),
     ],
 )
 def test_a_producer_is_a_sentence(each: Blocking, said: str) -> None:

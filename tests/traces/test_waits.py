@@ -191,8 +191,8 @@ def test_waits_in_a_circle_and_on_oneself_leave_a_budget_that_adds_up(tmp_path: 
         gpu.kernel("gelu", 8_000, 9_000, stream=7, launch_ns=700)
 
     (budget,) = budgets(written(tmp_path, format, put).path, "generic", "run", KernelsMode.CLIPPED)
-    parts = budget["launch_starved_ns"] + sum(budget["blocking_ns"].values()) + budget["dependency_stalled_ns"]
-    assert (budget["waits"], budget["waits_joined"], parts) == (9, 9, budget["compute_absent_ns"])
+    parts = budget.launch_starved_ns + sum(budget.blocking_ns.values()) + budget.dependency_stalled_ns
+    assert (budget.waits, budget.waits_joined, parts) == (9, 9, budget.compute_absent_ns)
 
 
 def budgets(path: Path, convention: str, window: str, kernels: KernelsMode) -> list[BudgetFacts]:
@@ -209,9 +209,9 @@ def test_a_step_of_known_truth_is_the_same_in_both_formats(tmp_path: Path, windo
     for format, name in ((Format.NSYS, "run.sqlite"), (Format.KINETO, "run.json")):
         told += budgets(write_known_step(tmp_path / name, format), "pithtrain", window, kernels)
     assert told[0] == told[1]
-    parts = {name: ns for name, ns in told[0]["blocking_ns"].items() if ns}
-    assert (parts, told[0]["dependency_stalled_ns"]) == ({"collective": BLOCKS, "copy": COPIES}, STALLS)
-    assert (told[0]["launch_starved_ns"], told[0]["waits_joined"], told[0]["at_least"]) == (LATE, 1, False)
+    parts = {name: ns for name, ns in told[0].blocking_ns.items() if ns}
+    assert (parts, told[0].dependency_stalled_ns) == ({"collective": BLOCKS, "copy": COPIES}, STALLS)
+    assert (told[0].launch_starved_ns, told[0].waits_joined, told[0].at_least) == (LATE, 1, False)
 
 
 @pytest.mark.parametrize("format", ["nsys", "kineto"])

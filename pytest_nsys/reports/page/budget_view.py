@@ -22,8 +22,8 @@ def budget_view(sides: Sequence[Side], title: str) -> Drawn | None:
     known = [(name, one.budget) for name, one, _ in sides if one.budget is not None]
     if not known:
         return None
-    scale = scale_of([facts["window_ns"] for _, facts in known], TIME)
-    longest = max(facts["window_ns"] for _, facts in known)
+    scale = scale_of([facts.window_ns for _, facts in known], TIME)
+    longest = max(facts.window_ns for _, facts in known)
     head = known[-1][1]
     return {
         "title": title,
@@ -49,7 +49,7 @@ def _bar(name: str, facts: BudgetFacts, longest: int, scale: Scale, title: str) 
     at, segments, words = 0, [], []
     for part, ns in parts_of(facts).items():
         if ns:
-            share = in_percent(Fraction(ns, facts["window_ns"]))
+            share = in_percent(Fraction(ns, facts.window_ns))
             words.append(f"{part} {_time(ns, scale)} ({share})")
             segments.append(
                 {
@@ -67,7 +67,7 @@ def _bar(name: str, facts: BudgetFacts, longest: int, scale: Scale, title: str) 
     return {
         "name": name,
         "segments": segments,
-        "whole": _time(facts["window_ns"], scale),
+        "whole": _time(facts.window_ns, scale),
         "title": f"Budget of {title} {name}".rstrip(),
         "said": ", ".join(words),
     }
@@ -78,13 +78,13 @@ def _legend(known: Sequence[tuple[str, BudgetFacts]], scale: Scale) -> Iterator[
     head = known[-1][1]
     for part in Part:
         times = [(name, parts_of(facts)[part]) for name, facts in known]
-        most = part is Part.COLLECTIVE and any(facts["blocking_comm_max_ns"] for _, facts in known)
+        most = part is Part.COLLECTIVE and any(facts.blocking_comm_max_ns for _, facts in known)
         if not most and not any(ns for _, ns in times):
             continue
         own = parts_of(head)[part]
-        bound = f"≥{NO_BREAK}" if part in BLOCKED.values() and (head["at_least"] or part is Part.COLLECTIVE) else ""
-        told = f"{bound}{_time(own, scale)} ({in_percent(Fraction(own, head['window_ns']))})"
-        told += f", ≤{NO_BREAK}{_time(head['blocking_comm_max_ns'], scale)}" if most else ""
+        bound = f"≥{NO_BREAK}" if part in BLOCKED.values() and (head.at_least or part is Part.COLLECTIVE) else ""
+        told = f"{bound}{_time(own, scale)} ({in_percent(Fraction(own, head.window_ns))})"
+        told += f", ≤{NO_BREAK}{_time(head.blocking_comm_max_ns, scale)}" if most else ""
         told += "".join(f"; {name} {_time(ns, scale)}" for name, ns in times[:-1])
         yield {"class": css(part), "name": part.value, "told": told}
 
