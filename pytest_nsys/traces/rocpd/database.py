@@ -12,9 +12,8 @@ GPUs of its machine (``type_index``).
 from __future__ import annotations
 
 from array import array
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from contextlib import AbstractContextManager
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -25,15 +24,20 @@ from pytest_nsys.core.conventions import like
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.families import known_communication
 from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Lane, Memory, ProcessId, Range, Setup, Stream, TraceFacts
-from pytest_nsys.core.ranges import Ranges
 from pytest_nsys.core.tables import Kernels, LaunchCalls, StreamWait
 from pytest_nsys.traces.answers import EMPTY, idle, levels
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAMES, TRANSFERS, told_apart, touching_span
-from pytest_nsys.traces.rocpd.calls import api_calls, graph_launches, read_calls, stacks_started
-from pytest_nsys.traces.rocpd.copies import copy_row, kind_of_copies, with_a_gpu
-from pytest_nsys.traces.rocpd.memory import TO_SEE_MEMORY, allocations
-from pytest_nsys.traces.rocpd.parts import Part, find_parts, versions
-from pytest_nsys.traces.rocpd.ranges import common_names, in_order, read_around, read_ranges
+from pytest_nsys.traces.rocpd.captures import Capture, find_captures, versions
+from pytest_nsys.traces.rocpd.memory import TO_SEE_MEMORY, allocations, copy_row, kind_of_copies, with_a_gpu
+from pytest_nsys.traces.rocpd.regions import (
+    api_calls,
+    common_names,
+    graph_launches,
+    read_around,
+    read_calls,
+    read_ranges,
+    stacks_started,
+)
 from pytest_nsys.traces.sqlite_columns import Block, Columns, check_whole, damage, fill, read_blocks, slower
 from pytest_nsys.traces.sqlite_conditions import listed, touches, within
 from pytest_nsys.traces.sqlite_file import SqliteFile
@@ -42,7 +46,8 @@ TRACE = "capture with rocprofv3 --kernel-trace --hip-trace --memory-copy-trace -
 TO_SEE_KERNELS = f"{TRACE} -f rocpd on a step that uses the GPU"
 TO_SEE_RANGES = f"{TRACE} -f rocpd and mark the step with ROCTx (torch.cuda.nvtx.range_push does under ROCm)"
 TO_SEE_SIZES = "rocprofv3 does not record how many ranks a collective is of"
-T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 CONTEXT = 0
 """Of every stream: HIP has no contexts beside its devices."""
@@ -56,7 +61,7 @@ class Rocpd:
         self._file = SqliteFile(path) if file is None else file
         self._unasked: set[int] = set()
         try:
-            self._parts = find_parts(self._file)
+            self._captures = find_captures(self._file)
         except TraceError:
             self.close()
             raise
@@ -65,15 +70,20 @@ class Rocpd:
         """Let the file go."""
         self._file.close()
 
-    def _damage(self, part: Part, kind: str) -> AbstractContextManager[None]:
-        return damage(self._file, part.table(kind))
+    def _all(self, kind: str, ask: Callable[[Capture], Mapping[K, V]]) -> dict[K, V]:
+        """The answers of all captures. Raises TraceError where their table of this kind is damaged."""
+        found: dict[K, V] = {}
+        for capture in self._captures:
+            with damage(self._file, capture.table(kind)):
+                found |= ask(capture)
+        return found
 
     def facts(self) -> TraceFacts:
         """The schema, and the GPUs that ran kernels; never the stored environment."""
         gpus: dict[tuple[int, int], str] = {}
-        for part in self._parts:
-            for lane in self._lanes[part]:
-                model = next((a.model for a in part.agents.values() if a.is_gpu and a.device == lane.device), "")
+        for capture in self._captures:
+            for lane in self._lanes[capture]:
+                model = next((a.model for a in capture.agents.values() if a.is_gpu and a.device == lane.device), "")
                 if model and lane.device is not None:
                     gpus[ProcessId(0, lane.global_pid).pid, lane.device] = model
         return TraceFacts(
@@ -93,7 +103,7 @@ class Rocpd:
 
     def setups(self) -> Mapping[int, Setup]:
         """The rank that the launcher put into the environment of each process."""
-        return {pid: setup for part in self._parts for pid, setup in part.setups()}
+        return {pid: setup for capture in self._captures for pid, setup in capture.setups()}
 
     def unasked(self) -> Set[int]:
         """Processes that ran kernels in the spans read so far, but in no lane that was asked for."""
@@ -101,30 +111,31 @@ class Rocpd:
 
     def has_kernels(self) -> bool:
         """Whether anything ran on a GPU."""
-        return any(self._file.rows(f'SELECT 1 FROM "{part.table("kernel_dispatch")}" LIMIT 1') for part in self._parts)
+        tables = (capture.table("kernel_dispatch") for capture in self._captures)
+        return any(self._file.rows(f'SELECT 1 FROM "{table}" LIMIT 1') for table in tables)
 
     def lanes(self) -> Sequence[Lane]:
         """Every (process, GPU) that ran a kernel, by process and GPU."""
         return sorted({lane for lanes in self._lanes.values() for lane in lanes})
 
     @cached_property
-    def _lanes(self) -> Mapping[Part, Set[Lane]]:
-        found: dict[Part, Set[Lane]] = {}
-        for part in self._parts:
-            places = self._file.distinct("pid, agent_id", part.table("kernel_dispatch"))
-            with self._damage(part, "kernel_dispatch"):
-                for place in places:
-                    check_whole(*place)
-                found[part] = frozenset(Lane(part.process(pid), part.device(agent)) for pid, agent in places)
-        return found
+    def _lanes(self) -> Mapping[Capture, Set[Lane]]:
+        def lanes_of(capture: Capture) -> dict[Capture, Set[Lane]]:
+            places = self._file.distinct("pid, agent_id", capture.table("kernel_dispatch"))
+            for place in places:
+                check_whole(*place)
+            return {capture: {Lane(capture.process(pid), capture.device(agent)) for pid, agent in places}}
+
+        return self._all("kernel_dispatch", lanes_of)
 
     def library_kernels(self) -> Set[tuple[str, str]]:
         """The names of the kernels of known communication libraries."""
         found: set[tuple[str, str]] = set()
-        for part in self._parts:
-            known = {n: names for n, names in part.symbols.names().items() if known_communication(*names) is not None}
+        for capture in self._captures:
+            symbols = capture.symbols.names().items()
+            known = {number: names for number, names in symbols if known_communication(*names) is not None}
             if known:
-                sql = f'SELECT DISTINCT kernel_id FROM "{part.table("kernel_dispatch")}" WHERE kernel_id IN ({{}})'
+                sql = f'SELECT DISTINCT kernel_id FROM "{capture.table("kernel_dispatch")}" WHERE kernel_id IN ({{}})'
                 found |= {known[number] for (number,) in self._file.rows(sql.format(listed(known)))}
         return found
 
@@ -135,68 +146,61 @@ class Rocpd:
         if not patterns:
             return {}
         wanted = [like(pattern) for pattern in patterns]
-        found: dict[int, list[Range]] = {}
-        for part in self._parts:
-            with self._damage(part, "region"):
-                found |= read_ranges(part, patterns, lambda name: any(matches(name) for matches in wanted))
-        return {pid: in_order(ranges) for pid, ranges in found.items()}
+
+        def matches(name: str) -> bool:
+            return any(match(name) for match in wanted)
+
+        return self._all("region", lambda capture: read_ranges(capture, patterns, matches))
 
     def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Range]]:
         """The ranges of each process that touch its span, RCCL's own left out."""
-        found: dict[int, Ranges] = {}
-        for part in self._parts:
-            with self._damage(part, "region"):
-                found |= read_around(part, spans)
-        return found
+        return self._all("region", lambda capture: read_around(capture, spans))
 
     def common_range_names(self, global_pid: int) -> Sequence[tuple[str, int]]:
         """The names that most ranges of a process have, with their counts."""
-        counts: Counter[str] = Counter()
-        for part in self._parts:
-            with self._damage(part, "region"):
-                counts.update(dict(common_names(part, global_pid)))
+        counts = self._all("region", lambda capture: dict(common_names(capture, global_pid)))
         return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
     # -- kernels
 
     def kernels(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels]:
         """The kernels of each lane that touch its span; None: all of them."""
-        found: dict[Lane, Kernels] = {}
-        for part in self._parts:
-            own = _of_part(part, spans)
-            found |= self._read(part, own, _hull(own or spans), whole=None in own.values())
+
+        def read(capture: Capture) -> dict[Lane, Kernels]:
+            own = _of_capture(capture, spans)
+            return self._read(capture, own, _hull(own or spans), whole=None in own.values())
+
+        found = self._all("kernel_dispatch", read)
         return {lane: touching_span(kernels, spans[lane]) for lane, kernels in found.items()}
 
     def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
         """The kernels of each lane that have a launch row starting in its span, edges included."""
-        found: dict[Lane, Kernels] = {}
-        for part in self._parts:
-            own = _of_part(part, spans)
-            with self._damage(part, "region"):
-                stacks = stacks_started(part, {lane.global_pid: span for lane, span in own.items()}) if own else ()
-            if stacks:
-                some = self._read(part, own, part.of_event(within("stack_id", min(stacks), max(stacks))), whole=False)
-                for lane, launches in self.launches(some).items():
-                    low, high = spans[lane]
-                    inside = [i for i, launch in enumerate(launches) if low <= launch <= high]
-                    if inside:
-                        found[lane] = some[lane].take(inside)
-        return found
 
-    def _read(self, part: Part, lanes: Mapping[Lane, object], where: str, *, whole: bool) -> dict[Lane, Kernels]:
+        def read(capture: Capture) -> dict[Lane, Kernels]:
+            own = _of_capture(capture, spans)
+            with damage(self._file, capture.table("region")):
+                stacks = stacks_started(capture, {lane.global_pid: span for lane, span in own.items()}) if own else ()
+            where = capture.of_event(within("stack_id", min(stacks), max(stacks))) if stacks else ""
+            return self._read(capture, own, where, whole=False) if stacks else {}
+
+        some = self._all("kernel_dispatch", read)
+        each = self.launches(some).items()
+        inside = {lane: columns.touching(launch_ns, launch_ns, *spans[lane]) for lane, launch_ns in each}
+        return {lane: some[lane].take(own) for lane, own in inside.items() if len(own)}
+
+    def _read(self, capture: Capture, lanes: Mapping[Lane, object], where: str, *, whole: bool) -> dict[Lane, Kernels]:
         """The kernels of the lanes of a capture that pass; other processes that pass become unasked."""
-        row = ("start", "end", part.stack(NO_LAUNCH), "kernel_id", "pid", "agent_id", part.stream)
-        with self._damage(part, "kernel_dispatch"):
-            tables, without = _read_lanes(part, part.table("kernel_dispatch"), row, where, lanes, whole=whole)
-            self._unasked |= without
-        return {lane: self._named(part, table) for lane, table in tables.items() if table}
+        row = ("start", "end", capture.stack(NO_LAUNCH), "kernel_id", "pid", "agent_id", capture.stream)
+        tables, without = _read_lanes(capture, capture.table("kernel_dispatch"), row, where, lanes, whole=whole)
+        self._unasked |= without
+        return {lane: self._named(capture, table) for lane, table in tables.items() if table}
 
-    def _named(self, part: Part, table: Columns) -> Kernels:
+    def _named(self, capture: Capture, table: Columns) -> Kernels:
         """The kernels, ordered by start, with the names of their symbols; what shares a launch may be of a graph."""
-        ids, short, full, texts = part.symbols
-        kernels = table.sorted_kernels(dict.fromkeys(ids, ""), self.path, part.table("info_kernel_symbol"))
+        ids, short, full, texts = capture.symbols
+        kernels = table.sorted_kernels(dict.fromkeys(ids, ""), self.path, capture.table("info_kernel_symbol"))
         shared = len(columns.values(kernels.correlation)) < len(kernels)
-        graphs = columns.values(array("q", graph_launches(part) if shared else ()))
+        graphs = columns.values(array("q", graph_launches(capture) if shared else ()))
         of_graphs = columns.joined(graphs, array("q", [1]) * len(graphs), 0, kernels.correlation)
         return replace(
             kernels,
@@ -208,34 +212,34 @@ class Rocpd:
 
     def idle(self, spans: Mapping[Lane, Sequence[Interval]]) -> Mapping[Lane, Sequence[Interval]]:
         """Those of the spans of each lane in which no kernel runs."""
-        return {lane: own for part in self._parts for lane, own in self._idle(part, _of_part(part, spans)).items()}
+        return self._all("kernel_dispatch", lambda capture: self._idle(capture, _of_capture(capture, spans)))
 
-    def _idle(self, part: Part, spans: Mapping[Lane, Sequence[Interval]]) -> Mapping[Lane, Sequence[Interval]]:
-        table = part.table("kernel_dispatch")
+    def _idle(self, capture: Capture, spans: Mapping[Lane, Sequence[Interval]]) -> Mapping[Lane, Sequence[Interval]]:
+        table = capture.table("kernel_dispatch")
         places = self._file.by_place(table, "start", sum(map(len, spans.values())))
 
         place = f"{self._file.row_id(table) or 0} BETWEEN ? AND ?"
 
         def busy(lanes: Sequence[Lane], span: Interval) -> set[Lane]:
-            rows = [row for lane in lanes for row in part.rows_of(lane.global_pid)]
+            rows = [row for lane in lanes for row in capture.rows_of(lane.global_pid)]
             devices = {lane.device for lane in lanes}
             where = f"{place} AND end > ? AND start < ? AND pid IN ({listed(rows)})"
             if None not in devices:
-                where += f" AND agent_id IN ({listed(n for n, a in part.agents.items() if a.device in devices)})"
+                where += f" AND agent_id IN ({listed(n for n, a in capture.agents.items() if a.device in devices)})"
             sql = f'SELECT DISTINCT pid, agent_id FROM "{table}" WHERE {where} LIMIT {len(rows)}'
             found = self._file.rows(sql, (*places(*span), *span))
-            return {Lane(part.process(pid), device) for pid, agent in found for device in (part.device(agent), None)}
+            places_of = ((capture.process(pid), capture.device(agent)) for pid, agent in found)
+            return {Lane(pid, own) for pid, device in places_of for own in (device, None)}
 
-        return idle(spans, busy, partial(self._times, part))
+        return idle(spans, busy, partial(self._times, capture))
 
-    def _times(self, part: Part, around: Mapping[Lane, Interval]) -> Mapping[Lane, Iterable[Interval]]:
+    def _times(self, capture: Capture, around: Mapping[Lane, Interval]) -> Mapping[Lane, Iterable[Interval]]:
         found: dict[Lane, list[Interval]] = defaultdict(list)
-        table, hull = part.table("kernel_dispatch"), _hull(around)
-        with self._damage(part, "kernel_dispatch"):
-            for pid, agent, start, end in self._file.scan("pid, agent_id, start, end", table, hull):
-                check_whole(pid, agent, start, end)
-                for device in (part.device(agent), None):
-                    found[Lane(part.process(pid), device)].append((start, end))
+        table, hull = capture.table("kernel_dispatch"), _hull(around)
+        for pid, agent, start, end in self._file.scan("pid, agent_id, start, end", table, hull):
+            check_whole(pid, agent, start, end)
+            for device in (capture.device(agent), None):
+                found[Lane(capture.process(pid), device)].append((start, end))
         return found
 
     # -- launches and other calls
@@ -246,13 +250,13 @@ class Rocpd:
 
     def launch_calls(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, LaunchCalls]:
         """The call that launched each kernel."""
-        found: dict[Lane, LaunchCalls] = {}
-        for part in self._parts:
-            own = _of_part(part, kernels)
-            with self._damage(part, "region"):
-                known = read_calls(part, [some.correlation for some in own.values()])
-            found |= {lane: known.get(lane.global_pid, EMPTY).of(some.correlation) for lane, some in own.items()}
-        return found
+
+        def read(capture: Capture) -> dict[Lane, LaunchCalls]:
+            own = _of_capture(capture, kernels)
+            known = read_calls(capture, [some.correlation for some in own.values()])
+            return {lane: known.get(lane.global_pid, EMPTY).of(some.correlation) for lane, some in own.items()}
+
+        return self._all("region", read)
 
     def stream_waits(self) -> Mapping[int, Sequence[StreamWait]] | None:
         """None: the arguments of hipStreamWaitEvent are addresses, which name no stream and no event of the file."""
@@ -263,10 +267,7 @@ class Rocpd:
 
     def api_calls(self, name_globs: Sequence[str], spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]] | None:
         """The calls of HIP whose name matches a glob and that start in the span, by process."""
-        each = []
-        for part in self._parts:
-            with self._damage(part, "region"):
-                each.append(api_calls(part, name_globs, spans))
+        each = self._all("region", lambda capture: {capture: api_calls(capture, name_globs, spans)}).values()
         known = [calls for calls in each if calls is not None]
         return {pid: some for calls in known for pid, some in calls.items()} if known else None
 
@@ -275,24 +276,27 @@ class Rocpd:
 
     def copies_as_kernels(self, kinds: Sequence[str]) -> Mapping[Lane, Kernels]:
         """All copies of these kinds, each named for its kind, by process and GPU."""
-        found: dict[Lane, Kernels] = {}
-        for part in self._parts:
-            name, where = kind_of_copies(part, kinds)
-            found |= self._copies(part, copy_row(part, name), where, None, NAMES, whole=True)
-        return told_apart(self, found, kinds)
+
+        def read(capture: Capture) -> dict[Lane, Kernels]:
+            name, where = kind_of_copies(capture, kinds)
+            return self._copies(capture, copy_row(capture, name), where, None, NAMES, whole=True)
+
+        return told_apart(self, self._all("memory_copy", read), kinds)
 
     def transfers(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels] | None:
         """The copies of each lane that touch its span; memsets are kernels of ROCm."""
-        found: dict[Lane, Kernels] = {}
-        for part in self._parts:
-            if own := _of_part(part, spans):
-                row, where = copy_row(part, str(COPY_ID)), f"{with_a_gpu(part)} AND {_hull(own)}"
-                found |= self._copies(part, row, where, own, TRANSFERS, whole=None in own.values())
-        return {lane: touching_span(some, spans[lane]) for lane, some in found.items()}
+
+        def read(capture: Capture) -> dict[Lane, Kernels]:
+            if not (own := _of_capture(capture, spans)):
+                return {}
+            row, where = copy_row(capture, str(COPY_ID)), f"{with_a_gpu(capture)} AND {_hull(own)}"
+            return self._copies(capture, row, where, own, TRANSFERS, whole=None in own.values())
+
+        return {lane: touching_span(some, spans[lane]) for lane, some in self._all("memory_copy", read).items()}
 
     def _copies(
         self,
-        part: Part,
+        capture: Capture,
         row: Sequence[str],
         where: str,
         lanes: Mapping[Lane, object] | None,
@@ -300,25 +304,20 @@ class Rocpd:
         *,
         whole: bool,
     ) -> dict[Lane, Kernels]:
-        with self._damage(part, "memory_copy"):
-            tables, _ = _read_lanes(part, part.table("memory_copy"), row, where, lanes, whole=whole)
+        tables, _ = _read_lanes(capture, capture.table("memory_copy"), row, where, lanes, whole=whole)
         return {lane: table.sorted_kernels(names, self.path) for lane, table in tables.items() if table}
 
     def memory(self) -> Mapping[Lane, Memory] | None:
         """What each process had allocated on each GPU; None where the trace was captured without allocations."""
-        found: dict[Lane, Memory] = {}
-        for part in self._parts:
-            with self._damage(part, "memory_allocate"):
-                found |= levels(allocations(part))
-        return found or None
+        return self._all("memory_allocate", lambda capture: levels(allocations(capture))) or None
 
     def sm_clocks(self, spans: Mapping[Lane, Interval | None]) -> None:
         """None: rocprofv3 samples no clocks."""
 
 
-def _of_part(part: Part, some: Mapping[Lane, T]) -> dict[Lane, T]:
+def _of_capture(capture: Capture, some: Mapping[Lane, V]) -> dict[Lane, V]:
     """What is of the processes of a capture."""
-    pids = set(part.processes.values())
+    pids = set(capture.processes.values())
     return {lane: value for lane, value in some.items() if lane.global_pid in pids}
 
 
@@ -331,14 +330,14 @@ def _hull(spans: Mapping[Lane, Interval | None]) -> str:
 
 
 def _read_lanes(
-    part: Part, table: str, row: Sequence[str], where: str, lanes: Collection[Lane] | None, *, whole: bool
+    capture: Capture, table: str, row: Sequence[str], where: str, lanes: Collection[Lane] | None, *, whole: bool
 ) -> tuple[dict[Lane, Columns], set[int]]:
     """Rows of start, end, correlation, name, process, agent and stream, by lane, and the processes without a lane."""
 
     def placed(place: Sequence[int]) -> tuple[Lane, Stream]:
         row, agent, stream = place
-        device = part.device(agent)
-        return Lane(part.process(row), device), Stream(device, CONTEXT, stream)
+        device = capture.device(agent)
+        return Lane(capture.process(row), device), Stream(device, CONTEXT, stream)
 
     def use(found: Iterable[Block]) -> tuple[dict[Lane, Columns], set[int]]:
         """No row says that a graph launched its kernel, and each has one name."""
@@ -346,4 +345,4 @@ def _read_lanes(
             lanes, ((s, e, c, name, name, array("q", [0]) * len(s), *at) for s, e, c, name, *at in found), placed
         )
 
-    return read_blocks(part.file, row, table, where, use, whole=whole)
+    return read_blocks(capture.file, row, table, where, use, whole=whole)

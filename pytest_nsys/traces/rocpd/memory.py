@@ -1,4 +1,7 @@
-"""What do the allocations of a rocpd database say: how many bytes were allocated on each GPU, and when?
+"""What do the copies and the allocations of a rocpd database say: between which agents, when, how many bytes?
+
+Whether memory of the host is pinned or pageable is in no row. ``hipMemset``, and copies within one GPU, mostly run as
+kernels (``__amd_rocclr_fillBufferAligned``, ``__amd_rocclr_copyBuffer``), and are kernels here.
 
 A free names its address alone. Scratch, which the runtime takes for itself, has no address and is left out; what is
 allocated of physical memory for a range of addresses (``VIRTUAL``) counts as any other allocation does.
@@ -7,12 +10,15 @@ allocated of physical memory for a range of addresses (``VIRTUAL``) counts as an
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
-from pytest_nsys.core.model import Lane
+from pytest_nsys.core.conventions import CopyKind
+from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, Lane
 from pytest_nsys.traces.answers import Allocation
-from pytest_nsys.traces.rocpd.parts import Part
+from pytest_nsys.traces.copies_as_kernels import NAME_IDS, kinds_to_read
+from pytest_nsys.traces.rocpd.captures import Capture
 from pytest_nsys.traces.sqlite_columns import OddValue, check_whole
+from pytest_nsys.traces.sqlite_conditions import listed, one_of
 
 ALLOCATION, FREE = "ALLOC", "FREE"
 KINDS = (ALLOCATION, FREE, "REALLOC", "RECLAIM")
@@ -22,13 +28,13 @@ LEVELS = ("REAL", "VIRTUAL", SCRATCH)
 TO_SEE_MEMORY = "capture with rocprofv3 --memory-allocation-trace"
 
 
-def allocations(part: Part) -> Iterator[Allocation]:
+def allocations(capture: Capture) -> Iterator[Allocation]:
     """Every allocation and every free, by start. Raises TypeError for a value that cannot be.
 
     The free of what was never allocated here is of the only GPU that its process used, where there is one.
     """
-    columns, table = "start, pid, agent_id, type, level, address, size", part.table("memory_allocate")
-    rows = part.file.rows(f'SELECT {columns} FROM "{table}" ORDER BY start, id')
+    columns, table = "start, pid, agent_id, type, level, address, size", capture.table("memory_allocate")
+    rows = capture.file.rows(f'SELECT {columns} FROM "{table}" ORDER BY start, id')
     lanes: dict[tuple[int, int], Lane | None] = {}
     used: dict[int, set[Lane]] = defaultdict(set)
     for start, row, agent, kind, level, address, size in rows:
@@ -39,13 +45,45 @@ def allocations(part: Part) -> Iterator[Allocation]:
             raise OddValue(f"a memory operation {kind!r} of {level!r}")
         if level == SCRATCH or kind not in (ALLOCATION, FREE) or address is None:
             continue
-        pid = part.process(row)
+        pid = capture.process(row)
         if kind == ALLOCATION:
-            on_gpu = agent is not None and part.is_gpu(agent)
-            lane = lanes[pid, address] = Lane(pid, part.device(agent)) if on_gpu else None
+            on_gpu = agent is not None and capture.is_gpu(agent)
+            lane = lanes[pid, address] = Lane(pid, capture.device(agent)) if on_gpu else None
             used[pid] |= {lane} if lane else set()
         elif (pid, address) in lanes:
             lane = lanes.pop((pid, address))
         else:
             lane = next(iter(used[pid])) if len(used[pid]) == 1 else None
         yield Allocation(start, (pid, address), lane, size, frees=kind == FREE)
+
+
+def copy_row(capture: Capture, name: str) -> Sequence[str]:
+    """The columns of a copy as those of a kernel: of the GPU that it leaves, else of the one that it reaches."""
+    gpus = listed(_gpus(capture))
+    agent = f"CASE WHEN src_agent_id IN ({gpus}) THEN src_agent_id ELSE dst_agent_id END"
+    stream = capture.file.column(capture.table("memory_copy"), capture.stream)
+    return ("start", "end", capture.stack(NO_LAUNCH), name, "pid", agent, f"ifnull({stream}, {NO_STREAM})")
+
+
+def with_a_gpu(capture: Capture) -> str:
+    """Rows of which one end is a GPU, or no number, in SQL."""
+    gpus = _gpus(capture)
+    return f"({one_of('src_agent_id', gpus)} OR {one_of('dst_agent_id', gpus)})" if gpus else "0"
+
+
+def kind_of_copies(capture: Capture, kinds: Sequence[str]) -> tuple[str, str]:
+    """The number of the name of each of :func:`kinds_to_read`, and which rows are of one, in SQL."""
+    gpus, cpus = listed(_gpus(capture)), listed(n for n, agent in capture.agents.items() if not agent.is_gpu)
+    ends: Mapping[CopyKind, str] = {
+        CopyKind.HOST_TO_DEVICE: f"src_agent_id IN ({cpus}) AND dst_agent_id IN ({gpus})",
+        CopyKind.DEVICE_TO_HOST: f"src_agent_id IN ({gpus}) AND dst_agent_id IN ({cpus})",
+        CopyKind.DEVICE_TO_DEVICE: f"src_agent_id = dst_agent_id AND src_agent_id IN ({gpus})",
+        CopyKind.PEER: f"src_agent_id <> dst_agent_id AND src_agent_id IN ({gpus}) AND dst_agent_id IN ({gpus})",
+    }
+    chosen = {NAME_IDS[kind]: ends[kind] for kind in kinds_to_read(kinds)}
+    name = f"CASE {' '.join(f'WHEN {where} THEN {number}' for number, where in chosen.items())} END"
+    return name, " OR ".join(f"({where})" for where in chosen.values())
+
+
+def _gpus(capture: Capture) -> list[int]:
+    return [number for number, agent in capture.agents.items() if agent.is_gpu]

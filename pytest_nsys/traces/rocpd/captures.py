@@ -86,7 +86,7 @@ class Symbols(NamedTuple):
         return {number: (self.texts[short], self.texts[full]) for number, short, full in each}
 
 
-class Part:
+class Capture:
     """The tables of one capture."""
 
     def __init__(self, file: SqliteFile, uuid: str) -> None:
@@ -227,7 +227,7 @@ class Part:
                 yield self.processes[row], Setup(f"RANK={rank} of {world}", rank, {}, {"world": world})
 
 
-def find_parts(file: SqliteFile) -> tuple[Part, ...]:
+def find_captures(file: SqliteFile) -> tuple[Capture, ...]:
     """The captures of a database, by uuid. Raises TraceError for another generation, and where something is missing."""
     if FIRST_TABLES & file.tables:
         raise TraceError(f"{file.path}: is a database of rocmProfileData (rpd), which is not read: {WANTED}")
@@ -243,11 +243,11 @@ def find_parts(file: SqliteFile) -> tuple[Part, ...]:
     uuids = sorted(name.removeprefix(STRING) for name in file.tables if re.fullmatch(rf"{STRING}(?:_[\w-]*)?", name))
     if not uuids:
         raise TraceError(f"{file.path}: has no table {STRING}_…, so nothing in it has a name: {AGAIN}")
-    parts = tuple(Part(file, uuid) for uuid in uuids)
-    for part in parts:
-        part.check_columns()
-    _number_processes(parts)
-    return parts
+    captures = tuple(Capture(file, uuid) for uuid in uuids)
+    for capture in captures:
+        capture.check_columns()
+    _number_processes(captures)
+    return captures
 
 
 def versions(file: SqliteFile) -> str | None:
@@ -262,15 +262,15 @@ def _generations(file: SqliteFile) -> list[str]:
     return sorted({str(value) for table in tables for (value,) in file.rows(sql.format(table))})
 
 
-def _number_processes(parts: Sequence[Part]) -> None:
+def _number_processes(captures: Sequence[Capture]) -> None:
     """Give each process its serialised id: its machine, by the order of the captures, and its number."""
     machines: dict[object, int] = {}
     taken: set[int] = set()
-    for part in parts:
-        table = part.table("info_process")
-        with damage(part.file, table):
-            nodes = _machines(part)
-            for row, node, pid in part.file.rows(f'SELECT id, nid, pid FROM "{table}" ORDER BY id'):
+    for capture in captures:
+        table = capture.table("info_process")
+        with damage(capture.file, table):
+            nodes = _machines(capture)
+            for row, node, pid in capture.file.rows(f'SELECT id, nid, pid FROM "{table}" ORDER BY id'):
                 check_whole(row, node, pid)
                 if not 0 <= pid < 1 << PROCESS_BIT:
                     raise OddValue(f"{pid} is not a process number")
@@ -278,12 +278,12 @@ def _number_processes(parts: Sequence[Part]) -> None:
                 while (serial := machine << MACHINE_BITS | pid << PROCESS_BIT) in taken:
                     machine = machines.setdefault(object(), len(machines))
                 taken.add(serial)
-                part.processes[row] = serial
+                capture.processes[row] = serial
 
 
-def _machines(part: Part) -> Mapping[object, object]:
+def _machines(capture: Capture) -> Mapping[object, object]:
     """What tells each node from all others, by its id."""
-    table = part.table("info_node")
-    if not part.file.has(table, "id", "machine_id"):
+    table = capture.table("info_node")
+    if not capture.file.has(table, "id", "machine_id"):
         return {}
-    return dict(part.file.rows(f'SELECT id, machine_id FROM "{table}"'))
+    return dict(capture.file.rows(f'SELECT id, machine_id FROM "{table}"'))
