@@ -27,8 +27,16 @@ from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import Note
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.comparability import shown
-from pytest_nsys.reports.history_report import SUFFIXES, Form, history_report
-from pytest_nsys.reports.replay_report import COLUMNS, about, cells, json_run, sentences
+from pytest_nsys.reports.history_report import (
+    REPLAY_COLUMNS,
+    SUFFIXES,
+    Form,
+    about_replays,
+    history_report,
+    json_run,
+    replay_cells,
+    replay_sentences,
+)
 from pytest_nsys.reports.tables import Format, Row, Table
 from pytest_nsys.stored.history.reading import History, Track, ahead, known_in, load, tracks_of
 from pytest_nsys.verdicts.replay import Replay
@@ -228,16 +236,18 @@ def replay(
     _check_names(path, [name for _, name in chosen], known)
     replays = [(name, Replay(gate, load(path, [name], branch), last)) for gate, name in chosen if name in known]
     several = len(replays) > 1
-    rows: list[Row] = [cells(run, name if several else None) for name, replayed in replays for run in replayed.runs]
+    rows: list[Row] = [
+        replay_cells(run, name if several else None) for name, replayed in replays for run in replayed.runs
+    ]
     json_rows = [json_run(run, name) for name, replayed in replays for run in replayed.runs]
-    lines = [line for name, replayed in replays for line in sentences(replayed, name if several else "")]
+    lines = [line for name, replayed in replays for line in replay_sentences(replayed, name if several else "")]
     notes = [Note(NOT_REPLAYED)]
     branches = {run.run.branch or "(none)" for _, replayed in replays for run in replayed.runs}
     if len(branches) > 1:
         notes.append(Note(f"runs of several branches ({', '.join(sorted(branches))}): --branch chooses one"))
     notes += [Note(doubt, True) for doubt in dict.fromkeys(ahead(own.history.runs) for _, own in replays) if doubt]
-    columns = COLUMNS if several else COLUMNS[1:]
-    print_answer(format, Table(columns, rows), about(replays), notes, json_rows=json_rows, below=lines)
+    columns = REPLAY_COLUMNS if several else REPLAY_COLUMNS[1:]
+    print_answer(format, Table(columns, rows), about_replays(replays), notes, json_rows=json_rows, below=lines)
     judged = any(run.found for _, replayed in replays for run in replayed.runs)
     context.exit(Exit.GOOD if judged else Exit.NO_DATA)
 

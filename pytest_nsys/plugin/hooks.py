@@ -326,10 +326,10 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     ref, updates = given(config, "nsys_baseline_ref"), config.getoption("nsys_update_baselines")
     if not (ref or updates or not_run or any(hasattr(report, "nsys") for report in told)):
         return
-    from pytest_nsys.reports.session.digest import judged
+    from pytest_nsys.reports.session.digest import judged_records
     from pytest_nsys.reports.session.summary import count_line, summary_lines
 
-    records = judged(terminalreporter.stats)
+    records = judged_records(terminalreporter.stats)
     if config.get_verbosity() < -1:
         lines = [count_line(records)] if records else []
     else:

@@ -21,8 +21,7 @@ from pytest_nsys.core.numbers import TIMES, change_words, distance_words, format
 from pytest_nsys.core.units import HASH, RATIO, TIME
 from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.model import JudgedRow, Labels, Outcome, Verdict
-from pytest_nsys.reports.causes import cause_of
-from pytest_nsys.reports.causes import cause_words as words_of
+from pytest_nsys.reports.causes import cause_of, cause_words
 from pytest_nsys.reports.explanation import apart, rank_ranges, reason_words
 from pytest_nsys.reports.session.digest import Digest, counts_words, in_order, nearest, not_run_words, worst_first
 from pytest_nsys.reports.session.record import Record, record_of
@@ -148,10 +147,10 @@ def _led(records: Sequence[Record]) -> str:
     explained = next((e for e in record.verdict.causes if row is not None and _is_of(row.labels, e.labels)), None)
     cause = cause_of(explained) if explained is not None else ""
     if _is_step_time(record):
-        why = cause_words(cause, [record, *records])
+        why = why_words(cause, [record, *records])
         return _joined(_changed(record, "" if why else _ranks_of(record)), why)
     own = _ranks([explained]) if explained is not None else []
-    why = cause_words(cause, [record, *records], told=own)
+    why = why_words(cause, [record, *records], told=own)
     budget = explained.explanation.budget if explained is not None else None
     window = "" if budget is None else _length_words(record, budget.before_ns, budget.now_ns, _on(own, world))
     if budget is None or not window:
@@ -248,7 +247,7 @@ def _noun(record: Record) -> str:
 # Why
 
 
-def cause_words(cause: str, records: Sequence[Record], told: Sequence[int] = ()) -> str:
+def why_words(cause: str, records: Sequence[Record], told: Sequence[int] = ()) -> str:
     """A cause as it leads in the first of these records, and in which ranks of all it does: ``flash_fwd_kernel +25% on
     both ranks``. Empty without a cause; the ranks are left out where those are ``told`` already.
     """
@@ -281,7 +280,7 @@ def _cause(parts: Sequence[Cause]) -> str:
         alike = abs(shares[-1] - shares[0]) <= abs(shares[-1]) * ALIKE
         exposed = "exposed " if part.kind is CauseKind.EXPOSED else ""
         return f"{kernel} {exposed}{' to '.join(map(_share, shares[-1:] if alike else (shares[0], shares[-1])))}"
-    return words_of(part)
+    return cause_words(part)
 
 
 def _ranks(rows: Iterable[Explained | JudgedRow]) -> list[int]:

@@ -15,7 +15,7 @@ from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.model import Label, Value, Window
 from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.causes import cause_of
-from pytest_nsys.reports.headline import cause_words, of_session
+from pytest_nsys.reports.headline import of_session, why_words
 from pytest_nsys.reports.page.session_page import groups
 from pytest_nsys.reports.session.digest import By, LeftOut, NotRunFile
 from pytest_nsys.reports.session.record import Record
@@ -137,12 +137,12 @@ def test_the_window_of_a_row_says_whether_the_step_is_slower(budget: tuple[int, 
 )
 def test_causes_of_other_kinds(own: Cause, expected: str) -> None:
     explained = cause(own=own)
-    assert cause_words(cause_of(explained), [slow(world=1, causes=(explained,))]) == expected
+    assert why_words(cause_of(explained), [slow(world=1, causes=(explained,))]) == expected
 
 
 def test_a_kernel_that_changed_unlike_in_two_ranks() -> None:
     rows = (cause(0), cause(1, own=part(now_ns=12 * MS, change_ns=4 * MS)))
-    assert cause_words("flash_fwd_kernel", [slow(causes=rows)]) == "flash_fwd_kernel +25% to +50% on both ranks"
+    assert why_words("flash_fwd_kernel", [slow(causes=rows)]) == "flash_fwd_kernel +25% to +50% on both ranks"
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from pytest_nsys.gates.model import JudgedRow, Outcome, Verdict
 from pytest_nsys.reports.causes import cause_of, cause_table
 from pytest_nsys.reports.changes import gate_change_lines
 from pytest_nsys.reports.explanation import row_table
-from pytest_nsys.reports.headline import as_sentence, cause_words, led_by, of_session
+from pytest_nsys.reports.headline import as_sentence, led_by, of_session, why_words
 from pytest_nsys.reports.page.page import Drawn, percent, render
 from pytest_nsys.reports.page.pictures import Measured, Picture, Pictures, Spread, by_turn
 from pytest_nsys.reports.page.plots import Panel, Point, panel_svg, sparkline
@@ -281,7 +281,7 @@ def groups(reds: Sequence[Record]) -> list[CauseGroup]:
 def _group(ground: str, records: Sequence[Record], reds: Sequence[Record]) -> CauseGroup:
     caused = [record for record in reds if ground and any(cause_of(row) == ground for row in record.verdict.causes)]
     return CauseGroup(
-        cause_words(ground, caused) if caused else NO_CAUSE.get(ground, ground.capitalize()), bool(caused), records
+        why_words(ground, caused) if caused else NO_CAUSE.get(ground, ground.capitalize()), bool(caused), records
     )
 
 

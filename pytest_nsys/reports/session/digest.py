@@ -262,7 +262,7 @@ def keep(records: dict[str, Record], nodeid: str, record: Record) -> None:
         records[nodeid] = record
 
 
-def judged(stats: Mapping[str, Iterable[Any]]) -> list[Record]:
+def judged_records(stats: Mapping[str, Iterable[Any]]) -> list[Record]:
     """The records of the tests that pytest counts, by category; of one that is run again that of the last time."""
     kept: dict[str, Record] = {}
     for report in (report for category, reports in stats.items() if category != "rerun" for report in reports):
