@@ -17,9 +17,9 @@ from pytest_nsys.core.file_names import GATE_SUFFIX, gate_files_below
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import change_words, format_value
 from pytest_nsys.core.words import counted, label_words, printable
+from pytest_nsys.drafting.gate_text import SCHEMA_NAME
 from pytest_nsys.gates.noise import FEWEST_TRACES
 from pytest_nsys.plugin.session import BASELINES
-from pytest_nsys.reports.session.gate_text import SCHEMA_NAME
 from pytest_nsys.reports.tables import Cell, Format, Row, Table, measure, numbers, texts
 from pytest_nsys.stored.baselines.baseline_file import Baseline, load, spelled
 from pytest_nsys.stored.baselines.changes import FileChange, RowChange, file_changes

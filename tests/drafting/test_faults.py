@@ -18,9 +18,9 @@ import pytest
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.cli.init import Traces, drafted, store_rows
 from pytest_nsys.core.errors import NsysError
+from pytest_nsys.drafting.gate_text import gate_text
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import GateFile, Outcome
-from pytest_nsys.reports.session.gate_text import gate_text
 from pytest_nsys.stored.baselines.store import BaselineStore, store_of
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline

@@ -32,6 +32,7 @@ from pytest_nsys.core.conventions import BUILT_IN, like
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.drafting import sentences
+from pytest_nsys.drafting.gate_text import SCHEMA_NAME, Draft, gate_text, scalar
 from pytest_nsys.drafting.sentences import (
     STRUCTURE,
     DraftSentence,
@@ -44,7 +45,6 @@ from pytest_nsys.drafting.sentences import (
 )
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import GateFile
-from pytest_nsys.reports.session.gate_text import SCHEMA_NAME, Draft, gate_text, scalar
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.sqlite_file import SqliteFile
 from tests.support.commands import answer, run

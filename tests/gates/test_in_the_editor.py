@@ -10,8 +10,8 @@ import pytest
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.windows import WORDS
 from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.drafting.gate_text import SCHEMA_NAME
 from pytest_nsys.gates.convention_keys import AUTO
-from pytest_nsys.reports.session.gate_text import SCHEMA_NAME
 from tests.gate_completions import MAPPINGS, SENTENCES
 from tests.gate_schema import PATH
 from tests.support.gates import Project
