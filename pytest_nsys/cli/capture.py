@@ -11,17 +11,7 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.capture.program import (
-    EXPORT,
-    MICRO_BATCHES,
-    Capture,
-    Captured,
-    Sizes,
-    Slurm,
-    job_of,
-    plan,
-    run_capture,
-)
+from pytest_nsys.capture.program import EXPORT, MICRO_BATCHES, Capture, Captured, Slurm, job_of, plan, run_capture
 from pytest_nsys.cli.group import LONGEST_LINE, Exit, complain
 from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.core.words import printable
@@ -73,7 +63,7 @@ def capture(
     if only_plan or world is not None:
         if world is None:
             raise UsageMistake("--plan needs --world-size")
-        found = plan(Sizes(world, pp, ep, cp, gpus_per_node), job.nodes)
+        found = plan(world, pp, ep, cp, gpus_per_node, job.nodes)
         parts = f"{MICRO_BATCHES} micro-batches per stage × DP {found.dp} × EP {ep}"
         click.echo(
             f"nodes         {found.nodes}\nDP            {found.dp}\nglobal batch  {found.global_batch} ({parts})"

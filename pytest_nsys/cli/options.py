@@ -16,7 +16,7 @@ from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -47,14 +47,6 @@ _NUMBERS = re.compile(r"-?[0-9][0-9.:]*")
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 
-class Fitted(NamedTuple):
-    """Under which convention traces are measured, and in which windows. Not ``anchored``: no range of them repeats."""
-
-    convention: Convention
-    spec: WindowSpec
-    anchored: bool
-
-
 @dataclass(frozen=True)
 class MeasureOptions:
     """What the shared options say. ``convention`` None: the one that the traces fit; no ``ranks``: all.
@@ -82,9 +74,10 @@ class MeasureOptions:
 
     def fitted(
         self, traces: Sequence[str], library: CaptureCache, *, one_run: bool, span: Span | None = None
-    ) -> Fitted:
-        """The convention that traces are measured under, and in which windows; ``span`` is taken where nobody asked for
-        one. Raises UsageMistake, and as opening the first one does.
+    ) -> tuple[Convention, WindowSpec, bool]:
+        """The convention that traces are measured under, in which windows, and whether a range of them repeats.
+
+        ``span`` is taken where nobody asked for one. Raises UsageMistake, and as opening the first one does.
         """
         check_named(traces)
         convention, anchored = self.named, True
@@ -93,7 +86,7 @@ class MeasureOptions:
             convention, anchored = choice.convention, choice.anchored
             self.notes[:] = [Note(choice.told)] if traces else []
         window = self.window or (self.usually if anchored else RUN)
-        return Fitted(convention, spec_under(convention, window, self.span or span, self.kernels), anchored)
+        return convention, spec_under(convention, window, self.span or span, self.kernels), anchored
 
     @contextlib.contextmanager
     def captures(

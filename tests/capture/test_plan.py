@@ -7,7 +7,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.capture.program import Plan, Sizes, plan
+from pytest_nsys.capture.program import Plan, plan
 from pytest_nsys.cli import main
 from pytest_nsys.core.errors import UsageMistake
 
@@ -32,37 +32,37 @@ def test_a_plan_is_printed() -> None:
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [
-        (Sizes(8), Plan(nodes=1, dp=8, global_batch=256)),
-        (Sizes(4, pp=2, ep=2), Plan(nodes=1, dp=1, global_batch=64)),
-        (Sizes(16, pp=2, ep=2, cp=2), Plan(nodes=2, dp=2, global_batch=128)),
-        (Sizes(16, pp=4, gpus_per_node=4), Plan(nodes=4, dp=4, global_batch=128)),
-        (Sizes(1, gpus_per_node=1), Plan(nodes=1, dp=1, global_batch=32)),
+        ((8,), Plan(nodes=1, dp=8, global_batch=256)),
+        ((4, 2, 2), Plan(nodes=1, dp=1, global_batch=64)),
+        ((16, 2, 2, 2), Plan(nodes=2, dp=2, global_batch=128)),
+        ((16, 4, 1, 1, 4), Plan(nodes=4, dp=4, global_batch=128)),
+        ((1, 1, 1, 1, 1), Plan(nodes=1, dp=1, global_batch=32)),
     ],
 )
-def test_what_sizes_come_to(sizes: Sizes, expected: Plan) -> None:
-    assert plan(sizes) == expected
+def test_what_sizes_come_to(sizes: tuple[int, ...], expected: Plan) -> None:
+    assert plan(*sizes) == expected
 
 
 @pytest.mark.parametrize(
     ("sizes", "said"),
     [
         (
-            Sizes(12, 2, 2, 2),
+            (12, 2, 2, 2),
             "world size 12 is not a multiple of 8 (pp × ep × cp = 2 × 2 × 2): 4 GPUs short of 16, or take 4",
         ),
-        (Sizes(7, 2, 2, 2), "world size 7 is not a multiple of 8 (pp × ep × cp = 2 × 2 × 2): 1 GPU short of 8"),
+        ((7, 2, 2, 2), "world size 7 is not a multiple of 8 (pp × ep × cp = 2 × 2 × 2): 1 GPU short of 8"),
         (
-            Sizes(12, 2),
+            (12, 2),
             "world size 12 is not a multiple of 8 (the GPUs of a node): 4 GPUs short of 16, or take 4 away for 8",
         ),
-        (Sizes(0), "world size is 0: every size is at least 1"),
-        (Sizes(8, cp=-1), "cp is -1: every size is at least 1"),
-        (Sizes(8, gpus_per_node=0), "GPUs per node is 0: every size is at least 1"),
+        ((0,), "world size is 0: every size is at least 1"),
+        ((8, 1, 1, -1), "cp is -1: every size is at least 1"),
+        ((8, 1, 1, 1, 0), "GPUs per node is 0: every size is at least 1"),
     ],
 )
-def test_sizes_that_do_not_divide(sizes: Sizes, said: str) -> None:
+def test_sizes_that_do_not_divide(sizes: tuple[int, ...], said: str) -> None:
     with pytest.raises(UsageMistake) as mistake:
-        plan(sizes)
+        plan(*sizes)
     assert str(mistake.value).startswith(said)
 
 
@@ -89,13 +89,13 @@ def test_what_cannot_be_meant(words: list[str], said: str) -> None:
 
 @given(*[st.integers(1, 40)] * 4, st.sampled_from([1, 4, 8]))
 def test_a_plan_uses_every_gpu_once_or_says_what_is_missing(world: int, pp: int, ep: int, cp: int, node: int) -> None:
-    sizes = Sizes(world, pp, ep, cp, node)
+    sizes = world, pp, ep, cp, node
     mesh = pp * ep * cp
     part = mesh if world % mesh else node if world > node and world % node else None
     if part is not None:
         with pytest.raises(UsageMistake, match=f" GPUs? short of {world - world % part + part}\\b"):
-            plan(sizes)
+            plan(*sizes)
     else:
-        found = plan(sizes)
+        found = plan(*sizes)
         assert found.dp * mesh == world
         assert (found.nodes - 1) * node < world <= found.nodes * node
