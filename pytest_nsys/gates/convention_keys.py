@@ -16,7 +16,8 @@ from pytest_nsys.core.errors import ArgumentMistake, UsageMistake, hint
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.kinds import KEYS, Entry, known
-from pytest_nsys.gates.yaml_nodes import NodeReader, compose_file
+from pytest_nsys.gates.yaml_nodes import NodeReader, compose
+from pytest_nsys.gates.yaml_nodes import read as read_file
 
 AUTO = "auto"
 """What is written for a convention that is found in the trace, as it is where nothing is written."""
@@ -109,6 +110,6 @@ def built_in_or_read(
     if not path.is_file():
         raise ArgumentMistake(f"'{printable(value)}' is no {what} and no file{hint(value, built_in, 'built in are')}")
     reader = NodeReader(path)
-    found = read(reader, compose_file(path, reader))
+    found = read(reader, compose(read_file(path, reader), reader))
     reader.raise_any()
     return found

@@ -174,8 +174,8 @@ def _configuration(reader: NodeReader, file: Entry, value: Node) -> Entry:
     if is_empty(value):
         return file
     if isinstance(value, MappingNode):
-        return Entry(reader, value, "configuration", "a configuration").over(file)
-    return file.over(file, {"trace": value})
+        return file.with_keys(Entry(reader, value, "configuration", "a configuration").fields)
+    return file.with_keys({"trace": value})
 
 
 def is_for(reader: NodeReader, node: Node, name: str, names: Collection[str]) -> bool:

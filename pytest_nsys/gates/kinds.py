@@ -104,10 +104,10 @@ class Entry:
         self.reader, self.node, self.section = reader, node, section
         self.fields = reader.mapping(node, what or section, KEYS[section])
 
-    def over(self, base: Entry, fields: Mapping[str, Node] | None = None) -> Entry:
-        """``base`` with these keys, or ``fields``, in place of its own."""
-        found = copy.copy(base)
-        found.fields = {**base.fields, **(self.fields if fields is None else fields)}
+    def with_keys(self, fields: Mapping[str, Node]) -> Entry:
+        """The same with these keys in place of its own."""
+        found = copy.copy(self)
+        found.fields = {**self.fields, **fields}
         return found
 
     def mistake(self, key: str, what: str) -> None:

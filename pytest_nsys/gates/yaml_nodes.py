@@ -41,11 +41,6 @@ def _shift(node: Node, offset: int) -> int:
     return offset + quotes // 2 if end.column - start.column - quotes == len(node.value) else 0
 
 
-def compose_file(path: Path, reader: NodeReader) -> MappingNode:
-    """The mapping that the file at ``path`` holds."""
-    return compose(read(path, reader), reader)
-
-
 def compose(content: bytes, reader: NodeReader) -> MappingNode:
     """The mapping that a YAML file holds, safe to walk: small, no tags, no alias bomb, no cycle."""
     text = _text(content, reader)
