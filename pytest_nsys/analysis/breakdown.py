@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from pytest_nsys.analysis.budget import budget_of
-from pytest_nsys.analysis.budget_facts import Part
+from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.analysis.explained import AT_END, UNNAMED, Barrier, Breakdown, Communication, Compute, RankWait, Wall
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.structure import plain_name
@@ -35,15 +35,15 @@ def break_down(
     return Breakdown(_communication(window, waits), _barriers(window, waits), _compute(window), walls, budget)
 
 
-def _budget(window: RankWindow) -> Mapping[Part, Mapping[str, int]] | None:
-    found: dict[Part, Counter[str]] = {}
+def _budget(window: RankWindow) -> Mapping[BudgetPart, Mapping[str, int]] | None:
+    found: dict[BudgetPart, Counter[str]] = {}
     try:
         for part, name, ns in budget_of(window).names():
             found.setdefault(part, Counter())[AT_END if name is None else plain_name(name)] += ns
     except NoRows:
         return None
-    found[Part.COMPUTE] = Counter({UNNAMED: window.length_ns - sum(own.total() for own in found.values())})
-    return {part: dict(sorted(found[part].items())) for part in Part if part in found}
+    found[BudgetPart.COMPUTE] = Counter({UNNAMED: window.length_ns - sum(own.total() for own in found.values())})
+    return {part: dict(sorted(found[part].items())) for part in BudgetPart if part in found}
 
 
 def _name(window: RankWindow, i: int) -> str:

@@ -22,10 +22,10 @@ from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.budget_facts import (
     BLOCKED,
     MOST,
-    Before,
     Blocking,
     BudgetFacts,
-    Part,
+    BudgetPart,
+    Delayed,
     about_edges,
     about_gaps,
 )
@@ -72,7 +72,7 @@ class GapPart(NamedTuple):
 
     start_ns: int
     end_ns: int
-    part: Part
+    part: BudgetPart
     waiting: Operation | None = None
     producer: Operation | None = None
 
@@ -97,8 +97,8 @@ class Budget:
         self.window_ns, self.gaps = window.length_ns, len(self._gaps.waiting)
         self.compute_busy_ns = self._device.compute.covered_ns(self._low, self._high)
         self.compute_absent_ns = self.window_ns - self.compute_busy_ns
-        self.launch_starved_ns, self.stalled_beside_comm_ns = self._ns(Part.STARVED), self._ns(Part.BESIDE)
-        self.dependency_stalled_ns = self._ns(Part.STALLED) + self.stalled_beside_comm_ns
+        self.launch_starved_ns, self.stalled_beside_comm_ns = self._ns(BudgetPart.STARVED), self._ns(BudgetPart.BESIDE)
+        self.dependency_stalled_ns = self._ns(BudgetPart.STALLED) + self.stalled_beside_comm_ns
         self.tail_ns = total(take(self._length_ns, where(equal(self._waiting, NONE))))
         ends = take(self._gaps.waiting, where_not(equal(self._gaps.waiting, NONE)))
         self.gaps_without_launch = total(equal(take(self._ran.kernel_calls.end_ns, ends), NO_LAUNCH))
@@ -112,7 +112,7 @@ class Budget:
             not self.waits_recorded or self.waits_joined < self.waits or self.unordered > 0 or self._device.busy is None
         )
 
-    def _ns(self, part: Part) -> int:
+    def _ns(self, part: BudgetPart) -> int:
         return total(take(self._length_ns, self._of_part[part]))
 
     @property
@@ -154,7 +154,7 @@ class Budget:
     @cached_property
     def blocking_comm_ns(self) -> Mapping[str, int]:
         """``blocking_ns`` of collectives by their stage; 0 of a stage whose communication ran and blocked nothing."""
-        own = self._of_part[Part.COLLECTIVE]
+        own = self._of_part[BudgetPart.COLLECTIVE]
         codes, stages = self._ran.stages(self._ran.collectives(self._low, self._high))
         found = {stages[code]: 0 for (code,) in distinct(codes)[1]}
         codes, stages = self._ran.stages(take(self._gaps.producer, own))
@@ -171,7 +171,7 @@ class Budget:
     @cached_property
     def in_syncs(self) -> Mapping[str, int]:
         """How much of ``launch_starved_ns`` the thread that launched the kernel stood in which call of ``syncs``."""
-        starved, found = self._followed(Part.STARVED), Counter[str]()
+        starved, found = self._followed(BudgetPart.STARVED), Counter[str]()
         calls, threads = _synchronising(self._track), take(self._ran.kernel_calls.thread, take(self._waiting, starved))
         for thread, own in members_by(lambda thread: thread, threads).items():
             at = take(starved, own)
@@ -179,7 +179,7 @@ class Budget:
                 found[name] += total(spans.covered(take(self._gaps.start_ns, at), take(self._gaps.end_ns, at)))
         return {name: ns for name, ns in found.most_common() if ns}
 
-    def _followed(self, *parts: Part) -> Column:
+    def _followed(self, *parts: BudgetPart) -> Column:
         """The parts of such kinds, by start, in gaps that a kernel ends."""
         own = chained([self._of_part[part] for part in parts])
         own = take(own, where_not(equal(take(self._waiting, own), NONE)))
@@ -209,7 +209,7 @@ class Budget:
         )
         return [Blocking(*who, ns, gaps) for who, ns, gaps in found]
 
-    def before(self, *parts: Part) -> list[Before]:
+    def before(self, *parts: BudgetPart) -> list[Delayed]:
         """Before which kernels the launch-starved or the dependency-stalled time lay, the largest first; what nothing
         follows is left out.
         """
@@ -218,9 +218,9 @@ class Budget:
         codes, stages = self._ran.stages(waiting)
         columns = take(self._ran.work.name, waiting), codes
         found = self._longest(own, lambda name, code: (names[name], stages[code]), *columns)
-        return [Before(parts[-1].value, *of, ns, gaps) for of, ns, gaps in found]
+        return [Delayed(parts[-1].value, *of, ns, gaps) for of, ns, gaps in found]
 
-    def names(self) -> Iterator[tuple[Part, str | None, int]]:
+    def names(self) -> Iterator[tuple[BudgetPart, str | None, int]]:
         """How long each part of the gaps is, by what blocked, else by the kernel that waited; None where none does."""
         names = self._ran.work.names
         for part in self._of_part:
@@ -229,7 +229,7 @@ class Budget:
             found = sums_by(names.__getitem__, take(self._length_ns, own), take(self._ran.work.name, take(who, own)))
             yield from ((part, name, ns) for name, (ns, _) in found.items())
         if self.tail_ns:
-            yield Part.STARVED, None, self.tail_ns
+            yield BudgetPart.STARVED, None, self.tail_ns
 
     def each(self) -> Iterator[GapPart]:
         """The parts of the gaps by start."""
@@ -263,7 +263,7 @@ def facts_of(budget: Budget) -> BudgetFacts:
     """The budget as plain data. Raises NoRows for a window that takes no time: it has no shares."""
     if not budget.window_ns:
         raise NoRows("the window takes no time: its only kernels are of length 0")
-    before = [*budget.before(Part.STARVED)[:MOST], *budget.before(Part.BESIDE, Part.STALLED)[:MOST]]
+    before = [*budget.before(BudgetPart.STARVED)[:MOST], *budget.before(BudgetPart.BESIDE, BudgetPart.STALLED)[:MOST]]
     before.sort(key=lambda one: (-one.ns, one.part, one.waiting, one.stage))
     own: dict[str, Any] = {"producers": budget.producers()[:MOST], "before": before[:MOST]}
     return BudgetFacts(**own, **{f.name: getattr(budget, f.name) for f in fields(BudgetFacts) if f.name not in own})

@@ -23,7 +23,7 @@ MOST = 3
 """Of what is told by name."""
 
 
-class Part(enum.StrEnum):
+class BudgetPart(enum.StrEnum):
     """What the time of a window falls into: disjoint, and together all of it. ``BLOCKED`` has one for each producer.
 
     ``BESIDE`` is dependency-stalled while communication ran, which it may have waited for.
@@ -39,11 +39,11 @@ class Part(enum.StrEnum):
     STALLED = "dependency-stalled"
 
 
-BLOCKED: Mapping[str, Part] = {
-    "collective": Part.COLLECTIVE,
-    "copy": Part.COPY,
-    "memset": Part.MEMSET,
-    "other_device": Part.ELSEWHERE,
+BLOCKED: Mapping[str, BudgetPart] = {
+    "collective": BudgetPart.COLLECTIVE,
+    "copy": BudgetPart.COPY,
+    "memset": BudgetPart.MEMSET,
+    "other_device": BudgetPart.ELSEWHERE,
 }
 """By the kind of the producer."""
 
@@ -63,9 +63,9 @@ class Blocking:
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class Delayed:
     """For how long kernels of one name and stage were launched too late, or did not start though nothing is known to
-    have blocked them, and in how many gaps. ``part`` is that of :class:`Part`.
+    have blocked them, and in how many gaps. ``part`` is that of :class:`BudgetPart`.
     """
 
     part: str
@@ -109,19 +109,19 @@ class BudgetFacts:
     stalled_beside_comm_ns: int
     at_least: bool
     producers: Sequence[Blocking]
-    before: Sequence[Before]
+    before: Sequence[Delayed]
 
 
-def parts_of(facts: BudgetFacts) -> dict[Part, int]:
+def parts_of(facts: BudgetFacts) -> dict[BudgetPart, int]:
     """The parts by time, in the order in which they are shown; those that are no time at all, too."""
     blocked = {part: facts.blocking_ns[kind] for kind, part in BLOCKED.items()}
     beside = facts.stalled_beside_comm_ns
     return {
-        Part.COMPUTE: facts.compute_busy_ns,
-        Part.STARVED: facts.launch_starved_ns,
+        BudgetPart.COMPUTE: facts.compute_busy_ns,
+        BudgetPart.STARVED: facts.launch_starved_ns,
         **blocked,
-        Part.BESIDE: beside,
-        Part.STALLED: facts.dependency_stalled_ns - beside,
+        BudgetPart.BESIDE: beside,
+        BudgetPart.STALLED: facts.dependency_stalled_ns - beside,
     }
 
 

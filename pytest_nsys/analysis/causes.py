@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
-from pytest_nsys.analysis.budget_facts import BLOCKED, Part
+from pytest_nsys.analysis.budget_facts import BLOCKED, BudgetPart
 from pytest_nsys.analysis.explained import (
     UNNAMED,
     Breakdown,
@@ -36,10 +36,10 @@ def budget_change(was: Breakdown, now: Breakdown) -> BudgetChange | None:
     if was.budget is None or now.budget is None:
         return None
     sums = [{part: sum(by_name.values()) for part, by_name in budget.items()} for budget in (was.budget, now.budget)]
-    parts = tuple((part, by) for part in Part if (by := sums[1].get(part, 0) - sums[0].get(part, 0)))
+    parts = tuple((part, by) for part in BudgetPart if (by := sums[1].get(part, 0) - sums[0].get(part, 0)))
     if not parts:
         return None
-    longer = dict(parts).get(Part.COMPUTE, 0)
+    longer = dict(parts).get(BudgetPart.COMPUTE, 0)
     before, after = was.walls[Wall.COMPUTE], now.walls[Wall.COMPUTE]
     moved = [(name, after.get(name, 0) - before.get(name, 0)) for name in sorted({*before, *after} - {UNNAMED})]
     along = [(name, by) for name, by in moved if by * longer > 0]
@@ -297,10 +297,10 @@ def _walls(*walls: Wall, budget: bool = False) -> Parts:
     return Parts(causes, lambda breakdown, _: breakdown.wall_ns(*walls), budget)
 
 
-def _budget(*parts: Part) -> Parts:
+def _budget(*parts: BudgetPart) -> Parts:
     """Those parts of the budget; of rows by producer the part of that producer."""
 
-    def asked(labels: Labels) -> tuple[Part, ...]:
+    def asked(labels: Labels) -> tuple[BudgetPart, ...]:
         return (BLOCKED[str(labels["producer"])],) if "producer" in labels else parts
 
     def causes(was: Breakdown, now: Breakdown, labels: Labels) -> Iterator[Cause]:
@@ -318,7 +318,11 @@ def _budget(*parts: Part) -> Parts:
     return Parts(causes, measured_ns)
 
 
-_BUDGET = {Part.STARVED: CauseKind.STARVED, Part.BESIDE: CauseKind.BESIDE, Part.STALLED: CauseKind.STALLED}
+_BUDGET = {
+    BudgetPart.STARVED: CauseKind.STARVED,
+    BudgetPart.BESIDE: CauseKind.BESIDE,
+    BudgetPart.STALLED: CauseKind.STALLED,
+}
 """What its own kernels do; all other parts are of what blocks them."""
 
 
@@ -361,8 +365,8 @@ COMPUTE = Parts(_compute, lambda breakdown, _: sum(each.length_ns for each in br
 ALL_EXPOSED, BUSY = _walls(Wall.EXPOSED, budget=True), _walls(Wall.COMPUTE, Wall.EXPOSED)
 IDLE, WHOLE = _walls(Wall.LAUNCH, Wall.IDLE, budget=True), _walls(*Wall, budget=True)
 COMPUTE_BUSY = _walls(Wall.COMPUTE)
-COMPUTE_ABSENT = _budget(*(part for part in Part if part is not Part.COMPUTE))
-STARVED, STALLED = _budget(Part.STARVED), _budget(Part.BESIDE, Part.STALLED)
-BLOCKING, BLOCKING_COMM = _budget(*BLOCKED.values()), _budget(Part.COLLECTIVE)
-BLOCKING_COMM_MAX = _budget(Part.COLLECTIVE, Part.BESIDE)._replace(measured_ns=lambda *_: None)
+COMPUTE_ABSENT = _budget(*(part for part in BudgetPart if part is not BudgetPart.COMPUTE))
+STARVED, STALLED = _budget(BudgetPart.STARVED), _budget(BudgetPart.BESIDE, BudgetPart.STALLED)
+BLOCKING, BLOCKING_COMM = _budget(*BLOCKED.values()), _budget(BudgetPart.COLLECTIVE)
+BLOCKING_COMM_MAX = _budget(BudgetPart.COLLECTIVE, BudgetPart.BESIDE)._replace(measured_ns=lambda *_: None)
 """Communication that ran while something else blocked counts in the row, and in no part."""

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from pytest_nsys.analysis.budget_facts import Part
+from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.core.model import Label
 
 
@@ -62,7 +62,7 @@ class BudgetChange(NamedTuple):
     whose time moved most, the way that of all compute did, and by how much; None where compute did not move.
     """
 
-    parts: tuple[tuple[Part, int], ...]
+    parts: tuple[tuple[BudgetPart, int], ...]
     kernel: tuple[str, int] | None
     before_ns: int
     now_ns: int
@@ -183,7 +183,7 @@ class Breakdown(NamedTuple):
     barriers: Mapping[str, Barrier]
     compute: Mapping[str, Compute]
     walls: Mapping[Wall, Mapping[str, int]]
-    budget: Mapping[Part, Mapping[str, int]] | None = None
+    budget: Mapping[BudgetPart, Mapping[str, int]] | None = None
 
     def wall_ns(self, *walls: Wall) -> int:
         """How much of the window went to these."""

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from pytest_nsys.analysis.around import RankTrack
-from pytest_nsys.analysis.budget_facts import BLOCKED, Part
+from pytest_nsys.analysis.budget_facts import BLOCKED, BudgetPart
 from pytest_nsys.analysis.dependencies import Dependencies
 from pytest_nsys.analysis.gpu_state import device_around
 from pytest_nsys.analysis.operations import KINDS, NONE, Operations
@@ -41,10 +41,10 @@ from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import NO_LAUNCH, Stream
 
-PARTS = tuple(Part)
+PARTS = tuple(BudgetPart)
 """The parts of a window by number."""
 
-STARVED, BESIDE, STALLED = map(PARTS.index, (Part.STARVED, Part.BESIDE, Part.STALLED))
+STARVED, BESIDE, STALLED = map(PARTS.index, (BudgetPart.STARVED, BudgetPart.BESIDE, BudgetPart.STALLED))
 _OF_KIND = array("q", [PARTS.index(BLOCKED[kind]) if kind in BLOCKED else NONE for kind in KINDS])
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from pytest_nsys.analysis.budget import budget_of, facts_of, window_of_several
-from pytest_nsys.analysis.budget_facts import DEFINITION, BudgetFacts, Part
+from pytest_nsys.analysis.budget_facts import DEFINITION, BudgetFacts, BudgetPart
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.doubts import about_uncounted
 from pytest_nsys.analysis.kernel_families import FamilySums, Usage
@@ -140,15 +140,15 @@ def _print_collectives(asked: MeasureOptions, traces: Sequence[str], captures: C
     print_answer(asked.format, Table(COLLECTIVES, rows), about, dict.fromkeys(notes), below=report.lines())
 
 
-COLOURS: Mapping[Part | None, str] = {
-    Part.COMPUTE: "bright_black",
-    Part.STARVED: "yellow",
-    Part.COLLECTIVE: "red",
-    Part.COPY: "magenta",
-    Part.MEMSET: "magenta",
-    Part.ELSEWHERE: "red",
-    Part.BESIDE: "cyan",
-    Part.STALLED: "blue",
+COLOURS: Mapping[BudgetPart | None, str] = {
+    BudgetPart.COMPUTE: "bright_black",
+    BudgetPart.STARVED: "yellow",
+    BudgetPart.COLLECTIVE: "red",
+    BudgetPart.COPY: "magenta",
+    BudgetPart.MEMSET: "magenta",
+    BudgetPart.ELSEWHERE: "red",
+    BudgetPart.BESIDE: "cyan",
+    BudgetPart.STALLED: "blue",
 }
 """On a terminal; without colour the characters tell the parts apart."""
 
@@ -208,7 +208,7 @@ def _draw(report: BudgetReport, format: Format) -> None:
     click.echo("```\n" if fence else "")
 
 
-def _line(pairs: Iterable[tuple[Part | None, str]], coloured: bool) -> str:
+def _line(pairs: Iterable[tuple[BudgetPart | None, str]], coloured: bool) -> str:
     texts = [click.style(text, fg=COLOURS[part]) if coloured and part else text for part, text in pairs]
     return "".join(texts).rstrip()
 

@@ -13,10 +13,10 @@ from functools import cached_property
 
 from pytest_nsys.analysis.budget_facts import (
     BLOCKED,
-    Before,
     Blocking,
     BudgetFacts,
-    Part,
+    BudgetPart,
+    Delayed,
     about_edges,
     ceiling,
     parts_of,
@@ -31,21 +31,21 @@ from pytest_nsys.reports.tables import Format, Row, Table, number, numbers, rati
 WIDTH = 60
 """Of the bar of the longest window, in characters."""
 
-GLYPHS: Mapping[Part, tuple[str, str]] = {
-    Part.COMPUTE: ("█", "#"),
-    Part.STARVED: ("·", "."),
+GLYPHS: Mapping[BudgetPart, tuple[str, str]] = {
+    BudgetPart.COMPUTE: ("█", "#"),
+    BudgetPart.STARVED: ("·", "."),
     **dict.fromkeys(BLOCKED.values(), ("▓", "X")),
-    Part.BESIDE: ("▒", "x"),
-    Part.STALLED: ("░", "-"),
+    BudgetPart.BESIDE: ("▒", "x"),
+    BudgetPart.STALLED: ("░", "-"),
 }
 """How a part is drawn in a terminal, and where its encoding has no blocks."""
 
 LEGEND = (
-    (Part.COMPUTE, "compute"),
-    (Part.STARVED, "launch-starved"),
-    (Part.COLLECTIVE, "blocked"),
-    (Part.BESIDE, "stalled while communication runs"),
-    (Part.STALLED, "stalled"),
+    (BudgetPart.COMPUTE, "compute"),
+    (BudgetPart.STARVED, "launch-starved"),
+    (BudgetPart.COLLECTIVE, "blocked"),
+    (BudgetPart.BESIDE, "stalled while communication runs"),
+    (BudgetPart.STALLED, "stalled"),
 )
 
 CEILING = (
@@ -73,19 +73,19 @@ def lines_of(facts: BudgetFacts) -> Iterator[Line]:
     """The table of one budget, the parts of the window first; a producer that blocked for no time has no line."""
     least, most = (AT_LEAST, AT_MOST) if facts.at_least else ("", "")
     yield Line("window", facts.window_ns, won_back=False)
-    yield Line(Part.COMPUTE, facts.compute_busy_ns, won_back=False)
+    yield Line(BudgetPart.COMPUTE, facts.compute_busy_ns, won_back=False)
     yield Line(WITHOUT, facts.compute_absent_ns)
-    yield Line(Part.STARVED, facts.launch_starved_ns)
+    yield Line(BudgetPart.STARVED, facts.launch_starved_ns)
     of_it = {"after the last kernel": facts.tail_ns, **_in_calls(facts.in_syncs)}
-    yield from (Line(f"{Part.STARVED}: {what}", ns) for what, ns in of_it.items() if ns)
+    yield from (Line(f"{BudgetPart.STARVED}: {what}", ns) for what, ns in of_it.items() if ns)
     for kind, part in BLOCKED.items():
         ns = facts.blocking_ns[kind]
-        if part is Part.COLLECTIVE and facts.blocking_comm_max_ns:
+        if part is BudgetPart.COLLECTIVE and facts.blocking_comm_max_ns:
             yield Line(part, ns, AT_LEAST)
             yield Line(part, facts.blocking_comm_max_ns, AT_MOST)
         elif ns:
             yield Line(part, ns, least)
-    yield Line(Part.STALLED, facts.dependency_stalled_ns, most if facts.dependency_stalled_ns else "")
+    yield Line(BudgetPart.STALLED, facts.dependency_stalled_ns, most if facts.dependency_stalled_ns else "")
     beside = (("communication alone", facts.comm_alone_ns), ("device idle", facts.device_idle_ns))
     yield from (Line(what, ns, won_back=False) for what, ns in beside if ns is not None)
 
@@ -127,7 +127,7 @@ class BudgetReport:
         """Each budget to the nanosecond, with the ceilings of its parts."""
         return [{"rank": rank, **asdict(facts), "ceilings": _ceilings(facts)} for rank, facts in self.budgets.items()]
 
-    def bars(self, encoding: str) -> Iterator[list[tuple[Part | None, str]]]:
+    def bars(self, encoding: str) -> Iterator[list[tuple[BudgetPart | None, str]]]:
         """A line for each rank, and one for the legend, as texts by the part that they draw."""
         ascii_only = not exists_in("".join(drawn for drawn, _ in GLYPHS.values()), encoding)
         longest = max(facts.window_ns for facts in self.budgets.values())
@@ -163,7 +163,7 @@ def _exact(rank: int, window_ns: int, line: Line) -> Row:
 def _ceilings(facts: BudgetFacts) -> dict[str, float | None]:
     """By part of the time without compute, and of all of it."""
     window_ns = facts.window_ns
-    lost = {part.value: ns for part, ns in parts_of(facts).items() if part is not Part.COMPUTE}
+    lost = {part.value: ns for part, ns in parts_of(facts).items() if part is not BudgetPart.COMPUTE}
     found = {what: ceiling(ns, window_ns) for what, ns in {**lost, WITHOUT: facts.compute_absent_ns}.items()}
     return {what: None if above is None else float(above) for what, above in found.items()}
 
@@ -177,7 +177,7 @@ def _kernel(stage: str, name: str) -> str:
     return (f"{printable(stage, 60)} " if stage != NO_STAGE else "") + printable(name, 80)
 
 
-def _how_long(each: Blocking | Before, scale: Scale) -> str:
+def _how_long(each: Blocking | Delayed, scale: Scale) -> str:
     return f"for {format_value(each.ns, scale=scale)} in {counted(each.gaps, 'gap')}"
 
 
@@ -187,7 +187,7 @@ def held_up(facts: BudgetFacts, scale: Scale) -> list[str]:
     return [*(producer_words(each, scale) for each in facts.producers), *late]
 
 
-def shared_out(parts: Mapping[Part, int], cells: int) -> dict[Part, int]:
+def shared_out(parts: Mapping[BudgetPart, int], cells: int) -> dict[BudgetPart, int]:
     """So many cells by the lengths of the parts, what is left over by largest remainder."""
     whole = sum(parts.values())
     found = {part: ns * cells // whole for part, ns in parts.items()}

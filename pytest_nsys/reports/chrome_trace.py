@@ -18,7 +18,7 @@ from pathlib import Path
 from pytest_nsys.analysis.cutting import RankCut, RunCut
 from pytest_nsys.core.conventions import BUILT_IN, spelled_convention
 from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Note, Rank
-from pytest_nsys.reports.cut_lanes import Json, Lane, lanes_of
+from pytest_nsys.reports.cut_lanes import CutLane, Json, lanes_of
 from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.traces.chrome.cut import CLOCK, COUNTER, CUT, FORMAT, KERNEL, MEMORY
 from pytest_nsys.traces.gpu_log import notes_on_gpus
@@ -136,7 +136,7 @@ def _process_ids(sides: Sequence[RunCut]) -> dict[tuple[int, int], int]:
     return found
 
 
-def _about(side: RunCut, one: RankCut, pid: int, base_ns: int, lanes: Sequence[tuple[int, Lane]]) -> Json:
+def _about(side: RunCut, one: RankCut, pid: int, base_ns: int, lanes: Sequence[tuple[int, CutLane]]) -> Json:
     rank, facts = one.rank, one.facts
     setup = rank.setup
     return {
@@ -176,7 +176,7 @@ def _about(side: RunCut, one: RankCut, pid: int, base_ns: int, lanes: Sequence[t
     }
 
 
-def _names(side: RunCut, one: RankCut, pid: int, order: int, lanes: Sequence[tuple[int, Lane]]) -> Iterator[str]:
+def _names(side: RunCut, one: RankCut, pid: int, order: int, lanes: Sequence[tuple[int, CutLane]]) -> Iterator[str]:
     """The names of the process and of its lanes, and the order in which a viewer shows them; how well its clock is that
     of the others.
     """
@@ -193,7 +193,9 @@ def _names(side: RunCut, one: RankCut, pid: int, order: int, lanes: Sequence[tup
         yield name("thread_sort_index", tid, sort_index=place)
 
 
-def _events(lanes: Sequence[tuple[int, Lane]], pid: int, base_ns: int, arrows: Iterator[int] | None) -> Iterator[str]:
+def _events(
+    lanes: Sequence[tuple[int, CutLane]], pid: int, base_ns: int, arrows: Iterator[int] | None
+) -> Iterator[str]:
     """The events of one rank, lane by lane; an arrow's end follows what it is bound to. None: there are no arrows."""
 
     def event(ph: str, cat: str, name: str, tid: int, time_ns: int, **more: Json) -> dict[str, Json]:

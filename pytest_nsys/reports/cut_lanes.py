@@ -41,7 +41,7 @@ class Slice(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Lane:
+class CutLane:
     """Spans by start, the outer of two before the inner. ``thread`` is that of ranges, as the trace numbers it."""
 
     name: str
@@ -70,7 +70,7 @@ def _has_room(ends: list[int], span: Slice, nested: bool) -> bool:
     return not ends or (nested and span.end_ns <= ends[-1])
 
 
-def lanes_of(one: RankCut, *, drawn: bool = True) -> Iterator[Lane]:
+def lanes_of(one: RankCut, *, drawn: bool = True) -> Iterator[CutLane]:
     """The lanes of a rank, from what a person looks for first to the threads of the CPU. Not ``drawn``: without what
     follows from the rest.
     """
@@ -86,7 +86,7 @@ def lanes_of(one: RankCut, *, drawn: bool = True) -> Iterator[Lane]:
     ]
     for name, thread, spans, nested in shown:
         for lane in without_crossings(spans, nested=nested):
-            yield Lane(name, lane, thread)
+            yield CutLane(name, lane, thread)
 
 
 def _once(spans: Iterable[Slice]) -> Iterator[Slice]:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.budget import Budget, budget_of
-from pytest_nsys.analysis.budget_facts import Part as Lost
+from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import NoRows, NothingMeasured
 from pytest_nsys.core.model import KernelsMode
@@ -268,7 +268,7 @@ def said(budget: Budget) -> list[Part]:
     for start, end, part, _, by in budget.each():
         gap = found.pop() if found and found[-1].end == start else Part(start, start, start)
         held = (*gap.held, (by.kind, start, end)) if by is not None else gap.held
-        found.append(Part(gap.start, end if part is Lost.STARVED else gap.issued, end, held))
+        found.append(Part(gap.start, end if part is BudgetPart.STARVED else gap.issued, end, held))
     return found
 
 
@@ -295,7 +295,7 @@ def check_adds_up(budget: Budget) -> None:
     )
     assert budget.tail_ns <= budget.launch_starved_ns
     assert sum(each.ns for each in budget.producers()) == blocking
-    assert sum(each.ns for each in budget.before(Lost.BESIDE, Lost.STALLED)) == budget.dependency_stalled_ns
+    assert sum(each.ns for each in budget.before(BudgetPart.BESIDE, BudgetPart.STALLED)) == budget.dependency_stalled_ns
     assert None not in (budget.device_busy_ns, budget.device_idle_ns)
 
 
@@ -450,7 +450,7 @@ def test_a_chain_of_waits_is_told_by_name_and_by_gap(tmp_path: Path) -> None:
     assert budget is not None
     told = [(each.kind, each.name, each.waiting, each.ns, each.gaps) for each in budget.producers()]
     assert told == [("memset", "memset", "gemm", 21, 2), ("copy", "copy", "gemm", 10, 1)]
-    assert [(late.ns, late.gaps) for late in budget.before(Lost.BESIDE, Lost.STALLED)] == [(60 + 4, 2)]
+    assert [(late.ns, late.gaps) for late in budget.before(BudgetPart.BESIDE, BudgetPart.STALLED)] == [(60 + 4, 2)]
     assert (budget.dependency_stalled_ns, budget.contradicted) == (64, 0)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_nsys.analysis import timeline
 from pytest_nsys.analysis.budget import GapPart
-from pytest_nsys.analysis.budget_facts import Part, parts_of
+from pytest_nsys.analysis.budget_facts import BudgetPart, parts_of
 from pytest_nsys.analysis.timeline import DrawnGap, Timeline, in_cells, timeline_of
 from tests.support.measure import captures
 from tests.support.one_process import OneProcess
@@ -25,7 +25,7 @@ def drawn(path: Path) -> Timeline:
         return timeline_of(window)
 
 
-def told(found: Timeline) -> list[tuple[int, int, Part]]:
+def told(found: Timeline) -> list[tuple[int, int, BudgetPart]]:
     """Start, length and class of each part."""
     return [(part.start_ns, part.end_ns - part.start_ns, part.part) for part, *_ in found.gaps]
 
@@ -48,12 +48,12 @@ def test_each_part_of_a_gap_has_its_class_and_says_who_waited(gpu: OneProcess) -
     parts = [part for part, *_ in found.gaps]
     names = [part.waiting.name if part.waiting else None for part in parts]
     assert [(*each, name) for each, name in zip(told(found), names, strict=True)] == [
-        (10, 10, Part.STARVED, "late"),
-        (20, 2, Part.STALLED, "late"),
-        (40, 10, Part.COLLECTIVE, "gemm"),
-        (50, 1, Part.STALLED, "gemm"),
-        (60, 6, Part.COPY, "gelu"),
-        (90, 10, Part.STARVED, None),
+        (10, 10, BudgetPart.STARVED, "late"),
+        (20, 2, BudgetPart.STALLED, "late"),
+        (40, 10, BudgetPart.COLLECTIVE, "gemm"),
+        (50, 1, BudgetPart.STALLED, "gemm"),
+        (60, 6, BudgetPart.COPY, "gelu"),
+        (90, 10, BudgetPart.STARVED, None),
     ]
     assert [part.producer and part.producer.name for part in parts] == [
         *(None, None, "ncclDevKernel_AllReduce", None, "copy", None)
@@ -75,10 +75,10 @@ def test_stalled_time_with_communication_is_told_apart(gpu: OneProcess) -> None:
     gpu.kernel("gemm", 90, 100, launch_ns=-10, launch_length_ns=1)
     found = drawn(Path(gpu))
     assert told(found) == [
-        (10, 10, Part.BESIDE),
-        (20, 20, Part.STALLED),
-        (40, 30, Part.BESIDE),
-        (70, 20, Part.STALLED),
+        (10, 10, BudgetPart.BESIDE),
+        (20, 20, BudgetPart.STALLED),
+        (40, 30, BudgetPart.BESIDE),
+        (70, 20, BudgetPart.STALLED),
     ]
     assert found.budget is not None
     assert found.budget.blocking_comm_max_ns == 40
@@ -95,25 +95,27 @@ def test_of_many_parts_the_short_ones_take_as_long_as_they_did(
     found = drawn(Path(gpu))
     assert found.budget is not None
     assert len(found.gaps) <= 20
-    time: Counter[Part] = Counter()
+    time: Counter[BudgetPart] = Counter()
     for _, length, part in told(found):
         time[part] += length
-    assert time == {part: ns for part, ns in parts_of(found.budget).items() if ns and part is not Part.COMPUTE}
+    assert time == {part: ns for part, ns in parts_of(found.budget).items() if ns and part is not BudgetPart.COMPUTE}
 
 
-spans = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 30), st.sampled_from(list(Part))), max_size=30)
+spans = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 30), st.sampled_from(list(BudgetPart))), max_size=30)
 
 
 @given(spans, st.integers(1, 25))
-def test_cells_keep_the_time_of_each_class_and_nothing_overlaps(parts: list[tuple[int, int, Part]], cell: int) -> None:
+def test_cells_keep_the_time_of_each_class_and_nothing_overlaps(
+    parts: list[tuple[int, int, BudgetPart]], cell: int
+) -> None:
     at, each = 0, list[DrawnGap]()
     for room, length, part in parts:
         at += room
         each.append(DrawnGap(GapPart(at, at + length, part)))
         at += length
     found = list(in_cells(each, cell))
-    before: Counter[Part] = Counter()
-    after: Counter[Part] = Counter()
+    before: Counter[BudgetPart] = Counter()
+    after: Counter[BudgetPart] = Counter()
     for one, *_ in each:
         before[one.part] += one.end_ns - one.start_ns
     for one, *_ in found:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_nsys.analysis.budget import GapPart
-from pytest_nsys.analysis.budget_facts import Part
+from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.analysis.operations import Operation
 from pytest_nsys.analysis.timeline import Bar, DrawnGap, Timeline, TimelineLane
 from pytest_nsys.core.model import Stream
@@ -67,7 +67,7 @@ def test_everything_of_a_window_moves_with_it(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(timeline_view, "budget_view", lambda *_: None)
     stream = Stream(0, 1, 7)
     by, waiting = (Operation("copy", "copy", "none", stream, a, b) for a, b in ((2, 4), (9, 12)))
-    gap = DrawnGap(GapPart(7, 9, Part.COPY, waiting, by), arrow=(0, 0))
+    gap = DrawnGap(GapPart(7, 9, BudgetPart.COPY, waiting, by), arrow=(0, 0))
     one = timeline(1_040, 90, gaps=[gap], budget={})
     (side,) = timeline_views([picture(0, timeline(1_000, 100)), picture(1, one)])[1]["data"]["sides"]
     assert side["bands"] == [[45, 20, 0]]

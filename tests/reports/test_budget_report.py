@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.budget_facts import Before, Blocking, BudgetFacts, Part, about_edges, ceiling, parts_of
+from pytest_nsys.analysis.budget_facts import Blocking, BudgetFacts, BudgetPart, Delayed, about_edges, ceiling, parts_of
 from pytest_nsys.core.numbers import Scale
 from pytest_nsys.reports.budget_report import WIDTH, BudgetReport, producer_words, shared_out
 from pytest_nsys.reports.tables import Format
@@ -20,7 +20,7 @@ from pytest_nsys.reports.tables import Format
 BOUNDS = "blocking is a lower bound, and dependency-stalled an upper one"
 COMBINE = Blocking(kind="collective", name="combine", stage="stage4_b", waiting="grouped_gemm", ns=1_020_000, gaps=12)
 
-LATE = Before(part="launch-starved", waiting="gelu", stage="stage3_f", ns=1_000_000, gaps=1)
+LATE = Delayed(part="launch-starved", waiting="gelu", stage="stage3_f", ns=1_000_000, gaps=1)
 
 
 def facts(**more: Any) -> BudgetFacts:
@@ -194,7 +194,7 @@ def test_bars_are_as_long_as_their_windows_and_tell_the_parts_apart() -> None:
 
 @given(st.lists(st.integers(0, 10**12), min_size=8, max_size=8).filter(any), st.integers(1, 100))
 def test_a_bar_has_its_cells_and_no_part_is_off_by_one(lengths: list[int], cells: int) -> None:
-    parts = dict(zip(Part, lengths, strict=True))
+    parts = dict(zip(BudgetPart, lengths, strict=True))
     found = shared_out(parts, cells)
     assert sum(found.values()) == cells
     for part, ns in parts.items():
@@ -204,4 +204,4 @@ def test_a_bar_has_its_cells_and_no_part_is_off_by_one(lengths: list[int], cells
 def test_the_parts_are_the_window() -> None:
     found = parts_of(facts())
     assert sum(found.values()) == 10_000_000
-    assert (found[Part.BESIDE], found[Part.STALLED]) == (980_000, 500_000)
+    assert (found[BudgetPart.BESIDE], found[BudgetPart.STALLED]) == (980_000, 500_000)

@@ -6,20 +6,18 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-from pytest_nsys.analysis.budget_facts import BLOCKED, BudgetFacts, Part, about_edges, parts_of
+from pytest_nsys.analysis.budget_facts import BLOCKED, BudgetFacts, BudgetPart, about_edges, parts_of
 from pytest_nsys.core.numbers import Scale, format_value, scale_of
 from pytest_nsys.core.numbers import percent as in_percent
 from pytest_nsys.core.units import TIME
 from pytest_nsys.reports import budget_report
 from pytest_nsys.reports.budget_report import BudgetReport, held_up
-from pytest_nsys.reports.page.beside import Side
 from pytest_nsys.reports.page.page import LEAST_LABELLED, NO_BREAK, Drawn, percent, unparted
 from pytest_nsys.reports.tables import Format, table_of
 
 
-def budget_view(sides: Sequence[Side], title: str) -> Drawn | None:
+def budget_view(known: Sequence[tuple[str, BudgetFacts]], title: str) -> Drawn | None:
     """The budget of one rank, base above head; None where no side has one, for then the page says why."""
-    known = [(name, one.budget) for name, one, _ in sides if one.budget is not None]
     if not known:
         return None
     scale = scale_of([facts.window_ns for _, facts in known], TIME)
@@ -35,7 +33,7 @@ def budget_view(sides: Sequence[Side], title: str) -> Drawn | None:
     }
 
 
-def css(part: Part) -> str:
+def css(part: BudgetPart) -> str:
     """The class of style of a part."""
     return f"part-{part.name.lower()}"
 
@@ -76,13 +74,13 @@ def _bar(name: str, facts: BudgetFacts, longest: int, scale: Scale, title: str) 
 def _legend(known: Sequence[tuple[str, BudgetFacts]], scale: Scale) -> Iterator[Drawn]:
     """Each part that is any time in one of the windows, in words: what it is in each."""
     head = known[-1][1]
-    for part in Part:
+    for part in BudgetPart:
         times = [(name, parts_of(facts)[part]) for name, facts in known]
-        most = part is Part.COLLECTIVE and any(facts.blocking_comm_max_ns for _, facts in known)
+        most = part is BudgetPart.COLLECTIVE and any(facts.blocking_comm_max_ns for _, facts in known)
         if not most and not any(ns for _, ns in times):
             continue
         own = parts_of(head)[part]
-        bound = f"≥{NO_BREAK}" if part in BLOCKED.values() and (head.at_least or part is Part.COLLECTIVE) else ""
+        bound = f"≥{NO_BREAK}" if part in BLOCKED.values() and (head.at_least or part is BudgetPart.COLLECTIVE) else ""
         told = f"{bound}{_time(own, scale)} ({in_percent(Fraction(own, head.window_ns))})"
         told += f", ≤{NO_BREAK}{_time(head.blocking_comm_max_ns, scale)}" if most else ""
         told += "".join(f"; {name} {_time(ns, scale)}" for name, ns in times[:-1])

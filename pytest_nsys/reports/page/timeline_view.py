@@ -12,15 +12,14 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_nsys.analysis.budget_facts import Part
+from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.analysis.explained import Explained
-from pytest_nsys.analysis.timeline import LONGEST_NAME, TimelineLane
+from pytest_nsys.analysis.timeline import LONGEST_NAME, Timeline, TimelineLane
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import NANOSECONDS
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.reports.headline import LESS_COVER
-from pytest_nsys.reports.page.beside import Frame, Side, frame_of, sides_of
 from pytest_nsys.reports.page.budget_view import budget_view, css
 from pytest_nsys.reports.page.page import LEAST_LABELLED, Drawn, percent
 from pytest_nsys.reports.tables import numbers, texts
@@ -50,8 +49,11 @@ HUES: Mapping[str, str] = {
 NAMELESS = "other"
 MOST_MARKED = 4
 
+MOST_TIMES = 2
+"""The longest window fits so often into what is drawn: of windows further apart one would see a line each."""
+
 MOST_TICKS = 6
-PARTS = [*Part]
+PARTS = [*BudgetPart]
 NOBODY = -1
 COLUMNS = (*texts("lane", "purpose"), *numbers("kernels", "busy", "exposed"))
 
@@ -67,6 +69,69 @@ Marks = Mapping[str, Collection[Mark]]
 """What is marked, by the key of a picture."""
 
 NO_MARKS: Marks = MappingProxyType({})
+
+
+class PlacedWindow(NamedTuple):
+    """One window of a picture, of base or head; without a name where it is the only one. It is drawn ``lead_ns`` later
+    than the first of its side.
+    """
+
+    name: str
+    window: Timeline
+    lead_ns: int = 0
+
+    def x(self, time_ns: int) -> int:
+        """Where a time is drawn."""
+        return time_ns - self.window.start_ns + self.lead_ns
+
+
+class Frame(NamedTuple):
+    """What some ranks are drawn in: ``first_ns`` is when the first window of each side began, ``error_ns`` by how much
+    what is between two of them may be wrong. Empty where they are not drawn beside each other, since they would take
+    ``apart_ns``.
+    """
+
+    length_ns: int = 0
+    first_ns: Mapping[str, int] = MappingProxyType({})
+    error_ns: int = 0
+    apart_ns: int = 0
+
+    def placed(self, side: PlacedWindow) -> PlacedWindow:
+        """The window where it is drawn; with the first of its side where it is unknown when it began."""
+        began = side.window.began_ns
+        return side._replace(lead_ns=began - self.first_ns[side.name]) if began is not None and self.first_ns else side
+
+    def told(self, head: PlacedWindow) -> Iterator[str]:
+        """What a person should know of where the window is drawn."""
+        if self.apart_ns:
+            apart = format_value(self.apart_ns)
+            yield f"it is not drawn beside the other ranks: they would take {apart}"
+        elif self.length_ns:
+            if head.lead_ns > self.error_ns:
+                yield f"its window begins {format_value(head.lead_ns)} after the first one here"
+            if head.window.clock:
+                yield f"beside the other ranks it is {head.window.clock}"
+
+
+def sides_of(picture: Picture) -> list[PlacedWindow]:
+    """The windows of a picture, base before head."""
+    return [
+        PlacedWindow(name, one) for name, one in (("base", picture.base), ("head", picture.head)) if one is not None
+    ]
+
+
+def frame_of(pictures: Sequence[Picture]) -> Frame:
+    """What the windows of one run are drawn in: as they were beside each other, where that can still be seen."""
+    shown = [(name, one) for picture in pictures for name, one, _ in sides_of(picture)]
+    known = [(name, one.began_ns, one.length_ns) for name, one in shown if one.began_ns is not None]
+    if len({picture.key for picture in pictures if sides_of(picture)}) < 2 or not known:
+        return Frame()
+    first = {side: min(began for name, began, _ in known if name == side) for side, _, _ in known}
+    length = max(began - first[side] + own for side, began, own in known)
+    if length > MOST_TIMES * max(one.length_ns for _, one in shown):
+        return Frame(apart_ns=length)
+    errors = sorted(one.clock_error_ns or 0 for _, one in shown)
+    return Frame(max(length, *(one.length_ns for _, one in shown)), first, sum(errors[-2:]))
 
 
 def timeline_views(pictures: Sequence[Picture], marks: Marks = NO_MARKS) -> list[Drawn]:
@@ -124,7 +189,7 @@ def _timeline_view(picture: Picture, number: int, frame: Frame, marked: Collecti
         "has_gaps": any(side.window.gaps for side in named),
         "has_exposed": any(lane.exposed for lane in lanes),
         "data": {"length": length, "sides": [_data(side) for side in named]},
-        "budget": budget_view(named, title),
+        "budget": budget_view([(name, one.budget) for name, one, _ in named if one.budget is not None], title),
         "budget_why": [
             f" of {name}: {why}" if name else f": {why}" for name, one, _ in named if (why := one.budget_why)
         ],
@@ -145,7 +210,7 @@ def _hues(lanes: Iterable[TimelineLane]) -> list[tuple[str, str]]:
     return [(hue, ", ".join(f for f in own if f in HUES) or NAMELESS) for hue, own in sorted(hues.items())]
 
 
-def _side(side: Side, length: int, stages: Sequence[str], marked: Collection[Mark]) -> Drawn:
+def _side(side: PlacedWindow, length: int, stages: Sequence[str], marked: Collection[Mark]) -> Drawn:
     """One window; ``stages`` are those of both sides, in the order of their colours."""
     one, after = side.window, side.lead_ns + side.window.length_ns
     beyond = _path([span for span in ((0, side.lead_ns), (after, length)) if span[0] < span[1]], 0, HEIGHT)
@@ -171,7 +236,7 @@ def _side(side: Side, length: int, stages: Sequence[str], marked: Collection[Mar
 
 
 def _lane(
-    lane: TimelineLane, side: Side, length: int, outside: Sequence[tuple[str, str]], marked: Collection[Mark]
+    lane: TimelineLane, side: PlacedWindow, length: int, outside: Sequence[tuple[str, str]], marked: Collection[Mark]
 ) -> Drawn:
     """One lane: the paths by class, and what it amounts to in words and in numbers.
 
@@ -206,11 +271,11 @@ def _lane(
     }
 
 
-SHAPES = {Part.STARVED: (HEIGHT // 2, HEIGHT // 2), Part.BESIDE: (3, 14), Part.STALLED: (7, 6)}
+SHAPES = {BudgetPart.STARVED: (HEIGHT // 2, HEIGHT // 2), BudgetPart.BESIDE: (3, 14), BudgetPart.STALLED: (7, 6)}
 """Top and height of a part of a gap; what was blocked is as high as the lane."""
 
 
-def _gaps(side: Side, outside: Sequence[tuple[str, str]]) -> Drawn:
+def _gaps(side: PlacedWindow, outside: Sequence[tuple[str, str]]) -> Drawn:
     """The times without compute: a path for each class."""
     gaps = side.window.gaps
     spans = grouped((gap.part.part, (side.x(gap.part.start_ns), side.x(gap.part.end_ns))) for gap in gaps)
@@ -238,7 +303,7 @@ def _ticks(length: int) -> Iterator[tuple[str, str, str]]:
         yield percent(share), anchor, f"{number if number.denominator == 1 else float(number)} {word}"
 
 
-def _data(side: Side) -> Drawn:
+def _data(side: PlacedWindow) -> Drawn:
     """What hovering shows."""
     names, stages = _Numbers(), _Numbers()
     one = side.window
@@ -262,7 +327,7 @@ class _Numbers(dict[str, int]):
         return self.setdefault(text, len(self))
 
 
-def _lane_data(lane: TimelineLane, side: Side, names: _Numbers, stages: _Numbers) -> Drawn:
+def _lane_data(lane: TimelineLane, side: PlacedWindow, names: _Numbers, stages: _Numbers) -> Drawn:
     return {
         "name": f"{lane.name}, {lane.purpose}",
         "c": int(lane.kind != "communication"),
@@ -275,7 +340,7 @@ def _lane_data(lane: TimelineLane, side: Side, names: _Numbers, stages: _Numbers
     }
 
 
-def _gap_data(side: Side, names: _Numbers, stages: _Numbers) -> Drawn:
+def _gap_data(side: PlacedWindow, names: _Numbers, stages: _Numbers) -> Drawn:
     """``w``: who waited and for what, by name and stage; ``a``: an arrow, by lane and time."""
     parts = [gap.part for gap in side.window.gaps]
     numbered = [*enumerate(side.window.gaps)]

@@ -20,7 +20,7 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_nsys.analysis.budget_facts import DEFINITION, Part
+from pytest_nsys.analysis.budget_facts import DEFINITION, BudgetPart
 from pytest_nsys.analysis.explained import (
     KEPT_KERNELS,
     UNNAMED,
@@ -172,8 +172,8 @@ def _breakdown(parts: Sequence[Sequence[Any]], names: Sequence[str]) -> Breakdow
     )
 
 
-def _budget(stored: Sequence[Any], names: Sequence[str]) -> dict[Part, dict[str, int]]:
-    return {Part(part): {names[n]: int(ns) for n, ns in own} for part, own in stored}
+def _budget(stored: Sequence[Any], names: Sequence[str]) -> dict[BudgetPart, dict[str, int]]:
+    return {BudgetPart(part): {names[n]: int(ns) for n, ns in own} for part, own in stored}
 
 
 def _communication(stored: Sequence[Any], names: Sequence[str]) -> Communication:
