@@ -9,7 +9,7 @@ import pytest
 from pytest_nsys.gates.judgement import BadRuns, Judgement, PastRun, delayed
 from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.tools.git import BRANCH_VARIABLES, TARGET_VARIABLES, branch_named
-from tests.support.gates import Project
+from tests.support.gates import Project, built_once
 from tests.support.git_project import commit, git, isolate, start
 from tests.support.histories import KEY, entry, nightly, past_of
 from tests.support.sql import ask
@@ -31,6 +31,7 @@ def _isolated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+@built_once
 def main(project: Project) -> Project:
     """A repository with a gate and its baseline on main, and traces that are as it, slower, and without a row."""
     start(project)

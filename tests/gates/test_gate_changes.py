@@ -11,7 +11,7 @@ import pytest
 from pytest_nsys.gates.gate_changes import GateChanges, gate_changes
 from pytest_nsys.reports.changes import gate_change_lines, gate_terminal_lines
 from pytest_nsys.tools.git import snapshot_of
-from tests.support.gates import Project
+from tests.support.gates import Project, built_once
 from tests.support.git_project import commit, git, isolate, start
 from tests.support.reports import checked
 
@@ -27,6 +27,7 @@ def _isolated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+@built_once
 def branch(project: Project) -> Project:
     """A repository with two gate files on main, a good trace, and a branch that is checked out."""
     start(project)

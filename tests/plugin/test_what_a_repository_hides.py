@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.gates import Project
+from tests.support.gates import Project, built_once
 from tests.support.git_project import commit, git, isolate, start
 from tests.support.reports import by_name, checked, report_of
 
@@ -20,6 +20,7 @@ def _isolated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+@built_once
 def branch(project: Project) -> Project:
     """A repository with a gate file on main, which a good trace passes, and a branch that is checked out."""
     return on_a_branch(project)

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_nsys.plugin.settings import SETTINGS
 from tests.support.commands import run
-from tests.support.gates import Project
+from tests.support.gates import Project, built_once
 
 GATE = "- exposed_ns below baseline plus 5%"
 TRACE = "--nsys-trace=run.sqlite"
@@ -20,12 +20,20 @@ def contents(project: Project) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def kept(project: Project) -> Project:
+@built_once
+def accepted(project: Project) -> Project:
     """A project with a trace, a gate file, its baseline and a history."""
     project.gate(GATE)
     project.trace()
     project.refresh(TRACE)
     project.pytest(TRACE, "--nsys-history=perf.db", code=0)
+    return project
+
+
+@pytest.fixture
+def kept(accepted: Project) -> Project:
+    """And with other names of what is there."""
+    project = accepted
     (project.root / "link.txt").symlink_to("run.sqlite")
     os.link(project.root / "run.sqlite", project.root / "same.txt")
     (project.root / "plain").write_bytes((project.root / "run.sqlite").read_bytes())

@@ -16,7 +16,7 @@ from click.testing import Result
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.stored.baselines.store import prune, store_of
 from tests.support.commands import run
-from tests.support.gates import ACCEPTING, Project
+from tests.support.gates import ACCEPTING, Project, built_once
 from tests.support.git_project import commit, git, isolate, start
 
 GATE = """
@@ -29,16 +29,22 @@ RUN = "--nsys-trace=run.sqlite"
 SLOWER = {(1, "stage4_f"): 350}
 
 
-@pytest.fixture
-def stored(project: Project, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The baseline of a gate, committed on main."""
-    isolate(monkeypatch)
-    monkeypatch.chdir(project.root)
+@built_once
+def committed(project: Project) -> Project:
     start(project)
     project.gate(GATE)
     project.trace()
     project.refresh(RUN)
     commit(project.root)
+    return project
+
+
+@pytest.fixture
+def stored(project: Project, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The baseline of a gate, committed on main."""
+    isolate(monkeypatch)
+    monkeypatch.chdir(project.root)
+    committed(project)
     (path,) = (project.root / "baselines").rglob("*.json")
     return path.relative_to(project.root)
 

@@ -10,7 +10,7 @@ import pytest
 from pytest_nsys.reports.changes import ChangedBaseline, change_lines, change_sentences
 from pytest_nsys.stored.baselines.baseline_file import SeriesId
 from pytest_nsys.stored.baselines.changes import RowChange, State
-from tests.support.gates import Project
+from tests.support.gates import Project, built_once
 from tests.support.git_project import commit, git, isolate, start, watch_git
 from tests.support.reports import checked
 
@@ -32,6 +32,7 @@ def _isolated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+@built_once
 def branch(project: Project) -> Project:
     """A repository with a gate and its baseline on main, a slower run, and a branch that is checked out."""
     start(project)

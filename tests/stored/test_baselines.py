@@ -21,7 +21,7 @@ from pytest_nsys.gates.model import GateFile, Outcome
 from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, Series, loads
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
-from tests.support.gates import Project
+from tests.support.gates import Project, built_once
 
 GATE = """
 tolerance: {rel: 5%, abs: 50us}
@@ -35,13 +35,18 @@ assertions:
 """
 
 
-@pytest.fixture
-def accepted(project: Project) -> Path:
-    """The baseline of ``perf/gate.nsys.yaml``, of ``run.sqlite``."""
+@built_once
+def refreshed(project: Project) -> Project:
     project.gate(GATE, "perf/gate.nsys.yaml")
     project.trace()
     project.refresh("--nsys-trace=run.sqlite")
-    (path,) = (project.root / "baselines").rglob("*.json")
+    return project
+
+
+@pytest.fixture
+def accepted(project: Project) -> Path:
+    """The baseline of ``perf/gate.nsys.yaml``, of ``run.sqlite``."""
+    (path,) = (refreshed(project).root / "baselines").rglob("*.json")
     return path
 
 

@@ -14,7 +14,7 @@ from pytest_nsys.gates.model import Severity
 from pytest_nsys.stored.history.database import append, check_writable, measured_text, selected_text
 from pytest_nsys.tools.git import BRANCH_VARIABLES, Revision
 from tests.support.commands import run
-from tests.support.gates import Project
+from tests.support.gates import Project, built_once
 from tests.support.git_project import commit, isolate, start
 from tests.support.histories import SID, entry, nightly, past_of
 from tests.support.sql import ask, execute
@@ -36,6 +36,7 @@ def gate(project: Project, name: str = "follows", more: str = "") -> None:
 
 
 @pytest.fixture
+@built_once
 def main(project: Project) -> Project:
     """A repository on main with three runs of 200 us in the history, each of a commit of its own."""
     start(project)

@@ -12,7 +12,7 @@ from pytest_nsys.stored.baselines.baseline_file import WINDOW, load
 from pytest_nsys.stored.baselines.store import BaselineStore, MergeBase, Snapshots, digest_of, window_beside
 from pytest_nsys.verdicts import refresh
 from tests.support.commands import run
-from tests.support.gates import ACCEPTING, Project
+from tests.support.gates import ACCEPTING, Project, built_once
 from tests.support.git_project import commit, isolate, start
 
 
@@ -48,15 +48,19 @@ RUN = "--nsys-trace=run.sqlite"
 KEEP = "--nsys-keep-window"
 
 
-@pytest.fixture
-def kept(project: Project) -> tuple[Path, Path]:
-    """The baseline of a gate, and the windows of its run."""
+@built_once
+def refreshed(project: Project) -> Project:
     project.gate("- exposed_ns <= baseline + 50us\n- {id: all, assert: busy_ns > 1ns, window: first}")
     project.trace()
     said = project.refresh(RUN, KEEP)
-    (path,) = (project.root / "baselines").rglob("*.json")
-    where = window_beside(path).relative_to(project.root)
-    assert f"  {where} holds the windows of this run (" in said
+    assert re.search(r"^  baselines/\S+\.window\.json\.gz holds the windows of this run \(", said, re.MULTILINE)
+    return project
+
+
+@pytest.fixture
+def kept(project: Project) -> tuple[Path, Path]:
+    """The baseline of a gate, and the windows of its run."""
+    (path,) = (refreshed(project).root / "baselines").rglob("*.json")
     return path, window_beside(path)
 
 

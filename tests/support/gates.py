@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -234,6 +238,25 @@ class Project:
         if code is not None:
             assert self.result.ret == code, said
         return said
+
+
+def built_once(build: Callable[[Project], Project]) -> Callable[[Project], Project]:
+    """A fixture that fills an empty project: what it writes for its first test is copied for each of the others."""
+    kept: list[Path] = []
+
+    @functools.wraps(build)
+    def copied(project: Project) -> Project:
+        if not kept:
+            build(project)
+            kept.append(Path(tempfile.mkdtemp(dir=project.root.parent), "project"))
+            shutil.copytree(project.root, kept[0], symlinks=True)
+        else:
+            shutil.copytree(kept[0], project.root, symlinks=True, dirs_exist_ok=True)
+            if (project.root / ".git").exists():  # knows files by where they lie on the disk
+                subprocess.run(["git", "update-index", "-q", "--refresh"], cwd=project.root, check=True)
+        return project
+
+    return copied
 
 
 def _judged(assertion: Assertion, context: GateContext) -> Case:

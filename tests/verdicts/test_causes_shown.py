@@ -12,7 +12,7 @@ import pytest
 
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.stored.baselines import baseline_file
-from tests.support.gates import MS, Project
+from tests.support.gates import MS, Project, built_once
 from tests.support.reports import checked
 from tests.support.samples.builder import Process, TraceBuilder
 
@@ -28,6 +28,7 @@ GATE = """
 
 
 @pytest.fixture
+@built_once
 def judged(project: Project) -> Project:
     """A gate on a baseline, and a trace in which a rank exposes 450 us more."""
     project.gate(GATE)

@@ -17,7 +17,7 @@ from pytest_nsys.stored.baselines.baseline_file import Baseline
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.refresh import Refresh
 from pytest_nsys.verdicts.refresh_modes import Mode
-from tests.support.gates import Project
+from tests.support.gates import Project, built_once
 
 GATE = """
 tolerance: {rel: 5%, abs: 50us}
@@ -51,6 +51,7 @@ def mode(name: str, *more: str) -> tuple[str, ...]:
 
 
 @pytest.fixture
+@built_once
 def accepted(project: Project) -> Project:
     """A baseline of 200 us in every row."""
     project.gate(GATE)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.support.gates import Project
+from tests.support.gates import Project, built_once
 from tests.support.git_project import commit, git, isolate, start
 
 GATE = """
@@ -37,6 +37,7 @@ def calibrate(project: Project, spread: tuple[int, ...], reason: str, code: int 
 
 
 @pytest.fixture
+@built_once
 def branch(project: Project) -> Project:
     """A branch of a repository with a gate whose baseline is calibrated on calm captures."""
     start(project)
