@@ -42,7 +42,7 @@ from pytest_nsys.core.tables import Kernels, LaunchCalls, StreamWait
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.traces.answers import earliest_calls
 from pytest_nsys.traces.chrome.events import EventColumns, GpuRows, nanoseconds
-from pytest_nsys.traces.chrome.json_stream import EventStream, Written
+from pytest_nsys.traces.chrome.json_stream import Decoded, EventStream
 from pytest_nsys.traces.chrome.kineto import gpu_table
 from pytest_nsys.traces.chrome.kineto_said import CollectiveArgs
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAMES, TRANSFERS, merged, united
@@ -92,7 +92,7 @@ COLLECTIVE = {member: _WRITTEN[member] for member in Collective._fields}
 """What torch.profiler calls the fields of a Collective; it has no word for what tells two groups of a name apart."""
 
 
-class CutEvent(Written, frozen=True):
+class CutEvent(Decoded, frozen=True):
     """One event of the file."""
 
     ph: str

@@ -27,7 +27,7 @@ from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, OPEN_END_NS, Stream
 from pytest_nsys.core.tables import Place
 from pytest_nsys.core.words import printable
-from pytest_nsys.traces.chrome.json_stream import Written
+from pytest_nsys.traces.chrome.json_stream import Decoded
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, MEMSET_ID, TRANSFERS
 
 KERNELS = frozenset({"kernel", "Kernel"})
@@ -50,7 +50,7 @@ KERNEL, CALL, RANGE, WAIT = "kernel", "API call", "range", "stream-wait"
 """What events are called where one is damaged, as those of ``TRANSFERS`` are."""
 
 
-class Args(Written, frozen=True):
+class Args(Decoded, frozen=True):
     """What is read of an event's ``args``: whole numbers."""
 
     device: int | None = None
@@ -70,7 +70,7 @@ class Args(Written, frozen=True):
         return cls(**place, graph_node=node, **{name: whole(value) for name, value in written.items()})
 
 
-class Event(Written, frozen=True):
+class Event(Decoded, frozen=True):
     """One event of torch.profiler, or of another profiler in its terms."""
 
     ARGS = Args
@@ -348,7 +348,7 @@ class EventColumns:
             pass
         else:
             closed = kind != RANGE or "B" not in [event.ph for event in events]
-            if closed and (not start or (min(length) >= 0 and min(start) > NO_LAUNCH and max(end) < OPEN_END_NS)):
+            if closed and (not start or (min(length) >= 0 and max(end) < OPEN_END_NS)):
                 return start, end
         spans = [self._span(event, kind) for event in events]
         return array("q", [start for start, _ in spans]), array("q", [end for _, end in spans])

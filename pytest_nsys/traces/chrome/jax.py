@@ -18,15 +18,15 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Raw
 
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import Diagnostic, Setup, TraceFacts
 from pytest_nsys.core.words import counted
-from pytest_nsys.traces.chrome.events import POINTLESS, Args, Event, EventColumns
-from pytest_nsys.traces.chrome.json_stream import EventStream, Written
+from pytest_nsys.traces.chrome.events import POINTLESS, Args, Event, EventColumns, whole
+from pytest_nsys.traces.chrome.json_stream import Decoded, EventStream
 from pytest_nsys.traces.chrome.kineto import Kineto, KinetoProcess
 
 HOST = "/host:CPU"
@@ -34,7 +34,6 @@ STEP_MARK = " step_num="
 _GPU = re.compile(r"/device:GPU:(\d{1,9})\b")
 _STREAM = re.compile(r"Stream #(\d{1,18})\b")
 _CALL = re.compile(r"(?:cuda|cu|hip)[A-Z]\w*")
-_COPY = re.compile(r"mem(?:cpy|set)", re.IGNORECASE)
 _KIND = re.compile(r"\bkind_(src|dst):(\w+)")
 _PYTHON = "$"
 
@@ -42,7 +41,7 @@ _PYTHON = "$"
 Label = int | str
 
 
-class JaxArgs(Written, frozen=True):
+class JaxArgs(Decoded, frozen=True):
     """What is read of an event's ``args``; XProf writes numbers as text."""
 
     correlation_id: Label | None = None
@@ -53,7 +52,7 @@ class JaxArgs(Written, frozen=True):
     cuda_graph_id: Label | None = None
 
 
-class JaxEvent(Written, frozen=True):
+class JaxEvent(Decoded, frozen=True):
     """One event. An empty object closes the list, and what has no phase is nothing."""
 
     ARGS = JaxArgs
@@ -66,12 +65,13 @@ class JaxEvent(Written, frozen=True):
     dur: Raw = Raw()
     args: JaxArgs | None = None
 
+    @property
+    def said(self) -> JaxArgs:
+        """Its ``args``; none where they are no object."""
+        return self.args or _NO_ARGS
 
-class StreamLane(NamedTuple):
-    """Where kernels run: one stream of one GPU."""
 
-    device: int
-    stream: int
+_NO_ARGS = JaxArgs()
 
 
 class Lanes:
@@ -107,7 +107,7 @@ class Lanes:
         return [found for event in waiting for found in self._event(event, [])]
 
     def _name(self, event: JaxEvent) -> None:
-        name = event.args.name if event.args else None
+        name = event.said.name
         if not isinstance(name, str):
             return
         if event.name == "process_name":
@@ -125,66 +125,45 @@ class Lanes:
         if pid in self.hosts:
             yield from self._of_host(event)
         elif pid in self.gpus and (pid, event.tid) in self._threads:
-            stream = self._threads[pid, event.tid]
-            if stream is None:
-                return
-            lane = StreamLane(self.gpus[pid], stream)
-            if not _is_copy(event):
-                yield self._kernel(event, lane)
-            else:
-                yield self._transfer(event, lane)
+            if (stream := self._threads[pid, event.tid]) is not None:
+                yield self._of_gpu(event, self.gpus[pid], stream)
         elif pid not in self._processes or pid in self.gpus:
             unknown.append(event)
 
-    def _kernel(self, event: JaxEvent, lane: StreamLane) -> Event:
-        args = event.args or _NO_ARGS
-        node = 1 if args.cuda_graph_id not in (None, "", "0", 0) else None
-        own = Args(lane.device, 0, lane.stream, _whole(args.correlation_id), node)
-        return Event("X", "kernel", event.name, self.process, lane.stream, event.ts, event.dur, None, own)
-
-    def _transfer(self, event: JaxEvent, lane: StreamLane) -> Event:
-        own = Args(lane.device, 0, lane.stream, _whole((event.args or _NO_ARGS).correlation_id))
-        category, name = ("gpu_memset", str(event.name)) if _is_memset(event) else ("gpu_memcpy", _copy_name(event))
-        return Event("X", category, name, self.process, lane.stream, event.ts, event.dur, None, own)
+    def _of_gpu(self, event: JaxEvent, device: int, stream: int) -> Event:
+        said, name, called = event.said, event.name, event.name.lower()
+        category, node = "kernel", None
+        if said.memset_details is not None or called.startswith("memset"):
+            category = "gpu_memset"
+        elif said.memcpy_details is not None or called.startswith("memcpy"):
+            category, name = "gpu_memcpy", _copy_name(event)
+        elif said.cuda_graph_id not in (None, "", "0", 0):
+            node = 1
+        args = Args(device, 0, stream, _correlation(said.correlation_id), node)
+        return Event("X", category, name, self.process, stream, event.ts, event.dur, None, args)
 
     def _of_host(self, event: JaxEvent) -> Iterator[Event]:
-        name, args = event.name, event.args or _NO_ARGS
-        if not isinstance(name, str) or name.startswith(_PYTHON):
+        name, said = event.name, event.said
+        if name.startswith(_PYTHON):
             return
         if _CALL.fullmatch(name):
-            own = Args(correlation=_whole(args.correlation_id))
+            own = Args(correlation=_correlation(said.correlation_id))
             yield Event("X", "cuda_runtime", name, self.process, event.tid, event.ts, event.dur, None, own)
             return
-        if args.step_num not in (None, ""):
-            name += f"{STEP_MARK}{args.step_num}"
+        if said.step_num not in (None, ""):
+            name += f"{STEP_MARK}{said.step_num}"
         yield Event(event.ph, "user_annotation", name, self.process, event.tid, event.ts, event.dur, None, Args())
 
 
-_NO_ARGS = JaxArgs()
-
-
-def _is_copy(event: JaxEvent) -> bool:
-    args = event.args or _NO_ARGS
-    if args.memcpy_details is not None or args.memset_details is not None:
-        return True
-    return isinstance(event.name, str) and _COPY.match(event.name) is not None
-
-
-def _is_memset(event: JaxEvent) -> bool:
-    name = event.name if isinstance(event.name, str) else ""
-    return (event.args or _NO_ARGS).memset_details is not None or name.lower().startswith("memset")
-
-
 def _copy_name(event: JaxEvent) -> str:
-    details = (event.args or _NO_ARGS).memcpy_details
+    details = event.said.memcpy_details
     kinds = dict(_KIND.findall(details)) if isinstance(details, str) else {}
-    return f"{event.name} ({kinds['src']} -> {kinds['dst']})" if len(kinds) == 2 else str(event.name)
+    return f"{event.name} ({kinds['src']} -> {kinds['dst']})" if len(kinds) == 2 else event.name
 
 
-def _whole(value: object) -> int | None:
-    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 19:
-        return int(value)
-    return value if type(value) is int and 0 <= value < 1 << 62 else None
+def _correlation(value: object) -> int | None:
+    number = whole(value)
+    return None if number is None or number < 0 else number
 
 
 TO_SEE_KERNELS = (

@@ -130,10 +130,10 @@ _TYPES: Mapping[str, Any] = {**dict.fromkeys(("ph", "cat", "name"), str), **dict
 """Of the members whose type is checked nowhere else."""
 
 
-class Written(msgspec.Struct, frozen=True, gc=False):
+class Decoded(msgspec.Struct, frozen=True, gc=False):
     """An event, or its ``args``: the members that are read. Those of type Raw keep every digit of a number."""
 
-    ARGS: ClassVar[type[Written] | None] = None
+    ARGS: ClassVar[type[Decoded] | None] = None
     """What is read of the ``args`` of an event; None: all of them."""
 
     @classmethod
@@ -152,7 +152,7 @@ class Written(msgspec.Struct, frozen=True, gc=False):
         return cls(**given)
 
 
-E = TypeVar("E", bound=Written)
+E = TypeVar("E", bound=Decoded)
 
 
 @cache

@@ -191,7 +191,7 @@ class KinetoProcess:
         else:
             yield f"{self.path}: the only step, {described[-1].name}, is incomplete: {why}"
 
-    def _steps(self, found: Sequence[int], ran: Column) -> list[Step]:
+    def _steps(self, found: Sequence[int], ran: Column) -> list[ProfilerStep]:
         calls, ranges = self._events.calls, self._events.ranges
         launching = self._called(calls.name, LAUNCHES.search)
         every = columns.take(calls.start, launching)
@@ -204,7 +204,7 @@ class KinetoProcess:
             # of steps that overlap, a launch belongs to the last that has begun
             until = end if after is None else min(end, ranges.start[after] - 1)
             counts = (bisect_right(some, until) - bisect_left(some, start) for some in (every, gone))
-            steps.append(Step(self.names[ranges.name[i]], start, end, *(max(n, 0) for n in counts)))
+            steps.append(ProfilerStep(self.names[ranges.name[i]], start, end, *(max(n, 0) for n in counts)))
         return steps
 
     # -- what few ask for, and may be damaged without harm to others
@@ -345,7 +345,7 @@ def short_names_of(events: EventColumns) -> Column:
     return columns.joined(full, short, 0, events.kernels.name)
 
 
-class Step(NamedTuple):
+class ProfilerStep(NamedTuple):
     """One ``ProfilerStep#``: ``launches`` of kernels inside it, and how many of them have no kernel."""
 
     name: str
@@ -355,7 +355,7 @@ class Step(NamedTuple):
     lost: int
 
 
-def why_incomplete(steps: Sequence[Step], recorded_until_ns: int | None) -> str | None:
+def why_incomplete(steps: Sequence[ProfilerStep], recorded_until_ns: int | None) -> str | None:
     """What shows that the last of the steps, ordered by start, is incomplete; None where nothing does."""
     if not steps:
         return None

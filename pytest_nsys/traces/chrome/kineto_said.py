@@ -26,7 +26,7 @@ from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Collective, Diagnosti
 from pytest_nsys.core.series import ALWAYS_NS, Series
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.chrome.events import KERNELS, nanoseconds
-from pytest_nsys.traces.chrome.json_stream import EventStream, Written
+from pytest_nsys.traces.chrome.json_stream import Decoded, EventStream
 from pytest_nsys.traces.from_memory import CollectiveKey
 from pytest_nsys.traces.messages import diagnostics
 
@@ -136,7 +136,7 @@ UNDEFINED = "undefined"
 """The description of a group that the program gave none."""
 
 
-class CollectiveArgs(Written, frozen=True):
+class CollectiveArgs(Decoded, frozen=True):
     """What is read of a kernel's ``args``, and what torch.profiler calls it."""
 
     correlation: int | None = None
@@ -150,7 +150,7 @@ class CollectiveArgs(Written, frozen=True):
     ranks: str | None = field(default=None, name="Process Group Ranks")
 
 
-class CollectiveEvent(Written, frozen=True):
+class CollectiveEvent(Decoded, frozen=True):
     """One event, as far as it tells of a collective."""
 
     ARGS = CollectiveArgs
@@ -200,7 +200,7 @@ CPU = 0
 """The ``Device Type`` of the host; that of CUDA is 1, which ROCm's has, too."""
 
 
-class MemoryArgs(Written, frozen=True):
+class MemoryArgs(Decoded, frozen=True):
     """What is read of an event's ``args``."""
 
     kind: int | None = field(default=None, name="Device Type")
@@ -209,7 +209,7 @@ class MemoryArgs(Written, frozen=True):
     total: int | None = field(default=None, name="Total Allocated")
 
 
-class MemoryEvent(Written, frozen=True):
+class MemoryEvent(Decoded, frozen=True):
     """One event, as far as it tells of memory."""
 
     ARGS = MemoryArgs

@@ -86,7 +86,7 @@ class Symbols(NamedTuple):
         return {number: (self.texts[short], self.texts[full]) for number, short, full in each}
 
 
-class Capture:
+class Captured:
     """The tables of one capture."""
 
     def __init__(self, file: SqliteFile, uuid: str) -> None:
@@ -227,7 +227,7 @@ class Capture:
                 yield self.processes[row], Setup(f"RANK={rank} of {world}", rank, {}, {"world": world})
 
 
-def find_captures(file: SqliteFile) -> tuple[Capture, ...]:
+def find_captures(file: SqliteFile) -> tuple[Captured, ...]:
     """The captures of a database, by uuid. Raises TraceError for another generation, and where something is missing."""
     if FIRST_TABLES & file.tables:
         raise TraceError(f"{file.path}: is a database of rocmProfileData (rpd), which is not read: {WANTED}")
@@ -243,7 +243,7 @@ def find_captures(file: SqliteFile) -> tuple[Capture, ...]:
     uuids = sorted(name.removeprefix(STRING) for name in file.tables if re.fullmatch(rf"{STRING}(?:_[\w-]*)?", name))
     if not uuids:
         raise TraceError(f"{file.path}: has no table {STRING}_…, so nothing in it has a name: {AGAIN}")
-    captures = tuple(Capture(file, uuid) for uuid in uuids)
+    captures = tuple(Captured(file, uuid) for uuid in uuids)
     for capture in captures:
         capture.check_columns()
     _number_processes(captures)
@@ -262,7 +262,7 @@ def _generations(file: SqliteFile) -> list[str]:
     return sorted({str(value) for table in tables for (value,) in file.rows(sql.format(table))})
 
 
-def _number_processes(captures: Sequence[Capture]) -> None:
+def _number_processes(captures: Sequence[Captured]) -> None:
     """Give each process its serialised id: its machine, by the order of the captures, and its number."""
     machines: dict[object, int] = {}
     taken: set[int] = set()
@@ -281,7 +281,7 @@ def _number_processes(captures: Sequence[Capture]) -> None:
                 capture.processes[row] = serial
 
 
-def _machines(capture: Capture) -> Mapping[object, object]:
+def _machines(capture: Captured) -> Mapping[object, object]:
     """What tells each node from all others, by its id."""
     table = capture.table("info_node")
     if not capture.file.has(table, "id", "machine_id"):

@@ -27,7 +27,7 @@ from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Lane, Memory, Proce
 from pytest_nsys.core.tables import Kernels, LaunchCalls, StreamWait
 from pytest_nsys.traces.answers import EMPTY, idle, levels
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAMES, TRANSFERS, told_apart, touching_span
-from pytest_nsys.traces.rocpd.captures import Capture, find_captures, versions
+from pytest_nsys.traces.rocpd.captures import Captured, find_captures, versions
 from pytest_nsys.traces.rocpd.memory import TO_SEE_MEMORY, allocations, copy_row, kind_of_copies, with_a_gpu
 from pytest_nsys.traces.rocpd.regions import (
     api_calls,
@@ -70,7 +70,7 @@ class Rocpd:
         """Let the file go."""
         self._file.close()
 
-    def _all(self, kind: str, ask: Callable[[Capture], Mapping[K, V]]) -> dict[K, V]:
+    def _all(self, kind: str, ask: Callable[[Captured], Mapping[K, V]]) -> dict[K, V]:
         """The answers of all captures. Raises TraceError where their table of this kind is damaged."""
         found: dict[K, V] = {}
         for capture in self._captures:
@@ -119,8 +119,8 @@ class Rocpd:
         return sorted({lane for lanes in self._lanes.values() for lane in lanes})
 
     @cached_property
-    def _lanes(self) -> Mapping[Capture, Set[Lane]]:
-        def lanes_of(capture: Capture) -> dict[Capture, Set[Lane]]:
+    def _lanes(self) -> Mapping[Captured, Set[Lane]]:
+        def lanes_of(capture: Captured) -> dict[Captured, Set[Lane]]:
             places = self._file.distinct("pid, agent_id", capture.table("kernel_dispatch"))
             for place in places:
                 check_whole(*place)
@@ -166,7 +166,7 @@ class Rocpd:
     def kernels(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels]:
         """The kernels of each lane that touch its span; None: all of them."""
 
-        def read(capture: Capture) -> dict[Lane, Kernels]:
+        def read(capture: Captured) -> dict[Lane, Kernels]:
             own = _of_capture(capture, spans)
             return self._read(capture, own, _hull(own or spans), whole=None in own.values())
 
@@ -176,7 +176,7 @@ class Rocpd:
     def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
         """The kernels of each lane that have a launch row starting in its span, edges included."""
 
-        def read(capture: Capture) -> dict[Lane, Kernels]:
+        def read(capture: Captured) -> dict[Lane, Kernels]:
             own = _of_capture(capture, spans)
             with damage(self._file, capture.table("region")):
                 stacks = stacks_started(capture, {lane.global_pid: span for lane, span in own.items()}) if own else ()
@@ -188,14 +188,14 @@ class Rocpd:
         inside = {lane: columns.touching(launch_ns, launch_ns, *spans[lane]) for lane, launch_ns in each}
         return {lane: some[lane].take(own) for lane, own in inside.items() if len(own)}
 
-    def _read(self, capture: Capture, lanes: Mapping[Lane, object], where: str, *, whole: bool) -> dict[Lane, Kernels]:
+    def _read(self, capture: Captured, lanes: Mapping[Lane, object], where: str, *, whole: bool) -> dict[Lane, Kernels]:
         """The kernels of the lanes of a capture that pass; other processes that pass become unasked."""
         row = ("start", "end", capture.stack(NO_LAUNCH), "kernel_id", "pid", "agent_id", capture.stream)
         tables, without = _read_lanes(capture, capture.table("kernel_dispatch"), row, where, lanes, whole=whole)
         self._unasked |= without
         return {lane: self._named(capture, table) for lane, table in tables.items() if table}
 
-    def _named(self, capture: Capture, table: Columns) -> Kernels:
+    def _named(self, capture: Captured, table: Columns) -> Kernels:
         """The kernels, ordered by start, with the names of their symbols; what shares a launch may be of a graph."""
         ids, short, full, texts = capture.symbols
         kernels = table.sorted_kernels(dict.fromkeys(ids, ""), self.path, capture.table("info_kernel_symbol"))
@@ -214,7 +214,7 @@ class Rocpd:
         """Those of the spans of each lane in which no kernel runs."""
         return self._all("kernel_dispatch", lambda capture: self._idle(capture, _of_capture(capture, spans)))
 
-    def _idle(self, capture: Capture, spans: Mapping[Lane, Sequence[Interval]]) -> Mapping[Lane, Sequence[Interval]]:
+    def _idle(self, capture: Captured, spans: Mapping[Lane, Sequence[Interval]]) -> Mapping[Lane, Sequence[Interval]]:
         table = capture.table("kernel_dispatch")
         places = self._file.by_place(table, "start", sum(map(len, spans.values())))
 
@@ -233,7 +233,7 @@ class Rocpd:
 
         return idle(spans, busy, partial(self._times, capture))
 
-    def _times(self, capture: Capture, around: Mapping[Lane, Interval]) -> Mapping[Lane, Iterable[Interval]]:
+    def _times(self, capture: Captured, around: Mapping[Lane, Interval]) -> Mapping[Lane, Iterable[Interval]]:
         found: dict[Lane, list[Interval]] = defaultdict(list)
         table, hull = capture.table("kernel_dispatch"), _hull(around)
         for pid, agent, start, end in self._file.scan("pid, agent_id, start, end", table, hull):
@@ -251,7 +251,7 @@ class Rocpd:
     def launch_calls(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, LaunchCalls]:
         """The call that launched each kernel."""
 
-        def read(capture: Capture) -> dict[Lane, LaunchCalls]:
+        def read(capture: Captured) -> dict[Lane, LaunchCalls]:
             own = _of_capture(capture, kernels)
             known = read_calls(capture, [some.correlation for some in own.values()])
             return {lane: known.get(lane.global_pid, EMPTY).of(some.correlation) for lane, some in own.items()}
@@ -277,7 +277,7 @@ class Rocpd:
     def copies_as_kernels(self, kinds: Sequence[str]) -> Mapping[Lane, Kernels]:
         """All copies of these kinds, each named for its kind, by process and GPU."""
 
-        def read(capture: Capture) -> dict[Lane, Kernels]:
+        def read(capture: Captured) -> dict[Lane, Kernels]:
             name, where = kind_of_copies(capture, kinds)
             return self._copies(capture, copy_row(capture, name), where, None, NAMES, whole=True)
 
@@ -286,7 +286,7 @@ class Rocpd:
     def transfers(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels] | None:
         """The copies of each lane that touch its span; memsets are kernels of ROCm."""
 
-        def read(capture: Capture) -> dict[Lane, Kernels]:
+        def read(capture: Captured) -> dict[Lane, Kernels]:
             if not (own := _of_capture(capture, spans)):
                 return {}
             row, where = copy_row(capture, str(COPY_ID)), f"{with_a_gpu(capture)} AND {_hull(own)}"
@@ -296,7 +296,7 @@ class Rocpd:
 
     def _copies(
         self,
-        capture: Capture,
+        capture: Captured,
         row: Sequence[str],
         where: str,
         lanes: Mapping[Lane, object] | None,
@@ -315,7 +315,7 @@ class Rocpd:
         """None: rocprofv3 samples no clocks."""
 
 
-def _of_capture(capture: Capture, some: Mapping[Lane, V]) -> dict[Lane, V]:
+def _of_capture(capture: Captured, some: Mapping[Lane, V]) -> dict[Lane, V]:
     """What is of the processes of a capture."""
     pids = set(capture.processes.values())
     return {lane: value for lane, value in some.items() if lane.global_pid in pids}
@@ -330,7 +330,7 @@ def _hull(spans: Mapping[Lane, Interval | None]) -> str:
 
 
 def _read_lanes(
-    capture: Capture, table: str, row: Sequence[str], where: str, lanes: Collection[Lane] | None, *, whole: bool
+    capture: Captured, table: str, row: Sequence[str], where: str, lanes: Collection[Lane] | None, *, whole: bool
 ) -> tuple[dict[Lane, Columns], set[int]]:
     """Rows of start, end, correlation, name, process, agent and stream, by lane, and the processes without a lane."""
 

@@ -16,7 +16,7 @@ from pytest_nsys.core.conventions import CopyKind
 from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, Lane
 from pytest_nsys.traces.answers import Allocation
 from pytest_nsys.traces.copies_as_kernels import NAME_IDS, kinds_to_read
-from pytest_nsys.traces.rocpd.captures import Capture
+from pytest_nsys.traces.rocpd.captures import Captured
 from pytest_nsys.traces.sqlite_columns import OddValue, check_whole
 from pytest_nsys.traces.sqlite_conditions import listed, one_of
 
@@ -28,7 +28,7 @@ LEVELS = ("REAL", "VIRTUAL", SCRATCH)
 TO_SEE_MEMORY = "capture with rocprofv3 --memory-allocation-trace"
 
 
-def allocations(capture: Capture) -> Iterator[Allocation]:
+def allocations(capture: Captured) -> Iterator[Allocation]:
     """Every allocation and every free, by start. Raises TypeError for a value that cannot be.
 
     The free of what was never allocated here is of the only GPU that its process used, where there is one.
@@ -57,7 +57,7 @@ def allocations(capture: Capture) -> Iterator[Allocation]:
         yield Allocation(start, (pid, address), lane, size, frees=kind == FREE)
 
 
-def copy_row(capture: Capture, name: str) -> Sequence[str]:
+def copy_row(capture: Captured, name: str) -> Sequence[str]:
     """The columns of a copy as those of a kernel: of the GPU that it leaves, else of the one that it reaches."""
     gpus = listed(_gpus(capture))
     agent = f"CASE WHEN src_agent_id IN ({gpus}) THEN src_agent_id ELSE dst_agent_id END"
@@ -65,13 +65,13 @@ def copy_row(capture: Capture, name: str) -> Sequence[str]:
     return ("start", "end", capture.stack(NO_LAUNCH), name, "pid", agent, f"ifnull({stream}, {NO_STREAM})")
 
 
-def with_a_gpu(capture: Capture) -> str:
+def with_a_gpu(capture: Captured) -> str:
     """Rows of which one end is a GPU, or no number, in SQL."""
     gpus = _gpus(capture)
     return f"({one_of('src_agent_id', gpus)} OR {one_of('dst_agent_id', gpus)})" if gpus else "0"
 
 
-def kind_of_copies(capture: Capture, kinds: Sequence[str]) -> tuple[str, str]:
+def kind_of_copies(capture: Captured, kinds: Sequence[str]) -> tuple[str, str]:
     """The number of the name of each of :func:`kinds_to_read`, and which rows are of one, in SQL."""
     gpus, cpus = listed(_gpus(capture)), listed(n for n, agent in capture.agents.items() if not agent.is_gpu)
     ends: Mapping[CopyKind, str] = {
@@ -85,5 +85,5 @@ def kind_of_copies(capture: Capture, kinds: Sequence[str]) -> tuple[str, str]:
     return name, " OR ".join(f"({where})" for where in chosen.values())
 
 
-def _gpus(capture: Capture) -> list[int]:
+def _gpus(capture: Captured) -> list[int]:
     return [number for number, agent in capture.agents.items() if agent.is_gpu]

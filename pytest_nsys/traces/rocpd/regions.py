@@ -23,7 +23,7 @@ from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Range
 from pytest_nsys.core.ranges import Ranges
 from pytest_nsys.core.tables import LaunchCalls
 from pytest_nsys.traces.answers import CallTable, earliest_calls, named_ranges
-from pytest_nsys.traces.rocpd.captures import NO_STACK, Capture
+from pytest_nsys.traces.rocpd.captures import NO_STACK, Captured
 from pytest_nsys.traces.sqlite_columns import (
     Block,
     OddValue,
@@ -52,7 +52,7 @@ class Regions(NamedTuple):
     parent: Column
 
 
-def read_calls(capture: Capture, correlations: Sequence[Column]) -> dict[int, CallTable]:
+def read_calls(capture: Captured, correlations: Sequence[Column]) -> dict[int, CallTable]:
     """The call that launched what has these correlations, by process. Raises TypeError for a damaged row."""
     wanted = columns.values(columns.chained(correlations))
     wanted = wanted[1:] if wanted[:1] == _NONE else wanted
@@ -75,7 +75,7 @@ def read_calls(capture: Capture, correlations: Sequence[Column]) -> dict[int, Ca
     return tables
 
 
-def _regions(capture: Capture, wanted: Column) -> Regions:
+def _regions(capture: Captured, wanted: Column) -> Regions:
     """The calls of these stack ids. rocprofv3 numbers a region as its event's stack, so it is found by its number; what
     is not there, as the events of other writers are not, is looked for in the whole table.
     """
@@ -96,7 +96,7 @@ def _regions(capture: Capture, wanted: Column) -> Regions:
     return Regions(*(columns.take(column, own) for column in each))
 
 
-def _read(capture: Capture, where: str, *, whole: bool) -> list[Block]:
+def _read(capture: Captured, where: str, *, whole: bool) -> list[Block]:
     hsa = capture.categories.hsa
     parent = f"CASE WHEN category_id IN ({listed(hsa)}) THEN parent_stack_id END" if hsa else "NULL"
     row = ("start", "end", "pid", "tid", capture.stack(NO_STACK), f"ifnull({capture.of_event(parent)}, {NO_STACK})")
@@ -124,7 +124,7 @@ def _launching(calls: CallTable, parents: Mapping[int, int]) -> CallTable:
     return CallTable(calls.ids, LaunchCalls(*(columns.take(column, rows) for column in calls.calls)))
 
 
-def stacks_started(capture: Capture, spans: Mapping[int, Interval]) -> set[int]:
+def stacks_started(capture: Captured, spans: Mapping[int, Interval]) -> set[int]:
     """The stack ids of the calls that start in the hull of the spans, and of the calls of HSA inside them. Raises
     TypeError for a damaged row.
     """
@@ -146,7 +146,7 @@ def stacks_started(capture: Capture, spans: Mapping[int, Interval]) -> set[int]:
     return found
 
 
-def graph_launches(capture: Capture) -> frozenset[int]:
+def graph_launches(capture: Captured) -> frozenset[int]:
     """The stack ids of the calls that launched a graph. Raises TypeError for a damaged row."""
     names = _named(capture, [GRAPH_LAUNCH])
     if not names:
@@ -156,7 +156,7 @@ def graph_launches(capture: Capture) -> frozenset[int]:
 
 
 def api_calls(
-    capture: Capture, name_globs: Sequence[str], spans: Mapping[int, Interval]
+    capture: Captured, name_globs: Sequence[str], spans: Mapping[int, Interval]
 ) -> dict[int, list[Api]] | None:
     """The calls of HIP whose name matches a glob and that start in the span, by process; None where there is no call.
 
@@ -180,7 +180,7 @@ def api_calls(
     return {pid: sorted(some, key=lambda call: (call.start_ns, call.name)) for pid, some in calls.items()}
 
 
-def _named(capture: Capture, globs: Sequence[str]) -> dict[int, str]:
+def _named(capture: Captured, globs: Sequence[str]) -> dict[int, str]:
     matches = " OR ".join("string GLOB ?" for _ in globs)
     return texts_of(capture.file.rows(f'SELECT id, string FROM "{capture.table("string")}" WHERE {matches}', globs))
 
@@ -194,7 +194,7 @@ CALL_PREFIX = "roctx"
 _ROW = "start, end, pid, tid, name_id, event_id"
 
 
-def read_ranges(capture: Capture, patterns: Sequence[str], matches: Callable[[str], bool]) -> dict[int, list[Range]]:
+def read_ranges(capture: Captured, patterns: Sequence[str], matches: Callable[[str], bool]) -> dict[int, list[Range]]:
     """The ranges whose name matches, by process, in order. Raises TypeError for a damaged row."""
     messages = _messages(capture, *any_name(MESSAGE, patterns))
     named = [(row, messages[row[-1]]) for row in _regions_of(capture, list(messages))]
@@ -207,7 +207,7 @@ def read_ranges(capture: Capture, patterns: Sequence[str], matches: Callable[[st
     return {pid: sorted(ranges, key=itemgetter(0, 1, 3)) for pid, ranges in found.items()}
 
 
-def _regions_of(capture: Capture, events: Sequence[int]) -> list[SqlRow]:
+def _regions_of(capture: Captured, events: Sequence[int]) -> list[SqlRow]:
     """The regions of some events. rocprofv3 numbers a region as its event's stack; what is not found there, or is a
     mark, is looked for in the whole table.
     """
@@ -224,7 +224,7 @@ def _regions_of(capture: Capture, events: Sequence[int]) -> list[SqlRow]:
     return found
 
 
-def _named_by_region(capture: Capture, patterns: Sequence[str]) -> Iterator[tuple[SqlRow, str]]:
+def _named_by_region(capture: Captured, patterns: Sequence[str]) -> Iterator[tuple[SqlRow, str]]:
     """The regions of markers without a message, and of RCCL, that the patterns let through, and their names."""
     condition, values = any_name("string", patterns)
     ids = texts_of(capture.file.rows(f'SELECT id, string FROM "{capture.table("string")}" WHERE {condition}', values))
@@ -237,7 +237,7 @@ def _named_by_region(capture: Capture, patterns: Sequence[str]) -> Iterator[tupl
                 yield tuple(region), name
 
 
-def read_around(capture: Capture, spans: Mapping[int, Interval]) -> dict[int, Ranges]:
+def read_around(capture: Captured, spans: Mapping[int, Interval]) -> dict[int, Ranges]:
     """The ranges of each process that touch its span, NCCL's own left out. Raises TypeError for a damaged row."""
     own = {row: spans[pid] for row, pid in capture.processes.items() if pid in spans}
     events = _events(capture)
@@ -266,7 +266,7 @@ def read_around(capture: Capture, spans: Mapping[int, Interval]) -> dict[int, Ra
     return {pid: ranges for pid, ranges in around.items() if len(ranges)}
 
 
-def common_names(capture: Capture, global_pid: int) -> list[tuple[str, int]]:
+def common_names(capture: Captured, global_pid: int) -> list[tuple[str, int]]:
     """The names that most ranges of a process have, with their counts. Raises TypeError for what is no name."""
     rows = capture.rows_of(global_pid)
     events = _events(capture)
@@ -291,7 +291,7 @@ def _range(start: int, end: int, thread: int, name: str) -> Range:
     return Range(start, end, thread, name)
 
 
-def _events(capture: Capture) -> Interval | None:
+def _events(capture: Captured) -> Interval | None:
     """The first and the last event of a marker: they stand together, so little else is between them."""
     table, bounds = capture.table("event"), []
     for category in capture.categories.markers:
@@ -300,7 +300,7 @@ def _events(capture: Capture) -> Interval | None:
     return (min(low for low, _ in bounds), max(high for _, high in bounds)) if bounds else None
 
 
-def _is_marker(capture: Capture) -> str:
+def _is_marker(capture: Captured) -> str:
     """Rows whose event is of a marker, or whose event or its category is no number, in SQL."""
     markers = listed(capture.categories.markers)
     marker = capture.of_event(f"category_id IN ({markers}) OR typeof(category_id) NOT IN ('integer', 'null')")
@@ -312,7 +312,7 @@ def _own_name(region: str) -> str:
     return "" if region.startswith(CALL_PREFIX) else region
 
 
-def _messages(capture: Capture, condition: str, values: Sequence[str]) -> dict[int, str]:
+def _messages(capture: Captured, condition: str, values: Sequence[str]) -> dict[int, str]:
     """The messages that pass, by event."""
     markers = capture.categories.markers
     if not markers:
@@ -321,7 +321,7 @@ def _messages(capture: Capture, condition: str, values: Sequence[str]) -> dict[i
     return texts_of(capture.file.rows(f'SELECT id, {MESSAGE} FROM "{capture.table("event")}" WHERE {where}', values))
 
 
-def _names(capture: Capture, events: Column, regions: Column) -> dict[int, str]:
+def _names(capture: Captured, events: Column, regions: Column) -> dict[int, str]:
     """The name of each range that has one, by event; ``regions`` are the ids of the names of their regions."""
     where = f"id IN ({listed(events)})"
     if len(events) > LISTED:
