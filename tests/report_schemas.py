@@ -11,8 +11,7 @@ from msgspec import Struct
 from msgspec.json import schema_components
 
 from pytest_nsys import reports
-from pytest_nsys.reports import comparison, session
-from pytest_nsys.reports.comparison.json_report import Comparison
+from pytest_nsys.reports import session
 from pytest_nsys.reports.doctor_report import Diagnosis
 from pytest_nsys.reports.session.json_report import Report
 
@@ -26,9 +25,6 @@ SCHEMAS: Mapping[Path, tuple[type[Struct], str, str]] = {
     ),
     Path(reports.__file__).with_name("doctor.schema.json"): (
         *(Diagnosis, "urn:pytest-nsys:doctor:1", "What pytest-nsys doctor --format json prints"),
-    ),
-    Path(comparison.__file__).with_name("comparison.schema.json"): (
-        *(Comparison, "urn:pytest-nsys:comparison:1", "What pytest-nsys compare --format json prints"),
     ),
 }
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
@@ -28,14 +27,15 @@ from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.convention_keys import check_named
 from pytest_nsys.gates.gate_file import load_one
 from pytest_nsys.gates.model import Verdict
-from pytest_nsys.reports.comparison.tables import Shown, headline
+from pytest_nsys.reports.session.digest import Digest
+from pytest_nsys.reports.session.two_sides import comparison_text, digest_of
 from pytest_nsys.traces.measurements import measurements_of
 from pytest_nsys.traces.opening import find_traces
 from pytest_nsys.verdicts.comparison import Result, TwoRuns, compare_runs
 from pytest_nsys.verdicts.references import OtherRun
 
 if TYPE_CHECKING:
-    from pytest_nsys.reports.page.pictures import Picture
+    from pytest_nsys.reports.page.pictures import Pictures
 
 ENDS = {
     Result.NOT_WORSE: Exit.GOOD,
@@ -45,21 +45,8 @@ ENDS = {
 }
 
 
-class ReportFormat(NamedTuple):
-    """The function (``module:name``) that tells of a Shown, and how names of its files end; ``draws``: also windows."""
-
-    make: str
-    suffixes: tuple[str, ...]
-    draws: bool = False
-
-
-FORMATS = {
-    "text": ReportFormat("pytest_nsys.reports.comparison.tables:as_text", (".txt",)),
-    "markdown": ReportFormat("pytest_nsys.reports.comparison.tables:as_markdown_report", (".md",)),
-    "json": ReportFormat("pytest_nsys.reports.comparison.json_report:as_json_report", (".json",)),
-    "html": ReportFormat("pytest_nsys.reports.page.comparison_page:as_html", (".html", ".htm"), draws=True),
-}
-SUFFIXES = {suffix: name for name, form in FORMATS.items() for suffix in form.suffixes}
+FORMATS = ("text", "markdown", "json", "html")
+SUFFIXES = {".txt": "text", ".md": "markdown", ".json": "json", ".html": "html", ".htm": "html"}
 """Which format a file's name asks for, where no --format does."""
 
 
@@ -72,7 +59,11 @@ SUFFIXES = {suffix: name for name, form in FORMATS.items() for suffix in form.su
 )
 @measurements_option("--base-measurements", "capture of the base")
 @measurements_option("--head-measurements", "capture of the head")
-@click.option("--format", type=click.Choice([*FORMATS]), help="Default: the suffix of --output, else text.")
+@click.option(
+    "--format",
+    type=click.Choice(FORMATS),
+    help="Default: the suffix of --output, else text.",
+)
 @click.option("-o", "--output", metavar="FILE", help="File of the report; one line is printed.")
 @click.option(
     "--comparable-on",
@@ -114,7 +105,6 @@ def compare(
     read += [(Path(Address.of(gate).file), "is one of the gate files") for gate in gates]
     read += [(path, "is one of the measurements") for side in beside for own in side for path in own]
     written = format_of(format, output, SUFFIXES, read, default="text")
-    form = FORMATS[written]
     gate_paths = _gate_paths(gates)
     check_captures(*captures)
     _refuse_both(context, gate_paths)
@@ -131,16 +121,43 @@ def compare(
         judged = [(pairs[each.gate], each.verdict) for each in found.verdicts]
         if artifacts is not None:
             _keep_windows(Path(artifacts), judged)
-        windows: Sequence[Picture] = ()
-        if form.draws:
-            from pytest_nsys.reports.page.pictures import windows_of
-
-            windows = windows_of([(verdict, pair.captures, pair.before) for pair, verdict in judged])
-    module, _, name = form.make.partition(":")
-    deliver(getattr(import_module(module), name)(Shown(found, verbose, windows)), output)
+        digest = digest_of(found)
+        if written == "html":
+            digest = dataclasses.replace(digest, pictures=_pictures(judged))
+    deliver(_report(digest, written, verbose), output)
     if output is not None:
-        click.echo(f"{headline(found)}; written to {output}")
+        click.echo(f"{digest.headline}; written to {output}")
     context.exit(ENDS[found.result])
+
+
+def _report(digest: Digest, format: str, verbose: bool) -> str:
+    """The report of a session; each is imported where it is asked for."""
+    if format == "json":
+        from pytest_nsys.reports.session.json_report import report_text
+
+        return report_text(digest)
+    if format == "markdown":
+        from pytest_nsys.reports.session.markdown import summary
+
+        return summary(digest, verbose=verbose)
+    if format == "html":
+        from pytest_nsys.reports.page.session_page import session_page
+
+        return session_page(digest)
+    return comparison_text(digest, verbose=verbose)
+
+
+def _pictures(judged: Sequence[tuple[OtherRun, Verdict]]) -> dict[tuple[str, int, str], Pictures]:
+    """What the page draws of each assertion."""
+    from pytest_nsys.reports.page.pictures import pictures_of
+
+    sent: set[str] = set()
+    return {
+        (pair.gate.address, verdict.assertion.location.line, verdict.assertion.name): pictures_of(
+            verdict, pair.captures, pair.before, sent
+        )
+        for pair, verdict in judged
+    }
 
 
 def _check_artifacts(folder: str, traces: Sequence[Path]) -> None:

@@ -10,6 +10,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.exact import distance, exact
 from pytest_nsys.core.model import Note, Step
@@ -238,15 +239,19 @@ def explanation(verdict: Verdict, next_steps: Sequence[Step]) -> list[str]:
     lines = [f"  {verdict.outcome}: {verdict.message}"]
     for table in (row_table(verdict, rows_to_show(verdict), SHOWN_ROWS), difference_table(verdict, 100)):
         lines += [f"  {line}" for line in table.lines("… {} more")] if table.rows else []
-    details = [printable(line, 1000) for line in verdict.details[:SHOWN_DETAILS]]
-    more = len(verdict.details) - SHOWN_DETAILS
-    details += [f"… {more} more (all of them in the JSON report)"] if more > 0 else []
-    lines += _block("change:", details)
-    lines += _block("why:", cause_lines(verdict.causes))
+    lines += reasons(verdict, verdict.causes)
     lines += _block("window:", () if verdict.outcome is Outcome.PASSED else shown_windows(verdict))
     for note in (*(Note(text, True) for text in verdict.warnings), *verdict.notes):
         lines.append(f"  {'' if note.warning else 'note:   '}{note.printable(400)}")
     return lines + _block("next:", next_steps)
+
+
+def reasons(verdict: Verdict, causes: Sequence[Explained]) -> list[str]:
+    """What changed behind the rows, and the kernels that account for those which ``causes`` explain."""
+    details = [printable(line, 1000) for line in verdict.details[:SHOWN_DETAILS]]
+    more = len(verdict.details) - SHOWN_DETAILS
+    details += [f"… {more} more (all of them in the JSON report)"] if more > 0 else []
+    return [*_block("change:", details), *_block("why:", cause_lines(causes))]
 
 
 def _block(title: str, lines: Iterable[object]) -> list[str]:

@@ -9,23 +9,20 @@ windows that were compared.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from itertools import chain
 
-from pytest_nsys.analysis.circumstances import RunKey
 from pytest_nsys.analysis.explained import Cause, CauseKind, Explained
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import TIMES, change_words, distance_words, format_apart, percent
 from pytest_nsys.core.units import HASH, RATIO, TIME
 from pytest_nsys.core.words import counted, place_words, printable
-from pytest_nsys.gates.model import JudgedRow, Labels, Outcome, Verdict
+from pytest_nsys.gates.model import JudgedRow, Labels, Outcome
 from pytest_nsys.reports.causes import cause_of, cause_words
 from pytest_nsys.reports.explanation import apart, rank_ranges, reason_words
 from pytest_nsys.reports.session.digest import Digest, counts_words, in_order, nearest, not_run_words, worst_first
-from pytest_nsys.reports.session.record import Record, record_of
-from pytest_nsys.verdicts.comparison import Comparison
+from pytest_nsys.reports.session.record import Record
 
 STEP_TIMES = frozenset({"window_ns", "period_ns", "iteration_ns"})
 """Metrics that are the length of a step."""
@@ -52,7 +49,9 @@ NOT_JUDGED = (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.INCO
 
 
 def of_session(digest: Digest) -> str:
-    """The sentence of a session."""
+    """The sentence of a session, or of a comparison, which says its result where no assertion is bad and yet it is not
+    good.
+    """
     said = [*_bad(digest.bad, digest.records)]
     if digest.mistakes:
         first, more = digest.mistakes[0], len(digest.mistakes) - 1
@@ -65,32 +64,14 @@ def of_session(digest: Digest) -> str:
         said.append(gate_headline(digest.gate_changes))
     elif digest.is_loosened:
         said.append(digest.omission)
+    if not said and digest.comparison is not None and not digest.good:
+        said = [digest.headline]
     if not said:
         said += [digest.ending] if digest.ending else []
         said += _good(digest.records)
         said += [not_run_words(digest.not_run)] if digest.not_run else []
         said += [digest.omission] if digest.records and digest.left_out else []
     return _sentence(said or [digest.headline])
-
-
-def of_comparison(comparison: Comparison, result: str) -> str:
-    """The sentence of a comparison; its ``result`` in words, where no row says more."""
-    records = records_of(comparison)
-    failed = [record for record in records if record.state == Outcome.FAILED]
-    said = [*_bad(failed, records)]
-    if not said and not comparison.incomparable:
-        said = [result, *_better(records)]
-    return _sentence(said or [result])
-
-
-def records_of(comparison: Comparison) -> list[Record]:
-    """Its verdicts as a session has them, what leads first."""
-    return led_by(_record(each.verdict, comparison.head.key) for each in comparison.verdicts)
-
-
-def _record(verdict: Verdict, key: RunKey) -> Record:
-    expected = verdict.assertion.xfail is not None and not verdict.good
-    return replace(record_of(verdict), key=key, good=verdict.good or expected, xfailed=expected)
 
 
 def _sentence(said: Sequence[str]) -> str:

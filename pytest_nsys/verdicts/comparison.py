@@ -68,14 +68,12 @@ class Result(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two runs: the paths as they were given, its circumstances, the windows that were judged."""
+    """One of the two runs: the paths as they were given, and its circumstances."""
 
     paths: tuple[str, ...]
     key: RunKey
     ranks: tuple[int, ...]
     profilers: tuple[str, ...]
-    windows: tuple[tuple[str, tuple[UsedWindow, ...]], ...]
-    notes: tuple[Note, ...]
 
     @property
     def captures(self) -> int:
@@ -137,7 +135,8 @@ class Comparison:
 
     ``verdicts`` come in the order of the gate files, and ``rows`` are those held against base, worst first.
     ``not_held`` are assertions that another source of limits judges. ``circumstances`` are all that differ, each with
-    whether it must agree. ``appeared`` and ``vanished`` are told of the windows ``looked_at``.
+    whether it must agree. ``windows`` are those of base, by how they were measured, ``notes`` what of either side no
+    verdict says. ``appeared`` and ``vanished`` are told of the windows ``looked_at``.
     """
 
     base: Side
@@ -146,6 +145,8 @@ class Comparison:
     not_held: tuple[str, ...]
     rows: tuple[ComparedRow, ...]
     circumstances: Mapping[Difference, bool]
+    windows: Mapping[str, tuple[UsedWindow, ...]]
+    notes: tuple[tuple[str, Note], ...]
     looked_at: str
     appeared: tuple[Thing, ...]
     vanished: tuple[Thing, ...]
@@ -213,19 +214,22 @@ def compare_runs(pairs: Sequence[OtherRun], base: Sequence[str], head: Sequence[
                 context.measure(assertion)
             verdict = evaluate(assertion, context)
             if assertion.reads_stored:
+                verdict = replace(verdict, rows=tuple(_rows(verdict, pair)))
                 verdicts.append(HeadVerdict(name, verdict))
-                rows += [ComparedRow(name, verdict.assertion, verdict.unit, row) for row in _rows(verdict, pair)]
+                rows += [ComparedRow(name, verdict.assertion, verdict.unit, row) for row in verdict.rows]
             else:
                 verdicts.append(HeadVerdict(name, verdict, _on_base(assertion, pair)))
-    spec = _usual_pick(pairs[0])
+    spec, cautions = _usual_pick(pairs[0]), [said for each in verdicts for said in each.verdict.cautions]
     base_has, head_has = ([contents(run, spec) for run in side.runs] for side in (pairs[0].before, pairs[0].captures))
     return Comparison(
-        base=_side(base, [(pair, pair.before) for pair in pairs]),
-        head=_side(head, [(pair, pair.captures) for pair in pairs]),
+        base=_side(base, pairs[0].before, pairs[0].gate),
+        head=_side(head, pairs[0].captures, pairs[0].gate),
         verdicts=tuple(verdicts),
         not_held=tuple(not_held),
         rows=tuple(sorted(rows, key=_worst_first)),
         circumstances=_circumstances(pairs),
+        windows={str(spec): pair.before.windows(spec) for pair in pairs for spec in _held_on(pair)},
+        notes=tuple(dict.fromkeys((*_notes(pairs), *(("head", Note(said, True)) for said in cautions)))),
         looked_at=str(spec),
         appeared=tuple(_only_in(head_has, base_has)),
         vanished=tuple(_only_in(base_has, head_has)),
@@ -297,33 +301,37 @@ _MUCH = 1_000_000
 # What both sides are
 
 
-def _side(paths: Sequence[str], judged: Sequence[tuple[OtherRun, Captures]]) -> Side:
-    """What a side is. Constants are judged on head alone, so only its windows are told for them."""
-    windows: dict[str, tuple[UsedWindow, ...]] = {}
-    pair, first = judged[0]
-    is_head, other = first is pair.captures, pair.before if first is pair.captures else pair.captures
-    found = None if is_head else pair.gate.found
-    notes: dict[Note, None] = {Note(found.told(pair.gate.resolved_convention)): None} if found else {}
-    for each, captures in judged:
-        told = [a for a in each.gate.assertions if a.reads_stored or (is_head and not a.needs_baseline)]
-        for spec, metrics in grouped((spec_for(captures.convention, a), a.metric) for a in told).items():
-            windows.setdefault(str(spec), captures.windows(spec))
-            notes |= dict.fromkeys(captures.notes(spec, *map(captures.metric, dict.fromkeys(metrics))))
-    if other.measured_in:
-        lost = sorted(first.measured_names - other.measured_names)
-        notes |= dict.fromkeys(Note(f"{MEASURED} {name}: the other side has none of it", True) for name in lost)
-    if is_head and (same := _same_files(pair)):
-        names = ", ".join(from_here(str(path)) for path in same)
-        what = f"{len(same)} of {counted(len(first.paths), 'trace')} are those of base"
-        notes[Note(f"{what}, and nothing can differ there: {names}", True)] = None
+def _side(paths: Sequence[str], captures: Captures, gate: GateFile) -> Side:
     return Side(
-        paths=(" ".join(paths),) if len(first.runs) == 1 else tuple(paths),
-        key=first.key(pair.gate.run),
-        ranks=tuple(rank.number for rank in first.runs[0].ranks),
-        profilers=first.profilers(),
-        windows=tuple(windows.items()),
-        notes=tuple(notes),
+        paths=(" ".join(paths),) if len(captures.runs) == 1 else tuple(paths),
+        key=captures.key(gate.run),
+        ranks=tuple(rank.number for rank in captures.runs[0].ranks),
+        profilers=captures.profilers(),
     )
+
+
+def _held_on(pair: OtherRun) -> dict[WindowSpec, list[str]]:
+    """The windows in which assertions are held against base, and the metrics that are measured in each."""
+    held = (assertion for assertion in pair.gate.assertions if assertion.reads_stored)
+    return grouped((spec_for(pair.before.convention, assertion), assertion.metric) for assertion in held)
+
+
+def _notes(pairs: Sequence[OtherRun]) -> Iterator[tuple[str, Note]]:
+    """What a person should know of either side; what head's verdicts say stands with them."""
+    first, found = pairs[0], pairs[0].gate.found
+    if found:
+        yield "base", Note(found.told(first.gate.resolved_convention))
+    for pair in pairs:
+        for spec, metrics in _held_on(pair).items():
+            asked = map(pair.before.metric, dict.fromkeys(metrics))
+            yield from (("base", note) for note in pair.before.notes(spec, *asked))
+    for side, own, other in (("base", first.before, first.captures), ("head", first.captures, first.before)):
+        for name in sorted(own.measured_names - other.measured_names) if other.measured_in else ():
+            yield side, Note(f"{MEASURED} {name}: the other side has none of it", True)
+    if same := _same_files(first):
+        names = ", ".join(from_here(str(path)) for path in same)
+        what = f"{len(same)} of {counted(len(first.captures.paths), 'trace')} are those of base"
+        yield "head", Note(f"{what}, and nothing can differ there: {names}", True)
 
 
 def _same_files(pair: OtherRun) -> Sequence[Path]:

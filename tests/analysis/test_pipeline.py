@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -568,4 +569,4 @@ def test_a_comparison_shows_both_numbers(project: Project) -> None:
     result = commands.run(
         "compare", *(project.root / f"{side}.sqlite" for side in ("base", "head")), f"--gate={gate}", code=1
     )
-    assert "0.4   >= 0.3; serialization 0.6, < 0.5" in result.output
+    assert re.search(r"now +limit +serialization +limit\n +0 +0.4 +>= 0.3 +0.6 +< 0.5\n", result.output)

@@ -564,11 +564,11 @@ def test_compare_tells_of_the_order_without_calling_it_worse(project: Project) -
     project.trace("base.sqlite", edit=kernels(*"ab"))
     project.trace("head.sqlite", edit=kernels(*"ba"))
     said = compared()
-    assert "Structure that changed" in said
-    assert PLACE + "kernel 1 of 2: a before, b now" in said
+    assert "change: " + PLACE + "kernel 1 of 2: a before, b now" in said
     for format in ("markdown", "html"):
         assert "kernel 1 of 2: a before, b now" in compared(f"--format={format}")
-    details = {each["assertion"]: each["details"] for each in json.loads(compared("--format=json"))["assertions"]}
+    (file,) = json.loads(compared("--format=json"))["gate_files"]
+    details = {each["name"]: each["details"] for each in file["assertions"]}
     assert details["sequence"] == [PLACE + "kernel 1 of 2: a before, b now"]
 
 

@@ -128,7 +128,7 @@ def test_the_base_says_it_before_the_head(project: Project, tmp_path: Path) -> N
     assert FOUND.format("base") in first_line(project, f"--nsys-trace={head}", f"--nsys-against={base}", code=1)
     found = compare(base, head)
     assert found.result is Result.WORSE
-    assert "convention generic, anchor 'step %' (found in the base)" in [note.text for note in found.base.notes]
+    assert "convention generic, anchor 'step %' (found in the base)" in [note.text for _, note in found.notes]
     with open_run(base) as before, open_run(head) as now:
         assert judge("wall_exposed_ns below baseline plus 5%", now, before).outcome is Outcome.FAILED
         assert before.convention.anchor == "step %"

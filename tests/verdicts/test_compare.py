@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from pytest_nsys.cli.demo import write_demo
 from pytest_nsys.core.words import place_words
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import Comparator, Severity
+from pytest_nsys.reports.session.two_sides import word
 from pytest_nsys.verdicts.comparison import BUILT_IN_PATH
 from tests.support import commands
 from tests.support.gates import Edit, Project, watch_openings
@@ -29,10 +31,19 @@ ONE_SAMPLE = "no test possible: one trace a side is one sample"
 compare, answer = partial(commands.run, "compare"), partial(commands.answer, "compare")
 
 
-def moved(found: dict[str, Any], metric: str) -> dict[str, str]:
+def assertions(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each for file in found["gate_files"] for each in file["assertions"]]
+
+
+def held(found: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The metric and the rows of what is held against base."""
+    return ((each["metric"], row) for each in assertions(found) if not each["on_base"] for row in each["rows"])
+
+
+def moved(base: str, head: str, metric: str, gate: str | None = None) -> dict[str, str]:
     """The word for each row of a metric that moved, by its labels."""
-    rows = [row for row in found["moved"] if row["metric"] == metric]
-    return {place_words(row["labels"]): row["word"] for row in rows}
+    rows = [each for each in pytest_nsys.compare(base, head, gate).moved if each.assertion.metric == metric]
+    return {place_words(each.row.labels): word(each) for each in rows}
 
 
 def pair(project: Project, base: Any = 200, head: Any = 200, **more: Any) -> tuple[str, str]:
@@ -98,9 +109,8 @@ def test_ranks_that_are_copies_are_named_and_the_others_compared(project: Projec
     for rank in (0, 2):
         shutil.copy(project.root / f"base/rank{rank}.sqlite", project.root / f"head/rank{rank}.sqlite")
     said = "2 of 3 traces are those of base, and nothing can differ there: head/rank0.sqlite, head/rank2.sqlite"
-    found = answer("base", "head", code=1)
-    assert moved(found, "exposed_ns") == {f"rank 1 {stage}": "worse" for stage in ("stage2_f", "stage4_f")}
-    assert any(said in note for note in found["head"]["notes"])
+    assert moved("base", "head", "exposed_ns") == {f"rank 1 {stage}": "worse" for stage in ("stage2_f", "stage4_f")}
+    assert any(said in note for note in answer("base", "head", code=1)["comparison"]["head"]["notes"])
     assert f"head  warning: {said}" in compare("base", "head", code=1).stdout
     assert pytest_nsys.compare("base", "head").result == "worse"
     project.gate("- exposed_ns below baseline plus 5%\n")
@@ -128,32 +138,34 @@ def test_copies_of_one_trace_are_no_captures(project: Project) -> None:
 
 
 def test_a_row_that_got_worse_is_named_with_both_values(project: Project) -> None:
-    found = answer(*pair(project, 200, {(1, "stage4_f"): 400}), code=1)
-    assert found["result"] == "worse"
-    assert moved(found, "exposed_ns") == {"rank 1 stage4_f": "worse"}
-    (row,) = [row for row in found["moved"] if row["metric"] == "exposed_ns"]
-    assert (row["base"], row["head"], row["limit"]) == (200_000, 400_000, 250_000)
-    assert (row["outcome"], row["margin"], row["times_tolerance"]) == ("failed", -150_000, 4.0)
+    paths = pair(project, 200, {(1, "stage4_f"): 400})
+    found = answer(*paths, code=1)
+    assert found["comparison"]["result"] == "worse"
+    assert moved(*paths, "exposed_ns") == {"rank 1 stage4_f": "worse"}
+    row, *_ = [row for metric, row in held(found) if metric == "exposed_ns"]
+    assert [row[name]["exact"] for name in ("baseline", "value", "limit")] == [200_000, 400_000, 250_000]
+    assert (row["outcome"], row["margin"]["exact"], row["times_tolerance"]) == ("failed", -150_000, 4.0)
 
 
 def test_an_improvement_is_shown_and_is_nothing_worse(project: Project) -> None:
     project.gate("- exposed_ns below baseline plus 5%\n")
-    found = answer(*pair(project, 200, {(1, "stage4_f"): 100}), "--gate=gate.nsys.yaml", code=0)
-    assert moved(found, "exposed_ns") == {"rank 1 stage4_f": "better"}
+    paths = pair(project, 200, {(1, "stage4_f"): 100})
+    assert answer(*paths, "--gate=gate.nsys.yaml", code=0)["good"]
+    assert moved(*paths, "exposed_ns", "gate.nsys.yaml") == {"rank 1 stage4_f": "better"}
 
 
 def test_a_change_within_the_tolerance_is_nothing_worse(project: Project) -> None:
-    found = answer(*pair(project, 200, 220), code=0)
-    assert found["counts"]["moved"] == 0
-    assert [row["word"] for row in found["unmoved"] if row["metric"] == "exposed_ns"] == ["within"] * 4
+    found = pytest_nsys.compare(*pair(project, 200, 220))
+    assert found.moved == ()
+    assert [word(row) for row in found.unmoved if row.assertion.metric == "exposed_ns"] == ["within"] * 4
 
 
 def test_the_worst_row_comes_first_over_all_metrics(project: Project) -> None:
-    found = answer(*pair(project, 200, {(0, "stage2_f"): 290, (1, "stage4_f"): 900}), code=1)
-    times = [row["times_tolerance"] for row in found["moved"] if row["word"] == "worse"]
+    rows = pytest_nsys.compare(*pair(project, 200, {(0, "stage2_f"): 290, (1, "stage4_f"): 900})).moved
+    times = [Fraction(each.row.times_tolerance or 0) for each in rows if word(each) == "worse"]
     assert times == sorted(times, reverse=True)
-    assert found["moved"][0]["labels"]["rank"] == 1
-    words = [row["word"] for row in found["moved"]]
+    assert rows[0].row.labels["rank"] == 1
+    words = [*map(word, rows)]
     assert words == sorted(words, key=["worse", "warned", "better"].index)
 
 
@@ -163,8 +175,7 @@ def test_what_is_let_pass_stands_between_the_worse_and_the_better(project: Proje
         "- stage4 exposed_ns below baseline plus 5%\n"
         "- compute_ns below baseline plus 5%\n"
     )
-    found = answer(*pair(project, 200, 500), "--gate=gate.nsys.yaml", code=1)
-    words = [row["word"] for row in found["moved"]]
+    words = [*map(word, pytest_nsys.compare(*pair(project, 200, 500), "gate.nsys.yaml").moved)]
     assert words == ["worse"] * 2 + ["warned"] * 4 + ["better"] * 2
 
 
@@ -172,29 +183,34 @@ def test_a_row_that_is_gone_is_undecided(project: Project) -> None:
     project.gate("- exposed_ns below baseline plus 5%\n")
     paths = pair(project, 200, {(1, "stage4_f"): None})
     found = answer(*paths, "--gate=gate.nsys.yaml", code=3)
-    assert found["result"] == "undecided"
-    assert moved(found, "exposed_ns") == {"rank 1 stage4_f": "gone"}
+    assert (found["verdict"], found["comparison"]["result"]) == ("no data", "undecided")
+    assert moved(*paths, "exposed_ns", "gate.nsys.yaml") == {"rank 1 stage4_f": "gone"}
     assert "1 row of the baseline gone" in compare(*paths, "--gate=gate.nsys.yaml", code=3).stdout
 
 
 def test_a_new_row_is_undecided(project: Project) -> None:
     project.gate("- exposed_ns below baseline plus 5%\n")
-    found = answer(*pair(project, {(1, "stage4_f"): None}), "--gate=gate.nsys.yaml", code=3)
-    assert moved(found, "exposed_ns") == {"rank 1 stage4_f": "new"}
+    paths = pair(project, {(1, "stage4_f"): None})
+    compare(*paths, "--gate=gate.nsys.yaml", code=3)
+    assert moved(*paths, "exposed_ns", "gate.nsys.yaml") == {"rank 1 stage4_f": "new"}
 
 
 def test_a_failed_row_outweighs_one_that_is_gone(project: Project) -> None:
     project.gate("- exposed_ns below baseline plus 5%\n")
     head = {(1, "stage4_f"): None, (0, "stage2_f"): 300}
     found = answer(*pair(project, 200, head), "--gate=gate.nsys.yaml", code=1)
-    assert found["assertions"][0]["outcome"] == "no data"
-    assert found["result"] == "worse"
+    assert assertions(found)[0]["outcome"] == "no data"
+    assert found["comparison"]["result"] == "worse"
 
 
 def test_a_gate_without_a_baseline_compares_nothing(project: Project) -> None:
     project.gate("- exposed_ns < 1ms\n")
-    said = compare(*pair(project), "--gate=gate.nsys.yaml", code=3).stdout
-    assert "undecided: nothing was compared" in said
+    paths = pair(project)
+    assert "undecided: nothing was compared" in compare(*paths, "--gate=gate.nsys.yaml", code=3).stdout
+    found = answer(*paths, "--gate=gate.nsys.yaml", code=3)
+    assert (found["verdict"], found["good"], found["comparison"]["result"]) == ("nothing judged", False, "undecided")
+    page = compare(*paths, "--gate=gate.nsys.yaml", "--format=html", code=3).stdout
+    assert "<title>undecided: Undecided: nothing was compared" in page
 
 
 # The built-in gate
@@ -210,7 +226,7 @@ def test_the_built_in_gate_points_the_way_that_each_metric_gets_worse() -> None:
 
 
 @pytest.mark.parametrize(
-    ("edit", "metric", "row", "word"),
+    ("edit", "metric", "row", "said"),
     [
         (everywhere("gemm", stage="stage2_f"), "launches", "rank 1 stage2_f", "worse"),
         (everywhere("gemm", stage="stage3_f"), "launches", "rank 1 stage3_f", "new"),
@@ -219,18 +235,17 @@ def test_the_built_in_gate_points_the_way_that_each_metric_gets_worse() -> None:
         (everywhere("gemm", stream=41), "compute_streams", "rank 1", "worse"),
     ],
 )
-def test_structure_is_held_exactly(project: Project, edit: Edit, metric: str, row: str, word: str) -> None:
+def test_structure_is_held_exactly(project: Project, edit: Edit, metric: str, row: str, said: str) -> None:
     project.trace("base.sqlite")
     project.trace("head.sqlite", edit=edit)
-    assert moved(answer("base.sqlite", "head.sqlite", code=1), metric) == {row: word}
+    assert moved("base.sqlite", "head.sqlite", metric) == {row: said}
 
 
 def test_a_slower_step_is_worse(project: Project) -> None:
     project.trace("base.sqlite")
     project.trace("head.sqlite", chunks_ms=(17,) * 5, every_ms=23)
-    found = answer("base.sqlite", "head.sqlite", code=1)
-    assert moved(found, "window_ns") == {"rank 0": "worse", "rank 1": "worse"}
-    assert moved(found, "period_ns")["rank 0 p50"] == "worse"
+    assert moved("base.sqlite", "head.sqlite", "window_ns") == {"rank 0": "worse", "rank 1": "worse"}
+    assert moved("base.sqlite", "head.sqlite", "period_ns")["rank 0 p50"] == "worse"
 
 
 def test_a_trace_without_communication_is_compared_by_what_it_has(project: Project) -> None:
@@ -242,7 +257,7 @@ def test_a_trace_without_communication_is_compared_by_what_it_has(project: Proje
                 )
 
     found = answer(*pair(project, stages=(), edit=compute), code=0)
-    assert {row["metric"] for row in found["unmoved"]} >= {"compute_ns", "idle_ns", "window_ns"}
+    assert {metric for metric, _ in held(found)} >= {"compute_ns", "idle_ns", "window_ns"}
 
 
 def test_longer_communication_alone_is_a_hint() -> None:
@@ -257,11 +272,10 @@ def test_baselines_of_gate_files_judge_and_their_constants_are_judged_on_head(pr
     project.gate("- exposed_ns below baseline plus 50%\n- max exposed_ns < 250us\n")
     project.gate("- overlap >= baseline - 1pp\n", "other.nsys.yaml")
     found = answer(*pair(project, 260, 270), "--gate=gate.nsys.yaml", "--gate=other.nsys.yaml", code=1)
-    assert found["counts"]["worse"] == 0
     assert found["headline"] == "worse: 1 constant limit not kept by head"
-    (constant,) = found["constants"]
-    assert (constant["outcome"], constant["base"]) == ("failed", "failed")
-    assert [each["gate"] for each in found["assertions"]] == ["gate.nsys.yaml", "other.nsys.yaml"]
+    (constant,) = [each for each in assertions(found) if each["on_base"]]
+    assert (constant["outcome"], constant["on_base"]) == ("failed", "failed")
+    assert [each["file"] for each in found["gate_files"]] == ["gate.nsys.yaml", "other.nsys.yaml"]
 
 
 def test_a_folder_means_the_gate_files_below_it(project: Project) -> None:
@@ -270,7 +284,7 @@ def test_a_folder_means_the_gate_files_below_it(project: Project) -> None:
     project.gate("- compute_ns == baseline\n", "perf/.hidden/other.nsys.yaml")
     paths = pair(project, 200, 240)
     found = answer(*paths, "--gate=perf", code=1)
-    assert {each["gate"] for each in found["assertions"]} == {"perf/gate.nsys.yaml", "perf/deep/other.nsys.yaml"}
+    assert {each["file"] for each in found["gate_files"]} == {"perf/gate.nsys.yaml", "perf/deep/other.nsys.yaml"}
     said = compare(*paths, "--gate=perf", "--gate=perf/gate.nsys.yaml", code=2).stderr
     assert "a gate file is given twice" in said
     (project.root / "empty").mkdir()
@@ -282,9 +296,11 @@ def test_severity_and_xfail_let_a_row_pass(project: Project) -> None:
         "- {assert: exposed_ns below baseline plus 5%, severity: warn}\n"
         "- {assert: overlap >= baseline - 1pp, xfail: known}\n"
     )
-    found = answer(*pair(project, 200, 400), "--gate=gate.nsys.yaml", code=0)
-    assert set(moved(found, "exposed_ns").values()) == {"warned"}
-    assert set(moved(found, "overlap").values()) == {"expected"}
+    paths = pair(project, 200, 400)
+    found = answer(*paths, "--gate=gate.nsys.yaml", code=0)
+    assert [each["state"] for each in assertions(found)] == ["warned", "xfailed"]
+    assert set(moved(*paths, "exposed_ns", "gate.nsys.yaml").values()) == {"warned"}
+    assert set(moved(*paths, "overlap", "gate.nsys.yaml").values()) == {"expected"}
 
 
 def test_what_the_history_judges_is_said_to_be_left_out(project: Project) -> None:
@@ -292,21 +308,22 @@ def test_what_the_history_judges_is_said_to_be_left_out(project: Project) -> Non
         "- exposed_ns below baseline plus 5%\n- {id: trend, metric: compute_ns, baseline: {history: 10, rel: 5%}}\n"
     )
     found = answer(*pair(project), "--gate=gate.nsys.yaml", code=0)
-    assert found["not_held"] == ["gate.nsys.yaml: trend"]
+    assert found["comparison"]["not_held"] == ["gate.nsys.yaml: trend"]
 
 
 def test_options_of_measuring_hold_for_the_built_in_gate_alone(project: Project) -> None:
     project.gate("- exposed_ns below baseline plus 5%\n")
     paths = pair(project)
     found = answer(*paths, "--window=first", "--kernels=launched", code=0)
-    assert {window["measured_as"] for window in found["base"]["windows"]} == {"window first, kernels launched"}
+    measured = [*found["comparison"]["windows"], *found["gate_files"][0]["windows"]]
+    assert [each["measured_as"] for each in measured] == ["window first, kernels launched"] * 2
     said = compare(*paths, "--gate=gate.nsys.yaml", "--window=first", code=2).stderr
     assert "--window is what the gate file says" in said
 
 
 def test_another_convention(project: Project) -> None:
     found = answer(*pair(project), "--convention=generic", "--anchor=forward chunk%", code=0)
-    assert found["counts"]["rows"] > 0
+    assert [*held(found)]
 
 
 def test_mistakes_of_a_gate_file_are_told(project: Project) -> None:
@@ -323,11 +340,14 @@ def test_runs_of_two_meshes_stand_side_by_side_without_a_verdict(project: Projec
     project.trace("base.sqlite", 200)
     project.trace("head.sqlite", 900, label="rank={rank}; pp=0/1 dp={rank}/{ranks} cp=0/1 ep=0/1; mbs=1 seq=2048")
     found = answer("base.sqlite", "head.sqlite", code=3)
-    assert found["result"] == "incomparable"
-    assert [(each["name"], each["compared"]) for each in found["circumstances"]] == [("mesh", True)]
-    assert found["moved"]
-    assert {row["word"] for row in found["moved"]} == {"not judged"}
-    assert all(row["limit"] is None for row in found["moved"])
+    assert (found["verdict"], found["comparison"]["result"]) == ("incomparable", "incomparable")
+    differs = found["comparison"]["circumstances"]
+    assert [(each["name"], each["must_agree"]) for each in differs] == [("mesh", True)]
+    rows = [row for metric, row in held(found) if metric == "exposed_ns"]
+    assert {(row["baseline"]["exact"], row["value"]["exact"], row["limit"]) for row in rows} == {
+        (200_000, 900_000, None)
+    }
+    assert set(moved("base.sqlite", "head.sqlite", "exposed_ns").values()) == {"not judged"}
     said = compare("base.sqlite", "head.sqlite", code=3).stdout
     assert "Side by side, not judged" in said
     assert "worse" not in said
@@ -355,8 +375,8 @@ def test_a_constant_needs_no_window_in_base(project: Project) -> None:
     project.trace("base.sqlite")
     project.trace("head.sqlite", chunks_ms=(15,) * 7)
     options = ("base.sqlite", "head.sqlite", "--gate=gate.nsys.yaml", "--comparable-on=mesh")
-    (constant,) = answer(*options, code=0)["constants"]
-    assert (constant["outcome"], constant["base"]) == ("passed", None)
+    (constant,) = [each for each in assertions(answer(*options, code=0)) if each["on_base"]]
+    assert (constant["outcome"], constant["on_base"]) == ("passed", "not measured")
     assert "not measured" in compare(*options, code=0).stdout
 
 
@@ -366,7 +386,7 @@ def test_a_constant_needs_no_window_in_base(project: Project) -> None:
 def test_a_stage_a_stream_and_a_kernel_that_appear_or_vanish(project: Project) -> None:
     project.trace("base.sqlite", edit=everywhere("old_kernel"))
     project.trace("head.sqlite", edit=everywhere("new_kernel", stream=40, stage="stage3_f"))
-    found = answer("base.sqlite", "head.sqlite", code=1)
+    found = answer("base.sqlite", "head.sqlite", code=1)["comparison"]
     assert [(each["kind"], each["name"], each["ranks"], each["launches"]) for each in found["appeared"]] == [
         ("stage", "stage3_f", [1], 1),
         ("stream", "40 (compute)", [1], 1),
@@ -380,7 +400,7 @@ def test_a_stage_a_stream_and_a_kernel_that_appear_or_vanish(project: Project) -
 def test_a_stream_of_another_purpose_vanishes_and_appears(project: Project) -> None:
     project.trace("base.sqlite", edit=everywhere("ncclDevKernel_AllGather", stream=40, stage="stage1_f"))
     project.trace("head.sqlite", edit=everywhere("ncclDevKernel_AllGather", stream=40, stage="stage2_b"))
-    found = answer("base.sqlite", "head.sqlite", code=1)
+    found = answer("base.sqlite", "head.sqlite", code=1)["comparison"]
     assert ("stream", "40 (ep_a2a)") in [(each["kind"], each["name"]) for each in found["appeared"]]
     assert ("stream", "40 (cp_ring)") in [(each["kind"], each["name"]) for each in found["vanished"]]
 
@@ -509,14 +529,15 @@ def test_an_empty_window_is_no_data(project: Project) -> None:
 @pytest.mark.reference
 def test_real_traces_of_two_meshes_are_not_comparable() -> None:
     first, second = sorted(DUALPIPE.glob("*.sqlite"))
-    assert answer(first, second, code=3)["result"] == "incomparable"
+    assert answer(first, second, code=3)["comparison"]["result"] == "incomparable"
 
 
 def test_each_doubt_of_a_trace_is_a_line(project: Project) -> None:
     for name in ("base.sqlite", "head.sqlite"):
         project.trace(name, ranks=1, chunks_ms=(15,) * 4, label="rank=0; pp=0/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048")
     said = project.command("compare", "base.sqlite", "head.sqlite", code=0)
-    assert "head  warning: rank 0 has 4 anchors" in said
+    assert "base  warning: rank 0 has 4 anchors" in said
+    assert "\n  warning: rank 0 has 4 anchors" in said  # of head, where its verdicts are
     project.gate("- exposed_ns below baseline plus 5%")
     project.command("compare", "base.sqlite", "head.sqlite", "--gate=gate.nsys.yaml", code=2)
     first, second = project.result.errlines

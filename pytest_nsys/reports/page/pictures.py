@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from itertools import chain, islice, zip_longest
+from itertools import chain, zip_longest
 from typing import TypeVar
 
 from pytest_nsys.analysis.captures import Captures
@@ -90,21 +90,6 @@ def pictures_of(
     sent = sent if sent is not None else set()
     windows = [_picture(rank, spec, head, base, sent) for rank in ranks_of(verdict, head.runs[0])]
     return Pictures(windows, _spread(verdict, spec, head))
-
-
-def windows_of(judged: Sequence[tuple[Verdict, Captures, Captures | None]]) -> list[Picture]:
-    """The windows behind verdicts (head, base): of what does not hold each one's worst rank, then each one's second.
-
-    Where everything holds the window of the first.
-    """
-    looked_at = [each for each in judged if rows_to_show(each[0])] or [each for each in judged if each[0].rows][:1]
-    ranks = [
-        [(rank, spec_for(head.convention, v.assertion), head, base) for rank in ranks_of(v, head.runs[0])]
-        for v, head, base in looked_at
-    ]
-    sent: set[str] = set()
-    asked = {_key(*each): each for each in by_turn(ranks)}
-    return [_picture(*each, sent) for each in islice(asked.values(), MOST_RANKS)]
 
 
 def by_turn(lists: Iterable[Sequence[T]]) -> Iterator[T]:

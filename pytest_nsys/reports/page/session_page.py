@@ -35,6 +35,7 @@ from pytest_nsys.reports.session.digest import (
     worst_first,
 )
 from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.two_sides import beside, tables
 from pytest_nsys.reports.tables import WHOLE_TEXT, table_of
 from pytest_nsys.stored.history.reading import History, StoredSeries, load
 from pytest_nsys.tools.git import revision_of
@@ -58,6 +59,8 @@ def session_page(digest: Digest) -> str:
         interactive=bool(views),
         digest=digest,
         headline=of_session(digest),
+        beside=[*beside(digest.comparison)] if digest.comparison is not None else [],
+        two_sides=tables(digest.comparison, verbose=True) if digest.comparison is not None else [],
         facts=[*_facts(digest), *map(_spark, panels[:1])],
         gate_changes=list(gate_change_lines(digest.gate_changes)) if digest.gate_changes is not None else [],
         groups=reds,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_nsys.gates.gate_changes import GateChanges
     from pytest_nsys.reports.changes import ChangedBaseline
     from pytest_nsys.reports.page.pictures import Pictures
+    from pytest_nsys.verdicts.comparison import Comparison
 
 NOTHING_JUDGED = "nothing judged"
 STATES = (*map(str, Outcome), "warned", "waived", "xfailed")
@@ -89,7 +90,8 @@ class Digest:
     lines about baselines that this session wrote. ``gate_changes`` is what the branch loosens in its gate files,
     None where nobody asked; ``left_out`` is what was found and got no verdict, ``not_run`` what had no
     trace. ``pictures`` are those of each assertion, where they are drawn; ``history`` is the database of the past,
-    ``checkout`` a folder of what was judged.
+    ``checkout`` a folder of what was judged. ``comparison`` is what the session knows of the other run that it was held
+    against, None in one of pytest.
     """
 
     records: tuple[Record, ...]
@@ -103,6 +105,7 @@ class Digest:
     pictures: Mapping[tuple[str, int, str], Pictures] = field(default_factory=dict)
     history: Path | None = None
     checkout: Path | None = None
+    comparison: Comparison | None = None
 
     @property
     def bad(self) -> list[Record]:
@@ -126,6 +129,8 @@ class Digest:
         bad = {record.state for record in self.bad} | ({str(Outcome.FAILED)} if self.is_loosened else set())
         if bad:
             return str(next((o for o in (*WORST_FIRST, Outcome.IMPROVED) if o in bad), Outcome.FAILED))
+        if self.exit_status and self.comparison is not None:
+            return NOTHING_JUDGED
         if self.exit_status:  # another test, a worker that crashed, a report that could not be written
             return str(Outcome.ERROR)
         seen = self.counts
@@ -153,6 +158,10 @@ class Digest:
     @property
     def headline(self) -> str:
         """The session in one line: ``7 assertions: 1 failed, 6 passed``."""
+        if self.comparison is not None:
+            from pytest_nsys.reports.session.two_sides import result_words
+
+            return result_words(self.comparison)
         said = []
         if self.gate_changes is not None and (self.gate_changes.found or self.gate_changes.bad):
             from pytest_nsys.reports.changes import gate_headline
@@ -171,6 +180,13 @@ class Digest:
         return "; ".join(said) or "baselines were refreshed, and nothing was judged"
 
     @property
+    def in_short(self) -> str:
+        """The word for the whole, and the line."""
+        if self.comparison is not None:
+            return f"pytest-nsys compare: {self.headline}"
+        return f"Performance gate: {self.verdict}. {self.headline}."
+
+    @property
     def omission(self) -> str:
         """How much was found and got no verdict."""
         whole = sum(not one.name for one in self.left_out)
@@ -180,7 +196,7 @@ class Digest:
     @property
     def ending(self) -> str:
         """How pytest ended, where that is bad and nothing that was judged says why."""
-        if not self.exit_status or self.bad or self.mistakes or self.is_loosened:
+        if not self.exit_status or self.bad or self.mistakes or self.is_loosened or self.comparison is not None:
             return ""
         words = EXIT_WORDS.get(self.exit_status, "")
         return f"pytest ended with exit status {self.exit_status}" + (f" ({words})" if words else "")

@@ -3,8 +3,6 @@
 A value comes twice: ``exact`` in the base of the metric's unit (whole nanoseconds, plain ratios, counts), a whole
 number or ``"a/b"``; and ``text``, as people read it. There are no times in it: the same traces give the same
 bytes.
-
-What its shapes share with those of a comparison comes first: each is a Struct, whose keys the report takes from there.
 """
 
 from __future__ import annotations
@@ -18,9 +16,10 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, field
 
 from pytest_nsys.analysis.explained import BudgetChange, Cause, Explained
+from pytest_nsys.analysis.structure import ContentKind
 from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.exact import as_exact, exact
-from pytest_nsys.core.model import Label, Value
+from pytest_nsys.core.model import Label, Note, Value
 from pytest_nsys.core.numbers import change_words, distance_words, format_value
 from pytest_nsys.core.version import VERSION
 from pytest_nsys.core.words import printable
@@ -32,8 +31,10 @@ from pytest_nsys.reports.changes import ChangedBaseline, change_texts
 from pytest_nsys.reports.explanation import limit_source
 from pytest_nsys.reports.session.digest import NOTHING_JUDGED, STATES, By, Digest, FileRecords
 from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.two_sides import significance
 from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.stored.baselines.changes import RowChange, State
+from pytest_nsys.verdicts.comparison import Comparison, Result, Side
 
 Count = Annotated[int, Meta(ge=0)]
 Number = Annotated[int, Meta(ge=1)]
@@ -138,6 +139,7 @@ class RowShape(Shape):
     ceiling: Annotated[Amount | None, doc("How far the waiver lets the value go; null where none does.")]
     serialization: Annotated[Amount | None, doc("What a pipeline's rule holds the row to as well; null without one.")]
     change: Annotated[Amount | None, doc("From the baseline.")]
+    times_tolerance: Annotated[float | None, doc("How much worse, in units of the tolerance; null without one.")]
 
 
 class Worst(Shape):
@@ -169,6 +171,7 @@ class AssertionShape(Shape):
     artifact: Annotated[str, doc("File with the window of a failed assertion (`--nsys-artifacts`); else empty.")]
     state: Annotated[str, one_of(*STATES), doc("The verdict, or why pytest takes it otherwise.")]
     good: Annotated[bool, doc("Whether its verdict, and pytest, take it as passed.")]
+    on_base: Annotated[str, doc("How a constant limit ends on the base of a comparison; else empty.")]
     measured_as: Annotated[str, doc("Which of the file's windows.")]
     worst: Annotated[Worst, doc("The row that is nearest to failing, or fails worst, in words.")]
     differences: Annotated[list[DifferenceShape], doc("Circumstances that make the runs incomparable.")]
@@ -206,6 +209,40 @@ class GateFileShape(Shape):
     key: Annotated[dict[str, Any] | None, doc("What makes runs comparable. Null where no trace could be read.")]
     windows: Annotated[list[Windows], doc("The windows that were measured.")]
     assertions: list[AssertionShape]
+
+
+class SideShape(Shape):
+    traces: Annotated[list[str], doc("The captures, as they were given.")]
+    ranks: list[int]
+    profilers: list[str]
+    key: Annotated[dict[str, Any], doc("What makes runs comparable.")]
+    notes: Annotated[list[str], doc("What no assertion says.")]
+
+
+class Circumstance(DifferenceShape):
+    must_agree: Annotated[bool, doc("Whether it makes the runs incomparable.")]
+
+
+class OneSidedShape(Shape):
+    kind: ContentKind
+    name: str
+    ranks: Annotated[list[int], Meta(min_length=1)]
+    all_ranks: bool
+    launches: Annotated[int | float, doc("In its windows over these ranks, median over the captures that have it.")]
+    captures: Annotated[Number, doc("How many have it.")]
+
+
+class ComparisonShape(Shape):
+    result: Annotated[Result, doc("Exit code 0, 1, 3, 3.")]
+    significance: Annotated[str, doc("What so many captures can tell.")]
+    base: SideShape
+    head: SideShape
+    circumstances: Annotated[list[Circumstance], doc("In what the runs differ.")]
+    windows: Annotated[list[Windows], doc("Those of base; those of head are the gate files'.")]
+    not_held: Annotated[list[str], doc("Assertions that the history judges.")]
+    looked_at: Annotated[str, doc("The windows that appeared and vanished tell of.")]
+    appeared: Annotated[list[OneSidedShape], doc("What head alone has.")]
+    vanished: Annotated[list[OneSidedShape], doc("What base alone has.")]
 
 
 class ChangedRow(Shape):
@@ -307,6 +344,7 @@ class Report(Shape):
     baseline_changes: Annotated[list[str], doc("Baselines that differ from those of the base, a line each.")]
     changed_baselines: Annotated[list[ChangedBaselineShape], doc("The same files as objects.")]
     refreshed: Annotated[list[str], doc("Baselines that this session wrote, a line each.")]
+    comparison: Annotated[ComparisonShape | None, doc("What a comparison knows besides; null in a session of pytest.")]
     gate_files: Annotated[list[GateFileShape], doc("Every gate file that was judged, by path.")]
 
 
@@ -336,6 +374,7 @@ def report(digest: Digest) -> dict[str, Any]:
         "left_out": [filled(LeftOutShape, {"name": one.name or None}, one) for one in digest.left_out],
         "not_run": [filled(NotRunShape, one) for one in digest.not_run],
         "changed_baselines": [*map(_changed_baseline, digest.changed_baselines)],
+        "comparison": None if digest.comparison is None else _comparison(digest.comparison),
         "gate_files": [*map(_gate_file, digest.files)],
     }
     return filled(Report, own, digest)
@@ -362,6 +401,26 @@ def plain_labels(labels: Mapping[str, Label]) -> dict[str, Label]:
     return {d: label if isinstance(label, int) else printable(label, 2000) for d, label in labels.items()}
 
 
+def _comparison(comparison: Comparison) -> dict[str, Any]:
+    own = {
+        "significance": significance(comparison),
+        "base": _side(comparison.base, [note for side, note in comparison.notes if side == "base"]),
+        "head": _side(comparison.head, [note for side, note in comparison.notes if side == "head"]),
+        "circumstances": [
+            filled(Circumstance, {"must_agree": must_agree}, each)
+            for each, must_agree in comparison.circumstances.items()
+        ],
+        "windows": _windows(comparison.windows),
+        "appeared": [filled(OneSidedShape, each) for each in comparison.appeared],
+        "vanished": [filled(OneSidedShape, each) for each in comparison.vanished],
+    }
+    return filled(ComparisonShape, own, comparison)
+
+
+def _side(side: Side, notes: Sequence[Note]) -> dict[str, Any]:
+    return filled(SideShape, {"traces": side.paths, "key": side.key.as_json(), "notes": [*map(str, notes)]}, side)
+
+
 def _gate_file(file: FileRecords) -> dict[str, Any]:
     """One file; what its assertions share stands here once."""
     windows: dict[str, Sequence[UsedWindow]] = {}
@@ -369,10 +428,14 @@ def _gate_file(file: FileRecords) -> dict[str, Any]:
         windows.setdefault(verdict.measured_as, verdict.windows)
     own = {
         "key": None if file.key is None else file.key.as_json(),
-        "windows": [{"measured_as": how, "windows": [*map(_window, used)]} for how, used in windows.items()],
+        "windows": _windows(windows),
         "assertions": [*map(_assertion, file.records)],
     }
     return filled(GateFileShape, own, file)
+
+
+def _windows(windows: Mapping[str, Sequence[UsedWindow]]) -> list[dict[str, Any]]:
+    return [{"measured_as": how, "windows": [*map(_window, used)]} for how, used in windows.items()]
 
 
 def _window(used: UsedWindow) -> dict[str, Any]:

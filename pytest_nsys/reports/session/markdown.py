@@ -27,8 +27,10 @@ from pytest_nsys.reports.session.digest import (
     shared_causes,
 )
 from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.two_sides import beside, tables
 from pytest_nsys.reports.tables import CellKind, Column, Table, Told, escape_markdown, number, table_by, table_of
 from pytest_nsys.stored.baselines.changes import RowChange
+from pytest_nsys.verdicts.comparison import Comparison
 
 AT_MOST_BYTES = 900 * 1024
 """GitHub takes 1 MiB for all that a step writes: some is left to others."""
@@ -37,6 +39,8 @@ SHOWN_ROWS = 20
 CHANGED_ROWS = 10
 SHOWN_CAUSES = 10
 SHOWN_NAMES = 10
+FOLDED = 5
+"""From so many rows on, a table that may be folded away is."""
 
 SOMEBODYS = (CellKind.LABEL, CellKind.NAME)
 """What columns hold that is in code spans."""
@@ -65,9 +69,11 @@ def prose(text: str) -> str:
     return re.sub(r"([_$#])", r"\\\1", escape_markdown(text, 2000))
 
 
-def summary(digest: Digest, at_most_bytes: int = AT_MOST_BYTES) -> str:
-    """The whole summary; cut with a line that says so where it would be too long."""
-    return cut(list(_parts(digest)), at_most_bytes)
+def summary(digest: Digest, at_most_bytes: int = AT_MOST_BYTES, *, verbose: bool = False) -> str:
+    """The whole summary; cut with a line that says so where it would be too long. ``verbose`` has every row of a
+    comparison.
+    """
+    return cut(list(_parts(digest, verbose=verbose)), at_most_bytes)
 
 
 def cut(parts: Sequence[str], at_most_bytes: int) -> str:
@@ -87,9 +93,11 @@ def cut(parts: Sequence[str], at_most_bytes: int) -> str:
     return "".join(part + "\n" for part in parts[:kept]) + said.format(left)
 
 
-def _parts(digest: Digest) -> Iterator[str]:
+def _parts(digest: Digest, *, verbose: bool) -> Iterator[str]:
     yield from (f"## {prose(of_session(digest))}", "")
-    yield from (f"Performance gate: {digest.verdict}. {prose(digest.headline)}.", "")
+    yield from (prose(digest.in_short), "")
+    if digest.comparison is not None:
+        yield from _two_sides(digest.comparison, verbose=verbose)
     if digest.gate_changes is not None:
         yield from _gate_changes(digest.gate_changes)
     if digest.mistakes:
@@ -111,6 +119,17 @@ def _parts(digest: Digest) -> Iterator[str]:
         yield from (*(f"- {code(name)}: {prose(shared_words(rows))}" for name, rows in reds.items()), "")
     for file in digest.files:
         yield from _gate_file(file)
+
+
+def _two_sides(comparison: Comparison, *, verbose: bool) -> Iterator[str]:
+    yield from (f"{prose('. '.join(beside(comparison)))}.", "")
+    for table in tables(comparison, verbose=verbose):
+        rows = "\n".join(_printed(table)).rstrip("\n")
+        if table.folded and len(table.rows) > FOLDED:
+            title = f"{prose(table.caption)} ({len(table.rows) + table.more})"
+            yield f"<details><summary>{title}</summary>\n\n{rows}\n\n</details>\n"
+        else:
+            yield from (f"### {prose(table.caption)}", "", rows, "")
 
 
 def _not_run(file: NotRunFile) -> str:
@@ -214,6 +233,8 @@ def _details(record: Record) -> Iterator[str]:
         yield from (f"The sentence: {code(sentence)}", "")
     for table in (row_table(verdict, rows_to_show(verdict), SHOWN_ROWS), difference_table(verdict, 400)):
         yield from _printed(table) if table.rows else ()
+    if verdict.details:
+        yield from ("What changed:", "", *(f"- {prose(line)}" for line in verdict.details[:SHOWN_ROWS]), "")
     yield from _causes(verdict.causes)
     if record.next_steps:
         steps = [code(step.command) + (f" ({prose(step.what)})" if step.what else "") for step in record.next_steps]

@@ -56,6 +56,7 @@ class Record:
     the gate file's matrix, empty where it has none. ``explanation`` are the lines below the sentence. ``artifact`` is
     the file that has the window, ``artifact_lost`` why there is none. ``good``: pytest takes it as passed; ``xfailed``:
     it was expected to fail. ``forced`` are marks of others that decide.
+    ``on_base`` is how a constant limit ends on the other side of a comparison.
     """
 
     verdict: Verdict
@@ -73,6 +74,7 @@ class Record:
     good: bool = True
     xfailed: bool = False
     forced: str = ""
+    on_base: str = ""
 
     @property
     def assertion(self) -> Assertion:

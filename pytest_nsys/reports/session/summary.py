@@ -53,7 +53,7 @@ def summary_lines(records: Sequence[Record], *, verbose: bool = False, width: in
     return lines
 
 
-COLUMNS = ("", "assertion", "value", "limit", "headroom", "detects", "where")
+COLUMNS = ("", "assertion", "value", "limit", "headroom", "detects", "where", "on base")
 LEAST_KEPT = 3
 LEAST_WIDTH = 40
 NAME = 1
@@ -115,7 +115,7 @@ def _cells(record: Record, *, verbose: bool) -> list[str]:
     where = worst.row if worst.value else ""
     if verbose and where and record.rows > 1:
         where += f", worst of {record.rows}"
-    return [record.state, name, worst.value, limit, record.headroom, detects, where]
+    return [record.state, name, worst.value, limit, record.headroom, detects, where, record.on_base]
 
 
 def _windows(file: FileRecords, verbose: bool) -> Iterator[str]:

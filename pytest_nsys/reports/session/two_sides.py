@@ -1,0 +1,294 @@
+"""What does a session tell beside its verdicts where its baseline is another run? The two sides, what moved between
+them, the worst row of all metrics first, and what only one of them has.
+
+``pytest-nsys compare`` is such a session: every report of it has these tables above the verdicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from pytest_nsys.analysis.circumstances import profiler_shown
+from pytest_nsys.core.file_names import Address
+from pytest_nsys.core.numbers import format_apart, format_signed, format_value, scale_of
+from pytest_nsys.core.units import BARE
+from pytest_nsys.core.words import counted
+from pytest_nsys.gates.comparability import shown
+from pytest_nsys.gates.model import Outcome
+from pytest_nsys.gates.noise import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARATION, IMPOSSIBLE
+from pytest_nsys.reports.explanation import (
+    apart,
+    change,
+    limit_cell,
+    place,
+    rank_ranges,
+    reasons,
+    row_table,
+    rows_to_show,
+    subject,
+    window_lines,
+)
+from pytest_nsys.reports.headline import led_by
+from pytest_nsys.reports.session.digest import Digest, ordered
+from pytest_nsys.reports.session.record import Record, WorstRow, record_of
+from pytest_nsys.reports.session.summary import summary_lines
+from pytest_nsys.reports.tables import WHOLE_TEXT, Table, Told, number, table_by, table_of
+from pytest_nsys.verdicts.comparison import BUILT_IN_GATE, ComparedRow, Comparison, HeadVerdict, Result, Side, Thing
+
+SHOWN_ROWS = 20
+MOST_LIMITS = 10
+"""Rows that are shown of a constant limit."""
+
+LONGEST_NOTE = 400
+UNDECIDED = {Outcome.NO_DATA: "no data", Outcome.INCONCLUSIVE: "inconclusive"}
+NOT_MEASURED = "not measured"
+
+
+def digest_of(comparison: Comparison) -> Digest:
+    """A comparison as the session that it is; its exit status is that of a pytest of these verdicts."""
+    records = ordered(_record(each, comparison.head) for each in comparison.verdicts)
+    return Digest(records, exit_status=int(comparison.result is not Result.NOT_WORSE), comparison=comparison)
+
+
+def _record(each: HeadVerdict, head: Side) -> Record:
+    """What is better never counts here, whatever ``on_improvement`` says."""
+    verdict, assertion = each.verdict, each.verdict.assertion
+    record = record_of(verdict, ", ".join(head.paths))
+    if verdict.outcome is Outcome.INCOMPARABLE:  # its rows stand side by side, and none is the worst
+        record = replace(record, worst=WorstRow())
+    expected = assertion.xfail is not None and verdict.outcome is Outcome.FAILED
+    constant = str(each.on_base or NOT_MEASURED)
+    return replace(
+        record,
+        configuration=Address.of(each.gate).configuration,
+        traces=head.paths,
+        key=head.key,
+        good=verdict.good or expected or verdict.outcome is Outcome.IMPROVED,
+        xfailed=expected,
+        on_base="" if assertion.needs_baseline else constant,
+    )
+
+
+def comparison_text(digest: Digest, *, verbose: bool = False) -> str:
+    """A comparison in a terminal: the result, what moved, why, then the summary. Without ``verbose`` no row that holds,
+    and the first of many.
+    """
+    assert digest.comparison is not None
+    parts = [[digest.headline, *beside(digest.comparison)]]
+    for table in tables(digest.comparison, verbose=verbose):
+        below = table.lines("… {} more (-v shows them)")
+        parts.append([table.caption, *(f"  {line}" for line in below)])
+    told: set[str] = set()
+    for record in filter(lambda record: record.is_open, led_by(digest.records)):
+        causes = [row for row in record.verdict.causes if str(row) not in told]
+        told.update(map(str, causes))
+        rows = row_table(record.verdict, rows_to_show(record.verdict), MOST_LIMITS) if record.on_base else None
+        why = [f"  {line}" for line in rows.lines("… {} more")] if rows is not None and rows.rows else []
+        why += reasons(record.verdict, causes)
+        if why or record.outcome not in (Outcome.FAILED, Outcome.IMPROVED):  # whose rows say it
+            parts.append([f"{record.state}: {record.title}: {record.message}", *why])
+    parts.append(summary_lines(digest.records, verbose=verbose, width=WHOLE_TEXT))
+    return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
+
+
+def result_words(comparison: Comparison) -> str:
+    """The result, and what it rests on."""
+    worse, crossed = len(comparison.worse), len(comparison.limits_crossed)
+    match comparison.result:
+        case Result.WORSE:
+            why = [f"{counted(worse, 'row')} of {len(comparison.rows)} outside the limit"] if worse else []
+            why += [f"{counted(crossed, 'constant limit')} not kept by head"] if crossed else []
+            why += [_why_incomparable(comparison)] if comparison.incomparable else []
+            return f"worse: {'; '.join(why)}"
+        case Result.INCOMPARABLE:
+            return f"incomparable: {_why_incomparable(comparison)}"
+        case Result.UNDECIDED:
+            return f"undecided: {_why_undecided(comparison)}"
+    unclear = sum(row.row.outcome is Outcome.INCONCLUSIVE for row in comparison.rows)
+    noise = f", {unclear} beyond the tolerance but within the noise (inconclusive)" if unclear else ""
+    return f"nothing worse: {counted(len(comparison.rows) - unclear, 'row')} within the limits{noise}"
+
+
+def _why_incomparable(comparison: Comparison) -> str:
+    names = [difference.name for difference, must_agree in comparison.circumstances.items() if must_agree]
+    return f"the runs differ in {', '.join(names)}; nothing was held against base"
+
+
+def _why_undecided(comparison: Comparison) -> str:
+    if not comparison.rows:
+        return "nothing was compared: no assertion with a baseline has a row"
+    outcomes = [each.verdict.outcome for each in comparison.verdicts]
+    counts = {words: outcomes.count(outcome) for outcome, words in UNDECIDED.items()}
+    return ", ".join(f"{counted(count, 'assertion')} {words}" for words, count in counts.items() if count)
+
+
+def beside(comparison: Comparison) -> Iterator[str]:
+    """What so many captures can tell, and how much did not move."""
+    changed = len(_within(comparison))
+    same = len(comparison.unmoved) - changed
+    if comparison.incomparable:
+        yield f"{counted(same, 'row')} the same on both sides"
+    else:
+        yield significance(comparison)
+        yield f"{counted(changed, 'row')} changed within the limits, {same} not at all"
+
+
+def significance(comparison: Comparison) -> str:
+    """What so many captures can tell."""
+    captures = f"{comparison.base.captures} + {comparison.head.captures} captures"
+    if max(comparison.base.captures, comparison.head.captures) == 1:
+        return f"{IMPOSSIBLE}: one trace a side is one sample"
+    if comparison.fewest_captures < FEWEST_FOR_SEPARATION:
+        return f"{IMPOSSIBLE} with {captures}: it takes {FEWEST_FOR_SEPARATION} on each side to tell change from noise"
+    if comparison.fewest_captures < FEWEST_FOR_A_TEST:
+        return f"{captures}: what is worse must also be completely separated; no test with fewer than 5 on each side"
+    too_many = "where these are too many, complete separation beyond their noise decides"
+    return f"{captures}: exact rank-sum test at 0.05, Holm over all rows; {too_many}"
+
+
+def tables(comparison: Comparison, *, verbose: bool) -> list[Table]:
+    """The tables in order; without ``verbose`` the first rows of each, and none that hold."""
+    limit = None if verbose else SHOWN_ROWS
+    moved = "What moved, worst first"
+    if comparison.incomparable:
+        moved = "Side by side, not judged: the runs are not comparable"
+    within = _within(comparison) if verbose else []
+    found = [
+        _circumstances_table(comparison),
+        _row_table(moved, comparison.moved, comparison, limit),
+        _row_table("What changed within its limit", within, comparison, folded=True),
+        _things_table(comparison, limit),
+        _sides_table(comparison),
+        _notes_table(comparison),
+    ]
+    return [table for table in found if table.rows]
+
+
+def _sides_table(comparison: Comparison) -> Table:
+    traces = max(comparison.base.captures, comparison.head.captures, 1)
+    rows = zip(_side_cells(comparison.base, traces), _side_cells(comparison.head, traces), strict=True)
+    cells = ((name, base, head) for (name, base), (_, head) in rows if base or head)
+    return table_of("The two sides", ("of the run", "base", "head"), cells)
+
+
+def _side_cells(side: Side, traces: int) -> Iterator[tuple[str, str]]:
+    """Name and content of each line, with a line for each of ``traces``, of which a side may have fewer."""
+    key = side.key
+    yield "captures", str(side.captures)
+    for n in range(traces):
+        yield ("" if n else "trace"), side.paths[n] if n < len(side.paths) else ""
+    yield "ranks", f"{key.world} ({rank_ranges(side.ranks)})" if side.ranks else shown(key.world)
+    yield "mesh", shown(key.mesh) if key.mesh else ""
+    yield "micro-batch", "" if key.micro_batch is None else str(key.micro_batch)
+    yield "sequence length", "" if key.sequence_length is None else str(key.sequence_length)
+    yield "GPU", shown(key.gpu)
+    yield "profiler", ", ".join(map(profiler_shown, side.profilers))
+
+
+def _circumstances_table(comparison: Comparison) -> Table:
+    rows = (
+        (d.name, d.baseline, d.now, "must agree" if must_agree else "not compared, on purpose")
+        for d, must_agree in comparison.circumstances.items()
+    )
+    return table_of("Circumstances that differ", ("differs", "base", "head", "meaning"), rows)
+
+
+# Rows
+
+
+def _within(comparison: Comparison) -> list[ComparedRow]:
+    """The rows that changed by no more than they may."""
+    return [row for row in comparison.unmoved if row.changed]
+
+
+def _row_table(
+    caption: str, rows: Sequence[ComparedRow], comparison: Comparison, limit: int | None = None, *, folded: bool = False
+) -> Table:
+    judged = not comparison.incomparable
+    tested = judged and comparison.fewest_captures >= FEWEST_FOR_SEPARATION
+    limits: list[Told[ComparedRow]] = [
+        ("limit", lambda each: limit_cell(each.assertion, each.unit, each.row) or "—"),
+        (number("× tolerance"), _times_words),
+    ]
+    test: Told[ComparedRow] = ("significance", lambda e: e.row.test or ("exact" if e.row.limit is not None else ""))
+    columns: list[Told[ComparedRow]] = [
+        ("", word),
+        ("metric", lambda each: subject(each.assertion)),
+        ("row", lambda each: place(each.row)),
+        (number("base"), lambda each: _both(each)[0]),
+        (number("head"), lambda each: _both(each)[1]),
+        (number("change"), lambda each: change(each.row, each.unit)),
+        *(limits if judged else ()),
+        *((test,) if tested else ()),
+    ]
+    if any(row.gate != BUILT_IN_GATE for row in rows):
+        columns.append(("asserted in", lambda each: each.assertion.location.at_line))
+    return table_by(caption, columns, rows, limit, folded=folded)
+
+
+def _both(each: ComparedRow) -> tuple[str, str]:
+    """Base and head with as many digits as tell them apart, head from its limit too."""
+    row, unit = each.row, each.unit
+    if row.baseline is None or row.value is None:
+        base, head = ("—" if value is None else format_value(value, unit) for value in (row.baseline, row.value))
+        return base, head
+    scale = scale_of([row.baseline, row.value], unit)
+    base, head = format_apart(row.baseline, row.value, unit, scale)
+    plain = format_value(row.value, unit, scale=scale)
+    return base, apart(row, unit, scale)[0] if row.limit is not None and head == plain else head
+
+
+def word(each: ComparedRow) -> str:
+    row = each.row
+    if row.waived:
+        return "waived"
+    match row.outcome:
+        case Outcome.FAILED:
+            return "worse" if each.counts else "warned" if each.assertion.xfail is None else "expected"
+        case Outcome.NO_DATA:
+            return "gone" if row.value is None else "new" if row.baseline is None else "not judged"
+        case Outcome.IMPROVED:
+            return "better"
+        case Outcome.INCOMPARABLE:
+            return "not judged"
+        case Outcome.PASSED:
+            return "within"
+    return str(row.outcome)
+
+
+def _times_words(each: ComparedRow) -> str:
+    """How much worse, in units of the tolerance; negative where better."""
+    times = each.row.times_tolerance
+    if each.row.limit is None:
+        return ""
+    if times is None:
+        return "any change" if each.row.sees == 0 else ""
+    return format_signed(times, BARE)
+
+
+# What only one side has, and what is known of one
+
+
+def _things_table(comparison: Comparison, limit: int | None) -> Table:
+    """What only head has, then what only base has."""
+    found = [("appeared", thing, comparison.head) for thing in comparison.appeared]
+    found += [("vanished", thing, comparison.base) for thing in comparison.vanished]
+    captures = max(comparison.base.captures, comparison.head.captures) > 1
+    columns = ("", "what", "name", "ranks", number("launches"), *(("captures",) if captures else ()))
+    rows = ((which, *_thing_cells(thing, side)[: len(columns) - 1]) for which, thing, side in found)
+    return table_of(f"Appeared and vanished ({comparison.looked_at})", columns, rows, limit, folded=True)
+
+
+def _thing_cells(thing: Thing, side: Side) -> tuple[str, ...]:
+    ranks = "all" if thing.all_ranks and len(thing.ranks) > 1 else rank_ranges(thing.ranks)
+    launches = format_value(thing.launches, "count")
+    return str(thing.kind), thing.name, ranks, launches, f"{thing.captures} of {side.captures}"
+
+
+def _notes_table(comparison: Comparison) -> Table:
+    """The windows of base, and what casts doubt on either side and stands below no verdict."""
+    rows = [("base", f"{how}: {line}") for how, used in comparison.windows.items() for line in window_lines(used)]
+    rows += [(side, str(note)) for side, note in comparison.notes]
+    rows += [("", f"held against the history, not judged here: {name}") for name in comparison.not_held]
+    return table_of("Windows of base, and notes", ("side", "note"), rows, folded=True, longest=LONGEST_NOTE)
