@@ -55,15 +55,12 @@ from pytest_nsys.core.model import (
     Interval,
     Lane,
     Memory,
-    Range,
     Rank,
     Stream,
     Trace,
     TraceFacts,
 )
-from pytest_nsys.core.ranges import Ranges
-from pytest_nsys.core.series import Series, summed
-from pytest_nsys.core.tables import NO_CALLS, NO_KERNELS, Kernels, LaunchCalls, StreamWait
+from pytest_nsys.core.tables import NO_CALLS, NO_KERNELS, Kernels, LaunchCalls, Ranges, Series, StreamWait, summed
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.rank_window import RankWindow
@@ -97,11 +94,11 @@ class Saying:
     order.
     """
 
-    def __init__(self, ranges: Sequence[Range], context: Callable[[str], Context | None]) -> None:
-        columns, known = Ranges.of(ranges), {NO_CONTEXT: 0}
-        of_name = array("q", [known.setdefault(context(name) or NO_CONTEXT, len(known)) for name in columns.names])
-        code = take(of_name, columns.name)
-        parts, said = (columns.start_ns, columns.end_ns, columns.thread, code), where(code)
+    def __init__(self, ranges: Ranges, context: Callable[[str], Context | None]) -> None:
+        known = {NO_CONTEXT: 0}
+        of_name = array("q", [known.setdefault(context(name) or NO_CONTEXT, len(known)) for name in ranges.names])
+        code = take(of_name, ranges.name)
+        parts, said = (ranges.start_ns, ranges.end_ns, ranges.thread, code), where(code)
         self._edges, self._codes, self._twice = innermost(*(take(column, said) for column in parts))
         self._known = tuple(known)
 
@@ -234,7 +231,7 @@ class Around:
         return self.trace.api_calls(globs, {lane.global_pid: (-LONGEST_NS, LONGEST_NS) for lane in self.kernels})
 
     @cached_property
-    def ranges(self) -> Mapping[int, Sequence[Range]]:
+    def ranges(self) -> Mapping[int, Ranges]:
         """The ranges of each process around the launches of its kernels."""
         return self.trace.ranges_around(
             _of_processes((lane, self._launched_in(lane)) for lane, own in self.kernels.items() if len(own))
@@ -248,7 +245,7 @@ class Around:
     @kept
     def saying(self, global_pid: int) -> Saying:
         """What the ranges of a process say."""
-        return Saying(self.ranges.get(global_pid, ()), self._context)
+        return Saying(self.ranges.get(global_pid) or Ranges.of(()), self._context)
 
     @cached_property
     def _context(self) -> Callable[[str], Context | None]:

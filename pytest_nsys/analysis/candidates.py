@@ -24,7 +24,7 @@ from pytest_nsys.core.conventions import like
 from pytest_nsys.core.exact import distance, median
 from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, KernelsMode, Range, Span, Value
-from pytest_nsys.core.ranges import Ranges
+from pytest_nsys.core.tables import Ranges
 
 FEWEST = 3
 """Anchors without which nothing repeats: the period of the middle one needs a successor."""
@@ -110,8 +110,7 @@ def all_ranges(run: Run) -> ClosedRanges:
     """Every closed range of every process, from one pass over each trace."""
     found: dict[tuple[int, int], Ranges] = {}
     for number, trace in enumerate(run.traces):
-        for pid, some in sorted(trace.ranges(["%"]).items()):
-            own = Ranges.of(some)
+        for pid, own in sorted(trace.ranges(["%"]).items()):
             found[number, pid] = own.take(where_not(equal(own.end_ns, OPEN_END_NS)))
     names = (own.names[number] for own in found.values() for number in values(own.name))
     return ClosedRanges(found, frozenset(names))

@@ -46,8 +46,7 @@ from pytest_nsys.core.model import (
     Trace,
     TraceFacts,
 )
-from pytest_nsys.core.series import Series
-from pytest_nsys.core.tables import NO_CALLS, NO_KERNELS, Kernels, LaunchCalls, StreamWait
+from pytest_nsys.core.tables import NO_CALLS, NO_KERNELS, Kernels, LaunchCalls, Series, StreamWait
 from pytest_nsys.core.words import ranks_words
 from pytest_nsys.traces.copies_as_kernels import merged
 

@@ -16,11 +16,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from pytest_nsys.core.series import Series
 from pytest_nsys.core.words import printable
 
 if TYPE_CHECKING:
-    from pytest_nsys.core.tables import Kernels, LaunchCalls, StreamWait
+    from pytest_nsys.core.tables import Kernels, LaunchCalls, Ranges, Series, StreamWait
 
 Value = int | Fraction
 """A measured value: nanoseconds and counts are int, ratios and means are Fraction."""
@@ -342,11 +341,11 @@ class Trace(Protocol):
         """The (short name, demangled name) of each kernel that ran and is of a known communication library."""
         ...
 
-    def ranges(self, patterns: Sequence[str]) -> Mapping[int, Sequence[Range]]:
+    def ranges(self, patterns: Sequence[str]) -> Mapping[int, Ranges]:
         """The ranges, open ones too, whose name matches a ``%`` pattern, by process, ordered by (start, end)."""
         ...
 
-    def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Range]]:
+    def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Ranges]:
         """The ranges of each process that touch its span, NCCL's own left out, ordered by (start, end)."""
         ...
 

@@ -1,15 +1,19 @@
-"""What a trace holds many of: kernels and the calls that launched them, as parallel columns, and waits of streams."""
+"""What a trace holds many of, as parallel columns: kernels and the calls that launched them, ranges, numbers by time.
+
+And waits of streams, of which there are few.
+"""
 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
-from typing import NamedTuple
+from operator import attrgetter, itemgetter
+from typing import NamedTuple, overload
 
 from pytest_nsys.core.columns import chained, take, within
-from pytest_nsys.core.model import Stream
+from pytest_nsys.core.model import Range, Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +119,85 @@ class StreamWait(NamedTuple):
 def each_once(waits: Iterable[StreamWait]) -> list[StreamWait]:
     """The waits in the order of their place, each once however often the trace repeats it."""
     return sorted(dict.fromkeys(waits), key=attrgetter("at"))
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges(Sequence[Range]):
+    """Ranges as parallel columns, each made when it is looked at. ``name`` holds indices into ``names``."""
+
+    start_ns: array[int]
+    end_ns: array[int]
+    thread: array[int]
+    name: array[int]
+    names: Sequence[str]
+
+    @classmethod
+    def of(cls, ranges: Iterable[Range]) -> Ranges:
+        """The same ranges in the same order."""
+        *numbers, texts = [*zip(*ranges, strict=True)] or [()] * 4
+        start, end, thread = (array("q", column) for column in numbers)
+        place = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+        return cls(start, end, thread, array("q", [place[text] for text in texts]), list(place))
+
+    def take(self, rows: array[int]) -> Ranges:
+        """The ranges at ``rows``, in that order; names are shared."""
+        start, end, thread, name = (take(each, rows) for each in (self.start_ns, self.end_ns, self.thread, self.name))
+        return Ranges(start, end, thread, name, self.names)
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @overload
+    def __getitem__(self, index: int) -> Range: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Range]: ...
+    def __getitem__(self, index: int | slice) -> Range | list[Range]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return Range(self.start_ns[index], self.end_ns[index], self.thread[index], self.names[self.name[index]])
+
+
+ALWAYS_NS = -(1 << 63)
+"""When a level began that was there before the first event: before every time of a trace."""
+
+
+class Series(NamedTuple):
+    """Numbers by time, ordered by it."""
+
+    at_ns: array[int]
+    value: array[int]
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[int, int]]) -> Series:
+        """(time, number), in the order of time."""
+        at, values = array("q"), array("q")
+        for time, number in pairs:
+            at.append(time)
+            values.append(number)
+        return cls(at, values)
+
+    def between(self, low_ns: int, high_ns: int) -> Series:
+        """The samples in a span, which holds its ends."""
+        own = slice(bisect_left(self.at_ns, low_ns), bisect_right(self.at_ns, high_ns))
+        return Series(self.at_ns[own], self.value[own])
+
+    def levels(self, low_ns: int, high_ns: int) -> Series:
+        """The levels that hold in a span: the one at its start, from when on it holds, and those that begin in it."""
+        first, after = bisect_left(self.at_ns, low_ns), bisect_right(self.at_ns, high_ns)
+        if first and (first == len(self.at_ns) or self.at_ns[first] > low_ns):
+            first -= 1
+        return Series(self.at_ns[first:after], self.value[first:after])
+
+
+def summed(each: Sequence[Series]) -> Series:
+    """The sum of several levels; one that has not begun is 0."""
+    if len(each) == 1:
+        return each[0]
+    changes = [(time, place, level) for place, one in enumerate(each) for time, level in zip(*one, strict=True)]
+    changes.sort(key=itemgetter(0))  # of one moment those of one place stay in their order
+    now = [0] * len(each)
+    found: list[tuple[int, int]] = []
+    for time, place, level in changes:
+        now[place] = level
+        found.append((time, sum(now)))
+    return Series.of(found)

@@ -14,9 +14,7 @@ from pytest_nsys.core import columns
 from pytest_nsys.core.columns import NEVER, Column
 from pytest_nsys.core.conventions import COMMUNICATION_PREFIX
 from pytest_nsys.core.model import NO_LAUNCH, Interval, Lane, Memory
-from pytest_nsys.core.ranges import Ranges
-from pytest_nsys.core.series import Series
-from pytest_nsys.core.tables import NO_CALLS, LaunchCalls
+from pytest_nsys.core.tables import NO_CALLS, LaunchCalls, Ranges, Series
 
 
 class CallTable(NamedTuple):
@@ -136,7 +134,7 @@ def idle(
             if lane not in found and (len(lanes) == 1 or lane not in busy([lane], span)):
                 left.setdefault(lane, []).append(span)
     kernels = times({lane: (own[0][0], own[-1][1]) for lane, own in left.items()}) if left else {}
-    each = {lane: _idle(sorted(kernels.get(lane, ())), own) for lane, own in left.items()}
+    each = {lane: idle_among(sorted(kernels.get(lane, ())), own) for lane, own in left.items()}
     return {lane: own for lane, own in each.items() if own}
 
 
@@ -155,7 +153,8 @@ def _groups(spans: Mapping[Lane, Sequence[Interval]]) -> Iterator[list[tuple[Lan
         yield [*group.items()]
 
 
-def _idle(kernels: Sequence[Interval], spans: Sequence[Interval]) -> list[Interval]:
+def idle_among(kernels: Sequence[Interval], spans: Sequence[Interval]) -> list[Interval]:
+    """Those of the spans in which none of the kernels, by start, runs."""
     starts = [start for start, _ in kernels]
     latest = [0, *accumulate((end for _, end in kernels), max)]
     return [(low, high) for low, high in spans if not (n := bisect_left(starts, high)) or latest[n] <= low]

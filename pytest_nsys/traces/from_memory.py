@@ -7,11 +7,9 @@ ranks it states, and which copies stand for communication.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from fnmatch import fnmatchcase
-from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -19,11 +17,9 @@ from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Column
 from pytest_nsys.core.conventions import like
 from pytest_nsys.core.families import known_communication
-from pytest_nsys.core.model import NO_LAUNCH, Api, Collective, Copy, Interval, Lane, Memory, Range
-from pytest_nsys.core.ranges import Ranges
-from pytest_nsys.core.series import Series
-from pytest_nsys.core.tables import Kernels, LaunchCalls, StreamWait
-from pytest_nsys.traces.answers import CallTable, named_ranges, not_by_nccl
+from pytest_nsys.core.model import NO_LAUNCH, Api, Collective, Copy, Interval, Lane, Memory
+from pytest_nsys.core.tables import NO_KERNELS, Kernels, LaunchCalls, Ranges, Series, StreamWait
+from pytest_nsys.traces.answers import CallTable, idle_among, named_ranges, not_by_nccl
 from pytest_nsys.traces.copies_as_kernels import merged, touching_span
 
 T = TypeVar("T")
@@ -140,7 +136,7 @@ class TraceInMemory:
 
     # -- ranges
 
-    def ranges(self, patterns: Sequence[str]) -> Mapping[int, Sequence[Range]]:
+    def ranges(self, patterns: Sequence[str]) -> Mapping[int, Ranges]:
         """The ranges whose name matches a pattern, open ones too."""
         matches = [like(pattern) for pattern in patterns]
 
@@ -149,7 +145,7 @@ class TraceInMemory:
 
         return _named({pid: process.ranges for pid, process in self.processes.items()}, wanted)
 
-    def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Range]]:
+    def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Ranges]:
         """The ranges of each process that touch its span, open ones included, NCCL's own left out."""
         each = ((pid, process.ranges) for pid, process in self.processes.items() if pid in spans)
         touching = {pid: own.take(columns.touching(own.start_ns, own.end_ns, *spans[pid])) for pid, own in each}
@@ -196,10 +192,8 @@ class TraceInMemory:
         kernels = self.kernels({lane: (own[0][0], own[-1][1]) for lane, own in spans.items()})
         found: dict[Lane, Sequence[Interval]] = {}
         for lane, own in spans.items():
-            starts, ends = (kernels[lane].start_ns, kernels[lane].end_ns) if lane in kernels else (array("q"),) * 2
-            latest = [0, *accumulate(ends, max)]
-            idle = [span for span in own if not (n := bisect_left(starts, span[1])) or latest[n] <= span[0]]
-            if idle:
+            some = kernels.get(lane, NO_KERNELS)
+            if idle := idle_among([*zip(some.start_ns, some.end_ns, strict=True)], own):
                 found[lane] = idle
         return found
 

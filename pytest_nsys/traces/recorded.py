@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_nsys.core.errors import NsysError
-from pytest_nsys.core.model import Range, Trace
-from pytest_nsys.core.ranges import Ranges
+from pytest_nsys.core.model import Trace
 from pytest_nsys.core.tables import Kernels
 
 Question = tuple[Hashable, ...]
@@ -116,13 +115,11 @@ def _frozen(argument: object) -> Hashable:
 
 
 def _portable(value: Any) -> Any:
-    """An answer that holds on to no file and is small: names that no kernel has stay behind, ranges are columns."""
+    """An answer that holds on to no file and is small: names that no kernel has stay behind."""
     match value:
         case Kernels():
             used = {*value.name, *value.full_name}
             return replace(value, names={number: value.names[number] for number in used if number in value.names})
         case Mapping():
             return {key: _portable(item) for key, item in value.items()}
-        case list() if value and isinstance(value[0], Range):
-            return Ranges.of(value)
     return value

@@ -16,6 +16,7 @@ from pytest_nsys.analysis.around import NO_CONTEXT, Saying
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Range
+from pytest_nsys.core.tables import Ranges
 from tests.support.measure import STEP, captures, rows_of
 from tests.support.samples.builder import TraceBuilder
 
@@ -75,7 +76,7 @@ def test_look_up_finds_the_innermost_range_that_says_something(some: list[Range]
         innermost = max(around, key=lambda r: (r.start_ns - r.end_ns, r.start_ns, r.name), default=None)
         expected.append(NO_CONTEXT if innermost is None else context(innermost.name))
         claimed_twice += len({r.thread for r in around}) > 1
-    found = Saying(in_order(some), context).at(array("q", asked))
+    found = Saying(Ranges.of(in_order(some)), context).at(array("q", asked))
     assert [found.of(i) for i in range(len(asked))] == expected
     assert found.claimed_twice == claimed_twice
 

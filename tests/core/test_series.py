@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.core.series import ALWAYS_NS, Series, summed
+from pytest_nsys.core.tables import ALWAYS_NS, Series, summed
 
 TIMES = st.integers(0, 12)
 SERIES = st.lists(st.tuples(TIMES, st.integers(0, 9)), max_size=6).map(lambda pairs: Series.of(sorted_by_time(pairs)))

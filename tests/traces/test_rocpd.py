@@ -303,7 +303,7 @@ def test_before_ranges_had_a_category_their_calls_were_the_ranges(tmp_path: Path
     trace._region("MARKER_CORE_API", "roctxRangePushA", 10, 30, None, message="step 1")
     trace._region("MARKER_CONTROL_API", "roctxProfilerPause", 11, 12, None, message="no range")
     with read(trace.write(tmp_path / "a.db")) as opened:
-        assert opened.ranges(["%"]) == {100 << 24: [(10, 30, 100, "step 1")]}
+        assert {pid: [*own] for pid, own in opened.ranges(["%"]).items()} == {100 << 24: [(10, 30, 100, "step 1")]}
 
 
 # -- copies and memory

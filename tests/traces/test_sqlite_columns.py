@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import Lane
-from pytest_nsys.core.ranges import Ranges
-from pytest_nsys.core.tables import Kernels
+from pytest_nsys.core.tables import Kernels, Ranges
 from pytest_nsys.traces import arrow_sqlite, sqlite_columns, sqlite_conditions, sqlite_file
 from pytest_nsys.traces.arrow_sqlite import ArrowReader
 from pytest_nsys.traces.nsys import ranges

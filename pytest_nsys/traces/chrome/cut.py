@@ -31,14 +31,11 @@ from pytest_nsys.core.model import (
     Lane,
     Memory,
     Note,
-    Range,
     Setup,
     Tie,
     TraceFacts,
 )
-from pytest_nsys.core.ranges import Ranges
-from pytest_nsys.core.series import Series
-from pytest_nsys.core.tables import Kernels, LaunchCalls, StreamWait
+from pytest_nsys.core.tables import Kernels, LaunchCalls, Ranges, Series, StreamWait
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.traces.answers import earliest_calls
 from pytest_nsys.traces.chrome.events import EventColumns, GpuRows, nanoseconds
@@ -398,7 +395,7 @@ class CutTrace(TraceInMemory):
         found = {lane: [span for span in own if span in known[lane]] for lane, own in spans.items()}
         return {lane: own for lane, own in found.items() if own}
 
-    def ranges(self, patterns: Sequence[str]) -> Mapping[int, Sequence[Range]]:
+    def ranges(self, patterns: Sequence[str]) -> Mapping[int, Ranges]:
         """The anchors and setup labels of the run.
 
         Raises NothingMeasured for another pattern: of other ranges only those around the window are here.

@@ -34,8 +34,7 @@ from pytest_nsys.core.model import (
     Stream,
     TraceFacts,
 )
-from pytest_nsys.core.ranges import Ranges
-from pytest_nsys.core.tables import Kernels, LaunchCalls, Place, StreamWait, each_once
+from pytest_nsys.core.tables import Kernels, LaunchCalls, Place, Ranges, StreamWait, each_once
 from pytest_nsys.core.words import counted
 from pytest_nsys.traces.answers import CallTable, earliest_calls
 from pytest_nsys.traces.chrome.events import (

@@ -23,7 +23,7 @@ from msgspec import Raw, field
 from pytest_nsys.core.conventions import CopyKind
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Collective, Diagnostic, Memory, Setup
-from pytest_nsys.core.series import ALWAYS_NS, Series
+from pytest_nsys.core.tables import ALWAYS_NS, Series
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.chrome.events import KERNELS, nanoseconds
 from pytest_nsys.traces.chrome.json_stream import Decoded, EventStream

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from math import isfinite
 
 from pytest_nsys.core.model import Interval, Lane, ProcessId
-from pytest_nsys.core.series import Series
+from pytest_nsys.core.tables import Series
 from pytest_nsys.traces.sqlite_columns import OddValue, check_whole
 from pytest_nsys.traces.sqlite_conditions import among, within
 from pytest_nsys.traces.sqlite_file import SqliteFile

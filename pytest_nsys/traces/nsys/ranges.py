@@ -12,7 +12,7 @@ from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Column
 from pytest_nsys.core.conventions import COMMUNICATION_PREFIX, like
 from pytest_nsys.core.model import OPEN_END_NS, Interval
-from pytest_nsys.core.ranges import Ranges
+from pytest_nsys.core.tables import Ranges
 from pytest_nsys.traces.answers import named_ranges, not_by_nccl
 from pytest_nsys.traces.nsys.tables import NVTX, STRINGS, THREAD_BITS, strings, touching
 from pytest_nsys.traces.sqlite_columns import (

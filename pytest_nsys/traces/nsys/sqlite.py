@@ -27,12 +27,10 @@ from pytest_nsys.core.model import (
     Interval,
     Lane,
     Memory,
-    Range,
     Setup,
     TraceFacts,
 )
-from pytest_nsys.core.series import Series
-from pytest_nsys.core.tables import Kernels, LaunchCalls, StreamWait
+from pytest_nsys.core.tables import Kernels, LaunchCalls, Ranges, Series, StreamWait
 from pytest_nsys.traces.answers import EMPTY, idle
 from pytest_nsys.traces.copies_as_kernels import together, told_apart
 from pytest_nsys.traces.messages import diagnostics
@@ -206,14 +204,14 @@ class NsysSqlite:
 
     # -- ranges
 
-    def ranges(self, patterns: Sequence[str]) -> Mapping[int, Sequence[Range]]:
+    def ranges(self, patterns: Sequence[str]) -> Mapping[int, Ranges]:
         """The ranges whose name matches a pattern, open ones too; those before the profiler's start are left out."""
         if NVTX not in self._file.tables or not patterns:
             return {}
         with self._damage(NVTX):
             return read_named(self._file, patterns)
 
-    def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Range]]:
+    def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Ranges]:
         """The ranges of each process that touch its span, open ones included, NCCL's own left out."""
         if NVTX not in self._file.tables or not spans:
             return {}

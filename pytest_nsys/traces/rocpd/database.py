@@ -23,8 +23,8 @@ from pytest_nsys.core import columns
 from pytest_nsys.core.conventions import like
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.families import known_communication
-from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Lane, Memory, ProcessId, Range, Setup, Stream, TraceFacts
-from pytest_nsys.core.tables import Kernels, LaunchCalls, StreamWait
+from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Lane, Memory, ProcessId, Setup, Stream, TraceFacts
+from pytest_nsys.core.tables import Kernels, LaunchCalls, Ranges, StreamWait
 from pytest_nsys.traces.answers import EMPTY, idle, levels
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAMES, TRANSFERS, told_apart, touching_span
 from pytest_nsys.traces.rocpd.captures import Captured, find_captures, versions
@@ -141,7 +141,7 @@ class Rocpd:
 
     # -- ranges
 
-    def ranges(self, patterns: Sequence[str]) -> Mapping[int, Sequence[Range]]:
+    def ranges(self, patterns: Sequence[str]) -> Mapping[int, Ranges]:
         """The ranges whose name matches a pattern."""
         if not patterns:
             return {}
@@ -152,7 +152,7 @@ class Rocpd:
 
         return self._all("region", lambda capture: read_ranges(capture, patterns, matches))
 
-    def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Range]]:
+    def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Ranges]:
         """The ranges of each process that touch its span, RCCL's own left out."""
         return self._all("region", lambda capture: read_around(capture, spans))
 

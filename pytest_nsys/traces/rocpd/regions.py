@@ -20,8 +20,7 @@ from typing import NamedTuple
 from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Column
 from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Range
-from pytest_nsys.core.ranges import Ranges
-from pytest_nsys.core.tables import LaunchCalls
+from pytest_nsys.core.tables import LaunchCalls, Ranges
 from pytest_nsys.traces.answers import CallTable, earliest_calls, named_ranges
 from pytest_nsys.traces.rocpd.captures import NO_STACK, Captured
 from pytest_nsys.traces.sqlite_columns import (
@@ -194,7 +193,7 @@ CALL_PREFIX = "roctx"
 _ROW = "start, end, pid, tid, name_id, event_id"
 
 
-def read_ranges(capture: Captured, patterns: Sequence[str], matches: Callable[[str], bool]) -> dict[int, list[Range]]:
+def read_ranges(capture: Captured, patterns: Sequence[str], matches: Callable[[str], bool]) -> dict[int, Ranges]:
     """The ranges whose name matches, by process, in order. Raises TypeError for a damaged row."""
     messages = _messages(capture, *any_name(MESSAGE, patterns))
     named = [(row, messages[row[-1]]) for row in _regions_of(capture, list(messages))]
@@ -204,7 +203,7 @@ def read_ranges(capture: Captured, patterns: Sequence[str], matches: Callable[[s
     for (start, end, pid, tid, _, _), name in named:
         if matches(name):
             found[capture.process(pid)].append(_range(start, end, tid, name))
-    return {pid: sorted(ranges, key=itemgetter(0, 1, 3)) for pid, ranges in found.items()}
+    return {pid: Ranges.of(sorted(ranges, key=itemgetter(0, 1, 3))) for pid, ranges in found.items()}
 
 
 def _regions_of(capture: Captured, events: Sequence[int]) -> list[SqlRow]:
