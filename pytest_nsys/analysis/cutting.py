@@ -63,6 +63,10 @@ class Some(NamedTuple):
     calls: LaunchCalls
     positions: Sequence[int]
 
+    def stream(self, i: int) -> Stream:
+        """Where one of the kernels ran."""
+        return self.kernels.streams[self.kernels.stream[i]]
+
 
 @dataclass(frozen=True)
 class View:

@@ -19,7 +19,7 @@ from pytest_nsys.analysis.timeline import exposed_parts, in_order
 from pytest_nsys.core.conventions import COMPUTE, NO_STAGE
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Collective, Interval, KernelsMode, Stream
-from pytest_nsys.core.tables import NO_CALLS, NO_KERNELS, Kernels, LaunchCalls
+from pytest_nsys.core.tables import Kernels
 from pytest_nsys.traces.chrome.cut import CALL, COLLECTIVE, COPY, GRAPH_NODE, KERNEL, RANGE, TRANSFER
 
 WINDOW, EXPOSED, GAP = "window", "exposed", "gap"
@@ -141,10 +141,8 @@ def _streams(one: RankCut) -> Iterator[tuple[str, list[Slice]]]:
     found: dict[Stream, list[Slice]] = {stream: [] for stream in uses}
     recorded = {id(w.track.kernels): w.track.collectives or {} for w in one.windows}
     for some, position, facts in _kernels_once(one, uses):
-        kernels = some.kernels
-        collective = recorded.get(id(kernels), {}).get(position)
-        span = _kernel(kernels, position, some.calls, collective, facts)
-        found.setdefault(kernels.streams[kernels.stream[position]], []).append(span)
+        collective = recorded.get(id(some.kernels), {}).get(position)
+        found.setdefault(some.stream(position), []).append(_kernel(some, position, collective, facts))
     for name, use in in_order(uses.values()):
         kind = COMPUTE if use.purpose == COMPUTE else f"communication, {use.purpose}"
         yield f"{name}, {kind}", _by_time(found.pop(use.stream))
@@ -184,29 +182,28 @@ def _by_time(spans: Iterable[Slice]) -> list[Slice]:
     return sorted(spans, key=lambda span: span.start_ns)
 
 
-def _kernel(
-    kernels: Kernels, position: int, calls: LaunchCalls, collective: Collective | None, facts: Mapping[str, Json]
-) -> Slice:
+def _kernel(some: Some, i: int, collective: Collective | None, facts: Mapping[str, Json]) -> Slice:
     """A kernel in its whole length, also where the window cuts it."""
-    stream = kernels.streams[kernels.stream[position]]
-    name, full = _name(kernels, position), kernels.names.get(kernels.full_name[position], "")
-    correlation = kernels.correlation[position]
+    kernels = some.kernels
+    name, full = _name(kernels, i), kernels.names.get(kernels.full_name[i], "")
     args: dict[str, Json] = {**facts}
     args |= {"demangled": full} if full != name else {}
-    args |= {"device": stream.device, "context": stream.context, "stream": stream.number}
-    args |= {"correlation": correlation} if correlation != NO_LAUNCH else {}
-    args |= _launch(calls, position)
-    args |= {GRAPH_NODE: 1} if kernels.graph_node[position] else {}
+    args |= _place(some, i)
+    args |= {GRAPH_NODE: 1} if kernels.graph_node[i] else {}
     if collective is not None:
         said = collective._asdict()
         args |= {written: said[field] for field, written in COLLECTIVE.items() if said[field] is not None}
-    return Slice(kernels.start_ns[position], kernels.end_ns[position], KERNEL, name, args)
+    return Slice(kernels.start_ns[i], kernels.end_ns[i], KERNEL, name, args)
 
 
-def _launch(calls: LaunchCalls, i: int) -> dict[str, Json]:
-    """What is known of the call that launched something."""
-    start, end, thread = (column[i] for column in calls)
-    return {} if start == NO_LAUNCH else {"launch_ns": start, "launch_length_ns": end - start, "launch_thread": thread}
+def _place(some: Some, i: int) -> dict[str, Json]:
+    """Where something ran, and what is known of the call that launched it."""
+    place, correlation = some.stream(i), some.kernels.correlation[i]
+    start, end, thread = (column[i] for column in some.calls)
+    args: dict[str, Json] = {"device": place.device, "context": place.context, "stream": place.number}
+    args |= {"correlation": correlation} if correlation != NO_LAUNCH else {}
+    launched = {"launch_ns": start, "launch_length_ns": end - start, "launch_thread": thread}
+    return args | (launched if start != NO_LAUNCH else {})
 
 
 def _name(kernels: Kernels, i: int) -> str:
@@ -245,17 +242,11 @@ def _copies(one: RankCut) -> Iterator[Slice]:
 def _transfers(one: RankCut) -> Iterator[Slice]:
     """The copies and memsets that ran in the windows, in their whole length."""
     shown: Counter[object] = Counter()
-    for view in one.views:
-        own: Counter[object] = Counter()
-        some, calls, positions = view.transfers or Some(NO_KERNELS, NO_CALLS, ())
-        for i in positions:
-            if not _is_new((identity(some, i), _name(some, i)), own, shown):
-                continue
-            place, correlation = some.streams[some.stream[i]], some.correlation[i]
-            args: dict[str, Json] = {"device": place.device, "context": place.context, "stream": place.number}
-            args |= {"correlation": correlation} if correlation != NO_LAUNCH else {}
-            args |= _launch(calls, i)
-            yield Slice(some.start_ns[i], some.end_ns[i], TRANSFER, _name(some, i), args)
+    for some in (view.transfers for view in one.views if view.transfers is not None):
+        own, work = Counter[object](), some.kernels
+        for i in some.positions:
+            if _is_new((identity(work, i), _name(work, i)), own, shown):
+                yield Slice(work.start_ns[i], work.end_ns[i], TRANSFER, _name(work, i), _place(some, i))
 
 
 def _threads(one: RankCut) -> Iterator[tuple[int, list[Slice]]]:
