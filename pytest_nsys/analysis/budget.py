@@ -37,11 +37,11 @@ from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.columns import (
     Column,
+    Flags,
     chained,
     counts,
     distinct,
     equal,
-    members,
     members_by,
     minus,
     order,
@@ -91,15 +91,13 @@ class Budget:
         self._device = device_of(window)
         waited = waiting_around(self._track)
         self._ran, self._gaps = waited.operations, waited.gaps(self._low, self._high)
-        self._waiting = take(self._gaps.waiting, self._gaps.gap)
-        self._length_ns = minus(self._gaps.end_ns, self._gaps.start_ns)
-        self._of_part = dict(zip(PARTS, members(self._gaps.part, len(PARTS)), strict=True))
         self.window_ns, self.gaps = window.length_ns, len(self._gaps.waiting)
         self.compute_busy_ns = self._device.compute.covered_ns(self._low, self._high)
         self.compute_absent_ns = self.window_ns - self.compute_busy_ns
         self.launch_starved_ns, self.stalled_beside_comm_ns = self._ns(BudgetPart.STARVED), self._ns(BudgetPart.BESIDE)
         self.dependency_stalled_ns = self._ns(BudgetPart.STALLED) + self.stalled_beside_comm_ns
-        self.tail_ns = total(take(self._length_ns, where(equal(self._waiting, NONE))))
+        ends_none = self._gaps.waiting[-1:] == array("q", [NONE])
+        self.tail_ns = self._gaps.end_ns[-1] - self._gaps.start_ns[-1] if ends_none else 0
         ends = take(self._gaps.waiting, where_not(equal(self._gaps.waiting, NONE)))
         self.gaps_without_launch = total(equal(take(self._ran.kernel_calls.end_ns, ends), NO_LAUNCH))
         if self.gaps_without_launch == len(ends) > 0:
@@ -113,7 +111,17 @@ class Budget:
         )
 
     def _ns(self, part: BudgetPart) -> int:
-        return total(take(self._length_ns, self._of_part[part]))
+        return total(self._length_ns(self._of(part)))
+
+    def _of(self, part: BudgetPart) -> Column:
+        """The parts of gaps of one class, by start."""
+        return where(equal(self._gaps.part, PARTS.index(part)))
+
+    def _length_ns(self, own: Column) -> Column:
+        return minus(take(self._gaps.end_ns, own), take(self._gaps.start_ns, own))
+
+    def _waiting(self, own: Column) -> Column:
+        return take(self._gaps.waiting, take(self._gaps.gap, own))
 
     @property
     def device_busy_ns(self) -> int | None:
@@ -154,7 +162,7 @@ class Budget:
     @cached_property
     def blocking_comm_ns(self) -> Mapping[str, int]:
         """``blocking_ns`` of collectives by their stage; 0 of a stage whose communication ran and blocked nothing."""
-        own = self._of_part[BudgetPart.COLLECTIVE]
+        own = self._of(BudgetPart.COLLECTIVE)
         codes, stages = self._ran.stages(self._ran.collectives(self._low, self._high))
         found = {stages[code]: 0 for (code,) in distinct(codes)[1]}
         codes, stages = self._ran.stages(take(self._gaps.producer, own))
@@ -172,7 +180,7 @@ class Budget:
     def in_syncs(self) -> Mapping[str, int]:
         """How much of ``launch_starved_ns`` the thread that launched the kernel stood in which call of ``syncs``."""
         starved, found = self._followed(BudgetPart.STARVED), Counter[str]()
-        calls, threads = _synchronising(self._track), take(self._ran.kernel_calls.thread, take(self._waiting, starved))
+        calls, threads = _synchronising(self._track), take(self._ran.kernel_calls.thread, self._waiting(starved))
         for thread, own in members_by(lambda thread: thread, threads).items():
             at = take(starved, own)
             for name, spans in calls.get(thread, {}).items():
@@ -181,11 +189,11 @@ class Budget:
 
     def _followed(self, *parts: BudgetPart) -> Column:
         """The parts of such kinds, by start, in gaps that a kernel ends."""
-        own = chained([self._of_part[part] for part in parts])
-        own = take(own, where_not(equal(take(self._waiting, own), NONE)))
+        own = chained([self._of(part) for part in parts])
+        own = take(own, where_not(equal(self._waiting(own), NONE)))
         return take(own, order(own))
 
-    def _longest(self, own: Column, key: Callable[..., K], *columns: Column) -> list[tuple[K, int, int]]:
+    def _longest(self, own: Column, key: Callable[..., K], *columns: Column | Flags) -> list[tuple[K, int, int]]:
         """How long some parts, by start, are together, and in how many gaps they are, by a key: the longest first."""
         numbers, rows = distinct(*columns)
         keys = [key(*row) for row in rows]
@@ -194,13 +202,13 @@ class Budget:
         by_key = order(numbers)
         firsts = where(records(take(numbers, by_key), take(take(self._gaps.gap, own), by_key)))
         gaps = counts(take(take(numbers, by_key), firsts), len(known))
-        found = zip(known, sums(numbers, take(self._length_ns, own), len(known)), gaps, strict=True)
+        found = zip(known, sums(numbers, self._length_ns(own), len(known)), gaps, strict=True)
         return sorted(found, key=lambda each: (-each[1], each[0]))
 
     def producers(self) -> list[Blocking]:
         """What blocked what, the largest first."""
         own, names = self._followed(*BLOCKED.values()), self._ran.work.names
-        by, waiting = take(self._gaps.producer, own), take(self._waiting, own)
+        by, waiting = take(self._gaps.producer, own), self._waiting(own)
         codes, stages = self._ran.stages(by)
         found = self._longest(
             own,
@@ -214,7 +222,7 @@ class Budget:
         follows is left out.
         """
         own, names = self._followed(*parts), self._ran.work.names
-        waiting = take(self._waiting, own)
+        waiting = self._waiting(own)
         codes, stages = self._ran.stages(waiting)
         columns = take(self._ran.work.name, waiting), codes
         found = self._longest(own, lambda name, code: (names[name], stages[code]), *columns)
@@ -223,18 +231,19 @@ class Budget:
     def names(self) -> Iterator[tuple[BudgetPart, str | None, int]]:
         """How long each part of the gaps is, by what blocked, else by the kernel that waited; None where none does."""
         names = self._ran.work.names
-        for part in self._of_part:
+        for part in PARTS:
             own = self._followed(part)
-            who = self._gaps.producer if part in _KIND else self._waiting
-            found = sums_by(names.__getitem__, take(self._length_ns, own), take(self._ran.work.name, take(who, own)))
+            who = take(self._gaps.producer, own) if part in _KIND else self._waiting(own)
+            found = sums_by(names.__getitem__, self._length_ns(own), take(self._ran.work.name, who))
             yield from ((part, name, ns) for name, (ns, _) in found.items())
         if self.tail_ns:
             yield BudgetPart.STARVED, None, self.tail_ns
 
     def each(self) -> Iterator[GapPart]:
         """The parts of the gaps by start."""
-        gaps, told = self._gaps, self._ran.told(chained([self._waiting, self._gaps.producer]))
-        each = zip(gaps.start_ns, gaps.end_ns, gaps.part, self._waiting, gaps.producer, strict=True)
+        gaps = self._gaps
+        told = self._ran.told(chained([gaps.waiting, gaps.producer]))
+        each = zip(gaps.start_ns, gaps.end_ns, gaps.part, take(gaps.waiting, gaps.gap), gaps.producer, strict=True)
         for start, end, part, waiting, by in each:
             yield GapPart(start, end, PARTS[part], told.get(waiting), told.get(by))
 

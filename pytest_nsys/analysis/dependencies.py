@@ -229,8 +229,8 @@ def _by_launch(
     numbers = {stream: i for i, stream in enumerate(dict.fromkeys((*ran.work.streams, *(on for on, _ in marks))))}
     streams = array("q", [numbers[on] for on, _ in marks])
     launches, correlations = (array("q", [at[key] for _, at in marks]) for key in (0, 1))
-    own = where_not(equal(ran.calls.start_ns, NO_LAUNCH))
-    of_operations = (take(column, own) for column in (ran.work.stream, ran.calls.start_ns, ran.work.correlation))
+    own = where_not(equal(ran.launch_ns, NO_LAUNCH))
+    of_operations = (take(column, own) for column in (ran.work.stream, ran.launch_ns, ran.work.correlation))
     columns = [chained(each) for each in zip((streams, launches, correlations), of_operations, strict=True)]
     kinds = array("q", [1]) * len(waits) + array("q", [0]) * len(records) + array("q", [2]) * len(own)
     none = array("q", bytes(8 * len(marks)))

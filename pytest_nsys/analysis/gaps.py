@@ -23,6 +23,7 @@ from pytest_nsys.analysis.operations import KINDS, NONE, Operations
 from pytest_nsys.core.columns import (
     NEVER,
     Column,
+    Flags,
     chained,
     earlier,
     equal,
@@ -37,7 +38,6 @@ from pytest_nsys.core.columns import (
     where_not,
     within,
 )
-from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import NO_LAUNCH, Stream
 
@@ -45,11 +45,14 @@ PARTS = tuple(BudgetPart)
 """The parts of a window by number."""
 
 STARVED, BESIDE, STALLED = map(PARTS.index, (BudgetPart.STARVED, BudgetPart.BESIDE, BudgetPart.STALLED))
-_OF_KIND = array("q", [PARTS.index(BLOCKED[kind]) if kind in BLOCKED else NONE for kind in KINDS])
+_OF_KIND = bytearray(PARTS.index(BLOCKED[kind]) if kind in BLOCKED else 0 for kind in KINDS)
 
 
-_Columns = tuple[Column, ...]
-"""Those of parts of gaps, in the order of :class:`Gaps`."""
+class _Parts(NamedTuple):
+    """Some parts of gaps, as in :class:`Gaps`: start, end, gap and producer, and their classes."""
+
+    columns: tuple[Column, Column, Column, Column]
+    part: Flags
 
 
 class Gaps(NamedTuple):
@@ -57,15 +60,15 @@ class Gaps(NamedTuple):
     run; ``contradicted`` is how many gaps end before something began that their kernel depends on, as the trace has it,
     which did not block it.
 
-    The others are of their parts, by start: each in one ``gap`` and of one ``part``, by number, and of what blocks the
-    ``producer``.
+    The others are of their parts, by start: the class, as a number of PARTS, and the gap of each, and of what blocks
+    the producer.
     """
 
     waiting: Column
     contradicted: int
+    part: Flags
     start_ns: Column
     end_ns: Column
-    part: Column
     gap: Column
     producer: Column
 
@@ -105,14 +108,16 @@ class Waiting:
         waiting = self._next(ends)
         issued = self._issued(starts, ends, waiting)
         late = where(minus(issued, starts))
-        starved = (take(starts, late), take(issued, late), _all(STARVED, late), late, _all(NONE, late))
+        starved = take(starts, late), take(issued, late), late, _all(NONE, late)
         open_ones = where(minus(ends, issued))
         reached = self._depends.of(take(waiting, open_ones), take(issued, open_ones))
         held = self._held(take(open_ones, reached.owners), reached.operations, issued, ends)
-        each = zip(starved, held, self._stalled(open_ones, issued, ends, held), strict=True)
-        columns = [chained(column) for column in each]
-        by_start = order(columns[0])
-        return Gaps(waiting, reached.contradicted, *(take(column, by_start) for column in columns))
+        stalled = self._stalled(starts, take(issued, open_ones), take(ends, open_ones), held)
+        each = _Parts(starved, bytearray([STARVED]) * len(late)), held, stalled
+        by_start = order(chained([parts.columns[0] for parts in each]))
+        part = take(bytearray().join(parts.part for parts in each), by_start)
+        columns = zip(*(parts.columns for parts in each), strict=True)
+        return Gaps(waiting, reached.contradicted, part, *(take(chained(column), by_start) for column in columns))
 
     def _issued(self, starts: Column, ends: Column, waiting: Column) -> Column:
         """Until when each gap is launch-starved: all of the tail is."""
@@ -120,7 +125,7 @@ class Waiting:
         returned = take(self.operations.kernel_calls.end_ns, waiting[: len(waiting) - tail])
         return earlier(ends, later(starts, returned + array("q", [NEVER] * tail)))
 
-    def _held(self, gap: Column, producer: Column, issued: Column, ends: Column) -> _Columns:
+    def _held(self, gap: Column, producer: Column, issued: Column, ends: Column) -> _Parts:
         """What was blocked, by operations that gaps depend on. Each moment is of the operation that ends last of those
         that run, of several of the one that comes first: so each holds from its start, if it ends later than all before
         it, until it ends or the next such one starts.
@@ -134,15 +139,20 @@ class Waiting:
         end = earlier(end, spread(again, take(start[1:], again), len(gap), NEVER))
         some = where(within(minus(end, start), 0, NEVER))
         part = take(_OF_KIND, take(self.operations.kind, producer))
-        return tuple(take(column, some) for column in (start, end, part, gap, producer))
+        columns = take(start, some), take(end, some), take(gap, some), take(producer, some)
+        return _Parts(columns, take(part, some))
 
-    def _stalled(self, gaps: Column, issued: Column, ends: Column, held: _Columns) -> _Columns:
-        """What is left of some gaps, by whether communication of the rank ran."""
-        own, start, end, is_held = Intervals(*held[:2]).parted(take(issued, gaps), take(ends, gaps))
-        left = where_not(is_held)
-        again, start, end, beside = self.device.communication.parted(take(start, left), take(end, left))
-        part = take(array("q", [STALLED, BESIDE]), beside)
-        return start, end, part, take(gaps, take(own, take(left, again))), _all(NONE, start)
+    def _stalled(self, starts: Column, issued: Column, ends: Column, held: _Parts) -> _Parts:
+        """What is left of times after the launch, by whether communication of the rank ran. ``starts`` are of all gaps.
+
+        Disjoint times less disjoint parts of them: each that is left begins where one of them does or a part ends.
+        """
+        start, end = chained([issued, held.columns[1]]), chained([ends, held.columns[0]])
+        start, end = take(start, order(start)), take(end, order(end))
+        left = where(minus(end, start))
+        _, start, end, beside = self.device.communication.parted(take(start, left), take(end, left))
+        part = take(bytearray([STALLED, BESIDE]), beside)
+        return _Parts((start, end, minus(places(starts, start), _all(1, start)), _all(NONE, start)), part)
 
     def _without_compute(self, low: int, high: int) -> tuple[Column, Column]:
         compute = self.device.compute

@@ -113,19 +113,21 @@ class Operations:
     @cached_property
     def kernel_calls(self) -> LaunchCalls:
         """The call that launched each of the rank's kernels."""
-        return _calls(self._launched)
+        each = [piece.calls for piece in self._launched] or [NO_CALLS]
+        return LaunchCalls(*(chained(columns) for columns in zip(*each, strict=True)))
 
     @cached_property
-    def calls(self) -> LaunchCalls:
-        """The call that launched each operation."""
-        return self.kernel_calls if self.kernels == len(self) else _calls(self._pieces)
+    def launch_ns(self) -> Column:
+        """When the call began that launched each operation, NO_LAUNCH where there is none."""
+        rest = self._pieces[len(self._launched) :]
+        return chained([self.kernel_calls.start_ns, *(piece.calls.start_ns for piece in rest)])
 
     def stages(self, operations: Column) -> tuple[Column, Sequence[str]]:
         """For what some operations were launched: a number for each, and the stage that the number stands for; two
         numbers may stand for one.
         """
-        calls = self.kernel_calls if bounds(operations)[1] < self.kernels else self.calls
-        times = or_start(take(calls.start_ns, operations), take(self.work.start_ns, operations))
+        launches = self.kernel_calls.start_ns if bounds(operations)[1] < self.kernels else self.launch_ns
+        times = or_start(take(launches, operations), take(self.work.start_ns, operations))
         codes, known, _ = self._read[0].saying(self._process).at(times)
         stages = [stage for stage, _ in known]
         if after := where(take(self._after, operations)):
@@ -154,11 +156,6 @@ class Operations:
             )
             for i, code in zip(own, codes, strict=True)
         }
-
-
-def _calls(pieces: Sequence[_Piece]) -> LaunchCalls:
-    each = [piece.calls for piece in pieces] or [NO_CALLS]
-    return LaunchCalls(*(chained(columns) for columns in zip(*each, strict=True)))
 
 
 def _kernels(read: Sequence[Around], lane: Lane) -> Iterator[_Piece]:

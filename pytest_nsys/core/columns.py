@@ -84,7 +84,10 @@ def chained(columns: Sequence[Column]) -> Column:
     """One after the other; of a single one no second copy is made, so none is written to."""
     if len(columns) == 1 and columns[0].typecode == "q":
         return columns[0]
-    return _column(numpy.concatenate([_seen(column) for column in columns] or [numpy.zeros(0, numpy.int64)]))
+    found = array("q")
+    for column in columns:
+        found.extend(column if column.typecode == "q" else array("q", column))
+    return found
 
 
 def where(column: Column | Flags) -> Column:
@@ -169,7 +172,7 @@ def _numbered(key: NDArray[Any]) -> tuple[Vector, Vector]:
     return (numpy.cumsum(occurs) - 1)[key - low], numpy.flatnonzero(occurs) + low
 
 
-def distinct(*keys: Column) -> tuple[Column, list[tuple[int, ...]]]:
+def distinct(*keys: Column | Flags) -> tuple[Column, list[tuple[int, ...]]]:
     """The number of each row, and the distinct rows that have these numbers, ascending."""
     numbers, known = _numbered(_seen(keys[0]))
     found = [known]
@@ -233,14 +236,15 @@ def parted(starts: Column, ends: Column, from_ns: Column, until_ns: Column) -> t
 
     The union is disjoint and ascending. The parts of a span follow each other.
     """
+    if not len(from_ns):
+        return array("q", range(len(starts))), starts, ends, array("q", bytes(8 * len(starts)))
     edges = numpy.stack([_seen(from_ns), _seen(until_ns)], axis=1).ravel()
     first, after = edges.searchsorted(_seen(starts), "right"), edges.searchsorted(_seen(ends)) + 1
-    span, at = stretches(_column(first), _column(after))
-    own, place = _seen(span), _seen(at)
+    span, place = map(_seen, stretches(_column(first), _column(after)))
     bounds = numpy.concatenate([[-NEVER], edges, [NEVER]])
-    begins = numpy.maximum(_seen(starts)[own], bounds[place])
-    reaches = numpy.minimum(_seen(ends)[own], bounds[place + 1])
-    return span, _column(begins), _column(reaches), _column(place & 1)
+    begins = _column(numpy.maximum(_seen(starts)[span], bounds[place]))
+    reaches = _column(numpy.minimum(_seen(ends)[span], bounds[place + 1]))
+    return _column(span), begins, reaches, _column(place & 1)
 
 
 def records(groups: Column, values: Column) -> Flags:
