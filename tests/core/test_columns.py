@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tracemalloc
 from array import array
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import pytest
@@ -132,6 +132,28 @@ def test_a_union_covers_what_a_span_covers(found: list[tuple[int, int]], moments
     assert all(last < first for (_, last), (first, _) in pairwise(parts))
     asked = done("covered_before", firsts, lasts, before, column(moments))
     assert asked == column(sum(t < moment for t in covered) for moment in moments)
+
+
+@given(times, st.lists(st.tuples(st.integers(-25, 30), st.integers(1, 9)), max_size=6))
+def test_spans_are_parted_where_a_union_begins_and_ends(
+    found: list[tuple[int, int]], spans: list[tuple[int, int]]
+) -> None:
+    covered = {moment for start, length in found for moment in range(start, start + length)}
+    expected = [
+        (i, moments[0], moments[-1] + 1, int(inside))
+        for i, (start, length) in enumerate(spans)
+        for inside, each in groupby(range(start, start + length), covered.__contains__)
+        for moments in [[*each]]
+    ]
+    parts = done("parted", *spans_of(spans), *columns.union(*spans_of(found))[:2])
+    assert [*zip(*parts, strict=True)] == expected
+
+
+@given(st.lists(st.lists(large), max_size=4))
+def test_columns_follow_each_other(some: list[list[int]]) -> None:
+    assert list(done("chained", [column(each) for each in some])) == [value for each in some for value in each]
+    short = array("i", [1, 2])
+    assert columns.chained([short]) == columns.chained([short[:1], short[1:]]) == array("q", short)
 
 
 @given(st.lists(st.tuples(large, large)))
