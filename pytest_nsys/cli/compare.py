@@ -123,7 +123,7 @@ def compare(
             _keep_windows(Path(artifacts), judged)
         digest = digest_of(found)
         if written == "html":
-            digest = dataclasses.replace(digest, pictures=_pictures(judged))
+            digest = dataclasses.replace(digest, pictures=_pictures(digest, judged))
     deliver(_report(digest, written, verbose), output)
     if output is not None:
         click.echo(f"{digest.headline}; written to {output}")
@@ -147,16 +147,18 @@ def _report(digest: Digest, format: str, verbose: bool) -> str:
     return comparison_text(digest, verbose=verbose)
 
 
-def _pictures(judged: Sequence[tuple[OtherRun, Verdict]]) -> dict[tuple[str, int, str], Pictures]:
-    """What the page draws of each assertion."""
+def _pictures(digest: Digest, judged: Sequence[tuple[OtherRun, Verdict]]) -> dict[tuple[str, int, str], Pictures]:
+    """What the page draws: of what deserves a look, else of what is nearest to failing."""
+    from pytest_nsys.reports.headline import led_by
     from pytest_nsys.reports.page.pictures import pictures_of
 
-    sent: set[str] = set()
+    records, sent = led_by(digest.records), set[str]()
+    drawn = {record.known_by for record in [each for each in records if each.is_open] or records[:1]}
+    known = {(pair.gate.address, v.assertion.location.line, v.assertion.name): (pair, v) for pair, v in judged}
     return {
-        (pair.gate.address, verdict.assertion.location.line, verdict.assertion.name): pictures_of(
-            verdict, pair.captures, pair.before, sent
-        )
-        for pair, verdict in judged
+        name: pictures_of(verdict, pair.captures, pair.before, sent)
+        for name, (pair, verdict) in known.items()
+        if name in drawn
     }
 
 

@@ -116,7 +116,7 @@ class ComparedRow:
         return self.row.value != self.row.baseline
 
 
-class Thing(NamedTuple):
+class OneSided(NamedTuple):
     """A name that only one side has. ``launches`` in its windows over ``ranks``, median over those ``captures`` that
     have it.
     """
@@ -148,8 +148,8 @@ class Comparison:
     windows: Mapping[str, tuple[UsedWindow, ...]]
     notes: tuple[tuple[str, Note], ...]
     looked_at: str
-    appeared: tuple[Thing, ...]
-    vanished: tuple[Thing, ...]
+    appeared: tuple[OneSided, ...]
+    vanished: tuple[OneSided, ...]
 
     def __repr__(self) -> str:  # a notebook shows it
         return f"<{type(self).__name__} {self.result}: {len(self.worse)} of {len(self.rows)} rows worse>"
@@ -363,7 +363,7 @@ def _usual_pick(pair: OtherRun) -> WindowSpec:
     return specs.most_common(1)[0][0] if specs else captures.spec(gate.window, gate.span, gate.kernels)
 
 
-def _only_in(here: Sequence[Mapping[Item, int]], there: Sequence[Mapping[Item, int]]) -> Iterator[Thing]:
+def _only_in(here: Sequence[Mapping[Item, int]], there: Sequence[Mapping[Item, int]]) -> Iterator[OneSided]:
     """What some capture here has and none there, by kind and name; of a rank that is missing there, only the rank."""
     known = {item for capture in there for item in capture}
     all_ranks = {item.rank for capture in here for item in capture}
@@ -378,7 +378,7 @@ def _only_in(here: Sequence[Mapping[Item, int]], there: Sequence[Mapping[Item, i
         counts = [sum(capture.get(Item(kind, name, rank), 0) for rank in ranks) for capture in here]
         having = [count for count in counts if count]
         launches = exact(Fraction(median(having)))
-        yield Thing(kind, name, tuple(sorted(ranks)), ranks == all_ranks - lost, launches, len(having))
+        yield OneSided(kind, name, tuple(sorted(ranks)), ranks == all_ranks - lost, launches, len(having))
 
 
 BUILT_IN_PATH = Path(gate_file.__file__).with_name("default.nsys.yaml")

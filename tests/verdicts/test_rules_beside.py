@@ -31,7 +31,7 @@ from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, SeriesI
 from pytest_nsys.stored.baselines.changes import changes
 from pytest_nsys.stored.baselines.store import BaselineStore, orphans
 from pytest_nsys.tools import git
-from pytest_nsys.verdicts.comparison import Thing, TwoRuns, _badness, _only_in
+from pytest_nsys.verdicts.comparison import OneSided, TwoRuns, _badness, _only_in
 from pytest_nsys.verdicts.evaluate import GateContext, _of_earlier_runs, _pipeline_message, evaluate
 from pytest_nsys.verdicts.references import OtherRun
 from pytest_nsys.verdicts.refresh import Refresh, Refusal, Written
@@ -223,10 +223,10 @@ def test_of_a_rank_that_the_other_side_lacks_only_the_rank_is_told() -> None:
 
     here, there = capture(0, 1, 2, gemm=3), capture(0, 1, gemm=3)
     here[Item(ContentKind.KERNEL, "own", 2)] = 9
-    assert list(_only_in([here], [there])) == [Thing(ContentKind.RANK, "", (2,), False, 1, 1)]
+    assert list(_only_in([here], [there])) == [OneSided(ContentKind.RANK, "", (2,), False, 1, 1)]
     assert list(_only_in([there], [here])) == []
     here |= {Item(ContentKind.KERNEL, name, rank): rank + 2 for name in ("norm",) for rank in (0, 1)}
-    assert list(_only_in([here, there], [there]))[1:] == [Thing(ContentKind.KERNEL, "norm", (0, 1), True, 5, 1)]
+    assert list(_only_in([here, there], [there]))[1:] == [OneSided(ContentKind.KERNEL, "norm", (0, 1), True, 5, 1)]
 
 
 def test_a_gate_is_measured_in_another_way_in_all_of_its_parts() -> None:

@@ -34,7 +34,7 @@ from pytest_nsys.reports.session.digest import Digest, ordered
 from pytest_nsys.reports.session.record import Record, WorstRow, record_of
 from pytest_nsys.reports.session.summary import summary_lines
 from pytest_nsys.reports.tables import WHOLE_TEXT, Table, Told, number, table_by, table_of
-from pytest_nsys.verdicts.comparison import BUILT_IN_GATE, ComparedRow, Comparison, HeadVerdict, Result, Side, Thing
+from pytest_nsys.verdicts.comparison import BUILT_IN_GATE, ComparedRow, Comparison, HeadVerdict, OneSided, Result, Side
 
 SHOWN_ROWS = 20
 MOST_LIMITS = 10
@@ -280,7 +280,7 @@ def _things_table(comparison: Comparison, limit: int | None) -> Table:
     return table_of(f"Appeared and vanished ({comparison.looked_at})", columns, rows, limit, folded=True)
 
 
-def _thing_cells(thing: Thing, side: Side) -> tuple[str, ...]:
+def _thing_cells(thing: OneSided, side: Side) -> tuple[str, ...]:
     ranks = "all" if thing.all_ranks and len(thing.ranks) > 1 else rank_ranges(thing.ranks)
     launches = format_value(thing.launches, "count")
     return str(thing.kind), thing.name, ranks, launches, f"{thing.captures} of {side.captures}"
