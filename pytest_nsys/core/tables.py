@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, overload
@@ -146,6 +146,10 @@ class Ranges(Sequence[Range]):
 
     def __len__(self) -> int:
         return len(self.start_ns)
+
+    def __iter__(self) -> Iterator[Range]:
+        names = map(self.names.__getitem__, self.name)
+        return map(Range, self.start_ns, self.end_ns, self.thread, names)
 
     @overload
     def __getitem__(self, index: int) -> Range: ...
