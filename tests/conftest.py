@@ -16,10 +16,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from pytest_nsys.tools.files import lock
+from pytest_nsys.tools.git import BRANCH_VARIABLES, TARGET_VARIABLES
 from pytest_nsys.traces import opening
 from pytest_nsys.traces.opening import READERS
 from pytest_nsys.traces.recorded import RecordedTrace
 from tests.support.gates import Project
+from tests.support.git_project import isolate
 from tests.support.quick_python import import_everything, name_hooks_alone, quick_python, remember_plugins
 
 pytest_plugins = ["pytester", "tests.support.marks", "tests.support.one_process"]
@@ -34,8 +36,11 @@ gc.set_threshold(20_000, 20, 100)
 
 remember_plugins()
 
-OF_CI = ("CI", "BUILD_NUMBER", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "COLUMNS", "PYTEST_ADDOPTS")
-"""Variables by which pytest prints otherwise: a test says itself where it wants one."""
+OF_CI = (
+    *("CI", "BUILD_NUMBER", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "COLUMNS", "PYTEST_ADDOPTS"),
+    *("CI_MERGE_REQUEST_IID", "CHANGE_ID"),
+)
+"""Variables by which a run says or judges otherwise: a test says itself where it wants one."""
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -68,7 +73,8 @@ def project(
     """
     failed_before = request.session.testsfailed
     monkeypatch.setattr(sys, "executable", quick_python())
-    for name in OF_CI:
+    isolate(monkeypatch)
+    for name in (*OF_CI, *BRANCH_VARIABLES, *TARGET_VARIABLES):
         monkeypatch.delenv(name, raising=False)
     for name in [name for name in os.environ if name.startswith("GITHUB_")]:
         monkeypatch.delenv(name)

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from tests.support.gates import Project
-from tests.support.git_project import commit, git, isolate, start
+from tests.support.git_project import commit, git, start
 from tests.support.reports import checked
 
 ROOT = Path(__file__).parents[2]
@@ -208,11 +208,8 @@ def test_when_it_fails(runner: Runner, gate: str, statuses: dict[str, int]) -> N
         ({"gate_changes": "warn", "against": "base.sqlite"}, 0),
     ],
 )
-def test_a_pull_request_that_loosens_its_own_gate(
-    runner: Runner, monkeypatch: pytest.MonkeyPatch, inputs: dict[str, str], status: int
-) -> None:
+def test_a_pull_request_that_loosens_its_own_gate(runner: Runner, inputs: dict[str, str], status: int) -> None:
     """It would be red, and allows itself more, marks a line as a warning, and drops a file."""
-    isolate(monkeypatch)
     start(runner.project)
     runner.project.gate("- overlap >= 90%\n- launches <= 1", "perf/gate.nsys.yaml")
     runner.project.gate("- exposed_ns < 1us", "perf/other.nsys.yaml")
@@ -391,9 +388,8 @@ def test_it_passes_only_what_all_of_a_report_says(runner: Runner) -> None:
     assert runner.decide("bad") == 0
 
 
-def test_a_virtual_environment_that_git_holds_is_none(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_virtual_environment_that_git_holds_is_none(runner: Runner) -> None:
     """Else a pull request hides its gate files by an empty file."""
-    isolate(monkeypatch)
     start(runner.project)
     runner.project.gate(RED, "perf/gate.nsys.yaml")
     runner.project.gate(GREEN, "other/gate.nsys.yaml")

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_nsys.cli.bisect_exit import of_report, without_report
 from tests.support.gates import Project, write_trace
-from tests.support.git_project import commit, git, isolate, start
+from tests.support.git_project import commit, git, start
 
 GATE = """
 trace: run.sqlite
@@ -63,8 +63,7 @@ def ended(project: Project, command: str, **environment: str) -> tuple[int, str]
     return done.returncode, done.stderr.strip().splitlines()[-1]
 
 
-def test_git_finds_the_commit(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    isolate(monkeypatch)
+def test_git_finds_the_commit(project: Project) -> None:
     start(project)
     prepared(project)
     commits = []

@@ -11,7 +11,7 @@ import pytest
 from pytest_nsys.core.words import printable
 from pytest_nsys.tools.git import ELSEWHERE, commit_of, snapshot_of
 from tests.support.gates import Project
-from tests.support.git_project import commit, git, isolate, start
+from tests.support.git_project import commit, git, start
 
 OLD = re.compile(r"##\w*\[")
 """Where it stands in a line does not matter: GitHub looks for ``##[``, Azure and TeamCity for a word more."""
@@ -98,7 +98,6 @@ def test_every_variable_that_git_keeps_from_other_repositories() -> None:
 def test_git_is_asked_of_the_folder(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    isolate(monkeypatch)
     start(project)
     gate = project.gate("- overlap >= 60%")
     known = commit(project.root)

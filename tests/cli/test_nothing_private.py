@@ -14,7 +14,7 @@ import pytest
 
 from pytest_nsys.traces.messages import names_in, without_names
 from tests.support.gates import ACCEPTING, MS, Project, write_trace
-from tests.support.git_project import commit, git, isolate, start
+from tests.support.git_project import commit, git, start
 from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.jax import JaxBuilder
 from tests.support.samples.kineto import KinetoBuilder
@@ -227,7 +227,6 @@ def test_a_trace_in_the_folder_is_named_from_there_however_it_is_typed(project: 
 def test_folders_above_the_repository_stay_here_wherever_pytest_starts(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    isolate(monkeypatch)
     start(project)
     project.file("pytest.ini", "[pytest]\n")
     (project.root / "private").mkdir()

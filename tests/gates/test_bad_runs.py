@@ -8,9 +8,9 @@ import pytest
 
 from pytest_nsys.gates.judgement import BadRuns, Judgement, PastRun, delayed
 from pytest_nsys.gates.model import JudgedRow, Outcome
-from pytest_nsys.tools.git import BRANCH_VARIABLES, TARGET_VARIABLES, branch_named
+from pytest_nsys.tools.git import branch_named
 from tests.support.gates import Project, built_once
-from tests.support.git_project import commit, git, isolate, start
+from tests.support.git_project import commit, git, start
 from tests.support.histories import KEY, entry, nightly, past_of
 from tests.support.sql import ask
 
@@ -21,13 +21,6 @@ assertions:
   - {id: strict, metric: exposed_ns, baseline: }
 """
 HISTORY, RUN, SLOW, LOST = "--nsys-history=perf.db", *(f"--nsys-trace={n}.sqlite" for n in ("run", "slow", "lost"))
-
-
-@pytest.fixture(autouse=True)
-def _isolated(monkeypatch: pytest.MonkeyPatch) -> None:
-    isolate(monkeypatch)
-    for name in (*BRANCH_VARIABLES, *TARGET_VARIABLES, "GITHUB_HEAD_REF", "CI_MERGE_REQUEST_IID", "CHANGE_ID"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture

@@ -12,18 +12,13 @@ from pytest_nsys.gates.gate_changes import GateChanges, gate_changes
 from pytest_nsys.reports.changes import gate_change_lines, gate_terminal_lines
 from pytest_nsys.tools.git import snapshot_of
 from tests.support.gates import Project, built_once
-from tests.support.git_project import commit, git, isolate, start
+from tests.support.git_project import commit, git, start
 from tests.support.reports import checked
 
 GATE = "- overlap >= 60%\n- no mixed comm streams"
 OTHER = "- exposed_ns < 1 ms"
 REF, FAIL, RUN = "--nsys-baseline-ref=main", "--nsys-gate-changes=fail", "--nsys-trace=run.sqlite"
 ITEM = "gate changes"
-
-
-@pytest.fixture(autouse=True)
-def _isolated(monkeypatch: pytest.MonkeyPatch) -> None:
-    isolate(monkeypatch)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.support.gates import ACCEPTING, Project
-from tests.support.git_project import commit, git, isolate, start
+from tests.support.git_project import commit, git, start
 from tests.support.reports import checked, report_of
 
 TWO = "- {id: hidden, assert: overlap >= 60%}\n- {id: short, assert: window_ns <= 16ms}"
@@ -271,8 +271,7 @@ def test_the_reports_of_workers(checkout: Project) -> None:
     assert len(ElementTree.parse(checkout.root / "j.xml").findall(".//testcase/skipped")) == 4
 
 
-def test_what_a_branch_loosens_is_judged_without_a_trace(checkout: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    isolate(monkeypatch)
+def test_what_a_branch_loosens_is_judged_without_a_trace(checkout: Project) -> None:
     start(checkout)
     commit(checkout.root)
     git(checkout.root, "switch", "-qC", "feature")

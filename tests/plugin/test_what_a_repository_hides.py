@@ -5,18 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.support.gates import Project, built_once
-from tests.support.git_project import commit, git, isolate, start
+from tests.support.git_project import commit, git, start
 from tests.support.reports import by_name, checked, report_of
 
 GATE = "- {id: exposed, assert: exposed_ns < 1 ms}\n- {id: overlap, assert: overlap >= 60%}"
 FILE = "perf/gate.nsys.yaml"
 REF, FAIL, RUN = "--nsys-baseline-ref=main", "--nsys-gate-changes=fail", "--nsys-trace=run.sqlite"
 ITEM = "nsys::gate changes"
-
-
-@pytest.fixture(autouse=True)
-def _isolated(monkeypatch: pytest.MonkeyPatch) -> None:
-    isolate(monkeypatch)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.stored.baselines.store import prune, store_of
 from tests.support.commands import run
 from tests.support.gates import ACCEPTING, Project, built_once
-from tests.support.git_project import commit, git, isolate, start
+from tests.support.git_project import commit, git, start
 
 GATE = """
 tolerance: {rel: 5%, abs: 20us}
@@ -42,7 +42,6 @@ def committed(project: Project) -> Project:
 @pytest.fixture
 def stored(project: Project, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The baseline of a gate, committed on main."""
-    isolate(monkeypatch)
     monkeypatch.chdir(project.root)
     committed(project)
     (path,) = (project.root / "baselines").rglob("*.json")

@@ -11,7 +11,7 @@ from pytest_nsys.reports.changes import ChangedBaseline, change_lines, change_se
 from pytest_nsys.stored.baselines.baseline_file import SeriesId
 from pytest_nsys.stored.baselines.changes import RowChange, State
 from tests.support.gates import Project, built_once
-from tests.support.git_project import commit, git, isolate, start, watch_git
+from tests.support.git_project import commit, git, start, watch_git
 from tests.support.reports import checked
 
 GATE = """
@@ -24,11 +24,6 @@ BASELINED, CONSTANT = "exposed_ns below baseline plus tolerance", "no mixed comm
 SLOWER = {(1, "stage4_f"): 350}
 REF = "--nsys-baseline-ref=main"
 RUN = "--nsys-trace=run.sqlite"
-
-
-@pytest.fixture(autouse=True)
-def _isolated(monkeypatch: pytest.MonkeyPatch) -> None:
-    isolate(monkeypatch)
 
 
 @pytest.fixture

@@ -12,23 +12,16 @@ from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.gates.judgement import BadRuns
 from pytest_nsys.gates.model import Severity
 from pytest_nsys.stored.history.database import append, check_writable, measured_text, selected_text
-from pytest_nsys.tools.git import BRANCH_VARIABLES, Revision
+from pytest_nsys.tools.git import Revision
 from tests.support.commands import run
 from tests.support.gates import Project, built_once
-from tests.support.git_project import commit, isolate, start
+from tests.support.git_project import commit, start
 from tests.support.histories import SID, entry, nightly, past_of
 from tests.support.sql import ask, execute
 
 HISTORY = "--nsys-history=perf.db"
 GATE = "- {{id: {name}, metric: exposed_ns, baseline: {{history: 3, rel: 5%}}{more}}}"
 MEASURED = measured_text(SID)
-
-
-@pytest.fixture(autouse=True)
-def _isolated(monkeypatch: pytest.MonkeyPatch) -> None:
-    isolate(monkeypatch)
-    for name in (*BRANCH_VARIABLES, "GITHUB_HEAD_REF", "CI_MERGE_REQUEST_IID", "CHANGE_ID"):
-        monkeypatch.delenv(name, raising=False)
 
 
 def gate(project: Project, name: str = "follows", more: str = "") -> None:

@@ -13,7 +13,7 @@ from pytest_nsys.stored.baselines.store import BaselineStore, MergeBase, Snapsho
 from pytest_nsys.verdicts import refresh
 from tests.support.commands import run
 from tests.support.gates import ACCEPTING, Project, built_once
-from tests.support.git_project import commit, isolate, start
+from tests.support.git_project import commit, start
 
 
 @pytest.fixture
@@ -197,10 +197,7 @@ def test_they_go_with_their_gate_file(project: Project, kept: tuple[Path, Path])
 # -- of a commit
 
 
-def test_at_a_merge_base_the_windows_count_that_its_baseline_names(
-    project: Project, kept: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    isolate(monkeypatch)
+def test_at_a_merge_base_the_windows_count_that_its_baseline_names(project: Project, kept: tuple[Path, Path]) -> None:
     start(project)
     commit(project.root)
     path, window = kept

@@ -5,17 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.support.gates import Project
-from tests.support.git_project import commit, git, isolate, start
+from tests.support.git_project import commit, git, start
 
 BASELINED = "exposed_ns below baseline plus tolerance"
 GATE = f"convention: pithtrain\ntolerance: {{rel: 5%%, abs: 20us}}\n%sassertions:\n- {BASELINED}\n- overlap >= 10%%\n"
 REF, FAIL = "--nsys-baseline-ref=main", "--nsys-gate-changes=fail"
 FILE = "perf/gate.nsys.yaml"
-
-
-@pytest.fixture(autouse=True)
-def _isolated(monkeypatch: pytest.MonkeyPatch) -> None:
-    isolate(monkeypatch)
 
 
 def on_a_branch(project: Project, keys: str) -> Project:

@@ -5,17 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.support.gates import Project
-from tests.support.git_project import commit, git, isolate, start
+from tests.support.git_project import commit, git, start
 from tests.support.reports import report_of
 
 GATE = "tolerance: {rel: 5%, abs: 20us}\nassertions:\n- exposed_ns below baseline plus tolerance\n- overlap >= 60%\n"
 REF, FAIL, RUN = "--nsys-baseline-ref=main", "--nsys-gate-changes=fail", "--nsys-trace=run.sqlite"
 SUB = "perf"
-
-
-@pytest.fixture(autouse=True)
-def _isolated(monkeypatch: pytest.MonkeyPatch) -> None:
-    isolate(monkeypatch)
 
 
 @pytest.fixture

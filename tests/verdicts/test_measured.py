@@ -12,7 +12,7 @@ import pytest
 from pytest_nsys import compare, judge, open_run
 from pytest_nsys.core.errors import ArgumentMistake, NoRows, NothingMeasured
 from tests.support.gates import Project
-from tests.support.git_project import commit, git, isolate, start
+from tests.support.git_project import commit, git, start
 from tests.support.sql import execute
 
 
@@ -327,8 +327,7 @@ def test_a_bound_of_the_overhead_takes_the_measured_step_time(project: Project) 
     assert "trace quality: a step takes 25% longer under the profiler (bound: at most 24%)" in printed
 
 
-def test_measurements_of_another_commit_are_refused(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    isolate(monkeypatch)
+def test_measurements_of_another_commit_are_refused(project: Project) -> None:
     start(project)
     project.gate(f"{FILE}- measured x <= 3")
     here = commit(project.root)
@@ -353,7 +352,7 @@ def test_of_a_merge_that_ci_tries_the_last_commit_of_the_request_may_be_measured
     project: Project, monkeypatch: pytest.MonkeyPatch, depth: list[str], ci: dict[str, str]
 ) -> None:
     """A shallow checkout of the merge holds none of its parents, and names them."""
-    head, base = two_branches(project, monkeypatch)
+    head, base = two_branches(project)
     git(project.root, "switch", "-q", "--detach")
     git(project.root, "merge", "-q", "--no-ff", "topic", "-m", f"a try\n\nparent {'1' * 40}")
     merge = git(project.root, "rev-parse", "HEAD")
@@ -374,7 +373,7 @@ def test_of_a_merge_that_ci_tries_the_last_commit_of_the_request_may_be_measured
 def test_measurements_of_the_target_are_none_of_a_request_it_is_merged_into(
     project: Project, monkeypatch: pytest.MonkeyPatch, target: str, of: str
 ) -> None:
-    _, base = two_branches(project, monkeypatch)
+    _, base = two_branches(project)
     git(project.root, "switch", "-q", "topic")
     git(project.root, "merge", "-q", "main", "-m", "Merge main into topic")
     if of == "main":  # which the request was merged into by a merge of its own
@@ -388,9 +387,8 @@ def test_measurements_of_the_target_are_none_of_a_request_it_is_merged_into(
     assert f"was measured at commit {base}" in project.pytest(code=1)
 
 
-def two_branches(project: Project, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+def two_branches(project: Project) -> tuple[str, str]:
     """The last commits of topic and of main, which is checked out, where either has one of its own."""
-    isolate(monkeypatch)
     start(project)
     project.gate(f"{FILE}- measured x <= 3")
     commit(project.root)

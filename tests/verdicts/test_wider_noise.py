@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.support.gates import Project, built_once
-from tests.support.git_project import commit, git, isolate, start
+from tests.support.git_project import commit, git, start
 
 GATE = """
 assertions:
@@ -15,11 +15,6 @@ assertions:
 """
 CALM, WIDE = (190, 195, 200, 205, 210), (50, 100, 200, 300, 350)
 REF = "--nsys-baseline-ref=main"
-
-
-@pytest.fixture(autouse=True)
-def _isolated(monkeypatch: pytest.MonkeyPatch) -> None:
-    isolate(monkeypatch)
 
 
 def gate(project: Project, abs: str = "50us", more: str = "") -> None:
