@@ -238,9 +238,9 @@ class Around:
         )
 
     def _launched_in(self, lane: Lane) -> Interval:
-        starts = self.kernels[lane].start_ns
-        times = [starts[0], starts[-1], *(t for t in self.launches[lane] if t != NO_LAUNCH)]
-        return min(times), max(times)
+        starts, launches = self.kernels[lane].start_ns, self.launches[lane]
+        first, last = bounds(take(launches, _with_launch(launches)) or starts)
+        return min(starts[0], first), max(starts[-1], last)
 
     @kept
     def saying(self, global_pid: int) -> Saying:
@@ -393,16 +393,17 @@ class RankTrack:
     @cached_property
     def launched(self) -> Launched:
         """What launch rows say of the kernels."""
-        leads = (launch - start for launch, start in zip(self.launch_ns, self.kernels.start_ns, strict=True))
-        early = [lead for lead in leads if lead > CLOCKS_APART_NS]
-        without = total(equal(self.launch_ns, NO_LAUNCH))
-        return Launched(len(self.kernels), without, len(early), max(early, default=0))
+        known = _with_launch(self.launch_ns)
+        leads = minus(take(self.launch_ns, known), take(self.kernels.start_ns, known))
+        _, lead_ns = bounds(leads)
+        early = sum(lead > CLOCKS_APART_NS for lead in leads) if lead_ns > CLOCKS_APART_NS else 0
+        return Launched(len(self.kernels), len(self.kernels) - len(known), early, lead_ns if early else 0)
 
     @cached_property
     def launch_order(self) -> Column:
         """The kernels that have a launch row, by its start."""
-        launched = where_not(equal(self.launch_ns, NO_LAUNCH))
-        return take(launched, order(take(self.launch_ns, launched)))
+        known = _with_launch(self.launch_ns)
+        return take(known, order(take(self.launch_ns, known)))
 
     @cached_property
     def longest_ns(self) -> int:
@@ -418,6 +419,11 @@ class RankTrack:
     def looked_up(self) -> Contexts | None:
         """The same, where something of the windows hung on it."""
         return vars(self).get("contexts")
+
+
+def _with_launch(launches: Column) -> Column:
+    """The indices of the kernels that have a launch row."""
+    return where_not(equal(launches, NO_LAUNCH))
 
 
 def or_start(launches: Column, starts: Column) -> Column:
