@@ -14,7 +14,7 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.model import Interval, Lane, ProcessId, Range, Rank, Trace, Window
-from pytest_nsys.core.tables import Kernels
+from pytest_nsys.core.tables import Kernels, Ranges
 
 RANK = Rank(0, ProcessId(0, 1 << 24), 0, None, Path("trace.sqlite"))
 RUN_WINDOW = Window(0, 1_000, "run")
@@ -24,12 +24,12 @@ class SaidTrace:
     """Answers what tracks ask of a trace; kernels are told apart by their correlation."""
 
     def __init__(self, launches: Sequence[int], ranges: Sequence[Range]) -> None:
-        self.said, self.ranges = launches, ranges
+        self.said, self.ranges = launches, Ranges.of(ranges)
 
     def launches(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, array[int]]:
         return {lane: array("q", [self.said[c] for c in own.correlation]) for lane, own in kernels.items()}
 
-    def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Range]]:
+    def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Ranges]:
         return dict.fromkeys(spans, self.ranges)
 
     def collectives(self, _: Mapping[Lane, Kernels]) -> None:
