@@ -255,22 +255,21 @@ def read_blocks(
     table: str,
     where: str,
     use: Callable[[Iterable[Block]], T],
-    values: Sequence[object] = (),
     *,
     whole: bool,
-    in_blocks: str | None = None,
+    rows: Callable[[], Iterable[Sequence[SqlRow]]] | None = None,
     explain: Callable[[SqlRow], object] = check_row,
 ) -> T:
     """What ``use`` makes of the rows that pass; ``whole``: they may be as many as the table has.
 
-    ``values`` are those of the condition's placeholders, of which the driver knows none: it goes by ``in_blocks``.
-    ``explain`` is shown the rows of which one holds what is no whole number, and raises what is said of it. Where
-    ``use`` fails nothing is being read any more: the file may be closed then, and SQLite does not survive that.
+    ``rows`` reads fewer rows than pass, where the driver does not read. ``explain`` is shown the rows of which one
+    holds what is no whole number, and raises what is said of it. Where ``use`` fails nothing is being read any more:
+    the file may be closed then, and SQLite does not survive that.
     """
     if whole and worth(file.about(table)):
-        with suppress(Unfit), closing(blocks(file, row, table, where if in_blocks is None else in_blocks)) as fast:
+        with suppress(Unfit), closing(blocks(file, row, table, where)) as fast:
             return use(fast)
-    return use(of_rows(file.parts(", ".join(row), table, where, values, whole=whole), explain))
+    return use(of_rows(rows() if rows else file.parts(", ".join(row), table, where, whole=whole), explain))
 
 
 def fill(

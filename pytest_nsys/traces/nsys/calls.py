@@ -35,7 +35,7 @@ from pytest_nsys.traces.nsys.tables import (
 )
 from pytest_nsys.traces.sqlite_columns import Block, OddValue, check_whole, damage, read_blocks, texts_of, worth
 from pytest_nsys.traces.sqlite_conditions import listed, one_of, within
-from pytest_nsys.traces.sqlite_file import SqliteFile
+from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
 
 JSON_IN_SQLITE = (3, 38)
 """Since this version every SQLite knows json_each."""
@@ -68,15 +68,17 @@ def call_tables(file: SqliteFile, some: Mapping[int, Earliest], row: Sequence[st
     wanted = {pid: own for pid, own in some.items() if own.ids}
     if RUNTIME not in file.tables or not wanted:
         return {}
-    low, high = min(own.ids[0] for own in wanted.values()), max(own.ids[-1] for own in wanted.values())
-    between = f"{within('correlationId', low, high)} AND correlationId IS NOT NULL"
-    each = {pid: among_ids(own.ids) for pid, own in sorted(wanted.items())}
-    where = f"{between} AND {by_process('globalTid', {pid: condition for pid, (condition, _) in each.items()})}"
-    lists = [text for _, texts in each.values() for text in texts]
     many = worth(sum(len(own.ids) for own in wanted.values()))
-    return read_blocks(
-        file, row, RUNTIME, where, lambda found: _earliest(found, wanted), lists, in_blocks="1", whole=many
-    )
+
+    def rows() -> Iterable[Sequence[SqlRow]]:
+        low, high = min(own.ids[0] for own in wanted.values()), max(own.ids[-1] for own in wanted.values())
+        each = {pid: among_ids(own.ids) for pid, own in sorted(wanted.items())}
+        own = by_process("globalTid", {pid: condition for pid, (condition, _) in each.items()})
+        where = f"{within('correlationId', low, high)} AND correlationId IS NOT NULL AND {own}"
+        lists = [text for _, texts in each.values() for text in texts]
+        return file.parts(", ".join(row), RUNTIME, where, lists, whole=many)
+
+    return read_blocks(file, row, RUNTIME, "1", lambda found: _earliest(found, wanted), whole=many, rows=rows)
 
 
 def calls_started(file: SqliteFile, spans: Mapping[int, Interval]) -> dict[int, CallTable]:
