@@ -132,8 +132,7 @@ def test_a_tolerance_has_an_amount_for_each_kind() -> None:
     assertion = one("overlap above baseline minus tolerance", "tolerance: {rel: 0.5%, abs: [50us, 1pp, 2]}\n")
     assert assertion.require.limit == FromBaseline(
         Tolerance(
-            Fraction(1, 200),
-            {"ns": Fraction(50_000), "%": Fraction(1, 100), "1": Fraction(2), "count": Fraction(2)},
+            Fraction(1, 200), {"ns": Fraction(50_000), "%": Fraction(1, 100), "1": Fraction(2), "count": Fraction(2)}
         )
     )
 
@@ -167,11 +166,7 @@ def test_a_convention_may_extend_another() -> None:
         Purpose("weights", ("stage3_*",)),
         Purpose("p2p", ("stage9",), ("send%", "recv%")),
     )
-    assert (ours.communication, ours.span, ours.kernels) == (
-        ("*deep_ep*",),
-        Span.PERIOD,
-        KernelsMode.LAUNCHED,
-    )
+    assert (ours.communication, ours.span, ours.kernels) == (("*deep_ep*",), Span.PERIOD, KernelsMode.LAUNCHED)
 
 
 def test_mesh_axes_come_from_the_setup_label_and_from_run() -> None:
@@ -277,11 +272,7 @@ def test_for_makes_every_combination() -> None:
         for rank in (0, 1)
     ]
     assert made[1].sentence == "overlap >= 60% where pp 0|1 stage stage2_f rank 1"
-    assert {d: s.values for d, s in made[1].where.items()} == {
-        "pp": ("0", "1"),
-        "stage": ("stage2_f",),
-        "rank": ("1",),
-    }
+    assert {d: s.values for d, s in made[1].where.items()} == {"pp": ("0", "1"), "stage": ("stage2_f",), "rank": ("1",)}
 
 
 def test_aggregates_keep_their_order() -> None:

@@ -72,58 +72,36 @@ def test_nesting_without_end_is_no_crash(opening: str) -> None:
 # Lists with a name are of what editors see too, by the schema.
 
 
+def beside(key: str) -> str:
+    """A gate file with this key beside its assertion."""
+    return f"version: 1\n{key}\nassertions: [no syncs]\n"
+
+
 OF_THE_FILE: list[tuple[str, list[str]]] = [
-    (
-        "assertions: [no syncs]\n",
-        ["1:1: 'version' is missing: write version: 1"],
-    ),
-    (
-        "version: 2\nassertions: [no syncs]\n",
-        ["1:10: version 2 is not supported: write version: 1"],
-    ),
-    (
-        "version: one\nassertions: [no syncs]\n",
-        ["1:10: version is a whole number from 0 on, not 'one'"],
-    ),
-    (
-        "version: 1\n",
-        ["1:1: 'assertions' is missing: a gate without assertions would pass on nothing"],
-    ),
+    ("assertions: [no syncs]\n", ["1:1: 'version' is missing: write version: 1"]),
+    ("version: 2\nassertions: [no syncs]\n", ["1:10: version 2 is not supported: write version: 1"]),
+    ("version: one\nassertions: [no syncs]\n", ["1:10: version is a whole number from 0 on, not 'one'"]),
+    ("version: 1\n", ["1:1: 'assertions' is missing: a gate without assertions would pass on nothing"]),
     ("version: 1\nassertions: []\n", ["2:13: assertions is empty"]),
     ("version: 1\nassertions:\n", ["2:12: assertions is empty"]),
     (HEAD + "-\n", ["3:2: an assertion is empty"]),
     (HEAD + "- [no syncs]\n", ["3:3: an assertion is a mapping, as in {key: value}"]),
-    (
-        "version: 1\nwindw: last\nassertions: [no syncs]\n",
-        ["2:1: unknown key 'windw' (did you mean 'window'?)"],
-    ),
-    (
-        "version: 1\nwindow: -1\nassertions: [no syncs]\n",
-        ["2:9: a window is an index from 0 on, a word, or {start: NS, end: NS}, not '-1'"],
-    ),
-    (
-        "version: 1\nwindow: {start: 5}\nassertions: [no syncs]\n",
-        ["2:9: a window needs both start and end, in ns"],
-    ),
-    (
-        "version: 1\nspan: perod\nassertions: [no syncs]\n",
-        ["2:7: span is range or period, not 'perod' (did you mean 'period'?)"],
-    ),
-    ("version: 1\ntrace: []\nassertions: [no syncs]\n", ["2:8: trace is empty"]),
+    (beside("windw: last"), ["2:1: unknown key 'windw' (did you mean 'window'?)"]),
+    (beside("window: -1"), ["2:9: a window is an index from 0 on, a word, or {start: NS, end: NS}, not '-1'"]),
+    (beside("window: {start: 5}"), ["2:9: a window needs both start and end, in ns"]),
+    (beside("span: perod"), ["2:7: span is range or period, not 'perod' (did you mean 'period'?)"]),
+    (beside("trace: []"), ["2:8: trace is empty"]),
     (
         "version: 1\ntolerance: 5%\nassertions: [overlap >= baseline - tolerance]\n",
         ["2:12: tolerance is noise, or a mapping such as {rel: 5%, abs: 50us}, not '5%'"],
     ),
     (
-        "version: 1\ntolerance: nois\nassertions: [no syncs]\n",
+        beside("tolerance: nois"),
         ["2:12: tolerance is noise, or a mapping such as {rel: 5%, abs: 50us}, not 'nois' (did you mean 'noise'?)"],
     ),
+    (beside("tolerance: [noise]"), ["2:12: tolerance is a mapping, as in {key: value}"]),
     (
-        "version: 1\ntolerance: [noise]\nassertions: [no syncs]\n",
-        ["2:12: tolerance is a mapping, as in {key: value}"],
-    ),
-    (
-        "version: 1\ncomparable_on: [mehs, gpu, gpu, colour, [], ]\nassertions: [no syncs]\n",
+        beside("comparable_on: [mehs, gpu, gpu, colour, [], ]"),
         [
             "2:17: unknown circumstance 'mehs' (did you mean 'mesh'?)",
             "2:28: 'gpu' is named twice",
@@ -131,25 +109,19 @@ OF_THE_FILE: list[tuple[str, list[str]]] = [
             "2:41: a circumstance is text, not a list",
         ],
     ),
-    ("version: 1\ncomparable_on: []\nassertions: [no syncs]\n", ["2:16: comparable_on is empty"]),
+    (beside("comparable_on: []"), ["2:16: comparable_on is empty"]),
+    (beside("comparable_on: gpu"), ["2:16: comparable_on is a list, as in [one, two]"]),
     (
-        "version: 1\ncomparable_on: gpu\nassertions: [no syncs]\n",
-        ["2:16: comparable_on is a list, as in [one, two]"],
-    ),
-    (
-        "version: 1\nrun: {world: 0, 'p p': 2, gpu: }\nassertions: [no syncs]\n",
+        beside("run: {world: 0, 'p p': 2, gpu: }"),
         [
             "2:14: world is a whole number from 1 on, not '0'",
             "2:18: 'p p' is not a name for a mesh axis",
             "2:32: gpu is empty",
         ],
     ),
+    (beside("convention: pithtran"), ["2:13: unknown convention 'pithtran' (did you mean 'pithtrain'?)"]),
     (
-        "version: 1\nconvention: pithtran\nassertions: [no syncs]\n",
-        ["2:13: unknown convention 'pithtran' (did you mean 'pithtrain'?)"],
-    ),
-    (
-        "version: 1\nconvention: {extends: x, stage: '(', purposes: {mixed: {stages: a}}}\nassertions: [no syncs]\n",
+        beside("convention: {extends: x, stage: '(', purposes: {mixed: {stages: a}}}"),
         [
             "2:23: unknown convention 'x': built in are pithtrain, generic, kineto, torchtitan, jax",
             "2:34: not a regular expression: missing ), unterminated subpattern at position 0",
@@ -164,26 +136,14 @@ OF_THE_FILE: list[tuple[str, list[str]]] = [
     ("content", "expected"),
     [
         *OF_THE_FILE,
+        (HEAD + "- no syncs\nversion: 1\n", ["4:1: 'version' is given twice (first on line 1)"]),
+        (beside("<<: {window: last}"), ["2:1: merge keys (<<) are not allowed: write the keys out"]),
         (
-            HEAD + "- no syncs\nversion: 1\n",
-            ["4:1: 'version' is given twice (first on line 1)"],
-        ),
-        (
-            "version: 1\n<<: {window: last}\nassertions: [no syncs]\n",
-            ["2:1: merge keys (<<) are not allowed: write the keys out"],
-        ),
-        (
-            "version: 1\ntrace: !!python/name:os.system x\nassertions: [no syncs]\n",
+            beside("trace: !!python/name:os.system x"),
             ["2:8: YAML tags are not allowed: '!!python/name:os.system' (quote text that begins with !)"],
         ),
-        (
-            "version: 1\n? [a]\n: 1\nassertions: [no syncs]\n",
-            ["2:3: a key is one word"],
-        ),
-        (
-            "version: 1\nwindow: {start: 5, end: 5}\nassertions: [no syncs]\n",
-            ["2:25: a window ends after its start"],
-        ),
+        (beside("? [a]\n: 1"), ["2:3: a key is one word"]),
+        (beside("window: {start: 5, end: 5}"), ["2:25: a window ends after its start"]),
         (
             "version: 1\ntolerance: {rel: 5, abs: [50us, 1ms, 3%]}\nassertions: [overlap >= baseline - tolerance]\n",
             [
@@ -192,16 +152,10 @@ OF_THE_FILE: list[tuple[str, list[str]]] = [
                 "2:38: abs is an amount: write 3pp for percentage points, not 3%",
             ],
         ),
+        (beside("convention: {setup: 'a{99999999999}'}"), ["2:13: an expression in this convention is too large"]),
+        (beside("convention: {families: nvidai}"), ["2:24: unknown families 'nvidai' (did you mean 'nvidia'?)"]),
         (
-            "version: 1\nconvention: {setup: 'a{99999999999}'}\nassertions: [no syncs]\n",
-            ["2:13: an expression in this convention is too large"],
-        ),
-        (
-            "version: 1\nconvention: {families: nvidai}\nassertions: [no syncs]\n",
-            ["2:24: unknown families 'nvidai' (did you mean 'nvidia'?)"],
-        ),
-        (
-            "version: 1\nconvention: {families: {other: x*}}\nassertions: [no syncs]\n",
+            beside("convention: {families: {other: x*}}"),
             ["2:25: 'other' cannot be defined as a family: it holds what no family matches"],
         ),
     ],
@@ -231,10 +185,7 @@ OF_A_LIMIT: list[tuple[str, list[str]]] = [
     ("", ["3:5: an assertion needs 'require' or 'baseline'"]),
     (
         "requires: '>= 60%'",
-        [
-            "3:5: an assertion needs 'require' or 'baseline'",
-            "4:5: unknown key 'requires' (did you mean 'require'?)",
-        ],
+        ["3:5: an assertion needs 'require' or 'baseline'", "4:5: unknown key 'requires' (did you mean 'require'?)"],
     ),
     (
         "require: '>= baseline - 3pp'\n    baseline: {rel: 5%}",
@@ -245,22 +196,10 @@ OF_A_LIMIT: list[tuple[str, list[str]]] = [
         "baseline: {rel: 10%}\n    tolerance: {rel: 5%}",
         ["5:16: the tolerance is given twice: here and under 'baseline'"],
     ),
-    (
-        "baseline: noise",
-        ["4:15: baseline is empty or a mapping, not 'noise': write tolerance: noise beside it"],
-    ),
-    (
-        "baseline: 5%",
-        ["4:15: baseline is empty or a mapping, not '5%': write tolerance: {rel: 5%} beside it"],
-    ),
-    (
-        "baseline: {history: 0, rel: 5%}",
-        ["4:25: history is a whole number from 1 on, not '0'"],
-    ),
-    (
-        "baseline: {history: ten, rel: 5%}",
-        ["4:25: history is a whole number from 1 on, not 'ten'"],
-    ),
+    ("baseline: noise", ["4:15: baseline is empty or a mapping, not 'noise': write tolerance: noise beside it"]),
+    ("baseline: 5%", ["4:15: baseline is empty or a mapping, not '5%': write tolerance: {rel: 5%} beside it"]),
+    ("baseline: {history: 0, rel: 5%}", ["4:25: history is a whole number from 1 on, not '0'"]),
+    ("baseline: {history: ten, rel: 5%}", ["4:25: history is a whole number from 1 on, not 'ten'"]),
     ("baseline: {history: 10000, rel: 5%}", ["4:25: history is at most 9999 runs, not 10000"]),
     (
         "baseline: {branch: main, rel: 5%}",
@@ -323,10 +262,7 @@ OF_A_LIMIT: list[tuple[str, list[str]]] = [
             "baseline: {history: 10}\n    tolerance: {abs: 50us}",
             ["4:15: the tolerance has nothing for overlap: give it rel, or an abs such as 1pp"],
         ),
-        (
-            "require: '>= 60%'\n    warn: '>= baseline'",
-            ["5:15: only a constant can be written here, not a baseline"],
-        ),
+        ("require: '>= 60%'\n    warn: '>= baseline'", ["5:15: only a constant can be written here, not a baseline"]),
     ],
 )
 def test_mistakes_of_a_limit(keys: str, expected: list[str]) -> None:
@@ -367,15 +303,9 @@ OF_OTHER_KEYS: list[tuple[str, list[str] | None]] = [
     ("keys", "expected"),
     [
         *OF_OTHER_KEYS,
-        (
-            "where: {stag: x}",
-            ["5:13: overlap has no dimension 'stag' (did you mean 'stage'?)"],
-        ),
+        ("where: {stag: x}", ["5:13: overlap has no dimension 'stag' (did you mean 'stage'?)"]),
         ("where: {rank: x}", ["5:19: rank is a number, not 'x'"]),
-        (
-            "across: {purpose: max}",
-            ["5:14: overlap has no dimension 'purpose': it has rank, stage, pp, dp, cp, ep"],
-        ),
+        ("across: {purpose: max}", ["5:14: overlap has no dimension 'purpose': it has rank, stage, pp, dp, cp, ep"]),
         (
             "balance: tp",
             [
@@ -402,10 +332,7 @@ def test_mistakes_of_other_keys(keys: str, expected: list[str] | None) -> None:
     found = mistakes(f"{ENTRY}    require: '>= 60%'\n    {keys}\n")
     assert found == (
         expected
-        or [
-            "5:13: a window needs both start and end, in ns",
-            "5:14: unknown key 'from': window has start, end",
-        ]
+        or ["5:13: a window needs both start and end, in ns", "5:14: unknown key 'from': window has start, end"]
     )
 
 
@@ -419,7 +346,7 @@ def test_names_are_unique() -> None:
 
 def test_all_mistakes_come_together_in_the_order_of_the_file() -> None:
     found = mistakes(
-        "version: 3\nwindow: []\nassertions:\n- overlp >= 60%\n- no syncs\n- {metric: x}\nrun: {world: a}\n",
+        "version: 3\nwindow: []\nassertions:\n- overlp >= 60%\n- no syncs\n- {metric: x}\nrun: {world: a}\n"
     )
     assert [mistake.split(": ")[0] for mistake in found] == ["1:10", "2:9", "4:3", "6:3", "6:12", "7:14"]
 

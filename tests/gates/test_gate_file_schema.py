@@ -15,7 +15,7 @@ from pytest_nsys.gates import kinds
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.kinds import KEYS, KINDS, MAX_RUNS
 from tests.gate_schema import PATH, SCHEMAS, schema_text
-from tests.gates.test_gate_file_mistakes import ENTRY, OF_A_LIMIT, OF_OTHER_KEYS, OF_THE_FILE
+from tests.gates.test_gate_file_mistakes import ENTRY, OF_A_LIMIT, OF_OTHER_KEYS, OF_THE_FILE, beside
 from tests.support.gate_files import loaded
 
 SCHEMA: dict[str, Any] = json.loads(PATH.read_text(encoding="utf-8"))
@@ -32,57 +32,58 @@ EditorsLoader.yaml_implicit_resolvers = {
 }
 
 
-TAIL = "\nassertions: [no syncs]\n"
 WAIVED = "version: 1\nassertions: [exposed_ns < 2ms]\nwaivers:\n"
 WAIVER = "assertion: exposed_ns < 2ms, ceiling: 3ms, expires: 2026-12-31, reason: known"
 RATIO = "metric: overlap, require: '>= 60%'"
 
+HELD = {
+    "trace": ["a.sqlite", "[a, b]"],
+    "measurements": ["[a.json, 'b*.json']"],
+    "convention": [
+        "generic",
+        "{extends: pithtrain, name: x, anchor: a%}",
+        "{setup: 'r(?P<rank>[0-9]+)', stage: '(?P<stage>s.)', communication: [a, b]}",
+        "{purposes: {a: x_*, b: [x, y], c: {stage: [x], range: y}}}",
+        "{span: period, kernels: launched}",
+        *("{copies: peer}", "{copies: [collective, peer, peer]}"),
+        "{copies: [host_to_device, device_to_host, device_to_device]}",
+        *("{families: maxtext}", "{extends: jax, families: {gemm: '*gemm*', attention: ['*fmha*', '*attn*']}}"),
+    ],
+    "window": ["steady", "3", "{start: 1, end: 2}", "no", "step 3%"],
+    "span": ["range\nkernels: clipped"],
+    "tolerance": ["{rel: 5%}", "{rel: 5%, abs: 2}", "{abs: [50us, 1pp, 2]}", "noise"],
+    "comparable_on": ["[mesh, world, gpu]", f"[{', '.join(FIELDS)}]"],
+    "allow_missing": ["{stage1_*: [0, '3'], '*': 7}"],
+    "run": ["{gpu: H100, world: 16, micro_batch: 1, sequence_length: 4096, pp: 4}"],
+    "workload": [
+        "{steps: 3, step_time: 412.5ms, samples: '256', peak: 400 GB/s}",
+        "{local_samples: 2, data_parallel: '64'}",
+    ],
+    "pipeline": ["{stage0: encode%, stage1: [decode%, sample], warmup: 0}"],
+    "blocks": ["decode%", "[decode%, encode%]"],
+    "quality": [
+        "{missing_ranks: 6, whole_graphs: '0', dropped: 2, diagnostics: 3, anchors: 3, clocks: 1}",
+        "{unlaunched: 20%, unstaged: 0%, unclassified: 2.5%, typicality: 7.5}",
+        "{unknown_communication: 2.5%}",
+        *(f"{{{key}: off}}" for key in KEYS["quality"]),
+    ],
+}
+"""Values of a key of the file that both accept."""
+
 ACCEPTED = [
-    "version: 1" + TAIL,
-    "version: '1'" + TAIL,
-    "version: 1\ntrace: a.sqlite" + TAIL,
-    "version: 1\ntrace: [a, b]" + TAIL,
-    "version: 1\nmeasurements: [a.json, 'b*.json']" + TAIL,
-    "version: 1\nconvention: generic" + TAIL,
-    "version: 1\nconvention: {extends: pithtrain, name: x, anchor: a%}" + TAIL,
-    "version: 1\nconvention: {setup: 'r(?P<rank>[0-9]+)', stage: '(?P<stage>s.)', communication: [a, b]}" + TAIL,
-    "version: 1\nconvention: {purposes: {a: x_*, b: [x, y], c: {stage: [x], range: y}}}" + TAIL,
-    "version: 1\nconvention: {span: period, kernels: launched}" + TAIL,
-    "version: 1\nconvention: {copies: peer}" + TAIL,
-    "version: 1\nconvention: {copies: [collective, peer, peer]}" + TAIL,
-    "version: 1\nconvention: {copies: [host_to_device, device_to_host, device_to_device]}" + TAIL,
-    "version: 1\nconvention: {families: maxtext}" + TAIL,
-    "version: 1\nconvention: {extends: jax, families: {gemm: '*gemm*', attention: ['*fmha*', '*attn*']}}" + TAIL,
-    *(f"version: 1\nwindow: {window}{TAIL}" for window in ("steady", "3", "{start: 1, end: 2}", "no", "step 3%")),
-    "version: 1\nspan: range\nkernels: clipped" + TAIL,
-    "version: 1\ntolerance: {rel: 5%}" + TAIL,
-    "version: 1\ntolerance: {rel: 5%, abs: 2}" + TAIL,
-    "version: 1\ntolerance: {abs: [50us, 1pp, 2]}" + TAIL,
-    "version: 1\ntolerance: noise" + TAIL,
-    "version: 1\ncomparable_on: [mesh, world, gpu]" + TAIL,
-    "version: 1\nallow_missing: {stage1_*: [0, '3'], '*': 7}" + TAIL,
-    f"version: 1\ncomparable_on: [{', '.join(FIELDS)}]" + TAIL,
+    "version: 1\nassertions: [no syncs]\n",
+    "version: '1'\nassertions: [no syncs]\n",
+    *(beside(f"{key}: {value}") for key, values in HELD.items() for value in values),
     f"{WAIVED}- {{{WAIVER}}}\n",
     f"{WAIVED}- {{{WAIVER}, link: 'https://example.org/12', where: {{stage: [a, b], rank: 0}}}}\n",
     f"{WAIVED}- {{{WAIVER}, where: {{stage: stage2_f}}}}\n- {{{WAIVER}}}\n",
     WAIVED + "- {" + WAIVER.replace("2026-12-31", "'2026-12-31'") + "}\n",
     "version: 1\nassertions: [no syncs]\n"
     "waivers: [{assertion: no syncs, ceiling: 3, expires: 2026-12-31, reason: no}]\n",
-    "version: 1\nrun: {gpu: H100, world: 16, micro_batch: 1, sequence_length: 4096, pp: 4}" + TAIL,
-    "version: 1\nquality: {missing_ranks: 6, whole_graphs: '0', dropped: 2, diagnostics: 3, anchors: 3, clocks: 1}"
-    + TAIL,
-    "version: 1\nworkload: {steps: 3, step_time: 412.5ms, samples: '256', peak: 400 GB/s}" + TAIL,
-    "version: 1\nworkload: {local_samples: 2, data_parallel: '64'}" + TAIL,
-    "version: 1\npipeline: {stage0: encode%, stage1: [decode%, sample], warmup: 0}" + TAIL,
     *(
         f"version: 1\npipeline: {{stage0: a, stage1: b}}\nassertions: [{{metric: overlap_score, {rest}}}]"
         for rest in ("require: '>= 0.3', pipeline: true", "baseline: {rel: 5%}, pipeline: false")
     ),
-    "version: 1\nblocks: decode%" + TAIL,
-    "version: 1\nblocks: [decode%, encode%]" + TAIL,
-    "version: 1\nquality: {unlaunched: 20%, unstaged: 0%, unclassified: 2.5%, typicality: 7.5}" + TAIL,
-    "version: 1\nquality: {unknown_communication: 2.5%}" + TAIL,
-    *(f"version: 1\nquality: {{{key}: off}}{TAIL}" for key in KEYS["quality"]),
 ]
 ACCEPTED_ENTRIES = [
     "measured mfu >= 45%",
@@ -126,107 +127,56 @@ ACCEPTED_ENTRIES = [
     "{metric: measured peak memory, baseline: {abs: 1GiB}}",
     "{metric: measured power, baseline: {abs: [5W, 3 img/s, 2 °C]}}",
 ]
+NOT_HELD = {
+    "trace": ["", "''", "{a: b}", "[[a]]"],
+    "convention": [
+        *("[generic]", "{}", "{extends: other}", "{communication: []}"),
+        *("{purposes: {mixed: a}}", "{purposes: {a: }}", "{purposes: {a: {}}}"),
+        *("{copies: []}", "{copies: }", "{copies: PtoP}", "{copies: [peer, all]}", "{copies: {peer: true}}"),
+        *("{families: amd}", "{families: }", "{families: {}}", "{families: [maxtext]}", "{families: {other: a*}}"),
+        *("{families: {gemm: }}", "{families: {gemm: []}}", "{families: {gemm: {pattern: a*}}}"),
+    ],
+    "window": ["1.5", "[first]", "{start: 1, end: 2, to: 3}", "{start: a, end: 2}"],
+    "kernels": ["all"],
+    "tolerance": ["{}", "{relative: 5%}", "{abs: []}", "{abs: -2}"],
+    "allow_missing": [
+        *("", "{}", "[0]", "0", "{a: }", "{a: []}", "{a: -1}", "{a: [b]}", "{a: {b: 0}}", "{a: [[0]]}"),
+    ],
+    "comparable_on": ["", "[gpu, gpu]", "[colour]", "[[gpu]]"],
+    "waivers": ["", "[]", "[no syncs]", "{assertion: no syncs}"],
+    "run": ["{}", "{world: 0}", "{pp: two}", "{p p: 2}", "{gpu: }"],
+    "workload": [
+        *("{}", "{local_samples: 0}", "{data_parallel: all}", "{config: [a.toml]}", "{steps: 0}", "{samples: 2.5}"),
+        *("{step_time: 412}", "{step_time: 4GB/s}", "{peak: 400}", "{peak: 400ms}"),
+    ],
+    "pipeline": ["{stage0: encode%}", "{stage0: encode%, stage1: []}", "{stage0: a, stage1: b, warmup: -1}", "encode%"],
+    "blocks": ["[]", "{a: b}"],
+    "quality": [
+        *("{}", "off", "[anchors]", "{anchors: 0}", "{anchors: [5]}", "{clocks: none}"),
+        *("{missing_ranks: -1}", "{missing_ranks: 1.5}", "{missing_ranks: }", "{unstaged: many}"),
+        *("{unlaunched: 0.2}", "{unlaunched: 120%}", "{typicality: 5%}", "{typicality: -5}"),
+    ],
+}
+"""Values of a key of the file that both refuse."""
+NOT_IN_A_WAIVER = [
+    *("until: 2026-12-31", "where: {}", "where: stage2_f"),
+    *("link: ", "link: 12", "link: 'ftp://example.org'", "link: 'https://a b'"),
+]
+DAYS = ("", "2026", "20261231", "30.11.2026", "2026-1-31", "never", "2026-12-31T10:00:00", "[2026-12-31]")
+OTHERWISE = [*(("2026-12-31", day) for day in DAYS), ("3ms", "-3"), ("3ms", "[3ms]"), ("known", "")]
+WITHOUT = {
+    key: ", ".join(part for part in WAIVER.split(", ") if not part.startswith(key))
+    for key, row in KEYS["waiver"].items()
+    if row.needed
+}
 REFUSED = [
     "[]",
     "version: 1\nassertions: no syncs",
-    "version: 1\ntrace: " + TAIL,
-    "version: 1\ntrace: ''" + TAIL,
-    "version: 1\ntrace: {a: b}" + TAIL,
-    "version: 1\ntrace: [[a]]" + TAIL,
-    "version: 1\nconvention: [generic]" + TAIL,
-    "version: 1\nconvention: {}" + TAIL,
-    "version: 1\nconvention: {extends: other}" + TAIL,
-    "version: 1\nconvention: {purposes: {mixed: a}}" + TAIL,
-    "version: 1\nconvention: {purposes: {a: }}" + TAIL,
-    "version: 1\nconvention: {purposes: {a: {}}}" + TAIL,
-    "version: 1\nconvention: {communication: []}" + TAIL,
-    "version: 1\nconvention: {copies: []}" + TAIL,
-    "version: 1\nconvention: {copies: }" + TAIL,
-    "version: 1\nconvention: {copies: PtoP}" + TAIL,
-    "version: 1\nconvention: {copies: [peer, all]}" + TAIL,
-    "version: 1\nconvention: {copies: {peer: true}}" + TAIL,
-    "version: 1\nconvention: {families: amd}" + TAIL,
-    "version: 1\nconvention: {families: }" + TAIL,
-    "version: 1\nconvention: {families: {}}" + TAIL,
-    "version: 1\nconvention: {families: [maxtext]}" + TAIL,
-    "version: 1\nconvention: {families: {other: a*}}" + TAIL,
-    "version: 1\nconvention: {families: {gemm: }}" + TAIL,
-    "version: 1\nconvention: {families: {gemm: []}}" + TAIL,
-    "version: 1\nconvention: {families: {gemm: {pattern: a*}}}" + TAIL,
-    "version: 1\nwindow: 1.5" + TAIL,
-    "version: 1\nwindow: [first]" + TAIL,
-    "version: 1\nwindow: {start: 1, end: 2, to: 3}" + TAIL,
-    "version: 1\nwindow: {start: a, end: 2}" + TAIL,
-    "version: 1\nkernels: all" + TAIL,
-    "version: 1\ntolerance: {}" + TAIL,
-    "version: 1\ntolerance: {relative: 5%}" + TAIL,
-    "version: 1\ntolerance: {abs: []}" + TAIL,
-    "version: 1\ntolerance: {abs: -2}" + TAIL,
-    *(f"version: 1\nallow_missing: {value}{TAIL}" for value in ("", "{}", "[0]", "0", "{a: }", "{a: []}", "{a: -1}")),
-    *(f"version: 1\nallow_missing: {value}{TAIL}" for value in ("{a: [b]}", "{a: {b: 0}}", "{a: [[0]]}")),
-    "version: 1\ncomparable_on: " + TAIL,
-    "version: 1\ncomparable_on: [gpu, gpu]" + TAIL,
-    "version: 1\ncomparable_on: [colour]" + TAIL,
-    "version: 1\ncomparable_on: [[gpu]]" + TAIL,
-    "version: 1\nwaivers: " + TAIL,
-    "version: 1\nwaivers: []" + TAIL,
-    "version: 1\nwaivers: [no syncs]" + TAIL,
-    "version: 1\nwaivers: {assertion: no syncs}" + TAIL,
+    *(beside(f"{key}: {value}") for key, values in NOT_HELD.items() for value in values),
     WAIVED + "- {}\n",
-    *(
-        WAIVED + "- {" + ", ".join(part for part in WAIVER.split(", ") if not part.startswith(key)) + "}\n"
-        for key, row in KEYS["waiver"].items()
-        if row.needed
-    ),
-    f"{WAIVED}- {{{WAIVER}, until: 2026-12-31}}\n",
-    f"{WAIVED}- {{{WAIVER}, where: {{}}}}\n",
-    f"{WAIVED}- {{{WAIVER}, where: stage2_f}}\n",
-    f"{WAIVED}- {{{WAIVER}, link: }}\n",
-    f"{WAIVED}- {{{WAIVER}, link: 12}}\n",
-    f"{WAIVED}- {{{WAIVER}, link: 'ftp://example.org'}}\n",
-    f"{WAIVED}- {{{WAIVER}, link: 'https://a b'}}\n",
-    *(
-        f"{WAIVED}- {{{WAIVER.replace('2026-12-31', day)}}}\n"
-        for day in ("", "2026", "20261231", "30.11.2026", "2026-1-31", "never", "2026-12-31T10:00:00", "[2026-12-31]")
-    ),
-    f"{WAIVED}- {{{WAIVER.replace('3ms', '-3')}}}\n",
-    f"{WAIVED}- {{{WAIVER.replace('3ms', '[3ms]')}}}\n",
-    f"{WAIVED}- {{{WAIVER.replace('known', '')}}}\n",
-    "version: 1\nrun: {}" + TAIL,
-    "version: 1\nrun: {world: 0}" + TAIL,
-    "version: 1\nrun: {pp: two}" + TAIL,
-    "version: 1\nrun: {p p: 2}" + TAIL,
-    "version: 1\nrun: {gpu: }" + TAIL,
-    "version: 1\nworkload: {}" + TAIL,
-    "version: 1\nworkload: {local_samples: 0}" + TAIL,
-    "version: 1\nworkload: {data_parallel: all}" + TAIL,
-    "version: 1\nworkload: {config: [a.toml]}" + TAIL,
-    "version: 1\nworkload: {steps: 0}" + TAIL,
-    "version: 1\nworkload: {samples: 2.5}" + TAIL,
-    "version: 1\nworkload: {step_time: 412}" + TAIL,
-    "version: 1\nworkload: {step_time: 4GB/s}" + TAIL,
-    "version: 1\nworkload: {peak: 400}" + TAIL,
-    "version: 1\nworkload: {peak: 400ms}" + TAIL,
-    "version: 1\npipeline: {stage0: encode%}" + TAIL,
-    "version: 1\npipeline: {stage0: encode%, stage1: []}" + TAIL,
-    "version: 1\npipeline: {stage0: a, stage1: b, warmup: -1}" + TAIL,
-    "version: 1\npipeline: encode%" + TAIL,
-    "version: 1\nblocks: []" + TAIL,
-    "version: 1\nblocks: {a: b}" + TAIL,
-    "version: 1\nquality: {}" + TAIL,
-    "version: 1\nquality: off" + TAIL,
-    "version: 1\nquality: [anchors]" + TAIL,
-    "version: 1\nquality: {anchors: 0}" + TAIL,
-    "version: 1\nquality: {anchors: [5]}" + TAIL,
-    "version: 1\nquality: {clocks: none}" + TAIL,
-    "version: 1\nquality: {missing_ranks: -1}" + TAIL,
-    "version: 1\nquality: {missing_ranks: 1.5}" + TAIL,
-    "version: 1\nquality: {missing_ranks: }" + TAIL,
-    "version: 1\nquality: {unlaunched: 0.2}" + TAIL,
-    "version: 1\nquality: {unlaunched: 120%}" + TAIL,
-    "version: 1\nquality: {unstaged: many}" + TAIL,
-    "version: 1\nquality: {typicality: 5%}" + TAIL,
-    "version: 1\nquality: {typicality: -5}" + TAIL,
+    *(f"{WAIVED}- {{{rest}}}\n" for rest in WITHOUT.values()),
+    *(f"{WAIVED}- {{{WAIVER}, {more}}}\n" for more in NOT_IN_A_WAIVER),
+    *(f"{WAIVED}- {{{WAIVER.replace(*change)}}}\n" for change in OTHERWISE),
 ]
 REFUSED_ENTRIES = [
     "'  '",

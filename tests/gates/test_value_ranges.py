@@ -52,10 +52,7 @@ def mistake(text: str, tolerance: Tolerance | None = None) -> tuple[int, str]:
         ("exposed_ns above baseline minus noise", RISES + "exposed_ns below baseline plus noise"),
         ("exposed_ns > baseline", RISES + "exposed_ns <= baseline"),
         ("exposed_ns at least baseline", RISES + "exposed_ns at most baseline"),
-        (
-            "rank 3 exposed_ns >= baseline - max(5%, 50us)",
-            RISES + "rank 3 exposed_ns <= baseline + max(5%, 50us)",
-        ),
+        ("rank 3 exposed_ns >= baseline - max(5%, 50us)", RISES + "rank 3 exposed_ns <= baseline + max(5%, 50us)"),
         (
             "balance of compute_ns across pp >= baseline - 5%",
             "lower balance of compute_ns is better, so this passes however far it rises: "
