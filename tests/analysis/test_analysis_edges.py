@@ -23,7 +23,7 @@ from pytest_nsys.core.workload import Parallel, TwoStages, Workload, batch_words
 from pytest_nsys.traces.chrome.cut import RankView
 from tests.support.commands import run
 from tests.support.measure import STEP
-from tests.support.samples.builder import TraceBuilder
+from tests.support.one_process import OneProcess
 from tests.support.windows import track_of
 
 
@@ -187,14 +187,12 @@ def test_the_batch_of_a_step_is_told_as_it_was_stated(stated: Workload, words: s
 
 
 @pytest.mark.parametrize("length", [(1 << 63) - 1, 1 << 63])
-def test_kernels_that_last_longer_than_64_bits_say(tmp_path: Path, length: int) -> None:
+def test_kernels_that_last_longer_than_64_bits_say(gpu: OneProcess, length: int) -> None:
     """No profiler writes centuries; the longest that can be counted is."""
-    trace = TraceBuilder()
-    gpu = trace.process()
     gpu.range("step", 0, 1_000)
     gpu.kernel("gemm", -10, 500)
     gpu.kernel("gemm", -10, length - 10)
-    path = trace.write(tmp_path / "trace.sqlite")
+    path = Path(gpu)
     result = run("rows", "compute_ns", "busy_ns", "--trace", path, "--window=run", "--format=csv")
     if length < 1 << 63:
         assert result.exit_code == 0, result.output

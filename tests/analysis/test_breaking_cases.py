@@ -243,13 +243,11 @@ def test_table_that_is_not_there_is_done_without_or_named(tmp_path: Path) -> Non
         rows(no_launches, "compute_ns", kernels="launched")
 
 
-def test_columns_that_users_add_break_nothing(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_columns_that_users_add_break_nothing(gpu: OneProcess) -> None:
     gpu.range("step", 100, 900)
     gpu.range("layer00_stage2_f", 110, 300)
     gpu.kernel(NCCL, 340, 380, launch_ns=130, stream=28)
-    path = trace.write(tmp_path / "trace.sqlite")
+    path = Path(gpu)
     with closing(sqlite3.connect(path)) as database:
         for table in (schema.KERNEL, schema.RUNTIME, schema.NVTX, schema.STRINGS):
             # In front, behind, and named like something of SQL: an import of a user's may have left any of them.

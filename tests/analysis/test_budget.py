@@ -280,14 +280,12 @@ def test_a_version_that_does_not_say_where_a_copy_ran_says_so(tmp_path: Path, ta
     assert rows(path, "compute_absent_ns", convention=PLAIN) == {0: 90}
 
 
-def test_a_graph_that_was_traced_whole_leaves_its_window_without_a_budget(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_a_graph_that_was_traced_whole_leaves_its_window_without_a_budget(gpu: OneProcess) -> None:
     for at in (0, 100, 200):
         gpu.range("step", at, at + 100)
         gpu.kernel("gemm", at + 10, at + 20, launch_ns=at + 2)
     graph_trace(gpu, 250, 260, launch_ns=203)
-    path = trace.write(tmp_path / "a.sqlite")
+    path = Path(gpu)
     assert rows(path, "device_idle_ns", convention=PLAIN, window="median") == {0: 90}
     held_back = (
         "launch_starved_ns",

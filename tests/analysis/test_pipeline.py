@@ -30,6 +30,7 @@ from tests.support import commands
 from tests.support.gate_files import loaded, mistakes
 from tests.support.gates import Project
 from tests.support.measure import captures
+from tests.support.one_process import OneProcess
 from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.formats import Format
 from tests.support.samples.two_stages import TwoStageShape, write_two_stages
@@ -288,12 +289,10 @@ def test_share_is_cut_at_the_edges_of_the_steady_periods(tmp_path: Path) -> None
     assert values(path, "share", None, ("load",)) == {("load",): Fraction(500 + 100, 5_000)}
 
 
-def test_share_of_a_run_without_anchors(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_share_of_a_run_without_anchors(gpu: OneProcess) -> None:
     gpu.range("load", 10, 90)
     gpu.kernel("gemm", 20, 30)
-    path = trace.write(tmp_path / "a.sqlite")
+    path = Path(gpu)
     with opened(path, None, ("load",)) as run, pytest.raises(NothingMeasured, match="0 anchors make no steady period"):
         run.rows(METRICS["share"], run.spec("run"))
 

@@ -22,6 +22,7 @@ from tests.support.commands import run
 from tests.support.gate_files import mistakes
 from tests.support.gates import MS, Edit, Project, write_trace
 from tests.support.measure import captures, rows
+from tests.support.one_process import OneProcess
 from tests.support.reports import checked
 from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.jax import JaxBuilder
@@ -358,14 +359,12 @@ def test_pageable_copies_of_an_export(
     assert rows(path, "pageable_copies", convention=BUILT_IN["pithtrain"]) == value
 
 
-def test_kinds_of_memory_are_as_the_export_numbers_them(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_kinds_of_memory_are_as_the_export_numbers_them(gpu: OneProcess) -> None:
     gpu.range("step", 0, 100)
     gpu.kernel("gemm", 10, 20)
     for source, called, at in ((1, 30, 35), (0, 40, 140), (0, 101, 105)):  # the last was launched after the window
         copy(gpu, called, at, source, 2)
-    path = trace.write(tmp_path / "a.sqlite")
+    path = Path(gpu)
     assert rows(path, "pageable_copies") == {0: 1}
     execute(
         path,

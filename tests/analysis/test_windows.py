@@ -26,24 +26,18 @@ from pytest_nsys.core.model import NO_LAUNCH, KernelsMode, Range, Span, Stream, 
 from pytest_nsys.core.tables import Kernels
 from tests.support.measure import SETUP, STEP, notes, rows, windows
 from tests.support.one_process import OneProcess
-from tests.support.samples.builder import Process, TraceBuilder
+from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.odd_rows import graph_trace
 from tests.support.windows import track_of
 
 
-def steps(count: int, *, kernels: bool = True) -> tuple[TraceBuilder, Process]:
+def steps(gpu: OneProcess, count: int, *, kernels: bool = True) -> OneProcess:
     """Steps of 90 ns, one every 100 ns; step i has one kernel of 10 + i ns."""
-    trace = TraceBuilder()
-    gpu = trace.process()
     for i in range(count):
         gpu.range(f"step {i}", 100 * i, 100 * i + 90)
         if kernels:
             gpu.kernel("gemm", 100 * i + 20, 100 * i + 30 + i, launch_ns=100 * i + 5)
-    return trace, gpu
-
-
-def write(tmp_path: Path, count: int) -> Path:
-    return steps(count)[0].write(tmp_path / "trace.sqlite")
+    return gpu
 
 
 @pytest.mark.parametrize(
@@ -59,15 +53,15 @@ def write(tmp_path: Path, count: int) -> Path:
         ("step%", [3]),
     ],
 )
-def test_pick_gives_the_anchor(tmp_path: Path, spec: str, indices: list[int]) -> None:
-    found = windows(write(tmp_path, 7), spec)
+def test_pick_gives_the_anchor(gpu: OneProcess, spec: str, indices: list[int]) -> None:
+    found = windows(steps(gpu, 7), spec)
     assert [w.name for w in found] == [f"step {i}" for i in indices]
     assert [(w.start_ns, w.end_ns) for w in found] == [(100 * i, 100 * i + 90) for i in indices]
 
 
 @pytest.mark.parametrize("count", range(1, 10))
-def test_median_is_the_anchor_at_half_of_all(tmp_path: Path, count: int) -> None:
-    (window,) = windows(write(tmp_path, count))
+def test_median_is_the_anchor_at_half_of_all(gpu: OneProcess, count: int) -> None:
+    (window,) = windows(steps(gpu, count))
     assert (window.index, window.count) == (count // 2, count)
 
 
@@ -90,16 +84,16 @@ def test_steady_is_the_middle_half() -> None:
     }
 
 
-def test_index_of_a_named_window_counts_its_own_ranges(tmp_path: Path) -> None:
-    trace, gpu = steps(3)
+def test_index_of_a_named_window_counts_its_own_ranges(gpu: OneProcess) -> None:
+    steps(gpu, 3)
     for at in (10, 110, 130, 210):
         gpu.range("decode", at, at + 30)
-    (window,) = windows(trace.write(tmp_path / "trace.sqlite"), "decode")
+    (window,) = windows(gpu, "decode")
     assert (window.name, window.start_ns, window.index, window.count) == ("decode", 130, 2, 4)
 
 
-def test_explicit_window_is_no_anchor(tmp_path: Path) -> None:
-    path = write(tmp_path, 3)
+def test_explicit_window_is_no_anchor(gpu: OneProcess) -> None:
+    path = Path(steps(gpu, 3))
     (window,) = windows(path, "15:131")
     assert (window.start_ns, window.end_ns, window.index, window.count) == (15, 131, None, None)
     assert rows(path, "compute_ns", window="15:131") == {0: 10 + 11}
@@ -108,24 +102,24 @@ def test_explicit_window_is_no_anchor(tmp_path: Path) -> None:
     assert rows(path, "window_ns", window="15:131") == {0: 116}
 
 
-def test_run_is_from_the_first_kernel_to_the_end_of_the_last_that_ends(tmp_path: Path) -> None:
-    trace, gpu = steps(3)
+def test_run_is_from_the_first_kernel_to_the_end_of_the_last_that_ends(gpu: OneProcess) -> None:
+    steps(gpu, 3)
     gpu.kernel("gemm", 110, 900, launch_ns=3)
-    path = trace.write(tmp_path / "trace.sqlite")
+    path = Path(gpu)
     for mode in ("contained", "clipped", "launched"):
         assert rows(path, "window_ns", window="run", kernels=mode) == {0: 900 - 20}
         assert rows(path, "launches", window="run", kernels=mode) == {(0, "none"): 4}
 
 
-def test_open_range_is_no_anchor(tmp_path: Path) -> None:
-    trace, gpu = steps(3)
+def test_open_range_is_no_anchor(gpu: OneProcess) -> None:
+    steps(gpu, 3)
     gpu.range("step 3", 150, None)
-    (window,) = windows(trace.write(tmp_path / "trace.sqlite"))
+    (window,) = windows(gpu)
     assert (window.name, window.count) == ("step 1", 3)
 
 
-def test_period_ends_at_the_next_start(tmp_path: Path) -> None:
-    path = write(tmp_path, 5)
+def test_period_ends_at_the_next_start(gpu: OneProcess) -> None:
+    path = Path(steps(gpu, 5))
     assert [(w.start_ns, w.end_ns) for w in windows(path, "1", span="period")] == [(100, 200)]
     assert rows(path, "window_ns", window="1", span="period") == {0: 100}
     by_convention = replace(STEP, span=Span.PERIOD)
@@ -154,14 +148,12 @@ def why(path: os.PathLike[str], *, window: str = "median", span: str | None = No
     return line
 
 
-def test_no_anchor_shows_the_most_frequent_names(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_no_anchor_shows_the_most_frequent_names(gpu: OneProcess) -> None:
     gpu.kernel("gemm", 10, 20, launch_ns=5)
     for i in range(3):
         gpu.range(f"iteration {i}", 100 * i, 100 * i + 90, registered=i == 1)
     gpu.range("warm\x1b[31mup", 1, 2)
-    path = trace.write(tmp_path / "trace.sqlite")
+    path = Path(gpu)
     assert why(path) == (
         f"{path}: rank 0 (process 100): no range matches the anchor 'step%'; most frequent ranges: 'iteration %' (3), "
         "'warm�[%mup' (1). Set convention: {anchor: …} (in a command --anchor; `pytest-nsys init` "
@@ -187,25 +179,25 @@ def test_no_anchor_is_said_in_every_mode(gpu: OneProcess, kernels: str) -> None:
     assert "no range matches the anchor" in why(gpu, kernels=kernels)
 
 
-def test_index_beyond_the_last_anchor(tmp_path: Path) -> None:
-    assert "there is no anchor 3: the rank has 3 anchors, numbered from 0" in why(write(tmp_path, 3), window="3")
+def test_index_beyond_the_last_anchor(gpu: OneProcess) -> None:
+    assert "there is no anchor 3: the rank has 3 anchors, numbered from 0" in why(steps(gpu, 3), window="3")
 
 
 @pytest.mark.parametrize(("count", "window"), [(3, "last"), (3, "2"), (1, "median"), (3, "steady")])
-def test_last_anchor_has_no_period(tmp_path: Path, count: int, window: str) -> None:
+def test_last_anchor_has_no_period(gpu: OneProcess, count: int, window: str) -> None:
     said = f"anchor {count - 1} of {count} has no successor, so it has no period: use span: range, or an earlier index"
-    assert said in why(write(tmp_path, count), window=window, span="period")
+    assert said in why(steps(gpu, count), window=window, span="period")
 
 
-def test_empty_window_tells_lag_launches_and_what_could_anchor(tmp_path: Path) -> None:
-    trace, gpu = steps(5, kernels=False)
+def test_empty_window_tells_lag_launches_and_what_could_anchor(gpu: OneProcess) -> None:
+    steps(gpu, 5, kernels=False)
     ms = 1_000_000
     for i in range(5):
         gpu.range(f"replay {i}", (10 + i) * ms, (11 + i) * ms - 1)
         gpu.kernel("gemm", (10 + i) * ms + 100, (10 + i) * ms + 200, launch_ns=100 * i + 5)
     for i in range(5):
         gpu.kernel("gemm", (10 + i) * ms + 300, (10 + i) * ms + 400, launch=False)
-    path = trace.write(tmp_path / "trace.sqlite")
+    path = Path(gpu)
     assert why(path) == (
         f"{path}: rank 0 (process 100): window 'step 2' (index 2 of 5) holds no kernel, kernels contained; "
         "the GPU is 12 ms behind the CPU (median; at most 14 ms; 50% of 10 kernels have no launch row); "
@@ -217,17 +209,15 @@ def test_empty_window_tells_lag_launches_and_what_could_anchor(tmp_path: Path) -
     assert rows(path, "launches", window="replay%") == {(0, "none"): 2}
 
 
-def test_empty_explicit_window(tmp_path: Path) -> None:
-    assert "window '40:95' holds no kernel, kernels clipped; " in why(
-        write(tmp_path, 2), window="40:95", kernels="clipped"
-    )
+def test_empty_explicit_window(gpu: OneProcess) -> None:
+    assert "window '40:95' holds no kernel, kernels clipped; " in why(steps(gpu, 2), window="40:95", kernels="clipped")
 
 
-def test_steady_with_an_empty_window_is_an_error_with_the_count(tmp_path: Path) -> None:
-    trace, gpu = steps(4)
+def test_steady_with_an_empty_window_is_an_error_with_the_count(gpu: OneProcess) -> None:
+    steps(gpu, 4)
     for i in range(4, 8):
         gpu.range(f"step {i}", 100 * i, 100 * i + 90)
-    said = why(trace.write(tmp_path / "trace.sqlite"), window="steady")
+    said = why(gpu, window="steady")
     assert "2 of 4 windows, the first 'step 4' (index 4 of 8), holds no kernel" in said
     assert "anchors that hold kernels: contained 4, clipped 4, launched 4 of 8" in said
 
@@ -250,9 +240,9 @@ def test_rank_that_ran_nothing_is_said_to(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("count", "told"), [(4, True), (5, False)])
-def test_few_anchors_are_told(tmp_path: Path, count: int, told: bool) -> None:
+def test_few_anchors_are_told(gpu: OneProcess, count: int, told: bool) -> None:
     said = f"rank 0 has {count} anchors: the median of under 5 says little"
-    assert (said in notes(write(tmp_path, count), "busy_ns")) is told
+    assert (said in notes(steps(gpu, count), "busy_ns")) is told
 
 
 def test_all_ranks_with_few_anchors_are_told(tmp_path: Path) -> None:

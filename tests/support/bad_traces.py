@@ -66,9 +66,14 @@ class Bad(NamedTuple):
 # Exports of Nsight Systems
 
 
-def changed(path: Path, *statements: str) -> Path:
+def changed(path: Path, statement: str) -> Path:
     """A good trace after some SQL."""
-    execute(write_trace(path), *statements)
+    execute(write_trace(path), statement)
+    return path
+
+
+def another_database(path: Path) -> Path:
+    execute(write_trace(path), *(f"DROP TABLE {table}" for table in (KERNEL, RUNTIME, "NVTX_EVENTS")))
     return path
 
 
@@ -92,23 +97,20 @@ def loosened(path: Path, table: str, change: str, where: str) -> Path:
     return path
 
 
-def replaced(path: Path, old: bytes, new: bytes) -> Path:
-    content = write_trace(path).read_bytes()
-    assert old in content
-    path.write_bytes(content.replace(old, new))
-    return path
+def schema_in_no_utf8(path: Path) -> Path:
+    content, table = write_trace(path).read_bytes(), b"CREATE TABLE NVTX_EVENTS"
+    assert table in content
+    return written(path, content.replace(table, b"CREATE TABLE NVTX_EVENT\xff"))
 
 
 def truncated(path: Path) -> Path:
     content = write_trace(path).read_bytes()
-    path.write_bytes(content[: len(content) * 2 // 3])
-    return path
+    return written(path, content[: len(content) * 2 // 3])
 
 
 def cut_in_a_page(path: Path) -> Path:
     """SQLite would read zeros for what is gone."""
-    path.write_bytes(write_trace(path).read_bytes()[:-1])
-    return path
+    return written(path, write_trace(path).read_bytes()[:-1])
 
 
 def corrupted(path: Path) -> Path:
@@ -161,37 +163,47 @@ def stranger(path: Path) -> Path:
     return write_trace(path, edit=third)
 
 
-EXPORTS: Mapping[str, Sqlite] = {
-    "no SQLite": Sqlite(
-        lambda path: written(path, b"date,loss\n" * 100),
-        "is not a SQLite file: give what `nsys export --type=sqlite` or `rocprofv3 -f rocpd` wrote",
-    ),
-    "nothing at all": Sqlite(lambda path: written(path, b""), "is empty (0 bytes): export the report again"),
-    "truncated": Sqlite(truncated, "is damaged or truncated: export the report again"),
-    "cut in its last page": Sqlite(cut_in_a_page, "is damaged or truncated: export the report again"),
-    "corrupted in the middle": Sqlite(corrupted, "is damaged or truncated: export the report again"),
-    "another database": Sqlite(
-        lambda path: changed(
-            path,
-            "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL",
-            "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME",
-            "DROP TABLE NVTX_EVENTS",
-        ),
-        "is SQLite, but not an Nsight Systems export",
-    ),
-    "no kernels": Sqlite(
-        lambda path: changed(path, "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL"),
-        "no kernels: capture with --trace=cuda,nvtx on a step that uses the GPU",
-        3,
-    ),
-    "a table of kernels without a row": Sqlite(
-        lambda path: changed(path, "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL"), "no kernel", 3
-    ),
-    "no NVTX": Sqlite(
-        lambda path: changed(path, "DROP TABLE NVTX_EVENTS"),
+CHANGED_EXPORTS: Mapping[str, tuple[str, str, int]] = {
+    "no kernels": (f"DROP TABLE {KERNEL}", "no kernels: capture with --trace=cuda,nvtx on a step that uses the GPU", 3),
+    "a table of kernels without a row": (f"DELETE FROM {KERNEL}", "no kernel", 3),
+    "no NVTX": (
+        "DROP TABLE NVTX_EVENTS",
         "the trace holds no ranges at all: capture with --trace=cuda,nvtx and mark the step with NVTX",
         3,
     ),
+    "kernel names that do not join": (
+        "UPDATE StringIds SET id = id + 1000",
+        "kernel name ids not in StringIds: ids do not join; export the report again",
+        2,
+    ),
+    "processes that do not join": (
+        f"UPDATE {KERNEL} SET globalPid = globalPid + 16777216",
+        "ids do not join, or it used no GPU",
+        3,
+    ),
+    "no names": ("DROP TABLE StringIds", "has no table StringIds, so no kernel has a name", 2),
+    "a column that is not there": (
+        f"ALTER TABLE {KERNEL} DROP COLUMN shortName",
+        f"table {KERNEL} lacks the column shortName",
+        2,
+    ),
+}
+"""A statement after which a good trace is bad, what is said of it, and the exit code."""
+
+EXPORTS: Mapping[str, Sqlite] = {
+    **{
+        name: Sqlite(partial(changed, statement=statement), said, code)
+        for name, (statement, said, code) in CHANGED_EXPORTS.items()
+    },
+    "no SQLite": Sqlite(
+        partial(written, content=b"date,loss\n" * 100),
+        "is not a SQLite file: give what `nsys export --type=sqlite` or `rocprofv3 -f rocpd` wrote",
+    ),
+    "nothing at all": Sqlite(partial(written, content=b""), "is empty (0 bytes): export the report again"),
+    "truncated": Sqlite(truncated, "is damaged or truncated: export the report again"),
+    "cut in its last page": Sqlite(cut_in_a_page, "is damaged or truncated: export the report again"),
+    "corrupted in the middle": Sqlite(corrupted, "is damaged or truncated: export the report again"),
+    "another database": Sqlite(another_database, "is SQLite, but not an Nsight Systems export"),
     "no anchor": Sqlite(
         without_anchor,
         "no range matches the anchor 'forward chunk%backward chunk%'; most frequent ranges: 'epoch %' (3)",
@@ -207,26 +219,7 @@ EXPORTS: Mapping[str, Sqlite] = {
         two_labels, "process 100 has 2 setup labels ('rank=0; pp=0/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048', 'rank=7; "
     ),
     "a labelled process without kernels": Sqlite(stranger, "no kernel belongs to process 999 with the setup label", 3),
-    "kernel names that do not join": Sqlite(
-        lambda path: changed(path, "UPDATE StringIds SET id = id + 1000"),
-        "kernel name ids not in StringIds: ids do not join; export the report again",
-    ),
-    "processes that do not join": Sqlite(
-        lambda path: changed(path, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = globalPid + 16777216"),
-        "ids do not join, or it used no GPU",
-        3,
-    ),
-    "no names": Sqlite(
-        lambda path: changed(path, "DROP TABLE StringIds"), "has no table StringIds, so no kernel has a name"
-    ),
-    "a schema that is not UTF-8": Sqlite(
-        lambda path: replaced(path, b"CREATE TABLE NVTX_EVENTS", b"CREATE TABLE NVTX_EVENT\xff"),
-        "is damaged or truncated: export the report again",
-    ),
-    "a column that is not there": Sqlite(
-        lambda path: changed(path, "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN shortName"),
-        "table CUPTI_ACTIVITY_KIND_KERNEL lacks the column shortName",
-    ),
+    "a schema that is not UTF-8": Sqlite(schema_in_no_utf8, "is damaged or truncated: export the report again"),
 }
 
 
@@ -312,73 +305,51 @@ def rocpd_loosened(path: Path, kind: str, change: str, where: str) -> Path:
 OF_KERNEL = "id = 5"
 OF_ANCHOR = "name_id = (SELECT name_id FROM {region} WHERE end - start = 15000000) AND end - start = 15000000"
 OF_CALL = "end - start = 3000"
-ROCPD_ROWS: Mapping[str, tuple[str, str, str, str]] = {
-    "a kernel that starts at a text": ("kernel_dispatch", "start = 'abc'", OF_KERNEL, "('abc' is not a whole number)"),
-    "a kernel that starts at NULL": ("kernel_dispatch", "start = NULL", OF_KERNEL, "('None' is not a whole number)"),
-    "a kernel that starts at infinity": (
-        "kernel_dispatch",
-        "start = 9e999",
-        OF_KERNEL,
-        "('inf' is not a whole number)",
-    ),
-    "a kernel that ends before it starts": (
-        "kernel_dispatch",
-        "end = start - 1",
-        OF_KERNEL,
-        "(a kernel ends before it starts): damaged, or changed after it was written; profile again",
-    ),
-    "a kernel of no process": ("kernel_dispatch", "pid = NULL", OF_KERNEL, "('None' is not a whole number)"),
-    "a kernel of another process": (
-        "kernel_dispatch",
-        "pid = 7",
-        OF_KERNEL,
-        "7 is not a process of rocpd_info_process",
-    ),
-    "a kernel on a CPU": ("kernel_dispatch", "agent_id = 0", OF_KERNEL, "agent 0 is not a GPU"),
-    "a kernel on no agent": ("kernel_dispatch", "agent_id = 77", OF_KERNEL, "77 is not an agent of rocpd_info_agent"),
-    "a kernel on a stream that is a text": (
-        "kernel_dispatch",
-        "stream_id = 'x'",
-        OF_KERNEL,
-        "('x' is not a whole number)",
-    ),
-    "a kernel of an event at infinity": ("kernel_dispatch", "event_id = 9e999", OF_KERNEL, "is not a whole number"),
-    "a range of an event that is a text": ("region", "event_id = 'x'", "end - start = 8000", "is not a whole number"),
-    "a call of an event that is a text": ("region", "event_id = 'x'", OF_CALL, "holds a value that cannot be"),
-    "a kernel whose name is lost": (
-        "kernel_dispatch",
-        "kernel_id = 77",
-        OF_KERNEL,
-        "1 kernel name id not in rocpd_info",
-    ),
-    "a kernel whose name is a blob": ("info_kernel_symbol", "display_name = X'00'", "1", "is not a name)"),
-    "an event whose stack is a text": ("event", "stack_id = 'x'", "id % 5 = 2", "('x' is not a whole number)"),
-    "an anchor that starts at NULL": ("region", "start = NULL", OF_ANCHOR, "('None' is not a whole number)"),
-    "an anchor that ends before it starts": ("region", "end = start - 1", OF_ANCHOR, "(a range ends before it starts)"),
-    "an anchor on a thread that is a text": ("region", "tid = 'main'", OF_ANCHOR, "('main' is not a whole number)"),
-    "an anchor whose message is a number": (
-        "event",
-        """extdata = '{{"message": 5}}'""",
-        "extdata LIKE '%forward%'",
-        "(5 is not a name)",
-    ),
-    "a launch without a time": ("region", "start = X'00'", OF_CALL, "holds a value that cannot be"),
-    "a launch that ends before it starts": ("region", "end = start - 1", OF_CALL, "(a call ends before it starts)"),
-    "a launch before all time": (
-        "region",
-        "start = -9223372036854775807 - 1",
-        OF_CALL,
-        "a call starts before the clock",
-    ),
-    "a string that is a blob": ("string", "string = X'FF'", "string LIKE '%HIP%'", "is not a name)"),
-    "a process whose number is a text": ("info_process", "pid = 'x'", "1", "('x' is not a whole number)"),
-    "an agent whose number is NULL": ("info_agent", "id = NULL", "1", "('None' is not a whole number)"),
+ROCPD_ROWS: Mapping[tuple[str, str], Mapping[str, tuple[str, str]]] = {
+    ("kernel_dispatch", OF_KERNEL): {
+        "a kernel that starts at a text": ("start = 'abc'", "('abc' is not a whole number)"),
+        "a kernel that starts at NULL": ("start = NULL", "('None' is not a whole number)"),
+        "a kernel that starts at infinity": ("start = 9e999", "('inf' is not a whole number)"),
+        "a kernel that ends before it starts": (
+            "end = start - 1",
+            "(a kernel ends before it starts): damaged, or changed after it was written; profile again",
+        ),
+        "a kernel of no process": ("pid = NULL", "('None' is not a whole number)"),
+        "a kernel of another process": ("pid = 7", "7 is not a process of rocpd_info_process"),
+        "a kernel on a CPU": ("agent_id = 0", "agent 0 is not a GPU"),
+        "a kernel on no agent": ("agent_id = 77", "77 is not an agent of rocpd_info_agent"),
+        "a kernel on a stream that is a text": ("stream_id = 'x'", "('x' is not a whole number)"),
+        "a kernel of an event at infinity": ("event_id = 9e999", "is not a whole number"),
+        "a kernel whose name is lost": ("kernel_id = 77", "1 kernel name id not in rocpd_info"),
+    },
+    ("region", "end - start = 8000"): {
+        "a range of an event that is a text": ("event_id = 'x'", "is not a whole number")
+    },
+    ("region", OF_CALL): {
+        "a call of an event that is a text": ("event_id = 'x'", "holds a value that cannot be"),
+        "a launch without a time": ("start = X'00'", "holds a value that cannot be"),
+        "a launch that ends before it starts": ("end = start - 1", "(a call ends before it starts)"),
+        "a launch before all time": ("start = -9223372036854775807 - 1", "a call starts before the clock"),
+    },
+    ("info_kernel_symbol", "1"): {"a kernel whose name is a blob": ("display_name = X'00'", "is not a name)")},
+    ("event", "id % 5 = 2"): {"an event whose stack is a text": ("stack_id = 'x'", "('x' is not a whole number)")},
+    ("region", OF_ANCHOR): {
+        "an anchor that starts at NULL": ("start = NULL", "('None' is not a whole number)"),
+        "an anchor that ends before it starts": ("end = start - 1", "(a range ends before it starts)"),
+        "an anchor on a thread that is a text": ("tid = 'main'", "('main' is not a whole number)"),
+    },
+    ("event", "extdata LIKE '%forward%'"): {
+        "an anchor whose message is a number": ("""extdata = '{{"message": 5}}'""", "(5 is not a name)")
+    },
+    ("string", "string LIKE '%HIP%'"): {"a string that is a blob": ("string = X'FF'", "is not a name)")},
+    ("info_process", "1"): {"a process whose number is a text": ("pid = 'x'", "('x' is not a whole number)")},
+    ("info_agent", "1"): {"an agent whose number is NULL": ("id = NULL", "('None' is not a whole number)")},
 }
-"""Table, change and rows, and what is said."""
+"""By table and rows: change, and what is said."""
 
 ROCPD: Mapping[str, Sqlite] = {
-    "no SQLite": Sqlite(lambda path: written(path, b"date,loss\n" * 100), "or `rocprofv3 -f rocpd` wrote"),
-    "nothing at all": Sqlite(lambda path: written(path, b""), "is empty (0 bytes): profile again"),
+    "no SQLite": Sqlite(partial(written, content=b"date,loss\n" * 100), "or `rocprofv3 -f rocpd` wrote"),
+    "nothing at all": Sqlite(partial(written, content=b""), "is empty (0 bytes): profile again"),
     "truncated": Sqlite(
         lambda path: written(path, rocpd(path).read_bytes()[: path.stat().st_size * 2 // 3]),
         "is damaged or truncated: profile again",
@@ -589,20 +560,18 @@ OF_NSYS, OF_ROCPD = ("pithtrain", ".sqlite"), ("pithtrain", ".db")
 
 BAD: Mapping[str, Bad] = {
     **{
-        f"nsys: {name}": Bad(partial(loosened, table=table, change=change, where=where), *OF_NSYS, re.escape(said), 2)
-        for name, (table, change, where, said) in DAMAGED_ROWS.items()
-    },
-    **{
         f"nsys: {name}": Bad(
-            partial(loosened, table=table, change=change, where=where), *OF_NSYS, re.escape(said), 2, "blocking_ns"
+            partial(loosened, table=table, change=change, where=where), *OF_NSYS, re.escape(said), 2, metric
         )
-        for name, (table, change, where, said) in DAMAGED_EVENTS.items()
+        for metric, cases in (("overlap", DAMAGED_ROWS), ("blocking_ns", DAMAGED_EVENTS))
+        for name, (table, change, where, said) in cases.items()
     },
     **{
         f"rocpd: {name}": Bad(
             partial(rocpd_loosened, kind=kind, change=change, where=where), *OF_ROCPD, re.escape(said), 2
         )
-        for name, (kind, change, where, said) in ROCPD_ROWS.items()
+        for (kind, where), cases in ROCPD_ROWS.items()
+        for name, (change, said) in cases.items()
     },
     **{f"rocpd: {name}": Bad(b.make, *OF_ROCPD, re.escape(b.said), b.code) for name, b in ROCPD.items()},
     **{f"nsys: {name}": Bad(b.make, *OF_NSYS, re.escape(b.said), b.code) for name, b in EXPORTS.items()},
@@ -612,12 +581,9 @@ BAD: Mapping[str, Bad] = {
         for name, bad in JSON.items()
     },
     **{
-        f"kineto: {name}": Bad(_written_as(bad, "kineto"), "kineto", ".json", bad.said, bad.code)
-        for name, bad in OF_TORCH.items()
-    },
-    **{
-        f"kineto: {name}": Bad(_written_as(bad, "kineto"), "kineto", ".json", bad.said, bad.code, "blocking_ns")
-        for name, bad in OF_EVENTS.items()
+        f"kineto: {name}": Bad(_written_as(bad, "kineto"), "kineto", ".json", bad.said, bad.code, metric)
+        for metric, cases in (("overlap", OF_TORCH), ("blocking_ns", OF_EVENTS))
+        for name, bad in cases.items()
     },
 }
 """Every bad trace by its name."""

@@ -266,17 +266,15 @@ def test_a_range_of_nccl_that_was_never_closed_takes_no_copy(gpu: OneProcess) ->
     assert rows(gpu, "comm_ns", convention=COLLECTIVE) == {}
 
 
-def test_a_copy_is_no_collective_with_a_size(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_a_copy_is_no_collective_with_a_size(gpu: OneProcess) -> None:
     gpu.range("step", 0, 10_000)
     gpu.kernel("gemm", 1_000, 3_000, launch_ns=400)
-    nccl = NcclRanges(trace)
+    nccl = NcclRanges(gpu.trace)
     nccl.communicator(gpu, number=7, ranks=2)
     nccl.call(gpu, "ncclAllGather", 2_000, 2_100, 7, size_bytes=1_024)
     gpu.kernel("ncclDevKernel_AllGather", 4_000, 5_000, stream=28, launch_ns=2_050)
     memcpy(gpu, 5_000, 6_000, kind=10, stream=28, launch_ns=2_060)
-    path = trace.write(tmp_path / "run.sqlite")
+    path = Path(gpu)
     sizes = rows(path, "collective_bytes", convention=PLAIN)
     assert sizes
     assert rows(path, "collective_bytes", convention=PEER) == sizes

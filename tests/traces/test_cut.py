@@ -264,15 +264,13 @@ def test_real_traces(path: Path, convention: str, window: str, tmp_path: Path) -
     assert chrome(target).spans("kernel")
 
 
-def test_a_call_may_have_begun_before_the_window(tmp_path: Path) -> None:
+def test_a_call_may_have_begun_before_the_window(gpu: OneProcess) -> None:
     """The thread stood in it when the window began, and launched the next kernel only then."""
-    trace = TraceBuilder()
-    gpu = trace.process()
     gpu.range("step", 1_000, 9_000)
     gpu.api("cudaDeviceSynchronize_v3020", 100, 4_000)
     gpu.kernel("before", 200, 900, launch_ns=50)
     gpu.kernel("gemm", 5_000, 6_000, launch_ns=4_100, launch_length_ns=200)
-    path = trace.write(tmp_path / "run.sqlite")
+    path = Path(gpu)
     options = ["--convention=generic", "--anchor=step%", "--kernels=clipped", "--format=json"]
     window = cut(path, *options[:3])
     (budget, again) = (json.loads(run("budget", one, *options, code=0).stdout)["rows"] for one in (path, window))
@@ -280,15 +278,13 @@ def test_a_call_may_have_begun_before_the_window(tmp_path: Path) -> None:
     assert budget[0]["in_syncs"] == {"cudaDeviceSynchronize": 3_000}
 
 
-def test_it_says_that_a_wait_leads_out_of_it(tmp_path: Path) -> None:
+def test_it_says_that_a_wait_leads_out_of_it(gpu: OneProcess) -> None:
     """Ranks of one process, a GPU each, become processes of their own."""
-    trace = TraceBuilder()
-    gpu = trace.process()
     gpu.range("step", 0, 9_000)
     for device in range(2):
         gpu.kernel("gemm", 1_000, 2_000, device=device, context=1 + device, launch_ns=100 + device)
     gpu.stream_wait(300, gpu.event_record(200, context=2), context=1)
-    window = cut(trace.write(tmp_path / "run.sqlite"), "--convention=generic", "--anchor=step")
+    window = cut(Path(gpu), "--convention=generic", "--anchor=step")
     assert list(open_trace(window).facts().notes[1:]) == [
         f"{window}: 1 wait of rank 0 on another GPU of its process cannot be followed"
     ]
@@ -434,14 +430,12 @@ def test_times_of_nineteen_digits_stay_exact_and_small(tmp_path: Path) -> None:
     assert measured(window, "kineto")[0]["exposed_ns"]
 
 
-def test_kernels_of_one_stream_that_overlap_get_a_second_lane(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_kernels_of_one_stream_that_overlap_get_a_second_lane(gpu: OneProcess) -> None:
     gpu.range(ANCHOR.format(0), 1_000, 20_000)
     gpu.kernel("gemm", 2_000, 9_000, launch_ns=1_100)
     gpu.kernel("gemm", 3_000, 4_000, launch_ns=1_200)
     gpu.kernel("gemm", 9_000, 9_500, launch_ns=1_300)
-    shown = chrome(cut(trace.write(tmp_path / "run.sqlite")))
+    shown = chrome(cut(Path(gpu)))
     assert [name for name in shown.lanes.values() if name.startswith("stream")] == ["stream 7, compute"] * 2
     assert len({e["tid"] for e in shown.spans("kernel")}) == 2
 
@@ -509,14 +503,11 @@ def test_several_files_are_one_run(tmp_path: Path) -> None:
     assert (result.exit_code, "are the same trace" in result.output) == (2, True)
 
 
-def test_an_empty_window_writes_nothing(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_an_empty_window_writes_nothing(gpu: OneProcess) -> None:
     gpu.range(ANCHOR.format(0), 1_000, 2_000)
     gpu.kernel("gemm", 3_000, 4_000, launch_ns=2_500)
-    path = trace.write(tmp_path / "run.sqlite")
-    target = tmp_path / "window.json.gz"
-    assert "holds no kernel" in run("cut", path, "-o", target, "--convention=pithtrain", code=3).output
+    target = gpu.path.with_name("window.json.gz")
+    assert "holds no kernel" in run("cut", Path(gpu), "-o", target, "--convention=pithtrain", code=3).output
     assert not target.exists()
 
 

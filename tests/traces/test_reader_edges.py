@@ -496,12 +496,11 @@ def opened(trace: OneProcess) -> NsysSqlite:
 
 
 @pytest.mark.parametrize("order", list(permutations((900, 300, 500))))
-def test_of_several_session_starts_the_earliest_counts(tmp_path: Path, order: Sequence[int]) -> None:
-    trace = TraceBuilder()
-    trace.process().kernel("gemm", 10, 20)
+def test_of_several_session_starts_the_earliest_counts(gpu: OneProcess, order: Sequence[int]) -> None:
+    gpu.kernel("gemm", 10, 20)
     for ns in (*order, None, 0, -5):
-        trace.insert("TARGET_INFO_SESSION_START_TIME", utcEpochNs=ns)
-    assert NsysSqlite(trace.write(tmp_path / "trace.sqlite")).facts().started_ns == 300
+        gpu.trace.insert("TARGET_INFO_SESSION_START_TIME", utcEpochNs=ns)
+    assert NsysSqlite(Path(gpu)).facts().started_ns == 300
 
 
 NOON = 1_767_355_200_000_000_000
@@ -520,13 +519,12 @@ NOON = 1_767_355_200_000_000_000
     ],
 )
 def test_a_clock_of_nsys_counts_from_the_start_of_its_session(
-    tmp_path: Path, starts: Sequence[int | str], zeros: dict[None, int]
+    gpu: OneProcess, starts: Sequence[int | str], zeros: dict[None, int]
 ) -> None:
-    trace = TraceBuilder()
-    trace.process().kernel("gemm", 10, 20)
+    gpu.kernel("gemm", 10, 20)
     for start in starts:
-        trace.insert("TARGET_INFO_SESSION_START_TIME", utcEpochNs=start)
-    assert NsysSqlite(trace.write(tmp_path / "trace.sqlite")).facts().zeros_ns == zeros
+        gpu.trace.insert("TARGET_INFO_SESSION_START_TIME", utcEpochNs=start)
+    assert NsysSqlite(Path(gpu)).facts().zeros_ns == zeros
 
 
 @pytest.mark.parametrize(
@@ -555,15 +553,14 @@ def test_a_clock_of_torch_profiler_counts_from_its_base(
     [((5, 9, 7), 9), ((5,), 5), ((), None), ((5, "damaged"), None), ((5, 0), None), ((0,), None)],
 )
 def test_of_several_sessions_the_longest_counts_where_each_is_known(
-    tmp_path: Path, durations: Sequence[int | str], session_ns: int | None
+    gpu: OneProcess, durations: Sequence[int | str], session_ns: int | None
 ) -> None:
-    trace = TraceBuilder()
-    trace.process().kernel("gemm", 10, 20)
+    gpu.kernel("gemm", 10, 20)
     for duration in durations:
-        trace.insert("ANALYSIS_DETAILS", globalVid=0, duration=duration, startTime=0, stopTime=0)
+        gpu.trace.insert("ANALYSIS_DETAILS", globalVid=0, duration=duration, startTime=0, stopTime=0)
     if not durations:
-        trace.insert("TARGET_INFO_SESSION_START_TIME", utcEpochNs=1)
-    assert NsysSqlite(trace.write(tmp_path / "trace.sqlite")).facts().session_ns == session_ns
+        gpu.trace.insert("TARGET_INFO_SESSION_START_TIME", utcEpochNs=1)
+    assert NsysSqlite(Path(gpu)).facts().session_ns == session_ns
 
 
 def two_processes() -> tuple[TraceBuilder, list[Lane]]:
@@ -753,15 +750,13 @@ def test_a_record_of_torch_is_what_it_says_in_text_and_whole_numbers() -> None:
     assert _collective(CollectiveArgs(name="x", **undefined, **sizes)).group == "3"
 
 
-def test_of_several_calls_of_one_copy_the_earliest_is_its_launch(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    process = trace.process()
-    process.kernel("gemm", 1, 2)
+def test_of_several_calls_of_one_copy_the_earliest_is_its_launch(gpu: OneProcess) -> None:
+    gpu.kernel("gemm", 1, 2)
     for start in (130, 110, 120):
-        process.api("cudaMemcpyAsync", start, start + 5, correlation=7)
-    with closing(SqliteFile(trace.write(tmp_path / "a.sqlite"))) as file:
-        found = _calls(file, {Lane(process.global_pid, 0): (100, 115), Lane(process.global_pid, 1): (118, 200)})
-    assert found == {process.global_pid: {7: 110}}
+        gpu.api("cudaMemcpyAsync", start, start + 5, correlation=7)
+    with closing(SqliteFile(Path(gpu))) as file:
+        found = _calls(file, {Lane(gpu.global_pid, 0): (100, 115), Lane(gpu.global_pid, 1): (118, 200)})
+    assert found == {gpu.global_pid: {7: 110}}
 
 
 def test_two_folders_are_the_same_trace_where_all_of_their_files_are(tmp_path: Path) -> None:
@@ -813,10 +808,9 @@ def test_among_events_of_jax_only_objects_count(tmp_path: Path) -> None:
     assert lanes.gpus == {1: 3}
 
 
-def test_an_export_without_texts_and_strings_has_no_ranges(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    trace.process().range("step 0", 10, 20)
-    path = trace.write(tmp_path / "a.sqlite")
+def test_an_export_without_texts_and_strings_has_no_ranges(gpu: OneProcess) -> None:
+    gpu.range("step 0", 10, 20)
+    path = Path(gpu)
     execute(path, "ALTER TABLE NVTX_EVENTS DROP COLUMN text")
     assert NsysSqlite(path).ranges(["step%"]) == {}
 

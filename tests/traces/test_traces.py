@@ -130,15 +130,13 @@ def test_correlation_ids_of_any_size_and_distance(gpu: OneProcess, low: int, apa
         assert rows(gpu, "comm_ns", kernels=mode) == {(0, f"stage{i}_f"): 10 for i in range(1, 5)}
 
 
-def test_kernel_and_call_without_correlation_are_never_joined(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_kernel_and_call_without_correlation_are_never_joined(gpu: OneProcess) -> None:
     gpu.range("step", 0, 900)
     gpu.range("layer00_stage2_f", 10, 100)
     gpu.range("layer00_stage3_f", 300, 400)
     gpu.kernel("gemm", 310, 320, launch_ns=20)
     gpu.kernel("gemm", 330, 340, launch=False)
-    path = trace.write(tmp_path / "trace.sqlite")
+    path = Path(gpu)
     execute(
         path,
         f"UPDATE {schema.KERNEL} SET correlationId = NULL WHERE start = 330",
@@ -152,14 +150,12 @@ def test_kernel_and_call_without_correlation_are_never_joined(tmp_path: Path) ->
 # -- names
 
 
-def test_broken_utf8_hides_no_row(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_broken_utf8_hides_no_row(gpu: OneProcess) -> None:
     gpu.range("step inline", 100, 400)
     gpu.range("step registered", 500, 900, registered=True)
     gpu.range("layer00_stage2_f", 510, 600)
     gpu.kernel("ncclKernel", 640, 650, launch_ns=520, stream=28)
-    path = trace.write(tmp_path / "trace.sqlite")
+    path = Path(gpu)
     broken = "CAST(x'73746570FFC328' AS TEXT)"  # step, and bytes that are no UTF-8
     execute(
         path,

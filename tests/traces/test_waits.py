@@ -17,6 +17,7 @@ from pytest_nsys.traces import sqlite_columns
 from pytest_nsys.traces.copies_as_kernels import with_copies
 from pytest_nsys.traces.opening import open_trace
 from tests.support.measure import captures
+from tests.support.one_process import OneProcess
 from tests.support.reference_data import MORE
 from tests.support.samples import schema
 from tests.support.samples.builder import Process, TraceBuilder
@@ -139,12 +140,11 @@ TWICE = "INSERT INTO {0} SELECT * FROM {0}"
 )
 @pytest.mark.parametrize("many_rows", [sqlite_columns.MANY_ROWS, 0], ids=["rows", "arrow"])
 def test_what_joins_in_an_export_and_what_is_counted_as_unjoined(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many_rows: int, changes: Sequence[str], expected: list[StreamWait]
+    gpu: OneProcess, monkeypatch: pytest.MonkeyPatch, many_rows: int, changes: Sequence[str], expected: list[StreamWait]
 ) -> None:
     monkeypatch.setattr(sqlite_columns, "MANY_ROWS", many_rows)
-    trace = TraceBuilder()
-    of_two_streams(trace.process())
-    path = trace.write(tmp_path / "run.sqlite")
+    of_two_streams(gpu)
+    path = Path(gpu)
     execute(path, *changes)
     found = open_trace(path).stream_waits()
     assert (found is None) is (not expected)
