@@ -144,10 +144,9 @@ def runner(project: Project) -> Runner:
 
 
 def test_green(runner: Runner) -> None:
-    runner.project.gate(GREEN, "perf/gate.nsys.yaml")
+    runner.project.gate_with_trace(GREEN, "perf/gate.nsys.yaml")
     runner.project.file("test_other.py", "raise RuntimeError('is no gate')")
     runner.project.file("pytest.ini", "[pytest]\naddopts = --cov --of-a-plugin-that-is-not-here\n")
-    runner.project.trace()
     assert runner.run(traces="run.sqlite", python=PYTHON) == 0, runner.log
     assert (runner.outputs["verdict"], runner.outputs["exit-code"]) == ("passed", "0")
     assert set(runner.uploaded) == {"report.html", "report.json", "summary.md", "junit.xml", "pytest.log"}
@@ -165,8 +164,7 @@ def test_green(runner: Runner) -> None:
 
 
 def test_red_leaves_its_reports_before_it_fails(runner: Runner) -> None:
-    runner.project.gate(RED)
-    runner.project.trace()
+    runner.project.gate_with_trace(RED)
     before = sorted(runner.project.root.rglob("*"))
     assert runner.run(traces="run.sqlite") == 1
     assert sorted(runner.project.root.rglob("*")) == before
@@ -189,8 +187,7 @@ def test_red_leaves_its_reports_before_it_fails(runner: Runner) -> None:
     ],
 )
 def test_when_it_fails(runner: Runner, gate: str, statuses: dict[str, int]) -> None:
-    runner.project.gate(gate)
-    runner.project.trace()
+    runner.project.gate_with_trace(gate)
     first, *others = statuses
     assert runner.run(traces="run.sqlite", fail_on=first) == statuses[first], runner.log
     assert "report.json" in runner.uploaded
@@ -211,9 +208,8 @@ def test_when_it_fails(runner: Runner, gate: str, statuses: dict[str, int]) -> N
 def test_a_pull_request_that_loosens_its_own_gate(runner: Runner, inputs: dict[str, str], status: int) -> None:
     """It would be red, and allows itself more, marks a line as a warning, and drops a file."""
     start(runner.project)
-    runner.project.gate("- overlap >= 90%\n- launches <= 1", "perf/gate.nsys.yaml")
+    runner.project.gate_with_trace("- overlap >= 90%\n- launches <= 1", "perf/gate.nsys.yaml")
     runner.project.gate("- exposed_ns < 1us", "perf/other.nsys.yaml")
-    runner.project.trace()
     runner.project.trace("base.sqlite", exposed_us=150)
     commit(runner.project.root)
     git(runner.project.root, "switch", "-qc", "feature")
@@ -259,7 +255,7 @@ BROKEN: dict[str, tuple[dict[str, str], str, str, str]] = {
 @pytest.mark.parametrize("case", BROKEN)
 def test_what_is_broken_is_red_whatever_fails(runner: Runner, case: str) -> None:
     given, verdict, code, why = BROKEN[case]
-    runner.project.gate(GREEN)
+    runner.project.gate_with_trace(GREEN)
     runner.project.gate("- overlp >= 60%", "mistake/gate.nsys.yaml")
     runner.project.gate(RED, "ending/strict.nsys.yml")
     runner.project.gate(GREEN, "ending/gate.nsys.yaml")
@@ -268,7 +264,6 @@ def test_what_is_broken_is_red_whatever_fails(runner: Runner, case: str) -> None
     for folder in ("empty", "linked"):
         (runner.project.root / folder).mkdir()
     (runner.project.root / "linked/gone.nsys.yaml").symlink_to("absent.nsys.yaml")
-    runner.project.trace()
     asked = {"traces": "run.sqlite", "gate_files": "gate.nsys.yaml", "fail_on": "never", **given}
     assert runner.run(**asked) == 1, runner.log
     assert (runner.outputs["verdict"], runner.outputs["exit-code"]) == (verdict, code)
@@ -306,12 +301,11 @@ def obeyed(log: str) -> list[str]:
 
 @pytest.mark.parametrize("link", ["perf/linked.nsys.yaml", "perf/linked"])
 def test_links_are_followed(runner: Runner, link: str) -> None:
-    runner.project.gate(GREEN, "perf/gate.nsys.yaml")
+    runner.project.gate_with_trace(GREEN, "perf/gate.nsys.yaml")
     runner.project.gate(RED, ".elsewhere/red.nsys.yaml")
     target = runner.project.root / ".elsewhere"
     (runner.project.root / link).symlink_to(target if link.endswith("linked") else target / "red.nsys.yaml")
     (runner.project.root / "perf" / "circle").symlink_to(runner.project.root / "perf")
-    runner.project.trace()
     assert runner.run(traces="run.sqlite") == 1, runner.log
     assert json.loads(runner.uploaded["report.json"])["counts"]["failed"] == 1
 
@@ -322,9 +316,8 @@ KEPT_OUT = "the repository or its environment keeps what was found from being ju
 @pytest.mark.parametrize("words", ["--deselect=gate.nsys.yaml::red", "-k good", "-m 'nsys and not slow'"])
 def test_what_the_environment_deselects_is_a_failure(runner: Runner, words: str) -> None:
     marked = RED.replace("id: red,", "id: red, marks: [slow],")
-    runner.project.gate(marked)
+    runner.project.gate_with_trace(marked)
     runner.project.file("pytest.ini", "[pytest]\nmarkers =\n    slow: a mark\n")
-    runner.project.trace()
     runner.environment = {"PYTEST_ADDOPTS": words}
     assert runner.run(traces="run.sqlite", fail_on="never") == 1
     assert runner.outputs["exit-code"] == "0"
@@ -342,10 +335,9 @@ def test_what_the_environment_deselects_is_a_failure(runner: Runner, words: str)
     ],
 )
 def test_what_a_conftest_drops_is_a_failure(runner: Runner, conftest: str) -> None:
-    runner.project.gate("- {id: good, assert: overlap >= 60%}")
+    runner.project.gate_with_trace("- {id: good, assert: overlap >= 60%}")
     runner.project.gate("- {id: red, assert: overlap >= 99%}", "red.nsys.yaml")
     runner.project.file("conftest.py", conftest)
-    runner.project.trace()
     assert runner.run(traces="run.sqlite") == 1
     assert KEPT_OUT in runner.log or "1 failed" in runner.log  # pytest may judge what it is given by name
 
@@ -362,9 +354,8 @@ def test_what_a_conftest_drops_is_a_failure(runner: Runner, conftest: str) -> No
     ],
 )
 def test_what_a_conftest_makes_green_is_a_failure(runner: Runner, conftest: str, why: str) -> None:
-    runner.project.gate(RED)
+    runner.project.gate_with_trace(RED)
     runner.project.file("conftest.py", conftest)
-    runner.project.trace()
     assert runner.run(traces="run.sqlite", fail_on="never") == 1
     assert runner.outputs["exit-code"] == "0"
     assert f"gate.nsys.yaml: {'good' if 'xfail' in why else 'red'} ({why})" in runner.log
@@ -372,8 +363,7 @@ def test_what_a_conftest_makes_green_is_a_failure(runner: Runner, conftest: str,
 
 def test_it_passes_only_what_all_of_a_report_says(runner: Runner) -> None:
     """Verdict, whether all is good, and every assertion."""
-    runner.project.gate(GREEN)
-    runner.project.trace()
+    runner.project.gate_with_trace(GREEN)
     assert runner.run(traces="run.sqlite") == 0, runner.log
     path = Path(runner.outputs["json"])
     report = json.loads(path.read_text())
@@ -391,9 +381,8 @@ def test_it_passes_only_what_all_of_a_report_says(runner: Runner) -> None:
 def test_a_virtual_environment_that_git_holds_is_none(runner: Runner) -> None:
     """Else a pull request hides its gate files by an empty file."""
     start(runner.project)
-    runner.project.gate(RED, "perf/gate.nsys.yaml")
+    runner.project.gate_with_trace(RED, "perf/gate.nsys.yaml")
     runner.project.gate(GREEN, "other/gate.nsys.yaml")
-    runner.project.trace()
     commit(runner.project.root)
     git(runner.project.root, "switch", "-qc", "feature")
     runner.project.file("perf/pyvenv.cfg", "")
@@ -404,27 +393,24 @@ def test_a_virtual_environment_that_git_holds_is_none(runner: Runner) -> None:
 
 
 def test_no_file_of_the_repository_stands_for_a_program_of_the_action(runner: Runner) -> None:
-    runner.project.gate(RED)
+    runner.project.gate_with_trace(RED)
     for name in ("pytest", "pytest_nsys", "pip", "json"):
         runner.project.file(f"{name}.py", "raise SystemExit(0)")
-    runner.project.trace()
     assert runner.run(traces="run.sqlite", python=PYTHON) == 1
     assert (runner.outputs["verdict"], runner.outputs["exit-code"]) == ("failed", "1")
 
 
 def test_what_the_arguments_of_the_workflow_leave_out_is_named(runner: Runner) -> None:
-    runner.project.gate(RED)
-    runner.project.trace()
+    runner.project.gate_with_trace(RED)
     assert runner.run(traces="run.sqlite", args="--deselect\ngate.nsys.yaml::red") == 0, runner.log
     assert "1 assertion: 1 passed; left out: 1 assertion" in runner.summary.replace("\\", "")
     assert json.loads(runner.uploaded["report.json"])["left_out"][0]["by"] == "arguments"
 
 
 def test_no_name_is_a_command(runner: Runner) -> None:
-    runner.project.gate(RED)
+    runner.project.gate_with_trace(RED)
     said = "::set-output name=verdict::passed", "a ##[add-mask]x"
     runner.project.file("conftest.py", f"def pytest_report_header(): return {list(said)}")
-    runner.project.trace()
     assert runner.run(traces="run.sqlite") == 1
     assert set(said) <= set(runner.log.splitlines())
     assert [line.split(" ")[0] for line in obeyed(runner.log)] == ["::error", "::error"]
@@ -515,8 +501,7 @@ exec "$STUB_PYTHON" "$@"
 
 @pytest.mark.parametrize(("package", "status"), [("", 0), ("pytest-nsys==0.1; x", 0), ("--pre", 1)])
 def test_it_installs_the_package(runner: Runner, package: str, status: int) -> None:
-    runner.project.gate(GREEN)
-    runner.project.trace()
+    runner.project.gate_with_trace(GREEN)
     stub, log = runner.project.root.parent / "stub", runner.project.root.parent / "pip.txt"
     stub.write_text(STUB)
     stub.chmod(0o755)

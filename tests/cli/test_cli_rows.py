@@ -157,10 +157,6 @@ def test_mistakes(trace: Path, arguments: list[str], line: str) -> None:
     assert result.stderr.startswith(f"error: {line}")
 
 
-def test_no_trace_is_a_mistake() -> None:
-    run("overlap", code=2)
-
-
 def test_traces_stand_behind_the_metrics(trace: Path) -> None:
     said = commands.run("rows", "overlap", "exposed_ns", trace, code=0).stdout
     assert said == commands.run("rows", "overlap", "exposed_ns", "--trace", trace, code=0).stdout

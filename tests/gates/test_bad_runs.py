@@ -29,8 +29,7 @@ def main(project: Project) -> Project:
     """A repository with a gate and its baseline on main, and traces that are as it, slower, and without a row."""
     start(project)
     project.file(".gitignore", (project.root / ".gitignore").read_text() + "*.db\n")
-    project.gate(GATE)
-    project.trace()
+    project.gate_with_trace(GATE)
     project.trace("slow.sqlite", exposed_us=300)
     project.trace("lost.sqlite", {(1, "stage4_f"): None})
     project.refresh(RUN)

@@ -12,7 +12,7 @@ from pytest_nsys.gates.gate_changes import GateChanges, gate_changes
 from pytest_nsys.reports.changes import gate_change_lines, gate_terminal_lines
 from pytest_nsys.tools.git import snapshot_of
 from tests.support.gates import Project, built_once
-from tests.support.git_project import commit, git, start
+from tests.support.git_project import commit, git, on_main, start
 from tests.support.reports import checked
 
 GATE = "- overlap >= 60%\n- no mixed comm streams"
@@ -211,10 +211,8 @@ def test_a_file_that_is_not_understood_any_more(branch: Project) -> None:
 
 
 def test_a_file_that_was_not_understood_is_told_and_no_crash(branch: Project) -> None:
-    git(branch.root, "switch", "-q", "main")
-    branch.gate("- overlp >= 60%", "perf/gate.nsys.yaml")
-    commit(branch.root)
-    git(branch.root, "switch", "-qC", "feature")
+    with on_main(branch):
+        branch.gate("- overlp >= 60%", "perf/gate.nsys.yaml")
     assert loosened(branch) == []
     branch.gate(GATE, "perf/gate.nsys.yaml")
     (line,) = loosened(branch)
@@ -226,12 +224,10 @@ def test_a_file_that_was_not_understood_is_told_and_no_crash(branch: Project) ->
 
 @pytest.mark.parametrize("target", ["../shared/common.yaml", "other.nsys.yaml"])
 def test_a_link_is_judged_by_what_it_leads_to(branch: Project, target: str) -> None:
-    git(branch.root, "switch", "-q", "main")
-    shared = branch.gate(OTHER, "shared/common.yaml")
-    link = branch.root / "perf" / "link.nsys.yaml"
-    link.symlink_to(target)
-    commit(branch.root)
-    git(branch.root, "switch", "-qC", "feature")
+    with on_main(branch):
+        shared = branch.gate(OTHER, "shared/common.yaml")
+        link = branch.root / "perf" / "link.nsys.yaml"
+        link.symlink_to(target)
     assert loosened(branch) == []
     looser = shared if target.startswith("..") else branch.root / "perf" / "other.nsys.yaml"
     looser.write_text(looser.read_text().replace("1 ms", "2 ms"))
@@ -240,12 +236,10 @@ def test_a_link_is_judged_by_what_it_leads_to(branch: Project, target: str) -> N
 
 
 def test_a_link_in_place_of_a_file_and_one_that_leads_elsewhere(branch: Project) -> None:
-    git(branch.root, "switch", "-q", "main")
-    links = [branch.root / "perf" / f"{name}.nsys.yaml" for name in ("link", "out")]
-    links[0].symlink_to("other.nsys.yaml")
-    links[1].symlink_to("/nowhere.yaml")
-    commit(branch.root)
-    git(branch.root, "switch", "-qC", "feature")
+    with on_main(branch):
+        links = [branch.root / "perf" / f"{name}.nsys.yaml" for name in ("link", "out")]
+        links[0].symlink_to("other.nsys.yaml")
+        links[1].symlink_to("/nowhere.yaml")
     branch.gate("- exposed_ns < 3 ms", "looser.yaml")
     for path in (*links, branch.root / "perf" / "other.nsys.yaml"):
         path.unlink()
@@ -289,11 +283,9 @@ def test_a_file_that_cannot_be_read(branch: Project, monkeypatch: pytest.MonkeyP
 
 
 def test_names_that_are_no_text_and_no_command(branch: Project) -> None:
-    git(branch.root, "switch", "-q", "main")
-    for name in (b"\xff.nsys.yaml", b"##[error]\x1b[31m.nsys.yaml"):
-        Path(branch.root, os.fsdecode(name)).write_text("version: 1\nassertions:\n- overlap >= 60%\n")
-    commit(branch.root)
-    git(branch.root, "switch", "-qC", "feature")
+    with on_main(branch):
+        for name in (b"\xff.nsys.yaml", b"##[error]\x1b[31m.nsys.yaml"):
+            Path(branch.root, os.fsdecode(name)).write_text("version: 1\nassertions:\n- overlap >= 60%\n")
     for path in branch.root.glob("*.nsys.yaml"):
         path.unlink()
     report = branch.root / "report.json"
@@ -331,10 +323,8 @@ def test_a_session_that_only_collects_or_refreshes_judges_nothing(branch: Projec
 
 
 def test_of_many_changes_the_first_are_shown_and_the_rest_counted(branch: Project) -> None:
-    git(branch.root, "switch", "-q", "main")
-    branch.gate("\n".join(f"- launches <= {n}" for n in range(100, 125)), "perf/gate.nsys.yaml")
-    commit(branch.root)
-    git(branch.root, "switch", "-qC", "feature")
+    with on_main(branch):
+        branch.gate("\n".join(f"- launches <= {n}" for n in range(100, 125)), "perf/gate.nsys.yaml")
     branch.gate(OTHER, "perf/gate.nsys.yaml")
     assert len(loosened(branch)) == 25
     lines = gate_terminal_lines(changes(branch), judged=True)

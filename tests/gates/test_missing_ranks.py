@@ -123,8 +123,7 @@ def test_a_draft_says_who_has_no_row(project: Project) -> None:
 @pytest.mark.parametrize("which", ["of a stream", "one in the window"])
 def test_kernels_of_no_process_are_damage(project: Project, which: str) -> None:
     """They could be of any rank: without them it looks as if it had done nothing, or less."""
-    project.gate("- overlap >= 75%\n- rank 0 overlap >= 75%")
-    project.trace()
+    project.gate_with_trace("- overlap >= 75%\n- rank 0 overlap >= 75%")
     of_rank = "streamId = 28 AND globalPid = (SELECT max(globalPid) FROM CUPTI_ACTIVITY_KIND_KERNEL)"
     some = of_rank if which == "of a stream" else f"{of_rank} AND start > 40001000 ORDER BY start LIMIT 1"
     table = "CUPTI_ACTIVITY_KIND_KERNEL"

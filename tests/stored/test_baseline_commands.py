@@ -32,8 +32,7 @@ SLOWER = {(1, "stage4_f"): 350}
 @built_once
 def committed(project: Project) -> Project:
     start(project)
-    project.gate(GATE)
-    project.trace()
+    project.gate_with_trace(GATE)
     project.refresh(RUN)
     commit(project.root)
     return project
@@ -236,8 +235,7 @@ assertions:
 @pytest.fixture
 def stale(project: Project) -> Path:
     """A baseline with rows of an assertion that is gone."""
-    project.gate(TWO, "perf/step.nsys.yaml")
-    project.trace()
+    project.gate_with_trace(TWO, "perf/step.nsys.yaml")
     project.refresh(RUN)
     project.gate(ONE, "perf/step.nsys.yaml")
     (path,) = (project.root / "baselines").rglob("*.json")
@@ -317,8 +315,7 @@ def test_rows_measured_another_way_are_pruned_too(project: Project, stale: Path)
 def test_the_convention_decides_what_an_assertion_reads(project: Project) -> None:
     """What the gate file leaves open, the convention says, without a trace."""
     head = "convention: {extends: pithtrain, kernels: launched}"
-    project.gate(head + ONE)
-    project.trace()
+    project.gate_with_trace(head + ONE)
     project.refresh(RUN)
     assert "nothing to prune" in project.command("baseline", "prune", "gate.nsys.yaml", code=0)
     project.pytest(RUN, code=0)
@@ -326,8 +323,7 @@ def test_the_convention_decides_what_an_assertion_reads(project: Project) -> Non
 
 def test_the_folder_is_that_of_the_gate_run(project: Project) -> None:
     project.file("pytest.ini", "[pytest]\nnsys_baseline_dir = stored\naddopts = -n 2 -m 'not nsys'\n")
-    project.gate(TWO)
-    project.trace()
+    project.gate_with_trace(TWO)
     project.pytest_in_a_process(*ACCEPTING, RUN, "-m", "nsys", "-n", "0", code=0)
     project.gate(ONE)
     assert "stored/gate/" in project.command("baseline", "prune", "gate.nsys.yaml", "--dry-run", code=0)

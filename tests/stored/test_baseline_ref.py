@@ -11,7 +11,7 @@ from pytest_nsys.reports.changes import ChangedBaseline, change_lines, change_se
 from pytest_nsys.stored.baselines.baseline_file import SeriesId
 from pytest_nsys.stored.baselines.changes import RowChange, State
 from tests.support.gates import Project, built_once
-from tests.support.git_project import commit, git, start, watch_git
+from tests.support.git_project import commit, git, on_main, start, watch_git
 from tests.support.reports import checked
 
 GATE = """
@@ -263,11 +263,9 @@ def test_a_ref_that_is_unknown_is_an_error_of_what_is_held_against_it_alone(bran
 
 
 def test_a_broken_baseline_at_the_ref_is_an_error_that_says_where(branch: Project) -> None:
-    git(branch.root, "switch", "-q", "main")
-    good = stored(branch).read_text()
-    stored(branch).write_text(good[:-20])
-    commit(branch.root, "break it")
-    git(branch.root, "switch", "-qC", "feature")
+    with on_main(branch):
+        good = stored(branch).read_text()
+        stored(branch).write_text(good[:-20])
     stored(branch).write_text(good)
     said = error_line(branch, REF)
     shown = stored(branch).relative_to(branch.root)
@@ -299,8 +297,7 @@ def test_a_sentence_of_a_python_test_reads_the_same_baseline(branch: Project) ->
 
 def test_the_advice_on_merging_comes_with_a_new_file_until_it_is_taken(project: Project) -> None:
     start(project)
-    project.gate(GATE, "perf/gate.nsys.yaml")
-    project.trace()
+    project.gate_with_trace(GATE, "perf/gate.nsys.yaml")
     folder = "--nsys-baseline-dir=perf/my baselines"
     said = project.refresh(RUN, folder)
     line = '"perf/my baselines/**/*.json" -merge'
@@ -323,7 +320,6 @@ def test_a_branch_does_not_become_its_own_judge_by_measuring_otherwise(branch: P
 
 def test_a_gate_file_of_constants_alone_needs_no_repository(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(project.root.parent))
-    project.gate("- overlap >= 10%\n- no mixed comm streams")
-    project.trace()
+    project.gate_with_trace("- overlap >= 10%\n- no mixed comm streams")
     cases = project.cases(RUN, REF, code=0)
     assert {case.state for case in cases.values()} == {"passed"}

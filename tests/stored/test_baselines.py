@@ -37,8 +37,7 @@ assertions:
 
 @built_once
 def refreshed(project: Project) -> Project:
-    project.gate(GATE, "perf/gate.nsys.yaml")
-    project.trace()
+    project.gate_with_trace(GATE, "perf/gate.nsys.yaml")
     project.refresh("--nsys-trace=run.sqlite")
     return project
 
@@ -155,8 +154,7 @@ def test_a_link_out_of_the_folder_is_not_read(project: Project, accepted: Path) 
 
 
 def test_a_link_out_of_the_folder_is_not_written(project: Project) -> None:
-    project.gate(GATE)
-    project.trace()
+    project.gate_with_trace(GATE)
     outside = project.root / "outside"
     outside.mkdir()
     (project.root / "baselines").mkdir()
@@ -169,8 +167,7 @@ def test_a_link_out_of_the_folder_is_not_written(project: Project) -> None:
 @pytest.mark.parametrize("own", [False, True], ids=["folder", "repository"])
 def test_a_link_out_of_the_repository_is_not_written(project: Project, own: bool) -> None:
     """Neither by a refresh nor by what prunes; inside of the repository, and where there is none, it may lead."""
-    project.gate(GATE, "repository/gate.nsys.yaml")
-    project.trace()
+    project.gate_with_trace(GATE, "repository/gate.nsys.yaml")
     outside = project.root / "outside"
     outside.mkdir()
     baselines = project.root / "repository" / "baselines"
@@ -201,15 +198,13 @@ def test_a_link_out_of_the_repository_is_not_written(project: Project, own: bool
 
 def test_a_stranger_cannot_name_a_file_outside_of_the_folder(project: Project) -> None:
     """The name is the gate file's path, and its slashes are none in a name."""
-    project.gate(GATE, "a/b../gate.nsys.yaml")
-    project.trace()
+    project.gate_with_trace(GATE, "a/b../gate.nsys.yaml")
     project.refresh("--nsys-trace=run.sqlite")
     assert [name.split("/")[0] for name in project.baselines()] == ["a__b..__gate"]
 
 
 def test_a_file_where_the_folder_should_be(project: Project) -> None:
-    project.gate(GATE)
-    project.trace()
+    project.gate_with_trace(GATE)
     project.file("baselines", "a file")
     said = project.refresh("--nsys-trace=run.sqlite", code=1)
     assert (
@@ -261,8 +256,7 @@ def test_a_baseline_is_replaced_in_one_step(project: Project, accepted: Path, mo
 
 
 def test_the_folder_by_option_is_relative_to_where_one_stands(project: Project) -> None:
-    project.gate(GATE, "perf/gate.nsys.yaml")
-    project.trace()
+    project.gate_with_trace(GATE, "perf/gate.nsys.yaml")
     project.refresh("--nsys-trace=run.sqlite", "--nsys-baseline-dir=stored/here")
     assert [name.split("/")[0] for name in project.baselines("stored/here")] == ["perf__gate"]
     project.pytest("--nsys-trace=run.sqlite", "--nsys-baseline-dir=stored/here", code=0)
@@ -272,8 +266,7 @@ def test_the_folder_by_option_is_relative_to_where_one_stands(project: Project) 
 
 def test_the_folder_by_ini_is_relative_to_the_ini_file(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.file("pytest.ini", "[pytest]\nnsys_baseline_dir = stored\n")
-    project.gate(GATE, "perf/gate.nsys.yaml")
-    project.trace()
+    project.gate_with_trace(GATE, "perf/gate.nsys.yaml")
     project.refresh("--nsys-trace=run.sqlite")
     assert [name.split("/")[0] for name in project.baselines("stored")] == ["perf__gate"]
     monkeypatch.chdir(project.root / "perf")
@@ -297,8 +290,7 @@ def test_the_folder_is_searched_upward_from_the_gate_file(
 def test_the_search_stops_at_the_repository(project: Project) -> None:
     (project.root / "baselines").mkdir()
     (project.root / "repository" / ".git").mkdir(parents=True)
-    project.gate(GATE, "repository/perf/gate.nsys.yaml")
-    project.trace()
+    project.gate_with_trace(GATE, "repository/perf/gate.nsys.yaml")
     project.refresh("--nsys-trace=run.sqlite", "--rootdir=repository")
     assert project.baselines() == {}
     assert len(project.baselines("repository/baselines")) == 1
@@ -307,8 +299,7 @@ def test_the_search_stops_at_the_repository(project: Project) -> None:
 def test_two_gate_files_cannot_share_a_baseline(project: Project) -> None:
     """``a/b`` and ``a__b`` have the same name in the folder."""
     project.gate(GATE, "a/b.nsys.yaml")
-    project.gate("assertions:\n  - overlap >= baseline - 1pp", "a__b.nsys.yaml")
-    project.trace()
+    project.gate_with_trace("assertions:\n  - overlap >= baseline - 1pp", "a__b.nsys.yaml")
     project.refresh("--nsys-trace=run.sqlite", "a/b.nsys.yaml")
     before = project.baselines()
     said = project.refresh("--nsys-trace=run.sqlite", "a__b.nsys.yaml", code=1)

@@ -6,6 +6,7 @@ import json
 import sys
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,10 @@ from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import PastRuns
 from tests.support.gate_files import loaded
 from tests.support.gates import GPU, Project, write_trace
-from tests.support.histories import KEY, entry, nightly, past_of
+from tests.support.histories import KEY, entry, nightly, past_of, values
 from tests.support.sql import ask
 
+RUN = ("--nsys-trace=run.sqlite", "--nsys-history=perf.db")
 GATE = """
 - stage2_f overlap >= 60%
 - stage4_f overlap >= 60%
@@ -30,26 +32,36 @@ GATE = """
 """
 
 
-def test_a_session_adds_a_run_for_each_gate_file(project: Project) -> None:
-    project.trace()
-    project.gate(GATE)
-    project.gate("- overlap >= 10%", "perf/other.nsys.yaml")
-    said = project.pytest("--nsys-trace=run.sqlite", "--nsys-history=perf.db", code=0)
+@pytest.fixture
+def gated(project: Project) -> Project:
+    """A trace, and a gate that it holds."""
+    project.gate_with_trace(GATE)
+    return project
+
+
+def stored(project: Project, question: str) -> list[tuple[Any, ...]]:
+    """What its history answers."""
+    return ask(project.root / "perf.db", question)
+
+
+def test_a_session_adds_a_run_for_each_gate_file(gated: Project) -> None:
+    gated.gate("- overlap >= 10%", "perf/other.nsys.yaml")
+    said = gated.pytest(*RUN, code=0)
     assert "history perf.db: 2 runs added, 12 rows" in said
-    found = ask(project.root / "perf.db", "SELECT gate, trace, captures, outcome, commit_id, branch, dirty FROM runs")
+    found = stored(gated, "SELECT gate, trace, captures, outcome, commit_id, branch, dirty FROM runs")
     assert found == [
         ("gate.nsys.yaml", "run.sqlite", 1, "passed", None, None, None),
         ("perf/other.nsys.yaml", "run.sqlite", 1, "passed", None, None, None),
     ]
-    (key,) = {json.loads(text)["gpu"] for (text,) in ask(project.root / "perf.db", "SELECT key_json FROM runs")}
+    (key,) = {json.loads(text)["gpu"] for (text,) in stored(gated, "SELECT key_json FROM runs")}
     assert key == GPU
 
 
 def test_rows_are_raw_exact_and_stored_once_for_each_measurement(project: Project) -> None:
     project.trace(exposed_us={(1, "stage4_f"): 333})
     project.gate(GATE)
-    project.pytest("--nsys-trace=run.sqlite", "--nsys-history=perf.db", code=0)
-    found = ask(project.root / "perf.db", "SELECT metric, labels, value, number, unit, better, window FROM rows")
+    project.pytest(*RUN, code=0)
+    found = stored(project, "SELECT metric, labels, value, number, unit, better, window FROM rows")
     assert found == [
         ("overlap", '[0, "stage2_f"]', "4/5", 0.8, "%", "higher", "median"),
         ("overlap", '[0, "stage4_f"]', "4/5", 0.8, "%", "higher", "median"),
@@ -75,9 +87,9 @@ def test_verdicts_are_recorded_as_what_they_are(project: Project) -> None:
         - {assert: overlap >= 10%, id: nowhere, window: 99}
         """
     )
-    project.pytest("--nsys-trace=run.sqlite", "--nsys-history=perf.db", code=1)
+    project.pytest(*RUN, code=1)
     ask_for = "SELECT assertion, line, outcome, xfailed, value, limit_value, margin, row FROM verdicts ORDER BY line"
-    found = ask(project.root / "perf.db", ask_for)
+    found = stored(project, ask_for)
     worst = ("1/2", "rank 1 stage stage4_f")
     assert found[:6] == [
         ("overlap >= 10%", 3, "passed", 0, worst[0], "1/10", "2/5", worst[1]),
@@ -88,32 +100,30 @@ def test_verdicts_are_recorded_as_what_they_are(project: Project) -> None:
         ("exposed_ns below baseline plus 5%", 8, "no data", 0, *found[5][4:]),
     ]
     assert found[6][:4] == ("nowhere", 9, "error", 0)
-    assert ask(project.root / "perf.db", "SELECT outcome FROM runs") == [("error",)]
-    assert ask(project.root / "perf.db", "SELECT DISTINCT window FROM rows") == [("median",)]
+    assert stored(project, "SELECT outcome FROM runs") == [("error",)]
+    assert stored(project, "SELECT DISTINCT window FROM rows") == [("median",)]
 
 
 def test_a_trace_that_cannot_be_read_is_a_run_without_rows(project: Project) -> None:
     project.file("run.sqlite", "no trace")
     project.gate(GATE)
-    project.pytest("--nsys-trace=run.sqlite", "--nsys-history=perf.db", code=1)
-    assert ask(project.root / "perf.db", "SELECT key, outcome, trace FROM runs") == [(None, "error", "run.sqlite")]
-    assert ask(project.root / "perf.db", "SELECT DISTINCT outcome FROM verdicts") == [("error",)]
-    assert ask(project.root / "perf.db", "SELECT count(*) FROM rows") == [(0,)]
+    project.pytest(*RUN, code=1)
+    assert stored(project, "SELECT key, outcome, trace FROM runs") == [(None, "error", "run.sqlite")]
+    assert stored(project, "SELECT DISTINCT outcome FROM verdicts") == [("error",)]
+    assert stored(project, "SELECT count(*) FROM rows") == [(0,)]
 
 
 def test_an_updating_session_is_recorded(project: Project) -> None:
-    project.trace()
-    project.gate("- exposed_ns below baseline plus 5%\n- overlap >= 60%")
-    project.refresh("--nsys-trace=run.sqlite", "--nsys-history=perf.db")
-    found = ask(project.root / "perf.db", "SELECT assertion, outcome, message FROM verdicts ORDER BY line")
+    project.gate_with_trace("- exposed_ns below baseline plus 5%\n- overlap >= 60%")
+    project.refresh(*RUN)
+    found = stored(project, "SELECT assertion, outcome, message FROM verdicts ORDER BY line")
     assert found[0] == ("exposed_ns below baseline plus 5%", "refresh", "a new normal")
     assert found[1][1] == "passed"
-    assert ask(project.root / "perf.db", "SELECT DISTINCT metric FROM rows") == [("exposed_ns",), ("overlap",)]
+    assert stored(project, "SELECT DISTINCT metric FROM rows") == [("exposed_ns",), ("overlap",)]
 
 
 def test_workers_of_xdist_hand_everything_over(project: Project) -> None:
-    project.trace()
-    project.gate(GATE + "- {assert: overlap >= 99%, id: red, xfail: bug 7}\n")
+    project.gate_with_trace(GATE + "- {assert: overlap >= 99%, id: red, xfail: bug 7}\n")
     options = ("--nsys-trace=run.sqlite", "-p", "no:cacheprovider")
     project.pytest("--nsys-history=alone.db", *options, code=0)
     said = project.pytest_in_a_process("--nsys-history=workers.db", "-n2", *options, code=0)
@@ -138,43 +148,31 @@ def test_the_ini_key_is_relative_to_the_ini_file(project: Project, monkeypatch: 
     assert ask(project.root / "data.db", "SELECT count(*) FROM runs") == [(1,)]
 
 
-def test_only_what_was_judged_is_stored(project: Project) -> None:
-    project.trace()
-    project.gate(GATE)
-    project.pytest("--nsys-trace=run.sqlite", "--nsys-history=perf.db", "-k", "exposed_ns", code=0)
-    assert ask(project.root / "perf.db", "SELECT DISTINCT metric FROM rows") == [("exposed_ns",)]
+def test_only_what_was_judged_is_stored(gated: Project) -> None:
+    gated.pytest(*RUN, "-k", "exposed_ns", code=0)
+    assert stored(gated, "SELECT DISTINCT metric FROM rows") == [("exposed_ns",)]
 
 
-def test_nothing_is_written_where_nothing_was_judged(project: Project) -> None:
-    project.trace()
-    project.gate(GATE)
-    project.file("test_plain.py", "def test_it():\n    pass\n")
-    project.pytest("--nsys-trace=run.sqlite", "--nsys-history=perf.db", "--collect-only", code=0)
-    said = project.pytest("--nsys-history=perf.db", "test_plain.py", code=0)
+def test_nothing_is_written_where_nothing_was_judged(gated: Project) -> None:
+    gated.file("test_plain.py", "def test_it():\n    pass\n")
+    gated.pytest(*RUN, "--collect-only", code=0)
+    said = gated.pytest("--nsys-history=perf.db", "test_plain.py", code=0)
     assert "history perf.db: nothing added: no assertion of a gate file ran" in said
-    assert not (project.root / "perf.db").exists()
+    assert not (gated.root / "perf.db").exists()
 
 
-def test_an_interrupted_session_writes_nothing_and_says_so(project: Project) -> None:
-    project.trace()
-    project.gate(GATE)
-    project.file("test_later.py", "import pytest\n\ndef test_it():\n    pytest.exit('enough')\n")
-    arguments = ("gate.nsys.yaml", "test_later.py", "--nsys-trace=run.sqlite", "--nsys-history=perf.db")
-    said = project.pytest_in_a_process(*arguments, code=2)
+def test_an_interrupted_session_writes_nothing_and_says_so(gated: Project) -> None:
+    gated.file("test_later.py", "import pytest\n\ndef test_it():\n    pytest.exit('enough')\n")
+    arguments = ("gate.nsys.yaml", "test_later.py", *RUN)
+    said = gated.pytest_in_a_process(*arguments, code=2)
     assert "history perf.db: not written: the session was interrupted" in said
-    assert not (project.root / "perf.db").exists()
+    assert not (gated.root / "perf.db").exists()
 
 
-def test_without_the_option_sqlite_utils_is_not_needed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_option_sqlite_utils_is_not_needed(gated: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sqlite_utils", None)
-    project.trace()
-    project.gate(GATE)
-    project.pytest("--nsys-trace=run.sqlite", code=0)
-    assert "perf.db" not in project.files()
-
-
-def values(runs: list[dict[tuple[int | str, ...], int | Fraction]]) -> list[object]:
-    return [run[0, "stage2_f"] for run in runs]
+    gated.pytest("--nsys-trace=run.sqlite", code=0)
+    assert "perf.db" not in gated.files()
 
 
 def test_the_last_runs_come_oldest_first(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +185,7 @@ def test_the_newest_runs_stay_out(history: Path, monkeypatch: pytest.MonkeyPatch
     runs = [entry(value) for value in ("1", "2", "3", "4")]
     nightly(history, monkeypatch, [*runs, entry("5", outcome="error"), entry("6", branch="topic")])
 
-    def last(count: int, lag: int) -> list[object]:
+    def last(count: int, lag: int) -> list[int | Fraction]:
         return values(past_of(history).last_runs(count, "main", lag=lag))
 
     assert (last(2, 0), last(2, 1), last(9, 3), last(9, 4)) == ([3, 4], [2, 3], [1], [])
@@ -246,17 +244,15 @@ def test_a_slow_drift_carries_along_what_does_not_lag(tmp_path: Path, history: P
 
 
 def test_a_lag_that_leaves_no_run_is_no_data(project: Project) -> None:
-    project.trace()
-    project.gate("- {id: drift, metric: exposed_ns, baseline: {history: 3, lag: 2, rel: 5%}}")
-    run = "--nsys-trace=run.sqlite", "--nsys-history=perf.db"
+    project.gate_with_trace("- {id: drift, metric: exposed_ns, baseline: {history: 3, lag: 2, rel: 5%}}")
     assert "there is no history yet in perf.db: each run with --nsys-history adds to it, and from run 4 on" in (
-        project.pytest(*run, code=1)
+        project.pytest(*RUN, code=1)
     )
     for _ in range(2):
         assert "no comparable run of exposed_ns before the newest 2, which lag leaves out" in project.pytest(
-            *run, code=1
+            *RUN, code=1
         )
-    project.pytest(*run, code=0)
+    project.pytest(*RUN, code=0)
 
 
 def test_a_lost_row_stays_red_and_is_not_new_when_it_is_back(project: Project) -> None:

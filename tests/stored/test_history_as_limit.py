@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,13 @@ from pytest_nsys.tools.git import Revision
 from tests.support.commands import run
 from tests.support.gates import Project, built_once
 from tests.support.git_project import commit, start
-from tests.support.histories import SID, entry, nightly, past_of
+from tests.support.histories import SID, entry, nightly, past_of, values
 from tests.support.sql import ask, execute
 
 HISTORY = "--nsys-history=perf.db"
 GATE = "- {{id: {name}, metric: exposed_ns, baseline: {{history: 3, rel: 5%}}{more}}}"
+FOLLOWS = GATE.format(name="follows", more="")
+STEPS = count()
 MEASURED = measured_text(SID)
 
 
@@ -37,19 +40,26 @@ def main(project: Project) -> Project:
     gate(project)
     for name, exposed_us in (("run", 200), ("slow", 300)):
         project.trace(f"{name}.sqlite", exposed_us)
-    for night in range(3):
-        next_commit(project, night)
+    for _ in range(3):
+        next_commit(project)
         project.pytest("--nsys-trace=run.sqlite", HISTORY)
     return project
 
 
-def next_commit(project: Project, number: object) -> None:
-    project.file("step.py", f"STEP = {number!r}\n")
+def next_commit(project: Project) -> None:
+    project.file("step.py", f"STEP = {next(STEPS)}\n")
     commit(project.root)
 
 
 def judged(project: Project, trace: str, code: int, *more: str) -> str:
     return project.pytest(f"--nsys-trace={trace}.sqlite", HISTORY, *more, code=code)
+
+
+def nights(project: Project, count: int, trace: str, code: int, *more: str) -> None:
+    """So many runs of a trace, each of a commit of its own."""
+    for _ in range(count):
+        next_commit(project)
+        judged(project, trace, code, *more)
 
 
 def outcomes(project: Project) -> list[str]:
@@ -60,34 +70,32 @@ def outcomes(project: Project) -> list[str]:
 @pytest.mark.parametrize("more", ["", ", severity: warn", ", fail_after: 9", ", xfail: known"])
 def test_a_red_stays_red_however_often_it_is_run(main: Project, commits: str, more: str) -> None:
     gate(main, more=more)
-    for again in range(6):
+    for _ in range(6):
         if commits == "a commit a run":
-            next_commit(main, f"slow {again}")
+            next_commit(main)
         main.pytest("--nsys-trace=slow.sqlite", HISTORY)
     assert set(outcomes(main)[-6:]) == {"delayed" if "fail_after" in more else "failed"}
 
 
 def test_what_is_waived_is_no_new_normal(main: Project) -> None:
     waiver = "waivers:\n- {assertion: follows, ceiling: 400us, expires: 2099-01-01, reason: known}"
-    main.gate(f"assertions:\n{GATE.format(name='follows', more='')}\n{waiver}")
-    for again in range(4):
-        next_commit(main, f"slow {again}")
-        judged(main, "slow", 0)
+    main.gate(f"assertions:\n{FOLLOWS}\n{waiver}")
+    nights(main, 4, "slow", 0)
     gate(main)
     judged(main, "slow", 1)
 
 
 def test_what_hides_behind_a_new_row_is_no_new_normal(main: Project) -> None:
     main.trace("slow.sqlite", 300, stages=("stage2_f", "stage3_f", "stage4_f"))
-    for again in range(4):
-        next_commit(main, f"slow {again}")
+    for _ in range(4):
+        next_commit(main)
         assert "4 rows outside the limit" in judged(main, "slow", 1)
 
 
 def test_a_lost_row_is_lost_until_a_refresh_says_so(main: Project) -> None:
     main.trace("slow.sqlite", {(1, "stage4_f"): None})
-    for again in range(5):
-        next_commit(main, f"lost {again}")
+    for _ in range(5):
+        next_commit(main)
         assert "1 row of the baseline gone" in judged(main, "slow", 1)
     main.refresh("--nsys-trace=slow.sqlite", HISTORY)
     judged(main, "slow", 0)
@@ -101,7 +109,7 @@ def test_an_inconclusive_run_that_is_red_stays_red(history: Path) -> None:
 
 def test_a_refresh_that_writes_nothing_begins_nothing_anew(main: Project) -> None:
     main.gate(
-        f"{GATE.format(name='follows', more='')}\n- {{id: other, metric: exposed_ns, baseline: {{rel: 5%}}}}\n"
+        f"{FOLLOWS}\n- {{id: other, metric: exposed_ns, baseline: {{rel: 5%}}}}\n"
         "- {id: red, assert: exposed_ns < 1 us}"
     )
     said = main.refresh("--nsys-trace=slow.sqlite", HISTORY, "--maxfail=1", code=1)
@@ -110,9 +118,7 @@ def test_a_refresh_that_writes_nothing_begins_nothing_anew(main: Project) -> Non
 
 
 def test_a_refresh_begins_anew_also_where_nothing_is_stored(main: Project) -> None:
-    for again in range(3):
-        next_commit(main, f"slow {again}")
-        judged(main, "slow", 1)
+    nights(main, 3, "slow", 1)
     said = main.refresh("--nsys-trace=slow.sqlite", HISTORY)
     assert "the limits from the history begin anew with this run: follows" in said
     assert ask(main.root / "perf.db", "SELECT outcome, message FROM verdicts ORDER BY id DESC LIMIT 1") == [
@@ -128,7 +134,7 @@ def test_a_refresh_begins_anew_also_where_nothing_is_stored(main: Project) -> No
 def test_a_refresh_that_adds_or_names_others_leaves_the_history(main: Project) -> None:
     main.refresh("--nsys-trace=slow.sqlite", HISTORY, "--nsys-update-mode=new-only", code=1)
     assert outcomes(main)[-1] == "failed"
-    main.gate(f"{GATE.format(name='follows', more='')}\n- {{id: other, metric: exposed_ns, baseline: {{rel: 5%}}}}")
+    main.gate(f"{FOLLOWS}\n- {{id: other, metric: exposed_ns, baseline: {{rel: 5%}}}}")
     main.refresh("--nsys-trace=slow.sqlite", HISTORY, "--nsys-update-only=other", code=1)
     assert outcomes(main)[-2:] == ["failed", "refresh"]
 
@@ -138,38 +144,31 @@ def test_a_refresh_without_a_history_is_judged(main: Project) -> None:
 
 
 def test_another_id_is_the_same_limit(main: Project) -> None:
-    for again, name in enumerate(("follows", "renamed", "again", "follows")):
+    for name in ("follows", "renamed", "again", "follows"):
         gate(main, name)
-        next_commit(main, f"slow {again}")
+        next_commit(main)
         judged(main, "slow", 1)
 
 
-@pytest.mark.parametrize("kept", ["- {id: follows, assert: exposed_ns < 10ms}", GATE.format(name="follows", more="")])
+@pytest.mark.parametrize("kept", ["- {id: follows, assert: exposed_ns < 10ms}", FOLLOWS])
 def test_beside_its_old_id_it_is_the_same_limit(main: Project, kept: str) -> None:
-    for again in range(3):
-        next_commit(main, f"slow {again}")
-        judged(main, "slow", 1)
+    nights(main, 3, "slow", 1)
     main.gate(f"{kept}\n{GATE.format(name='renamed', more='')}")
-    for again in range(3, 6):
-        next_commit(main, f"slow {again}")
-        judged(main, "slow", 1, "-krenamed")
+    nights(main, 3, "slow", 1, "-krenamed")
 
 
 def test_a_run_whose_gate_was_left_out_does_not_count(main: Project) -> None:
-    main.gate(f"{GATE.format(name='follows', more='')}\n- {{id: other, assert: exposed_ns < 1 ms}}")
-    for again in range(4):
-        next_commit(main, f"slow {again}")
-        judged(main, "slow", 0, "-kother")
+    main.gate(f"{FOLLOWS}\n- {{id: other, assert: exposed_ns < 1 ms}}")
+    for _ in range(4):
+        nights(main, 1, "slow", 0, "-kother")
         judged(main, "slow", 1, "-kfollows")
 
 
 def test_a_new_limit_follows_what_was_measured_before_it(main: Project) -> None:
     main.gate("- {id: other, assert: exposed_ns < 1 ms}")
     (main.root / "perf.db").unlink()
-    for night in range(3):
-        next_commit(main, f"before {night}")
-        judged(main, "run", 0)
-    main.gate(f"{GATE.format(name='follows', more='')}\n- {{id: other, assert: exposed_ns < 1 ms}}")
+    nights(main, 3, "run", 0)
+    main.gate(f"{FOLLOWS}\n- {{id: other, assert: exposed_ns < 1 ms}}")
     judged(main, "slow", 1)
 
 
@@ -191,16 +190,16 @@ def test_a_commit_counts_once_and_its_first_run(history: Path) -> None:
     other = entry("10")
     other.revision = Revision("a", "topic", False)
     append(history, [other])
-    found = [run[0, "stage2_f"] for run in past_of(history).last_runs(9)]
+    found = values(past_of(history).last_runs(9))
     assert found == [1, 4, 8, 9, 10]
-    assert [run[0, "stage2_f"] for run in past_of(history).last_runs(9, "main")] == [1, 4, 8, 9]
+    assert values(past_of(history).last_runs(9, "main")) == [1, 4, 8, 9]
 
 
 def test_the_last_refresh_is_the_first_run(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [entry(str(n), outcome="refresh" if n in (2, 4) else "passed") for n in range(1, 7)]
     nightly(history, monkeypatch, runs)
-    assert [run[0, "stage2_f"] for run in past_of(history).last_runs(9)] == [4, 5, 6]
-    assert [run[0, "stage2_f"] for run in past_of(history).last_runs(9, lag=1)] == [4, 5]
+    assert values(past_of(history).last_runs(9)) == [4, 5, 6]
+    assert values(past_of(history).last_runs(9, lag=1)) == [4, 5]
     assert past_of(history).last_runs(9, lag=3) == []
 
 
@@ -273,7 +272,7 @@ def test_a_clock_that_was_ahead_does_not_stay_the_newest(
 ) -> None:
     nightly(history, monkeypatch, [entry(str(n), outcome="failed" if n == 1 else "passed") for n in range(4)])
     execute(history, "UPDATE runs SET time = '2099-01-01T00:00:00Z' WHERE id = 2")
-    assert [run[0, "stage2_f"] for run in past_of(history).last_runs(2)] == [2, 3]
+    assert values(past_of(history).last_runs(2)) == [2, 3]
     assert past_of(history).bad_in_a_row("main") == BadRuns("main")
     ahead = "the clock of 1 run was ahead, first 2099-01-01T00:00:00Z: the order is that of writing"
     for form in ("table", "json", "csv", "svg", "otava"):

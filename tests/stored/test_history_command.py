@@ -110,21 +110,10 @@ def documented(number: int) -> list[str]:
 def test_the_example_in_the_documentation_is_true(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command, *said = documented(0)
     key = {**KEY, "convention": "ff6209a313ff", "world": 4}
-    values = (
-        1_106_200,
-        1_106_200,
-        1_125_000,
-        1_106_900,
-        1_108_000,
-        1_125_000,
-        1_110_000,
-        1_108_400,
-        1_109_000,
-        1_215_074,
-    )
-    for night, value in enumerate(values):
+    nights_us = (1106.2, 1106.2, 1125, 1106.9, 1108, 1125, 1110, 1108.4, 1109, 1215.074)
+    for night, us in enumerate(nights_us):
         monkeypatch.setattr(database, "now", lambda at=FIRST + timedelta(days=night): at)
-        rows = [series({(3, "stage2_f"): str(value), (0, "stage2_f"): "5"})]
+        rows = [series({(3, "stage2_f"): str(round(1000 * us)), (0, "stage2_f"): "5"})]
         commit = "474e9573e0" + 30 * "0"
         append(history, [entry(gate="perf/step.nsys.yaml", key=key, digest="6c55ffc19bff", commit=commit, every=rows)])
     result = run(history, *shlex.split(command)[3:])

@@ -136,8 +136,7 @@ def test_a_locked_database_stops_pytest(project: Project, locked: Path) -> None:
 def test_a_database_that_is_locked_meanwhile_fails_a_green_session(project: Project) -> None:
     path = project.root / "perf.db"
     append(path, [entry()])
-    project.trace()
-    project.gate(GATE)
+    project.gate_with_trace(GATE)
     project.file(
         "conftest.py",
         """

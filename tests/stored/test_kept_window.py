@@ -19,8 +19,7 @@ from tests.support.git_project import commit, start
 @pytest.fixture
 def stored(project: Project) -> Path:
     """The baseline of a gate."""
-    project.gate("- exposed_ns <= baseline + 50us")
-    project.trace()
+    project.gate_with_trace("- exposed_ns <= baseline + 50us")
     project.refresh("--nsys-trace=run.sqlite")
     (path,) = (project.root / "baselines").rglob("*.json")
     return path
@@ -50,8 +49,7 @@ KEEP = "--nsys-keep-window"
 
 @built_once
 def refreshed(project: Project) -> Project:
-    project.gate("- exposed_ns <= baseline + 50us\n- {id: all, assert: busy_ns > 1ns, window: first}")
-    project.trace()
+    project.gate_with_trace("- exposed_ns <= baseline + 50us\n- {id: all, assert: busy_ns > 1ns, window: first}")
     said = project.refresh(RUN, KEEP)
     assert re.search(r"^  baselines/\S+\.window\.json\.gz holds the windows of this run \(", said, re.MULTILINE)
     return project

@@ -50,15 +50,20 @@ def test_a_file_that_becomes_a_matrix(project: Project) -> None:
     assert "baseline baselines/perf__gate/" in said
 
 
-def test_of_two_configurations_each_is_held_to_the_file(project: Project) -> None:
-    branch = on_a_branch(project, "trace: run.sqlite\n")
-    found = judged(branch, "matrix: {a: slow.sqlite, b: run.sqlite}\n")
-    assert found == {f"{BASELINED}[a]": "failed", f"{BASELINED}[b]": "passed"}
-
-
-def test_a_matrix_that_becomes_a_file(project: Project) -> None:
-    branch = on_a_branch(project, "matrix: {a: run.sqlite}\n")
-    assert judged(branch, "trace: slow.sqlite\n") == {BASELINED: "failed"}
+@pytest.mark.parametrize(
+    ("before", "after", "outcomes"),
+    [
+        ("trace: run.sqlite", "matrix: {a: slow.sqlite, b: run.sqlite}", {"[a]": "failed", "[b]": "passed"}),
+        ("matrix: {a: run.sqlite}", "trace: slow.sqlite", {"": "failed"}),
+        ("trace: run.sqlite", "window: first\nmatrix: {a: run.sqlite}", {"[a]": "incomparable"}),
+    ],
+    ids=["each of two is held to the file", "a matrix becomes a file", "measured otherwise"],
+)
+def test_what_takes_a_place_is_held_to_what_was_there(
+    project: Project, before: str, after: str, outcomes: dict[str, str]
+) -> None:
+    branch = on_a_branch(project, f"{before}\n")
+    assert judged(branch, f"{after}\n") == {f"{BASELINED}{name}": outcome for name, outcome in outcomes.items()}
 
 
 @pytest.mark.parametrize("comparable", ["", "comparable_on: [gpu]\n"])
@@ -102,9 +107,3 @@ def test_a_sentence_that_nobody_measured_before_is_held_to_its_own(project: Proj
     branch.refresh()
     said = branch.pytest("perf", REF, code=0)
     assert "this branch is the first to measure it" in said
-
-
-def test_a_sentence_that_is_measured_otherwise_is_incomparable(project: Project) -> None:
-    branch = on_a_branch(project, "trace: run.sqlite\n")
-    found = judged(branch, "window: first\nmatrix: {a: run.sqlite}\n")
-    assert found == {f"{BASELINED}[a]": "incomparable"}

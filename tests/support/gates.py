@@ -153,6 +153,11 @@ class Project:
         path.write_text(dedent(text).lstrip("\n"), encoding="utf-8")
         return path
 
+    def gate_with_trace(self, text: str, name: str | None = None) -> None:
+        """Write a gate file, and ``run.sqlite`` for it to judge."""
+        self.gate(text, name)
+        self.trace()
+
     def trace(self, name: str = "run.sqlite", exposed_us: Exposed = 200, **more: object) -> Path:
         """Write a trace: see :func:`write_trace`."""
         return write_trace(self.root / name, exposed_us, **more)  # type: ignore[arg-type]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,15 @@ def start(project: Project) -> None:
     """An empty repository on main."""
     git(project.root, "init", "-q", "-b", "main")
     project.file(".gitignore", IGNORED)
+
+
+@contextlib.contextmanager
+def on_main(project: Project) -> Iterator[None]:
+    """What is written meanwhile is committed on main, and the branch begins anew there."""
+    git(project.root, "switch", "-q", "main")
+    yield
+    commit(project.root)
+    git(project.root, "switch", "-qC", "feature")
 
 
 def watch_git(project: Project, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.core.model import Label
+from pytest_nsys.core.model import Label, Value
 from pytest_nsys.gates.model import Assertion, Comparator, Constant, Location, Requirement
 from pytest_nsys.stored.baselines.baseline_file import SeriesId
 from pytest_nsys.stored.history import database
@@ -87,6 +87,11 @@ def past_of(
     require = Requirement(Comparator.LT, Constant(Fraction(1_000_000)), "< 1 ms")
     asked = {"name": NAME, "sentence": NAME, "location": Location(Path("g"), 3, 1), "metric": sid.metric}
     return PastOf(path, gate, key, OfAssertion(Assertion(require=require, **{**asked, **assertion}), sid, others), on)
+
+
+def values(runs: Sequence[Mapping[tuple[Label, ...], Value]]) -> list[Value]:
+    """Of the row of an :func:`entry`."""
+    return [run[0, "stage2_f"] for run in runs]
 
 
 def nightly(path: Path, monkeypatch: pytest.MonkeyPatch, runs: Sequence[RunEntry]) -> Path:

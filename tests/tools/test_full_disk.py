@@ -55,8 +55,7 @@ def test_a_command_leaves_the_earlier_report(project: Project, case: str) -> Non
 
 @pytest.mark.parametrize("option", ["json", "html", "summary"])
 def test_a_session_leaves_the_earlier_report(project: Project, option: str) -> None:
-    project.gate("- overlap >= 60%")
-    project.trace()
+    project.gate_with_trace("- overlap >= 60%")
     project.file("report.txt", EARLIER)
     project.file(
         "conftest.py",
