@@ -28,8 +28,7 @@ RED = """
 @pytest.fixture
 def red(project: Project) -> Project:
     """A trace that fails the first of two assertions."""
-    project.gate(RED)
-    project.trace()
+    project.gated(RED)
     return project
 
 
@@ -39,8 +38,7 @@ def windows(project: Project, folder: str = "windows") -> dict[str, Chrome]:
 
 
 def test_the_window_of_the_worst_rank(project: Project) -> None:
-    project.gate(RED)
-    project.trace(exposed_us={(1, "stage4_f"): 450})
+    project.gated(RED, {(1, "stage4_f"): 450})
     said = project.pytest(*OPTIONS, code=1)
     (name,) = windows(project)
     assert name == "gate__red.json.gz"
@@ -63,15 +61,13 @@ def test_the_window_of_the_worst_rank(project: Project) -> None:
     ],
 )
 def test_nothing_where_nothing_failed(project: Project, gate: str, code: int) -> None:
-    project.gate(gate)
-    project.trace()
+    project.gated(gate)
     assert "window of failed" not in project.pytest(*OPTIONS, code=code)
     assert not (project.root / "windows").exists()
 
 
 def test_base_and_head_begin_together(project: Project) -> None:
-    project.gate("- exposed_ns below baseline plus 5%")
-    project.trace("run.sqlite", {(1, "stage4_f"): 300})
+    project.gated("- exposed_ns below baseline plus 5%", {(1, "stage4_f"): 300})
     project.trace("base.sqlite", every_ms=33)
     project.pytest(*OPTIONS, "--nsys-against=base.sqlite", code=1)
     (shown,) = windows(project).values()
@@ -83,8 +79,7 @@ def test_base_and_head_begin_together(project: Project) -> None:
 
 
 def test_read_back_it_is_the_head(project: Project) -> None:
-    project.gate("- exposed_ns below baseline plus 5%")
-    project.trace("run.sqlite", 300)
+    project.gated("- exposed_ns below baseline plus 5%", 300)
     project.trace("base.sqlite")
     project.pytest(*OPTIONS, "--nsys-against=base.sqlite", code=1)
     (path,) = (project.root / "windows").iterdir()
@@ -96,9 +91,7 @@ def test_read_back_it_is_the_head(project: Project) -> None:
 
 
 def test_a_stored_baseline_has_only_head(project: Project) -> None:
-    project.gate("- exposed_ns below baseline plus 5%")
-    project.trace()
-    project.refresh("--nsys-trace=run.sqlite")
+    project.accepted("- exposed_ns below baseline plus 5%")
     project.trace(exposed_us=300)
     project.pytest(*OPTIONS, code=1)
     (shown,) = windows(project).values()
@@ -106,8 +99,7 @@ def test_a_stored_baseline_has_only_head(project: Project) -> None:
 
 
 def test_a_balance_is_of_all_ranks(project: Project) -> None:
-    project.gate("- balance of exposed_ns across pp <= 1.1")
-    project.trace(exposed_us={(0, "stage2_f"): 400})
+    project.gated("- balance of exposed_ns across pp <= 1.1", {(0, "stage2_f"): 400})
     project.pytest(*OPTIONS, code=1)
     (shown,) = windows(project).values()
     assert len(shown.processes) == 2
@@ -122,8 +114,7 @@ def test_the_report_names_the_file(red: Project) -> None:
 
 
 def test_workers_write_what_one_process_writes(project: Project) -> None:
-    project.gate(RED + "- overlap >= 95%\n- overlap >= 96%\n")
-    project.trace()
+    project.gated(RED + "- overlap >= 95%\n- overlap >= 96%\n")
     project.pytest(*OPTIONS, code=1)
     alone = {path.name: path.read_bytes() for path in (project.root / "windows").iterdir()}
     said = project.pytest_in_a_process("--nsys-trace=run.sqlite", "--nsys-artifacts=others", "-n2", code=1)
@@ -134,8 +125,7 @@ def test_workers_write_what_one_process_writes(project: Project) -> None:
 
 def test_the_key_of_the_ini_file(project: Project) -> None:
     project.file("pytest.ini", "[pytest]\nnsys_artifacts = kept/here\n")
-    project.gate(RED)
-    project.trace("traces/run.sqlite")
+    project.gated(RED, name="traces/run.sqlite")
     project.pytest("--nsys-trace=traces/run.sqlite", code=1)
     assert list(windows(project, "kept/here")) == ["gate__red.json.gz"]
     project.pytest("--nsys-trace=traces/run.sqlite", "--nsys-artifacts=wins", code=1)
@@ -193,8 +183,7 @@ def test_a_second_run_replaces_the_first(project: Project) -> None:
 
 def test_a_comparison(project: Project) -> None:
     project.trace("base.sqlite")
-    project.trace("head.sqlite", 300)
-    project.gate("- id: red\n  assert: exposed_ns below baseline plus 5%\n- overlap >= 60%")
+    project.gated("- id: red\n  assert: exposed_ns below baseline plus 5%\n- overlap >= 60%", 300, name="head.sqlite")
     arguments = ["compare", "base.sqlite", "head.sqlite", "--gate=gate.nsys.yaml", "--artifacts=windows"]
     result = run(*arguments)
     assert (result.exit_code, result.stderr) == (1, "wrote windows/gate__red.json.gz: red\n")

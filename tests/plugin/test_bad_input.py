@@ -20,8 +20,7 @@ GATE = "assertions:\n  - overlap > 0%\n  - exposed_ns <= baseline + 1s"
 )
 def test_a_path_without_a_trace(project: Project, value: str, said: str) -> None:
     """What else is none: tests/cli/test_cli_errors.py."""
-    project.gate(GATE)
-    project.trace("nodes/node0/run.sqlite")
+    project.gated(GATE, name="nodes/node0/run.sqlite")
     project.file("steps/five/rank0.json", '{"schemaVersion": 1, "traceEvents": []}')
     files = project.files()
     printed = project.pytest(f"--nsys-trace={value}", code=4)
@@ -41,8 +40,7 @@ def test_the_short_summary_begins_with_what_is_wrong(project: Project) -> None:
 def test_the_short_summary_has_one_line_of_a_red(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where pytest cuts nothing: in CI it would print the whole text of a failure a second time."""
     monkeypatch.setenv("CI", "1")
-    project.gate("assertions:\n  - overlap > 99%\n  - exposed_ns <= baseline + 1s")
-    project.trace()
+    project.gated("assertions:\n  - overlap > 99%\n  - exposed_ns <= baseline + 1s")
     summary = project.pytest("--nsys-trace=run.sqlite", code=1).partition("short test summary info")[2]
     failed, error, _ = summary.splitlines()[1:]
     assert failed == "FAILED gate.nsys.yaml::overlap > 99% - 80% <= 99%, rank 0 stage2_f"
@@ -89,8 +87,7 @@ def test_names_of_a_stranger_do_not_reach_the_terminal(project: Project) -> None
             process.range("forward chunk \x1b[31m\x07 backward chunk \u202e", 300 * MS, 310 * MS)
             process.kernel("gemm", 301 * MS, 302 * MS)
 
-    project.gate("window: last\nassertions:\n  - window_ns <= 15ms\n  - window_ns <= 1ms")
-    project.trace(edit=escape)
+    project.gated("window: last\nassertions:\n  - window_ns <= 15ms\n  - window_ns <= 1ms", edit=escape)
     said = project.pytest("--nsys-trace=run.sqlite", code=1)
     assert "forward chunk �[31m� backward chunk �" in said
     assert not {"\x1b", "\x07", "\u202e"} & set(said)
@@ -101,8 +98,7 @@ def test_the_environment_in_a_trace_is_never_told(project: Project) -> None:
         trace.insert("META_DATA_CAPTURE", name="ENVIRONMENT", value="TOKEN=hunter2")
         trace.insert("TARGET_INFO_SYSTEM_ENV", name="TOKEN", value="hunter2")
 
-    project.gate(GATE)
-    project.trace(edit=secret)
+    project.gated(GATE, edit=secret)
     said = project.refresh("--nsys-trace=run.sqlite", "-v", code=0)
     said += project.pytest("--nsys-trace=run.sqlite", "-vv", f"--junitxml={project.root / 'junit.xml'}", code=0)
     assert "hunter2" not in said + (project.root / "junit.xml").read_text() + str(project.baselines())

@@ -73,8 +73,7 @@ def test_rows_go_once_they_were_told(project: Project) -> None:
             assert [item.record.verdict.rows for item in session.items] == [()]
         """,
     )
-    project.gate("- overlap >= 60%")
-    project.trace()
+    project.gated("- overlap >= 60%")
     project.pytest("--nsys-trace=run.sqlite", code=0)
 
 

@@ -34,8 +34,7 @@ def test_signs_that_an_encoding_lacks_are_plain() -> None:
 
 
 def test_a_session_in_ascii_shows_signs_and_no_escapes(project: Project) -> None:
-    project.trace(exposed_us=500)
-    project.gate("- overlap >= 60%")
+    project.gated("- overlap >= 60%", 500)
     for words in (["-m", "pytest", "--nsys-trace=run.sqlite"], ["-m", "pytest_nsys", "overlap", "run.sqlite"]):
         said = subprocess.run(
             [sys.executable, *words],
@@ -79,9 +78,7 @@ def test_both_bounds_in_one_unit() -> None:
 
 
 def test_a_limit_on_both_sides_shows_both(project: Project) -> None:
-    project.gate("tolerance: {rel: 10%, abs: 20us}\nassertions:\n- {metric: comm_ns, baseline: }")
-    project.trace()
-    project.refresh("--nsys-trace=run.sqlite")
+    project.accepted("tolerance: {rel: 10%, abs: 20us}\nassertions:\n- {metric: comm_ns, baseline: }")
     said = project.pytest("--nsys-trace=run.sqlite", "-v", "--nsys-summary=s.md", code=0)
     assert "within 0.9–1.1 ms (baseline ± max(10%, 20us))" in said
     project.trace(

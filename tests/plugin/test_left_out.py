@@ -19,8 +19,7 @@ TRACE = "--nsys-trace=run.sqlite"
 
 @pytest.fixture
 def gates(project: Project) -> Project:
-    project.gate(GATE)
-    project.trace()
+    project.gated(GATE)
     return project
 
 

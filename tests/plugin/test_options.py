@@ -22,8 +22,7 @@ TWO = """
 @pytest.fixture
 def gated(project: Project) -> Project:
     """One assertion, which a trace fulfils."""
-    project.gate(GATE)
-    project.trace()
+    project.gated(GATE)
     return project
 
 
@@ -86,8 +85,7 @@ def test_the_trace_of_a_gate_file_is_relative_to_it(project: Project, monkeypatc
 
 
 def test_the_traces_of_a_gate_file_are_captures(project: Project) -> None:
-    project.gate("trace: [a.sqlite, b.sqlite]\nassertions:\n  - overlap >= 60%")
-    project.trace("a.sqlite", exposed_us=100)
+    project.gated("trace: [a.sqlite, b.sqlite]\nassertions:\n  - overlap >= 60%", 100, name="a.sqlite")
     project.trace("b.sqlite", exposed_us=300)
     assert value(project) == "80%"
 
@@ -177,8 +175,7 @@ def test_node_ids_are_the_sentences(project: Project) -> None:
 )
 def test_an_unregistered_mark(project: Project, arguments: tuple[str, ...], what: str) -> None:
     """In a process of its own: pytest remembers the marks that any run in a process registered."""
-    project.gate(TWO)
-    project.trace()
+    project.gated(TWO)
     said = project.pytest_in_a_process("--nsys-trace=run.sqlite", *arguments, code=2)
     assert f"\ngate.nsys.yaml:3:3: {what}" in said
 
@@ -196,8 +193,7 @@ def test_last_failed_and_stopping_at_the_first(project: Project) -> None:
 
 def test_last_failed_of_items_with_brackets(project: Project) -> None:
     """Pytest reads what is in brackets as parameters, and an item of the same id has to be told for the same."""
-    project.gate("- {id: all, assert: overlap >= 99%, for: {stage: [stage2_f, stage4_f]}}\n- overlap >= 60%")
-    project.trace()
+    project.gated("- {id: all, assert: overlap >= 99%, for: {stage: [stage2_f, stage4_f]}}\n- overlap >= 60%")
     remembering = ("-p", "cacheprovider", "--nsys-trace=run.sqlite")
     both = ["all[stage=stage2_f]", "all[stage=stage4_f]"]
     assert list(project.cases(*remembering, code=1)) == [*both, "overlap >= 60%"]
@@ -207,8 +203,7 @@ def test_last_failed_of_items_with_brackets(project: Project) -> None:
 
 def test_collecting_opens_no_trace(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = watch_openings(monkeypatch)
-    project.gate(TWO)
-    project.trace()
+    project.gated(TWO)
     said = project.pytest("--nsys-trace=run.sqlite", "--collect-only", code=0)
     assert said.count("<GateItem ") == 2
     assert opened == []
@@ -237,7 +232,7 @@ def test_other_yaml_is_left_alone(project: Project) -> None:
 
 
 def test_xfail_covers_failed_alone(project: Project) -> None:
-    project.gate(
+    project.gated(
         """
         - {id: failed, assert: overlap >= 99%, xfail: the new link is slow}
         - {id: absent, assert: stage5 overlap >= 60%, xfail: the new link is slow}
@@ -245,7 +240,6 @@ def test_xfail_covers_failed_alone(project: Project) -> None:
         - {id: good, assert: overlap >= 60%, xfail: the new link is slow}
         """
     )
-    project.trace()
     cases = project.cases("--nsys-trace=run.sqlite", code=1)
     assert {name: case.state for name, case in cases.items()} == {
         "failed": "skipped",
@@ -280,14 +274,13 @@ def test_workers_judge_alike_and_report_to_one_summary(project: Project) -> None
 
 
 def test_warnings_as_errors(project: Project) -> None:
-    project.gate(
+    project.gated(
         """
         - {id: good, assert: overlap >= 60%}
         - {id: warned, assert: overlap >= 99%, severity: warn}
         - {id: nothing, assert: stage5 overlap >= 99%, allow_no_data: true}
         """
     )
-    project.trace()
     for filters in ("error", "error::pytest_nsys.NsysWarning"):
         cases = project.cases("--nsys-trace=run.sqlite", "-W", filters, code=1)
         assert {name: case.state for name, case in cases.items()} == {
@@ -303,8 +296,7 @@ def test_warnings_as_errors(project: Project) -> None:
 
 
 def test_the_warning_can_be_silenced_by_its_name(project: Project) -> None:
-    project.gate("- {assert: overlap >= 99%, severity: warn}")
-    project.trace()
+    project.gated("- {assert: overlap >= 99%, severity: warn}")
     project.pytest("--nsys-trace=run.sqlite", "-W", "ignore::pytest_nsys.NsysWarning", code=0)
     project.result.assert_outcomes(passed=1, warnings=0)
 
@@ -383,8 +375,7 @@ def test_a_green_summary(project: Project) -> None:
 
 
 def test_notes_stand_below_the_summary(project: Project) -> None:
-    project.gate(f"quality: {{anchors: 2}}\nassertions:\n{GATE}")
-    project.trace(label=None, chunks_ms=(15, 15))
+    project.gated(f"quality: {{anchors: 2}}\nassertions:\n{GATE}", label=None, chunks_ms=(15, 15))
     said = project.pytest("--nsys-trace=run.sqlite", code=0)
     assert "  note: no setup label: ranks are numbered by (file, process, device)" in said
     assert "  warning: ranks 0, 1 have 2 anchors" in said
@@ -418,7 +409,7 @@ def test_failures_and_warnings_stand_at_their_line(project: Project) -> None:
 
 
 def test_twice_quiet_counts_and_still_tells_what_was_refreshed(project: Project) -> None:
-    project.gate(
+    project.gated(
         """
         tolerance: {rel: 5%}
         assertions:
@@ -426,7 +417,6 @@ def test_twice_quiet_counts_and_still_tells_what_was_refreshed(project: Project)
           - {id: red, assert: overlap >= 99%}
         """
     )
-    project.trace()
     assert "new file, 4 rows" in project.refresh("--nsys-trace=run.sqlite", "-k", "exposed_ns", "-q", "-q")
     said = project.pytest("--nsys-trace=run.sqlite", "-q", "-q", code=1)
     assert "\n1 failed, 1 passed\n" in said

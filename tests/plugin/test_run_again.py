@@ -31,8 +31,7 @@ AGAIN = """
 
 def once(project: Project, *arguments: str) -> None:
     """Run everything that counts, and count."""
-    project.gate(GATE)
-    project.trace()
+    project.gated(GATE)
     options = ("--nsys-summary=s.md", "--nsys-html=p.html", "--nsys-history=h.db", "--nsys-annotate")
     found = report_of(project, "--nsys-trace=run.sqlite", "--junitxml=x.xml", *options, *arguments, code=1)
     said = project.result.stdout.str()
@@ -60,15 +59,13 @@ def test_two_reports_of_one_test(project: Project, first: str) -> None:
     if first != "failed":
         once(project)
         return
-    project.gate(GATE)
-    project.trace()
+    project.gated(GATE)
     found = report_of(project, "--nsys-trace=run.sqlite", code=1)
     assert {name: a["state"] for name, a in by_name(found).items()} == {"red": "failed", "green": "failed"}
 
 
 def test_an_assertion_that_holds_the_second_time(project: Project) -> None:
     project.file("conftest.py", AGAIN.replace("FIRST", "'rerun'"))
-    project.gate("- {id: green, assert: overlap >= 60%}")
-    project.trace()
+    project.gated("- {id: green, assert: overlap >= 60%}")
     found = report_of(project, "--nsys-trace=run.sqlite", code=0)
     assert (found["verdict"], found["good"]) == ("passed", True)

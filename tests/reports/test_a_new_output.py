@@ -24,8 +24,7 @@ def entry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_is_written_checked_and_told_like_the_others(project: Project) -> None:
-    project.gate("- exposed_ns <= 300us\n- overlap >= 90%\n")
-    project.trace()
+    project.gated("- exposed_ns <= 300us\n- overlap >= 90%\n")
     said = project.pytest("--nsys-trace=run.sqlite", "--nsys-words=words.txt", "--nsys-json=report.json", code=1)
     assert (
         Path(project.root, "words.txt").read_text()

@@ -248,8 +248,7 @@ def test_nothing_judged_is_said() -> None:
 
 
 def test_a_comparison_and_a_session_say_the_same(project: Project) -> None:
-    project.gate("- exposed_ns below baseline plus 5%\n")
-    project.trace("run.sqlite", 300)
+    project.gated("- exposed_ns below baseline plus 5%\n", 300)
     project.trace("base.sqlite")
     project.pytest("--nsys-trace=run.sqlite", "--nsys-against=base.sqlite", "--nsys-html=page.html", code=1)
     theirs = run("compare", "base.sqlite", "run.sqlite", "--gate=gate.nsys.yaml", "--format=html").stdout
@@ -263,8 +262,7 @@ def test_a_comparison_and_a_session_say_the_same(project: Project) -> None:
 
 
 def test_a_comparison_without_a_red_row_says_what_a_session_says(project: Project) -> None:
-    project.gate("- exposed_ns below baseline plus 5%\n")
-    project.trace("run.sqlite")
+    project.gated("- exposed_ns below baseline plus 5%\n")
     project.trace("base.sqlite")
     found = run("compare", "base.sqlite", "run.sqlite", "--gate=gate.nsys.yaml", "--format=html", code=0).stdout
     said = "1 assertion passed; least headroom 10 us: exposed_ns 200 us, limit 210 us, rank 0 stage2_f"

@@ -42,8 +42,7 @@ def page(project: Project, *options: str, code: int = 1) -> Page:
 
 def judged(project: Project, gate: str = "- overlap >= 90%\n", **trace: Any) -> Page:
     """The page of a gate on a trace."""
-    project.gate(gate)
-    project.trace(**trace)
+    project.gated(gate, **trace)
     return page(project)
 
 
@@ -73,8 +72,7 @@ def test_verdicts_come_first_and_what_failed_is_open(project: Project) -> None:
 
 
 def test_the_cause_that_leads_has_its_timeline_above_its_assertions(project: Project) -> None:
-    project.gate("- launches <= 1\n- overlap >= 90%\n- exposed_ns below baseline plus 5%\n")
-    project.trace("run.sqlite", {(1, "stage4_f"): 700})
+    project.gated("- launches <= 1\n- overlap >= 90%\n- exposed_ns below baseline plus 5%\n", {(1, "stage4_f"): 700})
     project.trace("base.sqlite")
     found = page(project, *RUN, "--nsys-against=base.sqlite")
     cause, first = "less overlap with gemm on rank 1", '<figure class="timeline" id="window-1">'
@@ -87,8 +85,7 @@ def test_the_cause_that_leads_has_its_timeline_above_its_assertions(project: Pro
 def test_of_what_commit_and_branch_a_page_is(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     git_project.isolate(monkeypatch)
     git_project.start(project)
-    project.gate("- overlap >= 10%\n")
-    project.trace()
+    project.gated("- overlap >= 10%\n")
     commit = git_project.commit(project.root)
     assert f"<li>commit {commit[:10]} on main</li>" in page(project, code=0).text
     project.gate("- overlap >= 11%\n")
@@ -96,8 +93,7 @@ def test_of_what_commit_and_branch_a_page_is(project: Project, monkeypatch: pyte
 
 
 def test_headings_leave_out_no_level(project: Project) -> None:
-    project.gate("- exposed_ns below baseline plus 5%\n- overlap >= 90%\n")
-    project.trace("run.sqlite", 300)
+    project.gated("- exposed_ns below baseline plus 5%\n- overlap >= 90%\n", 300)
     project.trace("base.sqlite")
     session = page(project, *RUN, "--nsys-against=base.sqlite")
     comparison = run("compare", "base.sqlite", "run.sqlite", "--gate=gate.nsys.yaml", "--format=html").stdout
@@ -132,8 +128,7 @@ def test_at_most_eight_timelines(project: Project) -> None:
 
 
 def test_a_green_session_has_the_rank_that_is_nearest_to_failing(project: Project) -> None:
-    project.gate("- overlap >= 10%\n")
-    project.trace(exposed_us={(1, "stage4_f"): 700})
+    project.gated("- overlap >= 10%\n", {(1, "stage4_f"): 700})
     found = page(project, code=0)
     assert [text.partition(" (")[0] for text in found.texts["h3"]] == ["rank 1"]
     assert found.texts["h1"] == [
@@ -173,8 +168,7 @@ def test_a_barrier_is_marked(project: Project) -> None:
 
 
 def test_compute_has_the_colour_of_its_family_and_what_hides_less_is_marked(project: Project) -> None:
-    project.gate("- exposed_ns below baseline plus 5%\n")
-    project.trace("base.sqlite")
+    project.gated("- exposed_ns below baseline plus 5%\n", name="base.sqlite")
     project.trace("run.sqlite", {(1, "stage4_f"): 700})
     found = page(project, *RUN, "--nsys-against=base.sqlite")
     legend, *_ = [text for text in found.texts["b"] if text == "cause"]
@@ -201,8 +195,7 @@ def test_a_cause_is_marked_in_the_stage_of_its_row_and_on_its_rank() -> None:
 
 
 def test_base_stands_above_head_on_one_scale(project: Project) -> None:
-    project.gate("- exposed_ns below baseline plus 5%\n")
-    project.trace("run.sqlite", 300)
+    project.gated("- exposed_ns below baseline plus 5%\n", 300)
     project.trace("base.sqlite", chunks_ms=(15, 15, 16, 15, 15))
     found = page(project, *RUN, "--nsys-against=base.sqlite")
     assert [[side["name"] for side in data["sides"]] for data in found.data] == [["base", "head"]] * 2
@@ -210,8 +203,7 @@ def test_base_stands_above_head_on_one_scale(project: Project) -> None:
 
 
 def test_the_window_that_is_kept_of_the_accepted_run_stands_above_head(project: Project) -> None:
-    project.gate("- exposed_ns below baseline plus 5%\n")
-    project.trace("base.sqlite")
+    project.gated("- exposed_ns below baseline plus 5%\n", name="base.sqlite")
     project.trace("run.sqlite", 300)
     project.refresh("--nsys-trace=base.sqlite")
     (stored,) = (project.root / "baselines").rglob("*.json")
@@ -228,8 +220,7 @@ def test_the_window_that_is_kept_of_the_accepted_run_stands_above_head(project: 
 
 
 def test_compare_has_the_same_building_blocks(project: Project) -> None:
-    project.gate("- exposed_ns below baseline plus 5%\n")
-    project.trace("run.sqlite", 300)
+    project.gated("- exposed_ns below baseline plus 5%\n", 300)
     project.trace("base.sqlite")
     ours = page(project, *RUN, "--nsys-against=base.sqlite")
     result = run("compare", "base.sqlite", "run.sqlite", "--gate=gate.nsys.yaml", "--format=html")
@@ -239,8 +230,7 @@ def test_compare_has_the_same_building_blocks(project: Project) -> None:
 
 
 def test_causes_and_numbers_are_those_of_the_json_report(project: Project) -> None:
-    project.gate("- exposed_ns below baseline plus 5%\n")
-    project.trace("run.sqlite", {(1, "stage4_f"): 500})
+    project.gated("- exposed_ns below baseline plus 5%\n", {(1, "stage4_f"): 500})
     project.trace("base.sqlite")
     found = page(project, *RUN, "--nsys-against=base.sqlite", "--nsys-json=report.json")
     report = json.loads((project.root / "report.json").read_text())
@@ -269,8 +259,7 @@ def test_the_values_of_the_steady_windows(project: Project) -> None:
 
 
 def test_too_few_windows_are_said_to_be_too_few(project: Project) -> None:
-    project.gate("quality: {anchors: 4}\nassertions:\n- overlap >= 90%\n")
-    project.trace(ranks=1, chunks_ms=(15,) * 4)
+    project.gated("quality: {anchors: 4}\nassertions:\n- overlap >= 90%\n", ranks=1, chunks_ms=(15,) * 4)
     assert "Left out: the middle half of 4 anchors is 2: too few to show a distribution" in page(project).text
 
 
@@ -296,8 +285,7 @@ def test_the_trend_ends_with_this_run(project: Project) -> None:
 
 
 def test_a_first_run_has_no_trend(project: Project) -> None:
-    project.gate("- exposed_ns < 400us\n")
-    project.trace()
+    project.gated("- exposed_ns < 400us\n")
     assert "The history has no earlier run of these rows." in page(project, *RUN, "--nsys-history=h.db", code=0).text
 
 
@@ -310,8 +298,7 @@ def evil(project: Project) -> None:
             at = 20_000_000 * k + 12_001_000
             processes[0].kernel(EVIL, at + 20_000, at + 30_000, launch_ns=at + 10_000)
 
-    project.trace(edit=add, gpu=EVIL)
-    project.gate('- id: "</details></script><b>x"\n  assert: overlap >= 90%\n')
+    project.gated('- id: "</details></script><b>x"\n  assert: overlap >= 90%\n', edit=add, gpu=EVIL)
 
 
 def test_names_stay_text(project: Project) -> None:
@@ -339,8 +326,7 @@ def test_json_in_a_page_ends_nothing_and_reads_back(text: str) -> None:
 
 
 def test_the_same_traces_give_the_same_bytes(project: Project) -> None:
-    project.gate(RED)
-    project.trace()
+    project.gated(RED)
     page(project)
     first = (project.root / "page.html").read_bytes()
     page(project)
@@ -364,16 +350,14 @@ def test_nothing_judged_is_no_green_page(project: Project) -> None:
 
 
 def test_a_session_that_only_collects_leaves_the_last_page(project: Project) -> None:
-    project.gate(RED)
-    project.trace()
+    project.gated(RED)
     before = page(project, *RUN).text
     project.pytest(*RUN, "--collect-only", "--nsys-html=page.html", code=0)
     assert (project.root / "page.html").read_text() == before
 
 
 def test_what_may_not_move_is_not_the_nearest_to_failing(project: Project) -> None:
-    project.gate("- no mixed comm streams\n- overlap >= 34%\n")
-    project.trace(exposed_us={(1, "stage4_f"): 650})
+    project.gated("- no mixed comm streams\n- overlap >= 34%\n", {(1, "stage4_f"): 650})
     found = page(project, *RUN, code=0)
     assert [text.partition(" (")[0] for text in found.texts["h3"]] == ["rank 1"]
 
@@ -395,8 +379,7 @@ def test_eight_ranks_of_two_thousand_kernels_fit_into_two_megabytes(project: Pro
                 at = 40_001_000 + 7_400 * n
                 process.kernel(f"void some::long<kernel_{n % 40}>(a, b)", at, at + 5_000 + n % 7, stream=7 + n % 4 // 3)
 
-    project.gate("- overlap >= 99.9%\n")
-    project.trace("run.sqlite", ranks=8, edit=busy)
+    project.gated("- overlap >= 99.9%\n", ranks=8, edit=busy)
     shutil.copy(project.root / "run.sqlite", project.root / "spare")
     project.trace("base.sqlite", ranks=8, edit=busy)
     found = page(project, *RUN, "--nsys-against=base.sqlite")

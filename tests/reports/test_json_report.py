@@ -29,9 +29,7 @@ assertions:
 
 
 def accepted(project: Project, gate: str = GATE, **trace: Any) -> None:
-    project.gate(gate)
-    project.trace("base.sqlite", **trace)
-    project.refresh("--nsys-trace=base.sqlite")
+    project.accepted(gate, name="base.sqlite", **trace)
 
 
 @pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.name)
@@ -101,7 +99,7 @@ def test_every_row_is_exact_and_readable(project: Project) -> None:
 
 
 def test_every_way_to_end(project: Project) -> None:
-    project.gate(
+    project.gated(
         """
         - {id: red, assert: overlap >= 99%}
         - {id: warned, assert: overlap >= 99%, severity: warn}
@@ -112,7 +110,6 @@ def test_every_way_to_end(project: Project) -> None:
         - {id: broken, assert: overlap >= 60%, window: last, span: period}
         """
     )
-    project.trace()
     found = report_of(project, "--nsys-trace=run.sqlite", code=1)
     ends = {name: (a["outcome"], a["state"], a["good"]) for name, a in by_name(found).items()}
     assert ends == {
@@ -262,15 +259,13 @@ def test_a_plugin_cannot_turn_a_bad_verdict_into_a_pass(project: Project, outcom
                 return report
         """
         project.file("conftest.py", green)
-        project.gate("- overlap >= 99%")
-        project.trace()
+        project.gated("- overlap >= 99%")
         said = report_of(project, "--nsys-trace=run.sqlite", code=0)
         assert (said["verdict"], said["good"]) == ("failed", False)
 
 
 def test_a_refresh(project: Project) -> None:
-    project.gate(GATE)
-    project.trace()
+    project.gated(GATE)
     found = report_of(
         project, "--nsys-trace=run.sqlite", "--nsys-update-baselines", "--nsys-reason=first", "-k", "below", code=0
     )
@@ -328,8 +323,7 @@ def test_a_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:
 
 
 def test_names_from_a_trace_are_plain_text(project: Project) -> None:
-    project.gate("- overlap >= 99%")
-    project.trace(stages=("stage2\x1b[31m_f", "stage4_é"))
+    project.gated("- overlap >= 99%", stages=("stage2\x1b[31m_f", "stage4_é"))
     project.pytest("--nsys-trace=run.sqlite", "--nsys-json=report.json")
     text = (project.root / "report.json").read_bytes()
     assert text.isascii()

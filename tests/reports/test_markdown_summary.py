@@ -47,9 +47,7 @@ def row(value: int, **more: Any) -> JudgedRow:
 
 
 def test_a_green_summary(project: Project) -> None:
-    project.gate(GATE)
-    project.trace()
-    project.refresh("--nsys-trace=run.sqlite")
+    project.accepted(GATE)
     text = summary_of(project, "--nsys-trace=run.sqlite", code=0)
     head = "## Both assertions passed; least headroom 50 us: exposed\\_ns 200 us, limit 250 us, rank 0 stage2\\_f\n\n"
     head += "Performance gate: passed. 2 assertions: 2 passed.\n\n### `gate.nsys.yaml`\n\n"
@@ -68,9 +66,7 @@ def test_a_green_summary(project: Project) -> None:
 
 
 def test_a_red_summary(project: Project) -> None:
-    project.gate(GATE)
-    project.trace("base.sqlite")
-    project.refresh("--nsys-trace=base.sqlite")
+    project.accepted(GATE, name="base.sqlite")
     project.trace(exposed_us={(1, "stage4_f"): 401})
     text = summary_of(project, "--nsys-trace=run.sqlite", code=1)
     head, about, *_ = text.split("\n\n")
@@ -107,8 +103,7 @@ def test_a_mistake_and_nothing_judged() -> None:
 
 
 def test_it_is_appended(project: Project) -> None:
-    project.gate("- overlap >= 60%")
-    project.trace()
+    project.gated("- overlap >= 60%")
     project.file("summary.md", "# What others said\n")
     for _ in range(2):
         project.pytest("--nsys-trace=run.sqlite", "--nsys-summary=summary.md", code=0)
@@ -118,8 +113,7 @@ def test_it_is_appended(project: Project) -> None:
 
 
 def test_what_others_wrote_counts(project: Project) -> None:
-    project.gate("\n".join(f"- {{id: n{n}, assert: overlap >= 60%}}" for n in range(300)))
-    project.trace()
+    project.gated("\n".join(f"- {{id: n{n}, assert: overlap >= 60%}}" for n in range(300)))
     (project.root / "summary.md").write_bytes(b"x" * (AT_MOST_BYTES - 1000))
     project.pytest("--nsys-trace=run.sqlite", "--nsys-summary=summary.md", code=0)
     text = (project.root / "summary.md").read_text()
@@ -130,8 +124,7 @@ def test_what_others_wrote_counts(project: Project) -> None:
 
 @pytest.mark.parametrize("room", [0, 10, 500])
 def test_a_file_that_is_full_already_stays_below_the_limit_of_github(project: Project, room: int) -> None:
-    project.gate("\n".join(f"- {{id: n{n}, assert: overlap >= 60%}}" for n in range(300)))
-    project.trace()
+    project.gated("\n".join(f"- {{id: n{n}, assert: overlap >= 60%}}" for n in range(300)))
     (project.root / "summary.md").write_bytes(b"x" * (2**20 - room))
     said = project.pytest("--nsys-trace=run.sqlite", "--nsys-summary=summary.md", code=0)
     text = (project.root / "summary.md").read_text()

@@ -23,8 +23,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="file names are 
 
 @pytest.fixture
 def odd(project: Project) -> Project:
-    project.gate("- overlap >= 60%\n- overlap >= 90%\n- exposed_ns below baseline plus 5%\n")
-    project.trace()
+    project.gated("- overlap >= 60%\n- overlap >= 90%\n- exposed_ns below baseline plus 5%\n")
     (project.root / "run.sqlite").rename(project.root / NAME)
     return project
 

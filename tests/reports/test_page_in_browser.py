@@ -337,8 +337,7 @@ def test_a_listener_hears_the_numbers(browser: Browser, written: Path) -> None:
 
 @needs_browser
 def test_the_page_of_a_session(browser: Browser, project: Project) -> None:
-    project.gate("- overlap >= 90%\n- exposed_ns < 10ms\n")
-    project.trace()
+    project.gated("- overlap >= 90%\n- exposed_ns < 10ms\n")
     project.pytest("--nsys-trace=run.sqlite", "--nsys-html=page.html", "--nsys-history=h.db", code=1)
     path = project.root / "page.html"
     browser.open(path, 360)

@@ -40,12 +40,10 @@ def said_on_a_terminal(project: Project, columns: int) -> list[str]:
 
 @pytest.fixture
 def red(project: Project) -> Project:
-    project.gate(GATE)
-    project.trace("base.sqlite")
+    project.gated(GATE, name="base.sqlite")
     project.gate(GATE.replace("stage9", "stage4"))
     project.refresh("--nsys-trace=base.sqlite")
-    project.gate(GATE)
-    project.trace("run.sqlite", exposed_us={(0, "stage2_f"): 700})
+    project.gated(GATE, {(0, "stage2_f"): 700})
     return project
 
 

@@ -23,9 +23,7 @@ def contents(project: Project) -> dict[str, bytes]:
 @built_once
 def accepted(project: Project) -> Project:
     """A project with a trace, a gate file, its baseline and a history."""
-    project.gate(GATE)
-    project.trace()
-    project.refresh(TRACE)
+    project.accepted(GATE)
     project.pytest(TRACE, "--nsys-history=perf.db", code=0)
     return project
 

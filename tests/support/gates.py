@@ -162,6 +162,16 @@ class Project:
         """Write a trace: see :func:`write_trace`."""
         return write_trace(self.root / name, exposed_us, **more)  # type: ignore[arg-type]
 
+    def gated(self, gate: str, exposed_us: Exposed = 200, *, name: str = "run.sqlite", **more: object) -> Path:
+        """Write a gate file and a trace that it judges."""
+        self.gate(gate)
+        return self.trace(name, exposed_us, **more)
+
+    def accepted(self, gate: str, exposed_us: Exposed = 200, *, name: str = "run.sqlite", **more: object) -> str:
+        """The same, with the trace accepted as the normal; what the refresh said."""
+        self.gated(gate, exposed_us, name=name, **more)
+        return self.refresh(f"--nsys-trace={name}")
+
     def commands_on_the_path(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """``pytest`` and ``pytest-nsys`` can be typed, as in an environment that is active."""
         monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")

@@ -43,8 +43,7 @@ def held(folder: Path, base: Sequence[int], head: Sequence[int], sentence: str) 
 
 def two(project: Project, base: Exposed = 200, head: Exposed = 200, gate: str = EXPOSED) -> None:
     """A gate file, and a trace of each side."""
-    project.gate(gate)
-    project.trace("base.sqlite", base)
+    project.gated(gate, base, name="base.sqlite")
     project.trace("head.sqlite", head)
 
 
@@ -70,9 +69,7 @@ def test_a_row_that_is_worse_than_in_the_other_trace_is_red(project: Project) ->
 
 
 def test_the_stored_baseline_is_not_looked_at(project: Project) -> None:
-    project.gate(EXPOSED)
-    project.trace("stored.sqlite", 500)
-    project.refresh("--nsys-trace=stored.sqlite")
+    project.accepted(EXPOSED, 500, name="stored.sqlite")
     project.trace("base.sqlite", 200)
     project.trace("head.sqlite", 260)
     project.pytest("--nsys-trace=head.sqlite", code=0)
@@ -135,8 +132,7 @@ def test_the_same_trace_on_both_sides_is_a_usage_error(project: Project) -> None
 
 
 def test_a_copy_on_the_other_side_is_a_usage_error(project: Project) -> None:
-    project.gate(EXPOSED)
-    project.trace("head.sqlite")
+    project.gated(EXPOSED, name="head.sqlite")
     shutil.copy(project.trace("base1.sqlite"), project.root / "head1.sqlite")
     project.trace("base.sqlite")
     said = project.pytest(*BOTH, "--nsys-trace=head1.sqlite", "--nsys-against=base1.sqlite", code=4)
@@ -146,8 +142,7 @@ def test_a_copy_on_the_other_side_is_a_usage_error(project: Project) -> None:
 
 
 def test_a_gate_file_with_a_trace_of_its_own_is_not_held_against_it(project: Project) -> None:
-    project.gate("trace: run.sqlite\nassertions:\n  - exposed_ns below baseline plus 5%\n")
-    project.trace("run.sqlite")
+    project.gated("trace: run.sqlite\nassertions:\n  - exposed_ns below baseline plus 5%\n")
     found = case(project, "--nsys-against=run.sqlite", code=1)
     assert found.state == "error"
     assert "both sides are the same trace" in found.text
@@ -170,8 +165,7 @@ def test_another_gpu_is_incomparable_and_named(project: Project) -> None:
 
 
 def test_a_row_that_one_capture_of_the_other_side_lacks_is_no_data(project: Project) -> None:
-    project.gate(EXPOSED)
-    project.trace("base.sqlite")
+    project.gated(EXPOSED, name="base.sqlite")
     project.trace("base1.sqlite", {(1, "stage4_f"): None})
     project.trace("head.sqlite")
     found = case(project, *BOTH, "--nsys-against=base1.sqlite", code=1)
@@ -180,8 +174,7 @@ def test_a_row_that_one_capture_of_the_other_side_lacks_is_no_data(project: Proj
 
 
 def test_a_broken_base_is_an_error_that_names_it(project: Project) -> None:
-    project.gate(EXPOSED + "- exposed_ns < 1s\n")
-    project.trace("head.sqlite")
+    project.gated(EXPOSED + "- exposed_ns < 1s\n", name="head.sqlite")
     (project.root / "base.sqlite").write_bytes(b"SQLite format 3\0" + b"x" * 5000)
     for found in project.cases(*BOTH, code=1).values():
         assert found.state == "error"
@@ -264,8 +257,7 @@ def one_launch_more(_: TraceBuilder, processes: list[Process]) -> None:
 
 
 def test_a_file_of_a_folder_is_not_a_capture_beside_it(project: Project) -> None:
-    project.gate(EXPOSED)
-    project.trace("base.sqlite")
+    project.gated(EXPOSED, name="base.sqlite")
     project.trace("runs/head.sqlite")
     project.trace("runs/other.sqlite", label="rank=2; pp=0/1")
     arguments = "--nsys-trace=runs", "--nsys-trace=runs/head.sqlite", "--nsys-against=base.sqlite"

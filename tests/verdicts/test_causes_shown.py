@@ -31,8 +31,7 @@ GATE = """
 @built_once
 def judged(project: Project) -> Project:
     """A gate on a baseline, and a trace in which a rank exposes 450 us more."""
-    project.gate(GATE)
-    project.trace("run.sqlite", 200)
+    project.gated(GATE, 200)
     project.trace("head.sqlite", {(1, "stage2_f"): 650})
     project.refresh("--nsys-trace=run.sqlite")
     return project

@@ -92,11 +92,9 @@ def test_another_major_version_of_nsys_is_another_run_and_a_minor_one_is_not(tmp
     assert differing(tmp_path, exported_by(head, f"{was}.99.1.9")) == []
 
 
-def accepted(project: Project, gate: str = GATE, **trace: object) -> None:
+def accepted(project: Project, gate: str = GATE, **trace: Any) -> None:
     """A baseline of a good run."""
-    project.gate(gate)
-    project.trace("base.sqlite", **trace)  # type: ignore[arg-type]
-    project.refresh("--nsys-trace=base.sqlite")
+    project.accepted(gate, name="base.sqlite", **trace)
 
     # The file of another GPU is the nearest; with it the number of steps would be looked at next.
 

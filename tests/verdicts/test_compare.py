@@ -363,16 +363,14 @@ def test_comparable_on_narrows_what_must_agree_and_still_tells(project: Project)
 
 
 def test_a_constant_is_judged_on_head_of_an_incomparable_pair_too(project: Project) -> None:
-    project.gate("- exposed_ns below baseline plus 5%\n- exposed_ns < 100us\n")
-    project.trace("base.sqlite", gpu="NVIDIA A100")
+    project.gated("- exposed_ns below baseline plus 5%\n- exposed_ns < 100us\n", name="base.sqlite", gpu="NVIDIA A100")
     project.trace("head.sqlite")
     said = compare("base.sqlite", "head.sqlite", "--gate=gate.nsys.yaml", code=1).stdout
     assert said.startswith("worse: 1 constant limit not kept by head; the runs differ in gpu; nothing was held")
 
 
 def test_a_constant_needs_no_window_in_base(project: Project) -> None:
-    project.gate("- exposed_ns below baseline plus 5%\n- {assert: overlap >= 1%, window: '6'}\n")
-    project.trace("base.sqlite")
+    project.gated("- exposed_ns below baseline plus 5%\n- {assert: overlap >= 1%, window: '6'}\n", name="base.sqlite")
     project.trace("head.sqlite", chunks_ms=(15,) * 7)
     options = ("base.sqlite", "head.sqlite", "--gate=gate.nsys.yaml", "--comparable-on=mesh")
     (constant,) = [each for each in assertions(answer(*options, code=0)) if each["on_base"]]

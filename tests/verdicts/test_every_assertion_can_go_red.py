@@ -500,8 +500,7 @@ def test_every_form_of_a_baseline(tmp_path: Path, form: str) -> None:
 @pytest.mark.parametrize("kind", ["metric", "constant", "baseline"])
 def test_a_red_is_the_exit_code_of_pytest(project: Project, kind: str) -> None:
     case = {"metric": METRIC_CASES["anchors"], "constant": FORMS["pNN"], "baseline": HELD["the median"]}[kind]
-    project.gate(case.gate)
-    project.trace("base.sqlite", **case.base)
+    project.gated(case.gate, name="base.sqlite", **case.base)
     project.refresh("--nsys-trace=base.sqlite", code=None)
     project.trace(**case.green)
     project.pytest("--nsys-trace=run.sqlite", code=0)
@@ -510,8 +509,7 @@ def test_a_red_is_the_exit_code_of_pytest(project: Project, kind: str) -> None:
 
 
 def test_for_makes_an_item_of_each(project: Project) -> None:
-    project.gate("- {id: e, for: {stage: [stage2_f, stage4_f]}, metric: exposed_ns, require: <= 300us}")
-    project.trace(exposed_us=ONE)
+    project.gated("- {id: e, for: {stage: [stage2_f, stage4_f]}, metric: exposed_ns, require: <= 300us}", ONE)
     cases = project.cases("--nsys-trace=run.sqlite", code=1)
     assert {name: case.state for name, case in cases.items()} == {
         "e[stage=stage2_f]": "failure",

@@ -47,26 +47,21 @@ def test_sentences(tmp_path: Path, sentence: str, outcome: str) -> None:
 
 
 def test_unknown_steps_are_no_data_and_stated_ones_are(project: Project) -> None:
-    project.gate("window: run\nconvention: generic\nassertions:\n  - total_kernel_ns < 1s")
-    project.trace()
+    project.gated("window: run\nconvention: generic\nassertions:\n  - total_kernel_ns < 1s")
     assert "so how many steps it holds is not known; set workload:" in project.pytest("--nsys-trace=run.sqlite", code=1)
     project.gate("window: run\nconvention: generic\nworkload: {steps: 2}\nassertions:\n  - total_kernel_ns == 9ms")
     project.pytest("--nsys-trace=run.sqlite", code=0)
 
 
 def test_a_family_that_vanishes_is_zero_and_no_lost_row(project: Project) -> None:
-    project.gate("tolerance: {abs: 1us}\nassertions:\n  - family_ns <= baseline + 1us")
-    project.trace("base.sqlite")
-    project.refresh("--nsys-trace=base.sqlite")
+    project.accepted("tolerance: {abs: 1us}\nassertions:\n  - family_ns <= baseline + 1us", name="base.sqlite")
     project.trace(exposed_us=dict.fromkeys([(r, f"stage{s}_f") for r in (0, 1) for s in (2, 4)], 1000))
     (case,) = project.cases("--nsys-trace=run.sqlite", code=0).values()
     assert case.properties["nsys_outcome"] == "improved"
 
 
 def test_steps_gpus_and_launcher_make_runs_incomparable(project: Project) -> None:
-    project.gate(gate())
-    project.trace("base.sqlite")
-    project.refresh("--nsys-trace=base.sqlite")
+    project.accepted(gate(), name="base.sqlite")
     project.pytest("--nsys-trace=base.sqlite", code=0)
     project.gate(gate(steps=4))
     assert "(stated_steps: now 4, baseline 5)" in project.pytest("--nsys-trace=base.sqlite", code=1)
@@ -82,17 +77,15 @@ def test_steps_gpus_and_launcher_make_runs_incomparable(project: Project) -> Non
 
 
 def test_families_of_the_gate_file_count(project: Project) -> None:
-    project.gate(
+    project.gated(
         "convention: {extends: pithtrain, families: {mine: [ge?m, nothing], theirs: nccl*}}\n"
         "assertions:\n  - mine family_ns == 1.6ms\n  - theirs family_launches == 2\n  - no other family_ns"
     )
-    project.trace()
     project.pytest("--nsys-trace=run.sqlite", code=0)
 
 
 def test_the_command_that_a_failure_leads_to_divides_as_the_gate_does(project: Project) -> None:
-    project.gate("workload: {steps: 2, step_time: 1ms}\nassertions:\n  - step_minus_kernel_ns >= 0ns")
-    project.trace()
+    project.gated("workload: {steps: 2, step_time: 1ms}\nassertions:\n  - step_minus_kernel_ns >= 0ns")
     said = project.pytest("--nsys-trace=run.sqlite", code=1)
     words = next(line for line in said.splitlines() if "next:" in line).split("pytest-nsys ")[1].split()
     assert words[-4:] == ["--steps", "2", "--step-time", "1000000ns"]

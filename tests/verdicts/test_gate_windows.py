@@ -291,8 +291,7 @@ def test_what_would_have_other_rows_is_not_cut(tmp_path: Path) -> None:
 )
 def test_mistakes(project: Project, monkeypatch: pytest.MonkeyPatch, options: list[str], said: str) -> None:
     monkeypatch.chdir(project.root)
-    project.trace()
-    project.gate("- exposed_ns <= 300us")
+    project.gated("- exposed_ns <= 300us")
     project.gate("- exposd_ns <= 300us", "bad.nsys.yaml")
     project.gate("- measured mfu >= 40%", "beside.nsys.yaml")
     assert said in run("cut", "run.sqlite", "-o", "windows.json.gz", *options, code=2).stderr
@@ -301,8 +300,7 @@ def test_mistakes(project: Project, monkeypatch: pytest.MonkeyPatch, options: li
 
 def test_a_gate_file_of_auto_is_read_under_what_is_found(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project.root)
-    project.gate("- exposed_ns <= baseline + 50us")
-    project.trace()
+    project.gated("- exposed_ns <= baseline + 50us")
     said = run("cut", "run.sqlite", "--gate", "gate.nsys.yaml", "-o", "windows.json.gz", code=0)
     assert said.stderr == "note: convention pithtrain, anchor 'forward chunk%backward chunk%' (found in the trace)\n"
     assert said.stdout.splitlines()[1] == "the assertion of gate.nsys.yaml judges the cut like the trace"

@@ -401,8 +401,7 @@ def two_branches(project: Project) -> tuple[str, str]:
 
 
 def test_measurements_of_another_run_are_refused(project: Project) -> None:
-    project.trace()
-    project.gate(f"trace: run.sqlite\n{FILE}- measured x <= 3")
+    project.gated(f"trace: run.sqlite\n{FILE}- measured x <= 3")
     for run, what in (
         ({"world": 2, "pp": 2, "gpu": "h100"}, ""),
         ("night-7", ""),

@@ -44,18 +44,13 @@ def test_a_rank_is_not_in_balance_with_itself(project: Project) -> None:
 
 @pytest.mark.parametrize("key", ["severity: warn", "xfail: known"])
 def test_a_lost_row_is_not_covered_by_one_that_fails(project: Project, key: str) -> None:
-    project.gate("- exposed_ns <= baseline + 5%")
-    project.trace()
-    project.refresh("--nsys-trace=run.sqlite")
-    project.gate(f"- {{assert: exposed_ns <= baseline + 5%, {key}}}")
-    project.trace(exposed_us=900, stages=("stage2_f",))
+    project.accepted("- exposed_ns <= baseline + 5%")
+    project.gated(f"- {{assert: exposed_ns <= baseline + 5%, {key}}}", 900, stages=("stage2_f",))
     assert outcome(project).startswith("no data")
 
 
 def test_allowed_no_data_does_not_cover_a_row_that_the_baseline_has(project: Project) -> None:
-    project.gate("- {assert: stage4_f exposed_ns <= baseline + 5%, allow_no_data: true}")
-    project.trace()
-    project.refresh("--nsys-trace=run.sqlite")
+    project.accepted("- {assert: stage4_f exposed_ns <= baseline + 5%, allow_no_data: true}")
     project.trace(stages=("stage2_f",))
     assert outcome(project).startswith("no data")
 
@@ -88,9 +83,7 @@ def test_a_kernel_that_ends_before_it_starts_is_damage(project: Project) -> None
 
 
 def test_a_baseline_that_cannot_be_read_is_not_one_that_is_missing(project: Project) -> None:
-    project.gate("- exposed_ns <= baseline + 5%")
-    project.trace()
-    project.refresh("--nsys-trace=run.sqlite")
+    project.accepted("- exposed_ns <= baseline + 5%")
     (path,) = (project.root / "baselines").rglob("*.json")
     path.rename(path.with_name("000000000000.json")).write_text("{}", encoding="utf-8")
     assert outcome(project).startswith("error")
@@ -106,8 +99,7 @@ def test_a_path_that_cannot_be_looked_at(project: Project, value: str) -> None:
 
 
 def test_the_command_after_a_red_measures_what_the_gate_did(project: Project) -> None:
-    project.gate("- {assert: overlap >= 99.9%, window: first, kernels: clipped}")
-    project.trace()
+    project.gated("- {assert: overlap >= 99.9%, window: first, kernels: clipped}")
     said = project.pytest("--nsys-trace=run.sqlite", code=1)
     assert "pytest-nsys overlap run.sqlite --rank 0 --window first --kernels clipped" in said
 
@@ -121,8 +113,7 @@ def test_the_baseline_folder_is_one_however_it_is_typed(project: Project, monkey
 
 
 def test_what_the_gate_file_states_against_the_trace_is_told(project: Project) -> None:
-    project.gate("run: {gpu: A100, micro_batch: 7}\nassertions: [overlap >= 1%]")
-    project.trace()
+    project.gated("run: {gpu: A100, micro_batch: 7}\nassertions: [overlap >= 1%]")
     said = project.pytest("--nsys-trace=run.sqlite", code=0)
     assert "the gate file states gpu A100, the traces say NVIDIA H100 80GB HBM3, which counts" in said
     assert "the gate file states micro_batch 7, the traces say 1, which counts" in said
@@ -130,15 +121,13 @@ def test_what_the_gate_file_states_against_the_trace_is_told(project: Project) -
 
 def test_a_communication_pattern_that_matches_nothing_is_told(project: Project) -> None:
     """A name without stars is the whole name."""
-    project.gate("convention: {extends: pithtrain, communication: deep_ep}\nassertions: [overlap >= 1%]")
-    project.trace()
+    project.gated("convention: {extends: pithtrain, communication: deep_ep}\nassertions: [overlap >= 1%]")
     said = project.pytest("--nsys-trace=run.sqlite", code=0)
     assert "no kernel around the windows is like the communication pattern 'deep_ep'" in said
 
 
 def test_a_micro_sign_is_a_microsecond(project: Project) -> None:
-    project.gate("- exposed_ns < 201 \u00b5s\n- exposed_ns < 200 \u03bcs")
-    project.trace(exposed_us=200)
+    project.gated("- exposed_ns < 201 \u00b5s\n- exposed_ns < 200 \u03bcs", 200)
     cases = project.judged()
     assert [case.properties["nsys_outcome"] for case in cases.values()] == ["passed", "failed"]
 
@@ -146,15 +135,12 @@ def test_a_micro_sign_is_a_microsecond(project: Project) -> None:
 def test_home_is_where_a_shell_would_look(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(project.root / "home"))
     project.file("home/empty", "")
-    project.trace("home/run.sqlite")
-    project.gate("- overlap >= 1%")
+    project.gated("- overlap >= 1%", name="home/run.sqlite")
     project.pytest("--nsys-trace=~/run.sqlite", code=0)
 
 
 def test_the_fixture_warns_as_the_item_does(project: Project) -> None:
-    project.gate("- exposed_ns <= baseline + 5%")
-    project.trace(exposed_us=400)
-    project.refresh("--nsys-trace=run.sqlite")
+    project.accepted("- exposed_ns <= baseline + 5%", 400)
     project.trace(exposed_us=100)
     test = 'def test_it(nsys_gate):\n    nsys_gate("exposed_ns <= baseline + 5%", gate_file="gate.nsys.yaml")\n'
     project.file("test_it.py", test)

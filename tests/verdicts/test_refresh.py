@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,8 +31,7 @@ assertions:
 @pytest.fixture
 def gated(project: Project) -> Project:
     """A gate on a baseline, and a trace."""
-    project.gate(GATE)
-    project.trace()
+    project.gated(GATE)
     return project
 
 
@@ -48,8 +48,7 @@ def hidden_ring(trace: TraceBuilder, processes: list[Process]) -> None:
 
 
 def test_accepting_a_run(project: Project) -> None:
-    project.gate(GATE)
-    project.trace("before.sqlite", exposed_us=200)
+    project.gated(GATE, 200, name="before.sqlite")
     project.trace("after.sqlite", exposed_us={(1, "stage4_f"): 300})
 
     assert "no baseline is stored in baselines/gate" in project.pytest("--nsys-trace=before.sqlite", code=1)
@@ -83,8 +82,7 @@ def test_the_command_of_a_red_makes_it_green(project: Project) -> None:
 
 
 def test_another_key_gets_a_file_of_its_own(project: Project) -> None:
-    project.gate(GATE)
-    project.trace("h100.sqlite")
+    project.gated(GATE, name="h100.sqlite")
     project.trace("b200.sqlite", gpu="NVIDIA B200", exposed_us=100)
     project.refresh("--nsys-trace=h100.sqlite")
     first = project.baselines()
@@ -126,8 +124,7 @@ def test_what_is_not_selected_keeps_its_rows(project: Project) -> None:
 
 
 def test_an_assertion_without_a_baseline_is_judged_as_ever(project: Project) -> None:
-    project.gate(GATE + "  - overlap >= 90%")
-    project.trace()
+    project.gated(GATE + "  - overlap >= 90%")
     cases = project.cases(
         "--nsys-trace=run.sqlite", "--nsys-update-baselines", "--nsys-reason=accepted in spite", code=1
     )
@@ -139,8 +136,7 @@ def test_an_assertion_without_a_baseline_is_judged_as_ever(project: Project) -> 
 
 
 def test_nothing_to_refresh_is_said(project: Project) -> None:
-    project.gate("- overlap >= 60%")
-    project.trace()
+    project.gated("- overlap >= 60%")
     assert "no baseline was written: no assertion with a baseline was measured" in project.refresh(
         "--nsys-trace=run.sqlite"
     )
@@ -183,7 +179,7 @@ def test_no_workers_are_no_xdist(gated: Project) -> None:
     assert len(gated.baselines()) == 1
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "an assertion without data": (
         GATE + "  - stage5 overlap >= 60%",
         {},
@@ -210,8 +206,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused(project: Project, case: str) -> None:
     gate, trace, why = REFUSED[case]
-    project.gate(gate)
-    project.trace(**trace)  # type: ignore[arg-type]
+    project.gated(gate, **trace)
     said = project.refresh("--nsys-trace=run.sqlite", code=1)
     assert "exposed_ns below baseline plus tolerance" in said
     assert f"baseline of gate.nsys.yaml not written: refused: {why}" in said
@@ -220,9 +215,7 @@ def test_refused(project: Project, case: str) -> None:
 
 
 def test_refused_leaves_what_was_accepted(project: Project) -> None:
-    project.gate(STRUCTURE)
-    project.trace()
-    project.refresh("--nsys-trace=run.sqlite")
+    project.accepted(STRUCTURE)
     before = project.baselines()
     project.trace(exposed_us=500, edit=hidden_ring)
     project.refresh("--nsys-trace=run.sqlite", code=1)
@@ -280,14 +273,11 @@ def test_the_command(project: Project) -> None:
 
 def test_an_expected_failure_is_refreshed(project: Project) -> None:
     """What is written passes; that is no surprise that a strict xfail would have to tell."""
-    project.gate("assertions:\n  - {metric: exposed_ns, baseline: {rel: 5%}, xfail: known}")
-    project.trace()
-    project.refresh("--nsys-trace=run.sqlite")
+    project.accepted("assertions:\n  - {metric: exposed_ns, baseline: {rel: 5%}, xfail: known}")
 
 
 def test_the_command_writes_where_it_is_told(project: Project) -> None:
-    project.gate(GATE)
-    project.trace("a.sqlite", exposed_us=100)
+    project.gated(GATE, 100, name="a.sqlite")
     project.trace("b.sqlite", exposed_us=300)
     captures = ("--trace=a.sqlite", "--trace=b.sqlite")
     project.command(
@@ -340,8 +330,7 @@ def test_showing_what_is_not_there(project: Project) -> None:
 
 
 def test_many_rows_are_folded_on_the_terminal_alone(project: Project) -> None:
-    project.gate(GATE)
-    project.trace("run.sqlite", ranks=16)
+    project.gated(GATE, ranks=16)
     said = project.refresh("--nsys-trace=run.sqlite", "--nsys-json=report.json")
     assert said.count(": new → 200 us\n") == 8
     assert "  … and 24 more rows of exposed_ns (pytest -v shows them)\n" in said

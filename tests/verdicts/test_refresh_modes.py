@@ -54,9 +54,7 @@ def mode(name: str, *more: str) -> tuple[str, ...]:
 @built_once
 def accepted(project: Project) -> Project:
     """A baseline of 200 us in every row."""
-    project.gate(GATE)
-    project.trace(exposed_us=200)
-    project.refresh(RUN)
+    project.accepted(GATE, 200)
     return project
 
 
@@ -122,8 +120,7 @@ def test_a_ratchet_takes_improvements_alone(accepted: Project) -> None:
 
 
 def test_there_is_nothing_to_ratchet_without_a_baseline(project: Project) -> None:
-    project.gate(GATE)
-    project.trace()
+    project.gated(GATE)
     assert "no baseline of this run is stored: refresh without --ratchet" in project.refresh(*mode("ratchet"), code=1)
     assert project.baselines() == {}
 
@@ -133,9 +130,7 @@ def test_there_is_nothing_to_ratchet_without_a_baseline(project: Project) -> Non
 
 @pytest.mark.parametrize("name", ["exposed", "exp*", "exposed_ns", "*_ns"])
 def test_only_what_is_named_is_written_and_the_rest_is_judged(project: Project, name: str) -> None:
-    project.gate(TWO)
-    project.trace(exposed_us=200)
-    project.refresh(RUN)
+    project.accepted(TWO, 200)
     project.trace(exposed_us=500)
     cases = project.cases(RUN, "--nsys-update-baselines", "--nsys-reason=r", f"--nsys-update-only={name}", code=1)
     assert {item: case.state for item, case in cases.items()} == {"exposed": "passed", "share": "failure"}
@@ -144,8 +139,7 @@ def test_only_what_is_named_is_written_and_the_rest_is_judged(project: Project, 
 
 
 def test_a_name_that_means_nothing_is_a_mistake(project: Project) -> None:
-    project.gate(TWO + "  - exposed_ns <= 9ms")
-    project.trace()
+    project.gated(TWO + "  - exposed_ns <= 9ms")
     said = project.refresh(RUN, "--nsys-update-only=share", "--nsys-update-only=exposd", code=4)
     assert "'exposd' is neither an assertion with a baseline nor a metric of one (did you mean 'exposed'?)" in said
     assert "'exposed_ns <= 9ms' is neither an assertion" in project.refresh(
@@ -155,11 +149,8 @@ def test_a_name_that_means_nothing_is_a_mistake(project: Project) -> None:
 
 
 def test_what_is_stale_stays_where_something_else_is_named(project: Project) -> None:
-    project.gate(TWO)
-    project.trace(exposed_us=200)
-    project.refresh(RUN)
-    project.gate("assertions:\n  - {id: exposed, metric: exposed_ns, baseline: {abs: 50us}}")
-    project.trace(exposed_us=500)
+    project.accepted(TWO, 200)
+    project.gated("assertions:\n  - {id: exposed, metric: exposed_ns, baseline: {abs: 50us}}", 500)
     project.refresh(RUN, "--nsys-update-only=exposed")
     assert stored(project, "overlap")[ROWS[0]] == ["4/5"]
     project.refresh(RUN)
@@ -213,9 +204,7 @@ def test_runs_of_other_circumstances_are_not_mixed(accepted: Project, name: str)
 
 @pytest.mark.parametrize("choice", [("-k", "share"), ("--nsys-update-only=share",)])
 def test_part_of_a_file_is_not_refreshed_from_another_run(project: Project, choice: tuple[str, ...]) -> None:
-    project.gate(TWO)
-    project.trace()
-    project.refresh(RUN)
+    project.accepted(TWO)
     before = project.baselines()
     project.trace(exposed_us=500, chunks_ms=(15,) * 7)
     assert "one file never mixes two" in project.refresh(RUN, *choice, code=1)
@@ -223,9 +212,7 @@ def test_part_of_a_file_is_not_refreshed_from_another_run(project: Project, choi
 
 
 def test_circumstances_that_are_not_compared_may_differ(project: Project) -> None:
-    project.gate("comparable_on: [world, gpu]" + GATE)
-    project.trace(exposed_us=200)
-    project.refresh(RUN)
+    project.accepted("comparable_on: [world, gpu]" + GATE, 200)
     project.trace(exposed_us=210, chunks_ms=(15,) * 7)
     project.refresh(*mode("accept-run"))
     assert list(stored(project).values()) == [[200, 210]] * 4

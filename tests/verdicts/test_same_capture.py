@@ -30,8 +30,7 @@ def in_other_bytes(project: Project, name: str, copy: str) -> None:
 
 @pytest.mark.parametrize("gate", GATES.values(), ids=GATES)
 def test_a_copy_in_other_bytes_is_no_other_side(project: Project, gate: str) -> None:
-    project.gate(gate)
-    project.trace("base.sqlite")
+    project.gated(gate, name="base.sqlite")
     in_other_bytes(project, "base.sqlite", "head.sqlite")
     cases = project.cases("--nsys-trace=head.sqlite", "--nsys-against=base.sqlite", code=1)
     assert all(case.state == "error" and SAME in case.properties["nsys_message"] for case in cases.values())
@@ -87,8 +86,7 @@ def test_a_nanosecond_tells_two_captures_apart(project: Project) -> None:
     def late(_: TraceBuilder, processes: list[Process]) -> None:
         processes[0].kernel("gemm", 50 * MS, 50 * MS + 1)
 
-    project.gate(GATES["times"])
-    project.trace("base.sqlite")
+    project.gated(GATES["times"], name="base.sqlite")
     (project.root / "base.sqlite").rename(project.root / "kept")
     project.trace("base.sqlite", edit=late)  # of the same name, so of the same times but for this
     (project.root / "base.sqlite").rename(project.root / "head.sqlite")
@@ -103,9 +101,7 @@ OWN = "this is the trace that the baseline was taken from"
 
 def test_a_baseline_is_judged_on_its_own_trace_and_says_so(project: Project) -> None:
     """Green, without a warning, in the terminal, the page, the Markdown and the JSON."""
-    project.gate(EIGHT)
-    project.trace()
-    project.refresh("--nsys-trace=run.sqlite")
+    project.accepted(EIGHT)
     reports = ("page.html", "report.md", "report.json")
     options = ("--nsys-html=page.html", "--nsys-summary=report.md", "--nsys-json=report.json")
     said = project.pytest("--nsys-trace=run.sqlite", "-W", "error", *options, code=0)
@@ -134,9 +130,7 @@ def test_an_accepted_run_is_told_and_a_new_assertion_hides_none(project: Project
 
 
 def test_fewer_times_say_nothing(project: Project) -> None:
-    project.gate(EIGHT.replace("- busy_ns <= baseline + 5%\n", ""))
-    project.trace()
-    project.refresh("--nsys-trace=run.sqlite")
+    project.accepted(EIGHT.replace("- busy_ns <= baseline + 5%\n", ""))
     assert OWN not in project.pytest("--nsys-trace=run.sqlite", code=0)
 
 

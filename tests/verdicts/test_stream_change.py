@@ -57,9 +57,7 @@ def changes(project: Project, now: Edit, *arguments: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("against", [(), ("--nsys-against=base.sqlite",)], ids=["stored", "against"])
 def test_every_red_of_it_names_the_kernel(project: Project, against: tuple[str, ...]) -> None:
-    project.gate(GATE)
-    project.trace("base.sqlite")
-    project.refresh("--nsys-trace=base.sqlite")
+    project.accepted(GATE, name="base.sqlite")
     said = changes(project, computing(1), *against)
     assert set(said.values()) == {SAID.format("1 stream 28")}
     assert len(said) == 8  # all but the window's length, which holds

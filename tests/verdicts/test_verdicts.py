@@ -27,11 +27,9 @@ def one(cases: Mapping[str, Case]) -> Case:
     return case
 
 
-def accepted(project: Project, gate: str = BASELINE, **trace: object) -> None:
+def accepted(project: Project, gate: str = BASELINE, **trace: Any) -> None:
     """A gate file whose baseline is that of ``base.sqlite``."""
-    project.gate(gate)
-    project.trace("base.sqlite", **trace)  # type: ignore[arg-type]
-    project.refresh("--nsys-trace=base.sqlite")
+    project.accepted(gate, name="base.sqlite", **trace)
 
 
 def judged(folder: Path, gate: str, *traces: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> Verdict:
@@ -46,8 +44,7 @@ def judged(folder: Path, gate: str, *traces: Mapping[str, Any], base: Mapping[st
 
 
 def test_passed(project: Project) -> None:
-    project.gate("- overlap >= 60%")
-    project.trace(exposed_us={(1, "stage4_f"): 390})
+    project.gated("- overlap >= 60%", {(1, "stage4_f"): 390})
     case = one(project.cases("--nsys-trace=run.sqlite", code=0))
     assert case.state == "passed"
     assert case.properties == {
@@ -66,8 +63,7 @@ def test_passed(project: Project) -> None:
 
 
 def test_failed_on_a_constant(project: Project) -> None:
-    project.gate("- overlap >= 60%")
-    project.trace(exposed_us={(1, "stage4_f"): 410})
+    project.gated("- overlap >= 60%", {(1, "stage4_f"): 410})
     case = one(project.cases("--nsys-trace=run.sqlite", code=1))
     assert case.state == "failure"
     assert case.properties["nsys_outcome"] == "failed"
@@ -150,8 +146,7 @@ def test_a_ratchet_beside_something_worse_offers_no_refresh(project: Project) ->
       - {id: steps, assert: anchors == 5}
     """
     accepted(project, gate)
-    project.gate(gate.replace("== 5", "== 4"))
-    project.trace(exposed_us=100)
+    project.gated(gate.replace("== 5", "== 4"), 100)
     said = project.pytest("--nsys-trace=run.sqlite", "-k", "exposed", code=1)
     assert "improved: 4 of 4 rows" in said
     assert "baseline refresh" not in said
@@ -180,8 +175,7 @@ def test_improved_fails_a_ratchet(project: Project) -> None:
 
 
 def test_a_warning_severity_passes_and_says_all(project: Project) -> None:
-    project.gate("- {metric: overlap, require: '>= 60%', severity: warn}")
-    project.trace(exposed_us=500)
+    project.gated("- {metric: overlap, require: '>= 60%', severity: warn}", 500)
     case = one(project.cases("--nsys-trace=run.sqlite", code=0))
     assert case.state == "passed"
     assert case.properties["nsys_outcome"] == "failed"
@@ -203,15 +197,13 @@ def test_a_warning_severity_passes_and_says_all(project: Project) -> None:
     ],
 )
 def test_a_warning_severity_covers_failed_alone(project: Project, assertion: str, state: str, outcome: str) -> None:
-    project.gate(assertion)
-    project.trace()
+    project.gated(assertion)
     case = one(project.cases("--nsys-trace=run.sqlite", code=1))
     assert (case.state, case.properties["nsys_outcome"]) == (state, outcome)
 
 
 def test_an_early_warning(project: Project) -> None:
-    project.gate("- {metric: overlap, require: '>= 60%', warn: '>= 70%'}")
-    project.trace(exposed_us={(1, "stage2_f"): 350})
+    project.gated("- {metric: overlap, require: '>= 60%', warn: '>= 70%'}", {(1, "stage2_f"): 350})
     case = one(project.cases("--nsys-trace=run.sqlite", code=0))
     assert case.properties["nsys_outcome"] == "passed"
     project.result.stdout.fnmatch_lines(["*NsysWarning: *: 1 of 4 rows do not reach the early warning >= 70%"])
@@ -244,8 +236,7 @@ def test_rows_of_another_definition_are_incomparable(project: Project, written: 
 
 
 def test_no_data_without_a_baseline_gives_the_command(project: Project) -> None:
-    project.gate(BASELINE)
-    project.trace()
+    project.gated(BASELINE)
     case = one(project.cases("--nsys-trace=run.sqlite", code=1))
     assert (case.state, case.properties["nsys_outcome"]) == ("failure", "no data")
     assert "no data: no baseline is stored in baselines/gate" in case.text
@@ -335,8 +326,7 @@ def test_a_constant_is_not_rounded(tmp_path: Path) -> None:
 
 
 def test_no_data_can_be_allowed_where_no_row_is_meant(project: Project) -> None:
-    project.gate("- {assert: stage3 overlap >= 60%, allow_no_data: true}")
-    project.trace()
+    project.gated("- {assert: stage3 overlap >= 60%, allow_no_data: true}")
     case = one(project.cases("--nsys-trace=run.sqlite", code=0))
     assert case.properties["nsys_outcome"] == "passed"
     assert case.properties["nsys_message"].startswith("nothing was judged: no row has stage stage3")
