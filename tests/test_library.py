@@ -114,97 +114,58 @@ def test_a_run_that_was_closed_is_opened_again(trace: Callable[..., Path]) -> No
     run.close()
 
 
+ARGUMENTS: list[tuple[Callable[[NsysRun], object], str]] = [
+    (lambda run: run.rows("overlp"), "unknown metric 'overlp' (did you mean 'overlap'?)"),
+    (lambda run: run.rows(cast(Any, ["overlap"])), "a metric is a name, as in 'exposed_ns', not ["),
+    (lambda run: run.rows("overlap", window=cast(Any, 3)), "window= is text, as in 'median' or '3'"),
+    (lambda run: run.rows("overlap", stage=[]), "stage= is a label or a list of labels, as in"),
+    (lambda run: run.rows("overlap", rank=cast(Any, 0.0)), "rank= is a label or a list of labels"),
+    (
+        lambda run: run.rows("overlap", allow_missing={"*": cast(Any, "0")}),
+        "allow_missing= names ranks by their numbers, not {'*': '0'}",
+    ),
+    (
+        lambda run: run.rows("overlap", allow_missing=cast(Any, ["*"])),
+        "allow_missing= maps stages to ranks, as {'stage1_*': [0]}, not ['*']",
+    ),
+    (lambda run: run.under(cast(Any, 3)), "convention= is a name, the path of a YAML file or a Convention, not 3"),
+    (lambda run: run.under("pithtrain", anchor=cast(Any, 3)), "anchor= is the name of a range, as"),
+    (
+        lambda _: open_run("no.sqlite", convention="pithtrain", workload=cast(Any, {"steps": 2})),
+        "workload= is a pytest_nsys.core.workload.Workload, not {'steps': 2}",
+    ),
+    (lambda run: run.rows("overlap", span="half"), "'half' is none of range, period"),
+    (lambda run: run.under("pithtrian"), "is no convention and no file (did you mean 'pith"),
+    (lambda run: run.under(Path("none.yaml")), "'none.yaml' is no convention and no file"),
+    (lambda run: run.under("generic", ""), "anchor is empty"),
+    (lambda run: run.rows("overlap", stag="stage2"), "overlap has no dimension 'stag' (did you mean"),
+    (lambda run: run.rows("overlap", window="medan"), "unknown window 'medan' (did you mean 'median'"),
+    (lambda run: judge("overlp >= 60%", run), "'overlp >= 60%', character 1: unknown metric"),
+    (lambda run: judge("overlap >= 60", run), "character 12: overlap is a ratio: write 60%"),
+    (lambda run: judge("busy_ns <= baseline + 1%", run), "a baseline is another run: judge(sente"),
+    (lambda run: judge("perf/a.nsys.yaml", run), "is a gate file: judge(Path(…), run)"),
+    (lambda _: judge("overlap >= 60%", cast(Any, "run.sqlite")), "is a run: judge(sentence, open"),
+    (lambda run: judge("overlap >= 60%", run, cast(Any, "b")), "is a run: judge(sentence, open"),
+    (lambda run: compare(cast(Any, run), "b"), "a trace is a path, or a list of them, not NsysRun"),
+    (lambda _: open_run([]), "there is no trace: give a path"),
+]
+OTHERS: list[tuple[Callable[[NsysRun], object], type[NsysError], str]] = [
+    (lambda run: run.under("generic").windows(), TraceError, "anchor"),
+    (lambda run: run.rows("overlap", stage="stage3"), NoRows, "stage stage3; stages with a row: stage2_f"),
+    (
+        lambda run: run.rows("overlap", window="99"),
+        TraceError,
+        "there is no anchor 99: the rank has 5 anchors, numbered from 0",
+    ),
+    (lambda run: judge("busy_ns <= baseline + 1%", run, run), UsageMistake, "both sides are the same trace"),
+    (lambda _: open_run("nowhere.sqlite"), UsageMistake, "there is no such file"),
+    (lambda _: compare("", "b"), UsageMistake, "the path of a trace is empty"),
+    (lambda _: compare("a", "b", "c.nsys.yaml", anchor="x"), NsysError, "a: there is no such file"),
+]
+
+
 @pytest.mark.parametrize(
-    ("asked", "kind", "said"),
-    [
-        (lambda run: run.rows("overlp"), ArgumentMistake, "unknown metric 'overlp' (did you mean 'overlap'?)"),
-        (
-            lambda run: run.rows(cast(Any, ["overlap"])),
-            ArgumentMistake,
-            "a metric is a name, as in 'exposed_ns', not [",
-        ),
-        (
-            lambda run: run.rows("overlap", window=cast(Any, 3)),
-            ArgumentMistake,
-            "window= is text, as in 'median' or '3'",
-        ),
-        (lambda run: run.rows("overlap", stage=[]), ArgumentMistake, "stage= is a label or a list of labels, as in"),
-        (lambda run: run.rows("overlap", rank=cast(Any, 0.0)), ArgumentMistake, "rank= is a label or a list of labels"),
-        (
-            lambda run: run.rows("overlap", allow_missing={"*": cast(Any, "0")}),
-            ArgumentMistake,
-            "allow_missing= names ranks by their numbers, not {'*': '0'}",
-        ),
-        (
-            lambda run: run.rows("overlap", allow_missing=cast(Any, ["*"])),
-            ArgumentMistake,
-            "allow_missing= maps stages to ranks, as {'stage1_*': [0]}, not ['*']",
-        ),
-        (
-            lambda run: run.under(cast(Any, 3)),
-            ArgumentMistake,
-            "convention= is a name, the path of a YAML file or a Convention, not 3",
-        ),
-        (
-            lambda run: run.under("pithtrain", anchor=cast(Any, 3)),
-            ArgumentMistake,
-            "anchor= is the name of a range, as",
-        ),
-        (
-            lambda _: open_run("no.sqlite", convention="pithtrain", workload=cast(Any, {"steps": 2})),
-            ArgumentMistake,
-            "workload= is a pytest_nsys.core.workload.Workload, not {'steps': 2}",
-        ),
-        (lambda run: run.rows("overlap", span="half"), ArgumentMistake, "'half' is none of range, period"),
-        (
-            lambda run: run.under("pithtrian"),
-            ArgumentMistake,
-            "is no convention and no file (did you mean 'pith",
-        ),
-        (lambda run: run.under(Path("none.yaml")), ArgumentMistake, "'none.yaml' is no convention and no file"),
-        (lambda run: run.under("generic", ""), ArgumentMistake, "anchor is empty"),
-        (lambda run: run.under("generic").windows(), TraceError, "anchor"),
-        (
-            lambda run: run.rows("overlap", stag="stage2"),
-            ArgumentMistake,
-            "overlap has no dimension 'stag' (did you mean",
-        ),
-        (
-            lambda run: run.rows("overlap", window="medan"),
-            ArgumentMistake,
-            "unknown window 'medan' (did you mean 'median'",
-        ),
-        (
-            lambda run: run.rows("overlap", stage="stage3"),
-            NoRows,
-            "stage stage3; stages with a row: stage2_f",
-        ),
-        (
-            lambda run: run.rows("overlap", window="99"),
-            TraceError,
-            "there is no anchor 99: the rank has 5 anchors, numbered from 0",
-        ),
-        (lambda run: judge("overlp >= 60%", run), ArgumentMistake, "'overlp >= 60%', character 1: unknown metric"),
-        (lambda run: judge("overlap >= 60", run), ArgumentMistake, "character 12: overlap is a ratio: write 60%"),
-        (lambda run: judge("busy_ns <= baseline + 1%", run), ArgumentMistake, "a baseline is another run: judge(sente"),
-        (lambda run: judge("perf/a.nsys.yaml", run), ArgumentMistake, "is a gate file: judge(Path(…), run)"),
-        (lambda run: judge("busy_ns <= baseline + 1%", run, run), UsageMistake, "both sides are the same trace"),
-        (
-            lambda _: judge("overlap >= 60%", cast(Any, "run.sqlite")),
-            ArgumentMistake,
-            "is a run: judge(sentence, open",
-        ),
-        (lambda run: judge("overlap >= 60%", run, cast(Any, "b")), ArgumentMistake, "is a run: judge(sentence, open"),
-        (
-            lambda run: compare(cast(Any, run), "b"),
-            ArgumentMistake,
-            "a trace is a path, or a list of them, not NsysRun",
-        ),
-        (lambda _: open_run("nowhere.sqlite"), UsageMistake, "there is no such file"),
-        (lambda _: open_run([]), ArgumentMistake, "there is no trace: give a path"),
-        (lambda _: compare("", "b"), UsageMistake, "the path of a trace is empty"),
-        (lambda _: compare("a", "b", "c.nsys.yaml", anchor="x"), NsysError, "a: there is no such file"),
-    ],
+    ("asked", "kind", "said"), [*((asked, ArgumentMistake, said) for asked, said in ARGUMENTS), *OTHERS]
 )
 def test_mistakes_are_told_in_one_line(
     run: NsysRun, asked: Callable[[NsysRun], object], kind: type[Exception], said: str

@@ -142,8 +142,7 @@ def test_the_key_of_the_ini_file(project: Project) -> None:
 )
 def test_a_folder_that_cannot_be_meant(red: Project, folder: str, why: str) -> None:
     before = red.files()
-    said = red.pytest("--nsys-trace=run.sqlite", f"--nsys-artifacts={folder}", code=4)
-    assert why in said
+    assert why in red.pytest("--nsys-trace=run.sqlite", f"--nsys-artifacts={folder}", code=4)
     assert red.files() == before
 
 

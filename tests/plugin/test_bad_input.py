@@ -23,8 +23,7 @@ def test_a_path_without_a_trace(project: Project, value: str, said: str) -> None
     project.gated(GATE, name="nodes/node0/run.sqlite")
     project.file("steps/five/rank0.json", '{"schemaVersion": 1, "traceEvents": []}')
     files = project.files()
-    printed = project.pytest(f"--nsys-trace={value}", code=4)
-    assert f"ERROR: {project.root}/{said}\n" in printed
+    assert f"ERROR: {project.root}/{said}\n" in project.pytest(f"--nsys-trace={value}", code=4)
     assert project.files() == files
 
 

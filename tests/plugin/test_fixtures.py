@@ -65,9 +65,18 @@ def test_without_a_trace(project: Project, call: str) -> None:
     assert "is not a SQLite file" in project.pytest("--nsys-trace=run.sqlite", code=1)
 
 
-def test_a_sentence_that_holds(project: Project) -> None:
+@pytest.mark.parametrize(
+    "body",
+    [
+        "assert [str(row.value) for row in nsys_gate('stage2 overlap >= 60%').rows] == ['4/5', '4/5']",
+        "nsys_gate('window_ns == 2ms', convention='pithtrain', anchor='layer00.stage2_f')",
+        "with pytest.raises(pytest_nsys.GateNotJudged):\n    nsys_gate('stage5 overlap >= 60%')",
+    ],
+    ids=["it holds", "under another convention", "without data"],
+)
+def test_a_sentence(project: Project, body: str) -> None:
     project.trace()
-    judged(project, "assert [str(row.value) for row in nsys_gate('stage2 overlap >= 60%').rows] == ['4/5', '4/5']")
+    judged(project, body)
 
 
 def test_a_sentence_that_fails(project: Project) -> None:
@@ -85,11 +94,6 @@ def test_a_sentence_that_fails(project: Project) -> None:
     judged(project, "with pytest.raises(pytest_nsys.GateFailed):\n    nsys_gate('overlap >= 60%')")
 
 
-def test_a_sentence_without_data(project: Project) -> None:
-    project.trace()
-    judged(project, "with pytest.raises(pytest_nsys.GateNotJudged):\n    nsys_gate('stage5 overlap >= 60%')")
-
-
 @pytest.mark.parametrize(
     ("file", "said"),
     [
@@ -101,11 +105,6 @@ def test_mistakes_of_the_gate_file(project: Project, file: str, said: str) -> No
     project.gate("- overlp >= 60%", "bad.nsys.yaml")
     project.trace()
     assert said in judged(project, f"nsys_gate('overlap >= 60%', gate_file={file!r})", "test_perf.py", code=1)
-
-
-def test_a_sentence_under_another_convention(project: Project) -> None:
-    project.trace()
-    judged(project, "nsys_gate('window_ns == 2ms', convention='pithtrain', anchor='layer00.stage2_f')")
 
 
 def test_a_gate_file_lends_its_settings_and_baselines(project: Project) -> None:

@@ -76,14 +76,6 @@ def test_a_trace_as_the_value_of_an_option_is_not_stray(gated: Project) -> None:
     gated.pytest("--nsys-trace=run.sqlite", "--ignore", "run.sqlite", code=0)
 
 
-def test_the_trace_of_a_gate_file_is_relative_to_it(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    project.gate("trace: ../traces/run.sqlite\nassertions:\n  - overlap >= 60%", "perf/gate.nsys.yaml")
-    project.trace("traces/run.sqlite", exposed_us=300)
-    assert value(project) == "70%"
-    monkeypatch.chdir(project.root / "perf")
-    assert value(project) == "70%"
-
-
 def test_the_traces_of_a_gate_file_are_captures(project: Project) -> None:
     project.gated("trace: [a.sqlite, b.sqlite]\nassertions:\n  - overlap >= 60%", 100, name="a.sqlite")
     project.trace("b.sqlite", exposed_us=300)
@@ -93,15 +85,16 @@ def test_the_traces_of_a_gate_file_are_captures(project: Project) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
+        ("perf/gate.nsys.yaml", "version: 1\ntrace: ../traces/run.sqlite\nassertions:\n  - overlap >= 60%\n"),
         ("pytest.ini", "[pytest]\nnsys_trace = traces/run.sqlite\n"),
         ("pyproject.toml", '[tool.pytest.ini_options]\nnsys_trace = ["traces/run.sqlite"]\n'),
     ],
 )
-def test_the_trace_of_an_ini_file_is_relative_to_it(
+def test_a_trace_is_relative_to_the_file_that_names_it(
     project: Project, monkeypatch: pytest.MonkeyPatch, name: str, text: str
 ) -> None:
-    project.file(name, text)
     project.gate(GATE, "perf/gate.nsys.yaml")
+    project.file(name, text)
     project.trace("traces/run.sqlite", exposed_us=300)
     assert value(project) == "70%"
     monkeypatch.chdir(project.root / "perf")
@@ -160,8 +153,7 @@ def test_node_ids_are_the_sentences(project: Project) -> None:
         "perf/gate.nsys.yaml::combine[stage=stage2_f]",
         "perf/gate.nsys.yaml::combine[stage=stage4_f]",
     ]
-    said = project.pytest("--collect-only", "-q", code=0)
-    assert said.splitlines()[:3] == ids
+    assert project.pytest("--collect-only", "-q", code=0).splitlines()[:3] == ids
     for node_id in ids:
         assert list(project.cases("--nsys-trace=run.sqlite", node_id, code=0)) == [node_id.split("::")[1]]
 
@@ -334,8 +326,7 @@ def test_a_lost_ini_file_is_told(project: Project, monkeypatch: pytest.MonkeyPat
     project.trace("elsewhere/run.sqlite")
     monkeypatch.chdir(project.root / "project")
     warning = f"nsys: warning: {project.root / 'project' / 'pyproject.toml'} stands above gate.nsys.yaml, but pytest"
-    said = project.pytest("--nsys-trace", "../elsewhere/run.sqlite", code=0)
-    assert warning in said
+    assert warning in project.pytest("--nsys-trace", "../elsewhere/run.sqlite", code=0)
     said = project.pytest("--nsys-trace=../elsewhere/run.sqlite", code=0)
     assert "warning" not in said
     assert "configfile: pyproject.toml" in said

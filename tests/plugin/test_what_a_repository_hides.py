@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
 from tests.support.gates import Project, built_once
@@ -31,6 +34,19 @@ def on_a_branch(project: Project, ini: str = "") -> Project:
     commit(project.root)
     git(project.root, "switch", "-qc", "feature")
     return project
+
+
+@contextmanager
+def on_main(project: Project) -> Iterator[None]:
+    """What is written meanwhile is committed on main, and the branch begins anew behind it."""
+    git(project.root, "switch", "-q", "main")
+    yield
+    commit(project.root)
+    git(project.root, "switch", "-qC", "feature")
+
+
+def loosen(project: Project) -> None:
+    project.gate(GATE.replace("60%", "30%"), FILE)
 
 
 def left_out(project: Project, *words: str, code: int) -> list[tuple[str, str | None, str, str]]:
@@ -92,11 +108,9 @@ def test_testpaths_are_those_of_the_merge_base(project: Project) -> None:
 
 
 def test_what_the_merge_base_passes_over_by_itself(branch: Project) -> None:
-    git(branch.root, "switch", "-q", "main")
-    branch.gate(GATE, "build/gate.nsys.yaml")
-    branch.gate(GATE, ".github/gate.nsys.yaml")
-    commit(branch.root)
-    git(branch.root, "switch", "-qc", "another")
+    with on_main(branch):
+        branch.gate(GATE, "build/gate.nsys.yaml")
+        branch.gate(GATE, ".github/gate.nsys.yaml")
     assert left_out(branch, REF, FAIL, code=0) == []
 
 
@@ -123,10 +137,8 @@ BEFORE = {
 def test_what_the_merge_base_left_out_itself_is_named_and_not_red(project: Project, how: str) -> None:
     project.gate(GATE, "perf/nightly/gate.nsys.yaml")
     branch = on_a_branch(project)
-    git(branch.root, "switch", "-q", "main")
-    branch.file(*BEFORE[how])
-    commit(branch.root)
-    git(branch.root, "switch", "-qC", "feature")
+    with on_main(branch):
+        branch.file(*BEFORE[how])
     ((file, name, by, why),) = left_out(branch, REF, FAIL, code=0)
     assert (file, name, by) == ("perf/nightly/gate.nsys.yaml", None, "merge base")
     assert f"nsys: left out: {file}: the whole file, {why}" in branch.pytest(RUN, REF, FAIL, code=0)
@@ -144,10 +156,8 @@ def test_what_the_merge_base_left_out_and_a_person_types(project: Project) -> No
 
 
 def test_a_list_of_the_merge_base_that_is_made_while_it_runs_is_none(branch: Project) -> None:
-    git(branch.root, "switch", "-q", "main")
-    branch.file("conftest.py", "collect_ignore = ['perf']\nimport os\nif 'CI' in os.environ: collect_ignore = []")
-    commit(branch.root)
-    git(branch.root, "switch", "-qC", "feature")
+    with on_main(branch):
+        branch.file("conftest.py", "collect_ignore = ['perf']\nimport os\nif 'CI' in os.environ: collect_ignore = []")
     assert [by for _, _, by, _ in left_out(branch, REF, FAIL, code=1)] == ["repository"]
 
 
@@ -161,8 +171,7 @@ def test_what_addopts_of_the_repository_leave_out_is_red(branch: Project, words:
     branch.file(*ini(f"addopts = {option}\nmarkers =\n  b: a mark"))
     why = "deselected by addopts in the ini file"
     assert (FILE, "exposed", "repository", why) in left_out(branch, REF, *words, code=0)
-    said = branch.pytest(RUN, REF, FAIL, *words, code=1)
-    assert f"  {FILE}: 1 assertion, {why}" in said
+    assert f"  {FILE}: 1 assertion, {why}" in branch.pytest(RUN, REF, FAIL, *words, code=1)
 
 
 @pytest.mark.parametrize("addopts", ["", "-m 'not slow'"])
@@ -194,8 +203,7 @@ def test_what_passed_the_last_time_may_be_left_out(branch: Project) -> None:
     branch.trace(exposed_us=600)
     cached = ("-p", "cacheprovider")
     branch.pytest(RUN, REF, FAIL, *cached, code=1)
-    found = branch.pytest(RUN, REF, FAIL, "--lf", *cached, code=1)
-    assert ITEM not in found
+    assert ITEM not in branch.pytest(RUN, REF, FAIL, "--lf", *cached, code=1)
     branch.file(*ini("addopts = --lf"))
     assert f"FAILED {ITEM}" in branch.pytest_in_a_process(RUN, REF, FAIL, code=1)
 
@@ -282,7 +290,7 @@ def test_outcomes_that_are_rewritten(branch: Project, how: str) -> None:
 @pytest.mark.parametrize("text", ["", "nsys_gate_changes = warn", "[other]"])
 def test_whether_a_change_is_red_is_said_by_the_merge_base(project: Project, text: str) -> None:
     branch = on_a_branch(project, "nsys_gate_changes = fail\n")
-    branch.gate(GATE.replace("60%", "30%"), FILE)
+    loosen(branch)
     branch.file(*ini(text))
     for words in ((), ("--nsys-gate-changes=warn",), ("-o", "nsys_gate_changes=warn")):
         assert f"FAILED {ITEM}" in branch.pytest(RUN, REF, *words, code=1)
@@ -300,22 +308,18 @@ def test_whether_a_change_is_red_is_said_by_the_merge_base(project: Project, tex
 )
 def test_in_whichever_file_it_stands(branch: Project, file: str, text: str) -> None:
     """Also where the branch puts another one before it."""
-    git(branch.root, "switch", "-q", "main")
-    (branch.root / "pytest.ini").unlink()
-    branch.file(file, text)
-    commit(branch.root)
-    git(branch.root, "switch", "-qC", "feature")
-    branch.gate(GATE.replace("60%", "30%"), FILE)
+    with on_main(branch):
+        (branch.root / "pytest.ini").unlink()
+        branch.file(file, text)
+    loosen(branch)
     branch.file("perf/pytest.ini", "")
     assert f"FAILED perf/{ITEM}" in branch.pytest(RUN, REF, "perf", code=1)
 
 
 def test_an_ini_file_of_the_merge_base_that_cannot_be_read_says_nothing(branch: Project) -> None:
-    git(branch.root, "switch", "-q", "main")
-    branch.file("pytest.ini", "no section\n")
-    branch.file("pyproject.toml", "no toml")
-    commit(branch.root)
-    git(branch.root, "switch", "-qC", "feature")
+    with on_main(branch):
+        branch.file("pytest.ini", "no section\n")
+        branch.file("pyproject.toml", "no toml")
     branch.file(*ini(""))
     (branch.root / "pyproject.toml").unlink()
     branch.pytest(RUN, REF, FAIL, code=0)
@@ -326,7 +330,7 @@ def test_the_ref_is_the_one_of_the_merge_base(project: Project, monkeypatch: pyt
     """Where CI says which branch the pull request is for, also if its own ini file names no ref any more."""
     branch = on_a_branch(project, "nsys_gate_changes = fail\nnsys_baseline_ref = main\n")
     git(branch.root, "update-ref", "refs/remotes/origin/main", "main")
-    branch.gate(GATE.replace("60%", "30%"), FILE)
+    loosen(branch)
     branch.file(*ini(text))
     commit(branch.root)
     branch.pytest(RUN, code=0)
@@ -367,7 +371,7 @@ def test_that_a_missing_trace_is_red_is_said_by_the_merge_base(project: Project,
     ],
 )
 def test_the_item_of_gate_changes_cannot_be_kept_from_its_verdict(branch: Project, conftest: str) -> None:
-    branch.gate(GATE.replace("60%", "30%"), FILE)
+    loosen(branch)
     branch.file("conftest.py", conftest)
     branch.pytest(RUN, REF, FAIL, code=1)
 
@@ -424,7 +428,7 @@ def test_an_ini_file_that_addopts_name_is_not_the_one_asked(project: Project, ow
     """Whether the branch writes it, or the merge base had it beside the one that counts."""
     project.file("tox.ini", "[pytest]\n")
     branch = on_a_branch(project, "nsys_gate_changes = fail\n")
-    branch.gate(GATE.replace("60%", "30%"), FILE)
+    loosen(branch)
     (branch.root / "pytest.ini").unlink()
     branch.file(own, f"[pytest]\naddopts = -c {own}\n")
     assert f"FAILED {ITEM}" in branch.pytest(RUN, REF, code=1)

@@ -17,7 +17,7 @@ from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.causes import cause_of
 from pytest_nsys.reports.headline import of_session, why_words
 from pytest_nsys.reports.page.session_page import groups
-from pytest_nsys.reports.session.digest import By, LeftOut, NotRunFile
+from pytest_nsys.reports.session.digest import By, Digest, LeftOut, NotRunFile
 from pytest_nsys.reports.session.record import Record
 from tests.support.commands import run
 from tests.support.gates import Project
@@ -63,38 +63,32 @@ def green(name: str = "green", value: int = 84, limit: int = 60, **more: Any) ->
     return record(name, "passed", subject="overlap", unit="%", judged=(held,), **more)
 
 
+STEP = "Step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel +25%"
+
+
 @pytest.mark.parametrize(
     ("records", "expected"),
     [
-        ([slow()], "Step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel +25% on both ranks"),
-        ([slow(world=8)], "Step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel +25% on ranks 0–1"),
-        ([slow((1,)), green()], "Step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel +25% on rank 1"),
-        ([slow((0,), world=1)], "Step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel +25%"),
+        ([slow()], f"{STEP} on both ranks"),
+        ([slow(world=8)], f"{STEP} on ranks 0–1"),
+        ([slow((1,)), green()], f"{STEP} on rank 1"),
+        ([slow((0,), world=1)], STEP),
         ([slow(window="forward chunk 5")], "Window 12% longer (16.8 → 18.8 ms): flash_fwd_kernel +25% on both ranks"),
+        ([slow(world=4, causes=())], "Step 12% slower on ranks 0–1 (16.8 → 18.8 ms)"),
+        ([slow((0,), causes=(cause(1),))], "Step 12% slower on rank 0 (16.8 → 18.8 ms)"),  # the cause of another row
+        (
+            [slow((1,), configuration="mixtral"), slow((0,), configuration="dsv3", name="a")],
+            f"{STEP} on rank 1 (mixtral); 2 of 2 configurations failed",
+        ),
     ],
 )
 def test_a_longer_step(records: list[Record], expected: str) -> None:
     assert of_session(digest(*records, exit_status=1)) == expected
 
 
-def test_without_a_cause_the_ranks_that_are_slower_are_told() -> None:
-    found = of_session(digest(slow(world=4, causes=())))
-    assert found == "Step 12% slower on ranks 0–1 (16.8 → 18.8 ms)"
-
-
-def test_a_cause_of_another_row_stands_behind_none() -> None:
-    found = of_session(digest(slow((0,), causes=(cause(1),))))
-    assert found == "Step 12% slower on rank 0 (16.8 → 18.8 ms)"
-
-
 def test_the_step_leads_whatever_else_is_worse() -> None:
     worse = red("a", "exposed_ns", judged=(row(9 * MS, MS, MS),))
     assert of_session(digest(worse, slow())).startswith("Step 12% slower")
-
-
-def test_a_balance_of_steps_is_no_step() -> None:
-    unlike = red(subject="balance of window_ns across pp", unit="1", judged=(row(2, 1, 1),))
-    assert of_session(digest(unlike)) == "Balance of window_ns across pp +100% (1 → 2), rank 0"
 
 
 def exposed(budget: tuple[int, int] | None, **more: Any) -> Record:
@@ -145,20 +139,19 @@ def test_a_kernel_that_changed_unlike_in_two_ranks() -> None:
     assert why_words("flash_fwd_kernel", [slow(causes=rows)]) == "flash_fwd_kernel +25% to +50% on both ranks"
 
 
+P90: dict[str, Label] = {"rank": 0, "quantile": "p90"}
+
+
 @pytest.mark.parametrize(
     ("records", "expected"),
     [
         (
-            [
-                red(
-                    "a",
-                    "overlap",
-                    "%",
-                    judged=(row(Fraction(347, 1000), None, Fraction(3, 5), labels={"rank": 3}),),
-                    comparator=">=",
-                )
-            ],
-            "Overlap 34.7% < 60%, rank 3",
+            [red("a", "overlap", "%", judged=(row(Fraction(347, 1000), None, Fraction(3, 5)),), comparator=">=")],
+            "Overlap 34.7% < 60%, rank 0",
+        ),
+        (
+            [red(subject="balance of window_ns across pp", unit="1", judged=(row(2, 1, 1),))],
+            "Balance of window_ns across pp +100% (1 → 2), rank 0",
         ),
         (
             [red("a", "measured tokens", "tokens/s", judged=(row(1104, 1200, 1180),))],
@@ -175,13 +168,11 @@ def test_a_kernel_that_changed_unlike_in_two_ranks() -> None:
         ([record("a", "incomparable", message="gpu differs"), green()], "1 assertion incomparable: a: gpu differs"),
         (
             [slow(), record("a", "error", message="damaged"), record("b", "no data", message="no row")],
-            "Step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel +25% on both ranks; "
-            "1 assertion not judged: a: damaged; 1 assertion without data: b: no row",
+            f"{STEP} on both ranks; 1 assertion not judged: a: damaged; 1 assertion without data: b: no row",
         ),
         (
             [slow(), green(file="perf/b.nsys.yaml")],
-            "Step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel +25% on both ranks (perf/gate.nsys.yaml); "
-            "1 of 2 gate files failed",
+            f"{STEP} on both ranks (perf/gate.nsys.yaml); 1 of 2 gate files failed",
         ),
         ([green(), green("b", 75)], "Both assertions passed; least headroom 15 pp: overlap 75%, limit 60%, rank 0"),
         ([record("a", "passed")], "1 assertion passed"),
@@ -200,51 +191,43 @@ def test_a_kernel_that_changed_unlike_in_two_ranks() -> None:
         ),
         ([record("a", "inconclusive", message="within the noise")], "1 assertion inconclusive: a: within the noise"),
         ([record("a", "passed", good=False, message="DeprecationWarning")], "A: DeprecationWarning"),
+        (
+            [red(judged=(row(90 * MS, 16 * MS, 17 * MS, waived=True), row(18 * MS, 16 * MS, 17 * MS)))],
+            "Step 12% slower on rank 0 (16 → 18 ms)",
+        ),
+        (
+            [red(subject="period_ns", judged=(row(24 * MS, 20 * MS, 21 * MS, labels=P90),))],
+            "Step 20% slower, p90 on rank 0 (20 → 24 ms)",
+        ),
     ],
 )
 def test_every_mixture(records: list[Record], expected: str) -> None:
     assert of_session(digest(*records)) == expected
 
 
-def test_configurations_of_a_matrix_are_told_apart() -> None:
-    found = of_session(digest(slow((1,), configuration="mixtral"), slow((0,), configuration="dsv3", name="a")))
-    assert found == (
-        "Step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel +25% on rank 1 (mixtral); 2 of 2 configurations failed"
-    )
+OVERLP = Mistake("perf/a.nsys.yaml", "unknown metric 'overlp'", 7, 3)
+LEFT = LeftOut("perf/gate.nsys.yaml", "b", By.ARGUMENTS, "deselected")
+GREEN = "1 assertion passed; least headroom 24 pp: overlap 84%, limit 60%, rank 0"
 
 
-def test_a_waived_row_is_not_what_happened() -> None:
-    rows = [row(90 * MS, 16 * MS, 17 * MS, waived=True, outcome=Outcome.PASSED), row(18 * MS, 16 * MS, 17 * MS)]
-    assert of_session(digest(red(judged=tuple(rows)))) == "Step 12% slower on rank 0 (16 → 18 ms)"
-
-
-def test_what_kept_files_from_being_judged() -> None:
-    mistakes = (Mistake("perf/a.nsys.yaml", "unknown metric 'overlp'", 7, 3), Mistake("perf/b.nsys.yaml", "is empty"))
-    assert of_session(digest(mistakes=mistakes, exit_status=2)) == (
-        "Not judged: perf/a.nsys.yaml:7:3: unknown metric 'overlp', and 1 more mistake"
-    )
-
-
-def test_a_session_that_did_not_end_well_is_no_success() -> None:
-    assert of_session(digest(green(), exit_status=1)).startswith(
-        "pytest ended with exit status 1 (something failed); 1 assertion"
-    )
-
-
-def test_what_is_left_out_is_no_part_of_all() -> None:
-    left = LeftOut("perf/gate.nsys.yaml", "b", By.ARGUMENTS, "deselected")
-    assert of_session(digest(green(), left_out=(left,))).endswith("; left out: 1 assertion")
-
-
-def test_another_quantile_than_the_median_is_named() -> None:
-    late = red(subject="period_ns", judged=(row(24 * MS, 20 * MS, 21 * MS, labels={"rank": 0, "quantile": "p90"}),))
-    assert of_session(digest(late)) == "Step 20% slower, p90 on rank 0 (20 → 24 ms)"
-
-
-def test_nothing_judged_is_said() -> None:
-    assert of_session(digest()) == "No assertion of a gate file was judged"
-    absent = NotRunFile("perf/a.nsys.yaml", ("a",), "no trace given")
-    assert of_session(digest(not_run=(absent,))) == "Not run: 1 gate file, no trace given"
+@pytest.mark.parametrize(
+    ("session", "expected"),
+    [
+        (digest(), "No assertion of a gate file was judged"),
+        (
+            digest(not_run=(NotRunFile("perf/a.nsys.yaml", ("a",), "no trace given"),)),
+            "Not run: 1 gate file, no trace given",
+        ),
+        (
+            digest(mistakes=(OVERLP, Mistake("perf/b.nsys.yaml", "is empty")), exit_status=2),
+            "Not judged: perf/a.nsys.yaml:7:3: unknown metric 'overlp', and 1 more mistake",
+        ),
+        (digest(green(), exit_status=1), f"pytest ended with exit status 1 (something failed); {GREEN}"),
+        (digest(green(), left_out=(LEFT,)), f"{GREEN}; left out: 1 assertion"),
+    ],
+)
+def test_a_session_in_which_not_all_was_judged_well(session: Digest, expected: str) -> None:
+    assert of_session(session) == expected
 
 
 def test_a_comparison_and_a_session_say_the_same(project: Project) -> None:

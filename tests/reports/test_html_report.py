@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import unicodedata
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,17 +28,26 @@ from pytest_nsys.reports.page.timeline_view import Mark, marks_of, timeline_view
 from pytest_nsys.stored.baselines.store import digest_of, window_beside
 from tests.support import git_project
 from tests.support.commands import run
-from tests.support.gates import Project, write_trace
+from tests.support.gates import Exposed, Project, write_trace
 from tests.support.page import Page
+from tests.support.red_page import red_page
 from tests.support.samples.builder import Process, TraceBuilder
 
 RUN = ("--nsys-trace=run.sqlite", "--nsys-html=page.html")
+HELD = "- exposed_ns below baseline plus 5%\n"
 EVIL = '<script>alert("1")</script>\'&\x1b[31m\u202eevil</td>'
 
 
 def page(project: Project, *options: str, code: int = 1) -> Page:
     project.pytest(*(options or RUN), code=code)
     return Page((project.root / "page.html").read_text(encoding="utf-8"))
+
+
+def compared(project: Project, head: Exposed, gate: str = HELD, *options: str, **base: Any) -> Page:
+    """The page of a gate on a trace and another one."""
+    project.gated(gate, head)
+    project.trace("base.sqlite", **base)
+    return page(project, *RUN, "--nsys-against=base.sqlite", *options)
 
 
 def judged(project: Project, gate: str = "- overlap >= 90%\n", **trace: Any) -> Page:
@@ -72,9 +82,7 @@ def test_verdicts_come_first_and_what_failed_is_open(project: Project) -> None:
 
 
 def test_the_cause_that_leads_has_its_timeline_above_its_assertions(project: Project) -> None:
-    project.gated("- launches <= 1\n- overlap >= 90%\n- exposed_ns below baseline plus 5%\n", {(1, "stage4_f"): 700})
-    project.trace("base.sqlite")
-    found = page(project, *RUN, "--nsys-against=base.sqlite")
+    found = compared(project, {(1, "stage4_f"): 700}, f"- launches <= 1\n- overlap >= 90%\n{HELD}")
     cause, first = "less overlap with gemm on rank 1", '<figure class="timeline" id="window-1">'
     parts = (f"<h3>{cause}</h3>", first, "<b>exposed_ns below", "<b>overlap", "<h3>Cause not known", "<b>launches")
     places = [found.text.index(part) for part in parts]
@@ -93,9 +101,7 @@ def test_of_what_commit_and_branch_a_page_is(project: Project, monkeypatch: pyte
 
 
 def test_headings_leave_out_no_level(project: Project) -> None:
-    project.gated("- exposed_ns below baseline plus 5%\n- overlap >= 90%\n", 300)
-    project.trace("base.sqlite")
-    session = page(project, *RUN, "--nsys-against=base.sqlite")
+    session = compared(project, 300, f"{HELD}- overlap >= 90%\n")
     comparison = run("compare", "base.sqlite", "run.sqlite", "--gate=gate.nsys.yaml", "--format=html").stdout
     for found in (session, Page(comparison)):
         levels = [int(tag[1]) for tag, _ in found.tags if re.fullmatch("h[1-6]", tag)]
@@ -168,9 +174,7 @@ def test_a_barrier_is_marked(project: Project) -> None:
 
 
 def test_compute_has_the_colour_of_its_family_and_what_hides_less_is_marked(project: Project) -> None:
-    project.gated("- exposed_ns below baseline plus 5%\n", name="base.sqlite")
-    project.trace("run.sqlite", {(1, "stage4_f"): 700})
-    found = page(project, *RUN, "--nsys-against=base.sqlite")
+    found = compared(project, {(1, "stage4_f"): 700})
     legend, *_ = [text for text in found.texts["b"] if text == "cause"]
     assert legend
     drawn = [[attrs["d"] or "" for attrs in found.by_class(css)] for css in ("family-gemm", "marked")]
@@ -195,15 +199,13 @@ def test_a_cause_is_marked_in_the_stage_of_its_row_and_on_its_rank() -> None:
 
 
 def test_base_stands_above_head_on_one_scale(project: Project) -> None:
-    project.gated("- exposed_ns below baseline plus 5%\n", 300)
-    project.trace("base.sqlite", chunks_ms=(15, 15, 16, 15, 15))
-    found = page(project, *RUN, "--nsys-against=base.sqlite")
+    found = compared(project, 300, chunks_ms=(15, 15, 16, 15, 15))
     assert [[side["name"] for side in data["sides"]] for data in found.data] == [["base", "head"]] * 2
     assert {attrs["viewbox"] for attrs in found.by_class("lane")} == {"0 0 16000000 20"}
 
 
 def test_the_window_that_is_kept_of_the_accepted_run_stands_above_head(project: Project) -> None:
-    project.gated("- exposed_ns below baseline plus 5%\n", name="base.sqlite")
+    project.gated(HELD, name="base.sqlite")
     project.trace("run.sqlite", 300)
     project.refresh("--nsys-trace=base.sqlite")
     (stored,) = (project.root / "baselines").rglob("*.json")
@@ -220,9 +222,7 @@ def test_the_window_that_is_kept_of_the_accepted_run_stands_above_head(project: 
 
 
 def test_compare_has_the_same_building_blocks(project: Project) -> None:
-    project.gated("- exposed_ns below baseline plus 5%\n", 300)
-    project.trace("base.sqlite")
-    ours = page(project, *RUN, "--nsys-against=base.sqlite")
+    ours = compared(project, 300)
     result = run("compare", "base.sqlite", "run.sqlite", "--gate=gate.nsys.yaml", "--format=html")
     theirs = Page(result.stdout)
     assert theirs.data == ours.data
@@ -230,9 +230,7 @@ def test_compare_has_the_same_building_blocks(project: Project) -> None:
 
 
 def test_causes_and_numbers_are_those_of_the_json_report(project: Project) -> None:
-    project.gated("- exposed_ns below baseline plus 5%\n", {(1, "stage4_f"): 500})
-    project.trace("base.sqlite")
-    found = page(project, *RUN, "--nsys-against=base.sqlite", "--nsys-json=report.json")
+    found = compared(project, {(1, "stage4_f"): 500}, HELD, "--nsys-json=report.json")
     report = json.loads((project.root / "report.json").read_text())
     (assertion,) = report["gate_files"][0]["assertions"]
     parts = [part["text"] for cause in assertion["causes"] for part in cause["parts"]]
@@ -323,6 +321,11 @@ def test_json_in_a_page_ends_nothing_and_reads_back(text: str) -> None:
 
 
 # The file
+
+
+def test_the_page_says_what_the_gate_detects_as_the_summary_does(tmp_path: Path) -> None:
+    said = red_page(tmp_path).read_text()
+    assert "<dt>detects</dt><dd>≥ 806 us (uncalibrated)</dd>" in unicodedata.normalize("NFKC", said)
 
 
 def test_the_same_traces_give_the_same_bytes(project: Project) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,8 @@ from tests.support.commands import run
 from tests.support.gates import Project, write_trace
 from tests.support.red_page import PICTURE, WIDTH, picture, red_page
 from tests.support.samples.builder import Process, TraceBuilder
+
+pytestmark = needs_browser
 
 EVIL = "<script>alert(1)</script>\"'&<img src=x onerror=alert(2)>"
 EXPOSED, EXPOSED_DARK = (207, 63, 28), (255, 122, 82)
@@ -81,7 +82,6 @@ def clean(browser: Browser, path: Path) -> None:
     assert browser.asked == [path.resolve().as_uri()]
 
 
-@needs_browser
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [1280, 360])
 def test_it_loads_without_an_error_a_request_or_sideways_scrolling(
@@ -96,7 +96,6 @@ def test_it_loads_without_an_error_a_request_or_sideways_scrolling(
     assert (ink == "rgb(230, 237, 243)") == dark
 
 
-@needs_browser
 def test_the_phone_reads_names_above_lanes_and_buttons_are_for_thumbs(browser: Browser, written: Path) -> None:
     browser.open(written, 360)
     (name, *_), (lane, *_) = boxes(browser, ".row .name"), boxes(browser, "svg.lane, svg.bands")
@@ -105,7 +104,6 @@ def test_the_phone_reads_names_above_lanes_and_buttons_are_for_thumbs(browser: B
     assert all(button["height"] >= 40 for button in boxes(browser, ".tools button"))
 
 
-@needs_browser
 def test_exposed_spans_have_the_pixels_of_their_nanoseconds(browser: Browser, written: Path) -> None:
     browser.open(written)
     (lane,) = boxes(browser, HEAD_LANE)[:1]
@@ -116,7 +114,6 @@ def test_exposed_spans_have_the_pixels_of_their_nanoseconds(browser: Browser, wr
     assert span["x"] + span["width"] - lane["x"] == pytest.approx(end * scale, abs=0.5)
 
 
-@needs_browser
 @pytest.mark.parametrize("dark", [False, True])
 def test_what_is_painted_is_what_was_exposed(browser: Browser, written: Path, dark: bool) -> None:
     browser.open(written, dark=dark)
@@ -134,7 +131,6 @@ def test_what_is_painted_is_what_was_exposed(browser: Browser, written: Path, da
     assert top[hidden] != middle[hidden]
 
 
-@needs_browser
 def test_hovering_tells_the_kernel_and_its_exact_numbers(browser: Browser, written: Path) -> None:
     browser.open(written, height=3000)
     (lane,) = boxes(browser, HEAD_LANE)[:1]
@@ -155,7 +151,6 @@ def test_hovering_tells_the_kernel_and_its_exact_numbers(browser: Browser, writt
     assert readout(browser).startswith("Point at a kernel")
 
 
-@needs_browser
 def test_the_keyboard_does_it_all(browser: Browser, written: Path) -> None:
     browser.open(written)
     reached = []
@@ -188,7 +183,6 @@ def test_the_keyboard_does_it_all(browser: Browser, written: Path) -> None:
     clean(browser, written)
 
 
-@needs_browser
 def test_keys_work_wherever_the_focus_in_the_figure_is(browser: Browser, written: Path) -> None:
     browser.open(written)
     browser.run("document.querySelector('.tools [data-do=in]').focus()")
@@ -206,7 +200,6 @@ def test_keys_work_wherever_the_focus_in_the_figure_is(browser: Browser, written
     clean(browser, written)
 
 
-@needs_browser
 def test_enter_shows_the_first_kernel_and_then_zooms_to_it(browser: Browser, written: Path) -> None:
     browser.open(written)
     browser.run("document.querySelector('.plot').focus()")
@@ -221,7 +214,6 @@ def test_enter_shows_the_first_kernel_and_then_zooms_to_it(browser: Browser, wri
     assert start >= 0
 
 
-@needs_browser
 def test_a_tap_keeps_what_it_says(browser: Browser, written: Path) -> None:
     browser.open(written, 390)
     browser.run("document.querySelector('svg.lane').scrollIntoView()")
@@ -237,7 +229,6 @@ def test_a_tap_keeps_what_it_says(browser: Browser, written: Path) -> None:
     assert top <= box["y"] <= top + 900 - box["height"]  # where it can be read
 
 
-@needs_browser
 def test_names_stand_on_bars_that_have_room(browser: Browser, written: Path) -> None:
     browser.open(written)
     ask = (
@@ -254,7 +245,6 @@ def test_names_stand_on_bars_that_have_room(browser: Browser, written: Path) -> 
     assert len([name for lane in browser.run(ask) for name, _ in lane]) < len(widths)
 
 
-@needs_browser
 def test_wheel_and_drag_and_buttons(browser: Browser, written: Path) -> None:
     browser.open(written, height=3000)
     (lane,) = boxes(browser, "svg.lane")[:1]
@@ -273,7 +263,6 @@ def test_wheel_and_drag_and_buttons(browser: Browser, written: Path) -> None:
     assert view(browser) == [0, WINDOW_NS]
 
 
-@needs_browser
 def test_zooming_moves_both_sides_the_axis_and_the_stages(browser: Browser, written: Path) -> None:
     browser.open(written)
     first = "document.querySelector('figure.timeline')"  # the others are further down
@@ -287,7 +276,6 @@ def test_zooming_moves_both_sides_the_axis_and_the_stages(browser: Browser, writ
     assert labels.count("stage2_f") == 0  # before what is shown
 
 
-@needs_browser
 def test_a_name_that_is_markup_stays_text(browser: Browser, written: Path) -> None:
     browser.open(written)
     browser.key("Tab")
@@ -300,7 +288,6 @@ def test_a_name_that_is_markup_stays_text(browser: Browser, written: Path) -> No
     clean(browser, written)
 
 
-@needs_browser
 def test_without_script_it_is_a_picture(browser: Browser, written: Path) -> None:
     browser.open(written, script=False)
     (lane,) = boxes(browser, HEAD_LANE)[:1]
@@ -312,7 +299,6 @@ def test_without_script_it_is_a_picture(browser: Browser, written: Path) -> None
     browser.call("Emulation.setScriptExecutionDisabled", value=False)
 
 
-@needs_browser
 def test_on_paper_everything_is_unfolded_and_black_on_white(browser: Browser, written: Path) -> None:
     browser.open(written, 800, dark=True, media="print")
     assert browser.run("getComputedStyle(document.querySelector('.tools')).display") == "none"
@@ -323,7 +309,6 @@ def test_on_paper_everything_is_unfolded_and_black_on_white(browser: Browser, wr
     browser.screen(800, 900)
 
 
-@needs_browser
 def test_a_listener_hears_the_numbers(browser: Browser, written: Path) -> None:
     browser.open(written)
     browser.call("Accessibility.enable")
@@ -335,7 +320,6 @@ def test_a_listener_hears_the_numbers(browser: Browser, written: Path) -> None:
     assert {("button", "zoom in"), ("button", "zoom out"), ("button", "earlier"), ("button", "reset")} <= heard
 
 
-@needs_browser
 def test_the_page_of_a_session(browser: Browser, project: Project) -> None:
     project.gated("- overlap >= 90%\n- exposed_ns < 10ms\n")
     project.pytest("--nsys-trace=run.sqlite", "--nsys-html=page.html", "--nsys-history=h.db", code=1)
@@ -350,7 +334,6 @@ def test_the_page_of_a_session(browser: Browser, project: Project) -> None:
     assert browser.run("[...document.querySelectorAll('.scroll')].every(box => box.clientWidth <= innerWidth)")
 
 
-@needs_browser
 def test_the_picture_of_the_page_shows_what_is_exposed(tmp_path: Path) -> None:
     taken = picture(red_page(tmp_path))
     rows = pixels(taken)
@@ -358,8 +341,3 @@ def test_the_picture_of_the_page_shows_what_is_exposed(tmp_path: Path) -> None:
     assert WIDTH / 2 < len(rows) < 2 * WIDTH
     assert sum(row.count(EXPOSED) for row in rows) > 1_000
     assert len(taken) < 1.5 * PICTURE.stat().st_size
-
-
-def test_the_page_says_what_the_gate_detects_as_the_summary_does(tmp_path: Path) -> None:
-    said = red_page(tmp_path).read_text()
-    assert "<dt>detects</dt><dd>≥ 806 us (uncalibrated)</dd>" in unicodedata.normalize("NFKC", said)

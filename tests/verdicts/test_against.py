@@ -73,8 +73,7 @@ def test_the_stored_baseline_is_not_looked_at(project: Project) -> None:
     project.trace("base.sqlite", 200)
     project.trace("head.sqlite", 260)
     project.pytest("--nsys-trace=head.sqlite", code=0)
-    said = project.pytest(*BOTH, code=1)
-    assert "baseline base.sqlite" in said
+    assert "baseline base.sqlite" in project.pytest(*BOTH, code=1)
 
 
 def test_nothing_is_stored_and_nothing_is_written(project: Project) -> None:
@@ -91,25 +90,6 @@ def test_constants_are_judged_as_ever(project: Project) -> None:
         "exposed_ns < 250us": "failure",
         "overlap >= baseline - 3pp": "passed",
     }
-
-
-@pytest.mark.parametrize(
-    ("sentence", "head_us", "outcome"),
-    [
-        ("overlap above baseline minus 3pp", 240, "failed"),
-        ("overlap above baseline minus 3pp", 220, "passed"),
-        ("max exposed_ns below baseline plus 5%", 211, "failed"),
-        ("max exposed_ns below baseline plus 5%", 210, "passed"),
-        ("exposed_ns below baseline plus 5%", 100, "improved"),
-        ("launches == baseline", 200, "passed"),
-        ("launches == baseline", {(0, "stage2_f"): None}, "no data"),
-        ("balance of compute_ns across pp at most baseline plus 1%", {(0, "stage2_f"): 400}, "failed"),
-    ],
-)
-def test_every_kind_of_assertion(tmp_path: Path, sentence: str, head_us: Exposed, outcome: str) -> None:
-    paths = write_trace(tmp_path / "base.sqlite"), write_trace(tmp_path / "head.sqlite", head_us)
-    with open_run(paths[0]) as base, open_run(paths[1]) as head:
-        assert judge(sentence, head, base).outcome == outcome
 
 
 def test_each_trace_is_opened_to_find_the_convention_and_to_measure(

@@ -134,8 +134,7 @@ def test_only_assertions_with_a_baseline_are_run(project: Project) -> None:
     """What a constant says of the traces has nothing to do with their noise."""
     project.gate(GATE + "  - exposed_ns <= 1us")
     project.file("test_other.py", "def test_other():\n    assert False\n")
-    said = calibrate(project, traces(project), ".")
-    assert "1 passed, 2 deselected" in said
+    assert "1 passed, 2 deselected" in calibrate(project, traces(project), ".")
 
 
 def mixed(_: TraceBuilder, processes: list[Process]) -> None:

@@ -98,12 +98,6 @@ def test_a_path_that_cannot_be_looked_at(project: Project, value: str) -> None:
     assert "cannot be read" in said or "is not a plain file" in said
 
 
-def test_the_command_after_a_red_measures_what_the_gate_did(project: Project) -> None:
-    project.gated("- {assert: overlap >= 99.9%, window: first, kernels: clipped}")
-    said = project.pytest("--nsys-trace=run.sqlite", code=1)
-    assert "pytest-nsys overlap run.sqlite --rank 0 --window first --kernels clipped" in said
-
-
 def test_the_baseline_folder_is_one_however_it_is_typed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.gate("- exposed_ns <= baseline + 5%", "perf/gate.nsys.yaml")
     project.trace()
@@ -112,18 +106,34 @@ def test_the_baseline_folder_is_one_however_it_is_typed(project: Project, monkey
     project.pytest("--nsys-trace=../run.sqlite", "--nsys-baseline-dir=../kept", code=0)
 
 
-def test_what_the_gate_file_states_against_the_trace_is_told(project: Project) -> None:
-    project.gated("run: {gpu: A100, micro_batch: 7}\nassertions: [overlap >= 1%]")
-    said = project.pytest("--nsys-trace=run.sqlite", code=0)
-    assert "the gate file states gpu A100, the traces say NVIDIA H100 80GB HBM3, which counts" in said
-    assert "the gate file states micro_batch 7, the traces say 1, which counts" in said
-
-
-def test_a_communication_pattern_that_matches_nothing_is_told(project: Project) -> None:
-    """A name without stars is the whole name."""
-    project.gated("convention: {extends: pithtrain, communication: deep_ep}\nassertions: [overlap >= 1%]")
-    said = project.pytest("--nsys-trace=run.sqlite", code=0)
-    assert "no kernel around the windows is like the communication pattern 'deep_ep'" in said
+@pytest.mark.parametrize(
+    ("gate", "code", "told"),
+    [
+        (
+            "- {assert: overlap >= 99.9%, window: first, kernels: clipped}",
+            1,
+            ["pytest-nsys overlap run.sqlite --rank 0 --window first --kernels clipped"],  # as the gate measured
+        ),
+        (
+            "run: {gpu: A100, micro_batch: 7}\nassertions: [overlap >= 1%]",
+            0,
+            [
+                "the gate file states gpu A100, the traces say NVIDIA H100 80GB HBM3, which counts",
+                "the gate file states micro_batch 7, the traces say 1, which counts",
+            ],
+        ),
+        (  # a name without stars is the whole name
+            "convention: {extends: pithtrain, communication: deep_ep}\nassertions: [overlap >= 1%]",
+            0,
+            ["no kernel around the windows is like the communication pattern 'deep_ep'"],
+        ),
+    ],
+    ids=["the command after a red", "what the gate file states against the trace", "a pattern that matches nothing"],
+)
+def test_what_would_mislead_is_told(project: Project, gate: str, code: int, told: list[str]) -> None:
+    project.gated(gate)
+    said = project.pytest("--nsys-trace=run.sqlite", code=code)
+    assert [line for line in told if line not in said] == []
 
 
 def test_a_micro_sign_is_a_microsecond(project: Project) -> None:

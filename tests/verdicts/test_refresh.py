@@ -86,8 +86,7 @@ def test_another_key_gets_a_file_of_its_own(project: Project) -> None:
     project.trace("b200.sqlite", gpu="NVIDIA B200", exposed_us=100)
     project.refresh("--nsys-trace=h100.sqlite")
     first = project.baselines()
-    said = project.refresh("--nsys-trace=b200.sqlite")
-    assert ": new file, 4 rows" in said
+    assert ": new file, 4 rows" in project.refresh("--nsys-trace=b200.sqlite")
     both = project.baselines()
     assert len(both) == 2
     assert both.items() > first.items()
@@ -267,8 +266,7 @@ def test_the_command(project: Project) -> None:
     assert "exposed_ns" in said
     assert "rank 1 stage stage4_f" in said
     assert "gpu NVIDIA H100 80GB HBM3; the first" in said
-    said = project.command("baseline", "show", path, "--format=json", code=0)
-    assert "200000" in said
+    assert "200000" in project.command("baseline", "show", path, "--format=json", code=0)
 
 
 def test_an_expected_failure_is_refreshed(project: Project) -> None:

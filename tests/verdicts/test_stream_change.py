@@ -68,8 +68,7 @@ def test_every_red_of_it_names_the_kernel(project: Project, against: tuple[str, 
 
 def test_ranks_are_told_together_and_of_many_kernels_the_longest(project: Project) -> None:
     project.gate("- no barrier_ns")
-    said = changes(project, computing(0, 1))
-    assert said == {"no barrier_ns": SAID.format("0, 1 stream 28")}
+    assert changes(project, computing(0, 1)) == {"no barrier_ns": SAID.format("0, 1 stream 28")}
     two = changes(project, computing(0, names=("b", "a")))["no barrier_ns"]
     assert two.startswith("rank 0 stream 28: a (1 kernel, 5 us), b (1 kernel, 5 us) make it a compute stream")
     assert changes(project, computing(0, names=("a", "b", "c"))) == {}  # it mostly computes: a compute stream anyway

@@ -13,11 +13,16 @@ import pytest
 
 from pytest_nsys.gates.noise import bound
 from pytest_nsys.stored.baselines import baseline_file
-from tests.support.gates import Case, Project
+from tests.support.gates import Case, Exposed, Project
 
 ACCEPTED_US = (190, 205, 200, 195, 210)
 CALIBRATION_US = (198, 201, 202, 199, 201, 199)
 SENTENCE = "exposed_ns <= baseline + 5%"
+TEN = "exposed_ns <= baseline + 10%"
+HERE = "rank 0 stage2_f"
+BEYOND = {(0, "stage2_f"): 249, (1, "stage4_f"): 220, (1, "stage2_f"): 100}
+"""One row beyond the noise, one within it and one that is better."""
+NOT_MEASURED = f"the tolerance is the noise, which is not measured for 4 rows, the first {HERE}: "
 GATE = f"""
 - {SENTENCE}
 - {{id: strict, assert: {SENTENCE}, inconclusive: fail}}
@@ -40,7 +45,7 @@ def store(project: Project, accepted_us: Sequence[int] = ACCEPTED_US, calibratio
     return path
 
 
-def judged(project: Project, exposed_us: int | Mapping[tuple[int, str], int | None], code: int) -> dict[str, Case]:
+def judged(project: Project, exposed_us: Exposed, code: int) -> dict[str, Case]:
     """The cases of a trace with so much exposed communication."""
     project.trace(exposed_us=exposed_us)
     return project.cases("--nsys-trace=run.sqlite", code=code)
@@ -102,32 +107,54 @@ def test_inconclusive_is_told_at_the_line(project: Project) -> None:
     assert ["0", "stage2_f"] not in table
 
 
-def test_one_row_beyond_the_noise_is_red_whatever_the_others_are(project: Project) -> None:
-    project.gate(f"- {SENTENCE}")
-    store(project)
-    (case,) = judged(project, {(0, "stage2_f"): 249, (1, "stage4_f"): 220, (1, "stage2_f"): 100}, code=1).values()
-    assert case.properties["nsys_outcome"] == "failed"
-    assert case.properties["nsys_message"] == "1 of 4 rows above their limit"
-    assert case.properties["nsys_row"] == "rank 0 stage2_f"
+OF_NOISE = "exposed_ns <= baseline + noise"
 
 
-def test_the_smallest_change_that_the_gate_sees_is_printed(project: Project) -> None:
-    project.gate(GATE)
-    store(project)
-    cases = judged(project, 200, code=0)
-    assert {case.properties["nsys_sees"] for case in cases.values()} == {"48.5 us"}
-    store(project, calibration_us=CALIBRATION_US)
-    assert {case.properties["nsys_sees"] for case in judged(project, 200, code=0).values()} == {"23.9 us"}
-
-
-def test_a_red_row_says_that_its_limit_is_the_noise(project: Project) -> None:
-    project.gate("- exposed_ns <= baseline + 10%")
-    store(project)
-    (case,) = judged(project, 300, code=1).values()
-    assert "(baseline + measured noise)" in case.text
-    store(project, calibration_us=CALIBRATION_US, accepted_us=[200])
-    (case,) = judged(project, 300, code=1).values()
-    assert "(baseline + 10%)" in case.text  # 20 us, while the noise is 12.3 us
+@pytest.mark.parametrize(
+    ("sentence", "accepted_us", "calibration_us", "now_us", "outcome", "said"),
+    [
+        (SENTENCE, ACCEPTED_US, (), BEYOND, "failed", {"message": "1 of 4 rows above their limit", "row": HERE}),
+        (SENTENCE, ACCEPTED_US, (), 200, "passed", {"sees": "48.5 us"}),
+        (OF_NOISE, ACCEPTED_US, (), 200, "passed", {"sees": "48.5 us"}),
+        (SENTENCE, ACCEPTED_US, CALIBRATION_US, 200, "passed", {"sees": "23.9 us"}),
+        (OF_NOISE, ACCEPTED_US, CALIBRATION_US, 200, "passed", {"sees": "23.9 us"}),
+        (SENTENCE, ACCEPTED_US, ACCEPTED_US, 200, "passed", {"sees": "48.5 us"}),  # as of five runs, not of ten
+        (TEN, ACCEPTED_US, (), 300, "failed", {"limit": "<= 248 us (baseline + measured noise)"}),
+        (TEN, (200,), CALIBRATION_US, 300, "failed", {"limit": "<= 220 us (baseline + 10%)"}),  # the noise is 12.3 us
+        (OF_NOISE, (200,), CALIBRATION_US, 212, "passed", {}),
+        (OF_NOISE, (200,), CALIBRATION_US, 213, "failed", {}),
+        (OF_NOISE, (200,), CALIBRATION_US, 188, "passed", {}),
+        (OF_NOISE, (200,), CALIBRATION_US, 187, "improved", {}),
+        (
+            OF_NOISE,
+            (200,),
+            (),
+            200,
+            "no data",
+            {"message": f"{NOT_MEASURED}calibrate the baseline, or accept more runs"},
+        ),
+        # R1: without a tolerance there is no noise either
+        ("exposed_ns <= baseline", ACCEPTED_US, (), 201, "failed", {}),
+        ("exposed_ns == baseline", ACCEPTED_US, (), 201, "failed", {}),
+        ("exposed_ns <= baseline", ACCEPTED_US, (), 200, "passed", {"sees": "any change"}),
+        ("exposed_ns == baseline", ACCEPTED_US, (), 200, "passed", {"sees": "any change"}),
+    ],
+)
+def test_what_is_red_and_what_is_seen(
+    project: Project,
+    sentence: str,
+    accepted_us: Sequence[int],
+    calibration_us: Sequence[int],
+    now_us: Exposed,
+    outcome: str,
+    said: Mapping[str, str],
+) -> None:
+    project.gate(f"- {sentence}")
+    store(project, accepted_us, calibration_us)
+    project.trace(exposed_us=now_us)
+    ((_, case),) = project.judged().items()
+    assert case.properties["nsys_outcome"] == outcome
+    assert {name: case.properties[f"nsys_{name}"] for name in said} == said
 
 
 def test_a_tolerance_tighter_than_the_noise_is_told_at_the_line(project: Project) -> None:
@@ -152,23 +179,11 @@ def test_too_few_runs_without_calibration_measure_no_noise(project: Project, acc
     assert case.properties["nsys_outcome"] == "failed"
 
 
-def test_noise_as_tolerance_needs_measured_noise(project: Project) -> None:
-    project.gate("tolerance: noise\nassertions:\n  - exposed_ns below baseline plus tolerance")
-    store(project, (200,))
-    (case,) = judged(project, 200, code=1).values()
-    assert case.properties["nsys_outcome"] == "no data"
-    why = "the tolerance is the noise, which is not measured for 4 rows, the first rank 0 stage2_f: "
-    assert case.properties["nsys_message"] == why + "calibrate the baseline, or accept more runs"
-
-
-@pytest.mark.parametrize(("now_us", "outcome"), [(212, "passed"), (213, "failed"), (188, "passed"), (187, "improved")])
-def test_noise_as_tolerance_decides_by_the_bound_of_the_calibration(
-    project: Project, now_us: int, outcome: str
-) -> None:
+def test_noise_as_tolerance_of_a_gate_file_is_no_tolerance_tighter_than_the_noise(project: Project) -> None:
     project.gate("tolerance: noise\nassertions:\n  - exposed_ns below baseline plus tolerance")
     store(project, (200,), CALIBRATION_US)
-    (case,) = judged(project, now_us, code=int(outcome == "failed")).values()
-    assert case.properties["nsys_outcome"] == outcome
+    (case,) = judged(project, 212, code=0).values()
+    assert (case.properties["nsys_outcome"], case.properties["nsys_sees"]) == ("passed", "12.3 us")
     assert "tighter than" not in project.result.stdout.str()
 
 
@@ -196,25 +211,6 @@ def test_a_balance_that_one_calibration_trace_has_not_is_not_measured(project: P
     path.write_text(stored.dumps(), encoding="utf-8")
     (case,) = judged(project, 200, code=0).values()
     assert case.properties["nsys_sees"] == "0.05 (uncalibrated)"
-
-
-def test_a_baseline_that_was_calibrated_on_its_own_runs_counts_them_once(project: Project) -> None:
-    project.gate(f"- {SENTENCE}")
-    store(project, ACCEPTED_US, ACCEPTED_US)
-    (case,) = judged(project, 200, code=0).values()
-    assert case.properties["nsys_sees"] == "48.5 us"  # as of five runs, not of ten
-
-
-def test_structure_is_exact_whatever_the_noise(project: Project) -> None:
-    """R1: without a tolerance there is no noise either."""
-    project.gate("- exposed_ns <= baseline\n- exposed_ns == baseline")
-    store(project)
-    assert outcomes(judged(project, 201, code=1)) == {
-        "exposed_ns <= baseline": ("failed", "failure"),
-        "exposed_ns == baseline": ("failed", "failure"),
-    }
-    cases = judged(project, 200, code=0)
-    assert {case.properties["nsys_sees"] for case in cases.values()} == {"any change"}
 
 
 def test_noise_is_of_the_aggregate_that_is_judged(project: Project) -> None:
