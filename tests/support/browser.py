@@ -14,11 +14,11 @@ import subprocess
 import tempfile
 import zlib
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -38,18 +38,14 @@ FLAGS = (
 )
 PATIENCE_S = 30
 
-_Test = TypeVar("_Test", bound=Callable[..., None])
-
 
 def program() -> str | None:
     """The browser of this machine."""
     return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
 
 
-def needs_browser(test: _Test) -> _Test:
-    """Marks a test that a real browser takes part in."""
-    marked: _Test = pytest.mark.skipif(program() is None, reason="there is no Chromium on PATH")(test)
-    return marked
+needs_browser = pytest.mark.skipif(program() is None, reason="there is no Chromium on PATH")
+"""Marks a test that a real browser takes part in."""
 
 
 @dataclass

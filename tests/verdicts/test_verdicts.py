@@ -46,7 +46,6 @@ def judged(folder: Path, gate: str, *traces: Mapping[str, Any], base: Mapping[st
 def test_passed(project: Project) -> None:
     project.gated("- overlap >= 60%", {(1, "stage4_f"): 390})
     case = one(project.cases("--nsys-trace=run.sqlite", code=0))
-    assert case.state == "passed"
     assert case.properties == {
         "nsys_outcome": "passed",
         "nsys_message": "all 4 rows hold",
@@ -62,59 +61,57 @@ def test_passed(project: Project) -> None:
     }
 
 
+def ends(project: Project, outcome: str, *printed: str, code: int, **said: str) -> Case:
+    """The one assertion of ``run.sqlite``, and that the terminal and JUnit have these lines and properties."""
+    case = one(project.cases("--nsys-trace=run.sqlite", code=code))
+    assert (case.state, case.properties["nsys_outcome"]) == ("failure" if code else "passed", outcome)
+    assert {name: case.properties[f"nsys_{name}"] for name in said} == said
+    project.result.stdout.fnmatch_lines(printed)
+    return case
+
+
 def test_failed_on_a_constant(project: Project) -> None:
     project.gated("- overlap >= 60%", {(1, "stage4_f"): 410})
-    case = one(project.cases("--nsys-trace=run.sqlite", code=1))
-    assert case.state == "failure"
-    assert case.properties["nsys_outcome"] == "failed"
-    assert case.properties["nsys_message"] == "1 of 4 rows below their limit"
-    assert case.properties["nsys_margin"] == "−1 pp"
-    project.result.stdout.fnmatch_lines(
-        [
-            "gate.nsys.yaml:3: overlap >= 60%",
-            "  failed: 1 of 4 rows below their limit",
-            "  rank  stage     now  limit",
-            "  1     stage4_f  59%  >= 60%",
-            "  window: rank 1, forward chunk 2 (phase1) backward chunk 2 (phase0), 3rd of 5, 15 ms (window median, *",
-            "  next:   pytest-nsys overlap run.sqlite --rank 1",
-        ]
+    ends(
+        project,
+        "failed",
+        "gate.nsys.yaml:3: overlap >= 60%",
+        "  failed: 1 of 4 rows below their limit",
+        "  rank  stage     now  limit",
+        "  1     stage4_f  59%  >= 60%",
+        "  window: rank 1, forward chunk 2 (phase1) backward chunk 2 (phase0), 3rd of 5, 15 ms (window median, *",
+        "  next:   pytest-nsys overlap run.sqlite --rank 1",
+        code=1,
+        message="1 of 4 rows below their limit",
+        margin="−1 pp",
     )
 
 
 def test_failed_on_a_baseline(project: Project) -> None:
     accepted(project)
     project.trace(exposed_us={(0, "stage2_f"): 251, (1, "stage4_f"): 300})
-    case = one(project.cases("--nsys-trace=run.sqlite", code=1))
-    assert case.state == "failure"
-    assert case.properties["nsys_outcome"] == "failed"
-    assert case.properties["nsys_limit"] == "<= 250 us (baseline + max(5%, 50us))"
-    assert case.properties["nsys_baseline"].startswith("baselines/gate/")
-    project.result.stdout.fnmatch_lines(
-        [
-            f"gate.nsys.yaml:4: {SENTENCE}",
-            "  failed: 2 of 4 rows above their limit",
-            "  rank  stage     now     baseline  change  limit",
-            "  1     stage4_f  300 us  200 us    +50%    <= 250 us (baseline + max(5%, 50us))",
-            "  0     stage2_f  251 us  200 us    +25.5%  <= 250 us (baseline + max(5%, 50us))",
-            "  window: rank 1, *",
-            "  next:   pytest-nsys overlap run.sqlite --rank 1",
-            '          pytest-nsys baseline refresh gate.nsys.yaml --trace=run.sqlite --reason "…"  (accept *',
-        ]
+    case = ends(
+        project,
+        "failed",
+        f"gate.nsys.yaml:4: {SENTENCE}",
+        "  failed: 2 of 4 rows above their limit",
+        "  rank  stage     now     baseline  change  limit",
+        "  1     stage4_f  300 us  200 us    +50%    <= 250 us (baseline + max(5%, 50us))",
+        "  0     stage2_f  251 us  200 us    +25.5%  <= 250 us (baseline + max(5%, 50us))",
+        "  window: rank 1, *",
+        "  next:   pytest-nsys overlap run.sqlite --rank 1",
+        '          pytest-nsys baseline refresh gate.nsys.yaml --trace=run.sqlite --reason "…"  (accept *',
+        code=1,
+        limit="<= 250 us (baseline + max(5%, 50us))",
     )
+    assert case.properties["nsys_baseline"].startswith("baselines/gate/")
 
 
 def test_improved_passes_with_a_warning_at_the_line(project: Project) -> None:
     accepted(project)
     project.trace(exposed_us={(0, "stage2_f"): 149})
-    case = one(project.cases("--nsys-trace=run.sqlite", code=0))
-    assert case.state == "passed"
-    assert case.properties["nsys_outcome"] == "improved"
-    project.result.stdout.fnmatch_lines(
-        [
-            f"  gate.nsys.yaml:4: NsysWarning: {SENTENCE}: the baseline is stale: 1 of 4 rows are better than the "
-            "baseline by more than the tolerance; refresh it",
-        ]
-    )
+    stale = "1 of 4 rows are better than the baseline by more than the tolerance; refresh it"
+    ends(project, "improved", f"  gate.nsys.yaml:4: NsysWarning: {SENTENCE}: the baseline is stale: {stale}", code=0)
     project.result.assert_outcomes(passed=1, warnings=1)
 
 
@@ -161,32 +158,28 @@ def test_improved_fails_a_ratchet(project: Project) -> None:
     """
     accepted(project, gate)
     project.trace(exposed_us={(0, "stage2_f"): 100})
-    case = one(project.cases("--nsys-trace=run.sqlite", code=1))
-    assert case.state == "failure"
-    assert case.properties["nsys_outcome"] == "improved"
-    project.result.stdout.fnmatch_lines(
-        [
-            "  improved: 1 of 4 rows are better than the baseline by more than the tolerance",
-            "  rank  stage     now     baseline  change  limit",
-            "  0     stage2_f  100 us  200 us    −50%    <= 250 us (baseline + 50us)",
-            "*pytest-nsys baseline refresh *(accept this run as the new normal)",
-        ]
+    ends(
+        project,
+        "improved",
+        "  improved: 1 of 4 rows are better than the baseline by more than the tolerance",
+        "  rank  stage     now     baseline  change  limit",
+        "  0     stage2_f  100 us  200 us    −50%    <= 250 us (baseline + 50us)",
+        "*pytest-nsys baseline refresh *(accept this run as the new normal)",
+        code=1,
     )
 
 
 def test_a_warning_severity_passes_and_says_all(project: Project) -> None:
     project.gated("- {metric: overlap, require: '>= 60%', severity: warn}", 500)
-    case = one(project.cases("--nsys-trace=run.sqlite", code=0))
-    assert case.state == "passed"
-    assert case.properties["nsys_outcome"] == "failed"
-    project.result.assert_outcomes(passed=1, warnings=1)
-    project.result.stdout.fnmatch_lines(
-        [
-            "*NsysWarning: 4 of 4 rows below their limit (severity: warn)",
-            "*rank  stage     now  limit",
-            "  warned  overlap >= 60%  50%    >= 60%  −10 pp*",
-        ]
+    ends(
+        project,
+        "failed",
+        "*NsysWarning: 4 of 4 rows below their limit (severity: warn)",
+        "*rank  stage     now  limit",
+        "  warned  overlap >= 60%  50%    >= 60%  −10 pp*",
+        code=0,
     )
+    project.result.assert_outcomes(passed=1, warnings=1)
 
 
 @pytest.mark.parametrize(
@@ -204,9 +197,7 @@ def test_a_warning_severity_covers_failed_alone(project: Project, assertion: str
 
 def test_an_early_warning(project: Project) -> None:
     project.gated("- {metric: overlap, require: '>= 60%', warn: '>= 70%'}", {(1, "stage2_f"): 350})
-    case = one(project.cases("--nsys-trace=run.sqlite", code=0))
-    assert case.properties["nsys_outcome"] == "passed"
-    project.result.stdout.fnmatch_lines(["*NsysWarning: *: 1 of 4 rows do not reach the early warning >= 70%"])
+    ends(project, "passed", "*NsysWarning: *: 1 of 4 rows do not reach the early warning >= 70%", code=0)
     project.trace(exposed_us=300)
     project.pytest("--nsys-trace=run.sqlite", "-W", "error", code=0)
 
@@ -327,10 +318,9 @@ def test_a_constant_is_not_rounded(tmp_path: Path) -> None:
 
 def test_no_data_can_be_allowed_where_no_row_is_meant(project: Project) -> None:
     project.gated("- {assert: stage3 overlap >= 60%, allow_no_data: true}")
-    case = one(project.cases("--nsys-trace=run.sqlite", code=0))
-    assert case.properties["nsys_outcome"] == "passed"
-    assert case.properties["nsys_message"].startswith("nothing was judged: no row has stage stage3")
-    project.result.stdout.fnmatch_lines(["*NsysWarning: *: nothing was judged: no row has stage stage3*"])
+    why = "nothing was judged: no row has stage stage3"
+    case = ends(project, "passed", f"*NsysWarning: *: {why}*", code=0)
+    assert case.properties["nsys_message"].startswith(why)
 
 
 def test_error_is_an_error_of_the_setup(project: Project) -> None:
