@@ -15,13 +15,7 @@ import pytest
 from pytest_nsys import open_run
 from tests.support.samples import schema
 from tests.support.samples.builder import TraceBuilder, global_pid
-from tests.support.samples.dualpipe import (
-    SAMPLE_REGRESSION,
-    SAMPLE_SHAPE,
-    Regression,
-    StepShape,
-    write_dualpipe,
-)
+from tests.support.samples.dualpipe import SAMPLE_REGRESSION, SAMPLE_SHAPE, Regression, StepShape, write_dualpipe
 from tests.support.samples.fsdp import GATHER, FsdpShape, write_fsdp
 from tests.support.samples.odd_rows import diagnostic, graph_trace, memcpy, raw
 from tests.support.samples.packaged import FOLDER, as_sql, packaged

@@ -14,10 +14,7 @@ from pytest_nsys.plugin import session
 from pytest_nsys.plugin.sources import Sources
 from tests.support.gates import Project
 
-COUNTED = {
-    Sources: ("traces", "both"),
-    session.NsysSession: ("captures", "context", "shown", "baseline_folder"),
-}
+COUNTED = {Sources: ("traces", "both"), session.NsysSession: ("captures", "context", "shown", "baseline_folder")}
 
 
 @pytest.fixture
@@ -77,9 +74,7 @@ def test_rows_go_once_they_were_told(project: Project) -> None:
     project.pytest("--nsys-trace=run.sqlite", code=0)
 
 
-FACTS = {
-    *("budget_facts", "circumstances", "explained", "metrics", "table", "windows"),
-}
+FACTS = {"budget_facts", "circumstances", "explained", "metrics", "table", "windows"}
 """The modules of ``analysis`` that measure nothing."""
 
 LOADED = """

@@ -125,8 +125,7 @@ def test_a_gate_file_lends_its_window_and_trace(project: Project) -> None:
     project.trace("traces/run.sqlite", chunks_ms=(10, 15, 15, 15, 15))
     project.gate("trace: ../traces/run.sqlite\nwindow: first\nassertions:\n  - no syncs", "perf/gate.nsys.yaml")
     project.file(
-        "test_perf.py",
-        "def test(nsys_gate):\n    nsys_gate('window_ns == 10ms', gate_file='perf/gate.nsys.yaml')\n",
+        "test_perf.py", "def test(nsys_gate):\n    nsys_gate('window_ns == 10ms', gate_file='perf/gate.nsys.yaml')\n"
     )
     project.pytest("test_perf.py", code=0)
 

@@ -178,8 +178,7 @@ def test_what_is_there_is_no_skip(checkout: Project, gate: str, there: str, said
 
 
 @pytest.mark.parametrize(
-    ("there", "code"),
-    [("traces/.gitkeep", 0), ("traces/README.md", 1), ("traces/.gitkeep traces/step.txt", 1)],
+    ("there", "code"), [("traces/.gitkeep", 0), ("traces/README.md", 1), ("traces/.gitkeep traces/step.txt", 1)]
 )
 def test_a_folder_that_git_keeps_empty_is_not_there(checkout: Project, there: str, code: int) -> None:
     checkout.gate("trace: ../traces\nassertions:\n  - overlap >= 60%", "perf/own.nsys.yaml")
@@ -308,8 +307,7 @@ def test_a_mistake_in_asking_is_told_without_a_trace(checkout: Project, call: st
 def test_a_gate_file_that_has_its_trace_lends_it(checkout: Project) -> None:
     checkout.trace("traces/run.sqlite")
     checkout.file(
-        "test_perf.py",
-        "def test(nsys_gate):\n    nsys_gate('overlap >= 60%', gate_file='perf/own.nsys.yaml')\n",
+        "test_perf.py", "def test(nsys_gate):\n    nsys_gate('overlap >= 60%', gate_file='perf/own.nsys.yaml')\n"
     )
     checkout.pytest("test_perf.py", code=0)
     checkout.result.assert_outcomes(passed=1)

@@ -137,14 +137,7 @@ def test_hovering_tells_the_kernel_and_its_exact_numbers(browser: Browser, writt
     x = lane["x"] + lane["width"] * (HIDDEN[0] + 100_000) / WINDOW_NS
     browser.mouse("mouseMoved", x, lane["y"] + 10)
     said = readout(browser)
-    for words in (
-        "head",
-        "ncclDevKernel_SendRecv",
-        "stage2_f",
-        "stream 28, ep_a2a",
-        "starts at 1.01 ms",
-        "lasts 1 ms",
-    ):
+    for words in ("head", "ncclDevKernel_SendRecv", "stage2_f", "stream 28, ep_a2a", "starts at 1.01 ms", "lasts 1 ms"):
         assert words in said, said
     assert "450 us exposed (450000 ns)" in said
     browser.mouse("mouseMoved", lane["x"] + lane["width"] * 0.95, lane["y"] + 10)

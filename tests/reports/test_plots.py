@@ -114,7 +114,7 @@ def test_text_of_somebody_else_is_only_text() -> None:
     drawing = svg(evil, [Panel(evil, evil, "ns", (Point(1, evil, evil), Point(2, evil, evil)))])
     root = ElementTree.fromstring(drawing)
     assert {node.tag.removeprefix(SVG) for node in root.iter()} <= {
-        *("svg", "title", "desc", "style", "rect", "text", "g", "line", "polyline", "circle"),
+        *("svg", "title", "desc", "style", "rect", "text", "g", "line", "polyline", "circle")
     }
     assert "\x1b" not in drawing
     assert drawing.encode()

@@ -171,7 +171,7 @@ def test_one_cause_behind_several_reds_is_told_once(judged: Project) -> None:
     (told,) = re.findall(r"^one cause behind (\d) assertions: (.+)\n((?:  .+\n)+)", said, re.MULTILINE)
     assert told[:2] == ("3", "gemm")
     assert [line.split(": ")[0].strip() for line in told[2].splitlines()] == [
-        *("exposed_ns <= baseline + 5%", "worst", "stage2 overlap >= baseline - 1pp"),
+        *("exposed_ns <= baseline + 5%", "worst", "stage2 overlap >= baseline - 1pp")
     ]
     assert told[2].count("rank 1 stage2_f (+450 us)") == 3
     text = (judged.root / "summary.md").read_text()
@@ -179,7 +179,7 @@ def test_one_cause_behind_several_reds_is_told_once(judged: Project) -> None:
     page = (judged.root / "page.html").read_text()
     group = page.partition("<h3>less overlap with gemm on rank 1</h3>")[2].partition("<h3>")[0]
     assert re.findall(r"failed</span> <b>(.+?)</b>", group) == [
-        *("exposed_ns &lt;= baseline + 5%", "worst", "stage2 overlap &gt;= baseline - 1pp"),
+        *("exposed_ns &lt;= baseline + 5%", "worst", "stage2 overlap &gt;= baseline - 1pp")
     ]
 
 

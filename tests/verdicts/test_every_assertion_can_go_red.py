@@ -356,9 +356,7 @@ FORMS = {
         "{metric: exposed_ns, across: {stage: sum, rank: max}, require: <= 900us}", rows(BOTH_STAGES), rows(TWO)
     ),
     "across a mesh axis": Reds(
-        "{metric: exposed_ns, across: {pp: sum}, require: <= 1000us}",
-        {**FOUR, **rows({(2, "stage2_f"): 700})},
-        FOUR,
+        "{metric: exposed_ns, across: {pp: sum}, require: <= 1000us}", {**FOUR, **rows({(2, "stage2_f"): 700})}, FOUR
     ),
     "for": Reds("{for: {stage: [stage2_f, stage4_f]}, metric: exposed_ns, require: <= 300us}", rows(ONE), {}),
     "balance as a key": Reds("{metric: compute_ns, balance: pp, require: <= 1.2}", rows(BOTH_STAGES), {}),

@@ -181,6 +181,14 @@ def verdicts(project: Project, *traces: str) -> list[dict[str, tuple[str, str]]]
     return [{name: (c.state, re.sub(r"\n  note: .*|\S*[/.]\S*", "", c.text)) for name, c in own} for own in each]
 
 
+def alike(project: Project, gate: Path, trace: str, cut: str = "windows.json.gz") -> dict[str, tuple[str, str]]:
+    """The verdicts on the cut of a trace, which are those on the trace."""
+    run("cut", project.root / trace, "--gate", gate, "-o", project.root / cut, code=0)
+    there, here = verdicts(project, trace, cut)
+    assert here == there
+    return here
+
+
 def test_doubts_of_the_run_survive(project: Project) -> None:
     """Events that were lost anywhere, kernels that end before the anchors do: green on neither."""
 
@@ -195,10 +203,7 @@ def test_doubts_of_the_run_survive(project: Project) -> None:
     project.trace("idle.sqlite", edit=idle)
     gate = project.gate("convention: pithtrain\nwindow: first\nassertions:\n  - exposed_ns <= 300us")
     for name, why in (("lost", "events were dropped"), ("idle", "anchors have no kernel")):
-        run("cut", project.root / f"{name}.sqlite", "--gate", gate, "-o", project.root / f"{name}.json.gz", code=0)
-        there, here = verdicts(project, f"{name}.sqlite", f"{name}.json.gz")
-        assert here == there
-        assert why in here["exposed_ns <= 300us"][1]
+        assert why in alike(project, gate, f"{name}.sqlite", f"{name}.json.gz")["exposed_ns <= 300us"][1]
     assert b"host.local" not in gzip.decompress((project.root / "lost.json.gz").read_bytes())
 
 
@@ -208,20 +213,15 @@ def test_kernels_outside_of_the_session_of_their_file(project: Project) -> None:
         label = f"rank={rank}; pp={rank}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
         project.trace(f"run/{rank}.sqlite", ranks=1, label=label, edit=session(length_ms * MS))
     gate = project.gate("convention: pithtrain\nassertions:\n  - exposed_ns <= 300us")
-    run("cut", project.root / "run", "--gate", gate, "-o", project.root / "windows.json.gz", code=0)
-    there, here = verdicts(project, "run", "windows.json.gz")
-    assert here == there
-    assert "2 kernels around the windows start outside the profiler's session" in here["exposed_ns <= 300us"][1]
+    said = alike(project, gate, "run")["exposed_ns <= 300us"][1]
+    assert "2 kernels around the windows start outside the profiler's session" in said
 
 
 def test_gpus_that_no_trace_holds(project: Project) -> None:
     """Nothing in a trace of JAX names a rank: the gate file states how many there are."""
     jax(project.root)
     gate = project.gate("convention: jax\nrun: {world: 4}\nassertions:\n  - busy_ns > 0ns")
-    run("cut", project.root / "host.trace.json.gz", "--gate", gate, "-o", project.root / "windows.json.gz", code=0)
-    there, here = verdicts(project, "host.trace.json.gz", "windows.json.gz")
-    assert here == there
-    assert "2 of 4 GPUs are missing" in here["busy_ns > 0ns"][1]
+    assert "2 of 4 GPUs are missing" in alike(project, gate, "host.trace.json.gz")["busy_ns > 0ns"][1]
 
 
 def test_what_needs_the_whole_run_is_told_and_is_an_error(project: Project) -> None:
@@ -244,10 +244,7 @@ def test_what_needs_the_whole_run_is_told_and_is_an_error(project: Project) -> N
 def test_a_window_that_the_run_lacks_is_as_bad_on_the_cut(project: Project) -> None:
     project.trace()
     gate = project.gate("- exposed_ns <= 300us\n- {id: far, assert: exposed_ns <= 300us, window: '99'}")
-    run("cut", project.root / "run.sqlite", "--gate", gate, "-o", project.root / "windows.json.gz", code=0)
-    there, here = verdicts(project, "run.sqlite", "windows.json.gz")
-    assert here == there
-    assert here["far"][0] == "error"
+    assert alike(project, gate, "run.sqlite")["far"][0] == "error"
     gate.write_text("version: 1\nassertions:\n  - {id: far, assert: exposed_ns <= 300us, window: '99'}\n")
     said = run("cut", project.root / "run.sqlite", "--gate", gate, "-o", project.root / "other.json.gz", code=3)
     assert "there is no anchor 99" in said.stderr

@@ -56,18 +56,8 @@ def outcome(project: Project, sentence: str, *arguments: str) -> tuple[str, str]
         ("measured rate >= 400 TFLOP/s", [entry("rate", 0.4, "PFLOP/s")], [entry("rate", 399999, "GFLOP/s")]),
         ("measured loss < 2.5", [entry("loss", 2.49)], [entry("loss", 2.5)]),
         ("measured retries == 0", [entry("retries", 0, "count")], [entry("retries", 1, "count")]),
-        ("no measured retries", [entry("retries", 0, "count")], [entry("retries", 2)]),
         ("measured power <= 700W", [entry("power", 700, "W")], [entry("power", 701, "W")]),
-        (
-            "measured rate of rank 1 >= 7 img/s",
-            [entry("rate", 7, "img/s", rank=1)],
-            [entry("rate", 6, "img/s", rank=1)],
-        ),
-        (
-            "rank 3 measured peak <= 72GiB",
-            [entry("peak", 90, "GiB", rank=1), entry("peak", 70, "GiB", rank=3)],
-            [entry("peak", 70, "GiB", rank=1), entry("peak", 90, "GiB", rank=3)],
-        ),
+        ("measured rate >= 7 img/s", [entry("rate", 7, "img/s")], [entry("rate", 6, "img/s")]),
         (
             "median measured wait <= 2ms",
             [entry("wait", n, "ms", rank=n) for n in (1, 2, 9)],

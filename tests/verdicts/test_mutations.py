@@ -111,10 +111,7 @@ MUTATIONS: Mapping[str, tuple[Size, ...]] = {
         grown(66_667, exposed=exposed("267 us"), overlap=overlap("74.99998%")),
         grown(1_000_000, exposed=exposed("1.2 ms"), overlap=overlap("40%")),
         grown(
-            1_000_001,
-            exposed=exposed("1.2 ms"),
-            overlap=overlap("40%"),
-            stages=failed(HERE, "2.000001 ms", "<= 2 ms"),
+            1_000_001, exposed=exposed("1.2 ms"), overlap=overlap("40%"), stages=failed(HERE, "2.000001 ms", "<= 2 ms")
         ),
     ),
     "lost overlap": (
@@ -137,11 +134,7 @@ MUTATIONS: Mapping[str, tuple[Size, ...]] = {
         slow(170_000),
         slow(170_001, compute=slow_rank("3.570001 ms")),
         slow(340_000, compute=slow_rank("3.74 ms")),
-        slow(
-            340_001,
-            compute=slow_rank("3.74 ms"),
-            balance=failed(PAIR, "1.1000003", "<= 1.1"),
-        ),
+        slow(340_001, compute=slow_rank("3.74 ms"), balance=failed(PAIR, "1.1000003", "<= 1.1")),
     ),
     "moved stream": (
         size(partial(moved, rank=1, stage="stage1_f", stream=44)),
@@ -150,10 +143,7 @@ MUTATIONS: Mapping[str, tuple[Size, ...]] = {
             streams=failed("rank 1 mixed", "1", "== 0"),
             comm_streams=failed("rank 1 ep_a2a", "0", "== 1"),
         ),
-        size(
-            partial(moved, rank=1, stage="stage4_f", stream=44),
-            comm_streams=failed("rank 1 ep_a2a", "2", "== 1"),
-        ),
+        size(partial(moved, rank=1, stage="stage4_f", stream=44), comm_streams=failed("rank 1 ep_a2a", "2", "== 1")),
         size(
             partial(moved, rank=1, stage="stage4_f", stream=COMPUTE),
             overlap=no_data(words="rank 1 has no row of stage stage4_f, though rank 0 has"),

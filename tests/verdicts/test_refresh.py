@@ -134,11 +134,16 @@ def test_an_assertion_without_a_baseline_is_judged_as_ever(project: Project) -> 
     assert len(project.baselines()) == 1
 
 
-def test_nothing_to_refresh_is_said(project: Project) -> None:
-    project.gated("- overlap >= 60%")
-    assert "no baseline was written: no assertion with a baseline was measured" in project.refresh(
-        "--nsys-trace=run.sqlite"
-    )
+@pytest.mark.parametrize(
+    ("gate", "said"),
+    [
+        ("- overlap >= 60%", "no baseline was written: no assertion with a baseline was measured"),
+        ("- {metric: exposed_ns, baseline: {rel: 5%}, xfail: known}", "new file, 4 rows"),  # and passes, though xfail
+    ],
+)
+def test_what_is_written_is_said(project: Project, gate: str, said: str) -> None:
+    project.gated(gate)
+    assert said in project.refresh("--nsys-trace=run.sqlite")
 
 
 def test_a_reason_that_is_no_text(gated: Project) -> None:
@@ -202,23 +207,19 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_refused(project: Project, case: str) -> None:
+@pytest.mark.parametrize(("case", "before"), [*((case, False) for case in REFUSED), ("a structure that fails", True)])
+def test_refused(project: Project, case: str, before: bool) -> None:
+    """And what was accepted before stays."""
     gate, trace, why = REFUSED[case]
-    project.gated(gate, **trace)
+    if before:
+        project.accepted(GATE)
+    kept = project.baselines()
+    project.gated(gate, 500, **trace)
     said = project.refresh("--nsys-trace=run.sqlite", code=1)
     assert "exposed_ns below baseline plus tolerance" in said
     assert f"baseline of gate.nsys.yaml not written: refused: {why}" in said
     assert f"refused: {why}" in project.refresh("--nsys-trace=run.sqlite", "-k", "exposed_ns", code=1)  # deselected
-    assert project.baselines() == {}
-
-
-def test_refused_leaves_what_was_accepted(project: Project) -> None:
-    project.accepted(STRUCTURE)
-    before = project.baselines()
-    project.trace(exposed_us=500, edit=hidden_ring)
-    project.refresh("--nsys-trace=run.sqlite", code=1)
-    assert project.baselines() == before
+    assert project.baselines() == kept
 
 
 def test_a_refused_gate_file_does_not_hold_up_another(project: Project) -> None:
@@ -267,11 +268,6 @@ def test_the_command(project: Project) -> None:
     assert "rank 1 stage stage4_f" in said
     assert "gpu NVIDIA H100 80GB HBM3; the first" in said
     assert "200000" in project.command("baseline", "show", path, "--format=json", code=0)
-
-
-def test_an_expected_failure_is_refreshed(project: Project) -> None:
-    """What is written passes; that is no surprise that a strict xfail would have to tell."""
-    project.accepted("assertions:\n  - {metric: exposed_ns, baseline: {rel: 5%}, xfail: known}")
 
 
 def test_the_command_writes_where_it_is_told(project: Project) -> None:
