@@ -23,7 +23,6 @@ from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError
 from pytest_nsys.core.model import Trace
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.tools.executors import EVERY_S, SERIAL, Progress, executor_of
-from pytest_nsys.tools.workers import this_worker, why_lost
 from pytest_nsys.traces.opening import open_trace
 from pytest_nsys.traces.recorded import RecordedTrace, Recording
 
@@ -75,6 +74,8 @@ def _elsewhere(path: Path, error: NsysError) -> NsysError:
     """A file that is not there was seen where the job comes from: the disks are not the same."""
     if path.exists():
         return error
+    from pytest_nsys.tools.workers import this_worker
+
     return TraceError(f"{path}: {this_worker()} does not find it: put traces on a disk that all readers share")
 
 
@@ -208,6 +209,8 @@ def _failed(future: Future[ReadResult]) -> bool:
 
 def _outcomes(jobs: Sequence[TraceJob], futures: Sequence[Future[ReadResult]], progress: Progress) -> list[ReadResult]:
     """What the futures brought. Where a process died nobody knows over which trace, so the rest is read alone."""
+    from pytest_nsys.tools.workers import why_lost  # loaded already where it is needed
+
     outcomes: list[ReadResult] = []
     for job, future in zip(jobs, futures, strict=False):
         try:
@@ -225,9 +228,9 @@ def _outcomes(jobs: Sequence[TraceJob], futures: Sequence[Future[ReadResult]], p
 
 def _one_at_a_time(jobs: Sequence[TraceJob], progress: Progress) -> list[ReadResult]:
     """Each job alone in a process: up to the first over which it dies, or that fails."""
-    outcomes: list[ReadResult] = []
-    from pytest_nsys.tools.workers import processes  # loaded already where it is needed
+    from pytest_nsys.tools.workers import processes
 
+    outcomes: list[ReadResult] = []
     with processes(1) as executor:
         for job in jobs:
             future = executor.submit(read, job)

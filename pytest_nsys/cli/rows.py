@@ -1,0 +1,162 @@
+"""``pytest-nsys rows`` prints the values of any metrics, exactly as a gate would see them; ``metrics`` lists them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.doubts import NO_STREAM
+from pytest_nsys.analysis.metrics import MEASURED, METRICS, Metric, metric_called
+from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, select
+from pytest_nsys.analysis.windows import OUTSIDE, WindowSpec
+from pytest_nsys.cli.options import (
+    MeasureOptions,
+    about_windows,
+    check_dimensions,
+    format_option,
+    json_window,
+    measurements_option,
+    measuring,
+    print_answer,
+    selectors_of,
+    where_option,
+)
+from pytest_nsys.core.errors import NothingMeasured, UsageMistake
+from pytest_nsys.core.model import Note
+from pytest_nsys.core.words import place_words
+from pytest_nsys.gates.selection import absences
+from pytest_nsys.library import MetricRow, metric_of
+from pytest_nsys.reports.tables import CellKind, Column, Format, Row, Table, json_value, measure, number, texts
+from pytest_nsys.traces.measurements import measurements_of, read_measurements
+
+
+@click.command()
+@click.argument("words", metavar="METRIC… TRACES…", nargs=-1, required=True)
+@click.option(
+    *("--trace", "named"),
+    metavar="PATH",
+    multiple=True,
+    help="A capture whose path reads like a metric (repeatable).",
+)
+@measurements_option("--measurements", "trace")
+@where_option
+@measuring()
+def rows(
+    asked: MeasureOptions,
+    words: tuple[str, ...],
+    named: tuple[str, ...],
+    measurements: tuple[str, ...],
+    where: tuple[str, ...],
+) -> None:
+    """Print the rows of metrics.
+
+    Each of TRACES (a file, folder or glob) is a capture; values are medians over captures. Files of different ranks are
+    one run. "measured NAME" comes from --measurements, with or without traces.
+    """
+    names = [word for word in words if word in METRICS or not _is_path(word)]
+    _check_measured(names, measurements)
+    metrics = [metric_of(name) for name in dict.fromkeys(names)]
+    traces = (*(word for word in words if word not in names), *named)
+    alone = bool(measurements) and all(metric.outside for metric in metrics)
+    if not metrics or not (traces or alone):
+        lacks = "metric" if not metrics else "trace"
+        raise UsageMistake(f"no {lacks}: pytest-nsys rows METRIC… TRACES…; `pytest-nsys metrics` lists the metrics")
+    selectors = selectors_of(where)
+    of_trace = [metric.name for metric in metrics if not metric.outside]
+    with asked.captures(traces, metrics=of_trace, measurements=measurements) as (captures, spec):
+        metrics = [captures.metric(metric.name) for metric in metrics]
+        spec = spec if of_trace else OUTSIDE
+        ranks = frozenset(asked.chosen(captures.runs[0].ranks))
+        axes = sorted({axis for coordinates in captures.mesh.coordinates.values() for axis in coordinates})
+        for metric in metrics:
+            check_dimensions(metric.name, metric.dimensions, axes, selectors)
+        found, absent = _selected(captures, metrics, spec, ranks, selectors)
+        notes = [*asked.notes, Note(str(spec)), *captures.notes(spec, *metrics), *(Note(text, True) for text in absent)]
+        definition = max(metric.definition for metric in metrics)
+        about = about_windows(traces or measurements, spec, list(_windows(captures, spec, ranks)), definition)
+        table = _table(metrics, found)
+        json_rows = [{**row.labels, row.metric: json_value(measure(row.value, row.unit))} for row in found]
+        print_answer(asked.format, table, about, notes, json_rows=json_rows)
+
+
+def _check_measured(names: Iterable[str], files: Sequence[str]) -> None:
+    """Raises UsageMistake for the name of a measurement that lacks the word before it."""
+    unknown = [name for name in names if metric_called(name) is None]
+    if not unknown or not files:
+        return
+    there = {each.metric for own in measurements_of(files, Path()) for file in own for each in read_measurements(file)}
+    if name := next((name for name in unknown if name in there), None):
+        raise UsageMistake(f"'{name}' is a measurement: write {shlex.quote(f'{MEASURED} {name}')}")
+
+
+def _is_path(word: str) -> bool:
+    """Whether a word that is no metric means a trace: it is there, or looks like a path."""
+    return not word or any(character in word for character in "/.*?[~") or Path(word).exists()
+
+
+def _selected(
+    captures: Captures,
+    metrics: Sequence[Metric],
+    spec: WindowSpec,
+    ranks: frozenset[int],
+    selectors: Mapping[str, Selector],
+) -> tuple[list[MetricRow], list[str]]:
+    """The rows of every metric, and what is to be said of the rest. Raises NothingMeasured where there is no row."""
+    found: list[MetricRow] = []
+    absent: list[str] = []
+    captures.refuse_twins(spec)
+    for metric in metrics:
+        table = captures.rows(metric, OUTSIDE if metric.outside else spec, ranks if captures.paths else None)
+        for labels, why in table.missing:
+            absent.append(f"{metric.name}: {place_words(zip(metric.dimensions, labels, strict=True))}: {why}")
+        try:
+            selected: list[Labelled] = select(table, selectors)
+        except NothingSelected as nothing:
+            absent.append(f"{metric.name}: {nothing}")
+        else:
+            lost = (each for each in absences(table, selectors) if each.rank in ranks or not captures.paths)
+            absent += [f"{metric.name}: {each}" for each in lost]
+            found += [MetricRow(metric.name, labels, value, metric.unit) for labels, value in selected]
+    if not found:
+        said = [*absent, *(note.text for note in captures.notes(spec) if note.text.startswith(NO_STREAM))]
+        raise NothingMeasured(f"no rows under {spec}: {'; '.join(said)}")
+    return found, absent
+
+
+def _windows(captures: Captures, spec: WindowSpec, ranks: frozenset[int]) -> Iterator[dict[str, object]]:
+    for place, capture in enumerate(() if spec.outside else captures.runs):
+        for _, windows in sorted(capture.measured(spec).filled(ranks).items()):
+            for w in windows:
+                yield {**json_window(w.rank, w.window, (w.start_ns, w.end_ns)), "capture": place}
+
+
+def _table(metrics: Sequence[Metric], found: Sequence[MetricRow]) -> Table:
+    """Metric, every dimension that one of the metrics has, value, unit."""
+    dimensions = list(dict.fromkeys(d for metric in metrics for d in metric.dimensions))
+    columns = [Column("metric"), *map(Column, dimensions), number("value"), Column("unit")]
+    cells: list[Row] = []
+    for row in found:
+        value = measure(row.value, row.unit)
+        cells.append((row.metric, *(row.labels.get(d) for d in dimensions), value, str(row.unit)))
+    return Table(columns, cells)
+
+
+COLUMNS = (
+    *texts("name", "unit", "better"),
+    *(Column("dimensions", CellKind.LIST), Column("definition", CellKind.NUMBER), Column("summary")),
+)
+
+
+@click.command()
+@format_option
+def metrics(format: Format) -> None:
+    """List the metrics: name, unit, direction, dimensions, definition."""
+    rows = [
+        (m.name, str(m.unit), m.better and str(m.better), m.dimensions, m.definition, m.summary.replace("``", ""))
+        for m in METRICS.values()
+    ]
+    print_answer(format, Table(COLUMNS, rows))
