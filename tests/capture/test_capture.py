@@ -3,54 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from pytest_nsys.capture.program import Slurm, job_of
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.traces.opening import open_trace
-from tests.support.fake_nsys import FULL, PYTHON, VERSION, FakeNsys, fake_on_path, needs_nsys, script
-from tests.support.gates import Project, write_trace
+from tests.support.fake_nsys import FULL, VERSION, FakeNsys, allocated, needs_nsys, script
+from tests.support.gates import Project
 
 FLAGS = [
     *("--trace=cuda,nvtx", "--cuda-graph-trace=node", "--cuda-event-trace=auto", "--capture-range=cudaProfilerApi"),
     *("--capture-range-end=stop-shutdown", "--delay=0", "--stats=false", "--force-overwrite=true"),
 ]
-SRUN = """#!{python} -IS
-import json, os, subprocess, sys
-with open({asked!r}, "a") as file:
-    file.write(json.dumps(sys.argv[1:]) + "\\n")
-words = sys.argv[1:]
-while words[0].startswith("--"):
-    nodes = int(words[0][8:]) if words[0].startswith("--nodes=") else nodes
-    words.pop(0)
-codes = []
-for node in range(nodes):
-    where = dict(os.environ, SLURM_NODEID=str(node), SLURM_STEP_ID="0", PATH=os.environ["PATH"] + {path!r})
-    try:
-        codes.append(subprocess.run(words, env=where).returncode)
-    except FileNotFoundError:
-        print("slurmstepd: error: execve(): nsys: No such file or directory", file=sys.stderr)
-        codes.append(2)
-sys.exit(max(codes))
-"""
-
-
-@pytest.fixture
-def nsys(project: Project, monkeypatch: pytest.MonkeyPatch) -> FakeNsys:
-    for name in [name for name in os.environ if name.startswith("SLURM")]:
-        monkeypatch.delenv(name)
-    temporary = project.root / "tmp"
-    temporary.mkdir()
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    fake = fake_on_path(project.root / "bin", monkeypatch)
-    fake.tell(content=write_trace(project.root / "bin" / "good.sqlite"))
-    return fake
 
 
 def reports(project: Project) -> set[str]:
@@ -256,17 +224,8 @@ def test_a_node_of_a_job_step_captures_itself(
     assert len(nsys.asked("profile")) == 1
 
 
-def allocated(project: Project, nsys: FakeNsys, monkeypatch: pytest.MonkeyPatch, path: str = "") -> Path:
-    """An allocation of two nodes, on which ``srun`` starts a program; where its calls are written down."""
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
-    asked = project.root / "bin" / "srun.asked"
-    script(nsys.folder / "srun", SRUN.format(python=PYTHON, asked=str(asked), path=path))
-    return asked
-
-
 def test_all_nodes_of_an_allocation(project: Project, nsys: FakeNsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = allocated(project, nsys, monkeypatch)
+    asked = allocated(nsys, monkeypatch)
     project.command("capture", "--nodes", "2", "--", "true", code=0)
     names = {f"traces/step_node{n}{suffix}" for n in (0, 1) for suffix in (".nsys-rep", ".sqlite")}
     assert reports(project) == names
@@ -277,7 +236,7 @@ def test_all_nodes_of_an_allocation(project: Project, nsys: FakeNsys, monkeypatc
 
 
 def test_an_allocation_that_is_short(project: Project, nsys: FakeNsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    allocated(project, nsys, monkeypatch)
+    allocated(nsys, monkeypatch)
     said = project.command("capture", "--nodes", "4", "--", "true", code=2)
     assert "--nodes 4: the allocation has 2, 2 short" in said
     said = project.command("capture", "--world-size", "24", "--", "true", code=2)
@@ -286,7 +245,7 @@ def test_an_allocation_that_is_short(project: Project, nsys: FakeNsys, monkeypat
 
 
 def test_nsys_is_missing_inside_the_step(project: Project, nsys: FakeNsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = allocated(project, nsys, monkeypatch)
+    asked = allocated(nsys, monkeypatch)
     text = (nsys.folder / "srun").read_text()
     script(nsys.folder / "srun", text.replace('os.environ["PATH"]', '"/no/such/folder"'))
     said = project.command("capture", "--nodes", "2", "--", "true", code=2)
@@ -295,7 +254,7 @@ def test_nsys_is_missing_inside_the_step(project: Project, nsys: FakeNsys, monke
 
 
 def test_a_node_without_a_report_is_named(project: Project, nsys: FakeNsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    allocated(project, nsys, monkeypatch)
+    allocated(nsys, monkeypatch)
     nsys.tell(content=nsys.folder / "good.sqlite", leaves=())
     on_node_0 = 'test "$SLURM_NODEID" = 1 || : > traces/step_node0.nsys-rep'
     said = project.command("capture", "--nodes", "2", "--", "sh", "-c", on_node_0, code=3)

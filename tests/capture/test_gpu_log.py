@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
 from tests.support.commands import run
-from tests.support.fake_nsys import PYTHON, FakeNsys, fake_on_path, script
+from tests.support.fake_nsys import FakeNsys, allocated
 from tests.support.fake_nvidia_smi import asked, fake_nvidia_smi, state
 from tests.support.gates import Project, write_trace
 
 LOG = "traces/step_node0.nvidia-smi.json"
-
-
-@pytest.fixture
-def nsys(project: Project, monkeypatch: pytest.MonkeyPatch) -> FakeNsys:
-    for name in [name for name in os.environ if name.startswith("SLURM")]:
-        monkeypatch.delenv(name)
-    fake = fake_on_path(project.root / "bin", monkeypatch)
-    fake.tell(content=write_trace(project.root / "bin" / "good.sqlite"))
-    return fake
 
 
 def test_clocks_throttling_and_driver_lie_beside_the_report_and_are_told(project: Project, nsys: FakeNsys) -> None:
@@ -79,26 +69,12 @@ def test_an_old_log_is_replaced_with_its_report(project: Project, nsys: FakeNsys
 def test_each_node_of_an_allocation_has_its_own(
     project: Project, nsys: FakeNsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
+    allocated(nsys, monkeypatch)
     fake_nvidia_smi(nsys.folder, *(state(sm=100 * n) for n in (1, 2, 3, 4)))
-    script(nsys.folder / "srun", SRUN.format(python=PYTHON))
     project.command("capture", "--nodes", "2", "--no-export", "--", "true", code=0)
     logs = [json.loads((project.root / LOG.replace("0", str(n))).read_text()) for n in (0, 1)]
     assert [[log[when][0]["sm_mhz"] for when in ("before", "after")] for log in logs] == [[100, 300], [200, 400]]
     assert len(asked(nsys.folder)) == 4
-
-
-SRUN = """#!{python} -IS
-import os, subprocess, sys
-words = sys.argv[1:]
-label = "--label" in words
-while words[0].startswith("--"):
-    words.pop(0)
-for node in range(2):
-    done = subprocess.run(words, env=dict(os.environ, SLURM_NODEID=str(node)), stdout=subprocess.PIPE, text=True)
-    print(*(f"{{node}}: {{line}}" if label else line for line in done.stdout.splitlines()), sep="\\n", flush=True)
-"""
 
 
 @pytest.mark.parametrize(

@@ -56,19 +56,8 @@ def test_one_step_is_profiled_with_its_label_inside_of_the_recording(done: list[
         profiled += [step] if now else []
     assert profiled == [5]
     before, after = [f"step {n}" for n in range(5)], ["step 6", "step 7"]
-    marked = [
-        "finish",
-        "start",
-        f"push {LABEL}",
-        "pop",
-        "push ProfilerStep#5",
-        "step 5",
-        "finish",
-        "pop",
-        "meet",
-        "stop",
-    ]
-    assert done == [*before, *marked, *after]
+    began = ["finish", "start", f"push {LABEL}", "pop", "push ProfilerStep#5"]
+    assert done == [*before, *began, "step 5", "finish", "pop", "meet", "stop", *after]
 
 
 def test_several_steps_are_one_recording(done: list[str]) -> None:

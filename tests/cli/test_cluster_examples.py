@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.capture.test_capture import SRUN
 from tests.cli.test_example_workflows import EXAMPLES, command_of
-from tests.support.fake_nsys import PYTHON, FakeNsys, script
+from tests.support.fake_nsys import PYTHON, SRUN, FakeNsys, script
 from tests.support.gates import Project
 
 SBATCH, KUBERNETES = EXAMPLES / "slurm.sbatch", EXAMPLES / "kubernetes.yaml"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from pytest_nsys.core.conventions import BUILT_IN
 from tests.support.commands import run
 from tests.support.gates import Project
 from tests.support.histories import KEY, entry, nightly, series
+from tests.support.sql import execute
 
 CONVENTION = "convention: pithtrain\n"
 TOLERANCE = "tolerance: {rel: 5%, abs: 10us}\n"
@@ -32,6 +32,12 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Seven nights: a step up that stays, and one night that is slow by itself."""
     values = (200, 202, 300, 301, 420, 299, 300)
     return nightly(tmp_path / "perf.db", monkeypatch, [past(value) for value in values])
+
+
+@pytest.fixture
+def nights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Writes a history of these runs, one a night."""
+    return lambda *runs: nightly(tmp_path / "h.db", monkeypatch, runs)
 
 
 def replayed(project: Project, database: Path, *words: str, code: int = 0) -> dict[str, Any]:
@@ -103,12 +109,10 @@ def test_what_was_measured_under_another_convention_is_not_judged(project: Proje
     assert replayed(project, database)["judged"] == 7
 
 
-def test_an_accepted_run_is_what_the_next_ones_are_held_against(
-    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_accepted_run_is_what_the_next_ones_are_held_against(project: Project, nights: Callable[..., Path]) -> None:
     project.gate(f"{CONVENTION}{TOLERANCE}assertions:\n- {BASELINE}")
     runs = [past(200, outcome="refresh"), past(260), past(265), past(260, outcome="refresh"), past(262)]
-    found = replayed(project, nightly(tmp_path / "h.db", monkeypatch, runs))
+    found = replayed(project, nights(*runs))
     assert [(row["replay"], row["assertions"][0]["after"]) for row in found["rows"][1:]] == [
         ("failed", "still there in the next run"),
         ("failed", "still there in the next run"),
@@ -119,22 +123,17 @@ def test_an_accepted_run_is_what_the_next_ones_are_held_against(
     assert found["rows"][0]["replay"] == "not judged"
 
 
-def test_noise_is_what_the_same_commit_does_not_show_again(
-    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_noise_is_what_the_same_commit_does_not_show_again(project: Project, nights: Callable[..., Path]) -> None:
     project.gate(f"{CONVENTION}assertions:\n- exposed_ns < 250us")
-    database = nightly(tmp_path / "h.db", monkeypatch, [past(200), past(300), past(200)])
-    with closing(sqlite3.connect(database)) as connection, connection:
-        connection.execute("UPDATE runs SET commit_id = ? WHERE id > 1", ["a" * 40])
+    database = nights(past(200), past(300), past(200))
+    execute(database, f"UPDATE runs SET commit_id = '{'a' * 40}' WHERE id > 1")
     found = replayed(project, database)
     assert found["rows"][1]["assertions"][0]["after"] == "back in the next run of the same commit"
 
 
-def test_fail_after_waivers_and_warnings_are_as_in_a_session(
-    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fail_after_waivers_and_warnings_are_as_in_a_session(project: Project, nights: Callable[..., Path]) -> None:
     head = f"{CONVENTION}{TOLERANCE}assertions:\n"
-    database = nightly(tmp_path / "h.db", monkeypatch, [past(200, outcome="refresh"), past(300), past(300), past(300)])
+    database = nights(past(200, outcome="refresh"), past(300), past(300), past(300))
     project.gate(f"{head}- {{assert: {BASELINE}, fail_after: 3}}")
     assert [row["replay"] for row in replayed(project, database)["rows"]][1:] == [
         "inconclusive",
@@ -154,12 +153,10 @@ def test_what_is_expected_to_fail_is_red_where_it_holds(project: Project, databa
     assert [row["red"] for row in replayed(project, database)["rows"]] == [True] * 2 + [False] * 5
 
 
-def test_how_many_runs_are_told_changes_no_verdict(
-    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_how_many_runs_are_told_changes_no_verdict(project: Project, nights: Callable[..., Path]) -> None:
     """What a run is held against, and how long it has been bad, lies before the runs that are told."""
     runs = [past(200, outcome="refresh"), past(300), past(300), past(300), past(301)]
-    database = nightly(tmp_path / "h.db", monkeypatch, runs)
+    database = nights(*runs)
     project.gate(f"{CONVENTION}{TOLERANCE}assertions:\n- {{assert: {BASELINE}, fail_after: 3}}\n- exposed_ns < 250us")
     all_of_them = replayed(project, database)
     for last in (1, 2, 3):
@@ -187,23 +184,19 @@ def test_a_limit_that_follows_the_history(project: Project, database: Path) -> N
     ]
 
 
-def test_a_measurement_is_judged_in_its_own_unit(
-    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_measurement_is_judged_in_its_own_unit(project: Project, nights: Callable[..., Path]) -> None:
     own = {"metric": "measured mfu", "unit": "%", "better": "higher", "dimensions": []}
     own |= dict.fromkeys(("window", "span", "kernels"), "none")
     runs = [past(0, every=[series({(): value}, **own)]) for value in ("9/20", "2/5")]
     project.gate(f"{CONVENTION}assertions:\n- measured mfu >= 43%")
-    found = replayed(project, nightly(tmp_path / "h.db", monkeypatch, runs))
+    found = replayed(project, nights(*runs))
     assert [(row["replay"], row["assertions"][0]["why"]) for row in found["rows"]][1] == ("failed", "40% < 43%")
 
 
-def test_each_configuration_of_a_matrix_has_its_own_runs(
-    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_configuration_of_a_matrix_has_its_own_runs(project: Project, nights: Callable[..., Path]) -> None:
     project.gate(f"{CONVENTION}matrix: {{a: x, b: y, c: z}}\nassertions:\n- exposed_ns < 250us")
     runs = [past(200, gate="gate.nsys.yaml[a]"), past(300, gate="gate.nsys.yaml[b]")]
-    database = nightly(tmp_path / "h.db", monkeypatch, runs)
+    database = nights(*runs)
     rows = replayed(project, database)["rows"]
     assert [(row["gate"], row["replay"]) for row in rows] == [
         ("gate.nsys.yaml[a]", "passed"),

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from pytest_nsys.core.conventions import BUILT_IN, Convention, ConventionMistake, CopyKind, Purpose, like
+from pytest_nsys.core.conventions import BUILT_IN, NO_STAGE, Convention, ConventionMistake, CopyKind, Purpose, like
 from pytest_nsys.core.families import Family
 from pytest_nsys.core.model import KernelsMode, Span
 from tests.support.measure import rows, windows
@@ -63,23 +63,22 @@ def test_characters_of_globs_are_themselves_behind_a_leading_wildcard(gpu: OnePr
 
 
 @pytest.mark.parametrize(
-    ("name", "stage"),
+    ("name", "context"),
     [
-        ("layer05_stage5_f_layer06_stage1_f", "stage1_f"),
-        ("layer00.stage2_b", "stage2_b"),
-        ("stage3_w", "stage3_w"),
-        ("stage6_f", None),
-        ("stage0_f", None),
-        ("Stage1_f", None),
-        ("stage1_", None),
-        ("aten::mm", None),
-        ("nccl stage1_f", None),
+        ("layer05_stage5_f_layer06_stage1_f", ("stage1_f", "cp_ring")),
+        ("layer00.stage2_b", ("stage2_b", "ep_a2a")),
+        ("stage3_w", ("stage3_w", None)),
+        ("stage2_f", ("stage2_f", "ep_a2a")),
+        ("stage4_b", ("stage4_b", "ep_a2a")),
+        ("stage1_w", ("stage1_w", "cp_ring")),
+        ("stage5_f", ("stage5_f", None)),
+        ("pipeline send/recv", (NO_STAGE, "pp_p2p")),
+        *((name, None) for name in ("stage6_f", "stage0_f", "Stage1_f", "stage1_", "aten::mm", "nccl stage1_f")),
         ("rank=0; pp=0/1 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=1", None),
     ],
 )
-def test_stage_is_the_last_match(name: str, stage: str | None) -> None:
-    found = PITHTRAIN.contexts()(name)
-    assert (found and found[0]) == stage
+def test_the_stage_is_the_last_match_and_says_the_purpose(name: str, context: tuple[str, str | None] | None) -> None:
+    assert PITHTRAIN.contexts()(name) == context
 
 
 def test_stage_is_the_named_group_of_a_users_own_expression() -> None:
@@ -92,22 +91,6 @@ def test_optional_stage_group_that_matched_nothing_says_nothing() -> None:
     own = Convention("own", stage=r"block(?P<stage>_[a-z]+)?")
     assert own.contexts()("block_a block") == ("_a", None)
     assert own.contexts()("block") is None
-
-
-@pytest.mark.parametrize(
-    ("name", "purpose"),
-    [
-        ("stage2_f", "ep_a2a"),
-        ("stage4_b", "ep_a2a"),
-        ("stage1_w", "cp_ring"),
-        ("stage5_f", None),
-        ("pipeline send/recv", "pp_p2p"),
-    ],
-)
-def test_purposes_of_pithtrain(name: str, purpose: str | None) -> None:
-    found = PITHTRAIN.contexts()(name)
-    assert found is not None
-    assert found[1] == purpose
 
 
 def test_purpose_by_range_wins_over_one_by_stage_and_the_first_of_a_kind_wins() -> None:

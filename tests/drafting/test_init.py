@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -57,6 +58,8 @@ from tests.support.samples.jax import JaxBuilder
 from tests.support.samples.kineto import KinetoBuilder
 
 GATES = "gates.nsys.yaml"
+STEPS = [(k, 10 * MS * k + 1_000) for k in range(8)]
+"""Of each step its number, and when it begins."""
 GREEN = ("-W", "error::pytest_nsys.outcomes.NsysWarning")
 
 
@@ -128,6 +131,11 @@ def steps(
     if callable(edit):
         edit(process)
     return trace.write(path)
+
+
+def on_each(do: Callable[[Process], object]) -> Edit:
+    """Of each process."""
+    return lambda _, processes: [do(process) for process in processes]
 
 
 # A trace of a known framework
@@ -210,8 +218,7 @@ def shared_stream(path: Path, covering: int = 100) -> Path:
     """
     trace = TraceBuilder()
     process = trace.process()
-    for k in range(8):
-        at = 10 * MS * k + 1_000
+    for k, at in STEPS:
         process.range(f"train step {k}", at, at + 8 * MS)
         for name, start, length in (("cast", 0, 50_000), ("dispatch", 100_000, 4 * MS), ("cast", 4_200_000, 50_000)):
             full = f"void deep_ep::internode::{name}<8>(int)" if name == "dispatch" else f"{name}(int)"
@@ -267,11 +274,10 @@ def test_another_library_communicates(tmp_path: Path) -> None:
     assert gate.resolved_convention.is_communication("dispatch", "void deep_ep::dispatch<8>(int)")
     assert "wall_overlap" in {a.metric for a in gate.assertions}
 
-    def dispatch(_: TraceBuilder, processes: list[Process]) -> None:
-        for process in processes:
-            process.kernel("put", 42 * MS, 43 * MS, stream=30, launch_ns=41 * MS, demangled="nvshmem_put(int)")
+    def put(process: Process) -> None:
+        process.kernel("put", 42 * MS, 43 * MS, stream=30, launch_ns=41 * MS, demangled="nvshmem_put(int)")
 
-    gate, text = draft(write_trace(tmp_path / "labelled.sqlite", edit=dispatch))
+    gate, text = draft(write_trace(tmp_path / "labelled.sqlite", edit=on_each(put)))
     assert "convention:\n  extends: pithtrain\n" in text
     assert gate.resolved_convention.communication == ("*nvshmem*",)
 
@@ -279,8 +285,7 @@ def test_another_library_communicates(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("every")
 def test_stages_from_names(tmp_path: Path) -> None:
     def phases(process: Process) -> None:
-        for k in range(8):
-            at = 10 * MS * k + 1_000
+        for k, at in STEPS:
             process.range(f"forward {k}", at + 5_000, at + 15_000)
             process.range(f"backward {k}", at + 16_000, at + 30_000)
 
@@ -357,8 +362,7 @@ def test_a_rank_that_is_absent_is_no_trace_of_the_drafted_run(project: Project) 
     (project.root / "run").mkdir()
     for rank in range(2):
         process = TraceBuilder().process(pid=100 + rank)
-        for k in range(8):
-            at = 10 * MS * k + 1_000
+        for k, at in STEPS:
             process.range(f"step {k}", at, at + 9 * MS)
             process.kernel("gemm", at + MS, at + 5 * MS + rank, launch_ns=at + 1_000)
         process.trace.write(project.root / "run" / f"{rank}.sqlite")
@@ -573,8 +577,7 @@ def on_a_terminal(folder: Path, typed: str, *arguments: str) -> tuple[int, str]:
 
 
 def two_kinds_of_steps(process: Process) -> None:
-    for k in range(8):
-        at = 10 * MS * k + 1_000
+    for k, at in STEPS:
         process.range(f"inner work {k}", at + 2_000, at + 8 * MS - 1_000)
 
 
@@ -692,12 +695,12 @@ def test_few_steps_have_a_step_time(tmp_path: Path, count: int) -> None:
     assert "window_ns" in held(draft(_kineto(tmp_path / "one" / "rank0_trace.json", count=1))[0])
 
 
-def test_memory_is_held_where_it_is_recorded(tmp_path: Path) -> None:
-    def allocating(_: TraceBuilder, processes: list[Process]) -> None:
-        for process in processes:
-            allocate(process, 500, 1 << 30, address=1)
+def allocating(mebibytes: int) -> Edit:
+    return on_each(lambda process: allocate(process, 500, mebibytes << 20, address=1))
 
-    gate, text = draft(write_trace(tmp_path / "run.sqlite", edit=allocating))
+
+def test_memory_is_held_where_it_is_recorded(tmp_path: Path) -> None:
+    gate, text = draft(write_trace(tmp_path / "run.sqlite", edit=allocating(1024)))
     assert held(gate) >= {*NEVER_DROPPED, "peak_allocated_bytes"}
     assert "  - peak_allocated_bytes below baseline plus tolerance\n" in text
     assert "measured at most 1.07 GB (rank 1)." in text
@@ -705,24 +708,14 @@ def test_memory_is_held_where_it_is_recorded(tmp_path: Path) -> None:
 
 
 def test_memory_that_varies_has_a_share_of_its_own(tmp_path: Path) -> None:
-    def allocating(mebibytes: int) -> Edit:
-        def edit(_: TraceBuilder, processes: list[Process]) -> None:
-            for process in processes:
-                allocate(process, 500, mebibytes << 20, address=1)
-
-        return edit
-
     traces = [write_trace(tmp_path / f"{n}.sqlite", edit=allocating(n)) for n in (1000, 1010, 1020)]
     assert "  - peak_allocated_bytes below baseline plus 6%\n" in draft(*traces)[1]
 
 
 def test_kernels_that_only_some_captures_ran_may_come_and_go(tmp_path: Path) -> None:
     def tuned(name: str) -> Edit:
-        def edit(_: TraceBuilder, processes: list[Process]) -> None:
-            for process in processes:
-                process.kernel(name, 46 * MS, 46 * MS + 150_000, stream=9, launch_ns=45 * MS + 10_000)
-
-        return edit
+        at = 46 * MS
+        return on_each(lambda process: process.kernel(name, at, at + 150_000, stream=9, launch_ns=45 * MS + 10_000))
 
     traces = [write_trace(tmp_path / f"{n}.sqlite", edit=tuned(f"gemm_{n % 2}")) for n in range(3)]
     assert "assert: no new or vanished kernels above 4%\n" in draft(*traces)[1]
@@ -734,8 +727,7 @@ def test_compute_that_is_short_beside_its_window_has_a_small_tolerance(tmp_path:
 
     trace = TraceBuilder()
     process = trace.process()
-    for k in range(8):
-        at = 10 * MS * k + 1_000
+    for k, at in STEPS:
         process.range(f"train step {k}", at, at + 8 * MS)
         process.kernel("tiny", at + 600_000, at + 900_000, launch_ns=at + 20_000)
     text = draft(trace.write(tmp_path / "run.sqlite"))[1]
@@ -756,8 +748,7 @@ def candidates(path: Path) -> list[Candidate]:
 
 def test_what_is_no_anchor(tmp_path: Path) -> None:
     def others(process: Process) -> None:
-        for k in range(8):
-            at = 10 * MS * k + 1_000
+        for k, at in STEPS:
             process.range(f"aten::mm, seq = {k}", at + 100, at + 9_000)
             process.range(f"{k}", at + 200, at + 9_100)
             process.range(f"nested {k}", at + 300, at + 10 * MS + 500)  # reaches into the next one
@@ -784,8 +775,7 @@ def test_numbers_that_never_change_stay(tmp_path: Path) -> None:
 
 def test_a_pattern_that_matches_more_is_no_anchor(tmp_path: Path) -> None:
     def longer(process: Process) -> None:
-        for k in range(8):
-            at = 10 * MS * k + 1_000
+        for k, at in STEPS:
             process.range(f"train step {k} (loss)", at + 100, at + 200)
 
     patterns = [c.pattern for c in candidates(steps(tmp_path / "a.sqlite", edit=longer))]

@@ -40,31 +40,12 @@ from tests.support.gate_files import asked
 HEAD = "version: 1\nrun: {pp: 2}\ntolerance: {rel: 5%, abs: [50us, 1pp, 2]}\nassertions:\n"
 
 REFUSED = [
-    "stage3 overlp >= 60%",
-    "stage3 overlap >= 60",
-    "stage3 overlap >= 3pp",
-    "exposed_ns <= 2",
-    "exposed_ns <= 2 min",
-    "exposed_ns <= 2msec",
-    "exposed_ns <= -2ms",
-    "exposed_ns below baseline plus 3pp",
-    "exposed_ns below baseline plus 5 apples",
-    "exposed_ns below baseline plus max(5%, 3pp)",
-    "exposed_ns below",
-    "exposed_ns",
-    "exposed_ns 2ms",
-    "launches <= 3ms",
-    "overlap_score >= 60%",
-    "busbw >= 400",
-    "busbw >= 400GB",
-    "samples_per_s >= 3 tokens/s",
-    "balance of compute_ns across pp <= 5%",
-    "no overlap",
-    "no overlp",
-    "no busbw",
-    "sequence == 3",
-    "sequence <= baseline",
-    "3ms",
+    *("stage3 overlp >= 60%", "stage3 overlap >= 60", "stage3 overlap >= 3pp", "exposed_ns <= 2"),
+    *("exposed_ns <= 2 min", "exposed_ns <= 2msec", "exposed_ns <= -2ms", "exposed_ns below baseline plus 3pp"),
+    *("exposed_ns below baseline plus 5 apples", "exposed_ns below baseline plus max(5%, 3pp)"),
+    *("exposed_ns below", "exposed_ns", "exposed_ns 2ms", "launches <= 3ms", "overlap_score >= 60%"),
+    *("busbw >= 400", "busbw >= 400GB", "samples_per_s >= 3 tokens/s", "balance of compute_ns across pp <= 5%"),
+    *("no overlap", "no overlp", "no busbw", "sequence == 3", "sequence <= baseline", "3ms"),
 ]
 
 

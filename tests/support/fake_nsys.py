@@ -187,6 +187,38 @@ def fake_on_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNsys:
     return FakeNsys(folder)
 
 
+SRUN = """#!{python} -IS
+import json, os, subprocess, sys
+with open({asked!r}, "a") as file:
+    file.write(json.dumps(sys.argv[1:]) + "\\n")
+words = sys.argv[1:]
+label = "--label" in words
+while words[0].startswith("--"):
+    nodes = int(words[0][8:]) if words[0].startswith("--nodes=") else nodes
+    words.pop(0)
+codes = []
+for node in range(nodes):
+    where = dict(os.environ, SLURM_NODEID=str(node), SLURM_STEP_ID="0", PATH=os.environ["PATH"] + {path!r})
+    try:
+        done = subprocess.run(words, env=where, stdout=subprocess.PIPE if label else None, text=True)
+        print("".join(f"{{node}}: {{line}}\\n" for line in (done.stdout or "").splitlines()), end="", flush=True)
+        codes.append(done.returncode)
+    except FileNotFoundError:
+        print("slurmstepd: error: execve(): nsys: No such file or directory", file=sys.stderr)
+        codes.append(2)
+sys.exit(max(codes))
+"""
+
+
+def allocated(nsys: FakeNsys, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An allocation of two nodes, on which ``srun`` starts a program; where its calls are written down."""
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
+    asked = nsys.folder / "srun.asked"
+    script(nsys.folder / "srun", SRUN.format(python=PYTHON, asked=str(asked), path=""))
+    return asked
+
+
 def write_report(path: Path, content: str = "of a run") -> Path:
     """A file that begins as a report does."""
     path.parent.mkdir(parents=True, exist_ok=True)
