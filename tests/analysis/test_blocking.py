@@ -197,31 +197,32 @@ def part(machine: Machine, device: int, compute: Sequence[Op], a: int, b: int) -
 # -- the same as a trace
 
 
-def nsys(folder: Path, machine: Machine, windows: Sequence[tuple[int, int]]) -> Path:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def issued(gpu: Any, machine: Machine, windows: Sequence[tuple[int, int]]) -> Iterator[tuple[Op, int]]:
+    """Writes what the host did; each operation, and the correlation of its call."""
+
+    def on(queue: Queue) -> dict[str, int]:
+        return {"stream": queue.stream} | ({"context": 1 + queue.device} if isinstance(gpu, Process) else {})
+
     for low, high in windows:
         gpu.range("step", low, high)
-    numbers = {
-        at: gpu.event_record(at.at, stream=at.queue.stream, context=1 + at.queue.device) for at in machine.records
-    }
+    numbers = {record: gpu.event_record(record.at, **on(record.queue)) for record in machine.records}
     for wait in machine.waits:
-        record = None if wait.on is None else numbers[wait.on]
-        gpu.stream_wait(wait.at, record, stream=wait.queue.stream, context=1 + wait.queue.device)
+        gpu.stream_wait(wait.at, None if wait.on is None else numbers[wait.on], **on(wait.queue))
     for op in machine.ops:
-        number = gpu.api("cudaLaunchKernel_v7000", op.called or 0, op.returned) if op.called is not None else 9_999_999
-        put_on_gpu(gpu, op, number)
-    return trace.write(folder / "run.sqlite")
+        yield op, 9_999_999 if op.called is None else gpu.api("cudaLaunchKernel", op.called, op.returned)
 
 
-def put_on_gpu(gpu: Process, op: Op, number: int) -> None:
-    place: dict[str, Any] = {"stream": op.queue.stream, "device": op.queue.device, "context": 1 + op.queue.device}
-    if op.what in NAMES:
-        gpu.kernel(NAMES[op.what], op.start, op.end, correlation=number, launch=False, **place)
-    else:
-        kind, more = ("MEMCPY", {"copyKind": 1}) if op.what == "copy" else ("MEMSET", {})
-        span = gpu.gpu_span(op.start, op.end, number, **place)
-        gpu.trace.insert(f"CUPTI_ACTIVITY_KIND_{kind}", **span, **more, bytes=4)
+def nsys(folder: Path, machine: Machine, windows: Sequence[tuple[int, int]]) -> Path:
+    gpu = TraceBuilder().process()
+    for op, number in issued(gpu, machine, windows):
+        place: dict[str, Any] = {"stream": op.queue.stream, "device": op.queue.device, "context": 1 + op.queue.device}
+        if op.what in NAMES:
+            gpu.kernel(NAMES[op.what], op.start, op.end, correlation=number, launch=False, **place)
+        else:
+            kind, more = ("MEMCPY", {"copyKind": 1}) if op.what == "copy" else ("MEMSET", {})
+            span = gpu.gpu_span(op.start, op.end, number, **place)
+            gpu.trace.insert(f"CUPTI_ACTIVITY_KIND_{kind}", **span, **more, bytes=4)
+    return gpu.trace.write(folder / "run.sqlite")
 
 
 NAMES = {"compute": "gemm", "collective": NCCL}
@@ -229,13 +230,7 @@ NAMES = {"compute": "gemm", "collective": NCCL}
 
 def kineto(folder: Path, machine: Machine, windows: Sequence[tuple[int, int]]) -> Path:
     trace = KinetoBuilder(rank=None)
-    for low, high in windows:
-        trace.range("step", low, high)
-    numbers = {record: trace.event_record(record.at, stream=record.queue.stream) for record in machine.records}
-    for wait in machine.waits:
-        trace.stream_wait(wait.at, None if wait.on is None else numbers[wait.on], stream=wait.queue.stream)
-    for op in machine.ops:
-        number = trace.api("cudaLaunchKernel", op.called, op.returned) if op.called is not None else 9_999_999
+    for op, number in issued(trace, machine, windows):
         stream = op.queue.stream
         if op.what in NAMES:
             trace.kernel(NAMES[op.what], op.start, op.end, stream=stream, correlation=number)

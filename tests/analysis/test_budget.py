@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from pytest_nsys.core.model import Interval, KernelsMode, Lane, Value
 from pytest_nsys.core.tables import Kernels
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.opening import open_trace
-from tests.support.measure import captures, rows, rows_of
+from tests.support.measure import captures, rows, rows_of, why
 from tests.support.one_process import OneProcess
 from tests.support.reference_data import MORE
 from tests.support.samples.builder import TraceBuilder
@@ -251,17 +252,12 @@ def test_a_capture_without_the_rank_s_row_makes_it_missing(tmp_path: Path) -> No
 
 # -- what a trace does not hold
 
-
-def why(path: Path, metric: str, window: str = "median") -> str:
-    with captures(path, convention=PLAIN) as run:
-        table = run.rows(METRICS[metric], run.spec(window, None, KernelsMode.CLIPPED))
-        assert table.rows == ()
-        return table.without
+why_none = partial(why, convention=PLAIN, kernels="clipped")
 
 
 def test_nothing_communicates_nothing_is_alone(tmp_path: Path) -> None:
     path = nsys(tmp_path, [Ran("compute", 10, 20, 7, 2), Ran("comm", 120, 130, 7, 3)])
-    assert why(path, "comm_alone_ns") == "no communication kernel runs in the window"
+    assert why_none(path, "comm_alone_ns") == "no communication kernel runs in the window"
     assert rows(path, "comm_alone_ns", convention=PLAIN, window="run") == {0: 10}
 
 
@@ -276,7 +272,7 @@ def test_a_version_that_does_not_say_where_a_copy_ran_says_so(tmp_path: Path, ta
     path = nsys(tmp_path, work)
     execute(path, f"ALTER TABLE CUPTI_ACTIVITY_KIND_{table} DROP COLUMN globalPid")
     for metric in ("device_busy_ns", "device_idle_ns", "comm_alone_ns"):
-        assert why(path, metric) == "the trace does not say when and where copies and memsets ran"
+        assert why_none(path, metric) == "the trace does not say when and where copies and memsets ran"
     assert rows(path, "compute_absent_ns", convention=PLAIN) == {0: 90}
 
 
@@ -294,9 +290,9 @@ def test_a_graph_that_was_traced_whole_leaves_its_window_without_a_budget(gpu: O
         "blocking_comm_ns",
         "blocking_comm_max_ns",
     )
+    reason = "a CUDA graph in the window was traced whole: capture with --cuda-graph-trace=node"
     for metric in (*BUDGET, *held_back):
-        reason = "a CUDA graph in the window was traced whole: capture with --cuda-graph-trace=node"
-        assert why(path, metric, "last") == reason
+        assert why_none(path, metric, window="last") == reason
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.model import KernelsMode, Lane, Value
 from pytest_nsys.core.tables import Kernels, LaunchCalls
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
-from tests.support.measure import captures, notes, rows, rows_of
+from tests.support.measure import captures, notes, rows, rows_of, why
 from tests.support.one_process import OneProcess
 from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.kineto import KinetoBuilder
@@ -32,11 +33,7 @@ OF_ALL_WORK = ("blocking_ns", "dependency_stalled_ns", "blocking_comm_ns", "bloc
 SECOND = 1_000_000_000
 
 
-def why(trace: OneProcess | Path, metric: str) -> str:
-    with captures(trace, convention=PLAIN) as run:
-        table = run.rows(METRICS[metric], run.spec("median", None, KernelsMode.CLIPPED))
-    assert table.rows == ()
-    return table.without
+why_none = partial(why, convention=PLAIN, kernels="clipped")
 
 
 def parts(
@@ -61,7 +58,7 @@ def test_without_any_launch_row_there_is_no_split(gpu: OneProcess) -> None:
     gpu.kernel("gemm", 20, 40, launch=False)
     gpu.kernel(NCCL, 50, 60, launch_ns=1, launch_length_ns=1)
     for metric in ("launch_starved_ns", *OF_ALL_WORK):
-        assert "no kernel that ends a gap has a launch row" in why(gpu, metric)
+        assert "no kernel that ends a gap has a launch row" in why_none(gpu, metric)
     assert rows(gpu, "compute_absent_ns", convention=PLAIN) == {0: 80}
 
 
@@ -126,7 +123,7 @@ def test_what_runs_only_after_the_window_blocks_nothing_in_it(gpu: OneProcess) -
     gpu.kernel(NCCL, 150, 180, stream=7, launch_ns=-5, launch_length_ns=1)
     gpu.kernel("gemm", 200, 300, launch_ns=-4, launch_length_ns=1)
     assert parts(gpu) == {"launch_starved_ns": 0, "dependency_stalled_ns": 60}
-    assert why(gpu, "blocking_comm_ns") == "no communication kernel runs in the window"
+    assert why_none(gpu, "blocking_comm_ns") == "no communication kernel runs in the window"
 
 
 def test_launched_windows_count_what_ran_until_the_last_of_their_kernels_ended(gpu: OneProcess) -> None:
@@ -183,7 +180,9 @@ def test_what_could_not_have_blocked_has_no_row(gpu: OneProcess) -> None:
     gpu.kernel("gemm", 10, 20, launch_ns=2, launch_length_ns=1)
     assert rows(gpu, "blocking_ns", convention=PLAIN) == {(0, "copy"): 0, (0, "memset"): 0}
     assert (
-        why(gpu, "blocking_comm_ns") == why(gpu, "blocking_comm_max_ns") == "no communication kernel runs in the window"
+        why_none(gpu, "blocking_comm_ns")
+        == why_none(gpu, "blocking_comm_max_ns")
+        == "no communication kernel runs in the window"
     )
 
 
@@ -245,7 +244,7 @@ def test_without_copies_nobody_knows_what_blocked(tmp_path: Path, table: str) ->
     execute(path, f"CREATE TABLE CUPTI_ACTIVITY_KIND_{table} (start INT, end INT, correlationId INT, bytes INT)")
     execute(path, f"INSERT INTO CUPTI_ACTIVITY_KIND_{table} VALUES (1, 2, 3, 4)")
     for metric in OF_ALL_WORK:
-        assert why(path, metric) == "the trace does not say when and where copies and memsets ran"
+        assert why_none(path, metric) == "the trace does not say when and where copies and memsets ran"
     assert rows(path, "launch_starved_ns", convention=PLAIN, kernels="clipped") == {0: 11}
 
 

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,7 +22,6 @@ from hypothesis import strategies as st
 
 from pytest_nsys.analysis import collectives
 from pytest_nsys.analysis.collectives import SYMMETRIC, Transfer, _check, _groups, bus_factor, message_bytes
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.straggling import Matched, Share, _waits, stragglers
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.families import KINDS, kind_of, spelt
@@ -29,7 +29,7 @@ from pytest_nsys.core.model import Collective
 from tests.support.commands import run
 from tests.support.fake_nsys import needs_pyarrow, to_parquet
 from tests.support.gates import Project
-from tests.support.measure import captures, notes, rows
+from tests.support.measure import notes, rows, why
 from tests.support.reference_data import REAL
 from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.jax import JaxBuilder
@@ -75,12 +75,7 @@ def whole(path: Path, metric: str, **more: Any) -> Any:
     return rows(path, metric, convention=KINETO, window="run", **more)
 
 
-def why_none(path: Path, metric: str) -> str:
-    """Why a metric has no row."""
-    with captures(path, convention=KINETO) as run:
-        measured = run.rows(METRICS[metric], run.spec("run"))
-    assert measured.rows == ()
-    return measured.without
+why_none = partial(why, convention=KINETO, window="run")
 
 
 # -- what a name stands for, how large a message is
@@ -306,9 +301,7 @@ def test_a_group_that_cannot_be_matched_has_no_waits(tmp_path: Path, first: int,
     own = recorded("allreduce", 250)
     each = [[(ALL_REDUCE, 2_000 * k, 2_000 * k + 1_000, own) for k in range(n)] for n in (first, second)]
     run = of_two(tmp_path, [*each[0], ("gemm", 0, 1, {})], [*each[1], ("gemm", 0, 1, {})])
-    with captures(run, convention=KINETO) as opened:
-        measured = opened.rows(METRICS["collective_wait_ns"], opened.spec("run"))
-    assert (measured.rows, measured.without) == ((), f"group mesh_dp: {why}")
+    assert why_none(run, "collective_wait_ns") == f"group mesh_dp: {why}"
 
 
 ALL_GATHER = ALL_REDUCE.replace("AllReduce", "AllGather")
@@ -378,6 +371,9 @@ def test_what_belongs_to_no_known_group_and_exchanges_of_more_than_two_are_left_
     assert found == {"0,1": {0: [pair]}, "0,1,2,3": {0: [reduced]}}
 
 
+DIFFERENT = "its ranks have different collectives in their windows"
+
+
 @pytest.mark.parametrize(
     ("ranks", "why"),
     [
@@ -387,11 +383,8 @@ def test_what_belongs_to_no_known_group_and_exchanges_of_more_than_two_are_left_
         ([[one(size=1)], [one(size=1)]], "it has 1 ranks, of which 2 are here"),
         ([[one(size=4)], [one(size=3), one(size=None)]], "it has 3, 4 ranks, of which 2 are here"),
         ([[one(size=3)] * n for n in (2, 1, 3)], "its ranks have from 1 to 3 collectives in their windows"),
-        ([[one("AllGather")], [one("AllReduce")]], "its ranks have different collectives in their windows"),
-        (
-            [[one(), one("AllGather")], [one("AllGather"), one()]],
-            "its ranks have different collectives in their windows",
-        ),
+        ([[one("AllGather")], [one("AllReduce")]], DIFFERENT),
+        ([[one(), one("AllGather")], [one("AllGather"), one()]], DIFFERENT),
     ],
 )
 def test_only_what_is_the_same_on_all_ranks_of_a_group_is_matched(
@@ -506,10 +499,7 @@ OF_CALLS: dict[str, tuple[Callable[[NcclRanges, Process], object], dict[str, Any
         {"collective_bytes": {OF_NCCL: 64, (0, "comm0", "SendRecv"): 1_000}},
     ),
     "ranges of torch around a call are not the call": (in_torch, {"collective_bytes": {OF_NCCL: 4_000}}),
-    "two kernels of a group have a call each": (
-        two_kernels,
-        {"busbw_min": {OF_NCCL: 1}, "busbw_max": {OF_NCCL: 3}},
-    ),
+    "two kernels of a group have a call each": (two_kernels, {"busbw_min": {OF_NCCL: 1}, "busbw_max": {OF_NCCL: 3}}),
 }
 
 
@@ -524,8 +514,7 @@ def test_calls_and_their_kernels(
 def test_what_a_communicator_of_unknown_size_lacks(tmp_path: Path) -> None:
     path = nsys_trace(tmp_path / "a.sqlite", lambda n, p: call_and_kernel(n, p, "ncclAllReduce", 4_000), init=False)
     assert whole(path, "algbw") == {OF_NCCL: 4}
-    why = "1 kernel of a group whose size is not recorded: it was made before the capture"
-    assert why_none(path, "busbw") == why
+    assert why_none(path, "busbw") == "1 kernel of a group whose size is not recorded: it was made before the capture"
     path = nsys_trace(tmp_path / "b.sqlite", lambda n, p: call_and_kernel(n, p, "ncclAllGather", 4_000), init=False)
     assert why_none(path, "collective_bytes") == "1 kernel with only a part of the message's size recorded"
 
@@ -607,9 +596,7 @@ def test_without_payloads_there_are_counts_and_a_reason(tmp_path: Path) -> None:
     path = nsys_trace(tmp_path / "a.sqlite", lambda n, p: call_and_kernel(n, p, "ncclAllReduce", 4_000))
     execute(path, "UPDATE NVTX_EVENTS SET binaryData = NULL")
     assert whole(path, "collective_count") == {(0, "unknown", "AllReduce"): 1}
-    with captures(path, convention=KINETO) as run:
-        why = run.rows(METRICS["busbw"], run.spec("run")).without
-    assert "--include-blobs=true" in why
+    assert "--include-blobs=true" in why_none(path, "busbw")
 
 
 @pytest.mark.parametrize(

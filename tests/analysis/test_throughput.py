@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.table import Table
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import GateFileError, NothingMeasured
 from pytest_nsys.core.workload import Parallel, Workload
@@ -17,7 +17,7 @@ from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.workload_keys import ConfigMistake, read_config
 from tests.support.gates import Project, write_trace
 from tests.support.kernel_traces import steps_trace, sums
-from tests.support.measure import captures
+from tests.support.measure import captures, why
 from tests.support.samples.builder import Process
 from tests.support.samples.kineto import KinetoBuilder
 
@@ -73,16 +73,15 @@ def torch_run(
     return folder
 
 
-def measured(path: Path, metric: str, workload: Workload, window: str = "run", convention: str = "kineto") -> Table:
+def value(path: Path, metric: str, workload: Workload, window: str = "run", convention: str = "kineto") -> Any:
     with captures(path, convention=BUILT_IN[convention], workload=workload) as run:
-        return run.rows(METRICS[metric], run.spec(window))
-
-
-def value(path: Path, metric: str, workload: Workload, **more: Any) -> Any:
-    found = measured(path, metric, workload, **more)
+        found = run.rows(METRICS[metric], run.spec(window))
     assert len(found.rows) == 1, found.without
     assert found.rows[0].labels == ()
     return found.rows[0].value
+
+
+why_none = partial(why, convention=BUILT_IN["kineto"], window="run")
 
 
 STATED = Workload(samples=64, sequence_length=8192)
@@ -114,14 +113,13 @@ def test_steps_that_are_stated_divide_the_window(tmp_path: Path) -> None:
 
 
 def test_a_part_of_a_step_is_not_taken_for_a_step(tmp_path: Path) -> None:
-    found = measured(write_trace(tmp_path / "a.sqlite"), "tokens_per_s", STATED, "median", "pithtrain")
-    assert found.rows == ()
-    assert found.without.startswith("an anchor of the convention pithtrain is a part of a step")
+    said = why(write_trace(tmp_path / "a.sqlite"), "tokens_per_s", convention=BUILT_IN["pithtrain"], workload=STATED)
+    assert said.startswith("an anchor of the convention pithtrain is a part of a step")
 
 
 def test_one_step_has_no_period(tmp_path: Path) -> None:
-    found = measured(torch_run(tmp_path / "run", (0,)), "iteration_ns", STATED)
-    assert (found.rows, found.without.startswith("rank 0 has 1 anchor, and it takes two")) == ((), True)
+    said = why_none(torch_run(tmp_path / "run", (0,)), "iteration_ns", workload=STATED)
+    assert said.startswith("rank 0 has 1 anchor, and it takes two")
 
 
 @pytest.mark.parametrize(
@@ -147,28 +145,21 @@ def test_the_setup_label_knows_replicas_and_sequence(tmp_path: Path) -> None:
     assert found == Fraction(2 * 3 * 2048 * 1_000, 15)
 
 
+UNDIVIDED = "2 ranks cannot be divided by the parallel degrees of the configuration"
+
+
 @pytest.mark.parametrize(
     ("metric", "workload", "why"),
     [
         ("samples_per_s", Workload(), "no batch is stated: write workload: {samples: N}"),
         ("samples_per_s", Workload(local_samples=2), "the data-parallel degree is not known"),
         ("tokens_per_s", Workload(samples=2), "the tokens of a sample are not known"),
-        (
-            "samples_per_s",
-            Workload(local_samples=2, parallel=Parallel(tensor=3)),
-            "2 ranks cannot be divided by the parallel degrees of the configuration, 3 together",
-        ),
-        (
-            "samples_per_s",
-            Workload(local_samples=2, parallel=Parallel(shard=8)),
-            "2 ranks cannot be divided by the parallel degrees of the configuration, 8 together",
-        ),
+        ("samples_per_s", Workload(local_samples=2, parallel=Parallel(tensor=3)), f"{UNDIVIDED}, 3 together"),
+        ("samples_per_s", Workload(local_samples=2, parallel=Parallel(shard=8)), f"{UNDIVIDED}, 8 together"),
     ],
 )
 def test_what_is_not_stated_is_said(tmp_path: Path, metric: str, workload: Workload, why: str) -> None:
-    found = measured(torch_run(tmp_path / "run", (0, 100, 200)), metric, workload)
-    assert found.rows == ()
-    assert found.without.startswith(why)
+    assert why_none(torch_run(tmp_path / "run", (0, 100, 200)), metric, workload=workload).startswith(why)
 
 
 # -- the configuration of TorchTitan

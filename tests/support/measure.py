@@ -95,11 +95,12 @@ def why(
     *,
     convention: Convention = STEP,
     window: str = "median",
+    kernels: KernelsMode | str | None = None,
     workload: Workload | None = None,
 ) -> str:
     """Why a metric has no row."""
     with captures(trace, convention=convention, workload=workload) as run:
-        table = run.rows(METRICS[metric], run.spec(window))
+        table = run.rows(METRICS[metric], run.spec(window, None, KernelsMode(kernels) if kernels else None))
     assert table.rows == ()
     return table.without
 
