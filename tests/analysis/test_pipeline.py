@@ -58,7 +58,7 @@ class Named(NamedTuple):
     thread: int = 1
 
 
-def write(path: Path, starts: Sequence[int], *ranges: Named) -> Path:
+def write(path: Path, starts: Sequence[int], ranges: Sequence[Named]) -> Path:
     """One rank whose anchors start so, each with a kernel, and the ranges."""
     trace = TraceBuilder()
     gpu = trace.process()
@@ -126,8 +126,7 @@ def test_hidden_part_of_a_unit(stage0: int, stage1: int, period: int, hidden: Fr
 def test_units_that_are_alike(
     tmp_path: Path, stage0: int, stage1: int, period: int, score: Value, serialization: Value
 ) -> None:
-    starts, ranges = even(stage0, stage1, period)
-    path = write(tmp_path / "a.sqlite", starts, *ranges)
+    path = write(tmp_path / "a.sqlite", *even(stage0, stage1, period))
     assert values(path, "overlap_score") == {0: score}
     assert values(path, "serialization") == {0: serialization}
     assert values(path, "pipeline_stage_ns") == {("stage0",): stage0, ("stage1",): stage1}
@@ -175,7 +174,7 @@ def pipelines(draw: st.DrawFn) -> tuple[list[int], list[Named], int]:
 @given(pipelines())
 def test_any_pipeline(tmp_path_factory: pytest.TempPathFactory, drawn: tuple[list[int], list[Named], int]) -> None:
     starts, ranges, warm_up = drawn
-    path = write(tmp_path_factory.mktemp("any") / "a.sqlite", starts, *ranges)
+    path = write(tmp_path_factory.mktemp("any") / "a.sqlite", starts, ranges)
     expected = by_hand(starts, ranges, warm_up)
     stages = STAGES._replace(warm_up=warm_up)
     if expected is None:
@@ -196,7 +195,7 @@ def test_any_pipeline(tmp_path_factory: pytest.TempPathFactory, drawn: tuple[lis
 def test_several_ranges_make_up_a_stage(tmp_path: Path) -> None:
     starts, ranges = even(300, 400)
     more = [Named("encode tail", s + 500, s + 700) for s in starts]
-    path = write(tmp_path / "a.sqlite", starts, *ranges, *more)
+    path = write(tmp_path / "a.sqlite", starts, [*ranges, *more])
     assert values(path, "pipeline_stage_ns")[("stage0",)] == 500
     assert not any("counts twice" in note for note in notes(path))
 
@@ -204,7 +203,7 @@ def test_several_ranges_make_up_a_stage(tmp_path: Path) -> None:
 def test_a_range_inside_another_of_its_stage_is_told(tmp_path: Path) -> None:
     starts, ranges = even(300, 400)
     inner = [Named("encode layer", s + 100, s + 200) for s in starts]
-    path = write(tmp_path / "a.sqlite", starts, *ranges, *inner)
+    path = write(tmp_path / "a.sqlite", starts, [*ranges, *inner])
     assert values(path, "pipeline_stage_ns")[("stage0",)] == 400
     assert any("rank 0: 6 ranges of a stage are inside another one" in note for note in notes(path))
 
@@ -213,7 +212,7 @@ def test_units_that_lack_a_stage_are_told(tmp_path: Path) -> None:
     starts, ranges = even(600, 400, units=9)
     gone = {("decode", 1_000), ("encode", 2_000), ("decode", 3_000), ("encode", 3_000)}
     left = [r for r in ranges if (r.name, r.start) not in gone]
-    path = write(tmp_path / "a.sqlite", starts, *left, Named("encode", 9_500, None))
+    path = write(tmp_path / "a.sqlite", starts, [*left, Named("encode", 9_500, None)])
     assert values(path, "overlap_score") == {0: 0}
     (told,) = (note for note in notes(path) if "left out" in note)
     assert told == (
@@ -231,8 +230,7 @@ def test_units_that_lack_a_stage_are_told(tmp_path: Path) -> None:
     ],
 )
 def test_too_little_is_no_data(tmp_path: Path, stages: TwoStages, units: int, why: str) -> None:
-    starts, ranges = even(600, 400, units=units)
-    path = write(tmp_path / "a.sqlite", starts, *ranges)
+    path = write(tmp_path / "a.sqlite", *even(600, 400, units=units))
     for metric in ("overlap_score", "serialization", "pipeline_stage_ns"):
         with pytest.raises(NothingMeasured, match=why):
             values(path, metric, stages)
@@ -240,16 +238,15 @@ def test_too_little_is_no_data(tmp_path: Path, stages: TwoStages, units: int, wh
 
 def test_few_units_with_both_stages_are_no_data(tmp_path: Path) -> None:
     starts, ranges = even(600, 400)
-    path = write(tmp_path / "a.sqlite", starts, *(r for r in ranges if (r.name, r.start) != ("decode", 1_000)))
+    path = write(tmp_path / "a.sqlite", starts, [r for r in ranges if (r.name, r.start) != ("decode", 1_000)])
     assert values(path, "overlap_score", STAGES._replace(warm_up=1)) == {0: 0}
-    path = write(tmp_path / "b.sqlite", starts, *(r for r in ranges if r.name != "decode" or r.start > 2_500))
+    path = write(tmp_path / "b.sqlite", starts, [r for r in ranges if r.name != "decode" or r.start > 2_500])
     with pytest.raises(NothingMeasured, match=r"4 of 6 units .* hold both stages \(2 without stage1\), and it takes 5"):
         values(path, "overlap_score")
 
 
 def test_a_range_of_both_stages(tmp_path: Path) -> None:
-    starts, ranges = even(600, 400)
-    path = write(tmp_path / "a.sqlite", starts, *ranges)
+    path = write(tmp_path / "a.sqlite", *even(600, 400))
     with pytest.raises(UsageMistake, match="range 'decode' is of stage0 and of stage1"):
         values(path, "overlap_score", TwoStages(("%code",), ("decode",), 0))
 
@@ -278,14 +275,14 @@ def test_share_counts_ranges_of_one_name_once(tmp_path: Path) -> None:
         for s in starts
         for a, b, thread in ((0, 300, 1), (100, 200, 1), (200, 400, 2))
     ]
-    path = write(tmp_path / "a.sqlite", starts, *nested, *(Named("decode head", s, s + 50) for s in starts))
+    path = write(tmp_path / "a.sqlite", starts, nested + [Named("decode head", s, s + 50) for s in starts])
     assert values(path, "share", None, ("decode%",)) == {("decode",): Fraction(2, 5), ("decode head",): Fraction(1, 20)}
 
 
 def test_share_is_cut_at_the_edges_of_the_steady_periods(tmp_path: Path) -> None:
     """Seven anchors: those from the second to the sixth are steady, and their periods go from 2 to 7 us."""
     starts, _ = even(1, 1)
-    path = write(tmp_path / "a.sqlite", starts, Named("load", 1_000, 2_500), Named("load", 6_900, None))
+    path = write(tmp_path / "a.sqlite", starts, [Named("load", 1_000, 2_500), Named("load", 6_900, None)])
     assert values(path, "share", None, ("load",)) == {("load",): Fraction(500 + 100, 5_000)}
 
 
@@ -317,16 +314,14 @@ def test_share_of_a_rank_without_the_block_is_0(tmp_path: Path) -> None:
 
 
 def test_a_block_that_nobody_has_is_no_data(tmp_path: Path) -> None:
-    starts, ranges = even(600, 400)
-    path = write(tmp_path / "a.sqlite", starts, *ranges)
+    path = write(tmp_path / "a.sqlite", *even(600, 400))
     with pytest.raises(NothingMeasured, match=r"no range of block 'prefill'.*'encode' \(7\)"):
         values(path, "share", None, ("decode", "prefill"))
 
 
 @pytest.mark.parametrize("metric", ["overlap_score", "serialization", "pipeline_stage_ns", "share"])
 def test_nothing_is_measured_before_it_is_stated(tmp_path: Path, metric: str) -> None:
-    starts, ranges = even(600, 400)
-    assert values(write(tmp_path / "a.sqlite", starts, *ranges), metric, None) == {}
+    assert values(write(tmp_path / "a.sqlite", *even(600, 400)), metric, None) == {}
     assert "stated" in METRICS[metric].without
 
 
@@ -377,7 +372,7 @@ def test_the_score_alone_fails_the_sentence(project: Project) -> None:
         for start, both in zip(starts, lengths, strict=True)
         for name, length, thread in (("encode", both[0], 1), ("decode", both[1], 2))
     ]
-    write(project.root / "run.sqlite", starts, *ranges)
+    write(project.root / "run.sqlite", starts, ranges)
     project.gate(f"{GATE.replace('decode}', 'decode, warmup: 0}')}assertions:\n  - pipeline overlap_score >= 0.30")
     said = project.pytest("--nsys-trace=run.sqlite", code=1)
     assert "failed: the score is below its limit\n" in said
