@@ -17,7 +17,7 @@ from tests.support.samples import schema
 from tests.support.samples.builder import TraceBuilder, global_pid
 from tests.support.samples.dualpipe import SAMPLE_REGRESSION, SAMPLE_SHAPE, Regression, StepShape, write_dualpipe
 from tests.support.samples.fsdp import GATHER, FsdpShape, write_fsdp
-from tests.support.samples.odd_rows import diagnostic, graph_trace, memcpy, raw
+from tests.support.samples.odd_rows import diagnostic, graph_trace, raw
 from tests.support.samples.packaged import FOLDER, as_sql, packaged
 from tests.support.samples.schema import Export
 from tests.support.samples.versions import VERSIONS, schema_of
@@ -125,7 +125,7 @@ def test_odd_rows(tmp_path: Path) -> None:
     trace.gpu("NVIDIA H100 80GB HBM3", process=process)
     diagnostic(trace, 2, "events were dropped")
     trace.insert("META_DATA_CAPTURE", name="HOME", value="/root")
-    memcpy(process, 1_000, 2_000, bytes=64)
+    process.memcpy(1_000, 2_000, bytes=64)
     graph_trace(process, 3_000, 4_000)
     raw(process, schema.NVTX, start=0, eventType=75, text="NCCL", domainId=1)
     path = trace.write(tmp_path / "trace.sqlite")

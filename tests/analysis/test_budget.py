@@ -25,10 +25,9 @@ from tests.support.measure import captures, rows, rows_of, why
 from tests.support.one_process import OneProcess
 from tests.support.reference_data import MORE
 from tests.support.samples.builder import TraceBuilder
-from tests.support.samples.jax import JaxBuilder
+from tests.support.samples.formats import Format, write_one
 from tests.support.samples.kineto import KinetoBuilder
-from tests.support.samples.odd_rows import graph_trace, memcpy, memset
-from tests.support.samples.rocpd import RocpdBuilder
+from tests.support.samples.odd_rows import graph_trace
 from tests.support.sql import execute
 
 BUDGET = ("device_busy_ns", "device_idle_ns", "compute_busy_ns", "compute_absent_ns", "comm_alone_ns")
@@ -46,60 +45,25 @@ class Ran(NamedTuple):
     launch_ns: int
 
 
-def nsys(folder: Path, work: list[Ran]) -> Path:
-    trace = TraceBuilder()
-    gpu = trace.process()
-    gpu.range("step", 0, 100)
-    for what, start, end, stream, launch in work:
-        if what in ("compute", "comm"):
-            gpu.kernel("gemm" if what == "compute" else NCCL, start, end, stream=stream, launch_ns=launch)
-        elif what == "memset":
-            memset(gpu, start, end, stream=stream, launch_ns=launch)
-        else:
-            memcpy(gpu, start, end, kind=10 if what == "peer" else 1, stream=stream, launch_ns=launch)
-    return trace.write(folder / "run.sqlite")
+def write(format: Format, folder: Path, work: list[Ran]) -> Path:
+    """One step with this work; rocprofv3 has kernels for memsets, and a copy within the GPU stands for them."""
 
+    def put(gpu: Any) -> None:
+        gpu.range("step", 0, 100)
+        for what, start, end, stream, launch in work:
+            if what in ("compute", "comm"):
+                gpu.kernel("gemm" if what == "compute" else NCCL, start, end, stream=stream, launch_ns=launch)
+            elif what == "memset" and format != Format.ROCPD:
+                gpu.memset(start, end, stream=stream, launch_ns=launch)
+            else:
+                kind = {"peer": 10, "memset": 8}.get(what, 1)
+                gpu.memcpy(start, end, kind=kind, stream=stream, launch_ns=launch)
 
-def kineto(folder: Path, work: list[Ran]) -> Path:
-    trace = KinetoBuilder(rank=None)
-    trace.range("step", 0, 100)
-    for what, start, end, stream, launch in work:
-        if what in ("compute", "comm"):
-            trace.kernel("gemm" if what == "compute" else NCCL, start, end, stream=stream, launch_ns=launch)
-            continue
-        place = {"device": 0, "context": 1, "stream": stream, "correlation": trace.api("cudaMemcpyAsync", launch)}
-        category = "gpu_memset" if what == "memset" else "gpu_memcpy"
-        names = {"memset": "Memset (Device)", "peer": "Memcpy PtoP (Device -> Device)"}
-        name = names.get(what, "Memcpy HtoD (Pageable -> Device)")
-        trace.event(category, name, start, end, pid=0, tid=stream, args=place)
-    return trace.write(folder / "run.json.gz")
-
-
-def jax(folder: Path, work: list[Ran]) -> Path:
-    trace = JaxBuilder()
-    trace.range("step", 0, 100)
-    names = {"compute": "gemm", "comm": NCCL, "peer": "MemcpyP2P", "copy": "MemcpyH2D", "memset": "Memset"}
-    for what, start, end, stream, launch in work:
-        details = "kind:device size:4" if what == "memset" else None
-        trace.kernel(names[what], start, end, stream=stream, launch_ns=launch, memset_details=details)
-    return trace.write(folder / "host.trace.json.gz")
-
-
-def rocpd(folder: Path, work: list[Ran]) -> Path:
-    """Memsets are kernels there; a copy within the GPU stands for them."""
-    trace = RocpdBuilder()
-    trace.range("step", 0, 100)
-    for what, start, end, stream, launch in work:
-        if what in ("compute", "comm"):
-            trace.kernel("gemm" if what == "compute" else NCCL, start, end, stream=stream, launch_ns=launch)
-        else:
-            kind = {"peer": 10, "memset": 8}.get(what, 1)
-            trace.memcpy(start, end, kind=kind, stream=stream, launch_ns=launch)
-    return trace.write(folder / "1_results.db")
+    return write_one(folder, format, put)
 
 
 Write = Callable[[Path, list[Ran]], Path]
-FORMATS: tuple[Write, ...] = (nsys, kineto, jax, rocpd)
+nsys, *_, rocpd = FORMATS = tuple(partial(write, format) for format in Format)
 
 
 def said(path: Path, kernels: KernelsMode, window: str = "median", *, peer: bool = False) -> dict[str, Value]:
@@ -186,7 +150,7 @@ def test_contained_cuts_what_crosses_an_edge_here_alone(gpu: OneProcess) -> None
     gpu.range("step", 100, 200)
     gpu.kernel("gemm", 90, 110, launch_ns=50)
     gpu.kernel("gemm", 150, 160, launch_ns=120)
-    memcpy(gpu, 190, 250, launch_ns=130)
+    gpu.memcpy(190, 250, launch_ns=130)
     assert rows(gpu, "busy_ns", kernels="contained") == {0: 10}
     assert rows(gpu, "device_busy_ns", kernels="contained") == {0: 10 + 10 + 10}
 
@@ -202,7 +166,7 @@ def steps(path: Path, *lengths: tuple[int, int]) -> Path:
         at = 100 * i
         gpu.range("step", at, at + 100)
         gpu.kernel("gemm", at + 10, at + 10 + compute, launch_ns=at + 2)
-        memcpy(gpu, at + 10, at + 10 + copy, launch_ns=at + 3)
+        gpu.memcpy(at + 10, at + 10 + copy, launch_ns=at + 3)
     return trace.write(path)
 
 
@@ -343,7 +307,7 @@ def test_a_damaged_copy_of_torch_is_refused_where_it_is_asked_for(tmp_path: Path
     assert rows(path, "busy_ns", convention=PLAIN, window="run") == {0: 2_000}
 
 
-@pytest.mark.parametrize("write", FORMATS)
+@pytest.mark.parametrize("write", FORMATS, ids=list(Format))
 def test_transfers_are_those_that_touch_the_span_of_their_lane(tmp_path: Path, write: Write) -> None:
     work = [
         Ran("copy", 10, 20, 9, 2),
@@ -377,7 +341,7 @@ def test_only_who_asks_reads_copies_and_once_for_all_ranks(tmp_path: Path, monke
             gpu.range("step", at, at + 100)
             gpu.kernel("gemm", at + 10, at + 20, launch_ns=at + 2)
             gpu.kernel(NCCL, at + 15, at + 30, launch_ns=at + 2)
-            memcpy(gpu, at + 30, at + 40, launch_ns=at + 3)
+            gpu.memcpy(at + 30, at + 40, launch_ns=at + 3)
     path = trace.write(tmp_path / "a.sqlite")
     asked: list[int] = []
     transfers = NsysSqlite.transfers

@@ -16,7 +16,6 @@ from pytest_nsys.analysis.budget_facts import BudgetPart, parts_of
 from pytest_nsys.analysis.timeline import DrawnGap, Timeline, in_cells, timeline_of
 from tests.support.measure import captures
 from tests.support.one_process import OneProcess
-from tests.support.samples.odd_rows import memcpy
 
 
 def drawn(path: Path) -> Timeline:
@@ -38,7 +37,7 @@ def waits(gpu: OneProcess) -> None:
     gpu.kernel("late", 22, 40, launch_ns=12, launch_length_ns=8)
     gpu.kernel("ncclDevKernel_AllReduce", 40, 50, launch_ns=13, launch_length_ns=1)
     gpu.kernel("gemm", 51, 60, launch_ns=15, launch_length_ns=1)
-    memcpy(gpu, 60, 66, launch_ns=17)
+    gpu.memcpy(60, 66, launch_ns=17)
     gpu.kernel("gelu", 66, 90, launch_ns=18, launch_length_ns=1)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
 from hypothesis import given
@@ -31,10 +31,11 @@ from tests.support.gates import MS, Project
 from tests.support.measure import captures, rows
 from tests.support.one_process import OneProcess
 from tests.support.samples.builder import TraceBuilder
+from tests.support.samples.formats import Format, write_one
 from tests.support.samples.jax import JaxBuilder
 from tests.support.samples.kineto import KinetoBuilder
 from tests.support.samples.nccl import NcclRanges
-from tests.support.samples.odd_rows import memcpy, raw
+from tests.support.samples.odd_rows import raw
 from tests.support.sql import execute
 
 PLAIN = replace(BUILT_IN["generic"], anchor="step%")
@@ -66,48 +67,35 @@ Ranges = tuple[tuple[str, int, int], ...]
 STEP: Ranges = (("step", 0, 10_000),)
 
 
-def nsys(path: Path, copies: list[Copied], ranges: Ranges = STEP) -> Path:
-    trace = TraceBuilder()
-    gpu = trace.process()
-    for name, start, end in ranges:
-        gpu.range(name, start, end)
-    gpu.kernel("gemm", 1_000, 3_000, stream=7, launch_ns=400)
-    for kind, start, end, stream, launch in copies:
-        if launch is not None:
-            memcpy(gpu, start, end, kind=CUPTI[kind], stream=stream, launch_ns=launch)
-        else:
-            place = {"deviceId": 0, "contextId": 1, "streamId": stream, "correlationId": 999}
-            raw(gpu, "CUPTI_ACTIVITY_KIND_MEMCPY", start=start, end=end, bytes=4, copyKind=CUPTI[kind], **place)
-    return trace.write(path / "run.sqlite")
+def put_copy(gpu: Any, kind: str, start: int, end: int, stream: int, launch: int | None) -> None:
+    """A copy as each profiler writes it, whatever its kind, with or without a call."""
+    if isinstance(gpu, JaxBuilder):
+        details: Any = {"memcpy_details": "kind_src:device kind_dst:device size:4 dest:1 async:1"}
+        gpu.kernel(XPROF[kind], start, end, stream=stream, launch_ns=launch, launch=launch is not None, **details)
+    elif launch is not None:
+        gpu.memcpy(start, end, kind=CUPTI[kind], stream=stream, launch_ns=launch)
+    elif isinstance(gpu, KinetoBuilder):
+        place = {"device": 0, "context": 1, "stream": stream, "correlation": 999}
+        gpu.event("gpu_memcpy", f"Memcpy {kind} (Device -> Device)", start, end, pid=0, tid=stream, args=place)
+    else:
+        place = {"deviceId": 0, "contextId": 1, "streamId": stream, "correlationId": 999}
+        raw(gpu, "CUPTI_ACTIVITY_KIND_MEMCPY", start=start, end=end, bytes=4, copyKind=CUPTI[kind], **place)
 
 
-def kineto(path: Path, copies: list[Copied], ranges: Ranges = STEP) -> Path:
-    trace = KinetoBuilder(rank=None)
-    for name, start, end in ranges:
-        trace.range(name, start, end)
-    trace.kernel("gemm", 1_000, 3_000, stream=7, launch_ns=400)
-    for kind, start, end, stream, launch in copies:
-        number = 999 if launch is None else trace.api("cudaMemcpyAsync", launch)
-        place = {"device": 0, "context": 1, "stream": stream, "correlation": number}
-        trace.event("gpu_memcpy", f"Memcpy {kind} (Device -> Device)", start, end, pid=0, tid=stream, args=place)
-    return trace.write(path / "run.json.gz")
+def write(format: Format, path: Path, copies: list[Copied], ranges: Ranges = STEP) -> Path:
+    def put(gpu: Any) -> None:
+        for name, start, end in ranges:
+            gpu.range(name, start, end)
+        gpu.kernel("gemm", 1_000, 3_000, stream=7, launch_ns=400)
+        for copy in copies:
+            put_copy(gpu, *copy)
 
-
-def jax(path: Path, copies: list[Copied], ranges: Ranges = STEP) -> Path:
-    trace = JaxBuilder()
-    for name, start, end in ranges:
-        trace.range(name, start, end)
-    trace.kernel("gemm", 1_000, 3_000, stream=7, launch_ns=400)
-    for kind, start, end, stream, launch in copies:
-        details = "kind_src:device kind_dst:device size:4 dest:1 async:1"
-        trace.kernel(
-            XPROF[kind], start, end, stream=stream, launch_ns=launch, launch=launch is not None, memcpy_details=details
-        )
-    return trace.write(path / "host.trace.json.gz")
+    return write_one(path, format, put)
 
 
 Write = Callable[[Path, list[Copied]], Path]
-in_every_format = pytest.mark.parametrize("write", [nsys, kineto, jax])
+nsys, kineto, jax = (partial(write, format) for format in (Format.NSYS, Format.KINETO, Format.JAX))
+in_every_format = pytest.mark.parametrize("write", [nsys, kineto, jax], ids=["nsys", "kineto", "jax"])
 
 
 # -- where they run
@@ -156,8 +144,8 @@ def test_devices_and_contexts_of_one_labelled_process(gpu: OneProcess) -> None:
     gpu.range("step", 10, 10_000)
     for device in (0, 1):
         gpu.kernel("gemm", 1_000, 2_000, device=device, launch_ns=400)
-        memcpy(gpu, 3_000, 3_100 + device, kind=10, device=device, context=1, launch_ns=500)
-        memcpy(gpu, 4_000, 4_010 + device, kind=10, device=device, context=2, launch_ns=500)
+        gpu.memcpy(3_000, 3_100 + device, kind=10, device=device, context=1, launch_ns=500)
+        gpu.memcpy(4_000, 4_010 + device, kind=10, device=device, context=2, launch_ns=500)
     labelled = replace(BUILT_IN["pithtrain"], anchor="step%", copies=(CopyKind.PEER,))
     assert rows(gpu, "barrier_ns", convention=labelled) == {0: 201}
     assert rows(gpu, "comm_ns", convention=labelled) == {(0, "none"): 21}
@@ -170,7 +158,7 @@ def test_processes_and_devices_without_labels_keep_to_themselves(tmp_path: Path)
         gpu.range("step", 10, 10_000)
         for device in devices:
             gpu.kernel("gemm", 1_000, 2_000, device=device, launch_ns=400)
-            memcpy(gpu, 3_000, 3_000 + pid + device, kind=10, stream=28, device=device, launch_ns=500)
+            gpu.memcpy(3_000, 3_000 + pid + device, kind=10, stream=28, device=device, launch_ns=500)
     path = trace.write(tmp_path / "run.sqlite")
     lengths = {(0, "none"): 100, (1, "none"): 101, (2, "none"): 200}
     assert rows(path, "comm_ns", convention=PEER) == lengths
@@ -262,7 +250,7 @@ def test_a_range_of_nccl_that_was_never_closed_takes_no_copy(gpu: OneProcess) ->
     gpu.range("step", 0, 10_000)
     gpu.range("ncclAllGather", 10, None)
     gpu.kernel("gemm", 1_000, 3_000, launch_ns=400)
-    memcpy(gpu, 4_000, 5_000, kind=8, stream=28, launch_ns=500)
+    gpu.memcpy(4_000, 5_000, kind=8, stream=28, launch_ns=500)
     assert rows(gpu, "comm_ns", convention=COLLECTIVE) == {}
 
 
@@ -273,7 +261,7 @@ def test_a_copy_is_no_collective_with_a_size(gpu: OneProcess) -> None:
     nccl.communicator(gpu, number=7, ranks=2)
     nccl.call(gpu, "ncclAllGather", 2_000, 2_100, 7, size_bytes=1_024)
     gpu.kernel("ncclDevKernel_AllGather", 4_000, 5_000, stream=28, launch_ns=2_050)
-    memcpy(gpu, 5_000, 6_000, kind=10, stream=28, launch_ns=2_060)
+    gpu.memcpy(5_000, 6_000, kind=10, stream=28, launch_ns=2_060)
     path = Path(gpu)
     sizes = rows(path, "collective_bytes", convention=PLAIN)
     assert sizes
@@ -367,8 +355,8 @@ def test_a_gate_goes_red_on_exposed_copies(project: Project) -> None:
     def copy_ms(length: int) -> None:
         begin = 40 * MS + 3 * MS
         project.trace(
-            edit=lambda _, gpus: memcpy(
-                gpus[0], begin, begin + length * MS // 10, kind=10, stream=28, launch_ns=41 * MS + 2_000
+            edit=lambda _, gpus: gpus[0].memcpy(
+                begin, begin + length * MS // 10, kind=10, stream=28, launch_ns=41 * MS + 2_000
             )
         )
 
@@ -381,7 +369,7 @@ def test_a_gate_goes_red_on_exposed_copies(project: Project) -> None:
 
 
 def test_a_drafted_gate_keeps_them(project: Project) -> None:
-    project.trace(edit=lambda _, gpus: memcpy(gpus[0], 44 * MS, 44 * MS + 9_000, kind=10, stream=30))
+    project.trace(edit=lambda _, gpus: gpus[0].memcpy(44 * MS, 44 * MS + 9_000, kind=10, stream=30))
     project.file("own.yaml", "extends: pithtrain\ncopies: peer\n")
     project.command("init", "run.sqlite", "--convention=own.yaml", "-o", "own.nsys.yaml", code=0)
     assert "\n  copies: [peer]\n" in (project.root / "own.nsys.yaml").read_text()

@@ -38,7 +38,6 @@ from tests.support.samples.gpu_state import allocate, free, sm_clock, torch_memo
 from tests.support.samples.jax import JaxBuilder
 from tests.support.samples.kineto import KinetoBuilder
 from tests.support.samples.known_step import BLOCKS, COPIES, LATE, STALLS, known_step
-from tests.support.samples.odd_rows import memcpy
 from tests.support.samples.rocpd import RocpdBuilder
 
 NCCL = "ncclDevKernel_SendRecv"
@@ -141,7 +140,7 @@ def nsys(folder: Path) -> Path:
             graph = gpu.kernel("node", at + 7_000, at + 7_100, stream=31, launch_ns=at + 400, graph_node=3)
             gpu.kernel("node", at + 7_100, at + 7_200, stream=31, correlation=graph, graph_node=4)
             gpu.kernel("_ZN4f", at + 7_300, at + 7_400, stream=31, demangled="void ns::f<int>(T)", launch_ns=at + 450)
-            memcpy(gpu, at + 7_500, at + 7_600, launch_ns=at + 500)
+            gpu.memcpy(at + 7_500, at + 7_600, launch_ns=at + 500)
             allocate(gpu, at + 50, 1_000 * number + rank, address=number)
             allocate(gpu, at + 60, 500, address=99)
             free(gpu, at + 70, 500, address=99)

@@ -6,52 +6,25 @@ import random
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_nsys.core.model import OPEN_END_NS, Interval, Lane, Trace
 from pytest_nsys.traces.opening import open_trace
-from tests.support.one_process import OneProcess
-from tests.support.samples.builder import Process
-from tests.support.samples.jax import JaxBuilder
-from tests.support.samples.kineto import KinetoBuilder
-from tests.support.samples.rocpd import RocpdBuilder
+from tests.support.samples.formats import Format, write_one
 
 KERNELS = [(10, 20), (30, 90), (40, 50), (200, 210), (5_000, 5_001)]
 SPANS = [(0, 10), (0, 11), (20, 30), (21, 29), (60, 80), (89, 200), (90, 200), (210, 5_000), (5_000, OPEN_END_NS)]
 IDLE = [(0, 10), (20, 30), (21, 29), (90, 200), (210, 5_000)]
 
 
-def nsys(path: Path, kernels: list[Interval]) -> Path:
-    process = OneProcess(path / "trace.sqlite")
-    put(process, kernels)
-    return Path(process)
+def written(path: Path, format: str, kernels: list[Interval]) -> Path:
+    def put(gpu: Any) -> None:
+        for start, end in kernels:
+            gpu.kernel("gemm", start * 1_000, end * 1_000)
 
-
-def put(trace: Process | KinetoBuilder | RocpdBuilder, kernels: list[Interval]) -> None:
-    for start, end in kernels:
-        trace.kernel("gemm", start * 1_000, end * 1_000)
-
-
-def kineto(path: Path, kernels: list[Interval]) -> Path:
-    trace = KinetoBuilder(0, 1)
-    put(trace, kernels)
-    return trace.write(path / "trace.json")
-
-
-def jax(path: Path, kernels: list[Interval]) -> Path:
-    trace = JaxBuilder()
-    put(trace, kernels)
-    return trace.write(path / "host.trace.json.gz")
-
-
-def rocpd(path: Path, kernels: list[Interval]) -> Path:
-    trace = RocpdBuilder()
-    put(trace, kernels)
-    return trace.write(path / "a.db")
-
-
-FORMATS = {"nsys": nsys, "kineto": kineto, "jax": jax, "rocpd": rocpd}
+    return write_one(path, format, put)
 
 
 def asked(trace: Trace, spans: list[Interval]) -> list[Interval]:
@@ -64,9 +37,9 @@ def asked(trace: Trace, spans: list[Interval]) -> list[Interval]:
     return [span for span, wide in zip(spans, scaled, strict=True) if wide in found]
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", Format)
 def test_every_format_says_which_spans_are_idle(tmp_path: Path, format: str) -> None:
-    with closing(open_trace(FORMATS[format](tmp_path, KERNELS))) as trace:
+    with closing(open_trace(written(tmp_path, format, KERNELS))) as trace:
         assert asked(trace, SPANS) == IDLE
         (lane,) = trace.lanes()
         assert trace.idle({}) == {}
@@ -89,12 +62,12 @@ def test_the_order_of_rows_makes_no_difference(
         chance.shuffle(kernels)
     edges = sorted(chance.sample(range(3_100), 90))
     spans = list(zip(edges, [*edges[1:], OPEN_END_NS], strict=True))
-    with closing(open_trace(FORMATS[format](tmp_path, kernels))) as trace:
+    with closing(open_trace(written(tmp_path, format, kernels))) as trace:
         assert asked(trace, spans) == [s for s in spans if not any(a < s[1] and b > s[0] for a, b in kernels)]
 
 
 def test_a_file_without_kernels_is_idle(tmp_path: Path) -> None:
-    path = nsys(tmp_path, KERNELS)
+    path = written(tmp_path, "nsys", KERNELS)
     with closing(sqlite3.connect(path)) as file:
         file.execute("DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL")
     with closing(open_trace(path)) as trace:

@@ -20,25 +20,18 @@ from tests.support.measure import captures
 from tests.support.one_process import OneProcess
 from tests.support.reference_data import MORE
 from tests.support.samples import schema
-from tests.support.samples.builder import Process, TraceBuilder
-from tests.support.samples.formats import Format
-from tests.support.samples.jax import JaxBuilder
+from tests.support.samples.builder import Process
+from tests.support.samples.formats import Format, write_one
 from tests.support.samples.kineto import KinetoBuilder
 from tests.support.samples.known_step import BLOCKS, COPIES, LATE, STALLS, write_known_step
 from tests.support.samples.schema import CUDA_EVENT, SYNCHRONIZATION
 from tests.support.sql import execute
 
-Put = Callable[[Process | KinetoBuilder], None]
+Put = Callable[[Process | KinetoBuilder], object]
 
 
 def written(folder: Path, format: str, put: Put) -> Trace:
-    if format == "nsys":
-        builder = TraceBuilder()
-        put(builder.process())
-        return open_trace(builder.write(folder / "run.sqlite"))
-    trace = KinetoBuilder()
-    put(trace)
-    return open_trace(trace.write(folder / "run.json.gz"))
+    return open_trace(write_one(folder, format, put))
 
 
 def waits_of(trace: Trace) -> Sequence[StreamWait]:
@@ -74,9 +67,7 @@ def test_where_no_wait_is_on_record_nothing_is_said_of_waits(tmp_path: Path, for
 
 
 def test_jax_has_no_record_of_waits(tmp_path: Path) -> None:
-    trace = JaxBuilder()
-    trace.kernel("gemm", 1_000, 2_000)
-    assert open_trace(trace.write(tmp_path / "host.trace.json.gz")).stream_waits() is None
+    assert written(tmp_path, "jax", lambda gpu: gpu.kernel("gemm", 1_000, 2_000)).stream_waits() is None
 
 
 @pytest.mark.parametrize("format", ["nsys", "kineto"])

@@ -17,7 +17,7 @@ from tests.support.gates import MS, Project, write_trace
 from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.gpu_state import allocate, free, sm_clock
 from tests.support.samples.nccl import NcclRanges
-from tests.support.samples.odd_rows import memcpy, raw
+from tests.support.samples.odd_rows import raw
 
 Trace = dict[str, Any]
 """What a trace has other than the usual: keywords of :func:`tests.support.gates.write_trace`."""
@@ -100,7 +100,7 @@ def held_back(microseconds: int, by: str = "") -> Trace:
         gpu, at = processes[0], 46 * MS + 100_000
         until = at + 30_000 + 1_000 * microseconds
         if by == "copy":
-            memcpy(gpu, at + 30_000, until, stream=7, launch_ns=at)
+            gpu.memcpy(at + 30_000, until, stream=7, launch_ns=at)
         elif by != "late":
             gpu.kernel("ncclDevKernel_SendRecv", at + 30_000, until, stream=28, launch_ns=at)
         if by == "wait":

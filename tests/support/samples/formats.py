@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.support.samples import schema
-from tests.support.samples.builder import DRIVER_API, PUSH_POP_RANGE
+from tests.support.samples.builder import DRIVER_API, PUSH_POP_RANGE, TraceBuilder
 from tests.support.samples.dualpipe import GOOD, GPU_MODEL, process_ids, put_rank, write_ranks
 from tests.support.samples.jax import JaxBuilder
 from tests.support.samples.kineto import KinetoBuilder
@@ -36,6 +36,27 @@ class Format(enum.StrEnum):
     KINETO = "kineto"
     JAX = "jax"
     ROCPD = "rocpd"
+
+
+FILES = {
+    Format.NSYS: "run.sqlite",
+    Format.KINETO: "run.json.gz",
+    Format.JAX: "host.trace.json.gz",
+    Format.ROCPD: "1_results.db",
+}
+
+
+def write_one(folder: Path, format: Format | str, put: Callable[[Any], object]) -> Path:
+    """A trace of one process, whose rows ``put`` writes by the calls that all builders have; the file."""
+    path = folder / FILES[Format(format)]
+    if format == Format.NSYS:
+        gpu = TraceBuilder().process()
+        put(gpu)
+        return gpu.trace.write(path)
+    chrome = JaxBuilder() if format == Format.JAX else KinetoBuilder(rank=None)
+    trace = RocpdBuilder() if format == Format.ROCPD else chrome
+    put(trace)
+    return trace.write(path)
 
 
 def write_step(folder: Path, format: Format | str, shape: StepShape, regression: Regression = GOOD) -> Path:

@@ -18,6 +18,8 @@ from tests.support.samples.kineto import KinetoBuilder
 
 Json = Any
 HOST_PID, HOST_THREAD = 701, 7
+COPIES = {1: "MemcpyH2D", 2: "MemcpyD2H", 8: "MemcpyD2D", 10: "MemcpyP2P"}
+"""What a copy is called, by the number of its kind."""
 
 
 class JaxBuilder(KinetoBuilder):
@@ -50,6 +52,17 @@ class JaxBuilder(KinetoBuilder):
         own = {"correlation_id": str(number), "hlo_op": name, "hlo_module": "jit_step", **args}
         for lane in (f"Stream #{stream}(Compute)", f"XLA Ops - from #{stream}"):
             self.event("", name, start_ns, end_ns, pid=1 + device, tid=self._lane(1 + device, lane), args=own)
+
+    def memcpy(
+        self, start_ns: int, end_ns: int, *, kind: int = 1, stream: int | None = 7, launch_ns: int | None = None
+    ) -> int:
+        """A copy, which is a kernel to XProf."""
+        return self.kernel(COPIES[kind], start_ns, end_ns, stream=stream or 0, launch_ns=launch_ns)
+
+    def memset(self, start_ns: int, end_ns: int, *, stream: int | None = 7, launch_ns: int | None = None) -> int:
+        """A memset, which is a kernel to XProf."""
+        details = "kind:device size:4"
+        return self.kernel("Memset", start_ns, end_ns, stream=stream or 0, launch_ns=launch_ns, memset_details=details)
 
     def _joined(self, correlation: int) -> Json:
         return {"correlation_id": str(correlation)}

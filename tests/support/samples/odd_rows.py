@@ -5,8 +5,6 @@ from __future__ import annotations
 from tests.support.samples.builder import LAUNCH_LEAD_NS, LAUNCH_LENGTH_NS, Process, TraceBuilder
 from tests.support.samples.schema import GRAPH_TRACE, Cell
 
-memcpy, memset = Process.memcpy, Process.memset
-
 
 def graph_trace(gpu: Process, start_ns: int, end_ns: int, *, launch_ns: int | None = None) -> int:
     """A replay of a CUDA graph that was traced as a whole: a span without kernels."""
