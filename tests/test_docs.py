@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from pytest_nsys.analysis.circumstances import RunKey
 from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import GateFileError
@@ -140,28 +141,23 @@ def test_every_key_of_the_gate_file() -> None:
     assert sorted(key for key in keys if f"- `{key}` (" not in text and f".{key}` (" not in text) == []
 
 
-def test_every_word_of_the_gate_file() -> None:
-    text = by_hand("gate-file.md")
-    words = [*("median", "mean", "max", "min", "sum"), *("below", "above", "at least", "at most"), *NANOSECONDS]
-    assert [word for word in words if f"`{word}`" not in text] == []
-    assert Aggregate("median").over is None  # as the page says: all that the sentence does not select
+@pytest.mark.parametrize(
+    ("name", "shown", "words"),
+    [
+        ("gate-file.md", "`{}`", ["median", "mean", "max", "min", "sum", "below", "above", "at least", "at most"]),
+        ("gate-file.md", "`{}`", NANOSECONDS),
+        ("metrics.md", "`{}`", ["median", "first", "last", "steady", "run", *Span, *KernelsMode]),
+        ("reading-a-red.md", "| *{}* |", Outcome),
+        ("rules.md", "`{}`", RunKey.__dataclass_fields__),
+    ],
+)
+def test_every_word_is_told_by_hand(name: str, shown: str, words: Iterable[object]) -> None:
+    text = by_hand(name)
+    assert [word for word in words if shown.format(word) not in text] == []
 
 
-def test_every_window_span_and_kernels_mode() -> None:
-    text = by_hand("metrics.md")
-    words = [*("median", "first", "last", "steady", "run"), *Span, *KernelsMode]
-    assert [str(word) for word in words if f"`{word}`" not in text] == []
-
-
-def test_every_verdict() -> None:
-    assert [str(o) for o in Outcome if f"| *{o}* |" not in by_hand("reading-a-red.md")] == []
-
-
-def test_every_field_of_the_baseline_key() -> None:
-    from pytest_nsys.analysis.circumstances import RunKey
-
-    text = by_hand("rules.md")
-    assert [field for field in RunKey.__dataclass_fields__ if f"`{field}`" not in text] == []
+def test_a_median_is_over_all_that_the_sentence_does_not_select() -> None:
+    assert Aggregate("median").over is None
 
 
 def test_every_junit_property() -> None:

@@ -59,35 +59,34 @@ WHY = {
 }
 
 
-@pytest.mark.parametrize("against", [False, True])
-@pytest.mark.parametrize("metric", WHY)
-def test_a_red_names_what_held_the_step_back(project: Project, metric: str, against: bool) -> None:
-    cause, words = WHY[metric]
+def held(project: Project, sentence: str, against: bool, cause: Mapping[str, int]) -> str:
+    """What is said of a step that is held back, by its baseline or another trace."""
     write(project, "base.sqlite", {})
-    project.gate(f"assertions:\n  - {SENTENCES[metric]}\n")
+    project.gate(f"assertions:\n  - {sentence}\n")
     if not against:
         project.refresh("--nsys-trace=base.sqlite")
     write(project, "head.sqlite", cause)
     options = ["--nsys-against=base.sqlite"] if against else []
-    assert words in project.pytest("--nsys-trace=head.sqlite", *options, code=1)
+    return project.pytest("--nsys-trace=head.sqlite", "--nsys-json=report.json", *options, code=1)
+
+
+@pytest.mark.parametrize("against", [False, True])
+@pytest.mark.parametrize("metric", WHY)
+def test_a_red_names_what_held_the_step_back(project: Project, metric: str, against: bool) -> None:
+    cause, words = WHY[metric]
+    assert words in held(project, SENTENCES[metric], against, cause)
 
 
 @pytest.mark.parametrize("against", [False, True])
 def test_a_red_of_idle_time_says_how_the_budget_moved(project: Project, against: bool) -> None:
-    write(project, "base.sqlite", {})
-    project.gate("assertions:\n  - idle_ns below baseline plus 40us\n")
-    if not against:
-        project.refresh("--nsys-trace=base.sqlite")
-    write(project, "head.sqlite", {"late_ns": LATE, "copies_ns": COPIES})
-    options = ["--nsys-against=base.sqlite"] if against else []
-    said = project.pytest("--nsys-trace=head.sqlite", "--nsys-json=report.json", *options, code=1)
+    cause = {"late_ns": LATE, "copies_ns": COPIES}
     words = "0 ns  the window: compute −700 us (of which adam −500 us), launch-starved +500 us, blocked by copy +200 us"
-    assert words in said
+    assert words in held(project, "idle_ns below baseline plus 40us", against, cause)
     (file,) = json.loads((project.root / "report.json").read_text())["gate_files"]
     (assertion,) = file["assertions"]
-    (cause,) = assertion["causes"]
-    assert cause["budget"]["parts"] == {"compute": -700_000, "launch-starved": 500_000, "blocked by copy": 200_000}
-    assert cause["budget"]["change_ns"] == 0
+    (told,) = assertion["causes"]
+    assert told["budget"]["parts"] == {"compute": -700_000, "launch-starved": 500_000, "blocked by copy": 200_000}
+    assert told["budget"]["change_ns"] == 0
 
 
 def test_a_baseline_without_a_budget_gets_one_with_the_next_refresh(project: Project) -> None:

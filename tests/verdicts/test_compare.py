@@ -21,7 +21,7 @@ from pytest_nsys.gates.model import Comparator, Severity
 from pytest_nsys.reports.session.two_sides import word
 from pytest_nsys.verdicts.comparison import BUILT_IN_PATH
 from tests.support import commands
-from tests.support.gates import Edit, Project, watch_openings
+from tests.support.gates import Edit, Exposed, Project, watch_openings
 from tests.support.reference_data import DUALPIPE
 from tests.support.samples.builder import Process, TraceBuilder
 
@@ -147,11 +147,36 @@ def test_a_row_that_got_worse_is_named_with_both_values(project: Project) -> Non
     assert (row["outcome"], row["margin"]["exact"], row["times_tolerance"]) == ("failed", -150_000, 4.0)
 
 
-def test_an_improvement_is_shown_and_is_nothing_worse(project: Project) -> None:
+AT = (1, "stage4_f")
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "code", "verdict", "result", "word"),
+    [
+        ({}, {AT: 100}, 0, "improved", "nothing worse", "better"),
+        ({}, {AT: None}, 3, "no data", "undecided", "gone"),
+        ({AT: None}, {}, 3, "no data", "undecided", "new"),
+        (
+            {},
+            {AT: None, (0, "stage2_f"): 300},
+            1,
+            "no data",
+            "worse",
+            "gone",
+        ),  # a failed row outweighs one that is gone
+    ],
+)
+def test_a_row_that_is_better_gone_or_new(
+    project: Project, base: Exposed, head: Exposed, code: int, verdict: str, result: str, word: str
+) -> None:
     project.gate("- exposed_ns below baseline plus 5%\n")
-    paths = pair(project, 200, {(1, "stage4_f"): 100})
-    assert answer(*paths, "--gate=gate.nsys.yaml", code=0)["good"]
-    assert moved(*paths, "exposed_ns", "gate.nsys.yaml") == {"rank 1 stage4_f": "better"}
+    paths = pair(project, base, head)
+    found = answer(*paths, "--gate=gate.nsys.yaml", code=code)
+    assert (found["verdict"], found["good"]) == (verdict, code == 0)
+    assert found["comparison"]["result"] == result
+    assert moved(*paths, "exposed_ns", "gate.nsys.yaml")["rank 1 stage4_f"] == word
+    said = compare(*paths, "--gate=gate.nsys.yaml", code=code).stdout
+    assert ("1 row of the baseline gone" in said) == (word == "gone")
 
 
 def test_a_change_within_the_tolerance_is_nothing_worse(project: Project) -> None:
@@ -177,30 +202,6 @@ def test_what_is_let_pass_stands_between_the_worse_and_the_better(project: Proje
     )
     words = [*map(word, pytest_nsys.compare(*pair(project, 200, 500), "gate.nsys.yaml").moved)]
     assert words == ["worse"] * 2 + ["warned"] * 4 + ["better"] * 2
-
-
-def test_a_row_that_is_gone_is_undecided(project: Project) -> None:
-    project.gate("- exposed_ns below baseline plus 5%\n")
-    paths = pair(project, 200, {(1, "stage4_f"): None})
-    found = answer(*paths, "--gate=gate.nsys.yaml", code=3)
-    assert (found["verdict"], found["comparison"]["result"]) == ("no data", "undecided")
-    assert moved(*paths, "exposed_ns", "gate.nsys.yaml") == {"rank 1 stage4_f": "gone"}
-    assert "1 row of the baseline gone" in compare(*paths, "--gate=gate.nsys.yaml", code=3).stdout
-
-
-def test_a_new_row_is_undecided(project: Project) -> None:
-    project.gate("- exposed_ns below baseline plus 5%\n")
-    paths = pair(project, {(1, "stage4_f"): None})
-    compare(*paths, "--gate=gate.nsys.yaml", code=3)
-    assert moved(*paths, "exposed_ns", "gate.nsys.yaml") == {"rank 1 stage4_f": "new"}
-
-
-def test_a_failed_row_outweighs_one_that_is_gone(project: Project) -> None:
-    project.gate("- exposed_ns below baseline plus 5%\n")
-    head = {(1, "stage4_f"): None, (0, "stage2_f"): 300}
-    found = answer(*pair(project, 200, head), "--gate=gate.nsys.yaml", code=1)
-    assert assertions(found)[0]["outcome"] == "no data"
-    assert found["comparison"]["result"] == "worse"
 
 
 def test_a_gate_without_a_baseline_compares_nothing(project: Project) -> None:

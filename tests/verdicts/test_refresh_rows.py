@@ -84,12 +84,63 @@ def values(found: Renewed) -> list[list[Value]] | None:
 # What moved
 
 
+SCATTERED = [(180, 180), (190, 190), (200, 200), (210, 210), (220, 220)]
+KEPT = [[180, 190, 200, 210, 220]] * 2
+BY_1 = Tolerance(absolute={"ns": Fraction(1)})
+OF_EACH = [reading(rank="0"), reading(BY_1, rank="1")]
+"""Rank 0 may move by 10 ns, rank 1 by 1 ns; a row that no assertion reads is held to all of them."""
+WITH_SUM = [reading(), reading(aggregates=[Aggregate("sum")])]
+NINE = [(i, 10 * i) for i in range(1, 10)]
+TEN = [*NINE, (10, 100)]
+
+
 @pytest.mark.parametrize(
-    ("now", "written"),
-    [((110, 200), 100), ((90, 200), 100), ((111, 200), 111), ((89, 200), 89), ((Fraction(221, 2), 200), None)],
+    ("mode", "now", "runs", "readers", "written"),
+    [
+        (Mode.MOVED, (110, 200), [(100, 200)], [reading()], [[100], [200]]),  # exactly at its tolerance
+        (Mode.MOVED, (90, 200), [(100, 200)], [reading()], [[100], [200]]),
+        (Mode.MOVED, (111, 200), [(100, 200)], [reading()], [[111], [200]]),
+        (Mode.MOVED, (89, 200), [(100, 200)], [reading()], [[89], [200]]),
+        (Mode.MOVED, (Fraction(221, 2), 200), [(100, 200)], [reading()], [[Fraction(221, 2)], [200]]),
+        (Mode.MOVED, (101, 200), [(100, 200)], [reading(None, Comparator.EQ)], [[101], [200]]),  # without a tolerance
+        (Mode.MOVED, (101, None, 300), [(100, 200)], [reading()], [[100], [300]]),  # one went, one came
+        (Mode.ALL, (101, 200), [(100, 200)], [reading()], [[101], [200]]),
+        # Where the noise goes with the accepted runs every row is written: else the run that was just accepted would
+        # fail against the medians that it was mixed with.
+        (Mode.MOVED, (225, 225), SCATTERED, [reading()], KEPT),
+        (Mode.MOVED, (900, 225), SCATTERED, [reading()], [[900], [225]]),
+        (Mode.RATCHET, (175, 175), SCATTERED, [reading()], KEPT),  # noise is no improvement
+        (Mode.MOVED, (105, 205, 300), [(100, 200, 300)], OF_EACH, [[100], [205], [300]]),
+        (Mode.MOVED, (105, 201, 302), [(100, 200, 300)], OF_EACH, [[100], [200], [302]]),
+        # Where an aggregate leaves its limit every row is written: each moved by 6 of 10 ns, the sum by 12.
+        (Mode.MOVED, (106, 206), [(100, 200)], WITH_SUM, [[106], [206]]),
+        (Mode.MOVED, (105, 205), [(100, 200)], WITH_SUM, [[100], [200]]),  # exactly at it
+        (Mode.MOVED, (94, 194), [(100, 200)], WITH_SUM, [[94], [194]]),
+        # Ten accepted runs are kept, and the oldest makes room.
+        (Mode.ACCEPT_RUN, (50, 60), NINE, [reading()], [[*range(1, 10), 50], [*range(10, 100, 10), 60]]),
+        (Mode.ACCEPT_RUN, (50, 60), TEN, [reading()], [[*range(2, 11), 50], [*range(20, 101, 10), 60]]),
+        (Mode.NEW_ONLY, (500, 600, 7), [(100, 200)], [reading()], [[100], [200], [7]]),
+        (Mode.NEW_ONLY, (500, 600), [(100, 200), (101, 201)], [reading()], [[100, 101], [200, 201]]),
+        (Mode.RATCHET, (111, 189), [(100, 200)], [reading(comparator=Comparator.GE)], [[111], [200]]),
+        (
+            Mode.RATCHET,
+            (111, 189),
+            [(100, 200)],
+            [reading(comparator=None)],
+            [[100], [189]],
+        ),  # compute_ns: less is better
+        (Mode.RATCHET, (80, 220), [(100, 200)], [reading(), reading(comparator=Comparator.GE)], [[100], [200]]),
+    ],
 )
-def test_a_row_exactly_at_its_tolerance_has_not_moved(now: tuple[Value, Value], written: int | None) -> None:
-    assert values(renewed(Mode.MOVED, now, [(100, 200)])) == [[now[0] if written is None else written], [200]]
+def test_which_rows_are_written(
+    mode: Mode,
+    now: Sequence[Value | None],
+    runs: Sequence[Sequence[Value]],
+    readers: Sequence[Assertion],
+    written: list[list[Value]],
+) -> None:
+    assert KEPT_RUNS == 10
+    assert values(renewed(mode, now, runs, readers)) == written
 
 
 @pytest.mark.parametrize(("shift", "moved"), [(0, False), (1, True), (-1, True)])
@@ -104,42 +155,6 @@ def test_a_row_exactly_at_its_noise_has_not_moved(shift: int, moved: bool) -> No
     assert values(found) == [[now if moved else 100], [200]]
 
 
-SCATTERED = [(180, 180), (190, 190), (200, 200), (210, 210), (220, 220)]
-
-
-def test_where_the_noise_goes_with_the_accepted_runs_every_row_is_written() -> None:
-    """Else the run that was just accepted would fail against the medians that it was mixed with."""
-    assert values(renewed(Mode.MOVED, (225, 225), SCATTERED)) == [[180, 190, 200, 210, 220]] * 2
-    assert values(renewed(Mode.MOVED, (900, 225), SCATTERED)) == [[900], [225]]
-
-
-def test_a_ratchet_never_looks_at_noise_as_an_improvement() -> None:
-    assert values(renewed(Mode.RATCHET, (175, 175), SCATTERED)) == [[180, 190, 200, 210, 220]] * 2
-
-
-def test_without_a_tolerance_every_difference_is_written() -> None:
-    assert values(renewed(Mode.MOVED, (101, 200), [(100, 200)], [reading(None, Comparator.EQ)])) == [[101], [200]]
-
-
-def test_a_row_is_held_to_the_assertions_that_read_it() -> None:
-    """Rank 0 may move by 10 ns, rank 1 by 1 ns; a row that no assertion reads is held to all of them."""
-    readers = [reading(rank="0"), reading(Tolerance(absolute={"ns": Fraction(1)}), rank="1")]
-    assert values(renewed(Mode.MOVED, (105, 205, 300), [(100, 200, 300)], readers)) == [[100], [205], [300]]
-    assert values(renewed(Mode.MOVED, (105, 201, 302), [(100, 200, 300)], readers)) == [[100], [200], [302]]
-
-
-def test_where_an_aggregate_leaves_its_limit_every_row_is_written() -> None:
-    """Each row moved by 6 of 10 ns, the sum by 12."""
-    readers = [reading(), reading(aggregates=[Aggregate("sum")])]
-    assert values(renewed(Mode.MOVED, (106, 206), [(100, 200)], readers)) == [[106], [206]]
-    assert values(renewed(Mode.MOVED, (105, 205), [(100, 200)], readers)) == [[100], [200]]  # exactly at it
-    assert values(renewed(Mode.MOVED, (94, 194), [(100, 200)], readers)) == [[94], [194]]
-
-
-def test_a_row_that_came_is_written_and_one_that_went_is_dropped() -> None:
-    assert values(renewed(Mode.MOVED, (101, None, 300), [(100, 200)])) == [[100], [300]]
-
-
 @pytest.mark.parametrize(("runs", "note"), [(1, ()), (2, ("compute_ns: 2 accepted runs were replaced by one",))])
 def test_who_replaces_several_accepted_runs_says_so(runs: int, note: tuple[str, ...]) -> None:
     for mode in (Mode.MOVED, Mode.ALL):
@@ -148,21 +163,7 @@ def test_who_replaces_several_accepted_runs_says_so(runs: int, note: tuple[str, 
     assert (values(unchanged), unchanged.notes) == ([[100] * runs, [200] * runs], ())
 
 
-def test_all_writes_what_did_not_move() -> None:
-    assert values(renewed(Mode.ALL, (101, 200), [(100, 200)])) == [[101], [200]]
-
-
 # Runs beside each other
-
-
-def test_ten_accepted_runs_are_kept_and_the_oldest_makes_room() -> None:
-    assert KEPT_RUNS == 10
-    nine = [(i, 10 * i) for i in range(1, 10)]
-    assert values(renewed(Mode.ACCEPT_RUN, (50, 60), nine)) == [[*range(1, 10), 50], [*range(10, 100, 10), 60]]
-    assert values(renewed(Mode.ACCEPT_RUN, (50, 60), [*nine, (10, 100)])) == [
-        [*range(2, 11), 50],
-        [*range(20, 101, 10), 60],
-    ]
 
 
 @pytest.mark.parametrize(
@@ -173,9 +174,7 @@ def test_an_accepted_run_has_the_rows_of_the_others(now: tuple[int | None, ...],
         renewed(Mode.ACCEPT_RUN, now, [(1, 2)])
 
 
-def test_a_new_row_beside_one_accepted_run() -> None:
-    assert values(renewed(Mode.NEW_ONLY, (500, 600, 7), [(100, 200)])) == [[100], [200], [7]]
-    assert values(renewed(Mode.NEW_ONLY, (500, 600), [(100, 200), (101, 201)])) == [[100, 101], [200, 201]]
+def test_a_new_row_beside_several_accepted_runs_is_refused() -> None:
     with pytest.raises(BaselineError, match="rank 2 is new, and the other rows hold 2 accepted runs"):
         renewed(Mode.NEW_ONLY, (1, 2, 3), [(100, 200), (101, 201)])
 
@@ -202,19 +201,11 @@ def test_a_ratchet_takes_what_improved_by_more_than_can_be_seen(
     assert found.notes == (("compute_ns: 1 row worse than stored, left alone",) if noted else ())
 
 
-def test_a_ratchet_of_what_should_be_high_and_of_what_has_no_direction() -> None:
-    high = [reading(comparator=Comparator.GE)]
-    assert values(renewed(Mode.RATCHET, (111, 189), [(100, 200)], high)) == [[111], [200]]
-    either = [reading(comparator=None)]  # of compute_ns less is better
-    assert values(renewed(Mode.RATCHET, (111, 189), [(100, 200)], either)) == [[100], [189]]
-    none = [reading(comparator=None, metric="comm_ns")]
-    found = renewed(Mode.RATCHET, (111, 189), [(100, 200)], none, metric="barrier_ns")
+def test_a_ratchet_of_what_has_no_direction() -> None:
+    found = renewed(
+        Mode.RATCHET, (111, 189), [(100, 200)], [reading(comparator=None, metric="comm_ns")], metric="barrier_ns"
+    )
     assert values(found) == [[100], [189]]
-
-
-def test_a_row_that_another_assertion_finds_worse_is_left() -> None:
-    both = [reading(), reading(comparator=Comparator.GE)]
-    assert values(renewed(Mode.RATCHET, (80, 220), [(100, 200)], both)) == [[100], [200]]
 
 
 def test_a_ratchet_counts_a_row_once_and_names_what_came_or_went() -> None:
