@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import ANY
+
 import pytest
 
 from pytest_nsys.plugin.left_out import found_files, narrowing
@@ -59,15 +61,6 @@ def test_by_the_environment(gates: Project, monkeypatch: pytest.MonkeyPatch, wor
         [] if words.startswith("-k") else [("gamma", "environment", ANY)]
     )
 
-
-class _Any(str):
-    __hash__ = None  # type: ignore[assignment]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, str)
-
-
-ANY = _Any()
 
 DROPS = {
     "all hooks": "def pytest_collection_modifyitems(items):",

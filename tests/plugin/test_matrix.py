@@ -46,10 +46,6 @@ def stored(matrix: Project) -> Project:
     return matrix
 
 
-def outcomes(project: Project, *arguments: str, code: int) -> dict[str, str]:
-    return {name: case.state for name, case in project.cases("perf", *arguments, code=code).items()}
-
-
 def test_each_configuration_has_its_own_items_baseline_and_lines(stored: Project) -> None:
     folders = sorted(path.name for path in (stored.root / "baselines").iterdir())
     assert folders == ["perf__gate@llama-8b", "perf__gate@mixtral"]  # of one key: the setup is the same
@@ -157,7 +153,8 @@ def test_the_ini_file_names_configurations_too(matrix: Project) -> None:
     matrix.file("pytest.ini", "[pytest]\nnsys_trace =\n  llama-8b=perf/run/llama.sqlite\n  mixtral=a.sqlite\n")
     matrix.gate(re.sub(r": run/.*", ":", GATE), FILE)
     matrix.trace("a.sqlite", 700)
-    assert outcomes(matrix, "-k", "overlap", code=1) == {
+    cases = matrix.cases("perf", "-k", "overlap", code=1)
+    assert {name: case.state for name, case in cases.items()} == {
         "overlap >= 40%[llama-8b]": "passed",
         "overlap >= 40%[mixtral]": "failure",
     }

@@ -26,11 +26,6 @@ def understood(line: str) -> dict[str, str]:
     return {"kind": match["kind"], "text": unquote(match["text"])} | {k: unquote(v) for k, v in properties.items()}
 
 
-def annotated(project: Project, *arguments: str, code: int) -> list[dict[str, str]]:
-    said = project.pytest("--nsys-annotate", *arguments, code=code)
-    return [understood(line) for line in said.splitlines() if line.startswith("::")]
-
-
 def of(*records: Record, **more: Any) -> list[dict[str, str]]:
     return [understood(line) for line in annotation_lines(digest(*records, **more))]
 
@@ -48,7 +43,8 @@ def test_each_kind_at_its_line(project: Project, monkeypatch: pytest.MonkeyPatch
         "perf/gate.nsys.yaml",
     )
     project.trace()
-    found = annotated(project, "--nsys-trace=run.sqlite", code=1)
+    said = project.pytest("--nsys-annotate", "--nsys-trace=run.sqlite", code=1)
+    found = [understood(line) for line in said.splitlines() if line.startswith("::")]
     file = f"{project.root.name}/perf/gate.nsys.yaml"
     assert [(a["kind"], a["file"], a["line"], a["title"]) for a in found] == [
         ("error", file, "4", "failed: red"),

@@ -81,8 +81,7 @@ def test_text_is_aligned(project: Project) -> None:
 
 
 def test_text_shows_twenty_rows_and_counts_the_rest(project: Project) -> None:
-    project.trace("base.sqlite", 200, ranks=8)
-    project.trace("head.sqlite", 700, ranks=8)
+    project.pair(200, 700, ranks=8)
     lines = sections(report("base.sqlite", "head.sqlite"))["What moved, worst first"]
     moved = compare("base.sqlite", "head.sqlite").moved
     assert len(lines) == 1 + 20 + 1
@@ -92,8 +91,7 @@ def test_text_shows_twenty_rows_and_counts_the_rest(project: Project) -> None:
 
 
 def test_verbose_adds_what_changed_within_its_limit(project: Project) -> None:
-    project.trace("base.sqlite", 200)
-    project.trace("head.sqlite", 210)
+    project.pair(200, 210)
     assert "What changed within its limit" not in report("base.sqlite", "head.sqlite", code=0)
     said = sections(report("base.sqlite", "head.sqlite", "-v", code=0))
     assert any("exposed_ns" in line and "210 us" in line for line in said["What changed within its limit"])
@@ -204,8 +202,7 @@ def test_cells_of_the_two_sides_keep_their_place_on_a_narrow_screen(project: Pro
 
 
 def test_the_page_leaves_no_row_out(project: Project) -> None:
-    project.trace("base.sqlite", 200, ranks=8)
-    project.trace("head.sqlite", 700, ranks=8)
+    project.pair(200, 700, ranks=8)
     moved = compare("base.sqlite", "head.sqlite").moved
     text = report("base.sqlite", "head.sqlite", "--format=html")
     table = text.partition("What moved, worst first</caption>")[2].partition("</table>")[0]

@@ -197,20 +197,18 @@ def test_nothing_judged(project: Project) -> None:
 
 
 def test_a_session_that_broke_off(project: Project) -> None:
-    project.gate("- {id: a, assert: overlap >= 60%}\n- {id: b, assert: overlap >= 60%}")
+    project.gated("- {id: a, assert: overlap >= 60%}\n- {id: b, assert: overlap >= 60%}")
     project.file(
         "conftest.py", "import pytest\ndef pytest_runtest_setup(item):\n    if item.name == 'b': pytest.exit('enough')"
     )
-    project.trace()
     found = report_of(project, "--nsys-trace=run.sqlite", code=2)
     assert (found["verdict"], found["good"], found["counts"]["passed"]) == ("error", False, 1)
     assert "exit status 2" in found["headline"]
 
 
 def test_a_gate_item_that_broke_outside_of_its_verdict(project: Project) -> None:
-    project.gate("- overlap >= 60%")
+    project.gated("- overlap >= 60%")
     project.file("conftest.py", "def pytest_runtest_setup(item): raise OSError('the disk is gone')")
-    project.trace()
     found = report_of(project, "--nsys-trace=run.sqlite", code=1)
     assert (found["verdict"], found["good"]) == ("error", False)
     assert "the disk is gone" in found["mistakes"][0]["text"]
@@ -227,9 +225,8 @@ CRASH = """
 
 def test_a_worker_that_crashed(project: Project) -> None:
     """After its verdict: every assertion passed, and the session did not."""
-    project.gate("- overlap >= 60%")
+    project.gated("- overlap >= 60%")
     project.file("conftest.py", CRASH)
-    project.trace()
     arguments = ("--nsys-trace=run.sqlite", "-n1", "--max-worker-restart=0", "--nsys-json=report.json")
     project.pytest_in_a_process(*arguments, code=1)
     found = checked(project.root / "report.json")

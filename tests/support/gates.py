@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 from xml.etree import ElementTree
 from zlib import crc32
 
@@ -171,6 +172,12 @@ class Project:
         """The same, with the trace accepted as the normal; what the refresh said."""
         self.gated(gate, exposed_us, name=name, **more)
         return self.refresh(f"--nsys-trace={name}")
+
+    def pair(self, base: Exposed = 200, head: Exposed = 200, **more: Any) -> tuple[str, str]:
+        """Write a trace of each side of a comparison; their names."""
+        self.trace("base.sqlite", base, **more)
+        self.trace("head.sqlite", head, **more)
+        return "base.sqlite", "head.sqlite"
 
     def commands_on_the_path(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """``pytest`` and ``pytest-nsys`` can be typed, as in an environment that is active."""

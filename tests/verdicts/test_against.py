@@ -70,8 +70,7 @@ def test_a_row_that_is_worse_than_in_the_other_trace_is_red(project: Project) ->
 
 def test_the_stored_baseline_is_not_looked_at(project: Project) -> None:
     project.accepted(EXPOSED, 500, name="stored.sqlite")
-    project.trace("base.sqlite", 200)
-    project.trace("head.sqlite", 260)
+    project.pair(200, 260)
     project.pytest("--nsys-trace=head.sqlite", code=0)
     assert "baseline base.sqlite" in project.pytest(*BOTH, code=1)
 
@@ -97,8 +96,7 @@ def test_each_trace_is_opened_to_find_the_convention_and_to_measure(
 ) -> None:
     project.gate(EXPOSED + "- launches == baseline\n")
     project.gate("- overlap >= baseline - 3pp\n", "other.nsys.yaml")
-    project.trace("base.sqlite")
-    project.trace("head.sqlite")
+    project.pair()
     opened = watch_openings(monkeypatch)
     project.pytest(*BOTH, code=0)
     assert Counter(path.name for path in opened) == {"base.sqlite": 2, "head.sqlite": 2}
@@ -256,8 +254,7 @@ def test_only_traces_of_one_size_are_read_to_be_compared(project: Project, monke
 
 
 def test_a_gate_of_constants_says_that_nothing_is_compared(project: Project) -> None:
-    project.trace("head.sqlite", 900)
-    project.trace("base.sqlite")
+    project.pair(200, 900)
     said = "note: nothing is held against base.sqlite: no assertion of this gate file has a baseline"
     project.gate("- exposed_ns < 1ms")
     assert said in project.pytest("--nsys-trace=head.sqlite", "--nsys-against=base.sqlite", code=0)

@@ -46,13 +46,6 @@ def moved(base: str, head: str, metric: str, gate: str | None = None) -> dict[st
     return {place_words(each.row.labels): word(each) for each in rows}
 
 
-def pair(project: Project, base: Any = 200, head: Any = 200, **more: Any) -> tuple[str, str]:
-    """Two traces that differ in their exposed communication."""
-    project.trace("base.sqlite", base, **more)
-    project.trace("head.sqlite", head, **more)
-    return "base.sqlite", "head.sqlite"
-
-
 def captures(project: Project, base: Sequence[int], head: Sequence[int]) -> list[str]:
     """Traces of one rank and one stage, and the options that name them."""
     options = []
@@ -80,7 +73,7 @@ def everywhere(name: str, stream: int = 7, stage: str | None = None) -> Edit:
 
 
 def test_two_runs_of_the_same_values_are_nothing_worse(project: Project) -> None:
-    said = compare(*pair(project), code=0).stdout
+    said = compare(*project.pair(), code=0).stdout
     assert said.startswith("nothing worse: ")
     assert ", 0 not at all" not in said
 
@@ -89,7 +82,7 @@ def test_two_runs_of_the_same_values_are_nothing_worse(project: Project) -> None
     "arguments", [("base.sqlite", "./base.sqlite"), ("base.sqlite", "copy.sqlite"), ("*.sqlite", "head.sqlite")]
 )
 def test_a_run_is_not_compared_with_itself(project: Project, arguments: tuple[str, str]) -> None:
-    pair(project)
+    project.pair()
     shutil.copy(project.root / "base.sqlite", project.root / "copy.sqlite")
     said = compare(*arguments, code=2).stderr
     assert said.startswith("error: both sides are the same trace: ")
@@ -131,14 +124,14 @@ def test_a_capture_on_both_sides_is_refused_beside_others(project: Project) -> N
 
 
 def test_copies_of_one_trace_are_no_captures(project: Project) -> None:
-    pair(project)
+    project.pair()
     shutil.copy(project.root / "base.sqlite", project.root / "copy.sqlite")
     said = compare("--base=base.sqlite", "--base=copy.sqlite", "--head=head.sqlite", code=2).stderr
     assert said == "error: base: base.sqlite and copy.sqlite hold the same bytes: one trace is one sample\n"
 
 
 def test_a_row_that_got_worse_is_named_with_both_values(project: Project) -> None:
-    paths = pair(project, 200, {(1, "stage4_f"): 400})
+    paths = project.pair(200, {(1, "stage4_f"): 400})
     found = answer(*paths, code=1)
     assert found["comparison"]["result"] == "worse"
     assert moved(*paths, "exposed_ns") == {"rank 1 stage4_f": "worse"}
@@ -170,7 +163,7 @@ def test_a_row_that_is_better_gone_or_new(
     project: Project, base: Exposed, head: Exposed, code: int, verdict: str, result: str, word: str
 ) -> None:
     project.gate("- exposed_ns below baseline plus 5%\n")
-    paths = pair(project, base, head)
+    paths = project.pair(base, head)
     found = answer(*paths, "--gate=gate.nsys.yaml", code=code)
     assert (found["verdict"], found["good"]) == (verdict, code == 0)
     assert found["comparison"]["result"] == result
@@ -180,13 +173,13 @@ def test_a_row_that_is_better_gone_or_new(
 
 
 def test_a_change_within_the_tolerance_is_nothing_worse(project: Project) -> None:
-    found = pytest_nsys.compare(*pair(project, 200, 220))
+    found = pytest_nsys.compare(*project.pair(200, 220))
     assert found.moved == ()
     assert [word(row) for row in found.unmoved if row.assertion.metric == "exposed_ns"] == ["within"] * 4
 
 
 def test_the_worst_row_comes_first_over_all_metrics(project: Project) -> None:
-    rows = pytest_nsys.compare(*pair(project, 200, {(0, "stage2_f"): 290, (1, "stage4_f"): 900})).moved
+    rows = pytest_nsys.compare(*project.pair(200, {(0, "stage2_f"): 290, (1, "stage4_f"): 900})).moved
     times = [Fraction(each.row.times_tolerance or 0) for each in rows if word(each) == "worse"]
     assert times == sorted(times, reverse=True)
     assert rows[0].row.labels["rank"] == 1
@@ -200,13 +193,13 @@ def test_what_is_let_pass_stands_between_the_worse_and_the_better(project: Proje
         "- stage4 exposed_ns below baseline plus 5%\n"
         "- compute_ns below baseline plus 5%\n"
     )
-    words = [*map(word, pytest_nsys.compare(*pair(project, 200, 500), "gate.nsys.yaml").moved)]
+    words = [*map(word, pytest_nsys.compare(*project.pair(200, 500), "gate.nsys.yaml").moved)]
     assert words == ["worse"] * 2 + ["warned"] * 4 + ["better"] * 2
 
 
 def test_a_gate_without_a_baseline_compares_nothing(project: Project) -> None:
     project.gate("- exposed_ns < 1ms\n")
-    paths = pair(project)
+    paths = project.pair()
     assert "undecided: nothing was compared" in compare(*paths, "--gate=gate.nsys.yaml", code=3).stdout
     found = answer(*paths, "--gate=gate.nsys.yaml", code=3)
     assert (found["verdict"], found["good"], found["comparison"]["result"]) == ("nothing judged", False, "undecided")
@@ -257,7 +250,7 @@ def test_a_trace_without_communication_is_compared_by_what_it_has(project: Proje
                     "gemm", 20_000_000 * k + 2_000_000, 20_000_000 * k + 9_000_000, launch_ns=20_000_000 * k + 1_500_000
                 )
 
-    found = answer(*pair(project, stages=(), edit=compute), code=0)
+    found = answer(*project.pair(stages=(), edit=compute), code=0)
     assert {metric for metric, _ in held(found)} >= {"compute_ns", "idle_ns", "window_ns"}
 
 
@@ -272,7 +265,7 @@ def test_longer_communication_alone_is_a_hint() -> None:
 def test_baselines_of_gate_files_judge_and_their_constants_are_judged_on_head(project: Project) -> None:
     project.gate("- exposed_ns below baseline plus 50%\n- max exposed_ns < 250us\n")
     project.gate("- overlap >= baseline - 1pp\n", "other.nsys.yaml")
-    found = answer(*pair(project, 260, 270), "--gate=gate.nsys.yaml", "--gate=other.nsys.yaml", code=1)
+    found = answer(*project.pair(260, 270), "--gate=gate.nsys.yaml", "--gate=other.nsys.yaml", code=1)
     assert found["headline"] == "worse: 1 constant limit not kept by head"
     (constant,) = [each for each in assertions(found) if each["on_base"]]
     assert (constant["outcome"], constant["on_base"]) == ("failed", "failed")
@@ -283,7 +276,7 @@ def test_a_folder_means_the_gate_files_below_it(project: Project) -> None:
     project.gate("- exposed_ns below baseline plus 50%\n", "perf/gate.nsys.yaml")
     project.gate("- overlap >= baseline - 1pp\n", "perf/deep/other.nsys.yaml")
     project.gate("- compute_ns == baseline\n", "perf/.hidden/other.nsys.yaml")
-    paths = pair(project, 200, 240)
+    paths = project.pair(200, 240)
     found = answer(*paths, "--gate=perf", code=1)
     assert {each["file"] for each in found["gate_files"]} == {"perf/gate.nsys.yaml", "perf/deep/other.nsys.yaml"}
     said = compare(*paths, "--gate=perf", "--gate=perf/gate.nsys.yaml", code=2).stderr
@@ -297,7 +290,7 @@ def test_severity_and_xfail_let_a_row_pass(project: Project) -> None:
         "- {assert: exposed_ns below baseline plus 5%, severity: warn}\n"
         "- {assert: overlap >= baseline - 1pp, xfail: known}\n"
     )
-    paths = pair(project, 200, 400)
+    paths = project.pair(200, 400)
     found = answer(*paths, "--gate=gate.nsys.yaml", code=0)
     assert [each["state"] for each in assertions(found)] == ["warned", "xfailed"]
     assert set(moved(*paths, "exposed_ns", "gate.nsys.yaml").values()) == {"warned"}
@@ -308,13 +301,13 @@ def test_what_the_history_judges_is_said_to_be_left_out(project: Project) -> Non
     project.gate(
         "- exposed_ns below baseline plus 5%\n- {id: trend, metric: compute_ns, baseline: {history: 10, rel: 5%}}\n"
     )
-    found = answer(*pair(project), "--gate=gate.nsys.yaml", code=0)
+    found = answer(*project.pair(), "--gate=gate.nsys.yaml", code=0)
     assert found["comparison"]["not_held"] == ["gate.nsys.yaml: trend"]
 
 
 def test_options_of_measuring_hold_for_the_built_in_gate_alone(project: Project) -> None:
     project.gate("- exposed_ns below baseline plus 5%\n")
-    paths = pair(project)
+    paths = project.pair()
     found = answer(*paths, "--window=first", "--kernels=launched", code=0)
     measured = [*found["comparison"]["windows"], *found["gate_files"][0]["windows"]]
     assert [each["measured_as"] for each in measured] == ["window first, kernels launched"] * 2
@@ -323,13 +316,13 @@ def test_options_of_measuring_hold_for_the_built_in_gate_alone(project: Project)
 
 
 def test_another_convention(project: Project) -> None:
-    found = answer(*pair(project), "--convention=generic", "--anchor=forward chunk%", code=0)
+    found = answer(*project.pair(), "--convention=generic", "--anchor=forward chunk%", code=0)
     assert [*held(found)]
 
 
 def test_mistakes_of_a_gate_file_are_told(project: Project) -> None:
     project.gate("- exposed_nss below baseline plus 5%\n")
-    said = compare(*pair(project), "--gate=gate.nsys.yaml", code=2).stderr
+    said = compare(*project.pair(), "--gate=gate.nsys.yaml", code=2).stderr
     assert "gate.nsys.yaml:3:" in said
     assert "exposed_ns" in said
 
@@ -409,7 +402,7 @@ def test_a_stream_of_another_purpose_vanishes_and_appears(project: Project) -> N
 
 @pytest.mark.parametrize("format", ["text", "markdown", "json", "html"])
 def test_one_trace_a_side_is_called_one_sample(project: Project, format: str) -> None:
-    assert ONE_SAMPLE in compare(*pair(project), f"--format={format}", code=0).stdout
+    assert ONE_SAMPLE in compare(*project.pair(), f"--format={format}", code=0).stdout
 
 
 @pytest.mark.parametrize(
@@ -459,7 +452,7 @@ def test_each_trace_is_opened_to_find_the_convention_and_to_measure(
 ) -> None:
     project.gate("- exposed_ns below baseline plus 5%\n")
     project.gate("- overlap >= baseline - 3pp\n", "other.nsys.yaml")
-    paths = pair(project)
+    paths = project.pair()
     opened = watch_openings(monkeypatch)
     compare(*paths, "--gate=gate.nsys.yaml", "--gate=other.nsys.yaml", code=0)
     assert Counter(path.name for path in opened) == {"base.sqlite": 2, "head.sqlite": 2}
@@ -492,7 +485,7 @@ def test_each_trace_is_opened_to_find_the_convention_and_to_measure(
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_the_traces_alone(project: Project, arguments: list[str], said: str) -> None:
-    pair(project)
+    project.pair()
     (project.root / "broken.sqlite").write_bytes(b"SQLite format 3\0" + b"x" * 5000)
     before = (project.root / "base.sqlite").read_bytes()
     result = compare(*arguments, code=2)
@@ -511,7 +504,7 @@ def test_a_report_of_torch_profiler_goes_into_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("side", ["base", "head"])
 def test_a_trace_below_a_quality_bound_is_named_by_its_side(project: Project, side: str) -> None:
     project.gate("quality: {anchors: 4}\nassertions:\n  - exposed_ns below baseline plus 5%\n")
-    pair(project)
+    project.pair()
     project.trace(f"{side}.sqlite", chunks_ms=(15,) * 3)
     options = ["--gate=gate.nsys.yaml", "--comparable-on=world"]
     said = compare("base.sqlite", "head.sqlite", *options, code=2).stderr
@@ -520,7 +513,7 @@ def test_a_trace_below_a_quality_bound_is_named_by_its_side(project: Project, si
 
 
 def test_an_empty_window_is_no_data(project: Project) -> None:
-    said = compare(*pair(project), "--window=1:2", code=3).stderr
+    said = compare(*project.pair(), "--window=1:2", code=3).stderr
     assert said.startswith("error: ")
     assert "base.sqlite" in said or "head.sqlite" in said
 

@@ -166,12 +166,10 @@ METRIC_CASES = {
     "collective_count": Reds("AllReduce collective_count <= 1", reduced(calls=2), reduced()),
     "collective_bytes": Reds("AllReduce collective_bytes <= 1MB", reduced(size_bytes=1_000_001), reduced()),
     "collective_time_ns": Reds("AllReduce collective_time_ns <= 1ms", reduced(calls=2), reduced()),
-    "algbw": Reds("AllReduce algbw >= 1GB/s", reduced(size_bytes=999_999), reduced()),
-    "algbw_mean": Reds("AllReduce algbw_mean >= 1GB/s", reduced(size_bytes=999_999), reduced()),
-    "algbw_min": Reds("AllReduce algbw_min >= 1GB/s", reduced(size_bytes=999_999), reduced()),
-    "algbw_max": Reds("AllReduce algbw_max >= 1GB/s", reduced(size_bytes=999_999), reduced()),
-    "busbw": Reds("AllReduce busbw >= 1GB/s", reduced(size_bytes=999_999), reduced()),
-    "busbw_mean": Reds("AllReduce busbw_mean >= 1GB/s", reduced(size_bytes=999_999), reduced()),
+    **{
+        name: Reds(f"AllReduce {name} >= 1GB/s", reduced(size_bytes=999_999), reduced())
+        for name in ("algbw", "algbw_mean", "algbw_min", "algbw_max", "busbw", "busbw_mean")
+    },
     "busbw_min": Reds("group comm0 AllReduce busbw_min >= 1GB/s", reduced(size_bytes=999_999), reduced()),
     "busbw_max": Reds("all_reduce busbw_max >= 1GB/s", reduced(size_bytes=999_999), reduced()),
     "traffic_share": Reds(
@@ -471,24 +469,20 @@ class Judge:
         return open_run(write_trace(self.folder / f"{name}.sqlite", **more), measurements=beside)
 
 
-@pytest.mark.parametrize("metric", [name for name in METRICS if name not in AGAINST_A_BASELINE_ALONE])
-def test_every_metric(tmp_path: Path, metric: str) -> None:
-    assert metric in METRIC_CASES, f"{metric}: give it a sentence, a green trace and a red one in METRIC_CASES"
-    judged = Judge(tmp_path, METRIC_CASES[metric])
-    assert judged(judged.case.green) == {"passed"}
-    assert "failed" in judged(judged.case.red)
+def test_every_metric_has_a_case() -> None:
+    lacking = METRICS.keys() - METRIC_CASES.keys() - AGAINST_A_BASELINE_ALONE
+    assert lacking == set(), "give each a sentence, a green trace and a red one in METRIC_CASES"
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_every_form_of_a_constant(tmp_path: Path, form: str) -> None:
-    judged = Judge(tmp_path, FORMS[form])
-    assert judged(judged.case.green) == {"passed"}
-    assert "failed" in judged(judged.case.red)
+@pytest.mark.parametrize("case", [*METRIC_CASES.values(), *FORMS.values()], ids=[*METRIC_CASES, *FORMS])
+def test_every_metric_and_every_form_of_a_constant(tmp_path: Path, case: Reds) -> None:
+    judged = Judge(tmp_path, case)
+    assert judged(case.green) == {"passed"}
+    assert "failed" in judged(case.red)
 
 
-@pytest.mark.parametrize("form", HELD)
-def test_every_form_of_a_baseline(tmp_path: Path, form: str) -> None:
-    case = HELD[form]
+@pytest.mark.parametrize("case", HELD.values(), ids=HELD)
+def test_every_form_of_a_baseline(tmp_path: Path, case: Reds) -> None:
     judged = Judge(tmp_path, case, base=case.base)
     assert judged(case.base) == {"passed"}
     assert judged(case.green) == {"passed"}

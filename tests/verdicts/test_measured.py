@@ -261,9 +261,7 @@ def test_beside_a_trace_its_ranks_and_its_key_count(project: Project) -> None:
     assert "no data: no row has pp 1; pps with a row: 0" in said
     project.gate("trace: run.sqlite\n" + FILE + "- measured peak <= 71GiB", "other.nsys.yaml")
     assert "no data: rank 1 has no row, though rank 0 has" in project.pytest("other.nsys.yaml", code=1)
-    (project.root / "gate.nsys.yaml").write_text(
-        "version: 1\n" + FILE + "- measured peak below baseline plus 1%\n", encoding="utf-8"
-    )
+    project.gate(FILE + "- measured peak below baseline plus 1%\n")
     said = project.pytest(code=1)
     assert "incomparable" in said
     assert "world: now not stated, baseline 2" in said
@@ -456,8 +454,7 @@ def test_a_copy_of_the_measurements_is_told_and_with_the_same_trace_refused(proj
     said = " ".join(project.pytest(*both, code=0).split())
     line = "head.json and {}base.json hold the same bytes"
     assert f"warning: {line.format('')}: what is measured in them cannot differ" in said
-    project.trace("base.sqlite")
-    project.trace("head.sqlite")
+    project.pair()
     traces = "--nsys-trace=head.sqlite", "--nsys-against=base.sqlite"
     assert "hold the same bytes: what" in " ".join(project.pytest(*both, *traces, code=0).split())
     (project.root / "head.sqlite").unlink()

@@ -175,9 +175,8 @@ def test_the_tolerance_of_a_balance_is_a_plain_number(project: Project) -> None:
     "ending", ["nsys.yml", "nsys.YAML", "Nsys.Yml", "nsys.yaml.bak", "nsys.yaml_off", "nsys.yaml.1"]
 )
 def test_a_gate_file_under_nearly_its_name_is_not_passed_over(project: Project, ending: str) -> None:
-    project.gate("assertions: [compute_ns <= 1s]")
+    project.gated("assertions: [compute_ns <= 1s]")
     project.gate("assertions: [compute_ns <= 1ns]", f"strict.{ending}")
-    project.trace()
     right = "end it in .nsys.yaml, as strict.nsys.yaml, or delete it"
     for words in ((), (f"strict.{ending}",)):
         said = project.pytest("--nsys-trace=run.sqlite", *words, code=2)
@@ -189,9 +188,8 @@ def test_a_gate_file_under_nearly_its_name_is_not_passed_over(project: Project, 
     [".gate.nsys.yaml.swp", "#gate.nsys.yaml#", "gate.nsys.yaml~", "gate.nsys.yaml.j2", "gate.nsys.yaml.license"],
 )
 def test_what_an_editor_keeps_and_a_template_are_no_gate_files(project: Project, name: str) -> None:
-    project.gate("assertions: [compute_ns <= 1s]")
+    project.gated("assertions: [compute_ns <= 1s]")
     project.file(name, "no gate")
-    project.trace()
     project.pytest("--nsys-trace=run.sqlite", code=0)
 
 

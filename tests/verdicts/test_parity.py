@@ -19,7 +19,7 @@ import pytest
 
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
+from pytest_nsys.analysis.metrics import METRICS, Unit
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value
 from pytest_nsys.gates.gate_file import load_gate_file
 from tests.support.gates import Project
@@ -124,11 +124,9 @@ def floors() -> str:
     """One assertion for each metric that all formats can give."""
     able = [metric for metric in METRICS.values() if not any((metric.name, f) in CANNOT for f in Format)]
     chosen = [metric for metric in able if metric.unit is not Unit.HASH]  # that one has no floor
-    return "\n" + "\n".join(f"  - {metric.name} >= {_floor(metric)}" for metric in chosen)
-
-
-def _floor(metric: Metric) -> str:
-    return FLOOR.get(Unit(metric.unit), f"1 {metric.unit}")
+    return "\n" + "\n".join(
+        f"  - {metric.name} >= {FLOOR.get(Unit(metric.unit), f'1 {metric.unit}')}" for metric in chosen
+    )
 
 
 @pytest.fixture(scope="module")

@@ -299,13 +299,12 @@ MISTAKES = {
 @pytest.mark.parametrize("case", MISTAKES)
 def test_the_command_and_its_mistakes(project: Project, case: str) -> None:
     arguments, code, said = MISTAKES[case]
-    project.gate(GATE)
+    project.gated(GATE)
     project.gate("- overlp >= 60%", "bad.nsys.yaml")
     project.gate(GATE + "  - compute_streams == 9", "refused.nsys.yaml")
     project.gate(GATE + "  - stage9 overlap >= 1%", "absent.nsys.yaml")
     project.gate("- overlap >= 99.9%", "red.nsys.yaml")
     project.file("broken.sqlite", "no database")
-    project.trace()
     assert said in project.command("baseline", "refresh", *arguments, code=code)
     assert project.baselines() == {}
 

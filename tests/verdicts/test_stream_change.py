@@ -106,8 +106,7 @@ def test_communication_that_becomes_a_barrier_has_not_appeared() -> None:
 
 
 def test_a_comparison_without_a_gate_holds_what_shared_streams_leave_exposed(project: Project) -> None:
-    project.trace("base.sqlite", edit=computing(0, 1))
-    project.trace("head.sqlite", {(1, "stage4_f"): 600}, edit=computing(0, 1))
+    project.pair(200, {(1, "stage4_f"): 600}, edit=computing(0, 1))
     project.trace("apart.sqlite")
     said = project.command("compare", "base.sqlite", "head.sqlite", code=1)
     assert re.search(r"worse +wall_exposed_all_ns +rank 1 +400 us +800 us", said)
