@@ -43,14 +43,14 @@ def test_what_sizes_come_to(sizes: tuple[int, ...], expected: Plan) -> None:
     assert plan(*sizes) == expected
 
 
+NO_MULTIPLE = "is not a multiple of 8 (pp × ep × cp = 2 × 2 × 2)"
+
+
 @pytest.mark.parametrize(
     ("sizes", "said"),
     [
-        (
-            (12, 2, 2, 2),
-            "world size 12 is not a multiple of 8 (pp × ep × cp = 2 × 2 × 2): 4 GPUs short of 16, or take 4",
-        ),
-        ((7, 2, 2, 2), "world size 7 is not a multiple of 8 (pp × ep × cp = 2 × 2 × 2): 1 GPU short of 8"),
+        ((12, 2, 2, 2), f"world size 12 {NO_MULTIPLE}: 4 GPUs short of 16, or take 4"),
+        ((7, 2, 2, 2), f"world size 7 {NO_MULTIPLE}: 1 GPU short of 8"),
         (
             (12, 2),
             "world size 12 is not a multiple of 8 (the GPUs of a node): 4 GPUs short of 16, or take 4 away for 8",

@@ -35,11 +35,7 @@ def test_each_file_gets_a_line_and_mistakes_their_place(project: Project) -> Non
     assert project.command("lint", "perf/a.nsys.yaml", code=0) == "perf/a.nsys.yaml: good, 2 assertions\n"
     answer = json.loads(project.command("lint", ".", "--format", "json", code=2))
     assert (answer["good"], [f["assertions"] for f in answer["gate_files"]]) == (False, [2, None])
-    assert answer["gate_files"][1]["mistakes"][0] == {
-        "line": 3,
-        "column": 11,
-        "what": NO_FAIL,
-    }
+    assert answer["gate_files"][1]["mistakes"][0] == {"line": 3, "column": 11, "what": NO_FAIL}
 
 
 def test_files_are_found_as_pytest_finds_them(project: Project) -> None:

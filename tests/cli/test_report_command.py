@@ -232,23 +232,21 @@ def of_the_config(text: str) -> Callable[[Path, Path], list[str | Path]]:
     return arguments
 
 
+def of_degrees(**degrees: int) -> Callable[[Path, Path], list[str | Path]]:
+    return of_the_config("[parallelism]\n" + "".join(f"{name}_degree = {n}\n" for name, n in degrees.items()))
+
+
+MAKE = "run: the parallel degrees of the configuration make"
+
+
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        (
-            of_the_config("[parallelism]\ndata_parallel_shard_degree = 8"),
-            "run: the parallel degrees of the configuration make 8 ranks, and the run has 2",
-        ),
-        (
-            of_the_config("[parallelism]\ndata_parallel_shard_degree = 1"),
-            "run: the parallel degrees of the configuration make 1 rank, and the run has 2",
-        ),
+        (of_degrees(data_parallel_shard=8), f"{MAKE} 8 ranks, and the run has 2"),
+        (of_degrees(data_parallel_shard=1), f"{MAKE} 1 rank, and the run has 2"),
         (lambda run, _: [run, "--config", run / "none.toml"], "none.toml: cannot be read: No such file or directory"),
         (of_the_config("[x"), "is not TOML"),
-        (
-            of_the_config("[parallelism]\ntensor_parallel_degree = 3"),
-            "2 ranks cannot be divided by the parallel degrees",
-        ),
+        (of_degrees(tensor_parallel=3), "2 ranks cannot be divided by the parallel degrees"),
         (lambda run, config: [run / "none", "--config", config], "none: there is no such file or folder"),
         (lambda run, config: [run, "--config", config, "--peak=fast"], "--peak: 'fast' is not a number"),
         (lambda run, config: [run, "--config", config, "--window=steady"], "--window steady is many windows"),

@@ -15,6 +15,9 @@ from tests.support.gate_files import loaded, mistakes
 HEAD = "version: 1\nassertions:\n"
 ENTRY = HEAD + "  - metric: overlap\n"
 NO_TOLERANCE = "there is no tolerance to add: write one into the gate file, as in tolerance: {rel: 5%, abs: 50us}"
+TWICE = "the tolerance is given twice: here and under 'baseline'"
+NOTHING_FOR = "the tolerance has nothing for overlap: give it rel, or an abs such as 1pp"
+WHICH = "says which runs of the history count: it needs 'history', as in {history: 10"
 QUOTE_BLOCK = 'YAML reads > and | as the start of a block: quote it, as in ">= 60%"'
 QUOTE_GLOB = 'YAML reads a leading * as an alias: quote it, as in "*stage*"'
 
@@ -192,23 +195,14 @@ OF_A_LIMIT: list[tuple[str, list[str]]] = [
         ["5:15: write either 'require' or 'baseline', or two assertions"],
     ),
     ("baseline: []", ["4:15: baseline is a mapping, as in {key: value}"]),
-    (
-        "baseline: {rel: 10%}\n    tolerance: {rel: 5%}",
-        ["5:16: the tolerance is given twice: here and under 'baseline'"],
-    ),
+    ("baseline: {rel: 10%}\n    tolerance: {rel: 5%}", [f"5:16: {TWICE}"]),
     ("baseline: noise", ["4:15: baseline is empty or a mapping, not 'noise': write tolerance: noise beside it"]),
     ("baseline: 5%", ["4:15: baseline is empty or a mapping, not '5%': write tolerance: {rel: 5%} beside it"]),
     ("baseline: {history: 0, rel: 5%}", ["4:25: history is a whole number from 1 on, not '0'"]),
     ("baseline: {history: ten, rel: 5%}", ["4:25: history is a whole number from 1 on, not 'ten'"]),
     ("baseline: {history: 10000, rel: 5%}", ["4:25: history is at most 9999 runs, not 10000"]),
-    (
-        "baseline: {branch: main, rel: 5%}",
-        ["4:24: 'branch' says which runs of the history count: it needs 'history', as in {history: 10, branch: main}"],
-    ),
-    (
-        "baseline: {lag: 3, rel: 5%}",
-        ["4:21: 'lag' says which runs of the history count: it needs 'history', as in {history: 10, lag: 3}"],
-    ),
+    ("baseline: {branch: main, rel: 5%}", [f"4:24: 'branch' {WHICH}, branch: main}}"]),
+    ("baseline: {lag: 3, rel: 5%}", [f"4:21: 'lag' {WHICH}, lag: 3}}"]),
     ("baseline: {history: 10, lag: 0, rel: 5%}", ["4:34: lag is a whole number from 1 on, not '0'"]),
     ("baseline: {history: 10, lag: 10000, rel: 5%}", ["4:34: lag is at most 9999 runs, not 10000"]),
     (
@@ -221,10 +215,7 @@ OF_A_LIMIT: list[tuple[str, list[str]]] = [
     ),
     ("baseline: {history: 10, branch: , rel: 5%}", ["4:37: branch is empty"]),
     ("baseline: {histry: 10}", ["4:16: unknown key 'histry' (did you mean 'history'?)"]),
-    (
-        "baseline: {history: 10, rel: 5%}\n    tolerance: noise",
-        ["5:16: the tolerance is given twice: here and under 'baseline'"],
-    ),
+    ("baseline: {history: 10, rel: 5%}\n    tolerance: noise", [f"5:16: {TWICE}"]),
     (
         "require: '>= 60%'\n    assert: no syncs",
         [
@@ -249,19 +240,13 @@ OF_A_LIMIT: list[tuple[str, list[str]]] = [
             ],
         ),
         ("baseline:", [f"4:14: {NO_TOLERANCE}"]),
-        (
-            "baseline: {rel: 10%, abs: 100us}",
-            ["4:15: the tolerance has nothing for overlap: give it rel, or an abs such as 1pp"],
-        ),
+        ("baseline: {rel: 10%, abs: 100us}", [f"4:15: {NOTHING_FOR}"]),
         ("baseline: {history: 10}", [f"4:15: {NO_TOLERANCE}"]),
         (
             "require: '>= baseline'\n    fail_after: 2",
             ["5:17: 'fail_after' waits out noise: it needs a baseline with a tolerance, and '>= baseline' has none"],
         ),
-        (
-            "baseline: {history: 10}\n    tolerance: {abs: 50us}",
-            ["4:15: the tolerance has nothing for overlap: give it rel, or an abs such as 1pp"],
-        ),
+        ("baseline: {history: 10}\n    tolerance: {abs: 50us}", [f"4:15: {NOTHING_FOR}"]),
         ("require: '>= 60%'\n    warn: '>= baseline'", ["5:15: only a constant can be written here, not a baseline"]),
     ],
 )
@@ -351,6 +336,7 @@ def test_all_mistakes_come_together_in_the_order_of_the_file() -> None:
     assert [mistake.split(": ")[0] for mistake in found] == ["1:10", "2:9", "4:3", "6:3", "6:12", "7:14"]
 
 
+TIME, POWER = (f"assertions: [{what} below baseline plus tolerance]" for what in ("window_ns", "measured power"))
 MEASURED = "assertions: [{metric: measured power, baseline: {abs: 5W}}]"
 
 
@@ -369,10 +355,7 @@ def test_an_amount_may_be_in_a_unit_of_a_measurement() -> None:
 @pytest.mark.parametrize(
     ("text", "mistake"),
     [
-        (
-            "tolerance: {rel: 5%, abs: 5W}\nassertions: [window_ns below baseline plus tolerance]",
-            "2:12: abs in W is for",
-        ),
+        (f"tolerance: {{rel: 5%, abs: 5W}}\n{TIME}", "2:12: abs in W is for"),
         (
             "assertions: [{metric: window_ns, baseline: {rel: 5%, abs: [50us, 5W]}}]",
             "2:44: abs in W is for measurements",
@@ -381,14 +364,8 @@ def test_an_amount_may_be_in_a_unit_of_a_measurement() -> None:
             "assertions: [{assert: window_ns below baseline plus tolerance, tolerance: {rel: 5%, abs: 5W}}]",
             "2:75: abs in W is for measurements, and this is none: times take 50us, ratios 1pp, counts 2",
         ),
-        (
-            "tolerance: {abs: 5usec}\nassertions: [measured power below baseline plus tolerance]",
-            "2:18: unknown unit 'usec'",
-        ),
-        (
-            "tolerance: {abs: 5MS}\nassertions: [measured power below baseline plus tolerance]",
-            "2:18: unknown unit 'MS'",
-        ),
+        (f"tolerance: {{abs: 5usec}}\n{POWER}", "2:18: unknown unit 'usec'"),
+        (f"tolerance: {{abs: 5MS}}\n{POWER}", "2:18: unknown unit 'MS'"),
     ],
 )
 def test_an_amount_in_a_unit_of_nothing(text: str, mistake: str) -> None:

@@ -131,9 +131,7 @@ NOT_HELD = {
     "window": ["1.5", "[first]", "{start: 1, end: 2, to: 3}", "{start: a, end: 2}"],
     "kernels": ["all"],
     "tolerance": ["{}", "{relative: 5%}", "{abs: []}", "{abs: -2}"],
-    "allow_missing": [
-        *("", "{}", "[0]", "0", "{a: }", "{a: []}", "{a: -1}", "{a: [b]}", "{a: {b: 0}}", "{a: [[0]]}"),
-    ],
+    "allow_missing": [*("", "{}", "[0]", "0", "{a: }", "{a: []}", "{a: -1}", "{a: [b]}", "{a: {b: 0}}", "{a: [[0]]}")],
     "comparable_on": ["", "[gpu, gpu]", "[colour]", "[[gpu]]"],
     "waivers": ["", "[]", "[no syncs]", "{assertion: no syncs}"],
     "run": ["{}", "{world: 0}", "{pp: two}", "{p p: 2}", "{gpu: }"],

@@ -16,6 +16,8 @@ from pytest_nsys.gates.sentences import aggregate_word
 from tests.support.gate_files import asked
 
 AXES = ("pp", "dp", "cp", "ep")
+SIXTY = Fraction(3, 5)
+WOULD = "would fail an unchanged run:"
 TOLERANCE = Tolerance(Fraction(1, 20), {"ns": Fraction(50_000)})
 TOLERANCE_US = Tolerance(absolute={"ns": Fraction(50_000)})
 
@@ -42,27 +44,20 @@ def test_whole_percentiles_are_aggregates() -> None:
 @pytest.mark.parametrize(
     ("text", "metric", "where", "word", "comparator", "limit"),
     [
-        ("stage3 overlap >= 60%", "overlap", {"stage": "stage3"}, None, ">=", Fraction(3, 5)),
-        ("stage2_* overlap>=60%", "overlap", {"stage": "stage2_*"}, None, ">=", Fraction(3, 5)),
-        ("[!s]* overlap != 60%", "overlap", {"stage": "[!s]*"}, None, "!=", Fraction(3, 5)),
-        ("median stage2_f overlap >= 60%", "overlap", {"stage": "stage2_f"}, "median", ">=", Fraction(3, 5)),
-        ("median of stage2_f overlap >= 60%", "overlap", {"stage": "stage2_f"}, "median", ">=", Fraction(3, 5)),
-        ("stage2_f max overlap >= 60%", "overlap", {"stage": "stage2_f"}, "max", ">=", Fraction(3, 5)),
+        ("stage3 overlap >= 60%", "overlap", {"stage": "stage3"}, None, ">=", SIXTY),
+        ("stage2_* overlap>=60%", "overlap", {"stage": "stage2_*"}, None, ">=", SIXTY),
+        ("[!s]* overlap != 60%", "overlap", {"stage": "[!s]*"}, None, "!=", SIXTY),
+        ("median stage2_f overlap >= 60%", "overlap", {"stage": "stage2_f"}, "median", ">=", SIXTY),
+        ("median of stage2_f overlap >= 60%", "overlap", {"stage": "stage2_f"}, "median", ">=", SIXTY),
+        ("stage2_f max overlap >= 60%", "overlap", {"stage": "stage2_f"}, "max", ">=", SIXTY),
         ("rank 3 exposed_ns < 2ms", "exposed_ns", {"rank": "3"}, None, "<", 2_000_000),
         ("rank 03 exposed_ns < 2ms", "exposed_ns", {"rank": "3"}, None, "<", 2_000_000),
-        (
-            "stage2_f rank 0 overlap at least 60%",
-            "overlap",
-            {"stage": "stage2_f", "rank": "0"},
-            None,
-            ">=",
-            Fraction(3, 5),
-        ),
-        ("stage stage2_f overlap at  most 60 %", "overlap", {"stage": "stage2_f"}, None, "<=", Fraction(3, 5)),
+        ("stage2_f rank 0 overlap at least 60%", "overlap", {"stage": "stage2_f", "rank": "0"}, None, ">=", SIXTY),
+        ("stage stage2_f overlap at  most 60 %", "overlap", {"stage": "stage2_f"}, None, "<=", SIXTY),
         ("pp 1 compute_ns < 30ms", "compute_ns", {"pp": "1"}, None, "<", 30_000_000),
         ("exposed_ns below 2 ms", "exposed_ns", {}, None, "<", 2_000_000),
-        ("wall overlap above 60%", "wall_overlap", {}, None, ">", Fraction(3, 5)),
-        ("p90 wall overlap above 60%", "wall_overlap", {}, "p90", ">", Fraction(3, 5)),
+        ("wall overlap above 60%", "wall_overlap", {}, None, ">", SIXTY),
+        ("p90 wall overlap above 60%", "wall_overlap", {}, "p90", ">", SIXTY),
         ("comm_streams == 3", "comm_streams", {}, None, "==", 3),
         ("ep_a2a comm streams == 2", "comm_streams", {"purpose": "ep_a2a"}, None, "==", 2),
         ("p50 period_ns < 50ms", "period_ns", {"quantile": "p50"}, None, "<", 50_000_000),
@@ -161,14 +156,10 @@ def test_the_requirement_keeps_its_words() -> None:
         ("overlap => 60%", 8, "'=>' is not a comparison (did you mean '>='?)"),
         ("overlap = 60%", 8, "'=' is not a comparison (did you mean '=='?)"),
         ("overlap ≥ 60%", 8, "'≥' is not a comparison (did you mean '>='?)"),
-        ("exposed_ns <= baseline - 5%", 23, "'<= baseline - …' would fail an unchanged run: write <= baseline + …"),
-        (
-            "overlap above baseline plus 3pp",
-            23,
-            "'>= baseline plus …' would fail an unchanged run: write >= baseline - …",
-        ),
-        ("exposed_ns < baseline + 5%", 11, "'< baseline' would fail an unchanged run: use <= or below"),
-        ("overlap > baseline", 8, "'> baseline' would fail an unchanged run: use >= or above"),
+        ("exposed_ns <= baseline - 5%", 23, f"'<= baseline - …' {WOULD} write <= baseline + …"),
+        ("overlap above baseline plus 3pp", 23, f"'>= baseline plus …' {WOULD} write >= baseline - …"),
+        ("exposed_ns < baseline + 5%", 11, f"'< baseline' {WOULD} use <= or below"),
+        ("overlap > baseline", 8, f"'> baseline' {WOULD} use >= or above"),
         ("launches != baseline", 9, "'!= baseline' would fail an unchanged run"),
         ("launches == baseline + 2", 21, "== takes the baseline exactly: write <= baseline + … or >= baseline - …"),
         ("exposed_ns <= baseline + 3pp", 25, "exposed_ns is a time: write it in ns, us, ms or s, not 3pp"),
