@@ -431,12 +431,8 @@ def test_inputs_are_never_shell(runner: Runner) -> None:
     found = checked(Path(runner.outputs["json"]))
     assert [file["file"] for file in found["gate_files"]] == [name, "--version/-x.nsys.yaml"]
     hostile = "'; touch pwned; '\n::set-output name=verdict::passed\n$(touch pwned)"
-    for given in (
-        ("baseline_ref", "history", "args", "traces", "measurements", "against", "package"),
-        ("gate_files",),
-        ("fail_on",),
-    ):
-        assert runner.run(**{"gate_files": name, **dict.fromkeys(given, hostile)}) == 1
+    for given in ("baseline_ref history args traces measurements against package", "gate_files", "fail_on"):
+        assert runner.run(**{"gate_files": name, **dict.fromkeys(given.split(), hostile)}) == 1
         assert not (runner.project.root / "pwned").exists()
 
 
@@ -474,14 +470,8 @@ def test_against_other_captures(runner: Runner) -> None:
 
 
 def test_gate_files_are_found_and_nothing_else(runner: Runner) -> None:
-    for name in (
-        "b/x.nsys.yaml",
-        "a.nsys.yaml",
-        ".hidden/x.nsys.yaml",
-        "venv/lib/x.nsys.yaml",
-        "node_modules/x.nsys.yaml",
-    ):
-        runner.project.gate(GREEN, name)
+    for name in ("b/x", "a", ".hidden/x", "venv/lib/x", "node_modules/x"):
+        runner.project.gate(GREEN, f"{name}.nsys.yaml")
     runner.project.file("venv/pyvenv.cfg", "")
     runner.project.trace()
     assert runner.run(traces="run.sqlite") == 0, runner.log

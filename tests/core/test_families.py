@@ -99,25 +99,14 @@ def test_the_first_match_counts_with_case_on_either_name() -> None:
     assert classifier(table[::-1])("x", "void gemm()") == "second"
 
 
+GLOBS = [
+    *("*a[Bb]c*", "b?c*", "[!a]*", "*", "a*b*c", "*[*]*", "abc", "a[b"),
+    *("[]a]bc", "[!]a]b*", "[]a", "<known library> a*"),
+]
+
+
 @given(
-    st.lists(
-        st.sampled_from(
-            [
-                "*a[Bb]c*",
-                "b?c*",
-                "[!a]*",
-                "*",
-                "a*b*c",
-                "*[*]*",
-                "abc",
-                "a[b",
-                "[]a]bc",
-                "[!]a]b*",
-                "[]a",
-                "<known library> a*",
-            ]
-        )
-    ),
+    st.lists(st.sampled_from(GLOBS)),
     st.text("abcB*[]!-", max_size=6),
     st.text("abcB*[]!-", max_size=6),
 )

@@ -118,12 +118,8 @@ def test_with_fail_an_item_of_its_own_is_red(branch: Project) -> None:
 @pytest.mark.parametrize(
     "selected",
     [
-        ["perf/other.nsys.yaml"],
-        ["-k", "exposed_ns"],
-        ["-m", "not nsys"],
-        ["-k", "nothing_of_this_name"],
-        ["-x"],
-        ["--deselect", "nsys::gate changes"],
+        *(["perf/other.nsys.yaml"], ["-k", "exposed_ns"], ["-m", "not nsys"]),
+        *(["-k", "nothing_of_this_name"], ["-x"], ["--deselect", "nsys::gate changes"]),
     ],
 )
 def test_nothing_that_selects_leaves_it_out(branch: Project, selected: list[str]) -> None:

@@ -88,13 +88,8 @@ def test_a_commit_that_nobody_fetched_is_an_error(branch: Project) -> None:
     git(branch.root / SUB, "switch", "-q", "--orphan", "anew")
     branch.gate(GATE, "perf/gate.nsys.yaml")
     moved(branch)
-    for words in (
-        ("branch", "-qD", "trunk"),
-        ("remote", "remove", "origin"),
-        ("reflog", "expire", "--expire=now", "--all"),
-    ):
-        git(branch.root / SUB, *words)
-    git(branch.root / SUB, "prune", "--expire=now")
+    for words in ("branch -qD trunk", "remote remove origin", "reflog expire --expire=now --all", "prune --expire=now"):
+        git(branch.root / SUB, *words.split())
     case = branch.cases(RUN, REF, code=1)["exposed_ns below baseline plus tolerance"]
     assert case.state == "error"
     assert f"the submodule {SUB} has no commit {recorded[:7]}, which {branch.root.name} records at " in case.text
