@@ -216,6 +216,7 @@ def test_a_capture_without_the_rank_s_row_makes_it_missing(tmp_path: Path) -> No
 
 # -- what a trace does not hold
 
+OF_COMMUNICATION = ("blocking_comm_ns", "blocking_comm_max_ns")
 why_none = partial(why, convention=PLAIN, kernels="clipped")
 
 
@@ -247,13 +248,7 @@ def test_a_graph_that_was_traced_whole_leaves_its_window_without_a_budget(gpu: O
     graph_trace(gpu, 250, 260, launch_ns=203)
     path = Path(gpu)
     assert rows(path, "device_idle_ns", convention=PLAIN, window="median") == {0: 90}
-    held_back = (
-        "launch_starved_ns",
-        "blocking_ns",
-        "dependency_stalled_ns",
-        "blocking_comm_ns",
-        "blocking_comm_max_ns",
-    )
+    held_back = ("launch_starved_ns", "blocking_ns", "dependency_stalled_ns", *OF_COMMUNICATION)
     reason = "a CUDA graph in the window was traced whole: capture with --cuda-graph-trace=node"
     for metric in (*BUDGET, *held_back):
         assert why_none(path, metric, window="last") == reason

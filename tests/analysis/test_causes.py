@@ -447,22 +447,11 @@ def test_the_kernels_that_changed_most_are_named_the_first_of_equal_ones() -> No
 def test_kernels_that_came_and_went_are_those_behind_the_shared_ones() -> None:
     one, many = side(covered(0)), side(*[covered(0)] * 5)
     (came,) = causes_of("comm_ns", one, many)
-    assert (came.kind, came.change_ns, came.was, came.kernels, came.ordinals) == (
-        CauseKind.APPEARED,
-        2_000,
-        1,
-        5,
-        (2, 3, 4),
-    )
-    assert (came.before_ns, came.now_ns) == (500, 2_500)
     (went,) = causes_of("comm_ns", many, one)
-    assert (went.kind, went.change_ns, went.was, went.kernels, went.ordinals) == (
-        CauseKind.VANISHED,
-        -2_000,
-        5,
-        1,
-        (2, 3, 4),
-    )
+    assert (came.kind, came.change_ns, came.was, came.kernels) == (CauseKind.APPEARED, 2_000, 1, 5)
+    assert (went.kind, went.change_ns, went.was, went.kernels) == (CauseKind.VANISHED, -2_000, 5, 1)
+    assert came.ordinals == went.ordinals == (2, 3, 4)
+    assert (came.before_ns, came.now_ns) == (500, 2_500)
     (exposed,) = causes_of("exposed_ns", side(), side(covered(200)))
     assert (exposed.kind, exposed.kernel, exposed.change_ns) == (CauseKind.APPEARED, A2A, 300)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -110,10 +110,11 @@ def test_conventions_of_a_gate_file(written: str, communicates: bool) -> None:
 
 
 def _nsys(path: Path, *names: str) -> Path:
-    trace = TraceBuilder()
-    process = trace.process()
-    _add(process.kernel, names)
-    return trace.write(path)
+    gpu = TraceBuilder().process()
+    for at, name in enumerate(names):
+        start = 10_000 * (at + 1)
+        gpu.kernel(short_name(name), start, start + 5_000, stream=20 + at, launch_ns=2_000, demangled=name)
+    return gpu.trace.write(path)
 
 
 def _kineto(path: Path, *names: str) -> Path:
@@ -129,12 +130,6 @@ def _jax(path: Path, *names: str) -> Path:
     for at, name in enumerate(names):
         trace.kernel(name, 10_000 * (at + 1), 10_000 * (at + 1) + 5_000, stream=20 + at)
     return trace.write(path)
-
-
-def _add(kernel: Callable[..., object], names: tuple[str, ...]) -> None:
-    for at, name in enumerate(names):
-        start = 10_000 * (at + 1)
-        kernel(short_name(name), start, start + 5_000, stream=20 + at, launch_ns=2_000, demangled=name)
 
 
 WRITERS = {"run.sqlite": _nsys, "run.json": _kineto, "run.trace.json.gz": _jax}
