@@ -32,7 +32,7 @@ from tests.support.gates import Project
 from tests.support.measure import captures
 from tests.support.one_process import OneProcess
 from tests.support.samples.builder import TraceBuilder
-from tests.support.samples.formats import Format
+from tests.support.samples.formats import FILES, Format
 from tests.support.samples.two_stages import TwoStageShape, write_two_stages
 
 CONVENTION = replace(BUILT_IN["generic"], anchor="unit %")
@@ -41,12 +41,6 @@ GATE = """
 convention: {extends: generic, name: serving, anchor: unit %}
 pipeline: {stage0: encode, stage1: decode}
 """
-NAMES = {
-    Format.NSYS: "run.sqlite",
-    Format.KINETO: "run.json.gz",
-    Format.JAX: "run.trace.json.gz",
-    Format.ROCPD: "1_results.db",
-}
 
 
 class Named(NamedTuple):
@@ -468,7 +462,7 @@ STATED = ("--convention=generic", "--anchor=unit %", "--stage0=encode", "--stage
 
 @pytest.mark.parametrize("format", Format)
 def test_the_command_reads_every_input(tmp_path: Path, format: Format) -> None:
-    path = write_two_stages(tmp_path / NAMES[format], TwoStageShape(), format)
+    path = write_two_stages(tmp_path / FILES[format], TwoStageShape(), format)
     (row,) = json.loads(run(0, path, *STATED, "--block=decode", "--block=sample", "--format=json"))["rows"]
     assert row == {
         "rank": 0,
