@@ -110,12 +110,13 @@ class Metric:
     which takes its rows apart. ``unit`` is one of Unit, and of what was measured outside of a trace perhaps one of its
     own. ``over_clocks``: it compares ranks whose clocks are one only so well, so that a rank may rightly have no row.
     No value is below ``least`` or above ``greatest``, in the base of the unit; None: no such end is known.
-    ``every_stage``: kernels without a stage count where nothing selects one. ``sums``: the metric, of one dimension
-    more, whose rows add up to those of this one. ``untouched`` are checks of the trace's quality that say nothing
-    against it. ``rough`` times are the rest of something else, or wait for others, and move more. ``without`` says why
-    a window may have no row. ``sparse``: one that a window or capture lacks is 0 there. ``window_by``: of several
-    windows or captures its rows are those of one for each rank, whose row of the metric that this names is the lower
-    median; empty: each row is the median of its own. ``by_order``: it hangs on which streams keep order.
+    ``every_stage``: of those by stage, one in which kernels without a stage count where nothing selects one. ``sums``:
+    the metric, of one dimension more, whose rows add up to those of this one. ``untouched`` are checks of the trace's
+    quality that say nothing against it. ``rough`` times are the rest of something else, or wait for others, and move
+    more. ``without`` says why a window may have no row. ``sparse``: one that a window or capture lacks is 0 there.
+    ``window_by``: of several windows or captures its rows are those of one for each rank, whose row of the metric that
+    this names is the lower median; empty: each row is the median of its own. ``by_order``: it hangs on which streams
+    keep order, not only groups by them.
     """
 
     place: str

@@ -82,8 +82,10 @@ class Column:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
-    return ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+    """A line for each row, in which no cell commands a terminal or a CI system."""
+    texts = [[printable(cell, WHOLE_TEXT) for cell in row] for row in rows]
+    widths = [max(map(len, cells)) for cells in zip(*texts, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in texts]
 
 
 ABSENT = "-"

@@ -160,6 +160,18 @@ def test_metric_says_of_itself_what_users_must_know(metric: Metric) -> None:
     assert good or metric.better is not Better.HIGHER
 
 
+SHADOWED = {"stream", "stage", "wall", "stage_wall", "device", "compute", "blocking", "kernel", "traffic"} | {
+    "compute_on",
+    "family",
+}
+"""What stands before another metric's name in that of a metric, as does a kernel in ``gelu launches``."""
+
+
+def test_a_new_name_takes_no_sentence_of_another_metric() -> None:
+    before = {name.removesuffix(f"_{other}") for name in METRICS for other in METRICS if name.endswith(f"_{other}")}
+    assert before == SHADOWED, "sentences that select a kernel or stage of that name mean another metric: rename it"
+
+
 def test_values_are_integers_and_exact_fractions(timeline: OneProcess) -> None:
     for metric in METRICS:
         for value in rows(timeline, metric).values():
