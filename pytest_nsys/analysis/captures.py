@@ -34,7 +34,7 @@ from pytest_nsys.analysis.quality import crossed
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow, WindowGroup
 from pytest_nsys.analysis.structure import sequences
-from pytest_nsys.analysis.table import UNSEEN, Coordinates, Table, combined, of_all, of_one, of_ranks
+from pytest_nsys.analysis.table import UNSEEN, Coordinates, MetricTable, combined, of_all, of_one, of_ranks
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec, spec_under
 from pytest_nsys.core.columns import minus, total
 from pytest_nsys.core.errors import GOES_ON, NoRows, NothingMeasured, NsysError, TraceError, UsageMistake
@@ -74,7 +74,7 @@ class Captures:
         """A window spec, with what is left open as the convention has it."""
         return spec_under(self.convention, window, span, kernels)
 
-    def measure(self, request: Request) -> Table:
+    def measure(self, request: Request) -> MetricTable:
         """The rows that were asked for, of traces that are good enough for them. Raises TraceError where they are not.
 
         Everything that is judged, stored, compared or read ahead is measured here.
@@ -122,7 +122,7 @@ class Captures:
             raise UsageMistake(f"{paths} are the same capture: {how}; one trace is one rank")
 
     @kept
-    def rows(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> Table:
+    def rows(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> MetricTable:
         """The rows of a metric, of all ranks or of some: medians over captures, each the median over its windows."""
         each = self.each(metric, spec, ranks)
         if metric.window_by and len(each) > 1:
@@ -131,7 +131,7 @@ class Captures:
         return combined(metric, each, "captures", self._table(metric))
 
     @kept
-    def each(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> Sequence[Table]:
+    def each(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> Sequence[MetricTable]:
         """The rows of a metric in each capture."""
         empty = self._table(metric)
         return [_capture_rows(capture, metric, spec, ranks, empty) for capture in self.runs]
@@ -144,10 +144,10 @@ class Captures:
         places = {(track.rank.number, stream.number) for track in tracks for stream in track.unordered}
         return tuple(f"rank {rank} stream {stream}" for rank, stream in sorted(places))
 
-    def _table(self, metric: Metric) -> Table:
+    def _table(self, metric: Metric) -> MetricTable:
         """A table of the metric without a row."""
         sizes, where = self.mesh.sizes, self.mesh.coordinates
-        return Table(metric.dimensions, (), where, sizes, metric.every_stage, metric.without)
+        return MetricTable(metric.dimensions, (), where, sizes, metric.every_stage, metric.without)
 
     @kept
     def sequences(self, spec: WindowSpec) -> Mapping[int, KernelSequence]:
@@ -161,7 +161,7 @@ class Captures:
         run = self.runs[0]
         return Mesh({rank.number: rank.coordinates for rank in run.ranks}, run.sizes)
 
-    def stored(self, metric: Metric, rows: Mapping[tuple[Label, ...], Value]) -> Table:
+    def stored(self, metric: Metric, rows: Mapping[tuple[Label, ...], Value]) -> MetricTable:
         """Rows of a baseline as a gate sees them, its ranks standing where those of this run do."""
         return replace(self._table(metric), rows=tuple(starmap(Row, rows.items())), patchy=metric.over_clocks)
 
@@ -263,7 +263,9 @@ class Captures:
             capture.close()
 
 
-def _capture_rows(capture: Run, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None, empty: Table) -> Table:
+def _capture_rows(
+    capture: Run, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None, empty: MetricTable
+) -> MetricTable:
     if metric.scope is Scope.CAPTURE:
         return of_ranks(replace(empty, rows=tuple(metric.rows(capture))), ranks)
     if not capture.traces:
@@ -274,7 +276,7 @@ def _capture_rows(capture: Run, metric: Metric, spec: WindowSpec, ranks: frozens
     return of_all(own, empty)
 
 
-def _rank_rows(metric: Metric, windows: Sequence[RankWindow], empty: Table) -> Table:
+def _rank_rows(metric: Metric, windows: Sequence[RankWindow], empty: MetricTable) -> MetricTable:
     each = [_measured(metric, window, empty) for window in windows]
     if metric.window_by and len(each) > 1:
         by = [_measured(METRICS[metric.window_by], window, empty) for window in windows]
@@ -282,13 +284,15 @@ def _rank_rows(metric: Metric, windows: Sequence[RankWindow], empty: Table) -> T
     return combined(metric, each, "windows", empty)
 
 
-def _run_rows(capture: Run, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None, empty: Table) -> Table:
+def _run_rows(
+    capture: Run, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None, empty: MetricTable
+) -> MetricTable:
     """The rows of all ranks together; of some ranks those that are theirs, where the metric has the dimension."""
     each = [_measured(metric, window, empty) for window in capture.measured(spec).together()]
     return of_ranks(combined(metric, each, "windows", empty), ranks)
 
 
-def _measured(metric: Metric, window: RankWindow | RunWindow, empty: Table) -> Table:
+def _measured(metric: Metric, window: RankWindow | RunWindow, empty: MetricTable) -> MetricTable:
     """The rows of one window, or why it has none."""
     try:
         found = list(metric.function(window))
@@ -406,7 +410,9 @@ def looked_at(asked: Iterable[Asked], specs: Iterable[WindowSpec]) -> list[Asked
     return list(dict.fromkeys([*times, *((METRICS[name], spec) for name in USUAL for spec in specs)]))
 
 
-def times_of(each: Callable[[Metric, WindowSpec], Sequence[Table]], asked: Iterable[Asked], count: int) -> list[Times]:
+def times_of(
+    each: Callable[[Metric, WindowSpec], Sequence[MetricTable]], asked: Iterable[Asked], count: int
+) -> list[Times]:
     """The rows of time that are not 0 in each of ``count`` captures."""
     found: list[dict[tuple[str, WindowSpec, tuple[Label, ...]], Value]] = [{} for _ in range(count)]
     for metric, spec in asked:

@@ -42,7 +42,7 @@ class Selector(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class MetricTable:
     """Rows of one metric, as measured or as stored.
 
     ``every_stage``: kernels without a stage count where no selector asks for one. ``without`` says why there may be no
@@ -85,7 +85,7 @@ def matches(element: str, label: Label) -> bool:
     return label == element or label.startswith(element + "_") or fnmatch.fnmatchcase(label, element)
 
 
-def meant(table: Table, where: Mapping[str, Selector]) -> list[Labelled]:
+def meant(table: MetricTable, where: Mapping[str, Selector]) -> list[Labelled]:
     """The rows that every selector means; there may be none.
 
     Kernels without a stage are left out unless a selector asks for stage ``none``, or the metric counts every stage.
@@ -101,7 +101,7 @@ def asks_for_none(where: Mapping[str, Selector]) -> bool:
     return "stage" in where and NO_STAGE in where["stage"].values
 
 
-def select(table: Table, where: Mapping[str, Selector]) -> list[Labelled]:
+def select(table: MetricTable, where: Mapping[str, Selector]) -> list[Labelled]:
     """The rows that every selector means. Raises NothingSelected where one of its elements means none."""
     kept = meant(table, where)
     alone = meant(table, {d: s for d, s in where.items() if d == "stage" and asks_for_none(where)})
@@ -125,7 +125,7 @@ UNSEEN = "each value is below its error, since the ranks use several clocks"
 """Why there is no row where there would be some."""
 
 
-def _why_no_rows(table: Table) -> str:
+def _why_no_rows(table: MetricTable) -> str:
     if table.rows and "stage" in table.dimensions:
         return (
             f"its {counted(len(table.rows), 'row')} in the window have no stage: select stage {NO_STAGE} to judge them"
@@ -133,7 +133,7 @@ def _why_no_rows(table: Table) -> str:
     return f"it has no row in the window{f': {table.without}' if table.without else ''}"
 
 
-def selected(table: Table, row: Labelled, dimension: str, elements: Sequence[str]) -> bool:
+def selected(table: MetricTable, row: Labelled, dimension: str, elements: Sequence[str]) -> bool:
     """Whether one of the elements means the row's label."""
     label = table.label(row[0], dimension)
     return label is not None and any(matches(element, label) for element in elements)
@@ -143,13 +143,13 @@ _LISTED = {"family": "families"}
 """Dimensions whose labels are all known from a table, in the plural: another one is a slip of the pen."""
 
 
-def _labels(table: Table, dimension: str) -> list[str]:
+def _labels(table: MetricTable, dimension: str) -> list[str]:
     """The labels that rows have, in order."""
     labels = (table.label(labels, dimension) for labels, _ in meant(table, {}))
     return [str(label) for label in sorted({label for label in labels if label is not None}, key=label_key)]
 
 
-def _what_exists(table: Table, dimension: str) -> str:
+def _what_exists(table: MetricTable, dimension: str) -> str:
     shown = _labels(table, dimension)
     if not shown:
         return f"no row has a {dimension}" if meant(table, {}) else _why_no_rows(table)
@@ -157,7 +157,7 @@ def _what_exists(table: Table, dimension: str) -> str:
     return f"{plural} with a row: {', '.join(shown[:16])}{' …' if len(shown) > 16 else ''}"
 
 
-def of_ranks(found: Table, ranks: frozenset[int] | None) -> Table:
+def of_ranks(found: MetricTable, ranks: frozenset[int] | None) -> MetricTable:
     """The rows of some ranks, where rows are of ranks."""
     if ranks is None or "rank" not in found.dimensions:
         return found
@@ -168,19 +168,19 @@ def of_ranks(found: Table, ranks: frozenset[int] | None) -> Table:
     return replace(found, rows=rows, missing=missing, unseen=unseen)
 
 
-def of_all(each: Sequence[Table], empty: Table) -> Table:
+def of_all(each: Sequence[MetricTable], empty: MetricTable) -> MetricTable:
     """The rows of several tables, of which no two have the same."""
     rows = tuple(row for table in each for row in table.rows)
     missing = tuple(lost for table in each for lost in table.missing)
     return replace(empty, rows=rows, missing=missing, without=_why(each, empty))
 
 
-def _why(each: Sequence[Table], empty: Table) -> str:
+def _why(each: Sequence[MetricTable], empty: MetricTable) -> str:
     """What one of them says of having no row, before what is true of the metric anywhere."""
     return next((one.without for one in each if one.without != empty.without), empty.without)
 
 
-def combined(metric: Metric, each: Sequence[Table], of_what: str, empty: Table) -> Table:
+def combined(metric: Metric, each: Sequence[MetricTable], of_what: str, empty: MetricTable) -> MetricTable:
     """Medians row by row; a row that one of them lacks is missing."""
     if len(each) == 1:
         return each[0]
@@ -212,7 +212,9 @@ NOT_IN_THAT_WINDOW = "the window whose budget stands for all has no such row"
 """Why a rank has no row of a budget, where other windows have some."""
 
 
-def of_one(each: Sequence[tuple[Table, Table]], empty: Table, *, captures: bool = False) -> Table:
+def of_one(
+    each: Sequence[tuple[MetricTable, MetricTable]], empty: MetricTable, *, captures: bool = False
+) -> MetricTable:
     """Of each rank the rows of one of the tables, whose row beside it is the lower median of those of the rank: rows
     that add up in each table add up here. What only other windows of the rank have is missing if that one has nothing;
     of captures each must have rows of the rank.

@@ -120,7 +120,7 @@ class Slurm:
 
 
 @dataclass(frozen=True)
-class NsysRun:
+class NsysCommand:
     """What runs under nsys: ``nodes`` above 1 starts one job step on all of them, else this node is captured."""
 
     folder: Path
@@ -144,7 +144,7 @@ class NsysRun:
 
 
 @dataclass(frozen=True)
-class Captured:
+class ProgramRun:
     """What a capture left: a report of every node, the exit code of the program, and whether it is a good one."""
 
     reports: tuple[Path, ...]
@@ -185,7 +185,7 @@ def flags_of(nsys: Nsys) -> dict[str, str]:
     return flags
 
 
-def profile_words(nsys: str, capture: NsysRun, flags: Mapping[str, str] = FLAGS) -> list[str]:
+def profile_words(nsys: str, capture: NsysCommand, flags: Mapping[str, str] = FLAGS) -> list[str]:
     """The command line of ``nsys profile``, with flags that the capture's own options replace.
 
     The node's number in the report's name is filled in on each node, by nsys itself, where several are captured.
@@ -199,7 +199,7 @@ def profile_words(nsys: str, capture: NsysRun, flags: Mapping[str, str] = FLAGS)
     return [nsys, "profile", *(f"--{n}={v}" for n, v in flags.items()), *capture.options, output, *capture.program]
 
 
-def run_capture(capture: NsysRun, job: Slurm, *, force: bool = False) -> Captured:
+def run_capture(capture: NsysCommand, job: Slurm, *, force: bool = False) -> ProgramRun:
     """Run the program under the profiler, its output going where ours goes, and find the reports.
 
     Raises UsageMistake for what can be seen before, CaptureError where a report is missing, NothingMeasured where
@@ -225,17 +225,17 @@ def run_capture(capture: NsysRun, job: Slurm, *, force: bool = False) -> Capture
             with contextlib.suppress(OSError):  # a report without it is a good one
                 write_log(report, log)
     good = code in ENDED_BY_NSYS[: 1 if capture.whole_run else None]
-    return Captured(tuple(reports[n] for n in capture.numbers), code, good)
+    return ProgramRun(tuple(reports[n] for n in capture.numbers), code, good)
 
 
-def _gpus(capture: NsysRun) -> Mapping[int, Sequence[GpuState]]:
+def _gpus(capture: NsysCommand) -> Mapping[int, Sequence[GpuState]]:
     """What nvidia-smi says of the GPUs, by node; nothing where it cannot be asked."""
     if capture.nodes > 1:
         return ask([*_srun(capture), "--label"])
     return {capture.node: ask().get(0, ())}
 
 
-def _nsys(capture: NsysRun, job: Slurm) -> Nsys:
+def _nsys(capture: NsysCommand, job: Slurm) -> Nsys:
     """The nsys of this node; where a job step is started, it must be there inside the step too."""
     nsys = find_nsys()
     if nsys is None:
@@ -259,13 +259,13 @@ def _nsys(capture: NsysRun, job: Slurm) -> Nsys:
     return nsys
 
 
-def _srun(capture: NsysRun) -> list[str]:
+def _srun(capture: NsysCommand) -> list[str]:
     # A good run ends in 143: that of one node must not end the others, which still write their reports.
     every = ["--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0"]
     return ["srun", f"--nodes={capture.nodes}", f"--ntasks={capture.nodes}", *every]
 
 
-def _ready(capture: NsysRun, job: Slurm, *, force: bool) -> None:
+def _ready(capture: NsysCommand, job: Slurm, *, force: bool) -> None:
     """Make the folder, and see that it can be written and holds nothing of an earlier capture of this name."""
     folder = capture.folder
     with one_line(CaptureError, f"{folder}: a report cannot be written there"):
@@ -313,7 +313,7 @@ def _pass_on(output: IO[bytes], said: list[bytes]) -> None:
         said += [text for text in (*lines, line) if _TEMPORARY.search(text)]
 
 
-def _say_why(capture: NsysRun, job: Slurm, code: int, missing: Sequence[int], temporary: Sequence[Path]) -> None:
+def _say_why(capture: NsysCommand, job: Slurm, code: int, missing: Sequence[int], temporary: Sequence[Path]) -> None:
     """Always raises."""
     nodes = f" of node {', '.join(map(str, missing))}" if capture.nodes > 1 or job.nodes else ""
     none = f"there is no report{nodes}"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.capture.program import EXPORT, MICRO_BATCHES, Captured, NsysRun, Slurm, job_of, plan, run_capture
+from pytest_nsys.capture.program import EXPORT, MICRO_BATCHES, NsysCommand, ProgramRun, Slurm, job_of, plan, run_capture
 from pytest_nsys.cli.group import LONGEST_LINE, Exit, complain
 from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.core.words import printable
@@ -75,7 +75,7 @@ def capture(
     elif (pp, ep, cp) != (1, 1, 1):
         raise UsageMistake("--pp, --ep and --cp are checked against --world-size: give that too")
     _check(program, output, name, options)
-    wanted = NsysRun(Path(output), program, name, _nodes(nodes, job), job.node, whole_run, options)
+    wanted = NsysCommand(Path(output), program, name, _nodes(nodes, job), job.node, whole_run, options)
     sys.stdout.flush()
     captured = run_capture(wanted, job, force=force)
     _tell(captured, export=not no_export)
@@ -126,7 +126,7 @@ def _nodes(asked: int | None, job: Slurm) -> int:
     return 1 if job.in_step else asked
 
 
-def _tell(captured: Captured, *, export: bool) -> None:
+def _tell(captured: ProgramRun, *, export: bool) -> None:
     for report in captured.reports:
         click.echo(f"captured {printable(str(report))} ({report.stat().st_size / 1e6:.1f} MB)")
         if export:

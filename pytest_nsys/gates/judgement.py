@@ -24,7 +24,7 @@ from fractions import Fraction
 from itertools import takewhile
 from typing import NamedTuple
 
-from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, Table, label_key, meant, select
+from pytest_nsys.analysis.table import Labelled, MetricTable, NothingSelected, Selector, label_key, meant, select
 from pytest_nsys.core.exact import distance, exact, median
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Label, Note, Row, Value
@@ -76,8 +76,8 @@ class Reference:
     where they come from; ``warnings`` and ``notes`` what a person should know of that.
     """
 
-    runs: Sequence[Table]
-    calibration: Sequence[Table] = ()
+    runs: Sequence[MetricTable]
+    calibration: Sequence[MetricTable] = ()
     among: frozenset[int] = frozenset()
     decisions: Mapping[RowKey, Decision] | None = None
     origin: str = ""
@@ -86,7 +86,7 @@ class Reference:
 
 
 def judge(
-    assertion: Assertion, now: Table, reference: Reference | NotComparable | None, today: date | None = None
+    assertion: Assertion, now: MetricTable, reference: Reference | NotComparable | None, today: date | None = None
 ) -> Judgement:
     """Hold what was measured against what was asked.
 
@@ -106,7 +106,7 @@ def judge(
     return replace(found, outcome=Outcome.NO_DATA, reason=told(lost))  # the rows that there are stay to be seen
 
 
-def _with_origins(judgement: Judgement, assertion: Assertion, now: Table) -> Judgement:
+def _with_origins(judgement: Judgement, assertion: Assertion, now: MetricTable) -> Judgement:
     """The judgement, with the row that each aggregate took its value from: which rank is it?"""
     if not assertion.aggregates or not judgement.rows:
         return judgement
@@ -118,7 +118,7 @@ def _with_origins(judgement: Judgement, assertion: Assertion, now: Table) -> Jud
     return replace(judgement, rows=rows)
 
 
-def _judge(assertion: Assertion, now: Table, reference: Reference | NotComparable | None) -> Judgement:
+def _judge(assertion: Assertion, now: MetricTable, reference: Reference | NotComparable | None) -> Judgement:
     if lost := lacking(now, assertion.where):
         return Judgement(Outcome.NO_DATA, reason=lost)
     try:
@@ -146,7 +146,7 @@ def _judge(assertion: Assertion, now: Table, reference: Reference | NotComparabl
     return _against_baseline(assertion, limit, rows, reference, _unseen(assertion, now))
 
 
-def _unseen(assertion: Assertion, now: Table) -> dict[RowKey, Value]:
+def _unseen(assertion: Assertion, now: MetricTable) -> dict[RowKey, Value]:
     """The rows that there are not, because their values are less than this."""
     return {row_key(assertion, labels): error for labels, error in now.labelled(now.unseen.items())}
 
@@ -156,7 +156,7 @@ def _is_less(assertion: Assertion, error: Value | None, was: Value) -> bool:
     return error is not None and assertion.require.worse > 0 and error <= was
 
 
-def lacking(table: Table, where: Mapping[str, Selector]) -> str | None:
+def lacking(table: MetricTable, where: Mapping[str, Selector]) -> str | None:
     """The first row that ``where`` means and some capture or window lacks, with why; None where all have all."""
     for labels, why in table.missing:
         for named, _ in meant(replace(table, rows=[Row(labels, 0)]), where):
@@ -207,7 +207,7 @@ def _warned(warn: Requirement, row: JudgedRow) -> JudgedRow:
     return replace(row, early_warning=holds and not warn.comparator.holds(row.value or 0, warn.limit.value))
 
 
-def folded(table: Table, assertion: Assertion) -> dict[RowKey, Value]:
+def folded(table: MetricTable, assertion: Assertion) -> dict[RowKey, Value]:
     """What the assertion judges of a table. Raises NothingSelected."""
     rows = fold(table, complete(table, assertion.where, assertion.allow_missing), assertion)
     return {row_key(assertion, labels): value for labels, value in rows}

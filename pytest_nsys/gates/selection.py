@@ -16,7 +16,7 @@ from fractions import Fraction
 from itertools import chain
 from typing import NamedTuple
 
-from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, Table, asks_for_none, select, selected
+from pytest_nsys.analysis.table import Labelled, MetricTable, NothingSelected, Selector, asks_for_none, select, selected
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.exact import aggregate, exact
 from pytest_nsys.core.kept import grouped
@@ -25,7 +25,7 @@ from pytest_nsys.core.words import counted, place_words
 from pytest_nsys.gates.model import Aggregate, AllowMissing, Assertion
 
 
-def fold(table: Table, rows: Sequence[Labelled], assertion: Assertion) -> list[Labelled]:
+def fold(table: MetricTable, rows: Sequence[Labelled], assertion: Assertion) -> list[Labelled]:
     """The values that are held against the limit: each row, its aggregates, or the worst balance.
 
     Raises NothingSelected where a rank lacks the mesh axis that is asked for.
@@ -41,7 +41,7 @@ _PICKS = re.compile(r"max|min|median|p[0-9]+")
 """Aggregates whose value is, or may be, that of one of the rows."""
 
 
-def origin(table: Table, rows: Sequence[Labelled], assertion: Assertion, folded: Labelled) -> Mapping[str, Label]:
+def origin(table: MetricTable, rows: Sequence[Labelled], assertion: Assertion, folded: Labelled) -> Mapping[str, Label]:
     """The row that an aggregate took its value from, by the labels that the aggregate lost; empty where there is none.
 
     ``rows`` are those that were taken together. Of several rows with the value it is the first.
@@ -56,7 +56,7 @@ def origin(table: Table, rows: Sequence[Labelled], assertion: Assertion, folded:
     return {}
 
 
-def _aggregate(table: Table, rows: Sequence[Labelled], step: Aggregate, fixed: Sequence[str]) -> list[Labelled]:
+def _aggregate(table: MetricTable, rows: Sequence[Labelled], step: Aggregate, fixed: Sequence[str]) -> list[Labelled]:
     """One value for each combination of the dimensions that the step does not take together."""
 
     def kept(labels: Mapping[str, Label]) -> dict[str, Label]:
@@ -72,7 +72,7 @@ def _aggregate(table: Table, rows: Sequence[Labelled], step: Aggregate, fixed: S
     return [(dict(key), aggregate(step.word)(values)) for key, values in groups.items()]
 
 
-def _on_mesh(table: Table, labels: Mapping[str, Label], axis: str) -> Mapping[str, Label]:
+def _on_mesh(table: MetricTable, labels: Mapping[str, Label], axis: str) -> Mapping[str, Label]:
     """The labels with the rank's mesh coordinates in its place. Raises NothingSelected where it has no ``axis``."""
     rank = labels.get("rank")
     if not isinstance(rank, int):
@@ -83,7 +83,7 @@ def _on_mesh(table: Table, labels: Mapping[str, Label], axis: str) -> Mapping[st
     return {d: label for d, label in labels.items() if d != "rank"} | dict(mesh)
 
 
-def balance(table: Table, rows: Sequence[Labelled], axis: str) -> list[Labelled]:
+def balance(table: MetricTable, rows: Sequence[Labelled], axis: str) -> list[Labelled]:
     """Maximum over minimum across one mesh axis, for each combination of the others; the worst one counts.
 
     Raises NothingSelected where a place on the axis has no row: a rank compared with itself is always in balance.
@@ -132,7 +132,7 @@ class Absence(NamedTuple):
 
 
 def absences(
-    table: Table, where: Mapping[str, Selector] | None = None, allowed: AllowMissing | None = None
+    table: MetricTable, where: Mapping[str, Selector] | None = None, allowed: AllowMissing | None = None
 ) -> list[Absence]:
     """The ranks that ``where`` means and that lack a row, by number; those that ``allowed`` excuses are left out."""
     if "rank" not in table.dimensions or CALL in table.dimensions or table.patchy:
@@ -154,7 +154,7 @@ def absences(
     return found
 
 
-def _held(table: Table, where: Mapping[str, Selector]) -> dict[int, frozenset[str]]:
+def _held(table: MetricTable, where: Mapping[str, Selector]) -> dict[int, frozenset[str]]:
     """The stages of which each rank of the run has a row, ``""`` of a metric without stages."""
     found: dict[int, set[str]] = {rank: set() for rank in table.coordinates}
     unstaged = table.every_stage or asks_for_none(where)
@@ -165,11 +165,11 @@ def _held(table: Table, where: Mapping[str, Selector]) -> dict[int, frozenset[st
     return {rank: frozenset(own) for rank, own in found.items()}
 
 
-def _place(table: Table, rank: int) -> int | None:
+def _place(table: MetricTable, rank: int) -> int | None:
     return table.coordinates.get(rank, {}).get("pp")
 
 
-def _meant(table: Table, where: Mapping[str, Selector], rank: int, stage: str) -> bool:
+def _meant(table: MetricTable, where: Mapping[str, Selector], rank: int, stage: str) -> bool:
     """Whether the selectors mean the rank and the stage, whatever they ask of other dimensions."""
     own: Labelled = ({"rank": rank, "stage": stage}, 0)
     sparse = set(table.dimensions) - {"rank", "stage"}
@@ -180,7 +180,7 @@ def _in(allowed: AllowMissing | None, rank: int, stage: str) -> bool:
     return any(rank in ranks and fnmatch.fnmatchcase(stage, glob) for glob, ranks in (allowed or {}).items())
 
 
-def _other(table: Table, held: Mapping[int, frozenset[str]], rank: int, stage: str) -> int:
+def _other(table: MetricTable, held: Mapping[int, frozenset[str]], rank: int, stage: str) -> int:
     """A rank that has what this one lacks, of the same place where there is one."""
     having = [other for other, own in held.items() if stage in own]
     return min(having, key=lambda other: (_place(table, other) != _place(table, rank), other))
@@ -196,7 +196,9 @@ def excuse(found: Iterable[Absence]) -> str:
     return f"allow_missing: {{{', '.join(entries)}}}"
 
 
-def complete(table: Table, where: Mapping[str, Selector], allowed: AllowMissing | None = None) -> Sequence[Labelled]:
+def complete(
+    table: MetricTable, where: Mapping[str, Selector], allowed: AllowMissing | None = None
+) -> Sequence[Labelled]:
     """The rows that every selector means. Raises NothingSelected where one means none, or a rank that they mean has
     none and is not excused.
     """

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 
-from pytest_nsys.analysis.table import Selector, Table, matches
+from pytest_nsys.analysis.table import MetricTable, Selector, matches
 from pytest_nsys.core.exact import exact
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_apart
@@ -23,7 +23,7 @@ UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcom
 """Outcomes of a row that leave open whether it needs its waiver."""
 
 
-def meaning(table: Table) -> Means:
+def meaning(table: MetricTable) -> Means:
     """How selectors mean judged rows: by their labels, or by the mesh coordinates of the rank that they name."""
 
     def means(labels: Labels, where: Mapping[str, Selector]) -> bool:

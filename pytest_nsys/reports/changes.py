@@ -26,7 +26,7 @@ from pytest_nsys.gates.model import Assertion, FromBaseline, GateFile, JudgedRow
 from pytest_nsys.gates.noise import deviation
 from pytest_nsys.gates.sentences import settled
 from pytest_nsys.reports.tables import CellKind, Column, Format, Row, Table
-from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, accepted_runs, series_for, spelled
+from pytest_nsys.stored.baselines.baseline_file import Baseline, StoredSeries, accepted_runs, series_for, spelled
 from pytest_nsys.stored.baselines.changes import FileChange, RowChange, State
 
 TITLES = {ChangeKind.LOOSENED: "this PR loosens", ChangeKind.CHANGED: "this PR changes, and may loosen"}
@@ -206,7 +206,7 @@ def noise_lines(gate: GateFile, stored: Baseline, captures: Captures) -> list[st
     return lines
 
 
-def _noise_rows(series: Series) -> Iterator[Row]:
+def _noise_rows(series: StoredSeries) -> Iterator[Row]:
     for labels in sorted(series.calibration, key=lambda row: [label_key(label) for label in row]):
         values = series.calibration[labels]
         middle, spread = median(values), deviation(values)
@@ -215,7 +215,7 @@ def _noise_rows(series: Series) -> Iterator[Row]:
         yield where, format_value(middle, series.unit), share, distance_words(spread, series.unit)
 
 
-def _of_tolerance(reader: Assertion, series: Series, captures: Captures) -> str:
+def _of_tolerance(reader: Assertion, series: StoredSeries, captures: Captures) -> str:
     """Whether the tolerance of an assertion stands above the bound of the noise in every row."""
     metric, unit = reader.measures, reader.judged.unit
     limit = reader.require.limit
@@ -240,7 +240,7 @@ def _of_tolerance(reader: Assertion, series: Series, captures: Captures) -> str:
     )
 
 
-def _judged(reader: Assertion, metric: Metric, series: Series, captures: Captures) -> Iterator[JudgedRow]:
+def _judged(reader: Assertion, metric: Metric, series: StoredSeries, captures: Captures) -> Iterator[JudgedRow]:
     """The rows of the assertion with tolerance and noise; what they are held against themselves does not matter."""
     reference = accepted_runs(series, partial(captures.stored, metric))
     for row in judge(reader, reference.runs[-1], reference).rows:

@@ -18,7 +18,7 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.analysis.fitting import FitAlike
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.table import Table
+from pytest_nsys.analysis.table import MetricTable
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, TraceError
 from pytest_nsys.core.model import Note
@@ -129,7 +129,7 @@ class GateContext:
     refresh: str = ""
     folder: Path | None = None
 
-    def measure(self, assertion: Assertion) -> Table:
+    def measure(self, assertion: Assertion) -> MetricTable:
         """The rows that the assertion judges.
 
         Raises TraceError where the traces are not good enough for them, UsageMistake where what was measured outside of
@@ -287,7 +287,7 @@ def _causes(
 
 
 def _judged(
-    assertion: Assertion, context: GateContext, measured: Table, reference: Reference | NotComparable | None
+    assertion: Assertion, context: GateContext, measured: MetricTable, reference: Reference | NotComparable | None
 ) -> Judgement:
     """What was measured, against the limit and, where the assertion asks for it, the rule of a pipeline."""
     judgement = judge(assertion, measured, reference)

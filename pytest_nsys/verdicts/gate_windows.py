@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.cutting import RunCut, cut
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.table import Table, matches
+from pytest_nsys.analysis.table import MetricTable, matches
 from pytest_nsys.analysis.throughput import QUANTILES
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError, UsageMistake
@@ -68,7 +68,7 @@ def unheld(trace: GateContext, small: GateContext) -> Iterator[Unheld]:
         if assertion.outside is not None:
             continue
         there, here = _rows(assertion, trace), _rows(assertion, small)
-        if isinstance(there, Table) and isinstance(here, NsysError):
+        if isinstance(there, MetricTable) and isinstance(here, NsysError):
             yield Unheld(assertion, str(here).removeprefix(f"{small.captures.runs[0].path}: "))
         elif _told(there) != _told(here):
             raise TraceError(
@@ -77,12 +77,12 @@ def unheld(trace: GateContext, small: GateContext) -> Iterator[Unheld]:
             )
 
 
-def _rows(assertion: Assertion, context: GateContext) -> Table | NsysError:
+def _rows(assertion: Assertion, context: GateContext) -> MetricTable | NsysError:
     try:
         return context.measure(assertion)
     except NsysError as error:
         return error
 
 
-def _told(found: Table | NsysError) -> object:
+def _told(found: MetricTable | NsysError) -> object:
     return type(found) if isinstance(found, NsysError) else (found.rows, found.missing, found.unseen)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.metrics import MEASURED, Better, Metric, measured
-from pytest_nsys.analysis.table import NothingSelected, Table
+from pytest_nsys.analysis.table import MetricTable, NothingSelected
 from pytest_nsys.core.errors import BaselineError, GateFileError, UsageMistake
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Row, Value
@@ -36,8 +36,8 @@ from pytest_nsys.gates.sentences import settled_as
 from pytest_nsys.stored.baselines.baseline_file import (
     Baseline,
     RowLabels,
-    Series,
     SeriesId,
+    StoredSeries,
     accepted_runs,
     kept_by,
     series_for,
@@ -148,7 +148,7 @@ def _read(gate: GateFile, assertion: Assertion, stored: Baseline) -> Iterator[Se
     yield from (sid for sid in stored.series if asked in (None, sid) and sid.metric == assertion.measures.name)
 
 
-def _change(assertion: Assertion, old: Series, new: Series) -> KeyChange | None:
+def _change(assertion: Assertion, old: StoredSeries, new: StoredSeries) -> KeyChange | None:
     before = _judged(assertion, old)
     wider = [
         (was, row)
@@ -170,7 +170,7 @@ def _noise(row: JudgedRow) -> Value:
     return row.noise or 0
 
 
-def _judged(assertion: Assertion, series: Series) -> Mapping[tuple[object, ...], JudgedRow]:
+def _judged(assertion: Assertion, series: StoredSeries) -> Mapping[tuple[object, ...], JudgedRow]:
     """The rows of the newest accepted run by their labels, with tolerance and noise; their values do not matter.
 
     Where a rank is in the mesh is not stored: what the assertion selects or takes together by that is each row itself.
@@ -188,6 +188,6 @@ def _judged(assertion: Assertion, series: Series) -> Mapping[tuple[object, ...],
     return {}
 
 
-def _table(metric: Metric, series: Series, rows: Mapping[RowLabels, Value]) -> Table:
+def _table(metric: Metric, series: StoredSeries, rows: Mapping[RowLabels, Value]) -> MetricTable:
     found = [Row(labels, value) for labels, value in rows.items()]
-    return Table(series.dimensions, found, {}, every_stage=metric.every_stage, patchy=True)
+    return MetricTable(series.dimensions, found, {}, every_stage=metric.every_stage, patchy=True)

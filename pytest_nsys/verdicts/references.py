@@ -19,7 +19,7 @@ from pytest_nsys.analysis.captures import Asked, Captures, Times, how_same, look
 from pytest_nsys.analysis.explained import Breakdown, KernelSequence
 from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.table import NothingSelected, Table
+from pytest_nsys.analysis.table import MetricTable, NothingSelected
 from pytest_nsys.analysis.windows import MEDIAN, WindowSpec
 from pytest_nsys.core.errors import NsysError, UsageMistake, naming
 from pytest_nsys.core.kept import kept
@@ -33,7 +33,7 @@ from pytest_nsys.gates.noise import Decision, Trial, decide
 from pytest_nsys.gates.sentences import settled
 from pytest_nsys.stored.baselines.baseline_file import (
     RowLabels,
-    Series,
+    StoredSeries,
     series_id,
 )
 from pytest_nsys.tools.git import branch_named, revision_of
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pytest_nsys.stored.history.of_assertion import PastOf
 
 
-def another_kind(now: Metric, was: Metric | Series) -> tuple[Difference, ...]:
+def another_kind(now: Metric, was: Metric | StoredSeries) -> tuple[Difference, ...]:
     """In what the values of a metric are of another kind. Only what is measured outside of a trace can turn round."""
     found = []
     for name in ("unit", "better", "dimensions") if now.outside else ("unit", "dimensions"):
@@ -70,7 +70,7 @@ class ReferenceSource(ABC):
         """What the fingerprints that are compared with stand for, as far as it is kept."""
         return {}
 
-    def table(self, _: Metric, __: WindowSpec, /) -> Table | None:
+    def table(self, _: Metric, __: WindowSpec, /) -> MetricTable | None:
         """The rows of another metric of what is compared with; None where nothing keeps them."""
         return None
 
@@ -206,7 +206,7 @@ class OtherRun(ReferenceSource):
         """The sequences of the other side."""
         return self.before.sequences(spec)
 
-    def table(self, metric: Metric, spec: WindowSpec, /) -> Table | None:
+    def table(self, metric: Metric, spec: WindowSpec, /) -> MetricTable | None:
         """The rows of the other side."""
         return self.before.rows(metric, spec)
 

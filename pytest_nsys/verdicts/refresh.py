@@ -30,8 +30,8 @@ from pytest_nsys.stored.baselines.baseline_file import (
     Baseline,
     Breakdowns,
     RowLabels,
-    Series,
     SeriesId,
+    StoredSeries,
     explained_by,
     explains_more,
     series_for,
@@ -288,7 +288,7 @@ class Refresh:
                 found[sid].append(settled(assertion, self.context.captures))
         return found
 
-    def _remeasured(self, sid: SeriesId, readers: Sequence[Assertion], stored: Series | None) -> Remeasured:
+    def _remeasured(self, sid: SeriesId, readers: Sequence[Assertion], stored: StoredSeries | None) -> Remeasured:
         captures = self.context.captures
         metric = captures.metric(sid.metric)
 

@@ -14,14 +14,14 @@ from functools import cached_property
 
 from pytest_nsys.analysis.explained import KernelSequence
 from pytest_nsys.analysis.metrics import Metric
-from pytest_nsys.analysis.table import Table, label_key, meant
+from pytest_nsys.analysis.table import MetricTable, label_key, meant
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.judgement import Judgement, Reference, judge, reach, worse_by
 from pytest_nsys.gates.model import Assertion, Comparator, FromBaseline, JudgedRow
-from pytest_nsys.stored.baselines.baseline_file import RowLabels, Series, SeriesId, accepted_runs
+from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId, StoredSeries, accepted_runs
 
 KEPT_RUNS = 10
 """Accepted runs of a row; the oldest makes room for the newest."""
@@ -63,9 +63,9 @@ class Remeasured:
     sid: SeriesId
     metric: Metric
     now: Mapping[RowLabels, Value]
-    stored: Series | None
+    stored: StoredSeries | None
     readers: Sequence[Assertion]
-    table: Callable[[Mapping[RowLabels, Value]], Table]
+    table: Callable[[Mapping[RowLabels, Value]], MetricTable]
     each: Mapping[str, Mapping[RowLabels, Value]] = field(default_factory=dict)
     sequences: Mapping[int, KernelSequence] = field(default_factory=dict)
     unordered: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ class Remeasured:
         """A row in words."""
         return printable(place_words(zip(self.metric.dimensions, labels, strict=True)))
 
-    def series(self, rows: dict[RowLabels, list[Value]]) -> Series:
+    def series(self, rows: dict[RowLabels, list[Value]]) -> StoredSeries:
         """The series with these accepted values. Rows that stay keep what their noise was measured on."""
         better = str(self.metric.better) if self.metric.better else None
         calibration = self.stored.calibration if self.stored else {}
@@ -104,9 +104,11 @@ class Remeasured:
         known = {**(self.stored.sequences if self.stored else {}), **self.sequences}
         used = {value for values in rows.values() for value in values}
         sequences = {value: sequence for value, sequence in known.items() if value in used}
-        return Series(str(self.metric.unit), better, self.metric.dimensions, rows, kept, sequences, self.unordered)
+        return StoredSeries(
+            str(self.metric.unit), better, self.metric.dimensions, rows, kept, sequences, self.unordered
+        )
 
-    def replaced(self, rows: Mapping[RowLabels, Value]) -> Series:
+    def replaced(self, rows: Mapping[RowLabels, Value]) -> StoredSeries:
         """The series with one accepted run."""
         return self.series({labels: [value] for labels, value in rows.items()})
 
@@ -115,7 +117,7 @@ class Remeasured:
 class Renewed:
     """The series as it is to be stored, None where it stays away, and what a person should know of it."""
 
-    series: Series | None
+    series: StoredSeries | None
     notes: tuple[str, ...] = ()
 
 
@@ -150,14 +152,14 @@ def renew(mode: Mode, measured: Remeasured) -> Renewed:
     return _replaced(mode, measured, stored)
 
 
-def _replaced(mode: Mode, m: Remeasured, stored: Series) -> Renewed:
+def _replaced(mode: Mode, m: Remeasured, stored: StoredSeries) -> Renewed:
     rows = dict(m.now) if mode is Mode.ALL else _moved(m)
     if mode is Mode.MOVED and rows == m.middles:
         return Renewed(stored)
     return Renewed(m.replaced(rows), _made_room(m, stored))
 
 
-def _made_room(m: Remeasured, stored: Series) -> tuple[str, ...]:
+def _made_room(m: Remeasured, stored: StoredSeries) -> tuple[str, ...]:
     lost = len(stored.runs)
     return (f"{m.sid.metric}: {lost} accepted runs were replaced by one",) if lost > 1 else ()
 
@@ -196,7 +198,7 @@ def _beyond(row: JudgedRow) -> bool:
     return distance(row.value, row.baseline) > (row.sees or 0)
 
 
-def _with_new(m: Remeasured, stored: Series) -> Series:
+def _with_new(m: Remeasured, stored: StoredSeries) -> StoredSeries:
     """What is stored, and the rows that were not."""
     new = [labels for labels in m.now if labels not in stored.rows]
     runs = len(stored.runs)
@@ -208,7 +210,7 @@ def _with_new(m: Remeasured, stored: Series) -> Series:
     return m.series({**stored.rows, **{labels: [m.now[labels]] for labels in new}}) if new else stored
 
 
-def _appended(m: Remeasured, stored: Series) -> Series:
+def _appended(m: Remeasured, stored: StoredSeries) -> StoredSeries:
     """The run after the accepted ones; without the oldest where they are too many."""
     for labels in (*m.now, *stored.rows):
         if (labels in m.now) != (labels in stored.rows):
@@ -220,7 +222,7 @@ def _appended(m: Remeasured, stored: Series) -> Series:
     return m.series({labels: [*values, m.now[labels]][-KEPT_RUNS:] for labels, values in stored.rows.items()})
 
 
-def _ratcheted(m: Remeasured, stored: Series) -> Renewed:
+def _ratcheted(m: Remeasured, stored: StoredSeries) -> Renewed:
     """The rows that improved beyond tolerance and noise; no assertion ever gets a looser limit from it.
 
     Where an aggregate or a balance is judged, the rows are taken all or none: the best rows of two runs together would
@@ -264,7 +266,7 @@ def _better_rows(m: Remeasured, steps: Sequence[tuple[JudgedRow, Value | None]])
     return better - worse
 
 
-def _calibrated(m: Remeasured) -> Series:
+def _calibrated(m: Remeasured) -> StoredSeries:
     """The values of each row in all traces. Where nothing is stored, these are the accepted runs as well."""
     every = sorted({labels for rows in m.each.values() for labels in rows}, key=_row_order)
     for name, rows in m.each.items():

@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import chain, combinations, islice
 
 from pytest_nsys.analysis.metrics import Better, Metric, measured
-from pytest_nsys.analysis.table import Table
+from pytest_nsys.analysis.table import MetricTable
 from pytest_nsys.analysis.windows import spec_under
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import NsysError
@@ -338,7 +338,7 @@ def _rows(stored: StoredSeries, run: StoredRun) -> dict[RowLabels, Value]:
     return {labels: values[run.id] for labels, values in stored.rows.items() if run.id in values}
 
 
-def _table(metric: Metric, rows: Mapping[RowLabels, Value], run: StoredRun) -> Table:
+def _table(metric: Metric, rows: Mapping[RowLabels, Value], run: StoredRun) -> MetricTable:
     """The rows of a run as a gate sees them."""
     sizes: dict[str, int] = {}
     for where in run.coordinates.values():
@@ -347,7 +347,7 @@ def _table(metric: Metric, rows: Mapping[RowLabels, Value], run: StoredRun) -> T
     mesh = (run.key or {}).get("mesh")
     sizes |= mesh if isinstance(mesh, dict) else {}
     found = [Row(labels, value) for labels, value in rows.items()]
-    return Table(
+    return MetricTable(
         metric.dimensions, found, run.coordinates, sizes, metric.every_stage, metric.without, patchy=metric.over_clocks
     )
 

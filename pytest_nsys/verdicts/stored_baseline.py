@@ -11,7 +11,7 @@ from pytest_nsys.analysis.captures import ENOUGH, Captures
 from pytest_nsys.analysis.explained import Breakdown, KernelSequence
 from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
 from pytest_nsys.analysis.quality import Fact
-from pytest_nsys.analysis.table import Table
+from pytest_nsys.analysis.table import MetricTable
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import BaselineError, NsysError, TraceError
 from pytest_nsys.core.kept import kept
@@ -22,8 +22,8 @@ from pytest_nsys.gates.model import Assertion, Difference, GateFile, Labels, Out
 from pytest_nsys.gates.sentences import settled
 from pytest_nsys.stored.baselines.baseline_file import (
     Baseline,
-    Series,
     SeriesId,
+    StoredSeries,
     accepted_runs,
     explained_by,
     series_for,
@@ -232,7 +232,7 @@ class StoredBaseline(ReferenceSource):
         found = accepted_runs(series, partial(self.captures.stored, metric))
         return replace(found, origin=f"{self.shown(path)}{self.store.files.origin}", notes=self._narrowed(baseline))
 
-    def _series(self, name: str, spec: WindowSpec) -> Series | None:
+    def _series(self, name: str, spec: WindowSpec) -> StoredSeries | None:
         """What is stored of a metric where a reference was found. Raises BaselineError."""
         found = None if isinstance(self._found, NotComparable) else self._found[1]
         series = found.series.get(series_id(METRICS[name], spec)) if found is not None else None
@@ -245,7 +245,7 @@ class StoredBaseline(ReferenceSource):
         series = self._series("sequence", spec)
         return series.sequences if series is not None else {}
 
-    def table(self, metric: Metric, spec: WindowSpec, /) -> Table | None:
+    def table(self, metric: Metric, spec: WindowSpec, /) -> MetricTable | None:
         """The stored rows of a metric, where the gate file has them stored."""
         series = self._series(metric.name, spec)
         return None if series is None else self.captures.stored(metric, series.middles)

@@ -17,7 +17,7 @@ from pytest_nsys.analysis.explained import Breakdown, KernelSequence
 from pytest_nsys.analysis.metrics import METRICS, Metric, Of, Unit
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.structure import SharedStream, shared_streams
-from pytest_nsys.analysis.table import Table, label_key
+from pytest_nsys.analysis.table import MetricTable, label_key
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.columns import take, total
 from pytest_nsys.core.kept import grouped
@@ -175,7 +175,7 @@ def _by_kernel(off: Sequence[JudgedRow], unit: str) -> Iterator[str]:
         yield f"{what}: {printable(str(kernel), 80)}, {moved}{where}"
 
 
-def _parts(off: Sequence[JudgedRow], now: Table, before: Table | None) -> Iterator[tuple[JudgedRow, str]]:
+def _parts(off: Sequence[JudgedRow], now: MetricTable, before: MetricTable | None) -> Iterator[tuple[JudgedRow, str]]:
     """What each row is made of: of each part the change, or how many there are where nothing says what was."""
     sides = [dict(table.rows) if table is not None else {} for table in (before, now)]
     for row in off:

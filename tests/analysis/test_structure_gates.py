@@ -16,7 +16,7 @@ from pytest_nsys.analysis.structure import plain_name
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.stored.baselines import baseline_file
-from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, SeriesId, load, loads
+from pytest_nsys.stored.baselines.baseline_file import Baseline, SeriesId, StoredSeries, load, loads
 from pytest_nsys.verdicts.structure_diff import first_difference
 from tests.support.commands import run
 from tests.support.gate_files import mistakes
@@ -504,7 +504,7 @@ def test_a_baseline_without_kept_orders_is_read_and_judged(project: Project) -> 
 )
 def test_a_damaged_order_is_one_line(damaged: str) -> None:
     sid = SeriesId("sequence", 1, "median", "range", "contained")
-    series = Series("hash", None, ("rank", "stage", "stream"), {(0, "none", 7): [1]})
+    series = StoredSeries("hash", None, ("rank", "stage", "stream"), {(0, "none", 7): [1]})
     series.sequences = {1: KernelSequence(("a",), 1)}
     whole = Baseline({}, "gate", {}, {sid: series}).dumps()
     assert loads(whole.encode(), "a.json").series[sid].sequences == series.sequences
@@ -597,7 +597,7 @@ NAMES = st.lists(st.sampled_from("abc"), max_size=12).map(tuple)
 def test_orders_are_read_as_they_were_written(orders: list[tuple[str, ...]]) -> None:
     sequences = {structure.fingerprint(names): KernelSequence(names, len(names)) for names in orders}
     sid = SeriesId("sequence", 1, "median", "range", "contained")
-    stored = Baseline({}, "gate", series={sid: Series("hash", None, ("rank",), sequences=sequences)})
+    stored = Baseline({}, "gate", series={sid: StoredSeries("hash", None, ("rank",), sequences=sequences)})
     assert loads(stored.dumps().encode(), "stored").series[sid].sequences == sequences
 
 

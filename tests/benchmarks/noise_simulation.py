@@ -33,7 +33,7 @@ from random import Random
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.gates.judgement import NotComparable, Reference, judge
 from pytest_nsys.gates.model import GateFile, Outcome, spec_for
-from pytest_nsys.stored.baselines.baseline_file import Series, accepted_runs
+from pytest_nsys.stored.baselines.baseline_file import StoredSeries, accepted_runs
 from pytest_nsys.verdicts.references import OtherRun
 from tests.benchmarks.noisy_traces import LABELS, METRIC, Drawn, Level, Values, example, measured_pool
 from tests.support.gate_files import loaded
@@ -205,7 +205,7 @@ def outcome(rule: Rule, gate: GateFile, before: Sequence[Values], after: Sequenc
     else:
         accepted, calibration = before[: rule.stored], before[rule.stored :]
         calibration = accepted if rule.on_its_own else calibration
-        series = Series("ns", "lower", METRIC.dimensions, by_row(accepted), by_row(calibration))
+        series = StoredSeries("ns", "lower", METRIC.dimensions, by_row(accepted), by_row(calibration))
         reference = accepted_runs(series, partial(now.stored, METRIC))
     table = now.rows(METRIC, spec)
     return judge(assertion, table, reference).outcome

@@ -14,7 +14,7 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import RunKey
 from pytest_nsys.analysis.metrics import METRICS, Metric, Request
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.table import Table
+from pytest_nsys.analysis.table import MetricTable
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import Label
@@ -144,7 +144,7 @@ def write_trace(path: Path, factors: Factors) -> None:
     trace.write(path)
 
 
-def measured(path: Path) -> Table:
+def measured(path: Path) -> MetricTable:
     """The rows of a trace, as a gate measures them."""
     captures = opened(path)
     try:
@@ -166,13 +166,13 @@ class Drawn(Captures):
         self._like = like
         self._drawn = [like.stored(METRIC, dict(zip(LABELS, values, strict=True))) for values in drawn]
 
-    def each(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> Sequence[Table]:  # noqa: ARG002
+    def each(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> Sequence[MetricTable]:  # noqa: ARG002
         return self._drawn
 
     def key(self, stated: Mapping[str, Label]) -> RunKey:
         return self._like.key(stated)
 
-    def measure(self, request: Request) -> Table:
+    def measure(self, request: Request) -> MetricTable:
         self._like.measure(request)
         return super().rows(METRIC, request.spec)
 

@@ -14,7 +14,7 @@ from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import Label
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import GateFile
-from pytest_nsys.stored.baselines.baseline_file import Baseline, MeasuredAs, Series, series_for
+from pytest_nsys.stored.baselines.baseline_file import Baseline, MeasuredAs, StoredSeries, series_for
 from pytest_nsys.stored.baselines.changes import Upgrade, upgrades
 from tests.support.gates import Project
 
@@ -85,7 +85,7 @@ def gate(tmp_path: Path, *sentences: str, head: str = "convention: pithtrain\n")
 def stored(gate: GateFile, *rows: tuple[Label, ...], **key: object) -> Baseline:
     """A baseline of the gate's first assertion, whose rows are all 7."""
     metric = METRICS[gate.assertions[0].metric]
-    series = Series(metric.unit, metric.better, metric.dimensions, {row: [7] for row in rows})
+    series = StoredSeries(metric.unit, metric.better, metric.dimensions, {row: [7] for row in rows})
     return Baseline(
         {"world": 4, **key}, "gate", series={series_for(gate.resolved_convention, gate.assertions[0]): series}
     )

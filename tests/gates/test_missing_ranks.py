@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys import judge, open_run
-from pytest_nsys.analysis.table import NothingSelected, Selector, Table
+from pytest_nsys.analysis.table import MetricTable, NothingSelected, Selector
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.model import Label, Row
 from pytest_nsys.gates.model import Verdict
@@ -143,8 +143,8 @@ def table(
     dimensions: Sequence[str] = ("rank", "stage"),
     mesh: Mapping[int, Mapping[str, int]] = PP,
     every_stage: bool = False,
-) -> Table:
-    return Table(tuple(dimensions), [Row(place, 1) for place in places], mesh, {}, every_stage)
+) -> MetricTable:
+    return MetricTable(tuple(dimensions), [Row(place, 1) for place in places], mesh, {}, every_stage)
 
 
 def where(**selectors: str) -> dict[str, Selector]:
@@ -223,7 +223,7 @@ def test_what_is_excused_by_stage_and_rank_is_not_missed() -> None:
     assert [each.rank for each in absences(rows, None, {"c": frozenset({0})})] == [1]
     assert [each.rank for each in absences(rows, None, {"a": frozenset({1})})] == [1]
     assert absences(rows, None, {"[c]": frozenset({1, 3})}) == []
-    flat = Table(("rank",), [Row((0,), 1)], {0: {}, 1: {}}, without="nobody knows")
+    flat = MetricTable(("rank",), [Row((0,), 1)], {0: {}, 1: {}}, without="nobody knows")
     assert str(absences(flat)[0]) == "rank 1 has no row, though rank 0 has (nobody knows)"
     assert absences(flat, {}, {"stage1": frozenset({1})})
     assert absences(flat, {}, {"*": frozenset({1})}) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.table import NothingSelected, Selector, Table, label_key, matches, meant, select
+from pytest_nsys.analysis.table import MetricTable, NothingSelected, Selector, label_key, matches, meant, select
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.exact import aggregate
 from pytest_nsys.core.model import Label, Row, Value
@@ -19,14 +19,16 @@ MESH = {0: {"pp": 0, "dp": 0}, 1: {"pp": 0, "dp": 1}, 2: {"pp": 1, "dp": 0}, 3: 
 SIZES = {"pp": 2, "dp": 2}
 
 
-def stages(*labels: tuple[Label, ...], every: bool = False) -> Table:
+def stages(*labels: tuple[Label, ...], every: bool = False) -> MetricTable:
     """Rows per (rank, stage), each of another value."""
-    return Table(("rank", "stage"), [Row(each, i + 1) for i, each in enumerate(labels)], MESH, SIZES, every)
+    return MetricTable(("rank", "stage"), [Row(each, i + 1) for i, each in enumerate(labels)], MESH, SIZES, every)
 
 
-def ranks(*values: Value, mesh: Mapping[int, Mapping[str, int]] = MESH, sizes: Mapping[str, int] = SIZES) -> Table:
+def ranks(
+    *values: Value, mesh: Mapping[int, Mapping[str, int]] = MESH, sizes: Mapping[str, int] = SIZES
+) -> MetricTable:
     """A row per rank."""
-    return Table(("rank",), [Row((i,), value) for i, value in enumerate(values)], mesh, sizes)
+    return MetricTable(("rank",), [Row((i,), value) for i, value in enumerate(values)], mesh, sizes)
 
 
 def where(**selectors: str | Sequence[str]) -> dict[str, Selector]:
@@ -40,7 +42,7 @@ def asking(*steps: Aggregate, across: str | None = None, **selectors: str) -> As
     return Assertion("a", "a", place, "m", require, where(**selectors), steps, across)
 
 
-def folded(table: Table, assertion: Assertion) -> list[tuple[Mapping[str, Label], Value]]:
+def folded(table: MetricTable, assertion: Assertion) -> list[tuple[Mapping[str, Label], Value]]:
     return fold(table, select(table, assertion.where), assertion)
 
 
@@ -102,7 +104,7 @@ def test_without_any_stage_it_says_how_to_select_what_has_none() -> None:
     with pytest.raises(NothingSelected, match="its 2 rows in the window have no stage: select stage none to judge"):
         select(stages((0, NO_STAGE), (1, NO_STAGE)), {})
     with pytest.raises(NothingSelected, match="it has no row in the window: nobody sent") as caught:
-        select(Table(("rank", "stage"), [], {}, without="nobody sent"), {})
+        select(MetricTable(("rank", "stage"), [], {}, without="nobody sent"), {})
     assert "select stage" not in str(caught.value)
 
 
@@ -152,7 +154,7 @@ def test_sixteen_labels_are_listed_and_numbers_stand_in_their_order() -> None:
 
 
 def test_a_slip_in_a_name_from_a_table_is_hinted_at() -> None:
-    table = Table(("rank", "family"), [Row((0, "gemm"), 1), Row((0, "norm"), 2)], {})
+    table = MetricTable(("rank", "family"), [Row((0, "gemm"), 1), Row((0, "norm"), 2)], {})
     with pytest.raises(NothingSelected, match=r"no row has family gem \(did you mean 'gemm'\?\); families with a row"):
         select(table, where(family="gem"))
     with pytest.raises(NothingSelected, match=r"no row has stage stage2_x; stages"):
@@ -251,7 +253,7 @@ def test_of_two_rows_with_the_value_the_first_is_named() -> None:
 
 def test_the_row_behind_an_aggregate_is_of_its_group() -> None:
     table = stages((0, "stage2_f"), (0, "stage4_f"))
-    table = Table(table.dimensions, [Row(labels, 7) for labels, _ in table.rows], MESH, SIZES)
+    table = MetricTable(table.dimensions, [Row(labels, 7) for labels, _ in table.rows], MESH, SIZES)
     assertion = asking(Aggregate("max"), stage="stage4_f")
     (only,) = folded(table, assertion)
     assert only == ({"stage": "stage4_f"}, 7)

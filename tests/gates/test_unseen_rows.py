@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_nsys.analysis.table import UNSEEN, Table
+from pytest_nsys.analysis.table import UNSEEN, MetricTable
 from pytest_nsys.core.model import Row, Unseen, Value
 from pytest_nsys.gates.judgement import Judgement, Reference, judge
 from pytest_nsys.gates.model import Outcome
@@ -48,13 +48,13 @@ def test_a_baseline_of_such_rows_is_complete(project: Project) -> None:
     assert [case.state for case in project.cases(code=0).values()] == ["passed"]
 
 
-def table(rows: dict[tuple[int, str], Value], unseen: dict[tuple[int, str], Value] | None = None) -> Table:
+def table(rows: dict[tuple[int, str], Value], unseen: dict[tuple[int, str], Value] | None = None) -> MetricTable:
     found = [Row((rank, "dp", kind), value) for (rank, kind), value in rows.items()]
     hidden = dict(Unseen((rank, "dp", kind), error) for (rank, kind), error in (unseen or {}).items())
-    return Table(("rank", "group", "collective"), found, {0: {}, 1: {}}, unseen=hidden)
+    return MetricTable(("rank", "group", "collective"), found, {0: {}, 1: {}}, unseen=hidden)
 
 
-def said(now: Table, before: Table, *, excused: bool = False) -> Judgement:
+def said(now: MetricTable, before: MetricTable, *, excused: bool = False) -> Judgement:
     assertion = asked("collective_wait_ns below baseline plus 5%")
     return judge(replace(assertion, allow_no_data=excused), now, Reference([before]))
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from pytest_nsys.analysis.table import Table
+from pytest_nsys.analysis.table import MetricTable
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.model import Value
 from pytest_nsys.gates.model import Assertion, GateFile, JudgedRow, Outcome
@@ -36,7 +36,7 @@ def assertion(*waivers: str, entry: str = "{id: gate, assert: exposed_ns < 2ms}"
     return found
 
 
-TABLE = Table(("rank", "stage"), [], {0: {"pp": 0, "dp": 0}, 1: {"pp": 1, "dp": 0}})
+TABLE = MetricTable(("rank", "stage"), [], {0: {"pp": 0, "dp": 0}, 1: {"pp": 1, "dp": 0}})
 
 
 def row(value: Value, rank: int = 0, stage: str = "stage2_f", limit: Value = 2 * MS, **more: object) -> JudgedRow:

@@ -18,7 +18,7 @@ from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.model import Value
 from pytest_nsys.gates.judgement import NotComparable
 from pytest_nsys.gates.model import GateFile, Outcome
-from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, Series, loads
+from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, StoredSeries, loads
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from tests.support.gates import Project, built_once
@@ -307,13 +307,13 @@ def test_two_gate_files_cannot_share_a_baseline(project: Project) -> None:
     assert project.baselines() == before
 
 
-def series(unit: str, *runs: Sequence[Value], calibration: Sequence[Sequence[Value]] = ()) -> Series:
+def series(unit: str, *runs: Sequence[Value], calibration: Sequence[Sequence[Value]] = ()) -> StoredSeries:
     """Two rows, rank 0 and 1, of which each run has a pair of values."""
     rows: dict[RowLabels, list[Value]] = {(rank,): [run[rank] for run in runs] for rank in (0, 1)}
     noise: dict[RowLabels, list[Value]] = {}
     if calibration:
         noise = {(rank,): [run[rank] for run in calibration] for rank in (0, 1)}
-    return Series(unit, "lower", ("rank",), rows, noise)
+    return StoredSeries(unit, "lower", ("rank",), rows, noise)
 
 
 def test_of_several_accepted_runs_the_median_counts_by_row() -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.table import Selector, Table
+from pytest_nsys.analysis.table import MetricTable, Selector
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.model import Row, Value
 from pytest_nsys.gates.model import Aggregate, Assertion, Comparator, FromBaseline, Location, Requirement, Tolerance
 from pytest_nsys.gates.noise import bound
-from pytest_nsys.stored.baselines.baseline_file import RowLabels, Series, SeriesId
+from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId, StoredSeries
 from pytest_nsys.verdicts.refresh_modes import KEPT_RUNS, Mode, Remeasured, Renewed, named, renew
 
 SID = SeriesId("compute_ns", 1, "median", "anchor", "contained")
@@ -63,13 +63,13 @@ def renewed(
     stored = None
     if runs:
         rows = {labels: [run[rank] for run in runs] for rank, labels in enumerate(by_rank(runs[0]))}
-        stored = Series("ns", "lower", ("rank",), rows)
+        stored = StoredSeries("ns", "lower", ("rank",), rows)
         if calibration:
             stored.calibration = {labels: [run[i] for run in calibration] for i, labels in enumerate(rows)}
 
-    def table(rows: Mapping[RowLabels, Value]) -> Table:
+    def table(rows: Mapping[RowLabels, Value]) -> MetricTable:
         mesh = {rank: coordinates for rank, coordinates in MESH.items() if (rank,) in rows}
-        return Table(
+        return MetricTable(
             ("rank",), sorted(starmap(Row, rows.items()), key=lambda row: str(row[0])), mesh, {"pp": 2, "dp": 2}
         )
 
@@ -284,9 +284,9 @@ def test_an_assertion_is_named_by_itself_or_by_its_metric(pattern: str, means: b
 
 
 def test_a_series_of_other_dimensions_is_refused() -> None:
-    stored = Series("ns", "lower", ("rank", "stage"), {(0, "stage2_f"): [1]})
-    other = Series("count", "lower", ("rank",), {(0,): [1]})
+    stored = StoredSeries("ns", "lower", ("rank", "stage"), {(0, "stage2_f"): [1]})
+    other = StoredSeries("count", "lower", ("rank",), {(0,): [1]})
     for each in (stored, other):
-        measured = Remeasured(SID, METRICS["compute_ns"], {(0,): 1}, each, [], lambda _: Table(("rank",), [], {}))
+        measured = Remeasured(SID, METRICS["compute_ns"], {(0,): 1}, each, [], lambda _: MetricTable(("rank",), [], {}))
         with pytest.raises(BaselineError, match="compute_ns is stored with other dimensions or another unit"):
             renew(Mode.ALL, measured)

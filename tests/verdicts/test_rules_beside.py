@@ -18,7 +18,7 @@ from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.circumstances import RunKey, key_of
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.structure import ContentKind, Item, SharedStream
-from pytest_nsys.analysis.table import Table
+from pytest_nsys.analysis.table import MetricTable
 from pytest_nsys.analysis.windows import WindowSpec, spec_under
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import BaselineError
@@ -27,7 +27,7 @@ from pytest_nsys.gates.comparability import differences, shown
 from pytest_nsys.gates.judgement import BadRuns, Judgement, PastRun, amounting, reaches_limit, with_rule
 from pytest_nsys.gates.limits import impossible
 from pytest_nsys.gates.model import Assertion, Comparator, Constant, JudgedRow, Location, Outcome, Requirement, judged
-from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, SeriesId, explained_by
+from pytest_nsys.stored.baselines.baseline_file import Baseline, SeriesId, StoredSeries, explained_by
 from pytest_nsys.stored.baselines.changes import changes
 from pytest_nsys.stored.baselines.store import BaselineStore, orphans
 from pytest_nsys.tools import git
@@ -161,7 +161,7 @@ def test_a_pipeline_says_which_half_of_its_sentence_does_not_hold_and_where() ->
 
 def baseline(*values: Value) -> Baseline:
     rows: dict[tuple[Any, ...], list[Value]] = {(0,): list(values)}
-    return Baseline({}, "g", series={NS: Series("ns", "lower", ("rank",), rows)} if values else {})
+    return Baseline({}, "g", series={NS: StoredSeries("ns", "lower", ("rank",), rows)} if values else {})
 
 
 NS = SeriesId("comm_ns", 1, "median", "anchor", "contained")
@@ -259,8 +259,8 @@ def test_of_the_size_of_a_run_the_trace_counts_before_what_is_stated() -> None:
 
 
 def test_a_row_that_changed_has_both_values_and_one_that_came_or_went_one() -> None:
-    def rows(**values: int) -> dict[SeriesId, Series]:
-        return {NS: Series("ns", "lower", ("stage",), {(name,): [value] for name, value in values.items()})}
+    def rows(**values: int) -> dict[SeriesId, StoredSeries]:
+        return {NS: StoredSeries("ns", "lower", ("stage",), {(name,): [value] for name, value in values.items()})}
 
     found = changes(rows(kept=1, moved=2, gone=3), rows(kept=1, moved=4, new=5))
     assert [(each.labels["stage"], each.old, each.new) for each in found] == [
@@ -304,7 +304,7 @@ def test_of_a_capture_the_rows_that_are_missing_are_those_of_the_ranks_that_were
     metric = METRICS["collective_wait_ns"]
     labels = [(rank, "dp", "AllReduce") for rank in (0, 1, 2)]
     rows = tuple(Row(each, 5) for each in labels)
-    found = Table(metric.dimensions, rows, {}, without="why", missing=tuple((each, "lost") for each in labels))
+    found = MetricTable(metric.dimensions, rows, {}, without="why", missing=tuple((each, "lost") for each in labels))
     monkeypatch.setattr(evaluation, "_measured", lambda *_: found)
     capture: Any = SimpleNamespace(measured=lambda _: SimpleNamespace(together=lambda: [None]))
     some = evaluation._run_rows(capture, metric, WindowSpec(), frozenset({1, 2}), found)

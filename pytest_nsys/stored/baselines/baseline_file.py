@@ -33,7 +33,7 @@ from pytest_nsys.analysis.explained import (
     Wall,
 )
 from pytest_nsys.analysis.metrics import Metric, metric_called
-from pytest_nsys.analysis.table import Table, label_key
+from pytest_nsys.analysis.table import MetricTable, label_key
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN, Convention, read_convention, spelled_convention
 from pytest_nsys.core.errors import BaselineError, one_line
@@ -228,7 +228,7 @@ class SeriesId(NamedTuple):
 
 
 @dataclass(slots=True)
-class Series:
+class StoredSeries:
     """The rows of one measurement; of each row the value in every accepted run, oldest first.
 
     ``calibration`` holds, for rows whose noise was measured, the value in each trace of one commit, ``sequences``
@@ -285,7 +285,7 @@ class Baseline:
     key: dict[str, Any]
     gate: str
     provenance: dict[str, Any] = field(default_factory=dict)
-    series: dict[SeriesId, Series] = field(default_factory=dict)
+    series: dict[SeriesId, StoredSeries] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     breakdowns: Breakdowns = field(default_factory=dict)
     convention: Convention | None = None
@@ -304,7 +304,7 @@ class Baseline:
         return "{\n" + ",\n".join(lines) + ',\n"series": [\n' + ",\n".join(blocks) + f"\n]{parts}\n}}\n"
 
 
-def _series_text(sid: SeriesId, series: Series) -> str:
+def _series_text(sid: SeriesId, series: StoredSeries) -> str:
     head = {**sid._asdict(), "unit": series.unit, "better": series.better, "dimensions": list(series.dimensions)}
     head |= {UNORDERED: list(series.unordered)} if series.unordered else {}
     ordered = sorted(series.rows.items(), key=lambda item: [label_key(label) for label in item[0]])
@@ -379,12 +379,14 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _series(entry: Mapping[str, Any]) -> tuple[SeriesId, Series]:
+def _series(entry: Mapping[str, Any]) -> tuple[SeriesId, StoredSeries]:
     metric, definition, *how = (entry[name] for name in SeriesId._fields)
     sid = SeriesId(str(metric), int(definition), *map(str, how))
     dimensions = tuple(str(d) for d in entry["dimensions"])
     unordered = tuple(str(stream) for stream in entry.get(UNORDERED, ()))
-    series = Series(str(entry["unit"]), entry["better"], dimensions, sequences=_sequences(entry), unordered=unordered)
+    series = StoredSeries(
+        str(entry["unit"]), entry["better"], dimensions, sequences=_sequences(entry), unordered=unordered
+    )
     for row in entry["rows"]:
         labels, numbers = row[: len(dimensions)], row[len(dimensions) :]
         if len(numbers) not in (1, 2) or not all(isinstance(each, list) and each for each in numbers):
@@ -465,7 +467,7 @@ def series_for(convention: Convention, assertion: Assertion) -> SeriesId:
     return series_id(assertion.measures, spec_for(convention, assertion))
 
 
-def accepted_runs(series: Series, table: Callable[[Mapping[RowLabels, Value]], Table]) -> Reference:
+def accepted_runs(series: StoredSeries, table: Callable[[Mapping[RowLabels, Value]], MetricTable]) -> Reference:
     """What an assertion is held against: ``table`` spells the stored rows as a gate sees them."""
     runs, calibration = ([table(rows) for rows in each] for each in (series.runs, series.calibration_runs))
     return Reference(runs, calibration, series.among_calibration)

@@ -18,7 +18,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_nsys.analysis.table import Coordinates, Table, label_key
+from pytest_nsys.analysis.table import Coordinates, MetricTable, label_key
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.exact import median
@@ -34,8 +34,8 @@ from pytest_nsys.stored.baselines.baseline_file import (
     NOISE,
     Baseline,
     RowLabels,
-    Series,
     SeriesId,
+    StoredSeries,
     kept_by,
     loads,
     series_for,
@@ -70,7 +70,7 @@ class RowChange:
         return printable(f"{' '.join(filter(None, [self.series.metric, self.where]))}: {old} → {new}")
 
 
-def changes(old: Mapping[SeriesId, Series], new: Mapping[SeriesId, Series]) -> Iterator[RowChange]:
+def changes(old: Mapping[SeriesId, StoredSeries], new: Mapping[SeriesId, StoredSeries]) -> Iterator[RowChange]:
     """The rows whose baseline is another one in ``new``, by series and labels."""
     for sid in sorted({*old, *new}):
         before, after = old.get(sid), new.get(sid)
@@ -93,7 +93,7 @@ def row_lines(found: Iterable[RowChange], *, folded: bool) -> Iterator[str]:
             yield f"… and {len(own) - shown} more rows of {sid.metric} (pytest -v shows them)"
 
 
-def _of_series(sid: SeriesId, before: Series | None, after: Series | None) -> Iterator[RowChange]:
+def _of_series(sid: SeriesId, before: StoredSeries | None, after: StoredSeries | None) -> Iterator[RowChange]:
     either = after or before
     assert either is not None
     was, now = _middles(before), _middles(after)
@@ -103,11 +103,11 @@ def _of_series(sid: SeriesId, before: Series | None, after: Series | None) -> It
             yield RowChange(sid, either.unit, named, was.get(labels), now.get(labels))
 
 
-def _shape(series: Series) -> tuple[tuple[str, ...], str]:
+def _shape(series: StoredSeries) -> tuple[tuple[str, ...], str]:
     return series.dimensions, series.unit
 
 
-def _middles(series: Series | None) -> dict[RowLabels, Value]:
+def _middles(series: StoredSeries | None) -> dict[RowLabels, Value]:
     return series.middles if series is not None else {}
 
 
@@ -206,7 +206,7 @@ def _besides(old: Baseline, new: Baseline) -> Iterator[str]:
         yield f"provenance changed: {printable(', '.join(changed))}"
 
 
-def _noise(shared: Sequence[tuple[SeriesId, Series, Series]]) -> str:
+def _noise(shared: Sequence[tuple[SeriesId, StoredSeries, StoredSeries]]) -> str:
     """That noise was measured anew, with its deviation in the row where it grew most; empty where it was not."""
     most, told = Fraction(-1), ""
     for sid, was, now in shared:
@@ -220,7 +220,7 @@ def _noise(shared: Sequence[tuple[SeriesId, Series, Series]]) -> str:
     return printable(f"noise measured anew ({told})") if told else ""
 
 
-def _values(was: Series, now: Series) -> bool:
+def _values(was: StoredSeries, now: StoredSeries) -> bool:
     return any(
         values != now.rows[labels] and median(values) == median(now.rows[labels])
         for labels, values in was.rows.items()
@@ -307,9 +307,9 @@ def _lacks(found: Sequence[Absence]) -> set[tuple[int, str]]:
     return {(absence.rank, stage) for absence in found for stage in absence.stages}
 
 
-def _table(assertion: Assertion, series: Series, places: Coordinates) -> Table:
+def _table(assertion: Assertion, series: StoredSeries, places: Coordinates) -> MetricTable:
     metric = assertion.measures
-    return Table(
+    return MetricTable(
         series.dimensions, [*starmap(Row, series.middles.items())], places, {}, metric.every_stage, metric.without
     )
 

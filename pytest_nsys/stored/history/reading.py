@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pytest_nsys.analysis.metrics import metric_called
-from pytest_nsys.analysis.table import NothingSelected, Selector, Table, label_key, select
+from pytest_nsys.analysis.table import MetricTable, NothingSelected, Selector, label_key, select
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.exact import exact_value, median
 from pytest_nsys.core.model import Label, Row, Value
@@ -291,7 +291,7 @@ def tracks_of(
         if "stage" in series.dimensions:  # no row with a stage: the gate meant those without one
             at = series.dimensions.index("stage")
             every_stage = every_stage or all(labels[at] == NO_STAGE for labels in series.rows)
-        table = Table(
+        table = MetricTable(
             series.dimensions, [Row(labels, 0) for labels in series.rows], coordinates, every_stage=every_stage
         )
         try:
