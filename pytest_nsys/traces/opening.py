@@ -108,7 +108,7 @@ def traces_in(folder: Path, suffixes: Sequence[str]) -> list[Path]:
     found = [
         path
         for path in files
-        if path.suffix in suffixes or _is_json_trace(path) or (path.suffix == ROCPD and _is_rocpd(path))
+        if path.name.endswith(tuple(suffixes)) or _is_json_trace(path) or (path.suffix == ROCPD and _is_rocpd(path))
     ]
     return [path for path in found if path.name not in PERFETTO] or found
 
@@ -251,6 +251,15 @@ READERS: Mapping[str, Callable[[Path], Trace]] = {
     ".json.gz": _json,
     XPLANE: _xplane,
 }
+IN_WORDS: Mapping[Callable[[Path], Trace], str] = {
+    _sqlite: "SQLite export of nsys",
+    _parquet: "Parquet export of nsys",
+    _report: "report of nsys",
+    _raw_stream: "raw data of nsys",
+    _json: "JSON",
+    _xplane: "profile of XLA",
+}
+"""What each reader reads, where nothing in the file says more."""
 REPORTS = (".nsys-rep", ".qdrep")
 EXPORTS = (".sqlite", ".sqlite3")
 IN_FOLDERS = (*EXPORTS, *REPORTS)
@@ -358,7 +367,7 @@ def _why_no_traces(folder: Path) -> str:
     inside = [p.name for p in entries if p.is_dir() and p.name[0] != "." and traces_in(p, IN_FOLDERS)]
     if inside:
         return f"holds no trace itself; its folder {inside[0]} does: one run is one folder"
-    return "holds no trace (*.sqlite, *.json, *.json.gz, *_results.db)"
+    return f"holds no trace ({', '.join(f'*{suffix}' for suffix in (*IN_FOLDERS, *JSON, RESULTS))})"
 
 
 def check_one_format(traces: Sequence[Trace]) -> None:
@@ -395,11 +404,10 @@ def format_of(path: Path) -> str:
         from pytest_nsys.traces.chrome.writers import WRITERS, writer_of
 
         found = writer_of(path)
-        return next((name for name, writer in WRITERS.items() if writer is found), "JSON")
+        return next((name for name, writer in WRITERS.items() if writer is found), IN_WORDS[_json])
     if reader is _sqlite and _is_rocpd(path):
         return "database of rocprofv3"
-    kind = "report" if reader is _report else "Parquet export" if reader is _parquet else "SQLite export"
-    return f"{kind} of nsys"
+    return IN_WORDS[reader]
 
 
 def usual_convention(path: Path) -> Usual | None:

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from pytest_nsys import reports
-from pytest_nsys.traces.opening import format_of
+from pytest_nsys.traces.opening import IN_WORDS, READERS, format_of
 from tests.support.bad_traces import good
 from tests.support.gates import Project
 from tests.support.samples.builder import TraceBuilder
@@ -119,3 +119,5 @@ def test_formats_in_words(tmp_path: Path) -> None:
         assert format_of(good(format).write(tmp_path / f"{format}.json.gz")) == name
     assert format_of(tmp_path / "run.nsys-rep") == "report of nsys"
     assert format_of(tmp_path / "folder.sqlite") == "SQLite export of nsys"
+    assert format_of(tmp_path / "run.qdstrm") == "raw data of nsys"
+    assert {*READERS.values()} <= {*IN_WORDS}

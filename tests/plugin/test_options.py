@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_nsys.plugin.hooks import TRACE_SUFFIXES
 from pytest_nsys.plugin.settings import SETTINGS, Setting
-from pytest_nsys.traces.opening import find_traces
+from pytest_nsys.traces.opening import READERS, XPLANE, find_traces
 from tests.support.gates import Project, watch_openings
 from tests.support.reports import by_name, report_of
 
@@ -70,6 +71,11 @@ def test_an_empty_path_is_not_this_folder(project: Project, setting: Setting) ->
 def test_a_stray_trace(gated: Project, before: tuple[str, ...]) -> None:
     said = gated.pytest(*before, "run.sqlite", code=4)
     assert "run.sqlite is a trace, not a test: write --nsys-trace=run.sqlite" in said
+
+
+def test_the_suffixes_of_stray_traces_are_those_of_the_readers() -> None:
+    of_others_too = {".sqlite3", ".db", ".json", XPLANE}  # databases and JSON of anything, and what no reader reads
+    assert {suffix for suffix in READERS if not suffix.endswith(TRACE_SUFFIXES)} == of_others_too
 
 
 def test_a_trace_as_the_value_of_an_option_is_not_stray(gated: Project) -> None:

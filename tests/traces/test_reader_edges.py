@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from pytest_nsys.core.conventions import CopyKind
-from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.errors import TraceError, UsageMistake
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Lane, Range
 from pytest_nsys.core.model import Collective as CollectiveRecord
 from pytest_nsys.core.tables import Kernels
@@ -38,7 +38,7 @@ from pytest_nsys.traces.nsys import ranges
 from pytest_nsys.traces.nsys.collectives import BYTES, Launch, PayloadRow, _Calls
 from pytest_nsys.traces.nsys.memory import _calls
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
-from pytest_nsys.traces.opening import _reader_of, given_twice
+from pytest_nsys.traces.opening import _reader_of, find_traces, given_twice, traces_in
 from pytest_nsys.traces.sqlite_file import SqliteFile
 from tests.support.measure import notes
 from tests.support.one_process import OneProcess
@@ -822,3 +822,14 @@ def test_of_copies_only_those_with_a_length_are_kernels(tmp_path: Path, phase: s
     trace.events[-1]["ph"] = phase
     found = content(tmp_path, trace).copies_as_kernels({CopyKind.HOST_TO_DEVICE})
     assert sum(map(len, found.values())) == copies
+
+
+def test_a_folder_without_a_trace_says_what_is_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(UsageMistake, match=r"\(\*\.sqlite, .*\*\.nsys-rep, .*\*\.json\.gz, \*_results\.db\)"):
+        find_traces(str(tmp_path), Path())
+
+
+def test_a_folder_is_searched_for_suffixes_of_two_parts(tmp_path: Path) -> None:
+    for name in ("run.kernels.csv", "run.csv"):
+        (tmp_path / name).touch()
+    assert traces_in(tmp_path, (".sqlite", ".kernels.csv")) == [tmp_path / "run.kernels.csv"]
