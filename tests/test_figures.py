@@ -10,11 +10,16 @@ import json
 import pytest
 
 from pytest_nsys.analysis.metrics import METRICS
-from tests.support.figures import FILE, figures
+from tests.support.figures import CONVENTIONS, FILE, figures
+from tests.support.samples.formats import Format
 
 AGAIN = "python -m tests.support.figures writes figures.json again"
 
 KEPT = json.loads(FILE.read_text(encoding="utf-8"))
+
+
+def test_every_format_has_figures() -> None:
+    assert {*CONVENTIONS} == {*Format}
 
 
 def test_every_figure() -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.samples.formats import Format
+from tests.support.samples.formats import ENDINGS, Format
 from tests.support.samples.two_stages import TwoStageShape, write_two_stages
 
 ROOT = Path(__file__).parents[1]
@@ -22,7 +22,6 @@ for module, names in {
     for name in names:
         vars(module).pop(name, None)
 """
-ENDINGS = {Format.NSYS: "sqlite", Format.KINETO: "pt.trace.json", Format.JAX: "trace.json", Format.ROCPD: "db"}
 
 
 def run_without(folder: Path, program: str) -> str:

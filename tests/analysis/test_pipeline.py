@@ -32,7 +32,7 @@ from tests.support.gates import Project
 from tests.support.measure import captures
 from tests.support.one_process import OneProcess
 from tests.support.samples.builder import TraceBuilder
-from tests.support.samples.formats import FILES, Format
+from tests.support.samples.formats import ENDINGS, Format
 from tests.support.samples.two_stages import TwoStageShape, write_two_stages
 
 CONVENTION = replace(BUILT_IN["generic"], anchor="unit %")
@@ -462,7 +462,7 @@ STATED = ("--convention=generic", "--anchor=unit %", "--stage0=encode", "--stage
 
 @pytest.mark.parametrize("format", Format)
 def test_the_command_reads_every_input(tmp_path: Path, format: Format) -> None:
-    path = write_two_stages(tmp_path / FILES[format], TwoStageShape(), format)
+    path = write_two_stages(tmp_path / f"run.{ENDINGS[format]}", TwoStageShape(), format)
     (row,) = json.loads(run(0, path, *STATED, "--block=decode", "--block=sample", "--format=json"))["rows"]
     assert row == {
         "rank": 0,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -22,7 +22,7 @@ from pytest_nsys.core.workload import TwoStages, Workload
 from tests.fuzz.kinds import write_good
 from tests.support.gates import MS, write_trace
 from tests.support.samples.builder import Process, TraceBuilder
-from tests.support.samples.formats import Format
+from tests.support.samples.formats import ENDINGS, Format
 from tests.support.samples.gpu_state import allocate, free, sm_clock
 from tests.support.samples.known_step import write_known_step
 from tests.support.samples.nccl import NcclRanges
@@ -50,7 +50,13 @@ VIEWS: tuple[dict[str, Any], ...] = (
     {"span": "period"},
     {"span": "period", "kernels": "clipped"},
 )
-ENDINGS = {Format.NSYS: "sqlite", Format.KINETO: "json", Format.JAX: "json", Format.ROCPD: "db"}
+CONVENTIONS: Mapping[Format, str] = {
+    Format.NSYS: "pithtrain",
+    Format.KINETO: "kineto",
+    Format.JAX: "jax",
+    Format.ROCPD: "pithtrain",
+}
+"""Under which one the trace that ``write_good`` writes is read."""
 
 Figures = dict[str, dict[str, dict[str, str]]]
 """By trace and view, and by metric: the exact value of each row, by its labels."""
@@ -80,14 +86,13 @@ def uneven(trace: TraceBuilder, processes: Sequence[Process]) -> None:
 
 def traces(folder: Path) -> Iterator[tuple[str, Path, Convention]]:
     """Name, path and convention of each trace; what is built is written into the folder."""
-    pithtrain, kineto, jax = BUILT_IN["pithtrain"], BUILT_IN["kineto"], BUILT_IN["jax"]
+    pithtrain = BUILT_IN["pithtrain"]
     yield EXAMPLE, ROOT / EXAMPLE, pithtrain
     yield "step/uneven.sqlite", write_trace(folder / "step" / "uneven.sqlite", edit=uneven), pithtrain
-    of_format = {Format.NSYS: pithtrain, Format.KINETO: kineto, Format.JAX: jax, Format.ROCPD: pithtrain}
-    for format, convention in of_format.items():
+    for format, convention in CONVENTIONS.items():
         name = f"{format}.{ENDINGS[format]}"
         (folder / "stages").mkdir(exist_ok=True)
-        yield f"step/{name}", write_good(folder / "step" / name), convention
+        yield f"step/{name}", write_good(folder / "step" / name), BUILT_IN[convention]
         stages = write_two_stages(folder / "stages" / name, TwoStageShape(units=6, warm_up=1), format)
         yield f"stages/{name}", stages, replace(BUILT_IN["generic"], anchor=ANCHOR)
     for format in (Format.NSYS, Format.KINETO):

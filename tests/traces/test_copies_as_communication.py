@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -193,9 +192,9 @@ def test_a_kernel_keeps_the_launch_that_only_an_arrow_tells(tmp_path: Path) -> N
 
 def test_copies_of_jax_on_lanes_that_are_named_last(tmp_path: Path) -> None:
     path = jax(tmp_path, [Copied(TO_PEER, 2_000, 5_000)])
-    content = json.loads(gzip.decompress(path.read_bytes()))
+    content = json.loads(path.read_text())
     content["traceEvents"].sort(key=lambda event: event.get("ph") == "M")
-    path.write_bytes(gzip.compress(json.dumps(content).encode()))
+    path.write_text(json.dumps(content))
     assert rows(path, "comm_ns", convention=PEER) == {(0, "none"): 3_000}
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,24 +39,32 @@ class Format(enum.StrEnum):
     ROCPD = "rocpd"
 
 
-FILES = {
-    Format.NSYS: "run.sqlite",
-    Format.KINETO: "run.json.gz",
-    Format.JAX: "host.trace.json.gz",
-    Format.ROCPD: "1_results.db",
+ENDINGS: Mapping[Format, str] = {
+    Format.NSYS: "sqlite",
+    Format.KINETO: "json",
+    Format.JAX: "json",
+    Format.ROCPD: "db",
 }
+"""How the names of its files end, by which a reader is chosen."""
+
+BUILDERS: Mapping[Format, Callable[[], TraceBuilder | KinetoBuilder | RocpdBuilder]] = {
+    Format.NSYS: TraceBuilder,
+    Format.KINETO: partial(KinetoBuilder, rank=None),
+    Format.JAX: JaxBuilder,
+    Format.ROCPD: RocpdBuilder,
+}
+"""What writes a trace that states no rank."""
 
 
 def write_one(folder: Path, format: Format | str, put: Callable[[Any], object]) -> Path:
+    """A trace of one process in a folder; see :func:`write_process`."""
+    return write_process(folder / f"run.{ENDINGS[Format(format)]}", format, put)
+
+
+def write_process(path: Path, format: Format | str, put: Callable[[Any], object]) -> Path:
     """A trace of one process, whose rows ``put`` writes by the calls that all builders have; the file."""
-    path = folder / FILES[Format(format)]
-    if format == Format.NSYS:
-        gpu = TraceBuilder().process()
-        put(gpu)
-        return gpu.trace.write(path)
-    chrome = JaxBuilder() if format == Format.JAX else KinetoBuilder(rank=None)
-    trace = RocpdBuilder() if format == Format.ROCPD else chrome
-    put(trace)
+    trace = BUILDERS[Format(format)]()
+    put(trace.process() if isinstance(trace, TraceBuilder) else trace)
     return trace.write(path)
 
 

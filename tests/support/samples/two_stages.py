@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from tests.support.samples.builder import Process, TraceBuilder
-from tests.support.samples.formats import Format
-from tests.support.samples.jax import JaxBuilder
-from tests.support.samples.kineto import KinetoBuilder
-from tests.support.samples.rocpd import RocpdBuilder
+from tests.support.samples.builder import TraceBuilder
+from tests.support.samples.formats import Format, write_process
 
 ANCHOR = "unit %"
 """Pattern of the range that repeats."""
@@ -52,16 +51,12 @@ def write_two_stages(
         for rank, shape in enumerate(chosen):
             _put(export.process(pid=100 + rank), shape)
         return export.write(path)
-    builders: dict[str, type[KinetoBuilder | RocpdBuilder]]
-    builders = {Format.KINETO: KinetoBuilder, Format.JAX: JaxBuilder, Format.ROCPD: RocpdBuilder}
-    trace = builders[format]()
     (shape,) = chosen
-    _put(trace, shape)
-    return trace.write(path)
+    return write_process(path, format, partial(_put, shape=shape))
 
 
-def _put(trace: Process | KinetoBuilder | RocpdBuilder, shape: TwoStageShape) -> None:
-    """Ranges and kernels of one rank."""
+def _put(trace: Any, shape: TwoStageShape) -> None:
+    """Ranges and kernels of one rank, by the calls that all builders have."""
     starts = shape.starts_ns()
     for k, start in enumerate(starts):
         trace.range(f"unit {k}", start, start + shape.stage0_ns, thread=ENCODE_THREAD)
