@@ -60,7 +60,8 @@ class ProcessId(NamedTuple):
     """One process of one trace.
 
     ``global_pid`` is the profiler's serialised id with the thread bits cleared (hardware 8, VM 8, process 24,
-    thread 24 bits; it may be negative): the process number alone is not unique over containers and nodes.
+    thread 24 bits; it may be negative): the process number alone is not unique over containers and nodes. Where the
+    file has no such id: the process number << 24, from 1 on.
     """
 
     trace: int
@@ -326,7 +327,9 @@ class Trace(Protocol):
     def facts(self) -> TraceFacts: ...
 
     def setups(self) -> Mapping[int, Setup]:
-        """What the trace states of its processes by itself; a setup label among their ranges says more."""
+        """What the trace states of its processes by itself; a setup label among their ranges says more. A rank alone is
+        ``Setup(where it is stated, rank, {}, {})``.
+        """
         ...
 
     def has_kernels(self) -> bool:

@@ -22,8 +22,9 @@ class Kernels:
 
     Kernels that start together stand in any order. None ends before it starts: a reader refuses a trace that says so.
     ``stream`` holds indices into ``streams``; ``name`` and ``full_name`` (short and demangled) are ids that
-    ``names`` spells out. ``correlation`` joins a kernel to its launch. ``graph_node`` is 1 where a CUDA graph launched
-    the kernel: those share the correlation of the one graph launch.
+    ``names`` spells out. A file that has one name only: the short one is ``families.short_name`` of it. ``correlation``
+    joins a kernel to its launch, and is NO_LAUNCH where nothing launched it. ``graph_node`` is 1 where a CUDA graph
+    launched the kernel: those share the correlation of the one graph launch.
     """
 
     start_ns: array[int]

@@ -44,7 +44,8 @@ class ApiCalls(NamedTuple):
 
 
 class Process(Protocol):
-    """What a trace holds of one process; None stands for what it has no record of.
+    """What a trace holds of one process; None stands for what it has no record of, and is a class attribute where the
+    format never has one.
 
     What takes a further pass over the file, or may be damaged without harm to those who do not ask, is read when it is
     asked for. Raises TraceError then.
@@ -56,7 +57,7 @@ class Process(Protocol):
 
     @property
     def launches(self) -> CallTable:
-        """The launch of each correlation, of copies and memsets too."""
+        """The launch of each correlation, of copies and memsets too; ``answers.EMPTY`` where no call is on record."""
 
     @property
     def ranges(self) -> Ranges:
