@@ -30,7 +30,7 @@ from pytest_nsys.gates.sentences import settled_as
 from pytest_nsys.stored.baselines.baseline_file import NO_WINDOW, RowLabels, SeriesId, series_id
 from pytest_nsys.stored.history.database import REFRESH
 from pytest_nsys.stored.history.of_assertion import OfAssertion, RunState, standing
-from pytest_nsys.stored.history.reading import History, StoredRun, StoredSeries, newest
+from pytest_nsys.stored.history.reading import History, HistorySeries, StoredRun, newest
 from pytest_nsys.verdicts.evaluate import message_of
 from pytest_nsys.verdicts.references import in_common
 
@@ -138,18 +138,18 @@ class Replay:
         return Replayed(verdict, against, self._after(settled, stored, place, reference))
 
     def _held(
-        self, assertion: Assertion, stored: StoredSeries, run: StoredRun, reference: Reference | None
+        self, assertion: Assertion, stored: HistorySeries, run: StoredRun, reference: Reference | None
     ) -> Judgement:
         now = _table(assertion.measures, _rows(stored, run), run)
         return judge(assertion, now, reference, datetime.fromisoformat(run.time).date())
 
-    def _waited(self, assertion: Assertion, judgement: Judgement, stored: StoredSeries, place: int) -> Judgement:
+    def _waited(self, assertion: Assertion, judgement: Judgement, stored: HistorySeries, place: int) -> Judgement:
         """The judgement after ``fail_after``, which counts what was replayed on the branch."""
         if assertion.fail_after == 1 or judgement.outcome is not Outcome.FAILED:
             return judgement
         return delayed(judgement, assertion.fail_after, self._bad_in_a_row(assertion, stored, place))
 
-    def _bad_in_a_row(self, assertion: Assertion, stored: StoredSeries, place: int) -> BadRuns | None:
+    def _bad_in_a_row(self, assertion: Assertion, stored: HistorySeries, place: int) -> BadRuns | None:
         """The last runs of the branch in which the assertion was bad, up to one that held or was accepted; None where
         it was judged in no run of the branch.
         """
@@ -171,7 +171,7 @@ class Replay:
             judged = judged or (said is not None and said.verdict.outcome is Outcome.INCONCLUSIVE)
         return BadRuns(branch, tuple(found)) if found or judged else None
 
-    def _series(self, assertion: Assertion, run: StoredRun) -> StoredSeries:
+    def _series(self, assertion: Assertion, run: StoredRun) -> HistorySeries:
         """The rows of the run that the assertion reads. Raises _NotReplayed."""
         if assertion.pipeline:
             raise _NotReplayed("the rule of pipeline: needs serialization, which no history keeps")
@@ -195,7 +195,7 @@ class Replay:
         return fitting[0]
 
     @cached_property
-    def _by_run(self) -> Mapping[int, list[StoredSeries]]:
+    def _by_run(self) -> Mapping[int, list[HistorySeries]]:
         """What was measured in each run."""
         return grouped((run, s) for s in self.history.series for run in dict.fromkeys(chain(*s.rows.values())))
 
@@ -214,7 +214,7 @@ class Replay:
         return not own or standing(own, assertion) is RunState.ACCEPTED
 
     def _reference(
-        self, assertion: Assertion, stored: StoredSeries, place: int
+        self, assertion: Assertion, stored: HistorySeries, place: int
     ) -> tuple[Reference | None, StoredRun | None]:
         """What the run is held against, and the one run that it is. Raises _NotReplayed where it is the first."""
         limit = assertion.require.limit
@@ -231,7 +231,7 @@ class Replay:
         run, rows = (next(accepted, None) if self._refreshed else None) or last
         return Reference([_table(assertion.measures, rows, run)], origin=run.time), run
 
-    def _of_history(self, assertion: Assertion, asked: FromHistory, stored: StoredSeries, place: int) -> Reference:
+    def _of_history(self, assertion: Assertion, asked: FromHistory, stored: HistorySeries, place: int) -> Reference:
         followed = self._followed(assertion, asked, stored, place)
         runs = [*islice(followed, asked.lag, asked.lag + asked.runs)][::-1]
         tables = [_table(assertion.measures, rows, runs[-1][0]) for rows in in_common([rows for _, rows in runs])]
@@ -240,7 +240,7 @@ class Replay:
         return Reference(tables, origin=asked.source)
 
     def _followed(
-        self, assertion: Assertion, asked: FromHistory, stored: StoredSeries, place: int
+        self, assertion: Assertion, asked: FromHistory, stored: HistorySeries, place: int
     ) -> Iterator[tuple[StoredRun, Mapping[RowLabels, Value]]]:
         """The earlier runs that the limit follows, the newest first: those in which it held, from the last accepted one
         on; of a commit's runs on one branch the first.
@@ -255,7 +255,7 @@ class Replay:
             if accepted:
                 return
 
-    def _again(self, stored: StoredSeries, place: int, run: StoredRun) -> bool:
+    def _again(self, stored: HistorySeries, place: int, run: StoredRun) -> bool:
         """Whether a run that is comparable with the one at ``place`` is another one of an earlier one's commit."""
         same = self._of_commit.get((run.commit, run.branch), ()) if run.commit is not None else ()
         earlier = (other for other in same if other.id < run.id)
@@ -266,7 +266,7 @@ class Replay:
         return grouped(((run.commit, run.branch), run) for run in self.history.runs)
 
     def _alike(
-        self, stored: StoredSeries, place: int, *, before: bool
+        self, stored: HistorySeries, place: int, *, before: bool
     ) -> Iterator[tuple[StoredRun, Mapping[RowLabels, Value]]]:
         """The runs before or after one, the nearest first, that are comparable with it and have the same rows."""
         runs = self.history.runs
@@ -274,7 +274,7 @@ class Replay:
             if (rows := self._rows_alike(stored, place, runs[at])) is not None:
                 yield runs[at], rows
 
-    def _rows_alike(self, stored: StoredSeries, place: int, run: StoredRun) -> Mapping[RowLabels, Value] | None:
+    def _rows_alike(self, stored: HistorySeries, place: int, run: StoredRun) -> Mapping[RowLabels, Value] | None:
         """The same rows of a run that is comparable with the one at ``place``; None where it is not, or has none."""
         now = self.history.runs[place]
         circumstances = {**(now.key or {}), **now.facts}
@@ -283,7 +283,7 @@ class Replay:
         own = next((s for s in self._by_run.get(run.id, ()) if (s.sid, s.unit) == (stored.sid, stored.unit)), None)
         return _rows(own, run) if own is not None and own.dimensions == stored.dimensions else None
 
-    def _after(self, assertion: Assertion, stored: StoredSeries, place: int, reference: Reference | None) -> After:
+    def _after(self, assertion: Assertion, stored: HistorySeries, place: int, reference: Reference | None) -> After:
         """What became of it in the next comparable run of the branch."""
         run = self.history.runs[place]
         if self._accepted(assertion, stored.sid, run):
@@ -324,7 +324,7 @@ def _measured_so(assertion: Assertion, sid: SeriesId, convention: Convention | N
     return sid.window == asked.window and all(stated)
 
 
-def _settled(assertion: Assertion, stored: StoredSeries, run: StoredRun) -> Assertion:
+def _settled(assertion: Assertion, stored: HistorySeries, run: StoredRun) -> Assertion:
     """The assertion, with what the stored rows say of a measurement. Raises UsageMistake where it does not fit them."""
     if assertion.outside is None:
         return assertion
@@ -334,7 +334,7 @@ def _settled(assertion: Assertion, stored: StoredSeries, run: StoredRun) -> Asse
     return settled_as(assertion, measured(name, stored.unit, better, stored.dimensions), axes)
 
 
-def _rows(stored: StoredSeries, run: StoredRun) -> dict[RowLabels, Value]:
+def _rows(stored: HistorySeries, run: StoredRun) -> dict[RowLabels, Value]:
     return {labels: values[run.id] for labels, values in stored.rows.items() if run.id in values}
 
 

@@ -37,7 +37,7 @@ from pytest_nsys.reports.session.digest import (
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.two_sides import beside, tables
 from pytest_nsys.reports.tables import WHOLE_TEXT, table_of
-from pytest_nsys.stored.history.reading import History, StoredSeries, load
+from pytest_nsys.stored.history.reading import History, HistorySeries, load
 from pytest_nsys.tools.git import revision_of
 
 MOST_TIMELINES = 8
@@ -354,7 +354,7 @@ def _panel(record: Record, now: Measured, past: History) -> Panel | None:
     """The values of the past and of now; None where there is no past."""
     place = now.gate, now.digest, now.series
     own = (s for s in past.series if (s.gate, s.digest, s.sid) == place and now.labels in s.rows)
-    of_row: StoredSeries | None = next(own, None)
+    of_row: HistorySeries | None = next(own, None)
     values = of_row.rows[now.labels] if of_row is not None else {}
     points = [
         Point(values[run.id], run.time[:16].replace("T", " "), (run.commit or "")[:8])

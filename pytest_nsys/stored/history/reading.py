@@ -54,7 +54,7 @@ class StoredRun:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredSeries:
+class HistorySeries:
     """The rows of one measurement of one gate file and key: of each row its value by number of the run."""
 
     gate: str
@@ -73,7 +73,7 @@ class History:
     """
 
     runs: tuple[StoredRun, ...]
-    series: tuple[StoredSeries, ...]
+    series: tuple[HistorySeries, ...]
     verdicts: Mapping[int, Sequence[Mapping[str, Any]]]
 
 
@@ -90,7 +90,7 @@ def load(
         where = {} if gates is None else {"gate": list(gates)}
         where |= {} if branch is None else {"branch": [branch]}
         runs = newest(list(stored_runs(connection, where)), last)
-        series: dict[_Place, StoredSeries] = {}
+        series: dict[_Place, HistorySeries] = {}
         verdicts: dict[int, list[Mapping[str, Any]]] = {}
         for start in range(0, len(runs), _AT_ONCE):
             some = {run.id: run for run in runs[start : start + _AT_ONCE]}
@@ -132,7 +132,7 @@ def ahead(runs: Sequence[StoredRun]) -> str:
     return f"the clock of {counted(len(early), 'run')} was ahead, first {early[0].time}: the order is that of writing"
 
 
-def _by_label(series: StoredSeries) -> StoredSeries:
+def _by_label(series: HistorySeries) -> HistorySeries:
     ordered = sorted(series.rows.items(), key=lambda item: [label_key(label) for label in item[0]])
     return replace(series, rows=dict(ordered))
 
@@ -166,7 +166,7 @@ def _run(row: Mapping[str, Any]) -> StoredRun:
 def _read_rows(
     connection: sqlite3.Connection,
     runs: Mapping[int, StoredRun],
-    into: dict[_Place, StoredSeries],
+    into: dict[_Place, HistorySeries],
 ) -> None:
     for row in records(connection, "rows", _of(runs), tuple(runs)):
         run = runs[row["run"]]
@@ -176,7 +176,7 @@ def _read_rows(
         place = run.gate, run.digest, sid, row["unit"], row["better"], row["dimensions"]
         if place not in into:
             dimensions = tuple(map(str, _parsed(row["dimensions"], list)))
-            into[place] = StoredSeries(*place[:-1], dimensions)
+            into[place] = HistorySeries(*place[:-1], dimensions)
         labels = labels_of(row)
         if len(labels) != len(into[place].dimensions):
             raise ValueError(f"a row of {sid.metric} does not fit its dimensions")
@@ -240,7 +240,7 @@ _HOW = ("definition", "window", "span", "kernels")
 class Track:
     """One row over time: at least one run and its value, oldest first."""
 
-    series: StoredSeries
+    series: HistorySeries
     labels: RowLabels
     runs: tuple[StoredRun, ...]
     values: tuple[Value, ...]
@@ -303,7 +303,7 @@ def tracks_of(
     return found, absent
 
 
-def _track(series: StoredSeries, labels: RowLabels, runs: Sequence[StoredRun]) -> Track:
+def _track(series: HistorySeries, labels: RowLabels, runs: Sequence[StoredRun]) -> Track:
     by_run = series.rows[labels]
     own = [run for run in runs if run.id in by_run]
     return Track(series, labels, tuple(own), tuple(by_run[run.id] for run in own))
