@@ -255,22 +255,24 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_report_to_serializable(
-    report: pytest.CollectReport | pytest.TestReport,
+    config: pytest.Config, report: pytest.CollectReport | pytest.TestReport
 ) -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
-    """Send what is ours of a report from a worker of xdist, which takes plain data alone."""
+    """Send what is ours of a report from a worker of xdist. Whoever else asks writes JSON: it has the properties."""
     data = yield
     if data is not None and (ours := _ours(report)):
-        import pickle
+        if hasattr(config, "workerinput"):
+            import pickle
 
-        data |= {name: pickle.dumps(each) for name, each in ours.items()}
+            return data | {name: pickle.dumps(each) for name, each in ours.items()}
+        return {name: each for name, each in data.items() if name not in ours}
     return data
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_report_from_serializable() -> Generator[None, Any, Any]:
-    """Receive it: from a process of this session, which runs the same code."""
+def pytest_report_from_serializable(config: pytest.Config) -> Generator[None, Any, Any]:
+    """Receive it from a worker of this session, which runs the same code; what a file holds is never unpickled."""
     report = yield
-    if ours := _ours(report):
+    if config.pluginmanager.hasplugin("dsession") and (ours := _ours(report)):
         import pickle
 
         vars(report).update({name: pickle.loads(each) for name, each in ours.items()})

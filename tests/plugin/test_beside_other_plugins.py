@@ -228,3 +228,38 @@ def test_the_test_explorer_is_told_what_is_wrong_with_a_gate_file_and_a_trace(ex
     how, said = explored(explorer, green, code=1)["told"][green]
     assert how == "error"
     assert said.startswith("error: run.sqlite: is not a SQLite file")
+
+
+# -- a log of reports, as pytest-reportlog writes it
+
+LOGS = """
+    import json
+    import pytest
+
+    class Logs:
+        def __init__(self, config):
+            self.config = config
+
+        def pytest_runtest_logreport(self, report):
+            hook = self.config.hook
+            data = hook.pytest_report_to_serializable(config=self.config, report=report)
+            line = json.dumps(data)
+            written = json.loads(line) | {"nsys_of_a_file": "x"}
+            read = hook.pytest_report_from_serializable(config=self.config, data=written)
+            assert (read.nodeid, read.nsys_of_a_file) == (report.nodeid, "x")
+            with open(self.config.rootpath / "log.jsonl", "a") as log:
+                log.write(line + "\\n")
+
+    def pytest_configure(config):
+        if not hasattr(config, "workerinput"):
+            config.pluginmanager.register(Logs(config))
+"""
+
+
+def test_a_log_of_reports_is_json_and_has_the_properties(gated: Project) -> None:
+    gated.file("conftest.py", LOGS)
+    assert judged(gated, "-p", "no:xdist") == OUTCOMES
+    lines = [json.loads(line) for line in (gated.root / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    (red,) = (one for one in lines if one["nodeid"].endswith("::red") and one["when"] == "call")
+    assert dict(red["user_properties"])["nsys_outcome"] == "failed"
+    assert not [name for name in red if name.startswith("nsys")]
