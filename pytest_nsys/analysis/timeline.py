@@ -38,7 +38,7 @@ GAP_CELLS = 500
 """The same of gaps: of each class that starts in a cell there is one."""
 
 MOST_STAGED = 100_000
-"""Of more kernels only those that communicate are asked for their stage: it takes a read of every launch."""
+"""Of more kernels only those that communicate are asked for their stage: it takes a look for each."""
 
 LONGEST_NAME = 120
 

@@ -303,9 +303,6 @@ def convention_words(convention: Convention) -> str:
     return f"{convention.name}{anchor}"
 
 
-Spelled = Mapping[str, Any]
-
-
 def spelled_convention(convention: Convention) -> dict[str, Any]:
     """What JSON holds of a convention."""
     found: dict[str, Any] = {}

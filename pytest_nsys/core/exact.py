@@ -76,13 +76,8 @@ def exact_text(value: Value | None) -> str | None:
     return None if value is None else str(value)
 
 
-def from_exact(stored: Exact) -> Value | None:
-    """The value that :func:`as_exact` or :func:`exact_text` wrote. Raises ValueError."""
-    return None if stored is None else exact_value(stored)
-
-
 def exact_value(stored: object) -> Value:
-    """The same, of what must be there and may be anything. Raises ValueError."""
+    """The value that :func:`as_exact` or :func:`exact_text` wrote, of what may be anything. Raises ValueError."""
     if isinstance(stored, int) and not isinstance(stored, bool):
         return stored
     match = _TEXT.fullmatch(stored) if isinstance(stored, str) else None
