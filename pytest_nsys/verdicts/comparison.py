@@ -174,8 +174,15 @@ class Comparison:
         return tuple(v for v in verdicts if v.outcome is Outcome.FAILED and not v.assertion.needs_baseline)
 
     @cached_property
-    def incomparable(self) -> bool:
-        return any(each.verdict.outcome is Outcome.INCOMPARABLE for each in self.verdicts)
+    def incomparable(self) -> tuple[Verdict, ...]:
+        """Those that could not be held against base."""
+        return tuple(each.verdict for each in self.verdicts if each.verdict.outcome is Outcome.INCOMPARABLE)
+
+    @cached_property
+    def side_by_side(self) -> bool:
+        """Whether nothing was held against base."""
+        held = (v for each in self.verdicts if (v := each.verdict).assertion.needs_baseline and v.rows)
+        return bool(self.incomparable) and all(verdict.outcome is Outcome.INCOMPARABLE for verdict in held)
 
     @cached_property
     def result(self) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ from pytest_nsys.gates.model import Comparator, Severity
 from pytest_nsys.reports.session.two_sides import word
 from pytest_nsys.verdicts.comparison import BUILT_IN_PATH
 from tests.support import commands
-from tests.support.gates import Edit, Exposed, Project, watch_openings
+from tests.support.gates import MS, Edit, Exposed, Project, watch_openings
 from tests.support.reference_data import DUALPIPE
 from tests.support.samples.builder import Process, TraceBuilder
 
@@ -361,6 +362,26 @@ def test_a_constant_is_judged_on_head_of_an_incomparable_pair_too(project: Proje
     project.trace("head.sqlite")
     said = compare("base.sqlite", "head.sqlite", "--gate=gate.nsys.yaml", code=1).stdout
     assert said.startswith("worse: 1 constant limit not kept by head; the runs differ in gpu; nothing was held")
+
+
+def test_what_hangs_on_a_lost_order_alone_is_not_held(project: Project) -> None:
+    def inside_one_another(_: TraceBuilder, processes: list[Process]) -> None:
+        for process in processes:
+            process.kernel("long", 49 * MS, 50 * MS, stream=28, launch_ns=40 * MS + 1_100)
+            process.kernel("short", 49 * MS + 100, 49 * MS + 800_000, stream=28, launch_ns=40 * MS + 1_200)
+
+    project.trace("base.sqlite")
+    project.trace("head.sqlite", edit=inside_one_another)
+    said = compare("base.sqlite", "head.sqlite", code=1).stdout
+    lost = said.count("\nincomparable: ")
+    assert re.match(
+        rf"worse: \d+ rows of \d+ outside the limit; "
+        rf"the runs differ in streams that keep no order; {lost} assertions not held against base\n",
+        said,
+    )
+    assert re.search(r"worse +compute_ns +rank 0 +1.6 ms +3.4 ms +\+112% +<= ", said)
+    assert re.search(r"not judged +comm_streams +rank 0 ep_a2a +1 +0 +−100% +—", said)
+    assert "not comparable" not in said
 
 
 def test_a_constant_needs_no_window_in_base(project: Project) -> None:

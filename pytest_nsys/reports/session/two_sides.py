@@ -111,8 +111,10 @@ def result_words(comparison: Comparison) -> str:
 
 
 def _why_incomparable(comparison: Comparison) -> str:
-    names = [difference.name for difference, must_agree in comparison.circumstances.items() if must_agree]
-    return f"the runs differ in {', '.join(names)}; nothing was held against base"
+    names = dict.fromkeys(difference.name for each in comparison.incomparable for difference in each.differences)
+    number = counted(len(comparison.incomparable), "assertion")
+    lost = "nothing was held" if comparison.side_by_side else f"{number} not held"
+    return f"the runs differ in {', '.join(names)}; {lost} against base"
 
 
 def _why_undecided(comparison: Comparison) -> str:
@@ -127,7 +129,7 @@ def beside(comparison: Comparison) -> Iterator[str]:
     """What so many captures can tell, and how much did not move."""
     changed = len(_within(comparison))
     same = len(comparison.unmoved) - changed
-    if comparison.incomparable:
+    if comparison.side_by_side:
         yield f"{counted(same, 'row')} the same on both sides"
     else:
         yield significance(comparison)
@@ -151,7 +153,7 @@ def tables(comparison: Comparison, *, verbose: bool) -> list[Table]:
     """The tables in order; without ``verbose`` the first rows of each, and none that hold."""
     limit = None if verbose else SHOWN_ROWS
     moved = "What moved, worst first"
-    if comparison.incomparable:
+    if comparison.side_by_side:
         moved = "Side by side, not judged: the runs are not comparable"
     within = _within(comparison) if verbose else []
     found = [
@@ -205,7 +207,7 @@ def _within(comparison: Comparison) -> list[ComparedRow]:
 def _row_table(
     caption: str, rows: Sequence[ComparedRow], comparison: Comparison, limit: int | None = None, *, folded: bool = False
 ) -> Table:
-    judged = not comparison.incomparable
+    judged = not comparison.side_by_side
     tested = judged and comparison.fewest_captures >= FEWEST_FOR_SEPARATION
     limits: list[Told[ComparedRow]] = [
         ("limit", lambda each: limit_cell(each.assertion, each.unit, each.row) or "—"),
