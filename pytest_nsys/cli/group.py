@@ -9,14 +9,14 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from importlib import import_module
 from typing import Any, NoReturn
 
 import click
 
-from pytest_nsys.core.errors import GOES_ON, GateFileError, NothingMeasured, NsysError, did_you_mean
+from pytest_nsys.core.errors import GOES_ON, GateFileError, NothingMeasured, NsysError, UsageMistake, did_you_mean
 from pytest_nsys.core.version import VERSION
 from pytest_nsys.core.words import print_plainly, printable
 
@@ -38,41 +38,52 @@ def complain(line: object) -> None:
     click.echo(f"error: {printable(str(line), LONGEST_LINE)}", err=True)
 
 
-COMMANDS = {
-    "setup": ("views", "List the ranks of a run and their setup labels."),
-    "window": ("views", "Show the window that each rank is measured in."),
-    "streams": ("views", "Show what each stream ran in the window, and its purpose."),
-    "overlap": ("views", "Show how much of its communication each stage overlaps with compute."),
-    "budget": ("spending", "Show what holds the step back: launches, producers and stalls, and what each could win."),
-    "kernels": ("spending", "Show time and launches of each kernel family, per GPU and step."),
-    "pipeline": ("spending", "Show how well the two stages of a pipeline overlap."),
-    "collectives": ("spending", "Show bytes, bandwidth and waits of collectives, by rank, process group and kind."),
-    "report": ("report", "Write throughput, overlap, network load and traffic of a run as text."),
-    "metrics": ("rows", "List the metrics: name, unit, direction, dimensions, definition."),
-    "rows": ("rows", "Print the rows of metrics."),
-    "baseline": ("baseline", "Refresh, calibrate, prune and show stored baselines."),
-    "compare": ("compare", "Compare two runs, worst regressions first."),
-    "cut": ("cut", "Write the measured window of a run as a small trace."),
-    "history": ("history", "Show the rows of METRICs (default: all) over time, oldest run first."),
-    "replay": ("history", "Judge the runs of a history by GATE: what would it have caught?"),
-    "export": ("capture", "Export reports (.nsys-rep, .qdrep; files, folders or globs) to SQLite."),
-    "capture": ("capture", "Run PROGRAM under nsys, and export the report."),
-    "init": ("init", "Write a gate file and its baseline for a trace, each assertion with its reason."),
-    "doctor": (
-        "doctor",
-        "Diagnose missing results: what is installed, whether the plugin is active here, what TRACES hold.",
-    ),
-    "lint": ("lint", "Check gate files (or folders of them) without a trace."),
-    "bisect-exit": (
-        "bisect_exit",
-        "Run COMMAND, which runs pytest on gate files, and exit as `git bisect run` expects.",
-    ),
-    "demo": ("demo", "Write sample traces, a gate file and its baseline to FOLDER, and print what to type."),
+GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "Look": {
+        "setup": ("views", "List the ranks of a run and their setup labels."),
+        "window": ("views", "Show the window that each rank is measured in."),
+        "streams": ("views", "Show what each stream ran in the window, and its purpose."),
+        "overlap": ("views", "Show how much of its communication each stage overlaps with compute."),
+        "budget": (
+            "spending",
+            "Show what holds the step back: launches, producers and stalls, and what each could win.",
+        ),
+        "kernels": ("spending", "Show time and launches of each kernel family, per GPU and step."),
+        "pipeline": ("spending", "Show how well the two stages of a pipeline overlap."),
+        "collectives": ("spending", "Show bytes, bandwidth and waits of collectives, by rank, process group and kind."),
+        "report": ("report", "Write throughput, overlap, network load and traffic of a run as text."),
+        "rows": ("rows", "Print the rows of metrics."),
+        "metrics": ("rows", "List the metrics: name, unit, direction, dimensions, definition."),
+        "compare": ("compare", "Compare two runs, worst regressions first."),
+        "cut": ("cut", "Write the measured window of a run as a small trace."),
+    },
+    "Gate": {
+        "init": ("init", "Write a gate file and its baseline for a trace, each assertion with its reason."),
+        "doctor": (
+            "doctor",
+            "Diagnose missing results: what is installed, whether the plugin is active here, what TRACES hold.",
+        ),
+        "lint": ("lint", "Check gate files (or folders of them) without a trace."),
+        "baseline": ("baseline", "Refresh, calibrate, prune and show stored baselines."),
+        "history": ("history", "Show the rows of METRICs (default: all) over time, oldest run first."),
+        "replay": ("history", "Judge the runs of a history by GATE: what would it have caught?"),
+        "demo": ("demo", "Write sample traces, a gate file and its baseline to FOLDER, and print what to type."),
+    },
+    "Record": {
+        "capture": ("capture", "Run PROGRAM under nsys, and export the report."),
+        "export": ("capture", "Export reports (.nsys-rep, .qdrep; files, folders or globs) to SQLite."),
+    },
 }
-"""By name: the module of this package that holds the command, and the first sentence of its help.
-
-The list of all is printed without importing any.
+"""The commands as the help lists them, by name: the module of this package that holds the command, and the first
+sentence of its help. The list of all is printed without importing any.
 """
+
+COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
+
+REMOVED = {
+    "bisect-exit": "git bisect run sh bisect.sh, with the script in docs/runs-over-time.md",
+}
+"""What to type instead of a command, or an option (with its dashes), that there was."""
 
 DEBUG = "PYTEST_NSYS_DEBUG"
 """Variable of the environment that has a defect show its traceback."""
@@ -85,9 +96,14 @@ class ListingGroup(click.Group):
     """A group whose help has the whole first sentence of every command, which click would cut."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the section ``Commands``."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, self.sentence(name)) for name in self.list_commands(ctx)])
+        """Write each group as a section."""
+        for title, names in self.sections(ctx).items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self.sentence(name)) for name in names])
+
+    def sections(self, ctx: click.Context) -> Mapping[str, Iterable[str]]:
+        """The names of the commands, by the heading that they stand under."""
+        return {"Commands": self.list_commands(ctx)}
 
     def sentence(self, name: str) -> str:
         """The first of a command's help."""
@@ -99,6 +115,9 @@ class LazyGroup(ListingGroup):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's name
         return list(COMMANDS)
+
+    def sections(self, ctx: click.Context) -> Mapping[str, Iterable[str]]:  # noqa: ARG002
+        return GROUPS
 
     def sentence(self, name: str) -> str:
         return COMMANDS[name][1]
@@ -114,8 +133,10 @@ class LazyGroup(ListingGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command, or the mistake with the one that was perhaps meant."""
+        """The command, or the mistake with what to type instead or the one that was perhaps meant."""
         known = self.list_commands(ctx)
+        if args and args[0] in REMOVED:
+            raise UsageMistake(f"there is no command '{args[0]}' any more: type {REMOVED[args[0]]}")
         if args and args[0] not in known and not args[0].startswith("-"):
             ctx.fail(f"no command '{printable(args[0], 40)}'{did_you_mean(args[0], known)}")
         return super().resolve_command(ctx, args)
@@ -153,6 +174,10 @@ def errors_as_exit_codes() -> Iterator[None]:
     except OSError as error:
         what = error.strerror or str(error)
         _end(Exit.MISTAKE, f"{error.filename}: {what}" if error.filename else f"cannot write or read: {what}")
+    except click.NoSuchOption as error:
+        if error.option_name not in REMOVED:
+            raise
+        _end(Exit.MISTAKE, f"there is no option '{error.option_name}' any more: type {REMOVED[error.option_name]}")
     except (click.exceptions.Exit, click.ClickException):
         raise
     except (click.Abort, KeyboardInterrupt):  # click would end with 1

@@ -14,6 +14,7 @@ import pytest
 
 from pytest_nsys.cli import main
 from pytest_nsys.cli.group import COMMANDS as LISTED
+from pytest_nsys.cli.group import REMOVED
 from tests.support.commands import run
 from tests.support.samples.builder import TraceBuilder
 from tests.support.sql import execute
@@ -108,8 +109,19 @@ def test_every_mistake_of_a_convention_file_has_its_line(tmp_path: Path) -> None
 def test_the_list_of_commands_cuts_no_sentence() -> None:
     for group in ((), ("baseline",)):
         shown = run(*group, "--help").output
-        assert "..." not in shown.partition("Commands:")[2]
+        assert "..." not in shown.partition("Look:" if not group else "Commands:")[2]
     assert "differ between REF and the work tree." in " ".join(shown.split())
+
+
+def test_what_was_removed_says_what_to_type() -> None:
+    for name, instead in REMOVED.items():
+        words = [name] if not name.startswith("-") else ["baseline", "show", name]
+        said = run(*words, "x", code=2)
+        assert said.stdout == ""
+        assert said.stderr == f"error: there is no {'option' if name[0] == '-' else 'command'} '{name}' any more: " + (
+            f"type {instead}\n"
+        )
+    assert not {*REMOVED} & {*LISTED}
 
 
 def test_command_with_a_typo() -> None:
