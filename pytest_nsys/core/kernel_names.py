@@ -1,0 +1,188 @@
+"""What is a kernel called on a screen? Short enough for a column, and told apart from those beside it.
+
+A name loses its return type, parameters, namespaces and template arguments. What then says nothing by itself
+(``elementwise_kernel``, ``Kernel2``) keeps the first of its arguments that does: ``elementwise_kernel<MulFunctor>``.
+Names that would read alike get their arguments back, and where that is not enough their namespaces. A mangled name is
+read as far as its identifiers go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
+
+from pytest_nsys.core.families import short_name
+from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.words import printable
+
+WIDTH = 56
+"""Of a name, in characters, unless somebody has less room."""
+
+LEAST_WIDTH = 12
+CUT = "…"
+_LONGEST = 1 << 16
+"""Of a name that is looked into: honest ones are far shorter."""
+
+_SAYS_NOTHING = re.compile(
+    r".*elementwise_kernel.*|(?:[Dd]evice_?)?[Kk]ernel(?:Ex|\d*)|kentry|reduce_kernel|multi_tensor_apply_kernel|"
+    r".*DeviceReduce.*|_?kernel_agent|for_each.*|parallel_for|launch_\w*kernel"
+)
+_WRAPPER = re.compile(
+    r"gpu_kernel_impl\w*|[Aa]rray|lambda|instance|operator|const|unnamed|anonymous|void|decltype|nullptr|typename|"
+    r"(?:un)?signed|u?int(?:\d+(?:_t)?)?|long|short|char|bool|float\d*(?:_t)?|double|half|size_t|"
+    r"Half|BFloat16|\w*b?float16_t|tfloat32_t|__(?:half|nv_bfloat16)|"
+    r"TensorIteratorBase|(?:Unary|Binary|AUnary|BUnary)Functor|ReduceOp|func_wrapper_t|TensorListMetadata\w*|"
+    r"Gemm(?:Kernel|Universal)?|[Kk]ernel|tuple|C|integral_constant|std|T\d+|gfx\w+|__\w+"
+)
+"""What stands in template arguments around the name that says what is computed."""
+
+_NAME = re.compile(r"[A-Za-z_]\w*(?!\w*\s*::)")
+_CAST = re.compile(r"\((?:int|bool|unsigned int|long|unsigned long|char|short)\)\s*(?=[-\d])")
+_TOKEN = re.compile(r"\d+(?:\.\d+)?|[A-Za-z_]\w*(?!\w*\s*::)")
+_SCAFFOLD = re.compile(
+    r"gpu_kernel_impl\w*|[Aa]rray|lambda|operator|const|void|decltype|typename|TensorIteratorBase|T\d+|"
+    r"(?:Unary|Binary|AUnary|BUnary)Functor|ReduceOp|func_wrapper_t"
+)
+"""What stands there and is the same in most kernels of a library."""
+
+_INSTANCE = re.compile(r"\(instance \d+\)|#\d+")
+_UNNAMED = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\{anonymous\})::")
+_TENSILE = re.compile(r"(C[a-z]+_A[a-z]+_B[a-z]+_[A-Z]+)_\w*?(MT\d+x\d+x\d+)_.*")
+"""A matrix product of AMD's libraries: which one, and by which tile; the rest is how it was tuned."""
+
+_OPENING, _CLOSING = "(<[{", ")>]}"
+
+
+def readable_names(names: Collection[str], width: int = WIDTH) -> dict[str, str]:
+    """What each of these names (demangled, or as the trace has it) is called beside the others.
+
+    No two are called alike, and none has more than ``width`` characters (at least 12) or any that commands a terminal.
+    """
+    width = max(width, LEAST_WIDTH)
+    forms = {name: list(_forms(name[:_LONGEST], name)) for name in dict.fromkeys(names)}
+    chosen = dict.fromkeys(forms, 0)
+    while alike := _alike({name: forms[name][at] for name, at in chosen.items()}):
+        longer = [name for own in alike for name in own if chosen[name] + 1 < len(forms[name])]
+        if not longer:
+            break
+        for name in longer:
+            chosen[name] += 1
+    found = {name: forms[name][at] for name, at in chosen.items()}
+    called = {name: _cut(text, width) for name, text in found.items()}
+    for own in _alike(called):
+        called |= zip(own, _told_apart([found[name] for name in own], width), strict=True)
+    return _numbered(called, width)
+
+
+def _alike(called: dict[str, str]) -> list[list[str]]:
+    """The names that are called alike, together."""
+    return [own for own in grouped((text, name) for name, text in called.items()).values() if len(own) > 1]
+
+
+@lru_cache(maxsize=4096)
+def _forms(text: str, whole: str) -> tuple[str, ...]:
+    """What a name may be called, the shortest first; the last is all of it."""
+    plain = printable(text, _LONGEST)
+    spelled = _UNNAMED.sub("", _spelled(text) if text.startswith("_Z") else text)
+    if product := _TENSILE.fullmatch(spelled):
+        return f"{product[1]}{CUT}{product[2]}", plain, whole
+    short = short_name(spelled)
+    at = spelled.find(f"{short}<")
+    inside = _CAST.sub("", _enclosed(spelled, at + len(short))) if at >= 0 else ""
+    found = [short]
+    if inside:
+        found += [f"{short}<{_tokens(inside)}>", f"{short}<{inside}>"]
+        if _SAYS_NOTHING.fullmatch(short) and (what := _says(inside)):
+            found[0] = f"{short}<{what}>"
+    return tuple(dict.fromkeys(printable(each, _LONGEST) for each in (*found, plain, whole) if each.strip())) or (
+        plain,
+    )
+
+
+def _says(inside: str) -> str:
+    """The first name of template arguments that is none of a type, a library's wrapper or a namespace."""
+    names = (match[0] for match in _NAME.finditer(inside))
+    return next((name for name in names if not _WRAPPER.fullmatch(name)), "")
+
+
+def _enclosed(text: str, at: int) -> str:
+    """What stands between the bracket at ``at`` and the one that closes it; all to the end where none does."""
+    depth = 0
+    for place in range(at, len(text)):
+        depth += (text[place] in _OPENING) - (text[place] in _CLOSING)
+        if not depth:
+            return text[at + 1 : place].strip()
+    return text[at + 1 :].strip()
+
+
+def _tokens(inside: str) -> str:
+    """Numbers and names of template arguments in their order, without namespaces, and what is repeated at once."""
+    found: list[str] = []
+    for match in _TOKEN.finditer(_INSTANCE.sub("", inside)):
+        if not _SCAFFOLD.fullmatch(match[0]) and found[-1:] != [match[0]]:
+            found.append(match[0])
+    return ", ".join(found)
+
+
+_LITERAL = re.compile(r"L[a-z]n?\d+E|DF\d+[a-z]?|S[0-9A-Z]*_|\d+")
+
+
+def _spelled(mangled: str) -> str:
+    """The identifiers of a mangled name as it would read demangled, with the arguments of its template."""
+    parts: list[tuple[str, bool]] = []
+    at, after = 0, -1
+    while match := _LITERAL.search(mangled, at):
+        at = match.end()
+        if match[0].isdecimal():
+            after_it = at + int(match[0][:5])
+            if after_it > len(mangled):
+                return mangled
+            parts.append((mangled[at:after_it], match.start() == after))
+            at = after = after_it
+        elif match[0][0] == "L":
+            parts.append((re.sub(r"\D", "", match[0]), False))
+    words: list[str] = []
+    for text, goes_on in parts:
+        if goes_on and words:
+            words[-1] += f"::{text}"
+        else:
+            words.append(text)
+    if not words:
+        return mangled
+    first, *rest = words
+    return f"{first}<{', '.join(rest)}>" if rest else first
+
+
+def _cut(text: str, width: int) -> str:
+    """The beginning and the end of a text that is too long: in the end stands what differs."""
+    if len(text) <= width:
+        return text
+    head = (width - 1) * 2 // 5
+    return f"{text[:head]}{CUT}{text[head + 1 - width :]}"
+
+
+def _told_apart(texts: Sequence[str], width: int) -> Iterator[str]:
+    """Texts that read alike where they are cut: the beginning, and from where they differ on."""
+    first, last = min(texts), max(texts)  # what these two share all share
+    shared = next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    head = min(shared, (width - 2) // 3)
+    for text in texts:
+        rest = text[shared:]
+        room = width - head - 1
+        yield f"{text[:head]}{CUT}{rest if len(rest) <= room else rest[: room - 1] + CUT}"
+
+
+def _numbered(called: dict[str, str], width: int) -> dict[str, str]:
+    """The same, with a number where two are alike all the same."""
+    taken: set[str] = set()
+    found: dict[str, str] = {}
+    for name, text in called.items():
+        number, own = 1, text
+        while own in taken:
+            number += 1
+            mark = f" ({number})"
+            own = f"{text[: width - len(mark)]}{mark}"
+        taken.add(own)
+        found[name] = own
+    return found
