@@ -65,8 +65,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "lint": ("lint", "Check gate files (or folders of them) without a trace."),
         "baseline": ("baseline", "Refresh, calibrate, prune and show stored baselines."),
-        "history": ("history", "Show the rows of METRICs (default: all) over time, oldest run first."),
-        "replay": ("history", "Judge the runs of a history by GATE: what would it have caught?"),
+        "history": ("history", "Show the runs of the past: their rows, or what a gate file would have caught."),
         "demo": ("demo", "Write sample traces, a gate file and its baseline to FOLDER, and print what to type."),
     },
     "Record": {
@@ -81,7 +80,12 @@ sentence of its help. The list of all is printed without importing any.
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
 REMOVED = {
+    "replay": "pytest-nsys history --gate GATE",
     "bisect-exit": "git bisect run sh bisect.sh, with the script in docs/runs-over-time.md",
+    "--db": "--history FILE",
+    "--limit": "--last N",
+    "--output": "> FILE behind the command",
+    "-o": "> FILE behind the command",
 }
 """What to type instead of a command, or an option (with its dashes), that there was."""
 

@@ -1,4 +1,4 @@
-"""The runs of the past: ``history`` shows the rows of the gates, ``replay`` what a gate file would have caught."""
+"""The runs of the past: ``pytest-nsys history`` shows their rows, or what a gate file would have caught in them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from pathlib import Path
 import click
 
 from pytest_nsys.analysis.table import Selector
-from pytest_nsys.cli.asking import folder_option, stores
+from pytest_nsys.cli.asking import stores
 from pytest_nsys.cli.group import Exit
 from pytest_nsys.cli.options import (
     check_dimensions,
-    deliver,
-    format_of,
     format_option,
     print_answer,
     print_notes,
@@ -29,8 +27,6 @@ from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.comparability import shown
 from pytest_nsys.reports.history_report import (
     REPLAY_COLUMNS,
-    SUFFIXES,
-    Form,
     about_replays,
     history_report,
     json_run,
@@ -47,60 +43,54 @@ DATABASE = "perf.db"
 @click.command()
 @click.argument("metrics", metavar="[METRIC]…", nargs=-1)
 @click.option(
-    "--db",
-    "--history",
-    "database",
-    metavar="PATH",
-    help=f"Database of --nsys-history; nsys_history of the ini file is not read. Default: {DATABASE}.",
+    *("--history", "database"),
+    metavar="FILE",
+    default=DATABASE,
+    show_default=True,
+    help="The file that pytest --nsys-history=FILE writes.",
 )
+@click.option("--gate", metavar="FILE", help="Judge the runs by this gate file: what would it have caught?")
 @where_option
-@click.option("--branch", help="Only runs of this branch.")
-@click.option("--gate", help="Only runs of this gate file, as stored (glob).")
+@click.option("--of", metavar="GATE", help="Only runs of this gate file, as stored (glob).")
+@click.option("--branch", metavar="NAME", help="Only runs of this branch.")
 @click.option("--key", metavar="DIGEST", help="Only runs of this key: its first digits are enough.")
-@click.option("--last", "--limit", type=click.IntRange(1), metavar="N", help="Last N runs of each gate and key.")
-@click.option(
-    "--format",
-    type=click.Choice([form.value for form in Form]),
-    help="Default: the suffix of --output, else table. csv has one column per row, for change-point tools; otava "
-    "is the configuration for it.",
-)
-@click.option("-o", "--output", metavar="FILE", help="File to write. Default: standard output.")
+@click.option("--last", type=click.IntRange(1), metavar="N", help="The last N runs of each gate and key.")
+@format_option
+@click.pass_context
 def history(
+    context: click.Context,
     metrics: tuple[str, ...],
-    database: str | None,
-    where: tuple[str, ...],
-    branch: str | None,
+    database: str,
     gate: str | None,
+    where: tuple[str, ...],
+    of: str | None,
+    branch: str | None,
     key: str | None,
     last: int | None,
-    format: str | None,
-    output: str | None,
+    format: Format,
 ) -> None:
-    """Show the rows of METRICs (default: all) over time, oldest run first."""
-    read = [(Path(database or DATABASE), "is the history that is read")]
-    may_be_yaml = format in (None, Form.OTAVA)
-    form = Form(format_of(format, output, SUFFIXES, read, default=Form.TABLE, yaml=may_be_yaml))
-    path = _database(database)
+    """Show the runs of the past: their rows, or what a gate file would have caught.
+
+    Shows the rows of each METRIC (default: all) over time, oldest run first; --format csv has a column for each row,
+    for change-point tools. No trace is needed.
+
+    With --gate, each run is held against the last run before it that was accepted, else against the run before. Of a
+    matrix one configuration may be named: 'step.nsys.yaml[llama-8b]'.
+
+    Exit codes: 0 whatever was found; 2 a mistake; 3 no row, or no run could be judged.
+    """
+    path = Path(database)
+    if gate is not None:
+        if metrics or where:
+            raise UsageMistake("--gate judges by all that the file asserts: leave METRIC and --where out")
+        context.exit(_judge(path, gate, of, branch, key, last, format))
     selectors = selectors_of(where)
-    stored = _without_other_keys(load(path, _gates(path, gate), branch, last), key)
-    tracks = _tracks(path, stored, metrics, selectors, branch, gate)
-    encoding = "utf-8" if output is not None else sys.stdout.encoding or "ascii"
-    text, doubts = history_report(stored, tracks, form, encoding)
-    deliver(text, output)
+    stored = _without_other_keys(load(path, _gates(path, of), branch, last), key)
+    tracks = _tracks(path, stored, metrics, selectors, branch, of)
+    text, doubts = history_report(stored, tracks, format, sys.stdout.encoding or "ascii")
+    click.echo(text, nl=False)
     notes = [*_notes(tracks), *(f"warning: {doubt}" for doubt in (*doubts, ahead(stored.runs)) if doubt)]
     print_notes(printable(note, 2000) for note in notes)
-
-
-def _database(given: str | None) -> Path:
-    """The database that is read. Raises UsageMistake where none is named and the default one is not there."""
-    if given is not None:
-        return Path(given)
-    if not Path(DATABASE).exists():
-        raise UsageMistake(
-            f"{DATABASE}: there is no such file, and it is only the default: write --db PATH, with the path of "
-            "--nsys-history or of nsys_history in the ini file"
-        )
-    return Path(DATABASE)
 
 
 def _gates(path: Path, wanted: str | None) -> list[str] | None:
@@ -190,51 +180,27 @@ def _notes(tracks: Sequence[Track]) -> Iterator[str]:
         yield f"note: {gate}, key {digest}: {words}"
 
 
-NOT_REPLAYED = "bounds of quality, measured noise and causes need the traces: they are not replayed"
+NOT_REPLAYED = "bounds of quality, measured noise and causes need the traces: they are not judged here"
 
 
-@click.command()
-@click.argument("gate_file", metavar="GATE")
-@click.option(
-    "--history",
-    "--db",
-    "database",
-    metavar="PATH",
-    default=DATABASE,
-    help=f"Database of --nsys-history. Default: {DATABASE}.",
-)
-@click.option("--of", "of", metavar="GATE", help="Replay the runs of this gate file, as stored. Default: GATE's own.")
-@click.option("--branch", help="Only runs of this branch.")
-@click.option("--last", "--limit", type=click.IntRange(1), metavar="N", help="Tell the last N runs of each key.")
-@folder_option
-@format_option
-@click.pass_context
-def replay(
-    context: click.Context,
-    gate_file: str,
-    database: str,
-    of: str | None,
-    branch: str | None,
-    last: int | None,
-    baseline_dir: str | None,
-    format: Format,
-) -> None:
-    """Judge the runs of a history by GATE: what would it have caught?
-
-    Needs no trace: rows are those that earlier sessions stored. A stored baseline is the last run before that a refresh
-    accepted, else the run before. Of a matrix one configuration may be named: 'step.nsys.yaml[llama-8b]'.
-
-    Exit codes: 0 runs were judged, whatever was found; 2 a mistake; 3 no run could be judged.
-    """
-    path, configuration = Path(database), Address.of(gate_file).configuration
-    found = [(gate, place.store(gate).gate) for gate, place in stores([gate_file], baseline_dir)]
-    chosen = [(gate, of or name) for gate, name in found if configuration in ("", gate.configuration)]
+def _judge(
+    path: Path, gate_file: str, of: str | None, branch: str | None, key: str | None, last: int | None, format: Format
+) -> Exit:
+    """Tell what a gate file says of the stored runs."""
+    configuration = Address.of(gate_file).configuration
+    found = [(gate, place.store(gate).gate) for gate, place in stores([gate_file], None)]
+    chosen = [(gate, name) for gate, name in found if configuration in ("", gate.configuration)]
     if not chosen:
         names = [gate.configuration for gate, _ in found]
         raise UsageMistake(f"{printable(gate_file)}: no configuration{hint(configuration, names, 'it has')}")
-    known = known_in(path, "gate")
-    _check_names(path, [name for _, name in chosen], known)
-    replays = [(name, Replay(gate, load(path, [name], branch), last)) for gate, name in chosen if name in known]
+    known, meant = known_in(path, "gate"), _gates(path, of)
+    asked = [(gate, each) for gate, name in chosen for each in (meant if meant is not None else [name])]
+    _check_names(path, [name for _, name in asked], known)
+    replays = [
+        (name, Replay(gate, _without_other_keys(load(path, [name], branch), key), last))
+        for gate, name in asked
+        if name in known
+    ]
     several = len(replays) > 1
     rows: list[Row] = [
         replay_cells(run, name if several else None) for name, replayed in replays for run in replayed.runs
@@ -249,7 +215,7 @@ def replay(
     columns = REPLAY_COLUMNS if several else REPLAY_COLUMNS[1:]
     print_answer(format, Table(columns, rows), about_replays(replays), notes, json_rows=json_rows, below=lines)
     judged = any(run.found for _, replayed in replays for run in replayed.runs)
-    context.exit(Exit.GOOD if judged else Exit.NO_DATA)
+    return Exit.GOOD if judged else Exit.NO_DATA
 
 
 def _check_names(path: Path, names: Sequence[str], known: Sequence[str]) -> None:

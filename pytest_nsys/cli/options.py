@@ -337,15 +337,14 @@ def format_of(
     read: Iterable[tuple[Path, str]],
     *,
     default: str,
-    yaml: bool = False,
 ) -> str:
     """The format asked for, else the one that the name of the file asks for.
 
     Raises UsageMistake for a file that must not be written: an empty name, one of a suffix that is of no format where
-    none is asked for, and what is ``read``, each with what it is; as :func:`check_target`, of which ``yaml`` is.
+    none is asked for, and what is ``read``, each with what it is; as :func:`check_target`.
     """
     if output is not None:
-        check_target(f"--output {output}", Path(output), read, yaml=yaml)
+        check_target(f"--output {output}", Path(output), read)
         if not output.strip():
             raise UsageMistake("--output is empty: write --output FILE")
     suffix = Path(output).suffix.lower() if output is not None else ""

@@ -1,15 +1,11 @@
-"""How is a history told: as a table, a plot, JSON, or what change-point tools read? And what a gate file would have
-caught in it: a line for each run, and how many reds there were.
-
-The CSV is a wide table without a hole, and ``otava`` the configuration with which Apache Otava reads it.
+"""How is a history told: as a table, JSON, or the CSV without a hole that change-point tools read? And what a gate file
+would have caught in it: a line for each run, and how many reds there were.
 """
 
 from __future__ import annotations
 
 import csv
-import enum
 import io
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -21,7 +17,7 @@ from pytest_nsys.core.numbers import change_words, format_together
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.model import Outcome
 from pytest_nsys.reports.explanation import reason_words
-from pytest_nsys.reports.page.plots import Panel, Point, sparkline, svg
+from pytest_nsys.reports.page.plots import sparkline
 from pytest_nsys.reports.tables import (
     WHOLE_TEXT,
     Cell,
@@ -34,46 +30,28 @@ from pytest_nsys.reports.tables import (
     numbers,
     texts,
 )
-from pytest_nsys.stored.history.reading import History, StoredRun, Track, column_names, how_measured, otava_time, wide
+from pytest_nsys.stored.history.reading import History, StoredRun, Track, how_measured, spaced_time, wide
 from pytest_nsys.verdicts.replay import Replay, Replayed, ReplayedRun
 
-OTAVA_CSV = "perf.csv"
 DEFINITION = 1
 """Of the JSON that is printed."""
 
-MOST_PLOTS = 100
 _SHORT_COMMIT = 10
 
 
-class Form(enum.StrEnum):
-    """How a history is printed. ``otava`` is the configuration with which Apache Otava reads the CSV."""
-
-    TABLE = "table"
-    CSV = "csv"
-    JSON = "json"
-    SVG = "svg"
-    OTAVA = "otava"
-
-
-SUFFIXES = {".txt": Form.TABLE, ".csv": Form.CSV, ".json": Form.JSON, ".svg": Form.SVG, ".yaml": Form.OTAVA}
-"""Which format a file's name asks for, where no --format does."""
-
-
 def history_report(
-    history: History, tracks: Sequence[Track], form: Form, encoding: str = "utf-8"
+    history: History, tracks: Sequence[Track], format: Format, encoding: str = "utf-8"
 ) -> tuple[str, Sequence[str]]:
     """The report of some rows, at least one, and what is to be doubted of it.
 
-    ``encoding`` is what the characters of a table must exist in. Raises UsageMistake for what the form cannot hold.
+    ``encoding`` is what the characters of a table must exist in. Raises UsageMistake for what the format cannot hold.
     """
-    match form:
-        case Form.TABLE:
-            return _table(tracks, encoding).render(Format.TABLE), ()
-        case Form.JSON:
+    match format:
+        case Format.CSV:
+            return _wide(tracks)
+        case Format.JSON:
             return as_json(_json(history, tracks)), ()
-        case Form.SVG:
-            return _svg(tracks), ()
-    return _wide(tracks, form)
+    return _table(tracks, encoding).render(format), ()
 
 
 def _table(tracks: Sequence[Track], encoding: str) -> Table:
@@ -143,41 +121,15 @@ def _json_row(track: Track) -> dict[str, object]:
     }
 
 
-def _svg(tracks: Sequence[Track]) -> str:
-    if len(tracks) > MOST_PLOTS:
-        raise UsageMistake(f"{len(tracks)} rows are too many to plot: name metrics, or give --where")
-    several = len({track.series.gate for track in tracks}) > 1
-    panels = [
-        Panel(
-            f"{name}, {track.series.gate}" if several else name,
-            track.series.sid.metric,
-            track.series.unit,
-            tuple(
-                Point(value, run.time.replace("T", " ").removesuffix("Z")[:16], _at(run))
-                for run, value in zip(track.runs, track.values, strict=True)
-            ),
-        )
-        for name, track in zip(column_names(tracks), tracks, strict=True)
-    ]
-    metrics = ", ".join(dict.fromkeys(track.series.sid.metric for track in tracks))
-    gates = ", ".join(dict.fromkeys(track.series.gate for track in tracks))
-    return svg(f"{metrics} of {gates}", panels)
-
-
-def _at(run: StoredRun) -> str:
-    """Commit, branch and outcome of a run in words."""
-    return ", ".join(part for part in (_commit(run), run.branch, run.outcome) if part)
-
-
 def _commit(run: StoredRun) -> str:
     return run.commit[:_SHORT_COMMIT] + ("+" if run.dirty else "") if run.commit else ""
 
 
-def _wide(tracks: Sequence[Track], form: Form) -> tuple[str, list[str]]:
+def _wide(tracks: Sequence[Track]) -> tuple[str, list[str]]:
     """The table of one gate file and key, and what is to be said of it. Raises UsageMistake for several gate files."""
     gates = list(dict.fromkeys(track.series.gate for track in tracks))
     if len(gates) > 1:
-        raise UsageMistake(f"{form} is of one gate file: give --gate; stored are {', '.join(gates)}")
+        raise UsageMistake(f"csv is of one gate file: give --of; stored are {', '.join(gates)}")
     digest = max((run.id, run.digest or "") for track in tracks for run in track.runs)[1]
     others = {track.series.digest for track in tracks} - {digest}
     notes = [f"left out: runs of another key, {', '.join(sorted(others))}; --key chooses"] if others else []
@@ -186,40 +138,20 @@ def _wide(tracks: Sequence[Track], form: Form) -> tuple[str, list[str]]:
     branches = sorted({run.branch or "(none)" for run in table.runs})
     if len(branches) > 1:
         notes.append(f"runs of several branches, {', '.join(branches)}: --branch chooses")
-    if form is Form.OTAVA:
-        return _otava(gates[0], table.names, table.tracks), notes
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["time", "commit", "branch", *(printable(name, WHOLE_TEXT) for name in table.names)])
     units = [track.series.unit for track in table.tracks]
     for run in table.runs:
         values = [_number(value, unit) for value, unit in zip(table.line(run), units, strict=True)]
-        writer.writerow([otava_time(run.time), run.commit or "", printable(run.branch or ""), *values])
+        writer.writerow([spaced_time(run.time), run.commit or "", printable(run.branch or ""), *values])
     return out.getvalue(), notes
-
-
-def _otava(gate: str, names: Sequence[str], tracks: Sequence[Track]) -> str:
-    """A test of Apache Otava that reads ``perf.csv``; JSON's strings are YAML's."""
-    name = gate.removesuffix(".nsys.yaml").replace("/", ".")
-    lines = [
-        "tests:",
-        f"  {json.dumps(name)}:",
-        "    type: csv",
-        f"    file: {OTAVA_CSV}",
-        "    time_column: time",
-        "    attributes: [commit, branch]",
-        "    metrics:",
-    ]
-    for column, track in zip(names, tracks, strict=True):
-        lines.append(f"      {json.dumps(printable(column, WHOLE_TEXT))}:")
-        lines.append(f"        direction: {-1 if track.series.better == 'lower' else 1}")
-    return "\n".join(lines) + "\n"
 
 
 # What a gate file would have caught
 
 NOT_JUDGED = "not judged"
-REPLAY_COLUMNS = (*texts("gate", "run", "commit", "branch", "then", "replay", "why", "assertion", "after"),)
+REPLAY_COLUMNS = (*texts("gate", "run", "commit", "branch", "then", "now", "why", "assertion", "after"),)
 _WORST_FIRST = (Outcome.NO_DATA, Outcome.FAILED, Outcome.INCONCLUSIVE, Outcome.IMPROVED, Outcome.PASSED)
 
 
@@ -259,7 +191,7 @@ def _why(found: Replayed) -> str:
 
 
 def replay_sentences(replay: Replay, gate: str) -> Iterator[str]:
-    """What there was in all, and what could not be replayed."""
+    """What there was in all, and what could not be judged."""
     judged = [run for run in replay.runs if run.found]
     reds = [run for run in judged if run.red]
     head = f"{gate}: " if gate else ""
@@ -277,7 +209,7 @@ def replay_sentences(replay: Replay, gate: str) -> Iterator[str]:
     else:
         yield f"{head}no run could be judged"
     for name, why in replay.not_replayed.items():
-        yield f"  not replayed: {printable(name, 100)}: {printable(why, 400)}"
+        yield f"  not judged: {printable(name, 100)}: {printable(why, 400)}"
 
 
 def about_replays(replays: Sequence[tuple[str, Replay]]) -> Mapping[str, object]:
@@ -287,7 +219,7 @@ def about_replays(replays: Sequence[tuple[str, Replay]]) -> Mapping[str, object]
         "definition": DEFINITION,
         "judged": sum(bool(run.found) for run in runs),
         "red": sum(run.red for run in runs),
-        "not_replayed": [
+        "not_judged": [
             {"gate": gate, "assertion": name, "why": why}
             for gate, replay in replays
             for name, why in replay.not_replayed.items()
@@ -305,7 +237,7 @@ def json_run(run: ReplayedRun, gate: str) -> Mapping[str, object]:
         "commit": own.commit,
         "branch": own.branch,
         "then": own.outcome,
-        "replay": outcome_of(run),
+        "now": outcome_of(run),
         "red": run.red,
         "assertions": [
             {

@@ -30,15 +30,13 @@ YAML = (".yaml", ".yml")
 SQLITE, BASELINE = b"SQLite format 3\x00", b'{\n"format": '
 
 
-def check_target(
-    shown: str, path: Path, others: Iterable[tuple[Path, str]], *, yaml: bool = False, cut: bool = False
-) -> None:
+def check_target(shown: str, path: Path, others: Iterable[tuple[Path, str]], *, cut: bool = False) -> None:
     """Raises UsageMistake where a report must not be written. ``shown`` is the option with its value.
 
-    ``others`` are the files that are read or written besides, each with what it is; ``yaml``: the report is YAML;
-    ``cut``: it is the cut of a trace, and may replace an earlier one.
+    ``others`` are the files that are read or written besides, each with what it is; ``cut``: the report is the cut of
+    a trace, and may replace an earlier one.
     """
-    why = next((what for other, what in others if same_file(path, other)), None) or _why_not(path, yaml=yaml, cut=cut)
+    why = next((what for other, what in others if same_file(path, other)), None) or _why_not(path, cut=cut)
     if why is not None:
         raise UsageMistake(f"{printable(shown)}: {why}: give another file")
 
@@ -63,7 +61,7 @@ def files_of(values: Iterable[str], base: Path) -> list[Path]:
     return found
 
 
-def _why_not(path: Path, *, yaml: bool, cut: bool) -> str | None:
+def _why_not(path: Path, *, cut: bool) -> str | None:
     is_file = path.is_file()
     start = _start(path) if is_file else b""
     if start == SQLITE:
@@ -71,7 +69,7 @@ def _why_not(path: Path, *, yaml: bool, cut: bool) -> str | None:
     for suffix, what in NAMES.items():
         if path.name.endswith(suffix):
             return f"is {what}" if is_file else f"is the name of {what}"
-    if is_file and path.name.endswith(YAML) and not yaml:
+    if is_file and path.name.endswith(YAML):
         return "is YAML, which no report is"
     if start.startswith(BASELINE):
         return "is a baseline"

@@ -198,7 +198,7 @@ def test_what_a_profiler_stored_of_its_machine_stays_in_the_trace(project: Proje
     said["cut"] = project.command("cut", head, "--output=cut.json")
     said["init"] = project.command("init", head, "--output=draft.nsys.yaml", "--yes")
     said["report"] = project.command("report", "private")
-    said["history"] = project.command("history", "list", "--db=h.db")
+    said["history"] = project.command("history", "list", "--history=h.db")
     written = dict(texts(project.root))
     assert {"r.json", "r.md", "r.html", "r.xml", "e.json", "h.db", "c.md", "c.html", "c.json", "cut.json"} <= {*written}
     assert [name for name in written if name.startswith("kept/")]

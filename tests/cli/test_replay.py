@@ -41,27 +41,19 @@ def nights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pat
 
 
 def replayed(project: Project, database: Path, *words: str, code: int = 0) -> dict[str, Any]:
-    said = run("replay", project.root / project.name, "--history", database, "--format=json", *words, code=code)
+    gate = f"--gate={project.root / project.name}"
+    said = run("history", gate, "--history", database, "--format=json", *words, code=code)
     found: dict[str, Any] = json.loads(said.stdout)
     return found
-
-
-@pytest.mark.parametrize("option", ["--history", "--db"])
-@pytest.mark.parametrize("command", ["history", "replay"])
-def test_both_commands_name_their_database_alike(project: Project, command: str, option: str) -> None:
-    project.gate("assertions:\n  - overlap > 0%")
-    absent = project.root / "none.db"
-    words = [project.root / project.name] if command == "replay" else []
-    assert "none.db: there is no such file" in run(command, *words, option, absent, code=2).stderr
 
 
 def test_each_run_is_held_against_the_one_before(project: Project, database: Path) -> None:
     project.gate(f"{CONVENTION}{TOLERANCE}assertions:\n- {BASELINE}\n- exposed_ns < 400us")
     found = replayed(project, database)
-    assert [row["replay"] for row in found["rows"]] == [
+    assert [row["now"] for row in found["rows"]] == [
         *("passed", "passed", "failed", "passed", "failed", "improved", "passed")
     ]
-    assert (found["judged"], found["red"], found["not_replayed"]) == (7, 2, [])
+    assert (found["judged"], found["red"], found["not_judged"]) == (7, 2, [])
     step, slow = (found["rows"][night]["assertions"] for night in (2, 4))
     assert [(each["name"], each["outcome"], each["after"]) for each in step] == [
         (BASELINE, "failed", "still there in the next run"),
@@ -76,9 +68,9 @@ def test_each_run_is_held_against_the_one_before(project: Project, database: Pat
 
 def test_people_read_a_line_a_run_and_what_there_was_in_all(project: Project, database: Path) -> None:
     project.gate(f"{CONVENTION}{TOLERANCE}assertions:\n- {BASELINE}\n- overlap >= 60%")
-    said = run("replay", project.root / project.name, "--history", database, code=0)
+    said = run("history", "--gate", project.root / project.name, "--history", database, code=0)
     lines = said.stdout.splitlines()
-    assert lines[0].split() == ["run", "commit", "branch", "then", "replay", "why", "assertion", "after"]
+    assert lines[0].split() == ["run", "commit", "branch", "then", "now", "why", "assertion", "after"]
     assert lines[4].split() == [
         *("2026-01-03", "02:00", "2222222222", "main", "passed", "failed", "300", "us", ">", "212", "us,", "rank", "0"),
         *("stage2_f", *BASELINE.split(), "still", "there", "in", "the", "next", "run"),
@@ -86,7 +78,7 @@ def test_people_read_a_line_a_run_and_what_there_was_in_all(project: Project, da
     assert lines[-3:] == [
         "6 runs judged (2026-01-02 to 2026-01-07), 2 red; 1 run not judged",
         "  of the failed assertions: 1 still there in the next run, 1 back in the next run",
-        "  not replayed: overlap >= 60%: no run has rows of overlap: runs under this gate file store them",
+        "  not judged: overlap >= 60%: no run has rows of overlap: runs under this gate file store them",
     ]
     assert "bounds of quality, measured noise and causes need the traces" in said.stderr
 
@@ -95,7 +87,7 @@ def test_nothing_judged_is_no_success(project: Project, database: Path) -> None:
     project.gate(f"{CONVENTION}assertions:\n- overlap >= 60%\n- {{assert: exposed_ns < 1ms, window: steady}}")
     found = replayed(project, database, code=3)
     assert found["judged"] == 0
-    assert {each["assertion"]: each["why"] for each in found["not_replayed"]} == {
+    assert {each["assertion"]: each["why"] for each in found["not_judged"]} == {
         "overlap >= 60%": "no run has rows of overlap: runs under this gate file store them",
         "exposed_ns < 1ms": "exposed_ns was measured otherwise: median, range, contained",
     }
@@ -103,7 +95,7 @@ def test_nothing_judged_is_no_success(project: Project, database: Path) -> None:
 
 def test_what_was_measured_under_another_convention_is_not_judged(project: Project, database: Path) -> None:
     project.gate("convention: {extends: pithtrain, span: period}\nassertions:\n- exposed_ns < 1ms")
-    (left,) = replayed(project, database, code=3)["not_replayed"]
+    (left,) = replayed(project, database, code=3)["not_judged"]
     assert left["why"] == "its runs were measured under another convention"
     project.gate("assertions:\n- exposed_ns < 1ms")  # auto: as they were measured
     assert replayed(project, database)["judged"] == 7
@@ -113,14 +105,14 @@ def test_an_accepted_run_is_what_the_next_ones_are_held_against(project: Project
     project.gate(f"{CONVENTION}{TOLERANCE}assertions:\n- {BASELINE}")
     runs = [past(200, outcome="refresh"), past(260), past(265), past(260, outcome="refresh"), past(262)]
     found = replayed(project, nights(*runs))
-    assert [(row["replay"], row["assertions"][0]["after"]) for row in found["rows"][1:]] == [
+    assert [(row["now"], row["assertions"][0]["after"]) for row in found["rows"][1:]] == [
         ("failed", "still there in the next run"),
         ("failed", "still there in the next run"),
         ("failed", "accepted by a refresh"),
         ("passed", None),
     ]
     assert found["rows"][4]["assertions"][0]["against"] == 4
-    assert found["rows"][0]["replay"] == "not judged"
+    assert found["rows"][0]["now"] == "not judged"
 
 
 def test_noise_is_what_the_same_commit_does_not_show_again(project: Project, nights: Callable[..., Path]) -> None:
@@ -135,7 +127,7 @@ def test_fail_after_waivers_and_warnings_are_as_in_a_session(project: Project, n
     head = f"{CONVENTION}{TOLERANCE}assertions:\n"
     database = nights(past(200, outcome="refresh"), past(300), past(300), past(300))
     project.gate(f"{head}- {{assert: {BASELINE}, fail_after: 3}}")
-    assert [row["replay"] for row in replayed(project, database)["rows"]][1:] == [
+    assert [row["now"] for row in replayed(project, database)["rows"]][1:] == [
         "inconclusive",
         "inconclusive",
         "failed",
@@ -144,7 +136,7 @@ def test_fail_after_waivers_and_warnings_are_as_in_a_session(project: Project, n
     assert [row["red"] for row in replayed(project, database)["rows"]][1:] == [False] * 3
     waiver = f"waivers:\n- {{assertion: {BASELINE}, ceiling: 350us, expires: 2026-01-03, reason: known}}"
     project.gate(f"{head}- {BASELINE}\n{waiver}")  # by the day of the run
-    assert [row["replay"] for row in replayed(project, database)["rows"]][1:] == ["passed", "passed", "failed"]
+    assert [row["now"] for row in replayed(project, database)["rows"]][1:] == ["passed", "passed", "failed"]
 
 
 def test_what_is_expected_to_fail_is_red_where_it_holds(project: Project, database: Path) -> None:
@@ -171,7 +163,7 @@ def test_as_many_runs_as_lag_says_are_held_against_nothing(project: Project, dat
     history = f"{{history: 3, branch: main, lag: {lag}, rel: 5%, abs: 10us}}"
     project.gate(f"{CONVENTION}assertions:\n- {{metric: exposed_ns, baseline: {history}}}")
     rows = replayed(project, database)["rows"]
-    assert [row["replay"] == "not judged" for row in rows] == [night < 1 + lag for night in range(7)]
+    assert [row["now"] == "not judged" for row in rows] == [night < 1 + lag for night in range(7)]
 
 
 def test_a_limit_that_follows_the_history(project: Project, database: Path) -> None:
@@ -179,7 +171,7 @@ def test_a_limit_that_follows_the_history(project: Project, database: Path) -> N
         f"{CONVENTION}assertions:\n- {{metric: exposed_ns, baseline: {{history: 3, branch: main, rel: 5%, abs: 10us}}}}"
     )
     found = replayed(project, database)
-    assert [row["replay"] for row in found["rows"]] == [
+    assert [row["now"] for row in found["rows"]] == [
         *("not judged", "passed", "failed", "failed", "failed", "failed", "failed")
     ]
 
@@ -190,7 +182,7 @@ def test_a_measurement_is_judged_in_its_own_unit(project: Project, nights: Calla
     runs = [past(0, every=[series({(): value}, **own)]) for value in ("9/20", "2/5")]
     project.gate(f"{CONVENTION}assertions:\n- measured mfu >= 43%")
     found = replayed(project, nights(*runs))
-    assert [(row["replay"], row["assertions"][0]["why"]) for row in found["rows"]][1] == ("failed", "40% < 43%")
+    assert [(row["now"], row["assertions"][0]["why"]) for row in found["rows"]][1] == ("failed", "40% < 43%")
 
 
 def test_each_configuration_of_a_matrix_has_its_own_runs(project: Project, nights: Callable[..., Path]) -> None:
@@ -198,22 +190,22 @@ def test_each_configuration_of_a_matrix_has_its_own_runs(project: Project, night
     runs = [past(200, gate="gate.nsys.yaml[a]"), past(300, gate="gate.nsys.yaml[b]")]
     database = nights(*runs)
     rows = replayed(project, database)["rows"]
-    assert [(row["gate"], row["replay"]) for row in rows] == [
+    assert [(row["gate"], row["now"]) for row in rows] == [
         ("gate.nsys.yaml[a]", "passed"),
         ("gate.nsys.yaml[b]", "failed"),
     ]
-    said = run("replay", f"{project.root / project.name}[b]", "--history", database, code=0)
+    said = run("history", "--gate", f"{project.root / project.name}[b]", "--history", database, code=0)
     assert "1 run judged (2026-01-02 to 2026-01-02), 1 red" in said.stdout
 
 
 def test_mistakes(project: Project, database: Path) -> None:
     project.gate("- exposed_ns < 1ms", "other.nsys.yaml")
-    said = run("replay", project.root / "other.nsys.yaml", "--history", database, code=2)
+    said = run("history", "--gate", project.root / "other.nsys.yaml", "--history", database, code=2)
     assert "no run is of the gate file 'other.nsys.yaml'" in said.stderr
-    run("replay", project.root / "other.nsys.yaml", "--history", database, "--of=gate.nsys.yaml", code=0)
-    said = run("replay", project.root / "other.nsys.yaml", "--history", database.with_name("no.db"), code=2)
-    assert "there is no such file" in said.stderr
-    run("replay", project.root / "none.nsys.yaml", "--history", database, code=2)
+    run("history", "--gate", project.root / "other.nsys.yaml", "--history", database, "--of=gate.nsys.yaml", code=0)
+    said = run("history", "--gate", project.root / "other.nsys.yaml", "--history", database.with_name("no.db"), code=2)
+    assert "no history at " in said.stderr
+    run("history", "--gate", project.root / "none.nsys.yaml", "--history", database, code=2)
 
 
 def test_runs_of_a_session_are_replayed(project: Project) -> None:
@@ -223,7 +215,7 @@ def test_runs_of_a_session_are_replayed(project: Project) -> None:
         project.gate("- exposed_ns < 1ms\n- overlap >= 10%")
         project.pytest(f"--nsys-trace={name}.sqlite", "--nsys-history=perf.db", code=0)
     project.gate(f"{TOLERANCE}assertions:\n- {BASELINE}\n- overlap >= 60%")
-    said = run("replay", project.root / project.name, "--history", project.root / "perf.db", code=0)
+    said = run("history", "--gate", project.root / project.name, "--history", project.root / "perf.db", code=0)
     assert "3 runs judged" in said.stdout
     assert ", 1 red" in said.stdout
     assert said.stdout.splitlines()[3].split()[4] in ("passed", "failed")

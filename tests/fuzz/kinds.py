@@ -380,13 +380,12 @@ def _history() -> Path:
 
 
 def histories(random: Random, folder: Path, found: Finding) -> None:
-    """A damaged history, listed, drawn, and asked for a limit."""
+    """A damaged history, listed, and asked for a limit."""
     path = Path(shutil.copy(_history(), folder / "broken.db"))
     databases.damage(random, path)
     gate(found, _gate(folder, PAST), good(), path, path)
-    form = random.choice(("table", "json", "csv", "svg", "otava"))
-    one = ["--gate=gate.nsys.yaml"] if form == "otava" else []
-    command(found, ["history", f"--db={path}", f"--format={form}", *one], path)
+    form = random.choice(("table", "json", "csv", "markdown"))
+    command(found, ["history", f"--history={path}", f"--format={form}"], path)
 
 
 KINDS: Mapping[str, Callable[[Random, Path, Finding], None]] = {

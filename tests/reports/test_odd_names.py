@@ -89,7 +89,7 @@ def test_in_a_look_at_a_trace(command: str) -> None:
 def test_a_history_of_such_a_name(odd: Project) -> None:
     history = os.fsdecode(b"h\xff.db")
     odd.pytest(TRACE, f"--nsys-history={history}", "-k", "overlap", code=1)
-    result = run("history", "--db", history)
+    result = run("history", "--history", history)
     assert (result.exit_code, "overlap" in result.stdout) == (0, True), result.output
 
 

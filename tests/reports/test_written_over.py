@@ -148,28 +148,6 @@ def command(*arguments: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("target", "why"),
     [
-        ("perf.db", "is the history that is read"),
-        ("link.txt", "is a SQLite database"),
-        ("new.db", "is the name of a database"),
-        ("gate.nsys.yaml", "is a gate file"),
-    ],
-)
-def test_the_output_of_a_history(kept: Project, target: str, why: str) -> None:
-    before = contents(kept)
-    code, said = command("history", "--db", "perf.db", "--output", target)
-    assert (code, said) == (2, f"error: --output {target}: {why}: give another file\n")
-    assert contents(kept) == before
-
-
-@pytest.mark.usefixtures("kept")
-def test_the_configuration_of_otava_is_yaml_and_can_be_written_again() -> None:
-    for _ in range(2):
-        assert command("history", "--db", "perf.db", "--format=otava", "--output=otava.yaml")[0] == 0
-
-
-@pytest.mark.parametrize(
-    ("target", "why"),
-    [
         ("run.sqlite", "is one of the traces"),
         ("same.txt", "is one of the traces"),
         ("gate.nsys.yaml", "is one of the gate files"),

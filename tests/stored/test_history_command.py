@@ -9,10 +9,8 @@ import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
-import yaml
 from click.testing import CliRunner, Result
 
 from pytest_nsys.cli import main
@@ -26,7 +24,7 @@ TWO: Rows = {(0, "stage2_f"): "200000", (1, "stage2_f"): "300000"}
 
 
 def run(path: Path | None, *arguments: str | Path, charset: str = "utf-8", code: int | None = None) -> Result:
-    words = ["history", *map(str, arguments), *(["--db", str(path)] if path is not None else [])]
+    words = ["history", *map(str, arguments), *(["--history", str(path)] if path is not None else [])]
     result = CliRunner(charset=charset).invoke(main, words)
     assert code is None or result.exit_code == code, result.output
     return result
@@ -86,8 +84,14 @@ def test_gate_key_and_measurement_are_named_where_they_differ(history: Path) -> 
         ("gate.nsys.yaml", "ffff", "window median", "3 ns"),
         ("other.nsys.yaml", "0123456789ab", "window median", "2 ns"),
     ]
-    assert [line[4] for line in lines(good(history, "--gate", "other*"))[1:]] == ["2 ns"]
+    assert [line[4] for line in lines(good(history, "--of", "other*"))[1:]] == ["2 ns"]
     assert len(lines(good(history, "--key", "ff"))) == 2
+
+
+def test_markdown_is_the_table(filled: Path) -> None:
+    head, _, first, *_ = good(filled, "--format", "markdown").splitlines()
+    assert head.split("|")[1:4] == [" metric ", " row ", " trend "]
+    assert "▁▂█" in first
 
 
 def test_ratios_move_in_percentage_points(history: Path) -> None:
@@ -166,7 +170,7 @@ def test_runs_of_one_branch_and_the_last_ones(history: Path, monkeypatch: pytest
     assert values() == [0, 1, 2, 3]
     assert values("--branch", "main") == [0, 2, 3]
     assert values("--branch", "main", "--last", "2") == [2, 3]
-    assert values("--limit", "1") == [3]
+    assert values("--last", "1") == [3]
 
 
 def test_json_is_everything(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,72 +264,12 @@ def test_csv_is_of_one_gate_file_and_of_the_newest_key(history: Path, monkeypatc
     nightly(history, monkeypatch, [*runs, entry("4", gate="other.nsys.yaml")])
     several = run(history, "--format", "csv")
     assert (several.exit_code, several.stdout) == (2, "")
-    assert "csv is of one gate file: give --gate; stored are gate.nsys.yaml, other.nsys.yaml" in several.stderr
-    result = run(history, "--format", "csv", "--gate", "gate.nsys.yaml")
+    assert "csv is of one gate file: give --of; stored are gate.nsys.yaml, other.nsys.yaml" in several.stderr
+    result = run(history, "--format", "csv", "--of", "gate.nsys.yaml")
     assert [line["branch"] for line in csv.DictReader(io.StringIO(result.stdout))] == ["main", "topic"]
     assert "warning: left out: runs of another key, aaaa; --key chooses" in result.stderr
     assert "warning: runs of several branches, main, topic: --branch chooses" in result.stderr
-    assert len(table(history, "--gate", "gate.nsys.yaml", "--key", "aaaa")) == 1
-
-
-def test_the_configuration_names_the_columns_of_the_csv(history: Path) -> None:
-    ratio = series({(0, 'a"b: c'): "1/2"}, metric="overlap", unit="%", better="higher")
-    append(history, [entry(gate="perf/step.nsys.yaml", every=[series(TWO), ratio])])
-    tests = yaml.safe_load(good(history, "--format", "otava"))["tests"]
-    test = tests["perf.step"]
-    (line,) = table(history)
-    assert (test["type"], test["file"], test["time_column"], test["attributes"]) == (
-        *("csv", "perf.csv", "time"),
-        ["commit", "branch"],
-    )
-    assert ["time", *test["attributes"], *test["metrics"]] == list(line)
-    assert [metric["direction"] for metric in test["metrics"].values()] == [-1, -1, 1]
-
-
-def test_the_configuration_in_the_documentation_is_true(history: Path) -> None:
-    append(history, [entry(gate="perf/step.nsys.yaml")])
-    command, *said = documented(1)
-    assert good(history, *shlex.split(command)[3:]).splitlines() == said
-
-
-# Plots and files
-
-
-def test_svg_has_a_plot_for_each_row(filled: Path) -> None:
-    root = ElementTree.fromstring(good(filled, "--format", "svg"))
-    names = [
-        "".join(node.itertext())
-        for node in root.iter("{http://www.w3.org/2000/svg}text")
-        if node.get("class") == "name"
-    ]
-    assert len(names) == 2
-    assert "exposed_ns rank 1 stage stage2_f" in names[1]
-    assert len(list(root.iter("{http://www.w3.org/2000/svg}circle"))) == 6
-    assert good(filled, "--format", "svg") == good(filled, "--format", "svg")
-
-
-def test_too_many_plots_are_a_mistake(history: Path) -> None:
-    append(history, [entry(every=[series({(rank, "a"): "1" for rank in range(101)})])])
-    result = run(history, "--format", "svg", code=2)
-    assert "101 rows are too many to plot: name metrics, or give --where" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("name", "form"), [("h.svg", "svg"), ("h.CSV", "csv"), ("h.json", "json"), ("h.txt", "table"), ("h.yaml", "otava")]
-)
-def test_a_file_is_written_in_the_format_of_its_name(filled: Path, tmp_path: Path, name: str, form: str) -> None:
-    assert good(filled, "--output", tmp_path / name) == ""
-    assert (tmp_path / name).read_text(encoding="utf-8") == good(filled, "--format", form)
-
-
-def test_a_name_of_no_format_needs_one(filled: Path, tmp_path: Path) -> None:
-    path = tmp_path / "p.png"
-    result = run(filled, "--output", path, code=2)
-    assert f"--output {path}: .png is of no format: give --format, or one of .txt, .csv" in result.stderr
-    assert not path.exists()
-    run(filled, "--format", "svg", "--output", tmp_path / "no" / "out", code=2)
-    good(filled, "--format", "svg", "--output", path)
-    assert path.read_text(encoding="utf-8") == good(filled, "--format", "svg")
+    assert len(table(history, "--of", "gate.nsys.yaml", "--key", "aaaa")) == 1
 
 
 # Mistakes, and what is not there
@@ -336,7 +280,7 @@ def test_a_name_of_no_format_needs_one(filled: Path, tmp_path: Path) -> None:
     [
         (["exposed_n"], 2, "no run has the metric 'exposed_n' (did you mean 'exposed_ns'?)"),
         (["overlap"], 2, "no run has the metric 'overlap': stored are exposed_ns"),
-        (["--gate", "gat.nsys.yaml"], 2, "no run is of the gate file 'gat.nsys.yaml' (did you mean 'gate.nsys.yaml'?)"),
+        (["--of", "gat.nsys.yaml"], 2, "no run is of the gate file 'gat.nsys.yaml' (did you mean 'gate.nsys.yaml'?)"),
         (["--key", "f"], 2, "no run is of the key 'f': stored are 0123456789ab"),
         (["--where", "rank"], 2, "--where is DIM=VALUE, not 'rank'"),
         (["exposed_ns", "--where", "rnk=1"], 2, "exposed_ns has no dimension 'rnk' (did you mean 'rank'?)"),
@@ -361,7 +305,7 @@ def test_runs_of_no_branch_are_told_from_no_run(filled: Path) -> None:
 
 def test_a_branch_that_only_another_gate_file_has(filled: Path) -> None:
     execute(filled, "UPDATE runs SET branch = 'topic', gate = 'other.nsys.yaml' WHERE id = 1")
-    result = run(filled, "--branch", "topic", "--gate", "gate.nsys.yaml")
+    result = run(filled, "--branch", "topic", "--of", "gate.nsys.yaml")
     assert "holds no run of the branch topic in gate.nsys.yaml; there are main, topic" in result.stderr
 
 
@@ -374,14 +318,11 @@ def test_runs_without_rows_are_no_data(history: Path) -> None:
     assert "no row is stored: none of the runs could be judged" in run(history, code=3).stderr
 
 
-def test_where_nobody_names_the_database_the_default_is_said_to_be_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_history_it_says_how_to_record_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nnsys_history = nightly.db\n", encoding="utf-8")
-    result = run(None, code=2)
-    assert "perf.db: there is no such file, and it is only the default: write --db PATH" in result.stderr
-    assert "nsys_history in the ini file" in result.stderr
+    assert run(None, code=2).stderr == "error: no history at perf.db: record one with pytest --nsys-history=perf.db\n"
+    result = run(tmp_path / "h.db", "--gate", "gate.nsys.yaml", "exposed_ns", code=2)
+    assert "--gate judges by all that the file asserts: leave METRIC and --where out" in result.stderr
 
 
 def test_one_reason_for_all_metrics_is_said_once(history: Path) -> None:
@@ -395,7 +336,7 @@ def test_one_reason_for_all_metrics_is_said_once(history: Path) -> None:
 
 def test_text_of_the_database_does_not_reach_a_terminal_raw(history: Path) -> None:
     append(history, [entry(every=[series({(0, "a\x1b[31mb"): "1"})], gate="g\x1b.nsys.yaml", branch="b\x1b")])
-    for form in ("table", "csv", "json", "svg", "otava"):
+    for form in ("table", "csv", "json", "markdown"):
         result = run(history, "--format", form, code=0)
         assert "\x1b" not in result.stdout + result.stderr
 

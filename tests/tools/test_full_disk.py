@@ -19,8 +19,6 @@ from tests.support.gates import Project
 EARLIER = "an earlier report\n"
 COMMANDS = {
     "compare": ("out.txt", ["compare", "run.sqlite", "other.sqlite", "--output=out.txt"]),
-    "history": ("out.csv", ["history", "--db=perf.db", "--output=out.csv"]),
-    "a chart of the history": ("out.svg", ["history", "--db=perf.db", "--output=out.svg"]),
     "cut": ("out.json.gz", ["cut", "run.sqlite", "--output=out.json.gz"]),
     "init": ("out.nsys.yaml", ["init", "run.sqlite", "--force", "--output=out.nsys.yaml"]),
 }

@@ -426,7 +426,7 @@ def test_another_unit_direction_or_labels_are_incomparable(project: Project) -> 
     project.pytest("past.nsys.yaml", "--nsys-history=h.db", code=0)
     measured(project, entry("x", 1, "W", "lower", rank=0))
     assert "holds no comparable run of measured x" in project.pytest("past.nsys.yaml", "--nsys-history=h.db", code=1)
-    assert project.command("history", "measured x", "--db=h.db", code=0).count("measured x") >= 2
+    assert project.command("history", "measured x", "--history=h.db", code=0).count("measured x") >= 2
 
 
 def test_the_base_has_measurements_of_its_own(project: Project) -> None:

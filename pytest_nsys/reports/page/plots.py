@@ -1,7 +1,7 @@
-"""How does a value move over time, drawn: a sparkline for a terminal, an SVG for everywhere else.
+"""How does a value move over time, drawn: a sparkline for a terminal, an SVG for a page.
 
-An SVG stands alone (no script, no font, nothing fetched), follows the reader's light or dark scheme, and has the same
-bytes for the same values. Text in it is somebody else's and is escaped.
+The SVG has no script and no font, fetches nothing, and has the same bytes for the same values; the page has its style.
+Text in it is somebody else's and is escaped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ SPARK_WIDTH = 24
 
 WIDTH, HEIGHT = 460, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 44, 44
-_HEAD = 34
 _LONGEST_TITLE = 62
 
 
@@ -61,25 +60,12 @@ def sparkline(values: Sequence[Value], encoding: str = "utf-8") -> str:
     return "".join(ticks[int((Fraction(v) - low) * top / (high - low) + Fraction(1, 2))] for v in shown)
 
 
-def svg(title: str, panels: Sequence[Panel]) -> str:
-    """One plot, or small multiples of two columns."""
-    columns = 1 if len(panels) == 1 else 2
-    rows = -(-len(panels) // columns)
-    places = [{"at": (WIDTH * (n % columns), _HEAD + HEIGHT * (n // columns))} for n in range(len(panels))]
-    drawn = [_panel(panel) | place for panel, place in zip(panels, places, strict=True)]
-    said = f"{printable(title)}: {'; '.join(map(_in_words, panels))}"
-    return _drawn(drawn, said, WIDTH * columns, _HEAD + HEIGHT * rows, title=printable(title), ident="")
-
-
 def panel_svg(panel: Panel, ident: str) -> str:
-    """One plot for a page, which has the style; ``ident`` tells it from others of the page."""
-    return _drawn([_panel(panel)], _in_words(panel), WIDTH, HEIGHT, title="", ident=ident).rstrip()
-
-
-def _drawn(panels: Sequence[dict[str, Any]], said: str, width: int, height: int, **named: str) -> str:
+    """One plot; ``ident`` tells it from others of the page."""
     box = {"left": _LEFT, "right": WIDTH - _RIGHT, "top": _TOP, "below": HEIGHT - _BOTTOM + 16}
-    whole = {"width": width, "height": height, "panels": panels, "box": box, **named}
-    return template("plots.svg.j2").render(said=printable(said, 4000), **whole)
+    box |= {"width": WIDTH, "height": HEIGHT}
+    said = printable(_in_words(panel), 4000)
+    return template("plots.svg.j2").render(said=said, p=_panel(panel), box=box, ident=ident).rstrip()
 
 
 def _in_words(panel: Panel) -> str:

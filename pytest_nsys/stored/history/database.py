@@ -154,7 +154,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection | None]:
     """The history, read-only and as it is at one moment; None where the file is empty. Raises HistoryError."""
     with _told_of(path):
         if not path.exists():
-            raise HistoryError(f"{path}: there is no such file: pytest --nsys-history={path} writes it")
+            raise HistoryError(f"no history at {path}: record one with pytest --nsys-history={path}")
         _plain_file(path)
         uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
         with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None)) as connection:

@@ -1,7 +1,7 @@
 """What were the values and verdicts of the past, in the order in which they were written, and how did each row move?
 
 A track is one row of one measurement of one gate file and key, over time. The wide table, which change-point tools
-read, has one line per run and one column per track, and no empty cell: Apache Otava refuses a column that has one.
+read, has one line per run and one column per track, and no empty cell: change-point tools refuse one.
 """
 
 from __future__ import annotations
@@ -354,6 +354,6 @@ def wide(tracks: Sequence[Track]) -> Wide:
     return Wide(tuple(names[id(track)] for track in kept), tuple(kept), tuple(ordered), tuple(notes))
 
 
-def otava_time(time: str) -> str:
-    """A stored time as Apache Otava writes its own: ``2026-01-31 02:00:00 +0000``."""
+def spaced_time(time: str) -> str:
+    """A stored time with blanks, as change-point tools read it: ``2026-01-31 02:00:00 +0000``."""
     return datetime.fromisoformat(time).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S %z")
