@@ -314,7 +314,7 @@ def comm_alone_ns(window: RankWindow) -> Iterator[Row]:
 
 
 def launch_starved_ns(window: RankWindow) -> Iterator[Row]:
-    """Time without compute until the call returned that launched the next compute kernel, per rank.
+    """No compute: the next kernel was not launched yet, per rank.
 
     Where no compute follows, all of the time is launch-starved; where that kernel has no launch row, none of it is.
     """
@@ -322,7 +322,7 @@ def launch_starved_ns(window: RankWindow) -> Iterator[Row]:
 
 
 def blocking_ns(window: RankWindow) -> Iterator[Row]:
-    """Time without compute after that in which something that the kernel depends on ran, per (rank, producer).
+    """No compute: the next kernel's input was still being produced, per (rank, producer).
 
     A producer is a ``collective``, ``copy``, ``memset``, or ``other_device``: anything on another device of the
     process. The kernel depends on the operation before it on its stream and on what its stream waited for, through any
@@ -334,7 +334,7 @@ def blocking_ns(window: RankWindow) -> Iterator[Row]:
 
 
 def dependency_stalled_ns(window: RankWindow) -> Iterator[Row]:
-    """Time without compute after the launch in which nothing ran that the kernel is known to depend on, per rank."""
+    """No compute: the next kernel was launched, and nothing it is known to depend on ran, per rank."""
     if (budget := _of_all_work(window)) is not None:
         yield Row((window.rank.number,), budget.dependency_stalled_ns)
 
@@ -347,7 +347,7 @@ def blocking_comm_ns(window: RankWindow) -> Iterator[Row]:
 
 
 def blocking_comm_max_ns(window: RankWindow) -> Iterator[Row]:
-    """Time without compute after the launch in which communication ran, whatever it is credited to, per rank.
+    """No compute: the next kernel was launched, and communication ran, whatever blocked it, per rank.
 
     An upper bound of what communication blocked.
     """

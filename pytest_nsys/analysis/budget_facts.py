@@ -26,7 +26,7 @@ MOST = 3
 class BudgetPart(enum.StrEnum):
     """What the time of a window falls into: disjoint, and together all of it. ``BLOCKED`` has one for each producer.
 
-    ``BESIDE`` is dependency-stalled while communication ran, which it may have waited for.
+    ``BESIDE`` is stalled while communication ran, which it may have waited for.
     """
 
     COMPUTE = "compute"
@@ -35,8 +35,8 @@ class BudgetPart(enum.StrEnum):
     COPY = "blocked by copy"
     MEMSET = "blocked by memset"
     ELSEWHERE = "blocked by another device"
-    BESIDE = "dependency-stalled, communication runs"
-    STALLED = "dependency-stalled"
+    BESIDE = "stalled during communication"
+    STALLED = "stalled"
 
 
 BLOCKED: Mapping[str, BudgetPart] = {
@@ -126,14 +126,14 @@ def parts_of(facts: BudgetFacts) -> dict[BudgetPart, int]:
 
 
 def ceiling(part_ns: int, window_ns: int) -> Fraction | None:
-    """By which share throughput would rise if the part were gone and nothing came in its place: no forecast.
+    """By which share throughput would rise, at most, if the part were gone and nothing came in its place.
 
     None where the part is the whole window.
     """
     return Fraction(part_ns, window_ns - part_ns) if part_ns < window_ns else None
 
 
-_BOUNDS = "blocking is a lower bound, and dependency-stalled an upper one"
+_BOUNDS = "blocking is a lower bound, stalled an upper bound"
 
 
 def about_edges(budgets: Iterable[Budget | BudgetFacts]) -> Iterator[str]:

@@ -305,7 +305,7 @@ def _measured(metric: Metric, window: RankWindow | RunWindow, empty: MetricTable
 
 
 _NO_STREAM = "no communication kernel has a stream of its own in the window"
-_NO_ROW = "nothing of the kind is in the window"
+_NO_ROW = "none in this window"
 
 
 class Available(NamedTuple):

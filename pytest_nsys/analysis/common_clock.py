@@ -94,10 +94,10 @@ class ClockStanding(NamedTuple):
         if self == ALONE:
             return ""
         if self.ahead_ns is None:
-            return "not aligned: no matched ends, no session starts"
+            return "clocks could not be aligned"
         if self.error_ns is None:
-            return "aligned by the start of its session alone: error unknown"
-        return f"aligned within {format_value(self.error_ns)} by the ends of matched collectives"
+            return "clocks aligned by the start of the session alone: error unknown"
+        return f"clocks aligned within {format_value(self.error_ns)} by the ends of matched collectives"
 
 
 ALONE = ClockStanding(0, 0)

@@ -167,7 +167,7 @@ class RunCut:
         """How well the clocks of the other ranks are that of the first."""
         for words, ranks in grouped((self.standing(one).words, one.rank.number) for one in self.ranks).items():
             if words:
-                yield f"times of {ranks_words(ranks)} are {words}"
+                yield f"{ranks_words(ranks)}: {words}"
 
     def zero_ns(self, one: RankCut) -> int | None:
         """The moment from which the times of a rank count, in ns since 1970; None where its trace does not say."""

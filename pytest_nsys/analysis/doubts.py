@@ -342,7 +342,7 @@ def _about_anchors(group: WindowGroup) -> tuple[Note, ...]:
 def _anchor_notes(group: WindowGroup) -> Iterator[Note]:
     few = grouped((count, number) for number, count in anchor_counts(group) if count < FEW_ANCHORS)
     for count, ranks in sorted(few.items()):
-        yield Note(f"{have_anchors(ranks, count)}: the median of under {FEW_ANCHORS} says little", True)
+        yield Note(f"{have_anchors(ranks, count)}: with fewer than {FEW_ANCHORS} the median is unreliable", True)
     for empty in empty_anchors(group):
         yield Note(f"{empty}: the record of its kernels does not reach over that of its ranges", True)
     if uneven := uneven_anchors(group):

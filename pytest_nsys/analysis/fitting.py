@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from operator import itemgetter
+from typing import NamedTuple
 
 from pytest_nsys.analysis.candidates import (
     FEWEST,
@@ -49,6 +50,13 @@ Ask = Callable[[Sequence[Candidate]], Candidate]
 OpenUnder = Callable[[Convention], Run]
 
 
+class Allowed(NamedTuple):
+    """A bound of quality that a trace crosses, as a gate file lets it through, and what is wrong in words."""
+
+    value: str
+    words: str
+
+
 @dataclass(frozen=True)
 class Choice:
     """How the windows of a trace are found. ``base`` is the convention that it is or extends.
@@ -63,7 +71,7 @@ class Choice:
     candidates: tuple[Candidate, ...] = ()
     rivals: tuple[str, ...] = ()
     reasons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    quality: Mapping[str, str] = field(default_factory=dict)
+    quality: Mapping[str, Allowed] = field(default_factory=dict)
 
     @property
     def anchored(self) -> bool:

@@ -26,7 +26,7 @@ from pytest_nsys.core.workload import TwoStages
 
 STAGES = ("stage0", "stage1")
 FEWEST_UNITS = 5
-"""Units that must be left after the warm-up: the median of fewer says little."""
+"""Units that must be left after the warm-up: the median of fewer is unreliable."""
 
 
 class PipelineUnit(NamedTuple):

@@ -252,7 +252,7 @@ def _anchors(ground: Ground) -> Said | None:
         return None
     fewest = min(count for _, count in counts)
     words = have_anchors([number for number, count in counts if count == fewest], fewest)
-    return fewest, words, "the median of so few says little", "profile more steps"
+    return fewest, words, "the median of so few is unreliable", "profile more steps"
 
 
 def _empty_anchors(ground: Ground) -> Said | None:

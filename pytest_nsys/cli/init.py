@@ -189,8 +189,8 @@ def _tell(
     if asking.taken > 1 and choice.anchored:
         why = "--yes" if asking.told else "non-interactive"
         click.echo(f"picked 1 of {asking.taken} candidate anchors ({why}); the others are in the file")
-    for check, value in choice.quality.items():
-        click.echo(f"warning: quality {check} is set to {value} for this trace; the file says why")
+    for allowed in choice.quality.values():
+        click.echo(f"warning: {allowed.words}; the gate allows it")
     for each in left[:SHOWN_LEFT]:
         click.echo(f"left out '{printable(each.title, 60)}': {printable(each.why, 160)}")
     given = [] if draft.traces else [f"--nsys-trace={trace}" for trace in traces]

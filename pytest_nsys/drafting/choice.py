@@ -10,14 +10,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pytest_nsys.analysis.doubts import uncounted
-from pytest_nsys.analysis.fitting import Choice
+from pytest_nsys.analysis.fitting import Allowed, Choice
 from pytest_nsys.analysis.metrics import FEW_ANCHORS, METRICS, Bounds
 from pytest_nsys.analysis.quality import Ground, doubts
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import RUN
 from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, NO_STAGE, UNKNOWN, Convention, Purpose
 from pytest_nsys.core.numbers import share_of
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.words import counted, printable
 
 
 def with_libraries(choice: Choice, run: Run) -> Choice:
@@ -35,14 +35,14 @@ def with_bounds(choice: Choice, run: Run) -> Choice:
     """The choice with the bounds of quality that this trace crosses set on purpose, each with what would be better."""
     group = run.measured(choice.spec)
     metric = replace(METRICS["exposed_ns"], dimensions=("rank", "stage", "purpose"))
-    quality: dict[str, str] = {}
+    quality: dict[str, Allowed] = {}
     for fact, _ in doubts(Ground(run, group, metric), Bounds()):
-        quality[fact.check] = fact.lets_through
-        choice = choice.because("quality", f"{fact.check}: {printable(fact.words, 120)}; better {fact.remedy}.")
+        quality[fact.check] = Allowed(fact.lets_through, printable(fact.words, 120))
+        choice = choice.because("quality", f"{fact.check}: {printable(fact.words, 120)}; better: {fact.remedy}.")
     counts = [len(track.anchors) for track in group.tracks.values() if track.anchors]
     if "anchors" not in quality and choice.window != RUN and min(counts, default=FEW_ANCHORS) < FEW_ANCHORS:
-        quality["anchors"] = str(min(counts))
-        choice = choice.because("quality", f"anchors: only {min(counts)} of them; better profile more steps.")
+        quality["anchors"] = Allowed(str(min(counts)), f"only {counted(min(counts), 'anchor')}")
+        choice = choice.because("quality", f"anchors: {quality['anchors'].words}; better: profile more steps.")
     return replace(choice, quality=quality)
 
 

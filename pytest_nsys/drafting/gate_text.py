@@ -91,10 +91,10 @@ def _lines(draft: Draft) -> Iterator[str]:
     if choice.quality:
         yield ""
         yield from comment(
-            "Set on purpose, or nothing would be judged on this trace; take a line out once it is mended."
+            "Without these lines nothing could be judged on this trace: delete each one once you capture more."
         )
         yield from _comments(choice.reasons.get("quality", ()))
-        yield f"quality: {{{', '.join(f'{check}: {value}' for check, value in choice.quality.items())}}}"
+        yield f"quality: {{{', '.join(f'{check}: {allowed.value}' for check, allowed in choice.quality.items())}}}"
     yield ""
     yield from _comments(draft.tolerance_why)
     yield f"tolerance: {{rel: {int(100 * draft.tolerance)}%, abs: [{draft.smallest}, 1pp, 2]}}"

@@ -34,7 +34,7 @@ from pytest_nsys.gates.yaml_nodes import NodeReader, compose, is_empty, read
 
 MISSING = {
     "version": f"'version' is missing: write version: {VERSION}",
-    "assertions": "'assertions' is missing: a gate without assertions would pass on nothing",
+    "assertions": "'assertions' is missing: a gate without assertions always passes",
 }
 AS_WRITTEN = ("measurements", "run", "comparable_on", "tolerance", "window", "span", "kernels", "allow_missing")
 """Keys that are fields of a GateFile."""
@@ -85,7 +85,7 @@ def loads_gate_file(content: str | bytes, *, path: Path, display: Path | None = 
     for name, (gate, all_known) in judged.items():
         _check_tolerance(own[name], gate, ordered)
         if name and all_known and not gate.assertions:
-            file.mistake(MATRIX, f"no assertion is judged on '{name}': it would pass on nothing")
+            file.mistake(MATRIX, f"no assertion applies to '{name}': it would always pass")
         each.append(_with_waivers(reader, own[name], gate, ordered, all_known=known))
     if names:
         each = [replace(_read_gate(reader, file, path, names=names), assertions=tuple(ordered), matrix=tuple(each))]

@@ -328,8 +328,10 @@ def _unknown_metric(words: list[Word]) -> SentenceMistake:
     for end in range(len(words) - 1, 0, -1):
         for _, name in _names(words, end):
             if name in METRICS:
-                late = printable(words[end].text, 40)
-                return SentenceMistake(words[end].offset, f"'{late}' stands after the metric '{name}'")
+                late, metric = printable(words[end].text, 40), METRICS[name]
+                before = f"'{late}' comes after the metric: write it before '{name}'"
+                compared = f"write: {name} {'>=' if metric.better == 'higher' else '<='} baseline"
+                return SentenceMistake(words[end].offset, compared if late == "no" else before)
     start = len(words) - 1
     meant = did_you_mean(words[start].text, METRICS)
     for first, name in _names(words, len(words)):

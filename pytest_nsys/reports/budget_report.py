@@ -44,13 +44,13 @@ LEGEND = (
     (BudgetPart.COMPUTE, "compute"),
     (BudgetPart.STARVED, "launch-starved"),
     (BudgetPart.COLLECTIVE, "blocked"),
-    (BudgetPart.BESIDE, "stalled while communication runs"),
+    (BudgetPart.BESIDE, "stalled during communication"),
     (BudgetPart.STALLED, "stalled"),
 )
 
 CEILING = (
     "ceiling: how much throughput could rise if the part were gone, R / (T - R) of the window T; "
-    "it is a bound and no forecast"
+    "an upper bound, not a prediction"
 )
 
 EXACT = (*numbers("rank"), *texts("part", "bound"), *numbers("time_ns"), *ratios("share", "ceiling"))

@@ -21,7 +21,7 @@ _COVER = {
     CauseKind.COVER_SHRANK: ": it got shorter",
     CauseKind.COVER_VANISHED: ": it is gone",
     CauseKind.COVER_LATE: ": launched later (CPU-bound)",
-    CauseKind.COVER_MOVED: ": it runs at another time",
+    CauseKind.COVER_MOVED: ": no longer runs alongside",
     CauseKind.COVER_GREW: "",
 }
 _WALLS = {
@@ -34,7 +34,7 @@ _WALLS = {
     CauseKind.IDLE: ("the GPU is idle for another reason", "the GPU is idle before {}, already launched,"),
     CauseKind.STARVED: ("the host launches late:", "the host launches {} late:"),
     CauseKind.BLOCKS: ("compute is blocked:", "{} blocks compute:"),
-    CauseKind.BESIDE: ("compute stalls while communication runs:", "{} stalls while communication runs:"),
+    CauseKind.BESIDE: ("compute stalls during communication:", "{} stalls during communication:"),
     CauseKind.STALLED: ("compute stalls for another reason:", "{} stalls for another reason:"),
 }
 """What a part of a window went to: as a sum, and by kernel."""

@@ -75,7 +75,7 @@ def gate_terminal_lines(changes: GateChanges | None, *, judged: bool) -> list[st
     """
     if changes is None or not (judged or changes.found):
         return []
-    return list(gate_change_lines(changes, at_most=SHOWN)) or ["gate files of the merge base: none asks for less"]
+    return list(gate_change_lines(changes, at_most=SHOWN)) or ["gate files since the merge base: no gate was loosened"]
 
 
 def gate_headline(changes: GateChanges) -> str:

@@ -122,7 +122,7 @@ def _run(found: RunShape) -> Iterator[str]:
         yield from _line("", f"… and {len(found.files) - SHOWN} more files")
     yield from _line("ranks", ", ".join(filter(None, [counted(len(found.ranks), "rank"), found.gpu or "GPU not told"])))
     yield from _line("convention", f"{found.convention.removeprefix('convention ')}; {found.measured_as}")
-    crossed = f"{counted(len(found.quality), 'bound')} crossed, see below" if found.quality else "every bound holds"
+    crossed = f"{counted(len(found.quality), 'check')} failed, see below" if found.quality else "all checks passed"
     yield from _line("quality", crossed)
     for n, group in enumerate(found.groups):
         yield from _line("" if n else "metrics", f"{group.name:<12}{group.with_rows} of {group.metrics} have rows")

@@ -79,9 +79,10 @@ def _sentence(said: Sequence[str]) -> str:
 
 
 def as_sentence(text: str) -> str:
-    """Names of metrics and files stay as they are written; a plain word begins with a capital letter."""
-    first = text.split(" ", 1)[0].removesuffix(":")
-    return text[:1].upper() + text[1:] if first.isalpha() and first != "pytest" else text
+    """Names of metrics and files, as before a colon, stay as they are written; a plain word begins with a capital."""
+    first = text.split(" ", 1)[0]
+    plain = first in ("improved:", "warning:") or (first.isalpha() and first != "pytest")
+    return text[:1].upper() + text[1:] if plain else text
 
 
 # What is bad

@@ -252,7 +252,7 @@ def told(trace: OneProcess | Path) -> list[str]:
     return [note for note in found if "setup label" not in note and "anchor" not in note and "streams" not in note]
 
 
-BOUND = "blocking is a lower bound, and dependency-stalled an upper one: "
+BOUND = "blocking is a lower bound, stalled an upper bound: "
 
 
 def test_without_waits_on_record_both_ends_are_told(gpu: OneProcess) -> None:

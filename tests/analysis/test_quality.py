@@ -203,8 +203,8 @@ CASES: dict[str, Case] = {
     "few anchors": (
         {"chunks_ms": (15,) * 4},
         "",
-        "trace quality: ranks 0, 1 have 4 anchors (bound: at least 5): the median of so few says little; profile more "
-        "steps, or write quality: {anchors: 4} in the gate file",
+        "trace quality: ranks 0, 1 have 4 anchors (bound: at least 5): the median of so few is unreliable; profile "
+        "more steps, or write quality: {anchors: 4} in the gate file",
         "overlap",
     ),
     "kernels that end before the ranges do": (

@@ -199,17 +199,17 @@ def test_a_step_with_known_truth(step: Path) -> None:
         "0 blocked by collective >= 0.3 ms 3% +3.09%",
         "0 blocked by collective <= 0.3 ms 3% +3.09%",
         "0 blocked by copy 0.2 ms 2% +2.04%",
-        "0 dependency-stalled 0.05 ms 0.5% +0.503%",
+        "0 stalled 0.05 ms 0.5% +0.503%",
         "0 communication alone 0.3 ms 3% -",
         "0 device idle 0.55 ms 5.5% -",
         "rank 0: stage4_b ncclDevKernel_SendRecv blocks grouped_gemm for 0.3 ms in 1 gap",
         "rank 0: copy blocks gelu for 0.2 ms in 1 gap",
         "rank 0: launch-starved before adam for 0.5 ms in 1 gap",
-        "rank 0: dependency-stalled before layer_norm for 0.05 ms in 1 gap",
+        "rank 0: stalled before layer_norm for 0.05 ms in 1 gap",
     ):
         assert line in words, line
     assert "note: window median, kernels contained" in done.stderr
-    assert "it is a bound and no forecast" in done.stderr
+    assert "an upper bound, not a prediction" in done.stderr
     assert "lower bound" not in done.stderr
     assert "\x1b" not in done.stdout  # colour is for terminals
 
@@ -233,7 +233,7 @@ def test_programs_get_nanoseconds(step: Path) -> None:
         "gaps": 1,
     }
     assert found["windows"][0]["end"] == 10_000 * US
-    assert any("no forecast" in note for note in found["notes"])
+    assert any("not a prediction" in note for note in found["notes"])
     head, *lines = run("budget", step, "--format=csv", code=0).stdout.splitlines()
     assert head == "rank,part,bound,time_ns,share,ceiling"
     assert f"0,blocked by collective,at most,{BLOCKS},0.03," in "\n".join(lines)
@@ -285,8 +285,8 @@ def test_what_is_unknown_is_said(tmp_path: Path) -> None:
     assert words[0] == "rank 0 " + "█" * 18 + "▒" * 42 + " 100 us"
     assert "0 blocked by collective >= 0 us 0% +0%" in words
     assert "0 blocked by collective <= 70 us 70% +233%" in words
-    assert "0 dependency-stalled <= 70 us 70% +233%" in words
-    assert "blocking is a lower bound, and dependency-stalled an upper one: no stream wait is recorded" in done.stderr
+    assert "0 stalled <= 70 us 70% +233%" in words
+    assert "blocking is a lower bound, stalled an upper bound: no stream wait is recorded" in done.stderr
 
 
 def test_a_graph_that_was_traced_whole_has_no_budget(gpu: OneProcess) -> None:

@@ -300,7 +300,7 @@ def test_too_few_anchors(tmp_path: Path, count: int, window: str) -> None:
     gate, text = draft(trace)
     assert gate.window == window
     assert gate.quality.anchors == (count if window == "median" else 5)
-    assert ("# anchors: rank 0 has 4 anchors; better profile more steps." in text) is (window == "median")
+    assert ("# anchors: rank 0 has 4 anchors; better: profile more steps." in text) is (window == "median")
     assert ("# run: the trace holds no ranges (NVTX), so everything it ran is one window." in text) is (count == 0)
 
 

@@ -84,7 +84,7 @@ OF_THE_FILE: list[tuple[str, list[str]]] = [
     ("assertions: [no syncs]\n", ["1:1: 'version' is missing: write version: 1"]),
     ("version: 2\nassertions: [no syncs]\n", ["1:10: version 2 is not supported: write version: 1"]),
     ("version: one\nassertions: [no syncs]\n", ["1:10: version is a whole number from 0 on, not 'one'"]),
-    ("version: 1\n", ["1:1: 'assertions' is missing: a gate without assertions would pass on nothing"]),
+    ("version: 1\n", ["1:1: 'assertions' is missing: a gate without assertions always passes"]),
     ("version: 1\nassertions: []\n", ["2:13: assertions is empty"]),
     ("version: 1\nassertions:\n", ["2:12: assertions is empty"]),
     (HEAD + "-\n", ["3:2: an assertion is empty"]),

@@ -85,7 +85,7 @@ PICKED = "assertions: [{assert: no syncs, matrix: b}]"
     [
         (PICKED, "2:41: 'matrix' picks configurations of the file, which has no"),
         (f"matrix: {{a: x}}\n{PICKED}", "3:41: no configuration of the matrix is 'b': they are a"),
-        (f"matrix: {{a: x, b: y}}\n{PICKED}", "2:9: no assertion is judged on 'a': it would pass on nothing"),
+        (f"matrix: {{a: x, b: y}}\n{PICKED}", "2:9: no assertion applies to 'a': it would always pass"),
         (
             "matrix: {a: , b: }\nassertions: [overlap >= 60%, {assert: no syncs, matrix: b}]\n"
             "waivers: [{assertion: no sync, ceiling: 3, expires: 2030-01-31, reason: x}]",

@@ -57,7 +57,7 @@ def test_a_bar_and_a_legend_with_values_stand_above_the_timeline(project: Projec
             ("launch-starved", LATE),
             ("blocked by collective", BLOCKS),
             ("blocked by copy", COPIES),
-            ("dependency-stalled", STALLS),
+            ("stalled", STALLS),
         ]
     ]
     assert found.text.index('class="budget"') < found.text.index('class="plot"')
@@ -66,7 +66,7 @@ def test_a_bar_and_a_legend_with_values_stand_above_the_timeline(project: Projec
         "<b>blocked by collective</b> ≥\u00a00.3\u00a0ms (3%), ≤\u00a00.3\u00a0ms",
         "<b>blocked by copy</b> 0.2\u00a0ms (2%)",
         "<li>stage4_b ncclDevKernel_SendRecv blocks grouped_gemm for 0.3\u00a0ms in 1 gap</li>",
-        "it is a bound and no forecast",
+        "an upper bound, not a prediction",
     ):
         assert words in found.text, words
     assert {"+5.26%", ">= 0.3\u00a0ms", "<= 0.3\u00a0ms"} <= {*found.texts["td"]}
@@ -87,7 +87,7 @@ def test_gaps_have_their_class_their_kernel_and_their_producer(project: Project)
     assert [gaps["kinds"][k] for k in gaps["k"]] == [
         "blocked by collective",
         "blocked by copy",
-        "dependency-stalled",
+        "stalled",
         "launch-starved",
     ]
     assert gaps["d"] == [BLOCKS, COPIES, STALLS, LATE]

@@ -15,7 +15,7 @@ from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.model import Label, Value, Window
 from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.causes import cause_of
-from pytest_nsys.reports.headline import of_session, why_words
+from pytest_nsys.reports.headline import as_sentence, of_session, why_words
 from pytest_nsys.reports.page.session_page import groups
 from pytest_nsys.reports.session.digest import By, Digest, LeftOut, NotRunFile
 from pytest_nsys.reports.session.record import Record
@@ -190,7 +190,7 @@ P90: dict[str, Label] = {"rank": 0, "quantile": "p90"}
             "Improved: step 12% faster on rank 0 (16 → 14 ms)",
         ),
         ([record("a", "inconclusive", message="within the noise")], "1 assertion inconclusive: a: within the noise"),
-        ([record("a", "passed", good=False, message="DeprecationWarning")], "A: DeprecationWarning"),
+        ([record("a", "passed", good=False, message="DeprecationWarning")], "a: DeprecationWarning"),
         (
             [red(judged=(row(90 * MS, 16 * MS, 17 * MS, waived=True), row(18 * MS, 16 * MS, 17 * MS)))],
             "Step 12% slower on rank 0 (16 → 18 ms)",
@@ -317,3 +317,17 @@ def test_what_is_not_judged_has_a_group_of_its_own() -> None:
         ("No data", ["n"]),
         ("Improved", ["i"]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1 of 2 rows above the limit", "1 of 2 rows above the limit"),
+        ("no row of stage 'a'", "No row of stage 'a'"),
+        ("run.sqlite: there is no such file", "run.sqlite: there is no such file"),
+        ("traces: holds no trace", "traces: holds no trace"),
+        ("pytest ended with exit status 3", "pytest ended with exit status 3"),
+    ],
+)
+def test_a_sentence_begins_with_a_capital_but_for_names_and_files(text: str, expected: str) -> None:
+    assert as_sentence(text) == expected

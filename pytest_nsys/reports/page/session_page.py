@@ -284,7 +284,7 @@ def groups(reds: Sequence[Record]) -> list[CauseGroup]:
 def _group(ground: str, records: Sequence[Record], reds: Sequence[Record]) -> CauseGroup:
     caused = [record for record in reds if ground and any(cause_of(row) == ground for row in record.verdict.causes)]
     return CauseGroup(
-        why_words(ground, caused) if caused else NO_CAUSE.get(ground, ground.capitalize()), bool(caused), records
+        why_words(ground, caused) if caused else NO_CAUSE.get(ground, as_sentence(ground)), bool(caused), records
     )
 
 

@@ -105,12 +105,12 @@ class Frame(NamedTuple):
         """What a person should know of where the window is drawn."""
         if self.apart_ns:
             apart = format_value(self.apart_ns)
-            yield f"it is not drawn beside the other ranks: they would take {apart}"
+            yield f"not drawn beside the other ranks: that would span {apart}"
         elif self.length_ns:
             if head.lead_ns > self.error_ns:
                 yield f"its window begins {format_value(head.lead_ns)} after the first one here"
             if head.window.clock:
-                yield f"beside the other ranks it is {head.window.clock}"
+                yield head.window.clock
 
 
 def sides_of(picture: Picture) -> list[PlacedWindow]:

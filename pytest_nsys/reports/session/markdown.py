@@ -16,7 +16,7 @@ from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.reports.causes import by_cause, labels_words, part_cells, shared_words
 from pytest_nsys.reports.changes import TITLES, UNTOLD, ChangedBaseline, change_texts, gate_place, of_which
 from pytest_nsys.reports.explanation import NO_VALUE, difference_table, labels_columns, row_table, rows_to_show
-from pytest_nsys.reports.headline import of_session
+from pytest_nsys.reports.headline import as_sentence, of_session
 from pytest_nsys.reports.session.digest import (
     Digest,
     FileRecords,
@@ -227,8 +227,7 @@ def _cells(record: Record) -> tuple[str, ...]:
 def _details(record: Record) -> Iterator[str]:
     verdict, sentence = record.verdict, record.assertion.sentence
     yield from (f"#### {record.state}: {code(record.name)} (line {record.line})", "")
-    message = prose(record.message)
-    yield from (f"{message[:1].upper()}{message[1:]}.", "")
+    yield from (f"{prose(as_sentence(record.message))}.", "")
     if sentence not in ("", record.name):
         yield from (f"The sentence: {code(sentence)}", "")
     for table in (row_table(verdict, rows_to_show(verdict), SHOWN_ROWS), difference_table(verdict, 400)):

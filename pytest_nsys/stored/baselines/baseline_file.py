@@ -55,6 +55,15 @@ MOST_RANKS = 64
 _BUDGET_OF = f"budget, definition {DEFINITION}"
 """Under this the parts of a budget stand: those of another definition are not read, for they are not compared."""
 
+_STORED_PARTS = {
+    **{part: part.value for part in BudgetPart},
+    BudgetPart.BESIDE: "dependency-stalled, communication runs",
+    BudgetPart.STALLED: "dependency-stalled",
+}
+"""What a part is called in a file: a name for people may change, and a file stays as it is."""
+
+_PARTS = {stored: part for part, stored in _STORED_PARTS.items()}
+
 MEDIAN_PERIOD = "p50 period"
 """Under this instead of a window the breakdown of a median period is stored."""
 
@@ -131,8 +140,8 @@ def _lines(rank: int, breakdown: Breakdown, numbers: Mapping[str, int]) -> Itera
     for wall, by_name in breakdown.walls.items():
         yield line(wall.value + " of window", [[numbers[name], ns] for name, ns in sorted(by_name.items())])
     if breakdown.budget is not None:
-        parts = breakdown.budget.items()
-        yield line(_BUDGET_OF, [[part.value, [[numbers[name], ns] for name, ns in own.items()]] for part, own in parts])
+        parts = ((_STORED_PARTS[part], own) for part, own in breakdown.budget.items())
+        yield line(_BUDGET_OF, [[part, [[numbers[name], ns] for name, ns in own.items()]] for part, own in parts])
     yield line("compute", [[numbers[name], *sums] for name, sums in sorted(breakdown.compute.items())])
     yield line("barriers", [[numbers[name], *own[:2], *(own.wait or ())] for name, own in breakdown.barriers.items()])
     for stage, kernels in sorted(breakdown.communication.items()):
@@ -173,7 +182,7 @@ def _breakdown(parts: Sequence[Sequence[Any]], names: Sequence[str]) -> Breakdow
 
 
 def _budget(stored: Sequence[Any], names: Sequence[str]) -> dict[BudgetPart, dict[str, int]]:
-    return {BudgetPart(part): {names[n]: int(ns) for n, ns in own} for part, own in stored}
+    return {_PARTS[part]: {names[n]: int(ns) for n, ns in own} for part, own in stored}
 
 
 def _communication(stored: Sequence[Any], names: Sequence[str]) -> Communication:
