@@ -15,11 +15,12 @@ from typing import Any, Self, TypeVar, overload
 
 from pytest_nsys.analysis.capture_cache import CaptureCache, check_captures, check_two_runs
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS, Metric, Unit, metric_called
+from pytest_nsys.analysis.metric_names import metric_named, unknown
+from pytest_nsys.analysis.metrics import Metric, Unit
 from pytest_nsys.analysis.table import NothingSelected, Selector
 from pytest_nsys.analysis.windows import MEDIAN, OUTSIDE, UsedWindow, WindowSpec, meant_word
 from pytest_nsys.core.conventions import Convention
-from pytest_nsys.core.errors import ArgumentMistake, NoRows, did_you_mean
+from pytest_nsys.core.errors import ArgumentMistake, NoRows
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import KernelsMode, Label, Note, Span, Value
 from pytest_nsys.core.words import printable
@@ -312,9 +313,8 @@ def metric_of(name: str) -> Metric:
     __tracebackhide__ = True
     if not isinstance(name, str):
         raise ArgumentMistake(f"a metric is a name, as in 'exposed_ns', not {name!r}")
-    if (metric := metric_called(name)) is None:
-        hint = did_you_mean(name, METRICS) or "; `pytest-nsys metrics` lists them"
-        raise ArgumentMistake(f"unknown metric '{printable(name, 60)}'{hint}")
+    if (metric := metric_named(name)) is None:
+        raise ArgumentMistake(unknown(name, "; `pytest-nsys metrics` lists them"))
     return metric
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+from pytest_nsys.analysis.metric_names import BY_UNIT, SHORT
 from pytest_nsys.analysis.metrics import MEASURED, METRICS
 from pytest_nsys.core.units import (
     ANY,
@@ -77,9 +78,14 @@ SHARE = amount([RATIO])
 ABSOLUTE = rf"(?:{amount(_fitting(absolute_amounts))}|{_NUMBER}\s*{OWN_UNIT})"
 
 
+_OTHER_NAMES = [*SHORT.items(), *((word, name) for word, names in BY_UNIT.items() for name in names.values())]
+
+
 def metric_name(names: Iterable[str]) -> str:
-    """The name of a metric, in which blanks may stand for underscores; the longest first."""
-    longest_first = sorted(names, key=lambda name: (-len(name), name))
+    """The name of a metric, perhaps without its unit; blanks may stand for underscores; the longest first."""
+    full = {*names}
+    every = full | {word for word, name in _OTHER_NAMES if name in full}
+    longest_first = sorted(every, key=lambda name: (-len(name), name))
     return f"(?:{'|'.join(name.replace('_', _BLANKS) for name in longest_first)})"
 
 

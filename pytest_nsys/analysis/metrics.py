@@ -350,7 +350,7 @@ METRICS: Mapping[str, Metric] = {
         _waits("straggling.collective_wait_ns"),
         _waits("straggling.collective_transfer_ns"),
         _waits("straggling.straggler_lag_ns"),
-        _of_run("throughput.iteration_ns", _NS, _LOWER, ()),
+        _of_run("throughput.step_time_ns", _NS, _LOWER, ()),
         _of_run("throughput.samples_per_s", Unit.SAMPLES_PER_S, _HIGHER, ()),
         _of_run("throughput.tokens_per_s", Unit.TOKENS_PER_S, _HIGHER, ()),
         _streams("structure.barriers", _COUNT, _LOWER, _RANK),

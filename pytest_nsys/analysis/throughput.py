@@ -98,20 +98,22 @@ STEP_TIME = "step_time"
 STATE_UNPROFILED = "state workload: {step_time: 412ms} in the gate file, or measure step_time (--nsys-measurements)"
 
 
-def iteration_ns(window: RunWindow) -> Iterator[Row]:
-    """Length of a step of the slowest rank: the median period of its steady anchors, or its window over ``steps``."""
-    yield Row((), _iteration_ns(window))
+def step_time_ns(window: RunWindow) -> Iterator[Row]:
+    """Length of a step of the slowest rank: the median period of its steady anchors, whatever the window; of a single
+    anchor the window, under ``run`` and ``START:END`` its range; with ``steps: N`` the window over N.
+    """
+    yield Row((), _step_time_ns(window))
 
 
 def samples_per_s(window: RunWindow) -> Iterator[Row]:
-    """Samples of a step over all ranks / ``iteration_ns``."""
-    yield Row((), exact(Fraction(SECOND_NS * samples_of(window)) / Fraction(_iteration_ns(window))))
+    """Samples of a step over all ranks / ``step_time_ns``."""
+    yield Row((), exact(Fraction(SECOND_NS * samples_of(window)) / Fraction(_step_time_ns(window))))
 
 
 def tokens_per_s(window: RunWindow) -> Iterator[Row]:
-    """Samples of a step over all ranks, times the tokens of a sample / ``iteration_ns``."""
+    """Samples of a step over all ranks, times the tokens of a sample / ``step_time_ns``."""
     tokens = samples_of(window) * sequence_length_of(window)
-    yield Row((), exact(Fraction(SECOND_NS * tokens) / Fraction(_iteration_ns(window))))
+    yield Row((), exact(Fraction(SECOND_NS * tokens) / Fraction(_step_time_ns(window))))
 
 
 def profiler_overhead(window: RunWindow) -> Iterator[Row]:
@@ -122,7 +124,7 @@ def profiler_overhead(window: RunWindow) -> Iterator[Row]:
     without = unprofiled_step_ns(window.run)
     if without is None:
         raise NoRows(f"no unprofiled step time is given: {STATE_UNPROFILED}")
-    yield Row((), exact(Fraction(_iteration_ns(window, _p50)) / Fraction(without) - 1))
+    yield Row((), exact(Fraction(_step_time_ns(window, _p50)) / Fraction(without) - 1))
 
 
 def unprofiled_step_ns(run: Run) -> Value | None:
@@ -143,7 +145,7 @@ def _p50(values: Sequence[Value]) -> Value:
     return percentile(values, 50)
 
 
-def _iteration_ns(window: RunWindow, middle: Callable[[Sequence[Value]], Value] = median) -> Value:
+def _step_time_ns(window: RunWindow, middle: Callable[[Sequence[Value]], Value] = median) -> Value:
     lengths = [_step_ns(own, window.run.workload, middle) for _, own in sorted(window.by_rank.items())]
     longest = max(lengths)
     if not longest:
@@ -160,12 +162,15 @@ def _step_ns(window: RankWindow, workload: Workload, middle: Callable[[Sequence[
             "steps, and state how many: workload: {steps: N}"
         )
     steady: list[Value] = [*steady_periods(window.anchors).values()] or [*periods(window.anchors)]
-    if not steady:
-        raise NoRows(
-            f"rank {window.rank.number} has {counted(len(window.anchors), 'anchor')}, and it takes two to see how long "
-            "a step is: trace more steps, or state how many the window holds: workload: {steps: N}"
-        )
-    return middle(steady)
+    if steady:
+        return middle(steady)
+    if window.anchors and Span.PERIOD not in (window.spec.span, window.track.convention.span):
+        (only,) = window.anchors
+        return only.end_ns - only.start_ns if window.window.index is None else window.length_ns
+    raise NoRows(
+        f"rank {window.rank.number} has {counted(len(window.anchors), 'anchor')}, and it takes two to see how long "
+        "a step is: trace more steps, or state how many the window holds: workload: {steps: N}"
+    )
 
 
 def samples_of(window: RunWindow) -> int:

@@ -19,7 +19,7 @@ from pytest_nsys.reports.run_report import RunReport
 from pytest_nsys.tools.files import write_whole
 from pytest_nsys.traces.opening import IN_FOLDERS, by_number, find_traces, is_parquet, iterations, traces_in
 
-MEASURED = ("iteration_ns", "wall_overlap_all", "wall_exposed_all_ns", "collective_bytes", "collective_wait_ns")
+MEASURED = ("step_time_ns", "wall_overlap_all", "wall_exposed_all_ns", "collective_bytes", "collective_wait_ns")
 
 
 @click.command()

@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
-from pytest_nsys.analysis.metrics import METRICS, Metric, metric_called
+from pytest_nsys.analysis.metric_names import metric_named, unknown
+from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.units import ANY, HASH, format_tolerance
@@ -359,10 +360,9 @@ class _AssertionEntry(Selecting):
         name = self.text("metric")
         if name is None:
             return None
-        metric = metric_called(name)
+        metric = metric_named(name)
         if metric is None:
-            hint = did_you_mean(name, METRICS)
-            self.mistake("metric", f"unknown metric '{printable(name, 60)}'{hint}")
+            self.mistake("metric", unknown(name))
         return metric
 
     def _requirement(self, key: str, values: Judged, *, constant: bool = False) -> Requirement | None:

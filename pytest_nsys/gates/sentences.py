@@ -17,17 +17,16 @@ verdict.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from pytest_nsys.analysis.budget_facts import BLOCKED
+from pytest_nsys.analysis.metric_names import BY_UNIT, metric_named, sentence_for
 from pytest_nsys.analysis.metrics import MEASURED, METRICS, Metric, measured
 from pytest_nsys.analysis.table import Selector
-from pytest_nsys.core.errors import UsageMistake, did_you_mean, hint
+from pytest_nsys.core.errors import did_you_mean, hint
 from pytest_nsys.core.families import spelt
-from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import (
     ANY,
     COUNT,
@@ -35,21 +34,15 @@ from pytest_nsys.core.units import (
     MICRO,
     RATIO,
     TIME,
-    UnitMistake,
     limit_value,
     parse_quantity,
-    written_value,
 )
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.limits import (
-    CEILINGS,
     EVERY_COMPARISON,
-    FLOORS,
     SentenceMistake,
     Word,
-    gives_something,
     mistaken_at,
-    nothing_for,
     parse_requirement,
 )
 from pytest_nsys.gates.model import (
@@ -59,17 +52,12 @@ from pytest_nsys.gates.model import (
     Constant,
     FromBaseline,
     GateFile,
-    Judged,
     Location,
     Requirement,
     Tolerance,
     Unmatched,
     judged,
 )
-
-if TYPE_CHECKING:
-    from pytest_nsys.analysis.captures import Captures
-
 
 AGGREGATE_WORDS = ("median", "mean", "max", "min", "sum")
 NEARLY_AGGREGATES = {"avg": "mean", "average": "mean", "maximum": "max", "minimum": "min", "total": "sum"}
@@ -139,7 +127,7 @@ def _parse(text: str, axes: Collection[str], tolerance: Tolerance | None) -> tup
         raise _no_comparison(text, words)
     if cut == 0:
         raise SentenceMistake(words[0].offset, f"the metric is missing before '{words[0].text}'")
-    subject = _parse_subject(words[:cut], axes)
+    subject = _parse_subject(_by_unit(words[:cut], text), axes)
     if subject.metric.unit == HASH and (subject.aggregates or subject.balance_across):
         raise SentenceMistake(words[0].offset, not_a_quantity(subject.metric))
     values = judged(subject.metric, subject.aggregates, subject.balance_across)
@@ -147,6 +135,21 @@ def _parse(text: str, axes: Collection[str], tolerance: Tolerance | None) -> tup
     if subject.pipeline and (what := cannot_rule(subject.metric.name, bool(subject.aggregates), require)):
         raise SentenceMistake(words[0].offset, what)
     return subject, require
+
+
+def _by_unit(words: list[Word], text: str) -> list[Word]:
+    """The words, with the metric that the unit at the end of the sentence says in place of one for several."""
+    *before, last = words
+    if (metrics := BY_UNIT.get(last.text)) is None:
+        return words
+    if (metric := next((name for unit, name in metrics.items() if text.rstrip().endswith(unit)), None)) is not None:
+        return [*before, last._replace(text=metric)]
+    limit = " ".join(text[last.offset + len(last.text) :].split())
+    written = f"{limit} {next(iter(metrics))}" if limit[-1:].isdigit() else ""
+    ways = [written and f"{last.text} {written}", *(f"{name} {limit}" for name in metrics.values() if not written)]
+    raise SentenceMistake(
+        last.offset, f"{last.text} in {' or '.join(metrics)}? Write {' or '.join(filter(None, ways))}"
+    )
 
 
 def cannot_rule(metric: str, taken_together: bool, require: Requirement) -> str | None:
@@ -272,7 +275,7 @@ def _selectors_first(words: list[Word]) -> list[Word]:
     """``family_ns of gemm`` in the order of ``gemm family_ns``."""
     for of in (i for i, word in enumerate(words[:-1]) if word.text == "of"):
         for start, name in _names(words, of):
-            if name in METRICS or words[start].text == MEASURED:
+            if metric_named(name) is not None or words[start].text == MEASURED:
                 return [*words[:start], *words[of + 1 :], *words[start:of]]
     return words
 
@@ -313,8 +316,8 @@ def _split_metric(words: list[Word]) -> tuple[list[Word], Metric]:
             raise SentenceMistake(words[at].offset, f"the name is missing after '{MEASURED}'")
         return words[:at], measured(name)
     for start, name in _names(words, len(words)):
-        if name in METRICS:
-            return words[:start], METRICS[name]
+        if (metric := metric_named(name)) is not None:
+            return words[:start], metric
     raise _unknown_metric(words)
 
 
@@ -325,10 +328,13 @@ def _names(words: list[Word], end: int) -> Iterator[tuple[int, str]]:
 
 
 def _unknown_metric(words: list[Word]) -> SentenceMistake:
+    for start, name in _names(words, len(words)):
+        if (told := sentence_for(name)) is not None:
+            return SentenceMistake(words[start].offset, told)
     for end in range(len(words) - 1, 0, -1):
         for _, name in _names(words, end):
-            if name in METRICS:
-                late, metric = printable(words[end].text, 40), METRICS[name]
+            if (metric := metric_named(name)) is not None:
+                late = printable(words[end].text, 40)
                 before = f"'{late}' comes after the metric: write it before '{name}'"
                 compared = f"write: {name} {'>=' if metric.better == 'higher' else '<='} baseline"
                 return SentenceMistake(words[end].offset, compared if late == "no" else before)
@@ -414,79 +420,3 @@ def _select(subject: Subject, dimension: str, value: Word, axes: Collection[str]
         raise SentenceMistake(value.offset, what)
     with mistaken_at(value.offset):
         subject.where[dimension] = Selector((selector_value(subject.metric, dimension, value.text, axes),))
-
-
-# Of a measurement, now that its file says unit, direction and labels
-
-
-def settled(assertion: Assertion, captures: Captures) -> Assertion:
-    """The assertion as it is judged on these captures; one of a trace is as it was.
-
-    Raises NothingMeasured where nothing of the name was measured, TraceError for files that cannot be meant,
-    UsageMistake where the sentence does not fit what was measured.
-    """
-    if assertion.outside is None:
-        return assertion
-    try:
-        return settled_as(assertion, captures.metric(assertion.metric), captures.mesh.sizes)
-    except UsageMistake as mistake:
-        raise UsageMistake(f"{mistake} (measured in {captures.runs[0].measurements.shown})") from None
-
-
-def settled_as(assertion: Assertion, metric: Metric, axes: Collection[str]) -> Assertion:
-    """An assertion on what was measured outside of a trace as it is judged, where that is known to be ``metric``, on a
-    mesh of these ``axes``. Raises UsageMistake.
-    """
-    known = replace(assertion, outside=metric)
-    mesh = axes if "rank" in metric.dimensions else ()
-    for dimension in _named(assertion):
-        if wrong := check_dimension(dimension, metric, [*mesh]):
-            raise UsageMistake(wrong)
-    values = known.judged
-    try:
-        return replace(
-            known,
-            require=_requirement(assertion.require, values),
-            warn=None if assertion.warn is None else _requirement(assertion.warn, values),
-            waivers=tuple(replace(w, ceiling=_in_unit(w.ceiling, w.unit, values), unit=ANY) for w in assertion.waivers),
-        )
-    except UnitMistake as mistake:
-        raise UsageMistake(str(mistake)) from None
-
-
-def _named(assertion: Assertion) -> dict[str, None]:
-    """The dimensions that the gate file names."""
-    selected: list[Mapping[str, Selector]] = [assertion.where, *(waiver.where for waiver in assertion.waivers)]
-    named = [dimension for where in selected for dimension in where]
-    named += [dimension for step in assertion.aggregates for dimension in step.over or ()]
-    return dict.fromkeys([*named, *(["rank"] if assertion.balance_across else [])])
-
-
-def _requirement(require: Requirement, values: Judged) -> Requirement:
-    limit = require.limit
-    if isinstance(limit, Constant):
-        return replace(require, limit=Constant(_in_unit(limit.value, limit.unit, values)))
-    return _held(require, limit, values)
-
-
-def _held(require: Requirement, limit: FromBaseline, values: Judged) -> Requirement:
-    """Against a baseline, on the side on which the metric gets worse."""
-    if limit.tolerance is not None and not gives_something(limit.tolerance, values):
-        raise UsageMistake(nothing_for(values))
-    if require.comparator in {"lower": FLOORS, "higher": CEILINGS}.get(values.better or "", ()):
-        worse = "rises" if values.better == "lower" else "falls"
-        raise UsageMistake(
-            f"{values.better} {values.name} is better, so '{require.text}' passes however far it {worse}: write the "
-            "other side"
-        )
-    if require.comparator is not None or values.better is None:
-        return require
-    return replace(require, comparator=Comparator.LE if values.better == "lower" else Comparator.GE)
-
-
-def _in_unit(value: Fraction, unit: str, values: Judged) -> Fraction:
-    """A limit in the unit of what is judged. Raises UnitMistake."""
-    if unit in (ANY, values.unit) or not value:
-        return value
-    written = parse_quantity(written_value(value, unit), any_unit=True)
-    return limit_value(written._replace(text=format_value(value, unit)), values.unit, values.name)

@@ -24,7 +24,7 @@ from pytest_nsys.gates.judgement import judge
 from pytest_nsys.gates.loosening_rules import ChangeKind
 from pytest_nsys.gates.model import Assertion, FromBaseline, GateFile, JudgedRow
 from pytest_nsys.gates.noise import deviation
-from pytest_nsys.gates.sentences import settled
+from pytest_nsys.gates.settling import settled
 from pytest_nsys.reports.tables import CellKind, Column, Format, Row, Table
 from pytest_nsys.stored.baselines.baseline_file import Baseline, StoredSeries, accepted_runs, series_for, spelled
 from pytest_nsys.stored.baselines.changes import FileChange, RowChange, State

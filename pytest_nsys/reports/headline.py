@@ -24,7 +24,7 @@ from pytest_nsys.reports.explanation import apart, rank_ranges, reason_words
 from pytest_nsys.reports.session.digest import Digest, counts_words, in_order, nearest, not_run_words, worst_first
 from pytest_nsys.reports.session.record import Record
 
-STEP_TIMES = frozenset({"window_ns", "period_ns", "iteration_ns"})
+STEP_TIMES = frozenset({"window_ns", "period_ns", "step_time_ns"})
 """Metrics that are the length of a step."""
 
 USUAL = "p50"

@@ -100,7 +100,7 @@ class RunReport:
 
     def _throughput(self) -> list[str]:
         lines = []
-        for name in ("iteration_ns", "samples_per_s", "tokens_per_s"):
+        for name in ("step_time_ns", "samples_per_s", "tokens_per_s"):
             metric = METRICS[name]
             measured = self.captures.rows(metric, self.spec)
             if measured.rows:

@@ -46,7 +46,7 @@ from pytest_nsys.gates.model import (
     request_of,
     spec_for,
 )
-from pytest_nsys.gates.sentences import settled
+from pytest_nsys.gates.settling import settled
 from pytest_nsys.stored.baselines.baseline_file import BEFORE_AUTO, Baseline, kept_by
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.tools.git import heads_of

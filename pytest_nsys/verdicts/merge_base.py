@@ -32,7 +32,7 @@ from pytest_nsys.gates.gate_file import load_gate_file, loads_gate_file
 from pytest_nsys.gates.judgement import judge
 from pytest_nsys.gates.loosening_rules import ChangeKind, KeyChange
 from pytest_nsys.gates.model import Assertion, FromBaseline, GateFile, JudgedRow, Severity
-from pytest_nsys.gates.sentences import settled_as
+from pytest_nsys.gates.settling import settled_as
 from pytest_nsys.stored.baselines.baseline_file import (
     Baseline,
     RowLabels,

@@ -30,7 +30,7 @@ from pytest_nsys.gates.comparability import shown as in_words
 from pytest_nsys.gates.judgement import BadRuns, NotComparable, Reference, RowKey, folded
 from pytest_nsys.gates.model import Assertion, Difference, FromBaseline, GateFile, Labels, Outcome, request_of, spec_for
 from pytest_nsys.gates.noise import Decision, Trial, decide
-from pytest_nsys.gates.sentences import settled
+from pytest_nsys.gates.settling import settled
 from pytest_nsys.stored.baselines.baseline_file import (
     RowLabels,
     StoredSeries,

@@ -23,7 +23,7 @@ from pytest_nsys.core.words import counted
 from pytest_nsys.gates.comparability import differences, told
 from pytest_nsys.gates.model import Assertion, GateFile, Outcome, spec_for
 from pytest_nsys.gates.noise import FEWEST_TRACES
-from pytest_nsys.gates.sentences import settled
+from pytest_nsys.gates.settling import settled
 from pytest_nsys.stored.baselines.baseline_file import (
     NOISE,
     WINDOW,

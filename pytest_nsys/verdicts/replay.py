@@ -26,7 +26,7 @@ from pytest_nsys.core.model import Row, Value
 from pytest_nsys.gates.comparability import differences
 from pytest_nsys.gates.judgement import BadRuns, Judgement, PastRun, Reference, delayed, judge
 from pytest_nsys.gates.model import Assertion, FromBaseline, FromHistory, GateFile, Outcome, Verdict, spec_for
-from pytest_nsys.gates.sentences import settled_as
+from pytest_nsys.gates.settling import settled_as
 from pytest_nsys.stored.baselines.baseline_file import NO_WINDOW, RowLabels, SeriesId, series_id
 from pytest_nsys.stored.history.database import REFRESH
 from pytest_nsys.stored.history.of_assertion import OfAssertion, RunState, standing

@@ -19,7 +19,7 @@ from pytest_nsys.core.model import Note, Value
 from pytest_nsys.gates.comparability import differences, found_otherwise, told
 from pytest_nsys.gates.judgement import NotComparable, Reference
 from pytest_nsys.gates.model import Assertion, Difference, GateFile, Labels, Outcome, spec_for
-from pytest_nsys.gates.sentences import settled
+from pytest_nsys.gates.settling import settled
 from pytest_nsys.stored.baselines.baseline_file import (
     Baseline,
     SeriesId,

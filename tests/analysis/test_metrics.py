@@ -126,7 +126,7 @@ EXPECTED: dict[str, dict[object, Value]] = {
     **{metric: {} for metric in OF_SIZES},  # no kernel has a record of its size
     **{metric: {} for metric in OF_THE_GPU},  # nothing is recorded of it
     "profiler_overhead": {},  # nobody states the step time
-    "iteration_ns": {},
+    "step_time_ns": {(): 400},
     "samples_per_s": {},
     "tokens_per_s": {},
 }

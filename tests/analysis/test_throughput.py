@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import GateFileError, NothingMeasured
+from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.core.workload import Parallel, Workload
 from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.workload_keys import ConfigMistake, read_config
@@ -90,7 +92,7 @@ STATED = Workload(samples=64, sequence_length=8192)
 def test_known_answers(tmp_path: Path) -> None:
     """Steps of 250 ms: 4 a second. The file counts a thousand of them, which says nothing."""
     run = torch_run(tmp_path / "run", (0, 250, 500, 750, 1_000, 1_250))
-    assert value(run, "iteration_ns", STATED) == 250 * MS
+    assert value(run, "step_time_ns", STATED) == 250 * MS
     assert value(run, "samples_per_s", STATED) == 256
     assert value(run, "tokens_per_s", STATED) == 256 * 8192
 
@@ -98,18 +100,18 @@ def test_known_answers(tmp_path: Path) -> None:
 def test_the_steady_steps_count(tmp_path: Path) -> None:
     """The first and the last quarter of the steps are left out."""
     run = torch_run(tmp_path / "run", (0, 900, 1_000, 1_100, 1_200, 1_300, 1_400, 3_000))
-    assert value(run, "iteration_ns", STATED) == 100 * MS
+    assert value(run, "step_time_ns", STATED) == 100 * MS
 
 
 def test_the_slowest_rank_counts(tmp_path: Path) -> None:
     run = torch_run(tmp_path / "run", (0, 100, 200, 300, 400), ranks=3, slower=5)
-    assert value(run, "iteration_ns", STATED) == 100 * MS + 10
+    assert value(run, "step_time_ns", STATED) == 100 * MS + 10
 
 
 def test_steps_that_are_stated_divide_the_window(tmp_path: Path) -> None:
     trace = write_trace(tmp_path / "a.sqlite")
     stated = STATED._replace(steps=3)
-    assert value(trace, "iteration_ns", stated, window="median", convention="pithtrain") == 5 * MS
+    assert value(trace, "step_time_ns", stated, window="median", convention="pithtrain") == 5 * MS
 
 
 def test_a_part_of_a_step_is_not_taken_for_a_step(tmp_path: Path) -> None:
@@ -117,8 +119,33 @@ def test_a_part_of_a_step_is_not_taken_for_a_step(tmp_path: Path) -> None:
     assert said.startswith("an anchor of the convention pithtrain is a part of a step")
 
 
-def test_one_step_has_no_period(tmp_path: Path) -> None:
-    said = why_none(torch_run(tmp_path / "run", (0,)), "iteration_ns", workload=STATED)
+@pytest.mark.parametrize(
+    ("window", "kernels", "length"),
+    [
+        *((window, "contained", 4 * MS) for window in ("median", "first", "last", "steady", "0")),
+        *((window, "contained", 4 * MS) for window in ("run", "0:20000000")),
+        ("median", "launched", 5 * MS),
+    ],
+)
+def test_a_single_step_is_its_window_or_its_range(tmp_path: Path, window: str, kernels: str, length: int) -> None:
+    """Of the ranks the longest; kernels that are launched in it may end later."""
+    for rank, end in enumerate((3 * MS, 4 * MS)):
+        trace = KinetoBuilder(rank, 2)
+        trace.range("ProfilerStep#7", 0, end)
+        trace.kernel("gemm", 100, 5 * MS + 100, launch_ns=50)
+        trace.kernel("gelu", 100, 190, launch_ns=30)
+        trace.write(tmp_path / "run" / f"rank{rank}_trace.json")
+    with captures(tmp_path / "run", convention=BUILT_IN["kineto"], workload=STATED) as run:
+        spec = run.spec(window, kernels=KernelsMode(kernels))
+        assert [row.value for row in run.rows(METRICS["step_time_ns"], spec).rows] == [length]
+        assert [row.value for row in run.rows(METRICS["samples_per_s"], spec).rows] == [
+            Fraction(64 * 1_000 * MS, length)
+        ]
+
+
+def test_a_single_anchor_that_only_begins_a_step_has_no_length(tmp_path: Path) -> None:
+    run = torch_run(tmp_path / "run", (0,))
+    said = why(run, "step_time_ns", convention=replace(BUILT_IN["kineto"], span=Span.PERIOD), window="run")
     assert said.startswith("rank 0 has 1 anchor, and it takes two")
 
 
@@ -279,7 +306,7 @@ def test_a_gate_on_throughput(project: Project) -> None:
         assertions:
           - tokens_per_s >= 131072tokens/s
           - tokens_per_s >= 131073tokens/s
-          - iteration_ns <= 250ms
+          - step_time_ns <= 250ms
         """
     )
     first, second, third = project.cases(code=1).values()

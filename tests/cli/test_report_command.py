@@ -93,7 +93,7 @@ looked at  window run, all kernels
 
 Throughput
 ----------
-iteration_ns   100 ms
+step_time_ns   100 ms
 samples_per_s  40 samples/s
 tokens_per_s   40000 tokens/s
 per GPU        20000 tokens/s

@@ -1,0 +1,109 @@
+"""Which metric does a person mean? By its name, by its name without the unit, or by a word that no metric has.
+
+A blank stands for an underscore. ``exposed`` is ``exposed_ns``: a name may lack its unit where exactly one metric fits,
+and where the rest is neither a metric nor a dimension. ``throughput`` is what its unit says. What is stored and printed
+has full names alone.
+
+A name that is gone, and a word that people bring from other tools, are answered with a sentence to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pytest_nsys.analysis.metrics import MEASURED, METRICS, Metric, Unit, metric_called
+from pytest_nsys.core.errors import did_you_mean
+from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.words import printable
+
+_ENDINGS = ("_ns", "_bytes", "_mhz", "_per_s")
+
+
+def _without_units() -> dict[str, str]:
+    dimensions = {dimension for metric in METRICS.values() for dimension in metric.dimensions}
+    stems = grouped((name.removesuffix(end), name) for name in METRICS for end in _ENDINGS if name.endswith(end))
+    taken = {*METRICS, *dimensions}
+    return {stem: names[0] for stem, names in stems.items() if len(names) == 1 and stem not in taken}
+
+
+SHORT: Mapping[str, str] = _without_units()
+"""The metric of each name that may lack its unit."""
+
+BY_UNIT: Mapping[str, Mapping[str, str]] = {
+    "throughput": {Unit.TOKENS_PER_S: "tokens_per_s", Unit.SAMPLES_PER_S: "samples_per_s"}
+}
+"""Words for several metrics, of which the unit of the limit says one."""
+
+_STEP = "step time <= 450ms"
+GONE: Mapping[str, str] = {"iteration_ns": _STEP}
+"""What to write for names of metrics that there were."""
+
+_IDLE, _BUSY, _STARVED = "idle <= 40ms", "busy <= 400ms", "launch_starved <= 20ms"
+_EXPOSED, _COMMUNICATION = "wall_exposed_all <= 20ms", "collective_time <= 50ms"
+_RATE, _MEMORY, _CLOCK = "throughput >= 12000 tokens/s", "peak_allocated <= 72GiB", "sm_clock >= 1700MHz"
+_SPOKEN = {
+    _STEP: "step, steps, step duration, step latency, iteration, iteration time, latency, duration, wall time, "
+    "wall clock, e2e time",
+    _RATE: "throughput, tps, tokens per second, tokens per sec, tok per s, goodput, tgs",
+    "throughput >= 64 samples/s": "samples per second, samples per sec, images per second, qps",
+    _IDLE: "bubble, bubbles, bubble ratio, bubble rate, bubble time, pipeline bubble, idle time, idle ratio, gpu idle, "
+    "gpu idle time, idleness",
+    _BUSY: "utilization, utilisation, gpu utilization, gpu utilisation, gpu util, gpu usage, busy time, gpu time, "
+    "active time, duty cycle, kernel time, gpu kernel time, cuda time",
+    _EXPOSED: "exposed communication, exposed comm, exposed nccl, exposed time, non overlapped communication",
+    _COMMUNICATION: "nccl, nccl time, communication, communication time, comm time, comms, rccl time, collectives",
+    "overlap >= 75%": "overlap ratio, overlap percent, overlap rate, comm overlap, communication overlap, "
+    "comm compute overlap, compute communication overlap, hidden communication",
+    "busbw >= 40GB/s": "bandwidth, bus bandwidth, network bandwidth, nccl bandwidth, bw, busbw gbps",
+    "algbw >= 40GB/s": "algorithm bandwidth, alg bandwidth",
+    "compute <= 300ms": "computation, computation time, compute time, compute kernel time",
+    "launches <= 5000": "kernels, kernel count, num kernels, number of kernels, launch count, kernel launch count",
+    "mean_kernel >= 20us": "kernel duration, average kernel time, avg kernel duration",
+    _STARVED: "launch overhead, launch latency, launch bound, cpu overhead, cpu bound, host overhead, host bound, "
+    "python overhead, dispatch overhead",
+    "dependency_stalled <= 20ms": "stall, stalls, stall time, stalled",
+    "gpu_gap <= 20ms": "gap, gaps, gpu gaps, kernel gaps",
+    "straggler_lag <= 5ms": "straggler, stragglers, straggling, skew, rank skew",
+    "collective_wait <= 5ms": "wait, wait time, waiting, nccl wait, barrier wait",
+    "balance of compute across pp <= 1.1": "imbalance, load imbalance, load balance",
+    "no syncs": "sync, synchronization, synchronizations, synchronisation, cuda synchronize, device synchronize",
+    "no pageable copies": "pageable, pageable memory, pageable memcpy",
+    _MEMORY: "memory, gpu memory, peak memory, max memory, memory usage, peak allocated memory, hbm, vram, oom",
+    _CLOCK: "clock, clocks, gpu clock, clock speed, frequency, gpu frequency, throttling",
+    "gemm family_ns <= 200ms": "gemm, gemm time, matmul, matmul time",
+    "attention family_ns <= 100ms": "attention, attention time, flash attention",
+    "measured mfu >= 40%": "mfu, hfu, model flops utilization, model flops utilisation",
+    "measured tflops >= 400TFLOP/s": "tflops, tflop, flops, tflops per gpu, tflop per s, flop rate",
+    "measured loss <= 2.5": "loss, train loss, training loss",
+    "measured power <= 700W": "power, power draw, watts",
+    "measured occupancy >= 50%": "occupancy, sm occupancy, achieved occupancy, sm utilization, sm efficiency, "
+    "tensor core utilization, tensor active",
+    "measured memory_bandwidth >= 2000GB/s": "memory bandwidth, hbm bandwidth, dram bandwidth",
+}
+SPOKEN: Mapping[str, str] = {
+    spoken.replace(" ", "_"): sentence for sentence, each in _SPOKEN.items() for spoken in each.split(", ")
+}
+"""What to write for words that people type, blanks as underscores, and no metric has."""
+
+
+def metric_named(name: str) -> Metric | None:
+    """The metric that a person calls so, None where no metric is meant."""
+    if (found := metric_called(name)) is not None:
+        return found
+    return METRICS.get(SHORT.get("_".join(name.split()), ""))
+
+
+def sentence_for(name: str) -> str | None:
+    """What to write instead of a name that is gone, or that no metric has: as a mistake says it."""
+    key = "_".join(name.lower().split())
+    if key in GONE:
+        return f"'{key}' is gone: write {GONE[key]}"
+    if key in SPOKEN:
+        why = ": no trace holds it" if SPOKEN[key].startswith(f"{MEASURED} ") else ""
+        return f"no metric is called '{printable(name.replace('_', ' '), 60)}': write {SPOKEN[key]}{why}"
+    return None
+
+
+def unknown(name: str, otherwise: str = "") -> str:
+    """The mistake of a name that means no metric; ``otherwise`` ends it where nothing is close."""
+    return sentence_for(name) or f"unknown metric '{printable(name, 60)}'{did_you_mean(name, METRICS) or otherwise}"

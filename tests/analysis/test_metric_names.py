@@ -1,0 +1,98 @@
+"""Names without their units, names that are gone, words of other tools: which metric, or which sentence to write?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys import ArgumentMistake, open_run
+from pytest_nsys.analysis.metric_names import BY_UNIT, GONE, SHORT, SPOKEN, metric_named
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.gates.limits import SentenceMistake
+from tests.support.gate_files import asked, mistakes
+from tests.support.gates import write_trace
+
+DIMENSIONS = {dimension for metric in METRICS.values() for dimension in metric.dimensions}
+
+
+@pytest.mark.parametrize(
+    ("sentence", "metric"),
+    [
+        ("exposed <= 2ms", "exposed_ns"),
+        ("stage2_f exposed <= 2ms", "exposed_ns"),
+        ("max exposed of stage2_f <= 2ms", "exposed_ns"),
+        ("median wall exposed <= 2ms", "wall_exposed_ns"),
+        ("overlap >= 75%", "overlap"),
+        ("idle <= 40ms", "idle_ns"),
+        ("device idle <= 40ms", "device_idle_ns"),
+        ("step time <= 450ms", "step_time_ns"),
+        ("step_time_ns <= 450ms", "step_time_ns"),
+        ("p50 period <= 450ms", "period_ns"),
+        ("balance of compute across pp <= 1.1", "compute_ns"),
+        ("no pageable copies", "pageable_copies"),
+        ("no idle", "idle_ns"),
+        ("sm clock >= 1700MHz", "sm_clock_mhz"),
+        ("peak allocated <= 72GiB", "peak_allocated_bytes"),
+        ("tokens >= 12000 tokens/s", "tokens_per_s"),
+        ("throughput >= 12000 tokens/s", "tokens_per_s"),
+        ("throughput >= 12000tokens/s", "tokens_per_s"),
+        ("throughput at least 64 samples/s", "samples_per_s"),
+        ("throughput >= baseline - 3 samples/s", "samples_per_s"),
+    ],
+)
+def test_a_name_without_its_unit_is_the_metric(sentence: str, metric: str) -> None:
+    assert asked(sentence, ["pp"]).metric == metric
+
+
+def test_both_spellings_are_one_metric() -> None:
+    for short, full in SHORT.items():
+        assert full.startswith(f"{short}_")
+        assert metric_named(short) is metric_named(short.replace("_", " ")) is METRICS[full]
+        assert short not in METRICS
+        assert short not in DIMENSIONS
+        assert sum(name.removeprefix(short) in ("_ns", "_bytes", "_mhz", "_per_s") for name in METRICS) == 1
+
+
+def test_a_key_and_a_script_take_the_same_names(tmp_path: Path) -> None:
+    with open_run(write_trace(tmp_path / "a.sqlite")) as run:
+        assert [row.value for row in run.rows("idle")] == [row.value for row in run.rows("idle_ns")]
+        with pytest.raises(ArgumentMistake, match="no metric is called 'bubble': write idle <= "):
+            run.rows("bubble")
+    said = mistakes("version: 1\nassertions:\n- {metric: iteration_ns, require: <= 1ms}\n")
+    assert said == ["3:12: 'iteration_ns' is gone: write step time <= 450ms"]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "offset", "what"),
+    [
+        ("iteration_ns <= 450ms", 0, "'iteration_ns' is gone: write step time <= 450ms"),
+        ("mfu >= 40%", 0, "no metric is called 'mfu': write measured mfu >= 40%: no trace holds it"),
+        ("median MFU >= 40%", 7, "no metric is called 'MFU': write measured mfu >= 40%: no trace holds it"),
+        ("rank 3 GPU utilization >= 90%", 7, "no metric is called 'GPU utilization': write busy "),
+        ("no bubble", 3, "no metric is called 'bubble': write idle <= "),
+        ("throughput >= 12000", 0, "throughput in tokens/s or samples/s? Write throughput >= 12000 tokens/s"),
+        (
+            "throughput >= baseline - 3%",
+            0,
+            "throughput in tokens/s or samples/s? Write tokens_per_s >= baseline - 3% or samples_per_s >= baseline",
+        ),
+        ("throughput", 0, "no metric is called 'throughput': write throughput >= 12000 tokens/s"),
+        ("family <= 5ms", 0, "unknown metric 'family'"),
+    ],
+)
+def test_what_no_metric_has(sentence: str, offset: int, what: str) -> None:
+    with pytest.raises(SentenceMistake) as caught:
+        asked(sentence)
+    assert caught.value.offset == offset
+    assert str(caught.value).startswith(what)
+
+
+@pytest.mark.parametrize("sentence", sorted({*SPOKEN.values(), *GONE.values()}))
+def test_every_sentence_that_is_offered_is_one(sentence: str) -> None:
+    assert asked(sentence, ["pp"]).require.text
+
+
+def test_a_word_of_another_tool_is_no_name() -> None:
+    for word in {*SPOKEN, *GONE} - {*BY_UNIT}:
+        assert metric_named(word) is None, word
