@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from functools import cached_property
@@ -77,6 +77,22 @@ class GapPart(NamedTuple):
     producer: Operation | None = None
 
 
+class PartsOfGaps(NamedTuple):
+    """Parts of gaps by start, and of the kernel that ends the gap how long it is and the number of its short name: NONE
+    where none does.
+    """
+
+    start_ns: Column
+    end_ns: Column
+    kernel_ns: Column
+    kernel: Column
+
+    @property
+    def ns(self) -> Column:
+        """How long each is."""
+        return minus(self.end_ns, self.start_ns)
+
+
 class Budget:
     """The time of a window on the GPU, by what ran and by what held the next compute back. Lengths are in ns.
 
@@ -122,6 +138,20 @@ class Budget:
 
     def _waiting(self, own: Column) -> Column:
         return take(self._gaps.waiting, take(self._gaps.gap, own))
+
+    def spans(self, *parts: BudgetPart) -> PartsOfGaps:
+        """The parts of gaps of some classes, with what waited."""
+        own, work = self._by_start(parts), self._ran.work
+        waiting = self._waiting(own)
+        lengths, names = minus(take(work.end_ns, waiting), take(work.start_ns, waiting)), take(work.name, waiting)
+        for i in where(equal(waiting, NONE)):
+            lengths[i] = names[i] = NONE
+        return PartsOfGaps(take(self._gaps.start_ns, own), take(self._gaps.end_ns, own), lengths, names)
+
+    @property
+    def kernel_names(self) -> Mapping[int, str]:
+        """The short names by their numbers."""
+        return self._ran.work.names
 
     @property
     def device_busy_ns(self) -> int | None:
@@ -187,11 +217,30 @@ class Budget:
                 found[name] += total(spans.covered(take(self._gaps.start_ns, at), take(self._gaps.end_ns, at)))
         return {name: ns for name, ns in found.most_common() if ns}
 
+    def waiting_in_syncs(self) -> Column:
+        """How much of each launch-starved part, by start, the thread that launched the kernel stood in any of them."""
+        starved = self._by_start([BudgetPart.STARVED])
+        found, calls = array("q", [0]) * len(starved), _synchronising(self._track)
+        followed = where_not(equal(self._waiting(starved), NONE))
+        threads = take(self._ran.kernel_calls.thread, self._waiting(take(starved, followed)))
+        for thread, own in members_by(lambda thread: thread, threads).items():
+            if spans := calls.get(thread):
+                any_call = Intervals(*(chained([getattr(each, side) for each in spans.values()]) for side in _SIDES))
+                at = take(followed, own)
+                some = take(starved, at)
+                inside = any_call.covered(take(self._gaps.start_ns, some), take(self._gaps.end_ns, some))
+                for i, ns in zip(at, inside, strict=True):
+                    found[i] = ns
+        return found
+
+    def _by_start(self, parts: Iterable[BudgetPart]) -> Column:
+        own = chained([self._of(part) for part in parts])
+        return take(own, order(own))
+
     def _followed(self, *parts: BudgetPart) -> Column:
         """The parts of such kinds, by start, in gaps that a kernel ends."""
-        own = chained([self._of(part) for part in parts])
-        own = take(own, where_not(equal(self._waiting(own), NONE)))
-        return take(own, order(own))
+        own = self._by_start(parts)
+        return take(own, where_not(equal(self._waiting(own), NONE)))
 
     def _longest(self, own: Column, key: Callable[..., K], *columns: Column | Flags) -> list[tuple[K, int, int]]:
         """How long some parts, by start, are together, and in how many gaps they are, by a key: the longest first."""
@@ -249,6 +298,7 @@ class Budget:
 
 
 _KIND = {part: kind for kind, part in BLOCKED.items()}
+_SIDES = ("starts", "ends")
 
 
 @kept

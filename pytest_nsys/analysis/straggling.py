@@ -8,11 +8,20 @@ straggler is the rank that waits least.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pytest_nsys.analysis.collectives import Labels, MatchedGroup, collective_notes, match, matches, transfers
+from pytest_nsys.analysis.collectives import (
+    Labels,
+    MatchedGroup,
+    Transfer,
+    collective_notes,
+    match,
+    matches,
+    transfers,
+)
 from pytest_nsys.analysis.common_clock import Agreement, common_clock
 from pytest_nsys.analysis.explained import RankWait
 from pytest_nsys.analysis.rank_window import RankWindow
@@ -83,14 +92,45 @@ def matched(window: RunWindow) -> Matched:
 
 def _shares(window: RunWindow, group: MatchedGroup, agreement: Agreement) -> dict[tuple[int, str], Share]:
     """By rank and kind how the ranks of a group spent its collectives; none waits longer than its kernel runs."""
-    clock, ranks = common_clock(window.group), _ranks(window)
     found: dict[tuple[int, str], Share] = {}
+    for number, transfer, share, _ in _each(window, group, agreement):
+        found[number, transfer.kind] = share.and_(found.get((number, transfer.kind), Share()))
+    return found
+
+
+def _each(
+    window: RunWindow, group: MatchedGroup, agreement: Agreement
+) -> Iterator[tuple[int, Transfer, Share, Sequence[int]]]:
+    """Of each rank's kernel of each collective how it was spent, and which ranks came last."""
+    clock, ranks = common_clock(window.group), _ranks(window)
     for together, error_ns in zip(group.collectives, agreement.errors_ns, strict=True):
         starts = [clock.rebased(ranks[number], t.start_ns) for number, t in zip(group.ranks, together, strict=True)]
         waits = _waits(starts, [t.length_ns for t in together])
+        last = [number for number, start in zip(group.ranks, starts, strict=True) if start == max(starts)]
         for number, transfer, wait_ns in zip(group.ranks, together, waits, strict=True):
-            share = Share(wait_ns, transfer.length_ns - wait_ns, error_ns)
-            found[number, transfer.kind] = share.and_(found.get((number, transfer.kind), Share()))
+            yield number, transfer, Share(wait_ns, transfer.length_ns - wait_ns, error_ns), last
+
+
+class Waited(NamedTuple):
+    """From when until when the kernel of a collective waited for the rank that came last, ``for_rank``."""
+
+    start_ns: int
+    end_ns: int
+    kind: str
+    for_rank: int
+
+
+@kept
+def waited(window: RunWindow) -> Mapping[int, Sequence[Waited]]:
+    """By rank the waits of its collectives, each on its own clock, that are longer than they may be wrong by."""
+    found: dict[int, list[Waited]] = {}
+    for group in matches(window).groups:
+        with contextlib.suppress(ValueError):  # it is told of by who asks for the metric
+            agreement = common_clock(window.group).agreement(group, _ranks(window))
+            for number, transfer, share, (last, *_) in _each(window, group, agreement):
+                if share.wait_ns and share.seen(share.wait_ns) is not None and number != last:
+                    until = transfer.start_ns + share.wait_ns
+                    found.setdefault(number, []).append(Waited(transfer.start_ns, until, transfer.kind, last))
     return found
 
 

@@ -1,0 +1,192 @@
+"""Of a rank's window, how much may each kind of finding claim? Every nanosecond once, so that claims may be added.
+
+Claims stand on the parts of the budget, which are disjoint. Where two kinds would name the same time the narrower one
+has it: waiting for another rank before communication at large, a synchronising call before a late launch.
+"""
+
+from __future__ import annotations
+
+import enum
+from array import array
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from pytest_nsys.analysis.budget import PartsOfGaps, budget_of
+from pytest_nsys.analysis.budget_facts import BudgetPart
+from pytest_nsys.analysis.operations import NONE
+from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.straggling import Waited
+from pytest_nsys.core.columns import (
+    NEVER,
+    Column,
+    chained,
+    equal,
+    members_by,
+    minus,
+    spread,
+    sums_by,
+    take,
+    total,
+    touching,
+    where,
+    where_not,
+    within,
+)
+from pytest_nsys.core.intervals import Intervals
+
+TINY_KERNEL_NS = 10_000
+"""A kernel up to this long is over before PyTorch launches the next: an operator costs the host about as much."""
+
+TINY_GAP_NS = 50_000
+"""A gap up to this long is one launch after another; in a longer one the host did something else."""
+
+
+class FindingKind(enum.StrEnum):
+    """What a finding is of. Those up to ``STALLED`` claim time without compute, the next two time of compute."""
+
+    STRAGGLER = "straggler"
+    WRONG_STREAM = "wrong stream"
+    COMMUNICATION = "communication"
+    SYNCS = "synchronising calls"
+    TINY_KERNELS = "tiny kernels"
+    LAUNCHES = "launches"
+    COPIES = "copies"
+    OTHER_DEVICE = "another device"
+    STALLED = "stalled"
+    CLOCKS = "clocks"
+    UNEVEN = "uneven ranks"
+    PROFILER = "profiler"
+    DOUBT = "doubt"
+
+
+class Losses:
+    """What of the time without compute of one window each kind claims. Raises NoRows where it has no budget.
+
+    ``waits`` are those of its collectives for other ranks.
+    """
+
+    def __init__(self, window: RankWindow, waits: Sequence[Waited]) -> None:
+        self.window, self.waits, self.budget = window, waits, budget_of(window)
+
+    @cached_property
+    def claims_ns(self) -> Mapping[FindingKind, int]:
+        """They add up to the time without compute, exactly."""
+        waited, shared = self._covered(self._waited), self._covered(self._waited_or_shared)
+        late, stalled, blocking = total(self._late_ns), total(self._stalled.ns), self.budget.blocking_ns
+        tiny = {part: total(take(ns, at)) for part, (_, ns, at) in self._tiny.items()}
+        return {
+            FindingKind.STRAGGLER: waited,
+            FindingKind.WRONG_STREAM: shared - waited,
+            FindingKind.COMMUNICATION: total(self.beside.ns) - shared,
+            FindingKind.SYNCS: total(self._starved.ns) - late,
+            FindingKind.TINY_KERNELS: sum(tiny.values()),
+            FindingKind.LAUNCHES: late - tiny[BudgetPart.STARVED],
+            FindingKind.COPIES: blocking["copy"] + blocking["memset"],
+            FindingKind.OTHER_DEVICE: blocking["other_device"],
+            FindingKind.STALLED: stalled - tiny[BudgetPart.STALLED],
+        }
+
+    @cached_property
+    def beside(self) -> PartsOfGaps:
+        """The time without compute in which a collective blocked, or ran and may have."""
+        return self.budget.spans(BudgetPart.COLLECTIVE, BudgetPart.BESIDE)
+
+    @cached_property
+    def _starved(self) -> PartsOfGaps:
+        return self.budget.spans(BudgetPart.STARVED)
+
+    @cached_property
+    def _stalled(self) -> PartsOfGaps:
+        return self.budget.spans(BudgetPart.STALLED)
+
+    @cached_property
+    def _late_ns(self) -> Column:
+        """Of each launch-starved part what is left where the thread stood in no synchronising call."""
+        return minus(self._starved.ns, self.budget.waiting_in_syncs())
+
+    @cached_property
+    def _tiny(self) -> Mapping[BudgetPart, tuple[PartsOfGaps, Column, Column]]:
+        """Of both classes the parts, their lengths, and the indices of the short ones that a tiny kernel ends."""
+        starved, stalled = self._starved, self._stalled
+        return {
+            BudgetPart.STARVED: (starved, self._late_ns, _before_tiny(starved)),
+            BudgetPart.STALLED: (stalled, stalled.ns, _before_tiny(stalled)),
+        }
+
+    def before(self, part: BudgetPart) -> Mapping[str, tuple[int, int]]:
+        """What ``LAUNCHES`` or ``STALLED`` claims, by the kernel that waited: how long and in how many gaps, the
+        longest first. Of no kernel is what nothing follows.
+        """
+        parts, ns, tiny = self._tiny[part]
+        rest = where_not(spread(tiny, array("q", [1]) * len(tiny), len(ns), 0))
+        rest = take(rest, where(take(ns, rest)))
+        names = self.budget.kernel_names
+        found = sums_by(lambda name: names.get(name, ""), take(ns, rest), take(parts.kernel, rest))
+        return dict(sorted(found.items(), key=lambda item: (-item[1][0], item[0])))
+
+    def _covered(self, spans: Intervals) -> int:
+        return total(spans.covered(self.beside.start_ns, self.beside.end_ns))
+
+    @cached_property
+    def _waited(self) -> Intervals:
+        return Intervals.of((each.start_ns, each.end_ns) for each in self.waits)
+
+    @cached_property
+    def _waited_or_shared(self) -> Intervals:
+        spans = [(each.start_ns, each.end_ns) for each in self.waits]
+        return Intervals.of([*spans, *self.window.spans(self.on_shared_streams)])
+
+    @cached_property
+    def on_shared_streams(self) -> Column:
+        """The communication on streams that mostly communicate and compute too, by index in the window."""
+        window = self.window
+        if window.track.unordered or not window.barriers:
+            return window.barriers[:0]
+        found = []
+        for members in window.by_stream.values():
+            own = take(members, where(take(window.communicates, members)))
+            if 0 < len(members) - len(own) <= len(own):
+                found.append(own)
+        return chained(found) if found else window.barriers[:0]
+
+    def longest_waits(self) -> Mapping[tuple[int, str], int]:
+        """How much of what was waited for another rank no compute ran, by that rank and the kind, the longest first."""
+        each: dict[tuple[int, str], list[Waited]] = {}
+        for one in self.waits:
+            each.setdefault((one.for_rank, one.kind), []).append(one)
+        found = {who: self._covered(Intervals.of((w.start_ns, w.end_ns) for w in own)) for who, own in each.items()}
+        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+    def longest_communication(self) -> Mapping[tuple[str, str], int]:
+        """The same time by (stage, kernel) that ran in it, the longest first; several may have run at once."""
+        track, window = self.window.track.on_gpu, self.window
+        kernels = track.kernels
+        near = touching(kernels.start_ns, kernels.end_ns, window.start_ns, window.end_ns)
+        near = take(near, where(take(track.communicates, near)))
+        codes, known, _ = track.contexts
+        by = members_by(
+            lambda name, code: (known[code][0], kernels.names[name]),
+            *(take(column, near) for column in (kernels.name, codes)),
+        )
+        found = {
+            who: self._covered(Intervals(take(kernels.start_ns, at), take(kernels.end_ns, at)))
+            for who, at in ((who, take(near, own)) for who, own in by.items())
+        }
+        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+    def tiny_kernels(self) -> tuple[int, int]:
+        """How many compute kernels of the window are tiny, and of how many."""
+        lengths = take(self.window.whole_durations_ns, self.window.compute)
+        return len(_up_to(lengths, TINY_KERNEL_NS)), len(lengths)
+
+
+def _up_to(column: Column, most: int) -> Column:
+    """The indices of what is no more than that."""
+    return where(equal(within(column, most, NEVER), most))
+
+
+def _before_tiny(parts: PartsOfGaps) -> Column:
+    """The indices of short parts that a tiny kernel ends."""
+    short = _up_to(parts.ns, TINY_GAP_NS)
+    short = take(short, _up_to(take(parts.kernel_ns, short), TINY_KERNEL_NS))
+    return take(short, where_not(equal(take(parts.kernel_ns, short), NONE)))

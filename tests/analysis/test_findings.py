@@ -1,0 +1,437 @@
+"""Does each kind of finding appear where it should, and only there, and does none claim more time than there was?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_nsys.analysis import losses
+from pytest_nsys.analysis.budget import budget_of
+from pytest_nsys.analysis.budget_facts import BudgetPart
+from pytest_nsys.analysis.findings import MORE, MOST, WORTH, Finding, findings_of
+from pytest_nsys.analysis.losses import FindingKind, Losses
+from pytest_nsys.core.model import KernelsMode
+from pytest_nsys.core.workload import Workload
+from tests.support.measure import captures
+from tests.support.reference_data import DATA
+from tests.support.samples.builder import Process, TraceBuilder
+from tests.support.samples.gpu_state import sm_clock
+from tests.support.samples.nccl import NcclRanges
+
+US, MS = 1_000, 1_000_000
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+STEP_NS = 10 * MS
+EARLY = 1 * US
+"""When what is launched long before it starts was launched."""
+
+COMM = 0xABC
+
+
+class Traced(NamedTuple):
+    """A trace as it is written: steps of 10 ms, of which the third is the median one."""
+
+    trace: TraceBuilder
+    nccl: NcclRanges
+    at: int
+
+    def process(self, rank: int = 0, ranks: int = 1) -> Process:
+        process = self.trace.process(pid=100 + rank, device=rank)
+        if ranks > 1:
+            self.nccl.communicator(process, COMM, ranks=ranks, rank=rank)
+        for n in range(5):
+            process.range("step", n * STEP_NS, (n + 1) * STEP_NS)
+            if n * STEP_NS != self.at:
+                self.gemm(process, 0, STEP_NS, at=n * STEP_NS)
+        return process
+
+    def gemm(self, gpu: Process, start: int, end: int, *, at: int | None = None, **more: Any) -> None:
+        """Compute of the measured step, launched at its beginning."""
+        at = self.at if at is None else at
+        gpu.kernel("gemm", at + start, at + end, launch_ns=at + more.pop("launch", EARLY), **more)
+
+
+Put = Callable[[Traced], object]
+
+
+def found(path: Path, put: Put, workload: Workload | None = None) -> dict[FindingKind, Finding]:
+    """The findings of the median step of a trace."""
+    trace = TraceBuilder()
+    put(Traced(trace, NcclRanges(trace), 2 * STEP_NS))
+    with captures(trace.write(path / "run.sqlite"), workload=workload) as run:
+        each = findings_of(run, run.spec("median"), most=len(FindingKind))
+    return {finding.kind: finding for finding in each}
+
+
+def gap_with(between: Callable[[Traced, Process], object], *, launch: int = EARLY, stop: int = 6 * MS) -> Put:
+    """A step that computes but from 5 ms to ``stop``."""
+
+    def put(t: Traced) -> None:
+        gpu = t.process()
+        t.gemm(gpu, 0, 5 * MS)
+        between(t, gpu)
+        t.gemm(gpu, stop, STEP_NS, launch=launch)
+
+    return put
+
+
+def nothing(_t: Traced, _gpu: Process) -> None:
+    """The gap is empty."""
+
+
+def nccl(start: int, end: int) -> Callable[[Traced, Process], object]:
+    return lambda t, gpu: gpu.kernel(NCCL, t.at + start, t.at + end, stream=20, launch_ns=t.at + EARLY)
+
+
+def cast_between(t: Traced, gpu: Process) -> None:
+    """A compute kernel among the communication of its stream."""
+    for start, end in ((1, 2), (5, 6)):
+        nccl(start * MS, end * MS)(t, gpu)
+    gpu.kernel("cast_to_fp8", t.at + 3 * MS, t.at + 3 * MS + 50 * US, stream=20, launch_ns=t.at + EARLY)
+
+
+def sync(start: int, end: int) -> Callable[[Traced, Process], object]:
+    return lambda t, gpu: gpu.api("cudaStreamSynchronize_v3020", t.at + start, t.at + end)
+
+
+def copy(start: int, end: int) -> Callable[[Traced, Process], object]:
+    return lambda t, gpu: gpu.memcpy(t.at + start, t.at + end, launch_ns=t.at + EARLY)
+
+
+def small(length: int, gap: int) -> Put:
+    """Kernels one after another, each launched when the one before it is over."""
+
+    def put(t: Traced) -> None:
+        gpu, start = t.process(), 5 * MS
+        t.gemm(gpu, 0, start)
+        while start + gap + length < STEP_NS:
+            start += gap
+            t.gemm(gpu, start, start + length, launch=start - 5 * US)
+            start += length
+        t.gemm(gpu, start, STEP_NS)
+
+    return put
+
+
+def other_device(end: int) -> Put:
+    """The next kernel waits for one on another device of its process, that ends then."""
+
+    def put(t: Traced) -> None:
+        gpu = t.process()
+        t.gemm(gpu, 0, 5 * MS)
+        gpu.kernel("remote", t.at, t.at + end, device=1, context=2, stream=9, launch_ns=t.at + EARLY)
+        record = gpu.event_record(t.at + 10 * US, stream=9, context=2)
+        gpu.stream_wait(t.at + 20 * US, record)
+        t.gemm(gpu, max(end, 5 * MS), STEP_NS, launch=30 * US)
+
+    return put
+
+
+def two_ranks(late: int) -> Put:
+    """Both reduce together; the second computes that much longer before."""
+
+    def put(t: Traced) -> None:
+        for rank in range(2):
+            gpu, start = t.process(rank, ranks=2), 5 * MS + late * rank
+            t.gemm(gpu, 0, start)
+            t.nccl.call(gpu, "ncclAllReduce", t.at + 2 * EARLY, t.at + 3 * EARLY, COMM, 1_000)
+            end = 5 * MS + late + 50 * US
+            gpu.kernel(NCCL, t.at + start, t.at + end, stream=20, launch_ns=t.at + 2 * EARLY + 100)
+            t.gemm(gpu, end, STEP_NS)
+
+    return put
+
+
+def compute_of(*ends: int) -> Put:
+    """A rank for each, which computes until then; the rest of its step copies."""
+
+    def put(t: Traced) -> None:
+        for rank, end in enumerate(ends):
+            gpu = t.process(rank)
+            t.gemm(gpu, 0, end)
+            gpu.memcpy(t.at + end, t.at + STEP_NS - 1, stream=7, launch_ns=t.at + EARLY)
+            t.gemm(gpu, STEP_NS - 1, STEP_NS)
+
+    return put
+
+
+def clocked(*mhz: int) -> Put:
+    """A step of compute, with samples of the clock."""
+
+    def put(t: Traced) -> None:
+        gpu = t.process()
+        t.trace.gpu("NVIDIA H100 80GB HBM3", process=gpu)
+        t.gemm(gpu, 0, STEP_NS)
+        sm_clock(t.trace, *((t.at + (n + 1) * MS, each * MS) for n, each in enumerate(mhz)))
+
+    return put
+
+
+def one_step(t: Traced) -> None:
+    gpu = t.trace.process()
+    gpu.range("step", t.at, t.at + STEP_NS)
+    t.gemm(gpu, 0, STEP_NS)
+
+
+class Case(NamedTuple):
+    """What fires a kind, with what it wins (None: nothing) and some of its figures, and what nearly does."""
+
+    kind: FindingKind
+    fires: Put
+    win_ns: int | None
+    figures: Mapping[str, object]
+    near: Put
+    step_ms: Fraction | None = None
+    near_ms: Fraction | None = None
+
+
+LESS = 5 * MS + 99 * US
+"""A gap to there is under a hundredth of the step."""
+
+CASES = [
+    Case(
+        FindingKind.COMMUNICATION,
+        gap_with(nccl(4 * MS, 6 * MS)),
+        1 * MS,
+        {"kernel": NCCL, "kernel_ns": 1 * MS, "comm_ns": 2 * MS},
+        gap_with(nccl(4 * MS, LESS), stop=LESS),
+    ),
+    Case(
+        FindingKind.WRONG_STREAM,
+        gap_with(cast_between),
+        1 * MS,
+        {"stream": "20", "compute_kernels": 1, "kernel": "cast_to_fp8", "kernel_ns": 50 * US},
+        gap_with(nccl(4 * MS, 6 * MS)),
+    ),
+    Case(
+        FindingKind.STRAGGLER,
+        two_ranks(1 * MS),
+        1 * MS,
+        {"for_rank": 1, "collective": "AllReduce", "collective_ns": 1 * MS},
+        two_ranks(99 * US),
+    ),
+    Case(
+        FindingKind.LAUNCHES,
+        gap_with(nothing, launch=6 * MS - 3 * US),
+        1 * MS,
+        {"before": "gemm", "before_ns": 1 * MS, "before_gaps": 1, "gaps": 1},
+        gap_with(nothing, launch=LESS - 3 * US, stop=LESS),
+    ),
+    Case(
+        FindingKind.SYNCS,
+        gap_with(sync(5 * MS, 5_900 * US), launch=6 * MS - 3 * US),
+        900 * US,
+        {"call": "cudaStreamSynchronize", "call_ns": 900 * US, "calls": 1},
+        gap_with(sync(4 * MS, LESS), launch=6 * MS - 3 * US),
+    ),
+    Case(
+        FindingKind.TINY_KERNELS,
+        small(10 * US, 40 * US),
+        99 * 40 * US,
+        {"tiny": 99, "kernels": 101},
+        small(11 * US, 40 * US),
+    ),
+    Case(
+        FindingKind.COPIES,
+        gap_with(copy(5 * MS, 6 * MS)),
+        1 * MS,
+        {"producer": "copy", "before": "gemm", "before_ns": 1 * MS, "gaps": 1},
+        gap_with(copy(4 * MS, LESS), stop=LESS),
+    ),
+    Case(
+        FindingKind.OTHER_DEVICE,
+        other_device(6 * MS),
+        1 * MS,
+        {"kernel": "remote", "before": "gemm", "before_ns": 1 * MS, "gaps": 1},
+        other_device(LESS),
+    ),
+    Case(
+        FindingKind.STALLED,
+        gap_with(nothing),
+        1 * MS,
+        {"before": "gemm", "before_ns": 1 * MS, "before_gaps": 1, "gaps": 1},
+        gap_with(nothing, stop=LESS),
+    ),
+    Case(
+        FindingKind.CLOCKS,
+        clocked(1_980, 990, 990, 990),
+        5 * MS,
+        {"sm_clock_mhz": 990, "best_mhz": 1_980},
+        clocked(1_980, 1_900, 1_900, 1_900),
+    ),
+    Case(
+        FindingKind.UNEVEN,
+        compute_of(9 * MS - 1, 8 * MS - 1, 7 * MS - 1),
+        1 * MS,
+        {"compute_ns": 9 * MS, "mean_ns": 8 * MS, "least_ns": 7 * MS},
+        compute_of(8_200 * US, 8 * MS, 8 * MS),
+    ),
+    Case(
+        FindingKind.PROFILER,
+        clocked(),
+        None,
+        {"overhead": Fraction(1, 4)},
+        clocked(),
+        step_ms=Fraction(8),
+        near_ms=Fraction("9.5"),
+    ),
+    Case(FindingKind.DOUBT, one_step, None, {}, clocked()),
+]
+
+
+def stated(step_ms: Fraction | None) -> Workload | None:
+    return None if step_ms is None else Workload(steps=1, step_time_ns=int(step_ms * MS))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.kind)
+def test_each_kind_appears_where_it_is_worth_telling_and_not_below(tmp_path: Path, case: Case) -> None:
+    fires = found(tmp_path, case.fires, stated(case.step_ms))[case.kind]
+    assert fires.win_ns == case.win_ns
+    assert {name: fires.figures[name] for name in case.figures} == case.figures
+    assert (fires.view == "") != (fires.command == "")
+    assert case.kind not in found(tmp_path, case.near, stated(case.near_ms))
+
+
+def test_every_kind_has_a_case_a_threshold_and_what_shows_more() -> None:
+    assert [case.kind for case in sorted(CASES, key=lambda case: [*FindingKind].index(case.kind))] == [*FindingKind]
+    assert WORTH.keys() == MORE.keys() == {*FindingKind}
+
+
+def test_a_good_step_gives_none(tmp_path: Path) -> None:
+    assert found(tmp_path, gap_with(nccl(1 * MS, 5 * MS), stop=5 * MS)) == {}
+
+
+def test_a_rank_that_computes_longer_and_is_waited_for_is_told_once(tmp_path: Path) -> None:
+    assert found(tmp_path, two_ranks(1 * MS)).keys() == {FindingKind.STRAGGLER}
+
+
+def test_the_largest_win_comes_first_and_places_are_kept_for_doubts(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    t = Traced(trace, NcclRanges(trace), 0)
+    gpu = trace.process()
+    gpu.range("step", 0, STEP_NS)
+    t.gemm(gpu, 0, 1 * MS)
+    copy(1 * MS, 2 * MS)(t, gpu)
+    t.gemm(gpu, 2 * MS, 3 * MS)
+    nccl(3 * MS, 5 * MS)(t, gpu)
+    t.gemm(gpu, 5 * MS, 6 * MS)
+    t.gemm(gpu, 6_500 * US, 7 * MS)
+    t.gemm(gpu, 8 * MS, 9 * MS, launch=8 * MS - 3 * US)
+    sync(9 * MS, 9_300 * US)(t, gpu)
+    t.gemm(gpu, 9_600 * US, STEP_NS, launch=9_300 * US - 3 * US)
+    with captures(trace.write(tmp_path / "run.sqlite")) as run:
+        each = findings_of(run, run.spec("median"))
+    assert [finding.kind for finding in each] == [
+        FindingKind.COMMUNICATION,
+        FindingKind.COPIES,
+        FindingKind.LAUNCHES,
+        FindingKind.STALLED,
+        FindingKind.DOUBT,
+    ]
+    assert len(each) == MOST
+
+
+# -- no time is claimed twice
+
+TINY_NS, SHORT_NS = 8, 12
+
+
+class Ran(NamedTuple):
+    """One piece of work on a GPU, or a call of the host that waits."""
+
+    what: str
+    start: int
+    length: int
+    stream: int
+    launch: int
+
+
+WORK = st.lists(
+    st.builds(
+        Ran,
+        st.sampled_from(["compute", "compute", "compute", "comm", "copy", "sync"]),
+        st.integers(5, 115),
+        st.sampled_from([0, 1, 7, 20, 40]),
+        st.sampled_from([7, 20]),
+        st.integers(1, 60),
+    ),
+    min_size=1,
+    max_size=10,
+)
+
+
+def write(path: Path, work: list[Ran]) -> Path:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("step", 0, 100)
+    for each in work:
+        start, end = each.start, each.start + each.length
+        if each.what == "sync":
+            gpu.api("cudaStreamSynchronize_v3020", start, end)
+        elif each.what == "copy":
+            gpu.memcpy(start, end, stream=each.stream, launch_ns=min(each.launch, start))
+        else:
+            name, launch = "gemm" if each.what == "compute" else NCCL, min(each.launch, start)
+            gpu.kernel(name, start, end, stream=each.stream, launch_ns=launch, launch_length_ns=1)
+    return trace.write(path)
+
+
+def kind_of_tick(part: BudgetPart, *, synced: bool, tiny: bool, shared: bool) -> FindingKind:
+    """The rule, one moment at a time."""
+    if part in (BudgetPart.COLLECTIVE, BudgetPart.BESIDE):
+        return FindingKind.WRONG_STREAM if shared else FindingKind.COMMUNICATION
+    if part in (BudgetPart.COPY, BudgetPart.MEMSET):
+        return FindingKind.COPIES
+    if part is BudgetPart.STARVED and synced:
+        return FindingKind.SYNCS
+    if tiny:
+        return FindingKind.TINY_KERNELS
+    return FindingKind.LAUNCHES if part is BudgetPart.STARVED else FindingKind.STALLED
+
+
+@given(work=WORK, mode=st.sampled_from(KernelsMode))
+def test_claims_are_what_counting_ticks_gives_and_no_tick_counts_twice(
+    tmp_path_factory: pytest.TempPathFactory, work: list[Ran], mode: KernelsMode
+) -> None:
+    work.append(Ran("compute", 40, 5, 7, 3))
+    path = write(tmp_path_factory.mktemp("claims") / "run.sqlite", work)
+    with pytest.MonkeyPatch.context() as patched, captures(path) as run:
+        patched.setattr(losses, "TINY_KERNEL_NS", TINY_NS)
+        patched.setattr(losses, "TINY_GAP_NS", SHORT_NS)
+        spec = run.spec("median", None, mode)
+        ((window,),) = run.runs[0].measured(spec).ranks.values()
+        budget, own = budget_of(window), Losses(window, ())
+        syncs = {t for each in work if each.what == "sync" for t in range(each.start, each.start + each.length)}
+        on_shared = list(window.spans(own.on_shared_streams))
+        shared = {t for start, end in on_shared for t in range(start, end)}
+        expected: Counter[FindingKind] = Counter()
+        for each in budget.each():
+            lasts = None if each.waiting is None else each.waiting.end_ns - each.waiting.start_ns
+            tiny = lasts is not None and lasts <= TINY_NS and each.end_ns - each.start_ns <= SHORT_NS
+            for tick in range(each.start_ns, each.end_ns):
+                synced = tick in syncs and lasts is not None
+                expected[kind_of_tick(each.part, synced=synced, tiny=tiny, shared=tick in shared)] += 1
+        assert {kind: ns for kind, ns in own.claims_ns.items() if ns} == expected
+        assert sum(own.claims_ns.values()) == budget.compute_absent_ns
+        wins = [finding.win_ns or 0 for finding in findings_of(run, spec, most=99)]
+        assert sum(wins) <= window.length_ns
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("name", sorted(path.name for path in DATA.glob("*/*.json.gz")) if DATA.is_dir() else [])
+def test_nothing_wins_more_than_its_window_on_real_traces(name: str) -> None:
+    (path,) = DATA.glob(f"*/{name}")
+    with captures(path) as run:
+        spec = run.spec("run")
+        if not run.runs[0].has_kernels:
+            return
+        each = findings_of(run, spec, most=99)
+    for rank in {finding.rank for finding in each}:
+        own = [finding for finding in each if finding.rank == rank and finding.win_ns is not None]
+        assert sum(finding.win_ns or 0 for finding in own) <= max((finding.window_ns for finding in own), default=0)
