@@ -12,7 +12,7 @@ from msgspec.json import schema_components
 
 from pytest_nsys import reports
 from pytest_nsys.reports import session
-from pytest_nsys.reports.doctor_report import Diagnosis
+from pytest_nsys.reports.check_report import Checked
 from pytest_nsys.reports.session.json_report import Report
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -23,8 +23,8 @@ SCHEMAS: Mapping[Path, tuple[type[Struct], str, str]] = {
     Path(session.__file__).with_name("report.schema.json"): (
         *(Report, "urn:pytest-nsys:report:1", "Report of pytest-nsys, format 1"),
     ),
-    Path(reports.__file__).with_name("doctor.schema.json"): (
-        *(Diagnosis, "urn:pytest-nsys:doctor:1", "What pytest-nsys doctor --format json prints"),
+    Path(reports.__file__).with_name("check.schema.json"): (
+        *(Checked, "urn:pytest-nsys:check:1", "What pytest-nsys check --format json prints"),
     ),
 }
 

@@ -59,11 +59,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Gate": {
         "init": ("init", "Write a gate file and its baseline for a trace, each assertion with its reason."),
-        "doctor": (
-            "doctor",
-            "Diagnose missing results: what is installed, whether the plugin is active here, what TRACES hold.",
-        ),
-        "lint": ("lint", "Check gate files (or folders of them) without a trace."),
+        "check": ("check", "Check what is installed, gate files, and traces: what is wrong, or why is there nothing?"),
         "baseline": ("baseline", "Refresh, calibrate, prune and show stored baselines."),
         "history": ("history", "Show the runs of the past: their rows, or what a gate file would have caught."),
         "demo": ("demo", "Write sample traces, a gate file and its baseline to FOLDER, and print what to type."),
@@ -80,8 +76,11 @@ sentence of its help. The list of all is printed without importing any.
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
 REMOVED = {
+    "doctor": "pytest-nsys check [TRACES…]",
+    "lint": "pytest-nsys check [GATE FILES…]",
     "replay": "pytest-nsys history --gate GATE",
     "bisect-exit": "git bisect run sh bisect.sh, with the script in docs/runs-over-time.md",
+    "--upgrade": "pytest-nsys check",
     "--db": "--history FILE",
     "--limit": "--last N",
     "--output": "> FILE behind the command",

@@ -92,10 +92,10 @@ print("loaded:", *(name for name in sys.modules if name.startswith(("numpy", "py
     [
         ("import pytest; pytest.main(['--collect-only', '-q'])", {"traces"}),
         ("import pytest; pytest.main(['-q'])", set()),
-        ("from pytest_nsys.cli import main; main(['lint', 'gate.nsys.yaml'])", {"traces"}),
+        ("from pytest_nsys.cli import main; main(['check', 'gate.nsys.yaml'])", {"traces"}),
         ("from pytest_nsys.cli import main; main(['--help'])", {"traces", "gates"}),
     ],
-    ids=["collected", "no trace", "lint", "help"],
+    ids=["collected", "no trace", "check", "help"],
 )
 def test_what_reads_no_trace_loads_nothing_that_measures(project: Project, call: str, rooms: set[str]) -> None:
     """numpy alone takes as long as all of the rest."""

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_nsys.core.numbers import format_range
 from pytest_nsys.core.words import print_plainly
-from pytest_nsys.reports.doctor_report import Diagnosis, Plugin, RunShape, Surroundings, TraceFile, as_text
+from pytest_nsys.reports.check_report import Checked, Plugin, RunShape, Surroundings, TraceFile, as_text
 from tests.support.commands import run
 from tests.support.gate_files import loaded, mistakes
 from tests.support.gates import Project
@@ -115,21 +115,21 @@ def test_a_measurement_without_its_word_is_told(tmp_path: Path) -> None:
     assert "unknown metric 'mfx'" in said.stderr
 
 
-def test_doctor_says_what_takes_measurements(project: Project) -> None:
+def test_check_says_what_takes_measurements(project: Project) -> None:
     project.file("m.json", '{"mfu": 0.45}')
-    said = project.command("doctor", "m.json", code=2)
-    assert "missing: m.json: holds measurements, no trace: give it as --nsys-measurements=m.json" in said
+    said = project.command("check", "m.json", code=2)
+    assert "problem: m.json: holds measurements, no trace: give it as --nsys-measurements=m.json" in said
 
 
-def test_lint_tells_of_a_schema_of_another_version(project: Project) -> None:
+def test_check_tells_of_a_schema_of_another_version(project: Project) -> None:
     project.trace()
     project.command("init", "run.sqlite", "-o", "perf/own.nsys.yaml", code=0)
-    assert "schema" not in project.command("lint", "perf/own.nsys.yaml", code=0)
+    assert "copy of the schema" not in project.command("check", "perf/own.nsys.yaml", code=0)
     copy = project.root / "perf/nsys-gate-file.schema.json"
     copy.write_text(copy.read_text().replace("matrix", "matricks"))
-    said = project.command("lint", "perf/own.nsys.yaml", code=0)
+    said = project.command("check", "perf/own.nsys.yaml", code=0)
     assert "warning: perf/own.nsys.yaml: its copy of the schema is of another version: cp " in said
-    assert said.rstrip().endswith("perf/nsys-gate-file.schema.json")
+    assert "perf/nsys-gate-file.schema.json\n\nno problem found\n" in said
 
 
 def test_the_commit_of_a_measurement_outside_of_git_is_unchecked_and_told(project: Project) -> None:
@@ -159,13 +159,13 @@ def test_init_extends_what_the_commands_find(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("version", "told"), [("1", "torch.profiler schema 1"), ("2.8", "torch.profiler 2.8"), (None, "torch.profiler")]
 )
-def test_doctor_names_the_version_of_a_format(version: str | None, told: str) -> None:
+def test_check_names_the_version_of_a_format(version: str | None, told: str) -> None:
     file = TraceFile("a.json", "torch.profiler", version)
     plugin = Plugin(active=True, why_not="", rootdir="/", inifile=None)
     around = Surroundings("1", "3.12", "python", "9", plugin, None, {}, [])
     held = RunShape(
         [file], [0], None, "convention kineto", anchored=True, measured_as="window median", quality=[], groups=[]
     )
-    text = as_text(Diagnosis(1, good=True, problems=[], surroundings=around, run=held))
+    text = as_text(Checked(1, good=True, problems=[], surroundings=around, gate_files=[], not_collected=[], run=held))
     assert f"trace        a.json: {told}\n" in text
     assert text.endswith("\nno problem found\n")

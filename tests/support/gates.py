@@ -113,7 +113,7 @@ def _number_of(path: Path) -> int:
 ACCEPTING = ("--nsys-update-baselines", "--nsys-reason=a new normal")
 """Options of a run that is accepted as the new normal."""
 
-STARTING = ("capture", "baseline", "export", "doctor")
+STARTING = ("capture", "baseline", "export")
 """Commands that start other programs, whose words come past this process."""
 
 

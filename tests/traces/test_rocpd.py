@@ -415,7 +415,7 @@ def test_without_calls_it_says_how_to_have_them(
     hint = "capture with rocprofv3 --hip-trace on all ranks"
     for metric in ("syncs", "launch_starved_ns"):
         assert hint in run("rows", metric, "--trace", path, "--convention=generic", "--anchor=step %", code=3).stderr
-    assert hint in " ".join(run("doctor", path).output.split())
+    assert hint in " ".join(run("check", path).output.split())
 
 
 def test_an_id_that_stands_for_two_texts_is_refused_whichever_fits(tmp_path: Path) -> None:
@@ -436,7 +436,7 @@ def test_an_id_that_stands_for_two_texts_is_refused_whichever_fits(tmp_path: Pat
 def test_the_environment_is_never_told(tmp_path: Path) -> None:
     trace = step(host="a-host-name", environment={"RANK": "0", "WORLD_SIZE": "1", "TOKEN": "a-secret"})
     path = trace.write(tmp_path / "a.db")
-    for command in (["overlap"], ["setup"], ["doctor"], ["budget"], ["doctor", "--format=json"]):
+    for command in (["overlap"], ["setup"], ["check"], ["budget"], ["check", "--format=json"]):
         result = run(*command, path, code=None)
         assert "a-secret" not in result.output
         assert "a-host-name" not in result.output

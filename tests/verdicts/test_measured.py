@@ -573,7 +573,7 @@ def test_commands_take_measurements(project: Project) -> None:
     beside = "--base-measurements=m.json", "--head-measurements=next.json"
     assert "measured peak" in project.command("compare", "a.sqlite", "b.sqlite", *beside, code=1)
     project.gate("- measured peak <= 72GiB")
-    assert "good" in project.command("lint", "gate.nsys.yaml", code=0)
+    assert "good" in project.command("check", "gate.nsys.yaml", code=0)
 
 
 def test_a_script_asks_for_measurements(project: Project) -> None:

@@ -32,27 +32,12 @@ from pytest_nsys.reports.explanation import limit_source
 from pytest_nsys.reports.session.digest import NOTHING_JUDGED, STATES, By, Digest, FileRecords
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.two_sides import significance
+from pytest_nsys.reports.shapes import Count, Number, Shape, doc, one_of
 from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.stored.baselines.changes import RowChange, State
 from pytest_nsys.verdicts.comparison import Comparison, Result, Side
 
-Count = Annotated[int, Meta(ge=0)]
-Number = Annotated[int, Meta(ge=1)]
 Coordinates = dict[str, int | str]
-
-
-class Shape(Struct, forbid_unknown_fields=True):
-    """An object that has these keys and no other."""
-
-
-def doc(text: str) -> Meta:
-    """What a field holds, for the schema."""
-    return Meta(description=text)
-
-
-def one_of(*words: Any) -> Meta:
-    """The only values of a field, for the schema."""
-    return Meta(extra_json_schema={"enum": list(words)})
 
 
 def filled(shape: type[Struct], *sources: object) -> dict[str, Any]:

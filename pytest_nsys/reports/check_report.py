@@ -1,4 +1,4 @@
-"""What does ``pytest-nsys doctor`` find, for a person on one screen, and for a program as one object?"""
+"""What does ``pytest-nsys check`` find, for a person on one screen, and for a program as one object?"""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from pytest_nsys.analysis.circumstances import profiler_shown
+from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.words import counted, printable
-from pytest_nsys.reports.session.json_report import Count, doc
+from pytest_nsys.reports.shapes import Count, doc
 from pytest_nsys.reports.tables import as_json
 
 WIDTH = 110
@@ -71,29 +72,60 @@ class RunShape(Struct):
     groups: list[Group]
 
 
-class Diagnosis(Struct):
-    """What `pytest-nsys doctor --format json` prints."""
+class MistakeAt(Struct):
+    """A mistake of a gate file; its place counts from 1."""
+
+    line: int | None
+    column: int | None
+    what: str
+
+
+class CheckedGate(Struct):
+    """A gate file."""
+
+    file: str
+    assertions: Annotated[Count | None, doc("None where it has mistakes.")]
+    mistakes: list[MistakeAt]
+    warning: str | None
+
+
+class Checked(Struct):
+    """What `pytest-nsys check --format json` prints."""
 
     version: Annotated[int, doc("Of this shape: 1.")]
-    good: Annotated[bool, doc("Whether nothing is missing.")]
-    problems: Annotated[list[str], doc("What is missing, the most urgent first, each with what to do.")]
+    good: Annotated[bool, doc("Whether there is no problem.")]
+    problems: Annotated[list[str], doc("What is wrong, the most urgent first, each with what to do.")]
     surroundings: Surroundings
+    gate_files: list[CheckedGate]
+    not_collected: Annotated[list[str], doc("Gate files that pytest does not collect.")]
     run: Annotated[RunShape | None, doc("None where no trace was given, or none can be read.")]
 
 
-def as_json_report(found: Diagnosis) -> str:
+def as_json_report(found: Checked) -> str:
     """One object."""
     return as_json(msgspec.to_builtins(found))
 
 
-def as_text(found: Diagnosis) -> str:
-    """One screen: what is there, then what is missing."""
+def as_text(found: Checked) -> str:
+    """One screen: what is there, then what is wrong."""
     lines = [*_surroundings(found.surroundings)]
-    if found.run is not None:
-        lines += ["", *_run(found.run)]
-    lines += [""]
-    lines += [f"missing: {problem}" for problem in found.problems] or ["no problem found"]
-    return "\n".join(printable(line, 2000) for line in lines) + "\n"
+    for part in (_gate_files(found), _run(found.run) if found.run is not None else ()):
+        lines += ["", *told] if (told := [*part]) else []
+    lines += ["", *([f"problem: {problem}" for problem in found.problems] or ["no problem found"])]
+    return "\n".join(printable(line, 4000) for line in lines) + "\n"
+
+
+def _gate_files(found: Checked) -> Iterator[str]:
+    """A line for each good file and each mistake, with its place in front, as editors read it."""
+    for each in found.gate_files:
+        for m in each.mistakes:
+            yield str(Mistake(each.file, m.what, m.line, m.column))
+        if each.assertions is not None:
+            yield f"{each.file}: good, {counted(each.assertions, 'assertion')}"
+        if each.warning is not None:
+            yield f"warning: {each.file}: {each.warning}"
+    for path in found.not_collected:
+        yield f"warning: {path}: pytest does not collect it, so nothing is judged by it"
 
 
 def _line(label: str, text: str, indent: str = "") -> list[str]:
@@ -136,9 +168,9 @@ def named(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN] if more else names) + more
 
 
-def problems_of(surroundings: Surroundings, run: RunShape | None, unreadable: Iterable[str] = ()) -> list[str]:
-    """What is missing, the most urgent first."""
-    found = [*unreadable]
+def problems_of(surroundings: Surroundings, run: RunShape | None, mistakes: Iterable[str] = ()) -> list[str]:
+    """What is wrong, the most urgent first."""
+    found = [*mistakes]
     if not surroundings.plugin.active:
         found.append(surroundings.plugin.why_not)
     if run is not None:

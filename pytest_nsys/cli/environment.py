@@ -1,45 +1,24 @@
-"""``pytest-nsys doctor``: why is there nothing? What is installed, what pytest does here, and what traces hold."""
+"""What is installed, and what does pytest do in this folder? A part of ``pytest-nsys check``."""
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from pytest_nsys.analysis.captures import Captures, available
-from pytest_nsys.analysis.metrics import METRICS, Bounds
-from pytest_nsys.analysis.quality import crossed
-from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.cli.group import Exit
-from pytest_nsys.cli.options import MeasureOptions, convention_option, executor_option
-from pytest_nsys.core.errors import NothingMeasured, NsysError
+from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.version import VERSION
 from pytest_nsys.core.words import printable
-from pytest_nsys.reports.doctor_report import (
-    Diagnosis,
-    Group,
-    Plugin,
-    RunShape,
-    Surroundings,
-    TraceFile,
-    as_json_report,
-    as_text,
-    problems_of,
-)
+from pytest_nsys.reports.check_report import Plugin, Surroundings
 from pytest_nsys.tools.nsys_command import find_nsys
-from pytest_nsys.traces.measurements import find_measurements, read_measurements
-from pytest_nsys.traces.opening import format_of
 
 if TYPE_CHECKING:
     import pytest
@@ -49,80 +28,6 @@ EXTRAS = {"fast": "adbc_driver_sqlite", "parquet": "pyarrow", "dask": "distribut
 
 PLUGIN, MODULE = "nsys", "pytest_nsys.plugin"
 AUTOLOAD = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
-
-
-@click.command()
-@click.argument("traces", metavar="[TRACES…]", nargs=-1)
-@convention_option
-@click.option("--anchor", help="Pattern (% is the wildcard) of the range that repeats, instead of the convention's.")
-@click.option("--format", type=click.Choice(["text", "json"]), default="text", help="Output format.")
-@executor_option
-@click.pass_context
-def doctor(
-    context: click.Context,
-    traces: tuple[str, ...],
-    convention: str | None,
-    anchor: str | None,
-    format: str,
-    executor: str | None,
-) -> None:
-    """Diagnose missing results: what is installed, whether the plugin is active here, what TRACES hold.
-
-    TRACES: files, folders or globs of one run.
-
-    Shows their format and version, ranks, convention, anchor, crossed quality bounds, and for the metrics of each
-    command whether they have rows or which capture option is missing.
-
-    Exit codes: 0 no problem; 1 no plugin, no anchor or a crossed bound; 2 a mistake or an unreadable trace;
-    3 no kernels.
-    """
-    surroundings, run, code, unreadable = look_around(), None, Exit.GOOD, []
-    if traces:
-        asked = MeasureOptions(convention=convention, anchor=anchor, executor=executor)
-        try:
-            with asked.one_run(traces, may_be_a_step=True) as (captures, spec):
-                run = _looked_at(captures, spec, asked)
-        except NsysError as error:
-            code = Exit.NO_DATA if isinstance(error, NothingMeasured) else Exit.MISTAKE
-            unreadable = [*_measurements(traces)] or str(error).splitlines()
-    problems = problems_of(surroundings, run, unreadable)
-    found = Diagnosis(1, not problems, problems, surroundings, run)
-    click.echo(as_json_report(found) if format == "json" else as_text(found), nl=False)
-    context.exit(code or (Exit.WORSE if problems else Exit.GOOD))
-
-
-def _measurements(values: Sequence[str]) -> Iterator[str]:
-    """What among the traces are measurements, each with the option that takes it."""
-    for value in values:
-        with contextlib.suppress(NsysError):
-            for path in find_measurements(value, Path()):
-                read_measurements(path)
-                yield f"{path}: holds measurements, no trace: give it as --nsys-measurements={value}"
-
-
-def _looked_at(captures: Captures, spec: WindowSpec, asked: MeasureOptions) -> RunShape:
-    (run,) = captures.runs
-    files = [
-        TraceFile(str(trace.path), format_of(trace.path), facts.profiler_version)
-        for trace, facts in zip(run.traces, run.facts, strict=True)
-    ]
-    groups = [
-        Group(one.view.split()[0], one.metrics, one.with_rows, {why: list(names) for why, names in one.without.items()})
-        for one in available(captures, spec)
-    ]
-    return RunShape(
-        files=files,
-        ranks=[rank.number for rank in run.ranks],
-        gpu=run.gpu_model(),
-        convention=asked.notes[0].text if asked.notes else captures.convention_words,
-        anchored=not spec.whole_run,
-        measured_as=str(spec),
-        quality=crossed(run, spec, Bounds(), METRICS["exposed_ns"]),
-        groups=groups,
-    )
-
-
-# What is installed
 
 
 class Looking:

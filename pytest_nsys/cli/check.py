@@ -1,0 +1,71 @@
+"""``pytest-nsys check``: is all well with what is installed here, with gate files, and with traces?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from pytest_nsys.cli.environment import look_around
+from pytest_nsys.cli.gate_check import GateFiles, checked_gates, holds_gates
+from pytest_nsys.cli.group import Exit
+from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.file_names import GATE_SUFFIX
+from pytest_nsys.gates.convention_keys import CONVENTION_HELP
+from pytest_nsys.reports.check_report import Checked, as_json_report, as_text, problems_of
+from pytest_nsys.reports.targets import YAML
+from pytest_nsys.tools.executors import SERIAL, WAYS
+
+
+@click.command()
+@click.argument("words", metavar="[GATE FILES or TRACES…]", nargs=-1)
+@click.option("--convention", help=CONVENTION_HELP)
+@click.option("--anchor", help="Pattern (% is the wildcard) of the range that repeats, instead of the convention's.")
+@click.option("--format", type=click.Choice(["table", "json"]), default="table", help="Output format.")
+@click.option("--executor", metavar="EXECUTOR", help=f"How to read the traces: {WAYS}. Default: {SERIAL}.")
+@click.pass_context
+def check(
+    context: click.Context,
+    words: tuple[str, ...],
+    convention: str | None,
+    anchor: str | None,
+    format: str,
+    executor: str | None,
+) -> None:
+    """Check what is installed, gate files, and traces: what is wrong, or why is there nothing?
+
+    Without a path: all gate files below this folder. A folder means its gate files, or if it has none, the traces of a
+    run. Says what pytest, nsys and the plugin are here; every mistake of the gate files that pytest finds; and of
+    traces, which are one run: format, ranks, convention, trace quality, and which metrics have rows, or what to
+    capture for them.
+
+    Exit codes: 0 no problem; 1 the plugin is not active, nothing repeats in the traces, or their quality is too low;
+    2 a mistake, or an unreadable file; 3 no kernels.
+    """
+    gates, traces = _told_apart(words)
+    surroundings = look_around()
+    if not words and not gates:
+        surroundings.notes.append("there is no gate file below this folder: pytest-nsys init TRACE… writes one")
+    found = checked_gates(gates, collects=surroundings.plugin.active) if gates else GateFiles()
+    run, unreadable = None, list[str]()
+    code = Exit.MISTAKE if found.problems else Exit.GOOD
+    if traces:
+        from pytest_nsys.cli.trace_check import checked_run  # gate files alone need nothing that reads traces
+
+        run, unreadable, of_run = checked_run(traces, convention, anchor, executor)
+        code = code or of_run
+    problems = problems_of(surroundings, run, [*found.problems, *unreadable])
+    said = Checked(1, not problems, problems, surroundings, list(found.files), list(found.not_collected), run)
+    click.echo(as_json_report(said) if format == "json" else as_text(said), nl=False)
+    context.exit(code or (Exit.WORSE if problems else Exit.GOOD))
+
+
+def _told_apart(words: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Gate files and folders of them, and the rest, which are traces. Raises UsageMistake for other YAML."""
+    if not words:
+        return (["."] if holds_gates(Path()) else []), []
+    gates = [word for word in words if word and holds_gates(Path(word))]
+    traces = [word for word in words if word not in gates]
+    if other := next((word for word in traces if word.endswith(YAML) and Path(word).is_file()), None):
+        raise UsageMistake(f"{other}: pytest takes gate files by their name: end it in {GATE_SUFFIX}")
+    return gates, traces
