@@ -30,7 +30,7 @@ from tests.support import git_project
 from tests.support.commands import run
 from tests.support.gates import Exposed, Project, write_trace
 from tests.support.page import Page
-from tests.support.red_page import red_page
+from tests.support.red_page import red_session
 from tests.support.samples.builder import Process, TraceBuilder
 
 RUN = ("--nsys-trace=run.sqlite", "--nsys-html=page.html")
@@ -324,7 +324,7 @@ def test_json_in_a_page_ends_nothing_and_reads_back(text: str) -> None:
 
 
 def test_the_page_says_what_the_gate_detects_as_the_summary_does(tmp_path: Path) -> None:
-    said = red_page(tmp_path).read_text()
+    said = red_session(tmp_path, "--nsys-html", "red.html").read_text()
     assert "<dt>detects</dt><dd>≥ 806 us (uncalibrated)</dd>" in unicodedata.normalize("NFKC", said)
 
 

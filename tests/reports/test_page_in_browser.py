@@ -12,7 +12,7 @@ import pytest
 from tests.support.browser import Browser, chromium, needs_browser, pixels, program
 from tests.support.commands import run
 from tests.support.gates import Project, write_trace
-from tests.support.red_page import PICTURE, WIDTH, picture, red_page
+from tests.support.red_page import PICTURE, WIDTH, picture, red_session
 from tests.support.samples.builder import Process, TraceBuilder
 
 pytestmark = needs_browser
@@ -328,9 +328,24 @@ def test_the_page_of_a_session(browser: Browser, project: Project) -> None:
 
 
 def test_the_picture_of_the_page_shows_what_is_exposed(tmp_path: Path) -> None:
-    taken = picture(red_page(tmp_path))
+    taken = picture(red_session(tmp_path, "--nsys-html", "red.html"))
     rows = pixels(taken)
     assert {len(row) for row in rows} == {WIDTH}
     assert WIDTH / 2 < len(rows) < 2 * WIDTH
     assert sum(row.count(EXPOSED) for row in rows) > 1_000
     assert len(taken) < 1.5 * PICTURE.stat().st_size
+
+
+def test_the_picture_of_the_summary_ends_before_the_second_red(tmp_path: Path) -> None:
+    pytest.importorskip("markdown_it", reason="rich, of the extra dev, brings it")
+    from tests.support import summary_picture
+
+    markdown = red_session(tmp_path, "--nsys-summary", "summary.md")
+    html = markdown.with_suffix(".html")
+    html.write_text(summary_picture.shown(markdown.read_text()))
+    taken = summary_picture.picture(html)
+    rows = pixels(taken)
+    assert {len(row) for row in rows} == {summary_picture.WIDTH}
+    assert 400 < len(rows) < 2 * summary_picture.WIDTH
+    assert sum(any(pixel != (255, 255, 255) for pixel in row) for row in rows) > len(rows) / 2
+    assert len(taken) < 1.5 * summary_picture.PICTURE.stat().st_size

@@ -13,7 +13,8 @@ from pathlib import Path
 from pytest_nsys.cli.demo import write_demo
 from tests.support.browser import chromium
 
-PICTURE = Path(__file__).resolve().parents[2] / "docs" / "images" / "red-page.png"
+IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
+PICTURE = IMAGES / "red-page.png"
 WIDTH = 920
 LEFT_OUT = (
     ".budget .producers, .budget .legend li:nth-child(n + 4)",
@@ -24,14 +25,14 @@ LEFT_OUT = (
 """Selectors of what the picture goes without."""
 
 
-def red_page(folder: Path) -> Path:
-    """The page of the demo's regressed run."""
+def red_session(folder: Path, option: str, name: str) -> Path:
+    """The file that an option writes of the demo's regressed run."""
     write_demo(folder / "demo")
-    page, traces = folder / "red.html", folder / "demo" / "traces"
-    options = [f"--nsys-trace={traces / 'regressed'}", f"--nsys-html={page}"]
+    written = folder / name
+    options = ["--nsys-trace=demo/traces/regressed", f"{option}={written}"]
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, "demo"]
     assert subprocess.run(words, cwd=folder, stdout=subprocess.DEVNULL, check=False).returncode == 1
-    return page
+    return written
 
 
 def picture(page: Path) -> bytes:
@@ -46,5 +47,5 @@ def picture(page: Path) -> bytes:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="red-page-") as scratch:
-        PICTURE.parent.mkdir(exist_ok=True)
-        PICTURE.write_bytes(picture(red_page(Path(scratch))))
+        IMAGES.mkdir(exist_ok=True)
+        PICTURE.write_bytes(picture(red_session(Path(scratch), "--nsys-html", "red.html")))
