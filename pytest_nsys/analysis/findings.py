@@ -25,7 +25,7 @@ from pytest_nsys.analysis.quality import Fact, Ground, doubts
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.straggling import Waited, waited
-from pytest_nsys.analysis.structure import pageable_copies, shared_streams
+from pytest_nsys.analysis.structure import pageable_copies
 from pytest_nsys.analysis.throughput import profiler_overhead
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import NO_STAGE
@@ -41,6 +41,7 @@ DOUBTS_KEPT = 2
 
 WORTH: Mapping[FindingKind, Fraction] = {
     **dict.fromkeys(FindingKind, Fraction(1, 100)),  # of a window: less is lost in the noise between two runs
+    FindingKind.STALLED: Fraction(5, 100),  # the trace does not say what to mend: little of it helps nobody
     FindingKind.UNEVEN: Fraction(3, 100),  # two GPUs of one model differ by as much on the same work
     FindingKind.CLOCKS: Fraction(5, 100),  # clocks of good runs move by as much with load and heat
     FindingKind.PROFILER: Fraction(10, 100),  # tracing of kernels and ranges costs less
@@ -70,7 +71,8 @@ Figures = Mapping[str, Value | str]
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing to look at. ``win_ns`` is the most that mending it could win of the window of ``rank``, which is
-    ``window_ns`` long; None where it wins no time but casts doubt. ``ranks`` are all on which it is worth telling.
+    ``window_ns`` long; None where it wins no time but casts doubt. ``ranks`` are all on which it is worth telling, of
+    ``looked_at`` in all.
 
     ``figures`` are its own, times in ns and shares as fractions; ``doubt`` is set where that is what it is of.
     """
@@ -78,6 +80,7 @@ class Finding:
     kind: FindingKind
     rank: int | None
     ranks: tuple[int, ...]
+    looked_at: int
     window_ns: int
     win_ns: int | None
     figures: Figures = field(default_factory=dict)
@@ -102,7 +105,7 @@ class Finding:
 def findings_of(captures: Captures, spec: WindowSpec, most: int = MOST) -> tuple[Finding, ...]:
     """The findings of the first capture that are worth telling, the largest possible win first, then the doubts.
 
-    Raises NothingMeasured where a rank has no window, or an empty one.
+    They are of the ranks that can be measured. Raises NothingMeasured where none can.
     """
     look = _Look(captures.runs[0], spec)
     wins = sorted(look.wins(), key=lambda each: (-Fraction(each.share or 0), each.kind))
@@ -117,8 +120,16 @@ class _Look:
 
     def __init__(self, run: Run, spec: WindowSpec) -> None:
         self.run, self.group = run, run.measured(spec)
-        self.windows = {n: window_of_several(own) for n, own in self.group.filled().items()}
+        self.windows: dict[int, RankWindow] = {}
         self.without: dict[int, str] = {}
+        nothing: NothingMeasured | None = None
+        for rank in run.ranks:
+            try:
+                self.windows[rank.number] = window_of_several(self.group.filled({rank.number})[rank.number])
+            except NothingMeasured as why:
+                nothing = nothing or why
+        if nothing is not None and not self.windows:
+            raise nothing
 
     @cached_property
     def losses(self) -> Mapping[int, Losses]:
@@ -162,7 +173,7 @@ class _Look:
         if some:
             worst = max(some, key=lambda rank: (shares[rank], -rank))
             length_ns = self.windows[worst].length_ns
-            yield Finding(kind, worst, tuple(sorted(some)), length_ns, each[worst], figures(worst))
+            yield Finding(kind, worst, tuple(sorted(some)), len(self.windows), length_ns, each[worst], figures(worst))
 
     def _of_compute(self, straggler: Value | str | None) -> Iterator[Finding]:
         """What makes compute longer: slow clocks, and more of it than on other ranks. ``straggler`` is told already."""
@@ -185,7 +196,7 @@ class _Look:
         yield from self._worst(
             FindingKind.UNEVEN,
             more,
-            lambda rank: {"compute_ns": busy[rank], "mean_ns": usual, "least_ns": min(busy.values())},
+            lambda rank: {"compute_ns": busy[rank], "mean_ns": usual},
         )
 
     def doubts(self) -> Iterator[Finding]:
@@ -194,11 +205,15 @@ class _Look:
         facts = [fact for fact, _ in doubts(Ground(self.run, self.group, metric, self.run.workload.world), Bounds())]
         for number, why in self.without.items():
             facts.append(Fact("budget", "count", None, f"what rank {number} waits for is unknown", why, ""))
-        yield from (Finding(FindingKind.DOUBT, None, tuple(self.windows), 0, None, doubt=fact) for fact in facts)
+        yield from (self._of_all(FindingKind.DOUBT, doubt=fact) for fact in facts)
         with suppress(NsysError):  # nobody said how long a step takes without it
             ((_, cost),) = profiler_overhead(self.group.together()[0])
             if cost >= WORTH[FindingKind.PROFILER]:
-                yield Finding(FindingKind.PROFILER, None, tuple(self.windows), 0, None, {"overhead": cost})
+                yield self._of_all(FindingKind.PROFILER, {"overhead": cost})
+
+    def _of_all(self, kind: FindingKind, figures: Figures | None = None, doubt: Fact | None = None) -> Finding:
+        ranks = tuple(sorted(self.windows))
+        return Finding(kind, None, ranks, len(ranks), 0, None, figures or {}, doubt)
 
 
 def _clock_of(window: RankWindow) -> tuple[Value, Fraction] | None:
@@ -216,10 +231,14 @@ def _straggler(losses: Losses) -> Figures:
 
 
 def _wrong_stream(losses: Losses) -> Figures:
-    shared = max(shared_streams(losses.window), key=lambda each: sum(each.communication.values()))
-    name, (_, ns) = max(shared.compute.items(), key=lambda each: (each[1], each[0]))
-    kernels = sum(count for count, _ in shared.compute.values())
-    return {"stream": str(shared.label), "compute_kernels": kernels, "kernel": name, "kernel_ns": ns}
+    stream, communication, compute = losses.shared_stream()
+    mostly = next(iter(compute))
+    return {
+        "stream": stream.number,
+        "comm_kernels": communication,
+        "compute_kernels": sum(compute.values()),
+        "mostly": mostly,
+    }
 
 
 def _communication(losses: Losses) -> Figures:

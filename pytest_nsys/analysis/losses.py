@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from array import array
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
@@ -19,7 +20,6 @@ from pytest_nsys.analysis.straggling import Waited
 from pytest_nsys.core.columns import (
     NEVER,
     Column,
-    chained,
     equal,
     members_by,
     minus,
@@ -33,6 +33,7 @@ from pytest_nsys.core.columns import (
     within,
 )
 from pytest_nsys.core.intervals import Intervals
+from pytest_nsys.core.model import Stream
 
 TINY_KERNEL_NS = 10_000
 """A kernel up to this long is over before PyTorch launches the next: an operator costs the host about as much."""
@@ -134,20 +135,25 @@ class Losses:
     @cached_property
     def _waited_or_shared(self) -> Intervals:
         spans = [(each.start_ns, each.end_ns) for each in self.waits]
-        return Intervals.of([*spans, *self.window.spans(self.on_shared_streams)])
+        return Intervals.of([*spans, *self.window.spans(self.barriers)])
 
-    @cached_property
-    def on_shared_streams(self) -> Column:
-        """The communication on streams that mostly communicate and compute too, by index in the window."""
+    @property
+    def barriers(self) -> Column:
+        """The communication on streams that compute too, by index in the window; none where streams keep no order."""
         window = self.window
-        if window.track.unordered or not window.barriers:
-            return window.barriers[:0]
-        found = []
-        for members in window.by_stream.values():
-            own = take(members, where(take(window.communicates, members)))
-            if 0 < len(members) - len(own) <= len(own):
-                found.append(own)
-        return chained(found) if found else window.barriers[:0]
+        return window.barriers[:0] if window.track.unordered else window.barriers
+
+    def shared_stream(self) -> tuple[Stream, int, Mapping[str, int]]:
+        """Of the streams of these the one with most such time without compute: it, how many communication kernels it
+        has, and its compute kernels by name, most launches first.
+        """
+        window, stream, names = self.window, self.window.kernels.stream, self.window.kernels.names
+        own = members_by(lambda stream: stream, take(stream, self.barriers))
+        exposed = {number: self._covered(window.time_of(take(self.barriers, at))) for number, at in own.items()}
+        number = max(exposed, key=lambda number: (exposed[number], -number))
+        compute = take(window.compute, where(equal(take(stream, window.compute), number)))
+        found = Counter(names[name] for name in take(window.kernels.name, compute))
+        return window.kernels.streams[number], len(own[number]), dict(found.most_common())
 
     def longest_waits(self) -> Mapping[tuple[int, str], int]:
         """How much of what was waited for another rank no compute ran, by that rank and the kind, the longest first."""

@@ -231,7 +231,7 @@ def classifier(families: Families) -> Callable[[str, str], str]:
     return family_of
 
 
-_OTHER_KIND = "Other"
+OTHER_KIND = "Other"
 """A kernel that communicates, and is no collective that is known here: of DeepEP, say."""
 
 _SPELLINGS = {
@@ -258,10 +258,10 @@ _LETTERS = re.compile(r"[^a-z]+")
 def kind_of(name: str) -> str:
     """The collective that a name stands for, ``Other`` where none is known."""
     letters = _LETTERS.sub("", name.lower())
-    return next((kind for spelling, kind in _SPELLINGS.items() if spelling in letters), _OTHER_KIND)
+    return next((kind for spelling, kind in _SPELLINGS.items() if spelling in letters), OTHER_KIND)
 
 
 def spelt(text: str) -> str:
     """A selector's word as the kinds are spelt: ``AllReduce`` for ``all_reduce``; any other word as it is."""
-    kinds = {kind.lower(): kind for kind in (*KINDS, _OTHER_KIND)}
+    kinds = {kind.lower(): kind for kind in (*KINDS, OTHER_KIND)}
     return kinds.get(_LETTERS.sub("", text.lower()), text)

@@ -8,25 +8,39 @@ from fractions import Fraction
 
 from pytest_nsys.analysis.findings import Finding
 from pytest_nsys.analysis.losses import TINY_KERNEL_NS, FindingKind
+from pytest_nsys.core.families import OTHER_KIND, kind_of
+from pytest_nsys.core.kernel_names import readable_names
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value, percent
 from pytest_nsys.core.units import MEGAHERTZ
 from pytest_nsys.core.words import counted, printable
 
-LONGEST_NAME = 50
+NAME_WIDTH = 40
+"""Of a kernel's name in a sentence."""
+
+
+def finding_line(finding: Finding, traces: Sequence[str], of: str = "step") -> str:
+    """All that is told of it: the sentence, the most that mending it could win, and what to type next."""
+    win = win_words(finding, of)
+    return f"{sentence(finding)}{f'; to win: {win}' if win else ''}: {command_for(finding, traces)}"
 
 
 def sentence(finding: Finding) -> str:
-    """What it is, on which rank, with its figures: ``rank 1: communication runs without compute for 1.2 ms, …``."""
-    where = "" if finding.rank is None else f"rank {finding.rank}: "
-    return where + _SENTENCES[finding.kind](finding)
+    """What it is, on which rank, with its figures: ``rank 1: 1.2 ms of exposed communication, …``."""
+    return _whose(finding) + _SENTENCES[finding.kind](finding)
 
 
-def win_words(finding: Finding) -> str:
-    """The most that mending it could win: ``at most 8.1% of the step (3.72 ms)``; what casts doubt wins nothing."""
-    if finding.win_ns is None or finding.share is None:
+def _whose(finding: Finding) -> str:
+    """Of several ranks which one the figures are of."""
+    if finding.rank is None or finding.looked_at == 1:
         return ""
-    return f"at most {percent(finding.share)} of the step ({format_value(finding.win_ns)})"
+    worst = f" (the worst of {len(finding.ranks)})" if len(finding.ranks) > 1 else ""
+    return f"rank {finding.rank}{worst}: "
+
+
+def win_words(finding: Finding, of: str = "step") -> str:
+    """The most that mending it could win: ``at most 8.1% of the step``; empty for what casts doubt."""
+    return "" if finding.share is None else f"at most {percent(finding.share)} of the {of}"
 
 
 def command_for(finding: Finding, traces: Sequence[str]) -> str:
@@ -35,9 +49,9 @@ def command_for(finding: Finding, traces: Sequence[str]) -> str:
     return f"pytest-nsys {paths} --view {finding.view}" if finding.view else f"pytest-nsys {finding.command} {paths}"
 
 
-def nothing_found(compute: Fraction) -> str:
+def nothing_found(compute: Fraction, of: str = "step") -> str:
     """What stands in place of findings: ``compute`` is its share of the steps."""
-    return f"nothing stands out: {percent(compute)} of the step computes"
+    return f"nothing stands out: {percent(compute)} of the {of} computes"
 
 
 def _ns(finding: Finding, name: str) -> str:
@@ -55,71 +69,88 @@ def _count(finding: Finding, name: str, noun: str) -> str:
 
 
 def _name(finding: Finding, name: str) -> str:
-    return printable(str(finding.figures[name]), LONGEST_NAME)
+    return printable(str(finding.figures[name]), NAME_WIDTH)
+
+
+def _kernel(finding: Finding, name: str) -> str:
+    """A kernel's name as a person reads it."""
+    full = str(finding.figures[name])
+    return readable_names([full], NAME_WIDTH)[full]
 
 
 def _win(finding: Finding) -> str:
     return format_value(finding.win_ns or 0)
 
 
+def _part(finding: Finding, name: str, where: str) -> str:
+    """How much of the time that it names lies somewhere: ``, 39.1 ms of it before gemm``."""
+    part = _value(finding, name)
+    some = "all" if part == finding.win_ns else format_value(part)
+    return f", {some} of it {where}"
+
+
+def _before(finding: Finding) -> str:
+    last = finding.figures["before"] == ""
+    return _part(finding, "before_ns", "after the last kernel" if last else f"before {_kernel(finding, 'before')}")
+
+
 def _straggler(f: Finding) -> str:
-    return (
-        f"waits {_win(f)} for rank {f.figures['for_rank']}, {_ns(f, 'collective_ns')} of it in {_name(f, 'collective')}"
-    )
+    where = f"for rank {f.figures['for_rank']} in {_name(f, 'collective')}"
+    return f"waits {_win(f)} for other ranks{_part(f, 'collective_ns', where)}"
 
 
 def _wrong_stream(f: Finding) -> str:
-    kernels = _count(f, "compute_kernels", "compute kernel")
-    what = f"{kernels} on communication stream {f.figures['stream']} (mostly {_name(f, 'kernel')})"
-    return f"{what}: its communication waits in line, exposed for {_win(f)}"
+    compute, stream = _count(f, "compute_kernels", "compute kernel"), f.figures["stream"]
+    exposed = f"{_win(f)} of exposed communication"
+    if _value(f, "compute_kernels") > _value(f, "comm_kernels"):
+        return f"{exposed} on stream {stream}, which it shares with {compute}"
+    return f"{exposed} on stream {stream}, among {compute} (mostly {_kernel(f, 'mostly')})"
 
 
 def _communication(f: Finding) -> str:
-    name = " ".join(_name(f, key) for key in ("stage", "kernel") if key in f.figures)
-    return f"communication runs without compute for {_win(f)}, {_ns(f, 'kernel_ns')} of it {name}"
+    kind = kind_of(str(f.figures["kernel"]))
+    what = _kernel(f, "kernel") if kind == OTHER_KIND else kind
+    stage = f" of {_name(f, 'stage')}" if "stage" in f.figures else ""
+    return f"{_win(f)} of exposed communication{_part(f, 'kernel_ns', f'{what}{stage}')}"
 
 
 def _syncs(f: Finding) -> str:
     calls = f" ({_count(f, 'calls', 'call')})" if "calls" in f.figures else ""
-    return f"{_name(f, 'call')}{calls} keeps the host from launching: no compute for {_win(f)}"
+    where = f"in {_name(f, 'call')}{calls}"
+    return f"no compute for {_win(f)} while the host waits{_part(f, 'call_ns', where)}"
 
 
 def _tiny(f: Finding) -> str:
     tiny, kernels = _value(f, "tiny"), _count(f, "kernels", "compute kernel")
-    return f"{tiny} of {kernels} run {format_value(TINY_KERNEL_NS)} or less, with {_win(f)} of gaps before them"
+    return f"{_win(f)} of gaps before tiny kernels: {tiny} of {kernels} take {format_value(TINY_KERNEL_NS)} or less"
 
 
 def _launches(f: Finding) -> str:
-    longest = f"{_ns(f, 'before_ns')} of it before {_name(f, 'before')}"
-    if not f.figures["before"]:
-        longest = f"{_ns(f, 'before_ns')} of it after the last kernel"
-    return f"launch-bound: the GPU waits {_win(f)} for launches, {longest}"
+    return f"launch-bound: no compute for {_win(f)}{_before(f)}"
 
 
 def _copies(f: Finding) -> str:
-    pageable = f", and {_value(f, 'pageable')} copies use pageable memory" if f.figures.get("pageable") else ""
     what = {"copy": "copies block", "memset": "memsets block"}[str(f.figures["producer"])]
-    longest = f"{_ns(f, 'before_ns')} of it before {_name(f, 'before')}"
-    return f"{what} compute for {_win(f)}, {longest}{pageable}"
+    pageable = f"; {_value(f, 'pageable')} of pageable memory" if "pageable" in f.figures else ""
+    return f"{what} compute for {_win(f)}{_before(f)}{pageable}"
 
 
 def _elsewhere(f: Finding) -> str:
-    return f"waits {_win(f)} for another device of its process, {_ns(f, 'before_ns')} of it for {_name(f, 'kernel')}"
+    where = f"for {_kernel(f, 'kernel')}"
+    return f"compute waits {_win(f)} for another device of its process{_part(f, 'before_ns', where)}"
 
 
 def _stalled(f: Finding) -> str:
-    longest = f"{_ns(f, 'before_ns')} of it before {_name(f, 'before')}"
-    return f"launched kernels do not start for {_win(f)}, and the trace does not say why, {longest}"
+    return f"stalled for {_win(f)} with work launched{_before(f)}; the trace does not say why"
 
 
 def _clocks(f: Finding) -> str:
     own, best = (format_value(_value(f, name), MEGAHERTZ) for name in ("sm_clock_mhz", "best_mhz"))
-    return f"the SMs run at {own}, the fastest of this run at {best}"
+    return f"the SMs run at {own}, the best of this run is {best}: at that its compute takes up to {_win(f)} less"
 
 
 def _uneven(f: Finding) -> str:
-    others = f"the mean of the ranks is {_ns(f, 'mean_ns')}, the least {_ns(f, 'least_ns')}"
-    return f"computes {_ns(f, 'compute_ns')}: {others}"
+    return f"computes {_win(f)} longer than the mean of the ranks ({_ns(f, 'compute_ns')}, {_ns(f, 'mean_ns')})"
 
 
 def _profiler(f: Finding) -> str:

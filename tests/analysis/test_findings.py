@@ -85,8 +85,8 @@ def nothing(_t: Traced, _gpu: Process) -> None:
     """The gap is empty."""
 
 
-def nccl(start: int, end: int) -> Callable[[Traced, Process], object]:
-    return lambda t, gpu: gpu.kernel(NCCL, t.at + start, t.at + end, stream=20, launch_ns=t.at + EARLY)
+def nccl(start: int, end: int, stream: int = 20) -> Callable[[Traced, Process], object]:
+    return lambda t, gpu: gpu.kernel(NCCL, t.at + start, t.at + end, stream=stream, launch_ns=t.at + EARLY)
 
 
 def cast_between(t: Traced, gpu: Process) -> None:
@@ -206,8 +206,15 @@ CASES = [
         FindingKind.WRONG_STREAM,
         gap_with(cast_between),
         1 * MS,
-        {"stream": "20", "compute_kernels": 1, "kernel": "cast_to_fp8", "kernel_ns": 50 * US},
+        {"stream": 20, "comm_kernels": 2, "compute_kernels": 1, "mostly": "cast_to_fp8"},
         gap_with(nccl(4 * MS, 6 * MS)),
+    ),
+    Case(
+        FindingKind.WRONG_STREAM,
+        gap_with(nccl(4 * MS, 6 * MS, stream=7)),
+        1 * MS,
+        {"stream": 7, "comm_kernels": 1, "compute_kernels": 2, "mostly": "gemm"},
+        gap_with(nccl(4 * MS, LESS, stream=7), stop=LESS),
     ),
     Case(
         FindingKind.STRAGGLER,
@@ -269,7 +276,7 @@ CASES = [
         FindingKind.UNEVEN,
         compute_of(9 * MS - 1, 8 * MS - 1, 7 * MS - 1),
         1 * MS,
-        {"compute_ns": 9 * MS, "mean_ns": 8 * MS, "least_ns": 7 * MS},
+        {"compute_ns": 9 * MS, "mean_ns": 8 * MS},
         compute_of(8_200 * US, 8 * MS, 8 * MS),
     ),
     Case(
@@ -299,8 +306,7 @@ def test_each_kind_appears_where_it_is_worth_telling_and_not_below(tmp_path: Pat
 
 
 def test_every_kind_has_a_case_a_threshold_and_what_shows_more() -> None:
-    assert [case.kind for case in sorted(CASES, key=lambda case: [*FindingKind].index(case.kind))] == [*FindingKind]
-    assert WORTH.keys() == MORE.keys() == {*FindingKind}
+    assert {case.kind for case in CASES} == WORTH.keys() == MORE.keys() == {*FindingKind}
 
 
 def test_a_good_step_gives_none(tmp_path: Path) -> None:
@@ -408,8 +414,7 @@ def test_claims_are_what_counting_ticks_gives_and_no_tick_counts_twice(
         ((window,),) = run.runs[0].measured(spec).ranks.values()
         budget, own = budget_of(window), Losses(window, ())
         syncs = {t for each in work if each.what == "sync" for t in range(each.start, each.start + each.length)}
-        on_shared = list(window.spans(own.on_shared_streams))
-        shared = {t for start, end in on_shared for t in range(start, end)}
+        shared = {t for start, end in window.spans(own.barriers) for t in range(start, end)}
         expected: Counter[FindingKind] = Counter()
         for each in budget.each():
             lasts = None if each.waiting is None else each.waiting.end_ns - each.waiting.start_ns
@@ -435,3 +440,15 @@ def test_nothing_wins_more_than_its_window_on_real_traces(name: str) -> None:
     for rank in {finding.rank for finding in each}:
         own = [finding for finding in each if finding.rank == rank and finding.win_ns is not None]
         assert sum(finding.win_ns or 0 for finding in own) <= max((finding.window_ns for finding in own), default=0)
+
+
+def test_a_rank_without_a_kernel_in_its_window_leaves_the_others_told(tmp_path: Path) -> None:
+    def put(t: Traced) -> None:
+        gap_with(nothing)(t)
+        gpu = t.trace.process(pid=200, device=1)
+        for n in range(5):
+            gpu.range("step", n * STEP_NS, (n + 1) * STEP_NS)
+        gpu.kernel("gemm", 0, 5)
+
+    each = found(tmp_path, put)
+    assert (each[FindingKind.STALLED].rank, each[FindingKind.STALLED].looked_at) == (0, 1)

@@ -9,63 +9,91 @@ import pytest
 from pytest_nsys.analysis.findings import Figures, Finding
 from pytest_nsys.analysis.losses import FindingKind
 from pytest_nsys.analysis.quality import Fact
-from pytest_nsys.reports.findings import command_for, nothing_found, sentence, win_words
+from pytest_nsys.reports.findings import finding_line, nothing_found, sentence, win_words
 
 MS = 1_000_000
 
 
-def finding(kind: FindingKind, win_ns: int | None = MS, figures: Figures | None = None, **more: object) -> Finding:
-    return Finding(kind, None if win_ns is None else 1, (0, 1), 20 * MS, win_ns, figures or {}, **more)  # type: ignore[arg-type]
+def finding(
+    kind: FindingKind, figures: Figures | None = None, *, ranks: tuple[int, ...] = (0, 1), doubt: Fact | None = None
+) -> Finding:
+    wins = kind not in (FindingKind.DOUBT, FindingKind.PROFILER)
+    rank, win_ns = (ranks[-1], MS) if wins else (None, None)
+    return Finding(kind, rank, ranks, 1 if ranks == (0,) else 4, 20 * MS, win_ns, figures or {}, doubt)
 
 
-SENTENCES: list[tuple[Finding, str]] = [
+HALF = MS // 2
+BEFORE: Figures = {"before": "gemm", "before_ns": HALF, "before_gaps": 1, "gaps": 3}
+LAST: Figures = {"before": "", "before_ns": MS, "before_gaps": 1, "gaps": 1}
+SENDRECV: Figures = {"stage": "stage4_f", "kernel": "ncclDevKernel_SendRecv", "kernel_ns": HALF, "comm_ns": 2 * MS}
+DEEP_EP: Figures = {"kernel": "deep_ep::internode_ll::dispatch<1>", "kernel_ns": MS, "comm_ns": 2 * MS}
+SHARED: Figures = {"stream": 7, "comm_kernels": 2, "compute_kernels": 1, "mostly": "void at::native::cast<float>(int)"}
+SYNC: Figures = {"call": "cudaStreamSynchronize", "call_ns": MS, "calls": 1}
+FEW = Fact("anchors", "count", 1, "rank 0 has 1 anchor", "too few", "trace more")
+
+SENTENCES = [
     (
-        finding(FindingKind.STRAGGLER, MS, {"for_rank": 3, "collective": "AllReduce", "collective_ns": MS // 2}),
-        "rank 1: waits 1 ms for rank 3, 500 us of it in AllReduce",
+        finding(FindingKind.STRAGGLER, {"for_rank": 3, "collective": "AllReduce", "collective_ns": HALF}),
+        "rank 1 (the worst of 2): waits 1 ms for other ranks, 500 us of it for rank 3 in AllReduce",
     ),
     (
-        finding(FindingKind.WRONG_STREAM, MS, {"stream": "20", "compute_kernels": 4, "kernel": "cast", "kernel_ns": 5}),
-        "rank 1: 4 compute kernels on communication stream 20 (mostly cast): its communication waits in line, exposed "
-        "for 1 ms",
+        finding(FindingKind.WRONG_STREAM, SHARED, ranks=(0,)),
+        "1 ms of exposed communication on stream 7, among 1 compute kernel (mostly cast)",
     ),
     (
-        finding(
-            FindingKind.COMMUNICATION,
-            MS,
-            {"stage": "stage4_f", "kernel": "ncclDevKernel_SendRecv", "kernel_ns": MS // 2, "comm_ns": 2 * MS},
-        ),
-        "rank 1: communication runs without compute for 1 ms, 500 us of it stage4_f ncclDevKernel_SendRecv",
+        finding(FindingKind.WRONG_STREAM, {**SHARED, "compute_kernels": 116}, ranks=(0,)),
+        "1 ms of exposed communication on stream 7, which it shares with 116 compute kernels",
     ),
     (
-        finding(FindingKind.SYNCS, MS, {"call": "cudaStreamSynchronize", "call_ns": MS, "calls": 1}),
-        "rank 1: cudaStreamSynchronize (1 call) keeps the host from launching: no compute for 1 ms",
+        finding(FindingKind.COMMUNICATION, SENDRECV, ranks=(2,)),
+        "rank 2: 1 ms of exposed communication, 500 us of it SendRecv of stage4_f",
+    ),
+    (finding(FindingKind.COMMUNICATION, DEEP_EP, ranks=(0,)), "1 ms of exposed communication, all of it dispatch"),
+    (
+        finding(FindingKind.SYNCS, SYNC, ranks=(0,)),
+        "no compute for 1 ms while the host waits, all of it in cudaStreamSynchronize (1 call)",
     ),
     (
-        finding(FindingKind.TINY_KERNELS, MS, {"tiny": 80, "kernels": 100}),
-        "rank 1: 80 of 100 compute kernels run 10 us or less, with 1 ms of gaps before them",
+        finding(FindingKind.TINY_KERNELS, {"tiny": 80, "kernels": 100}, ranks=(0,)),
+        "1 ms of gaps before tiny kernels: 80 of 100 compute kernels take 10 us or less",
     ),
     (
-        finding(FindingKind.LAUNCHES, MS, {"before": "", "before_ns": MS, "before_gaps": 1, "gaps": 1}),
-        "rank 1: launch-bound: the GPU waits 1 ms for launches, 1 ms of it after the last kernel",
+        finding(FindingKind.LAUNCHES, BEFORE, ranks=(0,)),
+        "launch-bound: no compute for 1 ms, 500 us of it before gemm",
     ),
     (
-        finding(FindingKind.COPIES, MS, {"producer": "copy", "before": "gemm", "before_ns": MS, "pageable": 2}),
-        "rank 1: copies block compute for 1 ms, 1 ms of it before gemm, and 2 copies use pageable memory",
+        finding(FindingKind.LAUNCHES, LAST, ranks=(0,)),
+        "launch-bound: no compute for 1 ms, all of it after the last kernel",
     ),
     (
-        finding(FindingKind.CLOCKS, MS, {"sm_clock_mhz": 990, "best_mhz": Fraction(1_980)}),
-        "rank 1: the SMs run at 990 MHz, the fastest of this run at 1980 MHz",
+        finding(FindingKind.COPIES, {"producer": "copy", **BEFORE, "pageable": 2}, ranks=(0,)),
+        "copies block compute for 1 ms, 500 us of it before gemm; 2 of pageable memory",
     ),
     (
-        finding(FindingKind.PROFILER, None, {"overhead": Fraction(1, 4)}),
+        finding(FindingKind.COPIES, {"producer": "memset", **BEFORE}, ranks=(0,)),
+        "memsets block compute for 1 ms, 500 us of it before gemm",
+    ),
+    (
+        finding(FindingKind.OTHER_DEVICE, {"kernel": "remote", **BEFORE}, ranks=(0,)),
+        "compute waits 1 ms for another device of its process, 500 us of it for remote",
+    ),
+    (
+        finding(FindingKind.STALLED, BEFORE, ranks=(0,)),
+        "stalled for 1 ms with work launched, 500 us of it before gemm; the trace does not say why",
+    ),
+    (
+        finding(FindingKind.CLOCKS, {"sm_clock_mhz": 990, "best_mhz": Fraction(1_980)}, ranks=(0,)),
+        "the SMs run at 990 MHz, the best of this run is 1980 MHz: at that its compute takes up to 1 ms less",
+    ),
+    (
+        finding(FindingKind.UNEVEN, {"compute_ns": 9 * MS, "mean_ns": 8 * MS}, ranks=(3,)),
+        "rank 3: computes 1 ms longer than the mean of the ranks (9 ms, 8 ms)",
+    ),
+    (
+        finding(FindingKind.PROFILER, {"overhead": Fraction(1, 4)}),
         "a step takes 25% longer under the profiler: trace fewer kinds of events",
     ),
-    (
-        finding(
-            FindingKind.DOUBT, None, doubt=Fact("anchors", "count", 1, "rank 0 has 1 anchor", "too few", "trace more")
-        ),
-        "rank 0 has 1 anchor: too few; trace more",
-    ),
+    (finding(FindingKind.DOUBT, doubt=FEW), "rank 0 has 1 anchor: too few; trace more"),
 ]
 
 
@@ -74,22 +102,31 @@ def test_sentences(each: Finding, text: str) -> None:
     assert sentence(each) == text
 
 
+def test_every_kind_has_a_sentence() -> None:
+    assert {each.kind for each, _ in SENTENCES} == {*FindingKind}
+
+
 def test_names_of_others_stay_on_their_line() -> None:
-    figures: Figures = {"before": "k\x1b[2J\n" + "x" * 300, "before_ns": MS, "before_gaps": 1, "gaps": 1}
-    text = sentence(finding(FindingKind.STALLED, MS, figures))
+    text = sentence(finding(FindingKind.STALLED, {**BEFORE, "before": "k\x1b[2J\n" + "x" * 300}))
     assert text.isprintable()
     assert len(text) < 160
 
 
-def test_a_win_is_a_share_and_a_time_and_a_doubt_has_none() -> None:
-    assert win_words(finding(FindingKind.COPIES)) == "at most 5% of the step (1 ms)"
-    assert win_words(finding(FindingKind.DOUBT, None)) == ""
+def test_a_win_is_a_share_of_the_step_and_a_doubt_has_none() -> None:
+    assert win_words(finding(FindingKind.COPIES)) == "at most 5% of the step"
+    assert win_words(finding(FindingKind.COPIES), "run") == "at most 5% of the run"
+    assert win_words(finding(FindingKind.DOUBT)) == ""
 
 
-def test_commands_name_the_user_s_own_traces() -> None:
+def test_a_line_has_the_sentence_the_win_and_the_command_with_the_user_s_own_traces() -> None:
     paths = ["my run/a.sqlite", "b.sqlite"]
-    assert command_for(finding(FindingKind.LAUNCHES), paths) == "pytest-nsys 'my run/a.sqlite' b.sqlite --view budget"
-    assert command_for(finding(FindingKind.DOUBT, None), ["a.sqlite"]) == "pytest-nsys check a.sqlite"
+    assert finding_line(finding(FindingKind.LAUNCHES, BEFORE, ranks=(0,)), paths) == (
+        "launch-bound: no compute for 1 ms, 500 us of it before gemm; to win: at most 5% of the step: "
+        "pytest-nsys 'my run/a.sqlite' b.sqlite --view budget"
+    )
+    assert finding_line(finding(FindingKind.DOUBT, doubt=FEW), ["a.sqlite"]) == (
+        "rank 0 has 1 anchor: too few; trace more: pytest-nsys check a.sqlite"
+    )
 
 
 def test_nothing_stands_out() -> None:
