@@ -24,6 +24,7 @@ from pytest_nsys.core.words import printable
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import GateFile
 from pytest_nsys.stored.baselines.store import BaselineStore, store_of
+from pytest_nsys.verdicts.refresh_modes import Acceptance
 
 if TYPE_CHECKING:
     import pytest
@@ -92,11 +93,18 @@ def ask_pytest(asking: Asking, gate_files: Sequence[str], baseline_dir: str | No
 
 
 class Updating(Asking):
-    """Tells the bad verdicts apart, which all are 1 to pytest."""
+    """Says what is written, and tells the bad verdicts apart, which all are 1 to pytest."""
 
-    def __init__(self) -> None:
+    def __init__(self, acceptance: Acceptance) -> None:
+        self.acceptance = acceptance
         self.outcomes: set[str] = set()
         self.lacks_traces = False
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Say what is written: nobody who types pytest can."""
+        from pytest_nsys.plugin.settings import ACCEPTANCE
+
+        config.stash[ACCEPTANCE] = self.acceptance
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """See that something had no trace; it counts where nothing was written for it."""
@@ -125,26 +133,16 @@ class Accepted(NamedTuple):
     executor: str | None = None
 
 
-def update(
-    gate_files: Sequence[str],
-    run: Accepted,
-    reason: str,
-    *,
-    mode: str,
-    only: Sequence[str] = (),
-    keep_window: bool = False,
-) -> int:
+def update(gate_files: Sequence[str], run: Accepted, reason: str, acceptance: Acceptance) -> int:
     """Write baselines of the gate files; the exit code of the command.
 
     An error weighs more than a verdict without data, which weighs more than a failure.
     """
-    words = ["--nsys-update-baselines", f"--nsys-reason={reason}", f"--nsys-update-mode={mode}"]
-    words += [f"--nsys-update-only={name}" for name in only]
-    words += ["--nsys-keep-window"] if keep_window else []
+    words = ["--nsys-update-baselines", f"--nsys-reason={reason}"]
     words += [f"--nsys-trace={trace}" for trace in run.traces]
     words += [f"--nsys-measurements={file}" for file in run.measurements]
     words += [f"--nsys-executor={run.executor}"] if run.executor is not None else []
-    asking = Updating()
+    asking = Updating(acceptance)
     code = ask_pytest(asking, gate_files, run.baseline_dir, *words)
     if code not in (Exit.GOOD, Exit.WORSE) or (code and "error" in asking.outcomes):
         return Exit.MISTAKE

@@ -26,7 +26,7 @@ from pytest_nsys.stored.baselines.changes import FileChange, RowChange, file_cha
 from pytest_nsys.stored.baselines.store import BaselineStore, Pruned, orphans, remove
 from pytest_nsys.stored.baselines.store import prune as prune_shelf
 from pytest_nsys.tools.git import snapshot_of
-from pytest_nsys.verdicts.refresh_modes import KEPT_RUNS
+from pytest_nsys.verdicts.refresh_modes import KEPT_RUNS, ROWS, Acceptance, Mode
 
 COLUMNS = (*texts("file", "gate", "metric", "labels", "value", "unit"), *numbers("runs"), *texts("measured"))
 
@@ -42,39 +42,37 @@ def baseline() -> None:
 @measurements_option("--measurements", "trace")
 @click.option("--reason", required=True, help="Why the change is right; stored with the rows.")
 @click.option("--only", metavar="NAME", multiple=True, help="Only this assertion or metric (glob; repeatable).")
-@click.option("--all", "all_rows", is_flag=True, help="Write every row, also within tolerance.")
-@click.option("--new-only", is_flag=True, help="Only add rows; change and drop nothing.")
+@click.option("--rows", type=click.Choice([*map(str, ROWS)]), help=f"Which rows to write. Default: {Mode.MOVED}.")
 @click.option("--accept-run", is_flag=True, help=f"Add the run to the accepted runs, of which {KEPT_RUNS} are kept.")
-@click.option("--ratchet", is_flag=True, help="Write only rows that improved beyond tolerance.")
-@click.option("--keep-window", is_flag=True, help="Keep the windows of the run beside its baseline, for the page.")
+@click.option("--no-window", is_flag=True, help="Do not keep the windows of the run, which the page draws as 'before'.")
 @folder_option
 @executor_option
 @click.pass_context
 def refresh(
     context: click.Context,
-    /,
     gate_files: tuple[str, ...],
     traces: tuple[str, ...],
     measurements: tuple[str, ...],
     reason: str,
     only: tuple[str, ...],
-    keep_window: bool,
+    rows: str | None,
+    accept_run: bool,
+    no_window: bool,
     baseline_dir: str | None,
     executor: str | None,
-    **modes: bool,
 ) -> None:
     """Write the rows of a run as the baselines of GATE_FILES (or folders of them; one configuration of a matrix:
     'step.nsys.yaml[llama-8b]', its trace --trace=llama-8b=PATH).
 
-    Writes rows that moved beyond their tolerance, and prints their old and new values. Refuses a run with an error, no
-    data or a structural failure.
+    --rows: 'moved' writes what moved beyond its tolerance, 'all' every row, 'new' rows that are not stored, 'better'
+    what improved beyond its tolerance. Prints old and new values, and keeps the measured windows beside the baseline.
+    Refuses a run with an error, no data or a structural failure.
     """
-    asked = [name.removesuffix("_rows").replace("_", "-") for name, given in modes.items() if given]
-    if len(asked) > 1:
-        raise UsageMistake(f"{' and '.join('--' + name for name in asked)} exclude each other: give one")
-    mode = asked[0] if asked else "moved"
+    if accept_run and rows is not None:
+        raise UsageMistake("--accept-run takes every row: leave --rows out")
+    mode = Mode.ACCEPT_RUN if accept_run else Mode(rows or Mode.MOVED)
     given = Accepted(traces, measurements, baseline_dir, executor)
-    context.exit(update(gate_files, given, reason, mode=mode, only=only, keep_window=keep_window))
+    context.exit(update(gate_files, given, reason, Acceptance(mode, only, windows=not no_window)))
 
 
 @baseline.command()
@@ -112,7 +110,8 @@ def calibrate(
     found = list(gate_files) or sorted(map(str, gate_files_below(Path())))
     if not found:
         raise UsageMistake(f"there is no gate file (*{GATE_SUFFIX}) below {Path().resolve()}: give --gate FILE")
-    context.exit(update(found, Accepted(traces, measurements, baseline_dir, executor), reason, mode="calibrate"))
+    given = Accepted(traces, measurements, baseline_dir, executor)
+    context.exit(update(found, given, reason, Acceptance(Mode.CALIBRATE)))
 
 
 @baseline.command()

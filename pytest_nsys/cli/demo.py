@@ -16,8 +16,8 @@ from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.cli.init import store_rows
 from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.plugin.refreshing import kept_windows
 from pytest_nsys.plugin.session import BASELINES
+from pytest_nsys.reports.chrome_trace import kept_windows
 from pytest_nsys.stored.baselines.store import store_of
 
 INI = "[pytest]\nnsys_baseline_dir = baselines\n"

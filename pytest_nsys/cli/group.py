@@ -85,8 +85,14 @@ REMOVED = {
     "--limit": "--last N",
     "--output": "> FILE behind the command",
     "-o": "> FILE behind the command",
+    "refresh --all": "--rows all",
+    "--new-only": "--rows new",
+    "--ratchet": "--rows better",
+    "--keep-window": "the rest alone, as the windows are kept",
 }
-"""What to type instead of a command, or an option (with its dashes), that there was."""
+"""What to type instead of a command, or an option (with its dashes, and behind a command's name where others have it),
+that there was.
+"""
 
 DEBUG = "PYTEST_NSYS_DEBUG"
 """Variable of the environment that has a defect show its traceback."""
@@ -178,9 +184,10 @@ def errors_as_exit_codes() -> Iterator[None]:
         what = error.strerror or str(error)
         _end(Exit.MISTAKE, f"{error.filename}: {what}" if error.filename else f"cannot write or read: {what}")
     except click.NoSuchOption as error:
-        if error.option_name not in REMOVED:
+        option, command = error.option_name, error.ctx.info_name if error.ctx is not None else ""
+        if not (instead := REMOVED.get(option) or REMOVED.get(f"{command} {option}")):
             raise
-        _end(Exit.MISTAKE, f"there is no option '{error.option_name}' any more: type {REMOVED[error.option_name]}")
+        _end(Exit.MISTAKE, f"there is no option '{option}' any more: type {instead}")
     except (click.exceptions.Exit, click.ClickException):
         raise
     except (click.Abort, KeyboardInterrupt):  # click would end with 1

@@ -41,6 +41,7 @@ from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.kinds import SCHEMA, SCHEMA_TITLE
 from pytest_nsys.gates.model import GateFile, Outcome, spec_for
 from pytest_nsys.gates.selection import absences, excuse
+from pytest_nsys.reports.chrome_trace import kept_windows
 from pytest_nsys.stored.baselines.store import BaselineStore, store_of
 from pytest_nsys.tools.files import write_whole
 from pytest_nsys.traces.opening import usual_convention
@@ -148,7 +149,7 @@ def _write(path: Path, draft: Draft, trial: Traces, baseline_dir: str | None, *,
         captures, store = trial.captures(gate.resolved_convention), place.store(gate)
         if not replaces and store.all():
             raise BaselineError(f"{store.folder}: holds baselines of this gate file already: give --force")
-        written = store_rows(gate, captures, store)
+        written = store_rows(gate, captures, store, keep=kept_windows)
         if wrong := judged(gate, captures, store):
             raise NothingMeasured(f"the drafted gate does not pass on its own trace: {next(iter(wrong.values()))}")
     except (NsysError, OSError):

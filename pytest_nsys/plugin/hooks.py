@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_nsys.plugin.settings import SETTINGS, TARGETS, check, given
+from pytest_nsys.plugin.settings import ACCEPTANCE, REMOVED, SETTINGS, TARGETS, check, given
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -41,6 +41,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         group.addoption(setting.option, **setting.option_words())
         if setting.ini:
             parser.addini(setting.name, setting.ini, type=setting.ini_type)
+
+
+def pytest_load_initial_conftests(args: list[str]) -> None:
+    """Say what is typed instead of an option that is gone, before pytest says that it knows none."""
+    for option in (word.partition("=")[0] for word in args):
+        if option in REMOVED:
+            raise pytest.UsageError(f"{option} is gone: {REMOVED[option]}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -103,8 +110,8 @@ def _refuse_stray_traces(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
     """Refuse a name to update that no gate file knows; where noise is measured, nothing else is judged."""
-    calibrating = config.getoption("nsys_update_mode") == "calibrate"
-    if not calibrating and not config.getoption("nsys_update_only"):
+    acceptance = config.stash.get(ACCEPTANCE, None)
+    if acceptance is None:
         return
     from pytest_nsys.plugin.items import GateItem
     from pytest_nsys.plugin.session import session_of
@@ -113,7 +120,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     if gates and not session.testsfailed:  # a mistake in a gate file is told first
         with _usage_errors():
             session_of(config).refreshing.check_only(gates.values())
-    if calibrating:
+    if acceptance.mode == "calibrate":
         sides: tuple[list[pytest.Item], list[pytest.Item]] = [], []
         for item in items:
             sides[isinstance(item, GateItem) and session_of(config).updates(item.assertion)].append(item)

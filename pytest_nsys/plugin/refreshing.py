@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
-from pathlib import Path
 
 from pytest_nsys.core.errors import NsysError, UsageMistake, did_you_mean
-from pytest_nsys.core.file_names import WINDOW_SUFFIX
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.model import Assertion, GateFile
 from pytest_nsys.plugin.session import NsysSession
+from pytest_nsys.plugin.settings import ACCEPTANCE
+from pytest_nsys.reports.chrome_trace import kept_windows
 from pytest_nsys.stored.baselines.changes import row_lines
 from pytest_nsys.tools.git import merge_advice
-from pytest_nsys.verdicts.evaluate import GateContext
 from pytest_nsys.verdicts.refresh import Refresh, Written
-from pytest_nsys.verdicts.refresh_modes import Mode, named
+from pytest_nsys.verdicts.refresh_modes import Acceptance, Mode, named
 
 
 class Refreshing:
@@ -30,26 +28,28 @@ class Refreshing:
         self.not_written: list[NsysError] = []
         self.begun: list[str] = []
         self._refreshes: dict[str, Refresh] = {}
-        self._only: list[str] = session.config.getoption("nsys_update_only") or []
+        self.acceptance = session.config.stash.get(ACCEPTANCE, Acceptance())
 
     def chosen(self, assertion: Assertion) -> bool:
         """Whether its rows are to be written: of all assertions, where no name or metric is given."""
-        return self._writes(assertion) and (not self._only or any(named(assertion, each) for each in self._only))
+        return self._writes(assertion) and (
+            not self.acceptance.only or any(named(assertion, each) for each in self.acceptance.only)
+        )
 
     def _writes(self, assertion: Assertion) -> bool:
         """Whether it has rows that are written, or follows a history, which then begins anew with this run."""
         follows = assertion.needs_baseline and self.session.history is not None
         return assertion.reads_stored or (follows and self.mode.replaces)
 
-    @cached_property
+    @property
     def mode(self) -> Mode:
-        """What is written."""
-        return Mode(self.session.config.getoption("nsys_update_mode") or Mode.MOVED)
+        """Which rows are written."""
+        return self.acceptance.mode
 
     def check_only(self, gates: Iterable[GateFile]) -> None:
         """Raises UsageMistake where a name that is to be updated means no assertion of the gate files."""
         known = [assertion for gate in gates for assertion in gate.assertions if self._writes(assertion)]
-        for pattern in self._only:
+        for pattern in self.acceptance.only:
             if not any(named(assertion, pattern) for assertion in known):
                 hint = did_you_mean(pattern, [name for a in known for name in (a.name, a.metric)])
                 raise UsageMistake(
@@ -60,10 +60,10 @@ class Refreshing:
         """The refresh of a gate file's baseline, one for all of its items."""
         if gate.address not in self._refreshes:
             reason = str(self.session.config.getoption("nsys_reason"))
-            context = self.session.context(gate)
-            keep = kept_windows if self.session.config.getoption("nsys_keep_window") else None
+            context, only = self.session.context(gate), bool(self.acceptance.only)
+            keep = kept_windows if self.acceptance.windows else None
             self._refreshes[gate.address] = Refresh(
-                context.gate, context, reason, self.mode, bool(self._only), self.session.shown, keep
+                context.gate, context, reason, self.mode, only, self.session.shown, keep
             )
         return self._refreshes[gate.address]
 
@@ -85,6 +85,7 @@ class Refreshing:
             lines.append(f"baseline {shown(written.path)}: {written.words}")
             lines += [f"  {note}" for note in written.notes]
             lines += [f"  {line}" for line in row_lines(written.changes, folded=folded)]
+            lines += [f"  {self.session.told(written.kept)}"] if written.kept else []
             if written.mode is Mode.CALIBRATE:
                 from pytest_nsys.reports.changes import noise_lines
 
@@ -104,11 +105,3 @@ class Refreshing:
         cut_short = any(refresh.wanted for refresh in self._refreshes.values())
         why = "the session was cut short" if cut_short else "no assertion with a baseline was measured"
         return [f"no baseline was written: {why}"]
-
-
-def kept_windows(context: GateContext) -> bytes:
-    """What the gate file judges of a run, as the file that is kept beside its baseline."""
-    from pytest_nsys.reports.chrome_trace import chrome_trace, packed
-    from pytest_nsys.verdicts.gate_windows import gate_windows
-
-    return packed(chrome_trace([gate_windows(context.gate, context.captures.runs[0])]), Path(WINDOW_SUFFIX))

@@ -9,14 +9,25 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pytest
+
+if TYPE_CHECKING:
+    from pytest_nsys.verdicts.refresh_modes import Acceptance
 
 TARGETS = ("GITHUB_BASE_REF", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME")
 """Variables in which CI names the branch that a pull request is for."""
 
-UPDATE_MODES = ("moved", "all", "new-only", "accept-run", "ratchet", "calibrate")
+ACCEPTANCE: pytest.StashKey[Acceptance] = pytest.StashKey()
+"""Under which ``pytest-nsys baseline`` hands over what is written; pytest itself writes what moved."""
+
+REMOVED = {
+    "--nsys-update-mode": "pytest-nsys baseline refresh has --rows moved|all|new|better, and --accept-run",
+    "--nsys-update-only": "write -k NAME, or pytest-nsys baseline refresh GATE_FILES --only NAME",
+    "--nsys-keep-window": "leave it out, as the windows of an accepted run are kept",
+}
+"""Options that are gone, each with what is typed instead."""
 
 
 class Setting(NamedTuple):
@@ -243,18 +254,9 @@ def _check_update(config: pytest.Config, setting: Setting) -> None:
         raise pytest.UsageError(f"{setting.option} writes from one process: run it without -n (or with -n 0)")
 
 
-def _check_of_update(config: pytest.Config, setting: Setting) -> None:
-    if config.getoption("nsys_update_baselines"):
-        return
-    if setting.name == "nsys_reason":
-        raise pytest.UsageError("--nsys-reason says why baselines change: give --nsys-update-baselines too")
-    raise pytest.UsageError(f"{setting.option} says what --nsys-update-baselines writes: add that option")
-
-
-def _check_keep_window(config: pytest.Config, setting: Setting) -> None:
-    _check_of_update(config, setting)
-    if config.getoption("nsys_update_mode") == "calibrate":
-        raise pytest.UsageError(f"{setting.option} keeps an accepted run, and calibrate accepts none: leave it out")
+def _check_reason(config: pytest.Config, setting: Setting) -> None:
+    if not config.getoption("nsys_update_baselines"):
+        raise pytest.UsageError(f"{setting.option} says why baselines change: give --nsys-update-baselines too")
 
 
 _TABLE = (
@@ -329,29 +331,11 @@ _TABLE = (
     ),
     Setting(
         "nsys_update_baselines",
-        "write the rows of this run as the new baselines instead of judging them; needs --nsys-reason",
+        "write the rows that moved, and the windows, of this run as the new baselines instead of judging them; needs "
+        "--nsys-reason",
         check=_check_update,
     ),
-    Setting("nsys_reason", "why the baselines change; stored with them", "TEXT", check=_check_of_update),
-    Setting(
-        "nsys_update_mode",
-        "what --nsys-update-baselines writes: rows beyond their tolerance (default), all, only new rows, one more "
-        "accepted run, only improvements, or the noise of five or more captures",
-        choices=UPDATE_MODES,
-        check=_check_of_update,
-    ),
-    Setting(
-        "nsys_update_only",
-        "write only the rows of this assertion or metric (name or glob; repeatable), and judge the others",
-        "NAME",
-        many=True,
-        check=_check_of_update,
-    ),
-    Setting(
-        "nsys_keep_window",
-        "keep the windows of the accepted run beside its baseline, for the page to draw above those of a later run",
-        check=_check_keep_window,
-    ),
+    Setting("nsys_reason", "why the baselines change; stored with them", "TEXT", check=_check_reason),
     Setting(
         "nsys_json",
         "write every assertion with all rows as JSON",

@@ -17,17 +17,31 @@ from pathlib import Path
 
 from pytest_nsys.analysis.cutting import RankCut, RunCut
 from pytest_nsys.core.conventions import BUILT_IN, spelled_convention
+from pytest_nsys.core.file_names import WINDOW_SUFFIX
 from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Note, Rank
 from pytest_nsys.reports.cut_lanes import CutLane, Json, lanes_of
 from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.traces.chrome.cut import CLOCK, COUNTER, CUT, FORMAT, KERNEL, MEMORY
 from pytest_nsys.traces.gpu_log import notes_on_gpus
+from pytest_nsys.verdicts.evaluate import GateContext
+from pytest_nsys.verdicts.gate_windows import gate_windows
 
 PACKED = ".gz"
 PID_BITS = 24
 EXACT_NS = 1 << 52
 """Up to here viewers, which take microseconds for floats, keep every nanosecond."""
 SECOND_NS = 1_000_000_000
+MOST_KEPT_KERNELS = 50_000
+"""At 20 bytes of a packed kernel no more fit beside a baseline; a million would take a minute to find that out."""
+
+
+def kept_windows(context: GateContext) -> bytes:
+    """What a gate file judges of a run, as the file that is kept beside its baseline.
+
+    Raises NothingMeasured, UsageMistake where there is nothing to keep, or too much.
+    """
+    found = gate_windows(context.gate, context.captures.runs[0], MOST_KEPT_KERNELS)
+    return packed(chrome_trace([found]), Path(WINDOW_SUFFIX))
 
 
 def packed(text: str, path: Path) -> bytes:

@@ -11,24 +11,30 @@ from pytest_nsys.analysis.table import MetricTable, matches
 from pytest_nsys.analysis.throughput import QUANTILES
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError, UsageMistake
+from pytest_nsys.core.words import counted
 from pytest_nsys.gates.model import Assertion, GateFile, spec_for
 from pytest_nsys.verdicts.causes import MEDIAN_PERIOD, typical_period
 from pytest_nsys.verdicts.evaluate import GateContext
 
 
-def gate_windows(gate: GateFile, run: Run) -> RunCut:
+def gate_windows(gate: GateFile, run: Run, most_kernels: int | None = None) -> RunCut:
     """The windows of all ranks for the assertions of a gate file; of a spec that has none in the run there are none.
 
-    Raises NothingMeasured where that leaves nothing, UsageMistake where nothing is judged on a trace.
+    Raises NothingMeasured where that leaves nothing, UsageMistake where nothing is judged on a trace, and where the
+    windows hold more than ``most_kernels``.
     """
     held: dict[WindowSpec, None] = {}
     lost: NothingMeasured | None = None
     for spec in dict.fromkeys(_looked_at(gate, run)):
         try:
-            run.measured(spec).filled()
+            own = run.measured(spec).filled()
             held[spec] = None
         except NothingMeasured as error:
             lost = lost or error
+            continue
+        kernels = sum(len(window) for windows in own.values() for window in windows)
+        if most_kernels is not None and kernels > most_kernels:
+            raise UsageMistake(f"{spec} holds {counted(kernels, 'kernel')}, and {most_kernels} are the most")
     if not held:
         raise lost or UsageMistake(f"{gate.path}: no assertion judges a trace, so that there is nothing to cut")
     stages = gate.workload.pipeline

@@ -59,7 +59,8 @@ class Refusal(NamedTuple):
 class Written:
     """A baseline after its refresh: ``old`` None where no run of this key had been accepted.
 
-    ``saved`` where the file was written, as it had to be; ``added`` is what it was written for where no row changed.
+    ``saved`` where the file was written, as it had to be; ``added`` is what it was written for where no row changed,
+    ``kept`` what became of the run's windows.
     """
 
     path: Path
@@ -69,6 +70,7 @@ class Written:
     saved: bool
     notes: tuple[str, ...] = ()
     added: str = ""
+    kept: str = ""
 
     @cached_property
     def changes(self) -> list[RowChange]:
@@ -95,8 +97,8 @@ class Written:
 _UNCHANGED = {
     Mode.MOVED: "no row moved beyond its tolerance",
     Mode.ALL: "every row has its value already",
-    Mode.NEW_ONLY: "no row is new",
-    Mode.RATCHET: "no row improved beyond its tolerance",
+    Mode.NEW: "no row is new",
+    Mode.BETTER: "no row improved beyond its tolerance",
     Mode.CALIBRATE: "calibrated on these traces already",
 }
 
@@ -178,9 +180,9 @@ class Refresh:
         if self.context.store is None:
             raise BaselineError("there is no baseline folder to write to")
         store = self.context.store.here
-        if self.mode is Mode.RATCHET and store.load(self._key) is None:
+        if self.mode is Mode.BETTER and store.load(self._key) is None:
             where = self.shown(store.folder)
-            raise IncomparableError(f"{where}: no baseline of this run is stored: refresh without --ratchet")
+            raise IncomparableError(f"{where}: no baseline of this run is stored: refresh without {Mode.BETTER.option}")
         with store.locked():
             return self._write(store)
 
@@ -209,7 +211,7 @@ class Refresh:
         stored_parts = before.breakdowns if before is not None else {}
         finer = self.mode.replaces and before is not None and explains_more(parts, stored_parts)
         moved = before is None or series != stored
-        window = self._window(store, path, old, notes, renewed=moved or finer)
+        window, kept = self._window(store, path, old, renewed=moved or finer)
         saved = moved or finer or window is not None
         if saved:
             new.provenance = self._provenance(before)
@@ -217,31 +219,37 @@ class Refresh:
                 new.provenance[WINDOW] = digest_of(window)
             store.save(path, new, window)
         added = "what explains a red by its kernels was added" if finer else "the windows of this run are kept now"
-        return Written(path, self.mode, old, new, saved, tuple(notes), "" if moved else added)
+        return Written(path, self.mode, old, new, saved, tuple(notes), "" if moved else added, kept)
 
     def _window(
-        self, store: BaselineStore, path: Path, old: Baseline | None, notes: list[str], *, renewed: bool
-    ) -> bytes | None:
-        """The file of windows that is written beside the baseline; None where none is, and ``notes`` say why.
+        self, store: BaselineStore, path: Path, old: Baseline | None, *, renewed: bool
+    ) -> tuple[bytes | None, str]:
+        """The file of windows that is written beside the baseline, None where none is, and what to say of it.
 
         Those that are kept stay as long as their baseline does.
         """
         before = old is not None and store.kept_window(path, old) is not None
         if self.mode is Mode.CALIBRATE or (before and not renewed):
-            return None
-        where = self.shown(window_beside(path))
-        if self.keep is not None and self.context.captures.paths:
+            return None, ""
+        where, (content, why) = self.shown(window_beside(path)), self._kept()
+        if content is not None:
+            return content, f"{where} holds the windows of this run ({format_value(len(content), Unit.BYTES)})"
+        said = [f"the windows of this run are not kept: {why}"] if why else []
+        said += [f"{where} was removed: its windows were of the run before"] if before else []
+        return None, "; ".join(said)
+
+    def _kept(self) -> tuple[bytes | None, str]:
+        """The file of the run's windows, or None and why there is none: rows are stored without one, too."""
+        if self.keep is None or not self.context.captures.paths or not self.gate.needs_trace:
+            return None, ""
+        try:
             content = self.keep(self.context)
+        except NsysError as error:
+            return None, str(error)
+        if len(content) > LARGEST_WINDOW_BYTES:
             size, most = (format_value(each, Unit.BYTES) for each in (len(content), LARGEST_WINDOW_BYTES))
-            if len(content) <= LARGEST_WINDOW_BYTES:
-                notes.append(f"{where} holds the windows of this run ({size})")
-                return content
-            notes.append(
-                f"the windows of this run are not kept: they take {size}, and {most} is the most beside a baseline"
-            )
-        if before:
-            notes.append(f"{where} was removed: its windows are of the run before (--keep-window keeps this run's)")
-        return None
+            return None, f"they take {size}, and {most} is the most"
+        return content, ""
 
     def _breakdowns(self, before: Baseline | None, measured: Sequence[Remeasured]) -> Breakdowns:
         """The windows of this run taken apart, where rows are read from them; of other windows what is stored."""
@@ -274,7 +282,7 @@ class Refresh:
         if not self.mode.replaces or self.partial or kept:
             raise IncomparableError(
                 f"{self.shown(path)}: holds another run ({how}), and one file never mixes two: refresh the whole gate "
-                "file with --all"
+                f"file with {Mode.ALL.option}"
             )
         again = ", and its noise is to be calibrated again" if any(s.calibration for s in old.series.values()) else ""
         return True, [f"the stored run was another one ({how}): every row is written{again}"]

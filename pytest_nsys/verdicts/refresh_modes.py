@@ -26,7 +26,7 @@ from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId, Stor
 KEPT_RUNS = 10
 """Accepted runs of a row; the oldest makes room for the newest."""
 
-INSTEAD = "refresh without --{mode} to replace the baseline"
+INSTEAD = "refresh without {} to replace the baseline"
 
 
 class Mode(enum.StrEnum):
@@ -34,15 +34,35 @@ class Mode(enum.StrEnum):
 
     MOVED = "moved"
     ALL = "all"
-    NEW_ONLY = "new-only"
+    NEW = "new"
+    BETTER = "better"
     ACCEPT_RUN = "accept-run"
-    RATCHET = "ratchet"
     CALIBRATE = "calibrate"
 
     @property
     def replaces(self) -> bool:
         """Whether the run takes the place of what was accepted; the others leave accepted values alone."""
         return self in (Mode.MOVED, Mode.ALL)
+
+    @property
+    def option(self) -> str:
+        """What a person types for it."""
+        return f"--rows {self}" if self in ROWS else f"--{self}"
+
+
+ROWS = (Mode.MOVED, Mode.ALL, Mode.NEW, Mode.BETTER)
+"""Those that choose among the rows of one run."""
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """What of a run is written: which rows, of the assertions and metrics named ``only`` or of all, and whether its
+    windows are kept.
+    """
+
+    mode: Mode = Mode.MOVED
+    only: tuple[str, ...] = ()
+    windows: bool = True
 
 
 def named(assertion: Assertion, pattern: str) -> bool:
@@ -141,13 +161,13 @@ def renew(mode: Mode, measured: Remeasured) -> Renewed:
     if mode is Mode.CALIBRATE:
         return Renewed(_calibrated(measured))
     if stored is None:
-        return Renewed(None if mode is Mode.RATCHET else measured.replaced(measured.now))
+        return Renewed(None if mode is Mode.BETTER else measured.replaced(measured.now))
     match mode:
-        case Mode.NEW_ONLY:
+        case Mode.NEW:
             return Renewed(_with_new(measured, stored))
         case Mode.ACCEPT_RUN:
             return Renewed(_appended(measured, stored))
-        case Mode.RATCHET:
+        case Mode.BETTER:
             return _ratcheted(measured, stored)
     return _replaced(mode, measured, stored)
 
@@ -205,7 +225,7 @@ def _with_new(m: Remeasured, stored: StoredSeries) -> StoredSeries:
     if new and runs > 1:
         raise BaselineError(
             f"{m.sid.metric} {m.named(new[0])} is new, and the other rows hold {runs} accepted runs, which it has not: "
-            + INSTEAD.format(mode=Mode.NEW_ONLY)
+            + INSTEAD.format(Mode.NEW.option)
         )
     return m.series({**stored.rows, **{labels: [m.now[labels]] for labels in new}}) if new else stored
 
@@ -217,7 +237,7 @@ def _appended(m: Remeasured, stored: StoredSeries) -> StoredSeries:
             how = "new" if labels in m.now else "gone"
             raise BaselineError(
                 f"{m.sid.metric} {m.named(labels)} is {how}, so the accepted runs are of another program: "
-                + INSTEAD.format(mode=Mode.ACCEPT_RUN)
+                + INSTEAD.format(Mode.ACCEPT_RUN.option)
             )
     return m.series({labels: [*values, m.now[labels]][-KEPT_RUNS:] for labels, values in stored.rows.items()})
 

@@ -17,6 +17,7 @@ from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.stored.baselines import baseline_file
 from pytest_nsys.stored.baselines.baseline_file import Baseline, SeriesId, StoredSeries, load, loads
+from pytest_nsys.verdicts.refresh_modes import Mode
 from pytest_nsys.verdicts.structure_diff import first_difference
 from tests.support.commands import run
 from tests.support.gate_files import mistakes
@@ -463,8 +464,8 @@ EVERYTHING = (
 def test_a_refresh_without_a_change_writes_the_same_bytes(project: Project) -> None:
     against(project, EVERYTHING, kernels(*"aab"), kernels(*"aab"), 0)
     stored = project.baselines()
-    for mode in ("moved", "all", "new-only"):
-        project.refresh("--nsys-trace=run.sqlite", f"--nsys-update-mode={mode}")
+    for mode in (Mode.MOVED, Mode.ALL, Mode.NEW):
+        project.refresh("--nsys-trace=run.sqlite", mode=mode)
         assert project.baselines() == stored
 
 
@@ -479,7 +480,7 @@ def test_a_refresh_takes_the_new_order_and_forgets_the_old(project: Project) -> 
 
 def test_of_several_accepted_runs_each_order_is_accepted(project: Project) -> None:
     against(project, "- sequence == baseline", kernels(*"ab"), kernels(*"ba"), 1)
-    project.refresh("--nsys-trace=run.sqlite", "--nsys-update-mode=accept-run")
+    project.refresh("--nsys-trace=run.sqlite", mode=Mode.ACCEPT_RUN)
     for names in ("ab", "ba"):
         project.trace(edit=kernels(*names))
         project.pytest("--nsys-trace=run.sqlite", code=0)

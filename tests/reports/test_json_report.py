@@ -15,6 +15,7 @@ from pytest_nsys.core.errors import Mistake
 from pytest_nsys.reports.session.digest import STATES
 from pytest_nsys.reports.session.json_report import FORMAT, report, report_text
 from pytest_nsys.tools.files import write_whole
+from pytest_nsys.verdicts.refresh_modes import Mode
 from tests.report_schemas import SCHEMAS, schema_text
 from tests.support.gates import Project
 from tests.support.reports import SCHEMA, by_name, changed_baseline, checked, digest, record, report_of
@@ -142,7 +143,7 @@ def test_a_change_within_the_noise(project: Project) -> None:
     project.gate("tolerance: {rel: 1%}\nassertions:\n  - max exposed_ns below baseline plus tolerance")
     quiet = [f"--nsys-trace={project.trace(f'{n}.sqlite', exposed_us=180 + 10 * n).name}" for n in range(5)]
     project.refresh(quiet[2])
-    project.refresh(*quiet, "--nsys-update-mode=calibrate")
+    project.refresh(*quiet, mode=Mode.CALIBRATE)
     project.trace(exposed_us=230)
     found = report_of(project, "--nsys-trace=run.sqlite", code=0)
     ((name, assertion),) = by_name(found).items()

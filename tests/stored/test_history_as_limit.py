@@ -14,6 +14,7 @@ from pytest_nsys.gates.judgement import BadRuns
 from pytest_nsys.gates.model import Severity
 from pytest_nsys.stored.history.database import append, check_writable, measured_text, selected_text
 from pytest_nsys.tools.git import Revision
+from pytest_nsys.verdicts.refresh_modes import Mode
 from tests.support.commands import run
 from tests.support.gates import Project, built_once
 from tests.support.git_project import commit, start
@@ -132,10 +133,10 @@ def test_a_refresh_begins_anew_also_where_nothing_is_stored(main: Project) -> No
 
 
 def test_a_refresh_that_adds_or_names_others_leaves_the_history(main: Project) -> None:
-    main.refresh("--nsys-trace=slow.sqlite", HISTORY, "--nsys-update-mode=new-only", code=1)
+    main.refresh("--nsys-trace=slow.sqlite", HISTORY, code=1, mode=Mode.NEW)
     assert outcomes(main)[-1] == "failed"
     main.gate(f"{FOLLOWS}\n- {{id: other, metric: exposed_ns, baseline: {{rel: 5%}}}}")
-    main.refresh("--nsys-trace=slow.sqlite", HISTORY, "--nsys-update-only=other", code=1)
+    main.refresh("--nsys-trace=slow.sqlite", HISTORY, code=1, only=("other",))
     assert outcomes(main)[-2:] == ["failed", "refresh"]
 
 

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from pytest_nsys.reports import chrome_trace
 from pytest_nsys.stored.baselines.baseline_file import WINDOW, load
 from pytest_nsys.stored.baselines.store import BaselineStore, MergeBase, Snapshots, digest_of, window_beside
 from pytest_nsys.verdicts import refresh
+from pytest_nsys.verdicts.refresh_modes import ROWS, Mode
 from tests.support.commands import run
-from tests.support.gates import ACCEPTING, Project, built_once
+from tests.support.gates import Project, built_once
 from tests.support.git_project import commit, start
 
 
@@ -20,7 +22,7 @@ from tests.support.git_project import commit, start
 def stored(project: Project) -> Path:
     """The baseline of a gate."""
     project.gate_with_trace("- exposed_ns <= baseline + 50us")
-    project.refresh("--nsys-trace=run.sqlite")
+    project.refresh("--nsys-trace=run.sqlite", windows=False)
     (path,) = (project.root / "baselines").rglob("*.json")
     return path
 
@@ -44,13 +46,12 @@ def test_only_the_bytes_that_the_baseline_names_are_its_window(stored: Path) -> 
 
 
 RUN = "--nsys-trace=run.sqlite"
-KEEP = "--nsys-keep-window"
 
 
 @built_once
 def refreshed(project: Project) -> Project:
     project.gate_with_trace("- exposed_ns <= baseline + 50us\n- {id: all, assert: busy_ns > 1ns, window: first}")
-    said = project.refresh(RUN, KEEP)
+    said = project.refresh(RUN)
     assert re.search(r"^  baselines/\S+\.window\.json\.gz holds the windows of this run \(", said, re.MULTILINE)
     return project
 
@@ -77,8 +78,8 @@ def test_it_is_the_cut_of_the_gate_and_a_trace(project: Project, kept: tuple[Pat
 
 def test_the_same_run_writes_nothing(project: Project, kept: tuple[Path, Path]) -> None:
     before = [(path.read_bytes(), path.stat().st_mtime_ns) for path in kept]
-    for options in ((KEEP,), ()):
-        assert "no row moved beyond its tolerance; unchanged" in project.refresh(RUN, *options)
+    for windows in (True, False):
+        assert "no row moved beyond its tolerance; unchanged" in project.refresh(RUN, windows=windows)
         assert [(path.read_bytes(), path.stat().st_mtime_ns) for path in kept] == before
 
 
@@ -87,28 +88,27 @@ def test_windows_that_are_lost_are_kept_anew(project: Project, kept: tuple[Path,
     for lose in (window.unlink, lambda: window.write_bytes(b"of another run")):
         lose()
         assert known(path) is None
-        assert "no row changed; the windows of this run are kept now" in project.refresh(RUN, KEEP)
+        assert "no row changed; the windows of this run are kept now" in project.refresh(RUN)
         assert known(path) == window
 
 
-@pytest.mark.parametrize("mode", ["moved", "all", "accept-run", "new-only", "ratchet"])
+@pytest.mark.parametrize("mode", [*ROWS, Mode.ACCEPT_RUN])
 def test_a_run_that_is_written_has_windows_of_its_own_or_none(
-    project: Project, kept: tuple[Path, Path], mode: str
+    project: Project, kept: tuple[Path, Path], mode: Mode
 ) -> None:
     path, window = kept
     first = window.read_bytes()
-    project.trace("other.sqlite", 100 if mode == "ratchet" else 350)
-    if mode == "new-only":
+    project.trace("other.sqlite", 100 if mode is Mode.BETTER else 350)
+    if mode is Mode.NEW:
         project.gate("- exposed_ns <= baseline + 50us\n- overlap >= baseline - 1pp")
-    update = ("--nsys-trace=other.sqlite", f"--nsys-update-mode={mode}")
-    said = project.refresh(*update)
-    assert f"{window.relative_to(project.root)} was removed: its windows are of the run before" in said
+    said = project.refresh("--nsys-trace=other.sqlite", mode=mode, windows=False)
+    assert f"{window.relative_to(project.root)} was removed: its windows were of the run before" in said
     assert not window.exists()
     assert known(path) is None
-    project.trace("third.sqlite", 90 if mode == "ratchet" else 500)
-    if mode == "new-only":
+    project.trace("third.sqlite", 90 if mode is Mode.BETTER else 500)
+    if mode is Mode.NEW:
         project.gate("- exposed_ns <= baseline + 50us\n- overlap >= baseline - 1pp\n- busy_ns <= baseline + 5%")
-    project.refresh("--nsys-trace=third.sqlite", f"--nsys-update-mode={mode}", KEEP)
+    project.refresh("--nsys-trace=third.sqlite", mode=mode)
     assert known(path) == window
     assert window.read_bytes() != first
 
@@ -116,7 +116,7 @@ def test_a_run_that_is_written_has_windows_of_its_own_or_none(
 def test_calibrating_leaves_them(project: Project, kept: tuple[Path, Path]) -> None:
     path, window = kept
     traces = [project.trace(f"{n}.sqlite", 200 + n).name for n in range(5)]
-    project.refresh(*(f"--nsys-trace={name}" for name in traces), "--nsys-update-mode=calibrate")
+    project.refresh(*(f"--nsys-trace={name}" for name in traces), mode=Mode.CALIBRATE)
     assert "calibration" in load(path).provenance
     assert known(path) == window
 
@@ -127,38 +127,37 @@ def test_what_is_too_large_for_a_repository(
     path, window = kept
     monkeypatch.setattr(refresh, "LARGEST_WINDOW_BYTES", 1_000)
     project.trace("other.sqlite", 350)
-    said = project.refresh("--nsys-trace=other.sqlite", KEEP)
-    assert re.search(r"the windows of this run are not kept: they take \d.\d+ kB, and 1 kB is the most beside", said)
+    said = project.refresh("--nsys-trace=other.sqlite")
+    assert re.search(r"the windows of this run are not kept: they take \d.\d+ kB, and 1 kB is the most; ", said)
     assert not window.exists()
     assert known(path) is None
+
+
+def test_windows_of_too_many_kernels_are_not_even_cut(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chrome_trace, "MOST_KEPT_KERNELS", 3)
+    monkeypatch.setattr(chrome_trace, "chrome_trace", None)
+    said = project.accepted("- exposed_ns <= baseline + 50us")
+    line = "the windows of this run are not kept: window median, kernels contained holds 8 kernels, and 3 are the most"
+    assert f"\n  {line}\n" in said
+    assert not [name for name in project.files() if name.endswith(".json.gz")]
 
 
 def test_measurements_alone_have_none(project: Project) -> None:
     project.gate("- measured mfu >= baseline - 1pp")
     row = {"metric": "mfu", "unit": "%", "value": 40}
     project.file("mfu.json", json.dumps([row]))
-    project.refresh("--nsys-measurements=mfu.json", KEEP)
+    said = project.refresh("--nsys-measurements=mfu.json")
+    assert "are not kept" not in said
     assert not [name for name in project.files() if name.endswith(".json.gz")]
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ((KEEP,), f"{KEEP} says what --nsys-update-baselines writes: add that option"),
-        ((*ACCEPTING, KEEP, "--nsys-update-mode=calibrate"), "calibrate accepts none: leave it out"),
-    ],
-)
-def test_mistakes(project: Project, options: tuple[str, ...], said: str) -> None:
-    project.gate("- exposed_ns <= 1ms")
-    assert said in project.pytest(*options, code=4)
 
 
 def test_the_command(project: Project, kept: tuple[Path, Path]) -> None:
     path, window = kept
+    words = ("baseline", "refresh", "gate.nsys.yaml", "--trace=run.sqlite", "--reason=r")
     window.unlink()
-    project.command(
-        *("baseline", "refresh", "gate.nsys.yaml", "--trace", "run.sqlite", "--reason", "r", "--keep-window"), code=0
-    )
+    project.command(*words, "--no-window", code=0)
+    assert known(path) is None
+    project.command(*words, code=0)
     assert known(path) == window
     assert f"; its windows are in {window.name}\n" in project.command("baseline", "show", code=0) + "\n"
 
@@ -205,6 +204,6 @@ def test_at_a_merge_base_the_windows_count_that_its_baseline_names(project: Proj
     assert accepted is not None
     assert at_base.kept_window(path, accepted) == window
     project.trace("other.sqlite", 350)
-    project.refresh("--nsys-trace=other.sqlite", KEEP)
+    project.refresh("--nsys-trace=other.sqlite")
     assert known(path) == window
     assert at_base.kept_window(path, accepted) is None

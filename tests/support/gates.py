@@ -24,7 +24,9 @@ import pytest
 
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.cli import main
+from pytest_nsys.cli.asking import Updating
 from pytest_nsys.core.errors import NsysError
+from pytest_nsys.core.file_names import WINDOW_SUFFIX
 from pytest_nsys.core.model import Trace
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import Assertion
@@ -34,6 +36,7 @@ from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.traces import opening
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate, resolved
+from pytest_nsys.verdicts.refresh_modes import Acceptance
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from tests.support.samples.builder import Process, TraceBuilder
 
@@ -183,11 +186,11 @@ class Project:
         """``pytest`` and ``pytest-nsys`` can be typed, as in an environment that is active."""
         monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 
-    def pytest(self, *arguments: str | Path, code: int | None = None) -> str:
+    def pytest(self, *arguments: str | Path, code: int | None = None, plugins: Sequence[object] = ()) -> str:
         """Run pytest here; what it printed. Never a traceback, never an internal error."""
         with warnings.catch_warnings():
             warnings.simplefilter("default")  # not the filters of the suite around it
-            self.result = self.pytester.runpytest_inprocess(*LEFT_OUT, *map(str, arguments))
+            self.result = self.pytester.runpytest_inprocess(*LEFT_OUT, *map(str, arguments), plugins=plugins)
         return self._said(code)
 
     def pytest_in_a_process(self, *arguments: str | Path, code: int | None = None) -> str:
@@ -220,9 +223,12 @@ class Project:
 
     def cases(self, *arguments: str | Path, code: int | None = None) -> dict[str, Case]:
         """Run pytest here; its JUnit report by item."""
-        report = self.root / "junit.xml"
-        self.pytest(*arguments, f"--junitxml={report}", code=code)
-        return dict(_case(element) for element in ElementTree.parse(report).iter("testcase"))
+        self.pytest(*arguments, f"--junitxml={self.root / 'junit.xml'}", code=code)
+        return self.junit()
+
+    def junit(self) -> dict[str, Case]:
+        """What the JUnit report says."""
+        return dict(_case(element) for element in ElementTree.parse(self.root / "junit.xml").iter("testcase"))
 
     def judged(self, trace: str = "run.sqlite") -> dict[str, Case]:
         """The same without a pytest around it, which costs five times as much: held against what is stored."""
@@ -238,14 +244,20 @@ class Project:
             context = GateContext(captures, gate, stored)
             return {assertion.name: _judged(assertion, context) for assertion in gate.assertions}
 
-    def refresh(self, *arguments: str | Path, code: int | None = 0) -> str:
-        """Accept a run as the new normal."""
-        return self.pytest(*ACCEPTING, *arguments, code=code)
+    def refresh(self, *arguments: str | Path, code: int | None = 0, **accepting: Any) -> str:
+        """Accept a run as the new normal; ``accepting`` is what ``pytest-nsys baseline`` hands over."""
+        plugins = [Updating(Acceptance(**accepting))] if accepting else []
+        return self.pytest(*ACCEPTING, *arguments, code=code, plugins=plugins)
 
     def baselines(self, folder: str = "baselines") -> dict[str, str]:
-        """The text of every file in the baseline folder, by path; what is packed is none that anybody reads."""
+        """The text of every file in the baseline folder, by path, but for windows that are kept."""
         found = sorted(path for path in (self.root / folder).rglob("*") if path.is_file())
-        return {path.relative_to(self.root / folder).as_posix(): path.read_text(errors="replace") for path in found}
+        shown = [path for path in found if not path.name.endswith(WINDOW_SUFFIX)]
+        return {path.relative_to(self.root / folder).as_posix(): path.read_text(errors="replace") for path in shown}
+
+    def contents(self) -> dict[Path, bytes]:
+        """Every file in the baseline folder, windows too."""
+        return {path: path.read_bytes() for path in (self.root / "baselines").rglob("*") if path.is_file()}
 
     def files(self) -> set[str]:
         """Every file of the project but what Python, pytest and these tests leave for themselves."""

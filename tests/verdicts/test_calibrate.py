@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pytest_nsys.verdicts.refresh_modes import Mode
 from tests.support.gates import MS, Project
 from tests.support.samples.builder import Process, TraceBuilder
 
@@ -37,7 +38,7 @@ def traces(project: Project, spread: tuple[int, ...] = SPREAD, **more: Any) -> l
 
 def calibrate(project: Project, names: list[str], *more: str, code: int = 0) -> str:
     options = [f"--nsys-trace={name}" for name in names]
-    return project.refresh(*options, "--nsys-update-mode=calibrate", *more, code=code)
+    return project.refresh(*options, *more, code=code, mode=Mode.CALIBRATE)
 
 
 def series(project: Project) -> dict[str, Any]:

@@ -129,7 +129,7 @@ def test_why_a_period_is_longer_and_what_a_baseline_keeps_of_it(tmp_path: Path) 
     assert [explained.labels["quantile"] for one in (p50, p99) for explained in one[5]] == ["p50", "p50", "p99", "p99"]
     kept = []
     for trace in (traces / "regressed", now):
-        run("baseline", "refresh", path, f"--trace={trace}", "--all", "--reason", "slower", code=1)
+        run("baseline", "refresh", path, f"--trace={trace}", "--rows=all", "--reason", "slower", code=1)
         (baseline,) = (tmp_path / "baselines" / "fsdp").glob("*.json")
         kept.append(json.loads(baseline.read_text())["breakdowns"])
     assert kept[0] == kept[1]

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from pytest_nsys.analysis.circumstances import RunKey
-from pytest_nsys.plugin.settings import UPDATE_MODES
+from pytest_nsys.plugin.settings import REMOVED, SETTINGS
 from pytest_nsys.stored.baselines.baseline_file import Baseline
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.refresh import Refresh
-from pytest_nsys.verdicts.refresh_modes import Mode
+from pytest_nsys.verdicts.refresh_modes import ROWS, Mode
 from tests.support.gates import Project, built_once
 
 GATE = """
@@ -30,7 +30,7 @@ assertions:
   - {id: share, metric: overlap, baseline: {abs: 1pp}}
 """
 RUN = "--nsys-trace=run.sqlite"
-ROWS = ((0, "stage2_f"), (0, "stage4_f"), (1, "stage2_f"), (1, "stage4_f"))
+EACH = ((0, "stage2_f"), (0, "stage4_f"), (1, "stage2_f"), (1, "stage4_f"))
 
 
 def stored(project: Project, metric: str = "exposed_ns") -> dict[tuple[Any, ...], list[Any]]:
@@ -46,10 +46,6 @@ def provenance(project: Project) -> dict[str, Any]:
     return found
 
 
-def mode(name: str, *more: str) -> tuple[str, ...]:
-    return (RUN, f"--nsys-update-mode={name}", *more)
-
-
 @pytest.fixture
 @built_once
 def accepted(project: Project) -> Project:
@@ -58,17 +54,13 @@ def accepted(project: Project) -> Project:
     return project
 
 
-def test_the_option_knows_every_mode() -> None:
-    assert tuple(Mode) == UPDATE_MODES
-
-
 # Every row
 
 
-@pytest.mark.parametrize("name", ["moved", "all", "new-only", "ratchet"])
-def test_the_same_run_again_changes_no_byte(accepted: Project, name: str) -> None:
+@pytest.mark.parametrize("mode", ROWS)
+def test_the_same_run_again_changes_no_byte(accepted: Project, mode: Mode) -> None:
     before = accepted.baselines()
-    assert "; unchanged" in accepted.refresh(*mode(name), "--nsys-reason=another reason")
+    assert "; unchanged" in accepted.refresh(RUN, "--nsys-reason=another reason", mode=mode)
     assert accepted.baselines() == before
 
 
@@ -77,7 +69,7 @@ def test_the_same_run_again_changes_no_byte(accepted: Project, name: str) -> Non
 
 def test_new_only_adds_the_series_of_a_new_assertion(accepted: Project) -> None:
     accepted.gate("assertions:\n  - overlap >= baseline - 1pp")
-    accepted.refresh(*mode("new-only"))
+    accepted.refresh(RUN, mode=Mode.NEW)
     assert list(stored(accepted).values()) == [[200]] * 4, "what nobody reads any more is not dropped"
     assert stored(accepted, "overlap")[0, "stage2_f"] == ["4/5"]
 
@@ -87,7 +79,7 @@ def test_new_only_adds_the_series_of_a_new_assertion(accepted: Project) -> None:
 
 def test_an_accepted_run_stands_beside_the_others(accepted: Project) -> None:
     accepted.trace(exposed_us={(0, "stage2_f"): 300})
-    said = accepted.refresh(*mode("accept-run"), "--nsys-reason=the second")
+    said = accepted.refresh(RUN, "--nsys-reason=the second", mode=Mode.ACCEPT_RUN)
     assert "run accepted, 2 runs kept\n  exposed_ns rank 0 stage stage2_f: 200 us → 250 us" in said
     assert list(stored(accepted).values()) == [[200, 300], [200, 200], [200, 200], [200, 200]]
     assert provenance(accepted)["reason"] == "the second"
@@ -99,11 +91,11 @@ def test_an_accepted_run_stands_beside_the_others(accepted: Project) -> None:
 
 def test_a_run_is_not_accepted_twice(accepted: Project) -> None:
     accepted.trace(exposed_us=210)
-    accepted.refresh(*mode("accept-run"))
+    accepted.refresh(RUN, mode=Mode.ACCEPT_RUN)
     before = accepted.baselines()
     for exposed_us in (200, 210):
         accepted.trace(exposed_us=exposed_us)
-        said = accepted.refresh(*mode("accept-run"), code=1)
+        said = accepted.refresh(RUN, mode=Mode.ACCEPT_RUN, code=1)
         assert "baseline not written: " in said
         assert "this run is accepted already" in said
     assert accepted.baselines() == before
@@ -113,15 +105,17 @@ def test_a_run_is_not_accepted_twice(accepted: Project) -> None:
 
 
 def test_a_ratchet_takes_improvements_alone(accepted: Project) -> None:
-    accepted.trace(exposed_us=dict(zip(ROWS, (100, 160, 210, 400), strict=True)))
-    said = accepted.refresh(*mode("ratchet"))
+    accepted.trace(exposed_us=dict(zip(EACH, (100, 160, 210, 400), strict=True)))
+    said = accepted.refresh(RUN, mode=Mode.BETTER)
     assert "1 row changed\n  exposed_ns: 1 row worse than stored, left alone\n" in said
     assert list(stored(accepted).values()) == [[100], [200], [200], [200]]
 
 
 def test_there_is_nothing_to_ratchet_without_a_baseline(project: Project) -> None:
     project.gated(GATE)
-    assert "no baseline of this run is stored: refresh without --ratchet" in project.refresh(*mode("ratchet"), code=1)
+    assert "no baseline of this run is stored: refresh without --rows better" in project.refresh(
+        RUN, mode=Mode.BETTER, code=1
+    )
     assert project.baselines() == {}
 
 
@@ -132,7 +126,8 @@ def test_there_is_nothing_to_ratchet_without_a_baseline(project: Project) -> Non
 def test_only_what_is_named_is_written_and_the_rest_is_judged(project: Project, name: str) -> None:
     project.accepted(TWO, 200)
     project.trace(exposed_us=500)
-    cases = project.cases(RUN, "--nsys-update-baselines", "--nsys-reason=r", f"--nsys-update-only={name}", code=1)
+    project.refresh(RUN, "--junitxml=junit.xml", code=1, only=(name,))
+    cases = project.junit()
     assert {item: case.state for item, case in cases.items()} == {"exposed": "passed", "share": "failure"}
     assert set(map(tuple, stored(project).values())) == {(500,)}
     assert set(map(tuple, stored(project, "overlap").values())) == {("4/5",)}
@@ -140,34 +135,33 @@ def test_only_what_is_named_is_written_and_the_rest_is_judged(project: Project, 
 
 def test_a_name_that_means_nothing_is_a_mistake(project: Project) -> None:
     project.gated(TWO + "  - exposed_ns <= 9ms")
-    said = project.refresh(RUN, "--nsys-update-only=share", "--nsys-update-only=exposd", code=4)
+    said = project.refresh(RUN, code=4, only=("share", "exposd"))
     assert "'exposd' is neither an assertion with a baseline nor a metric of one (did you mean 'exposed'?)" in said
-    assert "'exposed_ns <= 9ms' is neither an assertion" in project.refresh(
-        RUN, "--nsys-update-only=exposed_ns <= 9ms", code=4
-    )
+    assert "'exposed_ns <= 9ms' is neither an assertion" in project.refresh(RUN, code=4, only=("exposed_ns <= 9ms",))
     assert project.baselines() == {}
 
 
 def test_what_is_stale_stays_where_something_else_is_named(project: Project) -> None:
     project.accepted(TWO, 200)
     project.gated("assertions:\n  - {id: exposed, metric: exposed_ns, baseline: {abs: 50us}}", 500)
-    project.refresh(RUN, "--nsys-update-only=exposed")
-    assert stored(project, "overlap")[ROWS[0]] == ["4/5"]
+    project.refresh(RUN, only=("exposed",))
+    assert stored(project, "overlap")[EACH[0]] == ["4/5"]
     project.refresh(RUN)
     (text,) = project.baselines().values()
     assert "overlap" not in text
 
 
-@pytest.mark.parametrize(
-    ("option", "said"),
-    [
-        ("--nsys-reason=a slower link", "says why baselines change: give --nsys-update-baselines too"),
-        ("--nsys-update-mode=all", "says what --nsys-update-baselines writes"),
-        ("--nsys-update-only=exposed", "says what --nsys-update-baselines writes"),
-    ],
-)
-def test_an_option_of_the_refresh_without_it_is_a_mistake(project: Project, option: str, said: str) -> None:
-    assert f"{option.split('=')[0]} {said}" in project.pytest(option, code=4)
+def test_a_reason_without_a_refresh_is_a_mistake(project: Project) -> None:
+    said = "--nsys-reason says why baselines change: give --nsys-update-baselines too"
+    assert said in project.pytest("--nsys-reason=a slower link", code=4)
+
+
+@pytest.mark.parametrize("option", ["--nsys-update-mode=all", "--nsys-update-only=exposed", "--nsys-keep-window"])
+def test_an_option_that_is_gone_says_what_is_typed_instead(project: Project, option: str) -> None:
+    name = option.split("=")[0]
+    said = project.pytest(option, code=4)
+    assert said.split("ERROR: ")[1].splitlines()[0] == f"{name} is gone: {REMOVED[name]}"
+    assert name.removeprefix("--").replace("-", "_") not in SETTINGS
 
 
 # Runs of other circumstances
@@ -193,28 +187,30 @@ def test_another_number_of_steps_writes_every_row(accepted: Project) -> None:
     accepted.pytest(RUN, code=0)
 
 
-@pytest.mark.parametrize("name", ["new-only", "accept-run", "ratchet"])
-def test_runs_of_other_circumstances_are_not_mixed(accepted: Project, name: str) -> None:
+@pytest.mark.parametrize("mode", [Mode.NEW, Mode.ACCEPT_RUN, Mode.BETTER])
+def test_runs_of_other_circumstances_are_not_mixed(accepted: Project, mode: Mode) -> None:
     before = accepted.baselines()
     accepted.trace(exposed_us=50, chunks_ms=(15,) * 7)
-    said = accepted.refresh(*mode(name), code=1)
+    said = accepted.refresh(RUN, code=1, mode=mode)
     assert "holds another run (steps: now 7, baseline 5), and one file never mixes two" in said
     assert accepted.baselines() == before
 
 
-@pytest.mark.parametrize("choice", [("-k", "share"), ("--nsys-update-only=share",)])
-def test_part_of_a_file_is_not_refreshed_from_another_run(project: Project, choice: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("options", "only"), [(("-k", "share"), ()), ((), ("share",))])
+def test_part_of_a_file_is_not_refreshed_from_another_run(
+    project: Project, options: tuple[str, ...], only: tuple[str, ...]
+) -> None:
     project.accepted(TWO)
     before = project.baselines()
     project.trace(exposed_us=500, chunks_ms=(15,) * 7)
-    assert "one file never mixes two" in project.refresh(RUN, *choice, code=1)
+    assert "one file never mixes two" in project.refresh(RUN, *options, code=1, only=only)
     assert project.baselines() == before
 
 
 def test_circumstances_that_are_not_compared_may_differ(project: Project) -> None:
     project.accepted("comparable_on: [world, gpu]" + GATE, 200)
     project.trace(exposed_us=210, chunks_ms=(15,) * 7)
-    project.refresh(*mode("accept-run"))
+    project.refresh(RUN, mode=Mode.ACCEPT_RUN)
     assert list(stored(project).values()) == [[200, 210]] * 4
 
 
@@ -227,17 +223,20 @@ def test_the_command_passes_its_modes_on(accepted: Project) -> None:
     assert "2 runs kept" in accepted.command(*words, "--accept-run", "--only=exposed*", code=0)
     assert "this run is accepted already" in accepted.command(*words, "--accept-run", code=2)
     accepted.trace(exposed_us=210, chunks_ms=(15,) * 7)
-    assert "never mixes two" in accepted.command(*words, "--ratchet", code=3)
+    assert "never mixes two" in accepted.command(*words, "--rows=better", code=3)
     assert "did you mean 'exposed_ns'?" in accepted.command(*words, "--only=exposd_ns", code=2)
 
 
 MISTAKES = {
-    "two modes": (("--all", "--ratchet"), "--all and --ratchet exclude each other"),
-    "three modes": (
-        ("--new-only", "--accept-run", "--all"),
-        "--new-only and --accept-run and --all exclude each other",
+    "rows of a run that is taken whole": (
+        ("--rows=all", "--accept-run"),
+        "takes every row: leave --rows out",
     ),
-    "no such mode": (("--al",), "No such option"),
+    "as it was, windows": (("--keep-window",), "type the rest alone, as the windows are kept"),
+    "as it was, all": (("--all",), "there is no option '--all' any more: type --rows all"),
+    "as it was, new": (("--new-only",), "there is no option '--new-only' any more: type --rows new"),
+    "as it was, better": (("--ratchet",), "there is no option '--ratchet' any more: type --rows better"),
+    "no such rows": (("--rows=al",), "is not one of 'moved', 'all', 'new', 'better'"),
 }
 
 
@@ -255,11 +254,9 @@ def test_of_two_runs_that_are_accepted_at_once_none_is_lost(accepted: Project) -
     names = [f"run{n}.sqlite" for n in range(4)]
     for n, name in enumerate(names):
         accepted.trace(name, exposed_us=201 + n)
-    words = [sys.executable, "-m", "pytest", "--nsys-update-baselines", "--nsys-reason=r", "-p", "no:cacheprovider"]
-    words += ["--nsys-update-mode=accept-run"]
+    words = [sys.executable, "-m", "pytest_nsys", "baseline", "refresh", "gate.nsys.yaml", "--reason=r", "--accept-run"]
     started = [
-        subprocess.Popen([*words, f"--nsys-trace={name}"], cwd=accepted.root, stdout=subprocess.DEVNULL)
-        for name in names
+        subprocess.Popen([*words, f"--trace={name}"], cwd=accepted.root, stdout=subprocess.DEVNULL) for name in names
     ]
     assert [process.wait() for process in started] == [0] * 4
     for values in stored(accepted).values():
@@ -279,7 +276,7 @@ def test_a_refresh_reads_what_another_has_written_meanwhile(accepted: Project, m
 
     monkeypatch.setattr(Refresh, "write", late)
     accepted.trace(exposed_us=210)
-    accepted.refresh(*mode("accept-run"))
+    accepted.refresh(RUN, mode=Mode.ACCEPT_RUN)
     assert list(stored(accepted).values()) == [[200, 205, 210]] * 4
 
 
@@ -308,5 +305,5 @@ def test_what_is_written_is_written_under_the_lock(accepted: Project, monkeypatc
     monkeypatch.setattr(BaselineStore, "load", loaded)
     monkeypatch.setattr(BaselineStore, "save", saved)
     accepted.trace(exposed_us=210)
-    accepted.refresh(*mode("accept-run"))
+    accepted.refresh(RUN, mode=Mode.ACCEPT_RUN)
     assert free[-2:] == [False, False], "the last reading and the writing"

@@ -10,6 +10,7 @@ from fractions import Fraction
 import pytest
 
 from pytest_nsys.analysis.captures import outlying
+from pytest_nsys.verdicts.refresh_modes import Mode
 from tests.support.gates import MS, Project
 from tests.support.samples.builder import Process, TraceBuilder
 
@@ -124,7 +125,7 @@ def test_an_accepted_run_is_told_and_a_new_assertion_hides_none(project: Project
     project.gate(EIGHT)
     for number, exposed_us in enumerate((200, 201, 203)):
         project.trace(f"{number}.sqlite", exposed_us)
-        project.refresh(f"--nsys-trace={number}.sqlite", "--nsys-update-mode=accept-run")
+        project.refresh(f"--nsys-trace={number}.sqlite", mode=Mode.ACCEPT_RUN)
     project.gate(f"{EIGHT}\n- gpu_gap_ns <= baseline + 5%")
     assert OWN in project.pytest("--nsys-trace=1.sqlite", code=1)
 

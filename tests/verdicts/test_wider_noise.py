@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from pytest_nsys.verdicts.refresh_modes import Mode
 from tests.support.gates import Project, built_once
 from tests.support.git_project import commit, git, start
 
@@ -26,9 +27,7 @@ def calibrate(project: Project, spread: tuple[int, ...], reason: str, code: int 
     for name, exposed_us in zip(names, spread, strict=True):
         project.trace(name, exposed_us={(0, "stage2_f"): exposed_us})
     traces = [f"--nsys-trace={of}{name}" for name in names]
-    return project.pytest(
-        *traces, "--nsys-update-baselines", "--nsys-update-mode=calibrate", f"--nsys-reason={reason}", code=code
-    )
+    return project.refresh(*traces, f"--nsys-reason={reason}", code=code, mode=Mode.CALIBRATE)
 
 
 @pytest.fixture
@@ -112,7 +111,7 @@ def test_a_first_calibration_and_accepted_runs_widen_it_too(project: Project) ->
     git(project.root, "checkout", "-q", "baselines")
     for number, exposed_us in enumerate((50, 100, 300, 350)):
         project.trace(f"more{number}.sqlite", exposed_us={(0, "stage2_f"): exposed_us})
-        project.refresh(f"--nsys-trace=more{number}.sqlite", "--nsys-update-mode=accept-run")
+        project.refresh(f"--nsys-trace=more{number}.sqlite", mode=Mode.ACCEPT_RUN)
     assert "this PR loosens: " in judged(project, 0)
 
 
