@@ -39,6 +39,7 @@ _DIMENSIONS = {
     "group": "Process group.",
     "collective": "Kind of collective, such as AllReduce.",
     "family": "Family of kernels, such as gemm.",
+    "statistic": "median (unless said), mean, min or max over the kernels.",
     "producer": "What compute waited for: collective, copy, memset or compute.",
 }
 DIMENSIONS: Mapping[str, str] = {

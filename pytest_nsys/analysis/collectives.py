@@ -23,11 +23,12 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
+from pytest_nsys.analysis.table import STATISTICS
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.columns import sums_by, take
 from pytest_nsys.core.conventions import UNKNOWN
 from pytest_nsys.core.errors import NoRows
-from pytest_nsys.core.exact import exact, mean, median
+from pytest_nsys.core.exact import aggregate, exact, median
 from pytest_nsys.core.families import kind_of
 from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import Collective, Note, Row, Value
@@ -78,9 +79,6 @@ def bus_factor(kind: str, group_size: int | None) -> Fraction | None:
 
 Labels = tuple[str, str]
 """(group, kind)"""
-
-_Rows = Callable[[RankWindow], Iterator[Row]]
-_Take = Callable[[Sequence[Value]], Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,14 +241,14 @@ def traffic_share(window: RankWindow) -> Iterator[Row]:
 
 
 def _speeds(
-    window: RankWindow, speed: Callable[[Transfer], Fraction | None], of_all: _Take
-) -> Iterator[tuple[Labels, Value]]:
-    """One bandwidth for each group and kind that has any. Raises NoRows where none has."""
+    window: RankWindow, speed: Callable[[Transfer], Fraction | None]
+) -> Iterator[tuple[Labels, Sequence[Fraction]]]:
+    """The bandwidths of each group and kind that has any. Raises NoRows where none has."""
     some = False
     for labels, own in _found(window).items():
         if values := [value for t in own.recorded if (value := speed(t)) is not None]:
             some = True
-            yield labels, exact(Fraction(of_all(values)))
+            yield labels, values
     if not some:
         raise NoRows(why_no_sizes(window))
 
@@ -258,31 +256,29 @@ def _speeds(
 _ALGORITHM, _BUS = attrgetter("algorithm_gb_per_s"), attrgetter("bus_gb_per_s")
 
 
-def _bandwidth(speed: Callable[[Transfer], Fraction | None], take: _Take, what: str) -> _Rows:
-    def rows(window: RankWindow) -> Iterator[Row]:
-        return (Row((window.rank.number, *labels), value) for labels, value in _speeds(window, speed, take))
-
-    rows.__doc__ = f"{what}, per (rank, group, collective)."
-    return rows
+def _statistics(window: RankWindow, speed: Callable[[Transfer], Fraction | None]) -> Iterator[Row]:
+    for labels, values in _speeds(window, speed):
+        for word in STATISTICS:
+            yield Row((window.rank.number, *labels, word), exact(Fraction(aggregate(word)(values))))
 
 
-algbw = _bandwidth(_ALGORITHM, median, "Median over the kernels of bytes / length")
-algbw_mean = _bandwidth(_ALGORITHM, mean, "Mean over the kernels of bytes / length")
-algbw_min = _bandwidth(_ALGORITHM, min, "Bytes / length of the slowest kernel")
-algbw_max = _bandwidth(_ALGORITHM, max, "Bytes / length of the fastest kernel")
-busbw = _bandwidth(_BUS, median, "Median over the kernels of what the links carried")
-busbw_mean = _bandwidth(_BUS, mean, "Mean over the kernels of what the links carried")
-busbw_min = _bandwidth(_BUS, min, "What the links carried in the slowest kernel")
-busbw_max = _bandwidth(_BUS, max, "What the links carried in the fastest kernel")
+def algbw(window: RankWindow) -> Iterator[Row]:
+    """Bytes / length of the kernels, per (rank, group, collective, statistic)."""
+    return _statistics(window, _ALGORITHM)
+
+
+def busbw(window: RankWindow) -> Iterator[Row]:
+    """What the links carried in the kernels' time, per (rank, group, collective, statistic)."""
+    return _statistics(window, _BUS)
 
 
 def bandwidth_utilisation(window: RankWindow) -> Iterator[Row]:
-    """``busbw`` over the stated peak of the network, per (rank, group, collective)."""
+    """Median ``busbw`` over the stated peak of the network, per (rank, group, collective)."""
     peak = window.track.group.run.workload.peak_gb_per_s
     if peak is None:
         raise NoRows("no peak is stated: write workload: {peak: 400GB/s}, the bandwidth per GPU")
-    for labels, value in _speeds(window, _BUS, median):
-        yield Row((window.rank.number, *labels), exact(Fraction(value) / peak))
+    for labels, values in _speeds(window, _BUS):
+        yield Row((window.rank.number, *labels), exact(Fraction(median(values)) / peak))
 
 
 def why_no_sizes(window: RankWindow) -> str:

@@ -35,7 +35,14 @@ BY_UNIT: Mapping[str, Mapping[str, str]] = {
 """Words for several metrics, of which the unit of the limit says one."""
 
 _STEP = "step time <= 450ms"
-GONE: Mapping[str, str] = {"iteration_ns": _STEP}
+GONE: Mapping[str, str] = {
+    "iteration_ns": _STEP,
+    **{
+        f"{bandwidth}_{of}": f"{of} {bandwidth} >= 40GB/s"
+        for bandwidth in ("algbw", "busbw")
+        for of in ("mean", "min", "max")
+    },
+}
 """What to write for names of metrics that there were."""
 
 _IDLE, _BUSY, _STARVED = "idle <= 40ms", "busy <= 400ms", "launch_starved <= 20ms"

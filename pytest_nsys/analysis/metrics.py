@@ -267,6 +267,13 @@ _blocks = partial(
     without="no blocks are stated: blocks: […] in the gate file, or `pytest-nsys pipeline --block`",
 )
 _collective = partial(Metric, dimensions=("rank", "group", "collective"), notes="collectives.collective_notes")
+_bandwidth = partial(
+    _collective,
+    unit=Unit.GB_PER_S,
+    better=_HIGHER,
+    dimensions=("rank", "group", "collective", "statistic"),
+    definition=2,
+)
 _waits = partial(
     _collective, unit=_NS, better=_LOWER, scope=Scope.RUN, definition=2, notes="straggling.wait_notes", over_clocks=True
 )
@@ -340,11 +347,8 @@ METRICS: Mapping[str, Metric] = {
         _collective("collectives.collective_count", _COUNT, None),
         _collective("collectives.collective_bytes", Unit.BYTES, None),
         _collective("collectives.collective_time_ns", _NS, _LOWER),
-        *(
-            _collective(f"collectives.{bandwidth}{of}", Unit.GB_PER_S, _HIGHER)
-            for bandwidth in ("algbw", "busbw")
-            for of in ("", "_mean", "_min", "_max")
-        ),
+        _bandwidth("collectives.algbw"),
+        _bandwidth("collectives.busbw"),
         _collective("collectives.traffic_share", _RATIO, None, greatest=1),
         _collective("collectives.bandwidth_utilisation", _RATIO, _HIGHER),
         _waits("straggling.collective_wait_ns"),

@@ -73,6 +73,13 @@ class MetricTable:
         return self.coordinates.get(rank, {}).get(dimension) if isinstance(rank, int) else None
 
 
+STATISTICS = ("median", "mean", "min", "max")
+"""Labels of the dimension ``statistic``: what a row takes of the values behind it."""
+
+_USUAL: Mapping[str, Selector] = {"statistic": Selector((STATISTICS[0],))}
+"""Which rows are meant where no selector says the dimension."""
+
+
 def label_key(label: Label) -> tuple[int, int, str]:
     """Order of labels: numbers as numbers, before text."""
     return (0, label, "") if isinstance(label, int) else (1, 0, label)
@@ -93,6 +100,7 @@ def meant(table: MetricTable, where: Mapping[str, Selector]) -> list[Labelled]:
     counts = table.every_stage if "stage" not in where else asks_for_none(where)
     staged_only = "stage" in table.dimensions and not counts
     rows = [row for row in table.labelled() if not (staged_only and row[0]["stage"] == NO_STAGE)]
+    where = {d: usual for d, usual in _USUAL.items() if d in table.dimensions} | dict(where)
     return [row for row in rows if all(selected(table, row, dim, s.values) for dim, s in where.items())]
 
 
@@ -104,7 +112,7 @@ def asks_for_none(where: Mapping[str, Selector]) -> bool:
 def select(table: MetricTable, where: Mapping[str, Selector]) -> list[Labelled]:
     """The rows that every selector means. Raises NothingSelected where one of its elements means none."""
     kept = meant(table, where)
-    alone = meant(table, {d: s for d, s in where.items() if d == "stage" and asks_for_none(where)})
+    alone = meant(table, {d: s for d, s in where.items() if d in _USUAL or (d == "stage" and asks_for_none(where))})
     unseen = meant(replace(table, rows=[*starmap(Row, table.unseen.items())]), {})
     stage_first = dict(sorted(where.items(), key=lambda item: item[0] != "stage"))  # it decides which rows count at all
     # What no row has at all is named before what no row has together with the rest.
@@ -145,7 +153,8 @@ _LISTED = {"family": "families"}
 
 def _labels(table: MetricTable, dimension: str) -> list[str]:
     """The labels that rows have, in order."""
-    labels = (table.label(labels, dimension) for labels, _ in meant(table, {}))
+    every = {dimension: Selector(("*",))} if dimension in _USUAL else {}
+    labels = (table.label(labels, dimension) for labels, _ in meant(table, every))
     return [str(label) for label in sorted({label for label in labels if label is not None}, key=label_key)]
 
 

@@ -24,7 +24,7 @@ from fractions import Fraction
 from pytest_nsys.analysis.budget_facts import BLOCKED
 from pytest_nsys.analysis.metric_names import BY_UNIT, metric_named, sentence_for
 from pytest_nsys.analysis.metrics import MEASURED, METRICS, Metric, measured
-from pytest_nsys.analysis.table import Selector
+from pytest_nsys.analysis.table import STATISTICS, Selector
 from pytest_nsys.core.errors import did_you_mean, hint
 from pytest_nsys.core.families import spelt
 from pytest_nsys.core.units import (
@@ -86,6 +86,8 @@ _LONGEST_NAME = 5
 
 _WORD = re.compile(r"!=|[<>=≤≥]+|(?:(?!!=)[^\s<>=≤≥])+")
 _PERCENTILE = re.compile(r"p[0-9]+")
+_OF_ROWS = {"quantile": _PERCENTILE, "statistic": re.compile("|".join(STATISTICS))}
+"""Dimensions of what a row takes of many values, and the words for it."""
 
 
 @dataclass(slots=True)
@@ -188,6 +190,8 @@ def selector_value(metric: Metric, dimension: str, text: str, axes: Collection[s
         return text
     if dimension == "quantile" and text not in QUANTILES:
         raise ValueError(f"a quantile is one of {', '.join(QUANTILES)}, not '{printable(text, 40)}'")
+    if dimension == "statistic" and text not in STATISTICS and not set("*?[") & set(text):
+        raise ValueError(f"a statistic is one of {', '.join(STATISTICS)}, not '{printable(text, 40)}'")
     return spelt(text) if dimension == "collective" else text
 
 
@@ -352,6 +356,7 @@ def _unknown_metric(words: list[Word]) -> SentenceMistake:
 def _read_prefix(subject: Subject, words: list[Word], axes: Collection[str]) -> Subject:
     """Reads selectors and the aggregate word that stand before a metric."""
     every = {d for metric in METRICS.values() for d in metric.dimensions} | set(axes)
+    of_row = _word_of_a_row(words, subject.metric)
     i = 0
     while i < len(words):
         word = words[i]
@@ -360,7 +365,7 @@ def _read_prefix(subject: Subject, words: list[Word], axes: Collection[str]) -> 
         if not is_label and (word.text in every or (following is not None and following.text.isdigit())):
             _select_named(subject, word, following, axes)
             i += 2
-        elif _is_aggregate(word, subject.metric, last=_last(words, i)):
+        elif i != of_row and _is_aggregate(word):
             if subject.aggregates:
                 first = subject.aggregates[0].word
                 raise SentenceMistake(word.offset, f"one word takes all together: '{first}' or '{word.text}'")
@@ -371,7 +376,7 @@ def _read_prefix(subject: Subject, words: list[Word], axes: Collection[str]) -> 
             i += 2
         else:
             _select_bare(subject, word, axes)
-            i += 2 if _last(words, i) else 1
+            i += 2 if _last(words, i) or (i == of_row and words[i + 1].text == "of") else 1
     return subject
 
 
@@ -380,11 +385,19 @@ def _last(words: list[Word], i: int) -> bool:
     return i == len(words) - 1 or (i == len(words) - 2 and words[i + 1].text == "of")
 
 
-def _is_aggregate(word: Word, metric: Metric, *, last: bool) -> bool:
+def _word_of_a_row(words: list[Word], metric: Metric) -> int | None:
+    """Which of these words says a quantile or statistic of each row: the last one, where the metric has any and none is
+    selected by name. What stands before it takes rows together.
+    """
+    for dimension, fits in _OF_ROWS.items():
+        if dimension in metric.dimensions and dimension not in {word.text for word in words}:
+            return max((i for i, word in enumerate(words) if fits.fullmatch(word.text)), default=None)
+    return None
+
+
+def _is_aggregate(word: Word) -> bool:
     with mistaken_at(word.offset):
-        aggregates = aggregate_word(word.text)
-    is_quantile = last and "quantile" in metric.dimensions and _PERCENTILE.fullmatch(word.text)
-    return aggregates and not is_quantile
+        return aggregate_word(word.text)
 
 
 def _select_named(subject: Subject, word: Word, value: Word | None, axes: Collection[str]) -> None:
@@ -396,8 +409,10 @@ def _select_named(subject: Subject, word: Word, value: Word | None, axes: Collec
 
 
 def _select_bare(subject: Subject, word: Word, axes: Collection[str]) -> None:
-    """A word without its dimension selects on the metric's last one."""
+    """A word without its dimension selects on the metric's last one, or is a statistic."""
     others = [d for d in subject.metric.dimensions if d != "rank"]
+    if others[-1:] == ["statistic"] and word.text not in STATISTICS:
+        others.pop()
     if subject.metric.outside:
         what = (
             f"'{printable(word.text, 40)}' of which label? Write the label before it, as in 'rank 3' or 'phase decode'"

@@ -23,9 +23,10 @@ from hypothesis import strategies as st
 from pytest_nsys.analysis import collectives
 from pytest_nsys.analysis.collectives import SYMMETRIC, Transfer, _check, _groups, bus_factor, message_bytes
 from pytest_nsys.analysis.straggling import Matched, Share, _waits, stragglers
+from pytest_nsys.analysis.table import STATISTICS
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.families import KINDS, kind_of, spelt
-from pytest_nsys.core.model import Collective
+from pytest_nsys.core.model import Collective, Value
 from tests.support.commands import run
 from tests.support.fake_nsys import needs_pyarrow, to_parquet
 from tests.support.gates import Project
@@ -73,6 +74,11 @@ def torch_trace(path: Path, *kernels: tuple[str, int, int, dict[str, Any]], rank
 def whole(path: Path, metric: str, **more: Any) -> Any:
     """The rows of a metric over all kernels."""
     return rows(path, metric, convention=KINETO, window="run", **more)
+
+
+def alike(labels: tuple[Any, ...], value: Value) -> dict[Any, Value]:
+    """Rows of bandwidth whose every statistic is this."""
+    return {(*labels, statistic): value for statistic in STATISTICS}
 
 
 why_none = partial(why, convention=KINETO, window="run")
@@ -183,14 +189,20 @@ def test_a_torch_trace_with_known_answers(tmp_path: Path) -> None:
         "collective_count": {gather: 1, sums: 3},
         "collective_bytes": {gather: 4_000_000, sums: 12_000_000},
         "collective_time_ns": {gather: 1_000_000, sums: 7_000_000},
-        "algbw": {gather: 4, sums: 2},
-        "algbw_mean": {gather: 4, sums: Fraction(7, 3)},
-        "algbw_min": {gather: 4, sums: 1},
-        "algbw_max": {gather: 4, sums: 4},
-        "busbw": {gather: 3, sums: 2},  # 3/4, and 2(2-1)/2
-        "busbw_mean": {gather: 3, sums: Fraction(7, 3)},
-        "busbw_min": {gather: 3, sums: 1},
-        "busbw_max": {gather: 3, sums: 4},
+        "algbw": {
+            **alike(gather, 4),
+            (*sums, "median"): 2,
+            (*sums, "mean"): Fraction(7, 3),
+            (*sums, "min"): 1,
+            (*sums, "max"): 4,
+        },
+        "busbw": {  # 3/4, and 2(2-1)/2
+            **alike(gather, 3),
+            (*sums, "median"): 2,
+            (*sums, "mean"): Fraction(7, 3),
+            (*sums, "min"): 1,
+            (*sums, "max"): 4,
+        },
         "traffic_share": {gather: Fraction(1, 4), sums: Fraction(3, 4)},
     }
     assert {metric: whole(path, metric) for metric in expected} == expected
@@ -201,11 +213,11 @@ KNOWN = (ALL_REDUCE, 0, 1_000, recorded("allreduce", 250))
 OF_A_TRACE: dict[str, tuple[Sequence[Any], dict[str, Any]]] = {
     "the group tells its size, not the number of files": (
         [(ALL_REDUCE, 0, 1_000, recorded("allreduce", 250, ranks=range(16)))],
-        {"busbw": {SUM: Fraction(30, 16)}},
+        {"busbw": alike(SUM, Fraction(30, 16))},
     ),
     "a group without a description goes by its name": (
         [(ALL_REDUCE, 0, 1_000, recorded("allreduce", 250) | {"Process Group Description": "undefined"})],
-        {"busbw": {(0, "3", "AllReduce"): 1}},
+        {"busbw": alike((0, "3", "AllReduce"), 1)},
     ),
     "a kernel without a record counts but has no bytes": (
         [KNOWN, (ALL_REDUCE, 2_000, 3_000, {})],
@@ -213,12 +225,12 @@ OF_A_TRACE: dict[str, tuple[Sequence[Any], dict[str, Any]]] = {
             "collective_count": {SUM: 1, UNKNOWN: 1},
             "collective_time_ns": {SUM: 1_000, UNKNOWN: 1_000},
             "collective_bytes": {SUM: 1_000},
-            "busbw": {SUM: 1},
+            "busbw": alike(SUM, 1),
         },
     ),
     "one unknown type leaves no sum that is too small": (
         [KNOWN, (ALL_REDUCE, 2_000, 3_000, recorded("allreduce", 250, dtype="Quad"))],
-        {"collective_bytes": {}, "busbw": {SUM: 1}},
+        {"collective_bytes": {}, "busbw": alike(SUM, 1)},
     ),
     **{
         f"odd arguments are no sizes: {odd}": (
@@ -262,7 +274,7 @@ def test_a_window_cuts_the_time_and_not_the_bandwidth(tmp_path: Path) -> None:
     path = torch_trace(tmp_path / "a.json", (ALL_REDUCE, 0, 1_000, recorded("allreduce", 250)))
     cut = {"convention": KINETO, "window": "0:400", "kernels": "clipped"}
     assert rows(path, "collective_time_ns", **cut) == {(0, "mesh_dp", "AllReduce"): 400}  # type: ignore[arg-type]
-    assert rows(path, "busbw", **cut) == {(0, "mesh_dp", "AllReduce"): 1}  # type: ignore[arg-type]
+    assert rows(path, "busbw", **cut) == alike((0, "mesh_dp", "AllReduce"), 1)  # type: ignore[arg-type]
 
 
 # -- who waits for whom
@@ -450,7 +462,7 @@ def call_and_kernel(nccl: NcclRanges, process: Process, call: str, size: int, at
 def test_payloads_of_nccl(tmp_path: Path, call: str, kind: str, size: int, bandwidth: int) -> None:
     path = nsys_trace(tmp_path / "a.sqlite", lambda n, p: call_and_kernel(n, p, call, 4_000))
     assert whole(path, "collective_bytes") == {(0, "comm0", kind): size}
-    assert whole(path, "busbw") == {(0, "comm0", kind): bandwidth}
+    assert whole(path, "busbw") == alike((0, "comm0", kind), bandwidth)
 
 
 def exchange(nccl: NcclRanges, process: Process, peers: Sequence[int], thread: int | None = None) -> None:
@@ -488,18 +500,21 @@ OF_NCCL = (0, "comm0", "AllReduce")
 OF_CALLS: dict[str, tuple[Callable[[NcclRanges, Process], object], dict[str, Any]]] = {
     "a group of calls launches at its end": (
         lambda nccl, process: exchange(nccl, process, [1]),
-        {"collective_bytes": {(0, "comm0", "SendRecv"): 1_000}, "busbw": {(0, "comm0", "SendRecv"): 1}},
+        {"collective_bytes": {(0, "comm0", "SendRecv"): 1_000}, "busbw": alike((0, "comm0", "SendRecv"), 1)},
     ),
     "an exchange with all ranks is an AllToAll": (
         lambda nccl, process: exchange(nccl, process, [0, 1]),
-        {"collective_bytes": {(0, "comm0", "AllToAll"): 2_000}, "busbw": {(0, "comm0", "AllToAll"): 1}},
+        {"collective_bytes": {(0, "comm0", "AllToAll"): 2_000}, "busbw": alike((0, "comm0", "AllToAll"), 1)},
     ),
     "calls of two threads are kept apart": (
         of_two_threads,
         {"collective_bytes": {OF_NCCL: 64, (0, "comm0", "SendRecv"): 1_000}},
     ),
     "ranges of torch around a call are not the call": (in_torch, {"collective_bytes": {OF_NCCL: 4_000}}),
-    "two kernels of a group have a call each": (two_kernels, {"busbw_min": {OF_NCCL: 1}, "busbw_max": {OF_NCCL: 3}}),
+    "two kernels of a group have a call each": (
+        two_kernels,
+        {"busbw": alike(OF_NCCL, 2) | {(*OF_NCCL, "min"): 1, (*OF_NCCL, "max"): 3}},
+    ),
 }
 
 
@@ -513,7 +528,7 @@ def test_calls_and_their_kernels(
 
 def test_what_a_communicator_of_unknown_size_lacks(tmp_path: Path) -> None:
     path = nsys_trace(tmp_path / "a.sqlite", lambda n, p: call_and_kernel(n, p, "ncclAllReduce", 4_000), init=False)
-    assert whole(path, "algbw") == {OF_NCCL: 4}
+    assert whole(path, "algbw") == alike(OF_NCCL, 4)
     assert why_none(path, "busbw") == "1 kernel of a group whose size is not recorded: it was made before the capture"
     path = nsys_trace(tmp_path / "b.sqlite", lambda n, p: call_and_kernel(n, p, "ncclAllGather", 4_000), init=False)
     assert why_none(path, "collective_bytes") == "1 kernel with only a part of the message's size recorded"
@@ -641,7 +656,7 @@ def test_tables_of_decoded_payloads_are_read(tmp_path: Path) -> None:
             database.execute(f"INSERT INTO {table} SELECT eventId, {values} FROM NVTX_EVENTS WHERE {where}")
     database.close()
     assert whole(path, "collective_bytes") == {(0, "comm0", "AllGather"): 8_000}
-    assert whole(path, "busbw") == {(0, "comm0", "AllGather"): 4}
+    assert whole(path, "busbw") == alike((0, "comm0", "AllGather"), 4)
 
 
 @needs_pyarrow
@@ -773,9 +788,9 @@ def test_a_sentence_selects_a_collective_however_it_is_spelt(project: Project) -
         workload: {peak: 2GB/s}
         assertions:
           - AllReduce busbw >= 0.75GB/s
-          - group mesh_dp all_reduce busbw_min >= 0.5GB/s
+          - group mesh_dp all_reduce min busbw >= 0.5GB/s
           - rank 0 AllReduce collective_bytes <= 5MB
-          - {metric: busbw_max, where: {collective: [allreduce]}, require: '>= 1GB/s'}
+          - {metric: busbw, where: {collective: [allreduce], statistic: max}, require: '>= 1GB/s'}
           - min bandwidth_utilisation >= 51%
           - AllGather busbw >= 1GB/s
         """

@@ -109,9 +109,10 @@ def figures() -> Figures:
             with open_run(path, convention=convention, workload=workload) as run:
                 for view in VIEWS:
                     of_view = found[" ".join([name, *view.values()])] = {}
-                    for metric in METRICS:
+                    for metric, known in METRICS.items():
+                        every: dict[str, Any] = {"statistic": "*"} if "statistic" in known.dimensions else {}
                         with contextlib.suppress(NsysError):
-                            rows = run.rows(metric, **view)
+                            rows = run.rows(metric, **view, **every)
                             of_view[metric] = {" ".join(map(str, row.labels.values())): str(row.value) for row in rows}
     return found
 

@@ -26,7 +26,7 @@ SETUP = "rank={}; pp={}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
 
 OF_SIZES = (
     *("collective_bytes", "traffic_share", "bandwidth_utilisation"),
-    *("algbw", "algbw_mean", "algbw_min", "algbw_max", "busbw", "busbw_mean", "busbw_min", "busbw_max"),
+    *("algbw", "busbw"),
     *("collective_wait_ns", "collective_transfer_ns", "straggler_lag_ns"),
 )
 """Metrics of what a trace records of its collectives: see test_collectives.py."""
