@@ -50,8 +50,10 @@ ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = 100
 OFTEN = 3
 """So many commands share what the docs tell once."""
-MEASURES = "pytest-nsys window"
+MEASURES = "pytest-nsys show"
 """A command that has every option that says what is measured."""
+SELECTS = "--where"
+"""An option of several commands that selects of what was measured, or stored."""
 SCRATCH_INI = "[pytest]\nnsys_baseline_dir = baselines\n"
 PROGRAMS = ("pytest", "pytest-nsys", "python", "git", "mkdir")
 COMMITTED = {
@@ -182,7 +184,8 @@ def commands() -> str:
     options = {name: _told(command) for name, command in found.items()}
     counted = Counter(option[:2] for own in options.values() for option in own)
     common = {each for each, number in counted.items() if number >= OFTEN}
-    measuring = {option[:2]: option for option in options[MEASURES] if option[:2] in common}
+    asked = (option for option in options[MEASURES] if option.short != SELECTS)
+    measuring = {option[:2]: option for option in asked if option[:2] in common}
     others = [each for each in counted if each in common and each not in measuring]
     paragraphs = Counter(paragraph for command in found.values() for paragraph in _paragraphs(command))
     shown = f"### Measuring options\n\n{_as_text(_definitions([_with_default(o) for o in measuring.values()]))}"

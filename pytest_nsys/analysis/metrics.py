@@ -187,7 +187,7 @@ class Metric:
 
     @property
     def view(self) -> str:
-        """The command that shows what is behind its rows, with the options that it needs."""
+        """The view that shows what is behind its rows, or ``cut``, which any viewer of traces does."""
         if self.of in _VIEWS:
             return _VIEWS[self.of]
         if self.window_by:
@@ -227,7 +227,8 @@ def metric_called(name: str) -> Metric | None:
     return METRICS.get("_".join(name.split()))
 
 
-_VIEWS = {Of.FAMILIES: "kernels", Of.RANGES: "pipeline", Of.GPU: "cut -o window.json.gz"}
+CUT = "cut"
+_VIEWS = {Of.FAMILIES: "kernels", Of.RANGES: "pipeline", Of.GPU: CUT}
 _VIEWS_BY = {"collective": "collectives", "stage": "overlap"}
 
 _RANK, _STAGE = ("rank",), ("rank", "stage")
@@ -258,13 +259,13 @@ _stages = partial(
     of=Of.RANGES,
     needs=Need("pipeline", "{stage0: …, stage1: …}"),
     notes="pipeline.pipeline_notes",
-    without="no stages are stated: pipeline: {stage0: …, stage1: …} in the gate file, or `pytest-nsys pipeline`",
+    without="no stages are stated: pipeline: {stage0: …, stage1: …} in the gate file",
 )
 _blocks = partial(
     _of_run,
     of=Of.RANGES,
     needs=Need("blocks", "[…]"),
-    without="no blocks are stated: blocks: […] in the gate file, or `pytest-nsys pipeline --block`",
+    without="no blocks are stated: blocks: […] in the gate file",
 )
 _collective = partial(Metric, dimensions=("rank", "group", "collective"), notes="collectives.collective_notes")
 _bandwidth = partial(

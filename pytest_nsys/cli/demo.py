@@ -28,7 +28,7 @@ SAMPLES = Path(__file__).parents[1] / "samples"
 
 @dataclass(frozen=True)
 class Demo:
-    """A step that was simulated twice, by tests/support/samples. ``look`` follows ``pytest-nsys overlap TRACE``."""
+    """A step that was simulated twice, by tests/support/samples. ``look`` are options of its view ``overlap``."""
 
     step: str
     gate: str
@@ -58,7 +58,7 @@ def demo(folder: str, dualpipe: bool) -> None:
         ("a green gate: values, limits, headroom and windows", ["pytest", str(root)]),
         ("the same step with a regression: red, with the rows and the cause", red),
         ("the same as a page for a browser", [*red, f"--nsys-html={root / PAGE}"]),
-        ("overlap and exposed time of each stage", ["pytest-nsys", "overlap", str(regressed), *shown.look]),
+        ("overlap and exposed time of each stage", ["pytest-nsys", str(regressed), "--view", "overlap", *shown.look]),
     ]
     gate = root / shown.gate
     click.echo(

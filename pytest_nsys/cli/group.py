@@ -9,7 +9,7 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import IntEnum
 from importlib import import_module
 from typing import Any, NoReturn
@@ -38,20 +38,12 @@ def complain(line: object) -> None:
     click.echo(f"error: {printable(str(line), LONGEST_LINE)}", err=True)
 
 
+SHOW = "show"
+"""The command that a bare path means."""
+
 GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Look": {
-        "setup": ("views", "List the ranks of a run and their setup labels."),
-        "window": ("views", "Show the window that each rank is measured in."),
-        "streams": ("views", "Show what each stream ran in the window, and its purpose."),
-        "overlap": ("views", "Show how much of its communication each stage overlaps with compute."),
-        "budget": (
-            "spending",
-            "Show what holds the step back: launches, producers and stalls, and what each could win.",
-        ),
-        "kernels": ("spending", "Show time and launches of each kernel family, per GPU and step."),
-        "pipeline": ("spending", "Show how well the two stages of a pipeline overlap."),
-        "collectives": ("spending", "Show bytes, bandwidth and waits of collectives, by rank, process group and kind."),
-        "report": ("report", "Write throughput, overlap, network load and traffic of a run as text."),
+        SHOW: ("show", "Show what is in a run: one screen, or one part in full (--view)."),
         "rows": ("rows", "Print the rows of metrics."),
         "metrics": ("rows", "List the metrics: name, unit, direction, dimensions, definition."),
         "compare": ("compare", "Compare two runs, worst regressions first."),
@@ -75,7 +67,15 @@ sentence of its help. The list of all is printed without importing any.
 
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
+_AS_VIEW = "pytest-nsys TRACE… --view"
 REMOVED = {
+    **dict.fromkeys(("setup", "window"), f"{_AS_VIEW} ranks"),
+    **{name: f"{_AS_VIEW} {name}" for name in ("streams", "overlap", "budget", "kernels", "collectives")},
+    **dict.fromkeys(("pipeline", "--stage0", "--stage1", "--warmup", "--block"), f"{_AS_VIEW} pipeline --gate FILE"),
+    "report": f"{_AS_VIEW} config --config FILE",
+    **dict.fromkeys(("--start", "--end"), "--window START:END"),
+    "--stage": "--where stage=NAME",
+    "--family": "--where family=NAME",
     "doctor": "pytest-nsys check [TRACES…]",
     "lint": "pytest-nsys check [GATE FILES…]",
     "replay": "pytest-nsys history --gate GATE",
@@ -139,15 +139,27 @@ class LazyGroup(ListingGroup):
         assert isinstance(command, click.Command)
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does it, but a path, and an option that is not of this group, are those of ``show``."""
+        own = {name for parameter in self.get_params(ctx) for name in parameter.opts}
+        first = args[0] if args else ""
+        if is_path(first, self.list_commands(ctx)) if not first.startswith("-") else first not in own:
+            args = [SHOW, *args]
+        return super().parse_args(ctx, args)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command, or the mistake with what to type instead or the one that was perhaps meant."""
         known = self.list_commands(ctx)
-        if args and args[0] in REMOVED:
-            raise UsageMistake(f"there is no command '{args[0]}' any more: type {REMOVED[args[0]]}")
-        if args and args[0] not in known and not args[0].startswith("-"):
-            ctx.fail(f"no command '{printable(args[0], 40)}'{did_you_mean(args[0], known)}")
+        word = args[0] if args else ""
+        if word in known and os.path.lexists(word):
+            click.echo(f"note: {word} is the command; for the path {word} write ./{word}", err=True)
+        elif word in REMOVED:
+            raise UsageMistake(f"there is no command '{word}' any more: type {REMOVED[word]}")
+        elif word and word not in known:
+            nearest = did_you_mean(word, [*known, *_names_here()])
+            ctx.fail(f"no command and no file '{printable(word, 40)}'{nearest}")
         return super().resolve_command(ctx, args)
 
     def make_context(
@@ -160,6 +172,20 @@ class LazyGroup(ListingGroup):
     def invoke(self, ctx: click.Context) -> Any:
         with errors_as_exit_codes():
             return super().invoke(ctx)
+
+
+def is_path(word: str, commands: Collection[str]) -> bool:
+    """Whether a first word that is no option is a trace: no command, and there, or with a separator or a glob."""
+    if word in commands or not word:
+        return False
+    return any(sign in word for sign in "/*?[" + os.sep) or word.startswith("~") or os.path.lexists(word)
+
+
+def _names_here() -> list[str]:
+    try:
+        return [printable(name) for name in os.listdir()]
+    except OSError:
+        return []
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -25,7 +25,7 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import Request
 from pytest_nsys.analysis.parallel import ReadAhead
 from pytest_nsys.analysis.table import Selector
-from pytest_nsys.analysis.windows import MEDIAN, RUN, STEADY, WindowSpec, meant_word, spec_under
+from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec, meant_word, spec_under
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import UsageMistake, hint
 from pytest_nsys.core.families import Families
@@ -45,6 +45,25 @@ _WINDOW_HELP = "median, first, last, steady, run, an index, a pattern (%) of ran
 _NUMBERS = re.compile(r"-?[0-9][0-9.:]*")
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+class Said(NamedTuple):
+    """What the options that not every view takes say."""
+
+    where: tuple[str, ...] = ()
+    steps: int | None = None
+    step_time: Fraction | None = None
+    families: str | None = None
+    peak: Fraction | None = None
+    gate: str | None = None
+    config: str | None = None
+    output: str | None = None
+
+    def labels(self, view: str, dimension: str) -> tuple[str, ...]:
+        """The labels of the one dimension that a view selects by. Raises UsageMistake for another."""
+        selectors = selectors_of(self.where)
+        check_dimensions(view, [dimension], (), selectors)
+        return selectors[dimension].values if selectors else ()
 
 
 @dataclass(frozen=True)
@@ -198,19 +217,17 @@ peak_option = amount(
     metavar="GB/s",
     help="Network bandwidth per GPU: 400GB/s.",
 )
-HOW_MEASURED = ("window", "start", "end", "span", "kernels", "convention", "anchor")
+HOW_MEASURED = ("window", "span", "kernels", "convention", "anchor")
 """The options that say what is measured, and how."""
 
 
-def _shared(window: str) -> dict[str, Decorator]:
+def _shared() -> dict[str, Decorator]:
     """Every shared option, under the name of its value."""
     return {
         "ranks": click.option(
             *("--rank", "ranks"), type=int, metavar="N", multiple=True, help="Only this rank (repeatable)."
         ),
-        "window": click.option("--window", show_default=window, help=f"What to measure: {_WINDOW_HELP}"),
-        "start": click.option("--start", type=int, metavar="NS", help="Start of a span; needs --end."),
-        "end": click.option("--end", type=int, metavar="NS", help="End of the span."),
+        "window": click.option("--window", show_default=MEDIAN, help=f"What to measure: {_WINDOW_HELP}"),
         "span": choice("--span", kind=Span, help="The window: the anchor's range, or its period."),
         "kernels": choice(
             "--kernels",
@@ -226,27 +243,18 @@ def _shared(window: str) -> dict[str, Decorator]:
     }
 
 
-def measuring(
-    *,
-    window: str = MEDIAN,
-    without: Collection[str] = (),
-    no_steady: str = "",
-) -> Decorator:
-    """Give a command the shared options but those ``without``; it gets them as ``asked``.
-
-    ``window`` is the default. ``no_steady`` is said of many windows by a command that measures one.
-    """
-    shared = {name: option for name, option in _shared(window).items() if name not in without}
+def measuring(*, without: Collection[str] = ()) -> Decorator:
+    """Give a command the shared options but those ``without``; it gets them as ``asked``."""
+    shared = {name: option for name, option in _shared().items() if name not in without}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
         def with_asked(*args: object, **given: Any) -> None:
             """The options in one, and the rest as it is."""
             said = {name: given.pop(name) for name in shared}
-            said["window"] = window_of(said["window"], said.pop("start", None), said.pop("end", None))
-            if no_steady and said["window"] == STEADY:
-                raise UsageMistake(f"--window steady is many windows{no_steady}")
-            command(*args, asked=MeasureOptions(**said, usually=window), **given)
+            if said["window"] is not None:
+                said["window"] = canonical(said["window"])
+            command(*args, asked=MeasureOptions(**said), **given)
 
         found: Callable[..., None] = with_asked
         for option in reversed(shared.values()):
@@ -256,20 +264,9 @@ def measuring(
     return decorate
 
 
-def window_of(window: str | None, start: int | None, end: int | None) -> str | None:
-    """The window in the words of a gate file, None where none is asked for."""
-    if start is not None or end is not None:
-        if start is None or end is None:
-            raise UsageMistake("--start and --end go together: both in ns")
-        if window is not None:
-            raise UsageMistake("--window and --start, --end exclude each other")
-        window = f"{start}:{end}"
-    elif window is None:
-        return None
-    return _canonical(window.strip())
-
-
-def _canonical(window: str) -> str:
+def canonical(window: str) -> str:
+    """The window in the words of a gate file. Raises UsageMistake."""
+    window = window.strip()
     if re.fullmatch(r"[0-9]{1,18}", window):
         return str(int(window))
     if explicit := re.fullmatch(r"(-?[0-9]{1,30}):(-?[0-9]{1,30})", window):

@@ -1,16 +1,14 @@
-"""``pytest-nsys report``: one page of text for each run, named after when it ran, what it trained, and on what."""
+"""The view ``config``: one page of text for each run, named after when it ran, what it trained, and on what."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
 
 import click
 
-from pytest_nsys.analysis.windows import RUN
-from pytest_nsys.cli.options import MeasureOptions, measuring, peak_option
+from pytest_nsys.cli.options import MeasureOptions, Said
 from pytest_nsys.core.errors import NoRows, UsageMistake
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
@@ -22,34 +20,22 @@ from pytest_nsys.traces.opening import IN_FOLDERS, by_number, find_traces, is_pa
 MEASURED = ("step_time_ns", "wall_overlap_all", "wall_exposed_all_ns", "collective_bytes", "collective_wait_ns")
 
 
-@click.command()
-@click.argument("runs", metavar="DIR")
-@click.option("--config", required=True, metavar="FILE", help="TorchTitan configuration (TOML) of the runs.")
-@click.option(
-    *("-o", "--output"),
-    default=".",
-    metavar="FOLDER",
-    help="Folder of the reports; - prints them. Default: this folder.",
-)
-@peak_option
-@measuring(
-    window=RUN,
-    without=["ranks", "start", "end", "span", "kernels", "format"],
-    no_steady=", and a report is of one",
-)
-def report(asked: MeasureOptions, runs: str, config: str, output: str, peak: Fraction | None) -> None:
-    """Write throughput, overlap, network load and traffic of a run as text.
+def report(asked: MeasureOptions, traces: tuple[str, ...], said: Said) -> None:
+    """Show throughput, overlap, network load and traffic of runs as text.
 
-    DIR is one run (a folder or file of traces), or holds several: iteration_N of TorchTitan, or one folder per run. A
-    report is named TIME_MODEL_dpXxY_tpZ_gpuN.txt, by the traces' own time in UTC, and never overwrites another.
+    Each path is one run (a folder or file of traces), or holds several: iteration_N of TorchTitan, or one folder per
+    run. A page is named TIME_MODEL_dpXxY_tpZ_gpuN.txt, by the traces' own time in UTC, and never overwrites another.
     """
+    if said.config is None:
+        raise UsageMistake("--view config needs the configuration of the run: --config FILE.toml")
+    config, output = said.config, said.output
     try:
         workload = read_config(Path(config))
     except ConfigMistake as mistake:
         raise UsageMistake(str(mistake)) from None
-    workload = workload._replace(peak_gb_per_s=peak)
-    pages = _named([_page(folder, workload, asked) for folder in runs_in(runs)])
-    if output == "-":
+    workload = workload._replace(peak_gb_per_s=said.peak)
+    pages = _named([_page(folder, workload, asked) for value in traces for folder in runs_in(value)])
+    if output is None:
         click.echo("\n".join(pages.values()), nl=False)
         return
     folder = Path(output)

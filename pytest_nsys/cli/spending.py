@@ -18,27 +18,24 @@ from pytest_nsys.analysis.kernel_families import FamilySums, Usage
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.pipeline import Pipeline, pipelines
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.windows import RUN, WindowSpec
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.cli.options import (
     MeasureOptions,
+    Said,
     about_windows,
-    amount,
     json_window,
-    measuring,
     mode_of,
     note_lines,
-    peak_option,
     print_answer,
     print_notes,
-    traces_argument,
 )
 from pytest_nsys.core.errors import NoRows, NothingMeasured, UsageMistake, hint
 from pytest_nsys.core.families import TABLES, names_of
 from pytest_nsys.core.model import Note, Span, Value
 from pytest_nsys.core.numbers import format_value
-from pytest_nsys.core.units import BARE, NANOSECONDS
+from pytest_nsys.core.units import BARE
 from pytest_nsys.core.words import counted, printable
-from pytest_nsys.core.workload import TwoStages, Workload
+from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.convention_keys import built_in_or_read
 from pytest_nsys.gates.gate_file import load_one
 from pytest_nsys.gates.judgement import HALFWAY
@@ -49,37 +46,16 @@ from pytest_nsys.reports.tables import CellKind, Column, Format, Row, Table, num
 from pytest_nsys.tools.executors import on_terminal
 
 
-@click.command()
-@traces_argument
-@click.option("--steps", type=click.IntRange(1), metavar="N", help="Number of steps. Default: the anchors.")
-@amount(
-    *("--step-time", NANOSECONDS, "time, as in 412ms"),
-    metavar="TIME",
-    help="Time of a step without the profiler: 412ms.",
-)
-@click.option("--family", metavar="NAME", help="Show the single kernels of this family.")
-@click.option("--families", metavar="TABLE", help="maxtext, nvidia, or a YAML file: family → globs.")
-@measuring(
-    window=RUN,
-    without=["ranks"],
-    no_steady=": `pytest-nsys rows family_ns` takes medians over them",
-)
-def kernels(
-    asked: MeasureOptions,
-    traces: tuple[str, ...],
-    steps: int | None,
-    step_time: Fraction | None,
-    family: str | None,
-    families: str | None,
-) -> None:
-    """Show time and launches of each kernel family, per GPU and step.
-
-    TRACES: files, folders or globs of one run.
-    """
+def kernels(asked: MeasureOptions, traces: tuple[str, ...], said: Said) -> None:
+    """Show time and launches of each kernel family, per GPU and step."""
+    chosen = said.labels("kernels", "family")
+    if len(chosen) > 1:
+        raise UsageMistake("--where family=NAME selects one family")
+    families = said.families
     table = None if families is None else built_in_or_read(families, TABLES, "table of families", read_families)
-    workload = Workload(steps=steps, step_time_ns=None if step_time is None else round(step_time))
+    workload = Workload(steps=said.steps, step_time_ns=None if said.step_time is None else round(said.step_time))
     with asked.one_run(traces, workload, metrics=["family_ns"], families=table, may_be_a_step=True) as (captures, spec):
-        _print_kernels(asked, traces, captures, spec, family)
+        _print_kernels(asked, traces, captures, spec, next(iter(chosen), None))
 
 
 def _print_kernels(
@@ -110,19 +86,10 @@ def _about_steps(sums: FamilySums, spec: WindowSpec) -> Iterator[Note]:
         )
 
 
-@click.command()
-@traces_argument
-@peak_option
-@measuring(window=RUN, no_steady=": `pytest-nsys rows busbw` takes medians over them")
-def collectives(asked: MeasureOptions, traces: tuple[str, ...], peak: Fraction | None) -> None:
-    """Show bytes, bandwidth and waits of collectives, by rank, process group and kind.
-
-    TRACES: files, folders or globs of one run.
-
-    Bandwidth is busbw in GB/s of 1e9 bytes. A dash: the traces do not say.
-    """
+def collectives(asked: MeasureOptions, traces: tuple[str, ...], said: Said) -> None:
+    """Show bytes, bandwidth and waits of collectives, by rank, process group and kind."""
     measured = ["collective_bytes", "collective_wait_ns"]
-    with asked.one_run(traces, Workload(peak_gb_per_s=peak), metrics=measured) as (captures, spec):
+    with asked.one_run(traces, Workload(peak_gb_per_s=said.peak), metrics=measured) as (captures, spec):
         _print_collectives(asked, traces, captures, spec)
 
 
@@ -153,16 +120,8 @@ COLOURS: Mapping[BudgetPart | None, str] = {
 """On a terminal; without colour the characters tell the parts apart."""
 
 
-@click.command()
-@traces_argument
-@measuring()
-def budget(asked: MeasureOptions, traces: tuple[str, ...]) -> None:
-    """Show what holds the step back: launches, producers and stalls, and what each could win.
-
-    TRACES: files, folders or globs of one run.
-
-    With --window steady, each rank shows the window with the lower median of the time without compute.
-    """
+def budget(asked: MeasureOptions, traces: tuple[str, ...], said: Said) -> None:  # noqa: ARG001  every view's
+    """Show what holds the step back; of several windows, that with the lower median of the time without compute."""
     with asked.one_run(traces, metrics=["compute_absent_ns"]) as (captures, spec):
         _print_budget(asked, traces, captures, spec)
 
@@ -231,56 +190,22 @@ SPENDING = (
 )
 
 
-@click.command()
-@traces_argument
-@click.option(
-    "--stage0", metavar="PATTERN", multiple=True, help="Ranges (% is the wildcard) of the first stage (repeatable)."
-)
-@click.option("--stage1", metavar="PATTERN", multiple=True, help="Ranges of the second stage (repeatable).")
-@click.option("--warmup", type=click.IntRange(0), metavar="N", help="Units to skip at the start. Default: 10.")
-@click.option(
-    "--block", "blocks", metavar="PATTERN", multiple=True, help="Ranges whose share of the period to show (repeatable)."
-)
-@click.option("--gate", metavar="FILE", help="Take stages, warm-up and blocks from this gate file.")
-@measuring(no_steady=": pick one unit, of which launches and gaps are told")
-def pipeline(
-    asked: MeasureOptions,
-    traces: tuple[str, ...],
-    stage0: tuple[str, ...],
-    stage1: tuple[str, ...],
-    warmup: int | None,
-    blocks: tuple[str, ...],
-    gate: str | None,
-) -> None:
-    """Show how well the two stages of a pipeline overlap.
-
-    TRACES: files, folders or globs of one run.
-
-    A unit of work is one period of the anchor. --window picks the unit whose launches, gaps and synchronisations
-    are shown.
-    """
-    workload = _stated(stage0, stage1, warmup, blocks, gate)
+def pipeline(asked: MeasureOptions, traces: tuple[str, ...], said: Said) -> None:
+    """Show how well the two stages of a pipeline overlap; the window is the unit whose launches and gaps are shown."""
+    workload = _stated(said.gate)
     measured = [name for name in MEASURED if workload.blocks or name != "share"]
     with asked.one_run(traces, workload, metrics=measured, span=Span.PERIOD) as (captures, spec):
         _print(asked, traces, captures, spec)
 
 
-def _stated(
-    stage0: tuple[str, ...], stage1: tuple[str, ...], warmup: int | None, blocks: tuple[str, ...], gate: str | None
-) -> Workload:
-    """What the options say, where they do; else the gate file. Raises UsageMistake where nobody names both stages."""
-    if not all(pattern.strip() for pattern in (*stage0, *stage1, *blocks)):
-        raise UsageMistake("a pattern is empty: write the name of a range, % stands for anything")
-    found = load_one(Path(gate)).workload if gate is not None else Workload()
-    said = found.pipeline
-    if stage0 or stage1:
-        if said is not None:
-            raise UsageMistake("--gate states the stages: leave --stage0 and --stage1 out, or --gate")
-        said = TwoStages(stage0, stage1)
-    if said is None or not said.first or not said.second:
-        raise UsageMistake("name the ranges of both stages: --stage0 PATTERN --stage1 PATTERN, or --gate FILE has them")
-    warm_up = said.warm_up if warmup is None else warmup
-    return found._replace(pipeline=said._replace(warm_up=warm_up), blocks=blocks or found.blocks)
+def _stated(gate: str | None) -> Workload:
+    """What the gate file says of the work. Raises UsageMistake where it names no stages, GateFileError."""
+    if gate is None:
+        raise UsageMistake("--view pipeline needs the stages: --gate FILE with pipeline: {stage0: …, stage1: …}")
+    found = load_one(Path(gate)).workload
+    if found.pipeline is None:
+        raise UsageMistake(f"{printable(gate)}: states no pipeline: {{stage0: …, stage1: …}}")
+    return found
 
 
 def _print(asked: MeasureOptions, traces: Sequence[str], captures: Captures, spec: WindowSpec) -> None:

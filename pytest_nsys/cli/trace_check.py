@@ -49,7 +49,7 @@ def shape_of(captures: Captures, spec: WindowSpec, asked: MeasureOptions) -> Run
         for trace, facts in zip(run.traces, run.facts, strict=True)
     ]
     groups = [
-        Group(one.view.split()[0], one.metrics, one.with_rows, {why: list(names) for why, names in one.without.items()})
+        Group(one.view, one.metrics, one.with_rows, {why: list(names) for why, names in one.without.items()})
         for one in available(captures, spec)
     ]
     return RunShape(

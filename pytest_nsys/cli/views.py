@@ -1,12 +1,8 @@
-"""``setup``, ``window``, ``streams``, ``overlap``: the four questions with which a person reads a trace.
-
-The first columns are the reference's, in its order, so that its users find their numbers; what else is known follows.
-"""
+"""``ranks``, ``streams``, ``overlap``: the questions with which a person begins to read a trace."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
@@ -19,11 +15,10 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.cli.group import Exit
 from pytest_nsys.cli.options import (
     MeasureOptions,
+    Said,
     about_windows,
     json_window,
-    measuring,
     print_answer,
-    traces_argument,
 )
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import NothingMeasured
@@ -31,13 +26,13 @@ from pytest_nsys.core.model import KernelsMode, Note, Rank, Value, Window
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.selection import absences
-from pytest_nsys.reports.tables import CellKind, Column, Row, Table, numbers, texts
+from pytest_nsys.reports.tables import CellKind, Column, Row, Table, numbers, texts, times
 
-SETUP = (
-    *(*numbers("pid"), *texts("setup"), *numbers("rank")),
+RANKS = (
+    *(*numbers("rank", "pid"), *texts("setup")),
     *(Column(name, CellKind.DETAIL) for name in ("coordinates", "sizes", "micro_batch", "sequence_length", "file")),
+    *(*texts("window"), *numbers("index", "count", "start_ns", "end_ns"), *times("length_ns")),
 )
-WINDOW = (*numbers("pid", "start", "end"), *texts("name"), *numbers("rank", "index", "count", "length_ns"))
 STREAMS = (
     *numbers("pid", "stream", "n_comm", "n_comp", "comm_ns", "comp_ns"),
     *(*texts("purpose"), *numbers("rank", "device", "context", "index")),
@@ -49,52 +44,31 @@ OVERLAP = (
 )
 
 
-def _primitive(command: Callable[..., None]) -> Any:
-    return click.command()(traces_argument(measuring()(command)))
-
-
 def _by_pid(ranks: Iterable[Rank]) -> list[Rank]:
     return sorted(ranks, key=lambda rank: (rank.pid, rank.number))
 
 
-@_primitive
-def setup(asked: MeasureOptions, traces: tuple[str, ...]) -> None:
-    """List the ranks of a run and their setup labels.
-
-    TRACES: files, folders or globs of one run.
-    """
+def ranks(asked: MeasureOptions, traces: tuple[str, ...], said: Said) -> None:  # noqa: ARG001  every view's
+    """List the ranks of a run, their setup labels, and the window that each is measured in."""
     with asked.one_run(traces) as (captures, spec):
         (run,) = captures.runs
         # A labelled rank is one without kernels, too; without labels it takes kernels to tell ranks apart.
-        ranks = asked.chosen(run.labelled_ranks or run.ranks)
-        rows = [_setup_row(rank) for rank in _by_pid(ranks.values())]
-        print_answer(asked.format, Table(SETUP, rows), about_windows(traces, spec, []), [*asked.notes, *run.rank_notes])
-
-
-def _setup_row(rank: Rank) -> Row:
-    label = rank.setup
-    if label is None:
-        return (rank.pid, None, rank.number, None, None, None, None, str(rank.trace))
-    said = (label.coordinates, label.sizes, label.micro_batch, label.sequence_length)
-    return (rank.pid, label.text, rank.number, *said, str(rank.trace))
-
-
-@_primitive
-def window(asked: MeasureOptions, traces: tuple[str, ...]) -> None:
-    """Show the window that each rank is measured in.
-
-    TRACES: files, folders or globs of one run.
-    """
-    with asked.one_run(traces) as (captures, spec):
-        (run,) = captures.runs
-        ranks = asked.chosen(run.labelled_ranks or run.ranks)
+        chosen = asked.chosen(run.labelled_ranks or run.ranks)
         rows, windows = [], []
-        for rank in _by_pid(ranks.values()):
+        for rank in chosen.values():
             for w, gpu_ns in _windows_of(run, rank, spec):
-                rows.append((rank.pid, w.start_ns, w.end_ns, w.name, rank.number, w.index, w.count, w.length_ns))
+                rows.append((*_setup(rank), w.name, w.index, w.count, w.start_ns, w.end_ns, w.length_ns))
                 windows.append(json_window(rank, w, gpu_ns))
         notes = [*asked.notes, Note(str(spec)), *run.rank_notes]
-        print_answer(asked.format, Table(WINDOW, rows), about_windows(traces, spec, windows), notes)
+        print_answer(asked.format, Table(RANKS, rows), about_windows(traces, spec, windows), notes)
+
+
+def _setup(rank: Rank) -> Row:
+    label = rank.setup
+    if label is None:
+        return (rank.number, rank.pid, None, None, None, None, None, str(rank.trace))
+    parts = (label.coordinates, label.sizes, label.micro_batch, label.sequence_length)
+    return (rank.number, rank.pid, label.text, *parts, str(rank.trace))
 
 
 def _windows_of(run: Run, rank: Rank, spec: WindowSpec) -> Iterator[tuple[Window, tuple[int, int] | None]]:
@@ -123,12 +97,8 @@ def _json_windows(windows: Sequence[RankWindow]) -> list[dict[str, object]]:
     return [json_window(w.rank, w.window, (w.start_ns, w.end_ns)) for w in windows]
 
 
-@_primitive
-def streams(asked: MeasureOptions, traces: tuple[str, ...]) -> None:
-    """Show what each stream ran in the window, and its purpose.
-
-    TRACES: files, folders or globs of one run.
-    """
+def streams(asked: MeasureOptions, traces: tuple[str, ...], said: Said) -> None:  # noqa: ARG001  every view's
+    """Show what each stream ran in the window, and its purpose."""
     with asked.one_run(traces, metrics=["comm_streams"]) as (captures, spec):
         windows = _measured(asked, captures.runs[0], spec)
         rows = [row for w in windows for row in _stream_rows(w)]
@@ -143,13 +113,9 @@ def _stream_rows(w: RankWindow) -> Iterator[Row]:
         yield (w.rank.pid, use.stream.number, *counts, use.purpose, *place)
 
 
-@_primitive
-@click.option("--stage", "stages", multiple=True, help="Only this stage (repeatable); none: kernels without a stage.")
-def overlap(asked: MeasureOptions, traces: tuple[str, ...], stages: tuple[str, ...]) -> None:
-    """Show how much of its communication each stage overlaps with compute.
-
-    TRACES: files, folders or globs of one run.
-    """
+def overlap(asked: MeasureOptions, traces: tuple[str, ...], said: Said) -> None:
+    """Show how much of its communication each stage overlaps with compute."""
+    stages = said.labels("overlap", "stage")
     with asked.one_run(traces, metrics=["overlap"]) as (captures, spec):
         windows = _measured(asked, captures.runs[0], spec)
         shown = _shown_stages(windows, stages)
@@ -215,7 +181,7 @@ def _with_barriers(windows: Sequence[RankWindow], *, alone: bool) -> Iterator[No
 def _why_no_overlap(windows: Sequence[RankWindow]) -> Note:
     """Why the table is empty, of the windows that it would show."""
     if any(w.communication for w in windows):
-        why = f"no communication kernel has a stage under this convention: --stage {NO_STAGE} shows them"
+        why = f"no communication kernel has a stage under this convention: --where stage={NO_STAGE} shows them"
     elif any(w.barriers for w in windows):
         why = "overlap counts communication streams alone; `pytest-nsys rows barrier_ns` has the rest"
     else:

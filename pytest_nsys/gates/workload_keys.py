@@ -36,11 +36,11 @@ def read_workload(reader: NodeReader, stated: Node | None, file: Mapping[str, An
     return Workload(**found, **{key: file[key] for key in ("pipeline", "blocks") if key in file})
 
 
-def options_of(workload: Workload, command: str) -> list[str]:
-    """What a person types to state the same to a command that divides by it."""
-    if command == "collectives" and workload.peak_gb_per_s is not None:
+def options_of(workload: Workload, view: str) -> list[str]:
+    """What a person types to state the same to a view that divides by it."""
+    if view == "collectives" and workload.peak_gb_per_s is not None:
         return ["--peak", written_value(workload.peak_gb_per_s, BANDWIDTH)]
-    if command != "kernels":
+    if view != "kernels":
         return []
     words = [] if workload.steps is None else ["--steps", str(workload.steps)]
     return words if workload.step_time_ns is None else [*words, "--step-time", f"{workload.step_time_ns}ns"]

@@ -236,13 +236,13 @@ class GateItem(JudgedItem):
         session = session_of(self.config)
         steps = []
         if verdict.outcome in (Outcome.FAILED, Outcome.NO_DATA) and verdict.assertion.outside is None:
-            command = self.assertion.measures.view
-            if command == "pipeline" and self.gate.workload.pipeline is None:
-                command = "streams"
+            view = self.assertion.measures.view
+            if view == "pipeline" and self.gate.workload.pipeline is None:
+                view = "streams"
             rank = worst_rank(verdict)
             if self._straggles(verdict):
-                command, rank = "collectives", None
-            steps.append(Step(session.look_command(self.context.gate, self.assertion, command, rank)))
+                view, rank = "collectives", None
+            steps.append(Step(session.look_command(self.context.gate, self.assertion, view, rank)))
         if verdict.outcome is Outcome.INCOMPARABLE and verdict.differences:
             says = "comparable_on: […] in the gate file names what has to agree, where this may differ on purpose"
             steps.append(Step(says))
@@ -254,7 +254,7 @@ class GateItem(JudgedItem):
         return steps
 
     def _straggles(self, verdict: Verdict) -> bool:
-        """Whether the worst row waits for another rank, and `collectives` can name it too."""
+        """Whether the worst row waits for another rank, and the view `collectives` can name it too."""
         leading = verdict.causes[0].explanation.leading if verdict.causes else None
         if leading is None or leading.straggler is None:
             return False

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_nsys.analysis.metrics import Request
+from pytest_nsys.analysis.metrics import CUT, Request
 from pytest_nsys.analysis.windows import MEDIAN, STEADY
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, UsageMistake
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 BASELINES = "baselines"
 OF_THE_WHOLE_RUN = ("kernels", "collectives")
-"""Commands that measure the whole run where they are given no window."""
+"""Views of the whole run, where no window is asked for."""
 
 Run = tuple[Source, Convention, Workload]
 """What is read, as what, and what is stated of it."""
@@ -310,21 +310,23 @@ class NsysSession:
         ]
         return self._baseline_command("refresh", self.shown_gate(gate), *run) + ' --reason "…"'
 
-    def look_command(self, gate: GateFile, assertion: Assertion, command: str, rank: int | None) -> str:
+    def look_command(self, gate: GateFile, assertion: Assertion, view: str, rank: int | None) -> str:
         """What a person types to look into the trace behind a verdict, measured as the verdict was. The convention of
         the gate file is resolved.
         """
         convention, one_run = gate.resolved_convention, len(self.captures(gate).runs) == 1
-        words = ["pytest-nsys", *command.split(), *(self.traces(gate) if one_run else self.traces(gate)[:1])]
+        traces = self.traces(gate) if one_run else self.traces(gate)[:1]
+        asked = [CUT, *traces, "-o", "window.json.gz"] if view == CUT else [*traces, "--view", view]
+        words = ["pytest-nsys", *(["show"] if view != CUT and traces[0].isalpha() else []), *asked]
         words += ["--rank", str(rank)] if rank is not None else []
         if convention != self._usual(gate):
             words += ["--convention", self.shown_gate(gate)]
-        of_the_run = command in OF_THE_WHOLE_RUN
-        one_window = of_the_run or command == "pipeline"
+        of_the_run = view in OF_THE_WHOLE_RUN
+        one_window = of_the_run or view == "pipeline"
         window = MEDIAN if one_window and assertion.window == STEADY else assertion.window
         words += ["--window", window] if of_the_run or window != MEDIAN else []
-        words += options_of(gate.workload, command)
-        words += ["--gate", self.shown_gate(gate)] if command == "pipeline" else []
+        words += options_of(gate.workload, view)
+        words += ["--gate", self.shown_gate(gate)] if view == "pipeline" else []
         if assertion.span not in (None, convention.span):
             words += ["--span", str(assertion.span)]
         if assertion.kernels not in (None, convention.kernels):

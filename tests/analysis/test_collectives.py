@@ -693,7 +693,7 @@ def run_of_two(project: Project) -> None:
 
 def test_the_command(project: Project) -> None:
     run_of_two(project)
-    said = project.command("collectives", "run", "--peak=2GB/s", code=0)
+    said = project.command("--view=collectives", "run", "--peak=2GB/s", code=0)
     first = next(line.split() for line in said.splitlines() if line.startswith("0 "))
     assert first == [
         *("0", "mesh_dp", "AllReduce", "2", "5", "5", "MB", "6", "ms"),
@@ -713,7 +713,7 @@ def test_shares_of_the_command_are_those_of_the_metric(project: Project, dtype: 
         ("ncclDevKernel_ReduceScatter", 6_000, 7_000, recorded("_reduce_scatter_base", 750, 375)),
     )
     path = torch_trace(project.root / "a.json", *kernels)
-    project.command("collectives", path, "--format=json", code=0)
+    project.command("--view=collectives", path, "--format=json", code=0)
     shares = {row["collective"]: row["traffic_share"] for row in json.loads(project.result.stdout.str())["rows"]}
     if dtype == "Quad":
         assert set(shares.values()) == {None}
@@ -727,7 +727,7 @@ def test_shares_of_the_command_are_those_of_the_metric(project: Project, dtype: 
 
 def test_the_command_for_programs(project: Project) -> None:
     run_of_two(project)
-    project.command("collectives", "run", "--rank=1", "--format=json", code=0)
+    project.command("--view=collectives", "run", "--rank=1", "--format=json", code=0)
     found = json.loads(project.result.stdout.str())
     (row,) = found["rows"]
     assert row == {
@@ -751,7 +751,7 @@ def test_the_command_for_programs(project: Project) -> None:
 
 def test_the_command_says_what_the_trace_cannot(project: Project) -> None:
     torch_trace(project.root / "a.json", (ALL_REDUCE, 0, 1_000, {}))
-    said = project.command("collectives", "a.json", code=0)
+    said = project.command("--view=collectives", "a.json", code=0)
     assert said.count("no bytes, bandwidths and waits: the kernels have no argument 'Collective name'") == 1
 
 
@@ -768,13 +768,13 @@ def test_the_command_says_what_the_trace_cannot(project: Project) -> None:
 )
 def test_mistakes_of_the_command(tmp_path: Path, arguments: list[str], code: int, what: str) -> None:
     own = (ALL_REDUCE, 0, 1_000, recorded("allreduce", 250))
-    done = run("collectives", of_two(tmp_path, [own], [own]), *arguments)
+    done = run("--view=collectives", of_two(tmp_path, [own], [own]), *arguments)
     assert (done.exit_code, what in done.output) == (code, True), done.output
 
 
 def test_a_run_that_does_not_communicate(tmp_path: Path) -> None:
     path = torch_trace(tmp_path / "a.json", ("gemm", 0, 1_000, {}))
-    done = run("collectives", path, code=3)
+    done = run("--view=collectives", path, code=3)
     assert "a.json: no communication kernel runs under window run, all kernels" in done.output
 
 
@@ -817,7 +817,7 @@ def test_a_failed_sentence_leads_to_the_command(project: Project, window: str) -
     )
     step = next(line for line in project.pytest(code=1).splitlines() if "next:" in line)
     words = shlex.split(step.split("pytest-nsys ")[1])
-    assert words[:4] == ["collectives", "run", "--rank", "0"]
+    assert words[:4] == ["show", "run", "--view", "collectives"]
     said = project.command(*words, code=0)
     assert "40%" in said
 

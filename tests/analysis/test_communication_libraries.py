@@ -209,13 +209,13 @@ def test_communication_and_its_helpers_are_told_apart(project: Project) -> None:
     """And are no rows where none of them ran, which baselines of before do not have."""
     _kineto(project.root / "run.json", NCCL, DISPATCH, "void deep_ep::internode::notify_dispatch<0>(int)", "gemm")
     _kineto(project.root / "plain.json", NCCL, "gemm")
-    said = project.command("kernels", "run.json", "--format=csv", code=0)
+    said = project.command("--view=kernels", "run.json", "--format=csv", code=0)
     assert "\ncommunication,5000," in said
     assert "\ncomm_helper,5000," in said
-    plain = project.command("kernels", "plain.json", "--format=csv", code=0)
+    plain = project.command("--view=kernels", "plain.json", "--format=csv", code=0)
     assert "\nmoe,0," in plain
     assert "comm" not in plain
-    said = project.command("kernels", "plain.json", "--family=communication", code=3)
+    said = project.command("--view=kernels", "plain.json", "--where=family=communication", code=3)
     assert "no kernel of the family communication ran" in said
 
 
@@ -298,21 +298,24 @@ def test_the_bound(project: Project) -> None:
 
 
 COMMANDS = {
-    "streams": ("streams", "{run}"),
-    "overlap": ("overlap", "{run}"),
+    "streams": ("{run}", "--view=streams"),
+    "overlap": ("{run}", "--view=overlap"),
     "rows": ("rows", "window_ns", "--trace={run}"),
-    "kernels": ("kernels", "{run}"),
-    "collectives": ("collectives", "{run}"),
+    "kernels": ("{run}", "--view=kernels"),
+    "collectives": ("{run}", "--view=collectives"),
     "cut": ("cut", "{run}", "--output={folder}/cut.json"),
     "compare": ("compare", "{run}", "{other}"),
-    "pipeline": ("pipeline", "{run}", "--stage0=decode", "--stage1=encode"),
-    "report": ("report", "{run}", "--config={folder}/job.toml", "--output=-"),
+    "pipeline": ("{run}", "--view=pipeline", "--gate={folder}/stages.nsys.yaml"),
+    "report": ("{run}", "--view=config", "--config={folder}/job.toml"),
 }
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_that_measures_warns(tmp_path: Path, command: str) -> None:
     (tmp_path / "own.yaml").write_text(MAPPING)
+    (tmp_path / "stages.nsys.yaml").write_text(
+        "version: 1\npipeline: {stage0: decode, stage1: encode}\nassertions: [pipeline overlap_score >= 0.3]\n"
+    )
     (tmp_path / "job.toml").write_text("[training]\nlocal_batch_size = 1\nseq_len = 8\n")
     places = {
         "run": two_kernels(tmp_path / "run.sqlite"),

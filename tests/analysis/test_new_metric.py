@@ -58,7 +58,7 @@ def test_a_gate_a_baseline_causes_and_reports(project: Project) -> None:
     said = project.pytest("--nsys-trace=run.sqlite", "--nsys-json=out.json", code=1)
     assert "+200 us  gemm now overlaps 600 us of it (was 800 us): it got shorter" in said
     assert "warning: 1 of it under window median, kernels contained" in said
-    assert "pytest-nsys overlap run.sqlite --rank 0" in said
+    assert "pytest-nsys run.sqlite --view overlap --rank 0" in said
     (file,) = json.loads((project.root / "out.json").read_text())["gate_files"]
     values = [[row["value"]["exact"] for row in each["rows"]] for each in file["assertions"]]
     assert values[0] == [400_000, 200_000]

@@ -80,7 +80,7 @@ def test_files_a_day_apart_are_of_two_runs(tmp_path: Path) -> None:
 
 
 def test_every_command_tells_of_it(tmp_path: Path) -> None:
-    said = " ".join(run("overlap", torch(tmp_path, -DAY_NS), code=0).output.split())
+    said = " ".join(run("--view=overlap", torch(tmp_path, -DAY_NS), code=0).output.split())
     assert "begins: files of one run overlap in time" in said
 
 

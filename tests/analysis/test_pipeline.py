@@ -453,17 +453,25 @@ def test_a_mistake_in_the_stages_is_told_once() -> None:
 def run(code: int, *arguments: str | Path) -> str:
     """What the command prints: for people with what it notes and complains of, for programs without."""
     quiet = not {"--format=json", "--format=csv"} & set(arguments)
-    result = commands.run("pipeline", *arguments, code=code)
+    result = commands.run("--view=pipeline", *arguments, code=code)
     return result.output if quiet else result.stdout
 
 
-STATED = ("--convention=generic", "--anchor=unit %", "--stage0=encode", "--stage1=decode")
+UNITS = ("--convention=generic", "--anchor=unit %")
+
+
+def stated(folder: Path, stages: str = "stage0: encode, stage1: decode", blocks: str = "") -> tuple[str, ...]:
+    """The options that state the stages, in a gate file beside the trace."""
+    gate = folder / "stages.nsys.yaml"
+    said = f"version: 1\npipeline: {{{stages}}}\n" + (f"blocks: {blocks}\n" if blocks else "")
+    gate.write_text(f"{said}assertions: [pipeline overlap_score >= 0.30]\n")
+    return (*UNITS, f"--gate={gate}")
 
 
 @pytest.mark.parametrize("format", Format)
 def test_the_command_reads_every_input(tmp_path: Path, format: Format) -> None:
     path = write_two_stages(tmp_path / f"run.{ENDINGS[format]}", TwoStageShape(), format)
-    (row,) = json.loads(run(0, path, *STATED, "--block=decode", "--block=sample", "--format=json"))["rows"]
+    (row,) = json.loads(run(0, path, *stated(tmp_path, blocks="[decode, sample]"), "--format=json"))["rows"]
     assert row == {
         "rank": 0,
         "units": 14,
@@ -488,46 +496,51 @@ def test_the_command_reads_every_input(tmp_path: Path, format: Format) -> None:
 
 def test_the_command_says_whether_the_rule_holds(tmp_path: Path) -> None:
     path = write_two_stages(tmp_path / "run.sqlite", [TwoStageShape(), TwoStageShape(period_ns=4_200_000)])
-    said = run(0, path, *STATED)
+    options = stated(tmp_path)
+    said = run(0, path, *options)
     assert (
         "pipeline overlap_score >= 0.30: does not hold on 1 of 2 ranks; rank 1: score 0.4, serialization 0.6: "
         "period not nearer to the longer stage than to the sum" in said
     )
     assert "stage0: encode; stage1: decode; warmup: 10" in said
-    assert "pipeline overlap_score >= 0.30: holds on rank 0" in run(0, path, *STATED, "--rank=0", "--format=markdown")
+    assert "pipeline overlap_score >= 0.30: holds on rank 0" in run(0, path, *options, "--rank=0", "--format=markdown")
 
 
 def test_the_command_takes_the_gate_file(project: Project) -> None:
     path = write_two_stages(project.root / "run.sqlite")
-    gate = project.gate(f"{GATE}blocks: decode\nassertions:\n  - pipeline overlap_score >= 0.30")
-    said = run(0, path, f"--convention={gate}", f"--gate={gate}", "--warmup=3", "--format=csv")
+    stages = GATE.replace("decode}", "decode, warmup: 3}")
+    gate = project.gate(f"{stages}blocks: decode\nassertions:\n  - pipeline overlap_score >= 0.30")
+    said = run(0, path, f"--convention={gate}", f"--gate={gate}", "--format=csv")
     (row,) = csv.DictReader(io.StringIO(said))
     assert (row["units"], row["overlap_score"], row["share decode"]) == ("21", "0.9", "0.625")
-    assert "--gate states the stages" in run(2, path, f"--gate={gate}", "--stage0=encode")
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "what"),
+    ("stages", "options", "code", "what"),
     [
-        ((), 2, "name the ranges of both stages: --stage0 PATTERN --stage1 PATTERN, or --gate FILE has them"),
-        (("--stage0=encode",), 2, "name the ranges of both stages"),
-        (("--stage0=encode", "--stage1= "), 2, "a pattern is empty"),
-        (("--stage0=encode", "--stage1=decod"), 3, "no range of stage1, 'decod'"),
-        (("--stage0=encode", "--stage1=decode", "--warmup=20"), 3, "lower warmup to 19 or less"),
-        (("--stage0=encode", "--stage1=decode", "--window=steady"), 2, "--window steady is many windows"),
-        (("--stage0=encode", "--stage1=decode", "--gate=none.yaml"), 2, "none.yaml:1:1: cannot be read"),
+        ("", (), 2, "--view pipeline needs the stages: --gate FILE"),
+        ("stage0: encode", (), 2, "pipeline needs stage1"),
+        ("stage0: encode, stage1: decod", (), 3, "no range of stage1, 'decod'"),
+        ("stage0: encode, stage1: decode, warmup: 20", (), 3, "lower warmup to 19 or less"),
+        ("stage0: encode, stage1: decode", ("--window=steady",), 2, "--window steady is many windows"),
+        ("", ("--gate=none.yaml",), 2, "none.yaml:1:1: cannot be read"),
     ],
 )
-def test_mistakes_of_the_command(tmp_path: Path, options: tuple[str, ...], code: int, what: str) -> None:
+def test_mistakes_of_the_command(tmp_path: Path, stages: str, options: tuple[str, ...], code: int, what: str) -> None:
     path = write_two_stages(tmp_path / "run.sqlite")
-    assert what in run(code, path, "--convention=generic", "--anchor=unit %", *options)
+    assert what in run(code, path, *(stated(tmp_path, stages) if stages else UNITS), *options)
+
+
+def test_a_gate_file_without_stages_says_what_it_lacks(project: Project) -> None:
+    path, gate = write_two_stages(project.root / "run.sqlite"), project.gate("assertions: [busy_ns <= 1s]")
+    assert "states no pipeline: {stage0: …, stage1: …}" in run(2, path, *UNITS, f"--gate={gate}")
 
 
 def test_a_failed_sentence_leads_to_the_command(project: Project) -> None:
     _, said = outcome(project, FORMS[0], TwoStageShape(period_ns=4_900_000))
     step = next(line for line in said.splitlines() if "next:" in line)
     words = step.split("pytest-nsys ")[1].split()
-    assert words[:2] == ["pipeline", "run.sqlite"]
+    assert words[:3] == ["run.sqlite", "--view", "pipeline"]
     assert "nearly serial" in project.command(*words, code=0)
 
 

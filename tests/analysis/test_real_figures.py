@@ -64,7 +64,7 @@ def figures_of(path: Path, *options: str) -> Figures:
     assert asked.exit_code == 0, asked.stderr
     found = json.loads(asked.stdout)
     values = {name: row[name] for row in found["rows"] for name in PER_RANK if name in row}
-    streams = answer("streams", path, *options)["rows"]
+    streams = answer("--view=streams", path, *options)["rows"]
     n_comm = sum(row["n_comm"] for row in streams)
     sums, walls = _communication(path, n_comm, *options)
     beside = sum(row["comm_ns"] for row in streams if row["purpose"] == "compute")
@@ -106,19 +106,19 @@ def check_mode(path: Path, mode: str, expected: Mapping[str, Any], *options: str
     found = figures_of(path, *options, *MODES[mode])
     if mode == "launched_any_thread":  # the window in GPU time of this mode is ours alone
         assert not {"idle_ns", "window_ns", "window"} & expected.keys()
-    window = answer("window", path, *options, *MODES[mode])["rows"]
+    window = answer("--view=ranks", path, *options, *MODES[mode])["rows"]
     if not found:
         found = dict.fromkeys(expected, 0) | {"comm_streams": [], "comp_streams": []}
         found |= dict.fromkeys(("idle_ns", "window_ns"), window[0]["length_ns"])
-    found["window"] = [window[0]["start"], window[0]["end"]]
+    found["window"] = [window[0]["start_ns"], window[0]["end_ns"]]
     assert {name: found[name] for name in wanted(expected)} == wanted(expected)
 
 
 def check_anchored(path: Path, anchored: Figures, *options: str) -> None:
     """One anchor of one rank: its window, and every mode that others measured."""
-    (row,) = answer("window", path, *options)["rows"]
-    said = {name: row[key] for name, key in (("index", "index"), ("n", "count"), ("name", "name"))}
-    said |= {"window": [row["start"], row["end"]], "duration_ns": row["length_ns"]}
+    (row,) = answer("--view=ranks", path, *options)["rows"]
+    said = {name: row[key] for name, key in (("index", "index"), ("n", "count"), ("name", "window"))}
+    said |= {"window": [row["start_ns"], row["end_ns"]], "duration_ns": row["length_ns"]}
     modes = {mode: figures for mode, figures in anchored.items() if mode in MODES}
     rest = {name: figure for name, figure in anchored.items() if name not in (*modes, "pithtrain")}
     assert {name: figure for name, figure in rest.items() if not name.startswith("dur_")} == said
@@ -145,7 +145,7 @@ def check_export(path: Path, expected: Figures) -> None:
 def check_process(path: Path, rank: int, pid: str, figures: Figures) -> int:
     """Every figure of one process; how many kernels it has."""
     options = (*GENERIC, f"--rank={rank}")
-    streams = answer("streams", path, *options, "--window=run")["rows"]
+    streams = answer("--view=streams", path, *options, "--window=run")["rows"]
     assert {f"pid {row['pid']}" for row in streams} == {pid}
     assert {row["device"] for row in streams} == set(figures["devices"])
     found = {str(row["stream"]): _stream(row) for row in streams}
@@ -201,7 +201,7 @@ def test_the_durations_of_all_anchors() -> None:
     anchor = "FSDP::pre_forward (blocks.%"
     figures = rank["anchors"][anchor]
     options = (*GENERIC, "--rank=0", f"--anchor={anchor}")
-    rows = [answer("window", path, *options, f"--window={k}")["rows"][0] for k in range(figures["n"])]
+    rows = [answer("--view=ranks", path, *options, f"--window={k}")["rows"][0] for k in range(figures["n"])]
     lengths = [row["length_ns"] for row in rows]
     assert (min(lengths), max(lengths)) == (figures["dur_min_ns"], figures["dur_max_ns"])
     assert statistics.median(lengths) == figures["dur_median_ns"]
@@ -214,10 +214,10 @@ def test_a_trace_of_torch(name: str) -> None:
     whole = (*options, "--window=run")
     full = figures_of(path, *whole)
     assert {figure: full[figure] for figure in expected["full"]} == expected["full"]
-    streams = answer("streams", path, *whole)["rows"]
+    streams = answer("--view=streams", path, *whole)["rows"]
     assert {f"dev {row['device']} stream {row['stream']}": _stream(row) for row in streams} == expected["streams"]
     assert full["n_kernels"] == expected["n_kernels"]
-    (rank,) = answer("setup", path, *options)["rows"]
+    (rank,) = answer("--view=ranks", path, *whole)["rows"]
     if expected["rank"] is None:
         assert (rank["setup"], expected["world_size"]) == (None, None)
     else:
@@ -235,7 +235,7 @@ def test_a_trace_of_jax() -> None:
     name = "jax_te_attn.trace.json.gz"
     ((device, lanes),) = expected_figures()[name].items()
     options = ("--window=run", "--convention=jax")
-    (row,) = answer("streams", REAL / name, *options)["rows"]
+    (row,) = answer("--view=streams", REAL / name, *options)["rows"]
     stream = lanes[f"Stream #{row['stream']}"]
     assert device == f"/device:GPU:{row['device']}"
     assert _stream(row) == {"n": stream["n"], "n_comm": 0, "sum_ns": stream["sum_ns"]}
@@ -262,7 +262,7 @@ def test_every_file_is_accounted_for() -> None:
 @pytest.mark.parametrize("name", CPU_ONLY)
 def test_a_profile_of_a_cpu_is_one_line(name: str) -> None:
     convention, why = CPU_ONLY[name]
-    for command in (["window"], ["streams"], ["overlap"], ["rows", "busy_ns", "--trace"]):
+    for command in (["--view=ranks"], ["--view=streams"], ["--view=overlap"], ["rows", "busy_ns", "--trace"]):
         result = run(*command, REAL / name, f"--convention={convention}")
         assert result.exit_code == 3
         assert result.stdout == ""
@@ -270,12 +270,13 @@ def test_a_profile_of_a_cpu_is_one_line(name: str) -> None:
         assert f"{(REAL / name).resolve()}: {why}" in result.stderr
 
 
-COMMANDS = {
-    "setup": "show_setup",
-    "window": "find_window",
-    "streams": "classify_streams",
-    "overlap": "compute_overlap",
+PRINTED = {
+    "show_setup": ("ranks", ("pid", "setup")),
+    "find_window": ("ranks", ("pid", "start_ns", "end_ns", "window")),
+    "classify_streams": ("streams", ("pid", "stream", "n_comm", "n_comp", "comm_ns", "comp_ns", "purpose")),
+    "compute_overlap": ("overlap", ("pid", "stage", "exposed_ns", "overlap", "overlap_min", "overlap_max")),
 }
+"""What each script of the reference prints: the view that has it, and its columns."""
 OVERLAPS = ("overlap", "exposed_ns", "comm_ns", "wall_overlap", "wall_exposed_ns", "stage_wall_exposed_ns")
 
 
@@ -295,21 +296,26 @@ ANCHORS = [
 ]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+def _as_printed(value: object) -> str:
+    """As the scripts have it: a ratio to the hundredth of a percent."""
+    return f"{round(100 * value, 2)}%" if isinstance(value, float) else str(value)
+
+
+@pytest.mark.parametrize("script", PRINTED)
 @pytest.mark.parametrize("name", DUALPIPE_RUNS)
-def test_dualpipe_primitives_print_the_reference(name: str, command: str) -> None:
-    result = run(command, DUALPIPE / f"{name}.sqlite")
-    assert result.exit_code == 0, result.stderr
-    reference = (DUALPIPE / f"{name}.{COMMANDS[command]}.txt").read_text().rstrip("\n").splitlines()
-    lines = result.stdout.splitlines()
-    assert [ours[: len(theirs)] for ours, theirs in zip(lines, reference, strict=True)] == reference
-    assert all(ours[len(theirs)] == " " for ours, theirs in zip(lines, reference, strict=True))
+def test_dualpipe_views_have_the_figures_of_the_reference(name: str, script: str) -> None:
+    view, columns = PRINTED[script]
+    _, rule, *lines = (DUALPIPE / f"{name}.{script}.txt").read_text().rstrip("\n").splitlines()
+    ends = [match.span() for match in re.finditer("-+", rule)]
+    reference = [tuple(line[start:end].strip() for start, end in ends) for line in lines]
+    rows = answer(f"--view={view}", DUALPIPE / f"{name}.sqlite")["rows"]
+    assert sorted(tuple(_as_printed(row[name]) for name in columns) for row in rows) == sorted(reference)
 
 
 @pytest.mark.parametrize("name", DUALPIPE_RUNS)
 def test_one_rank_is_its_lines_of_the_whole(name: str) -> None:
-    everything = run("overlap", DUALPIPE / f"{name}.sqlite", "--format", "csv").stdout.splitlines()
-    one = run("overlap", DUALPIPE / f"{name}.sqlite", "--format", "csv", "--rank", "3").stdout.splitlines()
+    everything = run("--view=overlap", DUALPIPE / f"{name}.sqlite", "--format", "csv").stdout.splitlines()
+    one = run("--view=overlap", DUALPIPE / f"{name}.sqlite", "--format", "csv", "--rank", "3").stdout.splitlines()
     column = everything[0].split(",").index("rank")
     assert one == [everything[0], *(line for line in everything[1:] if line.split(",")[column] == "3")]
 
@@ -328,7 +334,7 @@ def test_no_communication_stream_gives_no_overlap(
     result = run("rows", *OVERLAPS, "--where", "rank=" + str(rank), "--trace", path, *options)
     assert result.exit_code == 3
     if _expected_kernels(anchored[mode]):
-        primitive = run("overlap", path, *options, "--stage", "none", "--format", "json")
+        primitive = run("--view=overlap", path, *options, "--where", "stage=none", "--format", "json")
         assert primitive.exit_code == 3
         assert json.loads(primitive.stdout)["rows"] == []
         why = "all communication (" if anchored[mode].get("comm_sum_ns") else "no communication kernel"

@@ -23,8 +23,8 @@ def lines(bench: Bench) -> Iterator[Line]:
     runs = {
         "columns": partial(bench.python, "-c", COLUMNS, plain),
         "columns, gzip": partial(bench.python, "-c", COLUMNS, packed),
-        "pytest-nsys streams": partial(bench.command, "streams", plain),
-        "pytest-nsys streams, gzip": partial(bench.command, "streams", packed),
+        "pytest-nsys streams": partial(bench.command, "--view=streams", plain),
+        "pytest-nsys streams, gzip": partial(bench.command, "--view=streams", packed),
     }
     found = bench.alternate(json=partial(bench.python, "-c", JSON, plain), **runs)
     yield seconds("json.load", "json", found)

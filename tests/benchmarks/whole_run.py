@@ -61,7 +61,7 @@ def commands(bench: Bench) -> Iterator[Line]:
     """Commands that look at every kernel."""
     trace = dualpipe(bench.traces, bench.size(*LARGE)[0])
     asked: dict[str, tuple[tuple[str | Path, ...], float | None]] = {
-        "pytest-nsys kernels": (("kernels", trace), 6),
+        "pytest-nsys kernels": (("--view=kernels", trace), 6),
         "rows overlap --window steady": (("rows", "overlap", f"--trace={trace}", "--window=steady"), None),
         "rows overlap_tax_ns --window run": (("rows", "overlap_tax_ns", f"--trace={trace}", "--window=run"), None),
     }
@@ -78,7 +78,7 @@ def commands(bench: Bench) -> Iterator[Line]:
 def names(bench: Bench) -> Iterator[Line]:
     """As many names as kernels."""
     kernels = bench.size(1_000_000, 2_000)
-    distinct = partial(bench.command, "kernels", distinct_names(bench.traces, kernels), "--steps=1")
+    distinct = partial(bench.command, "--view=kernels", distinct_names(bench.traces, kernels), "--steps=1")
     once = bench.once(names=distinct)
     yield Line(f"pytest-nsys kernels, {kernels:_} kernels of as many names", "s", [once["names"].seconds], most=20)
 

@@ -332,7 +332,7 @@ def test_a_real_program_is_captured_and_its_windows_read(project: Project) -> No
         assert [c.name for c in chunks] == [f"chunk {n}" for n in range(5)]
         assert all(one.end_ns <= two.start_ns for one, two in pairwise(chunks))
         assert labels[0].end_ns <= chunks[0].start_ns
-    said = project.command("overlap", "traces", code=3)  # it used no GPU, and that is said
+    said = project.command("--view=overlap", "traces", code=3)  # it used no GPU, and that is said
     assert "step_node0.nsys-rep: no kernels" in said
 
 

@@ -35,7 +35,7 @@ def test_clocks_throttling_and_driver_lie_beside_the_report_and_are_told(project
         summary = project.pytest(f"--nsys-trace={trace}", code=0)
         assert "GPUs 0, 1 throttled after the run, says nvidia-smi: power cap" in summary
         assert "driver 550.54.15; SM clock 345 to 1980 MHz before the run and" in summary
-    assert "driver 550.54.15" in run("overlap", project.root / "traces", code=0).output
+    assert "driver 550.54.15" in run("--view=overlap", project.root / "traces", code=0).output
 
 
 def test_without_nvidia_smi_nothing_is_kept(project: Project, nsys: FakeNsys) -> None:
@@ -94,7 +94,7 @@ def test_each_node_of_an_allocation_has_its_own(
 def test_a_log_that_is_none_is_one_warning(tmp_path: Path, content: str) -> None:
     trace = write_trace(tmp_path / "run.sqlite")
     (tmp_path / "run.nvidia-smi.json").write_text(content)
-    said = run("overlap", trace, code=0)
+    said = run("--view=overlap", trace, code=0)
     (line,) = [line for line in said.output.splitlines() if "nvidia-smi" in line]
     assert line.endswith("run.nvidia-smi.json: is not a log of nvidia-smi: delete it, or capture again")
     assert line.startswith("warning: ")

@@ -20,7 +20,7 @@ from tests.support.samples.builder import TraceBuilder
 from tests.support.sql import execute
 
 ANCHOR = "forward chunk {0} (phase1) backward chunk {0} (phase0)"
-COMMANDS = (("setup",), ("window",), ("streams",), ("overlap",), ("rows", "overlap", "--trace"))
+COMMANDS = (("--view=ranks",), ("--view=streams",), ("--view=overlap",), ("rows", "overlap", "--trace"))
 MEASURING = COMMANDS[2:]
 ESCAPE = "\x1b[31mred\x07\n| `<b>&\u202e"
 
@@ -72,18 +72,17 @@ def test_no_data(tmp_path: Path, command: tuple[str, ...]) -> None:
     assert re.fullmatch("error: .*the trace holds no ranges at all.*\n", result.stderr)
 
 
-@pytest.mark.parametrize("options", [("--start", "1"), ("--end", "1"), ("--start", "5", "--end", "5")])
-def test_half_a_window(tmp_path: Path, options: tuple[str, ...]) -> None:
-    run("overlap", good(tmp_path / "run.sqlite"), *options, code=2)
+@pytest.mark.parametrize("window", ["1:", "5:5", "5:1"])
+def test_half_a_window(tmp_path: Path, window: str) -> None:
+    run("--view=overlap", good(tmp_path / "run.sqlite"), "--window", window, code=2)
 
 
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (("--window", "run", "--start", "1", "--end", "2"), "--window and --start, --end exclude each other"),
         (("--window", ""), "'' is not a window"),
         (("--window", "medan"), "unknown window 'medan' (did you mean 'median'?)"),
-        (("--start", "1", "--end", "9" * 25), "no trace has a time of more than"),
+        (("--window", "1:" + "9" * 25), "no trace has a time of more than"),
         (("--anchor", " "), "--anchor is empty"),
         (("--convention", "pithtrian"), "'pithtrian' is no convention and no file (did you mean 'pithtrain'?)"),
         (("--rank", "-1"), "there is no rank -1: the ranks are 0"),
@@ -99,7 +98,7 @@ def test_mistakes(tmp_path: Path, command: tuple[str, ...], options: tuple[str, 
 def test_every_mistake_of_a_convention_file_has_its_line(tmp_path: Path) -> None:
     path = tmp_path / "convention.yaml"
     path.write_text("ancor: x%\nspan: preiod\n")
-    result = run("overlap", good(tmp_path / "run.sqlite"), "--convention", path, code=2)
+    result = run("--view=overlap", good(tmp_path / "run.sqlite"), "--convention", path, code=2)
     assert result.stderr.splitlines() == [
         f"error: {path}:1:1: unknown key 'ancor' (did you mean 'anchor'?)",
         f"error: {path}:2:7: span is range or period, not 'preiod' (did you mean 'period'?)",
@@ -125,16 +124,16 @@ def test_what_was_removed_says_what_to_type() -> None:
 
 
 def test_command_with_a_typo() -> None:
-    assert "did you mean 'overlap'?" in run("overlp", "x", code=2).stderr
+    assert "did you mean 'compare'?" in run("compre", "x", code=2).stderr
 
 
 @pytest.mark.parametrize("format", ["table", "json", "csv", "markdown"])
 def test_control_characters_never_reach_the_terminal(tmp_path: Path, format: str) -> None:
     path = good(tmp_path / "run.sqlite", anchor=f"forward chunk {ESCAPE} backward chunk 0")
-    result = run("window", path, "--format", format, code=0)
+    result = run("--view=ranks", path, "--format", format, code=0)
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", result.stdout)
     if format == "json":
-        assert json.loads(result.stdout)["rows"][0]["name"] == f"forward chunk {ESCAPE} backward chunk 0"
+        assert json.loads(result.stdout)["rows"][0]["window"] == f"forward chunk {ESCAPE} backward chunk 0"
     elif format == "markdown":
         assert "red��\\| \\`&lt;b&gt;&amp;�" in result.stdout
         assert len(result.stdout.splitlines()) == 3
@@ -147,12 +146,12 @@ def test_an_interruption_is_no_verdict(tmp_path: Path, monkeypatch: pytest.Monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr("pytest_nsys.cli.options.CaptureCache", interrupted)
-    result = run("overlap", good(tmp_path / "run.sqlite"))
+    result = run("--view=overlap", good(tmp_path / "run.sqlite"))
     assert (result.exit_code, result.output) == (130, "\ninterrupted\n")
 
 
 def test_control_characters_in_errors(tmp_path: Path) -> None:
-    result = run("overlap", tmp_path / "absent\x1b[31m\n.sqlite", code=2)
+    result = run("--view=overlap", tmp_path / "absent\x1b[31m\n.sqlite", code=2)
     assert "\x1b" not in result.stderr
     assert result.stderr.count("\n") == 1
 
@@ -162,7 +161,7 @@ def test_names_that_are_not_utf8(tmp_path: Path) -> None:
     name = b"forward chunk \xff backward chunk 0".hex()
     execute(path, f"UPDATE NVTX_EVENTS SET text = CAST(X'{name}' AS TEXT) WHERE text LIKE 'forward%'")
     for format in ("table", "json", "csv", "markdown"):
-        assert "forward chunk" in run("window", path, "--format", format, code=0).stdout
+        assert "forward chunk" in run("--view=ranks", path, "--format", format, code=0).stdout
 
 
 def test_a_defect_of_ours_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,12 +170,12 @@ def test_a_defect_of_ours_is_no_verdict(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr("pytest_nsys.cli.views.print_answer", broken)
     path = good(tmp_path / "run.sqlite")
-    result = run("overlap", path, code=2)
+    result = run("--view=overlap", path, code=2)
     assert result.stderr.startswith("error: this is a defect of pytest-nsys, please report it: ZeroDivisionError: of ")
     assert "\x1b" not in result.stderr
     assert result.stderr.count("\n") == 1
     monkeypatch.setenv("PYTEST_NSYS_DEBUG", "1")
-    result = run("overlap", path)
+    result = run("--view=overlap", path)
     assert (result.exit_code, "Traceback" in result.stderr) == (2, True)
 
 
@@ -188,12 +187,12 @@ def process(*arguments: str | Path, **options: object) -> subprocess.CompletedPr
 
 def test_terminal_that_lacks_characters(tmp_path: Path) -> None:
     path = good(tmp_path / "run.sqlite", anchor="forward chunk → backward chunk 0")
-    found = process("window", path, stdout=subprocess.PIPE)
+    found = process("--view=ranks", path, stdout=subprocess.PIPE)
     assert found.returncode == 0
     assert "forward chunk ->" in found.stdout
 
 
-PRINTING = [["window", "run.sqlite"], ["--help"], ["--version"], ["window", "--help"]]
+PRINTING = [["run.sqlite", "--view=ranks"], ["--help"], ["--version"], ["show", "--help"]]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

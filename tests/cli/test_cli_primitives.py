@@ -1,4 +1,4 @@
-"""Do setup, window, streams, overlap and metrics show what is there, in every format?"""
+"""Do the views ranks, streams and overlap, and the list of metrics, show what is there, in every format?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.samples.builder import Process, TraceBuilder
 
 SETUP = "rank={}; pp=0/1 dp=0/1 cp=0/1 ep={}/2; mbs=1 seq=2048"
 ANCHOR = "forward chunk {} (phase1) backward chunk {} (phase0)"
-PRIMITIVES = ("setup", "window", "streams", "overlap")
+PRIMITIVES = ("ranks", "streams", "overlap")
 NCCL = "ncclDevKernel_SendRecv"
 
 Trace = Callable[[TraceBuilder], Path]
@@ -48,15 +48,14 @@ def trace(tmp_path: Path) -> Path:
 
 
 def test_tables_begin_with_the_reference_columns(trace: Path) -> None:
-    heads = {command: run(command, trace).stdout.splitlines()[0].split() for command in PRIMITIVES}
-    assert heads["setup"][:2] == ["pid", "setup"]
-    assert heads["window"][:4] == ["pid", "start", "end", "name"]
+    heads = {view: run(f"--view={view}", trace).stdout.splitlines()[0].split() for view in PRIMITIVES}
+    assert heads["ranks"][:4] == ["rank", "pid", "setup", "window"]
     assert heads["streams"][:7] == ["pid", "stream", "n_comm", "n_comp", "comm_ns", "comp_ns", "purpose"]
     assert heads["overlap"][:6] == ["pid", "stage", "exposed_ns", "overlap", "overlap_min", "overlap_max"]
 
 
 def test_table_is_padded_and_ordered_by_process(trace: Path) -> None:
-    assert run("overlap", trace).stdout == (
+    assert run("--view=overlap", trace).stdout == (
         "pid stage    exposed_ns overlap overlap_min overlap_max rank comm_ns n_comm index\n"
         "--- -------- ---------- ------- ----------- ----------- ---- ------- ------ -----\n"
         "100 stage2_f 1000       75.0%   75.0%       75.0%       1    4000    1      2    \n"
@@ -65,7 +64,7 @@ def test_table_is_padded_and_ordered_by_process(trace: Path) -> None:
 
 
 def test_json_of_overlap(trace: Path) -> None:
-    found = answer("overlap", trace, "--rank", "1")
+    found = answer("--view=overlap", trace, "--rank", "1")
     assert (found["trace"], found["kernels"], found["definition"]) == (str(trace), "contained", 1)
     assert found["notes"] == [
         "note: convention pithtrain, anchor 'forward chunk%backward chunk%' (found in the trace)",
@@ -101,7 +100,7 @@ def test_json_of_overlap(trace: Path) -> None:
 
 
 def test_json_of_setup(trace: Path) -> None:
-    first = answer("setup", trace)["rows"][0]
+    _, first = answer("--view=ranks", trace)["rows"]
     assert (first["pid"], first["rank"], first["setup"]) == (100, 1, SETUP.format(1, 1))
     assert first["sizes"] == {"pp": 1, "dp": 1, "cp": 1, "ep": 2}
     assert first["coordinates"] == {"pp": 0, "dp": 0, "cp": 0, "ep": 1}
@@ -109,25 +108,25 @@ def test_json_of_setup(trace: Path) -> None:
 
 
 def test_streams_tell_barriers_from_communication(trace: Path) -> None:
-    rows = answer("streams", trace, "--rank", "0")["rows"]
+    rows = answer("--view=streams", trace, "--rank", "0")["rows"]
     assert [(r["stream"], r["n_comm"], r["n_comp"], r["comm_ns"], r["comp_ns"], r["purpose"]) for r in rows] == [
         (7, 1, 1, 500, 5_000, "compute"),
         (28, 1, 0, 4_000, 0, "ep_a2a"),
     ]
 
 
-@pytest.mark.parametrize("command", PRIMITIVES)
-def test_csv_carries_the_columns_of_the_table(trace: Path, command: str) -> None:
-    table = run(command, trace).stdout.splitlines()
-    rows = list(csv.reader(io.StringIO(run(command, trace, "--format", "csv").stdout)))
+@pytest.mark.parametrize("view", PRIMITIVES[1:])
+def test_csv_carries_the_columns_of_the_table(trace: Path, view: str) -> None:
+    table = run(f"--view={view}", trace).stdout.splitlines()
+    rows = list(csv.reader(io.StringIO(run(f"--view={view}", trace, "--format", "csv").stdout)))
     assert rows[0] == table[0].split()
     assert len(rows) == len(table) - 1
-    if command == "overlap":
+    if view == "overlap":
         assert rows[1][2:4] == ["1000", "0.75"]
 
 
 def test_markdown(trace: Path) -> None:
-    assert run("overlap", trace, "--rank", "1", "--format", "markdown").stdout == (
+    assert run("--view=overlap", trace, "--rank", "1", "--format", "markdown").stdout == (
         "| pid | stage | exposed_ns | overlap | overlap_min | overlap_max | rank | comm_ns | n_comm | index |\n"
         "| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
         "| 100 | stage2_f | 1000 | 75.0% | 75.0% | 75.0% | 1 | 4000 | 1 | 2 |\n"
@@ -135,25 +134,25 @@ def test_markdown(trace: Path) -> None:
 
 
 def test_explicit_window(trace: Path) -> None:
-    found = answer("overlap", trace, "--start", "20000", "--end", "25000", "--kernels", "clipped")
+    found = answer("--view=overlap", trace, "--window", "20000:25000", "--kernels", "clipped")
     assert {(w["start"], w["end"], w["index"]) for w in found["windows"]} == {(20_000, 25_000, None)}
     assert {(row["exposed_ns"], row["comm_ns"]) for row in found["rows"]} == {(1_000, 3_000)}
 
 
 def test_launched_window_is_bounded_by_its_kernels(trace: Path) -> None:
-    (first, _) = answer("window", trace, "--kernels", "launched")["windows"]
+    (first, _) = answer("--view=ranks", trace, "--kernels", "launched")["windows"]
     assert (first["start"], first["end"]) == (20_000, 30_000)
     assert (first["gpu_start"], first["gpu_end"]) == (22_000, 28_500)
 
 
 def test_steady_shows_each_window(trace: Path) -> None:
-    rows = answer("overlap", trace, "--window", "steady", "--rank", "1")["rows"]
+    rows = answer("--view=overlap", trace, "--window", "steady", "--rank", "1")["rows"]
     assert [row["index"] for row in rows] == [1, 2, 3]
 
 
 def test_anchor_and_period(trace: Path) -> None:
-    (row,) = answer("window", trace, "--anchor", "layer%stage3_f", "--span", "period", "--rank", "0")["rows"]
-    assert (row["start"], row["end"], row["count"]) == (21_000, 31_000, 5)
+    (row,) = answer("--view=ranks", trace, "--anchor", "layer%stage3_f", "--span", "period", "--rank", "0")["rows"]
+    assert (row["start_ns"], row["end_ns"], row["count"]) == (21_000, 31_000, 5)
 
 
 def test_kernels_without_a_stage_are_shown_on_demand(tmp_path: Path) -> None:
@@ -163,37 +162,41 @@ def test_kernels_without_a_stage_are_shown_on_demand(tmp_path: Path) -> None:
     gpu.range("pipeline send/recv", 9_000, 9_100)
     gpu.kernel(NCCL, 9_200, 9_700, stream=40, launch_ns=9_050)
     path = builder.write(tmp_path / "run.sqlite")
-    assert [row["stage"] for row in answer("overlap", path)["rows"]] == ["stage2_f"]
-    assert [row["stage"] for row in answer("overlap", path, "--stage", "none")["rows"]] == ["none"]
-    both = answer("overlap", path, "--stage", "none", "--stage", "stage2")["rows"]
+    assert [row["stage"] for row in answer("--view=overlap", path)["rows"]] == ["stage2_f"]
+    assert [row["stage"] for row in answer("--view=overlap", path, "--where", "stage=none")["rows"]] == ["none"]
+    both = answer("--view=overlap", path, "--where", "stage=none", "--where", "stage=stage2")["rows"]
     assert [row["stage"] for row in both] == ["none", "stage2_f"]
-    nothing = run("overlap", path, "--stage", "stage4", code=3)
+    nothing = run("--view=overlap", path, "--where", "stage=stage4", code=3)
     assert "no communication kernel has stage stage4; stages with communication: none, stage2_f" in nothing.stderr
 
 
 def test_communication_without_any_stage_says_how_to_see_it(trace: Path) -> None:
     own = trace.with_name("own.yaml")
     own.write_text("{anchor: forward%, stage: '(?P<stage>no_such)'}")
-    result = run("overlap", trace, "--convention", own, code=3)
-    assert "no communication kernel has a stage under this convention: --stage none shows them" in result.stderr
+    result = run("--view=overlap", trace, "--convention", own, code=3)
+    assert "no communication kernel has a stage under this convention: --where stage=none shows them" in result.stderr
 
 
 def test_a_convention_without_stages_shows_its_communication(trace: Path) -> None:
-    rows = answer("overlap", trace, "--convention", "generic", "--anchor", "forward%")["rows"]
+    rows = answer("--view=overlap", trace, "--convention", "generic", "--anchor", "forward%")["rows"]
     assert {row["stage"] for row in rows} == {"none"}
-    assert rows == answer("overlap", trace, "--convention", "generic", "--anchor", "forward%", "--stage=none")["rows"]
+    assert (
+        rows
+        == answer("--view=overlap", trace, "--convention", "generic", "--anchor", "forward%", "--where=stage=none")[
+            "rows"
+        ]
+    )
 
 
-@pytest.mark.parametrize("command", ["setup", "window"])
-def test_trace_without_kernels(tmp_path: Path, command: str) -> None:
+def test_trace_without_kernels(tmp_path: Path) -> None:
     builder = TraceBuilder()
     gpu = builder.process(pid=100)
     gpu.range(SETUP.format(0, 0), 10, 20)
     gpu.range(ANCHOR.format(0, 0), 30, 40, registered=True)
     path = builder.write(tmp_path / "run.sqlite")
-    (row,) = answer(command, path)["rows"]
+    (row,) = answer("--view=ranks", path)["rows"]
     assert (row["pid"], row["rank"]) == (100, 0)
-    run("streams", path, code=3)
+    run("--view=streams", path, code=3)
 
 
 def test_unlabelled_ranks(tmp_path: Path) -> None:
@@ -201,12 +204,12 @@ def test_unlabelled_ranks(tmp_path: Path) -> None:
     for pid in (300, 200):
         step(builder.process(pid=pid), 0)
     path = builder.write(tmp_path / "run.sqlite")
-    assert [(r["pid"], r["rank"], r["setup"]) for r in answer("setup", path)["rows"]] == [
+    assert [(r["pid"], r["rank"], r["setup"]) for r in answer("--view=ranks", path)["rows"]] == [
         (200, 0, None),
         (300, 1, None),
     ]
-    assert run("setup", path).stdout.splitlines()[2].split() == ["200", "-", "0"]
-    assert "note: no setup label" in run("setup", path).stderr
+    assert run("--view=ranks", path).stdout.splitlines()[2].split()[:3] == ["0", "200", "-"]
+    assert "note: no setup label" in run("--view=ranks", path).stderr
 
 
 @pytest.mark.parametrize(
@@ -219,7 +222,7 @@ def test_unlabelled_ranks(tmp_path: Path) -> None:
 def test_convention_from_a_file(trace: Path, tmp_path: Path, text: str) -> None:
     path = tmp_path / "convention.yaml"
     path.write_text(text)
-    found = answer("overlap", trace, "--convention", path)
+    found = answer("--view=overlap", trace, "--convention", path)
     assert found["kernels"] == "clipped"
     assert {row["stage"] for row in found["rows"]} == {"stage2"}
 
@@ -231,11 +234,13 @@ def test_figures_with_barriers_that_other_streams_hide(tmp_path: Path) -> None:
     gpu.kernel("ncclDevKernel_SendRecv", 1_000, 5_000, stream=27)
     gpu.kernel("cast", 6_000, 7_000, stream=27)
     path = builder.write(tmp_path / "alone.sqlite")
-    result = run("overlap", path, "--convention=generic", "--window=run", code=0)
+    result = run("--view=overlap", path, "--convention=generic", "--window=run", code=0)
     told = "wall_overlap_all 0%, wall_exposed_all_ns 4 us"
     assert f"note: rank 0, with communication on streams that also compute: {told}" in result.stderr
     gpu.kernel("gemm", 1_000, 4_000, stream=7)
-    result = run("overlap", builder.write(tmp_path / "two.sqlite"), "--convention=generic", "--window=run", code=0)
+    result = run(
+        "--view=overlap", builder.write(tmp_path / "two.sqlite"), "--convention=generic", "--window=run", code=0
+    )
     told = "wall_overlap_all 75%, wall_exposed_all_ns 1 us"
     assert f"note: rank 0, with communication on streams that also compute: {told}" in result.stderr
     assert "compute of other streams may hide it: see wall_overlap_all, wall_exposed_all_ns" in result.stderr
@@ -246,9 +251,9 @@ def test_figures_with_barriers_that_other_streams_hide(tmp_path: Path) -> None:
     [
         ((), True),
         (("--rank", "0", "--rank", "1"), True),
-        (("--stage", "stage2"), True),
+        (("--where", "stage=stage2"), True),
         (("--rank", "0"), False),
-        (("--stage", "none"), False),
+        (("--where", "stage=none"), False),
     ],
 )
 def test_a_rank_without_a_row_that_others_have_is_warned_of(
@@ -264,7 +269,7 @@ def test_a_rank_without_a_row_that_others_have_is_warned_of(
         if rank == 0:
             gpu.range("layer00.stage2_f", 3_000, 4_000)
             gpu.kernel(NCCL, 4_000, 5_000, stream=28, launch_ns=3_500)
-    result = run("overlap", builder.write(tmp_path / "run.sqlite"), *asked, code=0)
+    result = run("--view=overlap", builder.write(tmp_path / "run.sqlite"), *asked, code=0)
     warned = "warning: overlap: rank 1 has no row, though rank 0 has" in result.stderr
     assert warned is lacks
     assert ("has no row" in result.stderr) is lacks
@@ -292,14 +297,14 @@ def loaded_by(*arguments: str) -> set[str]:
 
 
 def test_commands_are_imported_when_they_are_called() -> None:
-    loaded = loaded_by("overlap", "--help")
-    assert "pytest_nsys.cli.views" in loaded
-    others = {"pytest_nsys.cli.rows", "pytest_nsys.cli.spending", "pytest_nsys.cli.baseline", "jsonschema"}
+    loaded = loaded_by("show", "--help")
+    assert "pytest_nsys.cli.show" in loaded
+    others = {"pytest_nsys.cli.rows", "pytest_nsys.cli.baseline", "jsonschema"}
     assert not loaded & {*others, "pytest_nsys.library", "pytest_nsys.verdicts", "multiprocessing"}
 
 
 def test_help_and_version() -> None:
-    assert "overlap" in run("--help").stdout
+    assert "show" in run("--help").stdout
     assert run("--version").stdout.startswith("pytest-nsys ")
-    for command in ("setup", "window", "streams", "overlap", "metrics", "rows"):
+    for command in ("show", "metrics", "rows"):
         run(command, "--help", code=0)

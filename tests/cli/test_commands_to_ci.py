@@ -71,10 +71,10 @@ def test_in_the_log_of_a_session(hostile: Project) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["overlap", "--format=table"],
-        ["overlap", "--format=markdown"],
-        ["overlap", "--format=csv"],
-        ["overlap", "--format=json"],
+        ["--view=overlap", "--format=table"],
+        ["--view=overlap", "--format=markdown"],
+        ["--view=overlap", "--format=csv"],
+        ["--view=overlap", "--format=json"],
         ["compare", "slower.sqlite"],
     ],
 )

@@ -28,7 +28,7 @@ def test_beside_the_report(project: Project, nsys: FakeNsys) -> None:
     project.command("export", "run.nsys-rep", "--force", code=0)
     assert len(nsys.asked("export")) == 2
     for trace in ("run.nsys-rep", "run.sqlite"):
-        assert "stage2_f" in project.command("overlap", trace, code=0)
+        assert "stage2_f" in project.command("--view=overlap", trace, code=0)
     assert len(nsys.asked("export")) == 2
     assert {name for name in project.files() if not name.startswith("bin/")} == {"run.nsys-rep", "run.sqlite"}
 

@@ -158,8 +158,8 @@ assertions:
   - no new kernels
 """
 LOOKS = (
-    *(("setup",), ("window",), ("streams",), ("overlap",), ("kernels",), ("collectives",)),
-    *(("setup", "--format=json"), ("window", "--format=json"), ("kernels", "--format=json")),
+    *((f"--view={view}",) for view in ("ranks", "streams", "overlap", "kernels", "collectives")),
+    *((f"--view={view}", "--format=json") for view in ("ranks", "kernels")),
     ("rows", "launches", "kernel_launches", "--trace"),
 )
 KINDS = {"json": "json", "summary": "md", "html": "html"}
@@ -197,7 +197,7 @@ def test_what_a_profiler_stored_of_its_machine_stays_in_the_trace(project: Proje
     said["compare"] = project.command("compare", base, head)
     said["cut"] = project.command("cut", head, "--output=cut.json")
     said["init"] = project.command("init", head, "--output=draft.nsys.yaml", "--yes")
-    said["report"] = project.command("report", "private")
+    said["report"] = project.command("--view=config", "private")
     said["history"] = project.command("history", "list", "--history=h.db")
     written = dict(texts(project.root))
     assert {"r.json", "r.md", "r.html", "r.xml", "e.json", "h.db", "c.md", "c.html", "c.json", "cut.json"} <= {*written}

@@ -1,4 +1,4 @@
-"""Does ``pytest-nsys report`` write one page per run, named after the traces' own time, over nothing else?"""
+"""Does ``--view config`` write one page per run, named after the traces' own time, over nothing else?"""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _record(ranks: int) -> dict[str, Any]:
 
 def report(*arguments: str | Path, code: int = 0) -> Result:
     """Run the command here."""
-    return run("report", *arguments, code=code)
+    return run("--view=config", *arguments, code=code)
 
 
 PAGE = """\
@@ -123,7 +123,7 @@ all                     10 MB
 
 def test_the_page_of_a_run_which_may_be_written_again(tmp_path: Path, config: Path) -> None:
     run = write_run(tmp_path / "run")
-    assert report(run, "--config", config, "-o", "-", "--peak=0.2GB/s").stdout == PAGE
+    assert report(run, "--config", config, "--peak=0.2GB/s").stdout == PAGE
     for _ in range(2):
         done = report(run, "--config", config, "-o", tmp_path / "out", "--peak=0.2GB/s")
         assert done.stdout == f"{tmp_path / 'out' / NAME}\n"
@@ -205,7 +205,7 @@ def test_a_part_of_the_ranks_has_the_world_of_its_configuration(tmp_path: Path, 
         process.kernel("gemm", 100 * MS * k + 10, 100 * MS * k + 20, launch_ns=100 * MS * k + 1)
     path = trace.write(tmp_path / "a.sqlite")
     config.write_text(CONFIG + "data_parallel_shard_degree = 2\n")
-    said = report(path, "--config", config, "-o", "-", "--convention=generic", "--anchor=step %").stdout
+    said = report(path, "--config", config, "--convention=generic", "--anchor=step %").stdout
     for line in (
         "GPUs       4, of which 1 are in 1 file",
         "samples_per_s  80 samples/s",

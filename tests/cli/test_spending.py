@@ -1,4 +1,4 @@
-"""``pytest-nsys kernels``: what it prints in every format, of several files, and what it says of mistakes.
+"""The view ``kernels``: what it prints in every format, of several files, and what it says of mistakes.
 
 And ``budget``: a step with known truth in every format, its bars, and what it says where less is known.
 """
@@ -47,7 +47,7 @@ def table_of(said: str) -> list[list[str]]:
 
 def test_command_prints_what_was_divided_by_what_and_the_families(folder: Path) -> None:
     path = steps_trace(folder / "run.sqlite", 0, 100, 200, ranks=2)
-    said = command("kernels", path, "--steps=3", "--step-time=50ns", code=0)
+    said = command("--view=kernels", path, "--steps=3", "--step-time=50ns", code=0)
     for line in (
         "trace files  1",
         "GPUs         2 (2 per file)",
@@ -76,8 +76,8 @@ def test_command_says_what_the_sign_of_the_rest_means(folder: Path) -> None:
         "59ns": "−1 ns: negative, streams overlap",
     }
     for time, meaning in meanings.items():
-        assert meaning in command("kernels", path, "--steps=3", f"--step-time={time}", code=0)
-    timed = command("kernels", path, "--anchor=step%", code=0)
+        assert meaning in command("--view=kernels", path, "--steps=3", f"--step-time={time}", code=0)
+    timed = command("--view=kernels", path, "--anchor=step%", code=0)
     assert "step                 100 ns (median of 2 steady periods, profiled)" in timed
     assert "kernels outside of them are counted with them: --steps says otherwise" in timed
 
@@ -87,26 +87,28 @@ def test_command_shows_the_single_kernels_of_a_family(folder: Path) -> None:
         folder / "run.sqlite",
         [(0, 0, "gemm_a", 0, 30), (0, 0, "gemm_b", 50, 70), (0, 0, "gemm_a", 200, 10), (0, 0, "what", 300, 40)],
     )
-    said = command("kernels", path, "--steps=2", "--family=gemm", code=0)
+    said = command("--view=kernels", path, "--steps=2", "--where=family=gemm", code=0)
     assert table_of(said) == [
         ["gemm_b", "35", "ns", "0.5", "63.6%"],
         ["gemm_a", "20", "ns", "1", "36.4%"],
         ["all", "of", "gemm", "55", "ns", "1.5", "100%"],
     ]
-    assert table_of(command("kernels", path, "--steps=2", "--family=other", code=0))[0][0] == "what"
-    said = command("kernels", path, "--steps=2", "--family=nccl", code=3)
+    assert table_of(command("--view=kernels", path, "--steps=2", "--where=family=other", code=0))[0][0] == "what"
+    said = command("--view=kernels", path, "--steps=2", "--where=family=nccl", code=3)
     assert "no kernel of the family nccl ran" in said
-    assert "no family 'gemmm' (did you mean 'gemm'?)" in command("kernels", path, "--steps=2", "--family=gemmm", code=2)
+    assert "no family 'gemmm' (did you mean 'gemm'?)" in command(
+        "--view=kernels", path, "--steps=2", "--where=family=gemmm", code=2
+    )
 
 
 def test_command_in_every_format(folder: Path) -> None:
     path = steps_trace(folder / "run.sqlite", 0, 100, 200)
-    head, first, *_ = command("kernels", path, "--steps=2", "--format=csv", code=0).splitlines()
+    head, first, *_ = command("--view=kernels", path, "--steps=2", "--format=csv", code=0).splitlines()
     assert (head, first) == ("family,family_ns,family_launches,share", "gemm,90,1.5,1.0")
-    told = command("kernels", path, "--steps=2", "--format=markdown", code=0)
+    told = command("--view=kernels", path, "--steps=2", "--format=markdown", code=0)
     assert "| gemm | 90 ns | 1.5 | 100% |" in told
     assert "- divisor: 2 = 1 GPU x 2 steps" in told
-    found = json.loads(command("kernels", path, "--steps=2", "--step-time=100ns", "--format=json", code=0))
+    found = json.loads(command("--view=kernels", path, "--steps=2", "--step-time=100ns", "--format=json", code=0))
     assert {name: found[name] for name in ("gpus", "steps", "divisor", "total_kernel_ns", "step_minus_kernel_ns")} == {
         "gpus": 1,
         "steps": 2,
@@ -120,11 +122,11 @@ def test_command_in_every_format(folder: Path) -> None:
 def test_command_takes_several_files_for_one_run_and_each_once(folder: Path) -> None:
     for number in (1, 2):
         written(folder / f"n{number}.sqlite", [(number, 0, "gemm", 0, 10 * number)])
-    said = command("kernels", "n1.sqlite", "n2.sqlite", "--steps=1", code=0)
+    said = command("--view=kernels", "n1.sqlite", "n2.sqlite", "--steps=1", code=0)
     assert "trace files  2" in said
     assert table_of(said)[0] == ["gemm", "15", "ns", "1", "100%"]
     assert "is given twice; give each file of the run once" in command(
-        "kernels", "n1.sqlite", "n?.sqlite", "--steps=1", code=2
+        "--view=kernels", "n1.sqlite", "n?.sqlite", "--steps=1", code=2
     )
 
 
@@ -145,20 +147,20 @@ def test_mistakes_of_the_command(folder: Path, options: tuple[str, ...], code: i
     written(folder / "run.sqlite", [(0, 0, "gemm", 0, 10)])
     Path("bad.yaml").write_text("other: x*\n")
     Path("empty.yaml").write_text("")
-    assert said in command("kernels", "run.sqlite", *options, code=code)
+    assert said in command("--view=kernels", "run.sqlite", *options, code=code)
 
 
 def test_families_of_a_file_and_of_a_format(folder: Path) -> None:
     written(folder / "run.sqlite", [(0, 0, "gemm", 0, 10), (0, 0, "\x1b[31mred", 20, 10)])
     Path("mine.yaml").write_text("all of it: '*'\n")
-    said = command("kernels", "run.sqlite", "--steps=1", "--families=mine.yaml", code=0)
+    said = command("--view=kernels", "run.sqlite", "--steps=1", "--families=mine.yaml", code=0)
     assert "families     its own" in said
     assert table_of(said)[0] == ["all", "of", "it", "20", "ns", "2", "100%"]
-    assert "\x1b" not in command("kernels", "run.sqlite", "--steps=1", "--family=other", code=0)
+    assert "\x1b" not in command("--view=kernels", "run.sqlite", "--steps=1", "--where=family=other", code=0)
     jax = JaxBuilder()
     jax.kernel("loop_reduce_fusion", 100, 400)
     jax.write(folder / "h.trace.json.gz")
-    assert "families     maxtext" in command("kernels", "h.trace.json.gz", "--steps=1", code=0)
+    assert "families     maxtext" in command("--view=kernels", "h.trace.json.gz", "--steps=1", code=0)
 
 
 def test_a_cut_counts_the_files_that_it_is_of(folder: Path) -> None:
@@ -171,7 +173,7 @@ def test_a_cut_counts_the_files_that_it_is_of(folder: Path) -> None:
         trace.write(folder / "run" / f"rank{number}.sqlite")
     options = ("--convention=generic", "--anchor=step %", "--window=median")
     command("cut", "run", *options, "-o", "cut.json", code=0)
-    whole, cut = (command("kernels", trace, *options, code=0).splitlines()[:5] for trace in ("run", "cut.json"))
+    whole, cut = (command("--view=kernels", trace, *options, code=0).splitlines()[:5] for trace in ("run", "cut.json"))
     assert whole == cut
     assert whole[:2] == ["trace files  3", "GPUs         3 (1 per file)"]
 
@@ -184,7 +186,7 @@ def step(gpu: OneProcess) -> Path:
 
 
 def test_a_step_with_known_truth(step: Path) -> None:
-    done = run("budget", step, code=0)
+    done = run("--view=budget", step, code=0)
     first, legend, empty, *_ = done.stdout.splitlines()
     assert first == "rank 0  " + "█" * 54 + "·" * 3 + "▓" * 3 + "  10 ms"
     assert legend.startswith("█ compute  · launch-starved  ▓ blocked  ▒ stalled ")
@@ -215,7 +217,7 @@ def test_a_step_with_known_truth(step: Path) -> None:
 
 
 def test_programs_get_nanoseconds(step: Path) -> None:
-    found = answer("budget", step)
+    found = answer("--view=budget", step)
     (row,) = found["rows"]
     assert row["rank"] == 0
     assert row["blocking_ns"] == {"collective": BLOCKS, "copy": COPIES, "memset": 0, "other_device": 0}
@@ -234,17 +236,17 @@ def test_programs_get_nanoseconds(step: Path) -> None:
     }
     assert found["windows"][0]["end"] == 10_000 * US
     assert any("not a prediction" in note for note in found["notes"])
-    head, *lines = run("budget", step, "--format=csv", code=0).stdout.splitlines()
+    head, *lines = run("--view=budget", step, "--format=csv", code=0).stdout.splitlines()
     assert head == "rank,part,bound,time_ns,share,ceiling"
     assert f"0,blocked by collective,at most,{BLOCKS},0.03," in "\n".join(lines)
-    told = run("budget", step, "--format=markdown", code=0).stdout
+    told = run("--view=budget", step, "--format=markdown", code=0).stdout
     assert told.startswith("```text\nrank 0  █")
     assert "| 0 | blocked by copy | 0.2 ms | 2% | +2.04% |" in told
     assert "- rank 0: copy blocks gelu for 0.2 ms in 1 gap" in told
 
 
 def test_the_figures_are_those_of_the_metrics(step: Path) -> None:
-    (row,) = answer("budget", step)["rows"]
+    (row,) = answer("--view=budget", step)["rows"]
     for part in ("device_busy", "compute_absent", "launch_starved", "dependency_stalled", "blocking_comm_max"):
         metric = f"{part}_ns"
         assert rows(step, metric, convention=BUILT_IN["pithtrain"]) == {0: row[metric]}
@@ -254,7 +256,7 @@ def test_of_several_windows_each_rank_shows_the_lower_median(tmp_path: Path) -> 
     gpu = OneProcess(tmp_path / "steps.sqlite")
     for step, late in enumerate((100, 100, 700, 300, 400, 500, 100, 100)):
         known_step(gpu, 20_000 * step * US, late * US)
-    found = answer("budget", Path(gpu), "--window=steady")
+    found = answer("--view=budget", Path(gpu), "--window=steady")
     assert [row["launch_starved_ns"] for row in found["rows"]] == [400 * US]
     assert [window["index"] for window in found["windows"]] == [4]
 
@@ -267,11 +269,11 @@ def test_other_windows_and_ranks(tmp_path: Path) -> None:
         gpu.kernel("gemm", 0, pid, launch_ns=-9_000)
         gpu.kernel("gemm", 900, 1_000, launch_ns=-5_000)
     path = trace.write(tmp_path / "two.sqlite")
-    first, second = answer("budget", path, "--anchor=step")["rows"]
+    first, second = answer("--view=budget", path, "--anchor=step")["rows"]
     assert (first["compute_busy_ns"], second["compute_busy_ns"]) == (200, 300)
-    (only,) = answer("budget", path, "--rank=1", "--start=0", "--end=950", "--kernels=clipped")["rows"]
+    (only,) = answer("--view=budget", path, "--rank=1", "--window=0:950", "--kernels=clipped")["rows"]
     assert (only["rank"], only["window_ns"], only["compute_busy_ns"]) == (1, 950, 250)
-    assert "there is no rank 7" in run("budget", path, "--rank=7", "--anchor=step", code=2).output
+    assert "there is no rank 7" in run("--view=budget", path, "--rank=7", "--anchor=step", code=2).output
 
 
 def test_what_is_unknown_is_said(tmp_path: Path) -> None:
@@ -280,7 +282,9 @@ def test_what_is_unknown_is_said(tmp_path: Path) -> None:
     trace.kernel("gemm", 0, 10_000, launch_ns=-20_000)
     trace.kernel("ncclDevKernel_SendRecv", 10_000, 80_000, stream=20, launch_ns=-15_000)
     trace.kernel("gemm", 80_000, 100_000, launch_ns=-10_000)
-    done = run("budget", trace.write(tmp_path / "run.json.gz"), "--convention=kineto", "--kernels=clipped", code=0)
+    done = run(
+        "--view=budget", trace.write(tmp_path / "run.json.gz"), "--convention=kineto", "--kernels=clipped", code=0
+    )
     words = [" ".join(line.split()) for line in done.stdout.splitlines()]
     assert words[0] == "rank 0 " + "█" * 18 + "▒" * 42 + " 100 us"
     assert "0 blocked by collective >= 0 us 0% +0%" in words
@@ -293,7 +297,7 @@ def test_a_graph_that_was_traced_whole_has_no_budget(gpu: OneProcess) -> None:
     gpu.range("step", 0, 1_000)
     gpu.kernel("gemm", 0, 100)
     graph_trace(gpu, 200, 300)
-    done = run("budget", Path(gpu), "--anchor=step", code=3)
+    done = run("--view=budget", Path(gpu), "--anchor=step", code=3)
     assert "rank 0 has no budget: a CUDA graph in the window was traced whole" in done.output
     assert "--cuda-graph-trace=node" in done.output
 
@@ -301,7 +305,7 @@ def test_a_graph_that_was_traced_whole_has_no_budget(gpu: OneProcess) -> None:
 def test_a_window_that_takes_no_time_has_no_budget(gpu: OneProcess) -> None:
     gpu.range("step", 0, 100)
     gpu.kernel("gemm", 50, 50, launch_ns=10)
-    said = run("budget", Path(gpu), "--window=run", code=3).output
+    said = run("--view=budget", Path(gpu), "--window=run", code=3).output
     assert "rank 0 has no budget: the window takes no time" in said
 
 
@@ -312,13 +316,13 @@ def test_a_rank_without_a_budget_leaves_the_others_theirs(tmp_path: Path) -> Non
         gpu.range("step", 0, 1_000)
         gpu.kernel("gemm", 0, 400, launch_ns=-5_000)
     graph_trace(gpu, 500, 600)
-    done = run("budget", trace.write(tmp_path / "two.sqlite"), "--anchor=step", code=0)
+    done = run("--view=budget", trace.write(tmp_path / "two.sqlite"), "--anchor=step", code=0)
     assert "rank 0 " in done.stdout
     assert "rank 1 " not in done.stdout
     assert "note: rank 1 has no budget: a CUDA graph in the window was traced whole" in done.stderr
 
 
 def test_a_terminal_without_blocks_gets_ascii(step: Path) -> None:
-    done = CliRunner(charset="ascii").invoke(main, ["budget", str(step)])
+    done = CliRunner(charset="ascii").invoke(main, ["--view=budget", str(step)])
     assert done.stdout.splitlines()[0] == "rank 0  " + "#" * 54 + "." * 3 + "X" * 3 + "  10 ms"
     assert done.stdout.isascii()

@@ -16,11 +16,10 @@ from tests.support.gates import Project
 from tests.support.samples.kineto import KinetoBuilder
 
 COMMANDS = {
-    "setup": ["setup"],
-    "window": ["window"],
-    "streams": ["streams"],
+    "ranks": ["--view=ranks"],
+    "streams": ["--view=streams"],
     "rows": ["rows", "compute_ns", "--trace"],
-    "kernels": ["kernels"],
+    "kernels": ["--view=kernels"],
 }
 
 
@@ -37,14 +36,13 @@ def test_by_the_format(project: Project, format: str, command: str) -> None:
     assert [line for line in named.splitlines() if line] == [
         line for line in said.splitlines() if line not in ("", note)
     ]
-    if command != "setup":  # it picks no window
-        project.command(*words, "--convention=pithtrain", code=3)
+    project.command(*words, "--convention=pithtrain", code=3)
 
 
 def test_a_cut_is_read_as_it_was_cut(project: Project) -> None:
     trace = good("kineto").write(project.root / "run.json")
     project.command("cut", trace, "-o", "window.json", "--convention=torchtitan", code=0)
-    assert "note: convention torchtitan, anchor" in project.command("window", "window.json", code=0)
+    assert "note: convention torchtitan, anchor" in project.command("--view=ranks", "window.json", code=0)
     for own in ("{name: own, anchor: ProfilerStep#%}", "{extends: kineto, stage: '(?P<stage>stage[0-9])'}"):
         project.file("own.yaml", own)
         project.command("cut", trace, "-o", "window.json", "--convention=own.yaml", code=0)
@@ -54,10 +52,10 @@ def test_a_cut_is_read_as_it_was_cut(project: Project) -> None:
         text = (project.root / "window.json").read_text()
         kept = json.dumps(json.loads(text)["pytestNsysCut"]["mapping"], separators=(",", ":"))
         (project.root / "window.json").write_text(text.replace(f',"mapping":{kept}', ""))
-        said = project.command("window", "window.json", code=2)
+        said = project.command("--view=ranks", "window.json", code=2)
         assert "is a cut under a convention that is not built in ('" in said
         assert "'): name the file that has it, --convention FILE" in said
-        project.command("window", "window.json", "--convention=own.yaml", code=0)
+        project.command("--view=ranks", "window.json", "--convention=own.yaml", code=0)
 
 
 @pytest.mark.parametrize("format", ["kineto", "jax"])
@@ -81,7 +79,7 @@ def test_several_files_are_one_run(project: Project) -> None:
         project.trace(
             f"traces/node{rank}.sqlite", ranks=1, label=f"rank={rank}; pp={rank}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
         )
-    for command in ("setup", "window", "streams", "overlap"):
+    for command in ("--view=ranks", "--view=streams", "--view=overlap"):
         each = [str(project.root / f"traces/node{rank}.sqlite") for rank in range(2)]
         said = project.command(command, *each, "--format=csv", code=0)
         assert said == project.command(command, "traces", "--format=csv", code=0)
@@ -95,10 +93,10 @@ def test_a_next_step_names_a_convention_where_the_command_takes_another(project:
     good("kineto").write(project.root / "run.json")
     red = "trace: run.json\nconvention: {name}\nassertions:\n  - {{assert: compute_ns <= 1us{more}}}"
     project.gate(red.format(name="kineto", more=""))
-    assert "pytest-nsys streams run.json --rank 0\n" in project.pytest(code=1)
-    project.command("streams", "run.json", "--rank", "0", code=0)
+    assert "pytest-nsys run.json --view streams --rank 0\n" in project.pytest(code=1)
+    project.command("--view=streams", "run.json", "--rank", "0", code=0)
     project.gate(red.format(name="pithtrain", more=", window: ProfilerStep#2"))
-    look = "pytest-nsys streams run.json --rank 0 --convention gate.nsys.yaml --window 'ProfilerStep#2'"
+    look = "pytest-nsys run.json --view streams --rank 0 --convention gate.nsys.yaml --window 'ProfilerStep#2'"
     assert look in project.pytest(code=1)
     project.command(*look.replace("'", "").split()[1:], code=0)
 

@@ -127,9 +127,20 @@ assertions:
   - compute_ns <= 1s
 """
 LOOKS = (
-    *(["setup"], ["window"], ["streams"], ["overlap"], ["kernels"], ["collectives"], ["overlap", "--window=run"]),
-    *(["budget"], ["budget", "--window=run", "--format=json"], ["budget", "--kernels=launched"]),
-    *(["window", "--kernels=launched"], ["streams", "--window=steady"], ["kernels", "--format=json"]),
+    *(
+        ["--view=ranks"],
+        ["--view=streams"],
+        ["--view=overlap"],
+        ["--view=kernels"],
+        ["--view=collectives"],
+        ["--view=overlap", "--window=run"],
+    ),
+    *(["--view=budget"], ["--view=budget", "--window=run", "--format=json"], ["--view=budget", "--kernels=launched"]),
+    *(
+        ["--view=ranks", "--kernels=launched"],
+        ["--view=streams", "--window=steady"],
+        ["--view=kernels", "--format=json"],
+    ),
 )
 
 

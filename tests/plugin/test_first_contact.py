@@ -35,7 +35,7 @@ def test_signs_that_an_encoding_lacks_are_plain() -> None:
 
 def test_a_session_in_ascii_shows_signs_and_no_escapes(project: Project) -> None:
     project.gated("- overlap >= 60%", 500)
-    for words in (["-m", "pytest", "--nsys-trace=run.sqlite"], ["-m", "pytest_nsys", "overlap", "run.sqlite"]):
+    for words in (["-m", "pytest", "--nsys-trace=run.sqlite"], ["-m", "pytest_nsys", "--view=overlap", "run.sqlite"]):
         said = subprocess.run(
             [sys.executable, *words],
             cwd=project.root,
@@ -153,7 +153,7 @@ def test_init_extends_what_the_commands_find(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)  # from elsewhere its baseline would lie in what both folders have in common
     run("init", JAX, "-o", tmp_path / "jax.nsys.yaml", code=0)
     assert "extends: jax" in (tmp_path / "jax.nsys.yaml").read_text()
-    assert "convention jax" in run("window", JAX, code=0).stderr
+    assert "convention jax" in run("--view=ranks", JAX, code=0).stderr
 
 
 @pytest.mark.parametrize(

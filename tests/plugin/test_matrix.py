@@ -214,7 +214,7 @@ def test_in_python_one_configuration_is_named(matrix: Project) -> None:
     said = matrix.command("compare", "perf/run/llama.sqlite", "perf/run/mixtral.sqlite", f"--gate={MIXTRAL}")
     assert MIXTRAL in said or "overlap" in said
     matrix.command("compare", "perf/run/llama.sqlite", "perf/run/mixtral.sqlite", f"--gate={FILE}", code=2)
-    said = matrix.command("overlap", "perf/run/llama.sqlite", "--convention", LLAMA, code=0)
+    said = matrix.command("--view=overlap", "perf/run/llama.sqlite", "--convention", LLAMA, code=0)
     assert "stage2_f" in said
 
 

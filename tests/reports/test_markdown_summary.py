@@ -87,7 +87,7 @@ def test_a_red_summary(project: Project) -> None:
     assert "the window: compute −201 us" in why[3][1]
     assert "Why rank 1 stage4" in text
     assert "#### failed: `exposed_ns below baseline plus tolerance` (line 5)\n\n1 of 4 rows above their limit." in text
-    assert "- `pytest-nsys overlap run.sqlite --rank 1`\n" in text
+    assert "- `pytest-nsys run.sqlite --view overlap --rank 1`\n" in text
     assert "(accept this run as the new normal)" in text
 
 

@@ -80,7 +80,7 @@ def test_in_a_comparison(odd: Project, format: str) -> None:
 
 
 @pytest.mark.usefixtures("odd")
-@pytest.mark.parametrize("command", ["overlap", "window", "streams", "setup"])
+@pytest.mark.parametrize("command", ["--view=overlap", "--view=ranks", "--view=streams"])
 def test_in_a_look_at_a_trace(command: str) -> None:
     for format in ("table", "json"):
         run(command, NAME, f"--format={format}", code=0)

@@ -46,7 +46,7 @@ def test_a_word_for_none_is_refused_before_anything_is_read(project: Project) ->
     project.gate("- stage2 overlap >= 50%")
     line = "'threads:2' is not an executor: write serial, processes:N"
     assert f"ERROR: {line}" in project.pytest("--nsys-executor=threads:2", "--nsys-trace=run", code=4)
-    assert f"error: {line}" in project.command("overlap", "run", "--executor=threads:2", code=2)
+    assert f"error: {line}" in project.command("--view=overlap", "run", "--executor=threads:2", code=2)
 
 
 def test_the_ini_file_may_say_it_and_the_option_wins(project: Project) -> None:
@@ -151,8 +151,8 @@ def test_a_cluster_prints_what_one_process_prints(project: Project, cluster: str
 def test_a_trace_that_fails_on_the_cluster_says_the_same(project: Project, cluster: str) -> None:
     paths = write_nodes(project.root / "run", 3, ranks=1)
     paths[1].write_bytes(b"")
-    serial = project.command("overlap", "run", code=2)
-    assert project.command("overlap", "run", f"--executor=dask:{cluster}", code=2) == serial
+    serial = project.command("--view=overlap", "run", code=2)
+    assert project.command("--view=overlap", "run", f"--executor=dask:{cluster}", code=2) == serial
 
 
 def test_nobody_at_the_address_is_one_line_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ def test_without_dask_the_extra_is_named(project: Project, monkeypatch: pytest.M
     write_nodes(project.root / "run", 2, ranks=1)
     project.file("hooks/sitecustomize.py", "import sys\nsys.modules['distributed'] = None\n")
     monkeypatch.setenv("PYTHONPATH", ":".join([str(project.root / "hooks"), *filter(None, sys.path)]))
-    said = project.command("overlap", "run", "--executor=dask:tcp://127.0.0.1:1", code=2)
+    said = project.command("--view=overlap", "run", "--executor=dask:tcp://127.0.0.1:1", code=2)
     assert said.strip().endswith("Dask is not installed: pip install 'pytest-nsys[dask]'")
 
 
@@ -185,7 +185,7 @@ def test_a_worker_without_the_package_is_named(project: Project) -> None:
     write_nodes(project.root / "run", 2, ranks=1)
     preload = project.file("preload.py", "import sys\nsys.modules['pytest_nsys'] = None\n")
     with dask_cluster._quiet(), _local_cluster(preload=[str(preload)]) as local:
-        said = project.command("overlap", "run", f"--executor=dask:{local.scheduler_address}", code=2)
+        said = project.command("--view=overlap", "run", f"--executor=dask:{local.scheduler_address}", code=2)
     assert "has no pytest-nsys: install" in said
     assert len(said.strip().splitlines()) == 1
 
@@ -198,7 +198,7 @@ def test_a_worker_that_dies_is_named_with_its_trace(project: Project, monkeypatc
     kill_whoever_reads_it(project.root, monkeypatch)
     at_once = dask.config.set({"distributed.scheduler.allowed-failures": 0})
     with at_once, dask_cluster._quiet(), _local_cluster() as local:
-        said = project.command("overlap", "run", f"--executor=dask:{local.scheduler_address}", code=2)
+        said = project.command("--view=overlap", "run", f"--executor=dask:{local.scheduler_address}", code=2)
     assert f"{KILLER}: cannot be read: every Dask worker that read it died, the last was tcp://" in said
     assert len(said.strip().splitlines()) == 1
 
@@ -250,7 +250,7 @@ def test_a_scheduler_that_dies_ends_the_run_in_one_line(project: Project) -> Non
     address = scheduler.stdout.readline().decode().strip()
     killer = threading.Thread(target=_kill_once_there, args=(project.root / "is-read", scheduler), daemon=True)
     killer.start()
-    said = project.command("overlap", "run", f"--executor=dask:{address}", code=2)
+    said = project.command("--view=overlap", "run", f"--executor=dask:{address}", code=2)
     killer.join()
     scheduler.wait(timeout=30)
     scheduler.stdout.close()

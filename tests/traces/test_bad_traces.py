@@ -24,7 +24,7 @@ from tests.support.samples.builder import TraceBuilder
 
 def refused(path: Path, format: str, said: str, code: int) -> None:
     """Commands say one line that names the file, on stderr, and nothing else."""
-    for command in (["window", str(path)], ["rows", "compute_ns", "--trace", str(path), "--window=run"]):
+    for command in (["--view=ranks", str(path)], ["rows", "compute_ns", "--trace", str(path), "--window=run"]):
         result = run(*command, f"--convention={format}", code=code)
         assert result.stdout == ""
         assert result.stderr.startswith("error: ")
@@ -86,7 +86,7 @@ def test_ten_gib_are_told_from_their_first_part(tmp_path: Path, case: str, forma
     path.write_bytes(content)
     tracemalloc.start()
     try:
-        result = run("window", path, f"--convention={format}")
+        result = run("--view=ranks", path, f"--convention={format}")
         assert tracemalloc.get_traced_memory()[1] < 200 << 20
     finally:
         tracemalloc.stop()

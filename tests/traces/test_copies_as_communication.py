@@ -380,10 +380,11 @@ def test_the_order_of_kinds_means_nothing(project: Project) -> None:
     project.file("c.yaml", "extends: generic\ncopies: peers\n")
     nsys(project.root, [Copied(TO_PEER, 2_000, 5_000)])
     said = [
-        project.command("streams", "run.sqlite", f"--convention={name}.yaml", "--window=run", code=0) for name in "ab"
+        project.command("--view=streams", "run.sqlite", f"--convention={name}.yaml", "--window=run", code=0)
+        for name in "ab"
     ]
     assert said[0] == said[1]
-    mistake = project.command("streams", "run.sqlite", "--convention=c.yaml", "--window=run", code=2)
+    mistake = project.command("--view=streams", "run.sqlite", "--convention=c.yaml", "--window=run", code=2)
     assert "c.yaml:2:9: copies is peer or collective or" in mistake
     assert "did you mean 'peer'?" in mistake
 
@@ -391,9 +392,11 @@ def test_the_order_of_kinds_means_nothing(project: Project) -> None:
 def test_a_trace_without_such_copies_says_so(project: Project) -> None:
     nsys(project.root, [Copied(TO_DEVICE, 2_000, 5_000)])
     project.file("peer.yaml", "extends: generic\ncopies: peer\n")
-    said = project.command("streams", "run.sqlite", "--convention=peer.yaml", "--window=run", code=0)
+    said = project.command("--view=streams", "run.sqlite", "--convention=peer.yaml", "--window=run", code=0)
     assert "run.sqlite: has no copy that counts as communication (peer)" in said
-    assert "counts as communication" not in project.command("streams", "run.sqlite", "--convention=generic", code=3)
+    assert "counts as communication" not in project.command(
+        "--view=streams", "run.sqlite", "--convention=generic", code=3
+    )
 
 
 @pytest.mark.parametrize(
@@ -408,10 +411,10 @@ def test_an_export_whose_copies_cannot_be_kernels_is_one_line(project: Project, 
     path = nsys(project.root, [Copied(TO_PEER, 2_000, 5_000)])
     execute(path, change.format("CUPTI_ACTIVITY_KIND_MEMCPY"))
     project.file("peer.yaml", "extends: generic\ncopies: peer\n")
-    said = project.command("streams", "run.sqlite", "--convention=peer.yaml", "--window=run", code=2)
+    said = project.command("--view=streams", "run.sqlite", "--convention=peer.yaml", "--window=run", code=2)
     assert what in said
     assert said.count("\n") == 1
-    project.command("streams", "run.sqlite", "--convention=generic", "--window=run", code=0)
+    project.command("--view=streams", "run.sqlite", "--convention=generic", "--window=run", code=0)
 
 
 def test_a_damaged_copy_of_torch_is_one_line(project: Project) -> None:
@@ -421,10 +424,10 @@ def test_a_damaged_copy_of_torch_is_one_line(project: Project) -> None:
     trace.event("gpu_memcpy", "Memcpy PtoP (Device -> Device)", 2_000, 1_000, pid=0, tid=28, args=place)
     trace.write(project.root / "run.json")
     project.file("peer.yaml", "extends: generic\ncopies: peer\n")
-    said = project.command("streams", "run.json", "--convention=peer.yaml", "--window=run", code=2)
+    said = project.command("--view=streams", "run.json", "--convention=peer.yaml", "--window=run", code=2)
     assert "'Memcpy PtoP (Device -> Device)' at ts 2.000 ends before it starts" in said
     assert said.count("\n") == 1
-    project.command("streams", "run.json", "--convention=generic", "--window=run", code=0)
+    project.command("--view=streams", "run.json", "--convention=generic", "--window=run", code=0)
 
 
 # -- through a cut, and through another process

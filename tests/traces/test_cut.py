@@ -272,7 +272,7 @@ def test_a_call_may_have_begun_before_the_window(gpu: OneProcess) -> None:
     path = Path(gpu)
     options = ["--convention=generic", "--anchor=step%", "--kernels=clipped", "--format=json"]
     window = cut(path, *options[:3])
-    (budget, again) = (json.loads(run("budget", one, *options, code=0).stdout)["rows"] for one in (path, window))
+    (budget, again) = (json.loads(run("--view=budget", one, *options, code=0).stdout)["rows"] for one in (path, window))
     assert again == budget
     assert budget[0]["in_syncs"] == {"cudaDeviceSynchronize": 3_000}
 
@@ -554,9 +554,12 @@ def test_a_disk_that_takes_nothing(project: Project, monkeypatch: pytest.MonkeyP
 
 def test_it_says_that_it_is_no_whole_trace(tmp_path: Path) -> None:
     window = cut(nsys(tmp_path))
-    result = run("overlap", window)
+    result = run("--view=overlap", window)
     assert f"note: {window}: is a cut (window median, kernels contained, convention pithtrain)\n" in result.stderr
-    asked: list[list[str | Path]] = [["rows", "overlap_tax_ns", "--trace", window], ["overlap", window, "--window=run"]]
+    asked: list[list[str | Path]] = [
+        ["rows", "overlap_tax_ns", "--trace", window],
+        ["--view=overlap", window, "--window=run"],
+    ]
     for arguments in asked:
         result = run(*arguments, code=3)
         assert result.stderr == (
@@ -567,9 +570,9 @@ def test_it_says_that_it_is_no_whole_trace(tmp_path: Path) -> None:
 
 def test_ranges_of_which_it_has_some_are_no_ranges_of_the_run(tmp_path: Path) -> None:
     window = cut(kineto(tmp_path), "--convention=kineto")
-    run("window", window, code=0)  # as it was cut
+    run("--view=ranks", window, code=0)  # as it was cut
     for other in ("--convention=pithtrain", "--anchor=layer00%"):
-        result = run("window", window, other, code=3)
+        result = run("--view=ranks", window, other, code=3)
         assert f"error: {window}: is a cut (window median, kernels launched, convention kineto), which does not" in (
             result.stderr
         )
@@ -601,7 +604,7 @@ def test_a_red_of_memory_leads_to_its_curve(project: Project) -> None:
     said = project.pytest("--nsys-trace=run.sqlite", code=1)
     (line,) = [line for line in said.splitlines() if "next:" in line]
     words = line.split("pytest-nsys ")[1].split()
-    assert words == ["cut", "-o", "window.json.gz", "run.sqlite", "--rank", "1"]
+    assert words == ["cut", "run.sqlite", "-o", "window.json.gz", "--rank", "1"]
     project.command(*words, code=0)
     (curve,) = [event for event in chrome(project.root / "window.json.gz").events if event["ph"] == "C"]
     assert curve["args"] == {"value": 1 << 30}
@@ -654,7 +657,7 @@ def test_a_tie_that_was_changed_is_no_cut(tmp_path: Path, tie: object) -> None:
     def edit(root: dict[str, Any]) -> None:
         _processes(root)[1]["tie"] = tie
 
-    done = run("collectives", changed(window, edit), "--convention=kineto", "--window=median")
+    done = run("--view=collectives", changed(window, edit), "--convention=kineto", "--window=median")
     if tie == [7, 0, 0]:  # of a clock that is not here
         assert (done.exit_code, "its ranks use 4 clocks, and fewer than" in done.output) == (0, True)
     else:
@@ -715,7 +718,7 @@ def _kernel(root: dict[str, Any]) -> Any:
 )
 def test_a_cut_that_was_changed_is_one_line(edit: Callable[[dict[str, Any]], object], tmp_path: Path) -> None:
     window = changed(cut(write_trace(tmp_path / "run.sqlite")), edit)
-    result = run("overlap", window, code=2)
+    result = run("--view=overlap", window, code=2)
     assert result.output == (
         f"error: {window}: is not a complete cut of pytest-nsys: it was changed or truncated; "
         "cut it again from its trace\n"
@@ -724,7 +727,7 @@ def test_a_cut_that_was_changed_is_one_line(edit: Callable[[dict[str, Any]], obj
 
 def test_a_cut_of_another_format_is_one_line(tmp_path: Path) -> None:
     window = changed(cut(write_trace(tmp_path / "run.sqlite")), lambda root: root["pytestNsysCut"].update(format=2))
-    assert "was cut by another version of pytest-nsys" in run("overlap", window).stderr
+    assert "was cut by another version of pytest-nsys" in run("--view=overlap", window).stderr
 
 
 # Lanes and gaps against their definitions

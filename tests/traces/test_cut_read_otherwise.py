@@ -105,7 +105,9 @@ def test_a_gate_of_another_way_is_red_on_a_cut(project: Project) -> None:
         assert (
             "is a cut (window median, kernels contained), and does not hold all kernels of this window: measure" in said
         )
-    assert "the same window, span and kernels" in project.command("overlap", "window.json", "--window=first", code=3)
+    assert "the same window, span and kernels" in project.command(
+        "--view=overlap", "window.json", "--window=first", code=3
+    )
 
 
 def test_kernels_without_a_launch_are_counted_as_in_the_trace(project: Project) -> None:

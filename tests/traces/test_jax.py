@@ -184,7 +184,7 @@ def test_at_every_level_the_error_says_how_to_convert_a_profile(tmp_path: Path, 
     folder = tmp_path / "plugins" / "profile" / "2025_01_31_23_59_51"
     folder.mkdir(parents=True)
     (folder / "host.xplane.pb").write_bytes(b"\x0a")
-    line = run("overlap", tmp_path / given.format(folder), code=2).stderr
+    line = run("--view=overlap", tmp_path / given.format(folder), code=2).stderr
     assert line.count("\n") == 1
     _, _, command = line.partition("or convert it: python -c ")
     converted: list[object] = []
@@ -216,7 +216,7 @@ def test_as_many_events_as_xprof_writes_at_most_are_doubted(
     said = project.pytest(code=0 if below else 1)
     assert (f"holds exactly {count} events, where XProf stops: later events were dropped" in said) is not bool(below)
     assert ("trace quality: events were dropped" in said) is not bool(below)
-    told = run("overlap", project.root / "host.trace.json.gz", "--convention=jax", code=0).output
+    told = run("--view=overlap", project.root / "host.trace.json.gz", "--convention=jax", code=0).output
     assert ("later events were dropped" in told) is not bool(below)
 
 

@@ -47,7 +47,7 @@ def test_processes_reach_the_same_verdicts_as_one(project: Project) -> None:
     assert '"failed"' in serial
 
 
-@pytest.mark.parametrize("command", ["setup", "overlap"])
+@pytest.mark.parametrize("command", ["--view=ranks", "--view=overlap"])
 def test_a_command_prints_the_same_whoever_reads(project: Project, command: str) -> None:
     write_nodes(project.root / "run", 3, ranks=2)
     serial = project.command(command, "run", code=0)
@@ -150,13 +150,13 @@ def test_a_trace_that_fails_says_the_same_in_any_process(project: Project) -> No
     paths = write_nodes(project.root / "run", 4, ranks=2)
     content = paths[2].read_bytes()
     paths[2].write_bytes(content[: len(content) // 2])
-    serial = project.command("overlap", "run", code=2)
+    serial = project.command("--view=overlap", "run", code=2)
     assert "node002.sqlite" in serial
-    assert project.command("overlap", "run", "--executor=processes:2", code=2) == serial
+    assert project.command("--view=overlap", "run", "--executor=processes:2", code=2) == serial
     paths[2].write_bytes(b"")
-    serial = project.command("overlap", "run", code=2)
+    serial = project.command("--view=overlap", "run", code=2)
     assert "node002.sqlite: is empty" in serial
-    assert project.command("overlap", "run", "--executor=processes:2", code=2) == serial
+    assert project.command("--view=overlap", "run", "--executor=processes:2", code=2) == serial
 
 
 def test_of_a_process_that_dies_the_trace_is_named(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,9 +167,9 @@ def test_of_a_process_that_dies_the_trace_is_named(project: Project, monkeypatch
     said = project.pytest_in_a_process("--nsys-executor=processes:2", code=1)
     assert f"{KILLER}: cannot be read: the process that read it died (signal 9)" in said
     assert "2 errors in" in said
-    said = project.command("overlap", "run", "--executor=processes:2", code=2)
+    said = project.command("--view=overlap", "run", "--executor=processes:2", code=2)
     assert [line for line in said.splitlines() if KILLER in line] == [line for line in said.splitlines() if line]
-    assert project.command("overlap", "run", code=0)  # this process lives
+    assert project.command("--view=overlap", "run", code=0)  # this process lives
 
 
 # Small systems, and terminals
@@ -212,7 +212,7 @@ def terminal() -> Iterator[tuple[int, int]]:
 
 
 SLOW = "import pytest_nsys.tools.executors as p; p.PATIENCE_S = 0.0; "
-OVERLAP = SLOW + "from pytest_nsys.cli import main; main(['overlap', 'run', '--executor=processes:2'])"
+OVERLAP = SLOW + "from pytest_nsys.cli import main; main(['--view=overlap', 'run', '--executor=processes:2'])"
 GATES = SLOW + "import pytest; raise SystemExit(pytest.main(['--nsys-executor=processes:2', *{options}]))"
 
 
@@ -256,14 +256,14 @@ def test_a_command_that_prints_json_shows_no_bar(project: Project, monkeypatch: 
     monkeypatch.setattr("pytest_nsys.cli.options.on_terminal", lambda _: True)
     monkeypatch.setattr("pytest_nsys.cli.options.ReadAhead", watched)
     for options in ([], ["--format=json"]):
-        project.command("overlap", "run", *options, code=0)
+        project.command("--view=overlap", "run", *options, code=0)
     assert seen == [True, False]
 
 
 def test_no_bar_before_two_seconds_have_passed(project: Project, terminal: tuple[int, int]) -> None:
     write_nodes(project.root / "run", 2, ranks=1)
     ours, theirs = terminal
-    words = [sys.executable, "-m", "pytest_nsys", "window", "run", "--executor=serial"]
+    words = [sys.executable, "-m", "pytest_nsys", "--view=ranks", "run", "--executor=serial"]
     subprocess.run(words, cwd=project.root, stdout=subprocess.PIPE, stderr=theirs, check=True)
     os.close(theirs)
     assert b"reading traces" not in os.read(ours, 1 << 16)

@@ -238,7 +238,7 @@ def test_the_export_of_the_same_session_is_read_whatever_its_time(tmp_path: Path
 def test_where_neither_says_it_is_told_whose_rows_these_are(project: Project) -> None:
     make_older(write_report(project.root / "run.nsys-rep"), project.trace("run.sqlite"))
     line = "run.nsys-rep: the rows are those of run.sqlite, which does not say that it is its export"
-    assert line in project.command("overlap", "run.nsys-rep", code=0)
+    assert line in project.command("--view=overlap", "run.nsys-rep", code=0)
 
 
 @pytest.mark.reference
@@ -417,7 +417,7 @@ def test_a_terminal_is_shown_how_far_the_export_is(project: Project, nsys: FakeN
 @pytest.mark.usefixtures("nsys")
 def test_nothing_is_shown_where_there_is_no_terminal(project: Project) -> None:
     write_report(project.root / "run.nsys-rep")
-    said = project.command("overlap", "run.nsys-rep", code=0)
+    said = project.command("--view=overlap", "run.nsys-rep", code=0)
     assert "exporting" not in said
 
 

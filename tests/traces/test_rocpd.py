@@ -187,7 +187,7 @@ def test_the_database_of_a_launcher_is_passed_over(tmp_path: Path) -> None:
     for pid in (100, 101):
         RocpdBuilder(pid).write(tmp_path / f"{pid}_results.db")
     (tmp_path / "99_results.db").unlink()
-    assert "no kernels: capture with rocprofv3" in run("overlap", tmp_path, code=3).stderr
+    assert "no kernels: capture with rocprofv3" in run("--view=overlap", tmp_path, code=3).stderr
 
 
 def test_a_broken_database_in_a_folder_is_not_passed_over(tmp_path: Path) -> None:
@@ -381,7 +381,7 @@ def test_another_generation_is_named(tmp_path: Path) -> None:
 
 def test_an_empty_trace_says_what_to_capture(tmp_path: Path) -> None:
     path = RocpdBuilder().write(tmp_path / "a.db")
-    said = run("overlap", path, code=3).stderr
+    said = run("--view=overlap", path, code=3).stderr
     assert "no kernels: capture with rocprofv3 --kernel-trace" in said
     trace = RocpdBuilder()
     trace.kernel("gemm", 10, 20)
@@ -394,11 +394,11 @@ def test_an_empty_trace_says_what_to_capture(tmp_path: Path) -> None:
 def test_json_of_rocprofv3_is_told_to_be_a_database(tmp_path: Path, place: str) -> None:
     (tmp_path / place).mkdir(exist_ok=True)
     (tmp_path / place / "7_results.json").write_text('{"rocprofiler-sdk-tool": [{"metadata": {"pid": 7}}]}')
-    assert run("overlap", tmp_path, code=2).stderr.endswith(
+    assert run("--view=overlap", tmp_path, code=2).stderr.endswith(
         ": holds JSON of rocprofv3 (7_results.json); its database is read: profile with rocprofv3 -f rocpd\n"
     )
     step().write(tmp_path / place / "7_results.db")
-    run("overlap", tmp_path, code=0)  # beside the database it is nothing
+    run("--view=overlap", tmp_path, code=0)  # beside the database it is nothing
 
 
 @pytest.mark.parametrize("many_rows", [0, sqlite_columns.MANY_ROWS], ids=["arrow", "rows"])
@@ -430,13 +430,13 @@ def test_an_id_that_stands_for_two_texts_is_refused_whichever_fits(tmp_path: Pat
         f'ALTER TABLE new RENAME TO "{strings}"',
         f"""INSERT INTO "{strings}" (id, string) SELECT id, 'another' FROM "{strings}" WHERE string LIKE 'MARKER%'""",
     )
-    assert "stands for two texts" in run("overlap", path, code=2).stderr
+    assert "stands for two texts" in run("--view=overlap", path, code=2).stderr
 
 
 def test_the_environment_is_never_told(tmp_path: Path) -> None:
     trace = step(host="a-host-name", environment={"RANK": "0", "WORLD_SIZE": "1", "TOKEN": "a-secret"})
     path = trace.write(tmp_path / "a.db")
-    for command in (["overlap"], ["setup"], ["check"], ["budget"], ["check", "--format=json"]):
+    for command in (["--view=overlap"], ["--view=ranks"], ["check"], ["--view=budget"], ["check", "--format=json"]):
         result = run(*command, path, code=None)
         assert "a-secret" not in result.output
         assert "a-host-name" not in result.output

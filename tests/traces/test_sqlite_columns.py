@@ -350,7 +350,7 @@ def test_without_the_driver_rows_are_read(trace: Path, driver: pytest.MonkeyPatc
     driver.setattr(sqlite_columns, "MANY_ROWS", 1)
     driver.setattr(arrow_sqlite.ArrowReader, "read", lambda *_: pytest.fail("read by the driver"))
     assert read(trace) == wanted
-    said = run("kernels", trace, "--window=run", "--steps=1").output
+    said = run("--view=kernels", trace, "--window=run", "--steps=1").output
     note = "the driver of the extra 'fast' cannot be used (no such symbol for file:), so tables are read more slowly"
     assert (note in said) == (module is not None)
 

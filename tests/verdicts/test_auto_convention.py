@@ -147,11 +147,11 @@ def test_a_head_that_fits_otherwise_is_not_comparable_with_its_base(tmp_path: Pa
 
 def test_where_two_fit_alike_one_line_says_what_to_type(project: Project) -> None:
     steps(project.root / "run.sqlite", inner="part a,part b", name="")
-    said = project.command("overlap", "run.sqlite", code=2)
+    said = project.command("--view=overlap", "run.sqlite", code=2)
     assert said.count("\n") == 1
     assert "2 anchors fit alike" in said
     assert "add --anchor 'part a' or --anchor 'part b'; in a gate file, convention: {extends: generic, anchor: " in said
-    assert "stage" in project.command("overlap", "run.sqlite", "--anchor", "part a", code=0)
+    assert "stage" in project.command("--view=overlap", "run.sqlite", "--anchor", "part a", code=0)
     project.gate("- wall_exposed_ns < 1 ms")
     assert "add --anchor 'part a' or --anchor 'part b'" in project.pytest("--nsys-trace=run.sqlite", code=1)
     project.gate("convention: {extends: generic, anchor: part a}\nassertions: [wall_exposed_ns < 1 ms]")
@@ -166,9 +166,9 @@ def test_two_built_in_conventions_are_listed(project: Project) -> None:
         gpu.range(f"forward chunk {k} backward chunk {k}", 10 * MS * k, 10 * MS * k + 9 * MS)
         gpu.kernel("gemm", 10 * MS * k + MS, 10 * MS * k + 2 * MS, launch_ns=10 * MS * k + 1)
     trace.write(project.root / "run.sqlite")
-    said = project.command("streams", "run.sqlite", code=2)
+    said = project.command("--view=streams", "run.sqlite", code=2)
     assert "2 conventions fit alike (pithtrain; kineto): add --convention pithtrain or --convention kineto" in said
-    project.command("streams", "run.sqlite", "--convention=kineto", code=0)
+    project.command("--view=streams", "run.sqlite", "--convention=kineto", code=0)
 
 
 def test_workers_find_the_same(project: Project) -> None:

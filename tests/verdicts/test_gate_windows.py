@@ -164,7 +164,7 @@ def test_every_metric_of_every_window(convention: str, tmp_path: Path) -> None:
     for how in WAYS:
         assert measured(window, convention, **how) == measured(trace, convention, **how), how
     chrome(window)
-    assert "does not hold all kernels" in run("overlap", window, "--window=last", code=3).stderr
+    assert "does not hold all kernels" in run("--view=overlap", window, "--window=last", code=3).stderr
     again = tmp_path / "again" / "windows.json.gz"
     again.parent.mkdir()
     run("cut", window, "--gate", path, "-o", again, code=0)
@@ -352,7 +352,7 @@ def test_what_nvidia_smi_said_of_the_gpus_goes_with_it(project: Project) -> None
     for name in ("once", "twice"):
         target = project.root / f"{name}.json.gz"
         run("cut", before, "--gate", gate, "-o", target, code=0)
-        said = run("overlap", target, code=0).stderr.splitlines()
+        said = run("--view=overlap", target, code=0).stderr.splitlines()
         throttled = "GPU 2 throttled after the run, says nvidia-smi: thermal slowdown by hardware"
         assert f"warning: {target.name}: run.sqlite: {throttled}" in said
         assert len([line for line in said if "run.sqlite: " in line]) == 2

@@ -112,7 +112,7 @@ def test_the_baseline_folder_is_one_however_it_is_typed(project: Project, monkey
         (
             "- {assert: overlap >= 99.9%, window: first, kernels: clipped}",
             1,
-            ["pytest-nsys overlap run.sqlite --rank 0 --window first --kernels clipped"],  # as the gate measured
+            ["pytest-nsys run.sqlite --view overlap --rank 0 --window first --kernels clipped"],  # as the gate measured
         ),
         (
             "run: {gpu: A100, micro_batch: 7}\nassertions: [overlap >= 1%]",

@@ -227,7 +227,7 @@ def test_equal_verdicts(project: Project, steps: Path, run: str) -> None:
     assert by_name["exposed_ns <= baseline"] == ("failed" if run else "passed")
 
 
-@pytest.mark.parametrize("command", ["setup", "streams", "overlap"])
+@pytest.mark.parametrize("command", ["--view=ranks", "--view=streams", "--view=overlap"])
 def test_equal_tables(project: Project, steps: Path, command: str) -> None:
     tables = []
     for f in Format:

@@ -1,0 +1,113 @@
+"""Is a path alone, or an option before it, `show`; and which words are commands, which are paths?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+from pytest_nsys.cli import main
+from pytest_nsys.cli.show import TAKES, VIEWS
+from tests.support.commands import run
+from tests.support.samples.builder import TraceBuilder
+
+
+@pytest.fixture
+def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Beside the working directory's `run.sqlite` nothing."""
+    monkeypatch.chdir(tmp_path)
+    builder = TraceBuilder()
+    gpu = builder.process(pid=100)
+    gpu.kernel("gemm", 1_000, 5_000, stream=7)
+    gpu.kernel("ncclDevKernel_SendRecv", 2_000, 8_000, stream=28)
+    return builder.write(tmp_path / "run.sqlite")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "run.sqlite", "--view=streams"),
+        ("run.sqlite", "--view=streams"),
+        ("--view=streams", "run.sqlite"),
+        ("--view", "streams", "run.sqlite"),
+        ("./run.sqlite", "--view=streams"),
+        ("*.sqlite", "--view=streams"),
+        ("ru?.sqlite", "--view=streams"),
+        ("--format=table", "run.sqlite", "--view=streams"),
+        ("--rank", "0", "--view", "streams", "run.sqlite"),
+    ],
+)
+@pytest.mark.usefixtures("trace")
+def test_every_way_to_ask(words: tuple[str, ...]) -> None:
+    assert run(*words, code=0).stdout == run("show", "run.sqlite", "--view", "streams", code=0).stdout
+
+
+def test_a_folder_and_several_files(trace: Path) -> None:
+    assert "gemm" in run(trace.parent, "--view=kernels", "--steps=1", "--where=family=gemm", code=0).stdout
+    assert "is given twice" in run("run.sqlite", "run.sqlite", "--view=kernels", code=2).stderr
+
+
+def test_a_command_wins_over_a_file_of_its_name(trace: Path) -> None:
+    trace.rename("metrics")
+    found = run("metrics", code=0)
+    assert "exposed_ns" in found.stdout
+    assert found.stderr == "note: metrics is the command; for the path metrics write ./metrics\n"
+    assert "there is no such file" not in run("./metrics", "--view=streams").output
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("run.sqlit", "no command and no file 'run.sqlit' (did you mean 'run.sqlite'?)"),
+        ("compaer", "no command and no file 'compaer' (did you mean 'compare'?)"),
+        ("zzzz", "no command and no file 'zzzz'\n"),
+        ("a\x1b31m", "no command and no file 'a"),
+        ("gone/run.sqlite", "there is no such file"),
+        ("gone*.sqlite", "matches no"),
+    ],
+)
+@pytest.mark.usefixtures("trace")
+def test_a_word_that_is_neither(word: str, said: str) -> None:
+    done = run(word, code=2)
+    assert said in done.stderr
+    assert "\x1b" not in done.stderr
+
+
+@pytest.mark.usefixtures("trace")
+def test_without_a_path() -> None:
+    assert "Missing argument 'TRACES…'" in run("--view=kernels", code=2).stderr
+    assert "No such option" in run("--bogus", "run.sqlite", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--view=budget", "--steps=3"), "--steps goes with --view kernels, not with budget"),
+        (("--view=kernels", "--peak=1GB/s"), "--peak goes with --view collectives or config, not with kernels"),
+        (("--view=streams", "--where=stage=a"), "--where goes with --view "),
+        (("--view=kernels", "--where=stage=a"), "kernels has no dimension 'stage'"),
+        (("--view=config", "--format=json"), "--format goes with --view "),
+        (("--view=config",), "--view config needs the configuration of the run: --config FILE.toml"),
+        (("--view=kernel",), "'kernel' is not one of 'ranks'"),
+    ],
+)
+@pytest.mark.usefixtures("trace")
+def test_an_option_that_a_view_has_no_use_for(words: tuple[str, ...], said: str) -> None:
+    assert said in run("run.sqlite", *words, code=2).stderr
+
+
+@pytest.mark.usefixtures("trace")
+def test_without_a_view_the_others_are_named() -> None:
+    done = run("run.sqlite", code=0)
+    assert "rank 0" in done.stdout
+    assert all(view in done.stderr for view in VIEWS)
+
+
+def test_the_options_are_few() -> None:
+    show, rows = (main.get_command(click.Context(main), name) for name in ("show", "rows"))
+    assert show is not None
+    assert rows is not None
+    assert len([each for each in show.params if isinstance(each, click.Option)]) <= 18
+    assert len([each for each in rows.params if isinstance(each, click.Option)]) <= 11
+    assert {*TAKES} < {each.name for each in show.params}
