@@ -23,7 +23,7 @@ from pytest_nsys.plugin.session import BASELINES
 from pytest_nsys.reports.tables import Cell, Format, Row, Table, measure, numbers, texts
 from pytest_nsys.stored.baselines.baseline_file import Baseline, load, spelled
 from pytest_nsys.stored.baselines.changes import FileChange, RowChange, file_changes
-from pytest_nsys.stored.baselines.store import BaselineStore, Pruned, orphans, remove
+from pytest_nsys.stored.baselines.store import BaselineStore, Pruned, orphans, remove, window_beside
 from pytest_nsys.stored.baselines.store import prune as prune_shelf
 from pytest_nsys.tools.git import snapshot_of
 from pytest_nsys.verdicts.refresh_modes import KEPT_RUNS, ROWS, Acceptance, Mode
@@ -131,7 +131,7 @@ def show(folder: str, format: Format) -> None:
     for path, stored in loaded:
         key = ", ".join(f"{name} {_words(value)}" for name, value in stored.key.items() if value is not None)
         window = BaselineStore(path.parent, stored.gate).kept_window(path, stored)
-        kept = f"; its windows are in {window.name}" if window is not None else ""
+        kept = f"; its windows are in {window_beside(path).name}" if window is not None else ""
         click.echo(f"{path}: {key}; {stored.provenance.get('reason', 'no reason stored')}{kept}", err=True)
 
 

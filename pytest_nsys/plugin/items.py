@@ -331,6 +331,8 @@ def _accepted(session: NsysSession, context: GateContext) -> Captures | None:
     """The run that this one is held against, as far as it is at hand: the base, or the windows that are kept of the
     accepted run. None where there is none, or where those cannot be drawn.
     """
+    from pytest_nsys.core.file_names import WINDOW_SUFFIX
+    from pytest_nsys.stored.baselines.store import digest_of
     from pytest_nsys.verdicts.references import OtherRun
     from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 
@@ -339,5 +341,7 @@ def _accepted(session: NsysSession, context: GateContext) -> Captures | None:
         return held.before
     with contextlib.suppress(NsysError):
         if isinstance(held, StoredBaseline) and (kept := held.window) is not None:
-            return session.library.captures([str(kept)], kept.parent, gate.resolved_convention, gate.workload)
+            file = session.scratch / f"{digest_of(kept)}{WINDOW_SUFFIX}"
+            file.write_bytes(kept)
+            return session.library.captures([file.name], file.parent, gate.resolved_convention, gate.workload)
     return None

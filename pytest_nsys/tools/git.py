@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from pytest_nsys.core.errors import BaselineError
-from pytest_nsys.core.file_names import BASELINE_SUFFIX, GATE_SUFFIX
+from pytest_nsys.core.file_names import BASELINE_SUFFIX, GATE_SUFFIX, WINDOW_SUFFIX
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.words import printable
 
@@ -170,12 +170,12 @@ class Snapshot:
 
     @cached_property
     def _tree(self) -> dict[str, TreeEntry]:
-        """Gate files, baselines, and what may stand in their way, by place: one listing, however many ask."""
+        """Gate files, baselines, their windows, and what may stand in their way, by place: one listing for all."""
         # Without sizes, for which git has to look at every file of the repository.
         answer = self._ask(["ls-tree", "-r", "-z", "--full-tree", self.commit])
         listed = (match for line in answer.split(b"\0") if (match := _LISTED.fullmatch(line)))
         every = ((os.fsdecode(m["path"]), TreeEntry(m["mode"].decode(), m["name"].decode())) for m in listed)
-        known = (GATE_SUFFIX, BASELINE_SUFFIX)
+        known = (GATE_SUFFIX, BASELINE_SUFFIX, WINDOW_SUFFIX)
         return {place: own for place, own in every if place.endswith(known) or own.mode in ELSEWHERE_MODES}
 
     @cached_property

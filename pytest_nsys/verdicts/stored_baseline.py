@@ -149,10 +149,10 @@ class StoredBaseline(ReferenceSource):
         """The file that is compared with, None where there is none. Raises BaselineError."""
         return None if isinstance(self._found, NotComparable) else self._found[0]
 
-    @property
-    def window(self) -> Path | None:
-        """The windows that are kept of the accepted run that was written last: a cut, to be opened as a trace. None
-        where there is none, or where it is of another run than the baseline. Raises BaselineError.
+    @cached_property
+    def window(self) -> bytes | None:
+        """The windows that are kept of the accepted run that was written last, the file of a cut. None where there are
+        none, or where they are of another run than the baseline. Raises BaselineError.
         """
         return None if isinstance(self._found, NotComparable) else self.store.kept_window(*self._found)
 

@@ -15,7 +15,7 @@ from pytest_nsys.verdicts import refresh
 from pytest_nsys.verdicts.refresh_modes import ROWS, Mode
 from tests.support.commands import run
 from tests.support.gates import Project, built_once
-from tests.support.git_project import commit, start
+from tests.support.git_project import commit, git, start
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_only_the_bytes_that_the_baseline_names_are_its_window(stored: Path) -> 
     window.write_bytes(b"a cut")
     assert store.kept_window(stored, baseline) is None  # of which is unknown run
     baseline.provenance[WINDOW] = digest_of(b"a cut")
-    assert store.kept_window(stored, baseline) == window
+    assert store.kept_window(stored, baseline) == b"a cut"
     window.write_bytes(b"of another run")
     assert store.kept_window(stored, baseline) is None
     window.unlink()
@@ -64,7 +64,9 @@ def kept(project: Project) -> tuple[Path, Path]:
 
 
 def known(path: Path) -> Path | None:
-    return BaselineStore(path.parent, "gate.nsys.yaml").kept_window(path, load(path))
+    """The file of windows that counts."""
+    content = BaselineStore(path.parent, "gate.nsys.yaml").kept_window(path, load(path))
+    return window_beside(path) if content is not None and content == window_beside(path).read_bytes() else None
 
 
 def test_it_is_the_cut_of_the_gate_and_a_trace(project: Project, kept: tuple[Path, Path]) -> None:
@@ -194,16 +196,34 @@ def test_they_go_with_their_gate_file(project: Project, kept: tuple[Path, Path])
 # -- of a commit
 
 
-def test_at_a_merge_base_the_windows_count_that_its_baseline_names(project: Project, kept: tuple[Path, Path]) -> None:
+def test_a_merge_base_has_its_own(project: Project, kept: tuple[Path, Path]) -> None:
+    """Also where the branch refreshed it; and the page draws them."""
     start(project)
     commit(project.root)
     path, window = kept
-    base = MergeBase(project.root / "gate.nsys.yaml", Snapshots("main"))
-    at_base = BaselineStore(path.parent, "gate.nsys.yaml", base)
-    accepted = at_base.at(path)
-    assert accepted is not None
-    assert at_base.kept_window(path, accepted) == window
+    first = window.read_bytes()
+    git(project.root, "switch", "-qc", "feature")
     project.trace("other.sqlite", 350)
     project.refresh("--nsys-trace=other.sqlite")
-    assert known(path) == window
-    assert at_base.kept_window(path, accepted) is None
+    commit(project.root)
+    assert window.read_bytes() != first
+    assert of_main(project, path) == first
+    project.pytest("--nsys-trace=other.sqlite", "--nsys-baseline-ref=main", "--nsys-html=page.html", code=1)
+    assert '<div class="side">base</div>' in (project.root / "page.html").read_text()
+
+
+def test_a_merge_base_without_them_has_none(project: Project, kept: tuple[Path, Path]) -> None:
+    start(project)
+    (project.root / ".gitignore").write_text("*.window.json.gz\n")
+    commit(project.root)
+    assert known(kept[0]) == kept[1]
+    assert of_main(project, kept[0]) is None
+
+
+def of_main(project: Project, path: Path) -> bytes | None:
+    """The windows of a baseline as the merge base with main has them."""
+    base = MergeBase(project.root / "gate.nsys.yaml", Snapshots("main"))
+    store = BaselineStore(path.parent, "gate.nsys.yaml", base)
+    accepted = store.at(path)
+    assert accepted is not None
+    return store.kept_window(path, accepted)

@@ -90,15 +90,15 @@ class BaselineStore:
             raise BaselineError(f"{path}: is the baseline of another gate file, {found.gate}: move it, or rename one")
         return found
 
-    def kept_window(self, path: Path, baseline: Baseline) -> Path | None:
-        """The windows of the run that a baseline was written of last, a cut beside it; None where none are kept.
+    def kept_window(self, path: Path, baseline: Baseline) -> bytes | None:
+        """The windows of the run that a baseline was written of last, the file of a cut; None where none are kept.
 
-        A file of any other run is none: its bytes are those that the baseline says, also where that is of a commit.
+        A file of any other run is none: its bytes are those that the baseline says.
         """
-        beside = window_beside(path)
         said = baseline.provenance.get(WINDOW)
-        with contextlib.suppress(OSError):
-            return beside if said is not None and said == digest_of(beside.read_bytes()) else None
+        with contextlib.suppress(BaselineError):
+            content = self.files.read(window_beside(path)) if said is not None else None
+            return content if content is not None and said == digest_of(content) else None
         return None
 
     def all(self) -> list[tuple[Path, Baseline]]:
