@@ -80,6 +80,7 @@ REMOVED = {
     "lint": "pytest-nsys check [GATE FILES…]",
     "replay": "pytest-nsys history --gate GATE",
     "bisect-exit": "git bisect run sh bisect.sh, with the script in docs/runs-over-time.md",
+    "--yes": "--force",
     "--upgrade": "pytest-nsys check",
     "--db": "--history FILE",
     "--limit": "--last N",

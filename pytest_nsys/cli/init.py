@@ -27,7 +27,7 @@ from pytest_nsys.analysis.fitting import GENERIC, LABELLED, Ask, Choice, candida
 from pytest_nsys.analysis.parallel import OpenOnce
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.cli.asking import folder_option, stores
-from pytest_nsys.cli.options import executor_option, reading_ahead
+from pytest_nsys.cli.options import convention_option, executor_option, reading_ahead
 from pytest_nsys.core.conventions import Convention, convention_words
 from pytest_nsys.core.errors import BaselineError, NothingMeasured, NsysError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
@@ -56,17 +56,15 @@ GATES = f"gates{GATE_SUFFIX}"
 
 @click.command()
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE…")
-@click.option("-o", "--output", default=GATES, show_default=True, help="The gate file to write.")
-@click.option("--convention", help="A built-in name, or a YAML file. Default: the best fit.")
-@click.option("--yes", is_flag=True, help="Never ask: pick the best. Implied without a terminal.")
-@click.option("--force", is_flag=True, help="Overwrite an existing gate file and baseline.")
+@click.option("-o", "--output", metavar="FILE", default=GATES, show_default=True, help="The gate file to write.")
+@convention_option
+@click.option("--force", is_flag=True, help="Replace an existing gate file and its baseline, and ask nothing.")
 @executor_option
 @folder_option
 def init(
     traces: tuple[str, ...],
     output: str,
     convention: str | None,
-    yes: bool,
     force: bool,
     executor: str | None,
     baseline_dir: str | None,
@@ -76,7 +74,7 @@ def init(
     Each TRACE is one run (file, folder or quoted glob). Several are captures of one program, whose spread sets the
     margins, or, where each holds other ranks, files of one run. The gate passes on the traces it was written from.
     """
-    asking = Choosing(requests=not yes and sys.stdin.isatty() and sys.stdout.isatty(), told=yes)
+    asking = Choosing(requests=not force and sys.stdin.isatty() and sys.stdout.isatty())
     path = _target(output, asking, force=force)
     given = convention_of(convention, None) if convention is not None else None
     with contextlib.closing(CaptureCache(OpenOnce(reading_ahead(executor), partial(draft_alone, given)))) as library:
@@ -88,10 +86,9 @@ def init(
 
 @dataclass
 class Choosing:
-    """Whether a person is asked, and how often the best was taken instead. ``told``: they said so."""
+    """Whether a person is asked, and how often the best was taken instead."""
 
     requests: bool
-    told: bool
     taken: int = 0
 
     def anchor(self, candidates: Sequence[Candidate]) -> Candidate:
@@ -188,8 +185,7 @@ def _tell(
     words = convention_words(choice.convention) if choice.anchored else choice.convention.name
     click.echo(f"convention {words}, {choice.spec}")
     if asking.taken > 1 and choice.anchored:
-        why = "--yes" if asking.told else "non-interactive"
-        click.echo(f"picked 1 of {asking.taken} candidate anchors ({why}); the others are in the file")
+        click.echo(f"picked 1 of {asking.taken} candidate anchors, the best; the others are in the file")
     for allowed in choice.quality.values():
         click.echo(f"warning: {allowed.words}; the gate allows it")
     for each in left[:SHOWN_LEFT]:

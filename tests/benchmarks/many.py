@@ -40,7 +40,7 @@ def init(bench: Bench) -> Iterator[Line]:
     def draft(path: Path, executor: str = "serial") -> Spent:
         folder = bench.work / f"init{next(drafts)}"
         folder.mkdir()
-        words = (f"--output={folder / 'gates.nsys.yaml'}", f"--baseline-dir={folder / 'baselines'}", "--yes")
+        words = (f"--output={folder / 'gates.nsys.yaml'}", f"--baseline-dir={folder / 'baselines'}")
         return bench.command("init", path, *words, f"--executor={executor}")
 
     runs = _runs(bench)

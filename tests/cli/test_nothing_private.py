@@ -196,7 +196,7 @@ def test_what_a_profiler_stored_of_its_machine_stays_in_the_trace(project: Proje
         project.command("compare", base, head, f"--output=c.{output}", "--gate=gate.nsys.yaml", code=1)
     said["compare"] = project.command("compare", base, head)
     said["cut"] = project.command("cut", head, "--output=cut.json")
-    said["init"] = project.command("init", head, "--output=draft.nsys.yaml", "--yes")
+    said["init"] = project.command("init", head, "--output=draft.nsys.yaml")
     said["report"] = project.command("--view=config", "private")
     said["history"] = project.command("history", "list", "--history=h.db")
     written = dict(texts(project.root))

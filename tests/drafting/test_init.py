@@ -375,7 +375,7 @@ def test_a_run_of_many_traces_opens_each_once(
         read_header(file)
 
     monkeypatch.setattr(SqliteFile, "_check_header", seen)
-    run("init", "run", "--yes", *([f"--executor={executor}"] if executor else []), code=0)
+    run("init", "run", *([f"--executor={executor}"] if executor else []), code=0)
     # also where other processes read: the budgets that a baseline keeps of a few ranks are read here
     assert Counter(opened) == dict.fromkeys((project.root / "run").resolve().iterdir(), 1)
     assert len(written(project).assertions) > 5
@@ -442,7 +442,7 @@ def test_a_convention_that_is_named(tmp_path: Path) -> None:
 def test_existing_files_are_never_overwritten(project: Project) -> None:
     project.trace("run.sqlite")
     project.file(GATES, "mine")
-    assert "gates.nsys.yaml: exists: give --force" in project.command("init", "run.sqlite", "--yes", code=2)
+    assert "gates.nsys.yaml: exists: give --force" in project.command("init", "run.sqlite", code=2)
     assert (project.root / GATES).read_text() == "mine"
     said = project.command("init", "run.sqlite", "--force", "--baseline-dir", "elsewhere", code=0)
     assert "pytest gates.nsys.yaml --nsys-baseline-dir=elsewhere" in said
@@ -572,7 +572,7 @@ def two_kinds_of_steps(process: Process) -> None:
 def test_it_asks_on_a_terminal_alone(project: Project) -> None:
     steps(project.root / "run.sqlite", edit=two_kinds_of_steps)
     output = run("init", "run.sqlite").output
-    assert "picked 1 of 2 candidate anchors (non-interactive)" in output
+    assert "picked 1 of 2 candidate anchors, the best" in output
     before = (project.root / GATES).read_text()
     code, said = on_a_terminal(project.root, "n\n", "run.sqlite")
     assert "gates.nsys.yaml exists. Overwrite it and its baseline?" in said
@@ -582,9 +582,9 @@ def test_it_asks_on_a_terminal_alone(project: Project) -> None:
     assert "1  'train step %': 8 times" in said
     assert written(project).resolved_convention.anchor == "inner work %"
     green(project)
-    code, said = on_a_terminal(project.root, "", "run.sqlite", "--yes", "--force")
+    code, said = on_a_terminal(project.root, "", "run.sqlite", "--force")
     assert code == 0, said
-    assert "picked 1 of 2 candidate anchors (--yes)" in said
+    assert "picked 1 of 2 candidate anchors, the best" in said
     assert (project.root / GATES).read_text() == before
 
 

@@ -253,7 +253,7 @@ def exports(random: Random, folder: Path, found: Finding) -> None:
         ["cut", str(trace), f"--output={folder / 'cut.json'}"],
         ["rows", "overlap_tax_ns", f"--trace={trace}"],
         ["compare", str(good()), str(trace)],
-        ["init", str(trace), "--yes", f"--output={folder / 'new.nsys.yaml'}", f"--baseline-dir={folder / 'stored'}"],
+        ["init", str(trace), f"--output={folder / 'new.nsys.yaml'}", f"--baseline-dir={folder / 'stored'}"],
     )
     if random.random() < 0.2:
         command(found, random.choice(more), trace)
