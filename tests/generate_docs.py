@@ -27,18 +27,17 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import textwrap
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import yaml
 
 from pytest_nsys.analysis.metrics import METRICS, Better
 from pytest_nsys.cli import main
+from pytest_nsys.cli.group import GROUPS
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.families import LIBRARIES, NVIDIA, TABLES
 from pytest_nsys.core.model import KernelsMode, Span
@@ -48,12 +47,6 @@ from tests.gate_schema import PATH, key_rows, schema_text
 
 ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = 100
-OFTEN = 3
-"""So many commands share what the docs tell once."""
-MEASURES = "pytest-nsys show"
-"""A command that has every option that says what is measured."""
-SELECTS = "--where"
-"""An option of several commands that selects of what was measured, or stored."""
 SCRATCH_INI = "[pytest]\nnsys_baseline_dir = baselines\n"
 PROGRAMS = ("pytest", "pytest-nsys", "python", "git", "mkdir")
 COMMITTED = {
@@ -165,59 +158,26 @@ def libraries() -> str:
     return "".join(f"- {own.name}: {' '.join(f'`{glob}`' for glob in own.globs)}\n" for own in LIBRARIES)
 
 
-class Told(NamedTuple):
-    """An option as its help has it, but for the default, which commands may have of their own."""
-
-    names: str
-    help: str
-    default: str
-
-    @property
-    def short(self) -> str:
-        """How one refers to what is told of the option elsewhere."""
-        return self.names.split()[0]
-
-
 def commands() -> str:
-    """The help of every command, below a heading each; options that many commands have are told once, before them."""
-    found = dict(_all_commands(main, "pytest-nsys"))
-    options = {name: _told(command) for name, command in found.items()}
-    counted = Counter(option[:2] for own in options.values() for option in own)
-    common = {each for each, number in counted.items() if number >= OFTEN}
-    asked = (option for option in options[MEASURES] if option.short != SELECTS)
-    measuring = {option[:2]: option for option in asked if option[:2] in common}
-    others = [each for each in counted if each in common and each not in measuring]
-    paragraphs = Counter(paragraph for command in found.values() for paragraph in _paragraphs(command))
-    shown = f"### Measuring options\n\n{_as_text(_definitions([_with_default(o) for o in measuring.values()]))}"
-    shown += f"\n### Options of several commands\n\n{_as_text(_definitions(others))}"
-    for name, command in found.items():
-        arguments = [each for each in command.collect_usage_pieces(click.Context(command)) if each != "[OPTIONS]"]
-        parts = [textwrap.fill(each, COLUMNS) for each in _paragraphs(command) if paragraphs[each] < OFTEN]
-        if own := [_with_default(o) for o in options[name] if o[:2] not in common]:
-            parts.append(_definitions(own))
-        if also := _also([o for o in options[name] if o[:2] in common], measuring):
-            parts.append(textwrap.fill(f"And {', '.join(also)}", COLUMNS))
-        shown += f"\n### `{' '.join([name, *arguments])}`\n\n{_as_text(*parts)}"
-    return shown
+    """Every command in its group, with the first sentence of its help and the exit codes that are its own.
 
-
-def _also(options: Sequence[Told], measuring: Mapping[tuple[str, str], Told]) -> list[str]:
-    """How a command refers to those of its options that are told before all commands."""
-    missing = [told.short for each, told in measuring.items() if each not in {o[:2] for o in options}]
-    words = {o: o.short + f" (default: {o.default})" * (o.default != measuring.get(o[:2], o).default) for o in options}
-    if len(missing) >= len(measuring) / 2:
-        return [*words.values()]
-    most = f"all measuring options{' but ' * bool(missing)}{' and '.join(missing)}"
-    return [most, *(said for o, said in words.items() if o[:2] not in measuring or said != o.short)]
-
-
-def _with_default(option: Told) -> tuple[str, str]:
-    return option.names, option.help + (f" [default: {option.default}]" if option.default else "")
-
-
-def _as_text(*parts: str) -> str:
-    text = "\n\n".join(part.rstrip() for part in parts)
-    return f"```text\n{text}\n```\n"
+    What else a command says of itself, its ``--help`` says.
+    """
+    shown = ""
+    for title, names in GROUPS.items():
+        shown += f"### {title}\n\n"
+        for name in names:
+            found = main.get_command(click.Context(main), name)
+            assert found is not None
+            for typed, command in _all_commands(found, f"pytest-nsys {name}"):
+                arguments = [
+                    each for each in command.collect_usage_pieces(click.Context(command)) if each != "[OPTIONS]"
+                ]
+                first, *more = inspect.cleandoc(command.help or "").split("\n\n")
+                codes = [own for each in more if (own := " ".join(each.split())).startswith("Exit codes: ")]
+                shown += f"- `{' '.join([typed, *arguments])}`: {' '.join([' '.join(first.split()), *codes])}\n"
+        shown += "\n"
+    return shown.rstrip() + "\n"
 
 
 def _all_commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
@@ -230,27 +190,6 @@ def _all_commands(command: click.Command, name: str) -> Iterator[tuple[str, clic
         found = command.get_command(context, sub)
         assert found is not None
         yield from _all_commands(found, f"{name} {sub}")
-
-
-def _told(command: click.Command) -> list[Told]:
-    context = click.Context(command)
-    found = []
-    for parameter in command.params:
-        if isinstance(parameter, click.Option) and (record := parameter.get_help_record(context)) is not None:
-            names, text = record
-            default = re.search(r"\s*\[default: \(?(?P<is>[^])]+)\)?\]$", text)
-            found.append(Told(names, text[: default.start()] if default else text, default["is"] if default else ""))
-    return found
-
-
-def _paragraphs(command: click.Command) -> list[str]:
-    return inspect.cleandoc(command.help or "").split("\n\n")
-
-
-def _definitions(rows: Sequence[tuple[str, str]]) -> str:
-    formatter = click.HelpFormatter(width=COLUMNS)
-    formatter.write_dl(rows)
-    return formatter.getvalue()
 
 
 def pytest_options() -> str:

@@ -21,7 +21,7 @@ from pytest_nsys.traces.opening import EXPORTS, REPORTS, find_traces
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.argument("program", metavar="-- PROGRAM [ARGUMENTS]...", nargs=-1, type=click.UNPROCESSED)
+@click.argument("program", metavar="-- PROGRAM [ARGUMENTS]…", nargs=-1, type=click.UNPROCESSED)
 @click.option("-o", "--output", metavar="DIR", default="traces", show_default=True, help="Folder of the reports.")
 @click.option("--name", default="step", show_default=True, help="Reports are named NAME_node0.nsys-rep.")
 @click.option("--nodes", type=int, metavar="N", help="Capture N nodes of the SLURM allocation, one report each.")
@@ -57,6 +57,7 @@ def capture(
 
     Profiles only the step that the program marks with pytest_nsys.profiled_step. In a SLURM job step each node captures
     itself; outside of one, --nodes starts a step on all nodes. --world-size checks the sizes before anything runs.
+
     Exit codes: 0 good; 1 the program failed; 2 no report; 3 nothing was profiled.
     """
     job = _placed(job_of(os.environ), node)
@@ -139,7 +140,7 @@ def _tell(captured: ProgramRun, *, export: bool) -> None:
 
 
 @click.command()
-@click.argument("reports", metavar="REPORT...", nargs=-1, required=True)
+@click.argument("reports", metavar="REPORT…", nargs=-1, required=True)
 @click.option(
     "-o", "--output", metavar="PATH", help="File of one export, or folder of several. Default: beside each report."
 )
