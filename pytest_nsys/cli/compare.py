@@ -178,7 +178,7 @@ def _keep_windows(folder: Path, judged: Sequence[tuple[OtherRun, Verdict]]) -> N
     for pair, verdict in judged:
         if has_failed(verdict):
             path = write_window(folder, pair.gate.address, verdict, pair.captures, pair.before)
-            click.echo(f"wrote {printable(str(path), 1000)}: {printable(verdict.assertion.name)}", err=True)
+            click.echo(f"wrote {printable(str(path), 1000)}: {printable(verdict.assertion.full_name)}", err=True)
 
 
 def _sides(paths: Sequence[str], base: Sequence[str], head: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

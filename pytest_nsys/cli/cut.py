@@ -90,7 +90,7 @@ def _cut_for_gate(gate_file: str, asked: MeasureOptions, traces: Sequence[str], 
     click.echo(_judged(gate, gate_file, len(lacking)))
     notes = [*([Note(fitting.told)] if fitting is not None else []), *map(Note, found.clock_lines())]
     notes += [
-        Note(f"{gate_file}:{a.location.line}: '{a.name}' cannot be judged on the cut: it {why}", True)
+        Note(f"{gate_file}:{a.location.line}: '{a.full_name}' cannot be judged on the cut: it {why}", True)
         for a, why in lacking
     ]
     print_notes(note_lines(notes))

@@ -42,6 +42,7 @@ from pytest_nsys.gates.model import (
     Tolerance,
     judged,
 )
+from pytest_nsys.gates.names import comparison, without_limit
 from pytest_nsys.gates.sentences import (
     AGGREGATE_WORDS,
     WORD,
@@ -218,8 +219,10 @@ def read_assertion(reader: NodeReader, node: Node, gate: GateFile) -> list[Asser
     """
     if isinstance(node, ScalarNode):
         sentence = _read_sentence(reader, node, "an assertion", gate)
-        written = clean_name(node.value)
-        return [] if sentence is None else [dataclasses.replace(sentence, name=written, sentence=written)]
+        if sentence is None:
+            return []
+        written, short = clean_name(node.value), clean_name(without_limit(node.value))
+        return [dataclasses.replace(sentence, name=short, full_name=written, sentence=written)]
     entry = _AssertionEntry(reader, node, gate)
     return entry.assertions() if entry.fields else []
 
@@ -253,13 +256,16 @@ class _AssertionEntry(Selecting):
         where = self.where(metric, fixed=sentence.where)
         warn = self._requirement("warn", sentence.judged, constant=True)
         self._check_early(warn, sentence.require)
-        name = name or self._words(sentence, where)
+        full_name = name or self._words(sentence, where)
+        name = name or self._words(sentence, where, with_limit=False)
         made = []
         for choice in self.choices(metric, fixed={**sentence.where, **where}):
             chosen = ",".join(f"{d}={clean_name(selector.values[0])}" for d, selector in choice.items())
+            item = f"[{chosen}]" if chosen else ""
             one = dataclasses.replace(
                 sentence,
-                name=f"{name}[{chosen}]" if chosen else name,
+                name=name + item,
+                full_name=full_name + item,
                 sentence=self._words(sentence, {**where, **choice}),
                 location=self.reader.location(self.node),
                 where={**sentence.where, **where, **choice},
@@ -301,7 +307,7 @@ class _AssertionEntry(Selecting):
             )
 
     def _name(self) -> str | None:
-        """The id as a name; without one the sentence is the name."""
+        """The id as a name; None without one."""
         written = self.text("id")
         if written is None:
             return None
@@ -311,17 +317,21 @@ class _AssertionEntry(Selecting):
             self.mistake("id", f"an id has 1 to {MAX_ID} characters that can be printed")
         return clean_name(written)
 
-    def _words(self, sentence: Assertion, where: Mapping[str, Selector]) -> str:
-        """The sentence that a person reads: as written, with what the keys beside it add."""
+    def _words(self, sentence: Assertion, where: Mapping[str, Selector], *, with_limit: bool = True) -> str:
+        """The sentence that a person reads: as written, with what the keys beside it add, or up to its comparison."""
         selectors = " ".join(f"{d} {'|'.join(selector.values)}" for d, selector in where.items())
         if "assert" in self.fields:
-            added = f" where {selectors}" if selectors else ""
-            return clean_name(f"{self.fields['assert'].value}{added}")
+            written = self.fields["assert"].value
+            short = written if with_limit else without_limit(written)
+            if short != written:
+                return clean_name(f"{selectors} {short}")
+            return clean_name(f"{written} where {selectors}" if selectors else written)
         taken = " ".join(f"{a.word} over {', '.join(a.over or ())} of" for a in reversed(sentence.aggregates))
         axis = sentence.balance_across
         what = f"balance of {sentence.metric} across {axis}" if axis else sentence.metric
         what = f"{WORD} {what}" if sentence.pipeline else what
-        return clean_name(f"{taken} {selectors} {what} {sentence.require.text}")
+        limit = sentence.require.text
+        return clean_name(f"{taken} {selectors} {what} {limit if with_limit else comparison(limit)}")
 
     def _from_sentence(self) -> Assertion | None:
         for key in SENTENCE_SAYS:

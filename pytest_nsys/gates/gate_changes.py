@@ -189,31 +189,41 @@ def _of_one(old: GateFile, new: GateFile) -> list[GateChange]:
     found = [GateChange(change) for change in _fields(GATE_RULES, old, new, Sides((old, new)))]
     for change, assertions in grouped(_of_assertions(old, new)).items():
         own = [assertion for assertion in assertions if assertion is not None]
-        found.append(GateChange(change, tuple(a.name for a in own), tuple(a.location.line for a in own)))
+        found.append(GateChange(change, tuple(a.full_name for a in own), tuple(a.location.line for a in own)))
     return found
 
 
 def _of_assertions(old: GateFile, new: GateFile) -> Iterator[tuple[KeyChange, Assertion | None]]:
     """Each change of an assertion, with what the assertion is now."""
-    left = {assertion.name for assertion in old.assertions}
-    named = {assertion.name: assertion for assertion in new.assertions}
-    free = [assertion for assertion in new.assertions if assertion.name not in left]
+    known = _known_again(old.assertions, new.assertions)
+    free = [assertion for assertion in new.assertions if assertion not in known.values()]
     for was in old.assertions:
-        now = named.get(was.name)
+        now = known.get(was.name)
         changes = _between(was, now, old, new) if now is not None else None
         if now is None:
             now, changes = _counterpart(was, old, new, free)
         if now is not None and now in free:
             free.remove(now)
             if _has_id(was):  # by which it may be selected
-                yield KeyChange(ChangeKind.CHANGED, "id", was.name, now.name), now
+                yield KeyChange(ChangeKind.CHANGED, "id", was.name, now.full_name), now
         if changes is None:
-            what = was.name if was.name == was.sentence else f"{was.name} ({was.sentence})"
+            what = was.sentence if was.full_name == was.sentence else f"{was.full_name} ({was.sentence})"
             changes = [KeyChange(ChangeKind.LOOSENED, "assertion", what, GONE)]
         yield from ((change, now) for change in changes)
         if _follows_history(was) and not (now is not None and _follows_history(now)):
             for other in (each for each in free if _follows_history(each) and was.metric == each.metric):
-                yield KeyChange(ChangeKind.CHANGED, "series of the history", was.name, other.name), other
+                yield KeyChange(ChangeKind.CHANGED, "series of the history", was.full_name, other.full_name), other
+
+
+def _known_again(old: Iterable[Assertion], new: Iterable[Assertion]) -> dict[str, Assertion]:
+    """The assertions of now that were there before, by the name that they had: where a full name is there still that
+    one, else by name.
+    """
+    full, named = ({getattr(now, by): now for now in new} for by in ("full_name", "name"))
+    same = {was.name: full[was.full_name] for was in old if was.full_name in full}
+    taken = {now.name for now in same.values()}
+    by_name = {was.name: named[was.name] for was in old if was.name in named and was.name not in taken}
+    return {**by_name, **same}
 
 
 def _follows_history(assertion: Assertion) -> bool:
@@ -223,7 +233,7 @@ def _follows_history(assertion: Assertion) -> bool:
 
 def _has_id(assertion: Assertion) -> bool:
     """Whether its name was given to it, and is not its sentence, which says the limit."""
-    return assertion.name != assertion.sentence and assertion.require.text not in assertion.name
+    return assertion.full_name != assertion.sentence and assertion.require.text not in assertion.full_name
 
 
 def _between(was: Assertion, now: Assertion, old: GateFile, new: GateFile) -> list[KeyChange]:

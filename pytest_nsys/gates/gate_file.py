@@ -11,7 +11,7 @@ above all. Assertions are read once for each, so that what they mean, such as a 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -29,6 +29,7 @@ from pytest_nsys.gates.convention_keys import read_convention
 from pytest_nsys.gates.kinds import VERSION, Entry, clean_name
 from pytest_nsys.gates.limits import impossible, of_no_metric, own_units
 from pytest_nsys.gates.model import Assertion, Comparator, Constant, GateFile, Severity, Waiver
+from pytest_nsys.gates.names import called, names_of, told_apart, without_item
 from pytest_nsys.gates.workload_keys import check_needed, read_workload
 from pytest_nsys.gates.yaml_nodes import NodeReader, compose, is_empty, read
 
@@ -78,13 +79,14 @@ def loads_gate_file(content: str | bytes, *, path: Path, display: Path | None = 
     names = tuple(filter(None, own))
     entries = {name: (entry, _read_gate(reader, entry, path, name, names)) for name, entry in own.items()}
     judged = {name: _with_assertions(reader, *each) for name, each in entries.items()}
-    every = {assertion.name: assertion for gate, _ in judged.values() for assertion in gate.assertions}
+    gates = dict(zip(judged, told_apart([gate for gate, _ in judged.values()]), strict=True))
+    every = {(a.name, a.location): a for gate in gates.values() for a in _unlike(reader, gate.assertions)}
     ordered = sorted(every.values(), key=lambda assertion: assertion.location.line)
     known = all(all_known for _, all_known in judged.values())
     each = []
-    for name, (gate, all_known) in judged.items():
+    for name, gate in gates.items():
         _check_tolerance(own[name], gate, ordered)
-        if name and all_known and not gate.assertions:
+        if name and judged[name][1] and not gate.assertions:
             file.mistake(MATRIX, f"no assertion applies to '{name}': it would always pass")
         each.append(_with_waivers(reader, own[name], gate, ordered, all_known=known))
     if names:
@@ -120,22 +122,32 @@ def _check_tolerance(file: Entry, gate: GateFile, every: Sequence[Assertion]) ->
 
 
 def _with_assertions(reader: NodeReader, file: Entry, gate: GateFile) -> tuple[GateFile, bool]:
-    """The same with its assertions, in order, and whether every entry could be read. Their names differ."""
-    found: dict[str, Assertion] = {}
+    """The same with its assertions, in order, and whether every entry could be read."""
+    found: list[Assertion] = []
     all_known = "assertions" in file.fields
     for node in reader.items(file.fields["assertions"], "assertions") if all_known else ():
         if not is_for(reader, node, gate.configuration, gate.names):
             continue
         made = read_assertion(reader, node, gate)
         all_known = all_known and bool(made)
-        for assertion in made:
-            first = found.setdefault(assertion.name, assertion)
-            if first is not assertion:
-                shown = printable(assertion.name, 60)
-                what = f"'{shown}' is the name of the assertion on line {first.location.line} already"
-                reader.mistake(node, f"{what}: give it another id")
-    check_needed(reader, found.values(), file.fields)
-    return replace(gate, assertions=tuple(found.values())), all_known
+        found += made
+    check_needed(reader, found, file.fields)
+    return replace(gate, assertions=tuple(found)), all_known
+
+
+def _unlike(reader: NodeReader, assertions: Iterable[Assertion]) -> Iterator[Assertion]:
+    """The assertions, of which each has a name of its own."""
+    found: dict[str, Assertion] = {}
+    for assertion in assertions:
+        first = found.setdefault(assertion.name, assertion)
+        if first is not assertion:
+            _, line, column = assertion.location
+            what = (
+                f"'{printable(assertion.name, 60)}' is the name of the assertion on line {first.location.line} already"
+            )
+            reader.mistake_at(line, column, f"{what}: give it another id")
+        else:
+            yield assertion
 
 
 # Configurations
@@ -214,9 +226,6 @@ NEEDED: Mapping[str, str] = {
 }
 """What each key that a waiver needs says."""
 
-_ITEM = re.compile(r"\[[^\W\d]\w*=.*\]")
-"""What ``for:`` adds to the name of an assertion."""
-
 
 def _with_waivers(
     reader: NodeReader, file: Entry, gate: GateFile, every: Sequence[Assertion], *, all_known: bool
@@ -256,11 +265,6 @@ def dimensions_left(assertion: Assertion, metric: Metric, axes: Collection[str])
     return (*left, *(axes if "rank" in left else ()))
 
 
-def _called(name: str, assertions: Sequence[Assertion]) -> list[Assertion]:
-    exact = [a for a in assertions if a.name == name]
-    return exact or [a for a in assertions if a.name.startswith(name) and _ITEM.fullmatch(a.name.removeprefix(name))]
-
-
 class _WaiverEntry(Selecting):
     """One mapping under ``waivers:``."""
 
@@ -270,9 +274,9 @@ class _WaiverEntry(Selecting):
         if written is None:
             return []
         name = clean_name(written)
-        found = _called(name, assertions)
-        if not found and all_known and not _called(name, every):
-            names = dict.fromkeys(part for a in every for part in (a.name, _ITEM.sub("", a.name)))
+        found = called(name, assertions)
+        if not found and all_known and not called(name, every):
+            names = dict.fromkeys(part for a in every for own in names_of(a) for part in (own, without_item(own)))
             hint = did_you_mean(name, names) or ": write its id, or its sentence"
             self.mistake("assertion", f"no assertion of this file is '{printable(name, 60)}'{hint}")
         return found

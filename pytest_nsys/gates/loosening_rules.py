@@ -300,7 +300,7 @@ def _warns(_: Severity, now: Severity) -> bool:
 
 ASSERTION_RULES: Mapping[str, Rule] = {
     # Of another metric all is told.
-    **dict.fromkeys(("name", "sentence", "location", "metric", "outside"), says_nothing),
+    **dict.fromkeys(("name", "full_name", "sentence", "location", "metric", "outside"), says_nothing),
     "require": limit_of("limit"),
     "where": rows,
     "aggregates": aggregates,

@@ -211,7 +211,8 @@ class Waiver:
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """One sentence; one pytest item. ``name`` is what the item is called, unique in its file.
+    """One sentence; one pytest item. ``name`` is what the item is called, unique in its file; ``full_name`` says its
+    limit too (``gates/names.py``).
 
     ``pipeline``: beside the limit the median period has to be nearer the longer stage than the sum of both.
     ``fail_after``: of bad runs in a row the first that fails; the ones before are *inconclusive*. ``outside`` is what
@@ -219,6 +220,7 @@ class Assertion:
     """
 
     name: str
+    full_name: str
     sentence: str
     location: Location
     metric: str
@@ -461,7 +463,7 @@ class Verdict:
     delayed: bool = False
 
     def __repr__(self) -> str:  # a notebook shows it
-        return f"<{type(self).__name__} {self.outcome}: {self.assertion.name}: {self.message}>"
+        return f"<{type(self).__name__} {self.outcome}: {self.assertion.full_name}: {self.message}>"
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -111,7 +111,7 @@ def asserted(subject: Subject, require: Requirement, text: str, location: Locati
     """The assertion that is called, and reads, as ``text``; the gate file says the rest."""
     said = (subject.where, subject.aggregates, subject.balance_across, subject.pipeline)
     usual = {key: getattr(gate, key) for key in ("window", "span", "kernels", "allow_missing")}
-    made = Assertion(text, text, location, subject.metric.name, require, *said, **usual)
+    made = Assertion(text, text, text, location, subject.metric.name, require, *said, **usual)
     return replace(made, outside=subject.metric) if subject.metric.outside else made
 
 

@@ -100,6 +100,7 @@ class GateItem(JudgedItem):
     def __init__(self, *, gate: GateFile, assertion: Assertion, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.gate, self.assertion = gate, assertion
+        self.extra_keyword_matches.add(assertion.full_name)  # for -k
         self.record: Record | None = None
         self.history: HistoryEntry | None = None
         self.pictures: Pictures | None = None
@@ -230,7 +231,7 @@ class GateItem(JudgedItem):
             said = [f"{verdict.message} (severity: warn)", *self.record.explanation[1:]]  # below the outcome
             self.warn(NsysWarning("\n".join(said)))
         for text in verdict.warnings:
-            self.warn(NsysWarning(f"{self.assertion.name}: {text}"))
+            self.warn(NsysWarning(f"{self.assertion.full_name}: {text}"))
 
     def _next_steps(self, verdict: Verdict) -> list[Step]:
         session = session_of(self.config)

@@ -315,11 +315,11 @@ def narrowing(words: Sequence[str]) -> dict[str, Any]:
 
 def leaves_out(options: Mapping[str, Any], item: pytest.Item) -> bool:
     """Whether these options alone leave a test out, as far as names and marks without arguments say."""
-    marks, names = {mark.name for mark in item.iter_markers()}, [name.lower() for name in item.keywords]
+    marks, names = {mark.name for mark in item.iter_markers()}, {*item.keywords, *item.extra_keyword_matches}
     return (
         item.nodeid.startswith(tuple(options["deselect"] or ()))
         or not _holds(options["markexpr"], marks.__contains__)
-        or not _holds(options["keyword"], lambda word: any(word.lower() in name for name in names))
+        or not _holds(options["keyword"], lambda word: any(word.lower() in name.lower() for name in names))
     )
 
 

@@ -51,7 +51,7 @@ class Refreshing:
         known = [assertion for gate in gates for assertion in gate.assertions if self._writes(assertion)]
         for pattern in self.acceptance.only:
             if not any(named(assertion, pattern) for assertion in known):
-                hint = did_you_mean(pattern, [name for a in known for name in (a.name, a.metric)])
+                hint = did_you_mean(pattern, [name for a in known for name in (a.full_name, a.metric)])
                 raise UsageMistake(
                     f"'{printable(pattern)}' is neither an assertion with a baseline nor a metric of one{hint}"
                 )

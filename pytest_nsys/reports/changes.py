@@ -221,20 +221,20 @@ def _of_tolerance(reader: Assertion, series: StoredSeries, captures: Captures) -
     limit = reader.require.limit
     assert isinstance(limit, FromBaseline)
     if limit.tolerance is None:
-        return f"{reader.name}: no tolerance, the noise plays no part"
+        return f"{reader.full_name}: no tolerance, the noise plays no part"
     rows = list(_judged(reader, metric, series, captures))
     widest = max(rows, key=lambda row: Fraction(row.noise or 0), default=None)
     if widest is None:
-        return f"{reader.name}: the noise of what it judges is not measured"
+        return f"{reader.full_name}: the noise of what it judges is not measured"
     most = distance_words(widest.noise or 0, unit)
     if limit.tolerance.noise:
-        return f"{reader.name}: the noise is the tolerance, up to {most}{_place(widest)}"
+        return f"{reader.full_name}: the noise is the tolerance, up to {most}{_place(widest)}"
     tighter = [row for row in rows if (row.noise or 0) > (row.tolerance or 0)]
     if not tighter:
-        return f"{reader.name}: the tolerance holds the noise, which is up to {most}"
+        return f"{reader.full_name}: the tolerance holds the noise, which is up to {most}"
     worst = max(tighter, key=lambda row: Fraction(row.noise or 0) - (row.tolerance or 0))
     return (
-        f"{reader.name}: warning: the tolerance is tighter than the noise in {len(tighter)} of "
+        f"{reader.full_name}: warning: the tolerance is tighter than the noise in {len(tighter)} of "
         f"{counted(len(rows), 'row')}: {distance_words(worst.tolerance or 0, unit)} < "
         f"{distance_words(worst.noise or 0, unit)}{_place(worst)}"
     )

@@ -178,7 +178,7 @@ def replay_cells(run: ReplayedRun, gate: str | None) -> list[Cell]:
         own.outcome,
         outcome_of(run),
         _why(found) if told and found is not None else None,
-        found.verdict.assertion.name + (f" and {more} more" if more > 0 else "")
+        found.verdict.assertion.full_name + (f" and {more} more" if more > 0 else "")
         if told and found is not None
         else None,
         str(found.after) if found is not None and found.after is not None else None,

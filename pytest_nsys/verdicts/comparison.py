@@ -215,7 +215,7 @@ def compare_runs(pairs: Sequence[OtherRun], base: Sequence[str], head: Sequence[
                 captures.key(pair.gate.run)
         for assertion in pair.gate.assertions:
             if assertion.needs_baseline and not assertion.reads_stored:
-                not_held.append(f"{name}: {assertion.name}")
+                not_held.append(f"{name}: {assertion.full_name}")
                 continue
             with naming("head"):  # as what is compared with names base
                 context.measure(assertion)

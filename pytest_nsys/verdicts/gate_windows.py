@@ -78,8 +78,8 @@ def unheld(trace: GateContext, small: GateContext) -> Iterator[Unheld]:
             yield Unheld(assertion, str(here).removeprefix(f"{small.captures.runs[0].path}: "))
         elif _told(there) != _told(here):
             raise TraceError(
-                f"{assertion.location.at_line}: '{assertion.name}' has other rows in a cut of these traces, where GPUs "
-                "of one process are apart: judge it on the traces"
+                f"{assertion.location.at_line}: '{assertion.full_name}' has other rows in a cut of these traces, where "
+                "GPUs of one process are apart: judge it on the traces"
             )
 
 

@@ -134,7 +134,7 @@ def wider_noise(gate: GateFile, old: Baseline, new: Baseline) -> list[GateChange
         if (was := old.series.get(sid, new.series[sid])) != new.series[sid]
         and (change := _change(assertion, was, new.series[sid])) is not None
     )
-    return [GateChange(change, tuple(each.name for each in readers)) for change, readers in told.items()]
+    return [GateChange(change, tuple(each.full_name for each in readers)) for change, readers in told.items()]
 
 
 def _read(gate: GateFile, assertion: Assertion, stored: Baseline) -> Iterator[SeriesId]:

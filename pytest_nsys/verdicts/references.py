@@ -29,6 +29,7 @@ from pytest_nsys.gates.comparability import differences, found_otherwise, told
 from pytest_nsys.gates.comparability import shown as in_words
 from pytest_nsys.gates.judgement import BadRuns, NotComparable, Reference, RowKey, folded
 from pytest_nsys.gates.model import Assertion, Difference, FromBaseline, GateFile, Labels, Outcome, request_of, spec_for
+from pytest_nsys.gates.names import names_of_others
 from pytest_nsys.gates.noise import Decision, Trial, decide
 from pytest_nsys.gates.settling import settled
 from pytest_nsys.stored.baselines.baseline_file import (
@@ -308,6 +309,5 @@ class PastRuns(ReferenceSource):
 
         assert self.path is not None
         sid = series_id(settled(assertion, self.captures).measures, spec_for(self.captures.convention, assertion))
-        others = {other.name for other in self.gate.assertions if other.name != assertion.name}
-        of = OfAssertion(assertion, sid, frozenset(others))
+        of = OfAssertion(assertion, sid, names_of_others(assertion, self.gate))
         return PastOf(self.path, self.name, self.captures.identity(self.gate.run), of, self.gate.comparable_on)

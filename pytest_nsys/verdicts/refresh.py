@@ -143,12 +143,12 @@ class Refresh:
                 judgement = rows_now(assertion, context)
             except NsysError as error:
                 outcome = Outcome.NO_DATA if isinstance(error, NothingMeasured) else Outcome.ERROR
-                return Refusal(f"'{assertion.name}' is in error: {error}", outcome)
+                return Refusal(f"'{assertion.full_name}' is in error: {error}", outcome)
             if judgement.outcome is Outcome.NO_DATA:
-                return Refusal(f"'{assertion.name}' has no data: {judgement.reason}", Outcome.NO_DATA)
+                return Refusal(f"'{assertion.full_name}' has no data: {judgement.reason}", Outcome.NO_DATA)
             structural = assertion.measures.unit is Unit.COUNT and not assertion.needs_baseline
             if structural and judgement.outcome is Outcome.FAILED:
-                return Refusal(f"the structural assertion '{assertion.name}' fails", Outcome.FAILED)
+                return Refusal(f"the structural assertion '{assertion.full_name}' fails", Outcome.FAILED)
         return None
 
     @cached_property

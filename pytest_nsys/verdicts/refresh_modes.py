@@ -21,6 +21,7 @@ from pytest_nsys.core.model import Value
 from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.judgement import Judgement, Reference, judge, reach, worse_by
 from pytest_nsys.gates.model import Assertion, Comparator, FromBaseline, JudgedRow
+from pytest_nsys.gates.names import names_of
 from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId, StoredSeries, accepted_runs
 
 KEPT_RUNS = 10
@@ -66,8 +67,8 @@ class Acceptance:
 
 
 def named(assertion: Assertion, pattern: str) -> bool:
-    """Whether a name or glob means the assertion: by its own name, or by that of its metric."""
-    names = (assertion.name, assertion.metric)
+    """Whether a name, sentence or glob means the assertion: by its own name, or by that of its metric."""
+    names = (*names_of(assertion), assertion.sentence, assertion.metric)
     return pattern in names or any(fnmatch.fnmatchcase(name, pattern) for name in names)
 
 

@@ -26,6 +26,7 @@ from pytest_nsys.core.model import Row, Value
 from pytest_nsys.gates.comparability import differences
 from pytest_nsys.gates.judgement import BadRuns, Judgement, PastRun, Reference, delayed, judge
 from pytest_nsys.gates.model import Assertion, FromBaseline, FromHistory, GateFile, Outcome, Verdict, spec_for
+from pytest_nsys.gates.names import names_of_others
 from pytest_nsys.gates.settling import settled_as
 from pytest_nsys.stored.baselines.baseline_file import NO_WINDOW, RowLabels, SeriesId, series_id
 from pytest_nsys.stored.history.database import REFRESH
@@ -113,8 +114,8 @@ class Replay:
     def not_replayed(self) -> Mapping[str, str]:
         """The assertions that were judged on no run, and why."""
         judged = {each.verdict.assertion.name for run in self.runs for each in run.found}
-        names = (assertion.name for assertion in self.gate.assertions if assertion.name not in judged)
-        return {name: self._reasons.get(name, "no run has its rows") for name in names}
+        left = (assertion for assertion in self.gate.assertions if assertion.name not in judged)
+        return {each.full_name: self._reasons.get(each.name, "no run has its rows") for each in left}
 
     def _judged(self, place: int, run: StoredRun) -> Iterator[Replayed]:
         for assertion in self.gate.assertions:
@@ -209,8 +210,7 @@ class Replay:
         """Whether the run was accepted: for the assertion, or where that did not run for any."""
         if run.id not in self._refreshed:
             return False
-        others = frozenset(other.name for other in self.gate.assertions if other.name != assertion.name)
-        own = OfAssertion(assertion, sid, others).own(self.history.verdicts[run.id])
+        own = OfAssertion(assertion, sid, names_of_others(assertion, self.gate)).own(self.history.verdicts[run.id])
         return not own or standing(own, assertion) is RunState.ACCEPTED
 
     def _reference(

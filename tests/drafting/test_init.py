@@ -150,7 +150,7 @@ def test_a_labelled_trace_gets_a_gate_that_is_green_and_can_turn_red(project: Pr
     gate = written(project)
     assert (gate.resolved_convention, gate.traces) == (BUILT_IN["pithtrain"], ("run.sqlite",))
     assert 5 <= len(gate.assertions) <= 12
-    names = [assertion.name for assertion in gate.assertions]
+    names = [assertion.full_name for assertion in gate.assertions]
     assert {"no mixed comm streams", "no barrier_ns", "no syncs", "launches", "kernels"} <= set(names)
     held = {a.metric for a in gate.assertions if a.needs_baseline}
     assert held >= {"exposed_ns", "period_ns", "window_ns", "compute_ns", "idle_ns", "launches", "kernel_share"}
@@ -291,7 +291,7 @@ def test_stages_from_names(tmp_path: Path) -> None:
 
     gate, _ = draft(steps(tmp_path / "run.sqlite", edit=phases))
     assert [purpose.name for purpose in gate.resolved_convention.purposes] == ["backward"]
-    assert {"backward overlap >= 95%", "no unknown comm streams"} <= {a.name for a in gate.assertions}
+    assert {"backward overlap >= 95%", "no unknown comm streams"} <= {a.full_name for a in gate.assertions}
 
 
 @pytest.mark.parametrize(("count", "window"), [(4, "median"), (2, "run"), (0, "run")])
@@ -341,7 +341,7 @@ def test_a_folder_of_ranks(project: Project) -> None:
     project.command("init", "run", "-o", "perf.nsys.yaml", code=0)
     gate = written(project, "perf.nsys.yaml")
     assert (gate.traces, gate.resolved_convention) == (("run",), BUILT_IN["kineto"])
-    assert "wall_overlap >= 45%" in {assertion.name for assertion in gate.assertions}
+    assert "wall_overlap >= 45%" in {assertion.full_name for assertion in gate.assertions}
     assert "2 ranks" in green(project, name="perf.nsys.yaml")
 
 
@@ -596,7 +596,7 @@ def test_the_spread_of_captures_sets_the_margins(tmp_path: Path) -> None:
     traces = [write_trace(tmp_path / f"{n}.sqlite", each) for n, each in enumerate((200, 210, 190))]
     gate, _ = draft(*traces)
     assert gate.traces == ("0.sqlite", "1.sqlite", "2.sqlite")
-    names = {assertion.name for assertion in gate.assertions}
+    names = {assertion.full_name for assertion in gate.assertions}
     assert "stage2_f overlap >= 74%" in names  # 80 % less three times the range of 2 points
     assert "exposed_ns below baseline plus max(30%, 50us)" in names
     assert gate.tolerance is not None
@@ -800,7 +800,7 @@ def test_values_that_yaml_would_take_for_something_else() -> None:
 @pytest.mark.reference
 @pytest.mark.parametrize("name", DUALPIPE_RUNS)
 def test_the_reference_traces(tmp_path: Path, name: str) -> None:
-    names = {assertion.name for assertion in real(tmp_path, DUALPIPE / f"{name}.sqlite").assertions}
+    names = {assertion.full_name for assertion in real(tmp_path, DUALPIPE / f"{name}.sqlite").assertions}
     assert {"no mixed comm streams", "exposed_ns below baseline plus tolerance"} <= names
     assert ("balance of compute_ns across pp <= 1.11" in names) is (name == "pp2_ep2")
 

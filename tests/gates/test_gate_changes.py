@@ -104,9 +104,9 @@ def test_with_fail_an_item_of_its_own_is_red(branch: Project) -> None:
     cases = branch.cases(RUN, REF, FAIL, "--nsys-annotate", f"--nsys-json={report}", code=1)
     assert {name: case.state for name, case in cases.items()} == {
         ITEM: "failure",
-        "overlap >= 30%": "passed",
+        "overlap >=": "passed",
         "no mixed comm streams": "passed",
-        "exposed_ns < 1 ms": "passed",
+        "exposed_ns <": "passed",
     }
     assert cases[ITEM].text.splitlines()[-2:] == [f"  {line}" for line in LOOSENED]
     found = checked(report)

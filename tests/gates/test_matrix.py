@@ -27,8 +27,8 @@ convention: generic
 
 def test_each_configuration_is_a_gate_file_with_keys_of_its_own() -> None:
     gate = loaded(GATE)
-    assert [assertion.name for assertion in gate.assertions] == [OF_ALL, OF_ONE, OF_TWO]
-    told = {one.address: (one.traces, [a.name for a in one.assertions]) for one in gate.each}
+    assert [assertion.full_name for assertion in gate.assertions] == [OF_ALL, OF_ONE, OF_TWO]
+    told = {one.address: (one.traces, [a.full_name for a in one.assertions]) for one in gate.each}
     assert told == {
         "gates.nsys.yaml[llama-8b]": (("run/llama",), [OF_ALL, OF_TWO]),
         "gates.nsys.yaml[mixtral]": (("a", "b"), [OF_ALL, OF_ONE]),
@@ -51,10 +51,12 @@ def test_a_key_of_a_configuration_stands_in_place_of_the_files() -> None:
 
 def test_a_waiver_may_be_for_one_configuration() -> None:
     waiver = f"waivers: [{{assertion: '{OF_TWO}', matrix: dsv3, ceiling: 3ms, expires: 2030-01-31, reason: new}}]\n"
-    waived = {one.configuration: [a.name for a in one.assertions if a.waivers] for one in loaded(GATE + waiver).each}
+    waived = {
+        one.configuration: [a.full_name for a in one.assertions if a.waivers] for one in loaded(GATE + waiver).each
+    }
     assert waived == {"llama-8b": [], "mixtral": [], "dsv3": [OF_TWO]}
     gate = loaded(GATE + waiver.replace(" matrix: dsv3,", ""))
-    waived = {one.configuration: [a.name for a in one.assertions if a.waivers] for one in gate.each}
+    waived = {one.configuration: [a.full_name for a in one.assertions if a.waivers] for one in gate.each}
     assert waived == {"llama-8b": [OF_TWO], "mixtral": [], "dsv3": [OF_TWO]}
 
 

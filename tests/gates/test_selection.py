@@ -39,7 +39,7 @@ def asking(*steps: Aggregate, across: str | None = None, **selectors: str) -> As
     """An assertion that takes rows together; its limit does not matter here."""
     require = Requirement(Comparator.GE, Constant(Fraction(0)), ">= 0")
     place = Location(Path("gate.nsys.yaml"), 1, 1)
-    return Assertion("a", "a", place, "m", require, where(**selectors), steps, across)
+    return Assertion("a", "a", "a", place, "m", require, where(**selectors), steps, across)
 
 
 def folded(table: MetricTable, assertion: Assertion) -> list[tuple[Mapping[str, Label], Value]]:

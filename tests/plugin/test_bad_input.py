@@ -31,9 +31,9 @@ def test_the_short_summary_begins_with_what_is_wrong(project: Project) -> None:
     """And not with the name of an exception of pytest; in 80 columns nothing else would be left."""
     project.gate("trace: absent.sqlite\n" + GATE)
     printed = project.pytest("--nsys-strict", code=1)
-    assert "ERROR gate.nsys.yaml::overlap > 0% - error: " in printed
+    assert "ERROR gate.nsys.yaml::overlap > - error: " in printed
     assert printed.count("\nerror: absent.sqlite: ") == 1
-    assert printed.count("\nerror: as in 'overlap > 0%' above\n") == 1
+    assert printed.count("\nerror: as in 'overlap >' above\n") == 1
 
 
 def test_the_short_summary_has_one_line_of_a_red(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,8 +42,8 @@ def test_the_short_summary_has_one_line_of_a_red(project: Project, monkeypatch: 
     project.gated("assertions:\n  - overlap > 99%\n  - exposed_ns <= baseline + 1s")
     summary = project.pytest("--nsys-trace=run.sqlite", code=1).partition("short test summary info")[2]
     failed, error, _ = summary.splitlines()[1:]
-    assert failed == "FAILED gate.nsys.yaml::overlap > 99% - 80% <= 99%, rank 0 stage2_f"
-    assert error.startswith("FAILED gate.nsys.yaml::exposed_ns <= baseline + 1s - ")
+    assert failed == "FAILED gate.nsys.yaml::overlap > - 80% <= 99%, rank 0 stage2_f"
+    assert error.startswith("FAILED gate.nsys.yaml::exposed_ns <= - ")
     place = f"{project.root / 'gate.nsys.yaml'}:3: 80% <= 99%, rank 0 stage2_f"
     assert place in project.pytest("--nsys-trace=run.sqlite", "--tb=line", code=1).splitlines()
 

@@ -14,7 +14,7 @@ from tests.support.reports import checked, report_of
 TWO = "- {id: hidden, assert: overlap >= 60%}\n- {id: short, assert: window_ns <= 16ms}"
 OWN = "trace: ../traces/run.sqlite\nassertions:\n  - overlap >= 60%\n  - window_ns <= 16ms"
 WHY = "no trace given (--nsys-trace=PATH, or nsys_trace in the ini file)"
-OWN_NAMES = ["overlap >= 60%", "window_ns <= 16ms"]
+OWN_NAMES = ["overlap >=", "window_ns <="]
 OWN_WHY = f"{WHY}; trace traces/run.sqlite of the gate file does not exist"
 
 
@@ -53,7 +53,7 @@ def test_each_assertion_is_a_test_of_its_own_all_the_same(checkout: Project) -> 
     assert re.search(r"any\.nsys\.yaml::short SKIPPED", said)
     cases = checkout.cases(code=0)
     assert {name: case.state for name, case in cases.items() if name != "test_other"} == dict.fromkeys(
-        ("hidden", "short", "overlap >= 60%", "window_ns <= 16ms"), "skipped"
+        ("hidden", "short", "overlap >=", "window_ns <="), "skipped"
     )
     assert f"perf/any.nsys.yaml:4: {WHY}" in cases["short"].text
     assert "nsys_outcome" not in cases["short"].properties
@@ -260,7 +260,7 @@ def test_the_reports_of_workers(checkout: Project) -> None:
     report = checked(checkout.root / "r.json")
     assert [one["assertions"] for one in report["not_run"]] == [
         ["hidden", "short"],
-        ["overlap >= 60%", "window_ns <= 16ms"],
+        OWN_NAMES,
     ]
     assert report["left_out"] == []
     assert len(ElementTree.parse(checkout.root / "j.xml").findall(".//testcase/skipped")) == 4

@@ -232,6 +232,27 @@ def test_a_verdict_is_of_what_was_measured(
     assert bool(past_of(history, name=name, others=others).last_runs(1)) is follows
 
 
+@pytest.mark.parametrize(
+    ("verdicts", "follows"),
+    [
+        ({"x <=": "failed"}, False),  # when it was the only one that began so
+        ({"x <= 2ms": "failed"}, False),
+        ({"x <= 2ms": "passed", "x <= 3ms": "failed"}, True),  # of two that began so
+        ({"x <=": "passed", "x <= 2ms": "failed"}, True),  # another one's id
+    ],
+)
+def test_a_verdict_is_found_by_its_name_and_by_its_whole_sentence(
+    history: Path, verdicts: dict[str, str], follows: bool
+) -> None:
+    run = entry()
+    (said,) = run.verdicts.values()
+    run.verdicts = {
+        own: {**said, "assertion": own, "outcome": outcome, "measured": MEASURED} for own, outcome in verdicts.items()
+    }
+    append(history, [run])
+    assert bool(past_of(history, name="x <=", full_name="x <= 2ms").last_runs(1)) is follows
+
+
 def test_of_renamed_assertions_the_one_of_the_same_rows_is_meant(history: Path) -> None:
     run = entry()
     (said,) = run.verdicts.values()

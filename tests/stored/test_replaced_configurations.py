@@ -7,7 +7,8 @@ import pytest
 from tests.support.gates import Project
 from tests.support.git_project import commit, git, start
 
-BASELINED = "exposed_ns below baseline plus tolerance"
+NAME = "exposed_ns below"
+BASELINED = f"{NAME} baseline plus tolerance"
 GATE = f"convention: pithtrain\ntolerance: {{rel: 5%%, abs: 20us}}\n%sassertions:\n- {BASELINED}\n- overlap >= 10%%\n"
 REF, FAIL = "--nsys-baseline-ref=main", "--nsys-gate-changes=fail"
 FILE = "perf/gate.nsys.yaml"
@@ -33,7 +34,7 @@ def judged(project: Project, keys: str, code: int = 1) -> dict[str, str]:
     project.gate(GATE % keys, FILE)
     project.refresh()
     cases = project.cases("perf", REF, code=code)
-    return {name: case.properties["nsys_outcome"] for name, case in cases.items() if BASELINED in name}
+    return {name: case.properties["nsys_outcome"] for name, case in cases.items() if NAME in name}
 
 
 def loosened(project: Project) -> list[str]:
@@ -43,7 +44,7 @@ def loosened(project: Project) -> list[str]:
 
 def test_a_file_that_becomes_a_matrix(project: Project) -> None:
     branch = on_a_branch(project, "trace: run.sqlite\n")
-    assert judged(branch, "matrix: {a: slow.sqlite}\n") == {f"{BASELINED}[a]": "failed"}
+    assert judged(branch, "matrix: {a: slow.sqlite}\n") == {f"{NAME}[a]": "failed"}
     assert loosened(branch) == []
     said = branch.pytest("perf", REF, code=1)
     assert "600 us > 220 us" in said
@@ -63,7 +64,7 @@ def test_what_takes_a_place_is_held_to_what_was_there(
     project: Project, before: str, after: str, outcomes: dict[str, str]
 ) -> None:
     branch = on_a_branch(project, f"{before}\n")
-    assert judged(branch, f"{after}\n") == {f"{BASELINED}{name}": outcome for name, outcome in outcomes.items()}
+    assert judged(branch, f"{after}\n") == {f"{NAME}{name}": outcome for name, outcome in outcomes.items()}
 
 
 @pytest.mark.parametrize("comparable", ["", "comparable_on: [gpu]\n"])
@@ -71,9 +72,9 @@ def test_of_another_key_it_is_named_as_loosened(project: Project, comparable: st
     branch = on_a_branch(project, f"trace: run.sqlite\n{comparable}")
     found = judged(branch, f"matrix: {{a: four.sqlite}}\n{comparable}", code=int(comparable != ""))
     if comparable:
-        assert found[f"{BASELINED}[a]"] != "passed"
+        assert found[f"{NAME}[a]"] != "passed"
         return
-    assert found == {f"{BASELINED}[a]": "passed"}
+    assert found == {f"{NAME}[a]": "passed"}
     (line,) = loosened(branch)
     assert line.startswith(f"this PR loosens: {FILE} baseline [a] that of the file → its own: mesh: now ")
     assert "world: now 4, baseline 2" in line
@@ -83,13 +84,13 @@ def test_a_new_name_and_of_several_the_one_of_the_same_trace(project: Project) -
     branch = on_a_branch(project, "matrix: {a: run.sqlite, b: other.sqlite}\n")
     branch.trace("perf/run.sqlite", 600)
     found = judged(branch, "matrix: {c: run.sqlite, d: other.sqlite}\n")
-    assert found == {f"{BASELINED}[c]": "failed", f"{BASELINED}[d]": "passed"}
+    assert found == {f"{NAME}[c]": "failed", f"{NAME}[d]": "passed"}
     assert loosened(branch) == []
 
 
 def test_where_nobody_can_say_whose_place_it_took_it_is_named(project: Project) -> None:
     branch = on_a_branch(project, "matrix: {a: run.sqlite, b: other.sqlite}\n")
-    assert judged(branch, "matrix: {c: slow.sqlite}\n", code=0) == {f"{BASELINED}[c]": "passed"}
+    assert judged(branch, "matrix: {c: slow.sqlite}\n", code=0) == {f"{NAME}[c]": "passed"}
     why = "baseline [c] that of a, b → its own: several had its key"
     assert loosened(branch) == [f"this PR loosens: {FILE} {why}"]
 
@@ -97,7 +98,7 @@ def test_where_nobody_can_say_whose_place_it_took_it_is_named(project: Project) 
 def test_beside_unchanged_ones_it_is_new(project: Project) -> None:
     branch = on_a_branch(project, "matrix: {a: run.sqlite}\n")
     found = judged(branch, "matrix: {a: run.sqlite, b: slow.sqlite}\n", code=0)
-    assert found == {f"{BASELINED}[a]": "passed", f"{BASELINED}[b]": "passed"}
+    assert found == {f"{NAME}[a]": "passed", f"{NAME}[b]": "passed"}
     branch.pytest("perf", REF, FAIL, code=0)
 
 

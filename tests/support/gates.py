@@ -6,6 +6,7 @@ import contextlib
 import functools
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
+from typing import Any, TypeVar
 from xml.etree import ElementTree
 from zlib import crc32
 
@@ -30,6 +31,7 @@ from pytest_nsys.core.file_names import WINDOW_SUFFIX
 from pytest_nsys.core.model import Trace
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import Assertion
+from pytest_nsys.gates.names import without_limit
 from pytest_nsys.reports.explanation import explanation
 from pytest_nsys.reports.session.record import record_of
 from pytest_nsys.stored.baselines.store import store_of
@@ -52,6 +54,7 @@ _NOT_OF_A_GATE = (
 LEFT_OUT = tuple(word for name in _NOT_OF_A_GATE for word in ("-p", f"no:{name}"))
 """Plugins that have nothing to do with a gate, and cost more in each run than all the rest of it, or leave files."""
 
+Found = TypeVar("Found")
 Exposed = int | Mapping[tuple[int, str], int | None]
 Edit = Callable[[TraceBuilder, list[Process]], object]
 
@@ -228,21 +231,21 @@ class Project:
 
     def junit(self) -> dict[str, Case]:
         """What the JUnit report says."""
-        return dict(_case(element) for element in ElementTree.parse(self.root / "junit.xml").iter("testcase"))
+        return ByName(_case(element) for element in ElementTree.parse(self.root / "junit.xml").iter("testcase"))
 
     def judged(self, trace: str = "run.sqlite") -> dict[str, Case]:
-        """The same without a pytest around it, which costs five times as much: held against what is stored."""
+        """By full name, without a pytest around it, which costs five times as much: held against what is stored."""
         gate = load_gate_file(self.root / self.name)
         with contextlib.closing(CaptureCache()) as cache:
             store = store_of(gate.path, self.root / "baselines", self.root)
             try:
                 gate = resolved(gate, lambda: cache.fitting([trace], self.root).convention, store=store)
             except NsysError as error:
-                return {assertion.name: _error(error) for assertion in gate.assertions}
+                return {assertion.full_name: _error(error) for assertion in gate.assertions}
             captures = cache.captures([trace], self.root, gate.resolved_convention, gate.workload)
             stored = StoredBaseline(captures, gate, store)
             context = GateContext(captures, gate, stored)
-            return {assertion.name: _judged(assertion, context) for assertion in gate.assertions}
+            return {assertion.full_name: _judged(assertion, context) for assertion in gate.assertions}
 
     def refresh(self, *arguments: str | Path, code: int | None = 0, **accepting: Any) -> str:
         """Accept a run as the new normal; ``accepting`` is what ``pytest-nsys baseline`` hands over."""
@@ -291,6 +294,19 @@ def built_once(build: Callable[[Project], Project]) -> Callable[[Project], Proje
         return project
 
     return copied
+
+
+class ByName(dict[str, Found]):
+    """What was found of each assertion, by its name. A whole sentence finds it, too."""
+
+    def __missing__(self, sentence: str) -> Found:
+        """Raises KeyError where no assertion is meant."""
+        brackets = re.search(r"(\[.*\])?$", sentence)
+        assert brackets is not None
+        name = without_limit(sentence) + brackets[0]
+        if name == sentence:
+            raise KeyError(sentence)
+        return self[name]
 
 
 def _judged(assertion: Assertion, context: GateContext) -> Case:

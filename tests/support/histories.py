@@ -85,8 +85,22 @@ def past_of(
 ) -> PastOf:
     """What a history has of an assertion of that name, or of another one."""
     require = Requirement(Comparator.LT, Constant(Fraction(1_000_000)), "< 1 ms")
-    asked = {"name": NAME, "sentence": NAME, "location": Location(Path("g"), 3, 1), "metric": sid.metric}
-    return PastOf(path, gate, key, OfAssertion(Assertion(require=require, **{**asked, **assertion}), sid, others), on)
+    asked = {
+        "name": NAME,
+        "full_name": NAME,
+        "sentence": NAME,
+        "location": Location(Path("g"), 3, 1),
+        "metric": sid.metric,
+    }
+    return PastOf(
+        path,
+        gate,
+        key,
+        OfAssertion(
+            Assertion(require=require, **{**asked, "full_name": assertion.get("name", NAME), **assertion}), sid, others
+        ),
+        on,
+    )
 
 
 def values(runs: Sequence[Mapping[tuple[Label, ...], Value]]) -> list[Value]:

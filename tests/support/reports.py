@@ -18,7 +18,7 @@ from pytest_nsys.reports.session import json_report
 from pytest_nsys.reports.session.digest import Digest
 from pytest_nsys.reports.session.record import Record, WorstRow
 from pytest_nsys.stored.baselines.changes import State
-from tests.support.gates import Project
+from tests.support.gates import ByName, Project
 
 SCHEMA: dict[str, Any] = json.loads(Path(json_report.__file__).with_name("report.schema.json").read_text())
 
@@ -45,7 +45,7 @@ def report_of(project: Project, *arguments: str | Path, code: int) -> dict[str, 
 
 def by_name(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The assertions of all gate files."""
-    return {a["name"]: a for file in report["gate_files"] for a in file["assertions"]}
+    return ByName({a["name"]: a for file in report["gate_files"] for a in file["assertions"]})
 
 
 def record(name: str = "red", outcome: str = "failed", *, good: bool | None = None, **more: Any) -> Record:
@@ -73,6 +73,7 @@ def _assertion(
 ) -> Assertion:
     balance = re.fullmatch(r"balance of (\w+) across (\w+)", subject)
     return Assertion(
+        name,
         name,
         sentence,
         Location(Path(file), line, 3),

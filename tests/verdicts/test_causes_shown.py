@@ -12,7 +12,7 @@ import pytest
 
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.stored.baselines import baseline_file
-from tests.support.gates import MS, Project, built_once
+from tests.support.gates import MS, ByName, Project, built_once
 from tests.support.reports import checked
 from tests.support.samples.builder import Process, TraceBuilder
 
@@ -57,7 +57,7 @@ def test_the_parts_add_up_in_the_report(judged: Project) -> None:
     judged.pytest("--nsys-trace=head.sqlite", "--nsys-json=report.json", code=1)
     report = checked(judged.root / "report.json")
     (file,) = report["gate_files"]
-    by_name = {assertion["name"]: assertion for assertion in file["assertions"]}
+    by_name = ByName({assertion["name"]: assertion for assertion in file["assertions"]})
     failed = [a for a in by_name.values() if a["outcome"] == "failed"]
     assert len(failed) == 3
     for assertion in failed:

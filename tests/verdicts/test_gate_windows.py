@@ -75,9 +75,9 @@ def told(gate: GateFile, now: Path, base: Path) -> dict[str, Any]:
             try:
                 verdict = evaluate(each, context)
             except NsysError as error:
-                found[each.name] = type(error)
+                found[each.full_name] = type(error)
                 continue
-            found[each.name] = (
+            found[each.full_name] = (
                 *(verdict.outcome, re.sub(r"/\S+", "", verdict.message), verdict.rows, verdict.measured_as),
                 *([used.window for used in verdict.windows], verdict.causes, verdict.restated, verdict.cautions),
             )

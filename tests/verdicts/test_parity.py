@@ -22,7 +22,7 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS, Unit
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value
 from pytest_nsys.gates.gate_file import load_gate_file
-from tests.support.gates import Project
+from tests.support.gates import ByName, Project
 from tests.support.reports import report_of
 from tests.support.samples.formats import KINETO_CLOCK_NS, Format, write_step
 from tests.support.samples.step import Regression, StepShape
@@ -222,7 +222,7 @@ def test_equal_verdicts(project: Project, steps: Path, run: str) -> None:
     assert {"passed", "failed"} <= {a["outcome"] for a in told(reports[Format.NSYS])[3]}
     for f in Format:
         assert told(reports[f]) == told(reports[Format.NSYS])
-    by_name = {a["name"]: a["outcome"] for a in told(reports[Format.JAX])[3]}
+    by_name = ByName({a["name"]: a["outcome"] for a in told(reports[Format.JAX])[3]})
     assert by_name["no mixed comm streams"] == ("failed" if run else "passed")
     assert by_name["exposed_ns <= baseline"] == ("failed" if run else "passed")
 

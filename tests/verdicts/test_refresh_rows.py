@@ -35,6 +35,7 @@ def reading(
     """An assertion on the stored rows: ``compute_ns <= baseline + 10ns`` unless it says otherwise."""
     return Assertion(
         name="compute",
+        full_name="compute",
         sentence="",
         location=Location(Path("g.nsys.yaml"), 1, 1),
         metric=metric,

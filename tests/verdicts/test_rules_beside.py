@@ -94,6 +94,7 @@ def test_a_ratio_is_between_nothing_and_all(value: Value, wrong: bool) -> None:
 RULED = Assertion(
     "hidden",
     "hidden",
+    "hidden",
     Location(Path("g"), 1, 1),
     "overlap_score",
     Requirement(Comparator.GE, Constant(Fraction(1, 2)), ""),

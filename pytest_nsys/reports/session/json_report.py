@@ -143,7 +143,7 @@ class DifferenceShape(Shape):
 
 
 class AssertionShape(Shape):
-    name: Annotated[str, doc("Name of the assertion, as of the pytest item, there with its configuration.")]
+    name: Annotated[str, doc("Name of the assertion, as of the pytest item, there with its configuration: its id.")]
     line: Number
     sentence: str
     metric: str

@@ -220,15 +220,15 @@ def _cells(record: Record) -> tuple[str, ...]:
     worst = record.worst
     where = worst.row + (f", worst of {record.rows}" if worst.row and record.rows > 1 else "")
     why = "" if worst.value else record.message
-    told = (record.name, worst.value, worst.limit, record.headroom, record.detects, where or why)
+    told = (record.full_name, worst.value, worst.limit, record.headroom, record.detects, where or why)
     return record.state, *told
 
 
 def _details(record: Record) -> Iterator[str]:
     verdict, sentence = record.verdict, record.assertion.sentence
-    yield from (f"#### {record.state}: {code(record.name)} (line {record.line})", "")
+    yield from (f"#### {record.state}: {code(record.full_name)} (line {record.line})", "")
     yield from (f"{prose(as_sentence(record.message))}.", "")
-    if sentence not in ("", record.name):
+    if sentence not in ("", record.full_name):
         yield from (f"The sentence: {code(sentence)}", "")
     for table in (row_table(verdict, rows_to_show(verdict), SHOWN_ROWS), difference_table(verdict, 400)):
         yield from _printed(table) if table.rows else ()

@@ -106,14 +106,19 @@ class Record:
         return self.assertion.name
 
     @property
+    def full_name(self) -> str:
+        """The name for people, which says the limit."""
+        return self.assertion.full_name
+
+    @property
     def known_by(self) -> tuple[str, int, str]:
         """File with its configuration, line, name."""
         return self.address, self.line, self.name
 
     @property
     def title(self) -> str:
-        """The name of the assertion, with its configuration where it is judged on several: as pytest has it."""
-        return f"{self.name}[{self.configuration}]" if self.configuration else self.name
+        """The assertion for people, with its configuration where it is judged on several."""
+        return f"{self.full_name}[{self.configuration}]" if self.configuration else self.full_name
 
     @property
     def state(self) -> str:

@@ -76,7 +76,7 @@ def _table(records: Sequence[Record], width: int, *, verbose: bool) -> Iterator[
     said_by: dict[str, str] = {}
     for own, record in zip(lines, records, strict=True):
         why = "" if record.worst.value else record.message
-        if why and said_by.setdefault(why, record.name) != record.name:
+        if why and said_by.setdefault(why, record.title) != record.title:
             why = AS_ABOVE
         if why and len(own[0]) + 2 + len(why) <= width:
             own = [f"{own[0]}  {why}"]
@@ -110,7 +110,7 @@ def _fitted(rows: Sequence[Sequence[str]], width: int) -> Iterator[list[str]]:
 
 def _cells(record: Record, *, verbose: bool) -> list[str]:
     """How an assertion ended, its name, value, limit, headroom and place; all that is known of them if ``verbose``."""
-    worst, name = record.worst, record.name if verbose else printable(record.name, LONGEST_NAME)
+    worst, name = record.worst, record.full_name if verbose else printable(record.full_name, LONGEST_NAME)
     limit, detects = (worst.limit, record.detects) if verbose else (worst.bound, "")
     where = worst.row if worst.value else ""
     if verbose and where and record.rows > 1:

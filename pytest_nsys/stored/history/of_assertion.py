@@ -19,6 +19,7 @@ from pytest_nsys.core.model import Value
 from pytest_nsys.gates.comparability import differences
 from pytest_nsys.gates.judgement import BadRuns, PastRun
 from pytest_nsys.gates.model import Assertion, Outcome, Severity
+from pytest_nsys.gates.names import names_of
 from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId
 from pytest_nsys.stored.history.database import DELAYED, REFRESH, measured_text, reading, selected_text
 from pytest_nsys.stored.history.reading import StoredRun, labels_of, records, stored_runs
@@ -41,8 +42,8 @@ class RunState(enum.Enum):
 class OfAssertion:
     """One assertion of a gate file, as its verdicts are found again: by what it measures, ``sid``.
 
-    ``others`` are the ids that the gate file's other assertions have now: none of their verdicts is its own. But what
-    failed under such an id before this one had a verdict is no run to follow: the id may have been its own.
+    ``others`` are the names that the gate file's other assertions have now: none of their verdicts is its own. But what
+    failed under such a name before this one had a verdict is no run to follow: the name may have been its own.
     """
 
     assertion: Assertion
@@ -55,20 +56,23 @@ class OfAssertion:
         return measured_text(self.sid)
 
     def own(self, verdicts: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Its own of a run's verdicts: under its id, else of the same rows, else of any that it measures.
+        """Its own of a run's verdicts: under its name, else its full one, else of the same rows, else of any that it
+        measures.
 
-        One that does not say what it is of, as in a history of format 1, is known by its id.
+        One that does not say what it is of, as in a history of format 1, is known by its name.
         """
-        name = self.assertion.name
+        names = names_of(self.assertion)
         free = [
             verdict
             for verdict in verdicts
             if verdict["assertion"] not in self.others
-            and (verdict["measured"] == self.measured or (verdict["measured"] is None and verdict["assertion"] == name))
+            and (
+                verdict["measured"] == self.measured or (verdict["measured"] is None and verdict["assertion"] in names)
+            )
         ]
-        named = [verdict for verdict in free if verdict["assertion"] == name]
+        named = ([verdict for verdict in free if verdict["assertion"] == name] for name in names)
         alike = [verdict for verdict in free if verdict["selected"] == selected_text(self.assertion)]
-        return named or alike or free
+        return next(filter(None, named), None) or alike or free
 
 
 def standing(own: Sequence[Mapping[str, Any]], assertion: Assertion) -> RunState:
@@ -182,8 +186,8 @@ class _Past:
     def _of_measured(self, run: StoredRun) -> list[Mapping[str, Any]]:
         """The verdicts of a run on what the assertion measures, whosever they are."""
         of = self.asked.of
-        ask = "run = ? AND (measured = ? OR (measured IS NULL AND assertion = ?)) ORDER BY id"
-        return list(records(self.connection, "verdicts", ask, (run.id, of.measured, of.assertion.name)))
+        ask = "run = ? AND (measured = ? OR (measured IS NULL AND assertion IN (?, ?))) ORDER BY id"
+        return list(records(self.connection, "verdicts", ask, (run.id, of.measured, *names_of(of.assertion))))
 
     def standing(self, run: StoredRun) -> RunState:
         return standing(self.own(run), self.asked.of.assertion)
@@ -218,8 +222,9 @@ class _Past:
         """The number of the first run that has a verdict of the assertion."""
         of = self.asked.of
         ask = (
-            "SELECT assertion, min(run) FROM verdicts WHERE (measured = ? OR (measured IS NULL AND assertion = ?)) "
+            "SELECT assertion, min(run) FROM verdicts "
+            "WHERE (measured = ? OR (measured IS NULL AND assertion IN (?, ?))) "
             "AND run IN (SELECT id FROM runs WHERE gate = ?) GROUP BY assertion"
         )
-        told = self.connection.execute(ask, (of.measured, of.assertion.name, self.asked.gate))
+        told = self.connection.execute(ask, (of.measured, *names_of(of.assertion), self.asked.gate))
         return min((run for name, run in told if name not in of.others), default=float("inf"))

@@ -1,0 +1,73 @@
+"""What is an assertion called?
+
+Its name is the id that it was given, else its sentence up to the comparison, ``exposed_ns <=``: a test keeps its name,
+and with it its past, when its limit changes. Where that does not tell several apart, each keeps its whole sentence. The
+whole sentence is its full name, which people read, and which means it wherever its name does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pytest_nsys.gates.model import Assertion, GateFile, Location
+
+_COMPARISON = re.compile(r"!=|[<>=≤≥]+|(?<!\S)(?:below|above|at\s+(?:least|most))(?!\S)")
+
+_ITEM = re.compile(r"\[[^\W\d]\w*=.*\]$")
+"""What ``for:`` adds to the name of an assertion."""
+
+
+def without_limit(sentence: str) -> str:
+    """A sentence up to its comparison; all of one that has none, as ``no syncs``."""
+    found = _COMPARISON.search(sentence)
+    return sentence[: found.end()] if found else sentence
+
+
+def comparison(limit: str) -> str:
+    """The comparison that a limit begins with; of ``within 5% of baseline`` that word."""
+    found = _COMPARISON.match(limit)
+    return found[0] if found else limit.split(maxsplit=1)[0]
+
+
+def without_item(name: str) -> str:
+    """The name of all items of a ``for:``, of one of them."""
+    return _ITEM.sub("", name)
+
+
+def told_apart(gates: Sequence[GateFile]) -> list[GateFile]:
+    """The configurations of a gate file, or the only one, with full names where two entries of one share a name."""
+    alike: set[Location] = set()
+    for gate in gates:
+        places: dict[str, set[Location]] = {}
+        for each in gate.assertions:
+            places.setdefault(without_item(each.name), set()).add(each.location)
+        alike.update(*(some for some in places.values() if len(some) > 1))
+    return [
+        replace(
+            gate, assertions=tuple(replace(a, name=a.full_name) if a.location in alike else a for a in gate.assertions)
+        )
+        for gate in gates
+    ]
+
+
+def names_of(assertion: Assertion) -> tuple[str, str]:
+    """What names it, wherever one may be written."""
+    return assertion.name, assertion.full_name
+
+
+def names_of_others(assertion: Assertion, gate: GateFile) -> frozenset[str]:
+    """What names the other assertions of the gate file."""
+    others = (one for one in gate.assertions if one.name != assertion.name)
+    return frozenset(name for one in others for name in names_of(one)) - {*names_of(assertion)}
+
+
+def called(name: str, assertions: Sequence[Assertion]) -> list[Assertion]:
+    """The assertions that a name or a sentence means: one, or all items of one ``for:``."""
+    ways = (
+        lambda one: one.name == name,
+        lambda one: name in (one.full_name, one.sentence),
+        lambda one: name in map(without_item, names_of(one)),
+    )
+    return next(filter(None, ([one for one in assertions if way(one)] for way in ways)), [])
