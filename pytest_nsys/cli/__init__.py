@@ -7,7 +7,9 @@ import click
 from pytest_nsys.cli.group import LazyGroup, show_version
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    "pytest-nsys", cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.option(
     "--version",
     is_flag=True,
@@ -17,7 +19,15 @@ from pytest_nsys.cli.group import LazyGroup, show_version
     help="Show the version and exit.",
 )
 def main() -> None:
-    """Measure and gate traces of GPU training.
+    """See what is in a trace of GPU training, and hold it to limits in pytest.
+
+    \b
+    pytest-nsys TRACE…        what is in a run, on one screen
+    pytest-nsys init TRACE…   a gate file for it, and then: pytest
+    pytest-nsys demo          traces to try it on, and what to type
+
+    TRACE is a report or an export of Nsight Systems, JSON of torch.profiler or JAX, or a database of rocprofv3: files,
+    folders or globs of one run.
 
     Exit codes: 0 good; 1 worse or failed; 2 a mistake or an unreadable trace; 3 no data, or not comparable.
     """

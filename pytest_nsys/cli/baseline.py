@@ -33,7 +33,7 @@ COLUMNS = (*texts("file", "gate", "metric", "labels", "value", "unit"), *numbers
 
 @click.group(cls=ListingGroup)
 def baseline() -> None:
-    """Refresh, calibrate, prune and show stored baselines."""
+    """Accept a run as the normal, and see what is stored."""
 
 
 @baseline.command()

@@ -146,10 +146,10 @@ def _tell(captured: ProgramRun, *, export: bool) -> None:
 )
 @click.option("--force", is_flag=True, help="Replace an existing export.")
 def export(reports: tuple[str, ...], output: str | None, force: bool) -> None:
-    """Export reports (.nsys-rep, .qdrep; files, folders or globs) to SQLite.
+    """Export reports of nsys (.nsys-rep, .qdrep) to SQLite.
 
-    Commands and gates read reports directly and cache the export. Use this to keep an export, or to carry it to a
-    machine without nsys. An export that is newer than its report is kept.
+    REPORTS are files, folders or globs. Commands and gates read reports directly and cache the export. Use this to keep
+    an export, or to carry it to a machine without nsys. An export that is newer than its report is kept.
     """
     paths = _reports(reports)
     targets = _targets(paths, output)

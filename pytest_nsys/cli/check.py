@@ -32,11 +32,11 @@ def check(
     format: str,
     executor: str | None,
 ) -> None:
-    """Check what is installed, gate files, and traces: what is wrong, or why is there nothing?
+    """Check gate files, traces and what is installed.
 
-    Without a path: all gate files below this folder. A folder means its gate files, or if it has none, the traces of a
-    run. Says what pytest, nsys and the plugin are here; every mistake of the gate files that pytest finds; and of
-    traces, which are one run: format, ranks, convention, trace quality, and which metrics have rows, or what to
+    Says what is wrong, or why there is nothing. Without a path: all gate files below this folder. A folder means its
+    gate files, or if it has none, the traces of a run. Of gate files, those that pytest finds, it shows every mistake;
+    of traces, which are one run, format, ranks, convention, trace quality, and which metrics have rows, or what to
     capture for them.
 
     Exit codes: 0 no problem; 1 the plugin is not active, nothing repeats in the traces, or their quality is too low;

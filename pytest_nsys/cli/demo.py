@@ -45,10 +45,10 @@ DUALPIPE = Demo("DualPipeV", "dualpipe.nsys.yaml", "dualpipe", "regressed.sqlite
 @click.argument("folder", default="nsys-demo")
 @click.option("--dualpipe", is_flag=True, help="A DualPipeV step of four ranks, as Nsight Systems records it.")
 def demo(folder: str, dualpipe: bool) -> None:
-    """Write sample traces, a gate file and its baseline to FOLDER, and print what to type.
+    """Write sample traces and a gate, and print what to type.
 
-    The traces are simulated: an FSDP step of two ranks, as torch.profiler records it, and the same step with a
-    regression.
+    They go to FOLDER, with the baseline of the gate. The traces are simulated: an FSDP step of two ranks, as
+    torch.profiler records it, and the same step with a regression.
     """
     root, shown = Path(folder), DUALPIPE if dualpipe else FSDP
     write_demo(root, shown)

@@ -50,15 +50,15 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "cut": ("cut", "Write the measured window of a run as a small trace."),
     },
     "Gate": {
-        "init": ("init", "Write a gate file and its baseline for a trace, each assertion with its reason."),
-        "check": ("check", "Check what is installed, gate files, and traces: what is wrong, or why is there nothing?"),
-        "baseline": ("baseline", "Refresh, calibrate, prune and show stored baselines."),
-        "history": ("history", "Show the runs of the past: their rows, or what a gate file would have caught."),
-        "demo": ("demo", "Write sample traces, a gate file and its baseline to FOLDER, and print what to type."),
+        "init": ("init", "Write a gate file and its baseline for a trace."),
+        "check": ("check", "Check gate files, traces and what is installed."),
+        "baseline": ("baseline", "Accept a run as the normal, and see what is stored."),
+        "history": ("history", "Show earlier runs, or what a gate would have caught."),
+        "demo": ("demo", "Write sample traces and a gate, and print what to type."),
     },
     "Record": {
         "capture": ("capture", "Run PROGRAM under nsys, and export the report."),
-        "export": ("capture", "Export reports (.nsys-rep, .qdrep; files, folders or globs) to SQLite."),
+        "export": ("capture", "Export reports of nsys (.nsys-rep, .qdrep) to SQLite."),
     },
 }
 """The commands as the help lists them, by name: the module of this package that holds the command, and the first
@@ -131,6 +131,11 @@ class LazyGroup(ListingGroup):
 
     def sentence(self, name: str) -> str:
         return COMMANDS[name][1]
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """A path first, which is what most people type."""
+        formatter.write_usage(ctx.command_path, "TRACE…")
+        formatter.write_usage(ctx.command_path, "COMMAND …", prefix=" " * len("Usage: "))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:

@@ -69,7 +69,7 @@ def history(
     last: int | None,
     format: Format,
 ) -> None:
-    """Show the runs of the past: their rows, or what a gate file would have caught.
+    """Show earlier runs, or what a gate would have caught.
 
     Shows the rows of each METRIC (default: all) over time, oldest run first; --format csv has a column for each row,
     for change-point tools. No trace is needed.

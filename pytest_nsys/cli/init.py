@@ -69,10 +69,12 @@ def init(
     executor: str | None,
     baseline_dir: str | None,
 ) -> None:
-    """Write a gate file and its baseline for a trace, each assertion with its reason.
+    """Write a gate file and its baseline for a trace.
+
+    Each assertion has its reason, and passes on the traces it was written from.
 
     Each TRACE is one run (file, folder or quoted glob). Several are captures of one program, whose spread sets the
-    margins, or, where each holds other ranks, files of one run. The gate passes on the traces it was written from.
+    margins, or, where each holds other ranks, files of one run.
     """
     asking = Choosing(requests=not force and sys.stdin.isatty() and sys.stdout.isatty())
     path = _target(output, asking, force=force)

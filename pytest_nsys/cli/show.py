@@ -70,7 +70,7 @@ TAKES = {
 @peak_option
 @click.option("--gate", metavar="FILE", help="Gate file that has the stages of a pipeline, its warm-up and blocks.")
 @click.option("--config", metavar="FILE", help="TorchTitan configuration (TOML) of the run.")
-@click.option("-o", "--output", metavar="FOLDER", help="Folder for a page per run. Default: print them.")
+@click.option("-o", "--output", metavar="DIR", help="Folder for a page per run. Default: print them.")
 @measuring()
 @click.pass_context
 def show(

@@ -112,6 +112,14 @@ def test_the_list_of_commands_cuts_no_sentence() -> None:
     assert "differ between REF and the work tree." in " ".join(shown.split())
 
 
+def test_the_help_begins_with_what_a_newcomer_types() -> None:
+    """And has a line for each command, in three groups, on a terminal of 80 columns."""
+    head, *groups = re.split(r"^(?:Look|Gate|Record):\n", run("--help", code=0).output, flags=re.MULTILINE)
+    assert head.startswith("Usage: pytest-nsys TRACE…\n       pytest-nsys COMMAND …\n")
+    assert re.findall(r"^  pytest-nsys (\S+)", head, re.MULTILINE) == ["TRACE…", "init", "demo"]
+    assert [line.split()[0] for group in groups for line in group.strip().splitlines()] == [*LISTED]
+
+
 def test_what_was_removed_says_what_to_type() -> None:
     for name, instead in REMOVED.items():
         words = [name] if not name.startswith("-") else ["baseline", "show", name]
