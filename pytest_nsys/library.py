@@ -16,13 +16,15 @@ from typing import Any, Self, TypeVar, overload
 from pytest_nsys.analysis.capture_cache import CaptureCache, check_captures, check_two_runs
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metric_names import metric_named, unknown
-from pytest_nsys.analysis.metrics import Metric, Unit
+from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.table import NothingSelected, Selector
 from pytest_nsys.analysis.windows import MEDIAN, OUTSIDE, UsedWindow, WindowSpec, meant_word
+from pytest_nsys.core import shown
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import ArgumentMistake, NoRows
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import KernelsMode, Label, Note, Span, Value
+from pytest_nsys.core.units import kept_in, plain
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.convention_keys import Named, check_named, convention_of
@@ -38,6 +40,7 @@ from pytest_nsys.gates.model import (
 )
 from pytest_nsys.gates.selection import complete
 from pytest_nsys.gates.sentences import check_dimension, parse_sentence
+from pytest_nsys.reports.notebook import verdict_html
 from pytest_nsys.traces.measurements import measurements_of
 from pytest_nsys.traces.opening import find_traces
 from pytest_nsys.verdicts.comparison import Comparison, TwoRuns, compare_runs
@@ -49,10 +52,12 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 Kind = TypeVar("Kind", bound=StrEnum)
 
+shown.register(Verdict, verdict_html)
+
 
 @dataclass(frozen=True)
 class MetricRow:
-    """One value with its dimensions: nanoseconds and counts are int, ratios are exact fractions."""
+    """One value with its dimensions: nanoseconds and counts are int, shares are exact fractions of the unit ``1``."""
 
     metric: str
     labels: Mapping[str, Label]
@@ -63,9 +68,8 @@ class MetricRow:
         return self.labels[dimension]
 
     def as_record(self) -> dict[str, Label | float]:
-        """The row as one plain dict; a fraction becomes a float, a ratio always."""
-        value = self.value if isinstance(self.value, int) and self.unit != Unit.RATIO else float(self.value)
-        return {"metric": self.metric, **self.labels, "value": value, "unit": str(self.unit)}
+        """The row as one plain dict: a fraction becomes a float, and what has the unit ``1`` always is one."""
+        return {"metric": self.metric, **self.labels, "value": plain(self.value, self.unit), "unit": self.unit}
 
 
 class NsysRun:
@@ -189,7 +193,7 @@ class NsysRun:
             found = complete(table, selectors, excused)
         except NothingSelected as nothing:
             raise NoRows(f"{metric}: no data: {nothing}") from None
-        return [MetricRow(asked.name, labels, value, asked.unit) for labels, value in found]
+        return [MetricRow(asked.name, labels, value, kept_in(asked.unit)) for labels, value in found]
 
     def to_records(self, metric: str, **asked: Any) -> list[dict[str, Label | float]]:
         """The rows as plain dicts, which ``pandas.DataFrame`` and ``polars.DataFrame`` take; asked for as by

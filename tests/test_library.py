@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, cast
@@ -17,8 +18,12 @@ import pytest_nsys
 from pytest_nsys import NoRows, NsysError, NsysRun, compare, judge, open_run
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import ArgumentMistake, TraceError, UsageMistake
-from pytest_nsys.gates.model import Outcome
-from pytest_nsys.verdicts.comparison import Result
+from pytest_nsys.core.shown import html_of
+from pytest_nsys.gates.model import GateFile, JudgedRow, Outcome
+from pytest_nsys.library import assertion_of
+from pytest_nsys.reports.notebook import AMBER, GREEN, RED
+from pytest_nsys.verdicts.comparison import ComparedRow, Result
+from pytest_nsys.verdicts.records import records_of
 from tests.support.gates import Exposed, write_trace
 
 
@@ -70,8 +75,8 @@ def test_what_a_run_is(run: NsysRun) -> None:
 def test_rows_are_selected_as_by_a_gate(run: NsysRun) -> None:
     rows = run.rows("overlap", stage="stage4")
     assert [(row["rank"], row["stage"], row.value, str(row.unit)) for row in rows] == [
-        (0, "stage4_f", Fraction(4, 5), "%"),
-        (1, "stage4_f", Fraction(667, 1000), "%"),
+        (0, "stage4_f", Fraction(4, 5), "1"),
+        (1, "stage4_f", Fraction(667, 1000), "1"),
     ]
     assert [row.value for row in run.rows("exposed_ns", rank=1)] == [200_000, 333_000]
     assert [row["stage"] for row in run.rows("exposed_ns", rank=[0], stage=["stage2_f", "st*4_f"])] == [
@@ -85,7 +90,7 @@ def test_rows_are_selected_as_by_a_gate(run: NsysRun) -> None:
 def test_records_are_plain(run: NsysRun) -> None:
     ns, ratio = run.to_records("exposed_ns", rank=0)[0], run.to_records("overlap", rank=1, stage="stage4")[0]
     assert ns == {"metric": "exposed_ns", "rank": 0, "stage": "stage2_f", "value": 200_000, "unit": "ns"}
-    assert ratio == {"metric": "overlap", "rank": 1, "stage": "stage4_f", "value": 0.667, "unit": "%"}
+    assert ratio == {"metric": "overlap", "rank": 1, "stage": "stage4_f", "value": 0.667, "unit": "1"}
     assert [type(value) for value in ratio.values()] == [str, int, str, float, str]
     assert type(run.to_records("overlap_max", rank=0)[0]["value"]) is float
 
@@ -236,3 +241,89 @@ def test_two_runs(trace: Callable[..., Path], folder: Path) -> None:
     assert compare(base, head).result is Result.WORSE
     with pytest.raises(ArgumentMistake, match="the gate file says the convention"):
         compare(base, head, gate, anchor="x")
+
+
+# -- in a notebook
+
+
+def test_rows_of_a_comparison_are_flat_records_with_the_same_keys(trace: Callable[..., Path], folder: Path) -> None:
+    gate = folder / "records.nsys.yaml"
+    gate.write_text(
+        "version: 1\nassertions:\n- exposed_ns <= baseline + 5%\n- stage2 overlap >= baseline - 1pp\n"
+        "- sequence == baseline\n- rank 0 window_ns <= baseline + 1%\n- overlap >= 10%\n"
+        "waivers:\n- {assertion: rank 0 window_ns <= baseline + 1%, ceiling: 1s, expires: 2100-01-01, reason: known}\n"
+    )
+    longer = trace("longer.sqlite", 900, chunks_ms=(17,) * 5)
+    records = compare(trace("base.sqlite", 210), longer, gate).to_records()
+    keys = ["gate", "assertion", "metric", "rank", "stage", "stream"]
+    keys += ["base", "head", "change", "limit", "unit", "verdict"]
+    assert [list(record) for record in records] == [keys] * len(records)
+    assert {type(value) for record in records for value in record.values()} == {str, int, float, type(None)}
+    by_row = {(record["metric"], record["rank"], record["stage"]): record for record in records}
+    name = "exposed_ns <= baseline + 5%"
+    assert by_row["exposed_ns", 0, "stage2_f"] == {
+        "gate": by_row["exposed_ns", 0, "stage2_f"]["gate"],
+        "assertion": name,
+        "metric": "exposed_ns",
+        "rank": 0,
+        "stage": "stage2_f",
+        "stream": None,
+        "base": 210_000,
+        "head": 900_000,
+        "change": 690_000,
+        "limit": 220_500,
+        "unit": "ns",
+        "verdict": "failed",
+    }
+    share = by_row["overlap", 1, "stage2_f"]
+    assert [share[key] for key in ("base", "head", "limit", "unit")] == [0.79, 0.1, 0.78, "1"]
+    assert share["change"] == pytest.approx(-0.69)
+    assert by_row["window_ns", 0, None]["verdict"] == "waived"
+    hashes = [record for record in records if record["metric"] == "sequence"]
+    assert {(record["unit"], record["change"], record["verdict"]) for record in hashes} == {("hash", None, "passed")}
+
+
+def test_a_dimension_that_is_called_as_a_key_ends_otherwise() -> None:
+    gate = GateFile(Path("a.nsys.yaml"), (), None)
+    asked = assertion_of("measured tokens == baseline", gate)
+    row = JudgedRow({"limit": "a", "node": "b"}, 5, None, Outcome.NO_DATA)
+    (record,) = records_of([ComparedRow("a.nsys.yaml", asked, "1", row)])
+    assert (record["limit_"], record["limit"], record["node"]) == ("a", None, "b")
+    assert (record["head"], record["base"], record["change"], record["verdict"]) == (5.0, None, None, "no data")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "colour", "said"),
+    [
+        ("stage2 overlap >= 60%", GREEN, ["passed", "stage2 overlap &gt;= 60%", ">80%</td>", "headroom", ">20 pp<"]),
+        ("stage4 overlap >= 70%", RED, ["failed", "1 of 2 rows below", ">66.7%</td>", "stage4_f"]),
+        ("stage5 overlap >= 60%", RED, ["no data"]),
+    ],
+)
+def test_a_notebook_shows_a_verdict_in_its_colour_with_its_rows(
+    run: NsysRun, sentence: str, colour: str, said: list[str]
+) -> None:
+    shown = judge(sentence, run)._repr_html_()
+    assert [colour in shown for colour in (colour, *({RED, GREEN, AMBER} - {colour}))] == [True, False, False]
+    assert [each for each in said if each not in shown] == []
+
+
+def test_a_notebook_shows_why_a_verdict_is_red(run: NsysRun, trace: Callable[..., Path]) -> None:
+    with open_run(trace("base.sqlite", 210)) as base:
+        red = judge("exposed_ns <= baseline + 5%", run, against=base)._repr_html_()
+        amber = judge("exposed_ns <= baseline + 5%", base, against=run)._repr_html_()
+    assert "baseline</th>" in red
+    assert "<pre>  why:" in red
+    assert "333" in red
+    assert f'{AMBER}">improved' in amber
+
+
+def test_names_of_others_are_no_markup(run: NsysRun) -> None:
+    row = JudgedRow({"stage": "<script>alert(1)</script>"}, 5, 4, Outcome.FAILED, margin=-1)
+    shown = replace(judge("exposed_ns <= 1ms", run), rows=(row,), outcome=Outcome.FAILED)._repr_html_()
+    assert "<script" not in shown
+    assert "&lt;script&gt;" in shown
+
+
+def test_what_nobody_knows_to_show_is_its_repr() -> None:
+    assert html_of(Fraction(1, 2)) == "<pre>Fraction(1, 2)</pre>"

@@ -27,10 +27,11 @@ from pytest_nsys.cli.options import (
 )
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.model import Note
+from pytest_nsys.core.units import kept_in, plain
 from pytest_nsys.core.words import place_words
 from pytest_nsys.gates.selection import absences
 from pytest_nsys.library import MetricRow, metric_of
-from pytest_nsys.reports.tables import CellKind, Column, Format, Row, Table, json_value, measure, number, texts
+from pytest_nsys.reports.tables import CellKind, Column, Format, Row, Table, measure, number, texts
 from pytest_nsys.traces.measurements import measurements_of, read_measurements
 
 
@@ -79,7 +80,7 @@ def rows(
         definition = max(metric.definition for metric in metrics)
         about = about_windows(traces or measurements, spec, list(_windows(captures, spec, ranks)), definition)
         table = _table(metrics, found)
-        json_rows = [{**row.labels, row.metric: json_value(measure(row.value, row.unit))} for row in found]
+        json_rows = [{**row.labels, row.metric: plain(row.value, row.unit)} for row in found]
         print_answer(asked.format, table, about, notes, json_rows=json_rows)
 
 
@@ -120,7 +121,7 @@ def _selected(
         else:
             lost = (each for each in absences(table, selectors) if each.rank in ranks or not captures.paths)
             absent += [f"{metric.name}: {each}" for each in lost]
-            found += [MetricRow(metric.name, labels, value, metric.unit) for labels, value in selected]
+            found += [MetricRow(metric.name, labels, value, kept_in(metric.unit)) for labels, value in selected]
     if not found:
         said = [*absent, *(note.text for note in captures.notes(spec) if note.text.startswith(NO_STREAM))]
         raise NothingMeasured(f"no rows under {spec}: {'; '.join(said)}")
@@ -137,11 +138,12 @@ def _windows(captures: Captures, spec: WindowSpec, ranks: frozenset[int]) -> Ite
 def _table(metrics: Sequence[Metric], found: Sequence[MetricRow]) -> Table:
     """Metric, every dimension that one of the metrics has, value, unit."""
     dimensions = list(dict.fromkeys(d for metric in metrics for d in metric.dimensions))
-    columns = [Column("metric"), *map(Column, dimensions), number("value"), Column("unit")]
+    units = {metric.name: metric.unit for metric in metrics}
+    columns = [Column("metric"), *map(Column, dimensions), number("value"), Column("unit", CellKind.UNIT)]
     cells: list[Row] = []
     for row in found:
-        value = measure(row.value, row.unit)
-        cells.append((row.metric, *(row.labels.get(d) for d in dimensions), value, str(row.unit)))
+        value, unit = measure(row.value, units[row.metric]), str(units[row.metric])
+        cells.append((row.metric, *(row.labels.get(d) for d in dimensions), value, unit))
     return Table(columns, cells)
 
 

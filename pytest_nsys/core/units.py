@@ -71,6 +71,18 @@ OWN_UNIT = r"(?:[A-Z°]\w*(?:/\w+)*|[a-z]\w*(?:/\w+)+)"
 _QUANTITY = re.compile(r"(?P<number>[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(?P<unit>[^\s0-9._,].*)?")
 
 
+def kept_in(unit: str) -> str:
+    """The unit of a value as it is kept and as programs get it: a share is a plain number, whose unit is ``1``."""
+    return BARE if unit == RATIO else unit
+
+
+def plain(value: Value, unit: str) -> int | float:
+    """A value of a metric's unit for programs, in the unit that :func:`kept_in` names: what is no share, nor another
+    bare number, is an int where it is whole.
+    """
+    return value if isinstance(value, int) and kept_in(unit) != BARE else float(value)
+
+
 class UnitMistake(ValueError):
     """A quantity that cannot be meant; the text is one clear line."""
 

@@ -1,7 +1,4 @@
-"""What passes through a gate: assertions, gate files, judged rows and verdicts.
-
-What one sentence of a gate file means, once its words are understood, what it asks of a run, and what was decided.
-"""
+"""What passes through a gate: what its sentences mean and ask of a run, gate files, judged rows and verdicts."""
 
 from __future__ import annotations
 
@@ -22,6 +19,7 @@ from pytest_nsys.analysis.windows import OUTSIDE, UsedWindow, WindowSpec, spec_u
 from pytest_nsys.core.conventions import BUILT_IN, MESH_AXES, Convention, convention_words
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import KernelsMode, Label, Note, Span, Value
+from pytest_nsys.core.shown import html_of
 from pytest_nsys.core.units import ANY, BARE
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
@@ -461,8 +459,9 @@ class Verdict:
     details: tuple[str, ...] = ()
     causes: tuple[Explained, ...] = ()
     delayed: bool = False
+    _repr_html_ = html_of  # what a notebook shows
 
-    def __repr__(self) -> str:  # a notebook shows it
+    def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.outcome}: {self.assertion.full_name}: {self.message}>"
 
     @property

@@ -15,11 +15,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from typing import TypeVar
 
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value, percent, scale_of
-from pytest_nsys.core.units import BARE, RATIO, SIZE, TIME
+from pytest_nsys.core.units import BARE, RATIO, SIZE, TIME, kept_in
 from pytest_nsys.core.words import printable
 
 
@@ -35,7 +36,8 @@ class CellKind(enum.StrEnum):
 
     ``NUMBER`` is a count, or nanoseconds that people read whole; ``TIME`` (in ns) and ``SIZE`` (in bytes) have one unit
     in a table. ``PERCENT`` is a ratio to the hundredth, as the reference prints it. ``DETAIL`` is shown by JSON alone.
-    A ``LABEL`` is a coordinate of a row, and ``NAME`` any other text of somebody else's.
+    A ``LABEL`` is a coordinate of a row, and ``NAME`` any other text of somebody else's. ``UNIT`` is that of the values
+    beside it: of a ratio ``%`` for people, who read it in percent, and ``1`` for programs.
     """
 
     TEXT = "text"
@@ -47,6 +49,7 @@ class CellKind(enum.StrEnum):
     PERCENT = "percent"
     TIME = "time"
     SIZE = "size"
+    UNIT = "unit"
     DETAIL = "detail"
 
 
@@ -138,6 +141,18 @@ class Table:
         lines = [head, ["---:" if column.to_the_right else "---" for column in columns]]
         lines += [[spelled(*pair) for pair in zip(columns, row, strict=True)] for row in words]
         return [f"| {' | '.join(line)} |" for line in lines]
+
+    def html(self) -> str:
+        """A table of HTML, numbers to the right, and below it how many rows were left out; no text is markup."""
+        columns, words = self._for_people(WHOLE_TEXT)
+        sides = [' style="text-align:right"' if column.to_the_right else "" for column in columns]
+        lines = [("th", [column.name for column in columns]), *(("td", row) for row in words)]
+        cells = (
+            "".join(f"<{tag}{side}>{escape(text)}</{tag}>" for side, text in zip(sides, row, strict=True))
+            for tag, row in lines
+        )
+        more = f"<p>and {self.more} more</p>" if self.more else ""
+        return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>{more}"
 
     def _padded(self) -> str:
         """Left-aligned columns under dashes, every cell padded, as the reference prints them."""
@@ -257,7 +272,7 @@ def json_value(cell: Cell, kind: CellKind = CellKind.NUMBER) -> object:
     if isinstance(cell, Measure):
         return json_value(cell.value, cell.kind)
     if cell is None or isinstance(cell, str):
-        return cell
+        return kept_in(cell) if kind is CellKind.UNIT and cell else cell
     if isinstance(cell, Mapping):
         return dict(cell)
     if isinstance(cell, Sequence):

@@ -54,6 +54,7 @@ from pytest_nsys.gates.model import (
 from pytest_nsys.gates.sentences import Subject, asserted
 from pytest_nsys.traces.opening import shared
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate, resolved, rows_now
+from pytest_nsys.verdicts.records import RowRecord, records_of
 from pytest_nsys.verdicts.references import OtherRun
 
 
@@ -153,6 +154,10 @@ class Comparison:
 
     def __repr__(self) -> str:  # a notebook shows it
         return f"<{type(self).__name__} {self.result}: {len(self.worse)} of {len(self.rows)} rows worse>"
+
+    def to_records(self) -> list[RowRecord]:
+        """The rows as plain dicts, which ``pandas.DataFrame`` and ``polars.DataFrame`` take."""
+        return records_of(self.rows)
 
     @cached_property
     def moved(self) -> tuple[ComparedRow, ...]:

@@ -73,10 +73,10 @@ def test_table_of_several_metrics(trace: Path) -> None:
 
 def test_csv_is_raw(trace: Path) -> None:
     found = run("overlap", "compute_ns", "--trace", trace, "--rank", "0", "--format", "csv").stdout
-    assert [(r["metric"], r["stage"], r["value"]) for r in csv.DictReader(io.StringIO(found))] == [
-        ("overlap", "stage2_f", repr(2 / 3)),
-        ("overlap", "stage4_f", repr(2 / 3)),
-        ("compute_ns", "", "4000"),
+    assert [(r["metric"], r["stage"], r["value"], r["unit"]) for r in csv.DictReader(io.StringIO(found))] == [
+        ("overlap", "stage2_f", repr(2 / 3), "1"),
+        ("overlap", "stage4_f", repr(2 / 3), "1"),
+        ("compute_ns", "", "4000", "ns"),
     ]
 
 

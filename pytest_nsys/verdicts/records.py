@@ -1,0 +1,46 @@
+"""What do pandas and polars get of the rows of a comparison? A flat dict of each, with the same keys in all of them.
+
+``gate``, ``assertion`` and ``metric``; each dimension that some row has, None where another has not; ``base`` and
+``head``, the ``change`` from one to the other and the ``limit``, None where there is none, all in ``unit``; and the
+``verdict``: the outcome of the row, or ``waived``. Values are int or float, all else text but labels that are numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from pytest_nsys.core.model import Label
+from pytest_nsys.core.units import HASH, kept_in, plain
+
+if TYPE_CHECKING:
+    from pytest_nsys.verdicts.comparison import ComparedRow
+
+RowRecord = dict[str, Label | float | None]
+
+KEYS = ("gate", "assertion", "metric", "base", "head", "change", "limit", "unit", "verdict")
+"""Of every row, beside its dimensions: one of a measurement that is called so ends in ``_``."""
+
+WAIVED = "waived"
+"""In place of the outcome of a row that a waiver lets pass."""
+
+
+def records_of(rows: Sequence[ComparedRow]) -> list[RowRecord]:
+    """The records of these rows, in their order."""
+    dimensions = dict.fromkeys(dimension for each in rows for dimension in each.row.labels)
+    return [_record(each, dimensions) for each in rows]
+
+
+def _record(each: ComparedRow, dimensions: Iterable[str]) -> RowRecord:
+    row, unit, base, head = each.row, each.unit, each.row.baseline, each.row.value
+    change = None if base is None or head is None or unit == HASH else head - base
+    values = {"base": base, "head": head, "change": change, "limit": row.limit}
+    return {
+        "gate": each.gate,
+        "assertion": each.assertion.full_name,
+        "metric": each.assertion.metric,
+        **{f"{name}_" if name in KEYS else name: row.labels.get(name) for name in dimensions},
+        **{name: None if value is None else plain(value, unit) for name, value in values.items()},
+        "unit": kept_in(unit),
+        "verdict": WAIVED if row.waived else str(row.outcome),
+    }
