@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -15,7 +18,7 @@ from pytest_nsys.analysis.metrics import Unit
 from pytest_nsys.cli.asking import stores
 from pytest_nsys.cli.options import MeasureOptions, measuring, note_lines, print_notes, reading
 from pytest_nsys.core.errors import UsageMistake, one_line
-from pytest_nsys.core.file_names import Address
+from pytest_nsys.core.file_names import CUT_SUFFIX, Address
 from pytest_nsys.core.model import Note
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted, printable
@@ -25,19 +28,22 @@ from pytest_nsys.gates.model import GateFile, requests_of
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.files import write_whole
-from pytest_nsys.traces.opening import JSON, find_traces, given_twice
+from pytest_nsys.traces.opening import JSON, find_traces, given_twice, stem_of
 from pytest_nsys.verdicts.evaluate import GateContext, resolved
 from pytest_nsys.verdicts.gate_windows import gate_windows, unheld
 
 VIEWER = "https://ui.perfetto.dev"
+LONGEST_WORD = 40
 
 
 @click.command()
 @click.argument("traces", metavar="TRACES…", nargs=-1, required=True)
-@click.option("-o", "--output", metavar="FILE", required=True, help="File to write: NAME.json.gz or NAME.json.")
+@click.option(
+    "-o", "--output", metavar="FILE", help="File to write: NAME.json.gz or NAME.json. Default: beside the trace."
+)
 @click.option("--gate", metavar="FILE", help="Write every window that this gate file judges, of every rank.")
 @measuring(without=["format", "executor"])
-def cut(asked: MeasureOptions, traces: tuple[str, ...], output: str, gate: str | None) -> None:
+def cut(asked: MeasureOptions, traces: tuple[str, ...], output: str | None, gate: str | None) -> None:
     """Write the measured window of a run as a small trace.
 
     TRACES: files, folders or globs of one run.
@@ -46,22 +52,23 @@ def cut(asked: MeasureOptions, traces: tuple[str, ...], output: str, gate: str |
     measure the same values. With --gate the gate file passes or fails on the cut as it does on TRACES.
     """
     paths = _files(traces)
-    target = _target(output, paths, [Path(value) for value in traces])
+    given = [Path(value) for value in traces]
+    target = _beside(paths, given, asked, gate) if output is None else _target(output, paths, given)
     if gate is not None:
-        _cut_for_gate(gate, asked, traces, output, target)
+        _cut_for_gate(gate, asked, traces, target)
         return
     with asked.one_run(traces) as (captures, spec):
         (run,) = captures.runs
         found = cut_out(run, [spec], frozenset(asked.chosen(run.ranks)))
-        _write(output, target, packed(chrome_trace([found]), target))
+        target.write(packed(chrome_trace([found]), target.path))
         doubts = [*asked.notes, *about_uncounted(run.measured(spec)), *map(Note, found.clock_lines())]
     launched = sum(len(w) for one in found.ranks for w in one.windows)
     what = f"{counted(len(found.ranks), 'rank')}, {counted(launched, 'kernel')}, {spec}"
-    click.echo(f"wrote {printable(output)}: {what}; open it in {VIEWER}")
+    click.echo(f"wrote {target.shown}: {what}; open it in {VIEWER}")
     print_notes(note_lines(doubts))
 
 
-def _cut_for_gate(gate_file: str, asked: MeasureOptions, traces: Sequence[str], output: str, target: Path) -> None:
+def _cut_for_gate(gate_file: str, asked: MeasureOptions, traces: Sequence[str], target: Target) -> None:
     """Write what a gate file judges, and say of each assertion that cannot be judged on it as on the traces."""
     said = {"window": asked.window, "span": asked.span, "kernels": asked.kernels, "rank": asked.ranks}
     said |= {"convention": asked.convention, "anchor": asked.anchor}
@@ -78,15 +85,15 @@ def _cut_for_gate(gate_file: str, asked: MeasureOptions, traces: Sequence[str], 
         convention, requests = gate.resolved_convention, requests_of(gate)
         captures = library.one_run(traces, Path(), convention, gate.workload, requests)
         found = gate_windows(gate, captures.runs[0])
-        content = packed(chrome_trace([found]), target)
+        content = packed(chrome_trace([found]), target.path)
         with tempfile.TemporaryDirectory() as draft:
-            small = Path(draft, target.name)
+            small = Path(draft, target.path.name)
             small.write_bytes(content)
             again = library.one_run([str(small)], Path(), convention, gate.workload)
             lacking = list(unheld(GateContext(captures, gate), GateContext(again, gate)))
-        _write(output, target, content)
+        target.write(content)
     size = format_value(len(content), Unit.BYTES)
-    click.echo(f"wrote {printable(output)} ({size}): {_held(found)}")
+    click.echo(f"wrote {target.shown} ({size}): {_held(found)}")
     click.echo(_judged(gate, gate_file, len(lacking)))
     notes = [*([Note(fitting.told)] if fitting is not None else []), *map(Note, found.clock_lines())]
     notes += [
@@ -117,21 +124,49 @@ def _files(values: Sequence[str]) -> list[Path]:
     return paths
 
 
-def _target(output: str, traces: Sequence[Path], given: Sequence[Path]) -> Path:
-    """The file to write. Raises UsageMistake where it would replace what is read, or could not be told for a trace."""
+def _target(output: str, traces: Sequence[Path], given: Sequence[Path]) -> Target:
+    """The file that is named. Raises UsageMistake where it would replace what is read, or could not be told for a
+    trace.
+    """
     path = Path(output)
-    shown = f"--output {printable(output)}"
+    option = f"--output {printable(output)}"
     if not path.name.endswith(JSON) or path.is_dir():
-        raise UsageMistake(f"{shown}: name a file that ends in {' or '.join(reversed(JSON))}")
+        raise UsageMistake(f"{option}: name a file that ends in {' or '.join(reversed(JSON))}")
     if not path.parent.is_dir():
-        raise UsageMistake(f"{shown}: there is no folder {path.parent}; make it first")
-    if any(place.is_dir() and place.samefile(path.parent) for place in given):
-        raise UsageMistake(f"{shown}: lies in the folder of the traces, and would be taken for one more: give another")
-    check_target(shown, path, [(trace, "is one of the traces") for trace in traces], cut=True)
-    return path
+        raise UsageMistake(f"{option}: there is no folder {path.parent}; make it first")
+    among = any(place.is_dir() and place.samefile(path.parent) for place in given)
+    if among and not path.name.endswith(CUT_SUFFIX):
+        why = f"would be taken for one more: give another, or end it in {CUT_SUFFIX}"
+        raise UsageMistake(f"{option}: lies in the folder of the traces, and {why}")
+    check_target(option, path, [(trace, "is one of the traces") for trace in traces], cut=True)
+    return Target(path, printable(output))
 
 
-def _write(output: str, target: Path, content: bytes) -> None:
-    """Raises UsageMistake where the file cannot be written; an earlier one stays."""
-    with one_line(UsageMistake, f"--output {printable(output)}: cannot be written"):
-        write_whole(target, content)
+def _beside(traces: Sequence[Path], given: Sequence[Path], asked: MeasureOptions, gate: str | None) -> Target:
+    """A file beside the first trace, named by the trace, or by the folder of several, and by what is cut of it."""
+    whole = given[0] if len(given) == 1 and given[0].is_dir() else traces[0] if len(traces) == 1 else traces[0].parent
+    window, ranks = asked.window or "", [f"rank{number}" for number in asked.ranks]
+    chosen = [re.sub(r"[^\w.-]+", "-", window)[:LONGEST_WORD].strip("-"), *ranks]
+    chosen += [Path(Address.of(gate).stem).name] if gate is not None else []
+    name = ".".join([stem_of(whole), *filter(None, chosen)])
+    path = traces[0].parent / f"{name}{CUT_SUFFIX}"
+    if not os.access(path.parent, os.W_OK):
+        raise UsageMistake(f"{path.parent}: cannot be written: name a file elsewhere with -o")
+    return Target(path, printable(str(path)), named=False)
+
+
+class Target(NamedTuple):
+    """The file of the cut, ``shown`` as it was typed; not ``named``: nobody chose it, and it replaces nothing."""
+
+    path: Path
+    shown: str
+    named: bool = True
+
+    def write(self, content: bytes) -> None:
+        """Raises UsageMistake where the file cannot be written; an earlier one stays."""
+        what, then = (f"--output {self.shown}", "") if self.named else (self.shown, ": name a file elsewhere with -o")
+        with one_line(UsageMistake, f"{what}: cannot be written", then):
+            if self.named or not self.path.exists():
+                write_whole(self.path, content)
+            elif self.path.read_bytes() != content:
+                raise UsageMistake(f"{self.shown}: is there already, and is not this cut: name another file with -o")

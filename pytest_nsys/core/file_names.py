@@ -12,6 +12,8 @@ GATE_SUFFIX = ".nsys.yaml"
 BASELINE_SUFFIX = ".json"
 WINDOW_SUFFIX = ".window.json.gz"
 """Of the windows of an accepted run, which are kept beside its baseline."""
+CUT_SUFFIX = ".cut.json.gz"
+"""Of a cut that lies beside its trace."""
 
 _MEANT = re.compile(r"(?P<stem>[^.#].*)\.nsys\.ya?ml(?P<more>.*)", re.IGNORECASE | re.DOTALL)
 _OF_OTHERS = re.compile(r"(?:.*~|\.(?:j2|jinja2?|tmpl|tpl|template|in|license))", re.DOTALL)

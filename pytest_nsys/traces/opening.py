@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.core.errors import TraceError, UsageMistake, one_line
+from pytest_nsys.core.file_names import CUT_SUFFIX
 from pytest_nsys.core.model import Trace
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.gpu_log import ENDING as GPU_LOG
@@ -110,7 +111,12 @@ def traces_in(folder: Path, suffixes: Sequence[str]) -> list[Path]:
         for path in files
         if path.name.endswith(tuple(suffixes)) or _is_json_trace(path) or (path.suffix == ROCPD and _is_rocpd(path))
     ]
-    return [path for path in found if path.name not in PERFETTO] or found
+    return without_cuts([path for path in found if path.name not in PERFETTO] or found)
+
+
+def without_cuts(found: list[Path]) -> list[Path]:
+    """The files without the cuts of traces that lie among them; where all are cuts, they are what is meant."""
+    return [path for path in found if not path.name.endswith(CUT_SUFFIX)] or found
 
 
 def _is_json_trace(path: Path) -> bool:
@@ -306,12 +312,19 @@ def _find(value: str, path: Path) -> tuple[Path, ...]:
         return (path,)
     if glob.has_magic(value):
         matches = sorted((Path(p) for p in glob.glob(str(path), recursive=True)), key=by_number)
-        found = [p for p in matches if (p.is_file() and not p.name.endswith(GPU_LOG)) or is_parquet(p)]
+        found = without_cuts([p for p in matches if (p.is_file() and not p.name.endswith(GPU_LOG)) or is_parquet(p)])
         if not found:
             folders = f"; {matches[0]} is a folder, and each folder is a run of its own" if matches else ""
             raise UsageMistake(f"{path}: matches no file{folders}")
         return _one_of_each(found)
     raise UsageMistake(f"{path}: there is no such file or folder")
+
+
+def stem_of(path: Path) -> str:
+    """The name of a trace, or of a folder that holds several, without what says its format."""
+    name = path.resolve().name
+    known = [suffix for suffix in (*READERS, PARQUET) if name.endswith(suffix)]
+    return name.removesuffix(max(known, key=len, default=""))
 
 
 def is_parquet(path: Path) -> bool:

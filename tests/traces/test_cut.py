@@ -549,6 +549,71 @@ def test_a_disk_that_takes_nothing(project: Project, monkeypatch: pytest.MonkeyP
     assert said == "error: --output window.json: cannot be written: No space left on device\n"
 
 
+# Beside the trace, where no file is named
+
+
+BESIDE: dict[str, tuple[tuple[str, ...], str]] = {
+    "a file": (("runs/a/rank0.sqlite",), "runs/a/rank0.cut.json.gz"),
+    "its second window": (("runs/a/rank0.sqlite", "--window=1"), "runs/a/rank0.1.cut.json.gz"),
+    "a pattern, of a rank": (
+        ("runs/a", "--window=forward chunk 1 %", "--rank=0"),
+        "runs/a/a.forward-chunk-1.rank0.cut.json.gz",
+    ),
+    "a folder": (("runs/a/",), "runs/a/a.cut.json.gz"),
+    "a glob": (("runs/a/*.sqlite",), "runs/a/a.cut.json.gz"),
+    "two files": (("runs/a/rank0.sqlite", "runs/a/rank1.sqlite"), "runs/a/a.cut.json.gz"),
+    "for a gate": (("runs/a", "--gate=perf/step.nsys.yaml"), "runs/a/a.step.cut.json.gz"),
+}
+
+
+@pytest.mark.parametrize("case", BESIDE)
+def test_it_lies_beside_its_trace(project: Project, case: str) -> None:
+    """And a folder of traces means the same as before, so that the same command writes the same again."""
+    for rank in range(2):
+        label = f"rank={rank}; pp=0/1 dp={rank}/2 cp=0/1 ep=0/1; mbs=1 seq=2048"
+        project.trace(f"runs/a/rank{rank}.sqlite", ranks=1, label=label)
+    project.gate("- exposed_ns <= 1ms", "perf/step.nsys.yaml")
+    before, (words, target) = project.files(), BESIDE[case]
+    for _ in range(2):
+        assert f"wrote {target}" in run("cut", *words, code=0).output
+        assert project.files() - before == {target}
+
+
+def test_it_replaces_nothing_that_it_is_not(project: Project) -> None:
+    path = project.trace()
+    beside = path.with_name("run.cut.json.gz")
+    beside.write_bytes(b"of another day")
+    said = run("cut", path.name, code=2).output
+    assert said == "error: run.cut.json.gz: is there already, and is not this cut: name another file with -o\n"
+    assert beside.read_bytes() == b"of another day"
+    run("cut", path.name, "-o", beside.name, code=0)
+    assert run("cut", path.name, code=0).output.startswith("wrote run.cut.json.gz: 2 ranks")
+    run("cut", beside.name, code=0)
+    assert (project.root / "run.cut.cut.json.gz").exists()
+
+
+def test_a_folder_that_cannot_be_written(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.trace("runs/run.sqlite")
+
+    def full(_: int) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("os.fsync", full)
+    said = run("cut", "runs/run.sqlite", code=2).output
+    why = "cannot be written: Read-only file system: name a file elsewhere with -o"
+    assert said == f"error: runs/run.cut.json.gz: {why}\n"
+    monkeypatch.setattr("os.access", lambda *_: False)
+    said = run("cut", "runs/run.sqlite", code=2).output
+    assert said == "error: runs: cannot be written: name a file elsewhere with -o\n"
+
+
+def test_cuts_alone_in_a_folder_are_its_traces(project: Project) -> None:
+    project.trace("runs/run.sqlite")
+    run("cut", "runs", "-o", "runs/one.cut.json.gz", code=0)
+    (project.root / "runs/run.sqlite").unlink()
+    assert "runs/one.cut.json.gz" in run("rows", "exposed_ns", "--trace=runs", code=0).output
+
+
 # Reading a cut
 
 
