@@ -16,6 +16,7 @@ import yaml
 
 from pytest_nsys.analysis.circumstances import RunKey
 from pytest_nsys.analysis.windows import UsedWindow
+from pytest_nsys.cli.group import REMOVED
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import GateFileError
 from pytest_nsys.core.model import KernelsMode, Span, Window
@@ -204,6 +205,14 @@ def test_the_index_has_every_page() -> None:
     pages_of_docs = {str(path.relative_to(ROOT / "docs")) for path in PAGES if path.parent != ROOT} - {"README.md"}
     listed = re.findall(r"\]\(([^)#]+)\)", page("README.md"))
     assert sorted(pages_of_docs ^ set(listed)) == ["../CONTRIBUTING.md"]
+
+
+COMMAND = re.compile(r"pytest-nsys ([a-z][\w-]*)(?![\w./*-])")
+
+
+@pytest.mark.parametrize("path", [*PAGES, *sorted((ROOT / "examples").rglob("*.yml"))], ids=name_of)
+def test_no_page_names_a_command_that_is_gone(path: Path) -> None:
+    assert {*COMMAND.findall(path.read_text(encoding="utf-8"))} & {*REMOVED} == set()
 
 
 # Links

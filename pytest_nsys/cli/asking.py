@@ -30,11 +30,6 @@ if TYPE_CHECKING:
     import pytest
 
 
-folder_option = click.option(
-    "--baseline-dir", metavar="DIR", help="Folder of the baselines. Default: as in the gate run."
-)
-
-
 def shown(path: Path) -> Path:
     """The path as a person would type it here."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

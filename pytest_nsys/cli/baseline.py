@@ -9,9 +9,10 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.cli.asking import Accepted, folder_option, shown, stores, update
+from pytest_nsys.cli.asking import Accepted, shown, stores, update
 from pytest_nsys.cli.group import Exit, ListingGroup, complain
-from pytest_nsys.cli.options import executor_option, format_option, measurements_option, print_answer
+from pytest_nsys.cli.options import format_option, measurements_option, print_answer
+from pytest_nsys.cli.shared_options import executor_option, folder_option
 from pytest_nsys.core.errors import BaselineError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, gate_files_below
 from pytest_nsys.core.model import Value
@@ -61,8 +62,10 @@ def refresh(
     baseline_dir: str | None,
     executor: str | None,
 ) -> None:
-    """Write the rows of a run as the baselines of GATE_FILES (or folders of them; one configuration of a matrix:
-    'step.nsys.yaml[llama-8b]', its trace --trace=llama-8b=PATH).
+    """Write the rows of a run as the baselines of GATE_FILES.
+
+    Folders mean the gate files in them, 'step.nsys.yaml[llama-8b]' one configuration of a matrix, whose trace is
+    --trace=llama-8b=PATH.
 
     --rows: 'moved' writes what moved beyond its tolerance, 'all' every row, 'new' rows that are not stored, 'better'
     what improved beyond its tolerance. Prints old and new values, and keeps the measured windows beside the baseline.
@@ -97,7 +100,7 @@ def calibrate(
     baseline_dir: str | None,
     executor: str | None,
 ) -> None:
-    """Measure the noise of every stored row on TRACES, five or more of one commit.
+    """Measure the noise of what is stored, on five or more TRACES of one commit.
 
     Each trace (file, folder or quoted glob) is one run; so are measurements without traces. Accepted values stay as
     they are; where none are stored, the traces are the accepted runs as well.
@@ -118,7 +121,10 @@ def calibrate(
 @click.argument("folder", default=BASELINES)
 @format_option
 def show(folder: str, format: Format) -> None:
-    """Print the stored rows of every baseline below FOLDER (default: baselines/)."""
+    """Print the rows of every baseline below FOLDER.
+
+    The default is baselines/.
+    """
     root = Path(folder)
     if not root.exists():
         raise UsageMistake(f"{root}: there is no such folder: give the folder of the baselines")
@@ -160,9 +166,10 @@ CHANGES = (*texts("file", "metric", "labels"), *numbers("old", "new"), *texts("c
 @format_option
 @click.pass_context
 def diff(context: click.Context, ref: str, folder: str, merge_base: bool, exit_code: bool, format: Format) -> None:
-    """Show stored rows below FOLDER (default: baselines/) that differ between REF and the work tree.
+    """Show what changed in the baselines since REF.
 
-    Compares with REF itself, or with --merge-base with the commit that REF and HEAD have in common. FOLDER may be gone.
+    Shows the rows below FOLDER (default: baselines/) that differ in the work tree from REF itself, or with --merge-base
+    from the commit that REF and HEAD have in common. FOLDER may be gone.
 
     Exit codes: 0; 1 with --exit-code where something differs; 2 a mistake or an unreadable file.
     """
@@ -240,7 +247,7 @@ def _told(change: FileChange) -> str:
 def prune(
     context: click.Context, gate_files: tuple[str, ...], dry_run: bool, drop_orphans: bool, baseline_dir: str | None
 ) -> None:
-    """Drop the stored series that no assertion of GATE_FILES (or folders of them) reads any more.
+    """Drop what no assertion of GATE_FILES reads any more.
 
     Needs no trace. Also lists baselines whose gate file is gone.
     """

@@ -23,7 +23,9 @@ from pytest_nsys.traces.opening import EXPORTS, REPORTS, find_traces
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("program", metavar="-- PROGRAM [ARGUMENTS]…", nargs=-1, type=click.UNPROCESSED)
 @click.option("-o", "--output", metavar="DIR", default="traces", show_default=True, help="Folder of the reports.")
-@click.option("--name", default="step", show_default=True, help="Reports are named NAME_node0.nsys-rep.")
+@click.option(
+    "--name", metavar="NAME", default="step", show_default=True, help="Reports are named NAME_node0.nsys-rep."
+)
 @click.option("--nodes", type=int, metavar="N", help="Capture N nodes of the SLURM allocation, one report each.")
 @click.option("--node", type=int, metavar="K", help="Number of this node, where SLURM does not say.")
 @click.option("--whole-run", is_flag=True, help="Profile the whole program, not only the marked step.")
@@ -32,10 +34,10 @@ from pytest_nsys.traces.opening import EXPORTS, REPORTS, find_traces
 @click.option("--force", is_flag=True, help="Replace an existing report.")
 @click.option("--plan", "only_plan", is_flag=True, help="Print the resulting sizes and run nothing.")
 @click.option("--world-size", "world", type=int, metavar="W", help="Number of GPUs.")
-@click.option("--pp", type=int, default=1, show_default=True, help="Pipeline stages.")
-@click.option("--ep", type=int, default=1, show_default=True, help="Expert parallelism.")
-@click.option("--cp", type=int, default=1, show_default=True, help="Context parallelism.")
-@click.option("--gpus-per-node", type=int, default=8, show_default=True, help="GPUs per node.")
+@click.option("--pp", type=int, metavar="N", default=1, show_default=True, help="Pipeline stages.")
+@click.option("--ep", type=int, metavar="N", default=1, show_default=True, help="Expert parallelism.")
+@click.option("--cp", type=int, metavar="N", default=1, show_default=True, help="Context parallelism.")
+@click.option("--gpus-per-node", type=int, metavar="N", default=8, show_default=True, help="GPUs per node.")
 def capture(
     program: tuple[str, ...],
     output: str,

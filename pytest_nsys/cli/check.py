@@ -9,20 +9,19 @@ import click
 from pytest_nsys.cli.environment import look_around
 from pytest_nsys.cli.gate_check import GateFiles, checked_gates, holds_gates
 from pytest_nsys.cli.group import Exit
+from pytest_nsys.cli.shared_options import anchor_option, convention_option, executor_option
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
-from pytest_nsys.gates.convention_keys import CONVENTION_HELP
 from pytest_nsys.reports.check_report import Checked, as_json_report, as_text, problems_of
 from pytest_nsys.reports.targets import YAML
-from pytest_nsys.tools.executors import SERIAL, WAYS
 
 
 @click.command()
 @click.argument("words", metavar="[GATE FILES or TRACES…]", nargs=-1)
-@click.option("--convention", help=CONVENTION_HELP)
-@click.option("--anchor", help="Pattern (% is the wildcard) of the range that repeats, instead of the convention's.")
+@convention_option
+@anchor_option
 @click.option("--format", type=click.Choice(["table", "json"]), default="table", help="Output format.")
-@click.option("--executor", metavar="EXECUTOR", help=f"How to read the traces: {WAYS}. Default: {SERIAL}.")
+@executor_option
 @click.pass_context
 def check(
     context: click.Context,

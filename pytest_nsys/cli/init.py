@@ -26,8 +26,9 @@ from pytest_nsys.analysis.collectives import on_record
 from pytest_nsys.analysis.fitting import GENERIC, LABELLED, Ask, Choice, candidate_words, choose
 from pytest_nsys.analysis.parallel import OpenOnce
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.cli.asking import folder_option, stores
-from pytest_nsys.cli.options import convention_option, executor_option, reading_ahead
+from pytest_nsys.cli.asking import stores
+from pytest_nsys.cli.options import reading_ahead
+from pytest_nsys.cli.shared_options import convention_option, executor_option, folder_option
 from pytest_nsys.core.conventions import Convention, convention_words
 from pytest_nsys.core.errors import BaselineError, NothingMeasured, NsysError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX

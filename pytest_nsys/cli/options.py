@@ -26,6 +26,7 @@ from pytest_nsys.analysis.metrics import Request
 from pytest_nsys.analysis.parallel import ReadAhead
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec, meant_word, spec_under
+from pytest_nsys.cli.shared_options import anchor_option, convention_option, executor_option
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import UsageMistake, hint
 from pytest_nsys.core.families import Families
@@ -33,10 +34,10 @@ from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Note, Rank, Span, W
 from pytest_nsys.core.units import UnitMistake, parse_quantity
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.gates.convention_keys import CONVENTION_HELP, check_named, convention_of
+from pytest_nsys.gates.convention_keys import check_named, convention_of
 from pytest_nsys.reports.tables import Format, Table
 from pytest_nsys.reports.targets import check_target
-from pytest_nsys.tools.executors import SERIAL, WAYS, check_executor, on_terminal
+from pytest_nsys.tools.executors import check_executor, on_terminal
 from pytest_nsys.tools.files import write_whole
 from pytest_nsys.traces.measurements import measurements_of
 
@@ -205,10 +206,6 @@ def amount(name: str, units: Mapping[str, int], wanted: str, **more: Any) -> Dec
 
 
 traces_argument = click.argument("traces", metavar="TRACES…", nargs=-1, required=True)
-convention_option = click.option("--convention", help=CONVENTION_HELP)
-executor_option = click.option(
-    "--executor", metavar="EXECUTOR", help=f"How to read the traces: {WAYS}. Default: {SERIAL}."
-)
 format_option = choice("--format", kind=Format, default=Format.TABLE.value, help="Output format.")
 peak_option = amount(
     "--peak",
@@ -227,7 +224,9 @@ def _shared() -> dict[str, Decorator]:
         "ranks": click.option(
             *("--rank", "ranks"), type=int, metavar="N", multiple=True, help="Only this rank (repeatable)."
         ),
-        "window": click.option("--window", show_default=MEDIAN, help=f"What to measure: {_WINDOW_HELP}"),
+        "window": click.option(
+            "--window", metavar="WINDOW", show_default=MEDIAN, help=f"What to measure: {_WINDOW_HELP}"
+        ),
         "span": choice("--span", kind=Span, help="The window: the anchor's range, or its period."),
         "kernels": choice(
             "--kernels",
@@ -235,9 +234,7 @@ def _shared() -> dict[str, Decorator]:
             help="Kernels to measure: inside the window, cut at its edges, or launched in it.",
         ),
         "convention": convention_option,
-        "anchor": click.option(
-            "--anchor", help="Pattern (% is the wildcard) of the range that repeats, instead of the convention's."
-        ),
+        "anchor": anchor_option,
         "format": format_option,
         "executor": executor_option,
     }

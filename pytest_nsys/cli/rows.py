@@ -55,8 +55,8 @@ def rows(
 ) -> None:
     """Print the rows of metrics.
 
-    Each of TRACES (a file, folder or glob) is a capture; values are medians over captures. Files of different ranks are
-    one run. "measured NAME" comes from --measurements, with or without traces.
+    `pytest-nsys metrics` lists them. Each of TRACES (a file, folder or glob) is a capture; values are medians over
+    captures. Files of different ranks are one run. "measured NAME" comes from --measurements, with or without traces.
     """
     names = [word for word in words if word in METRICS or not _is_path(word)]
     _check_measured(names, measurements)

@@ -109,7 +109,7 @@ def test_the_list_of_commands_cuts_no_sentence() -> None:
     for group in ((), ("baseline",)):
         shown = run(*group, "--help").output
         assert "..." not in shown.partition("Look:" if not group else "Commands:")[2]
-    assert "differ between REF and the work tree." in " ".join(shown.split())
+    assert "on five or more TRACES of one commit." in " ".join(shown.split())
 
 
 def test_the_help_begins_with_what_a_newcomer_types() -> None:

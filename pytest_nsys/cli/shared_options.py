@@ -1,0 +1,21 @@
+"""The options that commands share which may read no trace: importing them imports nothing that measures."""
+
+from __future__ import annotations
+
+import click
+
+from pytest_nsys.gates.convention_keys import CONVENTION_HELP
+from pytest_nsys.tools.executors import SERIAL, WAYS
+
+convention_option = click.option("--convention", metavar="NAME", help=CONVENTION_HELP)
+anchor_option = click.option(
+    "--anchor",
+    metavar="PATTERN",
+    help="Pattern (% is the wildcard) of the range that repeats, instead of the convention's.",
+)
+executor_option = click.option(
+    "--executor", metavar="EXECUTOR", help=f"How to read the traces: {WAYS}. Default: {SERIAL}."
+)
+folder_option = click.option(
+    "--baseline-dir", metavar="DIR", help="Folder of the baselines. Default: as in the gate run."
+)
