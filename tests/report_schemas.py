@@ -13,6 +13,7 @@ from msgspec.json import schema_components
 from pytest_nsys import reports
 from pytest_nsys.reports import session
 from pytest_nsys.reports.check_report import Checked
+from pytest_nsys.reports.first_screen_json import RunSummary
 from pytest_nsys.reports.session.json_report import Report
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -25,6 +26,9 @@ SCHEMAS: Mapping[Path, tuple[type[Struct], str, str]] = {
     ),
     Path(reports.__file__).with_name("check.schema.json"): (
         *(Checked, "urn:pytest-nsys:check:1", "What pytest-nsys check --format json prints"),
+    ),
+    Path(reports.__file__).with_name("first_screen.schema.json"): (
+        *(RunSummary, "urn:pytest-nsys:summary:1", "What pytest-nsys TRACE… --format json prints"),
     ),
 }
 

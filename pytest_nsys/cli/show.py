@@ -14,6 +14,7 @@ import click
 
 from pytest_nsys.analysis.windows import MEDIAN, RUN, STEADY
 from pytest_nsys.cli import report, spending, views
+from pytest_nsys.cli.first_screen import first_screen
 from pytest_nsys.cli.options import MeasureOptions, Said, amount, measuring, peak_option, traces_argument, where_option
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.units import NANOSECONDS
@@ -39,18 +40,21 @@ ONE_WINDOW = {
     "pipeline": "pick one unit, of which launches and gaps are told",
     "config": "a page is of one",
 }
+FIRST = "the first screen"
+"""What is shown without a view."""
+
 TAKES = {
     "where": ("overlap", "kernels"),
-    "ranks": ("ranks", "overlap", "streams", "collectives", "budget", "pipeline"),
-    "span": ("ranks", "overlap", "streams", "kernels", "collectives", "budget", "pipeline"),
-    "kernels": ("ranks", "overlap", "streams", "kernels", "collectives", "budget", "pipeline"),
-    "format": ("ranks", "overlap", "streams", "kernels", "collectives", "budget", "pipeline"),
-    "steps": ("kernels",),
+    "ranks": (FIRST, "ranks", "overlap", "streams", "collectives", "budget", "pipeline"),
+    "span": (FIRST, "ranks", "overlap", "streams", "kernels", "collectives", "budget", "pipeline"),
+    "kernels": (FIRST, "ranks", "overlap", "streams", "kernels", "collectives", "budget", "pipeline"),
+    "format": (FIRST, "ranks", "overlap", "streams", "kernels", "collectives", "budget", "pipeline"),
+    "steps": (FIRST, "kernels"),
     "step_time": ("kernels",),
     "families": ("kernels",),
     "peak": ("collectives", "config"),
     "gate": ("pipeline",),
-    "config": ("config",),
+    "config": (FIRST, "config"),
     "output": ("config",),
 }
 """The options that not every view takes, and the views that take them."""
@@ -95,14 +99,13 @@ def show(
     time, share and launches by family and by name. collectives: bytes, bandwidth, waits. budget: what holds the step
     back. pipeline: two stages of a gate file. config: a page on a run of TorchTitan.
     """
-    name = view or "budget"
+    name = view or FIRST
     _refuse_others(context, name)
     if name in ONE_WINDOW and asked.window == STEADY:
         raise UsageMistake(f"--window steady is many windows: {ONE_WINDOW[name]}")
     asked = dataclasses.replace(asked, usually=RUN if name in WHOLE_RUN else MEDIAN)
-    VIEWS[name](asked, traces, Said(where, steps, step_time, families, peak, gate, config, output))
-    if view is None:
-        click.echo(f"more: --view {'|'.join(VIEWS)}", err=True)
+    answer = VIEWS[view] if view else first_screen
+    answer(asked, traces, Said(where, steps, step_time, families, peak, gate, config, output))
 
 
 def _refuse_others(context: click.Context, view: str) -> None:
@@ -111,5 +114,5 @@ def _refuse_others(context: click.Context, view: str) -> None:
         name = parameter.name or ""
         typed: Any = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
         if typed and view not in (takers := TAKES.get(name, (view,))):
-            option, which = parameter.opts[-1], f"--view {' or '.join(takers)}"
+            option, which = parameter.opts[-1], f"--view {' or '.join(taker for taker in takers if taker != FIRST)}"
             raise UsageMistake(f"{option} goes with {which}, not with {view}")

@@ -69,7 +69,7 @@ def readable_names(names: Collection[str], width: int = WIDTH) -> dict[str, str]
         for name in longer:
             chosen[name] += 1
     found = {name: forms[name][at] for name, at in chosen.items()}
-    called = {name: _cut(text, width) for name, text in found.items()}
+    called = {name: in_the_middle(text, width) for name, text in found.items()}
     for own in _alike(called):
         called |= zip(own, _told_apart([found[name] for name in own], width), strict=True)
     return _numbered(called, width)
@@ -154,8 +154,10 @@ def _spelled(mangled: str) -> str:
     return f"{first}<{', '.join(rest)}>" if rest else first
 
 
-def _cut(text: str, width: int) -> str:
-    """The beginning and the end of a text that is too long: in the end stands what differs."""
+def in_the_middle(text: str, width: int) -> str:
+    """A text of at most ``width`` characters: of one that is too long the beginning and the end, where what differs
+    mostly stands.
+    """
     if len(text) <= width:
         return text
     head = (width - 1) * 2 // 5

@@ -25,28 +25,12 @@ from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.exact import exact
 from pytest_nsys.core.numbers import Scale, format_value, percent, scale_of
 from pytest_nsys.core.units import TIME
-from pytest_nsys.core.words import counted, exists_in, printable
+from pytest_nsys.core.words import counted, printable
+from pytest_nsys.reports.bars import Pen, Piece
 from pytest_nsys.reports.tables import Format, Row, Table, number, numbers, ratios, texts
 
 WIDTH = 60
 """Of the bar of the longest window, in characters."""
-
-GLYPHS: Mapping[BudgetPart, tuple[str, str]] = {
-    BudgetPart.COMPUTE: ("█", "#"),
-    BudgetPart.STARVED: ("·", "."),
-    **dict.fromkeys(BLOCKED.values(), ("▓", "X")),
-    BudgetPart.BESIDE: ("▒", "x"),
-    BudgetPart.STALLED: ("░", "-"),
-}
-"""How a part is drawn in a terminal, and where its encoding has no blocks."""
-
-LEGEND = (
-    (BudgetPart.COMPUTE, "compute"),
-    (BudgetPart.STARVED, "launch-starved"),
-    (BudgetPart.COLLECTIVE, "blocked"),
-    (BudgetPart.BESIDE, "stalled during communication"),
-    (BudgetPart.STALLED, "stalled"),
-)
 
 CEILING = (
     "ceiling: how much throughput could rise if the part were gone, R / (T - R) of the window T; "
@@ -127,21 +111,17 @@ class BudgetReport:
         """Each budget to the nanosecond, with the ceilings of its parts."""
         return [{"rank": rank, **asdict(facts), "ceilings": _ceilings(facts)} for rank, facts in self.budgets.items()]
 
-    def bars(self, encoding: str) -> Iterator[list[tuple[BudgetPart | None, str]]]:
+    def bars(self, encoding: str) -> Iterator[list[Piece]]:
         """A line for each rank, and one for the legend, as texts by the part that they draw."""
-        ascii_only = not exists_in("".join(drawn for drawn, _ in GLYPHS.values()), encoding)
+        pen = Pen.of_encoding(encoding)
         longest = max(facts.window_ns for facts in self.budgets.values())
         digits = max(len(str(rank)) for rank in self.budgets)
         for rank, facts in self.budgets.items():
-            cells = shared_out(parts_of(facts), max(1, WIDTH * facts.window_ns // longest))
-            drawn = [(part, GLYPHS[part][ascii_only] * count) for part, count in cells.items()]
-            room = " " * (WIDTH - sum(cells.values()))
-            yield [
-                (None, f"rank {rank:<{digits}}  "),
-                *drawn,
-                (None, f"{room}  {format_value(facts.window_ns, scale=self.scale)}"),
-            ]
-        yield [pair for part, what in LEGEND for pair in ((part, GLYPHS[part][ascii_only]), (None, f" {what}  "))]
+            cells = max(1, WIDTH * facts.window_ns // longest)
+            length = f"{' ' * (WIDTH - cells)}  {format_value(facts.window_ns, scale=self.scale)}"
+            name: Piece = (None, f"rank {rank:<{digits}}  ")
+            yield [name, *pen.bar(parts_of(facts), cells), (None, length)]
+        yield pen.legend()
 
     def producers(self) -> Iterator[str]:
         """Sentences of the largest producers of each rank, and of what waited longest for none."""
@@ -185,13 +165,3 @@ def held_up(facts: BudgetFacts, scale: Scale) -> list[str]:
     """Who blocked whom, and which kernels were launched too late or stalled, the longest of each first."""
     late = (f"{each.part} before {_kernel(each.stage, each.waiting)} {_how_long(each, scale)}" for each in facts.before)
     return [*(producer_words(each, scale) for each in facts.producers), *late]
-
-
-def shared_out(parts: Mapping[BudgetPart, int], cells: int) -> dict[BudgetPart, int]:
-    """So many cells by the lengths of the parts, what is left over by largest remainder."""
-    whole = sum(parts.values())
-    found = {part: ns * cells // whole for part, ns in parts.items()}
-    most = sorted(parts, key=lambda part: parts[part] * cells % whole, reverse=True)
-    for part in most[: cells - sum(found.values())]:
-        found[part] += 1
-    return found

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from pytest_nsys.analysis.budget_facts import Blocking, BudgetFacts, BudgetPart, Delayed, about_edges, ceiling, parts_of
 from pytest_nsys.core.numbers import Scale
-from pytest_nsys.reports.budget_report import WIDTH, BudgetReport, producer_words, shared_out
+from pytest_nsys.reports.bars import shared_out
+from pytest_nsys.reports.budget_report import WIDTH, BudgetReport, producer_words
 from pytest_nsys.reports.tables import Format
 
 BOUNDS = "blocking is a lower bound, stalled an upper bound"

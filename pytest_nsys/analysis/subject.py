@@ -1,0 +1,118 @@
+"""What was traced, with which profiler, on which machine, and what of it is looked at?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.circumstances import profiler_shown
+from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.windows import WindowSpec, absent_ranks
+from pytest_nsys.core.conventions import PARTS_OF_A_STEP
+from pytest_nsys.core.model import KernelsMode, Span
+from pytest_nsys.traces.opening import format_of
+
+FRAMEWORKS = (
+    ("SGLang", ("*sgl_*", "*sglang*")),
+    ("vLLM", ("*vllm::*",)),
+    ("TensorRT-LLM", ("*tensorrt_llm::*",)),
+    ("PyTorch", ("*at::native::*", "*N2at6native*", "triton_*_fused_*", "*c10::*")),
+    ("JAX", ("loop_*_fusion*", "input_*_fusion*", "gemm_fusion_*")),
+)
+"""What names of kernels say of the program: the first that one of them fits."""
+
+OF_PROFILERS = {"torch.profiler": "PyTorch", "JAX": "JAX"}
+"""The framework that a profiler is a part of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """How the windows were found. ``anchor`` is the pattern of the ranges that are steps, of which the first rank has
+    ``count``; None where there are none. ``index`` is that of the window, None where it is none of them, or several.
+    ``part``: a step has several of them.
+    """
+
+    convention: str
+    anchor: str | None
+    window: str
+    span: Span
+    kernels: KernelsMode
+    index: int | None
+    count: int
+    part: bool
+    whole_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What was traced. ``framework`` and ``gpu`` are None where the trace does not say; ``mesh`` are the sizes of its
+    axes. ``ranks`` have figures; ``absent`` are ranks of the mesh that no trace holds. ``captures``: of how many runs
+    of the program the figures are medians.
+    """
+
+    profiler: str
+    framework: str | None
+    gpu: str | None
+    ranks: tuple[int, ...]
+    absent: int
+    mesh: Mapping[str, int]
+    files: int
+    captures: int
+    found: Found
+
+
+def subject_of(
+    captures: Captures, spec: WindowSpec, windows: Mapping[int, Sequence[RankWindow]], kernels: Iterable[str]
+) -> Subject:
+    """What the traces say of themselves; ``kernels`` are the names of those that ran."""
+    run = captures.runs[0]
+    written = [format_of(trace.path) for trace in run.traces]
+    framework = next((OF_PROFILERS[each] for each in written if each in OF_PROFILERS), None)
+    return Subject(
+        _profiler(written[0], captures.profilers()),
+        framework_of([*kernels, captures.convention.anchor or ""], framework),
+        run.gpu_model(),
+        tuple(windows),
+        absent_ranks(run.ranks)[0],
+        {axis: size for axis, size in run.sizes.items() if size > 1},
+        run.files,
+        len(captures.runs),
+        _found(captures, spec, windows),
+    )
+
+
+def framework_of(kernels: Iterable[str], usual: str | None = None) -> str | None:
+    """What the program was written with, as the names of its kernels say; else ``usual``."""
+    names = list(kernels)
+    for framework, globs in FRAMEWORKS:
+        if any(fnmatchcase(name, glob) for name in names for glob in globs):
+            return framework
+    return usual
+
+
+def _profiler(written: str, versions: Sequence[str]) -> str:
+    """``nsys 2025.5.2``, ``torch.profiler (schema 1)``."""
+    name = written.rpartition(" of ")[2]
+    version = " + ".join(map(profiler_shown, versions))
+    if not version:
+        return name
+    return f"{name} ({version})" if version.startswith("schema") else f"{name} {version}"
+
+
+def _found(captures: Captures, spec: WindowSpec, windows: Mapping[int, Sequence[RankWindow]]) -> Found:
+    own = next(iter(windows.values()))
+    anchor = (spec.anchor or captures.convention.anchor) if own[0].anchors else None
+    one = own[0].window if len(own) == 1 else None
+    return Found(
+        captures.convention.name,
+        anchor,
+        spec.window,
+        spec.span,
+        spec.kernels,
+        None if one is None else one.index,
+        len(own[0].anchors),
+        anchor in PARTS_OF_A_STEP,
+        spec.whole_run,
+    )

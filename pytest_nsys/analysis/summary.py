@@ -1,0 +1,281 @@
+"""What is in a run, at a glance: the facts of the first screen, each a row of a metric or a sum of such rows.
+
+A section that cannot be measured says why in place of its figures: a run that is measured partly has a summary, and
+only one of which no rank can be measured has none. A time that stands for all ranks is that of the rank that is worst,
+which is named; the kernels alone are means over the ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+from pytest_nsys.analysis.budget import budget_of, facts_of, window_of_several
+from pytest_nsys.analysis.budget_facts import BudgetFacts, BudgetPart, about_edges, parts_of
+from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.communication import Communication, communication_of
+from pytest_nsys.analysis.findings import DOUBTS_KEPT, MOST, Finding, findings_of
+from pytest_nsys.analysis.kernel_families import FamilySums, Usage
+from pytest_nsys.analysis.losses import FindingKind
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.run import RunWindow
+from pytest_nsys.analysis.subject import Subject, subject_of
+from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.errors import NoRows, NothingMeasured
+from pytest_nsys.core.exact import exact, median
+from pytest_nsys.core.kernel_names import readable_names
+from pytest_nsys.core.model import Value
+from pytest_nsys.core.words import from_here
+
+LARGEST = 10
+"""How many kernels are told of by name."""
+
+STEP = "step_time_ns"
+RATES = ("tokens_per_s", "samples_per_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A row of a metric."""
+
+    metric: str
+    value: Value
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepLength:
+    """How long a step of the slowest rank is, in ns: as ``metric`` has it, which is that of the window where a step is
+    not known, and ``why`` then says why. ``quantiles`` are of the periods of that rank. ``fastest`` is a rank and its
+    length, None of one rank alone. ``rates`` are what is known of its work.
+    """
+
+    metric: str
+    ns: Value
+    slowest: int
+    fastest: tuple[int, Value] | None
+    quantiles: Mapping[str, Value]
+    rates: tuple[Figure, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankBudget:
+    """Where the time of a rank's window goes. ``parts`` are all of it, in ns, or there are none and ``why`` says why.
+
+    ``bounded``: what is blocked is at least, and what is stalled at most, what is said.
+    """
+
+    rank: int
+    window_ns: int
+    parts: Mapping[BudgetPart, int]
+    bounded: bool = False
+    why: str = ""
+
+    @property
+    def shares(self) -> dict[BudgetPart, Fraction]:
+        """Of the window: together 1."""
+        return {part: Fraction(ns, self.window_ns) for part, ns in self.parts.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelShare:
+    """What kernels of one name take of a window: the mean over the ranks. ``called`` is the name as a person reads it
+    beside the others; ``share`` is of the window's time, of which kernels of several streams may take more than all.
+    """
+
+    name: str
+    called: str
+    family: str
+    ns: Value
+    launches: Value
+    share: Value
+
+
+@dataclass(frozen=True, slots=True)
+class KernelShares:
+    """The kernels that take longest, and how many others there are, which take ``others_ns``."""
+
+    largest: tuple[KernelShare, ...]
+    others: int
+    others_ns: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What is in a run. ``traces`` are the paths as they were given; ``without`` says of ranks why they have no figure.
+
+    ``budgets`` are by rank. ``findings`` are what to look at, the largest possible win first; ``doubts`` are what makes
+    the figures doubtful, a line each.
+    """
+
+    traces: tuple[str, ...]
+    subject: Subject
+    step: StepLength
+    budgets: tuple[RankBudget, ...]
+    kernels: KernelShares
+    communication: Communication
+    findings: tuple[Finding, ...]
+    doubts: tuple[str, ...]
+    without: Mapping[int, str]
+
+
+Tell = Callable[[str], None]
+"""Told of what is measured next."""
+
+
+def summary_of(
+    captures: Captures,
+    spec: WindowSpec,
+    traces: Sequence[str] = (),
+    tell: Tell = lambda _: None,
+    ranks: Container[int] | None = None,
+) -> Summary:
+    """The summary of captures of one program under a window spec, of all ranks or of some.
+
+    Raises NothingMeasured where no rank has anything in its windows, TraceError where a trace cannot be read.
+    """
+    look = _Look(captures, spec, ranks)
+    tell("kernels")
+    kernels = look.kernels
+    tell("what the steps wait for")
+    budgets = tuple(look.budgets())
+    tell("communication")
+    communication = communication_of(captures, spec, look.windows)
+    tell("what to look at")
+    findings = tuple(look.findings())
+    tell("steps")
+    step = look.step
+    shown = tuple(traces) or tuple(str(path) for path in captures.paths)
+    subject = subject_of(captures, spec, look.windows, look.by_name)
+    doubts = tuple(look.doubts())
+    return Summary(shown, subject, step, budgets, kernels, communication, findings, doubts, look.without)
+
+
+class _Look:
+    """All captures of a run under one window spec, as far as they can be measured."""
+
+    def __init__(self, captures: Captures, spec: WindowSpec, ranks: Container[int] | None) -> None:
+        self.captures, self.spec = captures, spec
+        self.without: dict[int, str] = {}
+        self.windows: dict[int, list[RankWindow]] = {}
+        nothing: NothingMeasured | None = None
+        for number in sorted({rank.number for run in captures.runs for rank in run.ranks}):
+            if ranks is not None and number not in ranks:
+                continue
+            try:
+                self.windows[number] = [w for run in captures.runs for w in run.measured(spec).filled({number})[number]]
+            except NothingMeasured as why:
+                nothing, self.without[number] = nothing or why, str(why)
+        if nothing is not None and not self.windows:
+            raise nothing
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        return frozenset(self.windows)
+
+    def of_ranks(self, metric: str) -> dict[tuple[object, ...], Value]:
+        """The rows of a metric by their labels, none where there are none."""
+        return {row.labels: row.value for row in self.captures.rows(METRICS[metric], self.spec, self.ranks).rows}
+
+    def of_run(self, metric: str) -> Value:
+        """The value of a metric of all ranks together. Raises NoRows."""
+        each = []
+        for run in self.captures.runs:
+            group = run.measured(self.spec)
+            first = {number: group.ranks[number][0] for number in self.windows}
+            each += [row.value for row in METRICS[metric].rows(RunWindow(run, first, group))]
+        if not each:
+            raise NoRows(METRICS[metric].without)
+        return median(each)
+
+    @property
+    def step(self) -> StepLength:
+        metric, why = STEP, ""
+        lengths = {labels[0]: ns for labels, ns in self.of_ranks("window_ns").items()}
+        try:
+            ns = self.of_run(STEP)
+            periods = self.of_ranks("period_ns")
+            lengths = {rank: ns for (rank, quantile), ns in periods.items() if quantile == "p50"} or lengths
+        except NoRows as nothing:
+            metric, why, periods = "window_ns", str(nothing), {}
+            ns = max(lengths.values())
+        slowest = max(lengths, key=lambda rank: (lengths[rank], -int(str(rank))))
+        fastest = min(lengths, key=lambda rank: (lengths[rank], int(str(rank))))
+        return StepLength(
+            metric,
+            ns,
+            int(str(slowest)),
+            (int(str(fastest)), lengths[fastest]) if len(lengths) > 1 else None,
+            {str(quantile): value for (rank, quantile), value in periods.items() if rank == slowest},
+            tuple(self._rates()),
+            why,
+        )
+
+    def _rates(self) -> Iterator[Figure]:
+        for name in RATES:
+            try:
+                yield Figure(name, self.of_run(name), METRICS[name].unit)
+            except NoRows:  # nobody said how much work a step is
+                return
+
+    def budgets(self) -> Iterator[RankBudget]:
+        """Of each rank that of the window which stands for all of its windows."""
+        for number, windows in self.windows.items():
+            try:
+                window = window_of_several(windows)
+                facts = facts_of(budget_of(window))
+            except NoRows as nothing:
+                yield RankBudget(number, windows[0].length_ns, {}, why=str(nothing))
+            else:
+                self._facts.append(facts)
+                yield RankBudget(number, facts.window_ns, parts_of(facts), facts.at_least)
+
+    @cached_property
+    def _facts(self) -> list[BudgetFacts]:
+        return []
+
+    @cached_property
+    def by_name(self) -> dict[str, tuple[Usage, str]]:
+        """Time and number of the kernels of each demangled name over all windows, and their family."""
+        found: dict[str, tuple[Usage, str]] = {}
+        for run in self.captures.runs:
+            group = run.measured(self.spec)
+            for place in range(max(len(group.ranks[number]) for number in self.windows)):
+                windows = {n: own[place] for n in self.windows if len(own := group.ranks[n]) > place}
+                sums = FamilySums(RunWindow(run, windows, group))
+                for (short, full), usage in sums.by_name.items():
+                    before, family = found.get(full or short, (Usage(), sums.family_of[short, full]))
+                    found[full or short] = before.and_(usage), family
+        return found
+
+    @cached_property
+    def kernels(self) -> KernelShares:
+        windows = [window for own in self.windows.values() for window in own]
+        whole = sum(window.length_ns for window in windows) or 1
+        ordered = sorted(self.by_name.items(), key=lambda item: (-item[1][0].ns, item[0]))
+        called = readable_names([name for name, _ in ordered[:LARGEST]])
+        largest = (
+            KernelShare(name, called[name], family, *usage.over(len(windows)), exact(Fraction(usage.ns) / whole))
+            for name, (usage, family) in ordered[:LARGEST]
+        )
+        rest = ordered[LARGEST:]
+        others_ns = Fraction(sum(usage.ns for _, (usage, _) in rest)) / len(windows)
+        return KernelShares(tuple(largest), len(rest), exact(others_ns))
+
+    def findings(self) -> list[Finding]:
+        """What could be won; what a gate would call an error of the trace is told by :meth:`doubts`."""
+        found = findings_of(self.captures, self.spec, MOST + DOUBTS_KEPT)
+        own = (each for each in found if each.rank is None or each.rank in self.windows)
+        return [finding for finding in own if finding.kind is not FindingKind.DOUBT][:MOST]
+
+    def doubts(self) -> Iterator[str]:
+        """What makes the figures doubtful, each once."""
+        notes = self.captures.notes(self.spec, METRICS["compute_absent_ns"], METRICS["exposed_ns"])
+        warnings = [note.text for note in notes if note.warning]
+        if len(paths := self.captures.paths) == 1:
+            warnings = [text.removeprefix(f"{from_here(str(paths[0]))}: ") for text in warnings]
+        yield from dict.fromkeys([*warnings, *about_edges(self._facts)])

@@ -1,0 +1,64 @@
+"""The first screen: what is in a run, on at most 40 lines."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from pytest_nsys.analysis.summary import Tell, summary_of
+from pytest_nsys.cli.options import MeasureOptions, Said
+from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.workload import Workload
+from pytest_nsys.gates.workload_keys import ConfigMistake, read_config
+from pytest_nsys.reports.bars import Pen
+from pytest_nsys.reports.first_screen import FirstScreen
+from pytest_nsys.reports.first_screen_json import as_csv, as_json_screen
+from pytest_nsys.reports.tables import Format
+from pytest_nsys.tools.executors import on_terminal
+
+
+def first_screen(asked: MeasureOptions, traces: tuple[str, ...], said: Said) -> None:
+    """What it is, where its steps go, its kernels, its communication, what to look at, and what to type next."""
+    shown = on_terminal(sys.stderr) and asked.format is not Format.JSON
+    with telling(shown=shown) as tell:
+        tell("reading the trace")
+        with asked.one_run(traces, _stated(said), metrics=["compute_absent_ns", "exposed_ns"]) as (captures, spec):
+            chosen = asked.chosen_of({rank.number for rank in captures.runs[0].ranks}) if asked.ranks else None
+            found = summary_of(captures, spec, traces, tell, chosen)
+    match asked.format:
+        case Format.JSON:
+            text = as_json_screen(found)
+        case Format.CSV:
+            text = as_csv(found)
+        case Format.MARKDOWN:
+            text = FirstScreen(found).markdown()
+        case _:
+            text = "".join(f"{line}\n" for line in FirstScreen(found, Pen.of(sys.stdout)).lines())
+    click.echo(text, nl=False, color=True)
+
+
+def _stated(said: Said) -> Workload:
+    try:
+        workload = Workload() if said.config is None else read_config(Path(said.config))
+    except ConfigMistake as mistake:
+        raise UsageMistake(str(mistake)) from None
+    return workload if said.steps is None else workload._replace(steps=said.steps)
+
+
+@contextlib.contextmanager
+def telling(*, shown: bool) -> Iterator[Tell]:
+    """What tells a terminal what is done now, on one line that is wiped out at the end."""
+
+    def tell(what: str) -> None:
+        if shown:
+            click.echo(f"\r{what} …\x1b[K", err=True, nl=False)
+
+    try:
+        yield tell
+    finally:
+        if shown:
+            click.echo("\r\x1b[K", err=True, nl=False)

@@ -1,0 +1,236 @@
+"""How does a summary read on one screen, of at most 40 lines with 100 characters?
+
+What is told by name is told whole; where that is too long the empty lines between the sections go first, then the
+stages and doubts beyond the first few, whose number is said.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import NamedTuple
+
+from pytest_nsys.analysis.budget_facts import BudgetPart
+from pytest_nsys.analysis.communication import Communicated
+from pytest_nsys.analysis.subject import Found
+from pytest_nsys.analysis.summary import STEP, Summary
+from pytest_nsys.core.kernel_names import in_the_middle, readable_names
+from pytest_nsys.core.model import KernelsMode, Span, Value
+from pytest_nsys.core.numbers import Scale, format_apart, format_together, format_value, percent, scale_of
+from pytest_nsys.core.units import BARE, TIME
+from pytest_nsys.core.words import counted, printable, ranks_words
+from pytest_nsys.reports.bars import Pen
+from pytest_nsys.reports.findings import command_for, nothing_found, sentence
+from pytest_nsys.reports.next_steps import as_typed, next_steps
+from pytest_nsys.reports.rank_bars import COLUMNS, SHARES, fitted, rank_bars, told_in_tenths
+
+LINES = 40
+LONGEST_TITLE, LEAST_ANCHOR = 36, 16
+
+
+class Room(NamedTuple):
+    """How much is told: findings on two lines each or on one, doubts whole or cut, and how many stages and doubts."""
+
+    wide: bool
+    whole: bool
+    stages: int
+    doubts: int
+
+
+ROOMS = (
+    Room(True, True, 5, 3),
+    Room(True, True, 3, 2),
+    Room(True, False, 3, 2),
+    Room(False, True, 5, 3),
+    Room(False, False, 5, 3),
+    Room(False, False, 3, 2),
+    Room(False, False, 1, 1),
+    Room(False, False, 0, 1),
+)
+"""From the most to the least that a screen tells."""
+
+Section = list[str]
+
+
+@dataclass(frozen=True)
+class FirstScreen:
+    """A summary as lines of text."""
+
+    summary: Summary
+    pen: Pen = field(default_factory=Pen)
+
+    def lines(self) -> list[str]:
+        """The screen. Only a line with a path, which has to be whole, is longer than 100 characters."""
+        each = [self._sections(room) for room in ROOMS]
+        fitting = [sections for sections in each if sum(map(len, sections)) <= LINES]
+        parted = (sections for sections in fitting if sum(map(len, sections)) + len(sections) - 1 <= LINES)
+        sections = next(parted, fitting[0] if fitting else each[-1])
+        spare = LINES - sum(map(len, sections))
+        text: list[str] = []
+        for number, own in enumerate(sections):
+            text += [""] if number and len(sections) - number <= spare else []
+            text += own
+        return text
+
+    def markdown(self) -> str:
+        """The screen as it is: its columns would not survive another font."""
+        text = "\n".join(self.lines())
+        fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+        return f"{fence}text\n{text}\n{fence}\n"
+
+    def _sections(self, room: Room) -> list[Section]:
+        parts = (
+            [*self._subject(), *self._step()],
+            [*rank_bars(self.summary.budgets, self.pen)],
+            [*self._kernels()],
+            [*self._communication(room.stages)],
+            [*self._findings(wide=room.wide), *self._doubts(room)],
+            [*self._next()],
+        )
+        return [own for own in parts if own]
+
+    def _subject(self) -> Iterator[str]:
+        about = self.summary.subject
+        names = [Path(trace).name or trace for trace in self.summary.traces]
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        head = f"{in_the_middle(printable(names[0]), LONGEST_TITLE)}{more}: "
+        yield fitted(head + found_words(about.found, COLUMNS - len(head)))
+        gpus = counted(len(about.ranks), "GPU") + ", model not recorded"
+        if about.gpu:
+            gpus = f"{len(about.ranks)} × {about.gpu}"
+        said = [about.profiler, *([about.framework] if about.framework not in (None, about.profiler) else []), gpus]
+        said += [" × ".join(f"{axis} {size}" for axis, size in about.mesh.items())] if about.mesh else []
+        said += [counted(about.files, "file")] if about.files > 1 else []
+        said += [f"medians of {about.captures} captures"] if about.captures > 1 else []
+        said += [f"{counted(about.absent, 'rank')} in no trace"] if about.absent else []
+        yield fitted(", ".join(said))
+        if missing := sorted(self.summary.without):
+            yield fitted(f"nothing measured of {ranks_words(missing)}: {self.summary.without[missing[0]]}")
+
+    def _step(self) -> Iterator[str]:
+        step, found = self.summary.step, self.summary.subject.found
+        what = "step" if step.metric == STEP else "run" if found.whole_run else "window"
+        length, fastest = format_value(step.ns), ""
+        if step.fastest is not None:
+            rank, ns = step.fastest
+            length, least = format_apart(step.ns, ns, TIME)
+            length, fastest = f"{length} on the slowest rank ({step.slowest})", f", {least} on the fastest ({rank})"
+        values = format_together([*step.quantiles.values()])
+        spread = ", ".join(map(" ".join, zip(step.quantiles, values, strict=True)))
+        rates = "".join(f"; {format_value(rate.value, rate.unit)}" for rate in step.rates)
+        yield fitted(f"{what} {length}{f' ({spread})' if spread and not fastest else ''}{fastest}{rates}")
+        if spread and fastest:
+            yield fitted(f"steps of rank {step.slowest}: {spread}")
+
+    def _kernels(self) -> Iterator[str]:
+        kernels = self.summary.kernels
+        scale = scale_of([each.ns for each in kernels.largest], TIME)
+        rest = [
+            (format_value(k.ns, scale=scale), _tenths(k.share), format_value(k.launches, BARE), k.family)
+            for k in kernels.largest
+        ]
+        many = len(self.summary.subject.ranks) > 1
+        head = ("time", "share", "launches", "family")
+        widths = [max(map(len, column)) for column in zip(head, *rest, strict=True)]
+        room = COLUMNS - sum(width + 2 for width in widths)
+        names = readable_names([each.name for each in kernels.largest], room)
+        title = "largest kernels, mean over the ranks" if many else "largest kernels"
+        each = [(names[kernel.name], cells) for kernel, cells in zip(kernels.largest, rest, strict=True)]
+        for name, cells in [(title, head), *each]:
+            numbers = (f"{cell:>{width}}  " for cell, width in zip(cells[:-1], widths, strict=False))
+            yield f"{name:{room}}  {''.join(numbers)}{cells[-1]}"
+        if kernels.others:
+            others = f"{kernels.others} {'other' if kernels.others == 1 else 'others'}"
+            yield f"and {others}, together {format_value(kernels.others_ns)}"
+
+    def _communication(self, most: int) -> Iterator[str]:
+        found = self.summary.communication
+        if found.whole is None:
+            yield fitted(f"communication: {found.why}")
+            return
+        every = found.each if len(found.each) > 1 or found.each[0].ns != found.whole.ns else ()
+        rows = [found.whole, *(found.each[:most] if every else ())]
+        scale = scale_of([row.ns for row in rows], TIME)
+        speeds = any(row.busbw is not None for row in rows)
+        head = ("rank", "time", "exposed", "overlap", *(("GB/s",) if speeds else ()))
+        cells = [head, *(_cells(row, scale, speeds) for row in rows)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        what = "all" if every else found.each[0].name
+        names = [f"communication by {found.by}, worst rank", what, *(row.name for row in rows[1:])]
+        room = max(map(len, (printable(name, 50) for name in names)))
+        for name, row in zip(names, cells, strict=True):
+            yield f"{printable(name, 50):{room}}" + "".join(f"  {c:>{w}}" for c, w in zip(row, widths, strict=True))
+        more = len(found.each) - most if every else 0
+        notes = ["it shares streams with compute: as wall_exposed_all_ns has it"] if found.shared else []
+        notes += [f"and {more} more: --view {'overlap' if found.by == 'stage' else 'collectives'}"] if more > 0 else []
+        if notes:
+            yield fitted("; ".join(notes))
+
+    def _findings(self, *, wide: bool) -> Iterator[str]:
+        found = self.summary.findings
+        if not found:
+            computes = [budget.shares[BudgetPart.COMPUTE] for budget in self.summary.budgets if budget.parts]
+            yield f"what to look at: {nothing_found(min(computes)) if computes else 'no rank has a budget'}"
+            return
+        yield "what to look at, and the most that mending it could win"
+        for number, finding in enumerate(found, 1):
+            share = "" if finding.share is None else f", at most {percent(finding.share)} of the step"
+            more = f"--view {finding.view}" if finding.view else f"pytest-nsys {finding.command}"
+            if wide:
+                yield fitted(f"{number}. {sentence(finding)}")
+                yield f"   {share.removeprefix(', ')}: {command_for(finding, as_typed(self.summary.traces))}"
+            else:
+                yield (
+                    fitted(f"{number}. {sentence(finding)}", COLUMNS - len(share) - len(more) - 2) + f"{share}  {more}"
+                )
+
+    def _doubts(self, room: Room) -> Iterator[str]:
+        doubts, more = self.summary.doubts, len(self.summary.doubts) - room.doubts
+        for number, doubt in enumerate(doubts[: room.doubts], 1):
+            last = f" (and {counted(more, 'more doubt')})" if more > 0 and number == room.doubts else ""
+            text = printable(f"doubtful: {doubt}", 3 * COLUMNS) + last
+            lines = textwrap.wrap(text, COLUMNS, subsequent_indent=" " * len("doubtful: "))
+            yield from lines if room.whole else [fitted(f"doubtful: {doubt}", COLUMNS - len(last)) + last]
+
+    def _next(self) -> Iterator[str]:
+        steps = [*next_steps(self.summary.traces)]
+        width = max(len(step.command) for step in steps)
+        for number, step in enumerate(steps):
+            comment = f"  # {step.what}"
+            line = f"{'next:' if not number else '':5} {step.command:{width}}{comment}"
+            yield line if len(line) <= COLUMNS else f"{'next:' if not number else '':5} {step.command}"
+
+
+def found_words(found: Found, room: int = COLUMNS) -> str:
+    """How the windows were found, in so many characters: ``step = range 'ProfilerStep#%', 5 of them; --window 2``."""
+    if found.anchor is None:
+        return "the whole run is measured: no range repeats around its kernels"
+    whose = "part of a step" if found.part else "step"
+    start, end = ("'", "' to the next") if found.span is Span.PERIOD else ("range '", "'")
+    shown = f"{found.count} in all; the whole run is measured"
+    if not found.whole_run:
+        shown = f"{found.count} in all; --window {found.window}"
+    if found.index is not None:
+        shown = f"one of {found.count} (--window {found.index})"
+    before, after = f"{whose} = {start}", f"{end}, {shown}"
+    anchor = in_the_middle(printable(found.anchor), max(LEAST_ANCHOR, room - len(before) - len(after)))
+    text = before + anchor + after
+    how = {KernelsMode.LAUNCHED: ", kernels launched in it", KernelsMode.CLIPPED: ", kernels cut at its edges"}
+    more = "" if found.whole_run else how.get(found.kernels, "")
+    return text + more if len(text + more) <= room else text
+
+
+def _tenths(share: Value) -> str:
+    """A share of its own, that is no part of 100%."""
+    return told_in_tenths(round(Fraction(share) * SHARES), Fraction(share)) if share <= 1 else percent(share)
+
+
+def _cells(row: Communicated, scale: Scale, speeds: bool) -> tuple[str, ...]:
+    times = (format_value(ns, scale=scale) for ns in (row.ns, row.exposed_ns))
+    overlap = "-" if row.overlap is None else percent(row.overlap)
+    speed = "-" if row.busbw is None else format_value(row.busbw, BARE)
+    return (str(row.rank), *times, overlap, *((speed,) if speeds else ()))

@@ -1,0 +1,269 @@
+"""What does a program read of the first screen: one object, or flat rows for a table?
+
+Times are ns, shares between 0 and 1, and nothing is rounded to be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import msgspec
+from msgspec import Struct
+
+from pytest_nsys.analysis.communication import Communicated
+from pytest_nsys.analysis.summary import STEP, RankBudget, Summary
+from pytest_nsys.core.model import Value
+from pytest_nsys.core.units import BARE, RATIO
+from pytest_nsys.reports.findings import command_for, sentence
+from pytest_nsys.reports.next_steps import next_steps
+from pytest_nsys.reports.shapes import Count, doc
+from pytest_nsys.reports.tables import Cell, Format, Row, Table, as_json, measure, number, texts
+
+VERSION = 1
+
+Exactly = int | float
+
+
+class Traced(Struct):
+    """What was traced, and with what."""
+
+    profiler: str
+    framework: Annotated[str | None, doc("None where neither kernels nor the profiler say.")]
+    gpu: str | None
+    ranks: Annotated[list[int], doc("Those that have figures.")]
+    absent_ranks: Annotated[Count, doc("Ranks of the mesh that no trace holds.")]
+    mesh: Annotated[dict[str, int], doc("Size of each axis.")]
+    files: Count
+    captures: Annotated[Count, doc("Of so many runs of the program figures are medians.")]
+
+
+class Measured(Struct):
+    """How the windows were found."""
+
+    convention: str
+    anchor: Annotated[str | None, doc("Pattern of the ranges that are steps; None where none repeats.")]
+    anchors: Count
+    index: Annotated[int | None, doc("Of the anchor that is the window; None where it is none, or several are.")]
+    part_of_a_step: bool
+    whole_run: bool
+    window: str
+    span: str
+    kernels: str
+
+
+class RateOfWork(Struct):
+    """What is known of the work done in a second."""
+
+    metric: str
+    value: Exactly
+    unit: str
+
+
+class LengthOfStep(Struct):
+    """How long a step takes."""
+
+    metric: Annotated[str, doc(f"{STEP}, or window_ns where a step is not known.")]
+    ns: Exactly
+    slowest_rank: int
+    fastest_rank: int | None
+    fastest_ns: Exactly | None
+    quantiles_ns: Annotated[dict[str, Exactly], doc("Of the periods of the slowest rank.")]
+    rates: list[RateOfWork]
+    why: Annotated[str, doc("Why a step is not known.")]
+
+
+class PartOfTime(Struct):
+    """A part of a window."""
+
+    part: str
+    ns: Exactly
+    share: Exactly
+
+
+class TimeOfRank(Struct):
+    """Where the time of a rank's window goes: the shares of its parts add up to 1."""
+
+    rank: int
+    window_ns: Exactly
+    parts: list[PartOfTime]
+    bounded: Annotated[bool, doc("What is blocked is at least, and what is stalled at most, what is said.")]
+    why: Annotated[str, doc("Why it has no parts.")]
+
+
+class KernelOfRun(Struct):
+    """Kernels of one name, the mean over the ranks."""
+
+    name: str
+    called: Annotated[str, doc("The name as the screen has it.")]
+    family: str
+    ns: Exactly
+    launches: Exactly
+    share: Annotated[Exactly, doc("Of the window; kernels of several streams may take more than all of it.")]
+
+
+class CommunicationOf(Struct):
+    """Communication of one name on the rank that exposes it longest."""
+
+    name: str
+    rank: int
+    ns: Exactly
+    exposed_ns: Exactly
+    overlap: Exactly | None
+    busbw: Annotated[Exactly | None, doc("Median bandwidth of the links in GB/s; None where it is not known.")]
+
+
+class FindingTold(Struct):
+    """What to look at."""
+
+    kind: str
+    text: str
+    rank: int | None
+    win_ns: Annotated[int | None, doc("The most that mending it could win of the window.")]
+    share: Annotated[Exactly | None, doc("The same as a share of it.")]
+    command: Annotated[str, doc("What shows more.")]
+
+
+class NextStep(Struct):
+    """A command that leads on."""
+
+    command: str
+    what: str
+
+
+class RunSummary(Struct):
+    """What `pytest-nsys TRACE… --format json` prints."""
+
+    version: Annotated[int, doc("Of this shape: 1.")]
+    traces: list[str]
+    subject: Traced
+    measured: Measured
+    step: LengthOfStep
+    ranks: list[TimeOfRank]
+    without: Annotated[dict[str, str], doc("Why ranks have no figures.")]
+    kernels: list[KernelOfRun]
+    other_kernels: Count
+    other_kernels_ns: Exactly
+    communication_by: Annotated[str, doc("stage or collective.")]
+    communication_shares_streams: Annotated[bool, doc("The figures are those of the metrics …_all.")]
+    communication: Annotated[list[CommunicationOf], doc("The first is all of it, the others are parts.")]
+    no_communication: Annotated[str, doc("Why there is none.")]
+    findings: list[FindingTold]
+    doubts: list[str]
+    next: list[NextStep]
+
+
+def shaped(summary: Summary) -> RunSummary:
+    """The summary as a program reads it."""
+    about, found, step, communication = (
+        summary.subject,
+        summary.subject.found,
+        summary.step,
+        summary.communication,
+    )
+    fastest = step.fastest or (None, None)
+    return RunSummary(
+        VERSION,
+        [*summary.traces],
+        Traced(
+            *(about.profiler, about.framework, about.gpu, [*about.ranks], about.absent),
+            *(dict(about.mesh), about.files, about.captures),
+        ),
+        Measured(
+            *(found.convention, found.anchor, found.count, found.index, found.part, found.whole_run),
+            *(found.window, str(found.span), str(found.kernels)),
+        ),
+        LengthOfStep(
+            *(step.metric, plain(step.ns), step.slowest, fastest[0], None if fastest[1] is None else plain(fastest[1])),
+            {quantile: plain(ns) for quantile, ns in step.quantiles.items()},
+            [RateOfWork(rate.metric, plain(rate.value), rate.unit) for rate in step.rates],
+            step.why,
+        ),
+        [
+            TimeOfRank(budget.rank, budget.window_ns, _parts(budget), budget.bounded, budget.why)
+            for budget in summary.budgets
+        ],
+        {str(rank): why for rank, why in summary.without.items()},
+        [
+            KernelOfRun(each.name, each.called, each.family, *map(plain, (each.ns, each.launches, each.share)))
+            for each in summary.kernels.largest
+        ],
+        summary.kernels.others,
+        plain(summary.kernels.others_ns),
+        communication.by,
+        communication.shared,
+        [_communicated(each) for each in (communication.whole, *communication.each) if each is not None],
+        communication.why,
+        [
+            FindingTold(
+                *(str(each.kind), sentence(each), each.rank, each.win_ns),
+                None if each.share is None else plain(each.share),
+                command_for(each, summary.traces),
+            )
+            for each in summary.findings
+        ],
+        [*summary.doubts],
+        [NextStep(each.command, each.what) for each in next_steps(summary.traces)],
+    )
+
+
+def plain(value: Value) -> Exactly:
+    return value if isinstance(value, int) else float(value)
+
+
+def _parts(budget: RankBudget) -> list[PartOfTime]:
+    return [PartOfTime(str(part), ns, plain(budget.shares[part])) for part, ns in budget.parts.items()]
+
+
+def _communicated(each: Communicated) -> CommunicationOf:
+    overlap, busbw = (None if value is None else plain(value) for value in (each.overlap, each.busbw))
+    return CommunicationOf(each.name, each.rank, plain(each.ns), plain(each.exposed_ns), overlap, busbw)
+
+
+FLAT = (*texts("section", "name"), number("rank"), *texts("figure"), number("value"), *texts("unit"))
+
+
+def flat_rows(summary: Summary) -> Iterator[Row]:
+    """A row for each figure: of which section, name and rank, which figure, its value and unit. Shares are of 1."""
+    step = summary.step
+    yield ("step", None, step.slowest, step.metric, measure(step.ns, "ns"), "ns")
+    for quantile, ns in step.quantiles.items():
+        yield ("step", quantile, step.slowest, "period_ns", measure(ns, "ns"), "ns")
+    for rate in step.rates:
+        yield ("step", None, None, rate.metric, measure(rate.value, rate.unit), rate.unit)
+    for budget in summary.budgets:
+        yield ("rank", None, budget.rank, "window_ns", budget.window_ns, "ns")
+        for part, ns in budget.parts.items():
+            yield ("rank", str(part), budget.rank, "ns", ns, "ns")
+            yield ("rank", str(part), budget.rank, "share", measure(budget.shares[part], RATIO), BARE)
+    for kernel in summary.kernels.largest:
+        figures = (("ns", kernel.ns, "ns"), ("launches", kernel.launches, "count"), ("share", kernel.share, RATIO))
+        yield from (("kernel", kernel.name, None, name, *_valued(value, unit)) for name, value, unit in figures)
+    yield from _flat_communication(summary)
+    for finding in summary.findings:
+        yield ("finding", sentence(finding), finding.rank, "win_ns", finding.win_ns, "ns")
+
+
+def _flat_communication(summary: Summary) -> Iterator[Row]:
+    found = summary.communication
+    for each in (found.whole, *found.each):
+        if each is None:
+            continue
+        figures = (("ns", each.ns, "ns"), ("exposed_ns", each.exposed_ns, "ns"), ("overlap", each.overlap, RATIO))
+        for figure, value, unit in (*figures, ("busbw", each.busbw, "GB/s")):
+            if value is not None:
+                yield ("communication", each.name, each.rank, figure, *_valued(value, unit))
+
+
+def _valued(value: Value, unit: str) -> tuple[Cell, str]:
+    return measure(value, unit), BARE if unit == RATIO else unit
+
+
+def as_json_screen(summary: Summary) -> str:
+    """One object."""
+    return as_json(msgspec.to_builtins(shaped(summary)))
+
+
+def as_csv(summary: Summary) -> str:
+    """Flat rows."""
+    return Table(FLAT, [*flat_rows(summary)]).render(Format.CSV)

@@ -1,0 +1,124 @@
+"""How does the time of ranks read as bars: one line each, with the share of every part, which add up to 100%?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from pytest_nsys.analysis.budget_facts import BudgetPart
+from pytest_nsys.analysis.summary import RankBudget
+from pytest_nsys.core.numbers import format_value, scale_of
+from pytest_nsys.core.units import TIME
+from pytest_nsys.core.words import printable
+from pytest_nsys.reports.bars import Pen, Piece
+
+COLUMNS = 100
+RANKS_SHOWN = 8
+LONGEST_BAR, SHORTEST_BAR = 40, 8
+SHARES = 1000
+"""Shares are told in tenths of a percent."""
+
+HEADS = {
+    BudgetPart.COMPUTE: "compute",
+    BudgetPart.STARVED: "starved",
+    BudgetPart.COLLECTIVE: "collective",
+    BudgetPart.COPY: "copy",
+    BudgetPart.MEMSET: "memset",
+    BudgetPart.ELSEWHERE: "device",
+    BudgetPart.BESIDE: "in comm",
+    BudgetPart.STALLED: "stalled",
+}
+"""The columns beside the bars; the legend below them has the words."""
+
+_WORDS = {
+    BudgetPart.COMPUTE: "compute",
+    BudgetPart.STARVED: "launch-starved",
+    BudgetPart.BESIDE: "stalled during communication",
+    BudgetPart.STALLED: "stalled",
+}
+
+
+def rank_bars(budgets: Sequence[RankBudget], pen: Pen) -> Iterator[str]:
+    """A heading, a line for each rank that is shown, and a legend, of at most 100 characters each."""
+    chosen = shown_ranks(budgets)
+    labels = [f"rank {budget.rank}{which}" for which, budget in chosen]
+    scale = scale_of([budget.window_ns for _, budget in chosen], TIME)
+    times = [format_value(budget.window_ns, scale=scale) for _, budget in chosen]
+    label, time = max(map(len, labels)), max(len("time"), *map(len, times))
+    shown, heads = _columns([budget for _, budget in chosen], COLUMNS - label - time - 4 - SHORTEST_BAR)
+    bar = min(LONGEST_BAR, COLUMNS - label - time - 4 - sum(len(head) for head in heads.values()))
+    title = fitted("where the time goes", label + 2 + bar)
+    yield f"{title:{label + 2 + bar}}  {'time':>{time}}{''.join(heads.values())}"
+    longest = max(budget.window_ns for budget in shown) or 1
+    for name, length, budget in zip(labels, times, shown, strict=True):
+        if not budget.parts:
+            yield fitted(f"{name:{label}}  no budget: {budget.why}")
+            continue
+        cells = max(1, bar * budget.window_ns // longest)
+        shares = share_words(budget)
+        texts = "".join(f"{shares[part]:>{len(head)}}" for part, head in heads.items())
+        drawn: list[Piece] = pen.bar(budget.parts, cells)
+        yield pen.line([(None, f"{name:{label}}  "), *drawn, (None, f"{'':{bar - cells}}  {length:>{time}}{texts}")])
+    if heads:
+        yield pen.line(_legend([*heads], pen))
+
+
+def _columns(budgets: Sequence[RankBudget], room: int) -> tuple[Sequence[RankBudget], Mapping[BudgetPart, str]]:
+    """The budgets with a heading for each part that any of them has; where these need more room than there is, what
+    memsets and other devices block is added to what copies do.
+    """
+    present = [part for part in HEADS if any(budget.parts.get(part) for budget in budgets)]
+    heads = {part: f"  {HEADS[part]:>{len('100.0%')}}" for part in present}
+    if sum(map(len, heads.values())) <= room:
+        return budgets, heads
+    added = (BudgetPart.MEMSET, BudgetPart.ELSEWHERE)
+    folded = [replace(budget, parts=_folded(budget.parts, added)) for budget in budgets]
+    heads[BudgetPart.COPY] = "  copies"
+    return folded, {part: heads[part] for part in HEADS if part in heads and part not in added}
+
+
+def _folded(parts: Mapping[BudgetPart, int], added: Sequence[BudgetPart]) -> dict[BudgetPart, int]:
+    whole = sum(parts[part] for part in (BudgetPart.COPY, *added)) if parts else 0
+    return {part: whole if part is BudgetPart.COPY else ns for part, ns in parts.items() if part not in added}
+
+
+def _legend(parts: Sequence[BudgetPart], pen: Pen) -> Iterator[Piece]:
+    blocked = [part for part in parts if part not in _WORDS][:1]
+    for part in HEADS:
+        if part in blocked or (part in _WORDS and part in parts):
+            yield from ((part, pen.glyph(part)), (None, f" {_WORDS.get(part, 'blocked by')}  "))
+
+
+def shown_ranks(budgets: Sequence[RankBudget]) -> list[tuple[str, RankBudget]]:
+    """All of few ranks, else the slowest, the median and the fastest, each with the word for it."""
+    if len(budgets) <= RANKS_SHOWN:
+        return [("", budget) for budget in budgets]
+    ordered = sorted(budgets, key=lambda budget: (-budget.window_ns, budget.rank))
+    chosen = ordered[0], ordered[len(ordered) // 2], ordered[-1]
+    return [*zip((" (slowest)", " (median)", " (fastest)"), chosen, strict=True)]
+
+
+def share_words(budget: RankBudget) -> Mapping[BudgetPart, str]:
+    """The share of each part in tenths of a percent, which add up to 100%: what is left over by largest remainder. A
+    part that is less than a tenth, and one that is nearly all, is told as such.
+    """
+    exact = {part: share * SHARES for part, share in budget.shares.items()}
+    tenths = {part: int(share) for part, share in exact.items()}
+    rest = sorted(exact, key=lambda part: exact[part] - tenths[part], reverse=True)
+    for part in rest[: SHARES - sum(tenths.values())]:
+        tenths[part] += 1
+    return {part: told_in_tenths(tenths[part], share) for part, share in budget.shares.items()}
+
+
+def told_in_tenths(tenths: int, share: Fraction) -> str:
+    if not tenths:
+        return "<0.1%" if share else "0%"
+    if tenths == SHARES:
+        return "100%" if share == 1 else ">99.9%"
+    return f"{tenths // 10}.{tenths % 10}%"
+
+
+def fitted(text: str, width: int = COLUMNS) -> str:
+    """The text on one line of so many characters."""
+    return printable(text, width)

@@ -1,0 +1,222 @@
+"""The summary of a run: every figure is a row of a metric, shares add up, and what is missing is said."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.analysis.budget_facts import BLOCKED, BudgetPart
+from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.subject import framework_of
+from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.errors import NothingMeasured
+from pytest_nsys.core.model import Label, Value
+from tests.support.reference_data import DUALPIPE, MORE, REAL
+from tests.support.samples.builder import TraceBuilder
+from tests.support.samples.data_parallel import DataParallelShape, write_data_parallel
+from tests.support.summaries import RUNS, bare_kernels, rank_without_kernels, summarised, summary
+
+Write = Callable[[Path], Path]
+
+
+def rows(captures: Captures, spec: WindowSpec, metric: str, ranks: frozenset[int]) -> dict[tuple[Label, ...], Value]:
+    return {row.labels: row.value for row in captures.rows(METRICS[metric], spec, ranks).rows}
+
+
+def check_figures(trace: Path) -> None:
+    with summarised(trace) as (captures, spec, found):
+        ranks = frozenset(budget.rank for budget in found.budgets)
+
+        def of(metric: str) -> dict[tuple[Label, ...], Value]:
+            return rows(captures, spec, metric, ranks)
+
+        lengths, step = of("window_ns"), found.step
+        if step.metric == "window_ns":
+            assert (step.ns, step.quantiles) == (max(lengths.values()), {})
+            assert step.why
+        else:
+            assert found.without or [*of(step.metric).values()] == [step.ns]
+            assert step.quantiles == {q: ns for (rank, q), ns in of("period_ns").items() if rank == step.slowest}
+        for budget in found.budgets:
+            if not budget.parts:
+                assert budget.why
+                continue
+            rank, parts = budget.rank, budget.parts
+            assert sum(budget.shares.values()) == 1
+            assert parts[BudgetPart.COMPUTE] == of("compute_busy_ns")[rank,]
+            assert parts[BudgetPart.STARVED] == of("launch_starved_ns")[rank,]
+            blocking = {producer: ns for (number, producer), ns in of("blocking_ns").items() if number == rank}
+            if blocking:
+                assert {kind: ns for kind, part in BLOCKED.items() if (ns := parts[part])} == {
+                    kind: ns for kind, ns in blocking.items() if ns
+                }
+                stalled = parts[BudgetPart.BESIDE] + parts[BudgetPart.STALLED]
+                assert stalled == of("dependency_stalled_ns")[rank,]
+        check_kernels(found.kernels, of("kernel_launches"), len(ranks))
+        check_communication(found.communication, of)
+
+
+def check_kernels(kernels: object, launches: dict[tuple[Label, ...], Value], ranks: int) -> None:
+    counts: Counter[Label] = Counter()
+    for labels, number in launches.items():
+        counts[labels[-1]] += int(number)
+    for kernel in kernels.largest:  # type: ignore[attr-defined]
+        names = {name for name in counts if name == kernel.name or str(name) in kernel.name}
+        assert kernel.launches * ranks <= sum(counts[name] for name in names)
+    assert len({kernel.called for kernel in kernels.largest}) == len(kernels.largest)  # type: ignore[attr-defined]
+
+
+def check_communication(communication: object, of: Callable[[str], dict[tuple[Label, ...], Value]]) -> None:
+    whole = communication.whole  # type: ignore[attr-defined]
+    if whole is None:
+        assert communication.why  # type: ignore[attr-defined]
+        return
+    ending = "_all" if communication.shared else ""  # type: ignore[attr-defined]
+    exposed = of(f"wall_exposed{ending}_ns")
+    assert exposed[whole.rank,] == whole.exposed_ns == max(exposed.values())
+    assert whole.overlap == of(f"wall_overlap{ending}")[whole.rank,]
+    for each in communication.each:  # type: ignore[attr-defined]
+        if communication.by == "stage":  # type: ignore[attr-defined]
+            assert each.ns == of("comm_ns")[each.rank, each.name]
+            assert each.exposed_ns == of("exposed_ns")[each.rank, each.name]
+            assert each.overlap == of("overlap")[each.rank, each.name]
+        else:
+            assert each.exposed_ns <= min(each.ns, exposed[each.rank,])
+
+
+@pytest.mark.parametrize("run", [pytest.param(write, id=name) for name, write in RUNS.items()])
+def test_every_figure_is_a_row_of_a_metric(tmp_path: Path, run: Write) -> None:
+    check_figures(run(tmp_path))
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize(
+    "trace",
+    [
+        *(DUALPIPE / f"{name}.sqlite" for name in ("pp1_cp2_ep2", "pp2_ep2")),
+        *(REAL / name for name in ("mfu_2gpu_before.sqlite", "h100_2gpu_1s.sqlite", "hta_nccl_data.json.gz")),
+        *(MORE / name for name in ("deepseek_dualpipe_train.json.gz", "b200_vllm_eager.json.gz")),
+    ],
+    ids=lambda trace: trace.name,
+)
+def test_and_of_real_traces(trace: Path) -> None:
+    check_figures(trace)
+
+
+def test_a_rank_without_kernels_is_said_and_the_others_have_their_figures(tmp_path: Path) -> None:
+    found = summary(rank_without_kernels(tmp_path))
+    assert [budget.rank for budget in found.budgets] == [0, 2]
+    assert found.without.keys() == {1}
+    assert found.without[1].endswith("rank 1 ran no kernel")
+    assert [(kernel.called, kernel.launches) for kernel in found.kernels.largest] == [("gemm", 5)]
+    assert found.subject.ranks == (0, 2)
+
+
+def test_where_no_rank_has_kernels_it_is_said_why(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    trace.process().range("forward chunk 0 backward chunk 0", 0, 10)
+    with pytest.raises(NothingMeasured, match="no kernels"):
+        summary(trace.write(tmp_path / "empty.sqlite"))
+
+
+def test_kernels_are_means_over_the_ranks_and_shares_of_their_windows(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    for pid, own in ((100, 2), (101, 1)):
+        gpu = trace.process(pid=pid)
+        for n in range(own):
+            gpu.kernel("void a::gemm<4>(int)", 10_000 * n, 10_000 * n + 1_000)
+        gpu.kernel("ncclDevKernel_AllReduce", 12_000, 20_000, stream=9)
+    found = summary(trace.write(tmp_path / "two.sqlite"))
+    each = {kernel.called: kernel for kernel in found.kernels.largest}
+    windows = sum(budget.window_ns for budget in found.budgets)
+    assert (each["gemm"].ns, each["gemm"].launches, each["gemm"].family) == (1_500, Fraction(3, 2), "gemm")
+    assert each["gemm"].share == Fraction(3_000, windows)
+    assert each["ncclDevKernel_AllReduce"].ns == 8_000
+
+
+def test_of_many_kernels_ten_are_told_and_the_others_counted(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    for n in range(25):
+        gpu.kernel(f"kernel_{n}", 1_000 * n, 1_000 * n + 10 + n)
+    found = summary(trace.write(tmp_path / "many.sqlite")).kernels
+    assert [kernel.name for kernel in found.largest] == [f"kernel_{n}" for n in range(24, 14, -1)]
+    assert (found.others, found.others_ns) == (15, sum(10 + n for n in range(15)))
+
+
+def test_the_slowest_rank_and_the_fastest(tmp_path: Path) -> None:
+    with summarised(write_data_parallel(tmp_path, DataParallelShape(late_us=800))) as (captures, spec, found):
+        p50 = {r: ns for (r, q), ns in rows(captures, spec, "period_ns", frozenset(range(4))).items() if q == "p50"}
+        assert found.step.fastest is not None
+        assert p50[found.step.slowest] == max(p50.values())
+        assert found.step.fastest == (found.step.fastest[0], min(p50.values()))
+
+
+def test_collectives_have_the_bandwidth_of_their_metric(tmp_path: Path) -> None:
+    with summarised(write_data_parallel(tmp_path, DataParallelShape())) as (captures, spec, found):
+        assert found.communication.by == "collective"
+        table = captures.rows(METRICS["busbw"], spec).labelled()
+        for each in found.communication.each:
+            kind, _, group = each.name.partition(" (")
+            known = [
+                value
+                for labels, value in table
+                if (labels["rank"], labels["collective"], labels["group"]) == (each.rank, kind, group.rstrip(")"))
+                and labels.get("statistic", "median") == "median"
+            ]
+            assert known == [each.busbw]
+
+
+def test_communication_that_shares_its_stream_is_counted_as_all(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.kernel("gemm", 0, 1_000, stream=7)
+    gpu.kernel("ncclDevKernel_AllReduce_Sum", 1_000, 3_000, stream=7)
+    gpu.kernel("gemm", 2_500, 4_000, stream=8)
+    found = summary(trace.write(tmp_path / "shared.sqlite")).communication
+    assert found.shared
+    assert found.whole is not None
+    assert (found.whole.ns, found.whole.exposed_ns, found.whole.overlap) == (2_000, 1_500, Fraction(1, 4))
+    assert [each.name for each in found.each] == ["AllReduce"]
+
+
+def test_a_kernel_that_communicates_and_is_no_known_collective_goes_by_its_name(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.kernel("gemm", 0, 1_000, stream=7)
+    gpu.kernel("void deep_ep::internode::combine<8>(int)", 500, 3_000, stream=9)
+    found = summary(trace.write(tmp_path / "ep.sqlite")).communication
+    assert [each.name for each in found.each] == ["combine"]
+
+
+def test_no_communication_is_said(tmp_path: Path) -> None:
+    found = summary(bare_kernels(tmp_path)).communication
+    assert (found.whole, found.each, found.why) == (None, (), "no communication kernel in the window")
+
+
+@pytest.mark.parametrize(
+    ("kernels", "framework"),
+    [
+        (["void at::native::add<4>(int)"], "PyTorch"),
+        (["void vllm::rotary<4>(int)", "void at::native::add<4>(int)"], "vLLM"),
+        (["_ZN7sgl_hip10activationE", "void vllm::rotary<4>(int)"], "SGLang"),
+        (["loop_add_fusion_3"], "JAX"),
+        (["vecAdd"], None),
+    ],
+)
+def test_the_framework_is_told_by_names_of_kernels(kernels: list[str], framework: str | None) -> None:
+    assert framework_of(kernels) == framework
+
+
+def test_of_several_windows_the_budget_is_that_of_one_and_kernels_are_means(tmp_path: Path) -> None:
+    found = summary(RUNS["FSDP"](tmp_path), window="steady")
+    assert found.subject.found.index is None
+    assert all(sum(budget.shares.values()) == 1 for budget in found.budgets)
+    whole = summary(tmp_path, window="run")
+    assert whole.subject.found.whole_run
+    assert {kernel.name for kernel in found.kernels.largest} == {kernel.name for kernel in whole.kernels.largest}

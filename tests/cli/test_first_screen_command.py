@@ -1,0 +1,84 @@
+"""`pytest-nsys TRACE…`: the screen, its formats and its exit codes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from pytest_nsys import reports
+from pytest_nsys.reports.first_screen import LINES
+from tests.support.commands import answer, run
+from tests.support.samples.builder import TraceBuilder
+from tests.support.summaries import RUNS, bare_kernels
+
+SCHEMA = json.loads(Path(reports.__file__).with_name("first_screen.schema.json").read_text(encoding="utf-8"))
+
+
+def test_a_bare_path_and_show_print_the_same_screen(tmp_path: Path) -> None:
+    trace = RUNS["nsys of a pipeline"](tmp_path)
+    screen = run(trace, code=0)
+    assert screen.stdout == run("show", trace, code=0).stdout
+    assert not screen.stderr
+    assert len(screen.stdout.splitlines()) <= LINES
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_json_follows_its_schema_and_csv_has_its_figures(tmp_path: Path, kind: str) -> None:
+    trace = RUNS[kind](tmp_path)
+    found = answer(trace)
+    jsonschema.Draft202012Validator(SCHEMA).validate(found)
+    rows = list(csv.DictReader(io.StringIO(run(trace, "--format=csv", code=0).stdout)))
+    parts = {
+        (row["rank"], row["name"]): row["value"] for row in rows if row["section"] == "rank" and row["figure"] == "ns"
+    }
+    for rank in found["ranks"]:
+        assert sum(part["ns"] for part in rank["parts"]) in (0, rank["window_ns"])
+        for part in rank["parts"]:
+            assert parts[str(rank["rank"]), part["part"]] == str(part["ns"])
+    kernels = [row for row in rows if row["section"] == "kernel" and row["figure"] == "launches"]
+    assert [row["name"] for row in kernels] == [kernel["name"] for kernel in found["kernels"]]
+
+
+def test_markdown_is_the_screen_in_a_fence(tmp_path: Path) -> None:
+    trace = bare_kernels(tmp_path)
+    first, *lines, last = run(trace, "--format=markdown", code=0).stdout.splitlines()
+    assert (first, last) == ("```text", "```")
+    assert lines == run(trace, code=0).stdout.splitlines()
+
+
+def test_what_cannot_be_read_is_2_and_what_holds_nothing_3(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.sqlite"
+    broken.write_bytes(b"SQLite format 3\x00" + b"x" * 5000)
+    assert run(broken, code=2).stderr.startswith(f"error: {broken}")
+    assert run("show", tmp_path / "none.sqlite", code=2).stderr.startswith("error: ")
+    trace = TraceBuilder()
+    trace.process().range("forward", 0, 10)
+    assert "no kernels" in run(trace.write(tmp_path / "empty.sqlite"), code=3).stderr
+
+
+def test_ranks_can_be_chosen(tmp_path: Path) -> None:
+    trace = RUNS["data parallel"](tmp_path)
+    assert [rank["rank"] for rank in answer(trace, "--rank", 2)["ranks"]] == [2]
+    assert "there is no rank 9" in run(trace, "--rank", 9, code=2).stderr
+
+
+def test_an_option_of_a_view_names_the_view(tmp_path: Path) -> None:
+    told = run(bare_kernels(tmp_path), "--where", "family=gemm", code=2).stderr
+    assert "--where goes with --view overlap or kernels" in told
+
+
+def test_the_commands_of_the_last_lines_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    trace = RUNS["FSDP"](tmp_path / "my run")
+    for step in answer(trace)["next"]:
+        program, *arguments = shlex.split(step["command"])
+        assert program == "pytest-nsys"
+        if "OTHER_RUN" not in arguments:
+            more = ("-o", "window.json.gz") if arguments[0] == "cut" else ()
+            run(*arguments, *more, code=0)

@@ -1,0 +1,271 @@
+"""How a summary reads on one screen: its order, its bounds, and that its shares add up to 100%."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+import shlex
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_nsys.analysis.budget_facts import BudgetPart
+from pytest_nsys.analysis.communication import Communicated, Communication
+from pytest_nsys.analysis.findings import Finding
+from pytest_nsys.analysis.losses import FindingKind
+from pytest_nsys.analysis.subject import Found, Subject
+from pytest_nsys.analysis.summary import Figure, KernelShare, KernelShares, RankBudget, StepLength, Summary
+from pytest_nsys.core.model import KernelsMode, Span
+from pytest_nsys.reports.bars import Pen
+from pytest_nsys.reports.first_screen import LINES, FirstScreen, found_words
+from pytest_nsys.reports.next_steps import next_steps
+from pytest_nsys.reports.rank_bars import COLUMNS, share_words, shown_ranks
+from tests.support.many_traces import write_nodes
+from tests.support.reference_data import DATA
+from tests.support.samples.formats import Format, write_one
+from tests.support.summaries import RUNS, rank_without_kernels, summary
+
+Write = Callable[[Path], Path]
+
+FOUND = Found("kineto", "ProfilerStep#%", "median", Span.RANGE, KernelsMode.LAUNCHED, 2, 5, part=False, whole_run=False)
+PARTS = dict.fromkeys(BudgetPart, 0)
+
+
+def budget(rank: int = 0, window_ns: int = 1_000_000, **parts: int) -> RankBudget:
+    own = {part: parts.get(part.name.lower(), 0) for part in BudgetPart}
+    own[BudgetPart.COMPUTE] = window_ns - sum(own.values())
+    return RankBudget(rank, window_ns, own)
+
+
+def made(**more: object) -> Summary:
+    subject = Subject("nsys 2025.5", "PyTorch", "NVIDIA H100", (0,), 0, {}, 1, 1, FOUND)
+    step = StepLength("step_time_ns", 1_000_000, 0, None, {}, (), "")
+    kernel = KernelShare("gemm", "gemm", "gemm", 600_000, 12, Fraction(6, 10))
+    communication = Communication("collective", False, (), None, "no communication kernel in the window")
+    found = Summary(
+        ("run.sqlite",), subject, step, (budget(),), KernelShares((kernel,), 0, 0), communication, (), (), {}
+    )
+    return dataclasses.replace(found, **more)  # type: ignore[arg-type]
+
+
+def check_bounds(lines: list[str], traces: tuple[str, ...]) -> None:
+    assert len(lines) <= LINES
+    named = [line for line in lines if any(trace in line for trace in map(shlex.quote, traces))]
+    assert all(len(line) <= COLUMNS for line in lines if line not in named), max(lines, key=len)
+    assert all("\n" not in line and "\x1b" not in line for line in lines)
+    assert [line[:6] for line in lines[-3:]] == ["next: ", " " * 6, " " * 6]
+
+
+@pytest.mark.parametrize("run", [pytest.param(write, id=name) for name, write in RUNS.items()])
+def test_a_run_is_told_on_one_screen(tmp_path: Path, run: Write) -> None:
+    found = summary(run(tmp_path))
+    lines = FirstScreen(found).lines()
+    check_bounds(lines, found.traces)
+    heads = ["where the time goes", "largest kernels", "communication", "what to look at", "next:"]
+    at = [next(number for number, line in enumerate(lines) if line.startswith(head)) for head in heads]
+    assert at == sorted(at)
+    assert lines[1].startswith(found.subject.profiler)
+
+
+@pytest.mark.reference
+def test_every_reference_trace_has_a_screen() -> None:
+    shown = 0
+    for trace in sorted(path for path in DATA.glob("*/*") if path.name.endswith((".sqlite", ".json.gz"))):
+        if "cpu" not in trace.name:
+            check_bounds(FirstScreen(found := summary(trace)).lines(), found.traces)
+            shown += 1
+    assert shown >= 14
+
+
+def test_of_64_ranks_the_slowest_the_median_and_the_fastest_are_shown(tmp_path: Path) -> None:
+    write_nodes(tmp_path / "nodes", 8)
+    found = summary(tmp_path / "nodes")
+    assert len(found.budgets) == 64
+    lines = FirstScreen(found).lines()
+    check_bounds(lines, found.traces)
+    bars = [line for line in lines if line.startswith("rank ")]
+    assert [re.search(r"\((\w+)\)", line)[1] for line in bars] == ["slowest", "median", "fastest"]  # type: ignore[index]
+
+
+def test_ten_thousand_steps(tmp_path: Path) -> None:
+    def put(gpu: object) -> None:
+        for n in range(10_000):
+            gpu.range(f"step {n}", 10_000 * n, 10_000 * n + 9_000)  # type: ignore[attr-defined]
+            gpu.kernel("gemm", 10_000 * n + 2_000, 10_000 * n + 8_000, launch_ns=10_000 * n + 1_000)  # type: ignore[attr-defined]
+
+    found = summary(write_one(tmp_path, Format.NSYS, put))
+    assert "one of 10000 (--window 5000)" in FirstScreen(found).lines()[0]
+
+
+def test_the_first_line_says_how_the_step_was_found() -> None:
+    assert found_words(FOUND) == "step = range 'ProfilerStep#%', one of 5 (--window 2), kernels launched in it"
+    period = dataclasses.replace(FOUND, span=Span.PERIOD, kernels=KernelsMode.CONTAINED)
+    assert found_words(period) == "step = 'ProfilerStep#%' to the next, one of 5 (--window 2)"
+    assert found_words(dataclasses.replace(period, part=True)).startswith("part of a step = ")
+    assert found_words(dataclasses.replace(FOUND, index=None, window="steady")).startswith(
+        "step = range 'ProfilerStep#%', 5 in all; --window steady"
+    )
+    none = dataclasses.replace(FOUND, anchor=None, whole_run=True)
+    assert found_words(none) == "the whole run is measured: no range repeats around its kernels"
+    whole = dataclasses.replace(FOUND, index=None, whole_run=True)
+    assert found_words(whole) == "step = range 'ProfilerStep#%', 5 in all; the whole run is measured"
+    long = dataclasses.replace(FOUND, anchor="a" * 300)
+    assert len(found_words(long, 70)) == 70
+
+
+def test_a_run_without_an_anchor_says_so_first(tmp_path: Path) -> None:
+    first = FirstScreen(summary(RUNS["no range"](tmp_path))).lines()[0]
+    assert first == "run.sqlite: the whole run is measured: no range repeats around its kernels"
+
+
+def test_a_rank_without_kernels_is_on_the_screen(tmp_path: Path) -> None:
+    lines = FirstScreen(summary(rank_without_kernels(tmp_path))).lines()
+    assert any(line.startswith("nothing measured of rank 1: ") for line in lines)
+
+
+def test_a_rank_without_a_budget_says_why() -> None:
+    none = RankBudget(1, 1_000, {}, why="no kernel that ends a gap has a launch row")
+    lines = FirstScreen(made(budgets=(budget(), none))).lines()
+    assert "rank 1  no budget: no kernel that ends a gap has a launch row" in lines
+    alone = FirstScreen(made(budgets=(none,))).lines()
+    assert "what to look at: no rank has a budget" in alone
+
+
+def test_rates_and_both_ends_of_the_ranks() -> None:
+    rates = (Figure("tokens_per_s", 12_000, "tokens/s"), Figure("samples_per_s", Fraction(5, 2), "samples/s"))
+    step = StepLength("step_time_ns", 2_000_000, 3, (1, 1_999_000), {"p50": 2_000_000, "p90": 2_100_000}, rates, "")
+    assert FirstScreen(made(step=step)).lines()[2:4] == [
+        "step 2 ms on the slowest rank (3), 1.999 ms on the fastest (1); 12000 tokens/s; 2.5 samples/s",
+        "steps of rank 3: p50 2 ms, p90 2.1 ms",
+    ]
+
+
+def finding(rank: int = 0) -> Finding:
+    figures: dict[str, int | Fraction | str] = {
+        "kernel": "ncclDevKernel_AllGather_RING_LL" * 3,
+        "kernel_ns": 120_000,
+        "comm_ns": 200_000,
+    }
+    return Finding(FindingKind.COMMUNICATION, rank, (rank,), 1, 1_000_000, 150_000, figures)
+
+
+def test_findings_have_a_command_to_paste_where_there_is_room_and_the_view_where_there_is_none() -> None:
+    wide = FirstScreen(made(findings=(finding(),), traces=("my run.sqlite",))).lines()
+    assert "   at most 15% of the step: pytest-nsys 'my run.sqlite' --view overlap" in wide
+    eight = tuple(budget(rank) for rank in range(8))
+    kernels = tuple(KernelShare(f"k{n}", f"k{n}", "gemm", 10, 1, Fraction(1, 100)) for n in range(10))
+    tight = made(findings=(finding(),) * 5, budgets=eight, kernels=KernelShares(kernels, 212, 3), doubts=("so",) * 9)
+    lines = FirstScreen(tight).lines()
+    check_bounds(lines, tight.traces)
+    assert sum(line.endswith(", at most 15% of the step  --view overlap") for line in lines) == 5
+    assert "and 212 others, together 3 ns" in lines
+
+
+def test_what_comes_next_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [step.command for step in next_steps(["my run.sqlite"])] == [
+        "pytest-nsys init 'my run.sqlite'",
+        "pytest-nsys cut 'my run.sqlite'",
+        "pytest-nsys compare 'my run.sqlite' OTHER_RUN",
+    ]
+    several = [step.command for step in next_steps(["a.json", "b c.json"])]
+    assert several[2] == "pytest-nsys compare --base a.json --base 'b c.json' --head OTHER_RUN"
+    monkeypatch.chdir(tmp_path)
+    write_nodes(tmp_path / "run", 2)
+    all_of_it = [f"run/node00{n}.sqlite" for n in range(2)]
+    assert next(next_steps(all_of_it)).command == "pytest-nsys init run"
+
+
+class Utf8(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_colours_for_a_person_and_ascii_where_there_are_no_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = made(budgets=(budget(starved=200_000, stalled=100_000),))
+    assert "\x1b[33m····" in "\n".join(FirstScreen(one, Pen.of(Utf8())).lines())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert Pen.of(Utf8()) == Pen()
+    ascii_only = "\n".join(FirstScreen(one, Pen.of_encoding("ascii")).lines())
+    assert "####" in ascii_only
+    assert not set("█·▓▒░") & set(ascii_only)
+
+
+lengths = st.lists(st.integers(0, 10**9), min_size=len(BudgetPart), max_size=len(BudgetPart)).filter(any)
+
+
+@given(lengths)
+def test_shares_add_up_to_100_percent(parts: list[int]) -> None:
+    whole = sum(parts)
+    one = RankBudget(0, whole, dict(zip(BudgetPart, parts, strict=True)))
+    assert sum(one.shares.values()) == 1
+    told = share_words(one)
+    tenths = {"<0.1%": 0, ">99.9%": 1000, "0%": 0, "100%": 1000}
+    assert (
+        sum(
+            tenths.get(text, round(float(text.rstrip("%")) * 10)) if text not in tenths else tenths[text]
+            for text in told.values()
+        )
+        == 1000
+    )
+    for part, share in one.shares.items():
+        assert (told[part] == "0%") is (share == 0)
+        assert (told[part] == "100%") is (share == 1)
+
+
+names = st.text(st.characters(codec="utf-8"), max_size=120)
+
+
+@given(st.data())
+def test_no_ranks_kernels_or_names_break_the_bounds(data: st.DataObject) -> None:
+    def count(most: int) -> range:
+        return range(data.draw(st.integers(0, most)))
+
+    budgets = tuple(
+        RankBudget(rank * 1000, sum(own), dict(zip(BudgetPart, own, strict=True)))
+        for rank in range(data.draw(st.integers(1, 12)))
+        for own in [data.draw(lengths)]
+    )
+    kernels = tuple(
+        KernelShare(
+            data.draw(names),
+            "",
+            data.draw(st.sampled_from(["gemm", "communication"])),
+            10 ** data.draw(st.integers(0, 12)),
+            Fraction(n, 3),
+            Fraction(n, 7),
+        )
+        for n in count(10)
+    )
+    rows = tuple(
+        Communicated(data.draw(names), n, 10**n, n, None, data.draw(st.none() | st.just(Fraction(n))))
+        for n in count(12)
+    )
+    communication = Communication("stage", data.draw(st.booleans()), rows, rows[0] if rows else None, data.draw(names))
+    found = made(
+        budgets=budgets,
+        kernels=KernelShares(kernels, data.draw(st.integers(0, 10**6)), 10**9),
+        communication=communication,
+        findings=tuple(finding(n) for n in count(5)),
+        doubts=tuple(data.draw(names) for _ in count(6)),
+        without={n: data.draw(names) for n in count(3)},
+        step=StepLength("step_time_ns", 10**9, 10**6, (7, 3), {"p50": 1, "p90": 10**12}, (), ""),
+    )
+    lines = FirstScreen(found).lines()
+    check_bounds(lines, found.traces)
+
+
+def test_which_ranks_are_shown() -> None:
+    several = [budget(rank, 1_000 + rank) for rank in range(9)]
+    assert [(which.strip(), own.rank) for which, own in shown_ranks(several)] == [
+        ("(slowest)", 8),
+        ("(median)", 4),
+        ("(fastest)", 0),
+    ]
+    assert [own.rank for _, own in shown_ranks(several[:8])] == list(range(8))
