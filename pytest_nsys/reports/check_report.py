@@ -19,6 +19,8 @@ from pytest_nsys.reports.tables import as_json
 WIDTH = 110
 LABEL = 13
 SHOWN = 3
+SAID = {"cut": "GPU state"}
+"""Of a group that no view shows, what it is about."""
 WHOLE_WORDS: Mapping[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
 
@@ -152,12 +154,13 @@ def _run(found: RunShape) -> Iterator[str]:
         yield from _line("trace" if file is found.files[0] else "", f"{file.path}: {what}")
     if len(found.files) > SHOWN:
         yield from _line("", f"… and {len(found.files) - SHOWN} more files")
-    yield from _line("ranks", ", ".join(filter(None, [counted(len(found.ranks), "rank"), found.gpu or "GPU not told"])))
+    yield from _line("ranks", ", ".join(filter(None, [counted(len(found.ranks), "rank"), found.gpu or "GPU unknown"])))
     yield from _line("convention", f"{found.convention.removeprefix('convention ')}; {found.measured_as}")
     crossed = f"{counted(len(found.quality), 'check')} failed, see below" if found.quality else "all checks passed"
     yield from _line("quality", crossed)
     for n, group in enumerate(found.groups):
-        yield from _line("" if n else "metrics", f"{group.name:<12}{group.with_rows} of {group.metrics} have rows")
+        name = SAID.get(group.name, group.name)
+        yield from _line("" if n else "metrics", f"{name:<12}{group.with_rows} of {group.metrics} have rows")
         for reason, names in group.without.items():
             yield from _line("", f"{named(names)}: {reason}", indent="  ")
 

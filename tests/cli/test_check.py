@@ -91,7 +91,7 @@ def test_what_a_trace_has_and_lacks(project: Project) -> None:
     said = project.command("check", "run.sqlite", code=0)
     assert "samples_per_s, tokens_per_s: no batch is stated: write workload: " in said
     assert "quality      all checks passed" in said
-    assert f"\n{'':13}cut         0 of 2 have rows\n" in said
+    assert f"\n{'':13}GPU state   0 of 2 have rows\n" in said
     named = found(project, "run.sqlite", "--convention=generic", "--anchor=forward%", code=0)["run"]
     assert named["convention"] == "generic"
 
