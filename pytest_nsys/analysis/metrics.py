@@ -288,9 +288,7 @@ METRICS: Mapping[str, Metric] = {
         _communication("overlap.overlap_min", _RATIO, _HIGHER, _STAGE, greatest=1),
         _communication("overlap.overlap_max", _RATIO, _HIGHER, _STAGE, greatest=1),
         _time("overlap.barrier_ns", of=Of.STREAMS, by_order=True, explained_by="causes.BARRIERS", rough=True),
-        _time(
-            "activity.compute_ns", explained_by="causes.COMPUTE", drafted=Drafted("Σ length of the compute kernels", 0)
-        ),
+        _time("activity.compute_ns", explained_by="causes.COMPUTE", drafted=Drafted("the compute kernels, summed", 0)),
         Metric("activity.stream_compute_ns", _NS, _LOWER, ("rank", "stream")),
         _time("overlap.wall_exposed_ns", of=Of.COMMUNICATION, by_order=True, explained_by="causes.COVER"),
         _communication("overlap.stage_wall_exposed_ns", _NS, _LOWER, _STAGE, explained_by="causes.COVER"),
@@ -302,7 +300,7 @@ METRICS: Mapping[str, Metric] = {
             "activity.idle_ns",
             explained_by="causes.IDLE",
             rough=True,
-            drafted=Drafted("Time in which no kernel runs", 3),
+            drafted=Drafted("no kernel runs", 3),
         ),
         _time("activity.window_ns", explained_by="causes.WHOLE"),
         _budget("budget.device_busy_ns", better=None, without=_TRANSFERS),
@@ -315,7 +313,7 @@ METRICS: Mapping[str, Metric] = {
             rough=True,
             notes="budget.host_notes",
             explained_by="causes.STARVED",
-            drafted=Drafted("Time without compute before the next compute kernel was launched", 10),
+            drafted=Drafted("no compute, and the next compute kernel not launched yet", 10),
         ),
         _blocking("budget.blocking_ns", dimensions=("rank", "producer"), explained_by="causes.BLOCKING"),
         _blocking("budget.dependency_stalled_ns", explained_by="causes.STALLED"),
@@ -323,7 +321,7 @@ METRICS: Mapping[str, Metric] = {
         _blocking(
             "budget.blocking_comm_max_ns",
             explained_by="causes.BLOCKING_COMM_MAX",
-            drafted=Drafted("The longest that communication may have blocked compute", 11),
+            drafted=Drafted("the longest that communication may have blocked compute", 11),
         ),
         Metric("overlap.overlap_tax_ns", _NS, _LOWER, _STAGE, least=None, notes="overlap.tax_notes"),
         _streams("activity.comm_streams", _COUNT, None, ("rank", "purpose")),

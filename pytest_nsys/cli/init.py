@@ -183,7 +183,7 @@ def _tell(
     own = "this trace" if len(traces) == 1 else "these traces"
     click.echo(f"wrote {shown}: {counted(len(draft.sentences), 'assertion')}, all of which pass on {own}")
     if written is not None:
-        click.echo(f"wrote {os.path.relpath(written.path)}: their baseline, {counted(len(written.changes), 'row')}")
+        click.echo(f"wrote {os.path.relpath(written.path)}: their baseline")
     click.echo(f"wrote {os.path.relpath(path.with_name(SCHEMA_NAME))}: editors check the gate file by it")
     words = convention_words(choice.convention) if choice.anchored else choice.convention.name
     click.echo(f"convention {words}, {choice.spec}")
@@ -302,22 +302,22 @@ def _about(figures: Figures, traces: Sequence[str]) -> tuple[str, ...]:
     capture = figures.captures.runs[0]
     sizes = " ".join(f"{axis}={n}" for axis, n in figures.captures.mesh.sizes.items())
     gpu = capture.gpu_model()
-    parts = [counted(len(capture.ranks), "rank"), sizes, gpu or "", str(figures.spec)]
+    parts = [counted(len(capture.ranks), "rank"), sizes, gpu or ""]
     names = ", ".join(Path(trace).name for trace in traces[:3]) + (" …" if len(traces) > 3 else "")
     return (
-        f"Drafted by pytest-nsys init from {names}:",
-        "; ".join(part for part in parts if part) + ".",
-        "Each limit is the measured value plus a margin. Tighten, loosen or delete them.",
+        f"Drafted by pytest-nsys init from {names}: {'; '.join(part for part in parts if part)}.",
+        "A limit is what was measured plus a margin: tighten, loosen or delete it. What else to ask for:",
+        "pytest-nsys metrics",
     )
 
 
 def _why_tolerance(figures: Figures) -> tuple[str, ...]:
     if figures.count == 1:
         return (
-            "What 'plus tolerance' allows. One trace does not show noise, so 5% is a guess: give init several",
-            "captures of one commit, or measure it with pytest-nsys baseline calibrate.",
+            "What 'plus tolerance' allows. One trace shows no noise: 5% is a guess, as is 10% where a time moves more.",
+            "Give init several captures of one commit, or run pytest-nsys baseline calibrate.",
         )
-    return (f"What 'plus tolerance' allows: from the spread of the window's length over {figures.count} captures.",)
+    return (f"What 'plus tolerance' allows, by the spread of the window's length over {figures.count} captures.",)
 
 
 def store_rows(

@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
 from pytest_nsys.analysis.fitting import Choice, candidate_words
 from pytest_nsys.core.conventions import BUILT_IN, Convention, Purpose
@@ -78,12 +79,11 @@ def _lines(draft: Draft) -> Iterator[str]:
     yield from _comments(draft.about)
     yield "version: 1"
     if draft.traces:
-        yield "# The default; another run is judged with --nsys-trace=PATH."
+        yield "# Another run: --nsys-trace=PATH."
         values = [scalar(trace) for trace in draft.traces]
         yield f"trace: {values[0]}" if len(values) == 1 else "trace:"
         yield from (f"  - {value}" for value in values if len(values) > 1)
-    yield "# How many ranks the traces hold: one that is absent is an error."
-    yield f"run: {{world: {draft.world}}}"
+    yield f"run: {{world: {draft.world}}}  # ranks: a missing one is an error"
     yield ""
     yield from _convention_lines(choice)
     yield from _comments(choice.reasons.get("window", ()))
@@ -97,7 +97,7 @@ def _lines(draft: Draft) -> Iterator[str]:
         yield f"quality: {{{', '.join(f'{check}: {allowed.value}' for check, allowed in choice.quality.items())}}}"
     yield ""
     yield from _comments(draft.tolerance_why)
-    yield f"tolerance: {{rel: {int(100 * draft.tolerance)}%, abs: [{draft.smallest}, 1pp, 2]}}"
+    yield f"tolerance: {{rel: {int(100 * draft.tolerance)}%, abs: {draft.smallest}}}"
     if draft.allow_missing:
         yield ""
         yield from comment("Ranks without rows that other ranks have, as it is in this trace. Is that right?")
@@ -163,17 +163,17 @@ def _assertion_lines(sentences: Sequence[DraftSentence]) -> Iterator[str]:
             if group:
                 yield ""
             group = sentence.group
-            yield from comment(f"{group}.", "  ")
+            yield from comment(group, "  ")
             yield ""
         yield from _comments(sentence.why, "  ")
         if isinstance(sentence.entry, str):
             yield f"  - {scalar(sentence.entry)}"
             continue
-        for place, (key, value) in enumerate(sentence.entry.items()):
-            yield f"  {'- ' if not place else '  '}{key}: {_value(value)}"
+        yield f"  - {_value(sentence.entry)}"
 
 
-def _value(value: str | Mapping[str, str]) -> str:
+def _value(value: str | Mapping[str, Any]) -> str:
+    """Inside of braces: what could end there is quoted."""
     if isinstance(value, str):
-        return scalar(value)
-    return "{" + ", ".join(f"{key}: {_quoted(own) if ' ' in own else scalar(own)}" for key, own in value.items()) + "}"
+        return _quoted(value) if set(value) & set(",[]{}") else scalar(value)
+    return "{" + ", ".join(f"{key}: {_value(own)}" for key, own in value.items()) + "}"

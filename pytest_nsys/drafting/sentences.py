@@ -18,7 +18,8 @@ from fractions import Fraction
 from math import ceil, floor
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS, Unit
+from pytest_nsys.analysis.metric_names import metric_named
+from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.table import NothingSelected
 from pytest_nsys.analysis.windows import RUN, WindowSpec
@@ -27,7 +28,7 @@ from pytest_nsys.core.exact import median
 from pytest_nsys.core.model import KernelsMode, Label, Value
 from pytest_nsys.core.numbers import distance_words, format_value, percent
 from pytest_nsys.core.units import RATIO
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.words import place_words, printable
 from pytest_nsys.gates.noise import FEWEST_RUNS, bound
 from pytest_nsys.gates.selection import balance
 
@@ -66,7 +67,7 @@ class Figures:
         return [window for run in self.captures.runs for window in run.measured(self.spec)]
 
     def largest(self, metric: str, among: Mapping[Labels, Value] | None = None) -> str:
-        """The largest row, of all or of some, in words: ``1 278 us (rank 5, stage stage4_f)``."""
+        """The largest row, of all or of some, in words: ``1 278 us (rank 5 stage4_f)``."""
         rows = self.rows(metric) if among is None else among
         return self.named(metric, max(rows.items(), key=_by_value))
 
@@ -77,7 +78,7 @@ class Figures:
     def named(self, metric: str, row: tuple[Labels, Value]) -> str:
         """A value with the labels of its row."""
         labels, value = row
-        where = ", ".join(f"{d} {label}" for d, label in zip(METRICS[metric].dimensions, labels, strict=True))
+        where = place_words(zip(METRICS[metric].dimensions, labels, strict=True))
         return f"{format_value(value, METRICS[metric].unit)} ({printable(where, 60)})"
 
 
@@ -184,11 +185,11 @@ class DraftSentence:
     @property
     def title(self) -> str:
         """How it is called in a message."""
-        return self.entry if isinstance(self.entry, str) else str(self.entry["id"])
+        return self.entry if isinstance(self.entry, str) else str(self.entry.get("id", self.entry["assert"]))
 
 
 KEPT, PER_STAGE = 0, 99
-STRUCTURE, HIDDEN, TIME = "Structure, exactly", "How well communication is hidden", "How long it takes"
+STRUCTURE, HIDDEN, TIME = "Structure", "Communication", "Time"
 GROUPS = (STRUCTURE, HIDDEN, TIME)
 """In the order of the file."""
 
@@ -226,39 +227,27 @@ def draft_sentences(figures: Figures) -> list[DraftSentence]:
 
 def _over_ranks(figures: Figures) -> str:
     ranks = len(figures.captures.runs[0].ranks)
-    return "the rank" if ranks == 1 else f"all {ranks} ranks"
+    return "the rank" if ranks == 1 else f"each of {ranks} ranks"
 
 
 def _streams(figures: Figures) -> Iterator[DraftSentence]:
     rows = figures.rows("comm_streams")
-    counts: dict[Labels, int] = {}
+    counts: dict[Label, int] = {}
     for (rank, _), value in rows.items():
-        counts[rank,] = counts.get((rank,), 0) + int(value)
+        counts[rank] = counts.get(rank, 0) + int(value)
     used = sorted({str(purpose) for (_, purpose), value in rows.items() if value})
-    named = printable(f" for {', '.join(used)}", 80) if used != [UNKNOWN] else ""
-    if len(set(counts.values())) == 1:
-        number = next(iter(counts.values()))
-        yield DraftSentence(
-            {
-                "id": "number of communication streams",
-                "metric": "comm_streams",
-                "across": {"purpose": "sum"},
-                "require": f"== {number}",
-            },
-            (f"Measured on {_over_ranks(figures)}: {number}{named}. A different number means a different program.",),
-            STRUCTURE,
-            2,
-        )
-    else:
-        why = f"Communication streams{named}: the ranks differ, so each is held to its own number."
-        yield DraftSentence("comm_streams == baseline", (why,), STRUCTURE, 2)
+    named = printable(f" ({', '.join(used)})", 80) if used != [UNKNOWN] else ""
+    many = " to ".join(map(str, sorted({min(counts.values()), max(counts.values())})))
+    why = f"{many} streams communicate on {_over_ranks(figures)}{named}."
+    yield DraftSentence("comm streams == baseline", (why,), STRUCTURE, 2)
     if not figures.captures.convention.purposes:
         return
-    for purpose, what in (("mixed", "serves two purposes"), ("unknown", "is used for something without a name")):
+    whys = {
+        "mixed": "A stream with two purposes runs in order what could run side by side.",
+        "unknown": "New communication would have no purpose yet.",
+    }
+    for purpose, why in whys.items():
         if not any(value for (_, own), value in rows.items() if own == purpose):
-            why = f"No communication stream {what}; one that does serialises what should run side by side."
-            if purpose == "unknown":
-                why = f"No communication stream {what}: new communication shows here first."
             yield DraftSentence(f"no {purpose} comm streams", (why,), STRUCTURE, 3 if purpose == "mixed" else 9)
 
 
@@ -266,19 +255,16 @@ def _barriers(figures: Figures, *, communicates: bool) -> Iterator[DraftSentence
     rows = figures.rows("barrier_ns")
     if rows and not any(rows.values()):
         if communicates:
-            why = "No communication runs on a compute stream now: there it would wait for that stream's compute."
-            yield DraftSentence("no barrier_ns", (why,), STRUCTURE, 4)
+            why = "Communication on a compute stream would wait for that stream's compute."
+            yield DraftSentence("no barrier", (why,), STRUCTURE, 4)
         return
     if rows:
         shown = figures.largest("barrier_ns")
         hidden = any(window.hides_barriers for window in figures.windows)
-        how = ": in order, it can never overlap."
-        if hidden:
-            how = ". It waits its turn on its own stream; only compute on other streams can hide it."
-        reasons = [f"Measured {shown} of communication on compute streams{how}"]
+        how = "only other streams' compute can hide it" if hidden else "it never overlaps"
+        reasons = [f"{shown} of communication on compute streams: {how}."]
         if not communicates:
-            every = "All communication runs on compute streams (barrier), so overlap has no rows;"
-            reasons.insert(0, f"{every} a limit on barrier_ns holds its cost.")
+            reasons.append("All communication is such, so 'exposed' and 'overlap' have no rows.")
         yield _held(figures, "barrier_ns", tuple(reasons), HIDDEN, 4 if hidden or communicates else KEPT)
         if hidden:
             yield from _overlaps_all(figures, limited=not communicates)
@@ -290,7 +276,7 @@ def _overlaps_all(figures: Figures, *, limited: bool) -> Iterator[DraftSentence]
         yield from _wall_overlap(figures, "wall_overlap_all")
     if rows := figures.rows("wall_exposed_all_ns"):
         most = figures.largest("wall_exposed_all_ns", rows)
-        why = f"Communication without compute on any stream, barriers included; measured at most {most}."
+        why = f"At most {most} of communication without compute on any stream, 'barrier' included."
         yield _held(figures, "wall_exposed_all_ns", (why,), HIDDEN, KEPT)
 
 
@@ -302,11 +288,13 @@ def _launched(figures: Figures) -> Iterator[DraftSentence]:
     own = Figures(figures.captures, replace(figures.spec, kernels=KernelsMode.LAUNCHED))
     if not all(len(window) for window in own.windows):
         return
-    also = "Counted by launch: at the edges of a window it is chance whether the GPU got to a kernel in time."
-    for name, sentences in (("launches", _launches(own)), ("kernels", _kernels(own))):
-        for each in sentences:
-            entry = {"id": name, "assert": each.title, "kernels": str(KernelsMode.LAUNCHED)}
-            yield replace(each, entry=entry, why=(*each.why, also))
+    also = "Counted where they are launched: when the GPU gets to them moves the edges of a window."
+    for each in (*_launches(own), *_kernels(own)):
+        yield replace(
+            each,
+            entry={"assert": each.title, "kernels": str(KernelsMode.LAUNCHED)},
+            why=(*each.why, also) if "launches" in each.title else each.why,
+        )
 
 
 def _launches(figures: Figures) -> Iterator[DraftSentence]:
@@ -316,7 +304,7 @@ def _launches(figures: Figures) -> Iterator[DraftSentence]:
     staged = any(stage != NO_STAGE for _, stage in each)
     chosen = {labels: captures[0] for labels, captures in each.items() if (labels[1] != NO_STAGE) is staged}
     sentence = "launches == baseline" if staged else f"stage {NO_STAGE} launches == baseline"
-    why = (f"One kernel more or fewer means that the program changed; measured {sum(chosen.values())} in all.",)
+    why = (f"{sum(chosen.values())} kernels in all. One more or fewer: the program changed.",)
     yield DraftSentence(sentence, why, STRUCTURE, KEPT)
 
 
@@ -328,18 +316,17 @@ def _kernels(figures: Figures) -> Iterator[DraftSentence]:
     big = [(labels, value) for labels, value in figures.rows("kernel_share").items() if 100 * value > limit]
     if big:
         most = figures.largest("kernel_share", dict(big))
-        why = f"{len(big)} of {len(each)} kernels take more than {limit}% of the time of all, most {most}."
-        also = "What stands in for one of them may do other work; autotuning picks others for small ones."
-        yield DraftSentence(f"no new or vanished kernels above {limit}%", (why, also), STRUCTURE, KEPT)
+        why = f"{len(big)} of {len(each)} kernels have over {limit}% of the kernel time, most {most}."
+        yield DraftSentence(f"no new or vanished kernels above {limit}%", (why,), STRUCTURE, KEPT)
 
 
 def _syncs(figures: Figures) -> Iterator[DraftSentence]:
     each = figures.each("syncs")
     if each and not any(any(captures) for captures in each.values()):
-        why = "The CPU never waits for the GPU in the window (no synchronisation, no blocking copy): it stays ahead."
+        why = "The CPU stays ahead: no synchronisation, no blocking copy."
         yield DraftSentence("no syncs", (why,), STRUCTURE, KEPT)
     elif each and all(len(set(captures)) == 1 for captures in each.values()):
-        why = f"The CPU waits for the GPU: measured {figures.largest('syncs')}. No new wait may appear."
+        why = f"How often the CPU waits for the GPU: at most {figures.largest('syncs')}."
         yield DraftSentence("syncs <= baseline", (why,), STRUCTURE, KEPT)
 
 
@@ -363,12 +350,7 @@ def _overlaps(figures: Figures) -> Iterator[DraftSentence]:
         limit, rows = limits[name]
         entry: Entry = f"{name} overlap >= {limit}%"
         if re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) is None:
-            entry = {
-                "id": f"overlap of {name}",
-                "metric": "overlap",
-                "where": {"stage": name},
-                "require": f">= {limit}%",
-            }
+            entry = {"id": f"overlap of {name}", "assert": f"overlap >= {limit}%", "where": {"stage": name}}
         yield DraftSentence(entry, _why_overlap(figures, "overlap", rows, limit), HIDDEN, PER_STAGE)
 
 
@@ -378,14 +360,14 @@ def _wall_overlap(figures: Figures, metric: str = "wall_overlap") -> Iterator[Dr
         limit = percent_below(rows.values(), points([*figures.each(metric).values()]))
         if limit >= LEAST_PERCENT:
             why = _why_overlap(figures, metric, rows, limit)
-            yield DraftSentence(f"{metric} >= {limit}%", why, HIDDEN, 4)
+            yield DraftSentence(f"{spelt(METRICS[metric])} >= {limit}%", why, HIDDEN, 4)
 
 
 def _why_overlap(figures: Figures, metric: str, rows: Mapping[Labels, Value], limit: int) -> tuple[str, ...]:
     away = distance_words(Fraction(min(rows.values())) - Fraction(limit, 100), RATIO)
     least = figures.smallest(metric, rows)
-    rest = f", median over the ranks {percent(median(list(rows.values())))}" if len(rows) > 1 else ""
-    return (f"Measured at worst {least}{rest}; limit {limit}%, headroom {away}.",)
+    rest = f", median {percent(median(list(rows.values())))}" if len(rows) > 1 else ""
+    return (f"At worst {least}{rest}: headroom {away}.",)
 
 
 def _exposed(figures: Figures) -> Iterator[DraftSentence]:
@@ -393,9 +375,7 @@ def _exposed(figures: Figures) -> Iterator[DraftSentence]:
     metric = "exposed_ns" if rows else "wall_exposed_ns"
     if not (rows := rows or figures.rows(metric)):
         return
-    whose = "each rank and stage" if metric == "exposed_ns" else "each rank"
-    most = figures.largest(metric, rows)
-    why = f"Communication without compute, of {whose}; measured at most {most}."
+    why = f"At most {figures.largest(metric, rows)} of communication without compute beside it."
     yield _held(figures, metric, (why,), HIDDEN, KEPT)
 
 
@@ -409,8 +389,8 @@ def _balance(figures: Figures) -> Iterator[DraftSentence]:
         return
     limit = hundredths_above(max(ratios), points([ratios]))
     shown = f"{float(max(ratios)):.3f}"
-    why = f"Max over min compute of the pipeline stages; measured {shown}. The slowest stage limits the step."
-    yield DraftSentence(f"balance of compute_ns across pp <= {float(limit):.2f}", (why,), TIME, 5)
+    why = f"{shown}: the most compute of a pipeline stage over the least. The slowest stage limits the step."
+    yield DraftSentence(f"balance of compute across pp <= {float(limit):.2f}", (why,), TIME, 5)
 
 
 def _times(figures: Figures) -> Iterator[DraftSentence]:
@@ -418,23 +398,23 @@ def _times(figures: Figures) -> Iterator[DraftSentence]:
     if periods:
         rows = {labels: value for labels, value in figures.rows("period_ns").items() if labels[1] == "p50"}
         worst = figures.largest("period_ns", rows)
-        why = (f"From one anchor to the next, the median of the steady half; measured at most {worst}.",)
+        why = (f"At most {worst} from one anchor to the next: the median of the steady half.",)
         yield _held(figures, "period_ns", why, TIME, KEPT, "p50 ")
-    what = "The window, from end to end"
+    what = "from end to end"
     if figures.spec.whole_run or figures.spec.kernels is KernelsMode.LAUNCHED:
-        what = "From the first start to the last end of the window's kernels"
-    why = (f"{what}; measured at most {figures.largest('window_ns')}.",)
+        what = "from the first start to the last end of its kernels"
+    why = (f"At most {figures.largest('window_ns')}: the window, {what}.",)
     yield _held(figures, "window_ns", why, TIME, 2 if periods else KEPT)
     drafted = [(metric.drafted, metric.name) for metric in METRICS.values() if metric.drafted is not None]
     for (what, rank), name in sorted(drafted, key=lambda each: each[0].rank):
         if figures.rows(name):
-            yield _held(figures, name, (f"{what}; measured at most {figures.largest(name)}.",), TIME, rank)
+            yield _held(figures, name, (f"At most {figures.largest(name)}: {what}.",), TIME, rank)
 
 
 def _memory(figures: Figures) -> Iterator[DraftSentence]:
     if figures.rows("peak_allocated_bytes"):
         most = figures.largest("peak_allocated_bytes")
-        why = f"The most that was allocated on the GPU at a moment of the window; measured at most {most}."
+        why = f"At most {most} allocated on the GPU at any moment of the window."
         yield _held(figures, "peak_allocated_bytes", (why,), TIME, 1)
 
 
@@ -457,7 +437,11 @@ def _held(
         words = "tolerance"
     else:
         words = f"max({int(100 * own)}%, {written_ns(smallest)})" if is_time else f"{int(100 * own)}%"
-    if own > usual:
-        basis = "It moved more over the captures" if figures.count > 1 else "Such a time moves more from run to run"
-        why = (*why, f"{basis}: {int(100 * own)}%.")
-    return DraftSentence(f"{quantile}{metric} below baseline plus {words}", why, group, rank)
+    return DraftSentence(f"{quantile}{spelt(METRICS[metric])} below baseline plus {words}", why, group, rank)
+
+
+def spelt(metric: Metric) -> str:
+    """A metric as a sentence has it: in words, without its unit where it is known without."""
+    name, _, unit = metric.name.rpartition("_")
+    known = unit in ("ns", "bytes") and metric_named(name) is metric
+    return (name if known else metric.name).replace("_", " ")

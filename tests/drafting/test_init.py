@@ -151,18 +151,18 @@ def test_a_labelled_trace_gets_a_gate_that_is_green_and_can_turn_red(project: Pr
     assert (gate.resolved_convention, gate.traces) == (BUILT_IN["pithtrain"], ("run.sqlite",))
     assert 5 <= len(gate.assertions) <= 12
     names = [assertion.full_name for assertion in gate.assertions]
-    assert {"no mixed comm streams", "no barrier_ns", "no syncs", "launches", "kernels"} <= set(names)
+    assert {"no mixed comm streams", "no barrier", "no syncs", "launches == baseline"} <= set(names)
     held = {a.metric for a in gate.assertions if a.needs_baseline}
     assert held >= {"exposed_ns", "period_ns", "window_ns", "compute_ns", "idle_ns", "launches", "kernel_share"}
-    assert "balance of compute_ns across pp <= 1.05" in names
+    assert "balance of compute across pp <= 1.05" in names
     ((name, text),) = project.baselines("perf/accepted").items()
     assert json.loads(text)["provenance"]["reason"] == "first baseline by pytest-nsys init"
     green(project)
     project.trace("worse.sqlite", {(1, "stage4_f"): 600}, chunks_ms=(15,) * 9)
     said = project.pytest(GATES, "--nsys-trace=worse.sqlite", code=1)
-    assert "exposed_ns below baseline plus tolerance" in said
+    assert "exposed below baseline plus tolerance" in said
     (project.root / "perf" / "accepted" / name).write_text(text.replace("15000000", "10000000"), encoding="utf-8")
-    assert "window_ns below baseline" in project.pytest(GATES, code=1)
+    assert "window below baseline" in project.pytest(GATES, code=1)
     before = (project.root / GATES).read_bytes()
     project.command("init", "run.sqlite", "--force", code=0)
     assert (project.root / GATES).read_bytes() == before
@@ -179,7 +179,7 @@ def test_every_assertion_says_why(tmp_path: Path) -> None:
     assert len(entries) == len(gate.assertions)
     assert [lines[n] for n in entries if not lines[n - 1].startswith("  # ")] == []
     above = lines[lines.index("  - stage2_f overlap >= 75%") - 1]
-    assert "80% (rank 0, stage stage2_f), median over the ranks 80%; limit 75%, headroom 5 pp." in above
+    assert "At worst 80% (rank 0 stage2_f), median 80%: headroom 5 pp." in above
 
 
 # A trace of an unknown framework
@@ -190,7 +190,7 @@ def test_an_anchor_is_drafted(tmp_path: Path) -> None:
     found = gate.resolved_convention
     assert (found.anchor, found.span, found.kernels) == ("train step %", Span.RANGE, KernelsMode.CONTAINED)
     assert "# The range that repeats: 8 times a rank, every 10 ms (typically" in text
-    assert "wall_overlap >= 95%" in text
+    assert "wall overlap >= 95%" in text
 
 
 def test_a_mark_at_the_beginning_is_a_period(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_gpu_far_behind_is_taken_by_launches(tmp_path: Path) -> None:
 
 def test_communication_that_is_all_barrier(tmp_path: Path) -> None:
     gate, text = draft(steps(tmp_path / "run.sqlite", barrier=True))
-    assert "All communication runs on compute streams (barrier), so overlap has no rows;" in text
+    assert "All communication is such, so 'exposed' and 'overlap' have no rows." in text
     assert {"barrier_ns", "idle_ns", "window_ns"} <= {a.metric for a in gate.assertions if a.needs_baseline}
     assert not {"overlap", "wall_overlap", "exposed_ns", "comm_streams"} & {a.metric for a in gate.assertions}
 
@@ -236,12 +236,12 @@ def test_communication_on_a_stream_that_computes_is_hidden_by_others(project: Pr
     project.command("init", "run.sqlite", code=0)
     said = " ".join((project.root / GATES).read_text().replace("#", "").split())
     assert "can never overlap" not in said
-    assert "It waits its turn on its own stream; only compute on other streams can hide it." in said
+    assert "of communication on compute streams: only other streams' compute can hide it." in said
     green(project)
     shared_stream(project.root / "worse.sqlite", 60)
     said = project.pytest(GATES, "--nsys-trace=worse.sqlite", code=1)
-    assert "  failed    wall_overlap_all >= 90%  " in said
-    assert re.search(r"failed +wall_exposed_all_ns below baseline \S+ +1.72 ms ", said)
+    assert "  failed    wall overlap all >= 90%  " in said
+    assert re.search(r"failed +wall exposed all below baseline .+ 1.72 ms ", said)
 
 
 @pytest.mark.reference
@@ -258,12 +258,12 @@ def test_the_published_profile_of_deepseek(project: Project) -> None:
     (project.root / "worse.json").write_text(json.dumps(content))
     project.command("init", DEEPSEEK.name, code=0)
     text = (project.root / GATES).read_text()
-    assert "measured at most 4.19 ms (rank 0)" in text
+    assert "At most 4.19 ms (rank 0)" in text
     assert "can never overlap" not in text
     green(project)
     said = project.pytest(GATES, "--nsys-trace=worse.json", code=1)
-    assert "  failed    wall_overlap_all >= 91%  " in said
-    assert re.search(r"failed +wall_exposed_all_ns below baseline ", said)
+    assert "  failed    wall overlap all >= 91%  " in said
+    assert re.search(r"failed +wall exposed all below baseline ", said)
 
 
 def test_another_library_communicates(tmp_path: Path) -> None:
@@ -341,7 +341,7 @@ def test_a_folder_of_ranks(project: Project) -> None:
     project.command("init", "run", "-o", "perf.nsys.yaml", code=0)
     gate = written(project, "perf.nsys.yaml")
     assert (gate.traces, gate.resolved_convention) == (("run",), BUILT_IN["kineto"])
-    assert "wall_overlap >= 45%" in {assertion.full_name for assertion in gate.assertions}
+    assert "wall overlap >= 45%" in {assertion.full_name for assertion in gate.assertions}
     assert "2 ranks" in green(project, name="perf.nsys.yaml")
 
 
@@ -355,7 +355,7 @@ def test_a_rank_that_is_absent_is_no_trace_of_the_drafted_run(project: Project) 
             process.kernel("gemm", at + MS, at + 5 * MS + rank, launch_ns=at + 1_000)
         process.trace.write(project.root / "run" / f"{rank}.sqlite")
     project.command("init", "run", "-o", "perf.nsys.yaml", code=0)
-    assert "\nrun: {world: 2}\n" in (project.root / "perf.nsys.yaml").read_text(encoding="utf-8")
+    assert "\nrun: {world: 2}  # " in (project.root / "perf.nsys.yaml").read_text(encoding="utf-8")
     project.pytest("perf.nsys.yaml", code=0)
     (project.root / "run" / "1.sqlite").unlink()
     said = project.pytest("perf.nsys.yaml", code=1)
@@ -397,7 +397,7 @@ def test_files_whose_processes_only_their_labels_tell_apart(tmp_path: Path) -> N
     for traces in (paths, [tmp_path / "run"]):
         gate, text = draft(*traces)
         assert gate.resolved_convention == BUILT_IN["pithtrain"]
-        assert "# 2 ranks; pp=1 dp=2" in text
+        assert ": 2 ranks; pp=1 dp=2" in text
 
 
 @pytest.mark.parametrize(("count", "window"), [(2, "first"), (1, "median")])
@@ -598,7 +598,7 @@ def test_the_spread_of_captures_sets_the_margins(tmp_path: Path) -> None:
     assert gate.traces == ("0.sqlite", "1.sqlite", "2.sqlite")
     names = {assertion.full_name for assertion in gate.assertions}
     assert "stage2_f overlap >= 74%" in names  # 80 % less three times the range of 2 points
-    assert "exposed_ns below baseline plus max(30%, 50us)" in names
+    assert "exposed below baseline plus max(30%, 50us)" in names
     assert gate.tolerance is not None
     assert gate.tolerance.relative == Fraction(2, 100)
 
@@ -671,7 +671,7 @@ def test_constants_of_stages_go_first(tmp_path: Path) -> None:
     assert held(gate) >= NEVER_DROPPED
     assert " overlap >= " not in text
     assert [a.sentence for a in gate.assertions if a.metric == "exposed_ns"] == [
-        "exposed_ns below baseline plus tolerance"
+        "exposed below baseline plus tolerance"
     ]
 
 
@@ -690,14 +690,14 @@ def allocating(mebibytes: int) -> Edit:
 def test_memory_is_held_where_it_is_recorded(tmp_path: Path) -> None:
     gate, text = draft(write_trace(tmp_path / "run.sqlite", edit=allocating(1024)))
     assert held(gate) >= {*NEVER_DROPPED, "peak_allocated_bytes"}
-    assert "  - peak_allocated_bytes below baseline plus tolerance\n" in text
-    assert "measured at most 1.07 GB (rank 1)." in text
+    assert "  - peak allocated below baseline plus tolerance\n" in text
+    assert "At most 1.07 GB (rank 1)" in text
     assert "peak_allocated_bytes" not in held(draft(write_trace(tmp_path / "other.sqlite"))[0])
 
 
 def test_memory_that_varies_has_a_share_of_its_own(tmp_path: Path) -> None:
     traces = [write_trace(tmp_path / f"{n}.sqlite", edit=allocating(n)) for n in (1000, 1010, 1020)]
-    assert "  - peak_allocated_bytes below baseline plus 6%\n" in draft(*traces)[1]
+    assert "  - peak allocated below baseline plus 6%\n" in draft(*traces)[1]
 
 
 def test_kernels_that_only_some_captures_ran_may_come_and_go(tmp_path: Path) -> None:
@@ -706,8 +706,8 @@ def test_kernels_that_only_some_captures_ran_may_come_and_go(tmp_path: Path) -> 
         return on_each(lambda process: process.kernel(name, at, at + 150_000, stream=9, launch_ns=45 * MS + 10_000))
 
     traces = [write_trace(tmp_path / f"{n}.sqlite", edit=tuned(f"gemm_{n % 2}")) for n in range(3)]
-    assert "assert: no new or vanished kernels above 4%\n" in draft(*traces)[1]
-    assert "assert: no new or vanished kernels above 2%\n" in draft(traces[0])[1]
+    assert "assert: no new or vanished kernels above 4%, " in draft(*traces)[1]
+    assert "assert: no new or vanished kernels above 2%, " in draft(traces[0])[1]
 
 
 def test_compute_that_is_short_beside_its_window_has_a_small_tolerance(tmp_path: Path) -> None:
@@ -719,8 +719,8 @@ def test_compute_that_is_short_beside_its_window_has_a_small_tolerance(tmp_path:
         process.range(f"train step {k}", at, at + 8 * MS)
         process.kernel("tiny", at + 600_000, at + 900_000, launch_ns=at + 20_000)
     text = draft(trace.write(tmp_path / "run.sqlite"))[1]
-    assert "tolerance: {rel: 5%, abs: [50us, 1pp, 2]}\n" in text
-    assert "  - compute_ns below baseline plus max(5%, 2us)\n" in text
+    assert "tolerance: {rel: 5%, abs: 50us}\n" in text
+    assert "  - compute below baseline plus max(5%, 2us)\n" in text
 
 
 # Candidates
@@ -788,7 +788,7 @@ def test_values_that_yaml_would_take_for_something_else() -> None:
     for text in (
         "stage2_f overlap >= 66%",
         "no barrier_ns",
-        "exposed_ns below baseline plus max(5%, 50us)",
+        "exposed below baseline plus max(5%, 50us)",
         "run/a.sqlite",
     ):
         assert scalar(text) == text
@@ -801,8 +801,8 @@ def test_values_that_yaml_would_take_for_something_else() -> None:
 @pytest.mark.parametrize("name", DUALPIPE_RUNS)
 def test_the_reference_traces(tmp_path: Path, name: str) -> None:
     names = {assertion.full_name for assertion in real(tmp_path, DUALPIPE / f"{name}.sqlite").assertions}
-    assert {"no mixed comm streams", "exposed_ns below baseline plus tolerance"} <= names
-    assert ("balance of compute_ns across pp <= 1.11" in names) is (name == "pp2_ep2")
+    assert {"no mixed comm streams", "exposed below baseline plus tolerance"} <= names
+    assert ("balance of compute across pp <= 1.11" in names) is (name == "pp2_ep2")
 
 
 @pytest.mark.reference
