@@ -108,7 +108,10 @@ def _from_baseline(unit: str) -> str:
 
 
 def _constant(unit: str) -> str:
-    return QUANTITY if unit == ANY else amount(_fitting(lambda quantity: limit_value(quantity, unit, "")))
+    if unit == ANY:
+        return QUANTITY
+    fits = amount(_fitting(lambda quantity: limit_value(quantity, unit, "")))
+    return rf"(?:{fits}|{SHARE}\s+of\s+(?:the\s+)?step)" if unit == TIME else fits
 
 
 def _limit(unit: str) -> str:

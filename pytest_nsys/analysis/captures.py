@@ -29,7 +29,19 @@ from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.circumstances import Facts, RunKey, facts_of, key_of, profilers_of
 from pytest_nsys.analysis.doubts import notes_on
 from pytest_nsys.analysis.explained import KernelSequence
-from pytest_nsys.analysis.metrics import MEASURED, METRICS, Better, Bounds, Metric, Of, Request, Scope, Unit, measured
+from pytest_nsys.analysis.metrics import (
+    MEASURED,
+    METRICS,
+    Better,
+    Bounds,
+    Metric,
+    Of,
+    Request,
+    Scope,
+    Unit,
+    known_metric,
+    measured,
+)
 from pytest_nsys.analysis.quality import crossed
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow, WindowGroup
@@ -94,8 +106,8 @@ class Captures:
 
         Raises NothingMeasured where a capture has no measurement of that name, TraceError where they are of two kinds.
         """
-        if (known := METRICS.get(name)) is not None:
-            return known
+        if not name.startswith(f"{MEASURED} "):
+            return known_metric(name)
         own = name.removeprefix(f"{MEASURED} ")
         first, *others = ((run.measurements, run.measurements.kind(own)) for run in self.runs)
         for files, kind in others:
@@ -459,7 +471,7 @@ def same_files(run: Run, one: Times, other: Times) -> list[Path]:
     rows: dict[Path, list[bool]] = {}
     for key, value in one.items():
         name, _, labels = key
-        if METRICS[name].dimensions[:1] == ("rank",) and isinstance(rank := labels[0], int):
+        if known_metric(name).dimensions[:1] == ("rank",) and isinstance(rank := labels[0], int):
             rows.setdefault(paths[rank], []).append(other.get(key) == value)
     return [path for path, same in rows.items() if len(same) >= ENOUGH and all(same)]
 

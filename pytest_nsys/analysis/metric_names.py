@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pytest_nsys.analysis.metrics import MEASURED, METRICS, Metric, Unit, metric_called
+from pytest_nsys.analysis.metrics import MEASURED, METRICS, OF_STEP, Metric, Unit, metric_called
 from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.words import printable
@@ -45,8 +45,8 @@ GONE: Mapping[str, str] = {
 }
 """What to write for names of metrics that there were."""
 
-_IDLE, _BUSY, _STARVED = "idle <= 40ms", "busy <= 400ms", "launch_starved <= 20ms"
-_EXPOSED, _COMMUNICATION = "wall_exposed_all <= 20ms", "collective_time <= 50ms"
+_IDLE, _BUSY, _STARVED = "idle <= 10% of step", "busy >= 90% of step", "launch_starved <= 5% of step"
+_EXPOSED, _COMMUNICATION = "wall_exposed_all <= 5% of step", "collective_time <= 20% of step"
 _RATE, _MEMORY, _CLOCK = "throughput >= 12000 tokens/s", "peak_allocated <= 72GiB", "sm_clock >= 1700MHz"
 _SPOKEN = {
     _STEP: "step, steps, step duration, step latency, iteration, iteration time, latency, duration, wall time, "
@@ -63,15 +63,15 @@ _SPOKEN = {
     "comm compute overlap, compute communication overlap, hidden communication",
     "busbw >= 40GB/s": "bandwidth, bus bandwidth, network bandwidth, nccl bandwidth, bw, busbw gbps",
     "algbw >= 40GB/s": "algorithm bandwidth, alg bandwidth",
-    "compute <= 300ms": "computation, computation time, compute time, compute kernel time",
+    "compute_busy >= 75% of step": "computation, computation time, compute time, compute kernel time",
     "launches <= 5000": "kernels, kernel count, num kernels, number of kernels, launch count, kernel launch count",
     "mean_kernel >= 20us": "kernel duration, average kernel time, avg kernel duration",
     _STARVED: "launch overhead, launch latency, launch bound, cpu overhead, cpu bound, host overhead, host bound, "
     "python overhead, dispatch overhead",
-    "dependency_stalled <= 20ms": "stall, stalls, stall time, stalled",
-    "gpu_gap <= 20ms": "gap, gaps, gpu gaps, kernel gaps",
-    "straggler_lag <= 5ms": "straggler, stragglers, straggling, skew, rank skew",
-    "collective_wait <= 5ms": "wait, wait time, waiting, nccl wait, barrier wait",
+    "dependency_stalled <= 5% of step": "stall, stalls, stall time, stalled",
+    "gpu_gap <= 5% of step": "gap, gaps, gpu gaps, kernel gaps",
+    "straggler_lag <= 1% of step": "straggler, stragglers, straggling, skew, rank skew",
+    "collective_wait <= 5% of step": "wait, wait time, waiting, nccl wait, barrier wait",
     "balance of compute across pp <= 1.1": "imbalance, load imbalance, load balance",
     "no syncs": "sync, synchronization, synchronizations, synchronisation, cuda synchronize, device synchronize",
     "no pageable copies": "pageable, pageable memory, pageable memcpy",
@@ -97,7 +97,9 @@ def metric_named(name: str) -> Metric | None:
     """The metric that a person calls so, None where no metric is meant."""
     if (found := metric_called(name)) is not None:
         return found
-    return METRICS.get(SHORT.get("_".join(name.split()), ""))
+    base = name.removesuffix(OF_STEP)
+    full = SHORT.get("_".join(base.split()), "")
+    return metric_called(full + name[len(base) :])
 
 
 def sentence_for(name: str) -> str | None:

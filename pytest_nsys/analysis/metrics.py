@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,6 +36,7 @@ class Unit(enum.StrEnum):
 
     NS = "ns"
     RATIO = "%"
+    OF_STEP = units.OF_STEP
     COUNT = "count"
     NUMBER = "1"
     BYTES = "bytes"
@@ -116,7 +117,7 @@ class Metric:
     more. ``without`` says why a window may have no row. ``sparse``: one that a window or capture lacks is 0 there.
     ``window_by``: of several windows or captures its rows are those of one for each rank, whose row of the metric that
     this names is the lower median; empty: each row is the median of its own. ``by_order``: it hangs on which streams
-    keep order, not only groups by them.
+    keep order, not only groups by them. ``within``: it is never longer than its window.
     """
 
     place: str
@@ -141,10 +142,16 @@ class Metric:
     window_by: str = ""
     over_clocks: bool = False
     by_order: bool = False
+    within: bool = False
+
+    @property
+    def of_step(self) -> bool:
+        """Whether its rows are shares of their windows."""
+        return self.unit == Unit.OF_STEP
 
     @property
     def name(self) -> str:
-        return self.place.partition(".")[2]
+        return self.place.partition(".")[2] + OF_STEP * self.of_step
 
     @property
     def function(self) -> Callable[..., Iterable[Row | Unseen]]:
@@ -153,6 +160,8 @@ class Metric:
             written_as = self.name.removeprefix(f"{MEASURED} ")
             return lambda run: run.measurements.rows(written_as)
         found: Callable[..., Iterable[Row | Unseen]] = _standing_at(self.place)
+        if self.of_step:
+            found = _standing_at("shares.of_step")(found)
         return found
 
     @property
@@ -199,6 +208,12 @@ class Metric:
         return [row for row in self.function(window) if isinstance(row, Row)]
 
 
+OF_STEP = " of step"
+"""What stands behind the name of a time, where its rows are shares of their windows."""
+
+STEP = "window_ns"
+"""The metric of how long those are."""
+
 MEASURED = "measured"
 """The word before the name of what was measured outside of a trace, in sentences and wherever metrics are named."""
 
@@ -219,12 +234,33 @@ def measured(
     )
 
 
+def held_to_steps(metric: Metric) -> Metric | None:
+    """The shares of their steps that a metric's rows are; None where they are no times of ranks within windows."""
+    of_windows = metric.of not in (Of.ANCHORS, Of.RANGES, Of.GPU, Of.OUTSIDE) and metric.name != STEP
+    if not of_windows or metric.of_step or metric.unit != Unit.NS or metric.dimensions[:1] != ("rank",):
+        return None
+    most = 1 if metric.within else metric.greatest
+    return replace(metric, unit=Unit.OF_STEP, greatest=most, explained_by="", drafted=None, sums="", within=False)
+
+
+@cache
+def known_metric(name: str) -> Metric:
+    """The metric of a name that is one, that of a trace or what such a one is of its step. Raises KeyError."""
+    base = name.removesuffix(OF_STEP)
+    found = METRICS[base] if base == name else held_to_steps(METRICS[base])
+    if found is None:
+        raise KeyError(name)
+    return found
+
+
 def metric_called(name: str) -> Metric | None:
     """The metric of a name, of those that a trace gives or of those beside it; None where there is none."""
     word, _, rest = name.strip().partition(" ")
     if word == MEASURED and rest:
         return measured("_".join(rest.split()))
-    return METRICS.get("_".join(name.split()))
+    base = name.strip().removesuffix(OF_STEP)
+    metric = METRICS.get("_".join(base.split()))
+    return metric if metric is None or base == name.strip() else held_to_steps(metric)
 
 
 CUT = "cut"
@@ -245,7 +281,8 @@ _MEMORY = "the trace does not say which memory the window's copies read and writ
 _TRANSFERS = "the trace does not say when and where copies and memsets ran"
 
 _time = partial(Metric, unit=_NS, better=_LOWER, dimensions=_RANK)
-_budget = partial(_time, window_by="compute_absent_ns")
+_within = partial(_time, within=True)
+_budget = partial(_within, window_by="compute_absent_ns")
 _blocking = partial(
     _budget, definition=DEFINITION, by_order=True, rough=True, notes="budget.blocking_notes", without=_TRANSFERS
 )
@@ -290,13 +327,13 @@ METRICS: Mapping[str, Metric] = {
         _time("overlap.barrier_ns", of=Of.STREAMS, by_order=True, explained_by="causes.BARRIERS", rough=True),
         _time("activity.compute_ns", explained_by="causes.COMPUTE", drafted=Drafted("the compute kernels, summed", 0)),
         Metric("activity.stream_compute_ns", _NS, _LOWER, ("rank", "stream")),
-        _time("overlap.wall_exposed_ns", of=Of.COMMUNICATION, by_order=True, explained_by="causes.COVER"),
-        _communication("overlap.stage_wall_exposed_ns", _NS, _LOWER, _STAGE, explained_by="causes.COVER"),
+        _within("overlap.wall_exposed_ns", of=Of.COMMUNICATION, by_order=True, explained_by="causes.COVER"),
+        _communication("overlap.stage_wall_exposed_ns", _NS, _LOWER, _STAGE, explained_by="causes.COVER", within=True),
         _communication("overlap.wall_overlap", _RATIO, _HIGHER, _RANK, greatest=1, explained_by="causes.EXPOSED"),
-        _time("overlap.wall_exposed_all_ns", explained_by="causes.ALL_EXPOSED"),
+        _within("overlap.wall_exposed_all_ns", explained_by="causes.ALL_EXPOSED"),
         Metric("overlap.wall_overlap_all", _RATIO, _HIGHER, _RANK, greatest=1, explained_by="causes.ALL_EXPOSED"),
-        Metric("activity.busy_ns", _NS, None, _RANK, explained_by="causes.BUSY"),
-        _time(
+        _within("activity.busy_ns", better=None, explained_by="causes.BUSY"),
+        _within(
             "activity.idle_ns",
             explained_by="causes.IDLE",
             rough=True,
@@ -337,7 +374,7 @@ METRICS: Mapping[str, Metric] = {
         _blocks("pipeline.share", _RATIO, None, ("rank", "block"), greatest=1),
         Metric("activity.launches", _COUNT, None, _STAGE, of=Of.STAGE, sums="kernel_launches"),
         Metric("activity.mean_kernel_ns", _NS, None, _STAGE, of=Of.STAGE),
-        _time("activity.gpu_gap_ns"),
+        _within("activity.gpu_gap_ns"),
         Metric("activity.syncs", _COUNT, _LOWER, _RANK, sums="sync_calls"),
         Metric("activity.sync_calls", _COUNT, _LOWER, ("rank", "call")),
         Metric("structure.kernel_launches", _COUNT, None, ("rank", "stage", "kernel"), every_stage=True),

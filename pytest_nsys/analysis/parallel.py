@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS, Request
+from pytest_nsys.analysis.metrics import Request, known_metric, metric_called
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError
@@ -84,7 +84,7 @@ def _questions(captures: Captures, requests: Sequence[Request]) -> Iterator[Call
     yield partial(captures.key, {})
     yield lambda: captures.facts
     for request in requests:
-        metric = METRICS.get(request.metric or "")
+        metric = metric_called(request.metric or "")
         yield partial(captures.runs[0].measured, request.spec)
         if metric is not None:
             yield partial(_measure, captures, request)
@@ -98,7 +98,7 @@ def _measure(captures: Captures, request: Request) -> None:
     except NothingMeasured:
         for rank in captures.runs[0].ranks:
             with contextlib.suppress(NothingMeasured):
-                captures.rows(METRICS[request.metric or ""], request.spec, frozenset({rank.number}))
+                captures.rows(known_metric(request.metric or ""), request.spec, frozenset({rank.number}))
 
 
 Opener = Callable[[Path], Trace]

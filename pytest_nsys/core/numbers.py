@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.units import BARE, BYTES, COUNT, HASH, NANOSECONDS, RATIO, SIZE, TIME, decimal
+from pytest_nsys.core.units import BARE, BYTES, COUNT, HASH, NANOSECONDS, RATIO, SHARES, SIZE, TIME, decimal
 
 SIGNIFICANT = 3
 """Digits of a number that is not whole."""
@@ -40,8 +40,8 @@ class Scale(NamedTuple):
 
 def scale_of(values: Iterable[Value | None], unit: str) -> Scale:
     """One scale for values of a metric's ``unit``: the largest has one to three digits before its point in it."""
-    if unit == RATIO:
-        return Scale(RATIO, Fraction(1, 100))
+    if unit in SHARES:
+        return Scale(unit, Fraction(1, 100))
     largest = max((abs(Fraction(value)) for value in values if value is not None), default=Fraction(0))
     found = Scale("" if unit in (COUNT, BARE) else unit, Fraction(1))
     for name, size in _SCALES.get(unit, {}).items():
@@ -58,11 +58,11 @@ def format_value(value: Value, unit: str = TIME, digits: int = SIGNIFICANT, scal
     name, size = scale or scale_of([value], unit)
     scaled = Fraction(value) / size
     while (
-        digits < _MOST_DIGITS and name == RATIO and _rounded(scaled, digits) in ("0", "100") and scaled not in (0, 100)
+        digits < _MOST_DIGITS and name in SHARES and _rounded(scaled, digits) in ("0", "100") and scaled not in (0, 100)
     ):
         digits += 1
     text = _rounded(scaled, digits).replace("-", MINUS)
-    return f"{text}%" if name == RATIO else f"{text} {name}".rstrip()
+    return text + name if name in SHARES else f"{text} {name}".rstrip()
 
 
 def format_together(values: Sequence[Value], unit: str = TIME) -> list[str]:
@@ -105,7 +105,7 @@ def format_signed(value: Value, unit: str = TIME, scale: Scale | None = None) ->
 
 def distance_words(amount: Value, unit: str, scale: Scale | None = None) -> str:
     """How far two values are apart: of ratios in percentage points, else in their unit."""
-    if unit == RATIO:
+    if unit in SHARES:
         return f"{_rounded(Fraction(amount) * 100, SIGNIFICANT)} pp".replace("-", MINUS)
     return format_value(amount, unit, scale=scale)
 
@@ -119,7 +119,7 @@ def change_words(value: Value | None, baseline: Value | None, unit: str) -> str:
     moved = Fraction(value) - baseline
     if unit == HASH:
         return "differs" if moved else "none"
-    if unit == RATIO or baseline == 0:
+    if unit in SHARES or baseline == 0:
         return format_signed(moved, unit) if moved else "none"
     share = moved / abs(Fraction(baseline))
     if share + 1 >= TIMES:

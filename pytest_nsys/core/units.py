@@ -1,8 +1,9 @@
 """What does a quantity such as ``60%``, ``50us`` or ``3pp`` mean, and how does a gate file write one?
 
-A metric's unit is ``ns``, ``%`` (a plain ratio that people read in percent), ``count`` (whole numbers),
-``1`` (a bare ratio, such as a balance), or ``hash`` (a fingerprint, which is the same or not). What was measured
-outside of a trace may be of any unit of its own, too. Everything is exact: decimals become fractions.
+A metric's unit is ``ns``, ``%`` (a plain ratio that people read in percent), ``% of step`` (the same, of a time),
+``count`` (whole numbers), ``1`` (a bare ratio, such as a balance), or ``hash`` (a fingerprint, which is the same or
+not). What was measured outside of a trace may be of any unit of its own, too. Everything is exact: decimals become
+fractions.
 :mod:`~pytest_nsys.core.numbers` has how a value is written for people.
 """
 
@@ -19,6 +20,10 @@ from pytest_nsys.core.words import printable
 
 TIME = "ns"
 RATIO = "%"
+OF_STEP = "% of step"
+SHARES = (RATIO, OF_STEP)
+"""Units of plain ratios that people read in percent."""
+
 COUNT = "count"
 BARE = "1"
 HASH = "hash"
@@ -73,7 +78,7 @@ _QUANTITY = re.compile(r"(?P<number>[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(?P<unit>[^
 
 def kept_in(unit: str) -> str:
     """The unit of a value as it is kept and as programs get it: a share is a plain number, whose unit is ``1``."""
-    return BARE if unit == RATIO else unit
+    return BARE if unit in SHARES else unit
 
 
 def plain(value: Value, unit: str) -> int | float:
@@ -134,6 +139,8 @@ def limit_value(quantity: Quantity, metric_unit: str, name: str) -> Fraction:
     """What ``quantity`` is in the base of ``metric_unit``; ``name`` is the metric's, for the mistake."""
     if metric_unit == COUNT and not quantity.unit and quantity.value.denominator != 1:
         raise UnitMistake(f"{name} is a count: write a whole number, not {quantity.text}")
+    if metric_unit == OF_STEP and quantity.unit == RATIO:
+        return quantity.value / 100
     if metric_unit == ANY:
         return next(iter(quantity.amounts.values()))
     if metric_unit in quantity.amounts and quantity.unit != POINTS:
@@ -181,10 +188,13 @@ def absolute_amount(quantity: Quantity, metric_unit: str, name: str) -> Fraction
 def _wanted(quantity: Quantity, metric_unit: str) -> str:
     number = quantity.number
     if metric_unit == TIME:
-        return "a time: write it in ns, us, ms or s"
+        share = f", or {number}{OF_STEP}" if quantity.unit == RATIO else ""
+        return f"a time: write it in ns, us, ms or s{share}"
     if metric_unit == RATIO:
         percent = quantity.value * 100 if not quantity.unit and quantity.value <= 1 else quantity.value
         return f"a ratio: write {decimal(percent, 18)}%"
+    if metric_unit == OF_STEP:
+        return "a share of the step: write 10% of step"
     if metric_unit == COUNT:
         whole = quantity.value.denominator == 1
         return f"a count: write {number}" if whole else "a count: write a whole number"
@@ -212,8 +222,8 @@ def format_tolerance(relative: Fraction, absolute: Fraction | None, unit: str, *
 
 def written_value(value: Fraction, unit: str) -> str:
     """A limit as a gate file writes it: ``0ns``, ``100%``, ``1``."""
-    if unit == RATIO:
-        return decimal(value * 100, 18) + RATIO
+    if unit in SHARES:
+        return decimal(value * 100, 18) + unit
     return decimal(value, 18) + (unit if unit not in (COUNT, BARE) else "")
 
 

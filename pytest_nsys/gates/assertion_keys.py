@@ -6,11 +6,12 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
 from pytest_nsys.analysis.metric_names import metric_named, unknown
-from pytest_nsys.analysis.metrics import Metric
+from pytest_nsys.analysis.metrics import OF_STEP, Metric
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.units import ANY, HASH, format_tolerance
@@ -22,6 +23,7 @@ from pytest_nsys.gates.limits import (
     SentenceMistake,
     exact_alone,
     gives_something,
+    held_to,
     nothing_for,
     of_no_metric,
     own_units,
@@ -328,7 +330,7 @@ class _AssertionEntry(Selecting):
             return clean_name(f"{written} where {selectors}" if selectors else written)
         taken = " ".join(f"{a.word} over {', '.join(a.over or ())} of" for a in reversed(sentence.aggregates))
         axis = sentence.balance_across
-        what = f"balance of {sentence.metric} across {axis}" if axis else sentence.metric
+        what = f"balance of {sentence.metric} across {axis}" if axis else sentence.metric.removesuffix(OF_STEP)
         what = f"{WORD} {what}" if sentence.pipeline else what
         limit = sentence.require.text
         return clean_name(f"{taken} {selectors} {what} {limit if with_limit else comparison(limit)}")
@@ -352,7 +354,10 @@ class _AssertionEntry(Selecting):
             return None
         axis = self.balance(metric)
         across = self.across(metric)
-        values = judged(metric, across, axis)
+        held = metric if axis else self._held_to(metric)
+        if held is None:
+            return None
+        metric, values = held, judged(held, across, axis)
         if metric.unit == HASH and (across or axis):
             self.mistake("across" if across else "balance", not_a_quantity(metric))
         require = None
@@ -374,6 +379,11 @@ class _AssertionEntry(Selecting):
         if metric is None:
             self.mistake("metric", unknown(name))
         return metric
+
+    def _held_to(self, metric: Metric) -> Metric | None:
+        """What ``require`` sets a limit for: the metric, or its shares of the step; None where that is a mistake."""
+        node = self.fields.get("require")
+        return metric if node is None else self.reader.parsed(node, "require", partial(held_to, metric))
 
     def _requirement(self, key: str, values: Judged, *, constant: bool = False) -> Requirement | None:
         if key not in self.fields:

@@ -27,7 +27,7 @@ from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion_keys import Selecting, read_assertion
 from pytest_nsys.gates.convention_keys import read_convention
 from pytest_nsys.gates.kinds import VERSION, Entry, clean_name
-from pytest_nsys.gates.limits import impossible, of_no_metric, own_units
+from pytest_nsys.gates.limits import impossible, of_no_metric, own_units, without_step
 from pytest_nsys.gates.model import Assertion, Comparator, Constant, GateFile, Severity, Waiver
 from pytest_nsys.gates.names import called, names_of, told_apart, without_item
 from pytest_nsys.gates.workload_keys import check_needed, read_workload
@@ -320,6 +320,8 @@ class _WaiverEntry(Selecting):
             return None
 
         def parse(text: str) -> Constant:
+            if assertion is not None and assertion.measures.of_step:
+                text = without_step(text)
             quantity = parse_quantity(text, any_unit=assertion is not None and assertion.outside is not None)
             if assertion is None:
                 return Constant(quantity.value)

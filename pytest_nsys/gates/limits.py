@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from fractions import Fraction
 from typing import NamedTuple
 
+from pytest_nsys.analysis.metrics import Metric, held_to_steps
 from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.units import (
     ANY,
@@ -19,6 +20,7 @@ from pytest_nsys.core.units import (
     COUNT,
     HASH,
     MICRO,
+    OF_STEP,
     RATIO,
     TIME,
     UNIT,
@@ -122,7 +124,7 @@ COMPARISONS: dict[str, Comparator] = {
 
 EVERY_COMPARISON = "write one of <, <=, ==, !=, >=, >, below, above, at least, at most"
 
-_UNITS_OF_TRACES = frozenset((RATIO, COUNT, BARE, HASH, *WRITTEN_UNITS))
+_UNITS_OF_TRACES = frozenset((RATIO, OF_STEP, COUNT, BARE, HASH, *WRITTEN_UNITS))
 """What was measured outside of a trace may be of a unit of its own, where it is known and where it is not yet."""
 
 NOISE = "noise"
@@ -135,6 +137,7 @@ _MEANT = {"=": "==", "=>": ">=", "=<": "<=", "≥": ">=", "≤": "<=", "===": "=
 _TOKEN = re.compile(
     rf"(?P<quantity>[0-9.](?:[0-9_.]|,(?=[0-9]{{3}}\b))*\s*(?:%|{UNIT})?)|(?P<word>[^\W\d]\w*)|(?P<symbol>\S)"
 )
+_OF_STEP = re.compile(r"%\s+of\s+(?:the\s+)?step\s*$")
 _SIGNS = {"+": "+", "plus": "+", "-": "-", "minus": "-"}
 _SIDES = (("below", "above"), ("at most", "at least"), ("<=", ">="), ("plus", "minus"), ("+", "-"))
 _MIRRORED = {**dict(_SIDES), **{high: low for low, high in _SIDES}, "<": ">=", ">": "<="}
@@ -229,6 +232,10 @@ def parse_requirement(
     if first.text == "baseline":
         if constant:
             raise SentenceMistake(first.offset, "only a constant can be written here, not a baseline")
+        if metric.unit == OF_STEP:
+            time = metric.name.removesuffix(" of step")
+            what = f"a share of the step is a constant: write {time} <= 5% of step, or {time} <= baseline + 5%"
+            raise SentenceMistake(first.offset, what)
         if comparator in {"lower": FLOORS, "higher": CEILINGS}.get(metric.better or "", ()):
             worse, meant = "rises" if metric.better == "lower" else "falls", _other_side(text, at, words, tokens)
             what = f"{metric.better} {metric.name} is better, so this passes however far it {worse}: write {meant}"
@@ -237,10 +244,48 @@ def parse_requirement(
         limit = FromBaseline(_tolerance(tokens, comparator, metric, tolerance))
     else:
         limit = _constant(first, metric)
+        _take_step(tokens, first, metric)
     tokens.end()
     written = " ".join(text[at:].split())
     _check_reach(Requirement(comparator, limit, written), metric, text[:at], at)
     return Requirement(comparator, limit, written)
+
+
+def held_to(metric: Metric, text: str, start: int = 0) -> Metric:
+    """What ``text`` sets a limit for from ``start`` on: the values of ``metric``, or their shares of their steps.
+
+    Raises SentenceMistake where it is no time that could be such a share.
+    """
+    if (match := _OF_STEP.search(text, start)) is None:
+        return metric
+    if (shares := held_to_steps(metric)) is not None:
+        return shares
+    if metric.unit == RATIO:
+        meant = f"is no time: leave out '{match[0][1:].strip()}'"
+    elif metric.unit != TIME:
+        meant = "is no time: write wall_exposed_all <= 5% of step, or another time of a rank"
+    elif "rank" in metric.dimensions:
+        meant = "is as long as a step, or more: write a time, as in <= 450ms"
+    else:
+        meant = "has no rank, whose step it could be a part of: write a time, as in <= 450ms"
+    raise SentenceMistake(match.start(), f"{metric.name} {meant}")
+
+
+def without_step(text: str) -> str:
+    """``10% of step`` as the plain share."""
+    return _OF_STEP.sub(RATIO, text)
+
+
+def _take_step(tokens: _Tokens, share: Word, metric: Judged) -> None:
+    """The words behind the number of a share of the step."""
+    if metric.unit != OF_STEP:
+        return
+    if tokens.peek(["of"]) is None:
+        raise SentenceMistake(share.offset, f"the limit is a share of the step: write {share.text} of step")
+    tokens.expect("of")
+    if tokens.peek(["the"]):
+        tokens.expect("the")
+    tokens.expect("step")
 
 
 def _other_side(text: str, at: int, words: str, tokens: _Tokens) -> str:

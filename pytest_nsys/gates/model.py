@@ -13,16 +13,17 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.circumstances import RUN_FACTS
 from pytest_nsys.analysis.explained import Explained
-from pytest_nsys.analysis.metrics import METRICS, Bounds, Metric, Request
+from pytest_nsys.analysis.metrics import Bounds, Metric, Request, known_metric
 from pytest_nsys.analysis.table import Selector, label_key
 from pytest_nsys.analysis.windows import OUTSIDE, UsedWindow, WindowSpec, spec_under
-from pytest_nsys.core.conventions import BUILT_IN, MESH_AXES, Convention, convention_words
+from pytest_nsys.core.conventions import MESH_AXES, Convention
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import KernelsMode, Label, Note, Span, Value
 from pytest_nsys.core.shown import html_of
 from pytest_nsys.core.units import ANY, BARE
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
+from pytest_nsys.gates.found_convention import FoundConvention
 
 AllowMissing = Mapping[str, frozenset[int]]
 """Ranks that may lack the stages that a glob matches; ``*`` also stands for metrics that know no stage."""
@@ -245,7 +246,7 @@ class Assertion:
     @property
     def measures(self) -> Metric:
         """Its metric."""
-        return self.outside or METRICS[self.metric]
+        return self.outside or known_metric(self.metric)
 
     @property
     def judged(self) -> Judged:
@@ -261,27 +262,6 @@ class Assertion:
     def reads_stored(self) -> bool:
         """Whether its limit comes from the stored baseline, not from the history."""
         return isinstance(self.require.limit, FromBaseline) and self.require.limit.history is None
-
-
-class FoundConvention(NamedTuple):
-    """How a gate file of ``auto`` came by its convention. ``where``: the trace, the base, the baseline.
-
-    ``alone`` is the convention that the run alone would be read under; None where nobody may know, as of a baseline
-    that was stored when ``auto`` was not.
-    """
-
-    where: str
-    alone: Convention | None
-
-    def told(self, convention: Convention) -> str:
-        """The convention and where it was found."""
-        return f"convention {convention_words(convention)} (found in the {self.where})"
-
-    def briefly(self, convention: Convention) -> str:
-        """The same; of a built-in one with its own anchor the name alone says it."""
-        built_in = BUILT_IN.get(convention.name)
-        usual = built_in is not None and built_in.anchor == convention.anchor
-        return f"{convention.name if usual else convention_words(convention)} (found in the {self.where})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,7 +374,7 @@ class JudgedRow:
     change that the gate can see. ``origin`` is the row that an aggregate took its value from. ``test`` says what
     decided between two sets of captures. ``waived`` rows are outside their limit as a waiver of the gate file
     allows, as far as ``ceiling``. ``serialization`` is what the rule of a pipeline holds the row to as well, None where
-    there is none.
+    there is none. ``step_ns`` is the length of the step that value and limit are shares of, None where they are none.
     """
 
     labels: Labels
@@ -411,6 +391,7 @@ class JudgedRow:
     waived: bool = False
     ceiling: Value | None = None
     serialization: Value | None = None
+    step_ns: Value | None = None
 
     @property
     def sees(self) -> Value | None:

@@ -42,6 +42,7 @@ from pytest_nsys.gates.limits import (
     EVERY_COMPARISON,
     SentenceMistake,
     Word,
+    held_to,
     mistaken_at,
     parse_requirement,
 )
@@ -132,6 +133,8 @@ def _parse(text: str, axes: Collection[str], tolerance: Tolerance | None) -> tup
     subject = _parse_subject(_by_unit(words[:cut], text), axes)
     if subject.metric.unit == HASH and (subject.aggregates or subject.balance_across):
         raise SentenceMistake(words[0].offset, not_a_quantity(subject.metric))
+    if not subject.balance_across:
+        subject.metric = held_to(subject.metric, text, words[cut].offset)
     values = judged(subject.metric, subject.aggregates, subject.balance_across)
     require = parse_requirement(text, values, tolerance, start=words[cut].offset)
     if subject.pipeline and (what := cannot_rule(subject.metric.name, bool(subject.aggregates), require)):

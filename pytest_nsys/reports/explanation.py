@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from pytest_nsys.analysis.explained import Explained
+from pytest_nsys.analysis.metrics import OF_STEP
 from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.exact import distance, exact
 from pytest_nsys.core.model import Note, Step
@@ -25,7 +26,7 @@ from pytest_nsys.core.numbers import (
     format_value,
     scale_of,
 )
-from pytest_nsys.core.units import BARE, HASH, format_tolerance
+from pytest_nsys.core.units import BARE, HASH, TIME, format_tolerance
 from pytest_nsys.core.words import place_words, printable
 from pytest_nsys.gates.judgement import HALFWAY
 from pytest_nsys.gates.model import Assertion, Comparator, Constant, JudgedRow, Outcome, Verdict
@@ -62,9 +63,10 @@ def place(row: JudgedRow) -> str:
 
 def subject(assertion: Assertion) -> str:
     """What of the metric is judged: ``median overlap``, ``balance of compute_ns across pp``."""
+    metric = assertion.metric.removesuffix(OF_STEP)
     if assertion.balance_across is not None:
         return f"balance of {assertion.metric} across {assertion.balance_across}"
-    return " ".join([*(step.word for step in reversed(assertion.aggregates)), assertion.metric])
+    return " ".join([*(step.word for step in reversed(assertion.aggregates)), metric])
 
 
 def limit_source(assertion: Assertion, unit: str, row: JudgedRow | None = None) -> str:
@@ -89,9 +91,15 @@ def change(row: JudgedRow, unit: str) -> str:
 
 
 def apart(row: JudgedRow, unit: str, scale: Scale | None = None) -> tuple[str, str]:
-    """Value and limit with as many digits as tell them apart."""
+    """Value and limit with as many digits as tell them apart; of shares of a step also as times."""
     if row.value is not None and row.limit is not None:
-        return format_apart(row.value, row.limit, unit, scale, written=row.baseline is None)
+        texts = format_apart(row.value, row.limit, unit, scale, written=row.baseline is None)
+        if row.step_ns is None:
+            return texts
+        value_ns, limit_ns = (exact(Fraction(share) * row.step_ns) for share in (row.value, row.limit))
+        times = format_apart(value_ns, limit_ns, TIME)
+        value, limit = (f"{text} ({time})" for text, time in zip(texts, times, strict=True))
+        return value, limit
     value = "gone" if row.value is None else format_value(row.value, unit, scale=scale)
     return value, "—" if row.limit is None else format_value(row.limit, unit, scale=scale)
 

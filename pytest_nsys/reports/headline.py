@@ -16,7 +16,7 @@ from pytest_nsys.analysis.explained import Cause, CauseKind, Explained
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import TIMES, change_words, distance_words, format_apart, percent
-from pytest_nsys.core.units import HASH, RATIO, TIME
+from pytest_nsys.core.units import HASH, SHARES, TIME
 from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.model import JudgedRow, Labels, Outcome
 from pytest_nsys.reports.causes import cause_of, cause_words
@@ -189,7 +189,7 @@ def _changed(record: Record, on: str = "", but: Sequence[int] = ()) -> str:
         same = f"{_noun(record)}{on} {_both(baseline, value, unit)}"
         return _length_words(record, baseline, value, on) or same
     moved = change_words(value, baseline, unit)
-    if unit not in (RATIO, HASH) and baseline and abs(Fraction(value) / baseline) < TIMES:
+    if unit not in (*SHARES, HASH) and baseline and abs(Fraction(value) / baseline) < TIMES:
         moved = _share(Fraction(value) / baseline - 1)
     both = f" ({_both(baseline, value, unit)})" if unit != HASH else ""
     where = place_words({d: label for d, label in row.labels.items() if d != "rank" or label not in but})

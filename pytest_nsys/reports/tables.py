@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value, percent, scale_of
-from pytest_nsys.core.units import BARE, RATIO, SIZE, TIME, kept_in
+from pytest_nsys.core.units import BARE, SHARES, SIZE, TIME, kept_in
 from pytest_nsys.core.words import printable
 
 
@@ -66,7 +66,7 @@ class Measure:
 
 def measure(value: Value, unit: str) -> Measure:
     """The cell of a value in some unit."""
-    return Measure(value, CellKind.RATIO if unit == RATIO else CellKind.NUMBER)
+    return Measure(value, CellKind.RATIO if unit in SHARES else CellKind.NUMBER)
 
 
 Cell = str | Value | Measure | Sequence[str] | Mapping[str, int] | None

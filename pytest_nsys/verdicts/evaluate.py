@@ -17,12 +17,13 @@ from pathlib import Path
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.analysis.fitting import FitAlike
-from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.metrics import METRICS, STEP
 from pytest_nsys.analysis.table import MetricTable
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, TraceError
 from pytest_nsys.core.model import Note
 from pytest_nsys.core.words import counted, printable
+from pytest_nsys.gates.found_convention import FoundConvention
 from pytest_nsys.gates.judgement import (
     BadRuns,
     Judgement,
@@ -37,7 +38,6 @@ from pytest_nsys.gates.judgement import (
 from pytest_nsys.gates.model import (
     Assertion,
     Comparator,
-    FoundConvention,
     FromBaseline,
     GateFile,
     JudgedRow,
@@ -291,10 +291,24 @@ def _judged(
 ) -> Judgement:
     """What was measured, against the limit and, where the assertion asks for it, the rule of a pipeline."""
     judgement = judge(assertion, measured, reference)
+    if assertion.measures.of_step:
+        return _with_steps(assertion, judgement, context)
     if not assertion.pipeline or not judgement.rows:
         return judgement
     ruled = context.captures.rows(METRICS["serialization"], spec_for(context.captures.convention, assertion))
     return with_rule(judgement, {tuple(labels.items()): value for labels, value in ruled.labelled()})
+
+
+def _with_steps(assertion: Assertion, judgement: Judgement, context: GateContext) -> Judgement:
+    """The judgement, with how long the step is that each row of one rank is a share of."""
+    spec = spec_for(context.captures.convention, assertion)
+    lengths = {row.labels[0]: row.value for row in context.captures.rows(METRICS[STEP], spec).rows}
+
+    def with_step(row: JudgedRow) -> JudgedRow:
+        rank = {**row.origin, **row.labels}.get("rank")
+        return row if rank is None else replace(row, step_ns=lengths.get(rank))
+
+    return replace(judgement, rows=tuple(map(with_step, judgement.rows)))
 
 
 _SIDE: Mapping[Comparator | None, str] = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pytest_nsys.analysis.captures import ENOUGH, Captures
 from pytest_nsys.analysis.explained import Breakdown, KernelSequence
-from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
+from pytest_nsys.analysis.metrics import METRICS, Metric, Unit, known_metric
 from pytest_nsys.analysis.quality import Fact
 from pytest_nsys.analysis.table import MetricTable
 from pytest_nsys.analysis.windows import WindowSpec
@@ -235,7 +235,7 @@ class StoredBaseline(ReferenceSource):
     def _series(self, name: str, spec: WindowSpec) -> StoredSeries | None:
         """What is stored of a metric where a reference was found. Raises BaselineError."""
         found = None if isinstance(self._found, NotComparable) else self._found[1]
-        series = found.series.get(series_id(METRICS[name], spec)) if found is not None else None
+        series = found.series.get(series_id(known_metric(name), spec)) if found is not None else None
         if series is None and self.store.base is not None:
             return replace(self, store=self.store.here)._series(name, spec)
         return series

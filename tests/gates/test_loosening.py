@@ -84,6 +84,8 @@ def waived_as(sentence: str, ceiling: str, expires: str = "2030-01-31") -> str:
         ("- overlap > 60%", "- overlap >= 60%", "loosened limit: > 60% → >= 60%"),
         ("- exposed_ns <= 1 ms", "- exposed_ns <= 2 ms", "loosened limit: <= 1 ms → <= 2 ms"),
         ("- exposed_ns < 1 ms", "- exposed_ns <= 1 ms", "loosened limit: < 1 ms → <= 1 ms"),
+        ("- idle <= 5% of step", "- idle <= 10% of step", "loosened limit: <= 5% of step → <= 10% of step"),
+        ("- busy >= 90% of step", "- busy_ns >= 85% of step", "loosened limit: >= 90% of step → >= 85% of step"),
         ("- launches == 4", "- launches <= 4", "loosened limit: == 4 → <= 4"),
         ("- launches == 4", "- launches == 5", "loosened limit: == 4 → == 5"),
         ("- launches != 4", "- launches != 5", "changed limit: != 4 → != 5"),

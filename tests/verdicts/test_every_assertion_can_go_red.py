@@ -306,6 +306,12 @@ FORMS = {
     "above": Reds("exposed_ns above 199us", rows({(1, "stage4_f"): 199}), {}),
     "at least": Reds("exposed_ns at least 200us", rows({(1, "stage4_f"): 199}), {}),
     "at most": Reds("exposed_ns at most 200us", rows({(1, "stage4_f"): 201}), {}),
+    "a share of the step": Reds("exposed <= 1% of step", rows({(1, "stage4_f"): 201}), {"chunks_ms": (20,) * 5}),
+    "a share of the step, as keys": Reds(
+        "{metric: idle, across: {rank: min}, require: <= 86.7% of step}",
+        {"chunks_ms": (16,) * 5},
+        {"chunks_ms": (15,) * 5},
+    ),
     "median": Reds("median exposed_ns <= 300us", rows(TWO), rows(ONE)),
     "mean": Reds("mean exposed_ns <= 400us", rows(TWO), rows(ONE)),
     "sum": Reds("sum exposed_ns <= 1.3ms", rows(TWO), rows(ONE)),

@@ -14,7 +14,7 @@ from typing import Any
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value
-from pytest_nsys.core.units import BARE, COUNT, NANOSECONDS, RATIO, TIME
+from pytest_nsys.core.units import BARE, COUNT, NANOSECONDS, RATIO, SHARES, TIME
 from pytest_nsys.core.words import exists_in, printable
 from pytest_nsys.reports.page.page import template
 
@@ -111,7 +111,7 @@ def _axis(values: Sequence[Value], unit: str) -> tuple[str, Fraction]:
         largest = max(abs(Fraction(value)) for value in values)
         word = next((word for word, scale in NANOSECONDS.items() if largest < 10_000 * scale), "s")
         return word, Fraction(NANOSECONDS[word])
-    if unit == RATIO:
+    if unit in SHARES:
         return RATIO, Fraction(1, 100)
     return ("" if unit == BARE else "count" if unit == COUNT else unit), Fraction(1)
 

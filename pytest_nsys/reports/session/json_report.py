@@ -21,6 +21,7 @@ from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.exact import as_exact, exact
 from pytest_nsys.core.model import Label, Note, Value
 from pytest_nsys.core.numbers import change_words, distance_words, format_value
+from pytest_nsys.core.units import TIME
 from pytest_nsys.core.version import VERSION
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.gate_changes import GateChanges
@@ -123,6 +124,7 @@ class RowShape(Shape):
     margin: Annotated[Amount | None, doc("How far the value may still move; negative where it fails.")]
     ceiling: Annotated[Amount | None, doc("How far the waiver lets the value go; null where none does.")]
     serialization: Annotated[Amount | None, doc("What a pipeline's rule holds the row to as well; null without one.")]
+    step: Annotated[Amount | None, doc("Length of the step that the values are shares of; null where they are none.")]
     change: Annotated[Amount | None, doc("From the baseline.")]
     times_tolerance: Annotated[float | None, doc("How much worse, in units of the tolerance; null without one.")]
 
@@ -447,6 +449,7 @@ def _assertion(record: Record) -> dict[str, Any]:
 def _row(row: JudgedRow, verdict: Verdict) -> dict[str, Any]:
     unit = verdict.unit
     amounts = {name: amount(getattr(row, name), unit, distance=name in DISTANCES) for name in AMOUNTS}
+    amounts["step"] = amount(row.step_ns, TIME)
     words = {"limit_source": limit_source(verdict.assertion, unit, row), "test": printable(row.test)}
     return filled(RowShape, {**amounts, **words, "labels": plain_labels(row.labels), "change": _change(row, unit)}, row)
 

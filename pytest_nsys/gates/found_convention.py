@@ -1,0 +1,28 @@
+"""How did a gate file of ``auto`` come by its convention?"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pytest_nsys.core.conventions import BUILT_IN, Convention, convention_words
+
+
+class FoundConvention(NamedTuple):
+    """How a gate file of ``auto`` came by its convention. ``where``: the trace, the base, the baseline.
+
+    ``alone`` is the convention that the run alone would be read under; None where nobody may know, as of a baseline
+    that was stored when ``auto`` was not.
+    """
+
+    where: str
+    alone: Convention | None
+
+    def told(self, convention: Convention) -> str:
+        """The convention and where it was found."""
+        return f"convention {convention_words(convention)} (found in the {self.where})"
+
+    def briefly(self, convention: Convention) -> str:
+        """The same; of a built-in one with its own anchor the name alone says it."""
+        built_in = BUILT_IN.get(convention.name)
+        usual = built_in is not None and built_in.anchor == convention.anchor
+        return f"{convention.name if usual else convention_words(convention)} (found in the {self.where})"
