@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from pathlib import Path
 
 import click
@@ -11,7 +12,7 @@ from pytest_nsys.cli.gate_check import GateFiles, checked_gates, holds_gates
 from pytest_nsys.cli.group import Exit
 from pytest_nsys.cli.shared_options import anchor_option, convention_option, executor_option
 from pytest_nsys.core.errors import UsageMistake
-from pytest_nsys.core.file_names import GATE_SUFFIX
+from pytest_nsys.core.file_names import GATE_SUFFIX, Address, named_as_gate
 from pytest_nsys.reports.check_report import Checked, as_json_report, as_text, problems_of
 from pytest_nsys.reports.targets import YAML
 
@@ -63,8 +64,16 @@ def _told_apart(words: tuple[str, ...]) -> tuple[list[str], list[str]]:
     """Gate files and folders of them, and the rest, which are traces. Raises UsageMistake for other YAML."""
     if not words:
         return (["."] if holds_gates(Path()) else []), []
-    gates = [word for word in words if word and holds_gates(Path(word))]
-    traces = [word for word in words if word not in gates]
+    files = [own for word in words for own in _spelled_out(Address.of(word).file)]
+    gates = [file for file in files if file and holds_gates(Path(file))]
+    traces = [file for file in files if file not in gates]
     if other := next((word for word in traces if word.endswith(YAML) and Path(word).is_file()), None):
         raise UsageMistake(f"{other}: pytest takes gate files by their name: end it in {GATE_SUFFIX}")
     return gates, traces
+
+
+def _spelled_out(word: str) -> list[str]:
+    """The gate files that a quoted glob matches; any other word as it is, as traces have globs of their own."""
+    if not named_as_gate(word) or Path(word).exists():
+        return [word]
+    return sorted(glob.glob(word, recursive=True)) or [word]

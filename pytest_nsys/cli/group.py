@@ -95,6 +95,20 @@ REMOVED = {
 that there was.
 """
 
+MEANT = {
+    **dict.fromkeys(("summary", "stats", "analyze", "info", "view", "open"), "pytest-nsys TRACE…"),
+    **dict.fromkeys(("gate", "draft", "new"), "pytest-nsys init TRACE…"),
+    **dict.fromkeys(("test", "judge"), "pytest GATE --nsys-trace=TRACE"),
+    **dict.fromkeys(("validate", "verify"), "pytest-nsys check GATE"),
+    "diff": "pytest-nsys compare BASE HEAD",
+    **dict.fromkeys(("refresh", "update", "accept"), 'pytest-nsys baseline refresh GATE --trace=TRACE --reason "…"'),
+    "calibrate": 'pytest-nsys baseline calibrate TRACES… --reason "…"',
+    **dict.fromkeys(("profile", "record", "run"), "pytest-nsys capture -- PROGRAM"),
+    "help": "pytest-nsys --help",
+    "version": "pytest-nsys --version",
+}
+"""What to type instead of words that are no command, as other tools have them."""
+
 DEBUG = "PYTEST_NSYS_DEBUG"
 """Variable of the environment that has a defect show its traceback."""
 
@@ -167,6 +181,8 @@ class LazyGroup(ListingGroup):
             click.echo(f"note: {word} is the command; for the path {word} write ./{word}", err=True)
         elif word in REMOVED:
             raise UsageMistake(f"there is no command '{word}' any more: type {REMOVED[word]}")
+        elif word in MEANT:
+            raise UsageMistake(f"no command and no file '{word}': type {MEANT[word]}")
         elif word and word not in known:
             nearest = did_you_mean(word, [*known, *_names_here()])
             ctx.fail(f"no command and no file '{printable(word, 40)}'{nearest}")

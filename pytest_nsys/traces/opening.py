@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.core.errors import TraceError, UsageMistake, one_line
-from pytest_nsys.core.file_names import CUT_SUFFIX
+from pytest_nsys.core.file_names import CUT_SUFFIX, GATE_SUFFIX
 from pytest_nsys.core.model import Trace
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.gpu_log import ENDING as GPU_LOG
@@ -439,6 +439,8 @@ def _reader_of(path: Path) -> Callable[[Path], Trace]:
     """By the suffix, else by the first bytes: gzip or JSON in a file of any name, the rest is taken for an export."""
     if is_parquet(path):
         return _parquet
+    if path.name.endswith(GATE_SUFFIX):
+        raise TraceError(f"{path}: is a gate file, no trace: pytest judges by it, `pytest-nsys check` checks it")
     known = next((read for suffix, read in READERS.items() if path.name.endswith(suffix)), None)
     if known is not None:
         return known

@@ -147,7 +147,7 @@ def test_each_file_gets_a_line_and_mistakes_their_place(project: Project) -> Non
         ],
         ["problem: perf/b.nsys.yaml: 2 mistakes"],
     ]
-    assert parts(project, "perf/a.nsys.yaml", code=0) == [
+    assert parts(project, "p*/a.nsys.yaml", "perf/a.nsys.yaml[any]", code=0) == [
         ["perf/a.nsys.yaml: good, 2 assertions"],
         ["no problem found"],
     ]

@@ -14,7 +14,7 @@ import pytest
 
 from pytest_nsys.cli import main
 from pytest_nsys.cli.group import COMMANDS as LISTED
-from pytest_nsys.cli.group import REMOVED
+from pytest_nsys.cli.group import MEANT, REMOVED
 from tests.support.commands import run
 from tests.support.samples.builder import TraceBuilder
 from tests.support.sql import execute
@@ -129,6 +129,22 @@ def test_what_was_removed_says_what_to_type() -> None:
             f"type {instead}\n"
         )
     assert not {*REMOVED} & {*LISTED}
+
+
+def test_a_word_of_another_tool_says_what_to_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, instead in MEANT.items():
+        assert run(name, "x", code=2).stderr == f"error: no command and no file '{name}': type {instead}\n"
+        assert set(instead.split()[:2]) & {"pytest", *LISTED, "TRACE…", "--help", "--version"}
+    assert not {*MEANT} & {*LISTED, *REMOVED}
+    monkeypatch.chdir(tmp_path)
+    good(tmp_path / "run")
+    run("run", "--view=ranks", code=0)  # a path before a word
+
+
+def test_a_gate_file_in_place_of_a_trace_says_so(tmp_path: Path) -> None:
+    (tmp_path / "step.nsys.yaml").write_text("version: 1\nassertions: [no syncs]\n")
+    said = run(tmp_path / "step.nsys.yaml", code=2).stderr
+    assert "step.nsys.yaml: is a gate file, no trace: pytest judges by it, `pytest-nsys check` checks it" in said
 
 
 def test_command_with_a_typo() -> None:
