@@ -157,9 +157,9 @@ def about_gaps(budgets: Sequence[Budget | BudgetFacts]) -> Iterator[str]:
     """Of which gaps of these budgets less is known: each in one line."""
     gaps = counted(sum(edges.gaps for edges in budgets), "gap")
     told = {
-        "gaps_without_launch": "end in a kernel without a launch row: they count as issued at once",
+        "gaps_without_launch": "end in a kernel without a launch row: they count as launched at once",
         "graph_gaps": "end in a kernel of a CUDA graph: what it waits for inside the graph is not recorded",
-        "contradicted": "end before what their kernel waited for began, as the trace has it: that did not block it",
+        "contradicted": "end before what their kernel waited for began: it blocked nothing",
     }
     for name, what in told.items():
         if some := sum(getattr(edges, name) for edges in budgets):

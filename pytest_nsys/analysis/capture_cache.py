@@ -258,8 +258,8 @@ def check_two_runs(now: Sequence[Path], before: Sequence[Path]) -> None:
     trace = f"{found[0].first}{f' (of which {found[0].second} is a copy)' if found[0].is_copy else ''}"
     if len(found) < min(len(now), len(before)):
         several = f"{len(found)} of {len(now)} traces are on both sides"
-        raise UsageMistake(f"{several}, the first {trace}: nothing can differ there")
-    raise UsageMistake(f"both sides are the same trace: {trace}; nothing can differ")
+        raise UsageMistake(f"{several}, the first {trace}: there is nothing to compare")
+    raise UsageMistake(f"both sides are the same trace: {trace}; there is nothing to compare")
 
 
 def check_captures(now: Sequence[Sequence[Path]], before: Sequence[Sequence[Path]]) -> None:

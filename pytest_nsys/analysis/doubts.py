@@ -344,9 +344,9 @@ def _anchor_notes(group: WindowGroup) -> Iterator[Note]:
     for count, ranks in sorted(few.items()):
         yield Note(f"{have_anchors(ranks, count)}: with fewer than {FEW_ANCHORS} the median is unreliable", True)
     for empty in empty_anchors(group):
-        yield Note(f"{empty}: the record of its kernels does not reach over that of its ranges", True)
+        yield Note(f"{empty}: its kernels were not recorded for as long as its ranges", True)
     if uneven := uneven_anchors(group):
-        yield Note(f"{uneven}: windows that are found by their number are other pieces of work", uneven.alike)
+        yield Note(f"{uneven}: windows picked by number hold different work", uneven.alike)
     for number, found in deviations(group):
         if found.in_spreads > UNTYPICAL:
             yield Note(f"rank {number}: the window is untypical, {found}", True)

@@ -144,8 +144,8 @@ def found(run: Run, open_under: OpenUnder, usual: Convention = GENERIC, anchor: 
 
 def _tie(run: Run, what: str, each: Sequence[str], flags: Sequence[str], said: str) -> str:
     return (
-        f"{run.traces[0].path}: {len(each)} {what} fit alike ({'; '.join(each)}): add {' or '.join(flags)}; in a gate "
-        f"file, {said}"
+        f"{run.traces[0].path}: {len(each)} {what} fit equally well ({'; '.join(each)}): add {' or '.join(flags)}; "
+        f"in a gate file, {said}"
     )
 
 
@@ -228,7 +228,7 @@ def _drafted(
     return whole.because(
         "window",
         f"run: {why}, so everything it ran is one window.",
-        "Mark the step (NVTX, record_function) and name it as the anchor of a convention: windows then are steps.",
+        "Mark the step (NVTX, record_function) and name it as the anchor of a convention: then each window is a step.",
     )
 
 

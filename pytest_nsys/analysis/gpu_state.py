@@ -39,7 +39,7 @@ def peak_allocated_bytes(window: RankWindow) -> Iterator[Row]:
     own = window.window
     levels = memory.levels.levels(own.start_ns, own.end_ns).value
     if not levels:
-        raise NoRows("no allocation is on record before the window ends: record from the start of the program on")
+        raise NoRows("no allocation is on record before the window ends: record from the start of the program")
     yield Row((window.rank.number,), max(levels))
 
 

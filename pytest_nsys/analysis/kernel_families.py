@@ -167,7 +167,7 @@ def _why_unknown(held: list[int | None]) -> str:
         what = "the window holds no anchor"
     else:
         what = f"the ranks have from {min(known)} to {counted(max(known), 'anchor')} in the window"
-    return f"{what}, so how many steps it holds is not known"
+    return f"{what}, so the number of steps in it is unknown"
 
 
 def _steady_periods(window: RankWindow) -> list[int]:

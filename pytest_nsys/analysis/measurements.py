@@ -108,7 +108,7 @@ def _check_one(own: Sequence[Measurement]) -> None:
         if same is not each:
             where = label_words(each.labels)
             raise TraceError(
-                f"{each.place}: comes twice{f' ({printable(where)})' if where else ''}: {same.place} has it"
+                f"{each.place}: appears twice{f' ({printable(where)})' if where else ''}: {same.place} has it"
             )
 
 

@@ -157,7 +157,7 @@ def pipeline_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
             ranges = counted(found.overlapping, "range")
             yield Note(
                 f"rank {number}: {ranges} of a stage {are(found.overlapping)} inside another one of it on the same "
-                "thread, so that time counts twice: let the patterns match the outer ranges alone",
+                "thread, so that time counts twice: let the patterns match only the outer ranges",
                 True,
             )
 

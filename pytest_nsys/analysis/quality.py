@@ -236,8 +236,8 @@ def _dropped(ground: Ground) -> Said:
 
 def _diagnostics(ground: Ground) -> Said:
     told = [each.told for facts in ground.run.facts for each in facts.diagnostics]
-    words = f"the profiler tells of {counted(len(told), 'problem')}"
-    return len(told), words, printable(told[0]) if told else "", "mend what it says"
+    words = f"the profiler reports {counted(len(told), 'problem')}"
+    return len(told), words, printable(told[0]) if told else "", "fix what it reports"
 
 
 def _anchors(ground: Ground) -> Said | None:
@@ -257,7 +257,7 @@ def _anchors(ground: Ground) -> Said | None:
 
 def _empty_anchors(ground: Ground) -> Said | None:
     found = max(empty_anchors(ground.group), key=lambda each: Fraction(each.anchors, each.of), default=None)
-    why = "the record of its kernels does not reach over that of its ranges, and any window may lack some"
+    why = "its kernels were not recorded for as long as its ranges, so any window may lack some"
     remedy = "profile fewer steps, and look at what the profiler said"
     return found and (Fraction(found.anchors, found.of), str(found), why, remedy)
 
@@ -268,7 +268,7 @@ def _uneven_anchors(ground: Ground) -> Said | None:
     counted_off = ground.group.spec.window in (MEDIAN, STEADY, "last") or ground.group.spec.anchor is not None
     if found is None or not found.alike or not counted_off:
         return None
-    return found.apart, str(found), "so their windows are other pieces of work", "profile the same steps on all ranks"
+    return found.apart, str(found), "so their windows hold different work", "profile the same steps on all ranks"
 
 
 def _apart(ground: Ground) -> Said | None:
@@ -281,7 +281,7 @@ def _typicality(ground: Ground) -> Said | None:
     found = max(deviations(ground.group), key=lambda item: item[1].in_spreads, default=None)
     if found is None:
         return None
-    words, why = f"rank {found[0]}: the window is {found[1]}", "numbers of an untypical window do not represent the run"
+    words, why = f"rank {found[0]}: the window is {found[1]}", "an untypical window does not represent the run"
     return found[1].in_spreads, words, why, "profile more steps or take another window"
 
 

@@ -198,7 +198,7 @@ def _labelled(traces: Sequence[Trace], labels: Sequence[Labels]) -> tuple[tuple[
             rank = Rank(setup.rank, ProcessId(number, pid), None, setup, trace.path)
             if (other := ranks.get(setup.rank)) is not None:
                 raise TraceError(
-                    f"rank {setup.rank} comes twice in this run ({other.trace}, process {other.pid}; "
+                    f"rank {setup.rank} appears twice in this run ({other.trace}, process {other.pid}; "
                     f"{rank.trace}, process {rank.pid}): {_ONCE}"
                 )
             ranks[setup.rank] = rank
@@ -214,7 +214,7 @@ def _mesh_notes(ranks: Sequence[Rank]) -> list[Note]:
         if rank.setup is not None and dict(rank.setup.sizes) != dict(first.sizes):
             raise TraceError(
                 f"setup labels conflict: '{printable(first.text)}' and '{printable(rank.setup.text)}' state other "
-                "sizes: these are no files of one run"
+                "sizes: these are not files of one run"
             )
     if not first.sizes:
         absent, _, some = _absent(ranks, ranks[-1].number + 1)

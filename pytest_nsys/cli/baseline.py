@@ -269,7 +269,7 @@ def prune(
             lines.append(f"{shown(orphan.folder)}: its gate file {orphan.gate} is gone; {does} its {files}")
         except BaselineError as error:
             errors.append(error)
-    for line in lines if lines or errors else ["nothing to prune: every stored series is read"]:
+    for line in lines if lines or errors else ["nothing to prune: every stored series is in use"]:
         click.echo(printable(line, 2000))
     for broken_file in errors:
         complain(broken_file)
@@ -279,7 +279,7 @@ def prune(
 def _dropped(pruned: Pruned, dry_run: bool) -> Iterator[str]:
     what, gone = ("would drop", "would be removed") if dry_run else ("dropped", "was removed")
     if not pruned.series:
-        yield f"{shown(pruned.path)}: {gone}, as its windows are of another run than the baseline, or of none"
+        yield f"{shown(pruned.path)}: {gone}, its windows are of a different run"
         return
     yield f"{shown(pruned.path)}: {what} {', '.join(map(spelled, pruned.series))}: {counted(pruned.rows, 'row')}"
     if pruned.removed:

@@ -68,7 +68,7 @@ def _told_apart(words: tuple[str, ...]) -> tuple[list[str], list[str]]:
     gates = [file for file in files if file and holds_gates(Path(file))]
     traces = [file for file in files if file not in gates]
     if other := next((word for word in traces if word.endswith(YAML) and Path(word).is_file()), None):
-        raise UsageMistake(f"{other}: pytest takes gate files by their name: end it in {GATE_SUFFIX}")
+        raise UsageMistake(f"{other}: pytest finds gate files by name: end it in {GATE_SUFFIX}")
     return gates, traces
 
 

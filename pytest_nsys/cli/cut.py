@@ -116,7 +116,7 @@ def _judged(gate: GateFile, gate_file: str, unlike: int) -> str:
 
 
 def _files(values: Sequence[str]) -> list[Path]:
-    """The files of the run. Raises UsageMistake for a path that means nothing, and for a file that comes twice."""
+    """The files of the run. Raises UsageMistake for a path that means nothing, and for a file that appears twice."""
     check_named(values)
     paths = [path for value in values for path in find_traces(value, Path())]
     if twice := given_twice([[path] for path in paths]):
@@ -136,8 +136,8 @@ def _target(output: str, traces: Sequence[Path], given: Sequence[Path]) -> Targe
         raise UsageMistake(f"{option}: there is no folder {path.parent}; make it first")
     among = any(place.is_dir() and place.samefile(path.parent) for place in given)
     if among and not path.name.endswith(CUT_SUFFIX):
-        why = f"would be taken for one more: give another, or end it in {CUT_SUFFIX}"
-        raise UsageMistake(f"{option}: lies in the folder of the traces, and {why}")
+        why = f"would be read as one of them: give another, or end it in {CUT_SUFFIX}"
+        raise UsageMistake(f"{option}: is in the folder of the traces and {why}")
     check_target(option, path, [(trace, "is one of the traces") for trace in traces], cut=True)
     return Target(path, printable(output))
 

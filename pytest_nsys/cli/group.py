@@ -249,7 +249,7 @@ def errors_as_exit_codes() -> Iterator[None]:
         if os.environ.get(DEBUG):
             traceback.print_exc()
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        _end(Exit.MISTAKE, f"this is a defect of pytest-nsys, please report it: {said} ({DEBUG}=1 shows where)")
+        _end(Exit.MISTAKE, f"this is a bug in pytest-nsys, please report it: {said} ({DEBUG}=1 shows where)")
 
 
 def _end(code: Exit, *lines: str) -> NoReturn:

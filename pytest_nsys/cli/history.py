@@ -101,7 +101,7 @@ def _gates(path: Path, wanted: str | None) -> list[str] | None:
     found = [gate for gate in stored if gate == wanted or fnmatch.fnmatchcase(gate, wanted)]
     if stored and not found:
         told = hint(wanted, stored, "stored are")
-        raise UsageMistake(f"{path}: no run is of the gate file '{printable(wanted, 100)}'{told}")
+        raise UsageMistake(f"{path}: there is no run of the gate file '{printable(wanted, 100)}'{told}")
     return found
 
 
@@ -110,7 +110,7 @@ def _without_other_keys(stored: History, key: str | None) -> History:
         return stored
     digests = sorted({run.digest for run in stored.runs if run.digest is not None})
     if digests and not any(digest.startswith(key) for digest in digests):
-        raise UsageMistake(f"no run is of the key '{printable(key, 40)}': stored are {', '.join(digests)}")
+        raise UsageMistake(f"there is no run of the key '{printable(key, 40)}': stored are {', '.join(digests)}")
     runs = tuple(run for run in stored.runs if (run.digest or "").startswith(key))
     return History(runs, tuple(s for s in stored.series if s.digest.startswith(key)), stored.verdicts)
 
@@ -223,5 +223,5 @@ def _check_names(path: Path, names: Sequence[str], known: Sequence[str]) -> None
     if not any(name in known for name in names):
         told = hint(names[0], known, "stored are")
         raise UsageMistake(
-            f"{path}: no run is of the gate file '{printable(names[0], 100)}'{told}: --of NAME picks one"
+            f"{path}: there is no run of the gate file '{printable(names[0], 100)}'{told}: --of NAME picks one"
         )

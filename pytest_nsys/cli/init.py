@@ -117,9 +117,9 @@ def _target(output: str, asking: Choosing, *, force: bool) -> Path:
     elif not path.suffix:
         path = path.with_name(f"{path.name}{GATE_SUFFIX}")
     if not path.name.endswith(GATE_SUFFIX) or path.name == GATE_SUFFIX:
-        raise UsageMistake(f"{printable(output)}: pytest takes gate files by their name: end it in {GATE_SUFFIX}")
+        raise UsageMistake(f"{printable(output)}: pytest finds gate files by name: end it in {GATE_SUFFIX}")
     if "[" in str(path):
-        raise UsageMistake(f"{printable(output)}: pytest takes brackets in a path for parameters: give one without")
+        raise UsageMistake(f"{printable(output)}: pytest reads brackets in a path as parameters: give one without")
     standing = next(each for each in (path, *path.parents) if each.exists())
     if path.is_dir() or (standing != path and not standing.is_dir()):
         raise UsageMistake(f"{printable(output)}: {'is a folder' if path.is_dir() else f'{standing} is not a folder'}")

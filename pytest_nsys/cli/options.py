@@ -271,7 +271,7 @@ def canonical(window: str) -> str:
         if max(abs(start), abs(end)) > LATEST_NS:
             raise UsageMistake(f"no trace has a time of more than {LATEST_NS} ns: {window}")
         if end <= start:
-            raise UsageMistake(f"a window ends after its start: {window}")
+            raise UsageMistake(f"a window must end after it starts: {window}")
         return window
     if not window or _NUMBERS.fullmatch(window):
         raise UsageMistake(f"'{printable(window, 40)}' is not a window: give {_WINDOW_HELP}")
@@ -346,7 +346,7 @@ def format_of(
         return format or default
     if suffix not in suffixes:
         raise UsageMistake(
-            f"--output {output}: {suffix} is of no format: give --format, or one of {', '.join(suffixes)}"
+            f"--output {output}: {suffix} is not a known format: give --format, or one of {', '.join(suffixes)}"
         )
     return suffixes[suffix]
 

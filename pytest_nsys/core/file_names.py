@@ -37,13 +37,11 @@ def misnamed(name: str) -> str:
     """What is wrong with the name of a file that was meant to be a gate file; empty where nothing is."""
     if name.endswith(GATE_SUFFIX):
         right = re.sub(r"[\[\]]+", "-", name.removesuffix(GATE_SUFFIX)).strip("-") + GATE_SUFFIX
-        return f"pytest takes '[' in a path for the parameters of a test: rename it to {right}" if "[" in name else ""
+        return f"pytest reads '[' in a path as the parameters of a test: rename it to {right}" if "[" in name else ""
     meant = _MEANT.fullmatch(name)
     if meant is None or _OF_OTHERS.fullmatch(meant["more"]):
         return ""
-    return (
-        f"pytest takes gate files by their name: end it in {GATE_SUFFIX}, as {meant['stem']}{GATE_SUFFIX}, or delete it"
-    )
+    return f"pytest finds gate files by name: end it in {GATE_SUFFIX}, as {meant['stem']}{GATE_SUFFIX}, or delete it"
 
 
 def gate_files_below(

@@ -100,7 +100,7 @@ def _lines(draft: Draft) -> Iterator[str]:
     yield f"tolerance: {{rel: {int(100 * draft.tolerance)}%, abs: {draft.smallest}}}"
     if draft.allow_missing:
         yield ""
-        yield from comment("Ranks without rows that other ranks have, as it is in this trace. Is that right?")
+        yield from comment("In this trace these ranks lack rows that other ranks have. Is that right?")
         yield draft.allow_missing
     yield ""
     yield "assertions:"

@@ -207,7 +207,7 @@ def _word(text: str) -> str:
     word = text.strip()
     if not aggregate_word(word):
         known = did_you_mean(word, AGGREGATE_WORDS) or f": words are {', '.join(AGGREGATE_WORDS)}, p1 … p99"
-        raise ValueError(f"'{printable(word, 40)}' takes nothing together{known}")
+        raise ValueError(f"'{printable(word, 40)}' is not an aggregate{known}")
     return word
 
 
@@ -316,7 +316,7 @@ class _AssertionEntry(Selecting):
         if "::" in written:
             self.mistake("id", "an id cannot hold '::', which separates the parts of a test's address")
         if not 0 < len(clean_name(written)) <= MAX_ID:
-            self.mistake("id", f"an id has 1 to {MAX_ID} characters that can be printed")
+            self.mistake("id", f"an id has 1 to {MAX_ID} printable characters")
         return clean_name(written)
 
     def _words(self, sentence: Assertion, where: Mapping[str, Selector], *, with_limit: bool = True) -> str:

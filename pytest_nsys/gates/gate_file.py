@@ -143,7 +143,7 @@ def _unlike(reader: NodeReader, assertions: Iterable[Assertion]) -> Iterator[Ass
         if first is not assertion:
             _, line, column = assertion.location
             what = (
-                f"'{printable(assertion.name, 60)}' is the name of the assertion on line {first.location.line} already"
+                f"'{printable(assertion.name, 60)}' is already the name of the assertion on line {first.location.line}"
             )
             reader.mistake_at(line, column, f"{what}: give it another id")
         else:
@@ -177,7 +177,7 @@ def read_matrix(reader: NodeReader, file: Entry) -> dict[str, Entry]:
             continue
         other = spelled.setdefault(name.lower(), name)
         if other != name:  # their baselines lie in folders, which some systems do not tell apart
-            reader.mistake(word, f"'{shown}' and '{printable(other, 40)}' differ in capitals alone: name one otherwise")
+            reader.mistake(word, f"'{shown}' and '{printable(other, 40)}' differ only in capitals: rename one")
         found[name] = _configuration(reader, file, value)
     return found
 

@@ -284,7 +284,7 @@ def _span_of_time(entry: Entry) -> str | None:
     if len(found) < 2:
         return None
     if found["end"] <= found["start"]:
-        entry.mistake("end", "a window ends after its start")
+        entry.mistake("end", "a window must end after it starts")
     return f"{found['start']}:{found['end']}"
 
 

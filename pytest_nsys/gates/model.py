@@ -93,7 +93,7 @@ class FromHistory(NamedTuple):
     def begins(self) -> str:
         """When there will be something to compare with, in words."""
         first = f"run {self.lag + 2}" if self.lag else "the second"
-        return f"each run with --nsys-history adds to it, and from {first} on there is something to compare with"
+        return f"each run with --nsys-history adds to it; from {first} on, runs are compared"
 
 
 class Unmatched(enum.StrEnum):
@@ -326,7 +326,7 @@ class GateFile:
     @property
     def resolved_convention(self) -> Convention:
         """That of a gate file whose convention was named or found."""
-        assert self.convention is not None, "the convention of this gate file is still to be found"
+        assert self.convention is not None, "the convention of this gate file is not found yet"
         return self.convention
 
 

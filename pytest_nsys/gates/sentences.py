@@ -371,7 +371,7 @@ def _read_prefix(subject: Subject, words: list[Word], axes: Collection[str]) -> 
         elif i != of_row and _is_aggregate(word):
             if subject.aggregates:
                 first = subject.aggregates[0].word
-                raise SentenceMistake(word.offset, f"one word takes all together: '{first}' or '{word.text}'")
+                raise SentenceMistake(word.offset, f"one aggregate at a time: '{first}' or '{word.text}'")
             subject.aggregates = (Aggregate(word.text),)
             i += 2 if following is not None and following.text == "of" else 1
         elif subject.metric.outside and following is not None:

@@ -137,7 +137,7 @@ def check_folder(shown: str, folder: Path, traces: Iterable[Path]) -> None:
         raise UsageMistake(f"{shown}: cannot be written: permission denied")
     if folder.resolve() in {path.resolve().parent for path in traces}:
         raise UsageMistake(
-            f"{shown}: the traces lie in it, and windows among them would be taken for more: give another"
+            f"{shown}: it holds the traces, and windows beside them would be read as traces: give another"
         )
 
 

@@ -52,7 +52,7 @@ def pytest_load_initial_conftests(args: list[str]) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, refuse what cannot be meant before anything runs, and start what is asked for."""
-    config.addinivalue_line("markers", "nsys: a sentence of a gate file (*.nsys.yaml), judged on a trace")
+    config.addinivalue_line("markers", "nsys: an assertion of a gate file (*.nsys.yaml), checked against a trace")
     _refuse_stray_traces(config)
     if not (sys.stdout.encoding or "utf-8").lower().startswith("utf"):
         from pytest_nsys.core.words import print_plainly

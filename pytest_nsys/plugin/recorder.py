@@ -157,9 +157,7 @@ class Recorder:
         if runs:
             self.line = f"history {shown}: {counted(len(runs), 'run')} added, {counted(rows, 'row')}"
             if ahead is not None:
-                self.line += (
-                    f"; it holds a run of {printable(ahead, 40)}: a clock was ahead, and the order is that of writing"
-                )
+                self.line += f"; it holds a run of {printable(ahead, 40)}: a clock was ahead, so runs stand as written"
         elif not session.config.getoption("collectonly", default=False):
             self.line = f"history {shown}: nothing added: no assertion of a gate file ran"
 

@@ -99,7 +99,7 @@ class Refreshing:
         lines += [f"baseline not written: {why}" for why in self.not_written]
         if self.begun:
             names = ", ".join(map(printable, self.begun))
-            lines.append(f"the limits from the history begin anew with this run: {names}")
+            lines.append(f"limits from the history start over with this run: {names}")
         if lines:
             return lines
         cut_short = any(refresh.wanted for refresh in self._refreshes.values())

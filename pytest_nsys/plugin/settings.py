@@ -80,7 +80,7 @@ class Setting(NamedTuple):
 def install(config: pytest.Config, plugin: object, name: str) -> None:
     """Let a plugin of ours take part. Raises UsageError where ``-p no:NAME`` keeps it out: half of a gate is none."""
     if config.pluginmanager.register(plugin, name) is None:
-        raise pytest.UsageError(f"-p no:{name} keeps out a part of pytest-nsys: take it away, also from addopts")
+        raise pytest.UsageError(f"-p no:{name} disables a part of pytest-nsys: remove it, also from addopts")
 
 
 def given(config: pytest.Config, name: str) -> Any:

@@ -33,7 +33,7 @@ TITLES = {ChangeKind.LOOSENED: "this PR loosens", ChangeKind.CHANGED: "this PR c
 SHOWN = 20
 """Changes in a terminal, and in the message of a failure."""
 
-UNTOLD = "what this PR loosens cannot be told"
+UNTOLD = "cannot tell what this PR loosens"
 
 
 def gate_place(change: GateChange) -> str:

@@ -93,7 +93,7 @@ class KernelReport:
         step = self.sums.step_time
         total = ("total kernel", f"{format_value(self.sums.total.ns)} per GPU and step")
         if step is None:
-            return (total, ("step", "not known, nor what is left of it: --step-time 412ms says it"))
+            return (total, ("step", "unknown: state it with --step-time 412ms"))
         how = "stated" if step.periods is None else f"median of {counted(step.periods, 'steady period')}, profiled"
         left = exact(Fraction(step.ns) - self.sums.total.ns)
         return (

@@ -155,7 +155,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise _Mistake(f"'{printable(name, 60)}' comes twice in one object")
+            raise _Mistake(f"'{printable(name, 60)}' appears twice in one object")
         found[name] = value
     return found
 

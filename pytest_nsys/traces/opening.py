@@ -135,7 +135,7 @@ def iterations(folder: Path) -> list[Path]:
 
 def split_profile(folder: Path) -> list[Path]:
     """The traces of JAX below a log folder, by host: one profiling window may lie in several ``profile/<time>/``, for
-    each process names its folder by its own clock. Raises UsageMistake where one lacks its JSON or comes twice.
+    each process names its folder by its own clock. Raises UsageMistake where one lacks its JSON or appears twice.
     """
     root = next((path for path in (folder / "plugins" / "profile", folder / "profile") if path.is_dir()), folder)
     found: list[Path] = []

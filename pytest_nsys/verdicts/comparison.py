@@ -343,7 +343,7 @@ def _notes(pairs: Sequence[OtherRun]) -> Iterator[tuple[str, Note]]:
     if same := _same_files(first):
         names = ", ".join(from_here(str(path)) for path in same)
         what = f"{len(same)} of {counted(len(first.captures.paths), 'trace')} are those of base"
-        yield "head", Note(f"{what}, and nothing can differ there: {names}", True)
+        yield "head", Note(f"{what}, and there is nothing to compare: {names}", True)
 
 
 def _same_files(pair: OtherRun) -> Sequence[Path]:

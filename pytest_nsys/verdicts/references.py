@@ -104,10 +104,10 @@ class OtherRun(ReferenceSource):
     def _refuse_one_capture(self) -> None:
         """Raises UsageMistake where both sides are one capture, or hold the same file in a gate."""
         if how := self._one_capture(self._asked):
-            raise UsageMistake(f"both sides are the same capture: {how}; nothing can differ")
+            raise UsageMistake(f"both sides are the same capture: {how}; there is nothing to compare")
         if (same := self.same_files()) and not self.partly:
             names = ", ".join(map(str, same))
-            raise UsageMistake(f"{names}: every row of time is that of {self.name}; nothing can differ there")
+            raise UsageMistake(f"{names}: every row of time is that of {self.name}; there is nothing to compare")
 
     @property
     def _asked(self) -> Sequence[Asked]:
@@ -146,10 +146,10 @@ class OtherRun(ReferenceSource):
         if twice is None:
             return ()
         if not twice.is_copy:
-            raise UsageMistake(f"both sides are the same measurements: {twice.first}; nothing can differ")
+            raise UsageMistake(f"both sides are the same measurements: {twice.first}; there is nothing to compare")
         same = f"{twice.first} and {twice.second} hold the same bytes"
         if how := self._one_capture(looked_at([], [self.captures.spec(MEDIAN)])):
-            raise UsageMistake(f"both sides are the same measurements: {same}, and {how}; nothing can differ")
+            raise UsageMistake(f"both sides are the same measurements: {same}, and {how}; there is nothing to compare")
         return (Note(from_here(f"{same}: what is measured in them cannot differ"), True),)
 
     @cached_property

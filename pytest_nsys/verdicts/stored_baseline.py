@@ -76,7 +76,7 @@ class StoredBaseline(ReferenceSource):
         if len(nearest) > 1:
             names = ", ".join(path.name for _, path, _ in nearest)
             raise BaselineError(
-                f"{self.shown(self.store.folder)}: {names} agree alike on what comparable_on names: name more, or "
+                f"{self.shown(self.store.folder)}: {names} agree equally on what comparable_on names: name more, or "
                 "delete all but one"
             )
         return self._if_alike(path, baseline)

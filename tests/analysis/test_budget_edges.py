@@ -69,7 +69,7 @@ def test_a_kernel_without_a_launch_row_counts_as_issued_at_once(gpu: OneProcess)
     gpu.kernel("gemm", 70, 100, launch_ns=64, launch_length_ns=1)
     assert parts(gpu) == {"launch_starved_ns": 5, "dependency_stalled_ns": 35}
     told = notes(gpu, "launch_starved_ns", convention=PLAIN, kernels="clipped")
-    assert "1 of 2 gaps end in a kernel without a launch row: they count as issued at once" in told
+    assert "1 of 2 gaps end in a kernel without a launch row: they count as launched at once" in told
 
 
 def test_a_call_that_still_runs_when_its_kernel_starts_is_the_host_s_time(gpu: OneProcess) -> None:
@@ -278,7 +278,7 @@ def test_waits_without_a_record_or_against_time_are_told(gpu: OneProcess) -> Non
     assert told(gpu) == [
         "no communication stream: no communication kernel in the windows",
         BOUND + "1 of 2 stream waits have no event record",
-        "1 of 1 gap end before what their kernel waited for began, as the trace has it: that did not block it",
+        "1 of 1 gap end before what their kernel waited for began: it blocked nothing",
     ]
     assert parts(gpu) == {"launch_starved_ns": 0, "dependency_stalled_ns": 40}
 

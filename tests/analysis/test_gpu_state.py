@@ -93,9 +93,7 @@ def test_without_an_allocation_before_the_window_s_end_there_is_no_row(gpu: OneP
     step(gpu)
     allocate(gpu, 201, 1_000)
     free(gpu, 30, 5_000, address=8)
-    assert why(gpu, PEAK) == (
-        "no allocation is on record before the window ends: record from the start of the program on"
-    )
+    assert why(gpu, PEAK) == ("no allocation is on record before the window ends: record from the start of the program")
 
 
 def test_a_capture_without_memory_events_says_how_to_get_them(gpu: OneProcess) -> None:

@@ -196,8 +196,8 @@ CASES: dict[str, Case] = {
     "diagnostics": (
         {"edit": told(2, "Scheduling information is absent.")},
         "diagnostics: 0",
-        "trace quality: the profiler tells of 1 problem (bound: at most 0): Scheduling information is absent.; "
-        "mend what it says, or write quality: {diagnostics: 1} in the gate file",
+        "trace quality: the profiler reports 1 problem (bound: at most 0): Scheduling information is absent.; "
+        "fix what it reports, or write quality: {diagnostics: 1} in the gate file",
         "overlap",
     ),
     "few anchors": (
@@ -250,7 +250,7 @@ CASES: dict[str, Case] = {
         {"chunks_ms": (15, 15, 15, 18, 15, 15, 15)},
         "typicality: 5",
         "trace quality: rank 0: the window is 3 ms from the steady median, which most others hit exactly (a MAD "
-        "of 0) (bound: at most 5): numbers of an untypical window do not represent the run; profile more steps or take "
+        "of 0) (bound: at most 5): an untypical window does not represent the run; profile more steps or take "
         "another window, or write quality: {typicality: 3000000} in the gate file",
         "window_ns",
     ),
@@ -424,7 +424,7 @@ def test_all_crossed_bounds_are_told_together(tmp_path: Path) -> None:
     assert [line.split("(")[0] for line in doubts(path, quality="diagnostics: 0")] == [
         "trace quality: 2 of 4 ranks are missing ",
         "trace quality: events were dropped or are out of range, 1 sign of it ",
-        "trace quality: the profiler tells of 1 problem ",
+        "trace quality: the profiler reports 1 problem ",
         "trace quality: ranks 0, 1 have 3 anchors ",
     ]
     assert doubts(path, quality="missing_ranks: 2, dropped: off, anchors: 3") == []

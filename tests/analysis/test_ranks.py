@@ -67,7 +67,7 @@ def test_repeat_of_a_label_is_fine(tmp_path: Path) -> None:
 def test_rank_that_comes_twice_is_an_error(tmp_path: Path) -> None:
     in_one_file = write(tmp_path / "t.sqlite", (100, 10, label(1)), (101, 10, label(1)))
     twice = (
-        r"rank 1 comes twice in this run \(.*process 100; .*process 10[01]\): give each capture its own --nsys-trace"
+        r"rank 1 appears twice in this run \(.*process 100; .*process 10[01]\): give each capture its own --nsys-trace"
     )
     with pytest.raises(TraceError, match=twice):
         rows(in_one_file, "compute_ns")

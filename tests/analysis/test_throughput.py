@@ -356,7 +356,7 @@ def test_steps_are_never_guessed(tmp_path: Path, window: str, why: str, trace: d
     with sums(path, window=window) as found, pytest.raises(NothingMeasured) as error:
         _ = found.steps
     said = str(error.value)
-    assert said.startswith(f"{path}: {why}, so how many steps it holds is not known; set ")
+    assert said.startswith(f"{path}: {why}, so the number of steps in it is unknown; set ")
     assert "--steps N" in said
     with sums(path, window=window, steps=5) as found:
         assert found.steps == 5

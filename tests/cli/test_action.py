@@ -241,7 +241,7 @@ BROKEN: dict[str, tuple[dict[str, str], str, str, str]] = {
     ),
     "brackets": (
         {"gate_files": "brackets"},
-        *("error", "", "gate-files: pytest takes '[' in a path for the parameters of a test: rename ./brackets/a[1]"),
+        *("error", "", "gate-files: pytest reads '[' in a path as the parameters of a test: rename ./brackets/a[1]"),
     ),
     "no such fail-on": (
         {"fail_on": "sometimes"},

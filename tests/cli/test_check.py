@@ -175,7 +175,7 @@ def test_files_are_found_as_pytest_finds_them(project: Project) -> None:
     [
         ("nope", "problem: nope: there is no such file or folder"),
         ("nope.nsys.yaml", "problem: nope.nsys.yaml: there is no such file or folder"),
-        ("gate.yaml", "error: gate.yaml: pytest takes gate files by their name: end it in .nsys.yaml"),
+        ("gate.yaml", "error: gate.yaml: pytest finds gate files by name: end it in .nsys.yaml"),
         ("empty", "problem: empty: holds no trace (*.sqlite, "),
         ("", "problem: "),
         ("out", "problem: pytest collects no gate file (*.nsys.yaml) in out"),

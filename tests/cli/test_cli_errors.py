@@ -195,7 +195,7 @@ def test_a_defect_of_ours_is_no_verdict(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("pytest_nsys.cli.views.print_answer", broken)
     path = good(tmp_path / "run.sqlite")
     result = run("--view=overlap", path, code=2)
-    assert result.stderr.startswith("error: this is a defect of pytest-nsys, please report it: ZeroDivisionError: of ")
+    assert result.stderr.startswith("error: this is a bug in pytest-nsys, please report it: ZeroDivisionError: of ")
     assert "\x1b" not in result.stderr
     assert result.stderr.count("\n") == 1
     monkeypatch.setenv("PYTEST_NSYS_DEBUG", "1")

@@ -148,7 +148,7 @@ def test_a_metric_without_rows_beside_one_with_rows_is_told(tmp_path: Path) -> N
         (["overlap", "--where", "stage="], "--where is DIM=VALUE, not 'stage='"),
         (["overlap", "--rank", "7"], "there is no rank 7: the ranks are 0, 1"),
         (["overlap", "--window", "1:"], "'1:' is not a window"),
-        (["overlap", "--window", "9:3"], "a window ends after its start: 9:3"),
+        (["overlap", "--window", "9:3"], "a window must end after it starts: 9:3"),
     ],
 )
 def test_mistakes(trace: Path, arguments: list[str], line: str) -> None:

@@ -201,7 +201,7 @@ def test_each_configuration_of_a_matrix_has_its_own_runs(project: Project, night
 def test_mistakes(project: Project, database: Path) -> None:
     project.gate("- exposed_ns < 1ms", "other.nsys.yaml")
     said = run("history", "--gate", project.root / "other.nsys.yaml", "--history", database, code=2)
-    assert "no run is of the gate file 'other.nsys.yaml'" in said.stderr
+    assert "there is no run of the gate file 'other.nsys.yaml'" in said.stderr
     run("history", "--gate", project.root / "other.nsys.yaml", "--history", database, "--of=gate.nsys.yaml", code=0)
     said = run("history", "--gate", project.root / "other.nsys.yaml", "--history", database.with_name("no.db"), code=2)
     assert "no history at " in said.stderr

@@ -133,7 +133,7 @@ def test_command_takes_several_files_for_one_run_and_each_once(folder: Path) -> 
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (("--convention=generic",), 3, "the window holds no anchor, so how many steps it holds is not known"),
+        (("--convention=generic",), 3, "the window holds no anchor, so the number of steps in it is unknown"),
         (("--steps=0",), 2, "'--steps'"),
         (("--steps=1", "--step-time=3"), 2, "--step-time is a time, as in 412ms, not '3'"),
         (("--steps=1", "--step-time=fast"), 2, "--step-time: 'fast' is not a number"),

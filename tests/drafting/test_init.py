@@ -460,7 +460,7 @@ def test_existing_files_are_never_overwritten(project: Project) -> None:
     ("output", "said"),
     [
         ("gates.yaml", "end it in .nsys.yaml"),
-        ("g [x].nsys.yaml", "pytest takes brackets in a path for parameters: give one without"),
+        ("g [x].nsys.yaml", "pytest reads brackets in a path as parameters: give one without"),
         (".nsys.yaml", "end it in .nsys.yaml"),
         ("run.sqlite/gates.nsys.yaml", "run.sqlite is not a folder"),
         ("folder.nsys.yaml", "is a folder"),

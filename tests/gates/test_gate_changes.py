@@ -258,7 +258,7 @@ def test_where_it_cannot_be_told(branch: Project, monkeypatch: pytest.MonkeyPatc
     loosen(branch)
     ref = "--nsys-baseline-ref=nowhere"
     (line,) = told(branch.pytest(RUN, ref, code=0))
-    assert line.startswith("what this PR loosens cannot be told: ")
+    assert line.startswith("cannot tell what this PR loosens: ")
     assert line.endswith("has no commit 'nowhere': fetch it: git fetch origin nowhere")
     assert told(branch.pytest(RUN, ref, FAIL, code=1)) == [line]
     monkeypatch.setenv("PATH", str(branch.root))
@@ -275,7 +275,7 @@ def test_a_file_that_cannot_be_read(branch: Project, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
     (line,) = told(branch.pytest(RUN, REF, FAIL, code=1))
-    assert line == "what this PR loosens cannot be told: perf/gate.nsys.yaml: cannot be read: Permission denied"
+    assert line == "cannot tell what this PR loosens: perf/gate.nsys.yaml: cannot be read: Permission denied"
 
 
 def test_names_that_are_no_text_and_no_command(branch: Project) -> None:

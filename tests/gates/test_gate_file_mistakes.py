@@ -146,7 +146,7 @@ OF_THE_FILE: list[tuple[str, list[str]]] = [
             ["2:8: YAML tags are not allowed: '!!python/name:os.system' (quote text that begins with !)"],
         ),
         (beside("? [a]\n: 1"), ["2:3: a key is one word"]),
-        (beside("window: {start: 5, end: 5}"), ["2:25: a window ends after its start"]),
+        (beside("window: {start: 5, end: 5}"), ["2:25: a window must end after it starts"]),
         (
             "version: 1\ntolerance: {rel: 5, abs: [50us, 1ms, 3%]}\nassertions: [overlap >= baseline - tolerance]\n",
             [
@@ -257,7 +257,7 @@ def test_mistakes_of_a_limit(keys: str, expected: list[str]) -> None:
 OF_OTHER_KEYS: list[tuple[str, list[str] | None]] = [
     ("where: {stage: []}", ["5:20: stage is empty"]),
     ("where: {stage: {}}", ["5:20: stage is a list, as in [one, two]"]),
-    ("across: {rank: medain}", ["5:20: 'medain' takes nothing together (did you mean 'median'?)"]),
+    ("across: {rank: medain}", ["5:20: 'medain' is not an aggregate (did you mean 'median'?)"]),
     ("across: {rank: p100}", ["5:20: 'p100': percentiles are p1 to p99"]),
     (
         "balance: pp\n    across: {dp: max}",
@@ -310,7 +310,7 @@ OF_OTHER_KEYS: list[tuple[str, list[str] | None]] = [
             ["5:17: 'fail_after' waits out noise: it needs a baseline with a tolerance, and '>= 60%' has none"],
         ),
         ("id: a::b", ["5:9: an id cannot hold '::', which separates the parts of a test's address"]),
-        ('id: "\\e"', ["5:9: an id has 1 to 200 characters that can be printed"]),
+        ('id: "\\e"', ["5:9: an id has 1 to 200 printable characters"]),
     ],
 )
 def test_mistakes_of_other_keys(keys: str, expected: list[str] | None) -> None:
@@ -324,8 +324,8 @@ def test_mistakes_of_other_keys(keys: str, expected: list[str] | None) -> None:
 def test_names_are_unique() -> None:
     found = mistakes(f"{HEAD}- no syncs\n- no  syncs\n- {{id: no syncs, assert: no barrier_ns}}\n")
     assert found == [
-        "4:3: 'no syncs' is the name of the assertion on line 3 already: give it another id",
-        "5:3: 'no syncs' is the name of the assertion on line 3 already: give it another id",
+        "4:3: 'no syncs' is already the name of the assertion on line 3: give it another id",
+        "5:3: 'no syncs' is already the name of the assertion on line 3: give it another id",
     ]
 
 

@@ -65,7 +65,7 @@ def test_a_waiver_may_be_for_one_configuration() -> None:
     [
         ("matrix: {a b: x}", "2:10: a configuration is named by letters, digits, '.', '_' and '-', not 'a b'"),
         ("matrix: {../a: x}", "2:10: a configuration is named by"),
-        ("matrix: {A: x, a: y}", "2:16: 'a' and 'A' differ in capitals alone: name one otherwise"),
+        ("matrix: {A: x, a: y}", "2:16: 'a' and 'A' differ only in capitals: rename one"),
         ("matrix: {a: x, a: y}", "2:16: 'a' is given twice (first on line 2)"),
         ("matrix: [a]", "2:9: matrix is a mapping"),
         ("matrix:", "2:8: matrix is a mapping"),

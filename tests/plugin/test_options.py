@@ -214,7 +214,7 @@ def test_a_mistake_in_a_gate_file(project: Project) -> None:
     project.file("test_other.py", "def test_other():\n    pass\n")
     said = project.pytest(code=2)
     assert "perf/gate.nsys.yaml:3:3: unknown metric 'overlp' (did you mean 'overlap'?)" in said
-    assert "perf/gate.nsys.yaml:5:3: 'no syncs' is the name of the assertion on line 4 already: give it anoth" in said
+    assert "perf/gate.nsys.yaml:5:3: 'no syncs' is already the name of the assertion on line 4: give it anoth" in said
     project.pytest("--continue-on-collection-errors", code=1)
     project.result.assert_outcomes(passed=1, errors=1)
 

@@ -279,7 +279,7 @@ def test_the_command_of_the_error_makes_it_green(project: Project, stale: Path) 
     assert metrics(stale) == ["exposed_ns"]
     project.pytest(RUN, code=0)
     after = stale.read_bytes()
-    assert "nothing to prune: every stored series is read" in project.command("baseline", "prune", "perf", code=0)
+    assert "nothing to prune: every stored series is in use" in project.command("baseline", "prune", "perf", code=0)
     assert stale.read_bytes() == after
 
 

@@ -385,9 +385,9 @@ BROKEN = {
     "no series": ('"series"', '"serie"', "$: 'series' is a required property"),
     "a later format": ('"format": 1', '"format": 2', "format 2 is not 1: written by another"),
     "a format that is no number": ('"format": 1', '"format": true', "format True is not 1"),
-    "a key twice": ('"gate":', '"format": 1, "gate":', "a key comes twice"),
-    "a series twice": ("comm_ns", "busy_ns", "a series comes twice"),
-    "a row twice": ('[0, "stage4_f"', '[0, "stage2_f"', 'the row [0, "stage2_f"] of busy_ns comes twice'),
+    "a key twice": ('"gate":', '"format": 1, "gate":', "a key appears twice"),
+    "a series twice": ("comm_ns", "busy_ns", "a series appears twice"),
+    "a row twice": ('[0, "stage4_f"', '[0, "stage2_f"', 'the row [0, "stage2_f"] of busy_ns appears twice'),
     "a row without values": ("[200000]", "[]", "does not fit its dimensions"),
     "values that are no list": ("[200000]", "5", "does not fit its dimensions"),
     "a row too short": ('[0, "stage2_f", ', "[0, ", "does not fit its dimensions"),
@@ -487,5 +487,5 @@ def test_the_one_that_agrees_on_what_is_named_is_taken(tmp_path: Path) -> None:
 def test_two_that_agree_alike_are_a_mistake(tmp_path: Path) -> None:
     both = stored(tmp_path, NEAR, key(world=32), FAR, comparable_on=("gpu",))
     names = ", ".join(sorted(f"{each.digest}.json" for each in (NEAR, key(world=32))))
-    with pytest.raises(BaselineError, match=f"{names} agree alike on what comparable_on names"):
+    with pytest.raises(BaselineError, match=f"{names} agree equally on what comparable_on names"):
         _ = both.path

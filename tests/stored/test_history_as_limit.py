@@ -121,7 +121,7 @@ def test_a_refresh_that_writes_nothing_begins_nothing_anew(main: Project) -> Non
 def test_a_refresh_begins_anew_also_where_nothing_is_stored(main: Project) -> None:
     nights(main, 3, "slow", 1)
     said = main.refresh("--nsys-trace=slow.sqlite", HISTORY)
-    assert "the limits from the history begin anew with this run: follows" in said
+    assert "limits from the history start over with this run: follows" in said
     assert ask(main.root / "perf.db", "SELECT outcome, message FROM verdicts ORDER BY id DESC LIMIT 1") == [
         ("refresh", "a new normal")
     ]
@@ -296,7 +296,7 @@ def test_a_clock_that_was_ahead_does_not_stay_the_newest(
     execute(history, "UPDATE runs SET time = '2099-01-01T00:00:00Z' WHERE id = 2")
     assert values(past_of(history).last_runs(2)) == [2, 3]
     assert past_of(history).bad_in_a_row("main") == BadRuns("main")
-    ahead = "the clock of 1 run was ahead, first 2099-01-01T00:00:00Z: the order is that of writing"
+    ahead = "the clock of 1 run was ahead, first 2099-01-01T00:00:00Z: runs stand as written"
     for form in ("table", "json", "csv"):
         assert f"warning: {ahead}" in run("history", "--history", history, f"--format={form}", code=0).stderr
     (row,) = json.loads(run("history", "--history", history, "--format=json").stdout)["rows"]

@@ -280,8 +280,12 @@ def test_csv_is_of_one_gate_file_and_of_the_newest_key(history: Path, monkeypatc
     [
         (["exposed_n"], 2, "no run has the metric 'exposed_n' (did you mean 'exposed_ns'?)"),
         (["overlap"], 2, "no run has the metric 'overlap': stored are exposed_ns"),
-        (["--of", "gat.nsys.yaml"], 2, "no run is of the gate file 'gat.nsys.yaml' (did you mean 'gate.nsys.yaml'?)"),
-        (["--key", "f"], 2, "no run is of the key 'f': stored are 0123456789ab"),
+        (
+            ["--of", "gat.nsys.yaml"],
+            2,
+            "there is no run of the gate file 'gat.nsys.yaml' (did you mean 'gate.nsys.yaml'?)",
+        ),
+        (["--key", "f"], 2, "there is no run of the key 'f': stored are 0123456789ab"),
         (["--where", "rank"], 2, "--where is DIM=VALUE, not 'rank'"),
         (["exposed_ns", "--where", "rnk=1"], 2, "exposed_ns has no dimension 'rnk' (did you mean 'rank'?)"),
         (["--where", "rnk=1"], 2, "what is stored has no dimension 'rnk' (did you mean 'rank'?)"),

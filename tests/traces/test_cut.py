@@ -536,7 +536,7 @@ def test_a_trace_is_never_replaced_and_an_earlier_cut_is(project: Project) -> No
     (project.root / "ranks").mkdir()
     (project.root / "run.sqlite").rename(project.root / "ranks" / "run.sqlite")
     said = run("cut", "ranks", "-o", "ranks/window.json").output
-    assert "lies in the folder of the traces, and would be taken for one more" in said
+    assert "is in the folder of the traces and would be read as one of them" in said
 
 
 def test_a_disk_that_takes_nothing(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,7 @@ def test_decimals_are_never_floats(tmp_path_factory: pytest.TempPathFactory, val
         ('{"commit": "0123abc"}', "holds no measurement"),
         (entry(), "is a list of entries, or an object of numbers by name, not one entry"),
         ([3], "entry 1 is not an object with a metric and a value: 3"),
-        ('{"x": 1, "x": 2}', "'x' comes twice in one object"),
+        ('{"x": 1, "x": 2}', "'x' appears twice in one object"),
         ('{"x": NaN}', "'x': NaN is not a value that can be judged"),
         ('{"x": -Infinity}', "'x': -Infinity is not a value that can be judged"),
         ('{"x": 1e101}', "'x': 1e101 is not a value that can be judged"),

@@ -106,7 +106,7 @@ def test_the_same_trace_on_both_sides_is_a_usage_error(project: Project) -> None
     project.gate(EXPOSED)
     path = project.trace("run.sqlite")
     said = project.pytest("--nsys-trace=run.sqlite", "--nsys-against=./run.sqlite", code=4)
-    assert f"both sides are the same trace: {path}; nothing can differ" in said
+    assert f"both sides are the same trace: {path}; there is nothing to compare" in said
 
 
 def test_a_copy_on_the_other_side_is_a_usage_error(project: Project) -> None:

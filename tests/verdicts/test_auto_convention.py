@@ -134,7 +134,7 @@ def test_the_base_says_it_before_the_head(project: Project, tmp_path: Path) -> N
 def test_a_head_that_fits_otherwise_is_not_comparable_with_its_base(tmp_path: Path) -> None:
     base = steps(tmp_path / "base.sqlite", inner="part a,part b", name="")
     head = steps(tmp_path / "head.sqlite", inner="part a,part b", name="step {}")
-    with pytest.raises(UsageMistake, match="2 anchors fit alike"):
+    with pytest.raises(UsageMistake, match="2 anchors fit equally well"):
         compare(base, head)
     base = steps(tmp_path / "base.sqlite", inner="part a", name="")
     head = steps(tmp_path / "head.sqlite", inner="part a", name="step {}")
@@ -149,7 +149,7 @@ def test_where_two_fit_alike_one_line_says_what_to_type(project: Project) -> Non
     steps(project.root / "run.sqlite", inner="part a,part b", name="")
     said = project.command("--view=overlap", "run.sqlite", code=2)
     assert said.count("\n") == 1
-    assert "2 anchors fit alike" in said
+    assert "2 anchors fit equally well" in said
     assert "add --anchor 'part a' or --anchor 'part b'; in a gate file, convention: {extends: generic, anchor: " in said
     assert "stage" in project.command("--view=overlap", "run.sqlite", "--anchor", "part a", code=0)
     project.gate("- wall_exposed_ns < 1 ms")
@@ -167,7 +167,9 @@ def test_two_built_in_conventions_are_listed(project: Project) -> None:
         gpu.kernel("gemm", 10 * MS * k + MS, 10 * MS * k + 2 * MS, launch_ns=10 * MS * k + 1)
     trace.write(project.root / "run.sqlite")
     said = project.command("--view=streams", "run.sqlite", code=2)
-    assert "2 conventions fit alike (pithtrain; kineto): add --convention pithtrain or --convention kineto" in said
+    assert (
+        "2 conventions fit equally well (pithtrain; kineto): add --convention pithtrain or --convention kineto" in said
+    )
     project.command("--view=streams", "run.sqlite", "--convention=kineto", code=0)
 
 

@@ -87,7 +87,7 @@ def test_a_run_is_not_compared_with_itself(project: Project, arguments: tuple[st
     shutil.copy(project.root / "base.sqlite", project.root / "copy.sqlite")
     said = compare(*arguments, code=2).stderr
     assert said.startswith("error: both sides are the same trace: ")
-    assert said.endswith("; nothing can differ\n")
+    assert said.endswith("; there is nothing to compare\n")
 
 
 def of_one_rank(project: Project, side: str, rank: int, exposed_us: int = 200, ranks: int = 3) -> Path:
@@ -102,7 +102,7 @@ def test_ranks_that_are_copies_are_named_and_the_others_compared(project: Projec
     of_one_rank(project, "head", 1, 900)
     for rank in (0, 2):
         shutil.copy(project.root / f"base/rank{rank}.sqlite", project.root / f"head/rank{rank}.sqlite")
-    said = "2 of 3 traces are those of base, and nothing can differ there: head/rank0.sqlite, head/rank2.sqlite"
+    said = "2 of 3 traces are those of base, and there is nothing to compare: head/rank0.sqlite, head/rank2.sqlite"
     assert moved("base", "head", "exposed_ns") == {f"rank 1 {stage}": "worse" for stage in ("stage2_f", "stage4_f")}
     assert any(said in note for note in answer("base", "head", code=1)["comparison"]["head"]["notes"])
     assert f"head  warning: {said}" in compare("base", "head", code=1).stdout
@@ -267,7 +267,7 @@ def test_baselines_of_gate_files_judge_and_their_constants_are_judged_on_head(pr
     project.gate("- exposed_ns below baseline plus 50%\n- max exposed_ns < 250us\n")
     project.gate("- overlap >= baseline - 1pp\n", "other.nsys.yaml")
     found = answer(*project.pair(260, 270), "--gate=gate.nsys.yaml", "--gate=other.nsys.yaml", code=1)
-    assert found["headline"] == "worse: 1 constant limit not kept by head"
+    assert found["headline"] == "worse: 1 constant limit broken by head"
     (constant,) = [each for each in assertions(found) if each["on_base"]]
     assert (constant["outcome"], constant["on_base"]) == ("failed", "failed")
     assert [each["file"] for each in found["gate_files"]] == ["gate.nsys.yaml", "other.nsys.yaml"]
@@ -361,7 +361,7 @@ def test_a_constant_is_judged_on_head_of_an_incomparable_pair_too(project: Proje
     project.gated("- exposed_ns below baseline plus 5%\n- exposed_ns < 100us\n", name="base.sqlite", gpu="NVIDIA A100")
     project.trace("head.sqlite")
     said = compare("base.sqlite", "head.sqlite", "--gate=gate.nsys.yaml", code=1).stdout
-    assert said.startswith("worse: 1 constant limit not kept by head; the runs differ in gpu; nothing was held")
+    assert said.startswith("worse: 1 constant limit broken by head; the runs differ in gpu; nothing was held")
 
 
 def test_what_hangs_on_a_lost_order_alone_is_not_held(project: Project) -> None:
@@ -498,11 +498,11 @@ def test_each_trace_is_opened_to_find_the_convention_and_to_measure(
         (["base.sqlite", "head.sqlite", "--gate=no.nsys.yaml"], "no.nsys.yaml"),
         (["base.sqlite", "head.sqlite", "--gate=g.nsys.yaml", "--gate=./g.nsys.yaml"], "given twice"),
         (["base.sqlite", "head.sqlite", "--output="], "--output is empty"),
-        (["base.sqlite", "head.sqlite", "--output=c.foo"], "c.foo: .foo is of no format: give --format, or one"),
+        (["base.sqlite", "head.sqlite", "--output=c.foo"], "c.foo: .foo is not a known format: give --format, or one"),
         (["base.sqlite", "head.sqlite", "--output=./base.sqlite"], "is one of the traces"),
         (["base.sqlite", "head.sqlite", "--output=no/such/folder.md"], "No such file or directory"),
         (["base.sqlite", "head.sqlite", "--comparable-on=weather"], "comparable-on"),
-        (["base.sqlite", "head.sqlite", "--window=5:1"], "a window ends after its start"),
+        (["base.sqlite", "head.sqlite", "--window=5:1"], "a window must end after it starts"),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_the_traces_alone(project: Project, arguments: list[str], said: str) -> None:

@@ -48,7 +48,7 @@ def test_sentences(tmp_path: Path, sentence: str, outcome: str) -> None:
 
 def test_unknown_steps_are_no_data_and_stated_ones_are(project: Project) -> None:
     project.gated("window: run\nconvention: generic\nassertions:\n  - total_kernel_ns < 1s")
-    assert "so how many steps it holds is not known; set workload:" in project.pytest("--nsys-trace=run.sqlite", code=1)
+    assert "so the number of steps in it is unknown; set workload:" in project.pytest("--nsys-trace=run.sqlite", code=1)
     project.gate("window: run\nconvention: generic\nworkload: {steps: 2}\nassertions:\n  - total_kernel_ns == 9ms")
     project.pytest("--nsys-trace=run.sqlite", code=0)
 

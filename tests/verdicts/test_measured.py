@@ -161,7 +161,7 @@ def test_a_stored_baseline_is_the_value_itself_and_no_window(project: Project) -
             [entry("x", 1, "GiB")],
             "the tolerance has nothing for measured x: give it rel, or an abs such as 2",
         ),
-        ("measured x <= 3", [entry("x", 1), entry("x", 2)], "entry 2 (x): comes twice: "),
+        ("measured x <= 3", [entry("x", 1), entry("x", 2)], "entry 2 (x): appears twice: "),
         (
             "measured x <= 3ms",
             [entry("x", 1, "ms", rank=0), entry("x", 2, "s", rank=1)],
@@ -244,7 +244,7 @@ def test_files_of_one_capture_are_taken_together(project: Project) -> None:
     project.gate("measurements: rank*.json\nassertions:\n- sum measured x == 1")
     project.pytest(code=0)
     measured(project, entry("x", 1, rank=0), name="rank1.json")
-    assert "rank1.json: entry 1 (x): comes twice (rank 0): " in project.pytest(code=1)
+    assert "rank1.json: entry 1 (x): appears twice (rank 0): " in project.pytest(code=1)
 
 
 def test_beside_a_trace_its_ranks_and_its_key_count(project: Project) -> None:

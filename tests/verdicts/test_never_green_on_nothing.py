@@ -198,5 +198,5 @@ def test_brackets_in_the_name_of_a_gate_file_are_a_mistake_where_it_is_found(pro
     project.gate("assertions: [compute_ns <= 1s]", "perf/a[1].nsys.yaml")
     project.trace()
     said = project.pytest("--nsys-trace=run.sqlite", "perf", code=2)
-    why = "pytest takes '[' in a path for the parameters of a test: rename it to a-1.nsys.yaml"
+    why = "pytest reads '[' in a path as the parameters of a test: rename it to a-1.nsys.yaml"
     assert f"perf/a[1].nsys.yaml: {why}" in said

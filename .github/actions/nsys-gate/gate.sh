@@ -50,7 +50,7 @@ gate_files() { # each gate file that is meant, ended by NUL
             fi
             for path in "${found[@]}"; do
                 if [[ $path == *'['* ]]; then
-                    printf "pytest takes '[' in a path for the parameters of a test: rename %s\n" "$path" >&2
+                    printf "pytest reads '[' in a path as the parameters of a test: rename %s\n" "$path" >&2
                     return 1
                 fi
             done

@@ -193,7 +193,7 @@ def _why_not(run: Run, spec: WindowSpec, rank: int) -> str:
         return f"the middle half of {count} anchors is {steady}: too few to show a distribution"
     kernels = steady * sum(len(windows[0]) for windows in run.measured(spec).ranks.values() if windows)
     if kernels > MOST_STEADY_KERNELS:
-        return f"about {kernels} kernels would have to be read, and {MOST_STEADY_KERNELS} are the most for this"
+        return f"about {kernels} kernels would have to be read, of at most {MOST_STEADY_KERNELS}"
     return ""
 
 

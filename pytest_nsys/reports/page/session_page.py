@@ -338,7 +338,7 @@ def _trend(digest: Digest) -> tuple[Sequence[Panel], str]:
         if (drawn := digest.pictures.get(record.known_by)) is not None and drawn.worst is not None
     ]
     if not asked:
-        return (), "No row of this session is one that a history keeps."
+        return (), "A history keeps no row of this session."
     try:
         gates = {worst.gate for _, worst in asked}
         past = load(path, gates, last=PAST_RUNS) if path.exists() else History((), (), {})

@@ -1,6 +1,6 @@
 """How does a session leave as JSON? Every assertion and every row of it; ``report.schema.json`` is generated from here.
 
-A value comes twice: ``exact`` in the base of the metric's unit (whole nanoseconds, plain ratios, counts), a whole
+A value appears twice: ``exact`` in the base of the metric's unit (whole nanoseconds, plain ratios, counts), a whole
 number or ``"a/b"``; and ``text``, as people read it. There are no times in it: the same traces give the same
 bytes.
 """

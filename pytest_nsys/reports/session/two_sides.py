@@ -98,7 +98,7 @@ def result_words(comparison: Comparison) -> str:
     match comparison.result:
         case Result.WORSE:
             why = [f"{counted(worse, 'row')} of {len(comparison.rows)} outside the limit"] if worse else []
-            why += [f"{counted(crossed, 'constant limit')} not kept by head"] if crossed else []
+            why += [f"{counted(crossed, 'constant limit')} broken by head"] if crossed else []
             why += [_why_incomparable(comparison)] if comparison.incomparable else []
             return f"worse: {'; '.join(why)}"
         case Result.INCOMPARABLE:

@@ -347,7 +347,7 @@ def loads(content: bytes, shown: str) -> Baseline:
             )
         series = dict(_series(entry) for entry in data["series"])
         if len(series) != len(data["series"]):
-            raise ValueError("a series comes twice")
+            raise ValueError("a series appears twice")
         facts, parts = dict(data.get("facts", {})), read_breakdowns(data.get("breakdowns", ()))
         convention = read_convention(data["convention"]) if "convention" in data else None
         return Baseline(
@@ -384,7 +384,7 @@ def _problem(error: Exception, data: Any) -> str:
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key comes twice, as after a merge by hand")
+        raise ValueError("a key appears twice, as after a merge by hand")
     return found
 
 
@@ -403,7 +403,7 @@ def _series(entry: Mapping[str, Any]) -> tuple[SeriesId, StoredSeries]:
         if not all(isinstance(label, int | str) for label in labels):
             raise ValueError(f"the row {json.dumps(row)} of {sid.metric} has a label that is neither text nor a number")
         if tuple(labels) in series.rows:
-            raise ValueError(f"the row {json.dumps(labels)} of {sid.metric} comes twice")
+            raise ValueError(f"the row {json.dumps(labels)} of {sid.metric} appears twice")
         series.rows[tuple(labels)], *calibration = ([exact_value(v) for v in each] for each in numbers)
         if calibration and len(calibration[0]) < FEWEST_TRACES:
             few = counted(len(calibration[0]), "calibration value")

@@ -129,7 +129,7 @@ def ahead(runs: Sequence[StoredRun]) -> str:
     early = [run for run, own, later in zip(runs, times, least, strict=True) if later < own - SKEW]
     if not early:
         return ""
-    return f"the clock of {counted(len(early), 'run')} was ahead, first {early[0].time}: the order is that of writing"
+    return f"the clock of {counted(len(early), 'run')} was ahead, first {early[0].time}: runs stand as written"
 
 
 def _by_label(series: HistorySeries) -> HistorySeries:
