@@ -78,10 +78,14 @@ def _sentence(said: Sequence[str]) -> str:
     return as_sentence(printable("; ".join(said), 1000))
 
 
+_LEADS = {f"{word}:" for word in (*Outcome, "undecided", "warning", "worse")}
+"""What stands before a colon and is no name."""
+
+
 def as_sentence(text: str) -> str:
     """Names of metrics and files, as before a colon, stay as they are written; a plain word begins with a capital."""
     first = text.split(" ", 1)[0]
-    plain = first in ("improved:", "warning:") or (first.isalpha() and first != "pytest")
+    plain = first in _LEADS or (first.isalpha() and first != "pytest")
     return text[:1].upper() + text[1:] if plain else text
 
 

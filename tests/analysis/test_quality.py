@@ -210,39 +210,39 @@ CASES: dict[str, Case] = {
     "kernels that end before the ranges do": (
         {"edit": more_anchors(4, ranks=2, work=False)},
         "",
-        "trace quality: rank 0: 4 of 9 anchors have no kernel (bound: at most 20%): the record of its kernels does not "
-        "reach over that of its ranges, and any window may lack some; profile fewer steps, and look at what the "
+        "trace quality: rank 0: 4 of 9 anchors have no kernel (bound: at most 20%): its kernels were not recorded "
+        "for as long as its ranges, so any window may lack some; profile fewer steps, and look at what the "
         "profiler said, or write quality: {empty_anchors: 44.5%} in the gate file",
         "compute_ns",
     ),
     "kernels that begin after the ranges do": (
         {"edit": lost(0, 1), "chunks_ms": (15,) * 9},
         "",
-        "trace quality: rank 0: 2 of 9 anchors have no kernel (bound: at most 20%): the record of its kernels does not "
-        "reach over that of its ranges, and any window may lack some; profile fewer steps, and look at what the "
+        "trace quality: rank 0: 2 of 9 anchors have no kernel (bound: at most 20%): its kernels were not recorded "
+        "for as long as its ranges, so any window may lack some; profile fewer steps, and look at what the "
         "profiler said, or write quality: {empty_anchors: 22.3%} in the gate file",
         "compute_ns",
     ),
     "kernels that are lost in the middle": (
         {"edit": lost(2, 6), "chunks_ms": (15,) * 9},
         "empty_anchors: 22%",
-        "trace quality: rank 0: 2 of 9 anchors have no kernel (bound: at most 22%): the record of its kernels does not "
-        "reach over that of its ranges, and any window may lack some; profile fewer steps, and look at what the "
+        "trace quality: rank 0: 2 of 9 anchors have no kernel (bound: at most 22%): its kernels were not recorded "
+        "for as long as its ranges, so any window may lack some; profile fewer steps, and look at what the "
         "profiler said, or write quality: {empty_anchors: 22.3%} in the gate file",
         "compute_ns",
     ),
     "anchors of one rank alone": (
         {"edit": more_anchors(2, ranks=1, work=True), "label": ALIKE},
         "",
-        "trace quality: rank 1 has 5 anchors, rank 0 has 7 (bound: at most 1): so their windows are other pieces of "
+        "trace quality: rank 1 has 5 anchors, rank 0 has 7 (bound: at most 1): so their windows hold different "
         "work; profile the same steps on all ranks, or write quality: {uneven_anchors: 2} in the gate file",
         "compute_ns",
     ),
     "an untypical window": (
         {"chunks_ms": (15, 14, 13, 17, 15, 16, 15)},
         "typicality: 1",
-        "trace quality: rank 0: the window is 2 MAD from the steady median (bound: at most 1): numbers of an "
-        "untypical window do not represent the run; profile more steps or take another window, or write quality: "
+        "trace quality: rank 0: the window is 2 MAD from the steady median (bound: at most 1): an untypical "
+        "window does not represent the run; profile more steps or take another window, or write quality: "
         "{typicality: 2} in the gate file",
         "window_ns",
     ),

@@ -164,7 +164,7 @@ def test_files_are_found_as_pytest_finds_them(project: Project) -> None:
     right = "end it in .nsys.yaml, as c.nsys.yaml, or delete it"
     assert parts(project, "perf", code=2)[0] == [
         "perf/a.nsys.yaml: good, 2 assertions",
-        f"perf/c.nsys.yml:1:1: pytest takes gate files by their name: {right}",
+        f"perf/c.nsys.yml:1:1: pytest finds gate files by name: {right}",
         "warning: perf/left_out.nsys.yaml: pytest does not collect it, so nothing is judged by it",
     ]
     assert found(project, "perf", code=2)["not_collected"] == ["perf/left_out.nsys.yaml"]

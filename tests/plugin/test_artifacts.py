@@ -135,7 +135,7 @@ def test_the_key_of_the_ini_file(project: Project) -> None:
 @pytest.mark.parametrize(
     ("folder", "why"),
     [
-        (".", "--nsys-artifacts=.: the traces lie in it"),
+        (".", "--nsys-artifacts=.: it holds the traces"),
         ("gate.nsys.yaml", "gate.nsys.yaml is not a folder: give another one"),
         ("gate.nsys.yaml/below", "gate.nsys.yaml is not a folder: give another one"),
     ],
@@ -164,7 +164,7 @@ def test_a_trace_of_that_name_is_not_replaced(project: Project) -> None:
     trace = write_trace(project.root / "windows" / "gate__red.sqlite")
     said = project.pytest("--nsys-artifacts=windows", code=1)
     assert "nsys: window not written: " in said
-    assert "the traces lie in it" in said
+    assert "it holds the traces" in said
     assert list(trace.parent.iterdir()) == [trace]
 
 
@@ -189,7 +189,7 @@ def test_a_comparison(project: Project) -> None:
     (shown,) = windows(project).values()
     assert [name.partition(" (")[0] for name in shown.processes.values()] == ["base rank 0", "head rank 0"]
     result = run(*arguments[:4], "--artifacts=.")
-    assert (result.exit_code, result.output.startswith("error: --artifacts=.: the traces lie in it")) == (2, True)
+    assert (result.exit_code, result.output.startswith("error: --artifacts=.: it holds the traces")) == (2, True)
 
 
 # Names

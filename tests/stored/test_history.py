@@ -245,8 +245,9 @@ def test_a_slow_drift_carries_along_what_does_not_lag(tmp_path: Path, history: P
 
 def test_a_lag_that_leaves_no_run_is_no_data(project: Project) -> None:
     project.gate_with_trace("- {id: drift, metric: exposed_ns, baseline: {history: 3, lag: 2, rel: 5%}}")
-    assert "there is no history yet in perf.db: each run with --nsys-history adds to it, and from run 4 on" in (
-        project.pytest(*RUN, code=1)
+    assert (
+        "there is no history yet in perf.db: each run with --nsys-history adds to it; from run 4 on, runs are compared"
+        in (project.pytest(*RUN, code=1))
     )
     for _ in range(2):
         assert "no comparable run of exposed_ns before the newest 2, which lag leaves out" in project.pytest(

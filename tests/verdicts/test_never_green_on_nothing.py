@@ -180,7 +180,7 @@ def test_a_gate_file_under_nearly_its_name_is_not_passed_over(project: Project, 
     right = "end it in .nsys.yaml, as strict.nsys.yaml, or delete it"
     for words in ((), (f"strict.{ending}",)):
         said = project.pytest("--nsys-trace=run.sqlite", *words, code=2)
-        assert f"strict.{ending}: pytest takes gate files by their name: {right}" in said
+        assert f"strict.{ending}: pytest finds gate files by name: {right}" in said
 
 
 @pytest.mark.parametrize(
