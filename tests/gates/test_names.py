@@ -74,7 +74,7 @@ def test_several_that_begin_alike_keep_their_whole_sentences(entries: list[str],
 
 
 def test_two_equal_sentences_need_an_id() -> None:
-    with pytest.raises(GateFileError, match="'no syncs' is the name of the assertion on line 5 already"):
+    with pytest.raises(GateFileError, match="'no syncs' is already the name of the assertion on line 5"):
         loaded("no syncs", "no syncs")
 
 
