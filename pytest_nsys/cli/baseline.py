@@ -161,27 +161,26 @@ CHANGES = (*texts("file", "metric", "labels"), *numbers("old", "new"), *texts("c
 @baseline.command()
 @click.argument("ref")
 @click.argument("folder", default=BASELINES)
-@click.option("--merge-base", is_flag=True, help="Compare with the merge base of REF and HEAD.")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 where something differs.")
 @format_option
 @click.pass_context
-def diff(context: click.Context, ref: str, folder: str, merge_base: bool, exit_code: bool, format: Format) -> None:
-    """Show what changed in the baselines since REF.
+def diff(context: click.Context, ref: str, folder: str, exit_code: bool, format: Format) -> None:
+    """Show what changed in the baselines since the branch left REF.
 
-    Shows the rows below FOLDER (default: baselines/) that differ in the work tree from REF itself, or with --merge-base
-    from the commit that REF and HEAD have in common. FOLDER may be gone.
+    Compares the rows below FOLDER (default: baselines/) in the work tree with the merge base of REF and HEAD, as
+    --nsys-baseline-ref does. FOLDER may be gone.
 
     Exit codes: 0; 1 with --exit-code where something differs; 2 a mistake or an unreadable file.
     """
     root = Path(os.path.normpath(folder))
-    snapshot = snapshot_of(root.absolute(), ref, merge_base=merge_base)
+    snapshot = snapshot_of(root.absolute(), ref)
     found = file_changes(root, snapshot)
     if not found and not _holds_baseline(root):
         raise UsageMistake(f"{folder}: there are no baselines here, and none at {snapshot.words}")
     for_people = format in (Format.TABLE, Format.MARKDOWN)
     rows = [_change(change, row, for_people) for change in found for row in change.rows]
     if rows or format is not Format.TABLE:
-        about = {"since": snapshot.commit, "ref": ref, "merge_base": merge_base, "files": [_file(c) for c in found]}
+        about = {"since": snapshot.commit, "ref": ref, "files": [_file(c) for c in found]}
         print_answer(format, Table(CHANGES, rows), about)
     for change in found:
         click.echo(_told(change), err=True)

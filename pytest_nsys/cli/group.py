@@ -90,6 +90,7 @@ REMOVED = {
     "--new-only": "--rows new",
     "--ratchet": "--rows better",
     "--keep-window": "the rest alone, as the windows are kept",
+    "--merge-base": "REF alone: it means the merge base of REF and HEAD",
 }
 """What to type instead of a command, or an option (with its dashes, and behind a command's name where others have it),
 that there was.

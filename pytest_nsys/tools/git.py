@@ -130,20 +130,19 @@ def repository_around(folder: Path) -> Path:
 
 @dataclass
 class Snapshot:
-    """The files of a repository at a commit. ``of_merge_base``: of ``ref`` and HEAD. ``recorded``: these are of the
-    repository around this one, which has it as a submodule at that commit.
+    """The files of a repository at the merge base of ``ref`` and HEAD, which is ``commit``. ``recorded``: these are of
+    the repository around this one, which has it as a submodule at that commit.
     """
 
     top: Path
     commit: str
     ref: str
-    of_merge_base: bool = True
     recorded: bool = False
 
     @property
     def words(self) -> str:
         """The commit for people: ``1234abc (merge base of origin/main)``."""
-        what = f"merge base of {self.ref}" if self.of_merge_base else self.ref
+        what = f"merge base of {self.ref}"
         what = f"recorded at the {what}" if self.recorded else what
         return printable(f"{self.commit[:SHORT]} ({what})")
 
@@ -278,17 +277,17 @@ class Snapshot:
         return answer.stdout
 
 
-def snapshot_of(folder: Path, ref: str, *, merge_base: bool = True) -> Snapshot:
-    """The repository around a folder at the merge base of ``ref`` and HEAD, or at ``ref`` itself.
+def snapshot_of(folder: Path, ref: str) -> Snapshot:
+    """The repository around a folder at the merge base of ``ref`` and HEAD.
 
     A submodule is the pull request's own: its merge base is that of the repository around it, and of it the commit that
     is recorded there. Raises BaselineError where there is no git, no repository, no such ref, or no merge base.
     """
     top = repository_around(folder)
-    if merge_base and (outer := _line(_git(top, ["rev-parse", "--show-superproject-working-tree"]))):
+    if outer := _line(_git(top, ["rev-parse", "--show-superproject-working-tree"])):
         return _recorded(snapshot_of(Path(outer), ref), top)
     commit = _commit(top, ref)
-    return Snapshot(top, _merge_base(top, ref, commit) if merge_base else commit, ref, merge_base)
+    return Snapshot(top, _merge_base(top, ref, commit), ref)
 
 
 def _recorded(outer: Snapshot, top: Path) -> Snapshot:

@@ -107,4 +107,4 @@ def test_git_is_asked_of_the_folder(
     values = {"GIT_OBJECT_DIRECTORY": other / ".git" / "objects", "GIT_CONFIG_PARAMETERS": "'broken"}
     monkeypatch.setenv(name, str(values.get(name, other / ".git")))
     assert commit_of(project.root) == known
-    assert snapshot_of(project.root, known, merge_base=False).gate_file(gate) == gate.read_bytes()
+    assert snapshot_of(project.root, known).gate_file(gate) == gate.read_bytes()

@@ -65,7 +65,7 @@ def test_nothing_changed(stored: Path) -> None:
     result = diff("main", "--exit-code")
     assert result.stdout == ""
     assert result.stderr.startswith("no baseline changed since ")
-    assert result.stderr.endswith(" (main), in the work tree\n")
+    assert result.stderr.endswith(" (merge base of main), in the work tree\n")
     assert json.loads(diff("main", "--format=json").stdout)["rows"] == []
     stored.write_text(stored.read_text().replace("\n", "\r\n"))
     assert "no baseline changed" in diff("main", "--exit-code").stderr
@@ -82,7 +82,7 @@ def test_rows_with_old_new_and_change(project: Project, stored: Path) -> None:
     ]
     now = git(project.root, "rev-parse", "HEAD")
     assert f"{stored}: 2 rows changed; reason a slower link, commit {now}\n" in result.stderr
-    assert f"1 file changed since {now[:7]} (main), in the work tree\n" in result.stderr
+    assert f"1 file changed since {now[:7]} (merge base of main), in the work tree\n" in result.stderr
     diff("main", "--exit-code", code=1)
 
 
@@ -94,7 +94,7 @@ def test_numbers_for_programs(project: Project, stored: Path) -> None:
         ("overlap", 0.8, 0.65),
     ]
     commit_now = git(project.root, "rev-parse", "HEAD")
-    assert (found["ref"], found["since"], found["merge_base"]) == ("main", commit_now, False)
+    assert (found["ref"], found["since"]) == ("main", commit_now)
     (file,) = found["files"]
     assert (file["file"], file["state"], file["reason"]) == (str(stored), "changed", "a slower link")
     rows = list(csv.DictReader(io.StringIO(diff("main", "--format=csv").stdout)))
@@ -133,16 +133,16 @@ def test_a_folder_below_and_one_that_is_typed_from_elsewhere(
     assert f"../{stored}: 2 rows changed" in diff("main", "../baselines").stderr
 
 
-def test_the_ref_itself_or_the_merge_base(project: Project, stored: Path) -> None:
+def test_what_the_branch_changed_and_not_what_main_did(project: Project, stored: Path) -> None:
     git(project.root, "switch", "-qc", "feature")
     git(project.root, "switch", "-q", "main")
     slower(project)
     commit(project.root)
     git(project.root, "switch", "-q", "feature")
-    assert f"{stored}: 2 rows changed" in diff("main").stderr
-    result = diff("main", "--merge-base", "--exit-code")
-    assert "no baseline changed since" in result.stderr
-    assert "(merge base of main)" in result.stderr
+    assert "no baseline changed since" in diff("main", "--exit-code").stderr
+    git(project.root, "switch", "-q", "main")
+    assert f"{stored}: 2 rows changed" in diff("feature").stderr
+    assert "there is no option '--merge-base' any more: type REF alone" in diff("main", "--merge-base", code=2).stderr
 
 
 def edited(stored: Path, change: str) -> None:
