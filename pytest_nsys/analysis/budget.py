@@ -56,7 +56,7 @@ from pytest_nsys.core.columns import (
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.kept import grouped, kept
-from pytest_nsys.core.model import NO_LAUNCH, Note, Row
+from pytest_nsys.core.model import NO_LAUNCH, Api, Note, Row
 from pytest_nsys.core.numbers import format_together, format_value, scale_of
 from pytest_nsys.core.units import TIME
 
@@ -217,20 +217,21 @@ class Budget:
                 found[name] += total(spans.covered(take(self._gaps.start_ns, at), take(self._gaps.end_ns, at)))
         return {name: ns for name, ns in found.most_common() if ns}
 
-    def waiting_in_syncs(self) -> Column:
-        """How much of each launch-starved part, by start, the thread that launched the kernel stood in any of them."""
+    def waiting_in_calls(self, *, copies: bool = False) -> Column:
+        """How much of each launch-starved part, by start, the thread that launched the kernel stood in any call of
+        ``syncs``; with ``copies`` in these or in one that copies asynchronously.
+        """
         starved = self._by_start([BudgetPart.STARVED])
-        found, calls = array("q", [0]) * len(starved), _synchronising(self._track)
+        found, calls = array("q", [0]) * len(starved), _calls(self._track)
         followed = where_not(equal(self._waiting(starved), NONE))
         threads = take(self._ran.kernel_calls.thread, self._waiting(take(starved, followed)))
         for thread, own in members_by(lambda thread: thread, threads).items():
-            if spans := calls.get(thread):
-                any_call = Intervals(*(chained([getattr(each, side) for each in spans.values()]) for side in _SIDES))
-                at = take(followed, own)
-                some = take(starved, at)
-                inside = any_call.covered(take(self._gaps.start_ns, some), take(self._gaps.end_ns, some))
-                for i, ns in zip(at, inside, strict=True):
-                    found[i] = ns
+            some = [call for call in calls.get(thread, ()) if copies or waiting_call(call.name)]
+            at = take(followed, own)
+            parts = (take(column, take(starved, at)) for column in (self._gaps.start_ns, self._gaps.end_ns))
+            inside = Intervals.of((call.start_ns, call.end_ns) for call in some).covered(*parts)
+            for i, ns in zip(at, inside, strict=True):
+                found[i] = ns
         return found
 
     def _by_start(self, parts: Iterable[BudgetPart]) -> Column:
@@ -298,18 +299,26 @@ class Budget:
 
 
 _KIND = {part: kind for kind, part in BLOCKED.items()}
-_SIDES = ("starts", "ends")
 
 
 @kept
 def _synchronising(track: RankTrack) -> Mapping[int, Mapping[str, Intervals]]:
     """When each thread of the rank's process stood in which call that waits for the GPU."""
+    each = {
+        thread: grouped((name, call) for call in calls if (name := waiting_call(call.name)))
+        for thread, calls in _calls(track).items()
+    }
+    return {
+        thread: {name: Intervals.of((call.start_ns, call.end_ns) for call in own) for name, own in by_name.items()}
+        for thread, by_name in each.items()
+    }
+
+
+@kept
+def _calls(track: RankTrack) -> Mapping[int, Sequence[Api]]:
+    """The calls by thread of the rank's process that wait for the GPU or copy."""
     calls = (track.around.all_calls(SYNCHRONISING_CALLS) or {}).get(track.rank.process.global_pid, ())
-    waits = grouped(((call.thread, name), call) for call in calls if (name := waiting_call(call.name)))
-    found: dict[int, dict[str, Intervals]] = {}
-    for (thread, name), own in waits.items():
-        found.setdefault(thread, {})[name] = Intervals.of((call.start_ns, call.end_ns) for call in own)
-    return found
+    return grouped((call.thread, call) for call in calls)
 
 
 @kept

@@ -25,7 +25,6 @@ from pytest_nsys.analysis.quality import Fact, Ground, doubts
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.straggling import Waited, waited
-from pytest_nsys.analysis.structure import pageable_copies
 from pytest_nsys.analysis.throughput import profiler_overhead
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import NO_STAGE
@@ -269,15 +268,13 @@ def _before(part: BudgetPart) -> Callable[[Losses], Figures]:
 
 
 def _copies(losses: Losses) -> Figures:
-    longest = next(each for each in losses.budget.producers() if each.kind in ("copy", "memset"))
-    pageable = sum(int(row.value) for row in pageable_copies(losses.window))
-    return {
-        "producer": longest.kind,
-        "before": longest.waiting,
-        "before_ns": longest.ns,
-        "gaps": longest.gaps,
-        **({"pageable": pageable} if pageable else {}),
-    }
+    found: dict[str, Value | str] = {"blocked_ns": losses.blocked_by_copies_ns, "host_ns": losses.host_in_copies_ns}
+    if blocked := [each for each in losses.budget.producers() if each.kind in ("copy", "memset")]:
+        longest = blocked[0]
+        found |= {"producer": longest.kind, "before": longest.waiting, "before_ns": longest.ns, "gaps": longest.gaps}
+    if (copies := losses.longest_copies()) is not None:
+        found |= {"between": copies[0], "copies": copies[1]}
+    return {**found, "pageable": losses.pageable}
 
 
 def _elsewhere(losses: Losses) -> Figures:

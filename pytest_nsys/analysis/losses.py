@@ -17,6 +17,7 @@ from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.analysis.operations import NONE
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.straggling import Waited
+from pytest_nsys.analysis.structure import pageable_copies
 from pytest_nsys.core.columns import (
     NEVER,
     Column,
@@ -33,6 +34,7 @@ from pytest_nsys.core.columns import (
     within,
 )
 from pytest_nsys.core.intervals import Intervals
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Stream
 
 TINY_KERNEL_NS = 10_000
@@ -73,17 +75,17 @@ class Losses:
     def claims_ns(self) -> Mapping[FindingKind, int]:
         """They add up to the time without compute, exactly."""
         waited, shared = self._covered(self._waited), self._covered(self._waited_or_shared)
-        late, stalled, blocking = total(self._late_ns), total(self._stalled.ns), self.budget.blocking_ns
+        late, stalled = total(self._late_ns), total(self._stalled.ns)
         tiny = {part: total(take(ns, at)) for part, (_, ns, at) in self._tiny.items()}
         return {
             FindingKind.STRAGGLER: waited,
             FindingKind.WRONG_STREAM: shared - waited,
             FindingKind.COMMUNICATION: total(self.beside.ns) - shared,
-            FindingKind.SYNCS: total(self._starved.ns) - late,
+            FindingKind.SYNCS: total(self._in_syncs),
             FindingKind.TINY_KERNELS: sum(tiny.values()),
             FindingKind.LAUNCHES: late - tiny[BudgetPart.STARVED],
-            FindingKind.COPIES: blocking["copy"] + blocking["memset"],
-            FindingKind.OTHER_DEVICE: blocking["other_device"],
+            FindingKind.COPIES: self.blocked_by_copies_ns + self.host_in_copies_ns,
+            FindingKind.OTHER_DEVICE: self.budget.blocking_ns["other_device"],
             FindingKind.STALLED: stalled - tiny[BudgetPart.STALLED],
         }
 
@@ -101,9 +103,46 @@ class Losses:
         return self.budget.spans(BudgetPart.STALLED)
 
     @cached_property
+    def _in_syncs(self) -> Column:
+        return self.budget.waiting_in_calls()
+
+    @cached_property
+    def _in_calls(self) -> Column:
+        """Of each launch-starved part what the thread stood in synchronising calls, and in copies of pageable memory,
+        which the host makes itself.
+        """
+        return self.budget.waiting_in_calls(copies=True) if self.pageable else self._in_syncs
+
+    @cached_property
     def _late_ns(self) -> Column:
-        """Of each launch-starved part what is left where the thread stood in no synchronising call."""
-        return minus(self._starved.ns, self.budget.waiting_in_syncs())
+        """What is left of them."""
+        return minus(self._starved.ns, self._in_calls)
+
+    @cached_property
+    def pageable(self) -> int:
+        """How many copies of the window are from or to pageable memory, as far as the trace says."""
+        return sum(int(count) for _, count in pageable_copies(self.window))
+
+    @property
+    def blocked_by_copies_ns(self) -> int:
+        """How long copies and memsets blocked."""
+        return self.budget.blocking_ns["copy"] + self.budget.blocking_ns["memset"]
+
+    @property
+    def host_in_copies_ns(self) -> int:
+        """How long the host launched nothing because it copied pageable memory."""
+        return total(self._in_calls) - total(self._in_syncs)
+
+    def longest_copies(self) -> tuple[str, int] | None:
+        """Between which memories the copies of the window are that take longest, and how many; None where unknown."""
+        window, moved = self.window, self.window.track.on_gpu.transfers
+        copies = window.track.copies((window.window.start_ns, window.window.end_ns))
+        if moved is None or not copies:
+            return None
+        lengths = dict(zip(moved.start_ns, minus(moved.end_ns, moved.start_ns), strict=True))
+        by = grouped(((each.source, each.target), lengths.get(each.start_ns, 0)) for each in copies)
+        (source, target), own = max(by.items(), key=lambda item: (sum(item[1]), item[0]))
+        return (f"{source} to {target}", len(own)) if source and target else None
 
     @cached_property
     def _tiny(self) -> Mapping[BudgetPart, tuple[PartsOfGaps, Column, Column]]:

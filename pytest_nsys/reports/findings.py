@@ -19,6 +19,10 @@ NAME_WIDTH = 40
 """Of a kernel's name in a sentence."""
 
 
+TELLING = 10
+"""A part that is less than such a one of another is not told beside it."""
+
+
 def finding_line(finding: Finding, traces: Sequence[str], of: str = "step") -> str:
     """All that is told of it: the sentence, the most that mending it could win, and what to type next."""
     win = win_words(finding, of)
@@ -130,9 +134,15 @@ def _launches(f: Finding) -> str:
 
 
 def _copies(f: Finding) -> str:
-    what = {"copy": "copies block", "memset": "memsets block"}[str(f.figures["producer"])]
-    pageable = f"; {_value(f, 'pageable')} of pageable memory" if "pageable" in f.figures else ""
-    return f"{what} compute for {_win(f)}{_before(f)}{pageable}"
+    said = []
+    if _value(f, "blocked_ns"):
+        what = {"copy": "copies block", "memset": "memsets block"}[str(f.figures["producer"])]
+        said.append(f"{what} compute for {_ns(f, 'blocked_ns')}{_before(f)}")
+    if _value(f, "host_ns") * TELLING > _value(f, "blocked_ns"):
+        said.append(f"the host launches nothing for {_ns(f, 'host_ns')} while it copies pageable memory")
+    if "between" in f.figures and f.figures.get("producer") != "memset":
+        said.append(f"most from {_name(f, 'between')} ({_value(f, 'copies')})")
+    return "; ".join(said)
 
 
 def _elsewhere(f: Finding) -> str:

@@ -17,13 +17,17 @@ from pytest_nsys.analysis.budget import budget_of
 from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.analysis.findings import MORE, MOST, WORTH, Finding, findings_of
 from pytest_nsys.analysis.losses import FindingKind, Losses
+from pytest_nsys.analysis.straggling import Waited
+from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import KernelsMode
 from pytest_nsys.core.workload import Workload
 from tests.support.measure import captures
 from tests.support.reference_data import DATA
-from tests.support.samples.builder import Process, TraceBuilder
+from tests.support.samples.builder import LAUNCH_LENGTH_NS, Process, TraceBuilder
 from tests.support.samples.gpu_state import sm_clock
+from tests.support.samples.kineto import KinetoBuilder
 from tests.support.samples.nccl import NcclRanges
+from tests.support.samples.schema import MEMCPY
 
 US, MS = 1_000, 1_000_000
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
@@ -32,6 +36,7 @@ EARLY = 1 * US
 """When what is launched long before it starts was launched."""
 
 COMM = 0xABC
+PAGEABLE, PINNED = 0, 1
 
 
 class Traced(NamedTuple):
@@ -102,6 +107,17 @@ def sync(start: int, end: int) -> Callable[[Traced, Process], object]:
 
 def copy(start: int, end: int) -> Callable[[Traced, Process], object]:
     return lambda t, gpu: gpu.memcpy(t.at + start, t.at + end, launch_ns=t.at + EARLY)
+
+
+def host_copy(memory: int) -> Callable[[Traced, Process], object]:
+    """The host is in the call of a short copy from such memory for 900 us."""
+
+    def put(t: Traced, gpu: Process) -> None:
+        number = gpu.api("cudaMemcpyAsync_v3020", t.at + 5 * MS, t.at + 5_900 * US)
+        memories = {"copyKind": 1, "srcKind": memory, "dstKind": 2, "bytes": 4}
+        t.trace.insert(MEMCPY, **gpu.gpu_span(t.at + 4 * MS, t.at + 4 * MS + 5, number, stream=9), **memories)
+
+    return put
 
 
 def small(length: int, gap: int) -> Put:
@@ -248,8 +264,15 @@ CASES = [
         FindingKind.COPIES,
         gap_with(copy(5 * MS, 6 * MS)),
         1 * MS,
-        {"producer": "copy", "before": "gemm", "before_ns": 1 * MS, "gaps": 1},
+        {"blocked_ns": 1 * MS, "host_ns": 0, "producer": "copy", "before": "gemm", "before_ns": 1 * MS, "gaps": 1},
         gap_with(copy(4 * MS, LESS), stop=LESS),
+    ),
+    Case(
+        FindingKind.COPIES,
+        gap_with(host_copy(PAGEABLE), launch=6 * MS - 3 * US),
+        900 * US,
+        {"blocked_ns": 0, "host_ns": 900 * US, "pageable": 1, "between": "pageable to device", "copies": 1},
+        gap_with(host_copy(PINNED), launch=6 * MS - 3 * US),
     ),
     Case(
         FindingKind.OTHER_DEVICE,
@@ -317,6 +340,32 @@ def test_a_rank_that_computes_longer_and_is_waited_for_is_told_once(tmp_path: Pa
     assert found(tmp_path, two_ranks(1 * MS)).keys() == {FindingKind.STRAGGLER}
 
 
+def test_ranks_of_files_hours_apart_are_held_against_each_other(tmp_path: Path) -> None:
+    """Each file has its own clock; the ends of what they reduce together make it one."""
+    for rank in range(2):
+        torch, hour = KinetoBuilder(rank, 2), rank * 3_600 * 10**9
+        for n in range(10):
+            at, start = hour + n * STEP_NS, 5 * MS + rank * MS
+            torch.range(f"ProfilerStep#{n}", at, at + STEP_NS)
+            torch.kernel("gemm", at, at + start, launch_ns=at + EARLY)
+            said: dict[str, Any] = {
+                "Collective name": "allreduce",
+                "In msg nelems": 8,
+                "Out msg nelems": 8,
+                "dtype": "Float",
+            }
+            group: dict[str, Any] = {"Group size": 2, "Process Group Name": "0", "Process Group Ranks": "[0, 1]"}
+            torch.kernel(NCCL, at + start, at + 7 * MS, stream=20, launch_ns=at + EARLY, **said, **group)
+            torch.kernel("gemm", at + 7 * MS, at + STEP_NS, launch_ns=at + EARLY)
+        torch.write(tmp_path / "run" / f"rank{rank}_trace.json")
+    with captures(tmp_path / "run", convention=BUILT_IN["torchtitan"]) as run:
+        spec = run.spec("5")
+        each = {finding.kind: finding for finding in findings_of(run, spec)}
+    assert each.keys() == {FindingKind.STRAGGLER, FindingKind.COMMUNICATION}
+    assert (each[FindingKind.STRAGGLER].rank, each[FindingKind.STRAGGLER].win_ns) == (0, 1 * MS)
+    assert each[FindingKind.COMMUNICATION].win_ns == 1 * MS
+
+
 def test_the_largest_win_comes_first_and_places_are_kept_for_doubts(tmp_path: Path) -> None:
     trace = TraceBuilder()
     t = Traced(trace, NcclRanges(trace), 0)
@@ -361,7 +410,7 @@ class Ran(NamedTuple):
 WORK = st.lists(
     st.builds(
         Ran,
-        st.sampled_from(["compute", "compute", "compute", "comm", "copy", "sync"]),
+        st.sampled_from(["compute", "compute", "compute", "comm", "copy", "sync", "host copy"]),
         st.integers(5, 115),
         st.sampled_from([0, 1, 7, 20, 40]),
         st.sampled_from([7, 20]),
@@ -380,6 +429,10 @@ def write(path: Path, work: list[Ran]) -> Path:
         start, end = each.start, each.start + each.length
         if each.what == "sync":
             gpu.api("cudaStreamSynchronize_v3020", start, end)
+        elif each.what == "host copy":
+            number = gpu.api("cudaMemcpyAsync_v3020", start, end)
+            memories = {"copyKind": 1, "srcKind": PAGEABLE, "dstKind": 2, "bytes": 4}
+            trace.insert(MEMCPY, **gpu.gpu_span(start, start + 1, number, stream=9), **memories)
         elif each.what == "copy":
             gpu.memcpy(start, end, stream=each.stream, launch_ns=min(each.launch, start))
         else:
@@ -388,17 +441,25 @@ def write(path: Path, work: list[Ran]) -> Path:
     return trace.write(path)
 
 
-def kind_of_tick(part: BudgetPart, *, synced: bool, tiny: bool, shared: bool) -> FindingKind:
-    """The rule, one moment at a time."""
-    if part in (BudgetPart.COLLECTIVE, BudgetPart.BESIDE):
-        return FindingKind.WRONG_STREAM if shared else FindingKind.COMMUNICATION
-    if part in (BudgetPart.COPY, BudgetPart.MEMSET):
-        return FindingKind.COPIES
-    if part is BudgetPart.STARVED and synced:
-        return FindingKind.SYNCS
-    if tiny:
-        return FindingKind.TINY_KERNELS
-    return FindingKind.LAUNCHES if part is BudgetPart.STARVED else FindingKind.STALLED
+def called(each: Ran) -> range:
+    """When the host was in the call."""
+    if each.what == "copy":
+        return range(launch := min(each.launch, each.start), launch + LAUNCH_LENGTH_NS)
+    return range(each.start, each.start + each.length)
+
+
+def kind_of_tick(part: BudgetPart, holds: Mapping[str, bool]) -> FindingKind:
+    """The rule, one moment at a time: the first that holds."""
+    tiny = {"tiny": FindingKind.TINY_KERNELS}
+    of_host = {"synced": FindingKind.SYNCS, "copying": FindingKind.COPIES, **tiny}
+    together = {"waits": FindingKind.STRAGGLER, "shared": FindingKind.WRONG_STREAM}, FindingKind.COMMUNICATION
+    rules, otherwise = {
+        BudgetPart.COLLECTIVE: together,
+        BudgetPart.BESIDE: together,
+        BudgetPart.STARVED: (of_host, FindingKind.LAUNCHES),
+        BudgetPart.STALLED: (tiny, FindingKind.STALLED),
+    }.get(part, ({}, FindingKind.COPIES))
+    return next((kind for name, kind in rules.items() if holds[name]), otherwise)
 
 
 @given(work=WORK, mode=st.sampled_from(KernelsMode))
@@ -412,16 +473,26 @@ def test_claims_are_what_counting_ticks_gives_and_no_tick_counts_twice(
         patched.setattr(losses, "TINY_GAP_NS", SHORT_NS)
         spec = run.spec("median", None, mode)
         ((window,),) = run.runs[0].measured(spec).ranks.values()
-        budget, own = budget_of(window), Losses(window, ())
-        syncs = {t for each in work if each.what == "sync" for t in range(each.start, each.start + each.length)}
+        spans = [(each.start, each.start + each.length // 2) for each in work if each.what == "comm"]
+        waits = [Waited(*span, "AllReduce", 1) for span in spans]
+        budget, own = budget_of(window), Losses(window, waits)
+        syncs = {tick for each in work if each.what == "sync" for tick in called(each)}
+        copies = {tick for each in work if each.what in ("copy", "host copy") for tick in called(each)}
+        pageable = any(each.what == "host copy" and each.start <= 100 for each in work)
         shared = {t for start, end in window.spans(own.barriers) for t in range(start, end)}
         expected: Counter[FindingKind] = Counter()
         for each in budget.each():
             lasts = None if each.waiting is None else each.waiting.end_ns - each.waiting.start_ns
             tiny = lasts is not None and lasts <= TINY_NS and each.end_ns - each.start_ns <= SHORT_NS
             for tick in range(each.start_ns, each.end_ns):
-                synced = tick in syncs and lasts is not None
-                expected[kind_of_tick(each.part, synced=synced, tiny=tiny, shared=tick in shared)] += 1
+                holds = {
+                    "waits": any(start <= tick < end for start, end in spans),
+                    "shared": tick in shared,
+                    "synced": tick in syncs and lasts is not None,
+                    "copying": tick in copies and lasts is not None and pageable,
+                    "tiny": tiny,
+                }
+                expected[kind_of_tick(each.part, holds)] += 1
         assert {kind: ns for kind, ns in own.claims_ns.items() if ns} == expected
         assert sum(own.claims_ns.values()) == budget.compute_absent_ns
         wins = [finding.win_ns or 0 for finding in findings_of(run, spec, most=99)]

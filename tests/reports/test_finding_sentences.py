@@ -25,6 +25,7 @@ def finding(
 HALF = MS // 2
 BEFORE: Figures = {"before": "gemm", "before_ns": HALF, "before_gaps": 1, "gaps": 3}
 LAST: Figures = {"before": "", "before_ns": MS, "before_gaps": 1, "gaps": 1}
+COPIES: Figures = {"producer": "copy", "blocked_ns": MS, "host_ns": 0, "pageable": 0, **BEFORE}
 SENDRECV: Figures = {"stage": "stage4_f", "kernel": "ncclDevKernel_SendRecv", "kernel_ns": HALF, "comm_ns": 2 * MS}
 DEEP_EP: Figures = {"kernel": "deep_ep::internode_ll::dispatch<1>", "kernel_ns": MS, "comm_ns": 2 * MS}
 SHARED: Figures = {"stream": 7, "comm_kernels": 2, "compute_kernels": 1, "mostly": "void at::native::cast<float>(int)"}
@@ -66,12 +67,16 @@ SENTENCES = [
         "launch-bound: no compute for 1 ms, all of it after the last kernel",
     ),
     (
-        finding(FindingKind.COPIES, {"producer": "copy", **BEFORE, "pageable": 2}, ranks=(0,)),
-        "copies block compute for 1 ms, 500 us of it before gemm; 2 of pageable memory",
+        finding(FindingKind.COPIES, {**COPIES, "between": "pinned to device", "copies": 107}, ranks=(0,)),
+        "copies block compute for 1 ms, 500 us of it before gemm; most from pinned to device (107)",
     ),
     (
-        finding(FindingKind.COPIES, {"producer": "memset", **BEFORE}, ranks=(0,)),
+        finding(FindingKind.COPIES, {**COPIES, "producer": "memset", "host_ns": MS // 10}, ranks=(0,)),
         "memsets block compute for 1 ms, 500 us of it before gemm",
+    ),
+    (
+        finding(FindingKind.COPIES, {"blocked_ns": 0, "host_ns": MS, "pageable": 1}, ranks=(0,)),
+        "the host launches nothing for 1 ms while it copies pageable memory",
     ),
     (
         finding(FindingKind.OTHER_DEVICE, {"kernel": "remote", **BEFORE}, ranks=(0,)),
