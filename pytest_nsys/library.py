@@ -10,8 +10,9 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from html import escape
 from pathlib import Path
-from typing import Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from pytest_nsys.analysis.capture_cache import CaptureCache, check_captures, check_two_runs
 from pytest_nsys.analysis.captures import Captures
@@ -21,7 +22,7 @@ from pytest_nsys.analysis.table import NothingSelected, Selector
 from pytest_nsys.analysis.windows import MEDIAN, OUTSIDE, UsedWindow, WindowSpec, meant_word
 from pytest_nsys.core import shown
 from pytest_nsys.core.conventions import Convention
-from pytest_nsys.core.errors import ArgumentMistake, NoRows
+from pytest_nsys.core.errors import ArgumentMistake, NoRows, NsysError
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import KernelsMode, Label, Note, Span, Value
 from pytest_nsys.core.units import kept_in, plain
@@ -46,6 +47,9 @@ from pytest_nsys.traces.opening import find_traces
 from pytest_nsys.verdicts.comparison import Comparison, TwoRuns, compare_runs
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate, resolved
 from pytest_nsys.verdicts.references import OtherRun
+
+if TYPE_CHECKING:
+    from pytest_nsys.analysis.summary import Summary
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """A capture (file, folder or glob), or several of one program."""
@@ -144,6 +148,26 @@ class NsysRun:
         """What a person should know of the run before a figure of its median window is believed."""
         captures = self.captures
         return captures.notes(captures.spec(MEDIAN))
+
+    def summary(self, window: str | None = None) -> Summary:
+        """What is in the run, as ``pytest-nsys TRACE…`` shows it: of the median step, of a run without steps all of it.
+
+        Raises TraceError where nothing can be measured.
+        """
+        from pytest_nsys.analysis.summary import Summary, summary_of, usual_spec  # tests that gate do not pay for it
+        from pytest_nsys.reports.first_screen_html import as_html
+
+        shown.register(Summary, as_html)
+        captures = self.captures
+        spec = usual_spec(captures) if window is None else self._spec(window, None, None)
+        return summary_of(captures, spec, self._name.split(", ") if self._name else ())
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the first screen, or why there is none."""
+        try:
+            return self.summary()._repr_html_()
+        except NsysError as nothing:
+            return f"<pre>{escape(str(nothing))}</pre>"
 
     def windows(
         self, window: str = MEDIAN, *, span: Span | str | None = None, kernels: KernelsMode | str | None = None

@@ -25,6 +25,7 @@ from pytest_nsys.reports.notebook import AMBER, GREEN, RED
 from pytest_nsys.verdicts.comparison import ComparedRow, Result
 from pytest_nsys.verdicts.records import records_of
 from tests.support.gates import Exposed, write_trace
+from tests.support.samples.builder import TraceBuilder
 
 
 @pytest.fixture(scope="module")
@@ -327,3 +328,22 @@ def test_names_of_others_are_no_markup(run: NsysRun) -> None:
 
 def test_what_nobody_knows_to_show_is_its_repr() -> None:
     assert html_of(Fraction(1, 2)) == "<pre>Fraction(1, 2)</pre>"
+
+
+def test_a_run_sums_itself_up(run: NsysRun) -> None:
+    found = run.summary()
+    assert repr(found).startswith("<Summary of ")
+    assert [budget.rank for budget in found.budgets] == [*run.ranks]
+    assert run.summary("first").subject.found.index == 0
+    assert run.summary("run").subject.found.whole_run
+
+
+def test_a_notebook_shows_a_run_as_its_first_screen(run: NsysRun, folder: Path) -> None:
+    assert run._repr_html_() == run.summary()._repr_html_()
+    assert "largest kernels" in run._repr_html_()
+    assert "pytest-nsys init" in run._repr_html_()
+    bare = TraceBuilder()
+    bare.process().range("forward <b>", 0, 10)
+    shown = open_run(bare.write(folder / "bare.sqlite"), convention="generic")._repr_html_()
+    assert "no kernels" in shown
+    assert "<b>" not in shown

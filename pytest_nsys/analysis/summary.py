@@ -23,12 +23,14 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.analysis.subject import Subject, subject_of
-from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec
 from pytest_nsys.core.errors import NoRows, NothingMeasured
 from pytest_nsys.core.exact import exact, median
 from pytest_nsys.core.kernel_names import readable_names
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.words import from_here
+from pytest_nsys.core.numbers import format_value, percent
+from pytest_nsys.core.shown import html_of
+from pytest_nsys.core.words import counted, from_here
 
 LARGEST = 10
 """How many kernels are told of by name."""
@@ -104,7 +106,7 @@ class KernelShares:
     others_ns: Value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Summary:
     """What is in a run. ``traces`` are the paths as they were given; ``without`` says of ranks why they have no figure.
 
@@ -121,6 +123,22 @@ class Summary:
     findings: tuple[Finding, ...]
     doubts: tuple[str, ...]
     without: Mapping[int, str]
+
+    def __repr__(self) -> str:
+        about, known = self.subject, [budget.shares for budget in self.budgets if budget.parts]
+        length = f"{self.step.metric.removesuffix('_ns')} {format_value(self.step.ns)}"
+        compute = f", compute {percent(min(each[BudgetPart.COMPUTE] for each in known))}" if known else ""
+        told = f"{about.profiler}, {counted(len(about.ranks), 'rank')}, {length}{compute}"
+        found = f"{counted(len(self.findings), 'finding')}, {counted(len(self.doubts), 'doubt')}"
+        return f"<{type(self).__name__} of {', '.join(self.traces)}: {told}, {found}>"
+
+    _repr_html_ = html_of  # what a notebook shows
+
+
+def usual_spec(captures: Captures) -> WindowSpec:
+    """What is summed up where nobody says: the median step, of a run without steps all of it."""
+    anchored = all(run.anchors(rank) for run in captures.runs for rank in run.ranks)
+    return captures.spec(MEDIAN if anchored else RUN)
 
 
 Tell = Callable[[str], None]

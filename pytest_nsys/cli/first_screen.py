@@ -16,6 +16,7 @@ from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.workload_keys import ConfigMistake, read_config
 from pytest_nsys.reports.bars import Pen
 from pytest_nsys.reports.first_screen import FirstScreen
+from pytest_nsys.reports.first_screen_html import as_html
 from pytest_nsys.reports.first_screen_json import as_csv, as_json_screen
 from pytest_nsys.reports.tables import Format
 from pytest_nsys.tools.executors import on_terminal
@@ -36,6 +37,8 @@ def first_screen(asked: MeasureOptions, traces: tuple[str, ...], said: Said) -> 
             text = as_csv(found)
         case Format.MARKDOWN:
             text = FirstScreen(found).markdown()
+        case "html":
+            text = as_html(found)
         case _:
             text = "".join(f"{line}\n" for line in FirstScreen(found, Pen.of(sys.stdout)).lines())
     click.echo(text, nl=False, color=True)

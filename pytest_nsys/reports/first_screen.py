@@ -24,11 +24,14 @@ from pytest_nsys.core.numbers import Scale, format_apart, format_together, forma
 from pytest_nsys.core.units import BARE, TIME
 from pytest_nsys.core.words import counted, printable, ranks_words
 from pytest_nsys.reports.bars import Pen
-from pytest_nsys.reports.findings import command_for, nothing_found, sentence
+from pytest_nsys.reports.findings import command_for, nothing_found, sentence, win_words
 from pytest_nsys.reports.next_steps import as_typed, next_steps
 from pytest_nsys.reports.rank_bars import COLUMNS, SHARES, fitted, rank_bars, told_in_tenths
 
 LINES = 40
+GAPS = 3
+"""Empty lines between the sections that are worth more than findings on two lines, or another stage."""
+
 LONGEST_TITLE, LEAST_ANCHOR = 36, 16
 
 
@@ -66,10 +69,10 @@ class FirstScreen:
     def lines(self) -> list[str]:
         """The screen. Only a line with a path, which has to be whole, is longer than 100 characters."""
         each = [self._sections(room) for room in ROOMS]
-        fitting = [sections for sections in each if sum(map(len, sections)) <= LINES]
-        parted = (sections for sections in fitting if sum(map(len, sections)) + len(sections) - 1 <= LINES)
-        sections = next(parted, fitting[0] if fitting else each[-1])
-        spare = LINES - sum(map(len, sections))
+        left = [LINES - sum(map(len, sections)) for sections in each]
+        fits = next((n for n, spare in enumerate(left) if spare >= GAPS), None)
+        chosen = next((n for n, spare in enumerate(left) if spare >= 0), len(each) - 1) if fits is None else fits
+        sections, spare = each[chosen], left[chosen]
         text: list[str] = []
         for number, own in enumerate(sections):
             text += [""] if number and len(sections) - number <= spare else []
@@ -111,9 +114,14 @@ class FirstScreen:
         if missing := sorted(self.summary.without):
             yield fitted(f"nothing measured of {ranks_words(missing)}: {self.summary.without[missing[0]]}")
 
+    @property
+    def _whole(self) -> str:
+        """What is measured, of which shares are."""
+        found = self.summary.subject.found
+        return "run" if found.whole_run else "window" if found.part else "step"
+
     def _step(self) -> Iterator[str]:
-        step, found = self.summary.step, self.summary.subject.found
-        what = "step" if step.metric == STEP else "run" if found.whole_run else "window"
+        step = self.summary.step
         length, fastest = format_value(step.ns), ""
         if step.fastest is not None:
             rank, ns = step.fastest
@@ -122,7 +130,9 @@ class FirstScreen:
         values = format_together([*step.quantiles.values()])
         spread = ", ".join(map(" ".join, zip(step.quantiles, values, strict=True)))
         rates = "".join(f"; {format_value(rate.value, rate.unit)}" for rate in step.rates)
-        yield fitted(f"{what} {length}{f' ({spread})' if spread and not fastest else ''}{fastest}{rates}")
+        what = "step" if step.metric == STEP else self._whole
+        alone = f" ({spread})" if spread and not fastest else ""
+        yield fitted(f"{what} {length}{alone}{fastest}{rates}")
         if spread and fastest:
             yield fitted(f"steps of rank {step.slowest}: {spread}")
 
@@ -156,16 +166,17 @@ class FirstScreen:
         rows = [found.whole, *(found.each[:most] if every else ())]
         scale = scale_of([row.ns for row in rows], TIME)
         speeds = any(row.busbw is not None for row in rows)
-        head = ("rank", "time", "exposed", "overlap", *(("GB/s",) if speeds else ()))
-        cells = [head, *(_cells(row, scale, speeds) for row in rows)]
+        ranks = len(self.summary.subject.ranks) > 1
+        head = (*(("rank",) if ranks else ()), "time", "exposed", "overlap", *(("GB/s",) if speeds else ()))
+        cells = [head, *(_cells(row, scale, speeds=speeds, ranks=ranks) for row in rows)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        what = "all" if every else found.each[0].name
-        names = [f"communication by {found.by}, worst rank", what, *(row.name for row in rows[1:])]
+        title = f"communication by {found.by}{', worst rank of each' if ranks else ''}"
+        names = [title, "all" if every else found.each[0].name, *(row.name for row in rows[1:])]
         room = max(map(len, (printable(name, 50) for name in names)))
         for name, row in zip(names, cells, strict=True):
             yield f"{printable(name, 50):{room}}" + "".join(f"  {c:>{w}}" for c, w in zip(row, widths, strict=True))
         more = len(found.each) - most if every else 0
-        notes = ["it shares streams with compute: as wall_exposed_all_ns has it"] if found.shared else []
+        notes = ["it shares streams with compute: exposed is wall_exposed_all_ns"] if found.shared else []
         notes += [f"and {more} more: --view {'overlap' if found.by == 'stage' else 'collectives'}"] if more > 0 else []
         if notes:
             yield fitted("; ".join(notes))
@@ -174,15 +185,17 @@ class FirstScreen:
         found = self.summary.findings
         if not found:
             computes = [budget.shares[BudgetPart.COMPUTE] for budget in self.summary.budgets if budget.parts]
-            yield f"what to look at: {nothing_found(min(computes)) if computes else 'no rank has a budget'}"
+            none = nothing_found(min(computes), self._whole) if computes else "no rank has a budget"
+            yield f"what to look at: {none}"
             return
         yield "what to look at, and the most that mending it could win"
         for number, finding in enumerate(found, 1):
-            share = "" if finding.share is None else f", at most {percent(finding.share)} of the step"
+            win = win_words(finding, self._whole)
+            share = f", {win}" if win else ""
             more = f"--view {finding.view}" if finding.view else f"pytest-nsys {finding.command}"
             if wide:
                 yield fitted(f"{number}. {sentence(finding)}")
-                yield f"   {share.removeprefix(', ')}: {command_for(finding, as_typed(self.summary.traces))}"
+                yield f"   {win or 'more'}: {command_for(finding, as_typed(self.summary.traces))}"
             else:
                 yield (
                     fitted(f"{number}. {sentence(finding)}", COLUMNS - len(share) - len(more) - 2) + f"{share}  {more}"
@@ -229,8 +242,8 @@ def _tenths(share: Value) -> str:
     return told_in_tenths(round(Fraction(share) * SHARES), Fraction(share)) if share <= 1 else percent(share)
 
 
-def _cells(row: Communicated, scale: Scale, speeds: bool) -> tuple[str, ...]:
+def _cells(row: Communicated, scale: Scale, *, speeds: bool, ranks: bool) -> tuple[str, ...]:
     times = (format_value(ns, scale=scale) for ns in (row.ns, row.exposed_ns))
     overlap = "-" if row.overlap is None else percent(row.overlap)
     speed = "-" if row.busbw is None else format_value(row.busbw, BARE)
-    return (str(row.rank), *times, overlap, *((speed,) if speeds else ()))
+    return (*((str(row.rank),) if ranks else ()), *times, overlap, *((speed,) if speeds else ()))

@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Callable
 from fractions import Fraction
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from pytest_nsys.analysis.summary import Figure, KernelShare, KernelShares, Rank
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.reports.bars import Pen
 from pytest_nsys.reports.first_screen import LINES, FirstScreen, found_words
+from pytest_nsys.reports.first_screen_html import as_html
 from pytest_nsys.reports.next_steps import next_steps
 from pytest_nsys.reports.rank_bars import COLUMNS, share_words, shown_ranks
 from tests.support.many_traces import write_nodes
@@ -269,3 +271,14 @@ def test_which_ranks_are_shown() -> None:
         ("(fastest)", 0),
     ]
     assert [own.rank for _, own in shown_ranks(several[:8])] == list(range(8))
+
+
+def test_as_html_names_are_text_and_bars_have_colours() -> None:
+    kernel = KernelShare("a<script>alert(1)</script>", "", "gemm", 1, 1, Fraction(1, 2))
+    one = made(budgets=(budget(starved=200_000),), kernels=KernelShares((kernel,), 0, 0))
+    html = as_html(one)
+    assert "<script>" not in html
+    assert "\x1b" not in html
+    text = unescape(re.sub("<[^>]*>", "", html.replace("<br>", "\n"))).strip("\n").splitlines()
+    assert text == FirstScreen(one).lines()
+    assert '<span style="color: #c98a00">····' in html
