@@ -92,28 +92,13 @@ _ARROWS = {Better.LOWER: "↓", Better.HIGHER: "↑", None: ""}
 _ROWS_ARE = re.compile(r",? per (?:\([^)]*\)|rank)(?=[.:;,])")
 
 
-SUBJECTS = {
-    "overlap": "Overlap",
-    "activity": "Compute, streams, calls",
-    "budget": "Device budget",
-    "throughput": "Steps",
-    "pipeline": "Pipelines",
-    "structure": "Structure",
-    "collectives": "Collectives",
-    "straggling": "Waits",
-    "kernel_families": "Kernel families",
-    "gpu_state": "GPU",
-}
-"""What the metrics of each module of ``analysis`` are about."""
-
-
 def metrics() -> str:
     """The registry by subject; of what the rows of a metric are, its dimensions say enough."""
     lists: dict[str, str] = {}
     for m in METRICS.values():
         facts = [f"{m.unit} {_ARROWS[m.better]}".rstrip(), *m.dimensions]
         says = _ROWS_ARE.sub("", m.summary.replace("``", "`"))
-        subject = SUBJECTS.get(m.place.partition(".")[0], "More")
+        subject = (m.subject or "more").capitalize()
         lists[subject] = lists.get(subject, "") + f"- `{m.name}` ({', '.join(facts)}): {says}\n"
     return "\n".join(f"**{subject}**\n\n{told}" for subject, told in lists.items())
 

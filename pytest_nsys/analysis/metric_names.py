@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pytest_nsys.analysis.metrics import MEASURED, METRICS, OF_STEP, Metric, Unit, metric_called
+from pytest_nsys.analysis.metrics import MEASURED, METRICS, OF_STEP, Metric, Unit, held_to_steps, metric_called
 from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.words import printable
@@ -100,6 +100,73 @@ def metric_named(name: str) -> Metric | None:
     base = name.removesuffix(OF_STEP)
     full = SHORT.get("_".join(base.split()), "")
     return metric_called(full + name[len(base) :])
+
+
+FIRST: Mapping[str, str] = {
+    "step_time_ns": "Is a step slower?",
+    "tokens_per_s": "How many tokens a second?",
+    "exposed_ns": "How long does communication run without compute beside it?",
+    "overlap": "How much of the communication is hidden?",
+    "wall_exposed_all_ns": "The same where communication shares streams with compute.",
+    "idle_ns": "How long does no kernel run?",
+    "launch_starved_ns": "How long does the GPU wait for the next launch?",
+    "syncs": "Does the CPU wait for the GPU?",
+    "launches": "Is it still the same program?",
+    "peak_allocated_bytes": "Does it need more memory?",
+}
+"""The ten that a first gate needs, and what each answers: how long a step takes, what makes it longer, and whether it
+is the same step.
+"""
+
+_LIMITS: Mapping[tuple[str, str | None], str] = {
+    (Unit.RATIO, "higher"): ">= 60%",
+    (Unit.RATIO, "lower"): "<= 5%",
+    (Unit.RATIO, None): "<= 40%",
+    (Unit.COUNT, None): "== baseline",
+    (Unit.NUMBER, "lower"): "<= 5",
+    (Unit.NUMBER, "higher"): ">= 0.6",
+    (Unit.BYTES, "lower"): "<= 72GiB",
+    (Unit.BYTES, None): "== baseline",
+    (Unit.GB_PER_S, "higher"): ">= 40GB/s",
+    (Unit.TOKENS_PER_S, "higher"): ">= 12000 tokens/s",
+    (Unit.SAMPLES_PER_S, "higher"): ">= 64 samples/s",
+    (Unit.MHZ, "higher"): ">= 1700MHz",
+    (Unit.HASH, None): "== baseline",
+}
+_SENTENCES: Mapping[str, str] = {
+    "step_time_ns": _STEP,
+    "tokens_per_s": "throughput >= 12000 tokens/s",
+    "samples_per_s": "throughput >= 64 samples/s",
+    "period_ns": "p50 period <= 450ms",
+    "window_ns": "window <= 450ms",
+    "busy_ns": "busy >= 90% of step",
+    "device_busy_ns": "device busy >= 90% of step",
+    "compute_busy_ns": "compute busy >= 75% of step",
+    "compute_ns": "compute <= baseline + 5%",
+    "idle_ns": "idle <= 10% of step",
+    "kernel_share": "no new or vanished kernels above 2%",
+    "family_ns": "gemm family_ns <= 200ms",
+    "family_launches": "gemm family_launches == baseline",
+    "mean_kernel_ns": "mean kernel >= 20us",
+    "serialization": "serialization <= 0.5",
+    "overlap_score": "pipeline overlap_score >= 0.6",
+}
+
+
+def spoken(metric: Metric) -> str:
+    """A metric as a sentence has it: in words, without its unit where it is known without."""
+    short = next((stem for stem, name in SHORT.items() if name == metric.name), metric.name)
+    return short if short.endswith("_ns") else short.replace("_", " ")
+
+
+def example(metric: Metric) -> str:
+    """A sentence to write of a metric."""
+    if metric.name in _SENTENCES:
+        return _SENTENCES[metric.name]
+    if metric.unit == Unit.COUNT and metric.better == "lower":
+        return f"no {spoken(metric)}"
+    usual = "<= 5% of step" if held_to_steps(metric) else "<= baseline + 5%"
+    return f"{spoken(metric)} {_LIMITS.get((metric.unit, metric.better), usual)}"
 
 
 def sentence_for(name: str) -> str | None:

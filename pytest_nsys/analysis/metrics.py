@@ -143,6 +143,7 @@ class Metric:
     over_clocks: bool = False
     by_order: bool = False
     within: bool = False
+    subject: str = ""
 
     @property
     def of_step(self) -> bool:
@@ -234,6 +235,7 @@ def measured(
     )
 
 
+@cache
 def held_to_steps(metric: Metric) -> Metric | None:
     """The shares of their steps that a metric's rows are; None where they are no times of ranks within windows."""
     of_windows = metric.of not in (Of.ANCHORS, Of.RANGES, Of.GPU, Of.OUTSIDE) and metric.name != STEP
@@ -243,7 +245,6 @@ def held_to_steps(metric: Metric) -> Metric | None:
     return replace(metric, unit=Unit.OF_STEP, greatest=most, explained_by="", drafted=None, sums="", within=False)
 
 
-@cache
 def known_metric(name: str) -> Metric:
     """The metric of a name that is one, that of a trace or what such a one is of its step. Raises KeyError."""
     base = name.removesuffix(OF_STEP)
@@ -316,106 +317,15 @@ _waits = partial(
     _collective, unit=_NS, better=_LOWER, scope=Scope.RUN, definition=2, notes="straggling.wait_notes", over_clocks=True
 )
 
-METRICS: Mapping[str, Metric] = {
-    metric.name: metric
-    for metric in (
-        _communication("overlap.comm_ns", _NS, None, _STAGE, explained_by="causes.COMMUNICATION"),
-        _communication("overlap.exposed_ns", _NS, _LOWER, _STAGE, explained_by="causes.EXPOSED"),
-        _communication("overlap.overlap", _RATIO, _HIGHER, _STAGE, greatest=1, explained_by="causes.EXPOSED"),
-        _communication("overlap.overlap_min", _RATIO, _HIGHER, _STAGE, greatest=1),
-        _communication("overlap.overlap_max", _RATIO, _HIGHER, _STAGE, greatest=1),
-        _time("overlap.barrier_ns", of=Of.STREAMS, by_order=True, explained_by="causes.BARRIERS", rough=True),
-        _time("activity.compute_ns", explained_by="causes.COMPUTE", drafted=Drafted("the compute kernels, summed", 0)),
-        Metric("activity.stream_compute_ns", _NS, _LOWER, ("rank", "stream")),
-        _within("overlap.wall_exposed_ns", of=Of.COMMUNICATION, by_order=True, explained_by="causes.COVER"),
-        _communication("overlap.stage_wall_exposed_ns", _NS, _LOWER, _STAGE, explained_by="causes.COVER", within=True),
-        _communication("overlap.wall_overlap", _RATIO, _HIGHER, _RANK, greatest=1, explained_by="causes.EXPOSED"),
-        _within("overlap.wall_exposed_all_ns", explained_by="causes.ALL_EXPOSED"),
-        Metric("overlap.wall_overlap_all", _RATIO, _HIGHER, _RANK, greatest=1, explained_by="causes.ALL_EXPOSED"),
-        _within("activity.busy_ns", better=None, explained_by="causes.BUSY"),
-        _within(
-            "activity.idle_ns",
-            explained_by="causes.IDLE",
-            rough=True,
-            drafted=Drafted("no kernel runs", 3),
-        ),
+_BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
+    "time of the step": (
+        _of_run("throughput.step_time_ns", _NS, _LOWER, ()),
         _time("activity.window_ns", explained_by="causes.WHOLE"),
-        _budget("budget.device_busy_ns", better=None, without=_TRANSFERS),
-        _budget("budget.device_idle_ns", rough=True, without=_TRANSFERS),
-        _budget("budget.compute_busy_ns", explained_by="causes.COMPUTE_BUSY"),
-        _budget("budget.compute_absent_ns", rough=True, explained_by="causes.COMPUTE_ABSENT"),
-        _budget("budget.comm_alone_ns", without=_TRANSFERS),
-        _budget(
-            "budget.launch_starved_ns",
-            rough=True,
-            notes="budget.host_notes",
-            explained_by="causes.STARVED",
-            drafted=Drafted("no compute, and the next compute kernel not launched yet", 10),
-        ),
-        _blocking("budget.blocking_ns", dimensions=("rank", "producer"), explained_by="causes.BLOCKING"),
-        _blocking("budget.dependency_stalled_ns", explained_by="causes.STALLED"),
-        _blocking("budget.blocking_comm_ns", dimensions=_STAGE, every_stage=True, explained_by="causes.BLOCKING_COMM"),
-        _blocking(
-            "budget.blocking_comm_max_ns",
-            explained_by="causes.BLOCKING_COMM_MAX",
-            drafted=Drafted("the longest that communication may have blocked compute", 11),
-        ),
-        Metric("overlap.overlap_tax_ns", _NS, _LOWER, _STAGE, least=None, notes="overlap.tax_notes"),
-        _streams("activity.comm_streams", _COUNT, None, ("rank", "purpose")),
-        _streams("activity.compute_streams", _COUNT, None, _RANK),
         _anchors(
             "throughput.period_ns", _NS, _LOWER, ("rank", "quantile"), explained_by="causes.WHOLE", untouched=_STEADY
         ),
-        _anchors("throughput.anchors", _COUNT, None, _RANK, untouched=("anchors", *_STEADY)),
-        _anchors("throughput.window_typicality", _NUMBER, _LOWER, _RANK, untouched=("anchors", "typicality")),
-        _stages("pipeline.overlap_score", _NUMBER, _HIGHER, _RANK, greatest=1),
-        _stages("pipeline.serialization", _NUMBER, _LOWER, _RANK, least=None),
-        _stages("pipeline.pipeline_stage_ns", _NS, _LOWER, _STAGE),
-        _blocks("pipeline.share", _RATIO, None, ("rank", "block"), greatest=1),
-        Metric("activity.launches", _COUNT, None, _STAGE, of=Of.STAGE, sums="kernel_launches"),
-        Metric("activity.mean_kernel_ns", _NS, None, _STAGE, of=Of.STAGE),
-        _within("activity.gpu_gap_ns"),
-        Metric("activity.syncs", _COUNT, _LOWER, _RANK, sums="sync_calls"),
-        Metric("activity.sync_calls", _COUNT, _LOWER, ("rank", "call")),
-        Metric("structure.kernel_launches", _COUNT, None, ("rank", "stage", "kernel"), every_stage=True),
-        _families("structure.kernel_share", _RATIO, None, ("kernel",), greatest=1, sparse=True),
-        Metric("structure.sequence", Unit.HASH, None, ("rank", "stage", "stream"), every_stage=True),
-        _collective("collectives.collective_count", _COUNT, None),
-        _collective("collectives.collective_bytes", Unit.BYTES, None),
-        _collective("collectives.collective_time_ns", _NS, _LOWER),
-        _bandwidth("collectives.algbw"),
-        _bandwidth("collectives.busbw"),
-        _collective("collectives.traffic_share", _RATIO, None, greatest=1),
-        _collective("collectives.bandwidth_utilisation", _RATIO, _HIGHER),
-        _waits("straggling.collective_wait_ns"),
-        _waits("straggling.collective_transfer_ns"),
-        _waits("straggling.straggler_lag_ns"),
-        _of_run("throughput.step_time_ns", _NS, _LOWER, ()),
         _of_run("throughput.samples_per_s", Unit.SAMPLES_PER_S, _HIGHER, ()),
         _of_run("throughput.tokens_per_s", Unit.TOKENS_PER_S, _HIGHER, ()),
-        _streams("structure.barriers", _COUNT, _LOWER, _RANK),
-        _streams(
-            "structure.compute_on_comm_streams",
-            _COUNT,
-            _LOWER,
-            ("rank", "stream"),
-            notes="structure.barrier_notes",
-            without=_SHARED,
-        ),
-        Metric("structure.pageable_copies", _COUNT, _LOWER, _RANK, without=_MEMORY),
-        _families("kernel_families.family_ns", _NS, _LOWER, ("family",)),
-        _families("kernel_families.family_launches", _COUNT, None, ("family",)),
-        _families("kernel_families.total_kernel_ns", _NS, _LOWER, ()),
-        Metric(
-            "gpu_state.peak_allocated_bytes",
-            Unit.BYTES,
-            _LOWER,
-            _RANK,
-            of=Of.GPU,
-            notes="gpu_state.memory_notes",
-            untouched=("sm_clock", "profiler_overhead"),
-        ),
-        Metric("gpu_state.sm_clock_mhz", Unit.MHZ, _HIGHER, _RANK, of=Of.GPU, untouched=("sm_clock",)),
         _of_run(
             "throughput.profiler_overhead",
             _RATIO,
@@ -425,8 +335,110 @@ METRICS: Mapping[str, Metric] = {
             of=Of.ANCHORS,
             untouched=("profiler_overhead", *_STEADY),
         ),
+        _anchors("throughput.anchors", _COUNT, None, _RANK, untouched=("anchors", *_STEADY)),
+        _anchors("throughput.window_typicality", _NUMBER, _LOWER, _RANK, untouched=("anchors", "typicality")),
+    ),
+    "communication": (
+        _communication("overlap.exposed_ns", _NS, _LOWER, _STAGE, explained_by="causes.EXPOSED"),
+        _communication("overlap.overlap", _RATIO, _HIGHER, _STAGE, greatest=1, explained_by="causes.EXPOSED"),
+        _communication("overlap.comm_ns", _NS, None, _STAGE, explained_by="causes.COMMUNICATION"),
+        _communication("overlap.overlap_min", _RATIO, _HIGHER, _STAGE, greatest=1),
+        _communication("overlap.overlap_max", _RATIO, _HIGHER, _STAGE, greatest=1),
+        _within("overlap.wall_exposed_ns", of=Of.COMMUNICATION, by_order=True, explained_by="causes.COVER"),
+        _communication("overlap.stage_wall_exposed_ns", _NS, _LOWER, _STAGE, explained_by="causes.COVER", within=True),
+        _communication("overlap.wall_overlap", _RATIO, _HIGHER, _RANK, greatest=1, explained_by="causes.EXPOSED"),
+        _within("overlap.wall_exposed_all_ns", explained_by="causes.ALL_EXPOSED"),
+        Metric("overlap.wall_overlap_all", _RATIO, _HIGHER, _RANK, greatest=1, explained_by="causes.ALL_EXPOSED"),
+        _time("overlap.barrier_ns", of=Of.STREAMS, by_order=True, explained_by="causes.BARRIERS", rough=True),
+        _streams("structure.barriers", _COUNT, _LOWER, _RANK),
+        _budget("budget.comm_alone_ns", without=_TRANSFERS),
+        _blocking("budget.blocking_ns", dimensions=("rank", "producer"), explained_by="causes.BLOCKING"),
+        _blocking("budget.blocking_comm_ns", dimensions=_STAGE, every_stage=True, explained_by="causes.BLOCKING_COMM"),
+        _blocking(
+            "budget.blocking_comm_max_ns",
+            explained_by="causes.BLOCKING_COMM_MAX",
+            drafted=Drafted("the longest that communication may have blocked compute", 11),
+        ),
+        Metric("overlap.overlap_tax_ns", _NS, _LOWER, _STAGE, least=None, notes="overlap.tax_notes"),
+        _streams("activity.comm_streams", _COUNT, None, ("rank", "purpose")),
+    ),
+    "launches and gaps": (
+        _within("activity.idle_ns", explained_by="causes.IDLE", rough=True, drafted=Drafted("no kernel runs", 3)),
+        _within("activity.busy_ns", better=None, explained_by="causes.BUSY"),
+        _budget(
+            "budget.launch_starved_ns",
+            rough=True,
+            notes="budget.host_notes",
+            explained_by="causes.STARVED",
+            drafted=Drafted("no compute, and the next compute kernel not launched yet", 10),
+        ),
+        _blocking("budget.dependency_stalled_ns", explained_by="causes.STALLED"),
+        _within("activity.gpu_gap_ns"),
+        _budget("budget.compute_absent_ns", rough=True, explained_by="causes.COMPUTE_ABSENT"),
+        _budget("budget.compute_busy_ns", explained_by="causes.COMPUTE_BUSY"),
+        _budget("budget.device_busy_ns", better=None, without=_TRANSFERS),
+        _budget("budget.device_idle_ns", rough=True, without=_TRANSFERS),
         _families("kernel_families.step_minus_kernel_ns", _NS, None, (), least=None, without=_STEP_TIME),
-    )
+        Metric("activity.syncs", _COUNT, _LOWER, _RANK, sums="sync_calls"),
+        Metric("activity.sync_calls", _COUNT, _LOWER, ("rank", "call")),
+    ),
+    "pipeline": (
+        _stages("pipeline.pipeline_stage_ns", _NS, _LOWER, _STAGE),
+        _stages("pipeline.overlap_score", _NUMBER, _HIGHER, _RANK, greatest=1),
+        _stages("pipeline.serialization", _NUMBER, _LOWER, _RANK, least=None),
+        _blocks("pipeline.share", _RATIO, None, ("rank", "block"), greatest=1),
+    ),
+    "kernels": (
+        _time("activity.compute_ns", explained_by="causes.COMPUTE", drafted=Drafted("the compute kernels, summed", 0)),
+        Metric("activity.stream_compute_ns", _NS, _LOWER, ("rank", "stream")),
+        _families("kernel_families.total_kernel_ns", _NS, _LOWER, ()),
+        _families("kernel_families.family_ns", _NS, _LOWER, ("family",)),
+        _families("kernel_families.family_launches", _COUNT, None, ("family",)),
+        Metric("activity.mean_kernel_ns", _NS, None, _STAGE, of=Of.STAGE),
+        _families("structure.kernel_share", _RATIO, None, ("kernel",), greatest=1, sparse=True),
+    ),
+    "collectives": (
+        _bandwidth("collectives.algbw"),
+        _bandwidth("collectives.busbw"),
+        _collective("collectives.bandwidth_utilisation", _RATIO, _HIGHER),
+        _collective("collectives.collective_time_ns", _NS, _LOWER),
+        _collective("collectives.collective_count", _COUNT, None),
+        _collective("collectives.collective_bytes", Unit.BYTES, None),
+        _collective("collectives.traffic_share", _RATIO, None, greatest=1),
+        _waits("straggling.collective_wait_ns"),
+        _waits("straggling.collective_transfer_ns"),
+        _waits("straggling.straggler_lag_ns"),
+    ),
+    "structure": (
+        Metric("activity.launches", _COUNT, None, _STAGE, of=Of.STAGE, sums="kernel_launches"),
+        Metric("structure.kernel_launches", _COUNT, None, ("rank", "stage", "kernel"), every_stage=True),
+        Metric("structure.sequence", Unit.HASH, None, ("rank", "stage", "stream"), every_stage=True),
+        _streams("activity.compute_streams", _COUNT, None, _RANK),
+        _streams(
+            "structure.compute_on_comm_streams",
+            _COUNT,
+            _LOWER,
+            ("rank", "stream"),
+            notes="structure.barrier_notes",
+            without=_SHARED,
+        ),
+    ),
+    "machine": (
+        Metric(
+            "gpu_state.peak_allocated_bytes",
+            Unit.BYTES,
+            _LOWER,
+            _RANK,
+            of=Of.GPU,
+            notes="gpu_state.memory_notes",
+            untouched=("sm_clock", "profiler_overhead"),
+        ),
+        Metric("structure.pageable_copies", _COUNT, _LOWER, _RANK, without=_MEMORY),
+        Metric("gpu_state.sm_clock_mhz", Unit.MHZ, _HIGHER, _RANK, of=Of.GPU, untouched=("sm_clock",)),
+    ),
+}
+METRICS: Mapping[str, Metric] = {
+    metric.name: replace(metric, subject=subject) for subject, own in _BY_SUBJECT.items() for metric in own
 }
 
 FEW_ANCHORS = 5

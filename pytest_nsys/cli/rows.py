@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import click
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.doubts import NO_STREAM
+from pytest_nsys.analysis.metric_names import FIRST, example, spoken
 from pytest_nsys.analysis.metrics import MEASURED, METRICS, Metric, metric_called
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, select
 from pytest_nsys.analysis.windows import OUTSIDE, WindowSpec
@@ -26,6 +28,7 @@ from pytest_nsys.cli.options import (
     where_option,
 )
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Note
 from pytest_nsys.core.units import kept_in, plain
 from pytest_nsys.core.words import place_words
@@ -148,17 +151,37 @@ def _table(metrics: Sequence[Metric], found: Sequence[MetricRow]) -> Table:
 
 
 COLUMNS = (
-    *texts("name", "unit", "better"),
+    *texts("subject", "sentence", "name", "unit", "better"),
     *(Column("dimensions", CellKind.LIST), Column("definition", CellKind.NUMBER), Column("summary")),
 )
+WIDTH = 100
+"""Of the names of a subject."""
 
 
 @click.command()
+@click.option("--all", "every", is_flag=True, help="Every metric by subject, with all that is known of it.")
 @format_option
-def metrics(format: Format) -> None:
-    """List the metrics: name, unit, direction, dimensions, definition."""
-    rows = [
-        (m.name, str(m.unit), m.better and str(m.better), m.dimensions, m.definition, m.summary.replace("``", ""))
-        for m in METRICS.values()
-    ]
-    print_answer(format, Table(COLUMNS, rows))
+def metrics(every: bool, format: Format) -> None:
+    """List the metrics: the ten for a first gate, and the names of the rest.
+
+    Each has a sentence to write. JSON and CSV have all of every metric.
+    """
+    if every or format in (Format.JSON, Format.CSV):
+        print_answer(format, Table(COLUMNS, list(map(_known_of, METRICS.values()))))
+        return
+    first = [(example(METRICS[name]), question) for name, question in FIRST.items()]
+    print_answer(format, Table([*texts("write", "to answer")], first), below=_the_rest())
+
+
+def _known_of(metric: Metric) -> Row:
+    better, summary = metric.better and str(metric.better), metric.summary.replace("``", "")
+    named = (metric.subject, example(metric), metric.name, str(metric.unit), better)
+    return (*named, metric.dimensions, metric.definition, summary)
+
+
+def _the_rest() -> Iterator[str]:
+    for subject, own in grouped((metric.subject, metric) for metric in METRICS.values()).items():
+        names = ", ".join(spoken(metric) for metric in own if metric.name not in FIRST)
+        yield from textwrap.wrap(f"{subject}: {names}", WIDTH, subsequent_indent="  ")
+    yield ""
+    yield "--all says what each is; pytest-nsys rows METRIC TRACE has its values"

@@ -18,8 +18,8 @@ from fractions import Fraction
 from math import ceil, floor
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metric_names import metric_named
-from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
+from pytest_nsys.analysis.metric_names import spoken
+from pytest_nsys.analysis.metrics import METRICS, Unit
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.table import NothingSelected
 from pytest_nsys.analysis.windows import RUN, WindowSpec
@@ -360,7 +360,7 @@ def _wall_overlap(figures: Figures, metric: str = "wall_overlap") -> Iterator[Dr
         limit = percent_below(rows.values(), points([*figures.each(metric).values()]))
         if limit >= LEAST_PERCENT:
             why = _why_overlap(figures, metric, rows, limit)
-            yield DraftSentence(f"{spelt(METRICS[metric])} >= {limit}%", why, HIDDEN, 4)
+            yield DraftSentence(f"{spoken(METRICS[metric])} >= {limit}%", why, HIDDEN, 4)
 
 
 def _why_overlap(figures: Figures, metric: str, rows: Mapping[Labels, Value], limit: int) -> tuple[str, ...]:
@@ -437,11 +437,4 @@ def _held(
         words = "tolerance"
     else:
         words = f"max({int(100 * own)}%, {written_ns(smallest)})" if is_time else f"{int(100 * own)}%"
-    return DraftSentence(f"{quantile}{spelt(METRICS[metric])} below baseline plus {words}", why, group, rank)
-
-
-def spelt(metric: Metric) -> str:
-    """A metric as a sentence has it: in words, without its unit where it is known without."""
-    name, _, unit = metric.name.rpartition("_")
-    known = unit in ("ns", "bytes") and metric_named(name) is metric
-    return (name if known else metric.name).replace("_", " ")
+    return DraftSentence(f"{quantile}{spoken(METRICS[metric])} below baseline plus {words}", why, group, rank)

@@ -12,7 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.metric_names import FIRST, example, spoken
+from pytest_nsys.analysis.metrics import METRICS, OF_STEP, Metric
+from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.gates.model import GateFile, Location
+from pytest_nsys.gates.sentences import parse_sentence
 from tests.support.commands import answer, run
 from tests.support.samples.builder import Process, TraceBuilder
 
@@ -282,6 +286,29 @@ def test_json_holds_every_metric() -> None:
     assert (overlap["unit"], overlap["better"], overlap["dimensions"]) == ("%", "higher", ["rank", "stage"])
     assert overlap["definition"] == 1
     assert all(row["summary"] and "``" not in row["summary"] for row in rows)
+
+
+@pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
+def test_the_sentence_of_a_metric_can_be_written(metric: Metric) -> None:
+    gate = GateFile(Path("g"), (), BUILT_IN["pithtrain"])
+    found = parse_sentence(example(metric), gate, Location(Path("g"), 1, 1))
+    assert found.metric.removesuffix(OF_STEP) == metric.name
+
+
+def test_the_list_begins_with_what_a_first_gate_needs() -> None:
+    said = run("metrics", code=0).stdout
+    first, _, rest = said.partition("\n\n")
+    each = zip(first.splitlines()[2:], FIRST.items(), strict=True)
+    assert all(line.startswith(f"{example(METRICS[name])} ") and answers in line for line, (name, answers) in each)
+    assert len(FIRST) == 10
+    assert [line.split(":")[0] for line in rest.splitlines() if line[:1].isalpha()] == [
+        *dict.fromkeys(metric.subject for metric in METRICS.values())
+    ]
+    assert all(spoken(metric) in rest.replace("\n ", "") for name, metric in METRICS.items() if name not in FIRST)
+    assert max(map(len, said.splitlines())) <= 100
+    rows = json.loads(run("metrics", "--format", "json").stdout)["rows"]
+    assert [row["subject"] for row in rows] == [metric.subject for metric in METRICS.values()]
+    assert METRICS["wall_overlap"].summary in run("metrics", "--all", code=0).stdout
 
 
 def test_a_list_is_one_cell_of_csv() -> None:
