@@ -14,6 +14,7 @@ from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value, percent
 from pytest_nsys.core.units import MEGAHERTZ
 from pytest_nsys.core.words import counted, printable
+from pytest_nsys.reports.tables import WHOLE_TEXT
 
 NAME_WIDTH = 40
 """Of a kernel's name in a sentence."""
@@ -23,23 +24,17 @@ TELLING = 10
 """A part that is less than such a one of another is not told beside it."""
 
 
-def finding_line(finding: Finding, traces: Sequence[str], of: str = "step") -> str:
-    """All that is told of it: the sentence, the most that mending it could win, and what to type next."""
-    win = win_words(finding, of)
-    return f"{sentence(finding)}{f'; to win: {win}' if win else ''}: {command_for(finding, traces)}"
-
-
-def sentence(finding: Finding) -> str:
-    """What it is, on which rank, with its figures: ``rank 1: 1.2 ms of exposed communication, …``."""
-    return _whose(finding) + _SENTENCES[finding.kind](finding)
-
-
-def _whose(finding: Finding) -> str:
-    """Of several ranks which one the figures are of."""
-    if finding.rank is None or finding.looked_at == 1:
-        return ""
-    worst = f" (the worst of {len(finding.ranks)})" if len(finding.ranks) > 1 else ""
-    return f"rank {finding.rank}{worst}: "
+def sentence(finding: Finding, width: int = WHOLE_TEXT) -> str:
+    """What it is, on which rank, with its figures: ``rank 1: 1.2 ms of exposed communication, …``. Where that is more
+    than ``width`` characters, as much of it as there is room for.
+    """
+    said = _SENTENCES[finding.kind](finding)
+    several = finding.rank is not None and finding.looked_at > 1
+    whose = f"rank {finding.rank}: " if several else ""
+    worst = f"rank {finding.rank} (the worst of {len(finding.ranks)}): " if len(finding.ranks) > 1 else whose
+    each = ["".join(said[:parts]) for parts in range(len(said), 0, -1)]
+    forms = [f"{worst if several else ''}{each[0]}", *(f"{whose}{form}" for form in each)]
+    return next((form for form in forms if len(form) <= width), printable(forms[-1], width))
 
 
 def win_words(finding: Finding, of: str = "step") -> str:
@@ -86,6 +81,10 @@ def _win(finding: Finding) -> str:
     return format_value(finding.win_ns or 0)
 
 
+Said = tuple[str, ...]
+"""What a finding is, with its first figure, and what else is told of it where there is room."""
+
+
 def _part(finding: Finding, name: str, where: str) -> str:
     """How much of the time that it names lies somewhere: ``, 39.1 ms of it before gemm``."""
     part = _value(finding, name)
@@ -98,82 +97,87 @@ def _before(finding: Finding) -> str:
     return _part(finding, "before_ns", "after the last kernel" if last else f"before {_kernel(finding, 'before')}")
 
 
-def _straggler(f: Finding) -> str:
+def _straggler(f: Finding) -> Said:
     where = f"for rank {f.figures['for_rank']} in {_name(f, 'collective')}"
-    return f"waits {_win(f)} for other ranks{_part(f, 'collective_ns', where)}"
+    return f"waits {_win(f)} for other ranks", _part(f, "collective_ns", where)
 
 
-def _wrong_stream(f: Finding) -> str:
-    compute, stream = _count(f, "compute_kernels", "compute kernel"), f.figures["stream"]
-    exposed = f"{_win(f)} of exposed communication"
+def _wrong_stream(f: Finding) -> Said:
+    compute, said = _count(f, "compute_kernels", "compute kernel"), f"{_win(f)} of exposed communication"
     if _value(f, "compute_kernels") > _value(f, "comm_kernels"):
-        return f"{exposed} on stream {stream}, which it shares with {compute}"
-    return f"{exposed} on stream {stream}, among {compute} (mostly {_kernel(f, 'mostly')})"
+        return said, f" on stream {f.figures['stream']}, which it shares with {compute}"
+    return said, f" on stream {f.figures['stream']}, among {compute} (mostly {_kernel(f, 'mostly')})"
 
 
-def _communication(f: Finding) -> str:
+def _communication(f: Finding) -> Said:
     kind = kind_of(str(f.figures["kernel"]))
     what = _kernel(f, "kernel") if kind == OTHER_KIND else kind
     stage = f" of {_name(f, 'stage')}" if "stage" in f.figures else ""
-    return f"{_win(f)} of exposed communication{_part(f, 'kernel_ns', f'{what}{stage}')}"
+    return f"{_win(f)} of exposed communication", _part(f, "kernel_ns", f"{what}{stage}")
 
 
-def _syncs(f: Finding) -> str:
+def _syncs(f: Finding) -> Said:
     calls = f" ({_count(f, 'calls', 'call')})" if "calls" in f.figures else ""
     where = f"in {_name(f, 'call')}{calls}"
-    return f"no compute for {_win(f)} while the host waits{_part(f, 'call_ns', where)}"
+    return f"no compute for {_win(f)} while the host waits", _part(f, "call_ns", where)
 
 
-def _tiny(f: Finding) -> str:
+def _tiny(f: Finding) -> Said:
     tiny, kernels = _value(f, "tiny"), _count(f, "kernels", "compute kernel")
-    return f"{_win(f)} of gaps before tiny kernels: {tiny} of {kernels} take {format_value(TINY_KERNEL_NS)} or less"
+    longest = format_value(TINY_KERNEL_NS)
+    return f"{_win(f)} of gaps before tiny kernels", f": {tiny} of {kernels} take {longest} or less"
 
 
-def _launches(f: Finding) -> str:
-    return f"launch-bound: no compute for {_win(f)}{_before(f)}"
+def _launches(f: Finding) -> Said:
+    return f"launch-bound: no compute for {_win(f)}", _before(f)
 
 
-def _copies(f: Finding) -> str:
-    said = []
-    if _value(f, "blocked_ns"):
-        what = {"copy": "copies block", "memset": "memsets block"}[str(f.figures["producer"])]
-        said.append(f"{what} compute for {_ns(f, 'blocked_ns')}{_before(f)}")
-    if _value(f, "host_ns") * TELLING > _value(f, "blocked_ns"):
-        said.append(f"the host launches nothing for {_ns(f, 'host_ns')} while it copies pageable memory")
-    if "between" in f.figures and f.figures.get("producer") != "memset":
-        said.append(f"most from {_name(f, 'between')} ({_value(f, 'copies')})")
-    return "; ".join(said)
+def _copies(f: Finding) -> Said:
+    blocked, host = _value(f, "blocked_ns"), _value(f, "host_ns")
+    in_host = f"the host launches nothing for {_ns(f, 'host_ns')} while it copies pageable memory"
+    if not blocked:
+        return in_host, _most_copies(f)
+    what = {"copy": "copies block", "memset": "memsets block"}[str(f.figures["producer"])]
+    more = f"; {in_host}" if host * TELLING > blocked else ""
+    return f"{what} compute for {_ns(f, 'blocked_ns')}", _before(f), _most_copies(f), more
 
 
-def _elsewhere(f: Finding) -> str:
+def _most_copies(f: Finding) -> str:
+    if "between" not in f.figures or f.figures.get("producer") == "memset":
+        return ""
+    return f"; most from {_name(f, 'between')} ({_value(f, 'copies')})"
+
+
+def _elsewhere(f: Finding) -> Said:
     where = f"for {_kernel(f, 'kernel')}"
-    return f"compute waits {_win(f)} for another device of its process{_part(f, 'before_ns', where)}"
+    return f"compute waits {_win(f)} for another device of its process", _part(f, "before_ns", where)
 
 
-def _stalled(f: Finding) -> str:
-    return f"stalled for {_win(f)} with work launched{_before(f)}; the trace does not say why"
+def _stalled(f: Finding) -> Said:
+    return f"stalled for {_win(f)} with work launched", _before(f), "; the trace does not say why"
 
 
-def _clocks(f: Finding) -> str:
+def _clocks(f: Finding) -> Said:
     own, best = (format_value(_value(f, name), MEGAHERTZ) for name in ("sm_clock_mhz", "best_mhz"))
-    return f"the SMs run at {own}, the best of this run is {best}: at that its compute takes up to {_win(f)} less"
+    return f"SMs at {own}, the best of this run is {best}", f": at that its compute takes up to {_win(f)} less"
 
 
-def _uneven(f: Finding) -> str:
-    return f"computes {_win(f)} longer than the mean of the ranks ({_ns(f, 'compute_ns')}, {_ns(f, 'mean_ns')})"
+def _uneven(f: Finding) -> Said:
+    both = f" ({_ns(f, 'compute_ns')}, {_ns(f, 'mean_ns')})"
+    return f"computes {_win(f)} longer than the mean of the ranks", both
 
 
-def _profiler(f: Finding) -> str:
-    return f"a step takes {percent(_value(f, 'overhead'))} longer under the profiler: trace fewer kinds of events"
+def _profiler(f: Finding) -> Said:
+    return f"a step takes {percent(_value(f, 'overhead'))} longer under the profiler", ": trace fewer kinds of events"
 
 
-def _doubt(f: Finding) -> str:
+def _doubt(f: Finding) -> Said:
     fact = f.doubt
     assert fact is not None
-    return f"{fact.words}: {fact.why}" + (f"; {fact.remedy}" if fact.remedy else "")
+    return fact.words, f": {fact.why}", f"; {fact.remedy}" if fact.remedy else ""
 
 
-_SENTENCES: Mapping[FindingKind, Callable[[Finding], str]] = {
+_SENTENCES: Mapping[FindingKind, Callable[[Finding], Said]] = {
     FindingKind.STRAGGLER: _straggler,
     FindingKind.WRONG_STREAM: _wrong_stream,
     FindingKind.COMMUNICATION: _communication,

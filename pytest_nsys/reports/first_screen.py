@@ -190,16 +190,14 @@ class FirstScreen:
             return
         yield "what to look at, and the most that mending it could win"
         for number, finding in enumerate(found, 1):
-            win = win_words(finding, self._whole)
-            share = f", {win}" if win else ""
+            win, mark = win_words(finding, self._whole), f"{number}. "
             more = f"--view {finding.view}" if finding.view else f"pytest-nsys {finding.command}"
             if wide:
-                yield fitted(f"{number}. {sentence(finding)}")
+                yield mark + sentence(finding, COLUMNS - len(mark))
                 yield f"   {win or 'more'}: {command_for(finding, as_typed(self.summary.traces))}"
             else:
-                yield (
-                    fitted(f"{number}. {sentence(finding)}", COLUMNS - len(share) - len(more) - 2) + f"{share}  {more}"
-                )
+                below = f", {win}  {more}" if win else f"  {more}"
+                yield mark + sentence(finding, COLUMNS - len(mark) - len(below)) + below
 
     def _doubts(self, room: Room) -> Iterator[str]:
         doubts, more = self.summary.doubts, len(self.summary.doubts) - room.doubts

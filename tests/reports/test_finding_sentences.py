@@ -9,7 +9,7 @@ import pytest
 from pytest_nsys.analysis.findings import Figures, Finding
 from pytest_nsys.analysis.losses import FindingKind
 from pytest_nsys.analysis.quality import Fact
-from pytest_nsys.reports.findings import finding_line, nothing_found, sentence, win_words
+from pytest_nsys.reports.findings import command_for, nothing_found, sentence, win_words
 
 MS = 1_000_000
 
@@ -88,7 +88,7 @@ SENTENCES = [
     ),
     (
         finding(FindingKind.CLOCKS, {"sm_clock_mhz": 990, "best_mhz": Fraction(1_980)}, ranks=(0,)),
-        "the SMs run at 990 MHz, the best of this run is 1980 MHz: at that its compute takes up to 1 ms less",
+        "SMs at 990 MHz, the best of this run is 1980 MHz: at that its compute takes up to 1 ms less",
     ),
     (
         finding(FindingKind.UNEVEN, {"compute_ns": 9 * MS, "mean_ns": 8 * MS}, ranks=(3,)),
@@ -123,15 +123,25 @@ def test_a_win_is_a_share_of_the_step_and_a_doubt_has_none() -> None:
     assert win_words(finding(FindingKind.DOUBT)) == ""
 
 
-def test_a_line_has_the_sentence_the_win_and_the_command_with_the_user_s_own_traces() -> None:
+def test_commands_name_the_user_s_own_traces() -> None:
     paths = ["my run/a.sqlite", "b.sqlite"]
-    assert finding_line(finding(FindingKind.LAUNCHES, BEFORE, ranks=(0,)), paths) == (
-        "launch-bound: no compute for 1 ms, 500 us of it before gemm; to win: at most 5% of the step: "
+    assert command_for(finding(FindingKind.LAUNCHES, BEFORE), paths) == (
         "pytest-nsys 'my run/a.sqlite' b.sqlite --view budget"
     )
-    assert finding_line(finding(FindingKind.DOUBT, doubt=FEW), ["a.sqlite"]) == (
-        "rank 0 has 1 anchor: too few; trace more: pytest-nsys check a.sqlite"
-    )
+    assert command_for(finding(FindingKind.DOUBT, doubt=FEW), ["a.sqlite"]) == "pytest-nsys check a.sqlite"
+
+
+@pytest.mark.parametrize(
+    ("width", "text"),
+    [
+        (99, "rank 1 (the worst of 2): launch-bound: no compute for 1 ms, 500 us of it before gemm"),
+        (83, "rank 1: launch-bound: no compute for 1 ms, 500 us of it before gemm"),
+        (66, "rank 1: launch-bound: no compute for 1 ms"),
+        (40, "rank 1: launch-bound: no compute for 1 …"),
+    ],
+)
+def test_where_there_is_less_room_less_is_told(width: int, text: str) -> None:
+    assert sentence(finding(FindingKind.LAUNCHES, BEFORE), width) == text
 
 
 def test_nothing_stands_out() -> None:
