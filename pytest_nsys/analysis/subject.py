@@ -93,12 +93,12 @@ def framework_of(kernels: Iterable[str], usual: str | None = None) -> str | None
 
 
 def _profiler(written: str, versions: Sequence[str]) -> str:
-    """``nsys 2025.5.2``, ``torch.profiler (schema 1)``."""
+    """``nsys 2025.5.2``, ``torch.profiler (schema 1)``; a cut keeps the version alone."""
     name = written.rpartition(" of ")[2]
     version = " + ".join(map(profiler_shown, versions))
     if not version:
         return name
-    return f"{name} ({version})" if version.startswith("schema") else f"{name} {version}"
+    return f"{name} {version}" if version[0].isdigit() and " " not in name else f"{name} ({version})"
 
 
 def _found(captures: Captures, spec: WindowSpec, windows: Mapping[int, Sequence[RankWindow]]) -> Found:

@@ -227,7 +227,7 @@ class _Look:
             metric,
             ns,
             int(str(slowest)),
-            (int(str(fastest)), lengths[fastest]) if len(lengths) > 1 else None,
+            (int(str(fastest)), lengths[fastest]) if lengths[fastest] < lengths[slowest] else None,
             {str(quantile): value for (rank, quantile), value in periods.items() if rank == slowest},
             tuple(self._rates()),
             why,

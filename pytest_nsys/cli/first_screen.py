@@ -58,10 +58,10 @@ def telling(*, shown: bool) -> Iterator[Tell]:
 
     def tell(what: str) -> None:
         if shown:
-            click.echo(f"\r{what} …\x1b[K", err=True, nl=False)
+            print(f"\r{what} …\x1b[K", end="", file=sys.stderr, flush=True)
 
     try:
         yield tell
     finally:
         if shown:
-            click.echo("\r\x1b[K", err=True, nl=False)
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -18,6 +18,7 @@ from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.analysis.communication import Communicated
 from pytest_nsys.analysis.subject import Found
 from pytest_nsys.analysis.summary import STEP, Summary
+from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.kernel_names import in_the_middle, readable_names
 from pytest_nsys.core.model import KernelsMode, Span, Value
 from pytest_nsys.core.numbers import Scale, format_apart, format_together, format_value, percent, scale_of
@@ -31,6 +32,12 @@ from pytest_nsys.reports.rank_bars import COLUMNS, SHARES, fitted, rank_bars, to
 LINES = 40
 GAPS = 3
 """Empty lines between the sections that are worth more than findings on two lines, or another stage."""
+
+WORLD = "world"
+"""An axis that is all ranks."""
+
+OTHER = Fraction(3, 2)
+"""A window that is so many times a step, or a step of it, is told beside it."""
 
 LONGEST_TITLE, LEAST_ANCHOR = 36, 16
 
@@ -102,14 +109,14 @@ class FirstScreen:
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         head = f"{in_the_middle(printable(names[0]), LONGEST_TITLE)}{more}: "
         yield fitted(head + found_words(about.found, COLUMNS - len(head)))
-        gpus = counted(len(about.ranks), "GPU") + ", model not recorded"
-        if about.gpu:
-            gpus = f"{len(about.ranks)} × {about.gpu}"
+        number = len(about.ranks)
+        gpus = f"{number} × {about.gpu}" if about.gpu else f"{counted(number, 'GPU')}, model not recorded"
         said = [about.profiler, *([about.framework] if about.framework not in (None, about.profiler) else []), gpus]
-        said += [" × ".join(f"{axis} {size}" for axis, size in about.mesh.items())] if about.mesh else []
+        said += [f"{number} of {number + about.absent} ranks"] if about.absent else []
+        axes = [f"{axis} {size}" for axis, size in about.mesh.items() if axis != WORLD]
+        said += [" × ".join(axes)] if axes else []
         said += [counted(about.files, "file")] if about.files > 1 else []
         said += [f"medians of {about.captures} captures"] if about.captures > 1 else []
-        said += [f"{counted(about.absent, 'rank')} in no trace"] if about.absent else []
         yield fitted(", ".join(said))
         if missing := sorted(self.summary.without):
             yield fitted(f"nothing measured of {ranks_words(missing)}: {self.summary.without[missing[0]]}")
@@ -129,10 +136,13 @@ class FirstScreen:
             length, fastest = f"{length} on the slowest rank ({step.slowest})", f", {least} on the fastest ({rank})"
         values = format_together([*step.quantiles.values()])
         spread = ", ".join(map(" ".join, zip(step.quantiles, values, strict=True)))
+        windows = [budget.window_ns for budget in self.summary.budgets]
+        other = max(windows) > OTHER * step.ns or OTHER * max(windows) < step.ns
+        window = f"; the window measured lasts {format_value(max(windows))}" if other else ""
         rates = "".join(f"; {format_value(rate.value, rate.unit)}" for rate in step.rates)
         what = "step" if step.metric == STEP else self._whole
         alone = f" ({spread})" if spread and not fastest else ""
-        yield fitted(f"{what} {length}{alone}{fastest}{rates}")
+        yield fitted(f"{what} {length}{alone}{fastest}{window}{rates}")
         if spread and fastest:
             yield fitted(f"steps of rank {step.slowest}: {spread}")
 
@@ -171,7 +181,7 @@ class FirstScreen:
         cells = [head, *(_cells(row, scale, speeds=speeds, ranks=ranks) for row in rows)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         title = f"communication by {found.by}{', worst rank of each' if ranks else ''}"
-        names = [title, "all" if every else found.each[0].name, *(row.name for row in rows[1:])]
+        names = [title, "all" if every else _named(found.each[0].name), *(_named(row.name) for row in rows[1:])]
         room = max(map(len, (printable(name, 50) for name in names)))
         for name, row in zip(names, cells, strict=True):
             yield f"{printable(name, 50):{room}}" + "".join(f"  {c:>{w}}" for c, w in zip(row, widths, strict=True))
@@ -220,19 +230,24 @@ def found_words(found: Found, room: int = COLUMNS) -> str:
     """How the windows were found, in so many characters: ``step = range 'ProfilerStep#%', 5 of them; --window 2``."""
     if found.anchor is None:
         return "the whole run is measured: no range repeats around its kernels"
+    if found.whole_run:
+        before = f"the whole run is measured, with {counted(found.count, 'range')} '"
+        return f"{before}{in_the_middle(printable(found.anchor), max(LEAST_ANCHOR, room - len(before) - 1))}'"
     whose = "part of a step" if found.part else "step"
     start, end = ("'", "' to the next") if found.span is Span.PERIOD else ("range '", "'")
-    shown = f"{found.count} in all; the whole run is measured"
-    if not found.whole_run:
-        shown = f"{found.count} in all; --window {found.window}"
+    shown = f"{found.count} in all; --window {found.window}"
     if found.index is not None:
         shown = f"one of {found.count} (--window {found.index})"
     before, after = f"{whose} = {start}", f"{end}, {shown}"
     anchor = in_the_middle(printable(found.anchor), max(LEAST_ANCHOR, room - len(before) - len(after)))
     text = before + anchor + after
     how = {KernelsMode.LAUNCHED: ", kernels launched in it", KernelsMode.CLIPPED: ", kernels cut at its edges"}
-    more = "" if found.whole_run else how.get(found.kernels, "")
+    more = how.get(found.kernels, "")
     return text + more if len(text + more) <= room else text
+
+
+def _named(stage: str) -> str:
+    return "no stage" if stage == NO_STAGE else stage
 
 
 def _tenths(share: Value) -> str:

@@ -19,6 +19,7 @@ from pytest_nsys.core.model import Label, Value
 from tests.support.reference_data import DUALPIPE, MORE, REAL
 from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.data_parallel import DataParallelShape, write_data_parallel
+from tests.support.samples.fsdp import FsdpShape, write_fsdp
 from tests.support.summaries import RUNS, bare_kernels, rank_without_kernels, summarised, summary
 
 Write = Callable[[Path], Path]
@@ -150,11 +151,13 @@ def test_of_many_kernels_ten_are_told_and_the_others_counted(tmp_path: Path) -> 
 
 
 def test_the_slowest_rank_and_the_fastest(tmp_path: Path) -> None:
-    with summarised(write_data_parallel(tmp_path, DataParallelShape(late_us=800))) as (captures, spec, found):
-        p50 = {r: ns for (r, q), ns in rows(captures, spec, "period_ns", frozenset(range(4))).items() if q == "p50"}
-        assert found.step.fastest is not None
+    with summarised(write_fsdp(tmp_path / "fsdp", FsdpShape(ranks=3, steps=5))) as (captures, spec, found):
+        p50 = {r: ns for (r, q), ns in rows(captures, spec, "period_ns", frozenset(range(3))).items() if q == "p50"}
         assert p50[found.step.slowest] == max(p50.values())
-        assert found.step.fastest == (found.step.fastest[0], min(p50.values()))
+        assert found.step.fastest is not None
+        assert found.step.fastest[1] == p50[found.step.fastest[0]] == min(p50.values())
+    even = summary(write_data_parallel(tmp_path / "even", DataParallelShape()))
+    assert even.step.fastest is None
 
 
 def test_collectives_have_the_bandwidth_of_their_metric(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 
 from pytest_nsys import reports
+from pytest_nsys.cli.first_screen import telling
 from pytest_nsys.reports.first_screen import LINES
 from tests.support.commands import answer, run
 from tests.support.samples.builder import TraceBuilder
@@ -82,3 +83,21 @@ def test_the_commands_of_the_last_lines_run(tmp_path: Path, monkeypatch: pytest.
         if "OTHER_RUN" not in arguments:
             more = ("-o", "window.json.gz") if arguments[0] == "cut" else ()
             run(*arguments, *more, code=0)
+
+
+def test_a_terminal_is_told_what_is_measured_on_one_line_that_goes(capsys: pytest.CaptureFixture[str]) -> None:
+    with telling(shown=True) as tell:
+        tell("kernels")
+    with telling(shown=False) as tell:
+        tell("kernels")
+    assert capsys.readouterr().err == "\rkernels …\x1b[K\r\x1b[K"
+
+
+def test_a_workload_says_how_much_a_step_does(tmp_path: Path) -> None:
+    trace = RUNS["data parallel"](tmp_path)
+    config = tmp_path / "job.toml"
+    config.write_text("[training]\nlocal_batch_size = 2\nseq_len = 1000\n", encoding="utf-8")
+    rates = {rate["metric"]: rate["value"] for rate in answer(trace, "--config", config)["step"]["rates"]}
+    assert rates == {"tokens_per_s": 400_000, "samples_per_s": 400}
+    assert "400000 tokens/s" in run(trace, "--config", config, code=0).stdout
+    assert run(trace, "--config", tmp_path / "none.toml", code=2).stderr.startswith("error: ")

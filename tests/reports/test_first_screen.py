@@ -115,7 +115,7 @@ def test_the_first_line_says_how_the_step_was_found() -> None:
     none = dataclasses.replace(FOUND, anchor=None, whole_run=True)
     assert found_words(none) == "the whole run is measured: no range repeats around its kernels"
     whole = dataclasses.replace(FOUND, index=None, whole_run=True)
-    assert found_words(whole) == "step = range 'ProfilerStep#%', 5 in all; the whole run is measured"
+    assert found_words(whole) == "the whole run is measured, with 5 ranges 'ProfilerStep#%'"
     long = dataclasses.replace(FOUND, anchor="a" * 300)
     assert len(found_words(long, 70)) == 70
 
@@ -140,10 +140,10 @@ def test_a_rank_without_a_budget_says_why() -> None:
 
 def test_rates_and_both_ends_of_the_ranks() -> None:
     rates = (Figure("tokens_per_s", 12_000, "tokens/s"), Figure("samples_per_s", Fraction(5, 2), "samples/s"))
-    step = StepLength("step_time_ns", 2_000_000, 3, (1, 1_999_000), {"p50": 2_000_000, "p90": 2_100_000}, rates, "")
+    step = StepLength("step_time_ns", 1_200_000, 3, (1, 1_199_000), {"p50": 1_200_000, "p90": 1_210_000}, rates, "")
     assert FirstScreen(made(step=step)).lines()[2:4] == [
-        "step 2 ms on the slowest rank (3), 1.999 ms on the fastest (1); 12000 tokens/s; 2.5 samples/s",
-        "steps of rank 3: p50 2 ms, p90 2.1 ms",
+        "step 1.2 ms on the slowest rank (3), 1.199 ms on the fastest (1); 12000 tokens/s; 2.5 samples/s",
+        "steps of rank 3: p50 1.2 ms, p90 1.21 ms",
     ]
 
 
@@ -282,3 +282,34 @@ def test_as_html_names_are_text_and_bars_have_colours() -> None:
     text = unescape(re.sub("<[^>]*>", "", html.replace("<br>", "\n"))).strip("\n").splitlines()
     assert text == FirstScreen(one).lines()
     assert '<span style="color: #c98a00">····' in html
+
+
+@pytest.mark.parametrize(
+    ("more", "second"),
+    [
+        ({"absent": 63, "mesh": {"world": 64}}, "nsys 2025.5, PyTorch, 1 × NVIDIA H100, 1 of 64 ranks"),
+        ({"gpu": None, "ranks": (0, 1)}, "nsys 2025.5, PyTorch, 2 GPUs, model not recorded"),
+        ({"profiler": "JAX", "framework": "JAX"}, "JAX, 1 × NVIDIA H100"),
+        (
+            {"mesh": {"pp": 2, "ep": 4}, "files": 8, "captures": 3},
+            "nsys 2025.5, PyTorch, 1 × NVIDIA H100, pp 2 × ep 4, 8 files, medians of 3 captures",
+        ),
+    ],
+)
+def test_what_it_is(more: dict[str, object], second: str) -> None:
+    one = made()
+    subject = dataclasses.replace(one.subject, **more)  # type: ignore[arg-type]
+    assert FirstScreen(dataclasses.replace(one, subject=subject)).lines()[1] == second
+
+
+def test_a_window_that_is_no_step_is_told_beside_it() -> None:
+    step = StepLength("step_time_ns", 100_000, 0, None, {}, (), "")
+    assert FirstScreen(made(step=step)).lines()[2] == "step 100 us; the window measured lasts 1 ms"
+    near = StepLength("step_time_ns", 900_000, 0, None, {}, (), "")
+    assert FirstScreen(made(step=near)).lines()[2] == "step 900 us"
+
+
+def test_kernels_without_a_stage_are_called_so() -> None:
+    rows = tuple(Communicated(name, 0, 10, 5, Fraction(1, 2)) for name in ("none", "stage2_f"))
+    lines = FirstScreen(made(communication=Communication("stage", False, rows, rows[0]))).lines()
+    assert any(line.startswith("no stage ") for line in lines)
