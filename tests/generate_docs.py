@@ -89,17 +89,20 @@ def escaped(text: str) -> str:
 
 
 _ARROWS = {Better.LOWER: "↓", Better.HIGHER: "↑", None: ""}
+_ASIDE = re.compile(r"(?<=.{16})[:;] .*")
 _ROWS_ARE = re.compile(r",? per (?:\([^)]*\)|rank)(?=[.:;,])")
 
 
 def metrics() -> str:
-    """The registry by subject; of what the rows of a metric are, its dimensions say enough."""
+    """The registry by subject, in short: what a metric is, without the asides of its summary. Names tell times."""
     lists: dict[str, str] = {}
     for m in METRICS.values():
-        facts = [f"{m.unit} {_ARROWS[m.better]}".rstrip(), *m.dimensions]
-        says = _ROWS_ARE.sub("", m.summary.replace("``", "`"))
+        of_ranks = [d for d in m.dimensions if d != "rank"] if "rank" in m.dimensions else [*m.dimensions, "no rank"]
+        facts = [*([] if m.name.endswith("_ns") else [str(m.unit)]), *of_ranks]
+        behind = f" ({', '.join(facts)})" if facts else ""
+        says = _ASIDE.sub("", _ROWS_ARE.sub("", m.summary.replace("``", "`")).rstrip("."))
         subject = (m.subject or "more").capitalize()
-        lists[subject] = lists.get(subject, "") + f"- `{m.name}` ({', '.join(facts)}): {says}\n"
+        lists[subject] = lists.get(subject, "") + f"- `{m.name}`{_ARROWS[m.better]}{behind}: {says}\n"
     return "\n".join(f"**{subject}**\n\n{told}" for subject, told in lists.items())
 
 

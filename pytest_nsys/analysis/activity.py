@@ -53,7 +53,7 @@ def window_ns(window: RankWindow) -> Iterator[Row]:
 
 
 def busy_ns(window: RankWindow) -> Iterator[Row]:
-    """Time during which any kernel of the window runs, per rank."""
+    """Time in which any kernel runs, per rank."""
     yield Row((window.rank.number,), window.busy_time.total_ns)
 
 
@@ -98,7 +98,7 @@ def gpu_gap_ns(window: RankWindow) -> Iterator[Row]:
 
 
 def syncs(window: RankWindow) -> Iterator[Row]:
-    """Number of API calls in the window's CPU time that make the CPU wait for the GPU, per rank.
+    """Calls in the window that make the CPU wait for the GPU, per rank.
 
     No row where the trace has no record of any call: 0 would be green on nothing.
     """

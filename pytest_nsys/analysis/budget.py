@@ -338,7 +338,7 @@ def facts_of(budget: Budget) -> BudgetFacts:
 
 
 def device_busy_ns(window: RankWindow) -> Iterator[Row]:
-    """Time during which any kernel, copy or memset runs on the GPU, per rank."""
+    """Time in which any kernel, copy or memset runs, per rank."""
     if (busy := device_of(window).busy) is not None:
         yield Row((window.rank.number,), busy.covered_ns(window.start_ns, window.end_ns))
 
@@ -350,7 +350,7 @@ def device_idle_ns(window: RankWindow) -> Iterator[Row]:
 
 
 def compute_busy_ns(window: RankWindow) -> Iterator[Row]:
-    """Time during which any compute kernel runs on the GPU, per rank."""
+    """Time in which any compute kernel runs, per rank."""
     yield Row((window.rank.number,), device_of(window).compute.covered_ns(window.start_ns, window.end_ns))
 
 
@@ -361,7 +361,7 @@ def compute_absent_ns(window: RankWindow) -> Iterator[Row]:
 
 
 def comm_alone_ns(window: RankWindow) -> Iterator[Row]:
-    """Time with communication, barriers included, and without compute, copy or memset, per rank.
+    """Time with communication alone, barriers included, per rank.
 
     No row where nothing communicates in the window: 0 would be green on nothing.
     """
@@ -393,7 +393,7 @@ def blocking_ns(window: RankWindow) -> Iterator[Row]:
 
 
 def dependency_stalled_ns(window: RankWindow) -> Iterator[Row]:
-    """No compute: the next kernel was launched, and nothing it is known to depend on ran, per rank."""
+    """No compute: launched, and nothing it is known to depend on ran, per rank."""
     if (budget := _of_all_work(window)) is not None:
         yield Row((window.rank.number,), budget.dependency_stalled_ns)
 

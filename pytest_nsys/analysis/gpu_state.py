@@ -29,7 +29,7 @@ MEGA = 1_000_000
 
 
 def peak_allocated_bytes(window: RankWindow) -> Iterator[Row]:
-    """Most bytes allocated on the GPU at a moment of the window, earlier ones included, per rank.
+    """Most bytes allocated on the GPU at a moment of the window, per rank.
 
     torch.profiler says what tensors have, nsys what the driver gave: PyTorch keeps more of that than its tensors have.
     """

@@ -34,7 +34,7 @@ def comm_ns(window: RankWindow) -> Iterator[Row]:
 
 
 def exposed_ns(window: RankWindow) -> Iterator[Row]:
-    """Σ over communication kernels of the part during which no compute kernel runs, per (rank, stage)."""
+    """Communication time without compute, summed over kernels, per (rank, stage)."""
     for stage, members, _ in _communicating(window):
         yield Row((window.rank.number, stage), total(take(window.exposed_ns, members)))
 
@@ -89,7 +89,7 @@ def stage_wall_exposed_ns(window: RankWindow) -> Iterator[Row]:
 
 
 def wall_overlap(window: RankWindow) -> Iterator[Row]:
-    """Share of the time with communication during which compute runs, per rank."""
+    """Share of communication's time that compute hides, per rank."""
     yield from _wall_overlap(window, window.communication_time)
 
 
@@ -100,7 +100,7 @@ def wall_exposed_all_ns(window: RankWindow) -> Iterator[Row]:
 
 
 def wall_overlap_all(window: RankWindow) -> Iterator[Row]:
-    """Share of the time with communication, barriers included, during which compute runs, per rank."""
+    """Share of all communication's time, barriers included, that compute hides, per rank."""
     yield from _wall_overlap(window, window.all_communication_time)
 
 

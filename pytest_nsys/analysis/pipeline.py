@@ -77,7 +77,7 @@ class Pipeline(NamedTuple):
 
 
 def overlap_score(window: RunWindow) -> Iterator[Row]:
-    """Median over units of work of (stage0 + stage1 − period) / shorter stage, from 0 (serial) to 1 (hidden), per rank.
+    """Median of (stage0 + stage1 − period) / shorter stage: from 0 (serial) to 1 (hidden), per rank.
 
     The ranges of the stages and the units that are left out as warm-up are those that the gate file states.
     """
@@ -100,14 +100,14 @@ def serialization(window: RunWindow) -> Iterator[Row]:
 
 
 def pipeline_stage_ns(window: RunWindow) -> Iterator[Row]:
-    """Median over units of work of the summed ranges of a pipeline's stage, per (rank, stage0 or stage1)."""
+    """Median length of a pipeline's stage over the units of work, per (rank, stage0 or stage1)."""
     for number, pipeline in pipelines(window).items():
         for stage, length in zip(STAGES, pipeline.stages_ns, strict=True):
             yield Row((number, stage), length)
 
 
 def share(window: RunWindow) -> Iterator[Row]:
-    """Time in a block's ranges over the period, over the steady anchors, per (rank, block: the range's name).
+    """Share of the steady time in a block's ranges, per (rank, block: the range's name).
 
     Ranges of one name count once where they nest or overlap, on whatever threads of the process. A rank without a
     block of another rank has 0 of it.

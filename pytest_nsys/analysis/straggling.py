@@ -185,19 +185,19 @@ def _rows(found: Matched, values: Mapping[Key, int]) -> Iterator[Row | Unseen]:
 
 
 def collective_wait_ns(window: RunWindow) -> Iterator[Row | Unseen]:
-    """Σ time that the rank waited in its collectives for the last rank, per (rank, group, collective)."""
+    """Σ time in collectives before the last rank came, per (rank, group, collective)."""
     found = _found(window)
     return _rows(found, {labels: share.wait_ns for labels, share in found.shares.items()})
 
 
 def collective_transfer_ns(window: RunWindow) -> Iterator[Row | Unseen]:
-    """Σ time of the rank's collectives after the last rank came, per (rank, group, collective)."""
+    """Σ time in collectives after the last rank came, per (rank, group, collective)."""
     found = _found(window)
     return _rows(found, {labels: share.transfer_ns for labels, share in found.shares.items()})
 
 
 def straggler_lag_ns(window: RunWindow) -> Iterator[Row | Unseen]:
-    """How much less the rank waits than the rank that waits longest, per (rank, group, collective).
+    """How much less the rank waits than the one that waits longest, per (rank, group, collective).
 
     The straggler, for which the others wait, has the largest lag of its group.
     """

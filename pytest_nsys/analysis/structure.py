@@ -57,7 +57,7 @@ def kernel_launches(window: RankWindow) -> Iterator[Row]:
 
 
 def kernel_share(window: RunWindow) -> Iterator[Row]:
-    """Time of the kernels of one name over that of all kernels, of the rank where this is most, per kernel."""
+    """Share of all kernels' time, where it is most, per kernel."""
     most: dict[str, Fraction] = {}
     for own in window.by_rank.values():
         lengths: Counter[str] = Counter()
@@ -71,7 +71,7 @@ def kernel_share(window: RunWindow) -> Iterator[Row]:
 
 
 def sequence(window: RankWindow) -> Iterator[Row]:
-    """Fingerprint of the kernels in the order in which they start, per (rank, stage, stream)."""
+    """Fingerprint of the kernels' order, per (rank, stage, stream)."""
     for (stage, stream), names in _in_order(window):
         yield Row((window.rank.number, stage, stream), fingerprint(names))
 
@@ -112,7 +112,7 @@ def barriers(window: RankWindow) -> Iterator[Row]:
 
 
 def compute_on_comm_streams(window: RankWindow) -> Iterator[Row]:
-    """Number of compute kernels on a stream whose kernels mostly communicate, per (rank, stream).
+    """Compute kernels on streams that mostly communicate, per (rank, stream).
 
     Half of them is enough. A stream with more compute than communication is a compute stream with barriers; it has no
     row here.
@@ -173,7 +173,7 @@ def barrier_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
 
 
 def pageable_copies(window: RankWindow) -> Iterator[Row]:
-    """Number of copies from or to pageable host memory that are launched in the window's CPU time, per rank.
+    """Copies from or to pageable host memory that the window launches, per rank.
 
     No row where the trace does not say which memory a copy of the window reads or writes.
     """

@@ -40,7 +40,7 @@ def steady_periods(anchors: Sequence[Range]) -> dict[int, int]:
 
 
 def period_ns(window: RankWindow) -> Iterator[Row]:
-    """Start of the next anchor minus start of the anchor, over the steady anchors, per (rank, quantile)."""
+    """From one steady anchor's start to the next, per (rank, quantile)."""
     if found := list(steady_periods(window.anchors).values()):
         for quantile in QUANTILES:
             yield Row((window.rank.number, f"p{quantile}"), percentile(found, quantile))
@@ -111,7 +111,7 @@ def samples_per_s(window: RunWindow) -> Iterator[Row]:
 
 
 def tokens_per_s(window: RunWindow) -> Iterator[Row]:
-    """Samples of a step over all ranks, times the tokens of a sample / ``step_time_ns``."""
+    """Tokens of a step over all ranks / ``step_time_ns``."""
     tokens = samples_of(window) * sequence_length_of(window)
     yield Row((), exact(Fraction(SECOND_NS * tokens) / Fraction(_step_time_ns(window))))
 
