@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from pytest_nsys.analysis.metric_names import metric_named
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.cli.asking import stores
 from pytest_nsys.cli.group import Exit
@@ -132,6 +133,7 @@ def _tracks(
     if not stored.series:
         raise NothingMeasured(f"{path}: no row is stored: none of the runs could be judged")
     names = sorted({series.sid.metric for series in stored.series})
+    metrics = [_stored_as(metric, names) for metric in metrics]
     for metric in metrics:
         if metric not in names:
             told = hint(metric, names, "stored are")
@@ -145,6 +147,12 @@ def _tracks(
         told = "; ".join(f"{', '.join(dict.fromkeys(of))}: {why}" for why, of in by_reason.items())
         raise NothingMeasured(f"{path}: no row matches: {told}")
     return tracks
+
+
+def _stored_as(name: str, names: Sequence[str]) -> str:
+    """The name of a metric that a person calls otherwise, as in ``exposed``; histories have names of their own, too."""
+    meant = metric_named(name) if name not in names else None
+    return name if meant is None else meant.name
 
 
 def _of_branch(path: Path, branch: str, gate: str | None) -> str:

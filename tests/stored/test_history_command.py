@@ -88,6 +88,12 @@ def test_gate_key_and_measurement_are_named_where_they_differ(history: Path) -> 
     assert len(lines(good(history, "--key", "ff"))) == 2
 
 
+def test_a_metric_may_lack_its_unit(filled: Path) -> None:
+    assert good(filled, "exposed") == good(filled, "exposed_ns")
+    said = run(filled, "step time", code=2).stderr
+    assert "no run has the metric 'step_time_ns': stored are exposed_ns" in said
+
+
 def test_markdown_is_the_table(filled: Path) -> None:
     head, _, first, *_ = good(filled, "--format", "markdown").splitlines()
     assert head.split("|")[1:4] == [" metric ", " row ", " trend "]
