@@ -7,7 +7,7 @@ told of the rank where it could win most.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -59,10 +59,13 @@ MORE: Mapping[FindingKind, tuple[str, str]] = {
     FindingKind.STALLED: ("budget", ""),
     FindingKind.CLOCKS: ("", "rows sm_clock_mhz"),
     FindingKind.UNEVEN: ("", "rows compute_ns"),
-    FindingKind.PROFILER: ("", "rows profiler_overhead"),
+    FindingKind.PROFILER: ("", "check"),
     FindingKind.DOUBT: ("", "check"),
 }
 """What shows more: a view, or a command."""
+
+OF_THE_HOST = {FindingKind.SYNCS, FindingKind.TINY_KERNELS, FindingKind.LAUNCHES}
+"""What a host that is slowed by the profiler makes longer than it is."""
 
 Figures = Mapping[str, Value | str]
 
@@ -108,7 +111,7 @@ def findings_of(captures: Captures, spec: WindowSpec, most: int = MOST) -> tuple
     """
     look = _Look(captures.runs[0], spec)
     wins = sorted(look.wins(), key=lambda each: (-Fraction(each.share or 0), each.kind))
-    doubtful = list(look.doubts())
+    doubtful = list(look.doubts({each.kind for each in wins}))
     kept = max(most - len(doubtful), most - DOUBTS_KEPT)
     found = [*wins[:kept], *doubtful]
     return tuple(found[:most])
@@ -198,13 +201,18 @@ class _Look:
             lambda rank: {"compute_ns": busy[rank], "mean_ns": usual},
         )
 
-    def doubts(self) -> Iterator[Finding]:
-        """What a gate would call an error of the trace, as far as it is known without a gate file."""
+    def doubts(self, wins: Collection[FindingKind]) -> Iterator[Finding]:
+        """What a gate would call an error of the trace, as far as it is known without a gate file; and a profiler that
+        slows the host, where there are ``wins`` that the host could bring.
+        """
         metric = METRICS["exposed_ns" if self.run.convention.stage is not None else "compute_absent_ns"]
         facts = [fact for fact, _ in doubts(Ground(self.run, self.group, metric, self.run.workload.world), Bounds())]
         for number, why in self.without.items():
             facts.append(Fact("budget", "count", None, f"what rank {number} waits for is unknown", why, ""))
         yield from (self._of_all(FindingKind.DOUBT, doubt=fact) for fact in facts)
+        slow = next((facts.slows_host for facts in self.run.facts if facts.slows_host), "")
+        if slow and OF_THE_HOST & {*wins}:
+            yield self._of_all(FindingKind.PROFILER, {"recorded": slow})
         with suppress(NsysError):  # nobody said how long a step takes without it
             ((_, cost),) = profiler_overhead(self.group.together()[0])
             if cost >= WORTH[FindingKind.PROFILER]:

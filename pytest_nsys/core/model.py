@@ -238,6 +238,7 @@ class TraceFacts(NamedTuple):
     where the file knows more of them than its collectives say.
     ``files``: how many files of the profiler are in it.
     ``on_gpus`` is what a cut kept of the logs of nvidia-smi beside its traces.
+    ``slows_host`` is the setting of the profiler, if any, that makes every call of the host longer.
     ``sessions_ns`` is how long the profiler ran by serialised process id, where the file was made of several.
     """
 
@@ -260,6 +261,7 @@ class TraceFacts(NamedTuple):
     files: int = 1
     sessions_ns: Mapping[int, int] = {}
     on_gpus: Sequence[Note] = ()
+    slows_host: str = ""
 
 
 class Api(NamedTuple):

@@ -89,6 +89,8 @@ def _part(finding: Finding, name: str, where: str) -> str:
     """How much of the time that it names lies somewhere: ``, 39.1 ms of it before gemm``."""
     part = _value(finding, name)
     some = "all" if part == finding.win_ns else format_value(part)
+    if some == _win(finding):
+        some = "nearly all"
     return f", {some} of it {where}"
 
 
@@ -106,7 +108,7 @@ def _wrong_stream(f: Finding) -> Said:
     compute, said = _count(f, "compute_kernels", "compute kernel"), f"{_win(f)} of exposed communication"
     if _value(f, "compute_kernels") > _value(f, "comm_kernels"):
         return said, f" on stream {f.figures['stream']}, which it shares with {compute}"
-    return said, f" on stream {f.figures['stream']}, among {compute} (mostly {_kernel(f, 'mostly')})"
+    return said, f" on stream {f.figures['stream']}, among {compute}", f" (mostly {_kernel(f, 'mostly')})"
 
 
 def _communication(f: Finding) -> Said:
@@ -139,13 +141,13 @@ def _copies(f: Finding) -> Said:
         return in_host, _most_copies(f)
     what = {"copy": "copies block", "memset": "memsets block"}[str(f.figures["producer"])]
     more = f"; {in_host}" if host * TELLING > blocked else ""
-    return f"{what} compute for {_ns(f, 'blocked_ns')}", _before(f), _most_copies(f), more
+    return f"{what} compute for {_ns(f, 'blocked_ns')}", _most_copies(f), _before(f), more
 
 
 def _most_copies(f: Finding) -> str:
     if "between" not in f.figures or f.figures.get("producer") == "memset":
         return ""
-    return f"; most from {_name(f, 'between')} ({_value(f, 'copies')})"
+    return f", most of them {_name(f, 'between')}"
 
 
 def _elsewhere(f: Finding) -> Said:
@@ -168,6 +170,8 @@ def _uneven(f: Finding) -> Said:
 
 
 def _profiler(f: Finding) -> Said:
+    if "recorded" in f.figures:
+        return f"recorded {f.figures['recorded']}, which slows the host", ": without it the GPU waits less for launches"
     return f"a step takes {percent(_value(f, 'overhead'))} longer under the profiler", ": trace fewer kinds of events"
 
 

@@ -366,6 +366,23 @@ def test_ranks_of_files_hours_apart_are_held_against_each_other(tmp_path: Path) 
     assert each[FindingKind.COMMUNICATION].win_ns == 1 * MS
 
 
+@pytest.mark.parametrize(("stacks", "launch", "told"), [(1, 6 * MS, True), (0, 6 * MS, False), (1, EARLY, False)])
+def test_a_profiler_that_slows_the_host_is_told_where_the_gpu_waits_for_it(
+    tmp_path: Path, stacks: int, launch: int, told: bool
+) -> None:
+    torch = KinetoBuilder(0)
+    torch.members["with_stack"] = stacks
+    for n in range(5):
+        at = n * STEP_NS
+        torch.range(f"ProfilerStep#{n}", at, at + STEP_NS)
+        torch.kernel("gemm", at, at + 5 * MS, launch_ns=at + EARLY)
+        torch.kernel("gemm", at + 7 * MS, at + STEP_NS, launch_ns=at + launch)
+    with captures(torch.write(tmp_path / "rank0_trace.json"), convention=BUILT_IN["torchtitan"]) as run:
+        each = findings_of(run, run.spec("median"))
+    found = [finding.figures for finding in each if finding.kind is FindingKind.PROFILER]
+    assert found == ([{"recorded": "with_stack=True"}] if told else [])
+
+
 def test_the_largest_win_comes_first_and_places_are_kept_for_doubts(tmp_path: Path) -> None:
     trace = TraceBuilder()
     t = Traced(trace, NcclRanges(trace), 0)

@@ -68,7 +68,7 @@ SENTENCES = [
     ),
     (
         finding(FindingKind.COPIES, {**COPIES, "between": "pinned to device", "copies": 107}, ranks=(0,)),
-        "copies block compute for 1 ms, 500 us of it before gemm; most from pinned to device (107)",
+        "copies block compute for 1 ms, most of them pinned to device, 500 us of it before gemm",
     ),
     (
         finding(FindingKind.COPIES, {**COPIES, "producer": "memset", "host_ns": MS // 10}, ranks=(0,)),
@@ -97,6 +97,14 @@ SENTENCES = [
     (
         finding(FindingKind.PROFILER, {"overhead": Fraction(1, 4)}),
         "a step takes 25% longer under the profiler: trace fewer kinds of events",
+    ),
+    (
+        finding(FindingKind.PROFILER, {"recorded": "with_stack=True"}),
+        "recorded with_stack=True, which slows the host: without it the GPU waits less for launches",
+    ),
+    (
+        finding(FindingKind.STALLED, {**BEFORE, "before_ns": MS - 1}, ranks=(0,)),
+        "stalled for 1 ms with work launched, nearly all of it before gemm; the trace does not say why",
     ),
     (finding(FindingKind.DOUBT, doubt=FEW), "rank 0 has 1 anchor: too few; trace more"),
 ]

@@ -73,6 +73,8 @@ TO_SEE_SIZES = (
 )
 TO_SEE_CLOCKS = "torch.profiler samples no clocks: capture with nsys and --gpu-metrics-devices=all"
 TO_SEE_RANGES = "profile with ProfilerActivity.CPU, call prof.step(), and mark the step with record_function"
+WITH_STACK = "with_stack=True"
+"""It records each call of a Python function."""
 
 
 PID_BITS = 0xFFFFFF
@@ -309,6 +311,7 @@ class Kineto(TraceInMemory):
             to_see_clocks=TO_SEE_CLOCKS,
             started_ns=process.started_ns,
             zeros_ns={} if process.zero_ns is None else {None: process.zero_ns},
+            slows_host=WITH_STACK if process.members.get("with_stack") else "",
         )
 
     def setups(self) -> Mapping[int, Setup]:
