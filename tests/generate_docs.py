@@ -77,10 +77,21 @@ def pages() -> list[Path]:
 # Tables and texts
 
 
+AS_IN_THE_FILE = "as in the file"
+
+
 def keys(*sections: str) -> str:
     """The keys of a mapping, and of those below it: ``purposes.NAME.purpose`` is one of the latter."""
     rows = [row for each in sections for row in key_rows(each.rpartition(".")[2], each[: each.rfind(".") + 1])]
-    return "".join(f"- {key} ({value}): {escaped(says)}\n" for key, value, says in rows)
+    same = [key for key, value, _ in rows if value == AS_IN_THE_FILE]
+    told = [f"- {key} ({value}): {escaped(says)}\n" for key, value, says in rows if key not in same]
+    return "".join([*told, *([f"- {', '.join(same)}: {AS_IN_THE_FILE}.\n"] if same else [])])
+
+
+def bounds() -> str:
+    """The checks of a trace's quality, each with its default: another page says what they look at."""
+    each = ((key, says.rpartition("Default: ")[2].rstrip(".").split(",")[0]) for key, _, says in key_rows("quality"))
+    return ", ".join(f"{key} ({default})" for key, default in each) + ".\n"
 
 
 def escaped(text: str) -> str:
@@ -193,8 +204,9 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "convention keys": lambda: keys("convention", "purposes.NAME.purpose"),
     **{
         f"{name} keys": partial(keys, name)
-        for name in ("assertion", "baseline", "pipeline", "quality", "run", "tolerance", "waiver", "window", "workload")
+        for name in ("assertion", "baseline", "pipeline", "run", "tolerance", "waiver", "window", "workload")
     },
+    "quality keys": bounds,
     "metrics": metrics,
     "conventions": conventions,
     "families": families,

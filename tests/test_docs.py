@@ -139,7 +139,7 @@ def test_every_key_of_the_gate_file() -> None:
     text = page("gate-file.md")
     keys = {key for section in KEYS.values() for key in section}
     assert {"rel", "purposes", "micro_batch", "on_improvement", "start"} <= keys
-    assert sorted(key for key in keys if f"- `{key}` (" not in text and f".{key}` (" not in text) == []
+    assert sorted(key for key in keys if f"`{key}` (" not in text and f".{key}` (" not in text) == []
 
 
 @pytest.mark.parametrize(
