@@ -18,8 +18,8 @@ OTHER = "OTHER_RUN"
 def next_steps(traces: Sequence[str]) -> Iterator[Step]:
     """A gate, the window in Perfetto, and a comparison."""
     paths = as_typed(traces)
-    yield Step(f"pytest-nsys init {shlex.join(paths)}", "write a gate for runs like this one")
-    yield Step(f"pytest-nsys cut {shlex.join(paths)}", "the measured window, for Perfetto")
+    yield Step(f"pytest-nsys init {shlex.join(paths)}", "write a gate")
+    yield Step(f"pytest-nsys cut {shlex.join(paths)}", "this window in Perfetto")
     base = shlex.join(paths) if len(paths) == 1 else shlex.join(word for path in paths for word in ("--base", path))
     yield Step(f"pytest-nsys compare {base} {'' if len(paths) == 1 else '--head '}{OTHER}", "what another run changed")
 

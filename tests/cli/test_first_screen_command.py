@@ -14,6 +14,7 @@ import pytest
 from pytest_nsys import reports
 from pytest_nsys.cli.first_screen import telling
 from pytest_nsys.reports.first_screen import LINES
+from tests.support.bad_traces import BAD
 from tests.support.commands import answer, run
 from tests.support.samples.builder import TraceBuilder
 from tests.support.summaries import RUNS, bare_kernels
@@ -101,3 +102,15 @@ def test_a_workload_says_how_much_a_step_does(tmp_path: Path) -> None:
     assert rates == {"tokens_per_s": 400_000, "samples_per_s": 400}
     assert "400000 tokens/s" in run(trace, "--config", config, code=0).stdout
     assert run(trace, "--config", tmp_path / "none.toml", code=2).stderr.startswith("error: ")
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_trace_is_one_line_or_a_screen_that_says_what_it_lacks(tmp_path: Path, case: str) -> None:
+    bad = BAD[case]
+    shown = run(bad.write(tmp_path / f"run{bad.suffix}"), f"--convention={bad.convention}")
+    if shown.exit_code:
+        (error,) = [line for line in shown.stderr.splitlines() if line.startswith("error: ")]
+        assert (shown.exit_code, shown.stdout) == (bad.code, "")
+        assert "defect" not in error
+    else:
+        assert "nothing measured of rank" in shown.stdout
