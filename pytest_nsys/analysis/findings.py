@@ -72,7 +72,7 @@ Figures = Mapping[str, Value | str]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to look at. ``win_ns`` is the most that mending it could win of the window of ``rank``, which is
+    """One thing to look at. ``win_ns`` is the most that fixing it could win of the window of ``rank``, which is
     ``window_ns`` long; None where it wins no time but casts doubt. ``ranks`` are all on which it is worth telling, of
     ``looked_at`` in all.
 

@@ -217,7 +217,7 @@ def combined(metric: Metric, each: Sequence[MetricTable], of_what: str, empty: M
     return replace(empty, rows=tuple(rows), missing=tuple(missing.items()), unseen=unseen, without=without)
 
 
-NOT_IN_THAT_WINDOW = "the window whose budget stands for all has no such row"
+NOT_IN_THAT_WINDOW = "the window with the budget that is shown has no such row"
 """Why a rank has no row of a budget, where other windows have some."""
 
 

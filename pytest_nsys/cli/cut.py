@@ -75,7 +75,7 @@ def _cut_for_gate(gate_file: str, asked: MeasureOptions, traces: Sequence[str], 
     if (name := next((name for name, value in said.items() if value), None)) is not None:
         raise UsageMistake(f"--gate says what is measured, of every rank: leave --{name} out")
     if not Path(Address.of(gate_file).file).is_file():
-        raise UsageMistake(f"--gate {printable(gate_file)}: is no file: give one gate file")
+        raise UsageMistake(f"--gate {printable(gate_file)}: is not a file: give one gate file")
     gate = load_one(Path(gate_file))
     with reading(None, "") as library:
         fitting = library.fitting(traces, Path(), one_run=True) if gate.convention is None else None

@@ -338,7 +338,7 @@ class _AssertionEntry(Selecting):
     def _from_sentence(self) -> Assertion | None:
         for key in SENTENCE_SAYS:
             if key in self.fields:
-                self.mistake(key, f"'{key}' cannot be used with 'assert': the sentence says it")
+                self.mistake(key, f"'{key}' cannot be used with 'assert': write it in the sentence")
         return _read_sentence(self.reader, self.fields["assert"], "assert", self.gate)
 
     def _from_keys(self) -> Assertion | None:

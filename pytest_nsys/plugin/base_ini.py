@@ -135,7 +135,7 @@ def _refuse_addopts(config: pytest.Config, base: BaseIni) -> None:
     now += [f"-o {word}" for word in config.getoption("override_ini") or () if word.startswith("addopts=")]
     why = "and under nsys_gate_changes = fail a branch does not"
     for word in (word for word in now if word not in was):
-        told = f"addopts of the merge base has it not, {why} add it"
+        told = f"addopts of the merge base lacks it, {why} add it"
         raise pytest.UsageError(f"addopts in the ini file has {word}: {told}: type it")
     for word in (word for word in was if word.startswith("--nsys-") and word not in now):
         told = f"addopts of the merge base has it, {why} drop it"

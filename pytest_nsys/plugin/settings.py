@@ -249,7 +249,7 @@ def _check_update(config: pytest.Config, setting: Setting) -> None:
     if config.getoption("nsys_baseline_ref"):
         raise pytest.UsageError("--nsys-baseline-ref reads baselines from git, where none can be updated: leave it out")
     if config.getoption("nsys_against") or config.getoption("nsys_against_measurements"):
-        raise pytest.UsageError("--nsys-against stands for the stored baselines: nothing to update")
+        raise pytest.UsageError("--nsys-against replaces the stored baselines: nothing to update")
     if workers(config) or hasattr(config, "workerinput"):
         raise pytest.UsageError(f"{setting.option} writes from one process: run it without -n (or with -n 0)")
 

@@ -221,7 +221,7 @@ def _of_tolerance(reader: Assertion, series: StoredSeries, captures: Captures) -
     limit = reader.require.limit
     assert isinstance(limit, FromBaseline)
     if limit.tolerance is None:
-        return f"{reader.full_name}: no tolerance, the noise plays no part"
+        return f"{reader.full_name}: no tolerance, so noise does not count"
     rows = list(_judged(reader, metric, series, captures))
     widest = max(rows, key=lambda row: Fraction(row.noise or 0), default=None)
     if widest is None:

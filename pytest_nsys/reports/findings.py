@@ -1,4 +1,4 @@
-"""How does a finding read? One sentence with its figure, the most that mending it could win, and what shows more."""
+"""How does a finding read? One sentence with its figure, the most that fixing it could win, and what shows more."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ class FirstScreen:
             none = nothing_found(min(computes), self._whole) if computes else "no rank has a budget"
             yield f"what to look at: {none}"
             return
-        yield "what to look at, and the most that mending it could win"
+        yield "what to look at, and the most that fixing it could win"
         for number, finding in enumerate(found, 1):
             win, mark = win_words(finding, self._whole), f"{number}. "
             more = f"--view {finding.view}" if finding.view else f"pytest-nsys {finding.command}"

@@ -119,7 +119,7 @@ class FindingTold(Struct):
     kind: str
     text: str
     rank: int | None
-    win_ns: Annotated[int | None, doc("The most that mending it could win of the window.")]
+    win_ns: Annotated[int | None, doc("The most that fixing it could win of the window.")]
     share: Annotated[Exactly | None, doc("The same as a share of it.")]
     command: Annotated[str, doc("What shows more.")]
 

@@ -189,7 +189,7 @@ def _client(address: str) -> Any:
         _check_address(address)
         return client(address, timeout=CONNECT_S, set_as_default=False, name="pytest-nsys")
     except (OSError, ValueError, TypeError, ImportError) as error:
-        why = f"no scheduler answered within {CONNECT_S} s" if isinstance(error, OSError) else "is no address"
+        why = f"no scheduler answered within {CONNECT_S} s" if isinstance(error, OSError) else "is not an address"
         raise UsageMistake(f"{where}: {why}: give the address that `dask scheduler` prints") from None
 
 

@@ -210,7 +210,7 @@ def _value(value: object) -> Value:
     if isinstance(value, _NoValue):
         raise _Mistake(f"{value.text} is not a value that can be judged")
     if isinstance(value, bool) or not isinstance(value, int | Fraction):
-        raise _Mistake(f"{_shown(value)} is no number")
+        raise _Mistake(f"{_shown(value)} is not a number")
     return value
 
 

@@ -440,7 +440,7 @@ def _reader_of(path: Path) -> Callable[[Path], Trace]:
     if is_parquet(path):
         return _parquet
     if path.name.endswith(GATE_SUFFIX):
-        raise TraceError(f"{path}: is a gate file, no trace: pytest judges by it, `pytest-nsys check` checks it")
+        raise TraceError(f"{path}: is a gate file, not a trace: pytest judges by it, `pytest-nsys check` checks it")
     known = next((read for suffix, read in READERS.items() if path.name.endswith(suffix)), None)
     if known is not None:
         return known

@@ -156,7 +156,7 @@ def texts_of(rows: Iterable[SqlRow]) -> dict[int, str]:
     for number, text in rows:
         check_whole(number)
         if found.setdefault(number, check_text(text)) != text:
-            raise OddValue(f"the id {number} stands for two texts")
+            raise OddValue(f"the id {number} has two texts")
     return found
 
 

@@ -34,9 +34,9 @@ def gate_windows(gate: GateFile, run: Run, most_kernels: int | None = None) -> R
             continue
         kernels = sum(len(window) for windows in own.values() for window in windows)
         if most_kernels is not None and kernels > most_kernels:
-            raise UsageMistake(f"{spec} holds {counted(kernels, 'kernel')}, and {most_kernels} are the most")
+            raise UsageMistake(f"{spec} holds {counted(kernels, 'kernel')}, of at most {most_kernels}")
     if not held:
-        raise lost or UsageMistake(f"{gate.path}: no assertion judges a trace, so that there is nothing to cut")
+        raise lost or UsageMistake(f"{gate.path}: no assertion judges a trace, so there is nothing to cut")
     stages = gate.workload.pipeline
     named = (*(stages.first + stages.second if stages else ()), *gate.workload.blocks)
     return cut(run, list(held), named=named, drawn=False)

@@ -248,7 +248,7 @@ class Refresh:
             return None, str(error)
         if len(content) > LARGEST_WINDOW_BYTES:
             size, most = (format_value(each, Unit.BYTES) for each in (len(content), LARGEST_WINDOW_BYTES))
-            return None, f"they take {size}, and {most} is the most"
+            return None, f"they take {size}, of at most {most}"
         return content, ""
 
     def _breakdowns(self, before: Baseline | None, measured: Sequence[Remeasured]) -> Breakdowns:

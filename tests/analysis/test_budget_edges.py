@@ -157,7 +157,7 @@ def test_steady_has_the_stages_of_the_window_that_is_shown(
     with captures(gpu) as run:
         table = run.rows(METRICS["blocking_comm_ns"], run.spec("steady", None, KernelsMode.CLIPPED))
     assert dict(table.rows) == expected
-    none = "the window whose budget stands for all has no such row"
+    none = "the window with the budget that is shown has no such row"
     assert table.missing == (() if expected else (((0, "stage4_f"), none), ((0, "stage2_f"), none)))
 
 

@@ -284,10 +284,10 @@ def test_torch_samples_no_clock(torch: KinetoBuilder, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("value = 'fast'", "('fast' is no clock)"),
-        ("value = -1", "('-1' is no clock)"),
-        ("value = NULL", "('None' is no clock)"),
-        ("value = 9e999", "('inf' is no clock)"),
+        ("value = 'fast'", "('fast' is not a clock)"),
+        ("value = -1", "('-1' is not a clock)"),
+        ("value = NULL", "('None' is not a clock)"),
+        ("value = 9e999", "('inf' is not a clock)"),
         ("timestamp = 'soon'", "('soon' is not a whole number)"),
         ("typeId = 'H100'", "('H100' is not a whole number)"),
     ],

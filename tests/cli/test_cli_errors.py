@@ -144,7 +144,7 @@ def test_a_word_of_another_tool_says_what_to_type(tmp_path: Path, monkeypatch: p
 def test_a_gate_file_in_place_of_a_trace_says_so(tmp_path: Path) -> None:
     (tmp_path / "step.nsys.yaml").write_text("version: 1\nassertions: [no syncs]\n")
     said = run(tmp_path / "step.nsys.yaml", code=2).stderr
-    assert "step.nsys.yaml: is a gate file, no trace: pytest judges by it, `pytest-nsys check` checks it" in said
+    assert "step.nsys.yaml: is a gate file, not a trace: pytest judges by it, `pytest-nsys check` checks it" in said
 
 
 def test_command_with_a_typo() -> None:

@@ -219,8 +219,8 @@ OF_A_LIMIT: list[tuple[str, list[str]]] = [
     (
         "require: '>= 60%'\n    assert: no syncs",
         [
-            "3:13: 'metric' cannot be used with 'assert': the sentence says it",
-            "4:15: 'require' cannot be used with 'assert': the sentence says it",
+            "3:13: 'metric' cannot be used with 'assert': write it in the sentence",
+            "4:15: 'require' cannot be used with 'assert': write it in the sentence",
         ],
     ),
 ]

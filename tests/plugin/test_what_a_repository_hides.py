@@ -336,7 +336,7 @@ def test_the_ref_is_the_one_of_the_merge_base(project: Project, monkeypatch: pyt
     branch.pytest(RUN, code=0)
     monkeypatch.setenv("GITHUB_BASE_REF", "main")
     refused = text.startswith("addopts")
-    red = "addopts of the merge base has it not" if refused else f"FAILED {ITEM}"
+    red = "addopts of the merge base lacks it" if refused else f"FAILED {ITEM}"
     assert red in branch.pytest(RUN, code=4 if refused else 1)
     branch.pytest(RUN, "-o", "nsys_baseline_ref=", code=0)
     monkeypatch.setenv("GITHUB_BASE_REF", "unknown")
@@ -388,7 +388,7 @@ def test_options_that_a_branch_adds_to_addopts_are_refused(project: Project, add
     branch.trace("base.sqlite", exposed_us=150)
     branch.file(*ini(f"nsys_baseline_ref = main\naddopts = {addopts}"))
     word = addopts if addopts.startswith("-o") else addopts.split()[0]
-    assert f"addopts in the ini file has {word}: addopts of the merge base has it not" in branch.pytest(RUN, code=4)
+    assert f"addopts in the ini file has {word}: addopts of the merge base lacks it" in branch.pytest(RUN, code=4)
     branch.pytest(RUN, *addopts.split(), "-o", "addopts=", code=0)
     commit(branch.root)
     git(branch.root, "branch", "-qf", "main")
@@ -420,7 +420,7 @@ def test_options_that_a_branch_takes_from_addopts_are_refused(project: Project) 
         assert f"has no {word}: addopts of the merge base has it" in branch.pytest(REF, "--color=no", code=4)
         branch.pytest(RUN, REF, "-o", "addopts=", code=0)
     branch.file(*ini(f"addopts = {' '.join(own).replace('run', 'good')}"))
-    assert "has --nsys-trace good.sqlite: addopts of the merge base has it not" in branch.pytest(code=4)
+    assert "has --nsys-trace good.sqlite: addopts of the merge base lacks it" in branch.pytest(code=4)
 
 
 @pytest.mark.parametrize("own", [".pytest.ini", "tox.ini"])

@@ -161,7 +161,7 @@ def edited(stored: Path, change: str) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("calibrated", "no row changed; noise measured anew"),
+        ("calibrated", "no row changed; noise measured again"),
         ("a run more", "no row changed; accepted runs 1 → 2"),
         ("another origin", "no row changed; provenance changed: reason"),
         ("another key", "no row changed; micro_batch 1 → 2"),

@@ -384,7 +384,7 @@ BROKEN = {
     "nothing": (FILE, "", "line 1: "),
     "no series": ('"series"', '"serie"', "$: 'series' is a required property"),
     "a later format": ('"format": 1', '"format": 2', "format 2 is not 1: written by another"),
-    "a format that is no number": ('"format": 1', '"format": true', "format True is not 1"),
+    "a format that is not a number": ('"format": 1', '"format": true', "format True is not 1"),
     "a key twice": ('"gate":', '"format": 1, "gate":', "a key appears twice"),
     "a series twice": ("comm_ns", "busy_ns", "a series appears twice"),
     "a row twice": ('[0, "stage4_f"', '[0, "stage2_f"', 'the row [0, "stage2_f"] of busy_ns appears twice'),

@@ -168,7 +168,7 @@ def test_nobody_at_the_address_is_one_line_within_seconds(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("address", ["host", "tcp://host", "bogus://host:1", "inproc://host/1/1", "tcp://host:99999"])
 def test_what_is_no_address_is_refused_at_once(address: str) -> None:
     began = time.monotonic()
-    with pytest.raises(UsageMistake, match=f"^dask:{address}: is no address: give the address"):
+    with pytest.raises(UsageMistake, match=f"^dask:{address}: is not an address: give the address"):
         executor_of(f"dask:{address}").__enter__()
     assert time.monotonic() - began < 5
 

@@ -162,7 +162,7 @@ def test_a_broken_base_is_an_error_that_names_it(project: Project) -> None:
 def test_baselines_are_not_updated_from_a_comparison(project: Project) -> None:
     two(project)
     said = project.pytest(*BOTH, "--nsys-update-baselines", "--nsys-reason=x", code=4)
-    assert "--nsys-against stands for the stored baselines: nothing to update" in said
+    assert "--nsys-against replaces the stored baselines: nothing to update" in said
     assert project.baselines() == {}
 
 

@@ -280,10 +280,10 @@ def test_what_would_have_other_rows_is_not_cut(tmp_path: Path) -> None:
             "--gate says what is measured, of every rank: leave --window",
         ),
         (["--gate", "gate.nsys.yaml", "--rank", "1"], "--gate says what is measured, of every rank: leave --rank out"),
-        (["--gate", "none.nsys.yaml"], "--gate none.nsys.yaml: is no file: give one gate file"),
-        (["--gate", "."], "--gate .: is no file: give one gate file"),
+        (["--gate", "none.nsys.yaml"], "--gate none.nsys.yaml: is not a file: give one gate file"),
+        (["--gate", "."], "--gate .: is not a file: give one gate file"),
         (["--gate", "bad.nsys.yaml"], "bad.nsys.yaml:3:3: unknown metric 'exposd_ns' (did you mean 'exposed_ns'?)"),
-        (["--gate", "beside.nsys.yaml"], "no assertion judges a trace, so that there is nothing to cut"),
+        (["--gate", "beside.nsys.yaml"], "no assertion judges a trace, so there is nothing to cut"),
     ],
 )
 def test_mistakes(project: Project, monkeypatch: pytest.MonkeyPatch, options: list[str], said: str) -> None:

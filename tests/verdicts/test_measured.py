@@ -177,7 +177,7 @@ def test_a_stored_baseline_is_the_value_itself_and_no_window(project: Project) -
             [entry("x", 1, rank=0), entry("x", 2, rank=1, phase="a")],
             "entry 2 (x): has the labels rank, phase, and m.json: entry 1 (x) has rank",
         ),
-        ("measured x <= 3", [entry("x", "1")], 'entry 1 (x): "1" is no number'),
+        ("measured x <= 3", [entry("x", "1")], 'entry 1 (x): "1" is not a number'),
     ],
 )
 def test_what_does_not_fit_is_an_error_of_one_line(

@@ -45,18 +45,18 @@ def test_sentences(sentence: str, metric: str, comparator: str, limit: Fraction)
 @pytest.mark.parametrize(
     ("sentence", "offset", "what"),
     [
-        ("overlap >= 75% of step", 13, "overlap is no time: leave out 'of step'"),
+        ("overlap >= 75% of step", 13, "overlap is not a time: leave out 'of step'"),
         (
             "syncs <= 5% of step",
             10,
-            "syncs is no time: write wall_exposed_all <= 5% of step, or another time",
+            "syncs is not a time: write wall_exposed_all <= 5% of step, or another time",
         ),
-        ("busbw >= 5% of step", 10, "busbw is no time: write wall_exposed_all"),
+        ("busbw >= 5% of step", 10, "busbw is not a time: write wall_exposed_all"),
         ("step time <= 5% of step", 14, "step_time_ns has no rank, whose step it could be a part of: write a time"),
         ("gemm family_ns <= 5% of step", 19, "family_ns has no rank, whose step it could be a part of: write a time"),
         ("p50 period <= 90% of step", 16, "period_ns is as long as a step, or more: write a time, as in <= 450ms"),
         ("window <= 90% of step", 12, "window_ns is as long as a step, or more: write a time, as in <= 450ms"),
-        ("measured step_time <= 5% of step", 23, "measured step_time is no time"),
+        ("measured step_time <= 5% of step", 23, "measured step_time is not a time"),
         ("idle <= baseline + 5% of step", 8, "a share of the step is a constant: write idle_ns <= 5% of step, or "),
         ("idle <= 5ms of step", 12, "'of' comes after the end of the limit"),
         ("idle <= 5% of window", 8, "idle_ns is a time: write it in ns, us, ms or s, or 5% of step"),
@@ -98,7 +98,7 @@ def test_keys() -> None:
 @pytest.mark.parametrize(
     ("entry", "mistake"),
     [
-        ("metric: overlap, require: '>= 60% of step'", "3:36: overlap is no time: leave out 'of step'"),
+        ("metric: overlap, require: '>= 60% of step'", "3:36: overlap is not a time: leave out 'of step'"),
         ("metric: idle, require: <= 10% of step, warn: <= 8%", "the limit is a share of the step: write 8% of step"),
         ("metric: idle, require: <= 10% of step, warn: <= 8ms", "a share of the step: write 10% of step, not 8ms"),
         ("metric: idle, require: <= 10ms, warn: <= 8% of step", "idle_ns is a time: write it in ns, us, ms or s"),

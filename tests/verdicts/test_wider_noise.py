@@ -58,7 +58,7 @@ def test_captures_that_lie_wide_apart_are_told_as_loosened(branch: Project) -> N
     said = judged(branch, 0)
     (path,) = (path.relative_to(branch.root) for path in (branch.root / "baselines").rglob("*.json"))
     assert f"this PR loosens: {path} {LOOSENED}\n" in said
-    assert f"{path}: no row changed; noise measured anew (s0 7.91 us → 127 us of exposed_ns rank 0 stage2_f)" in said
+    assert f"{path}: no row changed; noise measured again (s0 7.91 us → 127 us of exposed_ns rank 0 stage2_f)" in said
     assert "; reason: windy" in said
     assert "reason: first" not in said
     assert "this PR loosens its gate: 1 change" in judged(branch, 1, "--nsys-gate-changes=fail")

@@ -206,7 +206,7 @@ def _noise(shared: Sequence[tuple[SeriesId, StoredSeries, StoredSeries]]) -> str
                 then = distance_words(before, now.unit) if labels in was.calibration else "not measured"
                 here = distance_words(after, now.unit)
                 most, told = grown, f"s0 {then} → {here} of {sid.metric} {where}".rstrip()
-    return printable(f"noise measured anew ({told})") if told else ""
+    return printable(f"noise measured again ({told})") if told else ""
 
 
 def _values(was: StoredSeries, now: StoredSeries) -> bool:

@@ -86,7 +86,7 @@ def _places(file: SqliteFile) -> Mapping[int, Mapping[int, int]]:
 
 def _hertz(value: object) -> int:
     if type(value) not in (int, float) or not isfinite(value) or value < 0:  # type: ignore[arg-type, operator]
-        raise OddValue(f"{str(value)[:40]!r} is no clock")
+        raise OddValue(f"{str(value)[:40]!r} is not a clock")
     return round(value if value >= LEAST_HZ else value * 1_000_000)  # type: ignore[operator, call-overload, no-any-return]
 
 
