@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from pytest_nsys.analysis.capture_cache import CaptureCache, check_captures, check_two_runs
-from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.captures import Captures, why_none
 from pytest_nsys.analysis.metric_names import metric_named, unknown
-from pytest_nsys.analysis.metrics import Metric
+from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.table import NothingSelected, Selector
-from pytest_nsys.analysis.windows import MEDIAN, OUTSIDE, UsedWindow, WindowSpec, meant_word
+from pytest_nsys.analysis.windows import MEDIAN, OUTSIDE, RUN, UsedWindow, WindowSpec, meant_word
 from pytest_nsys.core import shown
 from pytest_nsys.core.conventions import Convention
-from pytest_nsys.core.errors import ArgumentMistake, NoRows, NsysError
+from pytest_nsys.core.errors import ArgumentMistake, NoRows, NsysError, hint
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import KernelsMode, Label, Note, Span, Value
 from pytest_nsys.core.units import kept_in, plain
@@ -50,6 +50,7 @@ from pytest_nsys.verdicts.references import OtherRun
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.summary import Summary
+    from pytest_nsys.reports.views import Shown
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """A capture (file, folder or glob), or several of one program."""
@@ -225,6 +226,46 @@ class NsysRun:
         __tracebackhide__ = True
         return [row.as_record() for row in self.rows(metric, **asked)]
 
+    @property
+    def metrics(self) -> Mapping[str, Metric]:
+        """The metrics that have rows in the usual window, by name: unit, direction, dimensions, summary of each."""
+        from pytest_nsys.analysis.summary import usual_spec
+
+        captures = self.captures
+        spec = usual_spec(captures)
+        asked = {name: metric for name, metric in METRICS.items() if not metric.outside and metric.needs is None}
+        return {name: metric for name, metric in asked.items() if not why_none(captures, metric, spec)}
+
+    def view(
+        self,
+        name: str,
+        *,
+        window: str | None = None,
+        span: Span | str | None = None,
+        kernels: KernelsMode | str | None = None,
+        **where: Label | Sequence[Label],
+    ) -> Shown:
+        """One part of the run in full, as ``pytest-nsys TRACE --view NAME`` shows it: ``run.view("kernels")``.
+
+        ``to_records()`` has its rows as plain dicts; it prints as text, and a notebook shows it as tables. The run is
+        its first capture. Raises NothingMeasured where the view has nothing to show.
+        """
+        __tracebackhide__ = True
+        from pytest_nsys.analysis.summary import usual_spec
+        from pytest_nsys.reports.all_views import VIEWS
+        from pytest_nsys.reports.views import Looked
+
+        if (view := VIEWS.get(name)) is None:
+            raise ArgumentMistake(f"there is no view '{printable(str(name), 40)}'{hint(str(name), VIEWS, 'there are')}")
+        captures = self.captures
+        usual = RUN if usual_spec(captures).whole_run else view.window
+        spec = self._spec(window or usual, span or view.span, kernels)
+        ranks = _listed("rank", where.pop("rank", []), some=False)
+        if not all(isinstance(rank, int) for rank in ranks):
+            raise ArgumentMistake(f"rank= is a number or a list of numbers, not {ranks!r}")
+        selectors = {d: Selector(tuple(map(str, _listed(d, labels)))) for d, labels in where.items()}
+        return view.look(Looked(captures, spec, [int(rank) for rank in ranks], selectors))
+
     def _spec(self, window: str, span: Span | str | None, kernels: KernelsMode | str | None) -> WindowSpec:
         __tracebackhide__ = True
         if not isinstance(window, str):
@@ -364,11 +405,11 @@ def _one_of(kind: type[Kind], value: str | None) -> Kind | None:
     return kind(value)
 
 
-def _listed(dimension: str, labels: object) -> list[Label]:
+def _listed(dimension: str, labels: object, *, some: bool = True) -> list[Label]:
     """The labels that a selector names. Raises ArgumentMistake for what is no label."""
     __tracebackhide__ = True
     found = [labels] if isinstance(labels, int | str) else [*labels] if isinstance(labels, Iterable) else []
-    if not found or not all(isinstance(label, int | str) for label in found):
+    if (some and not found) or not all(isinstance(label, int | str) for label in found):
         raise ArgumentMistake(f"{dimension}= is a label or a list of labels, as in rank=[0, 1], not {labels!r}")
     return found
 

@@ -17,7 +17,7 @@ import pytest
 import pytest_nsys
 from pytest_nsys import NoRows, NsysError, NsysRun, compare, judge, open_run
 from pytest_nsys.core.conventions import BUILT_IN, Convention
-from pytest_nsys.core.errors import ArgumentMistake, TraceError, UsageMistake
+from pytest_nsys.core.errors import ArgumentMistake, NothingMeasured, TraceError, UsageMistake
 from pytest_nsys.core.shown import html_of
 from pytest_nsys.gates.model import GateFile, JudgedRow, Outcome
 from pytest_nsys.library import assertion_of
@@ -347,3 +347,27 @@ def test_a_notebook_shows_a_run_as_its_first_screen(run: NsysRun, folder: Path) 
     shown = open_run(bare.write(folder / "bare.sqlite"), convention="generic")._repr_html_()
     assert "no kernels" in shown
     assert "<b>" not in shown
+
+
+def test_a_view_has_records_text_and_html(run: NsysRun) -> None:
+    shown = run.view("overlap", rank=1)
+    assert [(row["rank"], row["stage"], row["exposed_ns"]) for row in shown.to_records()] == [
+        (row["rank"], row["stage"], row.value) for row in run.rows("exposed_ns", rank=1)
+    ]
+    assert "wall_overlap_all" in str(shown)
+    assert shown._repr_html_().count("<table>") == 2
+    assert {row["stage"] for row in run.view("overlap", stage="stage4").to_records()} == {"stage4_f"}
+    assert run.view("kernels").to_records()[0].keys() == {"kernel", "family", "time_ns", "share", "launches"}
+    assert str(run.view("budget")).startswith("rank 0")
+    with pytest.raises(ArgumentMistake, match="there is no view 'kernel'"):
+        run.view("kernel")
+    with pytest.raises(NothingMeasured, match="no row has stage stage9"):
+        run.view("overlap", stage="stage9")
+
+
+def test_the_metrics_of_a_run_are_those_with_rows(run: NsysRun) -> None:
+    found = run.metrics
+    assert {"overlap", "exposed_ns", "compute_ns"} <= {*found}
+    assert "overlap_score" not in found
+    assert found["overlap"].dimensions == ("rank", "stage")
+    assert all(run.rows(name) for name in ("overlap", "busy_ns"))

@@ -333,11 +333,11 @@ def available(captures: Captures, spec: WindowSpec) -> Iterator[Available]:
     """Every metric of traces, by the command that shows it, but those that a gate file has to state something for."""
     asked = [metric for metric in METRICS.values() if not metric.outside and metric.needs is None]
     for view, metrics in grouped((metric.view, metric) for metric in asked).items():
-        reasons = [(reason, metric.name) for metric in metrics if (reason := _why_none(captures, metric, spec))]
+        reasons = [(reason, metric.name) for metric in metrics if (reason := why_none(captures, metric, spec))]
         yield Available(view, len(metrics), len(metrics) - len(reasons), grouped(reasons))
 
 
-def _why_none(captures: Captures, metric: Metric, spec: WindowSpec) -> str:
+def why_none(captures: Captures, metric: Metric, spec: WindowSpec) -> str:
     """Why a metric has no row; empty where it has one."""
     try:
         table = captures.rows(metric, spec)

@@ -20,6 +20,7 @@ from pytest_nsys.core.conventions import COPY_NAMES
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.exact import exact, median
 from pytest_nsys.core.families import OTHER, classifier, names_of, zero_filled
+from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Row, Value
 from pytest_nsys.core.words import counted
 
@@ -146,6 +147,12 @@ class FamilySums:
         return StepTime(median([median([*own]) for own in each]), sum(map(len, each)))
 
 
+@kept
+def sums_of(window: RunWindow) -> FamilySums:
+    """The sums of a window, which several metrics and views ask for."""
+    return FamilySums(window)
+
+
 def anchors_in(window: RankWindow) -> int | None:
     """How many anchors the window holds; None where it cuts one. The whole run holds all of its rank."""
     if window.window.index is not None:
@@ -179,19 +186,19 @@ def _steady_periods(window: RankWindow) -> list[int]:
 
 def family_ns(window: RunWindow) -> Iterator[Row]:
     """Time of the kernels of a family per GPU and step: Σ duration over all ranks / (GPUs × steps)."""
-    for family, usage in FamilySums(window).families.items():
+    for family, usage in sums_of(window).families.items():
         yield Row((family,), usage.ns)
 
 
 def family_launches(window: RunWindow) -> Iterator[Row]:
     """Kernels of a family per GPU and step."""
-    for family, usage in FamilySums(window).families.items():
+    for family, usage in sums_of(window).families.items():
         yield Row((family,), usage.launches)
 
 
 def total_kernel_ns(window: RunWindow) -> Iterator[Row]:
     """Time of all kernels per GPU and step: what ``family_ns`` sums to."""
-    yield Row((), FamilySums(window).total.ns)
+    yield Row((), sums_of(window).total.ns)
 
 
 def step_minus_kernel_ns(window: RunWindow) -> Iterator[Row]:
@@ -199,7 +206,7 @@ def step_minus_kernel_ns(window: RunWindow) -> Iterator[Row]:
 
     The time of a step is stated, as of a run without the profiler, or is the median steady period.
     """
-    sums = FamilySums(window)
+    sums = sums_of(window)
     total = sums.total  # says first that steps are not known
     if (step := sums.step_time) is not None:
         yield Row((), exact(Fraction(step.ns) - total.ns))

@@ -7,7 +7,7 @@ assertion or gate file that asks for the same window costs no reading.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from pytest_nsys.analysis.rank_window import RankWindow, explain_empty, explain_
 from pytest_nsys.analysis.windows import RUN, WindowSpec, anchor_windows, find_ranks, read_labels
 from pytest_nsys.core.columns import exceeds, take, where_not
 from pytest_nsys.core.conventions import Convention, like
-from pytest_nsys.core.errors import NothingMeasured
+from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.families import known_communication
 from pytest_nsys.core.intervals import hull
 from pytest_nsys.core.kept import grouped, kept
@@ -208,6 +208,15 @@ class Run:
         """Let the files go."""
         for trace in self.traces:
             trace.close()
+
+
+def chosen_ranks(ranks: Iterable[Rank], asked: Collection[int]) -> dict[int, Rank]:
+    """The ranks that are asked for, by number; all where none is. Raises UsageMistake for one that does not exist."""
+    known = {rank.number: rank for rank in ranks}
+    for number in asked:
+        if number not in known:
+            raise UsageMistake(f"there is no rank {number}: the ranks are {', '.join(map(str, sorted(known)))}")
+    return {number: rank for number, rank in known.items() if number in (asked or known)}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from pytest_nsys.analysis.summary import Tell, summary_of
-from pytest_nsys.cli.options import MeasureOptions, Said
+from pytest_nsys.cli.options import MeasureOptions
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.workload_keys import ConfigMistake, read_config
@@ -22,13 +22,16 @@ from pytest_nsys.reports.tables import Format
 from pytest_nsys.tools.executors import on_terminal
 
 
-def first_screen(asked: MeasureOptions, traces: tuple[str, ...], said: Said) -> None:
+def first_screen(asked: MeasureOptions, traces: tuple[str, ...], steps: int | None, config: str | None) -> None:
     """What it is, where its steps go, its kernels, its communication, what to look at, and what to type next."""
     shown = on_terminal(sys.stderr) and asked.format is not Format.JSON
     with telling(shown=shown) as tell:
         tell("reading the trace")
-        with asked.one_run(traces, _stated(said), metrics=["compute_absent_ns", "exposed_ns"]) as (captures, spec):
-            chosen = asked.chosen_of({rank.number for rank in captures.runs[0].ranks}) if asked.ranks else None
+        with asked.one_run(traces, _stated(steps, config), metrics=["compute_absent_ns", "exposed_ns"]) as (
+            captures,
+            spec,
+        ):
+            chosen = frozenset(asked.chosen(captures.runs[0].ranks)) if asked.ranks else None
             found = summary_of(captures, spec, traces, tell, chosen)
     match asked.format:
         case Format.JSON:
@@ -44,12 +47,12 @@ def first_screen(asked: MeasureOptions, traces: tuple[str, ...], said: Said) -> 
     click.echo(text, nl=False, color=True)
 
 
-def _stated(said: Said) -> Workload:
+def _stated(steps: int | None, config: str | None) -> Workload:
     try:
-        workload = Workload() if said.config is None else read_config(Path(said.config))
+        workload = Workload() if config is None else read_config(Path(config))
     except ConfigMistake as mistake:
         raise UsageMistake(str(mistake)) from None
-    return workload if said.steps is None else workload._replace(steps=said.steps)
+    return workload if steps is None else workload._replace(steps=steps)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -24,6 +24,7 @@ from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import Request
 from pytest_nsys.analysis.parallel import ReadAhead
+from pytest_nsys.analysis.run import chosen_ranks
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec, meant_word, spec_under
 from pytest_nsys.cli.shared_options import anchor_option, convention_option, executor_option
@@ -46,25 +47,6 @@ _WINDOW_HELP = "median, first, last, steady, run, an index, a pattern (%) of ran
 _NUMBERS = re.compile(r"-?[0-9][0-9.:]*")
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
-
-
-class Said(NamedTuple):
-    """What the options that not every view takes say."""
-
-    where: tuple[str, ...] = ()
-    steps: int | None = None
-    step_time: Fraction | None = None
-    families: str | None = None
-    peak: Fraction | None = None
-    gate: str | None = None
-    config: str | None = None
-    output: str | None = None
-
-    def labels(self, view: str, dimension: str) -> tuple[str, ...]:
-        """The labels of the one dimension that a view selects by. Raises UsageMistake for another."""
-        selectors = selectors_of(self.where)
-        check_dimensions(view, [dimension], (), selectors)
-        return selectors[dimension].values if selectors else ()
 
 
 @dataclass(frozen=True)
@@ -148,16 +130,7 @@ class MeasureOptions:
 
     def chosen(self, ranks: Sequence[Rank]) -> dict[int, Rank]:
         """The ranks that were asked for, by number. Raises UsageMistake for one that does not exist."""
-        known = {rank.number: rank for rank in ranks}
-        chosen = self.chosen_of(known)
-        return {number: rank for number, rank in known.items() if number in chosen}
-
-    def chosen_of(self, known: Collection[int]) -> frozenset[int]:
-        """The ranks that were asked for, all where none was. Raises UsageMistake for one that does not exist."""
-        for number in self.ranks:
-            if number not in known:
-                raise UsageMistake(f"there is no rank {number}: the ranks are {', '.join(map(str, sorted(known)))}")
-        return frozenset(self.ranks or known)
+        return chosen_ranks(ranks, self.ranks)
 
 
 def _requests(metrics: Sequence[str], spec: WindowSpec) -> list[Request]:

@@ -1,68 +1,64 @@
 """``pytest-nsys TRACE…``: what is in a run, as one screen, or one part of it in full.
 
-Each part is a view. An option that a view has no use for is a mistake that names the views which have it.
+Each part is a view of ``reports.all_views``. An option that a view has no use for is a mistake that names those that
+take it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import sys
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from pathlib import Path
 
 import click
 
-from pytest_nsys.analysis.windows import MEDIAN, RUN, STEADY
-from pytest_nsys.cli import report, spending, views
+from pytest_nsys.analysis.windows import RUN, STEADY
+from pytest_nsys.cli.config_pages import show_pages
 from pytest_nsys.cli.first_screen import first_screen
-from pytest_nsys.cli.options import MeasureOptions, Said, amount, measuring, peak_option, traces_argument, where_option
+from pytest_nsys.cli.options import (
+    MeasureOptions,
+    about_windows,
+    amount,
+    json_window,
+    measuring,
+    note_lines,
+    peak_option,
+    print_notes,
+    selectors_of,
+    traces_argument,
+    where_option,
+)
 from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.families import TABLES, Families
 from pytest_nsys.core.units import NANOSECONDS
+from pytest_nsys.core.words import printable
+from pytest_nsys.core.workload import Workload
+from pytest_nsys.gates.convention_keys import built_in_or_read
+from pytest_nsys.gates.gate_file import load_one
+from pytest_nsys.gates.kinds import read_families
+from pytest_nsys.reports.all_views import VIEWS
+from pytest_nsys.reports.bars import Pen
+from pytest_nsys.reports.tables import Format
+from pytest_nsys.reports.views import Looked, Shown, View
 
-Answer = Callable[[MeasureOptions, tuple[str, ...], Said], None]
-
-VIEWS: dict[str, Answer] = {
-    "ranks": views.ranks,
-    "overlap": views.overlap,
-    "streams": views.streams,
-    "kernels": spending.kernels,
-    "collectives": spending.collectives,
-    "budget": spending.budget,
-    "pipeline": spending.pipeline,
-    "config": report.report,
-}
-WHOLE_RUN = ("kernels", "collectives", "config")
-"""What sums, unless a window is asked for."""
-
-ONE_WINDOW = {
-    "kernels": "`pytest-nsys rows family_ns` takes medians over them",
-    "collectives": "`pytest-nsys rows busbw` takes medians over them",
-    "pipeline": "pick one unit, of which launches and gaps are told",
-    "config": "a page is of one",
-}
 FIRST = "the first screen"
 """What is shown without a view."""
 
-TAKES = {
-    "where": ("overlap", "kernels"),
-    "ranks": (FIRST, "ranks", "overlap", "streams", "collectives", "budget", "pipeline"),
-    "span": (FIRST, "ranks", "overlap", "streams", "kernels", "collectives", "budget", "pipeline"),
-    "kernels": (FIRST, "ranks", "overlap", "streams", "kernels", "collectives", "budget", "pipeline"),
-    "format": (FIRST, "ranks", "overlap", "streams", "kernels", "collectives", "budget", "pipeline"),
-    "steps": (FIRST, "kernels"),
-    "step_time": ("kernels",),
-    "families": ("kernels",),
-    "peak": ("collectives", "config"),
-    "gate": ("pipeline",),
-    "config": (FIRST, "config"),
-    "output": ("config",),
-}
-"""The options that not every view takes, and the views that take them."""
+CONFIG = "config"
+"""The view that is pages of text."""
+
+FIRST_TAKES = frozenset({"steps", "config"})
+CONFIG_TAKES = frozenset({"config", "output", "peak"})
+NOT_OF_PAGES = frozenset({"ranks", "span", "kernels", "format"})
+SOMETIMES = frozenset({"where", "steps", "step_time", "families", "gate"}) | CONFIG_TAKES
+"""Options, by their Python names, that not every view takes."""
 
 
 @click.command()
 @traces_argument
-@click.option("--view", type=click.Choice([*VIEWS]), help="Show one part in full. Default: the first screen.")
+@click.option("--view", type=click.Choice([*VIEWS, CONFIG]), help="Show one part in full. Default: the first screen.")
 @where_option
 @click.option("--steps", type=click.IntRange(1), metavar="N", help="Number of steps. Default: the anchors.")
 @amount(
@@ -96,23 +92,88 @@ def show(
     TRACES: files, folders or globs of one run. `pytest-nsys TRACES…` is the same.
 
     ranks: setup and windows. overlap: communication of each stage, and what hides it. streams: what each ran. kernels:
-    time, share and launches by family and by name. collectives: bytes, bandwidth, waits. budget: what holds the step
+    time, share and launches by name and by family. collectives: bytes, bandwidth, waits. budget: what holds the step
     back. pipeline: two stages of a gate file. config: a page on a run of TorchTitan.
     """
     name = view or FIRST
     _refuse_others(context, name)
-    if name in ONE_WINDOW and asked.window == STEADY:
-        raise UsageMistake(f"--window steady is many windows: {ONE_WINDOW[name]}")
-    asked = dataclasses.replace(asked, usually=RUN if name in WHOLE_RUN else MEDIAN)
-    answer = VIEWS[view] if view else first_screen
-    answer(asked, traces, Said(where, steps, step_time, families, peak, gate, config, output))
+    if name == FIRST:
+        first_screen(asked, traces, steps, config)
+        return
+    if name == CONFIG:
+        _refuse_many(asked, "a page is of one")
+        show_pages(dataclasses.replace(asked, usually=RUN), traces, config, output, peak)
+        return
+    shown = VIEWS[name]
+    _refuse_many(asked, shown.one_window)
+    time_ns = None if step_time is None else round(step_time)
+    workload = _stages(gate) if shown.takes & {"gate"} else Workload(steps, time_ns, peak_gb_per_s=peak)
+    table = None if families is None else built_in_or_read(families, TABLES, "table of families", read_families)
+    _show(shown, dataclasses.replace(asked, usually=shown.window), traces, where, workload, table)
+
+
+def _show(
+    view: View,
+    asked: MeasureOptions,
+    traces: Sequence[str],
+    where: Sequence[str],
+    workload: Workload,
+    families: Families | None,
+) -> None:
+    one_run = asked.one_run(
+        *(traces, workload),
+        metrics=view.reads,
+        span=view.span,
+        families=families,
+        may_be_a_step="steps" in view.takes,
+    )
+    selectors = selectors_of(where)
+    with one_run as (captures, spec):
+        looked = Looked(captures, spec, asked.ranks, selectors, sys.stdout.encoding or "ascii")
+        _print(view.look(looked), asked, traces)
+
+
+def _print(found: Shown, asked: MeasureOptions, traces: Sequence[str]) -> None:
+    """The view on standard output, its notes beside it."""
+    notes = note_lines(dict.fromkeys([*asked.notes, *found.notes]))
+    if asked.format is Format.TABLE:
+        click.echo("".join(f"{line}\n" for line in found.drawn(Pen.of(sys.stdout))), nl=False, color=True)
+    windows = [json_window(*each) for each in found.windows] if asked.format is Format.JSON else []
+    about = about_windows(traces, found.looked.spec, windows, found.definition)
+    click.echo(found.render(asked.format, {**about, "notes": notes}), nl=False)
+    print_notes(notes)
+
+
+def _stages(gate: str | None) -> Workload:
+    """What the gate file says of the work. Raises UsageMistake where it names no stages, GateFileError."""
+    if gate is None:
+        raise UsageMistake("--view pipeline needs the stages: --gate FILE with pipeline: {stage0: …, stage1: …}")
+    found = load_one(Path(gate)).workload
+    if found.pipeline is None:
+        raise UsageMistake(f"{printable(gate)}: states no pipeline: {{stage0: …, stage1: …}}")
+    return found
+
+
+def _refuse_many(asked: MeasureOptions, one_window: str) -> None:
+    """Raises UsageMistake for many windows where a view is of one, and says why."""
+    if one_window and asked.window == STEADY:
+        raise UsageMistake(f"--window steady is many windows: {one_window}")
+
+
+def takers(option: str) -> list[str]:
+    """The views that take an option, by its Python name."""
+    if option in NOT_OF_PAGES:
+        return [FIRST, *VIEWS]
+    if option not in SOMETIMES:
+        return [FIRST, *VIEWS, CONFIG]
+    found = [name for name, view in VIEWS.items() if option in view.takes]
+    return [FIRST] * (option in FIRST_TAKES) + found + [CONFIG] * (option in CONFIG_TAKES)
 
 
 def _refuse_others(context: click.Context, view: str) -> None:
     """Raises UsageMistake for an option that was typed and that the view has no use for."""
     for parameter in context.command.params:
-        name = parameter.name or ""
-        typed: Any = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-        if typed and view not in (takers := TAKES.get(name, (view,))):
-            option, which = parameter.opts[-1], f"--view {' or '.join(taker for taker in takers if taker != FIRST)}"
-            raise UsageMistake(f"{option} goes with {which}, not with {view}")
+        typed = context.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
+        if typed and view not in (taking := takers(parameter.name or "")):
+            which = " or ".join(name for name in taking if name != FIRST)
+            raise UsageMistake(f"{parameter.opts[-1]} goes with --view {which}, not with {view}")

@@ -6,11 +6,13 @@ explains is at most, what is shown; communication has both ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import NamedTuple
 
+from pytest_nsys.analysis.budget import budget_of, facts_of, window_of_several
 from pytest_nsys.analysis.budget_facts import (
     BLOCKED,
     Blocking,
@@ -21,13 +23,18 @@ from pytest_nsys.analysis.budget_facts import (
     ceiling,
     parts_of,
 )
+from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.core.conventions import NO_STAGE
+from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.exact import exact
+from pytest_nsys.core.kept import kept
+from pytest_nsys.core.model import Note
 from pytest_nsys.core.numbers import Scale, format_value, percent, scale_of
 from pytest_nsys.core.units import TIME
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.reports.bars import Pen, Piece
 from pytest_nsys.reports.tables import Format, Row, Table, number, numbers, ratios, texts
+from pytest_nsys.reports.views import Looked, Paragraph, Picked
 
 WIDTH = 60
 """Of the bar of the longest window, in characters."""
@@ -132,6 +139,43 @@ class BudgetReport:
         """What bounds these figures."""
         yield CEILING
         yield from about_edges(self.budgets.values())
+
+
+class Budgets(NamedTuple):
+    """The budgets of a run: the window of each rank that has one, and why others have none."""
+
+    found: Mapping[int, BudgetFacts]
+    windows: Sequence[RankWindow]
+    without: Sequence[Note]
+
+
+@kept
+def budgets_of(looked: Looked) -> Budgets:
+    """Of each rank the budget of its window, of several that with the lower median of the time without compute."""
+    found: dict[int, BudgetFacts] = {}
+    shown: list[RankWindow] = []
+    without: list[Note] = []
+    for rank, windows in looked.windows.items():
+        try:
+            window = window_of_several(windows)
+            found[rank] = facts_of(budget_of(window))
+            shown.append(window)
+        except NoRows as nothing:
+            without.append(Note(f"rank {rank} has no budget: {nothing}"))
+    return Budgets(found, shown, without)
+
+
+def about_budgets(looked: Looked) -> Paragraph:
+    """A bar for each rank, and who blocked whom."""
+    budgets = budgets_of(looked)
+    report = BudgetReport(budgets.found)
+    return Paragraph(
+        above=[*report.bars(looked.encoding)],
+        below=[*report.producers()],
+        facts={"budgets": report.json_rows()},
+        notes=[*budgets.without, *map(Note, report.notes())],
+        windows=[Picked(w.rank, w.window, (w.start_ns, w.end_ns)) for w in budgets.windows],
+    )
 
 
 def _exact(rank: int, window_ns: int, line: Line) -> Row:

@@ -1,9 +1,9 @@
-"""How do rows leave the program: as an aligned table, as JSON, as CSV or as Markdown?
+"""How do rows leave the program: as an aligned table, as JSON, as CSV, as Markdown or as HTML?
 
-The same columns in every format. A table and Markdown are for people: ratios in percent, fractions rounded, times in
-one unit. JSON and CSV are for programs: times in ns, ratios as numbers between 0 and 1, nothing rounded to be read.
-Text comes from somebody else's trace, so no format lets a control character through, and Markdown escapes what would be
-markup.
+The same columns in every format. A table, Markdown and HTML are for people: ratios in percent, fractions rounded, times
+in one unit. JSON and CSV are for programs: times in ns, ratios as numbers between 0 and 1, nothing rounded to be read.
+Text comes from somebody else's trace, so no format lets a control character through, and Markdown and HTML escape what
+would be markup.
 """
 
 from __future__ import annotations
@@ -29,13 +29,19 @@ class Format(enum.StrEnum):
     JSON = "json"
     CSV = "csv"
     MARKDOWN = "markdown"
+    HTML = "html"
+
+    @property
+    def for_people(self) -> bool:
+        """Whether cells are rounded and in units; programs get exact ones."""
+        return self not in (Format.JSON, Format.CSV)
 
 
 class CellKind(enum.StrEnum):
     """What the cells of a column hold.
 
-    ``NUMBER`` is a count, or nanoseconds that people read whole; ``TIME`` (in ns) and ``SIZE`` (in bytes) have one unit
-    in a table. ``PERCENT`` is a ratio to the hundredth, as the reference prints it. ``DETAIL`` is shown by JSON alone.
+    ``NUMBER`` is a count; ``TIME`` (in ns) and ``SIZE`` (in bytes) have one unit in a table. ``EXACT`` is for programs
+    alone, as a point in time is, and ``DETAIL`` is shown by JSON alone.
     A ``LABEL`` is a coordinate of a row, and ``NAME`` any other text of somebody else's. ``UNIT`` is that of the values
     beside it: of a ratio ``%`` for people, who read it in percent, and ``1`` for programs.
     """
@@ -46,7 +52,7 @@ class CellKind(enum.StrEnum):
     LIST = "list"
     NUMBER = "number"
     RATIO = "ratio"
-    PERCENT = "percent"
+    EXACT = "exact"
     TIME = "time"
     SIZE = "size"
     UNIT = "unit"
@@ -75,13 +81,16 @@ Row = Sequence[Cell]
 
 @dataclass(frozen=True, slots=True)
 class Column:
+    """``title`` is what people read above it where the name does not say it, as of a bandwidth its unit."""
+
     name: str
     kind: CellKind = CellKind.TEXT
+    title: str = ""
 
     @property
     def to_the_right(self) -> bool:
         """Whether people read its cells from the right."""
-        return self.kind in (CellKind.NUMBER, CellKind.RATIO, CellKind.PERCENT, *_SCALED)
+        return self.kind in (CellKind.NUMBER, CellKind.RATIO, CellKind.EXACT, *_SCALED)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -124,6 +133,8 @@ class Table:
                 return self._csv()
             case Format.MARKDOWN:
                 return "".join(f"{line}\n" for line in self.markdown())
+            case Format.HTML:
+                return html_page(self.html())
             case Format.TABLE:
                 return self._padded()
 
@@ -151,8 +162,9 @@ class Table:
             "".join(f"<{tag}{side}>{escape(text)}</{tag}>" for side, text in zip(sides, row, strict=True))
             for tag, row in lines
         )
+        caption = f"<caption>{escape(self.caption)}</caption>" if self.caption else ""
         more = f"<p>and {self.more} more</p>" if self.more else ""
-        return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>{more}"
+        return f"<table>{caption}{''.join(f'<tr>{row}</tr>' for row in cells)}</table>{more}"
 
     def _padded(self) -> str:
         """Left-aligned columns under dashes, every cell padded, as the reference prints them."""
@@ -164,7 +176,7 @@ class Table:
 
     def _csv(self) -> str:
         """Comma-separated values with a header; raw numbers, an absent one empty."""
-        columns, rows = self._without_details()
+        columns, rows = self._without(CellKind.DETAIL)
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow([column.name for column in columns])
@@ -179,7 +191,7 @@ class Table:
         """The columns that people see, and their cells in words of at most ``longest`` characters. Times and sizes are
         in one unit, which a column's name does not repeat.
         """
-        columns, cells = self._without_details()
+        columns, cells = self._without(CellKind.DETAIL, CellKind.EXACT)
         for kind, unit in _SCALED.items():
             own = [i for i, column in enumerate(columns) if column.kind is kind]
             scale = scale_of([row[i] for row in cells for i in own], unit)  # type: ignore[misc]
@@ -188,12 +200,13 @@ class Table:
                 columns[i] = replace(columns[i], name=str(kind) if name in taken else name)
                 for row in cells:
                     row[i] = None if row[i] is None else format_value(row[i], unit, scale=scale)  # type: ignore[arg-type]
+        columns = [replace(column, name=column.title or column.name) for column in columns]
         words = [[printable(_shown(*pair), longest) for pair in zip(columns, row, strict=True)] for row in cells]
         return columns, words
 
-    def _without_details(self) -> tuple[list[Column], list[list[Cell]]]:
-        """Without the columns that JSON alone shows."""
-        shown = [i for i, column in enumerate(self.columns) if column.kind is not CellKind.DETAIL]
+    def _without(self, *kinds: CellKind) -> tuple[list[Column], list[list[Cell]]]:
+        """Without the columns of these kinds."""
+        shown = [i for i, column in enumerate(self.columns) if column.kind not in kinds]
         return [self.columns[i] for i in shown], [[row[i] for i in shown] for row in self.rows]
 
 
@@ -249,6 +262,15 @@ def table_by(
     return replace(table, more=len(rows) - len(table.rows))
 
 
+_STYLE = "body{font:14px sans-serif}pre{line-height:1.1}td,th{padding:2px 10px;text-align:left}caption{text-align:left}"
+
+
+def html_page(body: str, title: str = "pytest-nsys") -> str:
+    """A page that needs no other file, around what is HTML already."""
+    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}</body></html>\n'
+
+
 def as_json(answer: Mapping[str, object]) -> str:
     """One object; every character outside ASCII is escaped, so that none of them reaches a terminal."""
     return without_halves(json.dumps(answer, indent=2)) + "\n"
@@ -277,7 +299,7 @@ def json_value(cell: Cell, kind: CellKind = CellKind.NUMBER) -> object:
         return dict(cell)
     if isinstance(cell, Sequence):
         return list(cell)
-    return cell if isinstance(cell, int) and kind not in (CellKind.RATIO, CellKind.PERCENT) else float(cell)
+    return cell if isinstance(cell, int) and kind is not CellKind.RATIO else float(cell)
 
 
 def escape_markdown(text: str, longest: int = 200) -> str:
@@ -294,8 +316,6 @@ def _shown(column: Column, cell: Cell) -> str:
         return cell
     if isinstance(cell, Mapping | Sequence):
         return ", ".join(cell)
-    if column.kind is CellKind.PERCENT:
-        return f"{round(100 * float(cell), 2)}%"  # which rounds a float
     if column.kind is CellKind.RATIO:
         return percent(cell)
     return format_value(cell, BARE)

@@ -192,7 +192,7 @@ def test_a_defect_of_ours_is_no_verdict(tmp_path: Path, monkeypatch: pytest.Monk
     def broken(*_: object) -> None:
         raise ZeroDivisionError("of \x1b[31m\nours")
 
-    monkeypatch.setattr("pytest_nsys.cli.views.print_answer", broken)
+    monkeypatch.setattr("pytest_nsys.cli.show.print_notes", broken)
     path = good(tmp_path / "run.sqlite")
     result = run("--view=overlap", path, code=2)
     assert result.stderr.startswith("error: this is a bug in pytest-nsys, please report it: ZeroDivisionError: of ")

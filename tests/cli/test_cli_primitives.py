@@ -51,19 +51,25 @@ def trace(tmp_path: Path) -> Path:
     return builder.write(tmp_path / "run.sqlite")
 
 
-def test_tables_begin_with_the_reference_columns(trace: Path) -> None:
+def test_tables_begin_with_the_rank(trace: Path) -> None:
     heads = {view: run(f"--view={view}", trace).stdout.splitlines()[0].split() for view in PRIMITIVES}
     assert heads["ranks"][:4] == ["rank", "pid", "setup", "window"]
-    assert heads["streams"][:7] == ["pid", "stream", "n_comm", "n_comp", "comm_ns", "comp_ns", "purpose"]
-    assert heads["overlap"][:6] == ["pid", "stage", "exposed_ns", "overlap", "overlap_min", "overlap_max"]
+    assert heads["streams"][:6] == ["rank", "pid", "stream", "purpose", "comm_kernels", "comm"]
+    assert heads["overlap"][:6] == ["rank", "pid", "stage", "comm", "exposed", "overlap"]
 
 
-def test_table_is_padded_and_ordered_by_process(trace: Path) -> None:
+def test_table_is_padded_and_ordered_by_rank(trace: Path) -> None:
     assert run("--view=overlap", trace).stdout == (
-        "pid stage    exposed_ns overlap overlap_min overlap_max rank comm_ns n_comm index\n"
-        "--- -------- ---------- ------- ----------- ----------- ---- ------- ------ -----\n"
-        "100 stage2_f 1000       75.0%   75.0%       75.0%       1    4000    1      2    \n"
-        "200 stage2_f 1000       75.0%   75.0%       75.0%       0    4000    1      2    \n"
+        "rank pid stage    comm exposed overlap overlap_min overlap_max comm_kernels\n"
+        "---- --- -------- ---- ------- ------- ----------- ----------- ------------\n"
+        "0    200 stage2_f 4 us 1 us    75%     75%         75%         1           \n"
+        "1    100 stage2_f 4 us 1 us    75%     75%         75%         1           \n"
+        "\n"
+        "All communication of a rank, that on streams which also compute (barrier) included:\n"
+        "rank pid wall_overlap_all wall_exposed_all barrier\n"
+        "---- --- ---------------- ---------------- -------\n"
+        "0    200 66.7%            1.5 us           0.5 us \n"
+        "1    100 66.7%            1.5 us           0.5 us \n"
     )
 
 
@@ -89,18 +95,20 @@ def test_json_of_overlap(trace: Path) -> None:
     ]
     assert found["rows"] == [
         {
+            "rank": 1,
             "pid": 100,
             "stage": "stage2_f",
+            "comm_ns": 4_000,
             "exposed_ns": 1_000,
             "overlap": 0.75,
             "overlap_min": 0.75,
             "overlap_max": 0.75,
-            "rank": 1,
-            "comm_ns": 4_000,
-            "n_comm": 1,
-            "index": 2,
+            "comm_kernels": 1,
         }
     ]
+    (rank,) = found["ranks"]
+    assert (rank["rank"], rank["wall_exposed_all_ns"], rank["barrier_ns"]) == (1, 1_500, 500)
+    assert rank["wall_overlap_all"] == 2 / 3
 
 
 def test_json_of_setup(trace: Path) -> None:
@@ -113,7 +121,10 @@ def test_json_of_setup(trace: Path) -> None:
 
 def test_streams_tell_barriers_from_communication(trace: Path) -> None:
     rows = answer("--view=streams", trace, "--rank", "0")["rows"]
-    assert [(r["stream"], r["n_comm"], r["n_comp"], r["comm_ns"], r["comp_ns"], r["purpose"]) for r in rows] == [
+    assert [
+        (r["stream"], r["comm_kernels"], r["compute_kernels"], r["comm_ns"], r["compute_ns"], r["purpose"])
+        for r in rows
+    ] == [
         (7, 1, 1, 500, 5_000, "compute"),
         (28, 1, 0, 4_000, 0, "ep_a2a"),
     ]
@@ -123,18 +134,34 @@ def test_streams_tell_barriers_from_communication(trace: Path) -> None:
 def test_csv_carries_the_columns_of_the_table(trace: Path, view: str) -> None:
     table = run(f"--view={view}", trace).stdout.splitlines()
     rows = list(csv.reader(io.StringIO(run(f"--view={view}", trace, "--format", "csv").stdout)))
-    assert rows[0] == table[0].split()
-    assert len(rows) == len(table) - 1
+    assert [name.removesuffix("_ns") for name in rows[0]] == table[0].split()
+    read = table[2:].index("") if "" in table else len(table) - 2
+    assert len(rows) == read + 1
     if view == "overlap":
-        assert rows[1][2:4] == ["1000", "0.75"]
+        assert rows[1][3:6] == ["4000", "1000", "0.75"]
 
 
 def test_markdown(trace: Path) -> None:
-    assert run("--view=overlap", trace, "--rank", "1", "--format", "markdown").stdout == (
-        "| pid | stage | exposed_ns | overlap | overlap_min | overlap_max | rank | comm_ns | n_comm | index |\n"
-        "| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
-        "| 100 | stage2_f | 1000 | 75.0% | 75.0% | 75.0% | 1 | 4000 | 1 | 2 |\n"
+    assert run("--view=overlap", trace, "--rank", "1", "--format", "markdown").stdout.startswith(
+        "| rank | pid | stage | comm | exposed | overlap | overlap_min | overlap_max | comm_kernels |\n"
+        "| ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+        "| 1 | 100 | stage2_f | 4 us | 1 us | 75% | 75% | 75% | 1 |\n"
+        "\nAll communication of a rank, "
     )
+
+
+def test_html_is_a_page_that_escapes_what_a_trace_says(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    gpu = builder.process()
+    gpu.kernel("<script>alert(1)</script>", 1_000, 5_000)
+    path = builder.write(tmp_path / "run.sqlite")
+    for view in ("kernels", "streams", "budget"):
+        page = run(f"--view={view}", path, "--format=html", code=0).stdout
+        assert page.startswith("<!doctype html>")
+        assert page.rstrip().endswith("</html>")
+        assert "<script" not in page
+    assert '<td style="text-align:right">4 us</td>' in run("--view=kernels", path, "--format=html").stdout
+    assert "<table>" in run("metrics", "--format=html", code=0).stdout
 
 
 def test_explicit_window(trace: Path) -> None:
@@ -149,9 +176,11 @@ def test_launched_window_is_bounded_by_its_kernels(trace: Path) -> None:
     assert (first["gpu_start"], first["gpu_end"]) == (22_000, 28_500)
 
 
-def test_steady_shows_each_window(trace: Path) -> None:
-    rows = answer("--view=overlap", trace, "--window", "steady", "--rank", "1")["rows"]
-    assert [row["index"] for row in rows] == [1, 2, 3]
+def test_steady_has_medians_of_its_windows(trace: Path) -> None:
+    found = answer("--view=overlap", trace, "--window", "steady", "--rank", "1")
+    assert [row["exposed_ns"] for row in found["rows"]] == [1_000]
+    assert [window["index"] for window in found["windows"]] == [1, 2, 3]
+    assert [row["index"] for row in answer("--view=ranks", trace, "--window=steady", "--rank=1")["rows"]] == [1, 2, 3]
 
 
 def test_anchor_and_period(trace: Path) -> None:
@@ -171,13 +200,14 @@ def test_kernels_without_a_stage_are_shown_on_demand(tmp_path: Path) -> None:
     both = answer("--view=overlap", path, "--where", "stage=none", "--where", "stage=stage2")["rows"]
     assert [row["stage"] for row in both] == ["none", "stage2_f"]
     nothing = run("--view=overlap", path, "--where", "stage=stage4", code=3)
-    assert "no communication kernel has stage stage4; stages with communication: none, stage2_f" in nothing.stderr
+    assert "no row has stage stage4; stages with a row: stage2_f" in nothing.stderr
 
 
 def test_communication_without_any_stage_says_how_to_see_it(trace: Path) -> None:
     own = trace.with_name("own.yaml")
     own.write_text("{anchor: forward%, stage: '(?P<stage>no_such)'}")
-    result = run("--view=overlap", trace, "--convention", own, code=3)
+    result = run("--view=overlap", trace, "--convention", own, code=0)
+    assert "wall_overlap_all" in result.stdout
     assert "no communication kernel has a stage under this convention: --where stage=none shows them" in result.stderr
 
 
@@ -231,23 +261,23 @@ def test_convention_from_a_file(trace: Path, tmp_path: Path, text: str) -> None:
     assert {row["stage"] for row in found["rows"]} == {"stage2"}
 
 
-def test_figures_with_barriers_that_other_streams_hide(tmp_path: Path) -> None:
-    """No communication stream, so no row: what is hidden of the rest is told below, as it is the answer."""
+def test_communication_on_streams_that_compute_is_shown_by_the_figures_that_count_it(tmp_path: Path) -> None:
+    """No communication stream, so no row by stage: the table is never empty."""
     builder = TraceBuilder()
     gpu = builder.process()
     gpu.kernel("ncclDevKernel_SendRecv", 1_000, 5_000, stream=27)
     gpu.kernel("cast", 6_000, 7_000, stream=27)
-    path = builder.write(tmp_path / "alone.sqlite")
-    result = run("--view=overlap", path, "--convention=generic", "--window=run", code=0)
-    told = "wall_overlap_all 0%, wall_exposed_all_ns 4 us"
-    assert f"note: rank 0, with communication on streams that also compute: {told}" in result.stderr
+    asked = (builder.write(tmp_path / "alone.sqlite"), "--convention=generic", "--window=run")
+    found = run("--view=overlap", *asked, code=0)
+    assert found.stdout.splitlines()[1].split() == ["rank", "pid", "wall_overlap_all", "wall_exposed_all", "barrier"]
+    assert found.stdout.splitlines()[3].split()[2:] == ["0%", "4", "us", "4", "us"]
+    assert "no rows by stage: all communication runs on streams that also compute" in found.stderr
     gpu.kernel("gemm", 1_000, 4_000, stream=7)
-    result = run(
-        "--view=overlap", builder.write(tmp_path / "two.sqlite"), "--convention=generic", "--window=run", code=0
-    )
-    told = "wall_overlap_all 75%, wall_exposed_all_ns 1 us"
-    assert f"note: rank 0, with communication on streams that also compute: {told}" in result.stderr
-    assert "compute of other streams may hide it: see wall_overlap_all, wall_exposed_all_ns" in result.stderr
+    asked = (builder.write(tmp_path / "two.sqlite"), *asked[1:])
+    (rank,) = answer("--view=overlap", *asked)["ranks"]
+    assert (rank["wall_overlap_all"], rank["wall_exposed_all_ns"], rank["barrier_ns"]) == (0.75, 1_000, 4_000)
+    said = run("--view=overlap", *asked).stderr
+    assert "compute of other streams may hide it: see wall_overlap_all, wall_exposed_all_ns" in said
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 
 import click
 
-from pytest_nsys.cli.options import MeasureOptions, Said
+from pytest_nsys.cli.options import MeasureOptions
 from pytest_nsys.core.errors import NoRows, UsageMistake
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
@@ -20,21 +21,22 @@ from pytest_nsys.traces.opening import IN_FOLDERS, by_number, find_traces, is_pa
 MEASURED = ("step_time_ns", "wall_overlap_all", "wall_exposed_all_ns", "collective_bytes", "collective_wait_ns")
 
 
-def report(asked: MeasureOptions, traces: tuple[str, ...], said: Said) -> None:
+def show_pages(
+    asked: MeasureOptions, runs: Sequence[str], config: str | None, output: str | None, peak: Fraction | None
+) -> None:
     """Show throughput, overlap, network load and traffic of runs as text.
 
     Each path is one run (a folder or file of traces), or holds several: iteration_N of TorchTitan, or one folder per
     run. A page is named TIME_MODEL_dpXxY_tpZ_gpuN.txt, by the traces' own time in UTC, and never overwrites another.
     """
-    if said.config is None:
+    if config is None:
         raise UsageMistake("--view config needs the configuration of the run: --config FILE.toml")
-    config, output = said.config, said.output
     try:
         workload = read_config(Path(config))
     except ConfigMistake as mistake:
         raise UsageMistake(str(mistake)) from None
-    workload = workload._replace(peak_gb_per_s=said.peak)
-    pages = _named([_page(folder, workload, asked) for value in traces for folder in runs_in(value)])
+    workload = workload._replace(peak_gb_per_s=peak)
+    pages = _named([_page(folder, workload, asked) for value in runs for folder in runs_in(value)])
     if output is None:
         click.echo("\n".join(pages.values()), nl=False)
         return

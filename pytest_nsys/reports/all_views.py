@@ -1,0 +1,233 @@
+"""Which views are there, and what does each show?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+
+from pytest_nsys.analysis.budget_facts import ceiling
+from pytest_nsys.analysis.doubts import about_uncounted
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.windows import RUN
+from pytest_nsys.core.conventions import NO_STAGE
+from pytest_nsys.core.exact import exact
+from pytest_nsys.core.model import KernelsMode, Note
+from pytest_nsys.reports.budget_report import about_budgets, budgets_of, lines_of
+from pytest_nsys.reports.kernel_report import about_collectives, about_kernels
+from pytest_nsys.reports.pipeline_report import PIPELINE
+from pytest_nsys.reports.tables import CellKind, Column, number, numbers, ratios, times
+from pytest_nsys.reports.views import PID, Key, Looked, Paragraph, Part, Picked, View, figure
+
+
+def picked(looked: Looked) -> Iterator[Picked]:
+    """The windows of every rank; kernels are read only where the bounds depend on them."""
+    run, spec = looked.run, looked.spec
+    # A labelled rank is one without kernels, too; without labels it takes kernels to tell ranks apart.
+    for rank in looked.chosen(run.labelled_ranks or run.ranks).values():
+        if spec.whole_run or spec.kernels is KernelsMode.LAUNCHED:
+            group = run.measured(spec)
+            for w in group.ranks.get(rank.number) or group.filled({rank.number})[rank.number]:
+                yield Picked(rank, w.window, (w.start_ns, w.end_ns) if len(w) else None)
+        else:
+            yield from (Picked(rank, w, (w.start_ns, w.end_ns)) for w in run.windows(rank, spec))
+
+
+def _windows(looked: Looked) -> Iterator[Key]:
+    for rank, w, _ in picked(looked):
+        label = rank.setup
+        yield {
+            "rank": rank.number,
+            "pid": rank.pid,
+            "setup": label and label.text,
+            "file": str(rank.trace),
+            "coordinates": label and label.coordinates,
+            "sizes": label and label.sizes,
+            "micro_batch": label and label.micro_batch,
+            "sequence_length": label and label.sequence_length,
+            "window": w.name,
+            "index": w.index,
+            "count": w.count,
+            "start_ns": w.start_ns,
+            "end_ns": w.end_ns,
+            "length_ns": w.length_ns,
+        }
+
+
+RANKS = View(
+    name="ranks",
+    parts=(
+        Part(
+            columns=(
+                "rank",
+                number("pid"),
+                "setup",
+                *(
+                    Column(name, CellKind.DETAIL)
+                    for name in ("coordinates", "sizes", "micro_batch", "sequence_length", "file")
+                ),
+                "window",
+                *numbers("index", "count"),
+                *(Column(name, CellKind.EXACT) for name in ("start_ns", "end_ns")),
+                *times("length_ns"),
+            ),
+            keys=_windows,
+        ),
+    ),
+    reads=(),
+    notes=lambda looked: looked.run.rank_notes,
+    paragraph=lambda looked: Paragraph(windows=tuple(picked(looked))),
+)
+
+STREAMS = View(
+    name="streams",
+    parts=(
+        Part(
+            columns=(
+                *("rank", PID, "stream", "purpose"),
+                figure("stream_comm_kernels", "comm_kernels"),
+                figure("stream_comm_ns", "comm_ns"),
+                figure("stream_compute_kernels", "compute_kernels"),
+                figure("stream_compute_ns", "compute_ns"),
+                *("device", "context"),
+            )
+        ),
+    ),
+    reads=("comm_streams",),
+    notes=lambda looked: looked.captures.notes(looked.spec, METRICS["comm_streams"]),
+)
+
+
+def _about_stages(looked: Looked) -> Paragraph:
+    """Why no stage has a row, where all communication of a rank is shown."""
+    rows = looked.where or looked.selected(METRICS["comm_ns"])
+    return Paragraph(notes=[] if rows else [Note(f"no rows by stage: {_why_no_overlap(looked)}")])
+
+
+def _why_no_overlap(looked: Looked) -> str:
+    if any(w.communication for own in looked.windows.values() for w in own):
+        return f"no communication kernel has a stage under this convention: --where stage={NO_STAGE} shows them"
+    if any(w.barriers for own in looked.windows.values() for w in own):
+        return "all communication runs on streams that also compute"
+    return "no communication kernel in the windows shown"
+
+
+OVERLAP = View(
+    name="overlap",
+    parts=(
+        Part(
+            columns=(
+                *("rank", PID, "stage", figure("comm_ns"), figure("exposed_ns")),
+                *(figure("overlap"), figure("overlap_min"), figure("overlap_max"), figure("comm_kernels")),
+            ),
+            compared=True,
+        ),
+        Part(
+            name="ranks",
+            caption="All communication of a rank, that on streams which also compute (barrier) included:",
+            columns=(
+                *("rank", PID, figure("wall_overlap_all", title="wall_overlap_all")),
+                *(figure("wall_exposed_all_ns", title="wall_exposed_all"), figure("barrier_ns")),
+            ),
+        ),
+    ),
+    reads=("overlap",),
+    takes=frozenset({"where"}),
+    paragraph=_about_stages,
+    nothing=_why_no_overlap,
+)
+
+KERNELS = View(
+    name="kernels",
+    parts=(
+        Part(
+            columns=(
+                *("kernel", "family", figure("kernel_ns", "time_ns"), figure("kernel_share", "share")),
+                figure("kernel_launches", "launches"),
+            ),
+            caption="Kernels, per GPU and step:",
+            by="time_ns",
+            most=20,
+            more=": --where family=NAME shows one family, --format csv all",
+        ),
+        Part(
+            name="families",
+            caption="Families:",
+            columns=(
+                "family",
+                figure("family_ns"),
+                figure("family_share", "share"),
+                figure("family_launches", title="launches"),
+            ),
+            by="family_ns",
+            filled=True,
+        ),
+    ),
+    reads=("family_ns",),
+    window=RUN,
+    one_window="`pytest-nsys rows family_ns` takes medians over them",
+    takes=frozenset({"where", "steps", "step_time", "families"}),
+    paragraph=about_kernels,
+)
+
+COLLECTIVES = View(
+    name="collectives",
+    parts=(
+        Part(
+            columns=(
+                *("rank", "group", "collective", figure("group_size")),
+                *(figure("collective_count", "count"), figure("collective_bytes", "bytes")),
+                figure("collective_time_ns", "time_ns"),
+                figure("busbw", "busbw_mean", "mean busbw GB/s", statistic="mean"),
+                figure("busbw", title="median", statistic="median"),
+                figure("busbw", "busbw_min", "min", statistic="min"),
+                figure("busbw", "busbw_max", "max", statistic="max"),
+                *(figure("traffic_share"), figure("collective_wait_ns", "wait_ns")),
+                *(figure("collective_transfer_ns", "transfer_ns"), figure("bandwidth_utilisation", "utilisation")),
+            ),
+            leads="collective_count",
+        ),
+    ),
+    reads=("collective_bytes", "collective_wait_ns"),
+    window=RUN,
+    one_window="`pytest-nsys rows busbw` takes medians over them",
+    takes=frozenset({"where", "peak"}),
+    paragraph=about_collectives,
+    notes=lambda looked: (*looked.run.rank_notes, *about_uncounted(looked.run.measured(looked.spec))),
+    nothing=lambda looked: f"no communication kernel runs under {looked.spec}",
+)
+
+
+def _budget_lines(looked: Looked) -> Iterator[Key]:
+    for rank, facts in budgets_of(looked).found.items():
+        for line in lines_of(facts):
+            above = ceiling(line.ns, facts.window_ns) if line.won_back else None
+            yield {
+                "rank": rank,
+                "part": line.part,
+                "bound": line.bound,
+                "time_ns": line.ns,
+                "share": exact(Fraction(line.ns, facts.window_ns)),
+                "ceiling": above and exact(above),
+            }
+
+
+BUDGET = View(
+    name="budget",
+    parts=(
+        Part(
+            columns=(
+                *("rank", "part", "bound"),
+                *times("time_ns"),
+                *ratios("share", "ceiling"),
+            ),
+            keys=_budget_lines,
+        ),
+    ),
+    reads=("compute_absent_ns",),
+    paragraph=about_budgets,
+    nothing=lambda looked: budgets_of(looked).without[0].text,
+)
+
+VIEWS: Mapping[str, View] = {
+    view.name: view for view in (RANKS, OVERLAP, STREAMS, KERNELS, COLLECTIVES, BUDGET, PIPELINE)
+}
