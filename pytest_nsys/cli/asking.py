@@ -133,6 +133,8 @@ def update(gate_files: Sequence[str], run: Accepted, reason: str, acceptance: Ac
 
     An error weighs more than a verdict without data, which weighs more than a failure.
     """
+    if not reason.strip():
+        raise UsageMistake('--reason is empty: say why, as --reason "a slower link is accepted"')
     words = ["--nsys-update-baselines", f"--nsys-reason={reason}"]
     words += [f"--nsys-trace={trace}" for trace in run.traces]
     words += [f"--nsys-measurements={file}" for file in run.measurements]

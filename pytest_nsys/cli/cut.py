@@ -151,7 +151,7 @@ def _beside(traces: Sequence[Path], given: Sequence[Path], asked: MeasureOptions
     name = ".".join([stem_of(whole), *filter(None, chosen)])
     path = traces[0].parent / f"{name}{CUT_SUFFIX}"
     if not os.access(path.parent, os.W_OK):
-        raise UsageMistake(f"{path.parent}: cannot be written: name a file elsewhere with -o")
+        raise UsageMistake(f"{printable(str(path))}: cannot be written: name a file elsewhere with -o")
     return Target(path, printable(str(path)), named=False)
 
 

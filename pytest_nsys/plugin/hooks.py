@@ -328,7 +328,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     """What was judged and by how much it held, also when everything is green."""
     told = [report for reports in terminalreporter.stats.values() for report in reports]
     not_run = [report for report in told if hasattr(report, "nsys_not_run")]
@@ -353,7 +353,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         changes = branch.gate_changes(seen) if branch is not None else None
         lines = gate_terminal_lines(changes, judged=bool(files)) + lines
         lines += branch.baseline_change_lines(files) if branch is not None else []
-    if updates:
+    if updates and exitstatus != pytest.ExitCode.USAGE_ERROR:  # which pytest tells
         from pytest_nsys.plugin.session import session_of
 
         lines += session_of(config).refreshing.lines(folded=config.get_verbosity() <= 0)

@@ -277,6 +277,7 @@ class GateItem(JudgedItem):
         except BaselineError as error:
             refusal = Refusal(str(error), Outcome.ERROR)
         if refusal is not None:
+            refusal = refusal._replace(reason=session_of(self.config).told(refusal.reason))
             session_of(self.config).refreshing.refused[self.gate.address] = refusal.reason
             self._keep(error_record(self.assertion, f"refused: {refusal.reason}", refusal.outcome))
             what = f"{self.assertion.location.at_line}: {self.assertion.sentence}"

@@ -94,9 +94,9 @@ class Refreshing:
             advice = merge_advice(written.path.parent.parent) if written.old is None else None
             lines += [f"  {advice}"] if advice else []
         lines += [
-            f"baseline of {self.session.told(gate)} not written: refused: {why}" for gate, why in self.refused.items()
+            self.session.told(f"baseline of {gate} not written: refused: {why}") for gate, why in self.refused.items()
         ]
-        lines += [f"baseline not written: {why}" for why in self.not_written]
+        lines += [self.session.told(f"baseline not written: {why}") for why in self.not_written]
         if self.begun:
             names = ", ".join(map(printable, self.begun))
             lines.append(f"limits from the history start over with this run: {names}")

@@ -182,7 +182,7 @@ def test_a_link_out_of_the_repository_is_not_written(project: Project, own: bool
         (outside / ".git").mkdir()
     project.trace(exposed_us=900)
     said = project.refresh("repository", "--nsys-trace=run.sqlite", code=1)
-    assert f"a link leads out of the repository {project.root / 'repository'}, to {outside}" in " ".join(said.split())
+    assert "a link leads out of the repository repository, to outside/gate: make it" in " ".join(said.split())
     project.gate("- overlap >= 1%", "repository/gate.nsys.yaml")
     assert "a link leads out" in project.command("baseline", "prune", "repository/gate.nsys.yaml", code=2)
     (project.root / "repository" / "gate.nsys.yaml").rename(project.root / "repository" / "other.nsys.yaml")
@@ -209,10 +209,7 @@ def test_a_file_where_the_folder_should_be(project: Project) -> None:
     project.gate_with_trace(GATE)
     project.file("baselines", "a file")
     said = project.refresh("--nsys-trace=run.sqlite", code=1)
-    assert (
-        f"{project.root / 'baselines' / 'gate'}: cannot be written: {project.root / 'baselines'} is not a folder"
-        in said
-    )
+    assert "baselines/gate: cannot be written: baselines is not a folder" in said
     assert (project.root / "baselines").read_text() == "a file"
 
 
@@ -236,7 +233,8 @@ def test_a_disk_that_is_full_destroys_nothing(
 
     monkeypatch.setattr(os, "fsync", full)
     said = project.refresh("--nsys-trace=run.sqlite", code=1)
-    assert f"baseline not written: {accepted}: cannot be written: No space left on device; nothing was changed" in said
+    where = accepted.relative_to(project.root)
+    assert f"baseline not written: {where}: cannot be written: No space left on device; nothing was changed" in said
     assert project.contents() == before
 
 

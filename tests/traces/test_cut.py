@@ -604,7 +604,7 @@ def test_a_folder_that_cannot_be_written(project: Project, monkeypatch: pytest.M
     assert said == f"error: runs/run.cut.json.gz: {why}\n"
     monkeypatch.setattr("os.access", lambda *_: False)
     said = run("cut", "runs/run.sqlite", code=2).output
-    assert said == "error: runs: cannot be written: name a file elsewhere with -o\n"
+    assert said == "error: runs/run.cut.json.gz: cannot be written: name a file elsewhere with -o\n"
 
 
 def test_cuts_alone_in_a_folder_are_its_traces(project: Project) -> None:

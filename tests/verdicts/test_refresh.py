@@ -284,7 +284,7 @@ def test_the_command_writes_where_it_is_told(project: Project) -> None:
 
 MISTAKES = {
     "no reason": (("gate.nsys.yaml", "--trace=run.sqlite"), 2, "Missing option '--reason'"),
-    "an empty reason": (("gate.nsys.yaml", "--trace=run.sqlite", "--reason="), 2, "needs a reason"),
+    "an empty reason": (("gate.nsys.yaml", "--trace=run.sqlite", "--reason="), 2, "--reason is empty: say why"),
     "no gate file": (("--trace=run.sqlite", "--reason=r"), 2, "Missing argument"),
     "no such gate file": (("x.nsys.yaml", "--trace=run.sqlite", "--reason=r"), 2, "not found"),
     "a broken trace": (("gate.nsys.yaml", "--trace=broken.sqlite", "--reason=r"), 2, "is not a SQLite file"),
@@ -326,14 +326,14 @@ def test_many_rows_are_folded_on_the_terminal_alone(project: Project) -> None:
     project.gated(GATE, ranks=16)
     said = project.refresh("--nsys-trace=run.sqlite", "--nsys-json=report.json")
     assert said.count(": new → 200 us\n") == 8
-    assert "  … and 24 more rows of exposed_ns (pytest -v shows them)\n" in said
+    assert "  … and 24 more rows of exposed_ns (pytest-nsys baseline show lists them)\n" in said
     lines = json.loads((project.root / "report.json").read_text(encoding="utf-8"))["refreshed"]
     assert sum(": new → 200 us" in line for line in lines) == 32
 
     project.trace("worse.sqlite", 300, ranks=16)
     said = project.refresh("--nsys-trace=worse.sqlite")
     assert said.count(": 200 us → 300 us\n") == 24
-    assert "  … and 8 more rows of exposed_ns (pytest -v shows them)\n" in said
+    assert "  … and 8 more rows of exposed_ns (pytest-nsys baseline diff HEAD lists them)\n" in said
     said = project.refresh("--nsys-trace=run.sqlite", "-v")
     assert said.count(": 300 us → 200 us\n") == 32
     assert "more rows" not in said

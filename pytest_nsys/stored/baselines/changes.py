@@ -74,12 +74,14 @@ def row_lines(found: Iterable[RowChange], *, folded: bool) -> Iterator[str]:
     """A line for each change; ``folded``: for the first of each series, fewer where nothing has an old value."""
     for sid, same in groupby(found, key=lambda change: change.series):
         own = list(same)
-        shown = SHOWN if any(change.old is not None for change in own) else SHOWN_NEW
+        is_new = all(change.old is None for change in own)
+        shown = SHOWN_NEW if is_new else SHOWN
         if not folded or len(own) <= shown + 1:
             shown = len(own)
         yield from map(str, own[:shown])
         if len(own) > shown:
-            yield f"… and {len(own) - shown} more rows of {sid.metric} (pytest -v shows them)"
+            lists = "show" if is_new else "diff HEAD"
+            yield f"… and {len(own) - shown} more rows of {sid.metric} (pytest-nsys baseline {lists} lists them)"
 
 
 def _of_series(sid: SeriesId, before: StoredSeries | None, after: StoredSeries | None) -> Iterator[RowChange]:
