@@ -128,7 +128,7 @@ def test_commands_that_print_nothing_take_no_line() -> None:
 
 
 def test_every_generated_part_is_on_a_page() -> None:
-    """Metrics, commands with their options, settings: a table of all there is leaves nothing out."""
+    """Metrics, commands, settings: a table of all there is leaves nothing out. Options are in ``--help``."""
     found = {
         part["what"] for path in PAGES for part in MARKED.finditer(path.read_text()) if part["kind"] == "generated"
     }
