@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pytest_nsys import open_run
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import GateFileError, NothingMeasured
@@ -20,6 +21,7 @@ from pytest_nsys.gates.workload_keys import ConfigMistake, read_config
 from tests.support.gates import Project, write_trace
 from tests.support.kernel_traces import steps_trace, sums
 from tests.support.measure import captures, why
+from tests.support.reference_data import DEEPSEEK, MORE, REAL
 from tests.support.samples.builder import Process
 from tests.support.samples.kineto import KinetoBuilder
 
@@ -382,3 +384,23 @@ def test_an_anchor_that_is_no_step_times_none(tmp_path: Path) -> None:
         assert found.step_time is None
     with sums(path, steps=3) as found:
         assert found.step_time is not None
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize(
+    ("path", "length"),
+    [
+        (MORE / "b200_vllm_eager.json.gz", Fraction(3_859_241, 2)),
+        (MORE / "hta_ns_resolution.json.gz", 95_584_644),
+        (MORE / "vllm_prefilldecode_piecewise.json.gz", 856_461),
+        (REAL / "hta_nccl_data.json.gz", Fraction(442_289_715, 2)),
+        (REAL / "hta_sampled_rank-0.json.gz", 607_361_000),
+        (REAL / "jax_te_attn.trace.json.gz", 2_526_769),
+        (REAL / "mfu_2gpu_before.sqlite", 16_781_652),
+        (DEEPSEEK, 129_012_000),  # of one step
+    ],
+    ids=lambda value: value.name if isinstance(value, Path) else "",
+)
+def test_the_step_of_real_traces(path: Path, length: Fraction) -> None:
+    with open_run(path) as run:
+        assert [row.value for row in run.rows("step time")] == [length]

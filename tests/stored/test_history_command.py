@@ -143,6 +143,10 @@ def ranks(text: str) -> list[str]:
     return [line[1] for line in lines(text)[1:]]
 
 
+def test_a_metric_goes_without_its_unit(filled: Path) -> None:
+    assert good(filled, "exposed") == good(filled, "exposed_ns")
+
+
 def test_where_selects_as_a_gate_does(filled: Path) -> None:
     rank_1 = ["rank 1 stage stage2_f"]
     assert ranks(good(filled, "--where", "rank=1")) == rank_1
