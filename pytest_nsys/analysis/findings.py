@@ -90,7 +90,7 @@ class Finding:
 
     @property
     def share(self) -> Fraction | None:
-        """Of the window, what mending it could win."""
+        """Of the window, what fixing it could win."""
         return None if self.win_ns is None else Fraction(self.win_ns, self.window_ns)
 
     @property
@@ -190,9 +190,8 @@ class _Look:
         yield from self._worst(
             FindingKind.CLOCKS, slow, lambda rank: {"sm_clock_mhz": clocks[rank][0], "best_mhz": best}
         )
-        uneven = uneven_anchors(self.group)
-        if len(busy) < max(2, len(self.windows)) or (uneven is not None and uneven.alike):
-            return
+        if len(busy) < max(2, len(self.windows)) or uneven_anchors(self.group) is not None:
+            return  # windows that are found by other numbers are other pieces of work
         usual = mean([*busy.values()])
         more = {rank: min(int(ns - usual), ns - slow.get(rank, 0)) for rank, ns in busy.items() if rank != straggler}
         yield from self._worst(

@@ -38,7 +38,7 @@ def sentence(finding: Finding, width: int = WHOLE_TEXT) -> str:
 
 
 def win_words(finding: Finding, of: str = "step") -> str:
-    """The most that mending it could win: ``at most 8.1% of the step``; empty for what casts doubt."""
+    """The most that fixing it could win: ``at most 8.1% of the step``; empty for what casts doubt."""
     return "" if finding.share is None else f"at most {percent(finding.share)} of the {of}"
 
 

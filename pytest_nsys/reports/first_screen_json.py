@@ -118,7 +118,9 @@ class FindingTold(Struct):
 
     kind: str
     text: str
-    rank: int | None
+    rank: Annotated[int | None, doc("Of which it is told; None: of the run.")]
+    ranks: Annotated[list[int], doc("All on which it is worth telling.")]
+    figures: Annotated[dict[str, Exactly | str], doc("What the text says, exactly; which there are is by kind.")]
     win_ns: Annotated[int | None, doc("The most that fixing it could win of the window.")]
     share: Annotated[Exactly | None, doc("The same as a share of it.")]
     command: Annotated[str, doc("What shows more.")]
@@ -196,7 +198,9 @@ def shaped(summary: Summary) -> RunSummary:
         communication.why,
         [
             FindingTold(
-                *(str(each.kind), sentence(each), each.rank, each.win_ns),
+                *(str(each.kind), sentence(each), each.rank, list(each.ranks)),
+                {name: said if isinstance(said, str) else plain(said) for name, said in each.figures.items()},
+                each.win_ns,
                 None if each.share is None else plain(each.share),
                 command_for(each, summary.traces),
             )

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.findings import Figures, Finding
+from pytest_nsys.analysis.findings import Figures, Finding, findings_of
 from pytest_nsys.analysis.losses import FindingKind
 from pytest_nsys.analysis.quality import Fact
+from pytest_nsys.cli.options import MeasureOptions
 from pytest_nsys.reports.findings import command_for, nothing_found, sentence, win_words
+from tests.support.commands import run as command
+from tests.support.reference_data import DATA
 
 MS = 1_000_000
 
@@ -154,3 +159,19 @@ def test_where_there_is_less_room_less_is_told(width: int, text: str) -> None:
 
 def test_nothing_stands_out() -> None:
     assert nothing_found(Fraction(97, 100)) == "nothing stands out: 97% of the step computes"
+
+
+REAL = sorted(path for path in DATA.glob("*/*") if path.name.endswith((".sqlite", ".json.gz")))
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("path", REAL, ids=lambda path: path.name)
+def test_each_command_that_a_finding_names_answers(path: Path) -> None:
+    if "_cpu_" in path.name:
+        return
+    with MeasureOptions().one_run([str(path)]) as (run, spec):
+        found = findings_of(run, spec, most=len(FindingKind))
+    doubtful = any(finding.kind is FindingKind.DOUBT for finding in found)
+    for words in {command_for(finding, [str(path)]) for finding in found}:
+        asked = shlex.split(words)[1:]
+        command(*asked, code=1 if doubtful and asked[0] == "check" else 0)
