@@ -104,14 +104,14 @@ def _profiler(written: str, versions: Sequence[str]) -> str:
 def _found(captures: Captures, spec: WindowSpec, windows: Mapping[int, Sequence[RankWindow]]) -> Found:
     own = next(iter(windows.values()))
     anchor = (spec.anchor or captures.convention.anchor) if own[0].anchors else None
-    one = own[0].window if len(own) == 1 else None
+    indices = {window.window.index for window in own}
     return Found(
         captures.convention.name,
         anchor,
         spec.window,
         spec.span,
         spec.kernels,
-        None if one is None else one.index,
+        indices.pop() if len(indices) == 1 else None,
         len(own[0].anchors),
         anchor in PARTS_OF_A_STEP,
         spec.whole_run,

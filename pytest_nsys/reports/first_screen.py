@@ -154,7 +154,7 @@ class FirstScreen:
             for k in kernels.largest
         ]
         many = len(self.summary.subject.ranks) > 1
-        head = ("time", "share", "launches", "family")
+        head = ("time", f"of {self._whole}", "launches", "family")
         widths = [max(map(len, column)) for column in zip(head, *rest, strict=True)]
         room = COLUMNS - sum(width + 2 for width in widths)
         names = readable_names([each.name for each in kernels.largest], room)

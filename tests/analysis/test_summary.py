@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_nsys import open_run
 from pytest_nsys.analysis.budget_facts import BLOCKED, BudgetPart
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
@@ -16,6 +17,7 @@ from pytest_nsys.analysis.subject import framework_of
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import Label, Value
+from tests.support.gates import write_trace
 from tests.support.reference_data import DUALPIPE, MORE, REAL
 from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.data_parallel import DataParallelShape, write_data_parallel
@@ -223,3 +225,19 @@ def test_of_several_windows_the_budget_is_that_of_one_and_kernels_are_means(tmp_
     whole = summary(tmp_path, window="run")
     assert whole.subject.found.whole_run
     assert {kernel.name for kernel in found.kernels.largest} == {kernel.name for kernel in whole.kernels.largest}
+
+
+def test_of_several_captures_each_rank_has_one_budget_and_kernels_are_means(tmp_path: Path) -> None:
+    runs = [open_run(write_trace(tmp_path / f"run{n}.sqlite", 100 * n)) for n in (1, 2, 3)]
+    together = open_run([write_trace(tmp_path / f"run{n}.sqlite", 100 * n) for n in (1, 2, 3)]).summary()
+    each = [run.summary() for run in runs]
+    assert (together.subject.captures, together.subject.found.index) == (3, 2)
+    for number, own in enumerate(together.budgets):
+        assert own in [one.budgets[number] for one in each]
+    gemm, *others = (next(k for k in one.kernels.largest if k.called == "gemm") for one in (together, *each))
+    assert gemm.ns == Fraction(sum(kernel.ns for kernel in others), 3)
+    assert together.communication.whole is not None
+    assert (
+        together.communication.whole.exposed_ns
+        == sorted(w.exposed_ns for one in each if (w := one.communication.whole))[1]
+    )
