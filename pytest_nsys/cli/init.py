@@ -184,6 +184,7 @@ def _tell(
     click.echo(f"wrote {shown}: {counted(len(draft.sentences), 'assertion')}, all of which pass on {own}")
     if written is not None:
         click.echo(f"wrote {os.path.relpath(written.path)}: their baseline")
+        click.echo(written.kept)
     click.echo(f"wrote {os.path.relpath(path.with_name(SCHEMA_NAME))}: editors check the gate file by it")
     words = convention_words(choice.convention) if choice.anchored else choice.convention.name
     click.echo(f"convention {words}, {choice.spec}")
@@ -334,9 +335,8 @@ def store_rows(
     wanted = [assertion for assertion in gate.assertions if assertion.reads_stored]
     if not wanted:
         return None
-    refresh = Refresh(
-        gate, GateContext(captures, gate, StoredBaseline(captures, gate, store)), reason, Mode.ALL, keep=keep
-    )
+    context = GateContext(captures, gate, StoredBaseline(captures, gate, store))
+    refresh = Refresh(gate, context, reason, Mode.ALL, shown=os.path.relpath, keep=keep)
     refresh.wanted += wanted
     return refresh.write()
 

@@ -157,6 +157,9 @@ def test_a_labelled_trace_gets_a_gate_that_is_green_and_can_turn_red(project: Pr
     assert "balance of compute across pp <= 1.05" in names
     ((name, text),) = project.baselines("perf/accepted").items()
     assert json.loads(text)["provenance"]["reason"] == "first baseline by pytest-nsys init"
+    window = f"perf/accepted/{name.replace('.json', '.window.json.gz')}"
+    assert f"\n{window} holds the windows of this run (" in said
+    assert window in project.files()
     green(project)
     project.trace("worse.sqlite", {(1, "stage4_f"): 600}, chunks_ms=(15,) * 9)
     said = project.pytest(GATES, "--nsys-trace=worse.sqlite", code=1)
