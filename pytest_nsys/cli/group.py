@@ -45,7 +45,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Look": {
         SHOW: ("show", "Show what is in a run: one screen, or one part in full (--view)."),
         "rows": ("rows", "Print the rows of metrics."),
-        "metrics": ("rows", "List the metrics: name, unit, direction, dimensions, definition."),
+        "metrics": ("rows", "List the metrics: ten for a first gate, and the names of the rest."),
         "compare": ("compare", "Compare two runs, worst regressions first."),
         "cut": ("cut", "Write the measured window of a run as a small trace."),
     },

@@ -162,7 +162,7 @@ WIDTH = 100
 @click.option("--all", "every", is_flag=True, help="Every metric by subject, with all that is known of it.")
 @format_option
 def metrics(every: bool, format: Format) -> None:
-    """List the metrics: the ten for a first gate, and the names of the rest.
+    """List the metrics: ten for a first gate, and the names of the rest.
 
     Each has a sentence to write. JSON and CSV have all of every metric.
     """
