@@ -82,7 +82,8 @@ class Snippet(NamedTuple):
 
 SENTENCES = (
     Snippet("a ratio at least …", "Judges every row of a stage.", "${1:stage3} ${2:overlap} >= ${3:60%}"),
-    Snippet("a time at most …", "Judges every row.", "${1:window_ns} <= ${2:20ms}"),
+    Snippet("a time at most …", "Judges every row.", "${1:step time} <= ${2:20ms}"),
+    Snippet("a time in a share of the step", "Over the window of each rank.", "${1:idle} <= ${2:10%} of step"),
     Snippet(
         "no slower than the baseline",
         "With the tolerance of this file.",

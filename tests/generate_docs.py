@@ -108,7 +108,7 @@ def metrics() -> str:
     """The registry by subject, in short: what a metric is, without the asides of its summary. Names tell times."""
     lists: dict[str, str] = {}
     for m in METRICS.values():
-        of_ranks = [d for d in m.dimensions if d != "rank"] if "rank" in m.dimensions else [*m.dimensions, "no rank"]
+        of_ranks = [d for d in m.dimensions if d != "rank"] if "rank" in m.dimensions else [*m.dimensions, "run"]
         facts = [*([] if m.name.endswith("_ns") else [str(m.unit)]), *of_ranks]
         behind = f" ({', '.join(facts)})" if facts else ""
         says = _ASIDE.sub("", _ROWS_ARE.sub("", m.summary.replace("``", "`")).rstrip("."))

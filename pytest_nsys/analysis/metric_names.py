@@ -175,8 +175,9 @@ def sentence_for(name: str) -> str | None:
     if key in GONE:
         return f"'{key}' is gone: write {GONE[key]}"
     if key in SPOKEN:
-        why = ": no trace holds it" if SPOKEN[key].startswith(f"{MEASURED} ") else ""
-        return f"no metric is called '{printable(name.replace('_', ' '), 60)}': write {SPOKEN[key]}{why}"
+        shown, sentence = printable(name.replace("_", " "), 60), SPOKEN[key]
+        lacks = f"no trace holds '{shown}'" if sentence.startswith(f"{MEASURED} ") else f"no metric is called '{shown}'"
+        return f"{lacks}: write {sentence}"
     return None
 
 

@@ -150,11 +150,11 @@ def _by_unit(words: list[Word], text: str) -> list[Word]:
     if (metric := next((name for unit, name in metrics.items() if text.rstrip().endswith(unit)), None)) is not None:
         return [*before, last._replace(text=metric)]
     limit = " ".join(text[last.offset + len(last.text) :].split())
-    written = f"{limit} {next(iter(metrics))}" if limit[-1:].isdigit() else ""
-    ways = [written and f"{last.text} {written}", *(f"{name} {limit}" for name in metrics.values() if not written)]
-    raise SentenceMistake(
-        last.offset, f"{last.text} in {' or '.join(metrics)}? Write {' or '.join(filter(None, ways))}"
-    )
+    ways = [f"{name} {limit}" for name in metrics.values()]
+    if "baseline" not in limit:
+        number = re.search(r"[0-9][0-9._]*", limit)
+        ways = [f"{last.text} >= {number[0] if number else 12000} {unit}" for unit in metrics]
+    raise SentenceMistake(last.offset, f"{last.text} in {' or '.join(metrics)}? Write {' or '.join(ways)}")
 
 
 def cannot_rule(metric: str, taken_together: bool, require: Requirement) -> str | None:
