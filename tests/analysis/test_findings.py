@@ -366,6 +366,34 @@ def test_ranks_of_files_hours_apart_are_held_against_each_other(tmp_path: Path) 
     assert each[FindingKind.COMMUNICATION].win_ns == 1 * MS
 
 
+@pytest.mark.parametrize(("mhz", "slow_ns", "more_ns"), [(990, 4_500 * US, 4 * MS), (198, 8_100 * US, 900 * US)])
+def test_slow_clocks_and_more_compute_are_not_the_same_time(
+    tmp_path: Path, mhz: int, slow_ns: int, more_ns: int
+) -> None:
+    """Of 9 ms of compute, 4 more than the mean, the clock explains a part, and what is left at most is the rest."""
+
+    def put(t: Traced) -> None:
+        for rank, (end, clock) in enumerate(((9 * MS, mhz), (1 * MS, 1_980))):
+            gpu = t.process(rank)
+            t.trace.gpu("NVIDIA H100 80GB HBM3", process=gpu, device=rank)
+            sm_clock(t.trace, (t.at + 1 * MS, clock * MS), gpu=rank)
+            t.gemm(gpu, 0, end)
+
+    each = found(tmp_path, put)
+    assert each[FindingKind.CLOCKS].win_ns == slow_ns
+    assert each[FindingKind.UNEVEN].win_ns == more_ns
+
+
+def test_ranks_with_other_numbers_of_steps_are_not_held_against_each_other(tmp_path: Path) -> None:
+    def put(t: Traced) -> None:
+        compute_of(9 * MS - 1, 8 * MS - 1, 7 * MS - 1)(t)
+        gpu = t.process(3)
+        gpu.range("step", 5 * STEP_NS, 6 * STEP_NS)
+        t.gemm(gpu, 0, 1 * MS)
+
+    assert FindingKind.UNEVEN not in found(tmp_path, put)
+
+
 @pytest.mark.parametrize(("stacks", "launch", "told"), [(1, 6 * MS, True), (0, 6 * MS, False), (1, EARLY, False)])
 def test_a_profiler_that_slows_the_host_is_told_where_the_gpu_waits_for_it(
     tmp_path: Path, stacks: int, launch: int, told: bool
