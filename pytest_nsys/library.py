@@ -46,6 +46,7 @@ from pytest_nsys.traces.measurements import measurements_of
 from pytest_nsys.traces.opening import find_traces
 from pytest_nsys.verdicts.comparison import Comparison, TwoRuns, compare_runs
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate, resolved
+from pytest_nsys.verdicts.records import RowRecord, uniform
 from pytest_nsys.verdicts.references import OtherRun
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class MetricRow:
     def __getitem__(self, dimension: str) -> Label:
         return self.labels[dimension]
 
-    def as_record(self) -> dict[str, Label | float]:
+    def as_record(self) -> RowRecord:
         """The row as one plain dict: a fraction becomes a float, and what has the unit ``1`` always is one."""
         return {"metric": self.metric, **self.labels, "value": plain(self.value, self.unit), "unit": self.unit}
 
@@ -220,11 +221,11 @@ class NsysRun:
             raise NoRows(f"{metric}: no data: {nothing}") from None
         return [MetricRow(asked.name, labels, value, kept_in(asked.unit)) for labels, value in found]
 
-    def to_records(self, metric: str, **asked: Any) -> list[dict[str, Label | float]]:
+    def to_records(self, metric: str, **asked: Any) -> list[RowRecord]:
         """The rows as plain dicts, which ``pandas.DataFrame`` and ``polars.DataFrame`` take; asked for as by
         :meth:`rows`."""
         __tracebackhide__ = True
-        return [row.as_record() for row in self.rows(metric, **asked)]
+        return uniform([row.as_record() for row in self.rows(metric, **asked)])
 
     @property
     def metrics(self) -> Mapping[str, Metric]:

@@ -23,7 +23,7 @@ from pytest_nsys.gates.model import GateFile, JudgedRow, Outcome
 from pytest_nsys.library import assertion_of
 from pytest_nsys.reports.notebook import AMBER, GREEN, RED
 from pytest_nsys.verdicts.comparison import ComparedRow, Result
-from pytest_nsys.verdicts.records import records_of
+from pytest_nsys.verdicts.records import records_of, uniform
 from tests.support.gates import Exposed, write_trace
 from tests.support.samples.builder import TraceBuilder
 
@@ -291,6 +291,16 @@ def test_a_dimension_that_is_called_as_a_key_ends_otherwise() -> None:
     (record,) = records_of([ComparedRow("a.nsys.yaml", asked, "1", row)])
     assert (record["limit_"], record["limit"], record["node"]) == ("a", None, "b")
     assert (record["head"], record["base"], record["change"], record["verdict"]) == (5.0, None, None, "no data")
+
+
+def test_a_column_of_records_has_one_type() -> None:
+    """polars goes by the first hundred rows: it would cut the decimals of the others, or refuse them."""
+    assert uniform([{"rank": 0, "stream": 7, "value": 1}, {"rank": 1, "stream": "0/1/7", "value": 1.5}]) == [
+        {"rank": 0, "stream": "7", "value": 1.0},
+        {"rank": 1, "stream": "0/1/7", "value": 1.5},
+    ]
+    assert [type(value) for value in uniform([{"a": 1}, {"a": 1.5}, {"a": None}])[0].values()] == [float]
+    assert uniform([]) == []
 
 
 @pytest.mark.parametrize(

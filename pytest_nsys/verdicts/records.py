@@ -25,10 +25,22 @@ WAIVED = "waived"
 """In place of the outcome of a row that a waiver lets pass."""
 
 
+def uniform(records: list[RowRecord]) -> list[RowRecord]:
+    """The same records, each key of one type in all of them but where it is None: float where some are whole, text
+    where some labels are numbers. polars goes by the first hundred, and cuts the decimals of the rest.
+    """
+    for key in records[0] if records else ():
+        kinds = {type(record[key]) for record in records if record[key] is not None}
+        cast = float if kinds == {int, float} else str
+        for record in records if len(kinds) > 1 else ():
+            record[key] = None if (value := record[key]) is None else cast(value)
+    return records
+
+
 def records_of(rows: Sequence[ComparedRow]) -> list[RowRecord]:
     """The records of these rows, in their order."""
     dimensions = dict.fromkeys(dimension for each in rows for dimension in each.row.labels)
-    return [_record(each, dimensions) for each in rows]
+    return uniform([_record(each, dimensions) for each in rows])
 
 
 def _record(each: ComparedRow, dimensions: Iterable[str]) -> RowRecord:
