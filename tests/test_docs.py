@@ -33,6 +33,9 @@ from tests.support.reports import record
 PAGES = [path for path in pages() if path.exists()]
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 LINKED = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+MOST_WORDS = 26_000
+"""Of README.md and docs/, generated parts included."""
+
 HEAD = "version: 1\ntolerance: {rel: 5%, abs: [50us, 1pp, 2]}\n"
 
 
@@ -199,6 +202,18 @@ def test_the_changelog_tells_of_what_is_new() -> None:
     sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
     entries = next(found for each in sections if (found := re.split(r"^- ", each, flags=re.MULTILINE)[1:]))
     assert [entry for entry in entries if not entry.rstrip().partition("\n\n")[0].endswith(".")] == []
+
+
+def _words(path: Path) -> int:
+    """What a reader reads: all with a letter or a digit in it, but for the markers of what is generated."""
+    text = re.sub(r"^<!--.*-->$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return sum(any(map(str.isalnum, word)) for word in text.split())
+
+
+def test_the_pages_hold_at_most_so_many_words() -> None:
+    """A page is paid for by another: who adds one finds what is said twice."""
+    words = {name_of(path): _words(path) for path in PAGES if path != CONTRIBUTING}
+    assert sum(words.values()) <= MOST_WORDS, sorted(words.items(), key=lambda page: -page[1])
 
 
 def test_the_index_has_every_page() -> None:
