@@ -87,7 +87,7 @@ def test_rows_lists_and_a_first_gate_file(project: Project) -> None:
     project.command("rows", NEW.name, "--trace=run.sqlite", "--format=json", code=0)
     assert [row[NEW.name] for row in json.loads(project.result.stdout.str())["rows"]] == [200_000] * 4
     assert NEW.summary in project.command("metrics", "--all", code=0)
-    assert f"- `{NEW.name}` (" in generate_docs.metrics()
+    assert f"- `{NEW.name}`↓ (stage): " in generate_docs.metrics()
     project.command("init", "run.sqlite", code=0)
     (drafted,) = (path.read_text() for path in project.root.glob("*.nsys.yaml"))
     assert "# At most 200 us" in drafted

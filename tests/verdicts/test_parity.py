@@ -40,8 +40,7 @@ SLOWER = Regression(
 
 SIZED = (
     *("collective_bytes", "traffic_share", "bandwidth_utilisation"),
-    *(f"{kind}bw{of}" for kind in ("alg", "bus") for of in ("", "_mean", "_min", "_max")),
-    *("collective_wait_ns", "collective_transfer_ns", "straggler_lag_ns"),
+    *("algbw", "busbw", "collective_wait_ns", "collective_transfer_ns", "straggler_lag_ns"),
 )
 WHY_NO_SIZES = {
     Format.NSYS: "sizes and groups stand in payloads of NCCL's ranges, which few exports have",
@@ -94,8 +93,8 @@ ASSERTIONS = """
 FLOOR = {Unit.NS: "1ns", Unit.RATIO: "50%", Unit.COUNT: "2", Unit.NUMBER: "0.5"}
 
 
-ALONE = ("trace", "pid", "device", "context", "file", "gpu")
-"""Columns that name the file, the process and the machine."""
+ALONE = ("trace", "pid", "device", "context", "file", "gpu", "start_ns", "end_ns")
+"""Columns that name the file, the process, the machine, and moments of its clock."""
 
 
 VIEWS = (
