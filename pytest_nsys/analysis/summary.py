@@ -108,7 +108,8 @@ class KernelShares:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Summary:
-    """What is in a run. ``traces`` are the paths as they were given; ``without`` says of ranks why they have no figure.
+    """What is in a run. ``traces`` are the paths as they were given, and ``given`` the options with which they were
+    measured; ``without`` says of ranks why they have no figure.
 
     ``budgets`` are by rank. ``findings`` are what to look at, the largest possible win first; ``doubts`` are what makes
     the figures doubtful, a line each.
@@ -123,6 +124,7 @@ class Summary:
     findings: tuple[Finding, ...]
     doubts: tuple[str, ...]
     without: Mapping[int, str]
+    given: tuple[tuple[str, str], ...] = ()
 
     def __repr__(self) -> str:
         about, known = self.subject, [budget.shares for budget in self.budgets if budget.parts]

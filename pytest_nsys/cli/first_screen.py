@@ -5,20 +5,22 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from pytest_nsys.analysis.summary import Tell, summary_of
-from pytest_nsys.cli.options import MeasureOptions
+from pytest_nsys.cli.options import HOW_MEASURED, MeasureOptions
 from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.workload_keys import ConfigMistake, read_config
 from pytest_nsys.reports.bars import Pen
 from pytest_nsys.reports.first_screen import FirstScreen
 from pytest_nsys.reports.first_screen_html import as_html
 from pytest_nsys.reports.first_screen_json import as_csv, as_json_screen
-from pytest_nsys.reports.tables import Format
+from pytest_nsys.reports.tables import Format, html_page
 from pytest_nsys.tools.executors import on_terminal
 
 
@@ -27,12 +29,10 @@ def first_screen(asked: MeasureOptions, traces: tuple[str, ...], steps: int | No
     shown = on_terminal(sys.stderr) and asked.format is not Format.JSON
     with telling(shown=shown) as tell:
         tell("reading the trace")
-        with asked.one_run(traces, _stated(steps, config), metrics=["compute_absent_ns", "exposed_ns"]) as (
-            captures,
-            spec,
-        ):
+        run = asked.one_run(traces, _stated(steps, config), metrics=["compute_absent_ns", "exposed_ns"])
+        with run as (captures, spec):
             chosen = frozenset(asked.chosen(captures.runs[0].ranks)) if asked.ranks else None
-            found = summary_of(captures, spec, traces, tell, chosen)
+            found = replace(summary_of(captures, spec, traces, tell, chosen), given=tuple(_given(asked)))
     match asked.format:
         case Format.JSON:
             text = as_json_screen(found)
@@ -40,11 +40,19 @@ def first_screen(asked: MeasureOptions, traces: tuple[str, ...], steps: int | No
             text = as_csv(found)
         case Format.MARKDOWN:
             text = FirstScreen(found).markdown()
-        case "html":
-            text = as_html(found)
+        case Format.HTML:
+            text = html_page(as_html(found), f"pytest-nsys: {printable(Path(traces[0]).name)}")
         case _:
             text = "".join(f"{line}\n" for line in FirstScreen(found, Pen.of(sys.stdout)).lines())
     click.echo(text, nl=False, color=True)
+
+
+def _given(asked: MeasureOptions) -> Iterator[tuple[str, str]]:
+    """The options that say how it was measured, as they were typed."""
+    yield from (("--rank", str(rank)) for rank in asked.ranks)
+    for name in HOW_MEASURED:
+        if (value := getattr(asked, name)) is not None:
+            yield f"--{name}", str(value)
 
 
 def _stated(steps: int | None, config: str | None) -> Workload:

@@ -25,8 +25,8 @@ from pytest_nsys.core.numbers import Scale, format_apart, format_together, forma
 from pytest_nsys.core.units import BARE, TIME
 from pytest_nsys.core.words import counted, printable, ranks_words
 from pytest_nsys.reports.bars import Pen
-from pytest_nsys.reports.findings import command_for, nothing_found, sentence, win_words
-from pytest_nsys.reports.next_steps import as_typed, next_steps
+from pytest_nsys.reports.findings import nothing_found, sentence, win_words
+from pytest_nsys.reports.next_steps import next_steps, to_see_more
 from pytest_nsys.reports.rank_bars import COLUMNS, SHARES, fitted, rank_bars, told_in_tenths
 
 LINES = 40
@@ -204,7 +204,7 @@ class FirstScreen:
             more = f"--view {finding.view}" if finding.view else f"pytest-nsys {finding.command}"
             if wide:
                 yield mark + sentence(finding, COLUMNS - len(mark))
-                yield f"   {win or 'more'}: {command_for(finding, as_typed(self.summary.traces))}"
+                yield f"   {win or 'more'}: {to_see_more(finding, self.summary.traces, self.summary.given)}"
             else:
                 below = f", {win}  {more}" if win else f"  {more}"
                 yield mark + sentence(finding, COLUMNS - len(mark) - len(below)) + below
@@ -218,7 +218,7 @@ class FirstScreen:
             yield from lines if room.whole else [fitted(f"doubtful: {doubt}", COLUMNS - len(last)) + last]
 
     def _next(self) -> Iterator[str]:
-        steps = [*next_steps(self.summary.traces)]
+        steps = [*next_steps(self.summary.traces, self.summary.given)]
         width = max(len(step.command) for step in steps)
         for number, step in enumerate(steps):
             comment = f"  # {step.what}"

@@ -15,8 +15,8 @@ from pytest_nsys.analysis.communication import Communicated
 from pytest_nsys.analysis.summary import STEP, RankBudget, Summary
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.units import BARE, RATIO
-from pytest_nsys.reports.findings import command_for, sentence
-from pytest_nsys.reports.next_steps import next_steps
+from pytest_nsys.reports.findings import sentence
+from pytest_nsys.reports.next_steps import next_steps, to_see_more
 from pytest_nsys.reports.shapes import Count, doc
 from pytest_nsys.reports.tables import Cell, Format, Row, Table, as_json, measure, number, texts
 
@@ -202,12 +202,12 @@ def shaped(summary: Summary) -> RunSummary:
                 {name: said if isinstance(said, str) else plain(said) for name, said in each.figures.items()},
                 each.win_ns,
                 None if each.share is None else plain(each.share),
-                command_for(each, summary.traces),
+                to_see_more(each, summary.traces, summary.given),
             )
             for each in summary.findings
         ],
         [*summary.doubts],
-        [NextStep(each.command, each.what) for each in next_steps(summary.traces)],
+        [NextStep(each.command, each.what) for each in next_steps(summary.traces, summary.given)],
     )
 
 

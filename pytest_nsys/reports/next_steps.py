@@ -7,21 +7,42 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from pytest_nsys.analysis.findings import Finding
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import Step
+from pytest_nsys.reports.findings import command_for
 from pytest_nsys.traces.opening import find_traces
 
 OTHER = "OTHER_RUN"
 """Stands where a person puts the path of another run."""
 
 
-def next_steps(traces: Sequence[str]) -> Iterator[Step]:
-    """A gate, the window in Perfetto, and a comparison."""
+NOT_OF = {"init": ("--anchor", "--window", "--span", "--kernels", "--rank"), "compare": ("--rank",)}
+"""What was typed to measure this, and a command has no option for."""
+
+Given = Sequence[tuple[str, str]]
+"""Options with their values."""
+
+
+def next_steps(traces: Sequence[str], given: Given = ()) -> Iterator[Step]:
+    """A gate, the window in Perfetto, and a comparison, with the options that this was measured by."""
     paths = as_typed(traces)
-    yield Step(f"pytest-nsys init {shlex.join(paths)}", "write a gate")
-    yield Step(f"pytest-nsys cut {shlex.join(paths)}", "this window in Perfetto")
-    base = shlex.join(paths) if len(paths) == 1 else shlex.join(word for path in paths for word in ("--base", path))
-    yield Step(f"pytest-nsys compare {base} {'' if len(paths) == 1 else '--head '}{OTHER}", "what another run changed")
+    sides = paths if len(paths) == 1 else [word for path in paths for word in ("--base", path)]
+    other = OTHER if len(paths) == 1 else f"--head {OTHER}"
+    yield Step(_command("init", paths, given), "write a gate")
+    yield Step(_command("cut", paths, given), "this window in Perfetto")
+    yield Step(_command("compare", sides, given, other), "what another run changed")
+
+
+def _command(name: str, words: Sequence[str], given: Given, more: str = "") -> str:
+    options = [word for option in given if option[0] not in NOT_OF.get(name, ()) for word in option]
+    return " ".join(filter(None, ["pytest-nsys", name, shlex.join(words), more, shlex.join(options)]))
+
+
+def to_see_more(finding: Finding, traces: Sequence[str], given: Given = ()) -> str:
+    """What shows more of a finding, measured as this was."""
+    options = [word for option in given if finding.view for word in option]
+    return command_for(finding, [*as_typed(traces), *options])
 
 
 def as_typed(traces: Sequence[str]) -> list[str]:

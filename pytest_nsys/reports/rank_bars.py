@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from pytest_nsys.analysis.budget_facts import BudgetPart
+from pytest_nsys.analysis.budget_facts import BLOCKED, BudgetPart
 from pytest_nsys.analysis.summary import RankBudget
 from pytest_nsys.core.numbers import format_value, scale_of
 from pytest_nsys.core.units import TIME
 from pytest_nsys.core.words import printable
-from pytest_nsys.reports.bars import Pen, Piece
+from pytest_nsys.reports.bars import LEGEND, Pen, Piece
 
 COLUMNS = 100
 RANKS_SHOWN = 8
@@ -30,13 +30,6 @@ HEADS = {
     BudgetPart.STALLED: "stalled",
 }
 """The columns beside the bars; the legend below them has the words."""
-
-_WORDS = {
-    BudgetPart.COMPUTE: "compute",
-    BudgetPart.STARVED: "launch-starved",
-    BudgetPart.BESIDE: "stalled during communication",
-    BudgetPart.STALLED: "stalled",
-}
 
 
 def rank_bars(budgets: Sequence[RankBudget], pen: Pen) -> Iterator[str]:
@@ -84,10 +77,11 @@ def _folded(parts: Mapping[BudgetPart, int], added: Sequence[BudgetPart]) -> dic
 
 
 def _legend(parts: Sequence[BudgetPart], pen: Pen) -> Iterator[Piece]:
-    blocked = [part for part in parts if part not in _WORDS][:1]
-    for part in HEADS:
-        if part in blocked or (part in _WORDS and part in parts):
-            yield from ((part, pen.glyph(part)), (None, f" {_WORDS.get(part, 'blocked by')}  "))
+    """Of the parts that are drawn; what blocks is one in the legend, of which the columns tell what it is."""
+    drawn = {BudgetPart.COLLECTIVE if part in BLOCKED.values() else part for part in parts}
+    for part, what in LEGEND:
+        if part in drawn:
+            yield from ((part, pen.glyph(part)), (None, f" {what}  "))
 
 
 def shown_ranks(budgets: Sequence[RankBudget]) -> list[tuple[str, RankBudget]]:

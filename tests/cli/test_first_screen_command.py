@@ -78,10 +78,13 @@ def test_an_option_of_a_view_names_the_view(tmp_path: Path) -> None:
 def test_the_commands_of_the_last_lines_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     trace = RUNS["FSDP"](tmp_path / "my run")
-    for step in answer(trace)["next"]:
+    found = answer(trace, "--window", "3", "--rank", "1", "--convention", "kineto")
+    assert found["next"][1]["command"].endswith("--rank 1 --window 3 --convention kineto")
+    for step in (*answer(trace)["next"], *found["next"], *found["findings"]):
         program, *arguments = shlex.split(step["command"])
         assert program == "pytest-nsys"
         if "OTHER_RUN" not in arguments:
+            arguments += ["--force"] if arguments[0] == "init" else []
             more = ("-o", "window.json.gz") if arguments[0] == "cut" else ()
             run(*arguments, *more, code=0)
 
@@ -114,3 +117,10 @@ def test_a_bad_trace_is_one_line_or_a_screen_that_says_what_it_lacks(tmp_path: P
         assert "defect" not in error
     else:
         assert "nothing measured of rank" in shown.stdout
+
+
+def test_html_is_a_page_of_its_own(tmp_path: Path) -> None:
+    page = run(bare_kernels(tmp_path), "--format=html", code=0).stdout
+    assert page.startswith("<!doctype html>")
+    assert "<title>pytest-nsys: run.sqlite</title>" in page
+    assert "largest kernels" in page

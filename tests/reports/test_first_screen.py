@@ -25,7 +25,7 @@ from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.reports.bars import Pen
 from pytest_nsys.reports.first_screen import LINES, FirstScreen, found_words
 from pytest_nsys.reports.first_screen_html import as_html
-from pytest_nsys.reports.next_steps import next_steps
+from pytest_nsys.reports.next_steps import next_steps, to_see_more
 from pytest_nsys.reports.rank_bars import COLUMNS, share_words, shown_ranks
 from tests.support.many_traces import write_nodes
 from tests.support.reference_data import DATA
@@ -174,6 +174,15 @@ def test_what_comes_next_can_be_pasted(tmp_path: Path, monkeypatch: pytest.Monke
         "pytest-nsys cut 'my run.sqlite'",
         "pytest-nsys compare 'my run.sqlite' OTHER_RUN",
     ]
+    given = (("--rank", "1"), ("--anchor", "step %"), ("--convention", "kineto"))
+    assert [step.command for step in next_steps(["a.json"], given)] == [
+        "pytest-nsys init a.json --convention kineto",
+        "pytest-nsys cut a.json --rank 1 --anchor 'step %' --convention kineto",
+        "pytest-nsys compare a.json OTHER_RUN --anchor 'step %' --convention kineto",
+    ]
+    assert to_see_more(finding(), ["a.json"], given) == (
+        "pytest-nsys a.json --rank 1 --anchor 'step %' --convention kineto --view overlap"
+    )
     several = [step.command for step in next_steps(["a.json", "b c.json"])]
     assert several[2] == "pytest-nsys compare --base a.json --base 'b c.json' --head OTHER_RUN"
     monkeypatch.chdir(tmp_path)
