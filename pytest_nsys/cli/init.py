@@ -307,8 +307,7 @@ def _about(figures: Figures, traces: Sequence[str]) -> tuple[str, ...]:
     names = ", ".join(Path(trace).name for trace in traces[:3]) + (" …" if len(traces) > 3 else "")
     return (
         f"Drafted by pytest-nsys init from {names}: {'; '.join(part for part in parts if part)}.",
-        "A limit is what was measured plus a margin: tighten, loosen or delete it. What else to ask for:",
-        "pytest-nsys metrics",
+        "A limit is what was measured plus a margin: tighten, loosen or delete it. For more: pytest-nsys metrics",
     )
 
 

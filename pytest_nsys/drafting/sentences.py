@@ -238,7 +238,7 @@ def _streams(figures: Figures) -> Iterator[DraftSentence]:
     used = sorted({str(purpose) for (_, purpose), value in rows.items() if value})
     named = printable(f" ({', '.join(used)})", 80) if used != [UNKNOWN] else ""
     many = " to ".join(map(str, sorted({min(counts.values()), max(counts.values())})))
-    why = f"{many} streams communicate on {_over_ranks(figures)}{named}."
+    why = f"Streams that communicate, on {_over_ranks(figures)}: {many}{named}."
     yield DraftSentence("comm streams == baseline", (why,), STRUCTURE, 2)
     if not figures.captures.convention.purposes:
         return
