@@ -48,6 +48,7 @@ WORDS = (
     *("pp", "over", "steps", "history", "last", "runs", "main", "branch"),
     *("*", "stage*", "[", "]", "(", "::", "\u00b5s"),
     *("balance", "sequence", "family_ns", "gemm", "for", "any", "each", "kernel", "AllReduce", "busbw", "150GB/s", "+"),
+    *("% of step", "of step", "throughput", "tokens/s", "step time", "statistic", "idle"),
 )
 SCALARS = (
     *("null", "~", "yes", "010", "0x10", "1e999", ".inf", ".nan", "-1", "''", '""', "'*'", "[]", "{}", "[1, 2]"),
