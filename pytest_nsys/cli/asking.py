@@ -200,6 +200,8 @@ def stores(gate_files: Sequence[str], baseline_dir: str | None) -> list[tuple[Ga
 
     Raises UsageMistake where there are none; what is wrong with a gate file is printed as pytest says it.
     """
+    if absent := next((each for each in gate_files if not Path(Address.of(each).file).exists()), None):
+        raise UsageMistake(f"{printable(absent)}: there is no such file or folder")
     found, said = collected(gate_files, baseline_dir)
     if said or not found:
         click.echo(said, err=True, nl=False)

@@ -87,6 +87,8 @@ REMOVED = {
     "--output": "> FILE behind the command",
     "-o": "> FILE behind the command",
     "refresh --all": "--rows all",
+    "check --baseline-dir": "the rest alone, as check reads no baselines",
+    "history --baseline-dir": "--of GATE",
     "--new-only": "--rows new",
     "--ratchet": "--rows better",
     "--keep-window": "the rest alone, as the windows are kept",

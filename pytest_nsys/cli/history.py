@@ -195,7 +195,9 @@ def _judge(
     path: Path, gate_file: str, of: str | None, branch: str | None, key: str | None, last: int | None, format: Format
 ) -> Exit:
     """Tell what a gate file says of the stored runs."""
-    configuration = Address.of(gate_file).configuration
+    file, configuration = Address.of(gate_file)
+    if not Path(file).is_file():
+        raise UsageMistake(f"--gate {printable(file)}: there is no such file; --of {printable(file)} picks stored runs")
     found = [(gate, place.store(gate).gate) for gate, place in stores([gate_file], None)]
     chosen = [(gate, name) for gate, name in found if configuration in ("", gate.configuration)]
     if not chosen:

@@ -121,13 +121,14 @@ def test_the_help_begins_with_what_a_newcomer_types() -> None:
 
 
 def test_what_was_removed_says_what_to_type() -> None:
-    for name, instead in REMOVED.items():
-        words = [name] if not name.startswith("-") else ["baseline", "show", name]
-        said = run(*words, "x", code=2)
+    places = {"": ["baseline", "show"], "refresh": ["baseline", "refresh"], "check": ["check"], "history": ["history"]}
+    for entry, instead in REMOVED.items():
+        command, _, name = entry.rpartition(" ")
+        is_option = name.startswith("-")
+        said = run(*(places[command] if is_option else ()), name, "x", code=2)
         assert said.stdout == ""
-        assert said.stderr == f"error: there is no {'option' if name[0] == '-' else 'command'} '{name}' any more: " + (
-            f"type {instead}\n"
-        )
+        what = f"{'option' if is_option else 'command'} '{name}'"
+        assert said.stderr == f"error: there is no {what} any more: type {instead}\n"
     assert not {*REMOVED} & {*LISTED}
 
 

@@ -205,7 +205,9 @@ def test_mistakes(project: Project, database: Path) -> None:
     run("history", "--gate", project.root / "other.nsys.yaml", "--history", database, "--of=gate.nsys.yaml", code=0)
     said = run("history", "--gate", project.root / "other.nsys.yaml", "--history", database.with_name("no.db"), code=2)
     assert "no history at " in said.stderr
-    run("history", "--gate", project.root / "none.nsys.yaml", "--history", database, code=2)
+    said = run("history", "--gate", "none.nsys.yaml", "--history", database, code=2)
+    told = "--gate none.nsys.yaml: there is no such file; --of none.nsys.yaml picks stored runs"
+    assert (said.stdout, said.stderr) == ("", f"error: {told}\n")
 
 
 def test_runs_of_a_session_are_replayed(project: Project) -> None:

@@ -394,7 +394,9 @@ def test_what_cannot_be_written_is_left_as_it_is(
 
 
 def test_the_command_and_its_mistakes(project: Project) -> None:
-    assert "not found: no.nsys.yaml" in project.command("baseline", "prune", "no.nsys.yaml", code=2)
+    assert "no.nsys.yaml: there is no such file or folder" in project.command(
+        "baseline", "prune", "no.nsys.yaml", code=2
+    )
     project.gate("- overlp >= 60%")
     assert "unknown metric" in project.command("baseline", "prune", "gate.nsys.yaml", code=2)
     (project.root / "empty").mkdir()

@@ -272,7 +272,9 @@ def test_a_call_may_have_begun_before_the_window(gpu: OneProcess) -> None:
     path = Path(gpu)
     options = ["--convention=generic", "--anchor=step%", "--kernels=clipped", "--format=json"]
     window = cut(path, *options[:3])
-    (budget, again) = (json.loads(run("--view=budget", one, *options, code=0).stdout)["rows"] for one in (path, window))
+    (budget, again) = (
+        json.loads(run("--view=budget", one, *options, code=0).stdout)["budgets"] for one in (path, window)
+    )
     assert again == budget
     assert budget[0]["in_syncs"] == {"cudaDeviceSynchronize": 3_000}
 
