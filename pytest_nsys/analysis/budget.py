@@ -268,7 +268,7 @@ class Budget:
         return [Blocking(*who, ns, gaps) for who, ns, gaps in found]
 
     def before(self, *parts: BudgetPart) -> list[Delayed]:
-        """Before which kernels the launch-starved or the dependency-stalled time lay, the largest first; what nothing
+        """Before which kernels the launch-starved or the stalled time lay, the largest first; what nothing
         follows is left out.
         """
         own, names = self._followed(*parts), self._ran.work.names

@@ -35,7 +35,7 @@ class CauseKind(enum.StrEnum):
     EXPOSED = "exposed communication takes longer"
     STARVED = "the host launches it late"
     BLOCKS = "compute waits for it"
-    BESIDE = "stalls while communication runs"
+    BESIDE = "stalls during communication"
     STALLED = "stalls for another reason"
 
 

@@ -5,7 +5,7 @@ also after the window; kernels that take no time end and begin none.
 
 A gap is *launch-starved* until the call that launched the kernel at its end had returned: until then the host had not
 issued it. From then on it is *blocked* while something runs that the kernel depends on, through any number of
-operations, each moment by what ran then. The rest is *dependency-stalled*. The three add up, exactly.
+operations, each moment by what ran then. The rest is *stalled*. The three add up, exactly.
 """
 
 from __future__ import annotations
