@@ -267,7 +267,7 @@ def held_to(metric: Metric, text: str, start: int = 0) -> Metric:
     elif "rank" in metric.dimensions:
         meant = "is as long as a step, or more: write a time, as in <= 450ms"
     else:
-        meant = "has no rank, whose step it could be a part of: write a time, as in <= 450ms"
+        meant = "has no rank, so no step to be a share of: write a time, as in <= 450ms"
     raise SentenceMistake(match.start(), f"{metric.name} {meant}")
 
 

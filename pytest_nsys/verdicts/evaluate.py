@@ -201,7 +201,7 @@ class GateContext:
         """That the other trace is compared with nothing."""
         if not isinstance(self.baseline, OtherRun) or any(each.reads_stored for each in self.gate.assertions):
             return ()
-        return (Note(f"nothing is held against {self.baseline.name}: no assertion of this gate file has a baseline"),)
+        return (Note(f"nothing is compared with {self.baseline.name}: no assertion of this gate file has a baseline"),)
 
     @cached_property
     def unchecked(self) -> tuple[Note, ...]:
@@ -340,7 +340,7 @@ def message_of(assertion: Assertion, judgement: Judgement) -> str:
             return f"{better} of {len(rows)} rows are better than the baseline by more than the tolerance"
         case Outcome.INCONCLUSIVE:
             unclear = sum(row.outcome is Outcome.INCONCLUSIVE for row in rows)
-            return f"{unclear} of {len(rows)} rows are worse than the tolerance, within the measured noise"
+            return f"{unclear} of {len(rows)} rows are beyond the tolerance, but within the measured noise"
     if judgement.reason:
         return f"nothing was judged: {judgement.reason}"
     waived = sum(row.waived for row in rows)

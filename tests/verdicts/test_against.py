@@ -255,7 +255,7 @@ def test_only_traces_of_one_size_are_read_to_be_compared(project: Project, monke
 
 def test_a_gate_of_constants_says_that_nothing_is_compared(project: Project) -> None:
     project.pair(200, 900)
-    said = "note: nothing is held against base.sqlite: no assertion of this gate file has a baseline"
+    said = "note: nothing is compared with base.sqlite: no assertion of this gate file has a baseline"
     project.gate("- exposed_ns < 1ms")
     assert said in project.pytest("--nsys-trace=head.sqlite", "--nsys-against=base.sqlite", code=0)
     project.gate("- exposed_ns < 1ms\n- compute_ns <= baseline + 50%")

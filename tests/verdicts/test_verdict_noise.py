@@ -95,7 +95,7 @@ def test_inconclusive_is_told_at_the_line(project: Project) -> None:
     project.gate(GATE)
     store(project)
     cases = judged(project, {(1, "stage4_f"): 220}, code=1)
-    what = "1 of 4 rows are worse than the tolerance, within the measured noise"
+    what = "1 of 4 rows are beyond the tolerance, but within the measured noise"
     assert cases[SENTENCE].properties["nsys_message"] == what
     assert cases[SENTENCE].properties["nsys_row"] == "rank 1 stage4_f"
     project.result.stdout.fnmatch_lines(

@@ -292,5 +292,5 @@ def _notes_table(comparison: Comparison) -> Table:
     """The windows of base, and what casts doubt on either side and stands below no verdict."""
     rows = [("base", f"{how}: {line}") for how, used in comparison.windows.items() for line in window_lines(used)]
     rows += [(side, str(note)) for side, note in comparison.notes]
-    rows += [("", f"held against the history, not judged here: {name}") for name in comparison.not_held]
+    rows += [("", f"compared with the history, not judged here: {name}") for name in comparison.not_held]
     return table_of("Windows of base, and notes", ("side", "note"), rows, folded=True, longest=LONGEST_NOTE)
