@@ -16,7 +16,7 @@ from pytest_nsys.analysis.budget import budget_of, facts_of, window_of_several
 from pytest_nsys.analysis.budget_facts import BudgetFacts, BudgetPart, about_edges, parts_of
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.communication import Communication, communication_of
-from pytest_nsys.analysis.findings import DOUBTS_KEPT, MOST, Finding, findings_of
+from pytest_nsys.analysis.findings import DOUBTS_KEPT, MOST, WORTH, Finding, findings_of
 from pytest_nsys.analysis.kernel_families import FamilySums, Usage
 from pytest_nsys.analysis.losses import FindingKind
 from pytest_nsys.analysis.metrics import METRICS
@@ -293,9 +293,12 @@ class _Look:
         return [finding for finding in own if finding.kind is not FindingKind.DOUBT][:MOST]
 
     def doubts(self) -> Iterator[str]:
-        """What makes the figures doubtful, each once."""
+        """What makes the figures doubtful, each once: of bounds where what nothing explains is worth a finding."""
         notes = self.captures.notes(self.spec, METRICS["compute_absent_ns"], METRICS["exposed_ns"])
         warnings = [note.text for note in notes if note.warning]
         if len(paths := self.captures.paths) == 1:
             warnings = [text.removeprefix(f"{from_here(str(paths[0]))}: ") for text in warnings]
-        yield from dict.fromkeys([*warnings, *about_edges(self._facts)])
+        unsure = [
+            each for each in self._facts if each.dependency_stalled_ns >= WORTH[FindingKind.STALLED] * each.window_ns
+        ]
+        yield from dict.fromkeys([*warnings, *about_edges(unsure)])

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from tests.support.gates import write_trace
 from tests.support.reference_data import DUALPIPE, MORE, REAL
 from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.data_parallel import DataParallelShape, write_data_parallel
+from tests.support.samples.formats import Format, write_one
 from tests.support.samples.fsdp import FsdpShape, write_fsdp
 from tests.support.summaries import RUNS, bare_kernels, rank_without_kernels, summarised, summary
 
@@ -241,3 +243,15 @@ def test_of_several_captures_each_rank_has_one_budget_and_kernels_are_means(tmp_
         together.communication.whole.exposed_ns
         == sorted(w.exposed_ns for one in each if (w := one.communication.whole))[1]
     )
+
+
+@pytest.mark.parametrize(("stalled", "told"), [(5_000, True), (4_900, False)])
+def test_bounds_are_doubtful_where_what_nothing_explains_is_a_twentieth(
+    tmp_path: Path, stalled: int, told: bool
+) -> None:
+    def put(gpu: Any) -> None:
+        gpu.kernel("gemm", 10_000, 60_000, launch_ns=1_000)
+        gpu.kernel("gemm", 60_000 + stalled, 110_000, launch_ns=1_100)
+
+    doubts = summary(write_one(tmp_path, Format.NSYS, put)).doubts
+    assert any(doubt.startswith("blocking is a lower bound") for doubt in doubts) is told
