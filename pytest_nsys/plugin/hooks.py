@@ -61,6 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
     with _usage_errors():
         found = check(config)
         _enforce(config)
+        _find_whole_sentences(config)
         modules = dict.fromkeys(setting.module for setting in found if setting.module)
         if given(config, "nsys_baseline_ref"):
             modules["left_out"] = None
@@ -83,6 +84,14 @@ def _enforce(config: pytest.Config) -> None:
         from pytest_nsys.plugin.base_ini import enforce
 
         enforce(config)
+
+
+def _find_whole_sentences(config: pytest.Config) -> None:
+    if any(".nsys.yaml::" in argument for argument in config.args):
+        from pytest_nsys.plugin.items import as_collected
+
+        here = config.invocation_params.dir
+        config.args = [as_collected(one, here) if ".nsys.yaml::" in one else one for one in config.args]
 
 
 @contextlib.contextmanager

@@ -55,7 +55,7 @@ class GateFileNode(pytest.File):
             session_of(self.config).sources.names.update(whole.names)
             for gate in whole.each:
                 for assertion in gate.assertions:
-                    name = assertion.name + (f"[{gate.configuration}]" if gate.configuration else "")
+                    name = item_name(assertion.name, gate)
                     # Of an id as text pytest finds the brackets; of a name it would not, and --lf would miss the item.
                     own_id = f"{self.nodeid}::{name}"
                     item = GateItem.from_parent(self, name=name, nodeid=own_id, gate=gate, assertion=assertion)
@@ -65,6 +65,22 @@ class GateFileNode(pytest.File):
         except GateFileError as error:
             self.mistakes = error.mistakes
             raise self.CollectError(str(error)) from error
+
+
+def item_name(name: str, gate: GateFile) -> str:
+    """What an assertion of that name is called, with its configuration where the file has several."""
+    return f"{name}[{gate.configuration}]" if gate.configuration else name
+
+
+def as_collected(argument: str, here: Path) -> str:
+    """A node id of the command line as it is collected: one that says a whole sentence has its limit left out."""
+    file, _, written = argument.partition("::")
+    with contextlib.suppress(GateFileError, OSError):  # which the collection tells
+        for gate in load_gate_file(here / file).each:
+            for each in gate.assertions:
+                if written == item_name(each.full_name, gate):
+                    return f"{file}::{item_name(each.name, gate)}"
+    return argument
 
 
 def as_text(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException], said: str) -> Any:

@@ -162,6 +162,10 @@ def test_node_ids_leave_the_limit_out(project: Project) -> None:
     assert project.pytest("--collect-only", "-q", code=0).splitlines()[:3] == ids
     for node_id in ids:
         assert list(project.cases("--nsys-trace=run.sqlite", node_id, code=0)) == [node_id.split("::")[1]]
+    for whole in ("stage2_f overlap >= 60%", "combine[stage=stage2_f]"):
+        (found,) = project.cases("--nsys-trace=run.sqlite", f"perf/gate.nsys.yaml::{whole}", code=0)
+        assert found in (whole, "stage2_f overlap >=")
+    project.pytest("--nsys-trace=run.sqlite", "perf/gate.nsys.yaml::stage2_f overlap >= 61%", code=4)
     of_the_limit = ("-k", "overlap and 60")
     assert list(project.cases("--nsys-trace=run.sqlite", *of_the_limit, code=0)) == ["stage2_f overlap >="]
 
