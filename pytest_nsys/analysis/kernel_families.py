@@ -202,7 +202,7 @@ def total_kernel_ns(window: RunWindow) -> Iterator[Row]:
 
 
 def step_minus_kernel_ns(window: RunWindow) -> Iterator[Row]:
-    """Time of a step − ``total_kernel_ns``: positive, a kernel blocks the main stream; negative, streams overlap.
+    """Time of a step − ``total_kernel_ns``: positive, no kernel runs for at least so long; negative, streams overlap.
 
     The time of a step is stated, as of a run without the profiler, or is the median steady period.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.analysis.summary import Tell, summary_of
-from pytest_nsys.cli.options import HOW_MEASURED, MeasureOptions
+from pytest_nsys.analysis.summary import summary_of
+from pytest_nsys.cli.options import HOW_MEASURED, MeasureOptions, telling
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
@@ -61,18 +60,3 @@ def _stated(steps: int | None, config: str | None) -> Workload:
     except ConfigMistake as mistake:
         raise UsageMistake(str(mistake)) from None
     return workload if steps is None else workload._replace(steps=steps)
-
-
-@contextlib.contextmanager
-def telling(*, shown: bool) -> Iterator[Tell]:
-    """What tells a terminal what is done now, on one line that is wiped out at the end."""
-
-    def tell(what: str) -> None:
-        if shown:
-            print(f"\r{what} …\x1b[K", end="", file=sys.stderr, flush=True)
-
-    try:
-        yield tell
-    finally:
-        if shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -133,6 +133,21 @@ class MeasureOptions:
         return chosen_ranks(ranks, self.ranks)
 
 
+@contextlib.contextmanager
+def telling(*, shown: bool) -> Iterator[Callable[[str], None]]:
+    """What tells a terminal what is done now, on one line that is wiped out at the end."""
+
+    def tell(what: str) -> None:
+        if shown:
+            print(f"\r{what} …\x1b[K", end="", file=sys.stderr, flush=True)
+
+    try:
+        yield tell
+    finally:
+        if shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
 def _requests(metrics: Sequence[str], spec: WindowSpec) -> list[Request]:
     return [Request(metric, spec) for metric in metrics or (None,)]
 

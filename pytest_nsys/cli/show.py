@@ -15,8 +15,6 @@ from pathlib import Path
 import click
 
 from pytest_nsys.analysis.windows import RUN, STEADY
-from pytest_nsys.cli.config_pages import show_pages
-from pytest_nsys.cli.first_screen import first_screen
 from pytest_nsys.cli.options import (
     MeasureOptions,
     about_windows,
@@ -27,6 +25,7 @@ from pytest_nsys.cli.options import (
     peak_option,
     print_notes,
     selectors_of,
+    telling,
     traces_argument,
     where_option,
 )
@@ -42,6 +41,7 @@ from pytest_nsys.reports.all_views import VIEWS
 from pytest_nsys.reports.bars import Pen
 from pytest_nsys.reports.tables import Format
 from pytest_nsys.reports.views import Looked, Shown, View
+from pytest_nsys.tools.executors import on_terminal
 
 FIRST = "the first screen"
 """What is shown without a view."""
@@ -98,9 +98,13 @@ def show(
     name = view or FIRST
     _refuse_others(context, name)
     if name == FIRST:
+        from pytest_nsys.cli.first_screen import first_screen  # a view does not pay for it
+
         first_screen(asked, traces, steps, config)
         return
     if name == CONFIG:
+        from pytest_nsys.cli.config_pages import show_pages
+
         _refuse_many(asked, "a page is of one")
         show_pages(dataclasses.replace(asked, usually=RUN), traces, config, output, peak)
         return
@@ -128,20 +132,23 @@ def _show(
         may_be_a_step="steps" in view.takes,
     )
     selectors = selectors_of(where)
-    with one_run as (captures, spec):
-        looked = Looked(captures, spec, asked.ranks, selectors, sys.stdout.encoding or "ascii")
-        _print(view.look(looked), asked, traces)
+    with telling(shown=on_terminal(sys.stderr) and asked.format is not Format.JSON) as tell:
+        tell("reading the trace")
+        with one_run as (captures, spec):
+            looked = Looked(captures, spec, asked.ranks, selectors, sys.stdout.encoding or "ascii")
+            tell(f"measuring {view.name}")
+            text, notes = _texts(view.look(looked), asked, traces)
+    click.echo(text, nl=False, color=True)
+    print_notes(notes)
 
 
-def _print(found: Shown, asked: MeasureOptions, traces: Sequence[str]) -> None:
-    """The view on standard output, its notes beside it."""
+def _texts(found: Shown, asked: MeasureOptions, traces: Sequence[str]) -> tuple[str, list[str]]:
+    """What goes to standard output, and the notes that go beside it."""
     notes = note_lines(dict.fromkeys([*asked.notes, *found.notes]))
-    if asked.format is Format.TABLE:
-        click.echo("".join(f"{line}\n" for line in found.drawn(Pen.of(sys.stdout))), nl=False, color=True)
+    drawn = found.drawn(Pen.of(sys.stdout)) if asked.format is Format.TABLE else []
     windows = [json_window(*each) for each in found.windows] if asked.format is Format.JSON else []
     about = about_windows(traces, found.looked.spec, windows, found.definition)
-    click.echo(found.render(asked.format, {**about, "notes": notes}), nl=False)
-    print_notes(notes)
+    return "".join(f"{line}\n" for line in drawn) + found.render(asked.format, {**about, "notes": notes}), notes
 
 
 def _stages(gate: str | None) -> Workload:

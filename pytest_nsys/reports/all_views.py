@@ -136,6 +136,13 @@ OVERLAP = View(
     nothing=_why_no_overlap,
 )
 
+
+def _about_ranks(looked: Looked) -> Iterator[Note]:
+    """Where a view hangs on no launch and no stream."""
+    yield from looked.run.rank_notes
+    yield from about_uncounted(looked.run.measured(looked.spec))
+
+
 KERNELS = View(
     name="kernels",
     parts=(
@@ -167,6 +174,7 @@ KERNELS = View(
     one_window="`pytest-nsys rows family_ns` takes medians over them",
     takes=frozenset({"where", "steps", "step_time", "families"}),
     paragraph=about_kernels,
+    notes=_about_ranks,
 )
 
 COLLECTIVES = View(
@@ -192,7 +200,7 @@ COLLECTIVES = View(
     one_window="`pytest-nsys rows busbw` takes medians over them",
     takes=frozenset({"where", "peak"}),
     paragraph=about_collectives,
-    notes=lambda looked: (*looked.run.rank_notes, *about_uncounted(looked.run.measured(looked.spec))),
+    notes=_about_ranks,
     nothing=lambda looked: f"no communication kernel runs under {looked.spec}",
 )
 

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from pytest_nsys import reports
-from pytest_nsys.cli.first_screen import telling
+from pytest_nsys.cli.options import telling
 from pytest_nsys.reports.first_screen import LINES
 from tests.support.bad_traces import BAD
 from tests.support.commands import answer, run
