@@ -135,7 +135,8 @@ class FirstScreen:
             length, least = format_apart(step.ns, ns, TIME)
             length, fastest = f"{length} on the slowest rank ({step.slowest})", f", {least} on the fastest ({rank})"
         values = format_together([*step.quantiles.values()])
-        spread = ", ".join(map(" ".join, zip(step.quantiles, values, strict=True)))
+        told = zip(step.quantiles, values, strict=True) if len(set(step.quantiles.values())) > 1 else ()
+        spread = ", ".join(map(" ".join, told))
         windows = [budget.window_ns for budget in self.summary.budgets]
         other = max(windows) > OTHER * step.ns or OTHER * max(windows) < step.ns
         window = f"; the window measured lasts {format_value(max(windows))}" if other else ""
@@ -237,7 +238,7 @@ def found_words(found: Found, room: int = COLUMNS) -> str:
     start, end = ("'", "' to the next") if found.span is Span.PERIOD else ("range '", "'")
     shown = f"{found.count} in all; --window {found.window}"
     if found.index is not None:
-        shown = f"one of {found.count} (--window {found.index})"
+        shown = f"one of {found.count} (--window {found.index})" if found.count > 1 else "the only one"
     before, after = f"{whose} = {start}", f"{end}, {shown}"
     anchor = in_the_middle(printable(found.anchor), max(LEAST_ANCHOR, room - len(before) - len(after)))
     text = before + anchor + after

@@ -112,6 +112,7 @@ def test_the_first_line_says_how_the_step_was_found() -> None:
     assert found_words(dataclasses.replace(FOUND, index=None, window="steady")).startswith(
         "step = range 'ProfilerStep#%', 5 in all; --window steady"
     )
+    assert found_words(dataclasses.replace(period, index=0, count=1)).endswith(", the only one")
     none = dataclasses.replace(FOUND, anchor=None, whole_run=True)
     assert found_words(none) == "the whole run is measured: no range repeats around its kernels"
     whole = dataclasses.replace(FOUND, index=None, whole_run=True)
@@ -309,6 +310,14 @@ def test_what_it_is(more: dict[str, object], second: str) -> None:
     one = made()
     subject = dataclasses.replace(one.subject, **more)  # type: ignore[arg-type]
     assert FirstScreen(dataclasses.replace(one, subject=subject)).lines()[1] == second
+
+
+def test_quantiles_are_told_where_steps_differ() -> None:
+    same, other = (
+        StepLength("step_time_ns", 900_000, 0, None, {"p50": 900_000, "p90": p90}, (), "") for p90 in (900_000, 950_000)
+    )
+    assert FirstScreen(made(step=same)).lines()[2] == "step 900 us"
+    assert FirstScreen(made(step=other)).lines()[2] == "step 900 us (p50 900 us, p90 950 us)"
 
 
 def test_a_window_that_is_no_step_is_told_beside_it() -> None:
