@@ -112,6 +112,8 @@ def asks_for_none(where: Mapping[str, Selector]) -> bool:
 def select(table: MetricTable, where: Mapping[str, Selector]) -> list[Labelled]:
     """The rows that every selector means. Raises NothingSelected where one of its elements means none."""
     kept = meant(table, where)
+    if not table.rows and not table.unseen:
+        raise NothingSelected(_why_no_rows(table))
     alone = meant(table, {d: s for d, s in where.items() if d in _USUAL or (d == "stage" and asks_for_none(where))})
     unseen = meant(replace(table, rows=[*starmap(Row, table.unseen.items())]), {})
     stage_first = dict(sorted(where.items(), key=lambda item: item[0] != "stage"))  # it decides which rows count at all

@@ -105,6 +105,8 @@ def test_without_any_stage_it_says_how_to_select_what_has_none() -> None:
         select(stages((0, NO_STAGE), (1, NO_STAGE)), {})
     with pytest.raises(NothingSelected, match="it has no row in the window: nobody sent") as caught:
         select(MetricTable(("rank", "stage"), [], {}, without="nobody sent"), {})
+    with pytest.raises(NothingSelected, match=r"^it has no row in the window: nobody sent$"):  # whatever was selected
+        select(MetricTable(("rank", "stage"), [], {}, without="nobody sent"), {"stage": Selector(("stage2",))})
     assert "select stage" not in str(caught.value)
 
 
