@@ -87,8 +87,8 @@ class KernelReport:
 
 def _meaning(left: Value) -> str:
     if left > 0:
-        return "positive: no kernel runs for at least so long"
-    return "negative: streams overlap" if left < 0 else "zero: the kernels fill the step"
+        return "positive, no kernel runs for at least so long"
+    return "negative, streams overlap" if left < 0 else "zero, the kernels fill the step"
 
 
 def _number(value: Value) -> int | float:

@@ -59,7 +59,7 @@ def test_command_prints_what_was_divided_by_what_and_the_families(folder: Path) 
         "families             nvidia",
         "total kernel         60 ns per GPU and step",
         "step                 50 ns (stated)",
-        "step - total kernel  −10 ns: negative: streams overlap",
+        "step - total kernel  −10 ns: negative, streams overlap",
     ):
         assert line in said.splitlines(), line
     assert table_of(said) == [["gemm", "gemm", "60", "ns", "100%", "1"]]
@@ -73,9 +73,9 @@ def test_command_prints_what_was_divided_by_what_and_the_families(folder: Path) 
 def test_command_says_what_the_sign_of_the_rest_means(folder: Path) -> None:
     path = steps_trace(folder / "run.sqlite", 0, 100, 200)
     meanings = {
-        "61ns": "1 ns: positive: no kernel runs for at least so long",
-        "60ns": "0 ns: zero: the kernels fill the step",
-        "59ns": "−1 ns: negative: streams overlap",
+        "61ns": "1 ns: positive, no kernel runs for at least so long",
+        "60ns": "0 ns: zero, the kernels fill the step",
+        "59ns": "−1 ns: negative, streams overlap",
     }
     for time, meaning in meanings.items():
         assert meaning in command("--view=kernels", path, "--steps=3", f"--step-time={time}", code=0)
