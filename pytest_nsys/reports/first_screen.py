@@ -221,10 +221,10 @@ class FirstScreen:
     def _next(self) -> Iterator[str]:
         steps = [*next_steps(self.summary.traces, self.summary.given)]
         width = max(len(step.command) for step in steps)
-        for number, step in enumerate(steps):
-            comment = f"  # {step.what}"
-            line = f"{'next:' if not number else '':5} {step.command:{width}}{comment}"
-            yield line if len(line) <= COLUMNS else f"{'next:' if not number else '':5} {step.command}"
+        lines = [f"{step.command:{width}}  # {step.what}" for step in steps]
+        if max(map(len, lines)) + len("next: ") > COLUMNS:
+            lines = [step.command for step in steps]
+        yield from (f"{'' if number else 'next:':5} {line}" for number, line in enumerate(lines))
 
 
 def found_words(found: Found, room: int = COLUMNS) -> str:
