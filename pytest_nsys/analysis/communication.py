@@ -40,7 +40,7 @@ class Communicated:
 
 
 @dataclass(frozen=True, slots=True)
-class Communication:
+class RunCommunication:
     """All communication of a run, the longest exposed first. ``by`` is ``stage`` or ``collective``.
 
     ``shared``: the figures count what shares streams with compute, as the metrics ``…_all`` do. ``whole`` is of all
@@ -56,11 +56,11 @@ class Communication:
 
 def communication_of(
     captures: Captures, spec: WindowSpec, windows: Mapping[int, Sequence[RankWindow]]
-) -> Communication:
+) -> RunCommunication:
     """The communication in the windows of each rank."""
     every = [window for own in windows.values() for window in own]
     if not any(len(window.all_communication) for window in every):
-        return Communication("collective", False, (), None, "no communication kernel in the window")
+        return RunCommunication("collective", False, (), None, "no communication kernel in the window")
     shared = any(window.hides_barriers for window in every) or not any(window.communication for window in every)
     ranks = frozenset(windows)
     rows = {
@@ -76,8 +76,8 @@ def communication_of(
     staged = not shared and any(labels[1] != NO_STAGE for labels in rows["comm_ns"])
     each = list(_stages(rows) if staged else _collectives(windows, shared=shared))
     if not whole:
-        return Communication("collective", shared, (), None, "the communication kernels of the window take no time")
-    return Communication("stage" if staged else "collective", shared, tuple(_worst(each)), next(_worst(whole)))
+        return RunCommunication("collective", shared, (), None, "the communication kernels of the window take no time")
+    return RunCommunication("stage" if staged else "collective", shared, tuple(_worst(each)), next(_worst(whole)))
 
 
 _WHOLE = {False: ("wall_exposed_ns", "wall_overlap"), True: ("wall_exposed_all_ns", "wall_overlap_all")}

@@ -46,7 +46,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class RunSubject:
     """What was traced. ``framework`` and ``gpu`` are None where the trace does not say; ``mesh`` are the sizes of its
     axes. ``ranks`` have figures; ``absent`` are ranks of the mesh that no trace holds. ``captures``: of how many runs
     of the program the figures are medians.
@@ -65,12 +65,12 @@ class Subject:
 
 def subject_of(
     captures: Captures, spec: WindowSpec, windows: Mapping[int, Sequence[RankWindow]], kernels: Iterable[str]
-) -> Subject:
+) -> RunSubject:
     """What the traces say of themselves; ``kernels`` are the names of those that ran."""
     run = captures.runs[0]
     written = [format_of(trace.path) for trace in run.traces]
     framework = next((OF_PROFILERS[each] for each in written if each in OF_PROFILERS), None)
-    return Subject(
+    return RunSubject(
         _profiler(written[0], captures.profilers()),
         framework_of([*kernels, captures.convention.anchor or ""], framework),
         run.gpu_model(),

@@ -15,14 +15,14 @@ from functools import cached_property
 from pytest_nsys.analysis.budget import budget_of, facts_of, window_of_several
 from pytest_nsys.analysis.budget_facts import BudgetFacts, BudgetPart, about_edges, parts_of
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.communication import Communication, communication_of
+from pytest_nsys.analysis.communication import RunCommunication, communication_of
 from pytest_nsys.analysis.findings import DOUBTS_KEPT, MOST, WORTH, Finding, findings_of
 from pytest_nsys.analysis.kernel_families import FamilySums, Usage
 from pytest_nsys.analysis.losses import FindingKind
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import RunWindow
-from pytest_nsys.analysis.subject import Subject, subject_of
+from pytest_nsys.analysis.subject import RunSubject, subject_of
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec
 from pytest_nsys.core.errors import NoRows, NothingMeasured
 from pytest_nsys.core.exact import exact, median
@@ -40,7 +40,7 @@ RATES = ("tokens_per_s", "samples_per_s")
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Rate:
     """A row of a metric."""
 
     metric: str
@@ -60,7 +60,7 @@ class StepLength:
     slowest: int
     fastest: tuple[int, Value] | None
     quantiles: Mapping[str, Value]
-    rates: tuple[Figure, ...]
+    rates: tuple[Rate, ...]
     why: str
 
 
@@ -116,11 +116,11 @@ class Summary:
     """
 
     traces: tuple[str, ...]
-    subject: Subject
+    subject: RunSubject
     step: StepLength
     budgets: tuple[RankBudget, ...]
     kernels: KernelShares
-    communication: Communication
+    communication: RunCommunication
     findings: tuple[Finding, ...]
     doubts: tuple[str, ...]
     without: Mapping[int, str]
@@ -158,7 +158,7 @@ def summary_of(
 
     Raises NothingMeasured where no rank has anything in its windows, TraceError where a trace cannot be read.
     """
-    look = _Look(captures, spec, ranks)
+    look = _Summing(captures, spec, ranks)
     tell("kernels")
     kernels = look.kernels
     tell("what the steps wait for")
@@ -175,7 +175,7 @@ def summary_of(
     return Summary(shown, subject, step, budgets, kernels, communication, findings, doubts, look.without)
 
 
-class _Look:
+class _Summing:
     """All captures of a run under one window spec, as far as they can be measured."""
 
     def __init__(self, captures: Captures, spec: WindowSpec, ranks: Container[int] | None) -> None:
@@ -235,10 +235,10 @@ class _Look:
             why,
         )
 
-    def _rates(self) -> Iterator[Figure]:
+    def _rates(self) -> Iterator[Rate]:
         for name in RATES:
             try:
-                yield Figure(name, self.of_run(name), METRICS[name].unit)
+                yield Rate(name, self.of_run(name), METRICS[name].unit)
             except NoRows:  # nobody said how much work a step is
                 return
 

@@ -38,7 +38,7 @@ class Traced(Struct):
     captures: Annotated[Count, doc("Of so many runs of the program figures are medians.")]
 
 
-class Measured(Struct):
+class HowMeasured(Struct):
     """How the windows were found."""
 
     convention: str
@@ -139,7 +139,7 @@ class RunSummary(Struct):
     version: Annotated[int, doc("Of this shape: 1.")]
     traces: list[str]
     subject: Traced
-    measured: Measured
+    measured: HowMeasured
     step: LengthOfStep
     ranks: list[TimeOfRank]
     without: Annotated[dict[str, str], doc("Why ranks have no figures.")]
@@ -171,7 +171,7 @@ def shaped(summary: Summary) -> RunSummary:
             *(about.profiler, about.framework, about.gpu, [*about.ranks], about.absent),
             *(dict(about.mesh), about.files, about.captures),
         ),
-        Measured(
+        HowMeasured(
             *(found.convention, found.anchor, found.count, found.index, found.part, found.whole_run),
             *(found.window, str(found.span), str(found.kernels)),
         ),

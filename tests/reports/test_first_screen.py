@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.budget_facts import BudgetPart
-from pytest_nsys.analysis.communication import Communicated, Communication
+from pytest_nsys.analysis.communication import Communicated, RunCommunication
 from pytest_nsys.analysis.findings import Finding
 from pytest_nsys.analysis.losses import FindingKind
-from pytest_nsys.analysis.subject import Found, Subject
-from pytest_nsys.analysis.summary import Figure, KernelShare, KernelShares, RankBudget, StepLength, Summary
+from pytest_nsys.analysis.subject import Found, RunSubject
+from pytest_nsys.analysis.summary import KernelShare, KernelShares, RankBudget, Rate, StepLength, Summary
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.reports.bars import Pen
 from pytest_nsys.reports.first_screen import LINES, FirstScreen, found_words
@@ -45,10 +45,10 @@ def budget(rank: int = 0, window_ns: int = 1_000_000, **parts: int) -> RankBudge
 
 
 def made(**more: object) -> Summary:
-    subject = Subject("nsys 2025.5", "PyTorch", "NVIDIA H100", (0,), 0, {}, 1, 1, FOUND)
+    subject = RunSubject("nsys 2025.5", "PyTorch", "NVIDIA H100", (0,), 0, {}, 1, 1, FOUND)
     step = StepLength("step_time_ns", 1_000_000, 0, None, {}, (), "")
     kernel = KernelShare("gemm", "gemm", "gemm", 600_000, 12, Fraction(6, 10))
-    communication = Communication("collective", False, (), None, "no communication kernel in the window")
+    communication = RunCommunication("collective", False, (), None, "no communication kernel in the window")
     found = Summary(
         ("run.sqlite",), subject, step, (budget(),), KernelShares((kernel,), 0, 0), communication, (), (), {}
     )
@@ -140,7 +140,7 @@ def test_a_rank_without_a_budget_says_why() -> None:
 
 
 def test_rates_and_both_ends_of_the_ranks() -> None:
-    rates = (Figure("tokens_per_s", 12_000, "tokens/s"), Figure("samples_per_s", Fraction(5, 2), "samples/s"))
+    rates = (Rate("tokens_per_s", 12_000, "tokens/s"), Rate("samples_per_s", Fraction(5, 2), "samples/s"))
     step = StepLength("step_time_ns", 1_200_000, 3, (1, 1_199_000), {"p50": 1_200_000, "p90": 1_210_000}, rates, "")
     assert FirstScreen(made(step=step)).lines()[2:4] == [
         "step 1.2 ms on the slowest rank (3), 1.199 ms on the fastest (1); 12000 tokens/s; 2.5 samples/s",
@@ -259,7 +259,9 @@ def test_no_ranks_kernels_or_names_break_the_bounds(data: st.DataObject) -> None
         Communicated(data.draw(names), n, 10**n, n, None, data.draw(st.none() | st.just(Fraction(n))))
         for n in count(12)
     )
-    communication = Communication("stage", data.draw(st.booleans()), rows, rows[0] if rows else None, data.draw(names))
+    communication = RunCommunication(
+        "stage", data.draw(st.booleans()), rows, rows[0] if rows else None, data.draw(names)
+    )
     found = made(
         budgets=budgets,
         kernels=KernelShares(kernels, data.draw(st.integers(0, 10**6)), 10**9),
@@ -329,5 +331,5 @@ def test_a_window_that_is_no_step_is_told_beside_it() -> None:
 
 def test_kernels_without_a_stage_are_called_so() -> None:
     rows = tuple(Communicated(name, 0, 10, 5, Fraction(1, 2)) for name in ("none", "stage2_f"))
-    lines = FirstScreen(made(communication=Communication("stage", False, rows, rows[0]))).lines()
+    lines = FirstScreen(made(communication=RunCommunication("stage", False, rows, rows[0]))).lines()
     assert any(line.startswith("no stage ") for line in lines)
