@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.around import RankTrack
+from pytest_nsys.analysis.bounds import Bounds
 from pytest_nsys.analysis.circumstances import Facts, RunKey, facts_of, key_of, profilers_of
 from pytest_nsys.analysis.doubts import notes_on
 from pytest_nsys.analysis.explained import KernelSequence
@@ -33,7 +34,6 @@ from pytest_nsys.analysis.metrics import (
     MEASURED,
     METRICS,
     Better,
-    Bounds,
     Metric,
     Of,
     Request,

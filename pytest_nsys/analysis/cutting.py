@@ -69,7 +69,7 @@ class Some(NamedTuple):
 
 
 @dataclass(frozen=True)
-class View:
+class CutView:
     """The windows of one rank as one spec picks them.
 
     ``others`` are in no window and belong to what is measured again. ``on_gpu_ns``: all kernels of that time are here,
@@ -93,7 +93,7 @@ class RankCut:
     """
 
     rank: Rank
-    views: Sequence[View]
+    views: Sequence[CutView]
     ranges: Sequence[Range]
     anchors: Sequence[Range]
     calls: Sequence[Api] | None
@@ -234,7 +234,7 @@ def _of_a_trace(
         memory, clocks = _memory(windows), _sm_clocks(windows)
         events += [*(memory.levels.at_ns[1:] if memory else ()), *(clocks.at_ns if clocks else ())]
         low, high = span = _hull([*_touched(windows, beside), *events])
-        view = View(
+        view = CutView(
             windows=windows,
             others=beside,
             on_gpu_ns=_on_gpu(windows) if _launched(windows) else None,

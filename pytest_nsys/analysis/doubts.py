@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pytest_nsys.analysis.around import RankTrack
+from pytest_nsys.analysis.bounds import FEW_ANCHORS
 from pytest_nsys.analysis.common_clock import zeros_of
-from pytest_nsys.analysis.metrics import FEW_ANCHORS
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.throughput import Deviation, deviation
 from pytest_nsys.analysis.windows import WindowSpec

@@ -14,13 +14,14 @@ from fractions import Fraction
 from functools import cached_property
 
 from pytest_nsys.analysis.activity import sync_calls
+from pytest_nsys.analysis.bounds import Bounds
 from pytest_nsys.analysis.budget import window_of_several
 from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.doubts import uneven_anchors
 from pytest_nsys.analysis.gpu_state import MEGA, sm_clock_mhz
 from pytest_nsys.analysis.losses import FindingKind, Losses
-from pytest_nsys.analysis.metrics import METRICS, Bounds
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.quality import Fact, Ground, doubts
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run

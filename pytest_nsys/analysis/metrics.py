@@ -1,8 +1,7 @@
 """What can be measured, as one table: name, definition, unit, direction, dimensions, and where its function stands.
 
 A new metric is one function in ``analysis`` and one entry here: nothing else tells metrics apart by their names. The
-definition number of a metric rises whenever its values mean something else; values of two are never compared. At the
-end stands what else is asked of a run: how much of each doubt a verdict bears, which ``quality`` measures.
+definition number of a metric rises whenever its values mean something else; values of two are never compared.
 
 These are facts alone, by which a gate file is checked: no function is imported before a trace is measured.
 """
@@ -10,18 +9,17 @@ These are facts alone, by which a gate file is checked: no function is imported 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from fractions import Fraction
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pytest_nsys.analysis.bounds import Bounds
 from pytest_nsys.analysis.budget_facts import DEFINITION
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core import units
-from pytest_nsys.core.model import Row, Unseen, Value
-from pytest_nsys.core.units import MEGAHERTZ, TIME
+from pytest_nsys.core.model import Row, Unseen
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.causes import Parts
@@ -440,56 +438,6 @@ _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
 METRICS: Mapping[str, Metric] = {
     metric.name: replace(metric, subject=subject) for subject, own in _BY_SUBJECT.items() for metric in own
 }
-
-FEW_ANCHORS = 5
-AT_LEAST = frozenset({"anchors", "sm_clock"})
-"""Checks whose bound is the least that is good; of all others it is the most."""
-
-UNITS: Mapping[str, str] = {
-    **dict.fromkeys(("unlaunched", "unstaged", "unclassified", "unknown_communication", "empty_anchors"), "%"),
-    "apart": TIME,
-    "typicality": "1",
-    "profiler_overhead": "%",
-    "sm_clock": MEGAHERTZ,
-}
-"""Of the bounds that are no counts."""
-
-OFF = "off"
-"""In place of a bound: the check is not made."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """How much of each doubt a verdict bears; None: the check is off. Shares are plain fractions.
-
-    ``world`` is no bound, but how many ranks the gate file states: one that no trace mentions is missing, too.
-
-    On by default is what makes a number wrong whatever the program does. What good traces show as well (warnings of the
-    profiler, a median window beyond 5 MAD where few anchors have one) is told as a note until somebody bounds it.
-    """
-
-    missing_ranks: int | None = 0
-    unlaunched: Fraction | None = Fraction(1, 10)
-    unstaged: Fraction | None = None
-    unclassified: Fraction | None = None
-    unknown_communication: Fraction | None = Fraction(0)
-    whole_graphs: int | None = 0
-    dropped: int | None = 0
-    diagnostics: int | None = None
-    anchors: int | None = FEW_ANCHORS
-    empty_anchors: Fraction | None = Fraction(1, 5)
-    uneven_anchors: int | None = 1
-    apart: Fraction | None = Fraction(0)
-    typicality: Fraction | None = None
-    clocks: int | None = None
-    same_as_baseline: int | None = None
-    profiler_overhead: Fraction | None = None
-    sm_clock: Fraction | None = None
-    world: int | None = None
-
-    def each(self) -> Iterator[tuple[str, str, Value | None]]:
-        """The name, the unit and the bound of each check."""
-        return ((f.name, UNITS.get(f.name, "count"), getattr(self, f.name)) for f in fields(self) if f.name != "world")
 
 
 class Request(NamedTuple):

@@ -211,7 +211,7 @@ def _check_enough(window: RankWindow, units: int, warm_up: int) -> None:
     if units < FEWEST_UNITS:
         remedy = f"capture {FEWEST_UNITS + 1} anchors at least"
     else:
-        remedy = f"lower warmup to {units - FEWEST_UNITS} or less (pipeline: {{warmup: …}}, in a command --warmup)"
+        remedy = f"lower warmup to {units - FEWEST_UNITS} or less (pipeline: {{warmup: …}})"
     raise NothingMeasured(
         f"{_place(window)}: {said}, of which {warm_up} are warm-up and {FEWEST_UNITS} must be left: {remedy}"
     )

@@ -13,6 +13,7 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import NamedTuple
 
+from pytest_nsys.analysis.bounds import AT_LEAST, OFF, Bounds
 from pytest_nsys.analysis.doubts import (
     WHY_UNCOUNTED,
     anchor_counts,
@@ -25,7 +26,7 @@ from pytest_nsys.analysis.doubts import (
     uneven_anchors,
 )
 from pytest_nsys.analysis.gpu_state import sm_clock_mhz
-from pytest_nsys.analysis.metrics import AT_LEAST, OFF, Bounds, Metric
+from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.throughput import profiler_overhead
 from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec, absent_ranks, clocks

@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pytest_nsys.analysis.bounds import Bounds
 from pytest_nsys.analysis.captures import Captures, available
-from pytest_nsys.analysis.metrics import METRICS, Bounds
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.quality import crossed
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.cli.asking import shown

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from pytest_nsys.analysis.bounds import FEW_ANCHORS, Bounds
 from pytest_nsys.analysis.doubts import uncounted
 from pytest_nsys.analysis.fitting import Allowed, Choice
-from pytest_nsys.analysis.metrics import FEW_ANCHORS, METRICS, Bounds
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.quality import Ground, doubts
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import RUN

@@ -11,9 +11,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
+from pytest_nsys.analysis.bounds import Bounds
 from pytest_nsys.analysis.circumstances import RUN_FACTS
 from pytest_nsys.analysis.explained import Explained
-from pytest_nsys.analysis.metrics import Bounds, Metric, Request, known_metric
+from pytest_nsys.analysis.metrics import Metric, Request, known_metric
 from pytest_nsys.analysis.table import Selector, label_key
 from pytest_nsys.analysis.windows import OUTSIDE, UsedWindow, WindowSpec, spec_under
 from pytest_nsys.core.conventions import MESH_AXES, Convention

@@ -24,7 +24,7 @@ from pytest_nsys.core.exact import distance, percentile
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value
 from pytest_nsys.gates.model import JudgedRow, Labels, Outcome
-from pytest_nsys.stored.baselines.baseline_file import MOST_KERNELS
+from pytest_nsys.stored.baselines.breakdowns import MOST_KERNELS
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.causes import Parts

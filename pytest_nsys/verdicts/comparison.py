@@ -17,12 +17,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from pytest_nsys.analysis.bounds import Bounds
 from pytest_nsys.analysis.capture_cache import CaptureCache, Files
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import RunKey
 from pytest_nsys.analysis.fitting import GENERIC, Choice
 from pytest_nsys.analysis.measurements import Measurements
-from pytest_nsys.analysis.metrics import MEASURED, METRICS, Bounds, measured
+from pytest_nsys.analysis.metrics import MEASURED, METRICS, measured
 from pytest_nsys.analysis.structure import ContentKind, Item, contents
 from pytest_nsys.analysis.table import NothingSelected, label_key
 from pytest_nsys.analysis.windows import MEDIAN, RUN, UsedWindow, WindowSpec

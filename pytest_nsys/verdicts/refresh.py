@@ -28,16 +28,14 @@ from pytest_nsys.stored.baselines.baseline_file import (
     NOISE,
     WINDOW,
     Baseline,
-    Breakdowns,
     RowLabels,
     SeriesId,
     StoredSeries,
     explained_by,
-    explains_more,
     series_for,
     stale,
-    storable,
 )
+from pytest_nsys.stored.baselines.breakdowns import Breakdowns, explains_more, storable
 from pytest_nsys.stored.baselines.changes import RowChange, changes
 from pytest_nsys.stored.baselines.store import BaselineStore, digest_of, window_beside
 from pytest_nsys.tools.git import commit_of

@@ -33,13 +33,7 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import ProcessId, Range, Rank, Setup, Stream, Window
 from pytest_nsys.core.tables import Kernels
-from pytest_nsys.stored.baselines.baseline_file import (
-    MOST_RANKS,
-    MeasuredAs,
-    breakdowns_text,
-    read_breakdowns,
-    storable,
-)
+from pytest_nsys.stored.baselines.breakdowns import MOST_RANKS, MeasuredAs, breakdowns_text, read_breakdowns, storable
 from tests.support.measure import explain
 from tests.support.windows import track_of
 

@@ -8,7 +8,7 @@ from textwrap import dedent
 
 import pytest
 
-from pytest_nsys.analysis.metrics import AT_LEAST, Bounds
+from pytest_nsys.analysis.bounds import AT_LEAST, Bounds
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.gate_changes import GateChange, compared

@@ -1,0 +1,171 @@
+"""How does a baseline file keep what a later red names its causes by?
+
+The breakdown of the accepted run's windows is kept: of each window the ranks,
+of each rank a few lines of numbers; kernels are numbers of names, which stand once. What is too large is left out: the
+baseline is read by people, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from pytest_nsys.analysis.budget_facts import DEFINITION, BudgetPart
+from pytest_nsys.analysis.explained import UNNAMED, Barrier, Breakdown, Communication, Compute, RankWait, Wall
+from pytest_nsys.core.kept import grouped
+
+MOST_KERNELS = 1_000
+"""Communication kernels of a rank's window, at most, whose breakdown is stored."""
+
+MOST_RANKS = 64
+"""Ranks, at most, whose breakdowns are stored: of a thousand nobody could review the file."""
+
+_BUDGET_OF = f"budget, definition {DEFINITION}"
+"""Under this the parts of a budget stand: those of another definition are not read, for they are not compared."""
+
+_STORED_PARTS = {
+    **{part: part.value for part in BudgetPart},
+    BudgetPart.BESIDE: "dependency-stalled, communication runs",
+    BudgetPart.STALLED: "dependency-stalled",
+}
+"""What a part is called in a file: a name for people may change, and a file stays as it is."""
+
+_PARTS = {stored: part for part, stored in _STORED_PARTS.items()}
+
+MEDIAN_PERIOD = "p50 period"
+"""Under this instead of a window the breakdown of a median period is stored."""
+
+
+class MeasuredAs(NamedTuple):
+    """How the windows of a breakdown were picked: as a series of rows has it."""
+
+    window: str
+    span: str
+    kernels: str
+
+
+def explaining(how: MeasuredAs, dimensions: Sequence[str]) -> MeasuredAs:
+    """What the rows of a series are explained by: of windows those windows, of periods the median one."""
+    return how._replace(window=MEDIAN_PERIOD) if "quantile" in dimensions else how
+
+
+Breakdowns = Mapping[MeasuredAs, Mapping[int, Breakdown]]
+"""By window spec and rank."""
+
+
+def explains_more(new: Breakdowns, old: Breakdowns) -> bool:
+    """Whether the new ones say what those of an earlier version do not: the time of a window by kernel, its budget."""
+    if not new.keys() <= old.keys():
+        return True
+    both = ((new[how][rank], was) for how in new for rank, was in old[how].items() if rank in new[how])
+    return any((_by_sums(was) and not _by_sums(now)) or (was.budget is None is not now.budget) for now, was in both)
+
+
+def _by_sums(breakdown: Breakdown) -> bool:
+    return any(UNNAMED in by_name for by_name in breakdown.walls.values())
+
+
+def storable(ranks: Iterable[tuple[int, Breakdown]]) -> dict[int, Breakdown]:
+    """What a baseline keeps of the breakdowns, which come by rank: the first MOST_RANKS of few kernels."""
+    few = (
+        (rank, breakdown)
+        for rank, breakdown in ranks
+        if sum(map(len, breakdown.communication.values())) <= MOST_KERNELS
+    )
+    return dict(islice(few, MOST_RANKS))
+
+
+def breakdowns_text(breakdowns: Breakdowns) -> str:
+    """The list that a baseline file holds, a stage of a rank in a line; equal breakdowns give equal text."""
+    return "[\n" + ",\n".join(_block(how, breakdowns[how]) for how in sorted(breakdowns)) + "\n]"
+
+
+def _block(how: MeasuredAs, ranks: Mapping[int, Breakdown]) -> str:
+    names = sorted({name for breakdown in ranks.values() for name in _names(breakdown)})
+    numbers = {name: number for number, name in enumerate(names)}
+    head = json.dumps({**how._asdict(), "names": names}, ensure_ascii=False)[:-1]
+    lines = [line for rank in sorted(ranks) for line in _lines(rank, ranks[rank], numbers)]
+    return head + ', "parts": [\n ' + ",\n ".join(lines) + "\n]}"
+
+
+def _names(breakdown: Breakdown) -> Iterator[str]:
+    yield from breakdown.compute
+    yield from breakdown.barriers
+    for by_name in breakdown.walls.values():
+        yield from by_name
+    for by_name in (breakdown.budget or {}).values():
+        yield from by_name
+    for kernels in breakdown.communication.values():
+        for kernel in kernels:
+            yield kernel.name
+            yield from kernel.hidden_by
+
+
+def _lines(rank: int, breakdown: Breakdown, numbers: Mapping[str, int]) -> Iterator[str]:
+    def line(what: str, *values: object) -> str:
+        return json.dumps([rank, what, *values], ensure_ascii=False)
+
+    for wall, by_name in breakdown.walls.items():
+        yield line(wall.value + " of window", [[numbers[name], ns] for name, ns in sorted(by_name.items())])
+    if breakdown.budget is not None:
+        parts = ((_STORED_PARTS[part], own) for part, own in breakdown.budget.items())
+        yield line(_BUDGET_OF, [[part, [[numbers[name], ns] for name, ns in own.items()]] for part, own in parts])
+    yield line("compute", [[numbers[name], *sums] for name, sums in sorted(breakdown.compute.items())])
+    yield line("barriers", [[numbers[name], *own[:2], *(own.wait or ())] for name, own in breakdown.barriers.items()])
+    for stage, kernels in sorted(breakdown.communication.items()):
+        yield line("stage", stage, [_kernel(kernel, numbers) for kernel in kernels])
+
+
+def _kernel(kernel: Communication, numbers: Mapping[str, int]) -> list[object]:
+    hidden = [[numbers[name], ns] for name, ns in sorted(kernel.hidden_by.items())]
+    return [numbers[kernel.name], kernel.length_ns, kernel.exposed_ns, hidden, list(kernel.wait or ()), kernel.start_ns]
+
+
+def read_breakdowns(blocks: Iterable[Mapping[str, Any]]) -> dict[MeasuredAs, dict[int, Breakdown]]:
+    """What :func:`breakdowns_text` wrote. Raises ValueError, KeyError, IndexError or TypeError for anything else."""
+    found: dict[MeasuredAs, dict[int, Breakdown]] = {}
+    for block in blocks:
+        names = [str(name) for name in block["names"]]
+        ranks = grouped((int(part[0]), part) for part in block["parts"])
+        how = MeasuredAs(str(block["window"]), str(block["span"]), str(block["kernels"]))
+        found[how] = {rank: _breakdown(parts, names) for rank, parts in ranks.items()}
+    return found
+
+
+def _breakdown(parts: Sequence[Sequence[Any]], names: Sequence[str]) -> Breakdown:
+    told = {part[1]: part[2] for part in parts if part[1] != "stage"}
+    stages = {str(part[2]): part[3] for part in parts if part[1] == "stage"}
+    if "window" in told:  # written before the walls were kept by kernel: the window's length, and the sum of each
+        _, *sums = map(int, told["window"])
+        walls = {wall: {UNNAMED: ns} for wall, ns in zip(Wall, sums, strict=True)}
+    else:
+        walls = {wall: {names[n]: int(ns) for n, ns in told[wall.value + " of window"]} for wall in Wall}
+    return Breakdown(
+        {stage: tuple(_communication(kernel, names) for kernel in kernels) for stage, kernels in stages.items()},
+        {names[number]: Barrier(int(count), int(ns), _wait(wait)) for number, count, ns, *wait in told["barriers"]},
+        {names[number]: Compute(*map(int, sums)) for number, *sums in told["compute"]},
+        walls,
+        _budget(told[_BUDGET_OF], names) if _BUDGET_OF in told else None,
+    )
+
+
+def _budget(stored: Sequence[Any], names: Sequence[str]) -> dict[BudgetPart, dict[str, int]]:
+    return {_PARTS[part]: {names[n]: int(ns) for n, ns in own} for part, own in stored}
+
+
+def _communication(stored: Sequence[Any], names: Sequence[str]) -> Communication:
+    number, length, exposed, hidden, *rest = stored
+    by = {names[owner]: int(ns) for owner, ns in hidden}
+    start_ns: int | None = None
+    if rest and isinstance(rest[0], list):  # before the start was kept, a wait stood there by itself, or nothing
+        rest, start_ns = rest[0], None if rest[1] is None else int(rest[1])
+    return Communication(names[number], int(length), int(exposed), by, _wait(rest), start_ns)
+
+
+def _wait(stored: Sequence[Any]) -> RankWait | None:
+    return RankWait(*map(int, stored)) if stored else None
+
+
+# The file
