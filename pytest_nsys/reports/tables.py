@@ -167,12 +167,16 @@ class Table:
         return f"<table>{caption}{''.join(f'<tr>{row}</tr>' for row in cells)}</table>{more}"
 
     def _padded(self) -> str:
-        """Left-aligned columns under dashes, every cell padded, as the reference prints them."""
+        """Columns under dashes, what is a number to the right."""
         columns, words = self._for_people()
         lines = [[column.name for column in columns], *words]
         widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
         lines.insert(1, ["-" * width for width in widths])
-        return "".join(" ".join(map(str.ljust, line, widths)) + "\n" for line in lines)
+        sides = [">" if column.to_the_right else "<" for column in columns]
+        padded = (
+            [f"{cell:{side}{width}}" for cell, side, width in zip(line, sides, widths, strict=True)] for line in lines
+        )
+        return "".join("  ".join(line).rstrip() + "\n" for line in padded)
 
     def _csv(self) -> str:
         """Comma-separated values with a header; raw numbers, an absent one empty."""
