@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -45,9 +45,19 @@ ENDS = {
 }
 
 
-FORMATS = ("text", "markdown", "json", "html")
-SUFFIXES = {".txt": "text", ".md": "markdown", ".json": "json", ".html": "html", ".htm": "html"}
+FORMATS = ("table", "markdown", "json", "html")
+SUFFIXES = {".txt": "table", ".md": "markdown", ".json": "json", ".html": "html", ".htm": "html"}
 """Which format a file's name asks for, where no --format does."""
+
+
+class Formats(click.Choice):  # type: ignore[type-arg]  # click 8.1 takes no parameter
+    """The formats; of one that was called otherwise it says how it is called."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Raises UsageMistake for the name that is gone."""
+        if value == "text":
+            raise UsageMistake("there is no --format text any more: type --format table")
+        return str(super().convert(value, param, ctx))
 
 
 @click.command()
@@ -61,8 +71,8 @@ SUFFIXES = {".txt": "text", ".md": "markdown", ".json": "json", ".html": "html",
 @measurements_option("--head-measurements", "capture of the head")
 @click.option(
     "--format",
-    type=click.Choice(FORMATS),
-    help="Default: the suffix of --output, else text.",
+    type=Formats(FORMATS),
+    help="Default: the suffix of --output, else table.",
 )
 @click.option("-o", "--output", metavar="FILE", help="File of the report; one line is printed.")
 @click.option(
@@ -104,7 +114,7 @@ def compare(
     read = [(path, "is one of the traces") for path in traces]
     read += [(Path(Address.of(gate).file), "is one of the gate files") for gate in gates]
     read += [(path, "is one of the measurements") for side in beside for own in side for path in own]
-    written = format_of(format, output, SUFFIXES, read, default="text")
+    written = format_of(format, output, SUFFIXES, read, default="table")
     gate_paths = _gate_paths(gates)
     check_captures(*captures)
     _refuse_both(context, gate_paths)

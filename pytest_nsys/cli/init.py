@@ -23,13 +23,13 @@ from pytest_nsys.analysis.candidates import Candidate
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.collectives import on_record
-from pytest_nsys.analysis.fitting import GENERIC, LABELLED, Ask, Choice, candidate_words, choose
+from pytest_nsys.analysis.fitting import GENERIC, LABELLED, Ask, Choice, candidate_words, choose, found
 from pytest_nsys.analysis.parallel import OpenOnce
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.cli.asking import stores
 from pytest_nsys.cli.options import reading_ahead
-from pytest_nsys.cli.shared_options import convention_option, executor_option, folder_option
-from pytest_nsys.core.conventions import Convention, convention_words
+from pytest_nsys.cli.shared_options import anchor_option, convention_option, executor_option, folder_option
+from pytest_nsys.core.conventions import BUILT_IN, Convention, convention_words
 from pytest_nsys.core.errors import BaselineError, NothingMeasured, NsysError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import KernelsMode, Trace
@@ -59,6 +59,7 @@ GATES = f"gates{GATE_SUFFIX}"
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE…")
 @click.option("-o", "--output", metavar="FILE", default=GATES, show_default=True, help="The gate file to write.")
 @convention_option
+@anchor_option
 @click.option("--force", is_flag=True, help="Replace an existing gate file and its baseline, and ask nothing.")
 @executor_option
 @folder_option
@@ -66,6 +67,7 @@ def init(
     traces: tuple[str, ...],
     output: str,
     convention: str | None,
+    anchor: str | None,
     force: bool,
     executor: str | None,
     baseline_dir: str | None,
@@ -79,9 +81,10 @@ def init(
     """
     asking = Choosing(requests=not force and sys.stdin.isatty() and sys.stdout.isatty())
     path = _target(output, asking, force=force)
-    given = convention_of(convention, None) if convention is not None else None
-    with contextlib.closing(CaptureCache(OpenOnce(reading_ahead(executor), partial(draft_alone, given)))) as library:
-        trial = Traces(library, traces)
+    given = convention_of(convention, anchor)
+    alone = partial(draft_alone, given, anchor)
+    with contextlib.closing(CaptureCache(OpenOnce(reading_ahead(executor), alone))) as library:
+        trial = Traces(library, traces, anchor)
         draft, left = drafted(trial, path, given, asking.anchor)
         written = _write(path, draft, trial, baseline_dir, replaces=force or path.exists())
     _tell(path, draft, written, left, traces, baseline_dir, asking)
@@ -215,10 +218,11 @@ class Left(NamedTuple):
 
 @dataclass(frozen=True)
 class Traces:
-    """The traces, opened under one convention after the other."""
+    """The traces, opened under one convention after the other; ``anchor`` is the pattern that a person named."""
 
     library: CaptureCache
     traces: tuple[str, ...]
+    anchor: str | None = None
 
     def captures(self, convention: Convention) -> Captures:
         """The captures under a convention. Raises UsageMistake, TraceError."""
@@ -233,7 +237,12 @@ class Traces:
         self._check_captures()
         run = self._run(LABELLED)
         usual = usual_convention(run.traces[0].path)
-        choice = choose(run, self._run, given, ask, GENERIC if usual is None else usual.convention)
+        extended = GENERIC if usual is None else usual.convention
+        if given is None and self.anchor is not None:
+            choice = found(run, self._run, extended, self.anchor)
+            self._run(choice.convention).measured(choice.spec).filled()  # says why where it does not fit
+        else:
+            choice = _as_extended(choose(run, self._run, given, ask, extended))
         choice = with_libraries(choice, self._run(choice.convention))
         if given is None:
             choice = with_stages(choice, self._run)
@@ -246,6 +255,13 @@ class Traces:
                 f"the {len(ranks)} traces share some ranks, but not all: give captures of all ranks, or the files of "
                 "one run, each with ranks of its own"
             )
+
+
+def _as_extended(choice: Choice) -> Choice:
+    """A built-in convention with another anchor as what it is: that convention, and the anchor."""
+    base = BUILT_IN.get(choice.base.name)
+    same = base is not None and base.with_anchor(choice.base.anchor) == choice.base
+    return replace(choice, base=base) if base is not None and same else choice
 
 
 def drafted(
@@ -273,9 +289,9 @@ def drafted(
     return checked(draft, lambda gate: trial.captures(gate.resolved_convention), path.name)
 
 
-def draft_alone(given: Convention | None, trace: Trace) -> None:
+def draft_alone(given: Convention | None, anchor: str | None, trace: Trace) -> None:
     """Ask a trace of a run what a draft asks, by choosing for it alone; what only the run asks is read later."""
-    trial = Traces(CaptureCache(lambda *_: lambda _: trace), (str(trace.path),))
+    trial = Traces(CaptureCache(lambda *_: lambda _: trace), (str(trace.path),), anchor)
     with contextlib.suppress(Exception):  # goes wrong once more for the run, and is told there
         choice = trial.choose(given, itemgetter(0))
         figures = Figures(trial.captures(choice.convention), choice.spec)

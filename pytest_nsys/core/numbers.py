@@ -120,7 +120,7 @@ def change_words(value: Value | None, baseline: Value | None, unit: str) -> str:
     if unit == HASH:
         return "differs" if moved else "none"
     if unit in SHARES or baseline == 0:
-        return format_signed(moved, unit) if moved else "none"
+        return format_signed(moved, unit)
     share = moved / abs(Fraction(baseline))
     if share + 1 >= TIMES:
         return f"× {_rounded(share + 1, SIGNIFICANT)}"

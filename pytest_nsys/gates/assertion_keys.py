@@ -12,7 +12,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 
 from pytest_nsys.analysis.metric_names import metric_named, unknown
 from pytest_nsys.analysis.metrics import OF_STEP, Metric
-from pytest_nsys.analysis.table import Selector
+from pytest_nsys.analysis.table import STATISTICS, Selector
 from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.units import ANY, HASH, format_tolerance
 from pytest_nsys.core.words import printable
@@ -155,7 +155,10 @@ class Selecting(Entry):
         found = []
         for dimension, node in self._dimensions(metric, "across", fixed=()):
             word = self.reader.parsed(node, "across", _word)
-            if word is not None:
+            if dimension == "statistic" and not metric.outside:  # of which one is meant where nobody says
+                meant = word if word in STATISTICS else STATISTICS[0]
+                self.reader.mistake(node, f"a statistic is chosen, not aggregated: write where: {{statistic: {meant}}}")
+            elif word is not None:
                 found.append(Aggregate(word, (dimension,)))
         return tuple(found)
 

@@ -300,9 +300,12 @@ def _judged(
 
 
 def _with_steps(assertion: Assertion, judgement: Judgement, context: GateContext) -> Judgement:
-    """The judgement, with how long the step is that each row of one rank is a share of."""
+    """The judgement, with how long the step is that each row of one rank is a share of: of several windows that which
+    has the row.
+    """
     spec = spec_for(context.captures.convention, assertion)
-    lengths = {row.labels[0]: row.value for row in context.captures.rows(METRICS[STEP], spec).rows}
+    steps = replace(METRICS[STEP], window_by=assertion.measures.window_by)
+    lengths = {row.labels[0]: row.value for row in context.captures.rows(steps, spec).rows}
 
     def with_step(row: JudgedRow) -> JudgedRow:
         rank = {**row.origin, **row.labels}.get("rank")

@@ -439,6 +439,18 @@ def test_a_convention_that_is_named(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("convention", [(), ("--convention=pithtrain",)])
+def test_an_anchor_that_is_named(project: Project, convention: tuple[str, ...]) -> None:
+    """It stands in the file with the convention that it is an anchor of, also where that was found."""
+    project.trace("run.sqlite")
+    project.command("init", "run.sqlite", "--anchor=layer00.stage2_f", *convention, code=0)
+    assert "convention:\n  extends: pithtrain\n  anchor: layer00.stage2_f\n" in (project.root / GATES).read_text()
+    assert written(project).resolved_convention == BUILT_IN["pithtrain"].with_anchor("layer00.stage2_f")
+    green(project)
+    said = project.command("init", "run.sqlite", "--force", "--anchor=nope%", *convention, code=3)
+    assert "no range matches the anchor 'nope%'" in said
+
+
 # What is there already, and what cannot be written
 
 

@@ -370,3 +370,11 @@ def test_an_amount_may_be_in_a_unit_of_a_measurement() -> None:
 )
 def test_an_amount_in_a_unit_of_nothing(text: str, mistake: str) -> None:
     assert any(found.startswith(mistake) for found in mistakes(f"version: 1\n{text}")), mistakes(f"version: 1\n{text}")
+
+
+@pytest.mark.parametrize(("word", "meant"), [("min", "min"), ("p90", "median")])
+def test_a_statistic_is_chosen(word: str, meant: str) -> None:
+    """Without a choice the median is meant, and the least of medians is no minimum."""
+    entry = f"- {{metric: busbw, across: {{rank: max, statistic: {word}}}, require: '>= 40GB/s'}}"
+    (said,) = mistakes(f"version: 1\nassertions:\n{entry}\n")
+    assert said.endswith(f"a statistic is chosen, not aggregated: write where: {{statistic: {meant}}}")

@@ -18,7 +18,7 @@ from tests.support.gates import Project
 from tests.support.page import Page
 from tests.support.samples.builder import Process, TraceBuilder
 
-FORMATS = ("text", "markdown", "json", "html")
+FORMATS = ("table", "markdown", "json", "html")
 SCHEMA: dict[str, Any] = json.loads(
     Path(comparison_json.__file__).with_name("report.schema.json").read_text(encoding="utf-8")
 )
@@ -238,3 +238,10 @@ def test_text_waits_for_no_template_engine(project: Project) -> None:
     )
     project.result = project.pytester.runpython_c(code)
     assert project.result.stdout.lines[-1] == "[]"
+
+
+def test_the_name_of_a_format_that_is_gone_is_told() -> None:
+    """Every other command calls it so."""
+    said = run("compare", "base.sqlite", "head.sqlite", "--format=text", code=2).stderr
+    assert said == "error: there is no --format text any more: type --format table\n"
+    assert "'table', 'markdown', 'json', 'html'" in run("compare", "a", "b", "--format=xml", code=2).stderr

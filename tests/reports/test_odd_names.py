@@ -69,7 +69,7 @@ def test_as_the_base(odd: Project) -> None:
     strict((odd.root / "j.json").read_text())
 
 
-@pytest.mark.parametrize("format", ["text", "markdown", "json", "html"])
+@pytest.mark.parametrize("format", ["table", "markdown", "json", "html"])
 def test_in_a_comparison(odd: Project, format: str) -> None:
     odd.trace("head.sqlite", 205)
     words = ["compare", NAME, "head.sqlite", f"--format={format}"]

@@ -421,7 +421,7 @@ def test_a_stream_of_another_purpose_vanishes_and_appears(project: Project) -> N
 # Captures
 
 
-@pytest.mark.parametrize("format", ["text", "markdown", "json", "html"])
+@pytest.mark.parametrize("format", ["table", "markdown", "json", "html"])
 def test_one_trace_a_side_is_called_one_sample(project: Project, format: str) -> None:
     assert ONE_SAMPLE in compare(*project.pair(), f"--format={format}", code=0).stdout
 
@@ -451,7 +451,7 @@ def test_a_gate_file_may_ask_that_inconclusive_is_not_nothing(project: Project) 
     assert "undecided: 1 assertion inconclusive" in compare(*sides, "--gate=gate.nsys.yaml", code=3).stdout
 
 
-@pytest.mark.parametrize("format", ["text", "markdown", "html", "json"])
+@pytest.mark.parametrize("format", ["table", "markdown", "html", "json"])
 @pytest.mark.parametrize(("base", "head"), [([200], [200, 201]), ([200, 201, 202], [200])])
 def test_the_sides_may_have_different_numbers_of_captures(
     project: Project, base: list[int], head: list[int], format: str

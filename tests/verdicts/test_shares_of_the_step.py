@@ -180,3 +180,18 @@ def test_a_waiver_has_a_share_for_its_ceiling(project: Project) -> None:
         project.gated("- idle <= 80% of step\n" + waiver.replace("CEILING", ceiling), **SHORT)
         (case,) = project.cases("--nsys-trace=run.sqlite").values()
         assert case.state == state, ceiling
+
+
+def test_of_several_windows_the_step_is_that_of_the_row(project: Project) -> None:
+    """A budget is that of one window, so its shares are of the step of that window, not of the median one."""
+    for name, exposed, lengths in (("a", 200, (15,) * 5), ("b", 300, (18,) * 5), ("c", 450, (14, 14, 16, 17, 18, 19))):
+        project.trace(f"{name}.sqlite", exposed, chunks_ms=lengths)
+    project.gate("- {assert: launch_starved <= 1% of step, window: steady}")
+    written = project.root / "out.json"
+    traces = [f"--nsys-trace={name}.sqlite" for name in "abc"]
+    project.pytest(*traces, f"--nsys-json={written}", code=1)
+    (gate,) = json.loads(written.read_text())["gate_files"]
+    rows = {row["labels"]["rank"]: row for row in gate["assertions"][0]["rows"]}
+    with open_run([project.root / f"{name}.sqlite" for name in "abc"]) as run_of_all:
+        times = {row["rank"]: row.value for row in run_of_all.rows("launch_starved_ns", window="steady")}
+    assert {rank: Fraction(row["value"]["exact"]) * row["step"]["exact"] for rank, row in rows.items()} == times
