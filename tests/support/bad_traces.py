@@ -227,7 +227,7 @@ DAMAGED_ROWS = {
     "a name without a text": ("StringIds", "value = NULL", "rowid = 1", "StringIds holds a value that cannot be"),
     "a name that is a blob": ("StringIds", "value = X'FFFE'", "rowid = 1", "is not a name): damaged"),
     "an id that is NULL": ("StringIds", "id = NULL", "rowid = 1", "StringIds holds a value that cannot be"),
-    "an id that stands for two texts": ("StringIds", "id = 2", "id = 3", "the id 2 stands for two texts"),
+    "an id that stands for two texts": ("StringIds", "id = 2", "id = 3", "the id 2 has two texts"),
     "a kernel that starts at a text": (KERNEL, "start = 'abc'", IN_WINDOW, "holds a value that cannot be: damaged"),
     "a kernel that starts at NULL": (KERNEL, "start = NULL", IN_WINDOW, KERNEL),
     "a kernel that starts at infinity": (KERNEL, "start = 9e999", IN_WINDOW, KERNEL),

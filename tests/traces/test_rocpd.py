@@ -430,7 +430,7 @@ def test_an_id_that_stands_for_two_texts_is_refused_whichever_fits(tmp_path: Pat
         f'ALTER TABLE new RENAME TO "{strings}"',
         f"""INSERT INTO "{strings}" (id, string) SELECT id, 'another' FROM "{strings}" WHERE string LIKE 'MARKER%'""",
     )
-    assert "stands for two texts" in run("--view=overlap", path, code=2).stderr
+    assert "has two texts" in run("--view=overlap", path, code=2).stderr
 
 
 def test_the_environment_is_never_told(tmp_path: Path) -> None:
