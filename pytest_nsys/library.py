@@ -83,7 +83,7 @@ class NsysRun:
 
     As a context manager, or by ``close()``, it lets the files go; asked again it opens them again. ``captures_for`` are
     the captures as a gate file has them measured, ``resolve`` finds the convention of one that names none, perhaps with
-    an anchor. ``named`` None: the convention that the run fits.
+    an anchor. ``named`` None: the convention that the run fits. ``paths`` are as they were given.
     """
 
     def __init__(
@@ -95,22 +95,25 @@ class NsysRun:
         *,
         resolve: Callable[[GateFile, str | None], GateFile],
         anchor: str | None = None,
-        name: str = "",
+        paths: Sequence[str] = (),
     ) -> None:
         if not isinstance(workload, Workload | None):
             raise ArgumentMistake(f"workload= is a pytest_nsys.core.workload.Workload, not {workload!r}")
         self.captures_for, self._named, self._workload = captures_for, named, workload or Workload()
-        self.close, self._resolve, self._anchor, self._name = close, resolve, anchor, name
+        self.close, self._resolve, self._anchor, self._paths = close, resolve, anchor, tuple(paths)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._name}>"
+        return f"<{type(self).__name__} {', '.join(self._paths)}>"
 
     def under(self, convention: Named, anchor: str | None = None) -> Self:
         """The same run read with another convention: a built-in name, a YAML file, or one of your own."""
         named = convention_of(convention, anchor)
-        run = type(self)(self.captures_for, named, self._workload, self.close, resolve=self._resolve, anchor=anchor)
-        run._name = self._name
-        return run
+        return type(self)(
+            *(self.captures_for, named, self._workload, self.close),
+            resolve=self._resolve,
+            anchor=anchor,
+            paths=self._paths,
+        )
 
     def resolved(self, gate: GateFile) -> GateFile:
         """The gate file with its convention: the one that it names, else the one that this run is read under."""
@@ -162,7 +165,7 @@ class NsysRun:
         shown.register(Summary, as_html)
         captures = self.captures
         spec = usual_spec(captures) if window is None else self._spec(window, None, None)
-        return summary_of(captures, spec, self._name.split(", ") if self._name else ())
+        return summary_of(captures, spec, self._paths)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the first screen, or why there is none."""
@@ -258,7 +261,7 @@ class NsysRun:
 
         if (view := VIEWS.get(name)) is None:
             raise ArgumentMistake(f"there is no view '{printable(str(name), 40)}'{hint(str(name), VIEWS, 'there are')}")
-        captures = self.captures
+        captures = Captures(self.captures.runs[:1])
         usual = RUN if usual_spec(captures).whole_run else view.window
         spec = self._spec(window or usual, span or view.span, kernels)
         ranks = _listed("rank", where.pop("rank", []), some=False)
@@ -308,8 +311,8 @@ def open_run(
     def resolve(gate: GateFile, anchor: str | None) -> GateFile:
         return resolved(gate, lambda: cache.fitting(values, Path(), anchor).convention)
 
-    name, named = ", ".join(values or _values(measurements)), convention_of(convention, anchor)
-    run = NsysRun(opened, named, workload, cache.close, resolve=resolve, anchor=anchor, name=name)
+    given, named = values or _values(measurements), convention_of(convention, anchor)
+    run = NsysRun(opened, named, workload, cache.close, resolve=resolve, anchor=anchor, paths=given)
     _ = run.captures
     return run
 

@@ -375,6 +375,30 @@ def test_a_view_has_records_text_and_html(run: NsysRun) -> None:
         run.view("overlap", stage="stage9")
 
 
+def test_a_view_of_several_captures_is_of_the_first_in_all_of_its_tables(folder: Path) -> None:
+    paths = [write_trace(folder / f"capture{n}.sqlite", 100 * n) for n in (1, 2, 3)]
+    with open_run(paths) as several, open_run(paths[0]) as first:
+        for view in ("ranks", "overlap", "streams", "kernels", "budget"):
+            assert several.view(view).to_records() == first.view(view).to_records()
+
+
+def test_a_view_of_all_ranks_shows_none_alone(run: NsysRun) -> None:
+    with pytest.raises(UsageMistake, match="kernels is of all ranks together"):
+        run.view("kernels", rank=0)
+
+
+def test_records_of_a_view_are_plain(run: NsysRun) -> None:
+    for view in ("ranks", "overlap", "streams", "kernels", "budget"):
+        values = [value for record in run.view(view).to_records() for value in record.values()]
+        assert {type(value) for value in values} <= {int, float, str, type(None)}
+
+
+def test_a_path_with_a_comma_is_one_path(folder: Path) -> None:
+    (folder / "a, b").mkdir()
+    path = str(write_trace(folder / "a, b" / "run.sqlite", 100))
+    assert open_run(path).summary().traces == (path,)
+
+
 def test_the_metrics_of_a_run_are_those_with_rows(run: NsysRun) -> None:
     found = run.metrics
     assert {"overlap", "exposed_ns", "compute_ns"} <= {*found}

@@ -31,7 +31,7 @@ class RunUnderTest(NsysRun):
     def of(cls, config: pytest.Config) -> RunUnderTest:
         """The run that the options and the ini file name."""
         session = session_of(config)
-        return cls(session.captures, None, resolve=session.resolved, name=", ".join(given(config, "nsys_trace") or ()))
+        return cls(session.captures, None, resolve=session.resolved, paths=given(config, "nsys_trace") or ())
 
     @property
     def captures(self) -> Captures:

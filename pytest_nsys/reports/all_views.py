@@ -175,6 +175,7 @@ KERNELS = View(
     takes=frozenset({"where", "steps", "step_time", "families"}),
     paragraph=about_kernels,
     notes=_about_ranks,
+    of_run=True,
 )
 
 COLLECTIVES = View(
@@ -211,7 +212,7 @@ def _budget_lines(looked: Looked) -> Iterator[Key]:
             above = ceiling(line.ns, facts.window_ns) if line.won_back else None
             yield {
                 "rank": rank,
-                "part": line.part,
+                "part": str(line.part),
                 "bound": line.bound,
                 "time_ns": line.ns,
                 "share": exact(Fraction(line.ns, facts.window_ns)),

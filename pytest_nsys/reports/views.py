@@ -64,7 +64,7 @@ class Looked:
         encoding: str = "utf-8",
     ) -> None:
         self.captures, self.spec, self.where, self.encoding = captures, spec, where or {}, encoding
-        self._asked = tuple(ranks)
+        self.asked = tuple(ranks)
 
     @property
     def run(self) -> Run:
@@ -77,7 +77,7 @@ class Looked:
 
     def chosen(self, ranks: Iterable[Rank]) -> dict[int, Rank]:
         """Of some ranks those that are asked for. Raises UsageMistake."""
-        return chosen_ranks(ranks, self._asked)
+        return chosen_ranks(ranks, self.asked)
 
     @cached_property
     def windows(self) -> dict[int, list[RankWindow]]:
@@ -267,7 +267,7 @@ class View:
 
     ``reads`` are metrics that are read ahead, and whose notes are told. ``window`` and ``span`` are taken where nobody
     asks; ``one_window`` says why many do not go. ``takes`` are options (by their Python names) that not all views have.
-    ``nothing`` is said where no table has a row; ``measures``: it asks for kernels.
+    ``nothing`` is said where no table has a row; ``of_run``: its rows are of all ranks together, and of none alone.
     """
 
     name: str
@@ -280,6 +280,7 @@ class View:
     paragraph: Callable[[Looked], Paragraph] = lambda _: Paragraph()
     notes: Callable[[Looked], Iterable[Note]] | None = None
     nothing: Callable[[Looked], str] = lambda _: "nothing to show"
+    of_run: bool = False
 
     def look(self, looked: Looked) -> Shown:
         """The view of a run. Raises NothingMeasured where it shows nothing, UsageMistake."""
@@ -296,7 +297,9 @@ class View:
         return Shown(self, looked, tables, paragraph, tuple(dict.fromkeys(notes)))
 
     def _check(self, looked: Looked) -> None:
-        """Raises UsageMistake for a dimension that no table has."""
+        """Raises UsageMistake for a dimension that no table has, and for ranks where its rows are of none."""
+        if self.of_run and looked.asked:
+            raise UsageMistake(f"the view {self.name} is of all ranks together: it cannot show some of them")
         known = frozenset[str]().union(*(part.dimensions(looked) for part in self.parts))
         for dimension in looked.where:
             if dimension not in (names := [*sorted(known), *looked.captures.mesh.sizes]):
