@@ -31,7 +31,7 @@ OF_PROFILERS = {"torch.profiler": "PyTorch", "JAX": "JAX"}
 class Found:
     """How the windows were found. ``anchor`` is the pattern of the ranges that are steps, of which the first rank has
     ``count``; None where there are none. ``index`` is that of the window, None where it is none of them, or several.
-    ``part``: a step has several of them.
+    ``part``: a step has several of them; ``stated``: the window is a span of time that somebody gave.
     """
 
     convention: str
@@ -43,6 +43,7 @@ class Found:
     count: int
     part: bool
     whole_run: bool
+    stated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,4 +116,5 @@ def _found(captures: Captures, spec: WindowSpec, windows: Mapping[int, Sequence[
         len(own[0].anchors),
         anchor in PARTS_OF_A_STEP,
         spec.whole_run,
+        spec.explicit is not None,
     )

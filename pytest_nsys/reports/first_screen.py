@@ -125,7 +125,7 @@ class FirstScreen:
     def _whole(self) -> str:
         """What is measured, of which shares are."""
         found = self.summary.subject.found
-        return "run" if found.whole_run else "window" if found.part else "step"
+        return "run" if found.whole_run else "window" if found.part or found.stated else "step"
 
     def _step(self) -> Iterator[str]:
         step = self.summary.step
@@ -230,7 +230,8 @@ class FirstScreen:
 def found_words(found: Found, room: int = COLUMNS) -> str:
     """How the windows were found, in so many characters: ``step = range 'ProfilerStep#%', 5 of them; --window 2``."""
     if found.anchor is None:
-        return "the whole run is measured: no range repeats around its kernels"
+        what = f"the window {found.window} ns" if found.stated else "the whole run"
+        return f"{what} is measured: no range repeats around its kernels"
     if found.whole_run:
         before = f"the whole run is measured, with {counted(found.count, 'range')} '"
         return f"{before}{in_the_middle(printable(found.anchor), max(LEAST_ANCHOR, room - len(before) - 1))}'"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from pytest_nsys.analysis.findings import Finding
+from pytest_nsys.analysis.windows import STEADY
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import Step
 from pytest_nsys.reports.findings import command_for
@@ -17,8 +19,16 @@ OTHER = "OTHER_RUN"
 """Stands where a person puts the path of another run."""
 
 
-NOT_OF = {"init": ("--anchor", "--window", "--span", "--kernels", "--rank"), "compare": ("--rank",)}
-"""What was typed to measure this, and a command has no option for."""
+NOT_OF = {
+    "init": ("--anchor", "--window", "--span", "--kernels", "--rank"),
+    "compare": ("--rank",),
+    "check": ("--window", "--span", "--kernels", "--rank"),
+    "kernels": ("--rank",),
+}
+"""What was typed to measure this, and a command or a view has no option for."""
+
+_NO_STEPS = re.compile(rf"--window ({STEADY}|-?\d+:-?\d+)")
+"""Windows of which it is not known how many steps they hold, by which the view of kernels divides."""
 
 Given = Sequence[tuple[str, str]]
 """Options with their values."""
@@ -35,14 +45,21 @@ def next_steps(traces: Sequence[str], given: Given = ()) -> Iterator[Step]:
 
 
 def _command(name: str, words: Sequence[str], given: Given, more: str = "") -> str:
-    options = [word for option in given if option[0] not in NOT_OF.get(name, ()) for word in option]
+    options = _options(name, given)
     return " ".join(filter(None, ["pytest-nsys", name, shlex.join(words), more, shlex.join(options)]))
+
+
+def _options(name: str, given: Given) -> list[str]:
+    taken = [option for option in given if option[0] not in NOT_OF.get(name, ())]
+    if name == "kernels":
+        taken = [option for option in taken if not _NO_STEPS.fullmatch(" ".join(option))]
+    return [word for option in taken for word in option]
 
 
 def to_see_more(finding: Finding, traces: Sequence[str], given: Given = ()) -> str:
     """What shows more of a finding, measured as this was."""
-    options = [word for option in given if finding.view for word in option]
-    return command_for(finding, [*as_typed(traces), *options])
+    name = finding.view or finding.command.split()[0]
+    return command_for(finding, [*as_typed(traces), *_options(name, given)])
 
 
 def as_typed(traces: Sequence[str]) -> list[str]:

@@ -12,8 +12,11 @@ import jsonschema
 import pytest
 
 from pytest_nsys import reports
+from pytest_nsys.analysis.findings import Finding
+from pytest_nsys.analysis.losses import FindingKind
 from pytest_nsys.cli.options import telling
 from pytest_nsys.reports.first_screen import LINES
+from pytest_nsys.reports.next_steps import to_see_more
 from tests.support.bad_traces import BAD
 from tests.support.commands import answer, run
 from tests.support.samples.builder import TraceBuilder
@@ -87,6 +90,40 @@ def test_the_commands_of_the_last_lines_run(tmp_path: Path, monkeypatch: pytest.
             arguments += ["--force"] if arguments[0] == "init" else []
             more = ("-o", "window.json.gz") if arguments[0] == "cut" else ()
             run(*arguments, *more, code=0)
+
+
+@pytest.mark.parametrize("asked", [("--window", "steady"), ("--window", "1000000:6500000"), ("--rank", "0"), ()])
+def test_the_kernels_of_a_finding_are_shown_whatever_was_measured(tmp_path: Path, asked: tuple[str, ...]) -> None:
+    """By the view of kernels, which is of all ranks and divides by steps: of these windows it would know no number."""
+    trace = TraceBuilder()
+    gpu = trace.process()
+    for at in range(1_000_000, 16_000_000, 3_000_000):
+        gpu.range(f"ProfilerStep#{at}", at, at + 2_000_000)
+        for start in range(at + 20_000, at + 1_200_000, 20_000):
+            gpu.kernel("tiny", start, start + 3_000, launch_ns=start - 5_000)
+    path = trace.write(tmp_path / "tiny.sqlite")
+    (tiny,) = (each for each in answer(path, *asked)["findings"] if each["kind"] == "tiny kernels")
+    assert "--view kernels" in tiny["command"]
+    run(*shlex.split(tiny["command"])[1:], code=0)
+
+
+def test_what_a_command_shows_of_a_finding_is_measured_as_it_was() -> None:
+    uneven = Finding(FindingKind.UNEVEN, 1, (1,), 2, 100, 10)
+    assert to_see_more(uneven, ["run"], [("--window", "first")]) == "pytest-nsys rows compute_ns run --window first"
+    slow = Finding(FindingKind.PROFILER, None, (0, 1), 2, 0, None)
+    given = [("--rank", "1"), ("--window", "first"), ("--convention", "kineto")]
+    assert to_see_more(slow, ["run"], given) == "pytest-nsys check run --convention kineto"
+
+
+@pytest.mark.parametrize(
+    ("window", "said"), [("0:5000", "the window 0:5000 ns is measured: "), ("run", "the whole run ")]
+)
+def test_a_window_that_is_stated_is_not_called_the_run(tmp_path: Path, window: str, said: str) -> None:
+    first, _, length, *screen = run(bare_kernels(tmp_path), "--window", window, code=0).stdout.splitlines()
+    assert said in first
+    what = "run" if window == "run" else "window"
+    assert length.startswith(what)
+    assert any(f"of {what}  launches" in line for line in screen)
 
 
 def test_a_terminal_is_told_what_is_measured_on_one_line_that_goes(capsys: pytest.CaptureFixture[str]) -> None:
