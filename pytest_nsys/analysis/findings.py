@@ -7,7 +7,7 @@ told of the rank where it could win most.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -105,23 +105,25 @@ class Finding:
         return MORE[self.kind][1]
 
 
-def findings_of(captures: Captures, spec: WindowSpec, most: int = MOST) -> tuple[Finding, ...]:
+def findings_of(
+    captures: Captures, spec: WindowSpec, most: int = MOST, ranks: Container[int] | None = None
+) -> tuple[Finding, ...]:
     """The findings of the first capture that are worth telling, the largest possible win first, then the doubts.
 
-    They are of the ranks that can be measured. Raises NothingMeasured where none can.
+    They are of the ranks that can be measured, of all or of some. Raises NothingMeasured where none can.
     """
-    look = _Look(captures.runs[0], spec)
+    look = _Look(captures.runs[0], spec, ranks)
     wins = sorted(look.wins(), key=lambda each: (-Fraction(each.share or 0), each.kind))
-    doubtful = list(look.doubts({each.kind for each in wins}))
+    doubtful = sorted(look.doubts({each.kind for each in wins}), key=lambda each: each.kind is FindingKind.DOUBT)
     kept = max(most - len(doubtful), most - DOUBTS_KEPT)
     found = [*wins[:kept], *doubtful]
     return tuple(found[:most])
 
 
 class _Look:
-    """One look at all ranks of a run."""
+    """One look at all ranks of a run, by which some are held: of these it tells."""
 
-    def __init__(self, run: Run, spec: WindowSpec) -> None:
+    def __init__(self, run: Run, spec: WindowSpec, ranks: Container[int] | None = None) -> None:
         self.run, self.group = run, run.measured(spec)
         self.windows: dict[int, RankWindow] = {}
         self.without: dict[int, str] = {}
@@ -133,6 +135,7 @@ class _Look:
                 nothing = nothing or why
         if nothing is not None and not self.windows:
             raise nothing
+        self.told = [number for number in self.windows if ranks is None or number in ranks]
 
     @cached_property
     def losses(self) -> Mapping[int, Losses]:
@@ -171,12 +174,12 @@ class _Look:
         self, kind: FindingKind, each: Mapping[int, int], figures: Callable[[int], Figures]
     ) -> Iterator[Finding]:
         """A finding of the ranks on which a win is worth telling, of that where it is the largest share of a window."""
-        shares = {rank: Fraction(ns, self.windows[rank].length_ns or 1) for rank, ns in each.items()}
+        shares = {rank: Fraction(each[rank], self.windows[rank].length_ns or 1) for rank in self.told if rank in each}
         some = [rank for rank, share in shares.items() if share >= WORTH[kind]]
         if some:
             worst = max(some, key=lambda rank: (shares[rank], -rank))
             length_ns = self.windows[worst].length_ns
-            yield Finding(kind, worst, tuple(sorted(some)), len(self.windows), length_ns, each[worst], figures(worst))
+            yield Finding(kind, worst, tuple(sorted(some)), len(self.told), length_ns, each[worst], figures(worst))
 
     def _of_compute(self, straggler: Value | str | None) -> Iterator[Finding]:
         """What makes compute longer: slow clocks, and more of it than on other ranks. ``straggler`` is told already."""
@@ -207,7 +210,7 @@ class _Look:
         """
         metric = METRICS["exposed_ns" if self.run.convention.stage is not None else "compute_absent_ns"]
         facts = [fact for fact, _ in doubts(Ground(self.run, self.group, metric, self.run.workload.world), Bounds())]
-        for number, why in self.without.items():
+        for number, why in ((number, why) for number, why in self.without.items() if number in self.told):
             facts.append(Fact("budget", "count", None, f"what rank {number} waits for is unknown", why, ""))
         yield from (self._of_all(FindingKind.DOUBT, doubt=fact) for fact in facts)
         slow = next((facts.slows_host for facts in self.run.facts if facts.slows_host), "")
@@ -219,7 +222,7 @@ class _Look:
                 yield self._of_all(FindingKind.PROFILER, {"overhead": cost})
 
     def _of_all(self, kind: FindingKind, figures: Figures | None = None, doubt: Fact | None = None) -> Finding:
-        ranks = tuple(sorted(self.windows))
+        ranks = tuple(sorted(self.told))
         return Finding(kind, None, ranks, len(ranks), 0, None, figures or {}, doubt)
 
 

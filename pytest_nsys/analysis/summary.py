@@ -8,6 +8,7 @@ which is named; the kernels alone are means over the ranks.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -23,6 +24,7 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.analysis.subject import RunSubject, subject_of
+from pytest_nsys.analysis.throughput import step_lengths
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec
 from pytest_nsys.core.errors import NoRows, NothingMeasured
 from pytest_nsys.core.exact import exact, median
@@ -183,8 +185,12 @@ class _Summing:
         self.without: dict[int, str] = {}
         self.windows: dict[int, list[RankWindow]] = {}
         nothing: NothingMeasured | None = None
-        for number in sorted({rank.number for run in captures.runs for rank in run.ranks}):
+        held = [{rank.number for rank in run.ranks} for run in captures.runs]
+        for number in sorted(set[int]().union(*held)):
             if ranks is not None and number not in ranks:
+                continue
+            if lacks := [run.path for run, own in zip(captures.runs, held, strict=True) if number not in own]:
+                self.without[number] = f"{lacks[0]} does not hold it"
                 continue
             try:
                 self.windows[number] = [w for run in captures.runs for w in run.measured(spec).filled({number})[number]]
@@ -203,33 +209,37 @@ class _Summing:
 
     def of_run(self, metric: str) -> Value:
         """The value of a metric of all ranks together. Raises NoRows."""
-        each = []
-        for run in self.captures.runs:
-            group = run.measured(self.spec)
-            first = {number: group.ranks[number][0] for number in self.windows}
-            each += [row.value for row in METRICS[metric].rows(RunWindow(run, first, group))]
+        each = [row.value for window in self._each for row in METRICS[metric].rows(window)]
         if not each:
             raise NoRows(METRICS[metric].without)
         return median(each)
 
     @property
+    def _each(self) -> Iterator[RunWindow]:
+        """The first window of all ranks together, in each capture."""
+        for run in self.captures.runs:
+            group = run.measured(self.spec)
+            yield RunWindow(run, {number: group.ranks[number][0] for number in self.windows}, group)
+
+    @property
     def step(self) -> StepLength:
-        metric, why = STEP, ""
-        lengths = {labels[0]: ns for labels, ns in self.of_ranks("window_ns").items()}
+        metric, why, periods = STEP, "", dict[tuple[object, ...], Value]()
         try:
-            ns = self.of_run(STEP)
-            periods = self.of_ranks("period_ns")
-            lengths = {rank: ns for (rank, quantile), ns in periods.items() if quantile == "p50"} or lengths
+            ns, each = self.of_run(STEP), [step_lengths(window) for window in self._each]
+            lengths = {rank: median([own[rank] for own in each]) for rank in self.windows}
+            if all(run.workload.steps is None for run in self.captures.runs):  # else an anchor is no step
+                periods = self.of_ranks("period_ns")
         except NoRows as nothing:
-            metric, why, periods = "window_ns", str(nothing), {}
+            metric, why = "window_ns", str(nothing)
+            lengths = {int(str(labels[0])): own for labels, own in self.of_ranks("window_ns").items()}
             ns = max(lengths.values())
-        slowest = max(lengths, key=lambda rank: (lengths[rank], -int(str(rank))))
-        fastest = min(lengths, key=lambda rank: (lengths[rank], int(str(rank))))
+        slowest = max(lengths, key=lambda rank: (lengths[rank], -rank))
+        fastest = min(lengths, key=lambda rank: (lengths[rank], rank))
         return StepLength(
             metric,
             ns,
-            int(str(slowest)),
-            (int(str(fastest)), lengths[fastest]) if lengths[fastest] < lengths[slowest] else None,
+            slowest,
+            (fastest, lengths[fastest]) if lengths[fastest] < lengths[slowest] else None,
             {str(quantile): value for (rank, quantile), value in periods.items() if rank == slowest},
             tuple(self._rates()),
             why,
@@ -237,10 +247,8 @@ class _Summing:
 
     def _rates(self) -> Iterator[Rate]:
         for name in RATES:
-            try:
+            with suppress(NoRows):  # nobody said how much work a step is
                 yield Rate(name, self.of_run(name), METRICS[name].unit)
-            except NoRows:  # nobody said how much work a step is
-                return
 
     def budgets(self) -> Iterator[RankBudget]:
         """Of each rank that of the window which stands for all of its windows."""
@@ -288,9 +296,10 @@ class _Summing:
 
     def findings(self) -> list[Finding]:
         """What could be won; what a gate would call an error of the trace is told by :meth:`doubts`."""
-        found = findings_of(self.captures, self.spec, MOST + DOUBTS_KEPT)
-        own = (each for each in found if each.rank is None or each.rank in self.windows)
-        return [finding for finding in own if finding.kind is not FindingKind.DOUBT][:MOST]
+        found = findings_of(self.captures, self.spec, MOST + DOUBTS_KEPT, self.ranks)
+        own = [finding for finding in found if finding.kind is not FindingKind.DOUBT]
+        of_run = [finding for finding in own if finding.rank is None]
+        return [*(finding for finding in own if finding.rank is not None)][: MOST - len(of_run)] + of_run
 
     def doubts(self) -> Iterator[str]:
         """What makes the figures doubtful, each once: of bounds where what nothing explains is worth a finding."""

@@ -145,9 +145,13 @@ def _p50(values: Sequence[Value]) -> Value:
     return percentile(values, 50)
 
 
+def step_lengths(window: RunWindow, middle: Callable[[Sequence[Value]], Value] = median) -> dict[int, Value]:
+    """Length of a step of each rank, in ns. Raises NoRows where that of one is not known."""
+    return {rank: _step_ns(own, window.run.workload, middle) for rank, own in sorted(window.by_rank.items())}
+
+
 def _step_time_ns(window: RunWindow, middle: Callable[[Sequence[Value]], Value] = median) -> Value:
-    lengths = [_step_ns(own, window.run.workload, middle) for _, own in sorted(window.by_rank.items())]
-    longest = max(lengths)
+    longest = max(step_lengths(window, middle).values())
     if not longest:
         raise NoRows("the steps have no length")
     return longest
@@ -230,7 +234,7 @@ def world_of(window: RunWindow) -> int:
         return workload.world
     sizes = window.run.sizes
     said = prod(sizes.values()) if sizes else _degrees(workload.parallel or Parallel())
-    return max(said, len(window.by_rank))
+    return max(said, len(window.run.ranks))
 
 
 def sequence_length_of(window: RunWindow) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,17 @@ import pytest
 from pytest_nsys import open_run
 from pytest_nsys.analysis.budget_facts import BLOCKED, BudgetPart
 from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.findings import Finding, _Look
+from pytest_nsys.analysis.losses import FindingKind
 from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.quality import Fact
 from pytest_nsys.analysis.subject import framework_of
+from pytest_nsys.analysis.summary import summary_of
 from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.cli.options import MeasureOptions
 from pytest_nsys.core.errors import NothingMeasured
-from pytest_nsys.core.model import Label, Value
+from pytest_nsys.core.model import KernelsMode, Label, Value
+from pytest_nsys.core.workload import Parallel, Workload
 from tests.support.gates import write_trace
 from tests.support.reference_data import DUALPIPE, MORE, REAL
 from tests.support.samples.builder import TraceBuilder
@@ -255,3 +262,98 @@ def test_bounds_are_doubtful_where_what_nothing_explains_is_a_twentieth(
 
     doubts = summary(write_one(tmp_path, Format.NSYS, put)).doubts
     assert any(doubt.startswith("blocking is a lower bound") for doubt in doubts) is told
+
+
+def steps_of_ranks(folder: Path, periods: Mapping[int, list[int]], length: int = 4_000) -> Path:
+    """A file for each rank, whose steps begin so many ns after each other."""
+    for rank, apart in periods.items():
+        trace = TraceBuilder()
+        gpu = trace.process(pid=100 + rank)
+        for n, at in enumerate(accumulate(apart, initial=100_000)):
+            gpu.range(f"ProfilerStep#{n}", at, at + length)
+            gpu.kernel("gemm", at + 500, at + length - 500 - 100 * rank, launch_ns=at + 100)
+        trace.write(folder / f"rank{rank}.sqlite")
+    return folder
+
+
+def test_the_slowest_rank_is_the_one_whose_step_is_told(tmp_path: Path) -> None:
+    """An even number of periods has a median between two of them, and its p50 is one of them."""
+    step = summary(steps_of_ranks(tmp_path, {0: [10_000] * 3 + [20_000] * 2, 1: [12_000] * 5})).step
+    assert (step.ns, step.slowest, step.fastest) == (15_000, 0, (1, 12_000))
+
+
+def test_where_steps_are_stated_every_rank_has_a_step_of_that_kind(tmp_path: Path) -> None:
+    folder = steps_of_ranks(tmp_path, {0: [10_000] * 4, 1: [9_000] * 4})
+    found = {budget.rank: budget.window_ns for budget in summary(folder, window="run").budgets}
+    with MeasureOptions(window="run").one_run([str(folder)], Workload(steps=5)) as (captures, spec):
+        step = summary_of(captures, spec).step
+    assert (step.ns, step.slowest) == (Fraction(found[0], 5), 0)
+    assert (step.fastest, step.quantiles) == ((1, Fraction(found[1], 5)), {})
+
+
+def test_a_step_of_a_single_anchor_is_beside_steps_of_the_other_ranks(tmp_path: Path) -> None:
+    step = summary(steps_of_ranks(tmp_path, {0: [], 1: []}), window="run").step
+    assert (step.ns, step.fastest) == (4_000, None)
+
+
+def test_samples_are_told_where_tokens_are_not_known(tmp_path: Path) -> None:
+    folder = steps_of_ranks(tmp_path, {0: [10_000] * 4})
+    rates = open_run(folder, workload=Workload(samples=8)).summary().step.rates
+    assert [(rate.metric, rate.value) for rate in rates] == [("samples_per_s", 800_000)]
+
+
+def test_work_is_that_of_all_ranks_whichever_are_looked_at(tmp_path: Path) -> None:
+    folder = steps_of_ranks(tmp_path, {0: [10_000] * 4, 1: [10_000] * 4})
+    stated = Workload(local_samples=4, parallel=Parallel())
+    with MeasureOptions().one_run([str(folder)], stated) as (captures, spec):
+        each = [summary_of(captures, spec, ranks=ranks).step.rates for ranks in (None, {0})]
+    assert each[0] == each[1]
+    assert each[0][0].value == 800_000
+
+
+def test_a_rank_that_one_capture_lacks_is_said(tmp_path: Path) -> None:
+    for name, ranks in (("one", (0, 1)), ("two", (0,))):
+        (tmp_path / name).mkdir()
+        steps_of_ranks(tmp_path / name, {rank: [10_000 + len(ranks)] * 4 for rank in ranks})
+    found = open_run([tmp_path / "one", tmp_path / "two"]).summary()
+    assert found.subject.ranks == (0,)
+    assert found.without == {1: f"{tmp_path / 'two' / 'rank0.sqlite'} does not hold it"}
+
+
+def test_findings_are_of_the_ranks_that_are_looked_at(tmp_path: Path) -> None:
+    """The rank that could win most is another one: what the own one could win is told all the same."""
+    for rank, end in ((0, 800_000), (1, 200_000)):
+        trace = TraceBuilder()
+        gpu = trace.process(pid=100 + rank)
+        for at in range(1_000_000, 6_000_000, 1_000_000):
+            gpu.range(f"ProfilerStep#{at}", at, at + 1_000_000)
+            gpu.kernel("gemm", at + 50_000, at + end, launch_ns=at + 10_000)
+            gpu.kernel("last", at + 950_000, at + 990_000, launch_ns=at + 940_000)
+        trace.write(tmp_path / f"rank{rank}.sqlite")
+    with MeasureOptions().one_run([str(tmp_path)]) as (captures, spec):
+        every, own = (summary_of(captures, spec, ranks=ranks).findings for ranks in (None, {0}))
+    launches = [next(each for each in found if each.kind is FindingKind.LAUNCHES) for found in (every, own)]
+    assert [(each.rank, each.ranks, each.looked_at) for each in launches] == [(1, (0, 1), 2), (0, (0,), 1)]
+
+
+@pytest.mark.parametrize("window", ["102000:103000", "median"])
+def test_a_span_of_time_that_is_stated_is_no_step(tmp_path: Path, window: str) -> None:
+    with MeasureOptions(window=window, kernels=KernelsMode.CLIPPED).one_run(
+        [str(steps_of_ranks(tmp_path, {0: [10_000] * 4}))]
+    ) as (captures, spec):
+        assert summary_of(captures, spec).subject.found.stated is (window != "median")
+
+
+@pytest.mark.parametrize("doubts", [0, 4])
+def test_of_many_findings_the_profiler_that_slows_the_host_keeps_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, doubts: int
+) -> None:
+    """It says of all others by how much they may be wrong, and stands nowhere else; what is doubtful does."""
+    wins = [Finding(kind, 0, (0,), 1, 100, 50 - n) for n, kind in enumerate([*FindingKind][:6])]
+    profiler = Finding(FindingKind.PROFILER, None, (0,), 1, 0, None, {"recorded": "with_stack"})
+    fact = Fact("anchors", "count", 1, "rank 0 has 1 anchor", "too few", "trace more")
+    doubtful = [Finding(FindingKind.DOUBT, None, (0,), 1, 0, None, {}, fact)] * doubts
+    monkeypatch.setattr(_Look, "wins", lambda _: iter(wins))
+    monkeypatch.setattr(_Look, "doubts", lambda *_: iter([*doubtful, profiler]))
+    found = summary(bare_kernels(tmp_path)).findings
+    assert [each.kind for each in found] == [*(win.kind for win in wins[:4]), FindingKind.PROFILER]
