@@ -20,7 +20,7 @@ OTHER = "OTHER_RUN"
 
 
 NOT_OF = {
-    "init": ("--anchor", "--window", "--span", "--kernels", "--rank"),
+    "init": ("--window", "--span", "--kernels", "--rank"),
     "compare": ("--rank",),
     "check": ("--window", "--span", "--kernels", "--rank"),
     "kernels": ("--rank",),

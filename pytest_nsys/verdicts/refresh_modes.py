@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pytest_nsys.analysis.explained import KernelSequence
+from pytest_nsys.analysis.metric_names import metric_named
 from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.table import MetricTable, label_key, meant
 from pytest_nsys.core.errors import BaselineError
@@ -67,9 +68,12 @@ class Acceptance:
 
 
 def named(assertion: Assertion, pattern: str) -> bool:
-    """Whether a name, sentence or glob means the assertion: by its own name, or by that of its metric."""
-    names = (*names_of(assertion), assertion.sentence, assertion.metric)
-    return pattern in names or any(fnmatch.fnmatchcase(name, pattern) for name in names)
+    """Whether a name, sentence or glob means the assertion: by its own name, or by that of its metric, as people say
+    it.
+    """
+    names, metric = (*names_of(assertion), assertion.sentence, assertion.metric), metric_named(pattern)
+    by_metric = metric is not None and metric.name == assertion.metric
+    return by_metric or pattern in names or any(fnmatch.fnmatchcase(name, pattern) for name in names)
 
 
 @dataclass(frozen=True)

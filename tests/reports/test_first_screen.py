@@ -177,7 +177,7 @@ def test_what_comes_next_can_be_pasted(tmp_path: Path, monkeypatch: pytest.Monke
     ]
     given = (("--rank", "1"), ("--anchor", "step %"), ("--convention", "kineto"))
     assert [step.command for step in next_steps(["a.json"], given)] == [
-        "pytest-nsys init a.json --convention kineto",
+        "pytest-nsys init a.json --anchor 'step %' --convention kineto",
         "pytest-nsys cut a.json --rank 1 --anchor 'step %' --convention kineto",
         "pytest-nsys compare a.json OTHER_RUN --anchor 'step %' --convention kineto",
     ]

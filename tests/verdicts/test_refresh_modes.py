@@ -16,7 +16,8 @@ from pytest_nsys.plugin.settings import REMOVED, SETTINGS
 from pytest_nsys.stored.baselines.baseline_file import Baseline
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.refresh import Refresh
-from pytest_nsys.verdicts.refresh_modes import ROWS, Mode
+from pytest_nsys.verdicts.refresh_modes import ROWS, Mode, named
+from tests.support.gate_files import loaded
 from tests.support.gates import Project, built_once
 
 GATE = """
@@ -131,6 +132,13 @@ def test_only_what_is_named_is_written_and_the_rest_is_judged(project: Project, 
     assert {item: case.state for item, case in cases.items()} == {"exposed": "passed", "share": "failure"}
     assert set(map(tuple, stored(project).values())) == {(500,)}
     assert set(map(tuple, stored(project, "overlap").values())) == {("4/5",)}
+
+
+def test_a_metric_is_named_as_people_say_it() -> None:
+    (found,) = loaded("version: 1\nassertions: [{id: mine, assert: step time <= 9ms}]\n").assertions
+    said = ("step time", "step_time", "step_time_ns", "mine", "step*")
+    assert all(named(found, each) for each in said)
+    assert not any(named(found, each) for each in ("time", "exposed", "iteration_ns", "measured step_time"))
 
 
 def test_a_name_that_means_nothing_is_a_mistake(project: Project) -> None:
