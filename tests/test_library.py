@@ -367,7 +367,9 @@ def test_a_view_has_records_text_and_html(run: NsysRun) -> None:
     assert "wall_overlap_all" in str(shown)
     assert shown._repr_html_().count("<table>") == 2
     assert {row["stage"] for row in run.view("overlap", stage="stage4").to_records()} == {"stage4_f"}
-    assert run.view("kernels").to_records()[0].keys() == {"kernel", "family", "time_ns", "share", "launches"}
+    assert run.view("kernels").to_records()[0].keys() == {
+        *("kernel", "family", "time_ns", "of_window", "share", "launches", "mean_ns")
+    }
     assert str(run.view("budget")).startswith("rank 0")
     with pytest.raises(ArgumentMistake, match="there is no view 'kernel'"):
         run.view("kernel")

@@ -18,7 +18,7 @@ from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.analysis.throughput import steady_periods
 from pytest_nsys.core.conventions import COPY_NAMES
 from pytest_nsys.core.errors import NothingMeasured
-from pytest_nsys.core.exact import exact, median
+from pytest_nsys.core.exact import exact, mean, median
 from pytest_nsys.core.families import OTHER, classifier, names_of, zero_filled
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Row, Value
@@ -123,6 +123,26 @@ class FamilySums:
     def total(self) -> Usage:
         """One GPU in one step, of all families."""
         return _summed(((), usage) for usage in self.by_name.values()).get((), Usage()).over(self.divisor)
+
+    @property
+    def of_one_anchor(self) -> bool:
+        """Whether the window of each rank is one of its anchors."""
+        return all(w.window.index is not None for w in self._windows)
+
+    @property
+    def anchored(self) -> bool:
+        """Whether any rank has an anchor."""
+        return any(w.anchors for w in self._windows)
+
+    @property
+    def window_ns(self) -> Value:
+        """The length of the window, the mean over the ranks."""
+        return mean([w.length_ns for w in self._windows])
+
+    def of_windows(self, usage: Usage) -> Value:
+        """What the kernels of one GPU in one step take of the windows of the ranks, as a share."""
+        length_ns = sum(w.length_ns for w in self._windows)
+        return exact(Fraction(usage.ns) * self.divisor / length_ns) if length_ns else 0
 
     def kernels_of(self, family: str) -> list[tuple[str, Usage]]:
         """The single kernels of a family by demangled name, one GPU in one step, the longest time first."""

@@ -265,6 +265,8 @@ def metric_called(name: str) -> Metric | None:
 CUT = "cut"
 _VIEWS = {Of.FAMILIES: "kernels", Of.RANGES: "pipeline", Of.GPU: CUT}
 _VIEWS_BY = {"collective": "collectives", "stage": "overlap"}
+OF_ONE_WINDOW = ("kernels", "collectives", "pipeline")
+"""Views that many windows do not go with."""
 
 _RANK, _STAGE = ("rank",), ("rank", "stage")
 _LOWER, _HIGHER = Better.LOWER, Better.HIGHER

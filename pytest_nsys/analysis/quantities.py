@@ -66,6 +66,15 @@ def _share(usage: Usage, sums: FamilySums) -> Value:
 kernel_ns = _by_kernel(lambda usage, _: usage.ns)
 kernel_launches = _by_kernel(lambda usage, _: usage.launches)
 kernel_share = _by_kernel(_share)
+kernel_mean_ns = _by_kernel(lambda usage, _: exact(Fraction(usage.ns) / usage.launches) if usage.launches else 0)
+kernel_of_window = _by_kernel(lambda usage, sums: sums.of_windows(usage))
+
+
+def family_of_window(window: RunWindow) -> Iterator[Row]:
+    """Of the time of the windows, per family."""
+    sums = sums_of(window)
+    for family, usage in sums.families.items():
+        yield Row((family,), sums.of_windows(usage))
 
 
 def family_share(window: RunWindow) -> Iterator[Row]:
@@ -94,7 +103,10 @@ QUANTITIES = dict(
         Metric("quantities.group_size", Unit.COUNT, None, ("rank", "group", "collective")),
         _of_kernel("quantities.kernel_ns", Unit.NS),
         _of_kernel("quantities.kernel_launches", Unit.COUNT),
+        _of_kernel("quantities.kernel_mean_ns", Unit.NS),
         _of_kernel("quantities.kernel_share", Unit.RATIO),
+        _of_kernel("quantities.kernel_of_window", Unit.RATIO),
+        Metric("quantities.family_of_window", Unit.RATIO, None, ("family",), scope=Scope.RUN, of=Of.FAMILIES),
         Metric("quantities.family_share", Unit.RATIO, None, ("family",), scope=Scope.RUN, of=Of.FAMILIES),
     )
 )

@@ -60,7 +60,7 @@ SOMETIMES = frozenset({"where", "steps", "step_time", "families", "gate"}) | CON
 @traces_argument
 @click.option("--view", type=click.Choice([*VIEWS, CONFIG]), help="Show one part in full. Default: the first screen.")
 @where_option
-@click.option("--steps", type=click.IntRange(1), metavar="N", help="Number of steps. Default: the anchors.")
+@click.option("--steps", type=click.IntRange(1), metavar="N", help="Number of steps of the run. Default: the anchors.")
 @amount(
     *("--step-time", NANOSECONDS, "time, as in 412ms"),
     metavar="TIME",
@@ -113,7 +113,8 @@ def show(
     time_ns = None if step_time is None else round(step_time)
     workload = _stages(gate) if shown.takes & {"gate"} else Workload(steps, time_ns, peak_gb_per_s=peak)
     table = None if families is None else built_in_or_read(families, TABLES, "table of families", read_families)
-    _show(shown, dataclasses.replace(asked, usually=shown.window), traces, where, workload, table)
+    usually = shown.window if steps is None else RUN  # so many has the run
+    _show(shown, dataclasses.replace(asked, usually=usually), traces, where, workload, table)
 
 
 def _show(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_nsys.analysis.metrics import CUT, Request
+from pytest_nsys.analysis.metrics import CUT, OF_ONE_WINDOW, Request
 from pytest_nsys.analysis.windows import MEDIAN, STEADY
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, UsageMistake
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from pytest_nsys.verdicts.evaluate import GateContext
 
 BASELINES = "baselines"
-OF_THE_WHOLE_RUN = ("kernels", "collectives")
-"""Views of the whole run, where no window is asked for."""
-
 Run = tuple[Source, Convention, Workload]
 """What is read, as what, and what is stated of it."""
 
@@ -330,11 +327,10 @@ class NsysSession:
         words += ["--rank", str(rank)] if rank is not None else []
         if convention != self._usual(gate):
             words += ["--convention", self.shown_gate(gate)]
-        of_the_run = view in OF_THE_WHOLE_RUN
-        one_window = of_the_run or view == "pipeline"
-        window = MEDIAN if one_window and assertion.window == STEADY else assertion.window
-        words += ["--window", window] if of_the_run or window != MEDIAN else []
-        words += options_of(gate.workload, view)
+        window = MEDIAN if view in OF_ONE_WINDOW and assertion.window == STEADY else assertion.window
+        stated = options_of(gate.workload, view)
+        words += ["--window", window] if window != MEDIAN or "--steps" in stated else []
+        words += stated
         words += ["--gate", self.shown_gate(gate)] if view == "pipeline" else []
         if assertion.span not in (None, convention.span):
             words += ["--span", str(assertion.span)]

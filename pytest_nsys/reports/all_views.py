@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from pytest_nsys.analysis.budget_facts import ceiling
 from pytest_nsys.analysis.doubts import about_uncounted
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.windows import RUN
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.exact import exact
 from pytest_nsys.core.model import KernelsMode, Note
 from pytest_nsys.reports.budget_report import about_budgets, budgets_of, lines_of
-from pytest_nsys.reports.kernel_report import about_collectives, about_kernels
+from pytest_nsys.reports.kernel_report import about_collectives, about_kernels, what_of
 from pytest_nsys.reports.pipeline_report import PIPELINE
 from pytest_nsys.reports.tables import CellKind, Column, number, numbers, ratios, times
-from pytest_nsys.reports.views import PID, Key, Looked, Paragraph, Part, Picked, View, figure
+from pytest_nsys.reports.views import PID, AnyColumn, Key, Looked, Paragraph, Part, Picked, View, figure
 
 
 def picked(looked: Looked) -> Iterator[Picked]:
@@ -143,14 +142,30 @@ def _about_ranks(looked: Looked) -> Iterator[Note]:
     yield from about_uncounted(looked.run.measured(looked.spec))
 
 
+def _by_kernel(looked: Looked) -> Sequence[AnyColumn]:
+    return (
+        *("kernel", "family", figure("kernel_ns", "time_ns")),
+        figure("kernel_of_window", "of_window", f"of {what_of(looked)}"),
+        figure("kernel_share", "share", "of kernels"),
+        figure("kernel_launches", "launches"),
+        figure("kernel_mean_ns", "mean_ns"),
+    )
+
+
+def _by_family(looked: Looked) -> Sequence[AnyColumn]:
+    return (
+        *("family", figure("family_ns")),
+        figure("family_of_window", "of_window", f"of {what_of(looked)}"),
+        figure("family_share", "share", "of kernels"),
+        figure("family_launches", title="launches"),
+    )
+
+
 KERNELS = View(
     name="kernels",
     parts=(
         Part(
-            columns=(
-                *("kernel", "family", figure("kernel_ns", "time_ns"), figure("kernel_share", "share")),
-                figure("kernel_launches", "launches"),
-            ),
+            columns=_by_kernel,
             caption="Kernels, per GPU and step:",
             by="time_ns",
             most=20,
@@ -159,18 +174,12 @@ KERNELS = View(
         Part(
             name="families",
             caption="Families:",
-            columns=(
-                "family",
-                figure("family_ns"),
-                figure("family_share", "share"),
-                figure("family_launches", title="launches"),
-            ),
+            columns=_by_family,
             by="family_ns",
             filled=True,
         ),
     ),
     reads=("family_ns",),
-    window=RUN,
     one_window="`pytest-nsys rows family_ns` takes medians over them",
     takes=frozenset({"where", "steps", "step_time", "families"}),
     paragraph=about_kernels,
@@ -197,7 +206,6 @@ COLLECTIVES = View(
         ),
     ),
     reads=("collective_bytes", "collective_wait_ns"),
-    window=RUN,
     one_window="`pytest-nsys rows busbw` takes medians over them",
     takes=frozenset({"where", "peak"}),
     paragraph=about_collectives,

@@ -33,21 +33,35 @@ class KernelReport:
     sums: FamilySums
     window: str
     table: str
+    of: str = "step"
+
+    @property
+    def counted(self) -> str:
+        """How the steps of the window are known. Nobody states 1 of a run without anchors, but who does is right."""
+        sums = self.sums
+        if sums.run.workload.steps is None:
+            return "the window is one" if sums.of_one_anchor else "anchors"
+        return "stated" if sums.run.workload.steps > 1 or sums.anchored else "the whole run counts as one"
 
     def head(self) -> Sequence[tuple[str, str]]:
         """What was looked at, and what its sums are divided by."""
         sums = self.sums
-        files, said = sums.run.files, "stated" if sums.run.workload.steps else "anchors"
+        files = sums.run.files
         per_file = f"{format_value(Fraction(sums.gpus, files), BARE)} per file"
         return (
             ("trace files", str(files)),
             ("GPUs", f"{sums.gpus} ({per_file})"),
-            ("steps", f"{sums.steps} ({said})"),
+            ("steps", f"{sums.steps} ({self.counted})"),
             ("divisor", f"{sums.divisor} = {counted(sums.gpus, 'GPU')} x {counted(sums.steps, 'step')}"),
             ("launcher", str(sums.launcher)),
             ("looked at", self.window),
             ("families", self.table),
         )
+
+    def of_what(self) -> tuple[str, str]:
+        """What the columns of shares are of."""
+        length = format_value(self.sums.window_ns)
+        return ("shares", f"of {self.of}: of its {length}, the mean over the ranks; of kernels: of total kernel")
 
     def rest(self) -> Sequence[tuple[str, str]]:
         """The step beside its kernels, and what the sign of the difference means."""
@@ -71,7 +85,8 @@ class KernelReport:
             "trace_files": sums.run.files,
             "gpus": sums.gpus,
             "steps": sums.steps,
-            "steps_stated": sums.run.workload.steps is not None,
+            "steps_counted": self.counted,
+            "window_ns": _number(sums.window_ns),
             "divisor": sums.divisor,
             "launcher": str(sums.launcher),
             "looked_at": self.window,
@@ -95,16 +110,25 @@ def _number(value: Value) -> int | float:
     return value if isinstance(value, int) else float(value)
 
 
+def what_of(looked: Looked) -> str:
+    """What is measured, of which shares are, in one word."""
+    if looked.spec.whole_run:
+        return "run"
+    return "window" if looked.spec.explicit else "step"
+
+
 def about_kernels(looked: Looked) -> Paragraph:
     """What the sums are divided by, and the step beside them."""
     sums, run, table = sums_of(looked.together), looked.run, looked.captures.convention.families
     name = next((name for name, known in TABLES.items() if known == table), "its own")
-    report = KernelReport(sums, str(looked.spec), name)
+    report = KernelReport(sums, str(looked.spec), name, what_of(looked))
     noted = [Note(text) for facts in run.facts for text in facts.notes]
     if looked.spec.whole_run and run.workload.steps is None:
         counts = f"steps are the {counted(sums.steps, 'anchor')} of each rank"
         noted.append(Note(f"{counts}, and kernels outside of them are counted with them: --steps says otherwise"))
-    return Paragraph(below=aligned([*report.head(), *report.rest()]), facts=report.facts(), notes=noted)
+    return Paragraph(
+        below=aligned([*report.head(), report.of_what(), *report.rest()]), facts=report.facts(), notes=noted
+    )
 
 
 def about_collectives(looked: Looked) -> Paragraph:

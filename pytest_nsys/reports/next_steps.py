@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pytest_nsys.analysis.findings import Finding
+from pytest_nsys.analysis.metrics import OF_ONE_WINDOW
 from pytest_nsys.analysis.windows import STEADY
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import Step
@@ -51,6 +52,8 @@ def _command(name: str, words: Sequence[str], given: Given, more: str = "") -> s
 
 def _options(name: str, given: Given) -> list[str]:
     taken = [option for option in given if option[0] not in NOT_OF.get(name, ())]
+    if name in OF_ONE_WINDOW:
+        taken = [option for option in taken if option != ("--window", STEADY)]
     if name == "kernels":
         taken = [option for option in taken if not _NO_STEPS.fullmatch(" ".join(option))]
     return [word for option in taken for word in option]

@@ -57,17 +57,40 @@ def test_command_prints_what_was_divided_by_what_and_the_families(folder: Path) 
         "launcher             1-process-per-node",
         "looked at            window run, all kernels",
         "families             nvidia",
+        "shares               of run: of its 260 ns, the mean over the ranks; of kernels: of total kernel",
         "total kernel         60 ns per GPU and step",
         "step                 50 ns (stated)",
         "step - total kernel  −10 ns: negative, streams overlap",
     ):
         assert line in said.splitlines(), line
-    assert table_of(said) == [["gemm", "gemm", "60", "ns", "100%", "1"]]
-    assert table_of(said, "Families") == [["gemm", "60", "ns", "100%", "1"]]
+    assert table_of(said) == [["gemm", "gemm", "60", "ns", "69.2%", "100%", "1", "60", "ns"]]
+    assert table_of(said, "Families") == [["gemm", "60", "ns", "69.2%", "100%", "1"]]
     found = answer("--view=kernels", path, "--steps=3")["families"]
-    assert found[0] == {"family": "gemm", "family_ns": 60, "share": 1.0, "family_launches": 1}
-    assert found[1] == {"family": "nccl", "family_ns": 0, "share": 0.0, "family_launches": 0}
+    assert found[0] == {
+        "family": "gemm",
+        "family_ns": 60,
+        "of_window": 0.6923076923076923,
+        "share": 1.0,
+        "family_launches": 1,
+    }
+    assert found[1] == {"family": "nccl", "family_ns": 0, "of_window": 0.0, "share": 0.0, "family_launches": 0}
     assert len(found) == len(zero_filled(NVIDIA))
+
+
+def test_kernels_are_those_of_the_first_screen(folder: Path) -> None:
+    """Of the same window: the median step, and of a run without steps all of it."""
+    path = steps_trace(folder / "run.sqlite", 0, 100, 300, 400, 500, ranks=2)
+    options = (path, "--anchor=step%")
+    (largest,) = answer(*options)["kernels"]
+    found = answer("--view=kernels", *options)
+    (row,) = found["rows"]
+    assert (row["time_ns"], row["of_window"], row["launches"]) == (largest["ns"], largest["share"], largest["launches"])
+    assert (found["steps"], found["steps_counted"], found["divisor"]) == (1, "the window is one", 2)
+    assert answer("--view=kernels", *options, "--window=run")["steps_counted"] == "anchors"
+    assert answer("--view=kernels", *options, "--steps=2")["divisor"] == 4  # so many has the run
+    written(folder / "one.sqlite", [(0, 0, "gemm", 0, 30), (0, 0, "gemm", 50, 30)])
+    said = command("--view=kernels", "one.sqlite", code=0)
+    assert re.search("steps +1 .the whole run counts as one.\n", said)
 
 
 def test_command_says_what_the_sign_of_the_rest_means(folder: Path) -> None:
@@ -79,7 +102,7 @@ def test_command_says_what_the_sign_of_the_rest_means(folder: Path) -> None:
     }
     for time, meaning in meanings.items():
         assert meaning in command("--view=kernels", path, "--steps=3", f"--step-time={time}", code=0)
-    timed = command("--view=kernels", path, "--anchor=step%", code=0)
+    timed = command("--view=kernels", path, "--anchor=step%", "--window=run", code=0)
     assert "step                 100 ns (median of 2 steady periods, profiled)" in timed
     assert "kernels outside of them are counted with them: --steps says otherwise" in timed
 
@@ -91,10 +114,10 @@ def test_command_shows_the_single_kernels_of_a_family(folder: Path) -> None:
     )
     said = command("--view=kernels", path, "--steps=2", "--where=family=gemm", code=0)
     assert table_of(said) == [
-        ["gemm_b", "gemm", "35", "ns", "46.7%", "0.5"],
-        ["gemm_a", "gemm", "20", "ns", "26.7%", "1"],
+        ["gemm_b", "gemm", "35", "ns", "20.6%", "46.7%", "0.5", "70", "ns"],
+        ["gemm_a", "gemm", "20", "ns", "11.8%", "26.7%", "1", "20", "ns"],
     ]
-    assert table_of(said, "Families") == [["gemm", "55", "ns", "73.3%", "1.5"]]
+    assert table_of(said, "Families") == [["gemm", "55", "ns", "32.4%", "73.3%", "1.5"]]
     whole = table_of(command("--view=kernels", path, "--steps=2", code=0))
     assert [row[:2] for row in whole] == [["gemm_b", "gemm"], ["gemm_a", "gemm"], ["what", "other"]]
     assert table_of(command("--view=kernels", path, "--steps=2", "--where=family=other", code=0))[0][0] == "what"
@@ -107,10 +130,13 @@ def test_command_shows_the_single_kernels_of_a_family(folder: Path) -> None:
 def test_command_in_every_format(folder: Path) -> None:
     path = steps_trace(folder / "run.sqlite", 0, 100, 200)
     head, first, *_ = command("--view=kernels", path, "--steps=2", "--format=csv", code=0).splitlines()
-    assert (head, first) == ("kernel,family,time_ns,share,launches", "gemm,gemm,90,1.0,1.5")
+    assert (head, first) == (
+        "kernel,family,time_ns,of_window,share,launches,mean_ns",
+        "gemm,gemm,90,0.6923076923076923,1.0,1.5,60",
+    )
     told = command("--view=kernels", path, "--steps=2", "--format=markdown", code=0)
-    assert "| gemm | gemm | 90 ns | 100% | 1.5 |" in told
-    assert "| gemm | 90 ns | 100% | 1.5 |" in told
+    assert "| gemm | gemm | 90 ns | 69.2% | 100% | 1.5 | 60 ns |" in told
+    assert "| gemm | 90 ns | 69.2% | 100% | 1.5 |" in told
     assert "- divisor 2 = 1 GPU x 2 steps" in told
     found = json.loads(command("--view=kernels", path, "--steps=2", "--step-time=100ns", "--format=json", code=0))
     assert {name: found[name] for name in ("gpus", "steps", "divisor", "total_kernel_ns", "step_minus_kernel_ns")} == {
@@ -120,7 +146,9 @@ def test_command_in_every_format(folder: Path) -> None:
         "total_kernel_ns": 90,
         "step_minus_kernel_ns": 10,
     }
-    assert found["rows"] == [{"kernel": "gemm", "family": "gemm", "time_ns": 90, "share": 1.0, "launches": 1.5}]
+    (row,) = found["rows"]
+    assert row.items() >= {"kernel": "gemm", "family": "gemm", "time_ns": 90, "share": 1.0, "launches": 1.5}.items()
+    assert (found["steps_counted"], found["window_ns"]) == ("stated", 260)
 
 
 def test_command_takes_several_files_for_one_run_and_each_once(folder: Path) -> None:
@@ -128,7 +156,7 @@ def test_command_takes_several_files_for_one_run_and_each_once(folder: Path) -> 
         written(folder / f"n{number}.sqlite", [(number, 0, "gemm", 0, 10 * number)])
     said = command("--view=kernels", "n1.sqlite", "n2.sqlite", "--steps=1", code=0)
     assert re.search("trace files +2\n", said)
-    assert table_of(said)[0] == ["gemm", "gemm", "15", "ns", "100%", "1"]
+    assert table_of(said)[0] == ["gemm", "gemm", "15", "ns", "100%", "100%", "1", "15", "ns"]
     assert "is given twice; give each file of the run once" in command(
         "--view=kernels", "n1.sqlite", "n?.sqlite", "--steps=1", code=2
     )
@@ -137,7 +165,11 @@ def test_command_takes_several_files_for_one_run_and_each_once(folder: Path) -> 
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (("--convention=generic",), 3, "the window holds no anchor, so the number of steps in it is unknown"),
+        (
+            ("--convention=generic", "--window=run"),
+            3,
+            "the window holds no anchor, so the number of steps in it is unknown",
+        ),
         (("--steps=0",), 2, "'--steps'"),
         (("--steps=1", "--step-time=3"), 2, "--step-time is a time, as in 412ms, not '3'"),
         (("--steps=1", "--step-time=fast"), 2, "--step-time: 'fast' is not a number"),
@@ -159,7 +191,7 @@ def test_families_of_a_file_and_of_a_format(folder: Path) -> None:
     Path("mine.yaml").write_text("all of it: '*'\n")
     said = command("--view=kernels", "run.sqlite", "--steps=1", "--families=mine.yaml", code=0)
     assert re.search("families +its own\n", said)
-    assert table_of(said, "Families")[0] == ["all", "of", "it", "20", "ns", "100%", "2"]
+    assert table_of(said, "Families")[0] == ["all", "of", "it", "20", "ns", "66.7%", "100%", "2"]
     assert "\x1b" not in command("--view=kernels", "run.sqlite", "--steps=1", "--where=family=other", code=0)
     jax = JaxBuilder()
     jax.kernel("loop_reduce_fusion", 100, 400)
