@@ -27,6 +27,7 @@ from pytest_nsys.gates.model import Aggregate, GateFile, Outcome
 from pytest_nsys.reports.session.record import Record, WorstRow
 from tests.gates.test_gate_file_schema import validates
 from tests.generate_docs import GENERATED, MARKED, ROOT, DocsMistake, convention_yaml, pages, rewritten, steady
+from tests.support.commands import run
 from tests.support.quick_python import quick_python
 from tests.support.reports import record
 
@@ -228,6 +229,28 @@ COMMAND = re.compile(r"pytest-nsys ([a-z][\w-]*)(?![\w./*-])")
 @pytest.mark.parametrize("path", [*PAGES, *sorted((ROOT / "examples").rglob("*.yml"))], ids=name_of)
 def test_no_page_names_a_command_that_is_gone(path: Path) -> None:
     assert {*COMMAND.findall(path.read_text(encoding="utf-8"))} & {*REMOVED} == set()
+
+
+@pytest.fixture(scope="module")
+def sample_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("demo")
+    run("demo", folder / "demo", code=0)
+    return folder / "demo" / "traces" / "good"
+
+
+TYPED_ELSEWHERE = re.findall(r"^\| [^|]+ \| `pytest-nsys ([^`|]+)` \|", page("other-tools.md"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", dict.fromkeys(TYPED_ELSEWHERE))
+def test_what_a_user_of_another_tool_types(sample_run: Path, command: str) -> None:
+    typed = command.replace("RUN", str(sample_run)).replace("BASE", str(sample_run.with_name("regressed")))
+    result = run(*typed.split(), code=0)
+    assert result.stdout
+
+
+def test_the_words_of_each_tool_have_a_command() -> None:
+    assert len(TYPED_ELSEWHERE) >= 25
+    assert page("other-tools.md").count("`pytest-nsys ") == len(TYPED_ELSEWHERE), "a command that no test runs"
 
 
 # Links
