@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.analysis.circumstances import RunKey
 from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.cli.group import REMOVED
@@ -24,6 +25,8 @@ from pytest_nsys.core.units import NANOSECONDS
 from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.kinds import KEYS
 from pytest_nsys.gates.model import Aggregate, GateFile, Outcome
+from pytest_nsys.reports.bars import LEGEND
+from pytest_nsys.reports.rank_bars import HEADS
 from pytest_nsys.reports.session.record import Record, WorstRow
 from tests.gates.test_gate_file_schema import validates
 from tests.generate_docs import GENERATED, MARKED, ROOT, DocsMistake, convention_yaml, pages, rewritten, steady
@@ -229,6 +232,14 @@ COMMAND = re.compile(r"pytest-nsys ([a-z][\w-]*)(?![\w./*-])")
 @pytest.mark.parametrize("path", [*PAGES, *sorted((ROOT / "examples").rglob("*.yml"))], ids=name_of)
 def test_no_page_names_a_command_that_is_gone(path: Path) -> None:
     assert {*COMMAND.findall(path.read_text(encoding="utf-8"))} & {*REMOVED} == set()
+
+
+def test_the_words_of_the_first_screen_are_told_where_its_help_says() -> None:
+    (named,) = re.findall(r"docs/([\w-]+\.md)", run("show", "--help", code=0).stdout)
+    told = page(named).partition("## Words of the first screen\n")[2].partition("\n## ")[0]
+    words = {*HEADS.values(), "step", "window", "exposed", "at most", "doubtful"}
+    assert {*re.findall(r"\*\*([^*]+)\*\*", told)} == words
+    assert [word for word in ("blocked", "ceiling", dict(LEGEND)[BudgetPart.BESIDE]) if f"*{word}*" not in told] == []
 
 
 @pytest.fixture(scope="module")

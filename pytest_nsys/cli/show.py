@@ -94,6 +94,8 @@ def show(
     ranks: setup and windows. overlap: communication of each stage, and what hides it. streams: what each ran. kernels:
     time, share and launches by name and by family. collectives: bytes, bandwidth, waits. budget: what holds the step
     back. pipeline: two stages of a gate file. config: a page on a run of TorchTitan.
+
+    What its words mean: docs/what-holds-the-step-back.md
     """
     name = view or FIRST
     _refuse_others(context, name)
