@@ -61,23 +61,33 @@ def communication_of(
     every = [window for own in windows.values() for window in own]
     if not any(len(window.all_communication) for window in every):
         return RunCommunication("collective", False, (), None, "no communication kernel in the window")
-    shared = any(window.hides_barriers for window in every) or not any(window.communication for window in every)
-    ranks = frozenset(windows)
-    rows = {
-        name: {row.labels: row.value for row in captures.rows(METRICS[name], spec, ranks).rows}
-        for name in (*_WHOLE[shared], *(_BY_STAGE if not shared else ()))
-    }
-    exposed, overlap = (rows[name] for name in _WHOLE[shared])
+
+    def rows(name: str) -> _Rows:
+        return {row.labels: row.value for row in captures.rows(METRICS[name], spec, frozenset(windows)).rows}
+
+    has_stages = any(labels[1] != NO_STAGE for labels in rows(_BY_STAGE[0]))
+    shared = _shares_streams(every, has_stages=has_stages)
+    exposed, overlap = map(rows, _WHOLE[shared])
     sums = {n: [total(take(w.durations_ns, _members(w, shared))) for w in own] for n, own in windows.items()}
     whole = [
         Communicated("all", int(str(labels[0])), median(sums[int(str(labels[0]))]), ns, overlap.get(labels))
         for labels, ns in exposed.items()
     ]
-    staged = not shared and any(labels[1] != NO_STAGE for labels in rows["comm_ns"])
-    each = list(_stages(rows) if staged else _collectives(windows, shared=shared))
+    staged = has_stages and not shared
+    each = list(_stages(*map(rows, _BY_STAGE)) if staged else _collectives(windows, shared=shared))
     if not whole:
         return RunCommunication("collective", shared, (), None, "the communication kernels of the window take no time")
     return RunCommunication("stage" if staged else "collective", shared, tuple(_worst(each)), next(_worst(whole)))
+
+
+def _shares_streams(every: Sequence[RankWindow], *, has_stages: bool) -> bool:
+    """Whether to count what is in order with compute of its own stream: not where it is the lesser part of what has
+    stages, which no metric tells of it.
+    """
+    own = sum(total(take(window.durations_ns, window.communication)) for window in every)
+    barriers = sum(total(take(window.durations_ns, window.barriers)) for window in every)
+    most = barriers > own if has_stages else barriers > 0
+    return most or not own or any(window.hides_barriers for window in every)
 
 
 _WHOLE = {False: ("wall_exposed_ns", "wall_overlap"), True: ("wall_exposed_all_ns", "wall_overlap_all")}
@@ -98,8 +108,10 @@ def _exposure(one: Communicated) -> tuple[Value, Value, int]:
     return one.exposed_ns, one.ns, -one.rank
 
 
-def _stages(rows: Mapping[str, Mapping[tuple[Label, ...], Value]]) -> Iterator[Communicated]:
-    length, exposed, overlap = (rows[name] for name in _BY_STAGE)
+_Rows = Mapping[tuple[Label, ...], Value]
+
+
+def _stages(length: _Rows, exposed: _Rows, overlap: _Rows) -> Iterator[Communicated]:
     for labels, ns in length.items():
         rank, stage = labels
         yield Communicated(str(stage), int(str(rank)), ns, exposed[labels], overlap.get(labels))

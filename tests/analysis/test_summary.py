@@ -199,6 +199,34 @@ def test_communication_that_shares_its_stream_is_counted_as_all(tmp_path: Path) 
     assert [each.name for each in found.each] == ["AllReduce"]
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_communication_on_streams_of_compute_is_counted_beside_some_of_its_own(tmp_path: Path, ranks: int) -> None:
+    """On the same rank, or on another one: 3 000 ns stand in order with compute, 500 of the other 2 000 are exposed."""
+    trace = TraceBuilder()
+    gpus = [trace.process(pid=100 + rank, device=rank) for rank in range(ranks)]
+    for gpu in gpus:
+        gpu.kernel("gemm", 0, 2_000, stream=7)
+    gpus[0].kernel("ncclDevKernel_AllReduce_Sum", 500, 2_500, stream=9)
+    gpus[-1].kernel("ncclDevKernel_AllGather", 3_000, 6_000, stream=7)
+    found = summary(trace.write(tmp_path / "both.sqlite")).communication
+    assert found.shared
+    assert {each.name: each.exposed_ns for each in found.each} == {"AllGather": 3_000, "AllReduce": 500}
+
+
+def test_a_little_communication_on_streams_of_compute_leaves_the_stages(tmp_path: Path) -> None:
+    for length, by in ((1_000, "stage"), (3_000, "collective")):
+        trace = TraceBuilder()
+        gpu = trace.process()
+        gpu.range("layer0.stage2_f", 0, 8_000)
+        gpu.kernel("gemm", 500, 2_000, stream=7, launch_ns=100)
+        gpu.kernel("ncclDevKernel_SendRecv", 500, 2_500, stream=9, launch_ns=200)
+        gpu.kernel("ncclDevKernel_AllReduce_Sum", 3_000, 3_000 + length, stream=7, launch_ns=300)
+        path = str(trace.write(tmp_path / f"{by}.sqlite"))
+        with MeasureOptions(window="run", convention="pithtrain").one_run([path]) as (captures, spec):
+            found = summary_of(captures, spec).communication
+        assert (found.by, found.shared) == (by, by == "collective")
+
+
 def test_a_kernel_that_communicates_and_is_no_known_collective_goes_by_its_name(tmp_path: Path) -> None:
     trace = TraceBuilder()
     gpu = trace.process()
