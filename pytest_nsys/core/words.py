@@ -10,6 +10,7 @@ import codecs
 import io
 import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -70,6 +71,16 @@ def printable(text: str, limit: int = 200) -> str:
         text = "".join(c if c.isprintable() else "�" for c in text[: limit + 1])
     text = no_command(text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def typed(words: Iterable[str]) -> str:
+    """Words as a shell takes them, on one line without control characters: a file may have any name."""
+    return " ".join(shlex.quote(word) if word.isprintable() else f"$'{_escaped(word)}'" for word in words)
+
+
+def _escaped(word: str) -> str:
+    each = (c if c.isprintable() else "".join(f"\\x{byte:02x}" for byte in os.fsencode(c)) for c in word)
+    return "".join(f"\\{c}" if c in "\\'" else c for c in each)
 
 
 def exists_in(text: str, encoding: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
@@ -13,7 +12,7 @@ from pytest_nsys.core.kernel_names import readable_names
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value, percent
 from pytest_nsys.core.units import MEGAHERTZ
-from pytest_nsys.core.words import counted, printable
+from pytest_nsys.core.words import counted, printable, typed
 from pytest_nsys.reports.tables import WHOLE_TEXT
 
 NAME_WIDTH = 40
@@ -44,7 +43,7 @@ def win_words(finding: Finding, of: str = "step") -> str:
 
 def command_for(finding: Finding, traces: Sequence[str]) -> str:
     """What to type to see more of it: ``pytest-nsys run.sqlite --view budget``."""
-    paths = shlex.join(traces)
+    paths = typed(traces)
     return f"pytest-nsys {paths} --view {finding.view}" if finding.view else f"pytest-nsys {finding.command} {paths}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ from pytest_nsys.analysis.metrics import OF_ONE_WINDOW
 from pytest_nsys.analysis.windows import STEADY
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import Step
+from pytest_nsys.core.words import typed
 from pytest_nsys.reports.findings import command_for
 from pytest_nsys.traces.opening import find_traces
 
@@ -47,7 +47,7 @@ def next_steps(traces: Sequence[str], given: Given = ()) -> Iterator[Step]:
 
 def _command(name: str, words: Sequence[str], given: Given, more: str = "") -> str:
     options = _options(name, given)
-    return " ".join(filter(None, ["pytest-nsys", name, shlex.join(words), more, shlex.join(options)]))
+    return " ".join(filter(None, ["pytest-nsys", name, typed(words), more, typed(options)]))
 
 
 def _options(name: str, given: Given) -> list[str]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import os
 import re
 import shlex
+import subprocess
 from collections.abc import Callable
 from fractions import Fraction
 from html import unescape
@@ -190,6 +192,18 @@ def test_what_comes_next_can_be_pasted(tmp_path: Path, monkeypatch: pytest.Monke
     write_nodes(tmp_path / "run", 2)
     all_of_it = [f"run/node00{n}.sqlite" for n in range(2)]
     assert next(next_steps(all_of_it)).command == "pytest-nsys init run"
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "it's", "new\nline", "\x1b[99mred\x1b[0m <b>", "back\\slash\t'", "\udcff.json", "é\r"]
+)
+def test_a_path_of_any_name_is_on_one_line_and_can_be_pasted(name: str) -> None:
+    found = made(traces=(name,))
+    check_bounds(FirstScreen(found).lines(), ("pytest-nsys",))
+    assert "\x1b" not in as_html(found)
+    command = next(next_steps([name])).command.removeprefix("pytest-nsys init ")
+    pasted = subprocess.run(["bash", "-c", f"printf %s {command}"], stdout=subprocess.PIPE, check=True)
+    assert pasted.stdout == os.fsencode(name)
 
 
 class Utf8(io.StringIO):
