@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import starmap
 from typing import NamedTuple
@@ -100,8 +100,13 @@ def meant(table: MetricTable, where: Mapping[str, Selector]) -> list[Labelled]:
     counts = table.every_stage if "stage" not in where else asks_for_none(where)
     staged_only = "stage" in table.dimensions and not counts
     rows = [row for row in table.labelled() if not (staged_only and row[0]["stage"] == NO_STAGE)]
-    where = {d: usual for d, usual in _USUAL.items() if d in table.dimensions} | dict(where)
-    return [row for row in rows if all(selected(table, row, dim, s.values) for dim, s in where.items())]
+    asked = with_usual(where, table.dimensions)
+    return [row for row in rows if all(selected(table, row, dim, s.values) for dim, s in asked.items())]
+
+
+def with_usual(where: Mapping[str, Selector], dimensions: Collection[str]) -> dict[str, Selector]:
+    """The selectors, with those that are meant where nobody says."""
+    return {d: usual for d, usual in _USUAL.items() if d in dimensions} | dict(where)
 
 
 def asks_for_none(where: Mapping[str, Selector]) -> bool:

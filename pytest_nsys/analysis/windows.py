@@ -158,7 +158,7 @@ def periods(anchors: Sequence[Range]) -> list[int]:
 Labels = Mapping[int, Setup]
 """The setup label of each labelled process of one trace, by serialised process id."""
 
-_ONCE = "give each capture its own --nsys-trace"
+_ONCE = "give each capture its own --nsys-trace, and a view one of them"
 
 
 _SHOWN = 8

@@ -151,6 +151,10 @@ NOTHING_SELECTED = 5
 """As pytest ends where the project's settings leave out every item."""
 
 
+MISUSED = 4
+"""As pytest ends where it was asked for what there is not."""
+
+
 class Collected(NamedTuple):
     """A gate file that pytest collects, good or not, the folder of its baselines, and pytest's root directory."""
 
@@ -191,8 +195,10 @@ def collected(gate_files: Sequence[str], baseline_dir: str | None) -> tuple[list
     asking, said, complaints = Collecting(), io.StringIO(), io.StringIO()
     with redirect_stdout(said), redirect_stderr(complaints):
         code = ask_pytest(asking, gate_files, baseline_dir, "--collect-only", "-q", "--no-header")
-    well = code in (0, NOTHING_SELECTED)
-    return asking.found, "" if well else complaints.getvalue() + said.getvalue()
+    if code in (0, NOTHING_SELECTED):
+        return asking.found, ""
+    listed = "" if code == MISUSED else said.getvalue()  # of which none is wrong
+    return asking.found, complaints.getvalue() + listed
 
 
 def stores(gate_files: Sequence[str], baseline_dir: str | None) -> list[tuple[GateFile, Collected]]:

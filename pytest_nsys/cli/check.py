@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from pytest_nsys.cli.environment import look_around
 from pytest_nsys.cli.gate_check import GateFiles, checked_gates, holds_gates
 from pytest_nsys.cli.group import Exit
 from pytest_nsys.cli.shared_options import anchor_option, convention_option, executor_option
-from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.errors import GateFileError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, Address, named_as_gate
+from pytest_nsys.gates.gate_file import load_one
 from pytest_nsys.reports.check_report import Checked, as_json_report, as_text, problems_of
 from pytest_nsys.reports.targets import YAML
 
@@ -43,6 +45,9 @@ def check(
     2 a mistake, or an unreadable file; 3 no kernels.
     """
     gates, traces = _told_apart(words)
+    of_traces = {"--convention": convention, "--anchor": anchor, "--executor": executor}
+    if not traces and (given := [name for name, value in of_traces.items() if value is not None]):
+        raise UsageMistake(f"{given[0]} is for traces: give one, or leave it out")
     surroundings = look_around()
     if not words and not gates:
         surroundings.notes.append("there is no gate file below this folder: pytest-nsys init TRACE… writes one")
@@ -67,6 +72,10 @@ def _told_apart(words: tuple[str, ...]) -> tuple[list[str], list[str]]:
     files = [own for word in words for own in _spelled_out(Address.of(word).file)]
     gates = [file for file in files if file and holds_gates(Path(file))]
     traces = [file for file in files if file not in gates]
+    for word in words:
+        if Address.of(word).configuration and Path(Address.of(word).file).is_file():
+            with contextlib.suppress(GateFileError):  # which is told of the file
+                load_one(Path(word))
     if other := next((word for word in traces if word.endswith(YAML) and Path(word).is_file()), None):
         raise UsageMistake(f"{other}: pytest finds gate files by name: end it in {GATE_SUFFIX}")
     return gates, traces

@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple, TypeGuard
 
 from pytest_nsys.analysis.bounds import AT_LEAST, OFF, Bounds
-from pytest_nsys.analysis.table import Selector
+from pytest_nsys.analysis.table import Selector, with_usual
 from pytest_nsys.core.conventions import NO_STAGE, Convention, convention_words
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import ANY, format_tolerance, written_value
@@ -159,6 +159,7 @@ def bounds(was: Bounds, now: Bounds, _: Sides) -> Iterator[KeyChange]:
 
 def rows(was: Where, now: Where, sides: Sides) -> Iterator[KeyChange]:
     """Other rows; of what is aggregated, nobody can say which ask for more."""
+    was, now = (with_usual(each, of.measures.dimensions) for each, of in zip((was, now), sides.both, strict=True))
     folded = any(side.aggregates or side.balance_across for side in sides.both)
     if not folded and covers(now, was):
         return

@@ -59,6 +59,8 @@ def test_a_key_and_a_script_take_the_same_names(tmp_path: Path) -> None:
         assert [row.value for row in run.rows("idle")] == [row.value for row in run.rows("idle_ns")]
         with pytest.raises(ArgumentMistake, match="no metric is called 'bubble': write idle <= "):
             run.rows("bubble")
+        with pytest.raises(ArgumentMistake, match="what the unit of a limit says: write tokens_per_s or samples_per_s"):
+            run.rows("throughput")
     said = mistakes("version: 1\nassertions:\n- {metric: iteration_ns, require: <= 1ms}\n")
     assert said == ["3:12: 'iteration_ns' is gone: write step time <= 450ms"]
 

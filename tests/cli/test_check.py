@@ -147,7 +147,7 @@ def test_each_file_gets_a_line_and_mistakes_their_place(project: Project) -> Non
         ],
         ["problem: perf/b.nsys.yaml: 2 mistakes"],
     ]
-    assert parts(project, "p*/a.nsys.yaml", "perf/a.nsys.yaml[any]", code=0) == [
+    assert parts(project, "p*/a.nsys.yaml", "perf/a.nsys.yaml", code=0) == [
         ["perf/a.nsys.yaml: good, 2 assertions"],
         ["no problem found"],
     ]
@@ -230,3 +230,21 @@ def test_without_the_plugin_gate_files_are_checked_all_the_same(
     assert end == ["problem: -p no:nsys is in PYTEST_ADDOPTS: take it out"]
     project.gate("- overlp >= 60%")
     assert found(project, code=2)["problems"][0] == f"{project.name}: 1 mistake"
+
+
+@pytest.mark.parametrize("option", ["--anchor=step %", "--convention=nope", "--executor=serial"])
+def test_an_option_of_traces_without_one(project: Project, option: str) -> None:
+    project.gate(GOOD)
+    name = option.partition("=")[0]
+    said = f"error: {name} is for traces: give one, or leave it out"
+    for words in ((), (project.name,)):
+        assert said in project.command("check", *words, option, code=2)
+
+
+def test_a_configuration_that_is_named(project: Project) -> None:
+    project.gate(GOOD)
+    assert f"{project.name} has no matrix: leave [a] out" in project.command("check", f"{project.name}[a]", code=2)
+    project.gate("matrix: {a: a.sqlite, b: b.sqlite}\nassertions: [overlap >= 60%]")
+    assert "no problem found" in project.command("check", f"{project.name}[a]", code=0)
+    said = project.command("check", f"{project.name}[c]", code=2)
+    assert f"no configuration of {project.name} is 'c'" in said

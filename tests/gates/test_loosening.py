@@ -402,3 +402,11 @@ def test_every_bound_is_ordered() -> None:
 def test_a_limit_of_a_measurement_is_loosened_as_any_other(was: str, now: str, kinds: list[str]) -> None:
     then, here = (loaded(f"version: 1\nassertions:\n- {{id: a, assert: {each}}}\n") for each in (was, now))
     assert [change.change.kind for change in compared(then, here)] == kinds
+
+
+def test_a_statistic_that_nobody_says_is_the_median() -> None:
+    """So to leave it out asks for other rows, and to say it is no change."""
+    plain, least, middle = (of_assertion("", f"{word}busbw >= 40GB/s") for word in ("", "min ", "median "))
+    assert said(least, plain) == ["changed rows: statistic min → statistic median"]
+    assert said(plain, least) == ["changed rows: statistic median → statistic min"]
+    assert said(plain, middle) == said(middle, plain) == []

@@ -401,3 +401,10 @@ def test_the_command_and_its_mistakes(project: Project) -> None:
     assert "unknown metric" in project.command("baseline", "prune", "gate.nsys.yaml", code=2)
     (project.root / "empty").mkdir()
     assert "no gate file to be read in empty" in project.command("baseline", "prune", "empty", code=2)
+
+
+def test_a_configuration_that_there_is_not_lists_no_assertions(project: Project) -> None:
+    project.gate_with_trace(GATE)
+    said = project.command("baseline", "prune", f"{project.name}[a]", code=2)
+    assert f"ERROR: {project.name} has no configuration 'a'" in said
+    assert "::" not in said
