@@ -64,10 +64,14 @@ def names_of_others(assertion: Assertion, gate: GateFile) -> frozenset[str]:
 
 
 def called(name: str, assertions: Sequence[Assertion]) -> list[Assertion]:
-    """The assertions that a name or a sentence means: one, or all items of one ``for:``."""
+    """The assertions that a name or a sentence means: one, or all items of one ``for:``. Of several entries with ids
+    that say the same a sentence means none.
+    """
     ways = (
         lambda one: one.name == name,
-        lambda one: name in (one.full_name, one.sentence),
+        lambda one: one.full_name == name,
         lambda one: name in map(without_item, names_of(one)),
+        lambda one: one.sentence == name,
     )
-    return next(filter(None, ([one for one in assertions if way(one)] for way in ways)), [])
+    found = next(filter(None, ([one for one in assertions if way(one)] for way in ways)), [])
+    return found if len({one.location for one in found}) == 1 else []

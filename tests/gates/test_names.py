@@ -121,6 +121,16 @@ def test_a_waiver_names_either(named: str) -> None:
     assert [len(each.waivers) for each in loaded("exposed_ns <= 2ms", "no syncs", more=waiver).assertions] == [1, 0]
 
 
+def test_a_sentence_means_no_entry_of_another_name() -> None:
+    """A waiver of the one waived the other, too."""
+    alike = ["{id: steady, assert: overlap >= 60%, window: steady}", "{id: first, assert: overlap >= 60%, window: 0}"]
+    gate = loaded("overlap >= 60%", *alike)
+    assert called("overlap >= 60%", gate.assertions) == [gate.assertions[0]]
+    (alone,) = loaded(alike[0]).assertions
+    assert called("overlap >= 60%", [alone]) == [alone]
+    assert called("overlap >= 60%", loaded(*alike).assertions) == []
+
+
 def test_what_names_the_others() -> None:
     gate = loaded("exposed_ns <= 2ms", "{id: exposed_ns <=, assert: no syncs}", "overlap >= 60%")
     assert names_of_others(gate.assertions[0], gate) == {"exposed_ns <=", "overlap >=", "overlap >= 60%"}
