@@ -36,7 +36,8 @@ from pytest_nsys.core.model import KernelsMode, Trace
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.drafting.choice import with_bounds, with_libraries, with_stages
 from pytest_nsys.drafting.gate_text import SCHEMA_NAME, Draft, gate_text
-from pytest_nsys.drafting.sentences import Figures, draft_sentences, file_smallest_ns, file_tolerance, written_ns
+from pytest_nsys.drafting.margins import written_ns
+from pytest_nsys.drafting.sentences import Figures, draft_sentences, file_smallest_ns, file_tolerance
 from pytest_nsys.gates.convention_keys import check_named, convention_of
 from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.kinds import SCHEMA, SCHEMA_TITLE

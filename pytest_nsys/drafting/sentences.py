@@ -1,22 +1,19 @@
-"""Which assertions does a first gate file hold, with which limits, and why each? At most twelve, each on data.
+"""Which assertions does a first gate file hold, with which limits, and why each? At most fourteen, each on data.
 
 Structure is exact; a ratio is held by a constant; times, which differ from machine to machine, by the baseline. What
 would let a slower step pass stays whatever the number: step time, compute, exposed time, launches, syncs, the kernels.
-
-How far from what was measured a limit stands is said by the spread over captures. Of one capture nothing is known about
-the noise, so the margin is a guess: 5% of a time, 5 points of a ratio. Of two or three captures it is three times their
-range, from four on the prediction bound of a new trace. Either way it is 2%, or 2 points, at least, so that a lucky set
-of captures does not make a gate that flakes.
+Where stages have a sentence, what has no stage has one beside it: no row of theirs would tell of it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import ceil, floor
+from math import ceil
 
+from pytest_nsys.analysis.activity import SYNCHRONISING_CALLS, waiting_call
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metric_names import spoken
 from pytest_nsys.analysis.metrics import METRICS, Unit
@@ -24,12 +21,21 @@ from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.table import NothingSelected
 from pytest_nsys.analysis.windows import RUN, WindowSpec
 from pytest_nsys.core.conventions import NO_STAGE, UNKNOWN
-from pytest_nsys.core.exact import median
+from pytest_nsys.core.exact import exact, median
 from pytest_nsys.core.model import KernelsMode, Label, Value
-from pytest_nsys.core.numbers import distance_words, format_value, percent
+from pytest_nsys.core.numbers import change_words, distance_words, format_apart, format_value, percent
 from pytest_nsys.core.units import RATIO
-from pytest_nsys.core.words import place_words, printable
-from pytest_nsys.gates.noise import FEWEST_RUNS, bound
+from pytest_nsys.core.words import counted, place_words, printable
+from pytest_nsys.drafting.margins import (
+    GUESS,
+    ROUGH,
+    hundredths_above,
+    percent_below,
+    points,
+    relative,
+    smallest_ns,
+    written_ns,
+)
 from pytest_nsys.gates.selection import balance
 
 Labels = tuple[Label, ...]
@@ -94,72 +100,9 @@ def by_stage(rows: Mapping[Labels, Value]) -> dict[str, dict[Labels, Value]]:
     return dict(sorted(found.items()))
 
 
-GUESS = Fraction(5, 100)
-LEAST = Fraction(2, 100)
-FACTOR = 3
-"""Of the range of two or three captures."""
-
-SMALLEST_NS = 50_000
-"""Times that differ by less are taken for equal, where the window is long enough for that."""
-
-
-def smallest_ns(window_ns: Value) -> int:
-    """The ``abs`` of times: under 1% of the window, so that a short one is not all tolerance; 1, 2 or 5 and zeros."""
-    most = min(SMALLEST_NS, int(window_ns) // 100)
-    steps = [number * 10**zeros for zeros in range(5) for number in (1, 2, 5)]
-    return max([step for step in steps if step <= most], default=1)
-
-
-def written_ns(time_ns: int) -> str:
-    """A time as a gate file has it: ``50us``, ``200ns``."""
-    return f"{time_ns // 1000}us" if time_ns % 1000 == 0 else f"{time_ns}ns"
-
-
-def noise_of(captures: Sequence[Value], rows: int) -> Value | None:
-    """How far one more capture may be from the median of these; None where there is one only."""
-    if len(captures) >= FEWEST_RUNS:
-        return bound(captures, rows=rows)
-    return FACTOR * (max(captures) - min(captures)) if len(captures) > 1 else None
-
-
-def relative(rows: Sequence[Sequence[Value]], smallest: Value = 0, guess: Fraction = GUESS) -> Fraction:
-    """The share of a baseline that lets every row of these captures pass again, in whole percent.
-
-    ``rows`` hold the captures of each row; amounts up to ``smallest`` are left to the tolerance's ``abs``.
-    """
-    noises = _noises(rows)
-    if noises is None:
-        return guess
-    middles = (sorted(captures)[len(captures) // 2] for captures in rows)
-    shares = (noise / abs(Fraction(m)) for noise, m in zip(noises, middles, strict=True) if noise > smallest and m)
-    return Fraction(ceil(100 * max([LEAST, *shares])), 100)
-
-
-def points(rows: Sequence[Sequence[Value]]) -> Fraction:
-    """The distance of a ratio that lets every row of these captures pass again, as a plain fraction."""
-    noises = _noises(rows)
-    return GUESS if noises is None else max([LEAST, *noises])
-
-
-def _noises(rows: Sequence[Sequence[Value]]) -> list[Fraction] | None:
-    """How far one more capture of each row may be from its median; None where of some row there is one only."""
-    found = [noise_of(captures, len(rows)) for captures in rows]
-    return None if None in found else [Fraction(noise) for noise in found if noise is not None]
-
-
-def percent_below(values: Iterable[Value], margin: Fraction) -> int:
-    """The whole percentage that the least of some ratios exceeds by ``margin`` at least."""
-    return floor(100 * (Fraction(min(values)) - margin))
-
-
-def hundredths_above(value: Value, margin: Fraction) -> Fraction:
-    """A bare ratio in hundredths that lies ``margin`` above ``value`` at least."""
-    return Fraction(ceil(100 * (Fraction(value) + margin)), 100)
-
-
 # Assertions
 
-MOST = 12
+MOST = 14
 MOST_STAGES = 4
 LEAST_PERCENT = 5
 """An overlap limit below it would hold nothing."""
@@ -214,6 +157,7 @@ def draft_sentences(figures: Figures) -> list[DraftSentence]:
     found += _barriers(figures, communicates=communicates)
     found += _launched(figures)
     found += _syncs(figures)
+    found += _pageable(figures)
     if communicates:
         found += _overlaps(figures)
         found += _exposed(figures)
@@ -289,23 +233,46 @@ def _launched(figures: Figures) -> Iterator[DraftSentence]:
     if not all(len(window) for window in own.windows):
         return
     also = "Counted where they are launched: when the GPU gets to them moves the edges of a window."
-    for each in (*_launches(own), *_kernels(own)):
-        yield replace(
-            each,
-            entry={"assert": each.title, "kernels": str(KernelsMode.LAUNCHED)},
-            why=(*each.why, also) if "launches" in each.title else each.why,
-        )
+    mode = {"kernels": str(KernelsMode.LAUNCHED)}
+    for each in _launches(own):
+        yield replace(each, entry=_keys(each.entry) | mode, why=(*each.why, also))
+    for each in _kernels(own):
+        yield replace(each, entry=_keys(each.entry) | mode)
+
+
+def _keys(entry: Entry) -> dict[str, str | Mapping[str, str]]:
+    return {"assert": entry} if isinstance(entry, str) else dict(entry)
+
+
+def _unstaged(what: str, asserted: str) -> Entry:
+    """What is asserted of kernels without a stage, by the name that it has in a comparison."""
+    return {"id": f"{what} without a stage", "assert": f"stage {NO_STAGE} {asserted}"}
 
 
 def _launches(figures: Figures) -> Iterator[DraftSentence]:
+    """Of the kernels with a stage, and of those without one."""
     each = figures.each("launches")
-    if not each or any(len(set(captures)) > 1 for captures in each.values()):
-        return
-    staged = any(stage != NO_STAGE for _, stage in each)
-    chosen = {labels: captures[0] for labels, captures in each.items() if (labels[1] != NO_STAGE) is staged}
-    sentence = "launches == baseline" if staged else f"stage {NO_STAGE} launches == baseline"
-    why = (f"{sum(chosen.values())} kernels in all. One more or fewer: the program changed.",)
-    yield DraftSentence(sentence, why, STRUCTURE, KEPT)
+    staged = {labels: captures for labels, captures in each.items() if labels[1] != NO_STAGE}
+    unstaged = {labels: captures for labels, captures in each.items() if labels[1] == NO_STAGE}
+    changed = "One more or fewer: the program changed."
+    if _is_exact(staged):
+        why = f"{_launches_in(staged)} in stages. {changed}"
+        yield DraftSentence("launches == baseline", (why,), STRUCTURE, KEPT)
+    if _is_exact(unstaged):
+        why = f"{_launches_in(unstaged)} {'without a stage' if staged else 'in all'}. {changed}"
+        sentence: Entry = _unstaged("launches", "launches == baseline")
+        if not staged:
+            sentence = f"stage {NO_STAGE} launches == baseline"
+        yield DraftSentence(sentence, (why,), STRUCTURE, KEPT)
+
+
+def _is_exact(each: Mapping[Labels, Sequence[Value]]) -> bool:
+    """Whether there are rows, and every capture has the same."""
+    return bool(each) and all(len(set(captures)) == 1 for captures in each.values())
+
+
+def _launches_in(each: Mapping[Labels, Sequence[Value]]) -> str:
+    return counted(int(sum(captures[0] for captures in each.values())), "kernel")
 
 
 def _kernels(figures: Figures) -> Iterator[DraftSentence]:
@@ -323,11 +290,26 @@ def _kernels(figures: Figures) -> Iterator[DraftSentence]:
 def _syncs(figures: Figures) -> Iterator[DraftSentence]:
     each = figures.each("syncs")
     if each and not any(any(captures) for captures in each.values()):
-        why = "The CPU stays ahead: no synchronisation, no blocking copy."
-        yield DraftSentence("no syncs", (why,), STRUCTURE, KEPT)
-    elif each and all(len(set(captures)) == 1 for captures in each.values()):
-        why = f"How often the CPU waits for the GPU: at most {figures.largest('syncs')}."
-        yield DraftSentence("syncs <= baseline", (why,), STRUCTURE, KEPT)
+        why = ["No synchronising call in the window."]
+        if not any(_synchronises(window) for window in figures.windows):
+            why.append("None in the rest of the trace, either: a profiler that does not record them sees none.")
+        yield DraftSentence("no syncs", tuple(why), STRUCTURE, KEPT)
+    elif _is_exact(each):
+        why = [f"How often the CPU waits for the GPU: at most {figures.largest('syncs')}."]
+        yield DraftSentence("syncs <= baseline", tuple(why), STRUCTURE, KEPT)
+
+
+def _synchronises(window: RankWindow) -> bool:
+    """Whether a synchronising call is recorded around any window of this rank's trace."""
+    calls = window.track.around.all_calls(SYNCHRONISING_CALLS) or {}
+    return any(waiting_call(call.name) for own in calls.values() for call in own)
+
+
+def _pageable(figures: Figures) -> Iterator[DraftSentence]:
+    each = figures.each("pageable_copies")
+    if _is_exact(each) and any(captures[0] for captures in each.values()):
+        why = f"Copies from or to pageable host memory: at most {figures.largest('pageable_copies')}."
+        yield DraftSentence("pageable copies <= baseline", (why,), STRUCTURE, 1)
 
 
 def _overlaps(figures: Figures) -> Iterator[DraftSentence]:
@@ -371,12 +353,19 @@ def _why_overlap(figures: Figures, metric: str, rows: Mapping[Labels, Value], li
 
 
 def _exposed(figures: Figures) -> Iterator[DraftSentence]:
-    rows = {labels: value for labels, value in figures.rows("exposed_ns").items() if labels[1] != NO_STAGE}
-    metric = "exposed_ns" if rows else "wall_exposed_ns"
-    if not (rows := rows or figures.rows(metric)):
+    """Per stage, and of what has none; of the rank where nothing has a stage."""
+    by_name = by_stage(figures.rows("exposed_ns"))
+    unstaged = by_name.pop(NO_STAGE, {})
+    staged = {labels: value for rows in by_name.values() for labels, value in rows.items()}
+    metric = "exposed_ns" if staged else "wall_exposed_ns"
+    if not (rows := staged or figures.rows(metric)):
         return
     why = f"At most {figures.largest(metric, rows)} of communication without compute beside it."
-    yield _held(figures, metric, (why,), HIDDEN, KEPT)
+    yield _held(figures, metric, (why,), HIDDEN, KEPT, rows)
+    if staged and unstaged:
+        why = f"The same of communication without a stage: at most {figures.largest(metric, unstaged)}."
+        held = _held(figures, metric, (why,), HIDDEN, KEPT, unstaged)
+        yield replace(held, entry=_unstaged("exposed", held.title))
 
 
 def _balance(figures: Figures) -> Iterator[DraftSentence]:
@@ -399,7 +388,7 @@ def _times(figures: Figures) -> Iterator[DraftSentence]:
         rows = {labels: value for labels, value in figures.rows("period_ns").items() if labels[1] == "p50"}
         worst = figures.largest("period_ns", rows)
         why = (f"At most {worst} from one anchor to the next: the median of the steady half.",)
-        yield _held(figures, "period_ns", why, TIME, KEPT, "p50 ")
+        yield _held(figures, "period_ns", why, TIME, KEPT, rows, "p50 ")
     what = "from end to end"
     if figures.spec.whole_run or figures.spec.kernels is KernelsMode.LAUNCHED:
         what = "from the first start to the last end of its kernels"
@@ -418,23 +407,39 @@ def _memory(figures: Figures) -> Iterator[DraftSentence]:
         yield _held(figures, "peak_allocated_bytes", (why,), TIME, 1)
 
 
-ROUGH = Fraction(10, 100)
-
-
 def _held(
-    figures: Figures, metric: str, why: tuple[str, ...], group: str, rank: int, quantile: str = ""
+    figures: Figures,
+    metric: str,
+    why: tuple[str, ...],
+    group: str,
+    rank: int,
+    among: Mapping[Labels, Value] | None = None,
+    which: str = "",
 ) -> DraftSentence:
-    """A time, or memory, against its baseline, with the file's tolerance where that is wide enough and not too wide."""
-    rows = [own for labels, own in figures.each(metric).items() if not quantile or labels[1] == quantile.strip()]
+    """A time, or memory, against its baseline, with the file's tolerance where that is wide enough and not too wide.
+
+    ``among`` are the rows that are judged, of which the largest says what its limit is.
+    """
+    middles = figures.rows(metric) if among is None else among
+    rows = [own for labels, own in figures.each(metric).items() if labels in middles]
     rough, is_time = METRICS[metric].rough, METRICS[metric].unit == Unit.NS
-    smallest = file_smallest_ns(figures) * (2 if rough else 1) if is_time else 0
+    smallest = file_smallest_ns(figures) if is_time else 0
     own = relative(rows, smallest, ROUGH if rough else GUESS)
     usual = file_tolerance(figures)
     if metric == "compute_ns" and (least := smallest_ns(min(map(min, rows)))) < smallest:
         own, smallest = relative(rows, least), least
         words = f"max({int(100 * own)}%, {written_ns(smallest)})"
     elif own <= usual:
-        words = "tolerance"
+        own, words = usual, "tolerance"
     else:
         words = f"max({int(100 * own)}%, {written_ns(smallest)})" if is_time else f"{int(100 * own)}%"
-    return DraftSentence(f"{quantile}{spoken(METRICS[metric])} below baseline plus {words}", why, group, rank)
+    limit = _limit_words(max(middles.values()), own, smallest, METRICS[metric].unit)
+    sentence = f"{which}{spoken(METRICS[metric])} below baseline plus {words}"
+    return DraftSentence(sentence, (f"{why[0]} {limit}", *why[1:]), group, rank)
+
+
+def _limit_words(value: Value, share: Fraction, smallest: Value, unit: str) -> str:
+    """What a tolerance comes to: ``Limit: 471 us (+12%).``"""
+    limit = exact(value + max(share * Fraction(value), Fraction(smallest)))
+    more = f" ({change_words(limit, value, unit)})" if value else ""
+    return f"Limit: {format_apart(value, limit, unit)[1]}{more}."

@@ -19,6 +19,7 @@ from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.cli.init import Traces, drafted, store_rows
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.drafting.gate_text import gate_text
+from pytest_nsys.drafting.sentences import MOST
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import GateFile, Outcome
 from pytest_nsys.stored.baselines.store import BaselineStore, store_of
@@ -27,6 +28,7 @@ from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from tests.support.injections import FAULTS, Tape, noise, tape
 from tests.support.reference_data import DUALPIPE, REAL
 from tests.support.samples.fsdp import FsdpShape, write_fsdp
+from tests.support.samples.kineto import KinetoBuilder
 
 FSDP, MEMORY = "fsdp", "fsdp with memory"
 TRACES = {
@@ -89,19 +91,19 @@ class Drafted:
         return tape(self.trace, self.gate.resolved_convention.anchor if anchored else None)
 
     def judged(self, trace: Path) -> dict[str, Outcome]:
-        """How each sentence ends, by its metric; a warning is no *passed*."""
-        found = {}
+        """How each sentence ends, by its metric, of several the one that does not pass; a warning is no *passed*."""
+        found: dict[str, Outcome] = {}
         with contextlib.closing(CaptureCache()) as library:
             captures = library.captures([str(trace)], trace.parent, self.gate.resolved_convention)
             context = GateContext(captures, self.gate, StoredBaseline(captures, self.gate, self.store))
             for assertion in self.gate.assertions:
-                try:
+                outcome = Outcome.ERROR
+                with contextlib.suppress(NsysError):
                     verdict = evaluate(assertion, context)
-                except NsysError:
-                    found[assertion.metric] = Outcome.ERROR
-                else:
                     warned = verdict.outcome is Outcome.PASSED and verdict.warnings
-                    found[assertion.metric] = Outcome.INCONCLUSIVE if warned else verdict.outcome
+                    outcome = Outcome.INCONCLUSIVE if warned else verdict.outcome
+                if found.get(assertion.metric, Outcome.PASSED) is Outcome.PASSED:
+                    found[assertion.metric] = outcome
         return found
 
     def red(self, fault: str, folder: Path) -> set[str]:
@@ -162,7 +164,7 @@ def test_a_trace_is_green_on_its_own_gate_and_with_noise(drafted_for: Drafted, t
     """Without a warning on itself, and without a red where every time is a little other."""
     own = drafted_for.judged(drafted_for.trace)
     assert own == dict.fromkeys(own, Outcome.PASSED)
-    assert drafted_for.gate.assertions[12:] == ()
+    assert drafted_for.gate.assertions[MOST:] == ()
     unchanged = drafted_for.judged(drafted_for.tape().write(tmp_path / "same"))
     assert unchanged == own
     on = drafted_for.tape()
@@ -190,3 +192,55 @@ def test_a_fault_is_red(drafted_for: Drafted, tmp_path: Path, name: str, fault: 
 
 def test_every_fault_is_in_the_table() -> None:
     assert RED.keys() == FAULTS.keys()
+
+
+STEP_NS = 20_000_000
+UNSTAGED_US, SENT_US = 1_000, 1_600
+
+
+def _partly_staged(path: Path, *, sent_us: int = UNSTAGED_US, more: int = 0) -> Path:
+    """Steps of a forward and a backward that have a stage, and of a SendRecv and small kernels that have none."""
+    trace = KinetoBuilder(rank=0, world=1, pid=100, device=0)
+    for step in range(8):
+        at = step * STEP_NS + 1_000
+        trace.range(f"ProfilerStep#{step}", at, at + STEP_NS - 1_000)
+        for place, stage in enumerate(("forward", "backward")):
+            begin = at + place * 6_000_000 + 1_000
+            trace.range(stage, begin, begin + 50_000)
+            trace.kernel("gemm", begin + 100_000, begin + 4_000_000, launch_ns=begin + 1_000)
+            reduced = begin + 3_500_000
+            trace.kernel("ncclDevKernel_AllReduce", reduced, reduced + 1_000_000, stream=20, launch_ns=begin + 9_000)
+        sent = at + 14_000_000
+        trace.kernel("ncclDevKernel_SendRecv", sent, sent + sent_us * 1_000, stream=20, launch_ns=sent - 100_000)
+        for number in range(3 + more):
+            begin = at + 13_000_000 + number * 20_000
+            trace.kernel("scale", begin, begin + 10_000, launch_ns=begin - 15_000)
+        trace.kernel("adam", at + 18_000_000, at + 19_000_000, launch_ns=at + 15_000_000)
+    return trace.write(path)
+
+
+@pytest.mark.parametrize(
+    ("sent_us", "more", "red"),
+    [
+        (UNSTAGED_US, 0, []),
+        (SENT_US, 0, ["exposed without a stage"]),
+        (UNSTAGED_US, 4, ["launches without a stage"]),
+    ],
+)
+def test_what_has_no_stage_is_judged(tmp_path: Path, sent_us: int, more: int, red: list[str]) -> None:
+    """Of a stage expression that leaves some kernels out, no sentence about stages tells."""
+    own, worse = _partly_staged(tmp_path / "own.json"), _partly_staged(tmp_path / "w.json", sent_us=sent_us, more=more)
+    path = tmp_path / "gates.nsys.yaml"
+    with contextlib.closing(CaptureCache()) as library:
+        draft, left = drafted(Traces(library, (str(own),)), path)
+        assert left == []
+        path.write_text(gate_text(draft), encoding="utf-8")
+        gate = load_gate_file(path)
+        store = store_of(path, tmp_path / "baselines", tmp_path)
+        store_rows(gate, library.captures([str(own)], tmp_path, gate.resolved_convention), store)
+        captures = library.captures([str(worse)], tmp_path, gate.resolved_convention)
+        context = GateContext(captures, gate, StoredBaseline(captures, gate, store))
+        failed = [a.full_name for a in gate.assertions if evaluate(a, context).outcome is Outcome.FAILED]
+    assert {"exposed below baseline plus tolerance", "launches == baseline"} <= {a.full_name for a in gate.assertions}
+    assert [name for name in failed if "without a stage" in name] == red
+    assert not {"exposed below baseline plus tolerance", "launches == baseline"} & set(failed)

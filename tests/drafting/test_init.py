@@ -34,16 +34,8 @@ from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.drafting import sentences
 from pytest_nsys.drafting.gate_text import SCHEMA_NAME, Draft, gate_text, scalar
-from pytest_nsys.drafting.sentences import (
-    STRUCTURE,
-    DraftSentence,
-    noise_of,
-    percent_below,
-    points,
-    relative,
-    smallest_ns,
-    written_ns,
-)
+from pytest_nsys.drafting.margins import noise_of, percent_below, points, relative, smallest_ns, written_ns
+from pytest_nsys.drafting.sentences import STRUCTURE, DraftSentence
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import GateFile
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
@@ -847,3 +839,40 @@ def real(folder: Path, trace: Path) -> GateFile:
     link = folder / trace.name
     link.symlink_to(trace)
     return draft(link)[0]
+
+
+def _limits(path: Path, overlapping_us: int) -> str:
+    """What is said of times where communication on the stream of compute takes so long in every step."""
+    trace = TraceBuilder()
+    process = trace.process()
+    for k in range(8):
+        at = 20 * MS * k + 1_000
+        process.range(f"step {k}", at, at + 18 * MS)
+        process.kernel("gemm", at + 100_000, at + 10 * MS, launch_ns=at + 10_000)
+        end = 10 * MS + overlapping_us * 1_000
+        name = "ncclDevKernel_AllReduce"
+        process.kernel(name, at + 10 * MS, at + end, launch_ns=at + 20_000, demangled=name)
+    return draft(trace.write(path))[1]
+
+
+@pytest.mark.parametrize(
+    ("length_us", "limit"), [(400, "450 us (+12.5%)"), (2_000, "2.2 ms (+10%)"), (100, "150 us (+50%)")]
+)
+def test_a_comment_says_what_the_limit_comes_to(tmp_path: Path, length_us: int, limit: str) -> None:
+    text = _limits(tmp_path / "run.sqlite", length_us)
+    (said,) = re.findall(r"it never overlaps\. Limit: (.*)\.\n", text)
+    assert said == limit
+    assert "- barrier below baseline plus max(10%, 50us)" in text
+
+
+def test_a_comment_claims_no_more_than_was_seen(tmp_path: Path) -> None:
+    """Whether the CPU stays ahead is another question than whether it calls what waits."""
+    unseen = draft(steps(tmp_path / "run.sqlite"))[1]
+    assert "  # No synchronising call in the window.\n  # None in the rest of the trace, either" in unseen
+
+    def after(process: Process) -> None:
+        process.api("cudaDeviceSynchronize", 90 * MS, 91 * MS)
+
+    seen = draft(steps(tmp_path / "synchronises.sqlite", edit=after))[1]
+    assert "  # No synchronising call in the window.\n  - no syncs\n" in seen
+    assert "stays ahead" not in unseen + seen

@@ -1,0 +1,81 @@
+"""How far from what was measured does a limit stand?
+
+The spread over captures says it. Of one capture nothing is known about the noise, so the margin is a guess: 5% of a
+time, 10% of one that moves more, 5 points of a ratio; the built-in gate of ``compare`` has the same. Of two or three
+captures it is three times their range, from four on the prediction bound of a new trace. Either way it is 2%, or 2
+points, at least, so that a lucky set of captures does not make a gate that flakes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from math import ceil, floor
+
+from pytest_nsys.core.model import Value
+from pytest_nsys.gates.noise import FEWEST_RUNS, bound
+
+GUESS = Fraction(5, 100)
+ROUGH = Fraction(10, 100)
+"""The guess of a time that is the rest of something else, or waits for others."""
+
+LEAST = Fraction(2, 100)
+FACTOR = 3
+"""Of the range of two or three captures."""
+
+SMALLEST_NS = 50_000
+"""Times that differ by less are taken for equal, where the window is long enough for that."""
+
+
+def smallest_ns(window_ns: Value) -> int:
+    """The ``abs`` of times: under 1% of the window, so that a short one is not all tolerance; 1, 2 or 5 and zeros."""
+    most = min(SMALLEST_NS, int(window_ns) // 100)
+    steps = [number * 10**zeros for zeros in range(5) for number in (1, 2, 5)]
+    return max([step for step in steps if step <= most], default=1)
+
+
+def written_ns(time_ns: int) -> str:
+    """A time as a gate file has it: ``50us``, ``200ns``."""
+    return f"{time_ns // 1000}us" if time_ns % 1000 == 0 else f"{time_ns}ns"
+
+
+def noise_of(captures: Sequence[Value], rows: int) -> Value | None:
+    """How far one more capture may be from the median of these; None where there is one only."""
+    if len(captures) >= FEWEST_RUNS:
+        return bound(captures, rows=rows)
+    return FACTOR * (max(captures) - min(captures)) if len(captures) > 1 else None
+
+
+def relative(rows: Sequence[Sequence[Value]], smallest: Value = 0, guess: Fraction = GUESS) -> Fraction:
+    """The share of a baseline that lets every row of these captures pass again, in whole percent.
+
+    ``rows`` hold the captures of each row; amounts up to ``smallest`` are left to the tolerance's ``abs``.
+    """
+    noises = _noises(rows)
+    if noises is None:
+        return guess
+    middles = (sorted(captures)[len(captures) // 2] for captures in rows)
+    shares = (noise / abs(Fraction(m)) for noise, m in zip(noises, middles, strict=True) if noise > smallest and m)
+    return Fraction(ceil(100 * max([LEAST, *shares])), 100)
+
+
+def points(rows: Sequence[Sequence[Value]]) -> Fraction:
+    """The distance of a ratio that lets every row of these captures pass again, as a plain fraction."""
+    noises = _noises(rows)
+    return GUESS if noises is None else max([LEAST, *noises])
+
+
+def _noises(rows: Sequence[Sequence[Value]]) -> list[Fraction] | None:
+    """How far one more capture of each row may be from its median; None where of some row there is one only."""
+    found = [noise_of(captures, len(rows)) for captures in rows]
+    return None if None in found else [Fraction(noise) for noise in found if noise is not None]
+
+
+def percent_below(values: Iterable[Value], margin: Fraction) -> int:
+    """The whole percentage that the least of some ratios exceeds by ``margin`` at least."""
+    return floor(100 * (Fraction(min(values)) - margin))
+
+
+def hundredths_above(value: Value, margin: Fraction) -> Fraction:
+    """A bare ratio in hundredths that lies ``margin`` above ``value`` at least."""
+    return Fraction(ceil(100 * (Fraction(value) + margin)), 100)
