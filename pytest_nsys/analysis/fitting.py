@@ -221,14 +221,14 @@ def _drafted(
         possible.remove(anchor)
     whole = Choice(base, base, RUN, candidates)
     if not ranges.names:
-        return whole.because("window", "run: the trace holds no ranges (NVTX), so everything it ran is one window.")
+        return whole.because("window", "run: the trace holds no ranges, so everything it ran is one window.")
     why = "no range of this trace repeats regularly around its kernels"
     if any(candidate.usable for candidate in candidates):
         why = "the ranges that repeat hold no kernels in their median window"
     return whole.because(
         "window",
         f"run: {why}, so everything it ran is one window.",
-        "Mark the step (NVTX, record_function) and name it as the anchor of a convention: then each window is a step.",
+        "Mark the step with a range and name it as the anchor of a convention: then each window is a step.",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from pytest_nsys.analysis.metrics import Unit
 from pytest_nsys.cli.asking import stores
 from pytest_nsys.cli.options import MeasureOptions, measuring, note_lines, print_notes, reading
 from pytest_nsys.core.errors import UsageMistake, one_line
-from pytest_nsys.core.file_names import CUT_SUFFIX, Address
+from pytest_nsys.core.file_names import CUT_SUFFIX, GATE_SUFFIX, Address
 from pytest_nsys.core.model import Note
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted, printable
@@ -34,6 +35,7 @@ from pytest_nsys.verdicts.gate_windows import gate_windows, unheld
 
 VIEWER = "https://ui.perfetto.dev"
 LONGEST_WORD = 40
+GATES = f"*{GATE_SUFFIX}"
 
 
 @click.command()
@@ -65,6 +67,9 @@ def cut(asked: MeasureOptions, traces: tuple[str, ...], output: str | None, gate
     launched = sum(len(w) for one in found.ranks for w in one.windows)
     what = f"{counted(len(found.ranks), 'rank')}, {counted(launched, 'kernel')}, {spec}"
     click.echo(f"wrote {target.shown}: {what}; open it in {VIEWER}")
+    if lying := next((path for folder in (Path(), paths[0].parent) for path in sorted(folder.glob(GATES))), None):
+        command = shlex.join(["pytest-nsys", "cut", "--gate", os.path.relpath(lying), *traces])
+        click.echo(f"for what a gate judges: {command}")
     print_notes(note_lines(doubts))
 
 

@@ -205,6 +205,8 @@ def _tell(
     click.echo(f"  {shlex.join([*gate, *given])}")
     click.echo(f"  {shlex.join(gate)} --nsys-trace=THE_NEXT_RUN")
     click.echo(f'  {shlex.join(accept)} --trace=THE_NEXT_RUN --reason "…"')
+    cut = shlex.join(["pytest-nsys", "cut", "--gate", shown, *(traces if len(traces) <= SHOWN_LEFT else ["TRACES"])])
+    click.echo(f"  {cut}  # what it judges, as one small trace")
 
 
 REASON = "first baseline by pytest-nsys init"

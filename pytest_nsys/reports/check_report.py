@@ -171,6 +171,14 @@ def named(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN] if more else names) + more
 
 
+MARKS = {
+    "torch.profiler": "prof.step() or record_function",
+    "JAX": "jax.profiler.StepTraceAnnotation",
+    "database of rocprofv3": "ROCTx",
+}
+"""What marks a step, by what wrote the trace; NVTX elsewhere."""
+
+
 def problems_of(surroundings: Surroundings, run: RunShape | None, mistakes: Iterable[str] = ()) -> list[str]:
     """What is wrong, the most urgent first."""
     found = [*mistakes]
@@ -178,5 +186,6 @@ def problems_of(surroundings: Surroundings, run: RunShape | None, mistakes: Iter
         found.append(surroundings.plugin.why_not)
     if run is not None:
         found += run.quality
-        found += [] if run.anchored else ["no range of the trace repeats: mark the step (NVTX, record_function)"]
+        marks = dict.fromkeys(MARKS.get(file.format, "NVTX") for file in run.files)
+        found += [] if run.anchored else [f"no range of the trace repeats: mark the step ({', '.join(marks)})"]
     return found

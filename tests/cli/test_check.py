@@ -14,6 +14,7 @@ from pytest_nsys.traces.opening import IN_WORDS, READERS, format_of
 from tests.support.bad_traces import good
 from tests.support.gates import Project
 from tests.support.samples.builder import TraceBuilder
+from tests.support.samples.kineto import KinetoBuilder
 
 SCHEMA = json.loads(Path(reports.__file__).with_name("check.schema.json").read_text(encoding="utf-8"))
 
@@ -105,8 +106,21 @@ def test_few_anchors_and_a_run_without_any_are_told(project: Project) -> None:
     trace.process().kernel("gemm", 10, 20)
     trace.write(project.root / "bare.sqlite")
     answer = found(project, "bare.sqlite", code=1)
-    assert answer["problems"] == ["no range of the trace repeats: mark the step (NVTX, record_function)"]
+    assert answer["problems"] == ["no range of the trace repeats: mark the step (NVTX)"]
     assert not answer["run"]["anchored"]
+
+
+def test_advice_is_that_of_the_profiler_and_of_the_gpu(project: Project) -> None:
+    """A torch trace of an AMD GPU is told of neither NVTX nor nsys, which are NVIDIA's."""
+    trace = KinetoBuilder(gpu="AMD Instinct MI210")
+    trace.kernel("gemm", 1_000, 2_000)
+    trace.write(project.root / "run.json")
+    answer = found(project, "run.json", code=1)
+    assert answer["problems"] == ["no range of the trace repeats: mark the step (prof.step() or record_function)"]
+    said = project.command("check", "run.json", code=1)
+    assert "samples no clocks" in said
+    assert "nsys and" not in said
+    assert "NVTX" not in said
 
 
 def test_what_cannot_be_looked_at(project: Project) -> None:

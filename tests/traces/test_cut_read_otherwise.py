@@ -105,6 +105,7 @@ def test_a_gate_of_another_way_is_red_on_a_cut(project: Project) -> None:
         assert (
             "is a cut (window median, kernels contained), and does not hold all kernels of this window: measure" in said
         )
+        assert "pytest-nsys cut --gate FILE TRACES" in said
     assert "the same window, span and kernels" in project.command(
         "--view=overlap", "window.json", "--window=first", code=3
     )

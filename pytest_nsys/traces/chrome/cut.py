@@ -437,7 +437,8 @@ class CutTrace(TraceInMemory):
             if span is None or not any(_holds(how, view, span, launched=launched) for how, view in views):
                 raise NothingMeasured(
                     f"{self.path}: is a cut ({self.about.measured}), and does not hold all kernels of this window: "
-                    "measure the same window, span and kernels, or measure on the trace"
+                    "measure the same window, span and kernels, or measure on the trace; a cut for a gate file is "
+                    "made by pytest-nsys cut --gate FILE TRACES"
                 )
 
     def copies_as_kernels(self, kinds: Sequence[str]) -> Mapping[Lane, Kernels]:

@@ -71,7 +71,8 @@ TO_SEE_SIZES = (
     "the kernels have no argument 'Collective name', which torch.profiler writes since torch 2.2 where "
     "ProfilerActivity.CPU is on"
 )
-TO_SEE_CLOCKS = "torch.profiler samples no clocks: capture with nsys and --gpu-metrics-devices=all"
+WITHOUT_CLOCKS = "torch.profiler samples no clocks"
+TO_SEE_CLOCKS = f"{WITHOUT_CLOCKS}: capture with nsys and --gpu-metrics-devices=all"
 TO_SEE_RANGES = "profile with ProfilerActivity.CPU, call prof.step(), and mark the step with record_function"
 WITH_STACK = "with_stack=True"
 """It records each call of a Python function."""
@@ -308,7 +309,7 @@ class Kineto(TraceInMemory):
             to_see_ranges=TO_SEE_RANGES,
             to_see_sizes=TO_SEE_SIZES,
             to_see_memory=TO_SEE_MEMORY,
-            to_see_clocks=TO_SEE_CLOCKS,
+            to_see_clocks=WITHOUT_CLOCKS if any("AMD" in model for model in models.values()) else TO_SEE_CLOCKS,
             started_ns=process.started_ns,
             zeros_ns={} if process.zero_ns is None else {None: process.zero_ns},
             slows_host=WITH_STACK if process.members.get("with_stack") else "",
