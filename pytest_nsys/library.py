@@ -165,7 +165,9 @@ class NsysRun:
         shown.register(Summary, as_html)
         captures = self.captures
         spec = usual_spec(captures) if window is None else self._spec(window, None, None)
-        return summary_of(captures, spec, self._paths)
+        given = (("--window", window), ("--anchor", self._anchor))
+        options = tuple((option, value) for option, value in given if value is not None)
+        return replace(summary_of(captures, spec, self._paths), given=options)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the first screen, or why there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sqlite3
 import subprocess
 import sys
@@ -21,9 +22,11 @@ from pytest_nsys.core.errors import ArgumentMistake, NothingMeasured, TraceError
 from pytest_nsys.core.shown import html_of
 from pytest_nsys.gates.model import GateFile, JudgedRow, Outcome
 from pytest_nsys.library import assertion_of
+from pytest_nsys.reports.first_screen_json import shaped
 from pytest_nsys.reports.notebook import AMBER, GREEN, RED
 from pytest_nsys.verdicts.comparison import ComparedRow, Result
 from pytest_nsys.verdicts.records import records_of, uniform
+from tests.support.commands import run as command
 from tests.support.gates import Exposed, write_trace
 from tests.support.samples.builder import TraceBuilder
 
@@ -382,6 +385,20 @@ def test_a_view_of_several_captures_is_of_the_first_in_all_of_its_tables(folder:
     with open_run(paths) as several, open_run(paths[0]) as first:
         for view in ("ranks", "overlap", "streams", "kernels", "budget"):
             assert several.view(view).to_records() == first.view(view).to_records()
+
+
+def test_the_commands_of_a_summary_of_captures_run(folder: Path) -> None:
+    """What is found and cut is of the first capture: commands would take all of them for files of one run."""
+    paths = [str(write_trace(folder / f"capture{n}.sqlite", 100 * n)) for n in (1, 2)]
+    with open_run(paths) as several:
+        found = shaped(several.summary("first"))
+    assert found.findings
+    for told in found.findings:
+        assert "--window first" in told.command
+        command(*shlex.split(told.command)[1:], code=0)
+    init, cut, compared = (each.command for each in found.next)
+    assert all(path in init and path in compared for path in paths)
+    command(*shlex.split(cut)[1:], "-o", folder / "cut.json.gz", code=0)
 
 
 def test_a_view_of_all_ranks_shows_none_alone(run: NsysRun) -> None:

@@ -128,6 +128,11 @@ class Summary:
     without: Mapping[int, str]
     given: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def first(self) -> tuple[str, ...]:
+        """The paths of the first capture, of which the findings are."""
+        return self.traces[:1] if self.subject.captures > 1 else self.traces
+
     def __repr__(self) -> str:
         about, known = self.subject, [budget.shares for budget in self.budgets if budget.parts]
         length = f"{self.step.metric.removesuffix('_ns')} {format_value(self.step.ns)}"

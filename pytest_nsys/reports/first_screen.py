@@ -205,7 +205,7 @@ class FirstScreen:
             more = f"--view {finding.view}" if finding.view else f"pytest-nsys {finding.command}"
             if wide:
                 yield mark + sentence(finding, COLUMNS - len(mark))
-                yield f"   {win or 'more'}: {to_see_more(finding, self.summary.traces, self.summary.given)}"
+                yield f"   {win or 'more'}: {to_see_more(finding, self.summary.first, self.summary.given)}"
             else:
                 below = f", {win}  {more}" if win else f"  {more}"
                 yield mark + sentence(finding, COLUMNS - len(mark) - len(below)) + below
@@ -219,7 +219,7 @@ class FirstScreen:
             yield from lines if room.whole else [fitted(f"doubtful: {doubt}", COLUMNS - len(last)) + last]
 
     def _next(self) -> Iterator[str]:
-        steps = [*next_steps(self.summary.traces, self.summary.given)]
+        steps = [*next_steps(self.summary.traces, self.summary.given, self.summary.first)]
         width = max(len(step.command) for step in steps)
         lines = [f"{step.command:{width}}  # {step.what}" for step in steps]
         if max(map(len, lines)) + len("next: ") > COLUMNS:

@@ -202,12 +202,12 @@ def shaped(summary: Summary) -> RunSummary:
                 {name: said if isinstance(said, str) else plain(said) for name, said in each.figures.items()},
                 each.win_ns,
                 None if each.share is None else plain(each.share),
-                to_see_more(each, summary.traces, summary.given),
+                to_see_more(each, summary.first, summary.given),
             )
             for each in summary.findings
         ],
         [*summary.doubts],
-        [NextStep(each.command, each.what) for each in next_steps(summary.traces, summary.given)],
+        [NextStep(each.command, each.what) for each in next_steps(summary.traces, summary.given, summary.first)],
     )
 
 
