@@ -61,9 +61,11 @@ class Parts(NamedTuple):
     measured_ns: Callable[[Breakdown, Labels], int | None]
     budget: bool = False
 
-    def explain(self, labels: Labels, change_ns: int, was: Breakdown, now: Breakdown) -> Explanation:
-        """Why a row changed by ``change_ns``."""
-        found = [cause for cause in self.causes(was, now, labels) if cause.change_ns]
+    def explain(
+        self, labels: Labels, change_ns: int, was: Breakdown, now: Breakdown, beside: Iterable[Cause] = ()
+    ) -> Explanation:
+        """Why a row changed by ``change_ns``; ``beside`` are causes that the two breakdowns do not show."""
+        found = [cause for cause in (*self.causes(was, now, labels), *beside) if cause.change_ns]
         found.sort(key=lambda c: (-abs(c.change_ns), c.kind, c.kernel))
         moved = budget_change(was, now) if self.budget else None
         return Explanation(change_ns, tuple(found), change_ns - sum(cause.change_ns for cause in found), moved)

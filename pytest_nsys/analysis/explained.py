@@ -23,6 +23,7 @@ class CauseKind(enum.StrEnum):
     VANISHED = "vanished"
     BARRIER = "became a barrier"
     WAITS = "waits for another rank"
+    SLOWEST = "another rank was the slowest before"
     COVER_SHRANK = "compute that hid it is shorter"
     COVER_VANISHED = "compute that hid it vanished"
     COVER_LATE = "compute that hid it was launched later"
@@ -41,8 +42,8 @@ class CauseKind(enum.StrEnum):
 
 class Cause(NamedTuple):
     """A part of a change, in ns. ``before_ns`` and ``now_ns`` are the quantity that changed, of ``was`` and ``kernels``
-    kernels; ``ordinals`` name those that changed most, from 1 on. ``straggler`` is the rank that came last,
-    ``exposes`` the communication that most of the cover of a compute kernel was taken from.
+    kernels; ``ordinals`` name those that changed most, from 1 on. ``straggler`` is the rank that came last, or was the
+    slowest before, ``exposes`` the communication that most of the cover of a compute kernel was taken from.
     """
 
     kind: CauseKind
@@ -75,13 +76,14 @@ class BudgetChange(NamedTuple):
 
 class Explanation(NamedTuple):
     """The causes, largest first, and what no cause accounts for: together the change. ``budget`` is how that of the
-    window moved, for a metric of which it says something.
+    window moved, for a metric of which it says something. ``lacks`` says what it would have taken to find any cause.
     """
 
     change_ns: int
     causes: tuple[Cause, ...]
     unexplained_ns: int
     budget: BudgetChange | None = None
+    lacks: str = ""
 
     @property
     def leading(self) -> Cause | None:

@@ -112,7 +112,8 @@ class Metric:
     ``every_stage``: of those by stage, one in which kernels without a stage count where nothing selects one. ``sums``:
     the metric, of one dimension more, whose rows add up to those of this one. ``untouched`` are checks of the trace's
     quality that say nothing against it. ``rough`` times are the rest of something else, or wait for others, and move
-    more. ``without`` says why a window may have no row. ``sparse``: one that a window or capture lacks is 0 there.
+    more. ``slowest``: its only row is the step of the slowest rank, and explained by the parts of that one.
+    ``without`` says why a window may have no row. ``sparse``: one that a window or capture lacks is 0 there.
     ``window_by``: of several windows or captures its rows are those of one for each rank, whose row of the metric that
     this names is the lower median; empty: each row is the median of its own. ``by_order``: it hangs on which streams
     keep order, not only groups by them. ``within``: it is never longer than its window.
@@ -135,6 +136,7 @@ class Metric:
     explained_by: str = ""
     drafted: Drafted | None = None
     rough: bool = False
+    slowest: bool = False
     without: str = ""
     sparse: bool = False
     window_by: str = ""
@@ -319,7 +321,7 @@ _waits = partial(
 
 _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
     "time of the step": (
-        _of_run("throughput.step_time_ns", _NS, _LOWER, ()),
+        _of_run("throughput.step_time_ns", _NS, _LOWER, (), explained_by="causes.WHOLE", slowest=True),
         _time("activity.window_ns", explained_by="causes.WHOLE"),
         _anchors(
             "throughput.period_ns", _NS, _LOWER, ("rank", "quantile"), explained_by="causes.WHOLE", untouched=_STEADY

@@ -145,6 +145,12 @@ def _p50(values: Sequence[Value]) -> Value:
     return percentile(values, 50)
 
 
+def slowest_rank(window: RunWindow) -> int:
+    """The rank that ``step_time_ns`` is of: of several as slow the first. Raises NoRows."""
+    lengths = step_lengths(window)
+    return min(lengths, key=lambda rank: (-lengths[rank], rank))
+
+
 def step_lengths(window: RunWindow, middle: Callable[[Sequence[Value]], Value] = median) -> dict[int, Value]:
     """Length of a step of each rank, in ns. Raises NoRows where that of one is not known."""
     return {rank: _step_ns(own, window.run.workload, middle) for rank, own in sorted(window.by_rank.items())}

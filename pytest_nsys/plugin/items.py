@@ -273,7 +273,7 @@ class GateItem(JudgedItem):
     def _straggles(self, verdict: Verdict) -> bool:
         """Whether the worst row waits for another rank, and the view `collectives` can name it too."""
         leading = verdict.causes[0].explanation.leading if verdict.causes else None
-        if leading is None or leading.straggler is None:
+        if leading is None or leading.straggler is None or not leading.kernel:
             return False
         captures = self.context.captures
         with contextlib.suppress(NsysError):

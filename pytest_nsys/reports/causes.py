@@ -70,7 +70,7 @@ def cause_of(row: Explained) -> str:
     cause = row.explanation.leading
     if cause is None:
         return ""
-    if cause.straggler is not None:
+    if cause.kernel and cause.straggler is not None:
         return f"{printable(cause.kernel, 60)} waits for rank {cause.straggler}"
     return printable(cause.kernel, 60) or str(cause.kind)
 
@@ -102,7 +102,8 @@ def part_cells(explanation: Explanation, most: int | None = None) -> list[tuple[
     if rest := () if most is None else causes[most:]:
         cells.append((format_signed(sum(cause.change_ns for cause in rest)), counted(len(rest), "smaller cause")))
     if explanation.unexplained_ns:
-        cells.append((format_signed(explanation.unexplained_ns), "not explained"))
+        lacks = f": {printable(explanation.lacks, 200)}" if explanation.lacks else ""
+        cells.append((format_signed(explanation.unexplained_ns), f"not explained{lacks}"))
     if budget is not None:
         cells.append((format_signed(budget.change_ns), budget_words(budget)))
     return cells
@@ -117,6 +118,8 @@ def cause_words(cause: Cause) -> str:
         counts = _counts(cause) if cause.kind in (CauseKind.COMPUTE, CauseKind.EXPOSED) else ""
         waits = "" if cause.straggler is None else f": it waits for rank {cause.straggler}"
         return f"{own.format(kernel) if kernel else whole} {before} → {now}{counts}{waits}"
+    if cause.kind is CauseKind.SLOWEST:
+        return f"rank {cause.straggler} was the slowest before: {before}, this rank {now}"
     if cause.kind is CauseKind.MOVED:
         return f"{kernel} {cause.kind}: {now} of it overlapped (was {before})"
     if cause.kind in _COVER:

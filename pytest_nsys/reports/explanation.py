@@ -51,7 +51,10 @@ def rows_to_show(verdict: Verdict) -> list[JudgedRow]:
 def worst_rank(verdict: Verdict) -> int | None:
     """The rank of the worst row that does not hold; None where it is of no one rank."""
     worst = next(iter(rows_to_show(verdict)), None)
-    rank = {**worst.origin, **worst.labels}.get("rank") if worst is not None else None
+    labels = {**worst.origin, **worst.labels} if worst is not None else {}
+    if worst is not None and not labels and verdict.causes:  # a step time is that of the rank that explains it
+        labels = {**verdict.causes[0].labels}
+    rank = labels.get("rank")
     return rank if isinstance(rank, int) else None
 
 

@@ -7,19 +7,19 @@ breakdown of the run that it was last written from.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.explained import Breakdown, Explained, RankWait
+from pytest_nsys.analysis.explained import Breakdown, Cause, CauseKind, Explained, Explanation, RankWait
 from pytest_nsys.analysis.metrics import Metric, Unit
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.throughput import steady_periods
+from pytest_nsys.analysis.run import Run, RunWindow
+from pytest_nsys.analysis.throughput import slowest_rank, steady_periods
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.core.errors import NothingMeasured
+from pytest_nsys.core.errors import NoRows, NothingMeasured
 from pytest_nsys.core.exact import distance, percentile
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value
@@ -33,8 +33,21 @@ MEDIAN_PERIOD = "p50"
 EXPLAINED = (Outcome.FAILED, Outcome.INCONCLUSIVE)
 
 
-BreakdownOf = Callable[[Metric, WindowSpec, Labels, Value], Breakdown | None]
-"""The window of a row's rank that gave a value, taken apart; None where there is none."""
+class Side(Protocol):
+    """What one side of a comparison can say of the windows behind its rows."""
+
+    def breakdown(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value, /) -> Breakdown | None:
+        """The window of a row's rank that gave a value, taken apart; None where there is none."""
+
+    def lengths(self, metric: Metric, spec: WindowSpec, value: Value, /) -> Mapping[int, int]:
+        """By rank, in ns, the windows that a step time is explained by."""
+
+
+class _Step(NamedTuple):
+    """What a step time is explained by: of which capture, under which spec the n-th window of all ranks, and those."""
+
+    at: tuple[int, WindowSpec, int]
+    windows: Mapping[int, RankWindow]
 
 
 @dataclass
@@ -47,6 +60,11 @@ class RunBreakdowns:
         """The window of the row's rank, of all captures and windows, whose own value is nearest to ``value``."""
         rank = labels.get("rank")
         if not isinstance(rank, int):
+            return None
+        if metric.slowest:
+            step = self._step(metric, spec, value)
+            with suppress(NothingMeasured):
+                return None if step is None or rank not in step.windows else self._broken_down(*step.at, rank)
             return None
         wanted = tuple(labels.get(dimension) for dimension in metric.dimensions)
         nearest: tuple[Value, int, int] | None = None
@@ -65,6 +83,38 @@ class RunBreakdowns:
                 return None if typical is None else self._broken_down(capture, typical, 0, rank)
             return None
         return self._broken_down(capture, spec, n, rank)
+
+    def lengths(self, metric: Metric, spec: WindowSpec, value: Value) -> Mapping[int, int]:
+        """By rank, in ns, the windows that a step time is explained by; none where there are none."""
+        step = self._step(metric, spec, value)
+        return {} if step is None else {rank: window.length_ns for rank, window in step.windows.items()}
+
+    def slowest(self, metric: Metric, spec: WindowSpec, value: Value) -> int:
+        """The rank that a step time is of."""
+        _, _, window = self._nearest_run(metric, spec, value)
+        return slowest_rank(window)
+
+    def _nearest_run(self, metric: Metric, spec: WindowSpec, value: Value) -> tuple[int, int, RunWindow]:
+        """The capture and the n-th window of all ranks whose row is nearest to ``value``, which it was made from."""
+        found: dict[tuple[Value, int, int], RunWindow] = {}
+        for capture, run in enumerate(self.captures.runs):
+            for n, window in enumerate(run.measured(spec).together()):
+                with suppress(NoRows):
+                    found |= {(distance(row.value, value), capture, n): window for row in metric.rows(window)}
+        at = min(found)
+        return at[1], at[2], found[at]
+
+    def _step(self, metric: Metric, spec: WindowSpec, value: Value) -> _Step | None:
+        """The windows that a step time is explained by; None where no one window has all ranks."""
+        capture, n, _ = self._nearest_run(metric, spec, value)
+        run = self.captures.runs[capture]
+        own = step_of(run, spec)
+        if own is None:
+            return None
+        n = n if own == spec else 0
+        with suppress(NothingMeasured):  # a cut of the window alone need not hold that step
+            return _Step((capture, own, n), run.measured(own).together()[n].by_rank)
+        return None
 
     @kept
     def _broken_down(self, capture: int, spec: WindowSpec, n: int, rank: int) -> Breakdown:
@@ -90,8 +140,8 @@ class RunBreakdowns:
         That is the middle window of the pick, of periods that of the median one.
         """
         run = self.captures.runs[0]
-        if "quantile" in metric.dimensions:
-            typical = typical_period(run, spec, MEDIAN_PERIOD)
+        if metric.slowest or "quantile" in metric.dimensions:
+            typical = step_of(run, spec) if metric.slowest else typical_period(run, spec, MEDIAN_PERIOD)
             if typical is None:
                 return
             spec = typical
@@ -121,6 +171,17 @@ def typical_period(run: Run, spec: WindowSpec, quantile: Label) -> WindowSpec | 
     return WindowSpec(str(index), Span.PERIOD, KernelsMode.CLIPPED)
 
 
+def step_of(run: Run, spec: WindowSpec) -> WindowSpec | None:
+    """What a step time is explained by: the window where it is stated how many steps that holds, or where it is all
+    there is, else the median period. None where no one step has all ranks, or its anchors are not the convention's.
+    """
+    if run.workload.steps is not None:
+        return spec
+    if all(len(run.anchors(rank, spec.anchor)) == 1 for rank in run.ranks):
+        return WindowSpec("0", Span.RANGE, KernelsMode.CLIPPED) if spec.whole_run or spec.explicit else spec
+    return typical_period(run, spec, MEDIAN_PERIOD)
+
+
 def _change(
     metric: Metric, parts: Parts, row: JudgedRow, labels: Mapping[str, Label], was: Breakdown, now: Breakdown
 ) -> int | None:
@@ -135,7 +196,7 @@ def _change(
 
 
 def explain_rows(
-    metric: Metric, spec: WindowSpec, rows: Sequence[JudgedRow], before: BreakdownOf, now: BreakdownOf
+    metric: Metric, spec: WindowSpec, rows: Sequence[JudgedRow], before: Side, now: RunBreakdowns
 ) -> list[Explained]:
     """Why the rows that are worse than their baseline are so, in the order of the rows.
 
@@ -151,11 +212,41 @@ def explain_rows(
             continue
         if not all(dimension in labels for dimension in metric.dimensions):
             continue
-        was = before(metric, spec, labels, row.baseline)
-        is_now = now(metric, spec, labels, row.value)
+        if metric.slowest:
+            found.append(_explain_step(metric, parts, spec, row.value, row.baseline, before, now))
+            continue
+        was = before.breakdown(metric, spec, labels, row.baseline)
+        is_now = now.breakdown(metric, spec, labels, row.value)
         if was is None or is_now is None:
             continue
         change = _change(metric, parts, row, labels, was, is_now)
         if change is not None:
             found.append(Explained(labels, parts.explain(labels, change, was, is_now)))
     return found
+
+
+def _explain_step(
+    metric: Metric, parts: Parts, spec: WindowSpec, value: Value, baseline: Value, before: Side, now: RunBreakdowns
+) -> Explained:
+    """Why a step is longer: the parts of the slowest rank's now, against those of the same rank before.
+
+    Where a window holds several steps, the change is that of the window.
+    """
+    steps = now.captures.runs[0].workload.steps
+    rank = now.slowest(metric, spec, value)
+    labels: dict[str, Label] = {"rank": rank} | ({} if steps is None else {"window": f"window of {steps} steps"})
+    change = round((value - baseline) * (steps or 1))
+    is_now = now.breakdown(metric, spec, labels, value)
+    if is_now is None:
+        own = "a step that all ranks have, of the convention's anchors, in full"
+        return Explained(labels, Explanation(change, (), change, lacks=f"the trace does not hold {own}"))
+    was = before.breakdown(metric, spec, labels, baseline)
+    if was is None:
+        return Explained(labels, Explanation(change, (), change, lacks=f"no step of rank {rank} before was kept"))
+    lengths = before.lengths(metric, spec, baseline)
+    longer = [other for other in lengths if lengths[other] > lengths[rank]]
+    first = min([rank, *sorted(longer)], key=lambda other: distance(lengths[other], baseline * (steps or 1)))
+    slowest = Cause(
+        CauseKind.SLOWEST, "", lengths[rank] - lengths[first], lengths[first], lengths[rank], straggler=first
+    )
+    return Explained(labels, parts.explain(labels, change, was, is_now, [slowest]))

@@ -283,7 +283,7 @@ def _causes(
     if assertion.balance_across is not None:
         return ()
     metric, spec = assertion.measures, spec_for(context.captures.convention, assertion)
-    return tuple(explain_rows(metric, spec, judgement.rows, source.breakdown, context.breakdowns.breakdown))
+    return tuple(explain_rows(metric, spec, judgement.rows, source, context.breakdowns))
 
 
 def _judged(

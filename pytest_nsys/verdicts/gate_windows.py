@@ -13,7 +13,7 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError, UsageMistake
 from pytest_nsys.core.words import counted
 from pytest_nsys.gates.model import Assertion, GateFile, spec_for
-from pytest_nsys.verdicts.causes import MEDIAN_PERIOD, typical_period
+from pytest_nsys.verdicts.causes import MEDIAN_PERIOD, step_of, typical_period
 from pytest_nsys.verdicts.evaluate import GateContext
 
 
@@ -43,8 +43,8 @@ def gate_windows(gate: GateFile, run: Run, most_kernels: int | None = None) -> R
 
 
 def _looked_at(gate: GateFile, run: Run) -> Iterator[WindowSpec]:
-    """What the assertions are judged on; then the periods that say why a quantile is worse, and that of the median,
-    which a baseline keeps.
+    """What the assertions are judged on; then the periods that say why a quantile or a step is worse, and
+    that of the median, which a baseline keeps.
     """
     own = [(a, spec_for(gate.resolved_convention, a)) for a in gate.assertions if a.outside is None]
     yield from (spec for _, spec in own)
@@ -56,6 +56,9 @@ def _looked_at(gate: GateFile, run: Run) -> Iterator[WindowSpec]:
                 if asked or quantile == MEDIAN_PERIOD:
                     typical = typical_period(run, spec, quantile)
                     yield from () if typical is None else (typical,)
+        elif assertion.measures.slowest:
+            step = step_of(run, spec)
+            yield from () if step is None else (step,)
 
 
 class Unheld(NamedTuple):

@@ -79,6 +79,10 @@ class ReferenceSource(ABC):
         """The window that gave a row of what is compared with, taken apart; None where nothing keeps it."""
         return None
 
+    def lengths(self, _: Metric, __: WindowSpec, ___: Value, /) -> Mapping[int, int]:
+        """By rank, in ns, the windows that a step time of what is compared with is explained by, as far as kept."""
+        return {}
+
 
 @dataclass
 class OtherRun(ReferenceSource):
@@ -218,6 +222,10 @@ class OtherRun(ReferenceSource):
     def breakdown(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value, /) -> Breakdown | None:
         """That of the other side's capture and window whose value is nearest."""
         return self._apart.breakdown(metric, spec, labels, value)
+
+    def lengths(self, metric: Metric, spec: WindowSpec, value: Value, /) -> Mapping[int, int]:
+        """Those of the other side's capture whose step time is nearest."""
+        return self._apart.lengths(metric, spec, value)
 
 
 def in_common(runs: Sequence[Mapping[RowLabels, Value]]) -> list[dict[RowLabels, Value]]:

@@ -252,11 +252,12 @@ class Refresh:
     def _breakdowns(self, before: Baseline | None, measured: Sequence[Remeasured]) -> Breakdowns:
         """The windows of this run taken apart, where rows are read from them; of other windows what is stored."""
         stored = dict(before.breakdowns) if before else {}
+        captures = self.context.captures
         asked = {
-            explained_by(each.metric, spec): (each.metric, spec)
+            explained_by(each.metric, spec, captures.runs[0].workload): (each.metric, spec)
             for each in measured
             if each.metric.explained_by
-            for spec in (spec_for(self.context.captures.convention, each.readers[0]),)
+            for spec in (spec_for(captures.convention, each.readers[0]),)
         }
         if self.mode is not Mode.CALIBRATE:
             stored |= {how: storable(self.context.breakdowns.to_keep(*what)) for how, what in asked.items()}

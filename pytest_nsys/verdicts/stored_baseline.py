@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from pytest_nsys.analysis.captures import ENOUGH, Captures
-from pytest_nsys.analysis.explained import Breakdown, KernelSequence
+from pytest_nsys.analysis.explained import Breakdown, KernelSequence, Wall
 from pytest_nsys.analysis.metrics import METRICS, Metric, Unit, known_metric
 from pytest_nsys.analysis.quality import Fact
 from pytest_nsys.analysis.table import MetricTable
@@ -252,13 +252,17 @@ class StoredBaseline(ReferenceSource):
 
     def breakdown(self, metric: Metric, spec: WindowSpec, labels: Labels, _: Value, /) -> Breakdown | None:
         """That of the run that was written last; of the quantiles of a period the median's alone."""
-        found = (
-            None
-            if isinstance(self._found, NotComparable)
-            else self._found[1].breakdowns.get(explained_by(metric, spec))
-        )
         rank = labels.get("rank") if labels.get("quantile", MEDIAN_PERIOD) == MEDIAN_PERIOD else None
-        return found.get(rank) if found is not None and isinstance(rank, int) else None
+        return self._breakdowns(metric, spec).get(rank) if isinstance(rank, int) else None
+
+    def lengths(self, metric: Metric, spec: WindowSpec, _: Value, /) -> Mapping[int, int]:
+        """Those of the run that was written last, as far as its breakdowns are kept."""
+        return {rank: each.wall_ns(*Wall) for rank, each in self._breakdowns(metric, spec).items()}
+
+    def _breakdowns(self, metric: Metric, spec: WindowSpec) -> Mapping[int, Breakdown]:
+        if isinstance(self._found, NotComparable):
+            return {}
+        return self._found[1].breakdowns.get(explained_by(metric, spec, self.captures.runs[0].workload), {})
 
     def _narrowed(self, baseline: Baseline) -> tuple[Note, ...]:
         """In what the baseline's run was another one, which the gate file leaves out of the comparison."""

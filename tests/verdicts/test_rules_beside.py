@@ -23,6 +23,7 @@ from pytest_nsys.analysis.windows import WindowSpec, spec_under
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.model import KernelsMode, Label, Row, Setup, Span, Value
+from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.comparability import differences, shown
 from pytest_nsys.gates.judgement import BadRuns, Judgement, PastRun, amounting, reaches_limit, with_rule
 from pytest_nsys.gates.limits import impossible
@@ -408,8 +409,10 @@ def test_of_the_quantiles_of_a_period_the_median_alone_was_taken_apart(
 ) -> None:
     metric, spec = METRICS["period_ns"], spec_under(BUILT_IN["pithtrain"], "median")
     taken_apart, nothing = object(), SimpleNamespace()
-    stored = StoredBaseline(cast(Any, nothing), cast(Any, nothing), cast(Any, nothing))
-    vars(stored)["_found"] = Path("a.json"), SimpleNamespace(breakdowns={explained_by(metric, spec): {0: taken_apart}})
+    captures = SimpleNamespace(runs=[SimpleNamespace(workload=Workload())])
+    stored = StoredBaseline(cast(Any, captures), cast(Any, nothing), cast(Any, nothing))
+    kept = {explained_by(metric, spec, Workload()): {0: taken_apart}}
+    vars(stored)["_found"] = Path("a.json"), SimpleNamespace(breakdowns=kept)
     assert stored.breakdown(metric, spec, labels, 1) is (taken_apart if known else None)
     vars(stored)["_found"] = Path("a.json"), SimpleNamespace(breakdowns={})
     assert stored.breakdown(metric, spec, labels, 1) is None

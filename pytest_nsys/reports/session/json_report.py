@@ -81,7 +81,7 @@ class PartShape(Shape):
     was: Annotated[int, doc("Kernels of the name before.")]
     kernels: Annotated[int, doc("Kernels of the name now.")]
     ordinals: Annotated[list[int], doc("Those that changed most: places among the name in the stage, from 1 on.")]
-    straggler: Annotated[int | None, doc("The rank that came last, where one waited.")]
+    straggler: Annotated[int | None, doc("The rank that came last where one waited, or that was the slowest before.")]
     exposes: Annotated[str, doc("Of compute that overlaps less: the communication it overlapped. Else empty.")]
     text: Annotated[str, doc("The cause in words.")]
 
@@ -99,6 +99,7 @@ class CauseShape(Shape):
     cause: Annotated[str, doc("What leads: rows with the same one have one cause. Empty where nothing does.")]
     change_ns: Annotated[int, doc("Value now minus before, of a ratio the exposed time behind it.")]
     unexplained_ns: Annotated[int, doc("What no part accounts for.")]
+    lacks: Annotated[str, doc("Why there are no parts; empty where there are.")]
     budget: Annotated[BudgetMoved | None, doc("How the budget of the window moved; null where nothing says.")]
     parts: Annotated[list[PartShape], doc("The causes, largest first.")]
 

@@ -20,7 +20,7 @@ from pytest_nsys.analysis.explained import (
     KEPT_KERNELS,
     KernelSequence,
 )
-from pytest_nsys.analysis.metrics import Metric, metric_called
+from pytest_nsys.analysis.metrics import METRICS, Metric, metric_called
 from pytest_nsys.analysis.table import MetricTable, label_key
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN, Convention, read_convention, spelled_convention
@@ -29,10 +29,17 @@ from pytest_nsys.core.exact import as_exact, exact_value, median
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.units import HASH
 from pytest_nsys.core.words import counted, printable
+from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.judgement import Reference
 from pytest_nsys.gates.model import Assertion, GateFile, spec_for
 from pytest_nsys.gates.noise import FEWEST_TRACES
-from pytest_nsys.stored.baselines.breakdowns import Breakdowns, MeasuredAs, breakdowns_text, explaining, read_breakdowns
+from pytest_nsys.stored.baselines.breakdowns import (
+    Breakdowns,
+    MeasuredAs,
+    breakdowns_text,
+    of_median_period,
+    read_breakdowns,
+)
 
 FORMAT = 1
 
@@ -141,10 +148,18 @@ class Baseline:
         head["provenance"] = self.provenance
         lines = [json.dumps(name) + ": " + json.dumps(value, ensure_ascii=False) for name, value in head.items()]
         blocks = [_series_text(sid, self.series[sid]) for sid in sorted(self.series)]
-        read = {explaining(sid.how, series.dimensions) for sid, series in self.series.items()}
+        read = {how for sid, series in self.series.items() for how in _explaining(sid, series)}
         kept = {how: ranks for how, ranks in self.breakdowns.items() if how in read}
         parts = f',\n"breakdowns": {breakdowns_text(kept)}' if kept else ""
         return "{\n" + ",\n".join(lines) + ',\n"series": [\n' + ",\n".join(blocks) + f"\n]{parts}\n}}\n"
+
+
+def _explaining(sid: SeriesId, series: StoredSeries) -> Sequence[MeasuredAs]:
+    """What may explain the rows of a series: of a step time either, as several steps were stated of its window."""
+    if "quantile" in series.dimensions:
+        return (of_median_period(sid.how),)
+    metric = METRICS.get(sid.metric)
+    return (sid.how, of_median_period(sid.how)) if metric is not None and metric.slowest else (sid.how,)
 
 
 def _series_text(sid: SeriesId, series: StoredSeries) -> str:
@@ -289,9 +304,11 @@ def series_id(metric: Metric, spec: WindowSpec) -> SeriesId:
     return SeriesId(metric.name, metric.definition, *how)
 
 
-def explained_by(metric: Metric, spec: WindowSpec) -> MeasuredAs:
+def explained_by(metric: Metric, spec: WindowSpec, workload: Workload) -> MeasuredAs:
     """What the breakdowns behind the rows of a metric are stored under."""
-    return explaining(series_id(metric, spec).how, metric.dimensions)
+    by_period = "quantile" in metric.dimensions or (metric.slowest and workload.steps is None)
+    how = series_id(metric, spec).how
+    return of_median_period(how) if by_period else how
 
 
 BEFORE_AUTO = BUILT_IN["pithtrain"]

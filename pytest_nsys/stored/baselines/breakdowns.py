@@ -46,9 +46,9 @@ class MeasuredAs(NamedTuple):
     kernels: str
 
 
-def explaining(how: MeasuredAs, dimensions: Sequence[str]) -> MeasuredAs:
-    """What the rows of a series are explained by: of windows those windows, of periods the median one."""
-    return how._replace(window=MEDIAN_PERIOD) if "quantile" in dimensions else how
+def of_median_period(how: MeasuredAs) -> MeasuredAs:
+    """What rows about periods are explained by, however their window was picked."""
+    return how._replace(window=MEDIAN_PERIOD)
 
 
 Breakdowns = Mapping[MeasuredAs, Mapping[int, Breakdown]]

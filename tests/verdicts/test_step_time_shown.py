@@ -1,0 +1,169 @@
+"""A red of `step time` names its causes: those of the slowest rank's step, whose parts add up to the change."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from tests.support.gates import MS, Project, sign
+from tests.support.reports import checked
+from tests.support.samples.builder import TraceBuilder
+from tests.support.samples.kineto import KinetoBuilder
+
+NSYS, TORCH = "{extends: generic, anchor: 'step%'}", "kineto"
+GATE = """\
+convention: {convention}
+quality: {{anchors: off}}
+assertions:
+  - step time {how}
+"""
+FLASH = 2
+"""All but this much of a step, in ms, is one kernel."""
+
+Write = Callable[[Project, str, Sequence[int], int], None]
+
+
+def nsys(project: Project, name: str, every_ms: Sequence[int], count: int) -> None:
+    """A step of each rank takes ``every_ms``; launches are late by the name: no two runs are the same."""
+    trace = TraceBuilder()
+    for rank, every in enumerate(every_ms):
+        process = trace.process(pid=100 + rank)
+        process.range(f"rank={rank}; dp={rank}/{len(every_ms)}; mbs=1 seq=2048", 10, 20)
+        late, shorter = 300 + len(name), 2_000
+        for k in range(count):
+            begin = 1_000 * (rank + len(name)) + every * MS * k
+            process.range(f"step {k}", begin, begin + every * MS - 1_000)
+            process.kernel("flash", begin + 500, begin + (every - FLASH) * MS, launch_ns=begin + 200)
+            process.kernel("norm", begin + (every - 1) * MS, begin + every * MS - shorter, launch_ns=begin + late)
+    (project.root / name).mkdir()
+    sign(trace.write(project.root / name / f"{name}.sqlite"))
+
+
+def torch(project: Project, name: str, every_ms: Sequence[int], count: int) -> None:
+    """The same, of torch.profiler: a file for each rank, no two of which are the same to the nanosecond."""
+    for rank, every in enumerate(every_ms):
+        trace = KinetoBuilder(rank, len(every_ms))
+        trace.kernel("warm_up", 100, 200 + 10 * len(name) + rank, launch_ns=50)
+        late, shorter = 300 + len(name), 2_000 + len(name)
+        for k in range(count):
+            begin = 1_000 * (rank + len(name)) + every * MS * k
+            trace.range(f"ProfilerStep#{k}", begin, begin + every * MS - 1_000)
+            trace.kernel("flash", begin + 500, begin + (every - FLASH) * MS, launch_ns=begin + 200)
+            trace.kernel("norm", begin + (every - 1) * MS, begin + every * MS - shorter, launch_ns=begin + late)
+        trace.write(project.root / name / f"{name}_rank{rank}.json")
+
+
+def red(project: Project, *more: str) -> tuple[dict[str, Any], str]:
+    """What the report says of why the only assertion failed, and what the terminal says."""
+    said = project.pytest("--nsys-trace=head", "--nsys-json=report.json", *more, code=1)
+    (file,) = checked(project.root / "report.json")["gate_files"]
+    (assertion,) = file["assertions"]
+    (row,) = assertion["causes"]
+    assert row["change_ns"] == row["unexplained_ns"] + sum(part["change_ns"] for part in row["parts"])
+    return row, said
+
+
+@pytest.mark.parametrize("against", [False, True], ids=["stored", "against"])
+@pytest.mark.parametrize(("write", "convention"), [(nsys, NSYS), (torch, TORCH)], ids=["nsys", "torch"])
+@pytest.mark.parametrize(
+    ("was", "now", "count", "rank", "parts"),
+    [
+        ([20], [23], 6, 0, {"flash": 3}),
+        ([20, 20], [20, 23], 6, 1, {"flash": 3}),
+        ([20, 22], [20, 25], 6, 1, {"flash": 3}),
+        ([20, 22], [26, 22], 6, 0, {"flash": 6, "": -2}),
+        ([20, 22, 21], [20, 22, 26], 6, 2, {"flash": 5, "": -1}),
+        ([20, 22], [20, 25], 2, 1, {"flash": 3}),
+        ([20, 22], [26, 22], 1, 0, {"flash": 6, "": -2}),
+    ],
+    ids=["one rank", "one slower", "the same", "another", "another of three", "two steps", "one step"],
+)
+def test_a_longer_step_is_explained_by_the_slowest_rank(
+    project: Project,
+    write: Write,
+    convention: str,
+    was: Sequence[int],
+    now: Sequence[int],
+    count: int,
+    rank: int,
+    parts: dict[str, int],
+    against: bool,
+) -> None:
+    write(project, "run", was, count)
+    write(project, "head", now, count)
+    project.gate(GATE.format(convention=convention, how="<= baseline + 5%"))
+    project.refresh("--nsys-trace=run")
+    row, said = red(project, *(["--nsys-against=run"] if against else []))
+    assert row["labels"] == {"rank": rank}
+    assert (round(row["change_ns"], -1), row["unexplained_ns"]) == (MS * (max(now) - max(was)), 0)
+    larger = {part["kernel"]: part["change_ns"] for part in row["parts"] if abs(part["change_ns"]) > 1}
+    assert larger == {kernel: ms * MS for kernel, ms in parts.items()}
+    assert f"why:    rank {rank}, +{max(now) - max(was)} ms:" in said
+    first = was.index(max(was))
+    slowest = f"rank {first} was the slowest before: {was[first]} ms, this rank {was[rank]} ms"
+    assert (slowest in said) == ("" in parts)
+
+
+def test_a_window_of_several_steps_is_explained_as_a_whole(project: Project) -> None:
+    """The change of the window is told, which is that of the step as often as it holds one."""
+    gate = GATE.replace("quality", "workload: {{steps: 4}}\nwindow: run\nquality")
+    for name, every_ms in (("run", [20, 22]), ("head", [20, 25])):
+        nsys(project, name, every_ms, 4)
+    project.gate(gate.format(convention=NSYS, how="<= baseline + 5%"))
+    project.refresh("--nsys-trace=run")
+    row, said = red(project)
+    assert row["labels"] == {"rank": 1, "window": "window of 4 steps"}
+    assert (row["change_ns"], row["unexplained_ns"]) == (12 * MS, 0)
+    assert "why:    rank 1 window of 4 steps, +12 ms:" in said
+
+
+def test_a_comparison_explains_it_too(project: Project) -> None:
+    nsys(project, "run", [20, 22], 6)
+    nsys(project, "head", [26, 22], 6)
+    project.gate(GATE.format(convention=NSYS, how="<= baseline + 5%"))
+    said = project.command("compare", "run", "head", "--gate", project.name, code=1)
+    assert re.search(
+        r"why: +rank 0, \+4 ms:\n +\+6 ms +flash runs 18 ms → 24 ms\n +−2 ms +rank 1 was the slowest", said
+    ), said
+
+
+def test_the_step_is_explained_as_its_period_is(project: Project) -> None:
+    """Beside a limit of the period the breakdowns are stored once."""
+    nsys(project, "run", [20, 22], 6)
+    nsys(project, "head", [20, 25], 6)
+    for how in ("<= baseline + 5%", "<= baseline + 5%\n  - p50 period <= baseline + 5%"):
+        project.gate(GATE.format(convention=NSYS, how=how))
+        project.refresh("--nsys-trace=run")
+    (text,) = project.baselines().values()
+    assert [block["window"] for block in json.loads(text)["breakdowns"]] == ["p50 period"]
+    said = project.pytest("--nsys-trace=head", "--nsys-json=report.json", code=1)
+    (file,) = checked(project.root / "report.json")["gate_files"]
+    step, period = (assertion["causes"][0]["parts"] for assertion in file["assertions"])
+    assert step == period
+    assert "one cause behind 2 assertions: flash" in said
+
+
+@pytest.mark.parametrize(
+    ("edit", "window", "why"),
+    [
+        ("breakdowns", "median", "no step of rank 1 before was kept"),
+        ("", "step%", "the trace does not hold a step that all ranks have, of the convention's anchors, in full"),
+    ],
+)
+def test_what_cannot_be_explained_says_why(project: Project, edit: str, window: str, why: str) -> None:
+    nsys(project, "run", [20, 22], 6)
+    nsys(project, "head", [20, 25], 6)
+    project.gate(GATE.format(convention=NSYS, how=f"<= baseline + 5%\nwindow: {window}"))
+    project.refresh("--nsys-trace=run")
+    if edit:
+        (path,) = (project.root / "baselines").rglob("*.json")
+        stored = json.loads(path.read_text())
+        del stored[edit]
+        path.write_text(json.dumps(stored))
+    row, said = red(project)
+    assert (row["parts"], row["lacks"]) == ([], why)
+    assert f"why:    rank 1, +3 ms:\n               +3 ms  not explained: {why}" in said
