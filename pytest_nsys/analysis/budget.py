@@ -331,7 +331,8 @@ def facts_of(budget: Budget) -> BudgetFacts:
     """The budget as plain data. Raises NoRows for a window that takes no time: it has no shares."""
     if not budget.window_ns:
         raise NoRows("the window takes no time: its only kernels are of length 0")
-    before = [*budget.before(BudgetPart.STARVED)[:MOST], *budget.before(BudgetPart.BESIDE, BudgetPart.STALLED)[:MOST]]
+    late = (BudgetPart.STARVED, BudgetPart.BESIDE, BudgetPart.STALLED)
+    before = [each for part in late for each in budget.before(part)[:MOST]]
     before.sort(key=lambda one: (-one.ns, one.part, one.waiting, one.stage))
     own: dict[str, Any] = {"producers": budget.producers()[:MOST], "before": before[:MOST]}
     return BudgetFacts(**own, **{f.name: getattr(budget, f.name) for f in fields(BudgetFacts) if f.name not in own})

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Container, Iterator, Mapping, 
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 
 from pytest_nsys.analysis.activity import sync_calls
 from pytest_nsys.analysis.bounds import Bounds
@@ -24,7 +24,6 @@ from pytest_nsys.analysis.losses import FindingKind, Losses
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.quality import Fact, Ground, doubts
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.straggling import Waited, waited
 from pytest_nsys.analysis.throughput import profiler_overhead
 from pytest_nsys.analysis.windows import WindowSpec
@@ -53,19 +52,18 @@ MORE: Mapping[FindingKind, tuple[str, str]] = {
     FindingKind.WRONG_STREAM: ("streams", ""),
     FindingKind.COMMUNICATION: ("overlap", ""),
     FindingKind.SYNCS: ("budget", ""),
-    FindingKind.TINY_KERNELS: ("kernels", ""),
     FindingKind.LAUNCHES: ("budget", ""),
     FindingKind.COPIES: ("budget", ""),
     FindingKind.OTHER_DEVICE: ("budget", ""),
     FindingKind.STALLED: ("budget", ""),
     FindingKind.CLOCKS: ("", "rows sm_clock_mhz"),
-    FindingKind.UNEVEN: ("", "rows compute_ns"),
+    FindingKind.UNEVEN: ("", "rows compute_busy_ns"),
     FindingKind.PROFILER: ("", "check"),
     FindingKind.DOUBT: ("", "check"),
 }
 """What shows more: a view, or a command."""
 
-OF_THE_HOST = {FindingKind.SYNCS, FindingKind.TINY_KERNELS, FindingKind.LAUNCHES}
+OF_THE_HOST = {FindingKind.SYNCS, FindingKind.LAUNCHES}
 """What a host that is slowed by the profiler makes longer than it is."""
 
 Figures = Mapping[str, Value | str]
@@ -77,7 +75,8 @@ class Finding:
     ``window_ns`` long; None where it wins no time but casts doubt. ``ranks`` are all on which it is worth telling, of
     ``looked_at`` in all.
 
-    ``figures`` are its own, times in ns and shares as fractions; ``doubt`` is set where that is what it is of.
+    ``figures`` are its own, times in ns and shares as fractions. The first, ``part_ns``, is what the view or command
+    has of it, of which a win is a part that no other finding names. ``doubt`` is set where that is what it is of.
     """
 
     kind: FindingKind
@@ -112,7 +111,7 @@ def findings_of(
 
     They are of the ranks that can be measured, of all or of some. Raises NothingMeasured where none can.
     """
-    look = _Look(captures.runs[0], spec, ranks)
+    look = _Look(captures, spec, ranks)
     wins = sorted(look.wins(), key=lambda each: (-Fraction(each.share or 0), each.kind))
     doubtful = sorted(look.doubts({each.kind for each in wins}), key=lambda each: each.kind is FindingKind.DOUBT)
     kept = max(most - len(doubtful), most - DOUBTS_KEPT)
@@ -123,8 +122,9 @@ def findings_of(
 class _Look:
     """One look at all ranks of a run, by which some are held: of these it tells."""
 
-    def __init__(self, run: Run, spec: WindowSpec, ranks: Container[int] | None = None) -> None:
-        self.run, self.group = run, run.measured(spec)
+    def __init__(self, captures: Captures, spec: WindowSpec, ranks: Container[int] | None = None) -> None:
+        run = captures.runs[0]
+        self.captures, self.spec, self.run, self.group = captures, spec, run, run.measured(spec)
         self.windows: dict[int, RankWindow] = {}
         self.without: dict[int, str] = {}
         nothing: NothingMeasured | None = None
@@ -162,24 +162,32 @@ class _Look:
         straggler: Value | str | None = None
         for kind, figures in _FIGURES.items():
             each = {rank: losses.claims_ns[kind] for rank, losses in self.losses.items()}
-            for found in self._worst(kind, each, self._of_losses(figures)):
+            for found in self._worst(kind, each, partial(self._of_losses, figures)):
                 straggler = found.figures.get("for_rank", straggler)
                 yield found
         yield from self._of_compute(straggler)
 
-    def _of_losses(self, figures: Callable[[Losses], Figures]) -> Callable[[int], Figures]:
-        return lambda rank: figures(self.losses[rank])
+    def _of_losses(self, figures: _Of, rank: int) -> Figures:
+        return figures(self, rank)
+
+    def rows(self, metric: str, rank: int) -> dict[tuple[object, ...], Value]:
+        """The rows of a metric of a rank, as its view has them, by their other labels."""
+        table = self.captures.rows(METRICS[metric], self.spec, frozenset(self.windows))
+        return {row.labels[1:]: row.value for row in table.rows if row.labels[0] == rank}
 
     def _worst(
         self, kind: FindingKind, each: Mapping[int, int], figures: Callable[[int], Figures]
     ) -> Iterator[Finding]:
-        """A finding of the ranks on which a win is worth telling, of that where it is the largest share of a window."""
-        shares = {rank: Fraction(each[rank], self.windows[rank].length_ns or 1) for rank in self.told if rank in each}
-        some = [rank for rank, share in shares.items() if share >= WORTH[kind]]
-        if some:
-            worst = max(some, key=lambda rank: (shares[rank], -rank))
-            length_ns = self.windows[worst].length_ns
-            yield Finding(kind, worst, tuple(sorted(some)), len(self.told), length_ns, each[worst], figures(worst))
+        """A finding of the ranks on which a win is worth telling, of that where the view has most of it."""
+        lengths = {rank: self.windows[rank].length_ns or 1 for rank in self.told if rank in each}
+        some = {rank: figures(rank) for rank, length in lengths.items() if Fraction(each[rank], length) >= WORTH[kind]}
+        most = {rank: int(_number(own, "part_ns") + _number(own, "more_ns")) for rank, own in some.items()}
+        wins = {rank: min(each[rank], most[rank]) if "part_ns" in some[rank] else each[rank] for rank in some}
+        found = [rank for rank, ns in wins.items() if Fraction(ns, lengths[rank]) >= WORTH[kind]]
+        if found:
+            worst = max(found, key=lambda rank: (_number(some[rank], "part_ns"), wins[rank], -rank))
+            of = tuple(sorted(found)), len(self.told), lengths[worst]
+            yield Finding(kind, worst, *of, wins[worst], some[worst])
 
     def _of_compute(self, straggler: Value | str | None) -> Iterator[Finding]:
         """What makes compute longer: slow clocks, and more of it than on other ranks. ``straggler`` is told already."""
@@ -201,7 +209,7 @@ class _Look:
         yield from self._worst(
             FindingKind.UNEVEN,
             more,
-            lambda rank: {"compute_ns": busy[rank], "mean_ns": usual},
+            lambda rank: {"part_ns": busy[rank], "mean_ns": usual},
         )
 
     def doubts(self, wins: Collection[FindingKind]) -> Iterator[Finding]:
@@ -235,15 +243,35 @@ def _clock_of(window: RankWindow) -> tuple[Value, Fraction] | None:
     return None
 
 
-def _straggler(losses: Losses) -> Figures:
-    (rank, kind), ns = next(iter(losses.longest_waits().items()))
-    return {"for_rank": rank, "collective": kind, "collective_ns": ns}
+_Of = Callable[[_Look, int], Figures]
 
 
-def _wrong_stream(losses: Losses) -> Figures:
+def _number(figures: Figures, name: str) -> Value:
+    found = figures.get(name, 0)
+    return 0 if isinstance(found, str) else found
+
+
+def _straggler(look: _Look, rank: int) -> Figures:
+    waits = {labels: ns for labels, ns in look.rows("collective_wait_ns", rank).items() if ns}
+    if not waits:
+        return {"part_ns": 0}
+    group, kind = max(waits, key=lambda labels: (waits[labels], str(labels)))
+    ns = waits[group, kind]
+    rest = sum(waits.values()) - ns
+    return {
+        "part_ns": ns,
+        "more_ns": rest,
+        "collective": str(kind),
+        "for_rank": look.losses[rank].waited_for(str(kind)),
+    }
+
+
+def _wrong_stream(look: _Look, rank: int) -> Figures:
+    losses = look.losses[rank]
     stream, communication, compute = losses.shared_stream()
     mostly = next(iter(compute))
     return {
+        "part_ns": next(use.communication_ns for use in losses.window.streams if use.stream == stream),
         "stream": stream.number,
         "comm_kernels": communication,
         "compute_kernels": sum(compute.values()),
@@ -251,57 +279,71 @@ def _wrong_stream(losses: Losses) -> Figures:
     }
 
 
-def _communication(losses: Losses) -> Figures:
+def _communication(look: _Look, rank: int) -> Figures:
+    losses = look.losses[rank]
     (stage, kernel), ns = next(iter(losses.longest_communication().items()))
     named: Figures = {"stage": stage} if stage != NO_STAGE else {}
-    return {**named, "kernel": kernel, "kernel_ns": ns, "comm_ns": losses.budget.comm_ns}
+    exposed = sum(look.rows("wall_exposed_all_ns", rank).values())
+    return {"part_ns": exposed, **named, "kernel": kernel, "kernel_ns": ns, "comm_ns": losses.budget.comm_ns}
 
 
-def _syncs(losses: Losses) -> Figures:
-    call, ns = next(iter(losses.budget.in_syncs.items()))
+def _syncs(look: _Look, rank: int) -> Figures:
+    losses = look.losses[rank]
+    (call, ns), *others = losses.budget.in_syncs.items()
     calls = {str(labels[-1]): value for labels, value in sync_calls(losses.window)}
     counted: Figures = {"calls": calls[call]} if call in calls else {}
-    return {"call": call, "call_ns": ns, **counted}
+    return {"part_ns": ns, "more_ns": sum(each for _, each in others), "call": call, **counted}
 
 
-def _tiny(losses: Losses) -> Figures:
+def _before(losses: Losses, part: BudgetPart) -> Figures:
+    name, ns = losses.late_before(part)
+    return {"before": name, "before_ns": ns}
+
+
+def _launches(look: _Look, rank: int) -> Figures:
+    losses = look.losses[rank]
+    found: Figures = {"part_ns": losses.budget.launch_starved_ns, **_before(losses, BudgetPart.STARVED)}
+    if losses.before_tiny_ns < WORTH[FindingKind.LAUNCHES] * losses.window.length_ns:
+        return found
     tiny, kernels = losses.tiny_kernels()
-    return {"tiny": tiny, "kernels": kernels}
+    return {**found, "tiny": tiny, "kernels": kernels}
 
 
-def _before(part: BudgetPart) -> Callable[[Losses], Figures]:
-    def figures(losses: Losses) -> Figures:
-        found = losses.before(part)
-        name, (ns, gaps) = next(iter(found.items()))
-        return {"before": name, "before_ns": ns, "before_gaps": gaps, "gaps": sum(count for _, count in found.values())}
-
-    return figures
-
-
-def _copies(losses: Losses) -> Figures:
-    found: dict[str, Value | str] = {"blocked_ns": losses.blocked_by_copies_ns, "host_ns": losses.host_in_copies_ns}
-    if blocked := [each for each in losses.budget.producers() if each.kind in ("copy", "memset")]:
-        longest = blocked[0]
-        found |= {"producer": longest.kind, "before": longest.waiting, "before_ns": longest.ns, "gaps": longest.gaps}
+def _copies(look: _Look, rank: int) -> Figures:
+    losses = look.losses[rank]
+    budget, host = losses.budget, losses.host_in_copies_ns
+    blocked = {kind: ns for kind in ("copy", "memset") if (ns := budget.blocking_ns[kind])}
+    found: dict[str, Value | str] = {"part_ns": budget.launch_starved_ns}
+    if blocked:
+        most = max(blocked, key=lambda kind: blocked[kind])
+        found = {"part_ns": blocked[most], "producer": most, "more_ns": sum(blocked.values()) - blocked[most] + host}
+        longest = next(each for each in budget.producers() if each.kind == most)
+        found |= {"before": longest.waiting, "before_ns": longest.ns, "gaps": longest.gaps}
     if (copies := losses.longest_copies()) is not None:
         found |= {"between": copies[0], "copies": copies[1]}
-    return {**found, "pageable": losses.pageable}
+    return {**found, "blocked_ns": sum(blocked.values()), "host_ns": host, "pageable": losses.pageable}
 
 
-def _elsewhere(losses: Losses) -> Figures:
-    longest = next(each for each in losses.budget.producers() if each.kind == "other_device")
-    return {"kernel": longest.name, "before": longest.waiting, "before_ns": longest.ns, "gaps": longest.gaps}
+def _elsewhere(look: _Look, rank: int) -> Figures:
+    budget = look.losses[rank].budget
+    longest = next(each for each in budget.producers() if each.kind == "other_device")
+    found: Figures = {"kernel": longest.name, "before": longest.waiting, "before_ns": longest.ns, "gaps": longest.gaps}
+    return {"part_ns": budget.blocking_ns["other_device"], **found}
 
 
-_FIGURES: Mapping[FindingKind, Callable[[Losses], Figures]] = {
+def _stalled(look: _Look, rank: int) -> Figures:
+    losses = look.losses[rank]
+    return {"part_ns": losses.stalled_ns, **_before(losses, BudgetPart.STALLED)}
+
+
+_FIGURES: Mapping[FindingKind, _Of] = {
     FindingKind.STRAGGLER: _straggler,
     FindingKind.WRONG_STREAM: _wrong_stream,
     FindingKind.COMMUNICATION: _communication,
     FindingKind.SYNCS: _syncs,
-    FindingKind.TINY_KERNELS: _tiny,
-    FindingKind.LAUNCHES: _before(BudgetPart.STARVED),
+    FindingKind.LAUNCHES: _launches,
     FindingKind.COPIES: _copies,
     FindingKind.OTHER_DEVICE: _elsewhere,
-    FindingKind.STALLED: _before(BudgetPart.STALLED),
+    FindingKind.STALLED: _stalled,
 }
-"""Of the kinds that claim time without compute, what else is told of the rank."""
+"""Of the kinds that claim time without compute, what is told of a rank."""

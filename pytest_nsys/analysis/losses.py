@@ -7,7 +7,6 @@ has it: waiting for another rank before communication at large, a synchronising 
 from __future__ import annotations
 
 import enum
-from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -24,8 +23,6 @@ from pytest_nsys.core.columns import (
     equal,
     members_by,
     minus,
-    spread,
-    sums_by,
     take,
     total,
     touching,
@@ -51,7 +48,6 @@ class FindingKind(enum.StrEnum):
     WRONG_STREAM = "wrong stream"
     COMMUNICATION = "communication"
     SYNCS = "synchronising calls"
-    TINY_KERNELS = "tiny kernels"
     LAUNCHES = "launches"
     COPIES = "copies"
     OTHER_DEVICE = "another device"
@@ -75,18 +71,15 @@ class Losses:
     def claims_ns(self) -> Mapping[FindingKind, int]:
         """They add up to the time without compute, exactly."""
         waited, shared = self._covered(self._waited), self._covered(self._waited_or_shared)
-        late, stalled = total(self._late_ns), total(self._stalled.ns)
-        tiny = {part: total(take(ns, at)) for part, (_, ns, at) in self._tiny.items()}
         return {
             FindingKind.STRAGGLER: waited,
             FindingKind.WRONG_STREAM: shared - waited,
             FindingKind.COMMUNICATION: total(self.beside.ns) - shared,
             FindingKind.SYNCS: total(self._in_syncs),
-            FindingKind.TINY_KERNELS: sum(tiny.values()),
-            FindingKind.LAUNCHES: late - tiny[BudgetPart.STARVED],
+            FindingKind.LAUNCHES: total(self._late_ns),
             FindingKind.COPIES: self.blocked_by_copies_ns + self.host_in_copies_ns,
             FindingKind.OTHER_DEVICE: self.budget.blocking_ns["other_device"],
-            FindingKind.STALLED: stalled - tiny[BudgetPart.STALLED],
+            FindingKind.STALLED: self.stalled_ns,
         }
 
     @cached_property
@@ -98,9 +91,10 @@ class Losses:
     def _starved(self) -> PartsOfGaps:
         return self.budget.spans(BudgetPart.STARVED)
 
-    @cached_property
-    def _stalled(self) -> PartsOfGaps:
-        return self.budget.spans(BudgetPart.STALLED)
+    @property
+    def stalled_ns(self) -> int:
+        """Stalled while no communication ran."""
+        return self.budget.dependency_stalled_ns - self.budget.stalled_beside_comm_ns
 
     @cached_property
     def _in_syncs(self) -> Column:
@@ -144,25 +138,18 @@ class Losses:
         (source, target), own = max(by.items(), key=lambda item: (sum(item[1]), item[0]))
         return (f"{source} to {target}", len(own)) if source and target else None
 
-    @cached_property
-    def _tiny(self) -> Mapping[BudgetPart, tuple[PartsOfGaps, Column, Column]]:
-        """Of both classes the parts, their lengths, and the indices of the short ones that a tiny kernel ends."""
-        starved, stalled = self._starved, self._stalled
-        return {
-            BudgetPart.STARVED: (starved, self._late_ns, _before_tiny(starved)),
-            BudgetPart.STALLED: (stalled, stalled.ns, _before_tiny(stalled)),
-        }
-
-    def before(self, part: BudgetPart) -> Mapping[str, tuple[int, int]]:
-        """What ``LAUNCHES`` or ``STALLED`` claims, by the kernel that waited: how long and in how many gaps, the
-        longest first. Of no kernel is what nothing follows.
+    def late_before(self, part: BudgetPart) -> tuple[str, int]:
+        """What followed the longest such time, and how long it is, as the view of the budget has it: a kernel, or
+        nothing.
         """
-        parts, ns, tiny = self._tiny[part]
-        rest = where_not(spread(tiny, array("q", [1]) * len(tiny), len(ns), 0))
-        rest = take(rest, where(take(ns, rest)))
-        names = self.budget.kernel_names
-        found = sums_by(lambda name: names.get(name, ""), take(ns, rest), take(parts.kernel, rest))
-        return dict(sorted(found.items(), key=lambda item: (-item[1][0], item[0])))
+        longest = next(((each.waiting, each.ns) for each in self.budget.before(part)), ("", 0))
+        tail_ns = self.budget.tail_ns if part is BudgetPart.STARVED else 0
+        return ("", tail_ns) if tail_ns > longest[1] else longest
+
+    @property
+    def before_tiny_ns(self) -> int:
+        """How much of the time without compute lies in short gaps before tiny kernels that were launched late."""
+        return total(take(self._late_ns, _before_tiny(self._starved, self._late_ns)))
 
     def _covered(self, spans: Intervals) -> int:
         return total(spans.covered(self.beside.start_ns, self.beside.end_ns))
@@ -194,13 +181,10 @@ class Losses:
         found = Counter(names[name] for name in take(window.kernels.name, compute))
         return window.kernels.streams[number], len(own[number]), dict(found.most_common())
 
-    def longest_waits(self) -> Mapping[tuple[int, str], int]:
-        """How much of what was waited for another rank no compute ran, by that rank and the kind, the longest first."""
-        each: dict[tuple[int, str], list[Waited]] = {}
-        for one in self.waits:
-            each.setdefault((one.for_rank, one.kind), []).append(one)
-        found = {who: self._covered(Intervals.of((w.start_ns, w.end_ns) for w in own)) for who, own in each.items()}
-        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+    def waited_for(self, kind: str) -> int:
+        """The rank that collectives of a kind waited for longest."""
+        found = grouped((each.for_rank, each.end_ns - each.start_ns) for each in self.waits if each.kind == kind)
+        return max(found, key=lambda rank: (sum(found[rank]), -rank))
 
     def longest_communication(self) -> Mapping[tuple[str, str], int]:
         """The same time by (stage, kernel) that ran in it, the longest first; several may have run at once."""
@@ -230,8 +214,8 @@ def _up_to(column: Column, most: int) -> Column:
     return where(equal(within(column, most, NEVER), most))
 
 
-def _before_tiny(parts: PartsOfGaps) -> Column:
+def _before_tiny(parts: PartsOfGaps, late_ns: Column) -> Column:
     """The indices of short parts that a tiny kernel ends."""
-    short = _up_to(parts.ns, TINY_GAP_NS)
+    short = _up_to(late_ns, TINY_GAP_NS)
     short = take(short, _up_to(take(parts.kernel_ns, short), TINY_KERNEL_NS))
     return take(short, where_not(equal(take(parts.kernel_ns, short), NONE)))

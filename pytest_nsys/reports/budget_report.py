@@ -76,7 +76,11 @@ def lines_of(facts: BudgetFacts) -> Iterator[Line]:
             yield Line(part, facts.blocking_comm_max_ns, AT_MOST)
         elif ns:
             yield Line(part, ns, least)
-    yield Line(BudgetPart.STALLED, facts.dependency_stalled_ns, most if facts.dependency_stalled_ns else "")
+    beside_ns = facts.stalled_beside_comm_ns
+    if beside_ns:
+        yield Line(BudgetPart.BESIDE, beside_ns, most)
+    stalled_ns = facts.dependency_stalled_ns - beside_ns
+    yield Line(BudgetPart.STALLED, stalled_ns, most if stalled_ns else "")
     beside = (("communication alone", facts.comm_alone_ns), ("device idle", facts.device_idle_ns))
     yield from (Line(what, ns, won_back=False) for what, ns in beside if ns is not None)
 

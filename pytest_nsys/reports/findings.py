@@ -19,10 +19,6 @@ NAME_WIDTH = 40
 """Of a kernel's name in a sentence."""
 
 
-TELLING = 10
-"""A part that is less than such a one of another is not told beside it."""
-
-
 def sentence(finding: Finding, width: int = WHOLE_TEXT) -> str:
     """What it is, on which rank, with its figures: ``rank 1: 1.2 ms of exposed communication, …``. Where that is more
     than ``width`` characters, as much of it as there is room for.
@@ -76,35 +72,42 @@ def _kernel(finding: Finding, name: str) -> str:
     return readable_names([full], NAME_WIDTH)[full]
 
 
-def _win(finding: Finding) -> str:
-    return format_value(finding.win_ns or 0)
+def _part(finding: Finding) -> str:
+    """What the view has of it."""
+    return _ns(finding, "part_ns")
 
 
 Said = tuple[str, ...]
 """What a finding is, with its first figure, and what else is told of it where there is room."""
 
 
-def _part(finding: Finding, name: str, where: str) -> str:
-    """How much of the time that it names lies somewhere: ``, 39.1 ms of it before gemm``."""
-    part = _value(finding, name)
-    some = "all" if part == finding.win_ns else format_value(part)
-    if some == _win(finding):
-        some = "nearly all"
-    return f", {some} of it {where}"
+def _of_it(finding: Finding, name: str, where: str) -> str:
+    """How much of the part lies somewhere: ``, 39.1 ms of it before gemm``."""
+    own, whole = _value(finding, name), _value(finding, "part_ns")
+    if own >= whole:
+        return f", all of it {where}"
+    some = format_value(own)
+    return f", {'nearly all' if some == _part(finding) else some} of it {where}"
 
 
 def _before(finding: Finding) -> str:
+    if not _value(finding, "before_ns"):
+        return ""
     last = finding.figures["before"] == ""
-    return _part(finding, "before_ns", "after the last kernel" if last else f"before {_kernel(finding, 'before')}")
+    return _of_it(finding, "before_ns", "after the last kernel" if last else f"before {_kernel(finding, 'before')}")
+
+
+def _and_more(finding: Finding, where: str) -> str:
+    return f", and {_ns(finding, 'more_ns')} {where}" if finding.figures.get("more_ns") else ""
 
 
 def _straggler(f: Finding) -> Said:
-    where = f"for rank {f.figures['for_rank']} in {_name(f, 'collective')}"
-    return f"waits {_win(f)} for other ranks", _part(f, "collective_ns", where)
+    what = f"waits {_part(f)} for other ranks in {_name(f, 'collective')}"
+    return what, f", longest for rank {f.figures['for_rank']}", _and_more(f, "in other collectives")
 
 
 def _wrong_stream(f: Finding) -> Said:
-    compute, said = _count(f, "compute_kernels", "compute kernel"), f"{_win(f)} of exposed communication"
+    compute, said = _count(f, "compute_kernels", "compute kernel"), f"{_part(f)} of communication"
     if _value(f, "compute_kernels") > _value(f, "comm_kernels"):
         return said, f" on stream {f.figures['stream']}, which it shares with {compute}"
     return said, f" on stream {f.figures['stream']}, among {compute}", f" (mostly {_kernel(f, 'mostly')})"
@@ -114,58 +117,61 @@ def _communication(f: Finding) -> Said:
     kind = kind_of(str(f.figures["kernel"]))
     what = _kernel(f, "kernel") if kind == OTHER_KIND else kind
     stage = f" of {_name(f, 'stage')}" if "stage" in f.figures else ""
-    return f"{_win(f)} of exposed communication", _part(f, "kernel_ns", f"{what}{stage}")
+    return f"{_part(f)} of exposed communication", f", longest {what}{stage}"
 
 
 def _syncs(f: Finding) -> Said:
     calls = f" ({_count(f, 'calls', 'call')})" if "calls" in f.figures else ""
-    where = f"in {_name(f, 'call')}{calls}"
-    return f"no compute for {_win(f)} while the host waits", _part(f, "call_ns", where)
-
-
-def _tiny(f: Finding) -> Said:
-    tiny, kernels = _value(f, "tiny"), _count(f, "kernels", "compute kernel")
-    longest = format_value(TINY_KERNEL_NS)
-    return f"{_win(f)} of gaps before tiny kernels", f": {tiny} of {kernels} take {longest} or less"
+    waits = f"launches nothing for {_part(f)} while the host waits in {_name(f, 'call')}{calls}"
+    return waits, _and_more(f, "in other calls")
 
 
 def _launches(f: Finding) -> Said:
-    return f"launch-bound: no compute for {_win(f)}", _before(f)
+    return f"launch-bound: {_part(f)} launch-starved", _tiny(f), _before(f)
+
+
+def _tiny(f: Finding) -> str:
+    if "tiny" not in f.figures:
+        return ""
+    tiny, kernels = _value(f, "tiny"), _count(f, "kernels", "compute kernel")
+    return f"; {tiny} of {kernels} take {format_value(TINY_KERNEL_NS)} or less"
 
 
 def _copies(f: Finding) -> Said:
-    blocked, host = _value(f, "blocked_ns"), _value(f, "host_ns")
-    in_host = f"the host launches nothing for {_ns(f, 'host_ns')} while it copies pageable memory"
-    if not blocked:
-        return in_host, _most_copies(f)
-    what = {"copy": "copies block", "memset": "memsets block"}[str(f.figures["producer"])]
-    more = f"; {in_host}" if host * TELLING > blocked else ""
-    return f"{what} compute for {_ns(f, 'blocked_ns')}", _most_copies(f), _before(f), more
+    host = f"{_ns(f, 'host_ns')} of it while the host copies pageable memory"
+    if "producer" not in f.figures:
+        return f"launch-starved for {_part(f)}, {host}", _most_copies(f)
+    what, other = {"copy": ("copies", "memsets"), "memset": ("memsets", "copies")}[str(f.figures["producer"])]
+    beside = _value(f, "blocked_ns") - _value(f, "part_ns")
+    more = f", {other} for {format_value(beside)}" if beside else ""
+    more += f", pageable copies hold the host for {_ns(f, 'host_ns')}" if _value(f, "host_ns") else ""
+    return f"{what} block compute for {_part(f)}{more}", "" if more else _before(f), _most_copies(f)
 
 
 def _most_copies(f: Finding) -> str:
     if "between" not in f.figures or f.figures.get("producer") == "memset":
         return ""
-    return f", most of them {_name(f, 'between')}"
+    return f"; most copies are {_name(f, 'between')}"
 
 
 def _elsewhere(f: Finding) -> Said:
     where = f"for {_kernel(f, 'kernel')}"
-    return f"compute waits {_win(f)} for another device of its process", _part(f, "before_ns", where)
+    return f"compute waits {_part(f)} for another device of its process", _of_it(f, "before_ns", where)
 
 
 def _stalled(f: Finding) -> Said:
-    return f"stalled for {_win(f)} with work launched", _before(f), "; the trace does not say why"
+    return f"stalled for {_part(f)} with work launched", _before(f), "; the trace does not say why"
 
 
 def _clocks(f: Finding) -> Said:
     own, best = (format_value(_value(f, name), MEGAHERTZ) for name in ("sm_clock_mhz", "best_mhz"))
-    return f"SMs at {own}, the best of this run is {best}", f": at that its compute takes up to {_win(f)} less"
+    less = f": at that its compute takes up to {format_value(f.win_ns or 0)} less"
+    return f"SMs at {own}, the best of this run is {best}", less
 
 
 def _uneven(f: Finding) -> Said:
-    both = f" ({_ns(f, 'compute_ns')}, {_ns(f, 'mean_ns')})"
-    return f"computes {_win(f)} longer than the mean of the ranks", both
+    more = format_value(f.win_ns or 0)
+    return f"computes for {_part(f)}", f", {more} longer than the mean of the ranks ({_ns(f, 'mean_ns')})"
 
 
 def _profiler(f: Finding) -> Said:
@@ -185,7 +191,6 @@ _SENTENCES: Mapping[FindingKind, Callable[[Finding], Said]] = {
     FindingKind.WRONG_STREAM: _wrong_stream,
     FindingKind.COMMUNICATION: _communication,
     FindingKind.SYNCS: _syncs,
-    FindingKind.TINY_KERNELS: _tiny,
     FindingKind.LAUNCHES: _launches,
     FindingKind.COPIES: _copies,
     FindingKind.OTHER_DEVICE: _elsewhere,

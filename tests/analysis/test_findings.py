@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,15 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis import losses
 from pytest_nsys.analysis.budget import budget_of
 from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.analysis.findings import MORE, MOST, WORTH, Finding, findings_of
 from pytest_nsys.analysis.losses import FindingKind, Losses
 from pytest_nsys.analysis.straggling import Waited
+from pytest_nsys.analysis.summary import summary_of
 from pytest_nsys.core.conventions import BUILT_IN
-from pytest_nsys.core.model import KernelsMode
+from pytest_nsys.core.model import KernelsMode, Value
+from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.workload import Workload
+from pytest_nsys.reports.findings import sentence
+from pytest_nsys.reports.next_steps import to_see_more
+from tests.support.commands import answer
 from tests.support.measure import captures
 from tests.support.reference_data import DATA
 from tests.support.samples.builder import LAUNCH_LENGTH_NS, Process, TraceBuilder
@@ -215,77 +220,85 @@ CASES = [
         FindingKind.COMMUNICATION,
         gap_with(nccl(4 * MS, 6 * MS)),
         1 * MS,
-        {"kernel": NCCL, "kernel_ns": 1 * MS, "comm_ns": 2 * MS},
+        {"part_ns": 1 * MS, "kernel": NCCL, "kernel_ns": 1 * MS, "comm_ns": 2 * MS},
         gap_with(nccl(4 * MS, LESS), stop=LESS),
     ),
     Case(
         FindingKind.WRONG_STREAM,
         gap_with(cast_between),
         1 * MS,
-        {"stream": 20, "comm_kernels": 2, "compute_kernels": 1, "mostly": "cast_to_fp8"},
+        {"part_ns": 2 * MS, "stream": 20, "comm_kernels": 2, "compute_kernels": 1, "mostly": "cast_to_fp8"},
         gap_with(nccl(4 * MS, 6 * MS)),
     ),
     Case(
         FindingKind.WRONG_STREAM,
         gap_with(nccl(4 * MS, 6 * MS, stream=7)),
         1 * MS,
-        {"stream": 7, "comm_kernels": 1, "compute_kernels": 2, "mostly": "gemm"},
+        {"part_ns": 2 * MS, "stream": 7, "comm_kernels": 1, "compute_kernels": 2, "mostly": "gemm"},
         gap_with(nccl(4 * MS, LESS, stream=7), stop=LESS),
     ),
     Case(
         FindingKind.STRAGGLER,
         two_ranks(1 * MS),
         1 * MS,
-        {"for_rank": 1, "collective": "AllReduce", "collective_ns": 1 * MS},
+        {"part_ns": 1 * MS, "more_ns": 0, "for_rank": 1, "collective": "AllReduce"},
         two_ranks(99 * US),
     ),
     Case(
         FindingKind.LAUNCHES,
         gap_with(nothing, launch=6 * MS - 3 * US),
         1 * MS,
-        {"before": "gemm", "before_ns": 1 * MS, "before_gaps": 1, "gaps": 1},
+        {"part_ns": 1 * MS, "before": "gemm", "before_ns": 1 * MS},
         gap_with(nothing, launch=LESS - 3 * US, stop=LESS),
     ),
     Case(
         FindingKind.SYNCS,
         gap_with(sync(5 * MS, 5_900 * US), launch=6 * MS - 3 * US),
         900 * US,
-        {"call": "cudaStreamSynchronize", "call_ns": 900 * US, "calls": 1},
+        {"part_ns": 900 * US, "more_ns": 0, "call": "cudaStreamSynchronize", "calls": 1},
         gap_with(sync(4 * MS, LESS), launch=6 * MS - 3 * US),
     ),
     Case(
-        FindingKind.TINY_KERNELS,
+        FindingKind.LAUNCHES,
         small(10 * US, 40 * US),
-        99 * 40 * US,
-        {"tiny": 99, "kernels": 101},
-        small(11 * US, 40 * US),
+        99 * 38 * US,
+        {"part_ns": 99 * 38 * US, "tiny": 99, "kernels": 101},
+        gap_with(nothing, launch=LESS - 3 * US, stop=LESS),
     ),
     Case(
         FindingKind.COPIES,
         gap_with(copy(5 * MS, 6 * MS)),
         1 * MS,
-        {"blocked_ns": 1 * MS, "host_ns": 0, "producer": "copy", "before": "gemm", "before_ns": 1 * MS, "gaps": 1},
+        {
+            "part_ns": 1 * MS,
+            "more_ns": 0,
+            "host_ns": 0,
+            "producer": "copy",
+            "before": "gemm",
+            "before_ns": 1 * MS,
+            "gaps": 1,
+        },
         gap_with(copy(4 * MS, LESS), stop=LESS),
     ),
     Case(
         FindingKind.COPIES,
         gap_with(host_copy(PAGEABLE), launch=6 * MS - 3 * US),
         900 * US,
-        {"blocked_ns": 0, "host_ns": 900 * US, "pageable": 1, "between": "pageable to device", "copies": 1},
+        {"part_ns": 1 * MS, "host_ns": 900 * US, "pageable": 1, "between": "pageable to device", "copies": 1},
         gap_with(host_copy(PINNED), launch=6 * MS - 3 * US),
     ),
     Case(
         FindingKind.OTHER_DEVICE,
         other_device(6 * MS),
         1 * MS,
-        {"kernel": "remote", "before": "gemm", "before_ns": 1 * MS, "gaps": 1},
+        {"part_ns": 1 * MS, "kernel": "remote", "before": "gemm", "before_ns": 1 * MS, "gaps": 1},
         other_device(LESS),
     ),
     Case(
         FindingKind.STALLED,
         gap_with(nothing),
         1 * MS,
-        {"before": "gemm", "before_ns": 1 * MS, "before_gaps": 1, "gaps": 1},
+        {"part_ns": 1 * MS, "before": "gemm", "before_ns": 1 * MS},
         gap_with(nothing, stop=LESS),
     ),
     Case(
@@ -299,7 +312,7 @@ CASES = [
         FindingKind.UNEVEN,
         compute_of(9 * MS - 1, 8 * MS - 1, 7 * MS - 1),
         1 * MS,
-        {"compute_ns": 9 * MS, "mean_ns": 8 * MS},
+        {"part_ns": 9 * MS, "mean_ns": 8 * MS},
         compute_of(8_200 * US, 8 * MS, 8 * MS),
     ),
     Case(
@@ -326,6 +339,52 @@ def test_each_kind_appears_where_it_is_worth_telling_and_not_below(tmp_path: Pat
     assert {name: fires.figures[name] for name in case.figures} == case.figures
     assert (fires.view == "") != (fires.command == "")
     assert case.kind not in found(tmp_path, case.near, stated(case.near_ms))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.kind)
+def test_the_leading_figure_is_a_cell_of_what_shows_more(tmp_path: Path, case: Case) -> None:
+    """To the nanosecond, of the rank that the finding names."""
+    finding = found(tmp_path, case.fires, stated(case.step_ms))[case.kind]
+    if "part_ns" not in finding.figures:
+        assert case.kind in (FindingKind.CLOCKS, FindingKind.PROFILER, FindingKind.DOUBT)
+        return
+    assert format_value(fact(finding, "part_ns")) in sentence(finding)
+    assert (finding.win_ns or 0) <= fact(finding, "part_ns") + fact(finding, "more_ns")
+    asked = to_see_more(finding, [str(tmp_path / "run.sqlite")])
+    shown = answer(*shlex.split(asked)[1:])
+    tables = (rows for rows in shown.values() if isinstance(rows, list) and rows and isinstance(rows[0], dict))
+    own = [cell for rows in tables for row in rows if row.get("rank") == finding.rank for cell in cells(row)]
+    assert finding.figures["part_ns"] in own
+
+
+def fact(finding: Finding, name: str) -> Value:
+    value = finding.figures.get(name, 0)
+    assert not isinstance(value, str)
+    return value
+
+
+def cells(row: Mapping[str, object]) -> Iterator[object]:
+    for cell in row.values():
+        yield from cells(cell) if isinstance(cell, dict) else (cell,)
+
+
+def test_communication_is_told_of_the_rank_that_the_table_has(tmp_path: Path) -> None:
+    """Rank 1 exposes more of it, rank 0 loses more time to it that nothing else explains."""
+
+    def put(t: Traced) -> None:
+        for rank, (end, starts) in enumerate(((7_000 * US, EARLY), (7_200 * US, 6_500 * US))):
+            gpu = t.process(rank)
+            t.gemm(gpu, 0, 5 * MS)
+            nccl(4 * MS, end)(t, gpu)
+            t.gemm(gpu, end, STEP_NS, launch=starts)
+
+    finding = found(tmp_path, put)[FindingKind.COMMUNICATION]
+    assert (finding.rank, finding.figures["part_ns"], finding.win_ns) == (1, 2_200 * US, 700 * US - LAUNCH_LENGTH_NS)
+    with captures(tmp_path / "run.sqlite") as run:
+        spec = run.spec("median")
+        whole = summary_of(run, spec).communication.whole
+    assert whole is not None
+    assert (whole.rank, whole.exposed_ns) == (finding.rank, finding.figures["part_ns"])
 
 
 def test_every_kind_has_a_case_a_threshold_and_what_shows_more() -> None:
@@ -439,8 +498,6 @@ def test_the_largest_win_comes_first_and_places_are_kept_for_doubts(tmp_path: Pa
 
 # -- no time is claimed twice
 
-TINY_NS, SHORT_NS = 8, 12
-
 
 class Ran(NamedTuple):
     """One piece of work on a GPU, or a call of the host that waits."""
@@ -495,14 +552,13 @@ def called(each: Ran) -> range:
 
 def kind_of_tick(part: BudgetPart, holds: Mapping[str, bool]) -> FindingKind:
     """The rule, one moment at a time: the first that holds."""
-    tiny = {"tiny": FindingKind.TINY_KERNELS}
-    of_host = {"synced": FindingKind.SYNCS, "copying": FindingKind.COPIES, **tiny}
+    of_host = {"synced": FindingKind.SYNCS, "copying": FindingKind.COPIES}
     together = {"waits": FindingKind.STRAGGLER, "shared": FindingKind.WRONG_STREAM}, FindingKind.COMMUNICATION
     rules, otherwise = {
         BudgetPart.COLLECTIVE: together,
         BudgetPart.BESIDE: together,
         BudgetPart.STARVED: (of_host, FindingKind.LAUNCHES),
-        BudgetPart.STALLED: (tiny, FindingKind.STALLED),
+        BudgetPart.STALLED: ({}, FindingKind.STALLED),
     }.get(part, ({}, FindingKind.COPIES))
     return next((kind for name, kind in rules.items() if holds[name]), otherwise)
 
@@ -513,9 +569,7 @@ def test_claims_are_what_counting_ticks_gives_and_no_tick_counts_twice(
 ) -> None:
     work.append(Ran("compute", 40, 5, 7, 3))
     path = write(tmp_path_factory.mktemp("claims") / "run.sqlite", work)
-    with pytest.MonkeyPatch.context() as patched, captures(path) as run:
-        patched.setattr(losses, "TINY_KERNEL_NS", TINY_NS)
-        patched.setattr(losses, "TINY_GAP_NS", SHORT_NS)
+    with captures(path) as run:
         spec = run.spec("median", None, mode)
         ((window,),) = run.runs[0].measured(spec).ranks.values()
         spans = [(each.start, each.start + each.length // 2) for each in work if each.what == "comm"]
@@ -528,14 +582,12 @@ def test_claims_are_what_counting_ticks_gives_and_no_tick_counts_twice(
         expected: Counter[FindingKind] = Counter()
         for each in budget.each():
             lasts = None if each.waiting is None else each.waiting.end_ns - each.waiting.start_ns
-            tiny = lasts is not None and lasts <= TINY_NS and each.end_ns - each.start_ns <= SHORT_NS
             for tick in range(each.start_ns, each.end_ns):
                 holds = {
                     "waits": any(start <= tick < end for start, end in spans),
                     "shared": tick in shared,
                     "synced": tick in syncs and lasts is not None,
                     "copying": tick in copies and lasts is not None and pageable,
-                    "tiny": tiny,
                 }
                 expected[kind_of_tick(each.part, holds)] += 1
         assert {kind: ns for kind, ns in own.claims_ns.items() if ns} == expected

@@ -328,7 +328,7 @@ def test_what_is_unknown_is_said(tmp_path: Path) -> None:
     assert words[0] == "rank 0 " + "█" * 18 + "▒" * 42 + " 100 us"
     assert "0 blocked by collective at least 0 us 0% 0%" in words
     assert "0 blocked by collective at most 70 us 70% 233%" in words
-    assert "0 stalled at most 70 us 70% 233%" in words
+    assert "0 stalled during communication at most 70 us 70% 233%" in words
     assert "blocking is a lower bound, stalled an upper bound: no stream wait is recorded" in done.stderr
 
 

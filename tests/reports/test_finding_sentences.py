@@ -28,63 +28,76 @@ def finding(
 
 
 HALF = MS // 2
-BEFORE: Figures = {"before": "gemm", "before_ns": HALF, "before_gaps": 1, "gaps": 3}
-LAST: Figures = {"before": "", "before_ns": MS, "before_gaps": 1, "gaps": 1}
+PART: Figures = {"part_ns": MS}
+BEFORE: Figures = {**PART, "before": "gemm", "before_ns": HALF}
+LAST: Figures = {**PART, "before": "", "before_ns": MS}
+TINY: Figures = {**BEFORE, "tiny": 80, "kernels": 100}
 COPIES: Figures = {"producer": "copy", "blocked_ns": MS, "host_ns": 0, "pageable": 0, **BEFORE}
-SENDRECV: Figures = {"stage": "stage4_f", "kernel": "ncclDevKernel_SendRecv", "kernel_ns": HALF, "comm_ns": 2 * MS}
-DEEP_EP: Figures = {"kernel": "deep_ep::internode_ll::dispatch<1>", "kernel_ns": MS, "comm_ns": 2 * MS}
-SHARED: Figures = {"stream": 7, "comm_kernels": 2, "compute_kernels": 1, "mostly": "void at::native::cast<float>(int)"}
-SYNC: Figures = {"call": "cudaStreamSynchronize", "call_ns": MS, "calls": 1}
+SENDRECV: Figures = {**PART, "stage": "stage4_f", "kernel": "ncclDevKernel_SendRecv", "kernel_ns": HALF}
+DEEP_EP: Figures = {**PART, "kernel": "deep_ep::internode_ll::dispatch<1>", "kernel_ns": MS}
+CAST = "void at::native::cast<float>(int)"
+SHARED: Figures = {**PART, "stream": 7, "comm_kernels": 2, "compute_kernels": 1, "mostly": CAST}
+SYNC: Figures = {**PART, "more_ns": 0, "call": "cudaStreamSynchronize", "calls": 1}
+WAITS: Figures = {**PART, "more_ns": HALF, "for_rank": 3, "collective": "AllReduce"}
 FEW = Fact("anchors", "count", 1, "rank 0 has 1 anchor", "too few", "trace more")
 
 SENTENCES = [
     (
-        finding(FindingKind.STRAGGLER, {"for_rank": 3, "collective": "AllReduce", "collective_ns": HALF}),
-        "rank 1 (the worst of 2): waits 1 ms for other ranks, 500 us of it for rank 3 in AllReduce",
+        finding(FindingKind.STRAGGLER, WAITS),
+        "rank 1 (the worst of 2): waits 1 ms for other ranks in AllReduce, longest for rank 3, "
+        "and 500 us in other collectives",
     ),
     (
         finding(FindingKind.WRONG_STREAM, SHARED, ranks=(0,)),
-        "1 ms of exposed communication on stream 7, among 1 compute kernel (mostly cast)",
+        "1 ms of communication on stream 7, among 1 compute kernel (mostly cast)",
     ),
     (
         finding(FindingKind.WRONG_STREAM, {**SHARED, "compute_kernels": 116}, ranks=(0,)),
-        "1 ms of exposed communication on stream 7, which it shares with 116 compute kernels",
+        "1 ms of communication on stream 7, which it shares with 116 compute kernels",
     ),
     (
         finding(FindingKind.COMMUNICATION, SENDRECV, ranks=(2,)),
-        "rank 2: 1 ms of exposed communication, 500 us of it SendRecv of stage4_f",
+        "rank 2: 1 ms of exposed communication, longest SendRecv of stage4_f",
     ),
-    (finding(FindingKind.COMMUNICATION, DEEP_EP, ranks=(0,)), "1 ms of exposed communication, all of it dispatch"),
+    (finding(FindingKind.COMMUNICATION, DEEP_EP, ranks=(0,)), "1 ms of exposed communication, longest dispatch"),
     (
         finding(FindingKind.SYNCS, SYNC, ranks=(0,)),
-        "no compute for 1 ms while the host waits, all of it in cudaStreamSynchronize (1 call)",
+        "launches nothing for 1 ms while the host waits in cudaStreamSynchronize (1 call)",
     ),
     (
-        finding(FindingKind.TINY_KERNELS, {"tiny": 80, "kernels": 100}, ranks=(0,)),
-        "1 ms of gaps before tiny kernels: 80 of 100 compute kernels take 10 us or less",
+        finding(FindingKind.SYNCS, {**SYNC, "more_ns": HALF}, ranks=(0,)),
+        "launches nothing for 1 ms while the host waits in cudaStreamSynchronize (1 call), and 500 us in other calls",
+    ),
+    (
+        finding(FindingKind.LAUNCHES, TINY, ranks=(0,)),
+        "launch-bound: 1 ms launch-starved; 80 of 100 compute kernels take 10 us or less, 500 us of it before gemm",
     ),
     (
         finding(FindingKind.LAUNCHES, BEFORE, ranks=(0,)),
-        "launch-bound: no compute for 1 ms, 500 us of it before gemm",
+        "launch-bound: 1 ms launch-starved, 500 us of it before gemm",
     ),
     (
         finding(FindingKind.LAUNCHES, LAST, ranks=(0,)),
-        "launch-bound: no compute for 1 ms, all of it after the last kernel",
+        "launch-bound: 1 ms launch-starved, all of it after the last kernel",
     ),
     (
         finding(FindingKind.COPIES, {**COPIES, "between": "pinned to device", "copies": 107}, ranks=(0,)),
-        "copies block compute for 1 ms, most of them pinned to device, 500 us of it before gemm",
+        "copies block compute for 1 ms, 500 us of it before gemm; most copies are pinned to device",
     ),
     (
-        finding(FindingKind.COPIES, {**COPIES, "producer": "memset", "host_ns": MS // 10}, ranks=(0,)),
+        finding(FindingKind.COPIES, {**COPIES, "producer": "memset"}, ranks=(0,)),
         "memsets block compute for 1 ms, 500 us of it before gemm",
     ),
     (
-        finding(FindingKind.COPIES, {"blocked_ns": 0, "host_ns": MS, "pageable": 1}, ranks=(0,)),
-        "the host launches nothing for 1 ms while it copies pageable memory",
+        finding(FindingKind.COPIES, {**COPIES, "blocked_ns": MS + HALF, "host_ns": MS // 10}, ranks=(0,)),
+        "copies block compute for 1 ms, memsets for 500 us, pageable copies hold the host for 100 us",
     ),
     (
-        finding(FindingKind.OTHER_DEVICE, {"kernel": "remote", **BEFORE}, ranks=(0,)),
+        finding(FindingKind.COPIES, {**PART, "blocked_ns": 0, "host_ns": HALF, "pageable": 1}, ranks=(0,)),
+        "launch-starved for 1 ms, 500 us of it while the host copies pageable memory",
+    ),
+    (
+        finding(FindingKind.OTHER_DEVICE, {**BEFORE, "kernel": "remote"}, ranks=(0,)),
         "compute waits 1 ms for another device of its process, 500 us of it for remote",
     ),
     (
@@ -96,8 +109,8 @@ SENTENCES = [
         "SMs at 990 MHz, the best of this run is 1980 MHz: at that its compute takes up to 1 ms less",
     ),
     (
-        finding(FindingKind.UNEVEN, {"compute_ns": 9 * MS, "mean_ns": 8 * MS}, ranks=(3,)),
-        "rank 3: computes 1 ms longer than the mean of the ranks (9 ms, 8 ms)",
+        finding(FindingKind.UNEVEN, {"part_ns": 9 * MS, "mean_ns": 8 * MS}, ranks=(3,)),
+        "rank 3: computes for 9 ms, 1 ms longer than the mean of the ranks (8 ms)",
     ),
     (
         finding(FindingKind.PROFILER, {"overhead": Fraction(1, 4)}),
@@ -147,10 +160,10 @@ def test_commands_name_the_user_s_own_traces() -> None:
 @pytest.mark.parametrize(
     ("width", "text"),
     [
-        (99, "rank 1 (the worst of 2): launch-bound: no compute for 1 ms, 500 us of it before gemm"),
-        (83, "rank 1: launch-bound: no compute for 1 ms, 500 us of it before gemm"),
-        (66, "rank 1: launch-bound: no compute for 1 ms"),
-        (40, "rank 1: launch-bound: no compute for 1 …"),
+        (99, "rank 1 (the worst of 2): launch-bound: 1 ms launch-starved, 500 us of it before gemm"),
+        (83, "rank 1: launch-bound: 1 ms launch-starved, 500 us of it before gemm"),
+        (66, "rank 1: launch-bound: 1 ms launch-starved"),
+        (40, "rank 1: launch-bound: 1 ms launch-starv…"),
     ],
 )
 def test_where_there_is_less_room_less_is_told(width: int, text: str) -> None:
