@@ -202,7 +202,8 @@ class Metric:
             return _VIEWS[self.of]
         if self.window_by:
             return "budget"
-        return next((view for dimension, view in _VIEWS_BY.items() if dimension in self.dimensions), "streams")
+        by_labels = (view for dimension, view in _VIEWS_BY.items() if dimension in self.dimensions)
+        return next(by_labels, "kernels" if self.name in _OF_KERNELS else "streams")
 
     def rows(self, window: RankWindow | RunWindow | Run) -> list[Row]:
         """The rows of one window, of what the metric's scope says."""
@@ -265,10 +266,13 @@ def metric_called(name: str) -> Metric | None:
 
 
 CUT = "cut"
-_VIEWS = {Of.FAMILIES: "kernels", Of.RANGES: "pipeline", Of.GPU: CUT}
-_VIEWS_BY = {"collective": "collectives", "stage": "overlap"}
+_VIEWS = {Of.FAMILIES: "kernels", Of.STAGE: "kernels", Of.RANGES: "pipeline", Of.GPU: CUT}
+_VIEWS_BY = {"collective": "collectives", "stream": "streams", "kernel": "kernels", "stage": "overlap"}
+_OF_KERNELS = {"compute_ns", "total_kernel_ns"}
 OF_ONE_WINDOW = ("kernels", "collectives", "pipeline")
 """Views that many windows do not go with."""
+OF_ALL_RANKS = ("kernels",)
+"""Views that show no rank alone."""
 
 _RANK, _STAGE = ("rank",), ("rank", "stage")
 _LOWER, _HIGHER = Better.LOWER, Better.HIGHER

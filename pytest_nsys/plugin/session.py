@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_nsys.analysis.metrics import CUT, OF_ONE_WINDOW, Request
+from pytest_nsys.analysis.metrics import CUT, OF_ALL_RANKS, OF_ONE_WINDOW, Request
 from pytest_nsys.analysis.windows import MEDIAN, STEADY
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, UsageMistake
@@ -324,7 +324,7 @@ class NsysSession:
         traces = self.traces(gate) if one_run else self.traces(gate)[:1]
         asked = [CUT, *traces, "-o", "window.json.gz"] if view == CUT else [*traces, "--view", view]
         words = ["pytest-nsys", *(["show"] if view != CUT and traces[0].isalpha() else []), *asked]
-        words += ["--rank", str(rank)] if rank is not None else []
+        words += ["--rank", str(rank)] if rank is not None and view not in OF_ALL_RANKS else []
         if convention != self._usual(gate):
             words += ["--convention", self.shown_gate(gate)]
         window = MEDIAN if view in OF_ONE_WINDOW and assertion.window == STEADY else assertion.window

@@ -11,7 +11,7 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.exact import exact
 from pytest_nsys.core.model import KernelsMode, Note
-from pytest_nsys.reports.budget_report import about_budgets, budgets_of, lines_of
+from pytest_nsys.reports.budget_report import GAIN, about_budgets, budgets_of, lines_of
 from pytest_nsys.reports.kernel_report import about_collectives, about_kernels, what_of
 from pytest_nsys.reports.pipeline_report import PIPELINE
 from pytest_nsys.reports.tables import CellKind, Column, number, numbers, ratios, times
@@ -235,7 +235,8 @@ BUDGET = View(
             columns=(
                 *("rank", "part", "bound"),
                 *times("time_ns"),
-                *ratios("share", "ceiling"),
+                *ratios("share"),
+                Column("ceiling", CellKind.RATIO, GAIN),
             ),
             keys=_budget_lines,
         ),

@@ -6,8 +6,8 @@ explains is at most, what is shown; communication has both ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
@@ -28,6 +28,7 @@ from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.exact import exact
 from pytest_nsys.core.kept import kept
+from pytest_nsys.core.kernel_names import readable_names
 from pytest_nsys.core.model import Note
 from pytest_nsys.core.numbers import Scale, format_value, percent, scale_of
 from pytest_nsys.core.units import TIME
@@ -39,9 +40,12 @@ from pytest_nsys.reports.views import Looked, Paragraph, Picked
 WIDTH = 60
 """Of the bar of the longest window, in characters."""
 
+GAIN = "throughput gain"
+"""What a ceiling is called above a column."""
+
 CEILING = (
-    "ceiling: how much throughput could rise if the part were gone, R / (T - R) of the window T; "
-    "an upper bound, not a prediction"
+    f"{GAIN}: by how much throughput could rise at most if the part R of the window T were gone, R / (T - R), "
+    "which is more than its share of the time"
 )
 
 EXACT = (*numbers("rank"), *texts("part", "bound"), *numbers("time_ns"), *ratios("share", "ceiling"))
@@ -71,7 +75,9 @@ def lines_of(facts: BudgetFacts) -> Iterator[Line]:
     yield from (Line(f"{BudgetPart.STARVED}: {what}", ns) for what, ns in of_it.items() if ns)
     for kind, part in BLOCKED.items():
         ns = facts.blocking_ns[kind]
-        if part is BudgetPart.COLLECTIVE and facts.blocking_comm_max_ns:
+        if part is BudgetPart.COLLECTIVE and ns and facts.blocking_comm_max_ns == ns:
+            yield Line(part, ns)
+        elif part is BudgetPart.COLLECTIVE and facts.blocking_comm_max_ns:
             yield Line(part, ns, AT_LEAST)
             yield Line(part, facts.blocking_comm_max_ns, AT_MOST)
         elif ns:
@@ -91,9 +97,10 @@ def _in_calls(in_syncs: Mapping[str, int]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class BudgetReport:
-    """The budgets of some ranks, each with its number."""
+    """The budgets of some ranks, each with its number. ``full``: the whole names of kernels, by their short ones."""
 
     budgets: Mapping[int, BudgetFacts]
+    full: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def scale(self) -> Scale:
@@ -134,14 +141,20 @@ class BudgetReport:
             yield [name, *pen.bar(parts_of(facts), cells), (None, length)]
         yield pen.legend()
 
+    def about_gain(self) -> str:
+        """What the ceilings are, with the largest of them as the example."""
+        each = [(facts.compute_absent_ns, facts.window_ns) for facts in self.budgets.values()]
+        most, of = max(each, key=lambda one: Fraction(*one))
+        above = ceiling(most, of)
+        return CEILING + (f" (without {percent(Fraction(most, of))} of it: {percent(above)} more)" if above else "")
+
     def producers(self) -> Iterator[str]:
         """Sentences of the largest producers of each rank, and of what waited longest for none."""
         for rank, facts in self.budgets.items():
-            yield from (f"rank {rank}: {line}" for line in held_up(facts, self.scale))
+            yield from (f"rank {rank}: {line}" for line in held_up(facts, self.scale, self.full))
 
     def notes(self) -> Iterator[str]:
         """What bounds these figures."""
-        yield CEILING
         yield from about_edges(self.budgets.values())
 
 
@@ -172,10 +185,10 @@ def budgets_of(looked: Looked) -> Budgets:
 def about_budgets(looked: Looked) -> Paragraph:
     """A bar for each rank, and who blocked whom."""
     budgets = budgets_of(looked)
-    report = BudgetReport(budgets.found)
+    report = BudgetReport(budgets.found, _full_names(budgets.windows))
     return Paragraph(
         above=[*report.bars(looked.encoding)],
-        below=[*report.producers()],
+        below=[report.about_gain(), *report.producers()],
         facts={"budgets": report.json_rows()},
         notes=[*budgets.without, *map(Note, report.notes())],
         windows=[Picked(w.rank, w.window, (w.start_ns, w.end_ns)) for w in budgets.windows],
@@ -196,20 +209,44 @@ def _ceilings(facts: BudgetFacts) -> dict[str, float | None]:
     return {what: None if above is None else float(above) for what, above in found.items()}
 
 
-def producer_words(each: Blocking, scale: Scale) -> str:
-    """``stage4_b combine blocks grouped_gemm for 1.02 ms in 12 gaps``."""
-    return f"{_kernel(each.stage, each.name)} blocks {printable(each.waiting, 80)} {_how_long(each, scale)}"
+def _full_names(windows: Iterable[RankWindow]) -> Mapping[str, str]:
+    """By short name the whole name of the kernels that alone are called so."""
+    found: dict[str, set[str]] = {}
+    for window in windows:
+        names = window.kernels.names
+        for short, full in window.by_name:
+            found.setdefault(names[short], set()).add(names.get(full, ""))
+    return {short: full for short, (full, *others) in found.items() if full and not others}
+
+
+def producer_words(each: Blocking, scale: Scale, called: Mapping[str, str]) -> str:
+    """``stage4_b combine blocks grouped_gemm for 1.02 ms in 12 gaps``, with what each kernel is called."""
+    return f"{_kernel(each.stage, called[each.name])} blocks {called[each.waiting]} {_how_long(each, scale)}"
 
 
 def _kernel(stage: str, name: str) -> str:
-    return (f"{printable(stage, 60)} " if stage != NO_STAGE else "") + printable(name, 80)
+    return (f"{printable(stage, 60)} " if stage != NO_STAGE else "") + name
 
 
 def _how_long(each: Blocking | Delayed, scale: Scale) -> str:
     return f"for {format_value(each.ns, scale=scale)} in {counted(each.gaps, 'gap')}"
 
 
-def held_up(facts: BudgetFacts, scale: Scale) -> list[str]:
-    """Who blocked whom, and which kernels were launched too late or stalled, the longest of each first."""
-    late = (f"{each.part} before {_kernel(each.stage, each.waiting)} {_how_long(each, scale)}" for each in facts.before)
-    return [*(producer_words(each, scale) for each in facts.producers), *late]
+def held_up(facts: BudgetFacts, scale: Scale, full: Mapping[str, str] | None = None) -> list[str]:
+    """Who blocked whom, and which kernels were launched too late or stalled, the longest of each first; kernels as a
+    person calls them, after the ``full`` names of the short ones.
+    """
+    names = [name for each in facts.producers for name in (each.name, each.waiting)]
+    called = called_by(full or {}, *names, *(each.waiting for each in facts.before))
+    late = (
+        f"{each.part} before {_kernel(each.stage, called[each.waiting])} {_how_long(each, scale)}"
+        for each in facts.before
+    )
+    return [*(producer_words(each, scale, called) for each in facts.producers), *late]
+
+
+def called_by(full: Mapping[str, str], *names: str) -> dict[str, str]:
+    """What each kernel is called, by its short name."""
+    whole = {name: full.get(name, name) for name in names}
+    read = readable_names(list(dict.fromkeys(whole.values())))
+    return {name: read[own] for name, own in whole.items()}

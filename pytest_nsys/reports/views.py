@@ -21,7 +21,7 @@ from pytest_nsys.analysis.table import MetricTable, NothingSelected, Selector, m
 from pytest_nsys.analysis.windows import MEDIAN, WindowSpec
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake, hint
-from pytest_nsys.core.kernel_names import readable_names
+from pytest_nsys.core.kernel_names import WIDTH, in_the_middle, readable_names
 from pytest_nsys.core.model import Label, Note, Rank, Span, Value, Window
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.selection import absences
@@ -215,7 +215,9 @@ class Part:
         return Table(typed, rows, self.caption)
 
     def for_people(self, table: Table) -> Table:
-        """Of a table what is read: without empty rows, of many the first, and kernels as a person calls them."""
+        """Of a table what is read: without empty rows and columns, of many rows the first, and kernels as a person
+        calls them.
+        """
         shown = [row for row in table.rows if not self.filled or _says_something(table.columns, row)]
         most = len(shown) if self.most is None else self.most
         rows, more = shown[:most], len(shown[most:])
@@ -223,7 +225,12 @@ class Part:
             at = names.index("kernel")
             read = readable_names({str(row[at]) for row in rows})
             rows = [(*row[:at], read[str(row[at])], *row[at + 1 :]) for row in rows]
-        return replace(table, rows=rows, more=more)
+        if "window" in names:
+            at = names.index("window")
+            rows = [(*row[:at], in_the_middle(str(row[at]), WIDTH), *row[at + 1 :]) for row in rows]
+        own = [i for i, column in enumerate(table.columns) if not rows or any(row[i] not in (None, "") for row in rows)]
+        columns = [table.columns[i] for i in own]
+        return replace(table, columns=columns, rows=[[row[i] for i in own] for row in rows], more=more)
 
 
 def _none(_: Looked) -> Iterable[Key]:
@@ -350,6 +357,22 @@ class Shown:
         rows = zip(first.rows, *(table.rows for table in same), strict=True)
         return Table(columns, [(*one, *(cell for row in more for cell in row[1:])) for one, *more in rows])
 
+    @cached_property
+    def flat(self) -> Table:
+        """All tables below each other; of several, the first column names the table, and each has all columns."""
+        first = self.tables[0][0]
+        each = {first.name: self.rows} | {part.name: table for part, table in self.tables if part.name != "rows"}
+        if len(each) == 1:
+            return self.rows
+        columns = {column.name: column for table in each.values() for column in table.columns}
+        known = (
+            (name, dict(zip((c.name for c in table.columns), row, strict=True)))
+            for name, table in each.items()
+            for row in table.rows
+        )
+        rows = [(name, *(cells.get(column) for column in columns)) for name, cells in known]
+        return Table([Column("table"), *columns.values()], rows)
+
     def to_records(self) -> list[dict[str, object]]:
         """The rows as plain dicts, for ``pandas.DataFrame`` and ``polars.DataFrame``: whole ns, ratios from 0 to 1."""
         columns = [column for column in self.rows.columns if column.kind is not CellKind.DETAIL]
@@ -362,7 +385,7 @@ class Shown:
                 other = {part.name: _records(table) for part, table in self.tables if part.name != "rows"}
                 return as_json({**(about or {}), **self.paragraph.facts, **other, "rows": _records(self.rows)})
             case Format.CSV:
-                return self.rows.render(Format.CSV)
+                return self.flat.render(Format.CSV)
             case Format.MARKDOWN:
                 return "\n".join(self._markdown())
             case Format.HTML:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pytest_nsys.analysis.budget_facts import Blocking, BudgetFacts, BudgetPart, Delayed, about_edges, ceiling, parts_of
 from pytest_nsys.core.numbers import Scale
 from pytest_nsys.reports.bars import shared_out
-from pytest_nsys.reports.budget_report import WIDTH, BudgetReport, producer_words
+from pytest_nsys.reports.budget_report import WIDTH, BudgetReport, called_by, producer_words
 from pytest_nsys.reports.tables import Format
 
 BOUNDS = "blocking is a lower bound, stalled an upper bound"
@@ -137,16 +137,26 @@ def test_the_longest_window_chooses_the_unit_of_all() -> None:
     assert [row[2] for row in found if row[1] == "window"] == ["10 ms", "900 ms"]
 
 
+def test_kernels_are_called_as_a_person_reads_them() -> None:
+    mangled, product = (
+        "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bLi256EEvPT0_",
+        "void cutlass::Kernel<cutlass_80_gemm>(int)",
+    )
+    called = called_by({"Kernel": product}, mangled, "Kernel", "copy")
+    assert called == {mangled: "add_rmsnorm_quant_kernel", "Kernel": "Kernel<cutlass_80_gemm>", "copy": "copy"}
+
+
 @pytest.mark.parametrize(
     ("each", "said"),
     [
         (COMBINE, "stage4_b combine blocks grouped_gemm for 1.02 ms in 12 gaps"),
         (replace(COMBINE, stage="none", gaps=1), "combine blocks grouped_gemm for 1.02 ms in 1 gap"),
-        (replace(COMBINE, name="a\x1b[1mb"), "stage4_b a\ufffd[1mb blocks grouped_gemm for 1.02 ms in 12 gaps"),
+        (replace(COMBINE, name="a\x1b[1mb"), "stage4_b a\ufffd blocks grouped_gemm for 1.02 ms in 12 gaps"),
     ],
 )
 def test_a_producer_is_a_sentence(each: Blocking, said: str) -> None:
-    assert producer_words(each, Scale("ms", Fraction(1_000_000))) == said
+    called = called_by({}, each.name, each.waiting)
+    assert producer_words(each, Scale("ms", Fraction(1_000_000)), called) == said
 
 
 def test_who_blocked_and_what_was_late_are_told_by_rank() -> None:
