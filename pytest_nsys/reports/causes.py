@@ -8,7 +8,7 @@ from fractions import Fraction
 from pytest_nsys.analysis.explained import BudgetChange, Cause, CauseKind, Explained, Explanation
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Label
-from pytest_nsys.core.numbers import format_signed, format_together, scale_of
+from pytest_nsys.core.numbers import format_apart, format_signed, format_together, scale_of
 from pytest_nsys.core.units import TIME
 from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.reports.tables import WHOLE_TEXT, Table, number, table_of
@@ -119,6 +119,7 @@ def cause_words(cause: Cause) -> str:
         waits = "" if cause.straggler is None else f": it waits for rank {cause.straggler}"
         return f"{own.format(kernel) if kernel else whole} {before} → {now}{counts}{waits}"
     if cause.kind is CauseKind.SLOWEST:
+        before, now = format_apart(cause.before_ns, cause.now_ns, TIME)
         return f"rank {cause.straggler} was the slowest before: {before}, this rank {now}"
     if cause.kind is CauseKind.MOVED:
         return f"{kernel} {cause.kind}: {now} of it overlapped (was {before})"

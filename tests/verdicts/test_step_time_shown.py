@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from pytest_nsys.analysis.explained import Cause, CauseKind
+from pytest_nsys.reports.causes import cause_words
 from tests.support.gates import MS, Project, sign
 from tests.support.reports import checked
 from tests.support.samples.builder import TraceBuilder
@@ -167,3 +169,8 @@ def test_what_cannot_be_explained_says_why(project: Project, edit: str, window: 
     row, said = red(project)
     assert (row["parts"], row["lacks"]) == ([], why)
     assert f"why:    rank 1, +3 ms:\n               +3 ms  not explained: {why}" in said
+
+
+def test_ranks_that_were_nearly_as_slow_are_told_apart() -> None:
+    cause = Cause(CauseKind.SLOWEST, "", -15_500, 16_092_700, 16_077_200, straggler=0)
+    assert cause_words(cause) == "rank 0 was the slowest before: 16.09 ms, this rank 16.08 ms"
