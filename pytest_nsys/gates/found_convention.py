@@ -17,8 +17,10 @@ class FoundConvention(NamedTuple):
     where: str
     alone: Convention | None
 
-    def told(self, convention: Convention) -> str:
-        """The convention and where it was found."""
+    def told(self, convention: Convention, *, anchored: bool = True) -> str:
+        """The convention and where it was found; not ``anchored``: the whole run is measured, as nothing repeats."""
+        if not anchored:
+            return f"convention {convention.name}, no anchor (no range of the {self.where} repeats around its kernels)"
         return f"convention {convention_words(convention)} (found in the {self.where})"
 
     def briefly(self, convention: Convention) -> str:

@@ -55,6 +55,7 @@ from pytest_nsys.gates.model import (
 from pytest_nsys.gates.sentences import Subject, asserted
 from pytest_nsys.traces.opening import shared
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate, resolved, rows_now
+from pytest_nsys.verdicts.kernel_changes import KernelChange, kernel_changes
 from pytest_nsys.verdicts.records import RowRecord, records_of
 from pytest_nsys.verdicts.references import OtherRun
 
@@ -138,7 +139,8 @@ class Comparison:
     ``verdicts`` come in the order of the gate files, and ``rows`` are those held against base, worst first.
     ``not_held`` are assertions that another source of limits judges. ``circumstances`` are all that differ, each with
     whether it must agree. ``windows`` are those of base, by how they were measured, ``notes`` what of either side no
-    verdict says. ``appeared`` and ``vanished`` are told of the windows ``looked_at``.
+    verdict says. ``appeared`` and ``vanished`` are told of the windows ``looked_at``,
+    and so are ``kernels``, those that take another time.
     """
 
     base: Side
@@ -152,6 +154,7 @@ class Comparison:
     looked_at: str
     appeared: tuple[OneSided, ...]
     vanished: tuple[OneSided, ...]
+    kernels: tuple[KernelChange, ...] = ()
 
     def __repr__(self) -> str:  # a notebook shows it
         return f"<{type(self).__name__} {self.result}: {len(self.worse)} of {len(self.rows)} rows worse>"
@@ -234,6 +237,9 @@ def compare_runs(pairs: Sequence[OtherRun], base: Sequence[str], head: Sequence[
                 verdicts.append(HeadVerdict(name, verdict, _on_base(assertion, pair)))
     spec, cautions = _usual_pick(pairs[0]), [said for each in verdicts for said in each.verdict.cautions]
     base_has, head_has = ([contents(run, spec) for run in side.runs] for side in (pairs[0].before, pairs[0].captures))
+    kernels: tuple[KernelChange, ...] = ()
+    with contextlib.suppress(NsysError):  # who measures the windows is told
+        kernels = kernel_changes(pairs[0].before, pairs[0].captures, spec)
     return Comparison(
         base=_side(base, pairs[0].before, pairs[0].gate),
         head=_side(head, pairs[0].captures, pairs[0].gate),
@@ -246,6 +252,7 @@ def compare_runs(pairs: Sequence[OtherRun], base: Sequence[str], head: Sequence[
         looked_at=str(spec),
         appeared=tuple(_only_in(head_has, base_has)),
         vanished=tuple(_only_in(base_has, head_has)),
+        kernels=kernels,
     )
 
 
@@ -333,7 +340,7 @@ def _notes(pairs: Sequence[OtherRun]) -> Iterator[tuple[str, Note]]:
     """What a person should know of either side; what head's verdicts say stands with them."""
     first, found = pairs[0], pairs[0].gate.found
     if found:
-        yield "base", Note(found.told(first.gate.resolved_convention))
+        yield "base", Note(found.told(first.gate.resolved_convention, anchored=_anchored(first.before)))
     for pair in pairs:
         for spec, metrics in _held_on(pair).items():
             asked = map(pair.before.metric, dict.fromkeys(metrics))
@@ -345,6 +352,10 @@ def _notes(pairs: Sequence[OtherRun]) -> Iterator[tuple[str, Note]]:
         names = ", ".join(from_here(str(path)) for path in same)
         what = f"{len(same)} of {counted(len(first.captures.paths), 'trace')} are those of base"
         yield "head", Note(f"{what}, and there is nothing to compare: {names}", True)
+
+
+def _anchored(captures: Captures) -> bool:
+    return any(run.anchors(rank) for run in captures.runs for rank in run.ranks)
 
 
 def _same_files(pair: OtherRun) -> Sequence[Path]:

@@ -556,3 +556,50 @@ def test_each_doubt_of_a_trace_is_a_line(project: Project) -> None:
     first, second = project.result.errlines
     assert first.startswith("error: head: trace quality: 1 of 2 ranks")
     assert second.startswith("error: trace quality: rank 0 has 4 anchors")
+
+
+# What is told where nothing is worse
+
+
+SUM = "ncclDevKernel_AllReduce"
+
+
+def _two_kernels(path: Path, second_us: int, steps: int = 8, second: str = "attention") -> Path:
+    """Steps of 20 ms, with 10 ms of one kernel and some of another."""
+    trace = TraceBuilder()
+    process = trace.process()
+    for k in range(steps):
+        at = 20 * MS * k + 1_000
+        if steps > 1:
+            process.range(f"step {k}", at, at + 18 * MS)
+        process.kernel("gemm", at + 100_000, at + 10 * MS, launch_ns=at + 10_000)
+        process.kernel(second, at + 11 * MS, at + 11 * MS + second_us * 1_000, launch_ns=at + 20_000, demangled=second)
+    return trace.write(path)
+
+
+def test_a_slower_kernel_within_the_limits_is_named(tmp_path: Path) -> None:
+    base = _two_kernels(tmp_path / "base.sqlite", 1_000)
+    said = compare(str(base), str(_two_kernels(tmp_path / "head.sqlite", 1_200)), code=0).stdout
+    assert "nothing worse: " in said
+    assert "compute_ns rank 0 +1.8" in next(
+        line for line in said.splitlines() if line.startswith("largest changes within")
+    )
+    assert "kernels that changed most, per GPU and step: attention +20% (1 ms → 1.2 ms)\n" in said
+    same = compare(str(base), str(_two_kernels(tmp_path / "same.sqlite", 1_001)), code=0).stdout
+    assert "largest changes" not in same
+    assert "changed most" not in same
+
+
+def test_no_anchor_is_told_where_none_is_found(tmp_path: Path) -> None:
+    base = _two_kernels(tmp_path / "base.sqlite", 1_000, steps=1)
+    said = compare(str(base), str(_two_kernels(tmp_path / "head.sqlite", 1_001, steps=1)), code=0).stdout
+    assert "no anchor (no range of the base repeats around its kernels)" in said
+    assert "(found in the base)" not in said
+
+
+def test_a_limit_that_cannot_fail_is_not_shown(tmp_path: Path) -> None:
+    """Of an overlap of 0%, 3 points less."""
+    paths = [_two_kernels(tmp_path / name, 1_000 + k, second=SUM) for k, name in enumerate(("b.sqlite", "h.sqlite"))]
+    said = compare(*map(str, paths), code=0).stdout
+    assert "wall_exposed_all_ns" in said
+    assert "wall_overlap_all" not in said

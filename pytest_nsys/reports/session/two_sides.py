@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 from pytest_nsys.analysis.circumstances import profiler_shown
 from pytest_nsys.core.file_names import Address
-from pytest_nsys.core.numbers import format_apart, format_signed, format_value, scale_of
-from pytest_nsys.core.units import BARE
+from pytest_nsys.core.kernel_names import readable_names
+from pytest_nsys.core.model import Value
+from pytest_nsys.core.numbers import change_words, format_apart, format_signed, format_value, scale_of
+from pytest_nsys.core.units import BARE, TIME
 from pytest_nsys.core.words import counted
 from pytest_nsys.gates.comparability import shown
-from pytest_nsys.gates.model import Outcome
+from pytest_nsys.gates.model import Comparator, Outcome
 from pytest_nsys.gates.noise import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARATION, IMPOSSIBLE
 from pytest_nsys.reports.explanation import (
     apart,
@@ -29,12 +32,13 @@ from pytest_nsys.reports.explanation import (
     subject,
     window_lines,
 )
-from pytest_nsys.reports.headline import led_by
+from pytest_nsys.reports.headline import led_by, of_session
 from pytest_nsys.reports.session.digest import Digest, ordered
 from pytest_nsys.reports.session.record import Record, WorstRow, record_of
 from pytest_nsys.reports.session.summary import summary_lines
 from pytest_nsys.reports.tables import WHOLE_TEXT, Table, Told, number, table_by, table_of
 from pytest_nsys.verdicts.comparison import BUILT_IN_GATE, ComparedRow, Comparison, HeadVerdict, OneSided, Result, Side
+from pytest_nsys.verdicts.kernel_changes import KernelChange
 
 SHOWN_ROWS = 20
 MOST_LIMITS = 10
@@ -47,8 +51,19 @@ NOT_MEASURED = "not measured"
 
 def digest_of(comparison: Comparison) -> Digest:
     """A comparison as the session that it is; its exit status is that of a pytest of these verdicts."""
-    records = ordered(_record(each, comparison.head) for each in comparison.verdicts)
+    told = (each for each in comparison.verdicts if not _cannot_fail(each))
+    records = ordered(_record(each, comparison.head) for each in told)
     return Digest(records, exit_status=int(comparison.result is not Result.NOT_WORSE), comparison=comparison)
+
+
+def _cannot_fail(each: HeadVerdict) -> bool:
+    """Whether an assertion of the built-in gate has only limits that no value can be below, as of an overlap of 0%."""
+    verdict, least = each.verdict, each.verdict.assertion.measures.least
+    if each.gate != BUILT_IN_GATE or verdict.outcome is not Outcome.PASSED or least is None:
+        return False
+    at_least = verdict.assertion.require.comparator is Comparator.GE
+    limits = [row.limit for row in verdict.rows]
+    return at_least and bool(limits) and all(limit is not None and limit <= least for limit in limits)
 
 
 def _record(each: HeadVerdict, head: Side) -> Record:
@@ -75,7 +90,9 @@ def comparison_text(digest: Digest, *, verbose: bool = False) -> str:
     and the first of many.
     """
     assert digest.comparison is not None
-    parts = [[digest.headline, *beside(digest.comparison)]]
+    sentence = of_session(digest)
+    lead = [digest.headline] if sentence.rstrip(".").lower() == digest.headline.lower() else [digest.headline, sentence]
+    parts = [[*lead, *largest(digest.comparison), *beside(digest.comparison)]]
     for table in tables(digest.comparison, verbose=verbose):
         below = table.lines("… {} more (-v shows them)")
         parts.append([table.caption, *(f"  {line}" for line in below)])
@@ -134,6 +151,38 @@ def beside(comparison: Comparison) -> Iterator[str]:
     else:
         yield significance(comparison)
         yield f"{counted(changed, 'row')} changed within the limits, {same} not at all"
+
+
+LARGEST = 3
+LEAST_SHARE = Fraction(1, 100)
+"""Smaller changes are not worth a line."""
+
+
+def largest(comparison: Comparison) -> Iterator[str]:
+    """What changed most where nothing is worse: rows within their limits, and kernels."""
+    if comparison.result is not Result.NOT_WORSE:
+        return
+    rows = [each for each in _within(comparison) if each.unit == TIME and each.row.baseline]
+    rows = [each for each in rows if _share(each.row.value, each.row.baseline) >= LEAST_SHARE]
+    rows.sort(key=lambda each: -_share(each.row.value, each.row.baseline))
+    if rows:
+        told = (f"{subject(each.assertion)} {place(each.row)} {change(each.row, each.unit)}" for each in rows[:LARGEST])
+        yield f"largest changes within the limits: {', '.join(told)}"
+    kernels = [each for each in comparison.kernels if _share(each.head_ns, each.base_ns) >= LEAST_SHARE]
+    if kernels:
+        called = readable_names([each.name for each in comparison.kernels])
+        told = (_kernel_words(called[each.name], each) for each in kernels[:LARGEST])
+        yield f"kernels that changed most, per GPU and step: {', '.join(told)}"
+
+
+def _share(value: Value | None, baseline: Value | None) -> Fraction:
+    return abs(Fraction(value or 0) / baseline - 1) if baseline else Fraction(0)
+
+
+def _kernel_words(name: str, each: KernelChange) -> str:
+    """``flash_fwd_kernel +20% (7.52 → 9.02 ms)``."""
+    base, head = format_apart(each.base_ns, each.head_ns, TIME)
+    return f"{name} {change_words(each.head_ns, each.base_ns, TIME)} ({base} → {head})"
 
 
 def significance(comparison: Comparison) -> str:
