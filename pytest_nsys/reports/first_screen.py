@@ -33,6 +33,8 @@ LINES = 40
 GAPS = 3
 """Empty lines between the sections that are worth more than findings on two lines, or another stage."""
 
+SHARED = "communication also runs on compute's stream; all of it is counted (wall_exposed_all_ns)"
+
 WORLD = "world"
 """An axis that is all ranks."""
 
@@ -110,7 +112,7 @@ class FirstScreen:
         head = f"{in_the_middle(printable(names[0]), LONGEST_TITLE)}{more}: "
         yield fitted(head + found_words(about.found, COLUMNS - len(head)))
         number = len(about.ranks)
-        gpus = f"{number} × {about.gpu}" if about.gpu else f"{counted(number, 'GPU')}, model not recorded"
+        gpus = f"{number} × {about.gpu}" if about.gpu else f"{counted(number, 'GPU')}, GPU model not recorded"
         said = [about.profiler, *([about.framework] if about.framework not in (None, about.profiler) else []), gpus]
         said += [f"{number} of {number + about.absent} ranks"] if about.absent else []
         axes = [f"{axis} {size}" for axis, size in about.mesh.items() if axis != WORLD]
@@ -187,7 +189,7 @@ class FirstScreen:
         for name, row in zip(names, cells, strict=True):
             yield f"{printable(name, 50):{room}}" + "".join(f"  {c:>{w}}" for c, w in zip(row, widths, strict=True))
         more = len(found.each) - most if every else 0
-        notes = ["it shares streams with compute: exposed is wall_exposed_all_ns"] if found.shared else []
+        notes = [SHARED] if found.shared else []
         notes += [f"and {more} more: --view {'overlap' if found.by == 'stage' else 'collectives'}"] if more > 0 else []
         if notes:
             yield fitted("; ".join(notes))
@@ -234,18 +236,26 @@ def found_words(found: Found, room: int = COLUMNS) -> str:
         return f"{what} is measured: no range repeats around its kernels"
     if found.whole_run:
         before = f"the whole run is measured, with {counted(found.count, 'range')} '"
-        return f"{before}{in_the_middle(printable(found.anchor), max(LEAST_ANCHOR, room - len(before) - 1))}'"
+        return f"{before}{telling(printable(found.anchor), max(LEAST_ANCHOR, room - len(before) - 1))}'"
     whose = "part of a step" if found.part else "step"
     start, end = ("'", "' to the next") if found.span is Span.PERIOD else ("range '", "'")
     shown = f"{found.count} in all; --window {found.window}"
     if found.index is not None:
         shown = f"one of {found.count} (--window {found.index})" if found.count > 1 else "the only one"
     before, after = f"{whose} = {start}", f"{end}, {shown}"
-    anchor = in_the_middle(printable(found.anchor), max(LEAST_ANCHOR, room - len(before) - len(after)))
+    anchor = telling(printable(found.anchor), max(LEAST_ANCHOR, room - len(before) - len(after)))
     text = before + anchor + after
     how = {KernelsMode.LAUNCHED: ", kernels launched in it", KernelsMode.CLIPPED: ", kernels cut at its edges"}
     more = how.get(found.kernels, "")
     return text + more if len(text + more) <= room else text
+
+
+def telling(anchor: str, width: int) -> str:
+    """A pattern in so many characters: its beginning where that holds a wildcard, else both ends."""
+    wildcard = anchor.find("%") + 1
+    if 0 < wildcard < width < len(anchor):
+        return f"{anchor[: width - 1]}…"
+    return in_the_middle(anchor, width)
 
 
 def _named(stage: str) -> str:

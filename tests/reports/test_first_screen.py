@@ -25,7 +25,7 @@ from pytest_nsys.analysis.subject import Found, RunSubject
 from pytest_nsys.analysis.summary import KernelShare, KernelShares, RankBudget, Rate, StepLength, Summary
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.reports.bars import Pen
-from pytest_nsys.reports.first_screen import LINES, FirstScreen, found_words
+from pytest_nsys.reports.first_screen import LINES, FirstScreen, found_words, telling
 from pytest_nsys.reports.first_screen_html import as_html
 from pytest_nsys.reports.next_steps import next_steps, to_see_more
 from pytest_nsys.reports.rank_bars import COLUMNS, share_words, shown_ranks
@@ -315,7 +315,7 @@ def test_as_html_names_are_text_and_bars_have_colours() -> None:
     ("more", "second"),
     [
         ({"absent": 63, "mesh": {"world": 64}}, "nsys 2025.5, PyTorch, 1 × NVIDIA H100, 1 of 64 ranks"),
-        ({"gpu": None, "ranks": (0, 1)}, "nsys 2025.5, PyTorch, 2 GPUs, model not recorded"),
+        ({"gpu": None, "ranks": (0, 1)}, "nsys 2025.5, PyTorch, 2 GPUs, GPU model not recorded"),
         ({"profiler": "JAX", "framework": "JAX"}, "JAX, 1 × NVIDIA H100"),
         (
             {"mesh": {"pp": 2, "ep": 4}, "files": 8, "captures": 3},
@@ -342,6 +342,19 @@ def test_a_window_that_is_no_step_is_told_beside_it() -> None:
     assert FirstScreen(made(step=step)).lines()[2] == "step 100 us; the window measured lasts 1 ms"
     near = StepLength("step_time_ns", 900_000, 0, None, {}, (), "")
     assert FirstScreen(made(step=near)).lines()[2] == "step 900 us"
+
+
+def test_a_cut_anchor_keeps_what_tells_it_from_others() -> None:
+    anchor = "FSDP::pre_forward (blocks.%._checkpoint_wrapped_module), op_id = %"
+    assert telling(anchor, 34) == "FSDP::pre_forward (blocks.%._chec…"
+    assert telling("ProfilerStep#%", 34) == "ProfilerStep#%"
+    assert len(telling("a" * 40 + "%", 16)) == 16
+
+
+def test_communication_on_the_stream_of_compute_is_said_to_be_counted() -> None:
+    row = Communicated("all", 0, 10, 5, Fraction(1, 2))
+    lines = FirstScreen(made(communication=RunCommunication("collective", True, (row,), row))).lines()
+    assert "communication also runs on compute's stream; all of it is counted (wall_exposed_all_ns)" in lines
 
 
 def test_kernels_without_a_stage_are_called_so() -> None:
