@@ -7,15 +7,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import click
-
 from pytest_nsys.analysis.summary import summary_of
-from pytest_nsys.cli.options import HOW_MEASURED, MeasureOptions, telling
+from pytest_nsys.cli.options import HOW_MEASURED, MeasureOptions, deliver, pen_of, telling
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.workload_keys import ConfigMistake, read_config
-from pytest_nsys.reports.bars import Pen
 from pytest_nsys.reports.first_screen import FirstScreen
 from pytest_nsys.reports.first_screen_html import as_html
 from pytest_nsys.reports.first_screen_json import as_csv, as_json_screen
@@ -23,7 +20,9 @@ from pytest_nsys.reports.tables import Format, html_page
 from pytest_nsys.tools.executors import on_terminal
 
 
-def first_screen(asked: MeasureOptions, traces: tuple[str, ...], steps: int | None, config: str | None) -> None:
+def first_screen(
+    asked: MeasureOptions, traces: tuple[str, ...], steps: int | None, config: str | None, output: str | None = None
+) -> None:
     """What it is, where its steps go, its kernels, its communication, what to look at, and what to type next."""
     shown = on_terminal(sys.stderr) and asked.format is not Format.JSON
     with telling(shown=shown) as tell:
@@ -42,8 +41,8 @@ def first_screen(asked: MeasureOptions, traces: tuple[str, ...], steps: int | No
         case Format.HTML:
             text = html_page(as_html(found), f"pytest-nsys: {printable(Path(traces[0]).name)}")
         case _:
-            text = "".join(f"{line}\n" for line in FirstScreen(found, Pen.of(sys.stdout)).lines())
-    click.echo(text, nl=False, color=True)
+            text = "".join(f"{line}\n" for line in FirstScreen(found, pen_of(output)).lines())
+    deliver(text, output, drawn=True)
 
 
 def _given(asked: MeasureOptions) -> Iterator[tuple[str, str]]:

@@ -36,6 +36,7 @@ from pytest_nsys.core.units import UnitMistake, parse_quantity
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.convention_keys import check_named, convention_of
+from pytest_nsys.reports.bars import Pen
 from pytest_nsys.reports.tables import Format, Table
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.executors import check_executor, on_terminal
@@ -339,10 +340,18 @@ def format_of(
     return suffixes[suffix]
 
 
-def deliver(text: str, output: str | None) -> None:
-    """Write an answer into the file that was asked for, whole or not at all, or print it."""
+def pen_of(output: str | None) -> Pen:
+    """What draws where the answer goes: a file has no colours."""
+    return Pen.of(sys.stdout) if output is None else Pen()
+
+
+def deliver(text: str, output: str | None, *, drawn: bool = False) -> None:
+    """Write an answer into the file that was asked for, whole or not at all, or print it.
+
+    What is ``drawn`` has the colours that its stream takes.
+    """
     if output is None:
-        click.echo(text, nl=False)
+        click.echo(text, nl=False, color=drawn or None)
     else:
         write_whole(Path(output), text.encode())
 

@@ -19,17 +19,20 @@ from pytest_nsys.cli.options import (
     MeasureOptions,
     about_windows,
     amount,
+    deliver,
+    format_of,
     json_window,
     measuring,
     note_lines,
     peak_option,
+    pen_of,
     print_notes,
     selectors_of,
     telling,
     traces_argument,
     where_option,
 )
-from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.errors import UsageMistake, hint
 from pytest_nsys.core.families import TABLES, Families
 from pytest_nsys.core.units import NANOSECONDS
 from pytest_nsys.core.words import printable
@@ -50,15 +53,24 @@ CONFIG = "config"
 """The view that is pages of text."""
 
 FIRST_TAKES = frozenset({"steps", "config"})
-CONFIG_TAKES = frozenset({"config", "output", "peak"})
+CONFIG_TAKES = frozenset({"config", "peak"})
 NOT_OF_PAGES = frozenset({"ranks", "span", "kernels", "format"})
 SOMETIMES = frozenset({"where", "steps", "step_time", "families", "gate"}) | CONFIG_TAKES
 """Options, by their Python names, that not every view takes."""
 
 
+class ViewName(click.Choice[str]):
+    """The name of a view, or one that says which is meant."""
+
+    def convert(self, value: str, *_: object) -> str:
+        if value not in self.choices:
+            raise UsageMistake(f"there is no view '{printable(value, 40)}'{hint(value, self.choices, 'there are')}")
+        return value
+
+
 @click.command()
 @traces_argument
-@click.option("--view", type=click.Choice([*VIEWS, CONFIG]), help="Show one part in full. Default: the first screen.")
+@click.option("--view", type=ViewName([*VIEWS, CONFIG]), help="Show one part in full. Default: the first screen.")
 @where_option
 @click.option("--steps", type=click.IntRange(1), metavar="N", help="Number of steps of the run. Default: the anchors.")
 @amount(
@@ -70,7 +82,7 @@ SOMETIMES = frozenset({"where", "steps", "step_time", "families", "gate"}) | CON
 @peak_option
 @click.option("--gate", metavar="FILE", help="Gate file that has the stages of a pipeline, its warm-up and blocks.")
 @click.option("--config", metavar="FILE", help="TorchTitan configuration (TOML) of the run.")
-@click.option("-o", "--output", metavar="DIR", help="Folder for a page per run. Default: print them.")
+@click.option("-o", "--output", metavar="FILE", help="Write the answer here; --view config: a folder of pages.")
 @measuring()
 @click.pass_context
 def show(
@@ -99,10 +111,12 @@ def show(
     """
     name = view or FIRST
     _refuse_others(context, name)
+    if name != CONFIG:
+        format_of(asked.format, output, {}, [(Path(trace), "is one of the traces") for trace in traces], default="")
     if name == FIRST:
         from pytest_nsys.cli.first_screen import first_screen  # a view does not pay for it
 
-        first_screen(asked, traces, steps, config)
+        first_screen(asked, traces, steps, config, output)
         return
     if name == CONFIG:
         from pytest_nsys.cli.config_pages import show_pages
@@ -116,7 +130,7 @@ def show(
     workload = _stages(gate) if shown.takes & {"gate"} else Workload(steps, time_ns, peak_gb_per_s=peak)
     table = None if families is None else built_in_or_read(families, TABLES, "table of families", read_families)
     usually = shown.window if steps is None else RUN  # so many has the run
-    _show(shown, dataclasses.replace(asked, usually=usually), traces, where, workload, table)
+    _show(shown, dataclasses.replace(asked, usually=usually), traces, where, workload, table, output)
 
 
 def _show(
@@ -126,6 +140,7 @@ def _show(
     where: Sequence[str],
     workload: Workload,
     families: Families | None,
+    output: str | None,
 ) -> None:
     one_run = asked.one_run(
         *(traces, workload),
@@ -138,20 +153,25 @@ def _show(
     with telling(shown=on_terminal(sys.stderr) and asked.format is not Format.JSON) as tell:
         tell("reading the trace")
         with one_run as (captures, spec):
-            looked = Looked(captures, spec, asked.ranks, selectors, sys.stdout.encoding or "ascii")
+            looked = Looked(captures, spec, asked.ranks, selectors, encoding_of(output))
             tell(f"measuring {view.name}")
-            text, notes = _texts(view.look(looked), asked, traces)
-    click.echo(text, nl=False, color=True)
+            text, notes = _texts(view.look(looked), asked, traces, pen_of(output))
+    deliver(text, output, drawn=True)
     print_notes(notes)
 
 
-def _texts(found: Shown, asked: MeasureOptions, traces: Sequence[str]) -> tuple[str, list[str]]:
+def _texts(found: Shown, asked: MeasureOptions, traces: Sequence[str], pen: Pen) -> tuple[str, list[str]]:
     """What goes to standard output, and the notes that go beside it."""
     notes = note_lines(dict.fromkeys([*asked.notes, *found.notes]))
-    drawn = found.drawn(Pen.of(sys.stdout)) if asked.format is Format.TABLE else []
+    drawn = found.drawn(pen) if asked.format is Format.TABLE else []
     windows = [json_window(*each) for each in found.windows] if asked.format is Format.JSON else []
     about = about_windows(traces, found.looked.spec, windows, found.definition)
     return "".join(f"{line}\n" for line in drawn) + found.render(asked.format, {**about, "notes": notes}), notes
+
+
+def encoding_of(output: str | None) -> str:
+    """That of where the answer goes."""
+    return "utf-8" if output is not None else sys.stdout.encoding or "ascii"
 
 
 def _stages(gate: str | None) -> Workload:

@@ -108,7 +108,9 @@ def built_in_or_read(
         return built_in[value]
     path = Path(value)
     if not path.is_file():
-        raise ArgumentMistake(f"'{printable(value)}' is no {what} and no file{hint(value, built_in, 'built in are')}")
+        own = "; a file has a line for each family: attention: ['flash_*', '*mha*']" if "families" in what else ""
+        known = hint(value, built_in, "built in are")
+        raise ArgumentMistake(f"'{printable(value)}' is no {what} and no file{known}{own}")
     reader = NodeReader(path)
     found = read(reader, compose(read_file(path, reader), reader))
     reader.raise_any()

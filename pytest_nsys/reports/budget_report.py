@@ -190,9 +190,15 @@ def about_budgets(looked: Looked) -> Paragraph:
         above=[*report.bars(looked.encoding)],
         below=[report.about_gain(), *report.producers()],
         facts={"budgets": report.json_rows()},
-        notes=[*budgets.without, *map(Note, report.notes())],
+        notes=[*_of_many(looked), *budgets.without, *map(Note, report.notes())],
         windows=[Picked(w.rank, w.window, (w.start_ns, w.end_ns)) for w in budgets.windows],
     )
+
+
+def _of_many(looked: Looked) -> Iterator[Note]:
+    """Which of several windows is shown."""
+    if any(len(windows) > 1 for windows in looked.windows.values()):
+        yield Note("of several windows each rank shows one: that with the median time without compute")
 
 
 def _exact(rank: int, window_ns: int, line: Line) -> Row:

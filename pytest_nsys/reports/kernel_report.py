@@ -55,7 +55,7 @@ class KernelReport:
             ("divisor", f"{sums.divisor} = {counted(sums.gpus, 'GPU')} x {counted(sums.steps, 'step')}"),
             ("launcher", str(sums.launcher)),
             ("looked at", self.window),
-            ("families", self.table),
+            ("families", self.table + " (the default table)" * (self.table == "nvidia")),
         )
 
     def of_what(self) -> tuple[str, str]:

@@ -89,7 +89,7 @@ def test_without_a_path() -> None:
         (("--view=kernels", "--where=stage=a"), "kernels has no dimension 'stage'"),
         (("--view=config", "--format=json"), "--format goes with --view "),
         (("--view=config",), "--view config needs the configuration of the run: --config FILE.toml"),
-        (("--view=kernel",), "'kernel' is not one of 'ranks'"),
+        (("--view=kernel",), "there is no view 'kernel' (did you mean 'kernels'?)"),
     ],
 )
 @pytest.mark.usefixtures("trace")
@@ -114,3 +114,12 @@ def test_the_options_are_few() -> None:
     assert len([each for each in show.params if isinstance(each, click.Option)]) <= 18
     assert len([each for each in rows.params if isinstance(each, click.Option)]) <= 11
     assert {each.name for each in show.params} > SOMETIMES
+
+
+def test_an_answer_goes_into_a_file_and_a_view_is_meant(trace: Path, tmp_path: Path) -> None:
+    for number, words in enumerate([(), ("--view=kernels",), ("--view=budget", "--format=json"), ("--format=csv",)]):
+        output = tmp_path / f"answer{number}"
+        assert run(trace, *words, "-o", output, code=0).stdout == ""
+        assert output.read_text() == run(trace, *words, code=0).stdout
+    assert "is one of the traces" in run(trace, "--view=kernels", "-o", trace, code=2).stderr
+    assert "there is no view 'kernel' (did you mean 'kernels'?)" in run(trace, "--view=kernel", code=2).stderr

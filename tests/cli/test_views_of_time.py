@@ -56,7 +56,7 @@ def test_command_prints_what_was_divided_by_what_and_the_families(folder: Path) 
         "divisor              6 = 2 GPUs x 3 steps",
         "launcher             1-process-per-node",
         "looked at            window run, all kernels",
-        "families             nvidia",
+        "families             nvidia (the default table)",
         "shares               of run: of its 260 ns, the mean over the ranks; of kernels: of total kernel",
         "total kernel         60 ns per GPU and step",
         "step                 50 ns (stated)",
@@ -88,6 +88,9 @@ def test_kernels_are_those_of_the_first_screen(folder: Path) -> None:
     assert (found["steps"], found["steps_counted"], found["divisor"]) == (1, "the window is one", 2)
     assert answer("--view=kernels", *options, "--window=run")["steps_counted"] == "anchors"
     assert answer("--view=kernels", *options, "--steps=2")["divisor"] == 4  # so many has the run
+    steady = ("--view=budget", *options, "--window=steady")
+    assert "each rank shows one: that with the median time without compute" in command(*steady, code=0)
+    assert "each rank shows one" not in command(*steady[:-1], code=0)
     written(folder / "one.sqlite", [(0, 0, "gemm", 0, 30), (0, 0, "gemm", 50, 30)])
     said = command("--view=kernels", "one.sqlite", code=0)
     assert re.search("steps +1 .the whole run counts as one.\n", said)
@@ -174,6 +177,11 @@ def test_command_takes_several_files_for_one_run_and_each_once(folder: Path) -> 
         (("--steps=0",), 2, "'--steps'"),
         (("--steps=1", "--step-time=3"), 2, "--step-time is a time, as in 412ms, not '3'"),
         (("--steps=1", "--step-time=fast"), 2, "--step-time: 'fast' is not a number"),
+        (
+            ("--steps=1", "--families=amd"),
+            2,
+            "built in are maxtext, nvidia; a file has a line for each family: attention: [",
+        ),
         (("--steps=1", "--families=nvidai"), 2, "is no table of families and no file (did you mean 'nvidia'?)"),
         (("--steps=1", "--families=bad.yaml"), 2, "bad.yaml:1:1: 'other' cannot be defined as a family"),
         (("--steps=1", "--families=empty.yaml"), 2, "empty.yaml:1:1: "),
