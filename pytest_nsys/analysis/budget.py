@@ -180,6 +180,14 @@ class Budget:
         return {kind: self._ns(part) for kind, part in BLOCKED.items()}
 
     @property
+    def graph_ns(self) -> int:
+        """How long the gaps are that end in a kernel of a CUDA graph."""
+        waiting = take(self._gaps.waiting, self._gaps.gap)
+        ended = where_not(equal(waiting, NONE))
+        in_graph = where(take(self._ran.work.graph_node, take(waiting, ended)))
+        return total(self._length_ns(take(ended, in_graph)))
+
+    @property
     def kinds(self) -> Sequence[str]:
         """The kinds of producer that are told of, if any blocked: what did not run is no kind that did not block."""
         may = {KINDS[COPY], KINDS[MEMSET], *(kind for kind, ns in self.blocking_ns.items() if ns)}

@@ -133,28 +133,31 @@ def ceiling(part_ns: int, window_ns: int) -> Fraction | None:
     return Fraction(part_ns, window_ns - part_ns) if part_ns < window_ns else None
 
 
-_BOUNDS = "blocking is a lower bound, stalled an upper bound"
+_BOUNDS = "blocked and stalled are bounds"
 
 
 def about_edges(budgets: Iterable[Budget | BudgetFacts]) -> Iterator[str]:
     """Why figures of these budgets are bounds, and of which gaps less is known: each in one line."""
     found = list(budgets)
+    yield from about_bounds(found)
+    yield from about_gaps(found)
+
+
+def about_bounds(found: Sequence[Budget | BudgetFacts]) -> Iterator[str]:
+    """Why what blocked may be more, and what stalled less: each in one line."""
     waits = sum(edges.waits for edges in found)
     missing = waits - sum(edges.waits_joined for edges in found)
     why = {
-        "no stream wait is recorded, so a producer is known on the kernel's own stream alone": any(
-            not edges.waits_recorded for edges in found
-        ),
+        "the trace records no stream waits": any(not edges.waits_recorded for edges in found),
         f"{missing} of {counted(waits, 'stream wait')} have no event record": missing > 0,
         "streams that keep no order prove nothing": any(edges.unordered for edges in found),
         "the trace does not say when copies and memsets ran": any(edges.device_busy_ns is None for edges in found),
     }
     yield from (f"{_BOUNDS}: {what}" for what, holds in why.items() if holds)
-    yield from about_gaps(found)
 
 
-def about_gaps(budgets: Sequence[Budget | BudgetFacts]) -> Iterator[str]:
-    """Of which gaps of these budgets less is known: each in one line."""
+def about_gaps(budgets: Sequence[Budget | BudgetFacts], *, graphs: bool = True) -> Iterator[str]:
+    """Of which gaps of these budgets less is known: each in one line. ``graphs``: those of CUDA graphs are told."""
     gaps = counted(sum(edges.gaps for edges in budgets), "gap")
     told = {
         "gaps_without_launch": "end in a kernel without a launch row: they count as launched at once",
@@ -162,5 +165,5 @@ def about_gaps(budgets: Sequence[Budget | BudgetFacts]) -> Iterator[str]:
         "contradicted": "end before what their kernel waited for began: it blocked nothing",
     }
     for name, what in told.items():
-        if some := sum(getattr(edges, name) for edges in budgets):
+        if (some := sum(getattr(edges, name) for edges in budgets)) and (graphs or name != "graph_gaps"):
             yield f"{some} of {gaps} {what}"

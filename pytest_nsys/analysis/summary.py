@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from pytest_nsys.analysis.budget import budget_of, facts_of, window_of_several
-from pytest_nsys.analysis.budget_facts import BudgetFacts, BudgetPart, about_edges, parts_of
+from pytest_nsys.analysis.budget import Budget, budget_of, facts_of, window_of_several
+from pytest_nsys.analysis.budget_facts import BudgetPart, about_bounds, about_gaps, parts_of
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.communication import RunCommunication, communication_of
 from pytest_nsys.analysis.findings import DOUBTS_KEPT, MOST, WORTH, Finding, findings_of
@@ -264,11 +264,11 @@ class _Summing:
             except NoRows as nothing:
                 yield RankBudget(number, windows[0].length_ns, {}, why=str(nothing))
             else:
-                self._facts.append(facts)
+                self._budgets.append(budget_of(window))
                 yield RankBudget(number, facts.window_ns, parts_of(facts), facts.at_least)
 
     @cached_property
-    def _facts(self) -> list[BudgetFacts]:
+    def _budgets(self) -> list[Budget]:
         return []
 
     @cached_property
@@ -312,7 +312,7 @@ class _Summing:
         warnings = [note.text for note in notes if note.warning]
         if len(paths := self.captures.paths) == 1:
             warnings = [text.removeprefix(f"{from_here(str(paths[0]))}: ") for text in warnings]
-        unsure = [
-            each for each in self._facts if each.dependency_stalled_ns >= WORTH[FindingKind.STALLED] * each.window_ns
-        ]
-        yield from dict.fromkeys([*warnings, *about_edges(unsure)])
+        worth = WORTH[FindingKind.STALLED]
+        unsure = [each for each in self._budgets if each.dependency_stalled_ns >= worth * each.window_ns]
+        graphs = any(each.graph_ns >= worth * each.window_ns for each in unsure)
+        yield from dict.fromkeys([*warnings, *about_bounds(unsure), *about_gaps(unsure, graphs=graphs)])

@@ -280,6 +280,18 @@ def test_of_several_captures_each_rank_has_one_budget_and_kernels_are_means(tmp_
     )
 
 
+@pytest.mark.parametrize(("length", "told"), [(6_000, True), (100, False)])
+def test_gaps_in_graphs_are_doubtful_by_their_time_not_by_their_number(tmp_path: Path, length: int, told: bool) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.kernel("gemm", 10_000, 50_000, launch_ns=1_000)
+    for n in range(4):
+        gpu.kernel("gemm", at := 50_000 + (n + 1) * length + 1_000 * n, at + 1_000, launch_ns=1_100, graph_node=n + 1)
+    gpu.kernel("gemm", 90_000, 110_000, launch_ns=1_200)
+    doubts = summary(trace.write(tmp_path / "graphs.sqlite")).doubts
+    assert any("CUDA graph" in doubt for doubt in doubts) is told
+
+
 @pytest.mark.parametrize(("stalled", "told"), [(5_000, True), (4_900, False)])
 def test_bounds_are_doubtful_where_what_nothing_explains_is_a_twentieth(
     tmp_path: Path, stalled: int, told: bool
@@ -289,7 +301,7 @@ def test_bounds_are_doubtful_where_what_nothing_explains_is_a_twentieth(
         gpu.kernel("gemm", 60_000 + stalled, 110_000, launch_ns=1_100)
 
     doubts = summary(write_one(tmp_path, Format.NSYS, put)).doubts
-    assert any(doubt.startswith("blocking is a lower bound") for doubt in doubts) is told
+    assert any(doubt.startswith("blocked and stalled are bounds") for doubt in doubts) is told
 
 
 def steps_of_ranks(folder: Path, periods: Mapping[int, list[int]], length: int = 4_000) -> Path:
