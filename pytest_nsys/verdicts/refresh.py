@@ -192,12 +192,17 @@ class Refresh:
         measured = [self._remeasured(sid, readers, stored.get(sid)) for sid, readers in self._by_series().items()]
         if self.mode is Mode.ACCEPT_RUN:
             _refuse_twice(self.shown(path), measured)
-        series = dict(stored)
+        series, within = dict(stored), 0
         for each in measured:
             renewed = renew(self.mode, each)
             notes += renewed.notes
             if renewed.series is not None:
                 series[each.sid] = renewed.series
+                if self.mode is Mode.MOVED and before is not None:
+                    middles = renewed.series.middles
+                    within += sum(middles.get(labels, now) != now for labels, now in each.now.items())
+        if within:
+            notes.append(f"{counted(within, 'row')} within the tolerance kept: {Mode.ALL.option} writes them")
         known = before.facts if before else {}
         parts = self._breakdowns(before, measured)
         found = self.gate.found

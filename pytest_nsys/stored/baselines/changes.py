@@ -17,6 +17,7 @@ from pytest_nsys.analysis.table import label_key
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.file_names import BASELINE_SUFFIX
+from pytest_nsys.core.kernel_names import in_the_middle
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.numbers import distance_words, format_apart, format_value
 from pytest_nsys.core.words import counted, label_words, place_words, printable
@@ -34,6 +35,9 @@ from pytest_nsys.tools.git import Snapshot
 
 SHOWN, SHOWN_NEW = 24, 8
 """Changes of one series on a terminal; the second where all of them are new."""
+
+LONGEST_WHERE = 80
+"""Of the labels of a row, as of a kernel by its name, so that old and new stand in the line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,8 @@ class RowChange:
         new = "gone" if self.new is None else format_value(self.new, self.unit)
         if self.old is not None and self.new is not None:
             old, new = format_apart(self.old, self.new, self.unit)
-        return printable(f"{' '.join(filter(None, [self.series.metric, self.where]))}: {old} → {new}")
+        where = in_the_middle(printable(self.where, 10_000), LONGEST_WHERE)
+        return f"{printable(' '.join(filter(None, [self.series.metric, where])))}: {printable(f'{old} → {new}')}"
 
 
 def changes(old: Mapping[SeriesId, StoredSeries], new: Mapping[SeriesId, StoredSeries]) -> Iterator[RowChange]:
