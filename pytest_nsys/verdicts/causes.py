@@ -33,7 +33,7 @@ MEDIAN_PERIOD = "p50"
 EXPLAINED = (Outcome.FAILED, Outcome.INCONCLUSIVE)
 
 
-class Side(Protocol):
+class TakesApart(Protocol):
     """What one side of a comparison can say of the windows behind its rows."""
 
     def breakdown(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value, /) -> Breakdown | None:
@@ -196,7 +196,7 @@ def _change(
 
 
 def explain_rows(
-    metric: Metric, spec: WindowSpec, rows: Sequence[JudgedRow], before: Side, now: RunBreakdowns
+    metric: Metric, spec: WindowSpec, rows: Sequence[JudgedRow], before: TakesApart, now: RunBreakdowns
 ) -> list[Explained]:
     """Why the rows that are worse than their baseline are so, in the order of the rows.
 
@@ -226,7 +226,13 @@ def explain_rows(
 
 
 def _explain_step(
-    metric: Metric, parts: Parts, spec: WindowSpec, value: Value, baseline: Value, before: Side, now: RunBreakdowns
+    metric: Metric,
+    parts: Parts,
+    spec: WindowSpec,
+    value: Value,
+    baseline: Value,
+    before: TakesApart,
+    now: RunBreakdowns,
 ) -> Explained:
     """Why a step is longer: the parts of the slowest rank's now, against those of the same rank before.
 
