@@ -93,8 +93,8 @@ def test_the_commands_of_the_last_lines_run(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("asked", [("--window", "steady"), ("--window", "1000000:6500000"), ("--rank", "0"), ()])
-def test_the_kernels_of_a_finding_are_shown_whatever_was_measured(tmp_path: Path, asked: tuple[str, ...]) -> None:
-    """By the view of kernels, which is of all ranks and divides by steps: of these windows it would know no number."""
+def test_what_a_finding_names_runs_whatever_was_measured(tmp_path: Path, asked: tuple[str, ...]) -> None:
+    """Its view and command: of these windows a view of all ranks would know no number of steps."""
     trace = TraceBuilder()
     gpu = trace.process()
     for at in range(1_000_000, 16_000_000, 3_000_000):
@@ -102,14 +102,16 @@ def test_the_kernels_of_a_finding_are_shown_whatever_was_measured(tmp_path: Path
         for start in range(at + 20_000, at + 1_200_000, 20_000):
             gpu.kernel("tiny", start, start + 3_000, launch_ns=start - 5_000)
     path = trace.write(tmp_path / "tiny.sqlite")
-    (tiny,) = (each for each in answer(path, *asked)["findings"] if each["kind"] == "tiny kernels")
-    assert "--view kernels" in tiny["command"]
-    run(*shlex.split(tiny["command"])[1:], code=0)
+    found = answer(path, *asked)["findings"]
+    assert found
+    for finding in found:
+        run(*shlex.split(finding["command"])[1:], code=0)
 
 
 def test_what_a_command_shows_of_a_finding_is_measured_as_it_was() -> None:
     uneven = Finding(FindingKind.UNEVEN, 1, (1,), 2, 100, 10)
-    assert to_see_more(uneven, ["run"], [("--window", "first")]) == "pytest-nsys rows compute_ns run --window first"
+    first = [("--window", "first")]
+    assert to_see_more(uneven, ["run"], first) == "pytest-nsys rows compute_busy_ns run --window first"
     slow = Finding(FindingKind.PROFILER, None, (0, 1), 2, 0, None)
     given = [("--rank", "1"), ("--window", "first"), ("--convention", "kineto")]
     assert to_see_more(slow, ["run"], given) == "pytest-nsys check run --convention kineto"
