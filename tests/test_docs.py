@@ -25,7 +25,6 @@ from pytest_nsys.core.units import NANOSECONDS
 from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.kinds import KEYS
 from pytest_nsys.gates.model import Aggregate, GateFile, Outcome
-from pytest_nsys.reports.bars import LEGEND
 from pytest_nsys.reports.rank_bars import HEADS
 from pytest_nsys.reports.session.record import Record, WorstRow
 from tests.gates.test_gate_file_schema import validates
@@ -239,7 +238,7 @@ def test_the_words_of_the_first_screen_are_told_where_its_help_says() -> None:
     told = page(named).partition("## Words of the first screen\n")[2].partition("\n## ")[0]
     words = {*HEADS.values(), "step", "window", "exposed", "at most", "doubtful"}
     assert {*re.findall(r"\*\*([^*]+)\*\*", told)} == words
-    others = ("blocked", "throughput gain", dict(LEGEND)[BudgetPart.BESIDE])
+    others = ("blocked", "throughput gain", BudgetPart.BESIDE)
     assert [word for word in others if f"*{word}*" not in told] == []
 
 

@@ -30,7 +30,8 @@ OF_PROFILERS = {"torch.profiler": "PyTorch", "JAX": "JAX"}
 @dataclass(frozen=True, slots=True)
 class Found:
     """How the windows were found. ``anchor`` is the pattern of the ranges that are steps, of which the first rank has
-    ``count``; None where there are none. ``index`` is that of the window, None where it is none of them, or several.
+    ``count``; None where there are none. ``index`` is that of the window, and ``name`` that of its range on the first
+    rank, None where it is none of them, or several.
     ``part``: a step has several of them; ``stated``: the window is a span of time that somebody gave.
     """
 
@@ -44,6 +45,7 @@ class Found:
     part: bool
     whole_run: bool
     stated: bool = False
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +108,17 @@ def _found(captures: Captures, spec: WindowSpec, windows: Mapping[int, Sequence[
     own = next(iter(windows.values()))
     anchor = (spec.anchor or captures.convention.anchor) if own[0].anchors else None
     indices = {window.window.index for window in own}
+    index = indices.pop() if len(indices) == 1 else None
     return Found(
         captures.convention.name,
         anchor,
         spec.window,
         spec.span,
         spec.kernels,
-        indices.pop() if len(indices) == 1 else None,
+        index,
         len(own[0].anchors),
         anchor in PARTS_OF_A_STEP,
         spec.whole_run,
         spec.explicit is not None,
+        None if index is None else own[0].window.name,
     )

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import NamedTuple
 
 from pytest_nsys.analysis.budget import Budget, budget_of, facts_of, window_of_several
 from pytest_nsys.analysis.budget_facts import BudgetPart, about_bounds, about_gaps, parts_of
@@ -24,8 +25,8 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.analysis.subject import RunSubject, subject_of
-from pytest_nsys.analysis.throughput import step_lengths
-from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec
+from pytest_nsys.analysis.throughput import steady_periods, step_lengths
+from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec, periods
 from pytest_nsys.core.errors import NoRows, NothingMeasured
 from pytest_nsys.core.exact import exact, median
 from pytest_nsys.core.kernel_names import readable_names
@@ -33,6 +34,8 @@ from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value, percent
 from pytest_nsys.core.shown import html_of
 from pytest_nsys.core.words import counted, from_here
+
+LONG = Fraction(6, 5)
 
 LARGEST = 10
 """How many kernels are told of by name."""
@@ -50,11 +53,20 @@ class Rate:
     unit: str
 
 
+class LongestStep(NamedTuple):
+    """The step that takes longest, of all ranks: ``window`` picks it."""
+
+    ns: int
+    rank: int
+    window: int
+
+
 @dataclass(frozen=True, slots=True)
 class StepLength:
     """How long a step of the slowest rank is, in ns: as ``metric`` has it, which is that of the window where a step is
-    not known, and ``why`` then says why. ``quantiles`` are of the periods of that rank. ``fastest`` is a rank and its
-    length, None of one rank alone. ``rates`` are what is known of its work.
+    not known, and ``why`` then says why. ``quantiles`` are of the periods of that rank, of ``steady`` of its ``steps``.
+    ``fastest`` is a rank and its length, None of one rank alone. ``rates`` are what is known of its work. ``longest``
+    is told where it is ``LONG`` times the median or more, of one capture.
     """
 
     metric: str
@@ -64,6 +76,9 @@ class StepLength:
     quantiles: Mapping[str, Value]
     rates: tuple[Rate, ...]
     why: str
+    steady: int = 0
+    steps: int = 0
+    longest: LongestStep | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,12 +243,12 @@ class _Summing:
 
     @property
     def step(self) -> StepLength:
-        metric, why, periods = STEP, "", dict[tuple[object, ...], Value]()
+        metric, why, quantiles = STEP, "", dict[tuple[object, ...], Value]()
         try:
             ns, each = self.of_run(STEP), [step_lengths(window) for window in self._each]
             lengths = {rank: median([own[rank] for own in each]) for rank in self.windows}
             if all(run.workload.steps is None for run in self.captures.runs):  # else an anchor is no step
-                periods = self.of_ranks("period_ns")
+                quantiles = self.of_ranks("period_ns")
         except NoRows as nothing:
             metric, why = "window_ns", str(nothing)
             lengths = {int(str(labels[0])): own for labels, own in self.of_ranks("window_ns").items()}
@@ -245,10 +260,24 @@ class _Summing:
             ns,
             slowest,
             (fastest, lengths[fastest]) if lengths[fastest] < lengths[slowest] else None,
-            {str(quantile): value for (rank, quantile), value in periods.items() if rank == slowest},
+            {str(quantile): value for (rank, quantile), value in quantiles.items() if rank == slowest},
             tuple(self._rates()),
             why,
+            *(self._spread(slowest) if quantiles else ()),
         )
+
+    def _spread(self, slowest: int) -> tuple[int, int, LongestStep | None]:
+        """Of how many steps of a rank its quantiles are, and which step of all ranks stands out."""
+        anchors = {rank: own[0].anchors for rank, own in self.windows.items()}
+        each = {rank: periods(own) for rank, own in anchors.items()}
+        found = [
+            LongestStep(ns, rank, index)
+            for rank, own in each.items()
+            for index, ns in enumerate(own)
+            if ns >= LONG * Fraction(median(own))
+        ]
+        longest = max(found, default=None) if len(self.captures.runs) == 1 else None
+        return len(steady_periods(anchors[slowest])), len(anchors[slowest]), longest
 
     def _rates(self) -> Iterator[Rate]:
         for name in RATES:

@@ -26,7 +26,7 @@ LEGEND = (
     (BudgetPart.COMPUTE, "compute"),
     (BudgetPart.STARVED, "launch-starved"),
     (BudgetPart.COLLECTIVE, "blocked"),
-    (BudgetPart.BESIDE, "stalled during communication"),
+    (BudgetPart.BESIDE, "stalled during communication (in comm)"),
     (BudgetPart.STALLED, "stalled"),
 )
 _COLOURS: Mapping[BudgetPart, int] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -38,10 +38,10 @@ SHARED = "communication also runs on compute's stream; all of it is counted (wal
 WORLD = "world"
 """An axis that is all ranks."""
 
-OTHER = Fraction(3, 2)
-"""A window that is so many times a step, or a step of it, is told beside it."""
+OTHER = Fraction(101, 100)
+"""Windows that are so many times a step, or a step of them, are told below it."""
 
-LONGEST_TITLE, LEAST_ANCHOR = 36, 16
+LONGEST_TITLE, LEAST_ANCHOR, LONGEST_RANGE = 36, 16, 40
 
 
 class Room(NamedTuple):
@@ -141,13 +141,33 @@ class FirstScreen:
         spread = ", ".join(map(" ".join, told))
         windows = [budget.window_ns for budget in self.summary.budgets]
         other = max(windows) > OTHER * step.ns or OTHER * max(windows) < step.ns
-        window = f"; the window measured lasts {format_value(max(windows))}" if other else ""
         rates = "".join(f"; {format_value(rate.value, rate.unit)}" for rate in step.rates)
         what = "step" if step.metric == STEP else self._whole
         alone = f" ({spread})" if spread and not fastest else ""
-        yield fitted(f"{what} {length}{alone}{fastest}{window}{rates}")
-        if spread and fastest:
-            yield fitted(f"steps of rank {step.slowest}: {spread}")
+        yield fitted(f"{what} {length}{alone}{fastest}{rates}")
+        steps = [*self._steps(spread if fastest else "")]
+        together = "; ".join(steps)
+        yield from map(fitted, filter(None, [together] if len(together) <= COLUMNS else steps))
+        if other and not self.summary.subject.found.whole_run:
+            yield fitted(self._measured(windows))
+
+    def _steps(self, spread: str) -> Iterator[str]:
+        """How the steps of the slowest rank spread where that is not told yet, and which one stands out."""
+        step = self.summary.step
+        if spread:
+            yield f"steps of rank {step.slowest} ({step.steady} steady of {step.steps}): {spread}"
+        if (longest := step.longest) is not None:
+            whose = f"rank {longest.rank}, " if len(self.summary.subject.ranks) > 1 else ""
+            yield f"longest step {format_value(longest.ns)} ({whose}--window {longest.window})"
+
+    def _measured(self, windows: Sequence[int]) -> str:
+        """What all below is of, where it is not as long as a step."""
+        found = self.summary.subject.found
+        name = f" ({printable(found.name, LONGEST_RANGE)})" if found.name else ""
+        how = {KernelsMode.LAUNCHED: "kernels launched in ", KernelsMode.CLIPPED: "kernels cut at the edges of "}
+        which = f"{how.get(found.kernels, '')}--window {found.window if found.index is None else found.index}{name}"
+        least, most = format_together([min(windows), max(windows)])
+        return f"below: {which}, {most if least == most else f'{least} to {most}'} on the GPU"
 
     def _kernels(self) -> Iterator[str]:
         kernels = self.summary.kernels

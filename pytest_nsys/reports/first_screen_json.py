@@ -45,6 +45,7 @@ class HowMeasured(Struct):
     anchor: Annotated[str | None, doc("Pattern of the ranges that are steps; None where none repeats.")]
     anchors: Count
     index: Annotated[int | None, doc("Of the anchor that is the window; None where it is none, or several are.")]
+    name: Annotated[str | None, doc("Of that range on the first rank.")]
     part_of_a_step: bool
     whole_run: bool
     window: str
@@ -60,6 +61,14 @@ class RateOfWork(Struct):
     unit: str
 
 
+class OneStep(Struct):
+    """A step that stands out."""
+
+    ns: Count
+    rank: int
+    window: Annotated[int, doc("Of `--window`.")]
+
+
 class LengthOfStep(Struct):
     """How long a step takes."""
 
@@ -68,7 +77,10 @@ class LengthOfStep(Struct):
     slowest_rank: int
     fastest_rank: int | None
     fastest_ns: Exactly | None
-    quantiles_ns: Annotated[dict[str, Exactly], doc("Of the periods of the slowest rank.")]
+    quantiles_ns: Annotated[dict[str, Exactly], doc("Of the steady periods of the slowest rank.")]
+    steady: Annotated[Count, doc("How many periods these are of.")]
+    steps: Annotated[Count, doc("Of the slowest rank.")]
+    longest: Annotated[OneStep | None, doc("Of all ranks, where it is 1.2 times the median of its rank or more.")]
     rates: list[RateOfWork]
     why: Annotated[str, doc("Why a step is not known.")]
 
@@ -172,12 +184,13 @@ def shaped(summary: Summary) -> RunSummary:
             *(dict(about.mesh), about.files, about.captures),
         ),
         HowMeasured(
-            *(found.convention, found.anchor, found.count, found.index, found.part, found.whole_run),
+            *(found.convention, found.anchor, found.count, found.index, found.name, found.part, found.whole_run),
             *(found.window, str(found.span), str(found.kernels)),
         ),
         LengthOfStep(
             *(step.metric, plain(step.ns), step.slowest, fastest[0], None if fastest[1] is None else plain(fastest[1])),
             {quantile: plain(ns) for quantile, ns in step.quantiles.items()},
+            *(step.steady, step.steps, None if step.longest is None else OneStep(*step.longest)),
             [RateOfWork(rate.metric, plain(rate.value), rate.unit) for rate in step.rates],
             step.why,
         ),

@@ -19,7 +19,7 @@ from pytest_nsys.analysis.losses import FindingKind
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.quality import Fact
 from pytest_nsys.analysis.subject import framework_of
-from pytest_nsys.analysis.summary import summary_of
+from pytest_nsys.analysis.summary import LongestStep, summary_of
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.cli.options import MeasureOptions
 from pytest_nsys.core.errors import NothingMeasured
@@ -320,6 +320,13 @@ def test_the_slowest_rank_is_the_one_whose_step_is_told(tmp_path: Path) -> None:
     """An even number of periods has a median between two of them, and its p50 is one of them."""
     step = summary(steps_of_ranks(tmp_path, {0: [10_000] * 3 + [20_000] * 2, 1: [12_000] * 5})).step
     assert (step.ns, step.slowest, step.fastest) == (15_000, 0, (1, 12_000))
+
+
+def test_a_step_that_stands_out_is_that_of_all_ranks(tmp_path: Path) -> None:
+    even = [10_000] * 6
+    step = summary(steps_of_ranks(tmp_path, {0: [*even[:2], 31_000, *even[3:]], 1: [*even[:4], 30_000, 10_000]})).step
+    assert (step.longest, step.steps) == (LongestStep(31_000, 0, 2), 7)
+    assert summary(steps_of_ranks(tmp_path, {0: even, 1: [*even[:5], 11_000]})).step.longest is None
 
 
 def test_where_steps_are_stated_every_rank_has_a_step_of_that_kind(tmp_path: Path) -> None:

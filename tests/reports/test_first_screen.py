@@ -22,7 +22,7 @@ from pytest_nsys.analysis.communication import Communicated, RunCommunication
 from pytest_nsys.analysis.findings import Finding
 from pytest_nsys.analysis.losses import FindingKind
 from pytest_nsys.analysis.subject import Found, RunSubject
-from pytest_nsys.analysis.summary import KernelShare, KernelShares, RankBudget, Rate, StepLength, Summary
+from pytest_nsys.analysis.summary import KernelShare, KernelShares, LongestStep, RankBudget, Rate, StepLength, Summary
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.reports.bars import Pen
 from pytest_nsys.reports.first_screen import LINES, FirstScreen, found_words, telling
@@ -143,10 +143,11 @@ def test_a_rank_without_a_budget_says_why() -> None:
 
 def test_rates_and_both_ends_of_the_ranks() -> None:
     rates = (Rate("tokens_per_s", 12_000, "tokens/s"), Rate("samples_per_s", Fraction(5, 2), "samples/s"))
-    step = StepLength("step_time_ns", 1_200_000, 3, (1, 1_199_000), {"p50": 1_200_000, "p90": 1_210_000}, rates, "")
+    quantiles = {"p50": 1_200_000, "p90": 1_210_000}
+    step = StepLength("step_time_ns", 1_200_000, 3, (1, 1_199_000), quantiles, rates, "", 4, 7)
     assert FirstScreen(made(step=step)).lines()[2:4] == [
         "step 1.2 ms on the slowest rank (3), 1.199 ms on the fastest (1); 12000 tokens/s; 2.5 samples/s",
-        "steps of rank 3: p50 1.2 ms, p90 1.21 ms",
+        "steps of rank 3 (4 steady of 7): p50 1.2 ms, p90 1.21 ms",
     ]
 
 
@@ -337,11 +338,26 @@ def test_quantiles_are_told_where_steps_differ() -> None:
     assert FirstScreen(made(step=other)).lines()[2] == "step 900 us (p50 900 us, p90 950 us)"
 
 
-def test_a_window_that_is_no_step_is_told_beside_it() -> None:
-    step = StepLength("step_time_ns", 100_000, 0, None, {}, (), "")
-    assert FirstScreen(made(step=step)).lines()[2] == "step 100 us; the window measured lasts 1 ms"
-    near = StepLength("step_time_ns", 900_000, 0, None, {}, (), "")
-    assert FirstScreen(made(step=near)).lines()[2] == "step 900 us"
+def test_a_step_that_stands_out_is_told() -> None:
+    step = StepLength("step_time_ns", 1_000_000, 0, None, {}, (), "", longest=LongestStep(2_500_000, 0, 5))
+    assert FirstScreen(made(step=step)).lines()[3] == "longest step 2.5 ms (--window 5)"
+
+
+@pytest.mark.parametrize(
+    ("kernels", "below"),
+    [
+        (KernelsMode.CONTAINED, "below: --window 1 (step 1), 1 ms on the GPU"),
+        (KernelsMode.LAUNCHED, "below: kernels launched in --window 1 (step 1), 1 ms on the GPU"),
+        (KernelsMode.CLIPPED, "below: kernels cut at the edges of --window 1 (step 1), 1 ms on the GPU"),
+    ],
+)
+def test_a_window_that_is_no_step_is_told_below_it(kernels: KernelsMode, below: str) -> None:
+    found = dataclasses.replace(FOUND, kernels=kernels, index=1, name="step 1")
+    subject = dataclasses.replace(made().subject, found=found)
+    step = StepLength("step_time_ns", 900_000, 0, None, {}, (), "")
+    assert FirstScreen(made(step=step, subject=subject)).lines()[2:4] == ["step 900 us", below]
+    near = dataclasses.replace(step, ns=999_999)
+    assert FirstScreen(made(step=near, subject=subject)).lines()[3] == ""
 
 
 def test_a_cut_anchor_keeps_what_tells_it_from_others() -> None:
