@@ -226,7 +226,9 @@ class FirstScreen:
             win, mark = win_words(finding, self._whole), f"{number}. "
             more = f"--view {finding.view}" if finding.view else f"pytest-nsys {finding.command}"
             if wide:
-                yield mark + sentence(finding, COLUMNS - len(mark))
+                said = mark + sentence(finding, COLUMNS - len(mark))
+                long = mark + sentence(finding, 2 * COLUMNS - 2 * len(mark))
+                yield from textwrap.wrap(long, COLUMNS, subsequent_indent="   ") if said.endswith("…") else [said]
                 yield f"   {win or 'more'}: {to_see_more(finding, self.summary.first, self.summary.given)}"
             else:
                 below = f", {win}  {more}" if win else f"  {more}"
