@@ -78,14 +78,11 @@ class GapPart(NamedTuple):
 
 
 class PartsOfGaps(NamedTuple):
-    """Parts of gaps by start, and of the kernel that ends the gap how long it is and the number of its short name: NONE
-    where none does.
-    """
+    """Parts of gaps by start, and how long the kernel is that ends the gap: NONE where none does."""
 
     start_ns: Column
     end_ns: Column
     kernel_ns: Column
-    kernel: Column
 
     @property
     def ns(self) -> Column:
@@ -143,15 +140,10 @@ class Budget:
         """The parts of gaps of some classes, with what waited."""
         own, work = self._by_start(parts), self._ran.work
         waiting = self._waiting(own)
-        lengths, names = minus(take(work.end_ns, waiting), take(work.start_ns, waiting)), take(work.name, waiting)
+        lengths = minus(take(work.end_ns, waiting), take(work.start_ns, waiting))
         for i in where(equal(waiting, NONE)):
-            lengths[i] = names[i] = NONE
-        return PartsOfGaps(take(self._gaps.start_ns, own), take(self._gaps.end_ns, own), lengths, names)
-
-    @property
-    def kernel_names(self) -> Mapping[int, str]:
-        """The short names by their numbers."""
-        return self._ran.work.names
+            lengths[i] = NONE
+        return PartsOfGaps(take(self._gaps.start_ns, own), take(self._gaps.end_ns, own), lengths)
 
     @property
     def device_busy_ns(self) -> int | None:

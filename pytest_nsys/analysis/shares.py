@@ -21,6 +21,7 @@ def of_step(rows: Callable[[Any], Iterable[Row | Unseen]]) -> Callable[[Window],
 
     @wraps(rows)
     def shares(window: Window) -> Iterator[Row | Unseen]:
+        """Each row over its window. Raises NoRows for a window without a length."""
         for row in rows(window):
             own = window.by_rank[int(row.labels[0])] if isinstance(window, RunWindow) else window
             if not own.length_ns:

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from pytest_nsys.analysis.budget import Budget, budget_of, facts_of, window_of_several
-from pytest_nsys.analysis.budget_facts import BudgetPart, about_bounds, about_gaps, parts_of
+from pytest_nsys.analysis.budget_facts import BudgetFacts, BudgetPart, about_bounds, about_gaps, parts_of
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.communication import RunCommunication, communication_of
 from pytest_nsys.analysis.findings import DOUBTS_KEPT, MOST, WORTH, Finding, findings_of
@@ -243,6 +243,7 @@ class _Summing:
 
     @property
     def step(self) -> StepLength:
+        """The step of the slowest rank; of a run whose steps are not known the window."""
         metric, why, quantiles = STEP, "", dict[tuple[object, ...], Value]()
         try:
             ns, each = self.of_run(STEP), [step_lengths(window) for window in self._each]
@@ -286,19 +287,24 @@ class _Summing:
 
     def budgets(self) -> Iterator[RankBudget]:
         """Of each rank that of the window which stands for all of its windows."""
-        for number, windows in self.windows.items():
-            try:
-                window = window_of_several(windows)
-                facts = facts_of(budget_of(window))
-            except NoRows as nothing:
-                yield RankBudget(number, windows[0].length_ns, {}, why=str(nothing))
+        for number, found in self._budgets.items():
+            if isinstance(found, NoRows):
+                yield RankBudget(number, self.windows[number][0].length_ns, {}, why=str(found))
             else:
-                self._budgets.append(budget_of(window))
+                _, facts = found
                 yield RankBudget(number, facts.window_ns, parts_of(facts), facts.at_least)
 
     @cached_property
-    def _budgets(self) -> list[Budget]:
-        return []
+    def _budgets(self) -> dict[int, tuple[Budget, BudgetFacts] | NoRows]:
+        """By rank, or why it has none."""
+        found: dict[int, tuple[Budget, BudgetFacts] | NoRows] = {}
+        for number, windows in self.windows.items():
+            try:
+                budget = budget_of(window_of_several(windows))
+                found[number] = budget, facts_of(budget)
+            except NoRows as nothing:
+                found[number] = nothing
+        return found
 
     @cached_property
     def by_name(self) -> dict[str, tuple[Usage, str]]:
@@ -316,6 +322,7 @@ class _Summing:
 
     @cached_property
     def kernels(self) -> KernelShares:
+        """The kernels of all windows, the longest time first."""
         windows = [window for own in self.windows.values() for window in own]
         whole = sum(window.length_ns for window in windows) or 1
         ordered = sorted(self.by_name.items(), key=lambda item: (-item[1][0].ns, item[0]))
@@ -342,6 +349,7 @@ class _Summing:
         if len(paths := self.captures.paths) == 1:
             warnings = [text.removeprefix(f"{from_here(str(paths[0]))}: ") for text in warnings]
         worth = WORTH[FindingKind.STALLED]
-        unsure = [each for each in self._budgets if each.dependency_stalled_ns >= worth * each.window_ns]
+        known = [each[0] for each in self._budgets.values() if not isinstance(each, NoRows)]
+        unsure = [each for each in known if each.dependency_stalled_ns >= worth * each.window_ns]
         graphs = any(each.graph_ns >= worth * each.window_ns for each in unsure)
         yield from dict.fromkeys([*warnings, *about_bounds(unsure), *about_gaps(unsure, graphs=graphs)])
