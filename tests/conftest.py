@@ -64,6 +64,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     return WorkStealingScheduling(config, log)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_ci() -> Iterator[None]:
+    """The tests pass on a machine of CI as on anybody's: what it sets, they do not see."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in (*OF_CI, *BRANCH_VARIABLES, *TARGET_VARIABLES, *(n for n in os.environ if n.startswith("GITHUB_"))):
+            patch.delenv(name, raising=False)
+        yield
+
+
 @pytest.fixture
 def project(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
@@ -74,10 +83,6 @@ def project(
     failed_before = request.session.testsfailed
     monkeypatch.setattr(sys, "executable", quick_python())
     isolate(monkeypatch)
-    for name in (*OF_CI, *BRANCH_VARIABLES, *TARGET_VARIABLES):
-        monkeypatch.delenv(name, raising=False)
-    for name in [name for name in os.environ if name.startswith("GITHUB_")]:
-        monkeypatch.delenv(name)
     yield Project(pytester)
     if request.session.testsfailed == failed_before:
         shutil.rmtree(pytester.path, ignore_errors=True)

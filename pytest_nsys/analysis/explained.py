@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pytest_nsys.analysis.budget_facts import BudgetPart
+from pytest_nsys.analysis.root_facts import RootChange
 from pytest_nsys.core.model import Label
 
 
@@ -92,10 +93,14 @@ class Explanation(NamedTuple):
 
 
 class Explained(NamedTuple):
-    """A row by the labels of its metric (of an aggregate, of the row that it was taken from), and why it changed."""
+    """A row by the labels of its metric (of an aggregate, of the row that it was taken from), and why it changed.
+
+    ``roots`` are behind most of its change, the largest first; empty where none is.
+    """
 
     labels: Mapping[str, Label]
     explanation: Explanation
+    roots: tuple[RootChange, ...] = ()
 
 
 KEPT_KERNELS = 4_096

@@ -15,6 +15,7 @@ from pytest_nsys.analysis.bounds import Bounds
 from pytest_nsys.analysis.circumstances import RUN_FACTS
 from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.analysis.metrics import Metric, Request, known_metric
+from pytest_nsys.analysis.root_facts import StepChange
 from pytest_nsys.analysis.table import Selector, label_key
 from pytest_nsys.analysis.windows import OUTSIDE, UsedWindow, WindowSpec, spec_under
 from pytest_nsys.core.conventions import MESH_AXES, Convention
@@ -422,6 +423,7 @@ class Verdict:
     ``warnings`` belong to the line of the assertion: ``restated`` tell the outcome again, ``cautions`` something else.
     ``differences`` explain *incomparable*; ``compared_with`` says where the baseline came from. ``details`` are lines
     on what changed behind the rows, ``causes`` the kernels that account for those that are worse, in their order.
+    ``step`` is how long a step was and is, where both sides know it.
     ``delayed``: it is *inconclusive* only because ``fail_after`` waits for more bad runs.
     """
 
@@ -440,6 +442,7 @@ class Verdict:
     compared_with: str = ""
     details: tuple[str, ...] = ()
     causes: tuple[Explained, ...] = ()
+    step: StepChange | None = None
     delayed: bool = False
     _repr_html_ = html_of  # what a notebook shows
 

@@ -1,0 +1,74 @@
+"""What is at the root of a change? As data: what ran longer, more often, later or elsewhere, and on which rank.
+
+Found by :mod:`pytest_nsys.analysis.roots`. Nothing that only waited or moved because of something else is a root.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class RootKind(enum.StrEnum):
+    """What happened to it."""
+
+    LONGER = "longer"
+    SHORTER = "shorter"
+    APPEARED = "more often"
+    VANISHED = "less often"
+    REPLACED = "replaced"
+    LATER = "later"
+    ELSEWHERE = "elsewhere"
+
+
+class RootOf(enum.StrEnum):
+    """What it happened to. ALL is all compute alike, HOST what the GPU waits for while no call says why."""
+
+    KERNEL = "kernel"
+    COLLECTIVE = "collective"
+    COPY = "copy"
+    MEMSET = "memset"
+    CALL = "call"
+    HOST = "host"
+    ALL = "all compute"
+
+
+class Root(NamedTuple):
+    """What rows, ranks and configurations of one story share. ``name`` tells the thing apart from others, and is of
+    HOST the kernel before which the GPU waits; empty of ALL. ``stage`` is empty where there is none.
+    ``instead_of`` is what ran in the same place before, of REPLACED.
+    """
+
+    kind: RootKind
+    of: RootOf
+    name: str
+    stage: str = ""
+    instead_of: str = ""
+
+
+class RootChange(NamedTuple):
+    """A root on one rank: the quantity that changed, in ns, of ``was`` and ``count`` kernels, copies or calls.
+
+    ``rank`` is where it happened, which need not be the rank of the row that it explains: that may wait for it.
+    ``clock_mhz`` are the GPU's clocks before and now, where both traces have them and they differ.
+    """
+
+    root: Root
+    rank: int
+    before_ns: int
+    now_ns: int
+    was: int = 0
+    count: int = 0
+    clock_mhz: tuple[int, int] | None = None
+
+    @property
+    def change_ns(self) -> int:
+        return self.now_ns - self.before_ns
+
+
+class StepChange(NamedTuple):
+    """The length of a step before and now, by rank, in ns; of windows that are no steps theirs."""
+
+    before_ns: Mapping[int, int]
+    now_ns: Mapping[int, int]
