@@ -48,7 +48,7 @@ class Root(NamedTuple):
 
 
 class RootChange(NamedTuple):
-    """A root on one rank: the quantity that changed, in ns, of ``was`` and ``count`` kernels, copies or calls.
+    """A root on one rank: the quantity that changed, in ns, of ``was`` and ``is_now`` kernels, copies or calls.
 
     ``rank`` is where it happened, which need not be the rank of the row that it explains: that may wait for it.
     ``clock_mhz`` are the GPU's clocks before and now, where both traces have them and they differ.
@@ -59,7 +59,7 @@ class RootChange(NamedTuple):
     before_ns: int
     now_ns: int
     was: int = 0
-    count: int = 0
+    is_now: int = 0
     clock_mhz: tuple[int, int] | None = None
 
     @property

@@ -74,7 +74,17 @@ def test_rows_go_once_they_were_told(project: Project) -> None:
     project.pytest("--nsys-trace=run.sqlite", code=0)
 
 
-FACTS = {"bounds", "budget_facts", "circumstances", "explained", "metric_names", "metrics", "table", "windows"}
+FACTS = {
+    "bounds",
+    "root_facts",
+    "budget_facts",
+    "circumstances",
+    "explained",
+    "metric_names",
+    "metrics",
+    "table",
+    "windows",
+}
 """The modules of ``analysis`` that measure nothing."""
 
 LOADED = """
