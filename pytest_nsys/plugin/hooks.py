@@ -316,7 +316,7 @@ def pytest_report_teststatus(
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Let the rows go that all have seen: pytest keeps every report to the end, and a session may have thousands.
 
-    Those beyond a limit by a waiver stay, as they have a state of their own in the summary.
+    Those that do not hold, or are nearest to failing, stay: the summary tells of them.
     """
     record = getattr(report, "nsys", None)
     if record is not None:

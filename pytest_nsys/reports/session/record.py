@@ -180,8 +180,10 @@ class Record:
         return replace(self, verdict=replace(self.verdict, message=message))
 
     def without_rows(self) -> Record:
-        """For the end of the session: rows beyond a limit by a waiver stay, as they have a state of their own."""
-        return replace(self, verdict=replace(self.verdict, rows=tuple(row for row in self.verdict.rows if row.waived)))
+        """For the end of the session, which tells of those that do not hold, of waived ones, and of the nearest."""
+        rows, near = self.verdict.rows, self.verdict.nearest
+        kept = tuple(row for row in rows if row.waived or row.outcome is not Outcome.PASSED or row is near)
+        return replace(self, verdict=replace(self.verdict, rows=kept))
 
 
 def error_record(assertion: Assertion, message: str, outcome: Outcome = Outcome.ERROR) -> Record:
