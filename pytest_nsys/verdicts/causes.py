@@ -7,7 +7,7 @@ breakdown of the run that it was last written from.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -16,6 +16,7 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.explained import Breakdown, Cause, CauseKind, Explained, Explanation, RankWait
 from pytest_nsys.analysis.metrics import Metric, Unit
 from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.root_facts import StepChange
 from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.throughput import slowest_rank, steady_periods
 from pytest_nsys.analysis.windows import WindowSpec
@@ -28,19 +29,29 @@ from pytest_nsys.stored.baselines.breakdowns import MOST_KERNELS
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.causes import Parts
+    from pytest_nsys.analysis.roots import Roots
 
 MEDIAN_PERIOD = "p50"
 EXPLAINED = (Outcome.FAILED, Outcome.INCONCLUSIVE)
 
 
+class Apart:
+    """One window of all ranks: by rank how long it is, in ns, and what it was made of, found when it is asked for."""
+
+    def __init__(self, lengths_ns: Mapping[int, int], take_apart: Callable[[int], Breakdown]) -> None:
+        self.lengths_ns = lengths_ns
+        self._take_apart = take_apart
+
+    def get(self, rank: Label | None) -> Breakdown | None:
+        """The window of a rank; None where it has none."""
+        return self._take_apart(rank) if isinstance(rank, int) and rank in self.lengths_ns else None
+
+
 class TakesApart(Protocol):
     """What one side of a comparison can say of the windows behind its rows."""
 
-    def breakdown(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value, /) -> Breakdown | None:
-        """The window of a row's rank that gave a value, taken apart; None where there is none."""
-
-    def lengths(self, metric: Metric, spec: WindowSpec, value: Value, /) -> Mapping[int, int]:
-        """By rank, in ns, the windows that a step time is explained by."""
+    def apart(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value, /) -> Apart | None:
+        """The window that gave a value to a row; None where there is none."""
 
 
 class _Step(NamedTuple):
@@ -56,15 +67,13 @@ class RunBreakdowns:
 
     captures: Captures
 
-    def breakdown(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value) -> Breakdown | None:
+    def apart(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value) -> Apart | None:
         """The window of the row's rank, of all captures and windows, whose own value is nearest to ``value``."""
-        rank = labels.get("rank")
-        if not isinstance(rank, int):
-            return None
         if metric.slowest:
             step = self._step(metric, spec, value)
-            with suppress(NothingMeasured):
-                return None if step is None or rank not in step.windows else self._broken_down(*step.at, rank)
+            return None if step is None else self._apart(*step.at)
+        rank = labels.get("rank")
+        if not isinstance(rank, int):
             return None
         wanted = tuple(labels.get(dimension) for dimension in metric.dimensions)
         nearest: tuple[Value, int, int] | None = None
@@ -80,14 +89,30 @@ class RunBreakdowns:
         if "quantile" in labels:
             typical = typical_period(self.captures.runs[capture], spec, labels["quantile"])
             with suppress(NothingMeasured):  # a cut of the window alone need not hold that period
-                return None if typical is None else self._broken_down(capture, typical, 0, rank)
+                return None if typical is None else self._apart(capture, typical, 0)
             return None
-        return self._broken_down(capture, spec, n, rank)
+        return self._apart(capture, spec, n, rank)
 
-    def lengths(self, metric: Metric, spec: WindowSpec, value: Value) -> Mapping[int, int]:
-        """By rank, in ns, the windows that a step time is explained by; none where there are none."""
-        step = self._step(metric, spec, value)
-        return {} if step is None else {rank: window.length_ns for rank, window in step.windows.items()}
+    @kept
+    def _apart(self, capture: int, spec: WindowSpec, n: int, like: int | None = None) -> Apart:
+        """The n-th windows of the ranks that have one, of those that have as many as rank ``like``.
+
+        Raises NothingMeasured.
+        """
+        ranks = self.captures.runs[capture].measured(spec).ranks
+        lengths = {
+            rank: windows[n].length_ns
+            for rank, windows in ranks.items()
+            if n < len(windows) and (like is None or len(windows) == len(ranks[like]))
+        }
+        return Apart(lengths, lambda rank: self._broken_down(capture, spec, n, rank))
+
+    @kept
+    def roots(self, was: Apart, now: Apart) -> Roots:
+        """Those of what changed between a window before and one of these traces."""
+        from pytest_nsys.analysis.roots import Roots  # as what takes a window apart: only what moved pays for it
+
+        return Roots(was.get, now.get)
 
     def slowest(self, metric: Metric, spec: WindowSpec, value: Value) -> int:
         """The rank that a step time is of."""
@@ -195,64 +220,81 @@ def _change(
     return None if before is None or after is None else after - before
 
 
+class Why(NamedTuple):
+    """Why the rows of an assertion that are worse than their baseline are so, in their order, and what became of a step
+    beside it; None where one side does not know it.
+    """
+
+    rows: tuple[Explained, ...] = ()
+    step: StepChange | None = None
+
+
 def explain_rows(
     metric: Metric, spec: WindowSpec, rows: Sequence[JudgedRow], before: TakesApart, now: RunBreakdowns
-) -> list[Explained]:
-    """Why the rows that are worse than their baseline are so, in the order of the rows.
-
-    A row that stands for several ranks at once, or of a metric that has no parts, is left out.
-    """
-    parts = metric.parts
-    if parts is None:
-        return []
-    found = []
+) -> Why:
+    """A row that stands for several ranks at once, or of a metric that has no parts, is left out."""
+    found, step = [], None
     for row in rows:
-        labels = {**row.origin, **row.labels}
         if row.outcome not in EXPLAINED or row.value is None or row.baseline is None:
             continue
-        if not all(dimension in labels for dimension in metric.dimensions):
+        labels = {**row.origin, **row.labels}
+        if metric.slowest:
+            labels |= {"rank": now.slowest(metric, spec, row.value)}
+        was = before.apart(metric, spec, labels, row.baseline)
+        is_now = now.apart(metric, spec, labels, row.value)
+        if step is None and was is not None and is_now is not None:
+            step = StepChange(was.lengths_ns, is_now.lengths_ns)
+        if metric.parts is None or not all(dimension in labels for dimension in metric.dimensions):
             continue
         if metric.slowest:
-            found.append(_explain_step(metric, parts, spec, row.value, row.baseline, before, now))
+            found.append(_explain_step(metric.parts, row, labels, was, is_now, now))
             continue
-        was = before.breakdown(metric, spec, labels, row.baseline)
-        is_now = now.breakdown(metric, spec, labels, row.value)
-        if was is None or is_now is None:
+        both = _both(was, is_now, labels)
+        if both is None or was is None or is_now is None:
             continue
-        change = _change(metric, parts, row, labels, was, is_now)
+        change = _change(metric, metric.parts, row, labels, *both)
         if change is not None:
-            found.append(Explained(labels, parts.explain(labels, change, was, is_now)))
-    return found
+            told = metric.parts.explain(labels, change, *both)
+            found.append(Explained(labels, told, now.roots(was, is_now).behind(_rank(labels), told.causes, change)))
+    return Why(tuple(found), step)
+
+
+def _rank(labels: Labels) -> int:
+    rank = labels["rank"]
+    assert isinstance(rank, int)
+    return rank
+
+
+def _both(was: Apart | None, now: Apart | None, labels: Labels) -> tuple[Breakdown, Breakdown] | None:
+    """The window of the row's rank on both sides; None where one does not have it."""
+    before, after = (None if side is None else side.get(labels.get("rank")) for side in (was, now))
+    return None if before is None or after is None else (before, after)
 
 
 def _explain_step(
-    metric: Metric,
-    parts: Parts,
-    spec: WindowSpec,
-    value: Value,
-    baseline: Value,
-    before: TakesApart,
-    now: RunBreakdowns,
+    parts: Parts, row: JudgedRow, at: Labels, was: Apart | None, is_now: Apart | None, now: RunBreakdowns
 ) -> Explained:
     """Why a step is longer: the parts of the slowest rank's now, against those of the same rank before.
 
     Where a window holds several steps, the change is that of the window.
     """
-    steps = now.captures.runs[0].workload.steps
-    rank = now.slowest(metric, spec, value)
+    assert row.value is not None
+    assert row.baseline is not None
+    steps, rank = now.captures.runs[0].workload.steps, _rank(at)
     labels: dict[str, Label] = {"rank": rank} | ({} if steps is None else {"window": f"window of {steps} steps"})
-    change = round((value - baseline) * (steps or 1))
-    is_now = now.breakdown(metric, spec, labels, value)
-    if is_now is None:
+    change = round((row.value - row.baseline) * (steps or 1))
+    after = None if is_now is None else is_now.get(rank)
+    if after is None:
         own = "a step that all ranks have, of the convention's anchors, in full"
         return Explained(labels, Explanation(change, (), change, lacks=f"the trace does not hold {own}"))
-    was = before.breakdown(metric, spec, labels, baseline)
-    if was is None:
+    before = None if was is None else was.get(rank)
+    if was is None or is_now is None or before is None:
         return Explained(labels, Explanation(change, (), change, lacks=f"no step of rank {rank} before was kept"))
-    lengths = before.lengths(metric, spec, baseline)
+    lengths, baseline = was.lengths_ns, row.baseline * (steps or 1)
     longer = [other for other in lengths if lengths[other] > lengths[rank]]
-    first = min([rank, *sorted(longer)], key=lambda other: distance(lengths[other], baseline * (steps or 1)))
+    first = min([rank, *sorted(longer)], key=lambda other: distance(lengths[other], baseline))
     slowest = Cause(
         CauseKind.SLOWEST, "", lengths[rank] - lengths[first], lengths[first], lengths[rank], straggler=first
     )
-    return Explained(labels, parts.explain(labels, change, was, is_now, [slowest]))
+    told = parts.explain(labels, change, before, after, [slowest])
+    return Explained(labels, told, now.roots(was, is_now).behind(rank, told.causes, change))

@@ -15,7 +15,6 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.analysis.fitting import FitAlike
 from pytest_nsys.analysis.metrics import METRICS, STEP
 from pytest_nsys.analysis.table import MetricTable
@@ -50,7 +49,7 @@ from pytest_nsys.gates.settling import settled
 from pytest_nsys.stored.baselines.baseline_file import BEFORE_AUTO, Baseline, kept_by
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.tools.git import heads_of
-from pytest_nsys.verdicts.causes import RunBreakdowns, explain_rows
+from pytest_nsys.verdicts.causes import RunBreakdowns, Why, explain_rows
 from pytest_nsys.verdicts.references import OtherRun, PastRuns, ReferenceSource
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from pytest_nsys.verdicts.structure_diff import Red
@@ -245,6 +244,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
     beside = judgement.outcome is Outcome.IMPROVED and context.worse
     message = message_of(assertion, judged) + (_of_earlier_runs(assertion, context.history, before) if bad else "")
     source = context.source(assertion)
+    why = _why(assertion, judgement, context, source) if source is not None else Why()
     return Verdict(
         assertion=assertion,
         outcome=judgement.outcome,
@@ -272,18 +272,17 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
         differences=reference.differences if isinstance(reference, NotComparable) else (),
         compared_with=held.origin if held else "",
         details=Red(assertion, judgement, context.captures, source).lines(),
-        causes=_causes(assertion, judgement, context, source) if source is not None else (),
+        causes=why.rows,
+        step=why.step,
         delayed=waits,
     )
 
 
-def _causes(
-    assertion: Assertion, judgement: Judgement, context: GateContext, source: ReferenceSource
-) -> tuple[Explained, ...]:
+def _why(assertion: Assertion, judgement: Judgement, context: GateContext, source: ReferenceSource) -> Why:
     if assertion.balance_across is not None:
-        return ()
+        return Why()
     metric, spec = assertion.measures, spec_for(context.captures.convention, assertion)
-    return tuple(explain_rows(metric, spec, judgement.rows, source, context.breakdowns))
+    return explain_rows(metric, spec, judgement.rows, source, context.breakdowns)
 
 
 def _judged(

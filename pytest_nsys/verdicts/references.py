@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_nsys.analysis.captures import Asked, Captures, Times, how_same, looked_at, same_files, times_of
-from pytest_nsys.analysis.explained import Breakdown, KernelSequence
+from pytest_nsys.analysis.explained import KernelSequence
 from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.table import MetricTable, NothingSelected
@@ -39,7 +39,7 @@ from pytest_nsys.stored.baselines.baseline_file import (
 )
 from pytest_nsys.tools.git import branch_named, revision_of
 from pytest_nsys.traces.opening import given_twice
-from pytest_nsys.verdicts.causes import RunBreakdowns
+from pytest_nsys.verdicts.causes import Apart, RunBreakdowns
 
 if TYPE_CHECKING:
     from pytest_nsys.stored.history.of_assertion import PastOf
@@ -75,13 +75,9 @@ class ReferenceSource(ABC):
         """The rows of another metric of what is compared with; None where nothing keeps them."""
         return None
 
-    def breakdown(self, _: Metric, __: WindowSpec, ___: Labels, ____: Value, /) -> Breakdown | None:
+    def apart(self, _: Metric, __: WindowSpec, ___: Labels, ____: Value, /) -> Apart | None:
         """The window that gave a row of what is compared with, taken apart; None where nothing keeps it."""
         return None
-
-    def lengths(self, _: Metric, __: WindowSpec, ___: Value, /) -> Mapping[int, int]:
-        """By rank, in ns, the windows that a step time of what is compared with is explained by, as far as kept."""
-        return {}
 
 
 @dataclass
@@ -219,13 +215,9 @@ class OtherRun(ReferenceSource):
     def _apart(self) -> RunBreakdowns:
         return RunBreakdowns(self.before)
 
-    def breakdown(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value, /) -> Breakdown | None:
+    def apart(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value, /) -> Apart | None:
         """That of the other side's capture and window whose value is nearest."""
-        return self._apart.breakdown(metric, spec, labels, value)
-
-    def lengths(self, metric: Metric, spec: WindowSpec, value: Value, /) -> Mapping[int, int]:
-        """Those of the other side's capture whose step time is nearest."""
-        return self._apart.lengths(metric, spec, value)
+        return self._apart.apart(metric, spec, labels, value)
 
 
 def in_common(runs: Sequence[Mapping[RowLabels, Value]]) -> list[dict[RowLabels, Value]]:

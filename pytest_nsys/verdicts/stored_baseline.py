@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from pytest_nsys.analysis.captures import ENOUGH, Captures
-from pytest_nsys.analysis.explained import Breakdown, KernelSequence, Wall
+from pytest_nsys.analysis.explained import KernelSequence, Wall
 from pytest_nsys.analysis.metrics import METRICS, Metric, Unit, known_metric
 from pytest_nsys.analysis.quality import Fact
 from pytest_nsys.analysis.table import MetricTable
@@ -32,7 +32,7 @@ from pytest_nsys.stored.baselines.baseline_file import (
     stale,
 )
 from pytest_nsys.stored.baselines.store import BaselineStore
-from pytest_nsys.verdicts.causes import MEDIAN_PERIOD
+from pytest_nsys.verdicts.causes import MEDIAN_PERIOD, Apart
 from pytest_nsys.verdicts.merge_base import Before, gate_file_at, held_to
 from pytest_nsys.verdicts.references import ReferenceSource, another_kind, other_order
 
@@ -250,19 +250,17 @@ class StoredBaseline(ReferenceSource):
         series = self._series(metric.name, spec)
         return None if series is None else self.captures.stored(metric, series.middles)
 
-    def breakdown(self, metric: Metric, spec: WindowSpec, labels: Labels, _: Value, /) -> Breakdown | None:
+    def apart(self, metric: Metric, spec: WindowSpec, labels: Labels, _: Value, /) -> Apart | None:
         """That of the run that was written last; of the quantiles of a period the median's alone."""
-        rank = labels.get("rank") if labels.get("quantile", MEDIAN_PERIOD) == MEDIAN_PERIOD else None
-        return self._breakdowns(metric, spec).get(rank) if isinstance(rank, int) else None
+        return self._apart(metric, spec) if labels.get("quantile", MEDIAN_PERIOD) == MEDIAN_PERIOD else None
 
-    def lengths(self, metric: Metric, spec: WindowSpec, _: Value, /) -> Mapping[int, int]:
-        """Those of the run that was written last, as far as its breakdowns are kept."""
-        return {rank: each.wall_ns(*Wall) for rank, each in self._breakdowns(metric, spec).items()}
-
-    def _breakdowns(self, metric: Metric, spec: WindowSpec) -> Mapping[int, Breakdown]:
+    @kept
+    def _apart(self, metric: Metric, spec: WindowSpec) -> Apart | None:
         if isinstance(self._found, NotComparable):
-            return {}
-        return self._found[1].breakdowns.get(explained_by(metric, spec, self.captures.runs[0].workload), {})
+            return None
+        how = explained_by(metric, spec, self.captures.runs[0].workload)
+        ranks = self._found[1].breakdowns.get(how, {})
+        return Apart({rank: each.wall_ns(*Wall) for rank, each in ranks.items()}, ranks.__getitem__) if ranks else None
 
     def _narrowed(self, baseline: Baseline) -> tuple[Note, ...]:
         """In what the baseline's run was another one, which the gate file leaves out of the comparison."""

@@ -114,7 +114,8 @@ class Red:
             if isinstance(rank, int) and (row.value is None or self.metric.of is Of.STREAMS):
                 was = None
                 if self.before is not None and row.baseline is not None:
-                    was = self.before.breakdown(self.metric, self.spec, labels, row.baseline)
+                    before = self.before.apart(self.metric, self.spec, labels, row.baseline)
+                    was = None if before is None else before.get(rank)
                 yield rank, was
 
 

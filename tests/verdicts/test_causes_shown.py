@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from pytest_nsys.analysis.root_facts import RootKind, RootOf
 from pytest_nsys.core.errors import BaselineError
+from pytest_nsys.gates.model import Outcome, Verdict
 from pytest_nsys.stored.baselines import baseline_file
 from tests.support.gates import MS, ByName, Project, built_once
 from tests.support.reports import checked
@@ -196,3 +198,28 @@ def test_rows_that_are_gone_say_what_became_of_their_kernels(judged: Project) ->
     stages = "rank 0, 1: no kernel of the window is launched in stage stage4_f"
     assert f"change: {stages}\n          rank 1: the 1 kernel of stage stage2_f does not communicate\n" in said
     assert "appeared" not in said
+
+
+class Verdicts:
+    """What a session judged."""
+
+    def __init__(self) -> None:
+        self.found: list[Verdict] = []
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.when == "call":
+            self.found.append(report.nsys.verdict)
+
+
+@pytest.mark.parametrize("against", [False, True])
+def test_a_red_has_its_roots_and_the_length_of_a_step(judged: Project, against: bool) -> None:
+    """From a stored baseline and from another trace alike: less is hidden because the compute is shorter."""
+    heard = Verdicts()
+    more = ["--nsys-against=run.sqlite"] if against else []
+    judged.pytest("--nsys-trace=head.sqlite", *more, code=1, plugins=[heard])
+    assert [verdict.outcome for verdict in heard.found] == [Outcome.FAILED] * 3 + [Outcome.PASSED]
+    for verdict in heard.found[:3]:
+        (root,) = verdict.causes[0].roots
+        assert (root.root.kind, root.root.of, root.root.name, root.rank) == (RootKind.SHORTER, RootOf.KERNEL, "gemm", 1)
+        assert verdict.step is not None
+        assert verdict.step.before_ns.keys() == verdict.step.now_ns.keys() == {0, 1}

@@ -16,6 +16,7 @@ import pytest
 from pytest_nsys.analysis import captures as evaluation
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.circumstances import RunKey, key_of
+from pytest_nsys.analysis.explained import Breakdown, Wall
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.structure import ContentKind, Item, SharedStream
 from pytest_nsys.analysis.table import MetricTable
@@ -408,14 +409,16 @@ def test_of_the_quantiles_of_a_period_the_median_alone_was_taken_apart(
     labels: Mapping[str, Label], known: bool
 ) -> None:
     metric, spec = METRICS["period_ns"], spec_under(BUILT_IN["pithtrain"], "median")
-    taken_apart, nothing = object(), SimpleNamespace()
+    taken_apart, nothing = Breakdown({}, {}, {}, {wall: {} for wall in Wall}), SimpleNamespace()
     captures = SimpleNamespace(runs=[SimpleNamespace(workload=Workload())])
     stored = StoredBaseline(cast(Any, captures), cast(Any, nothing), cast(Any, nothing))
     kept = {explained_by(metric, spec, Workload()): {0: taken_apart}}
     vars(stored)["_found"] = Path("a.json"), SimpleNamespace(breakdowns=kept)
-    assert stored.breakdown(metric, spec, labels, 1) is (taken_apart if known else None)
-    vars(stored)["_found"] = Path("a.json"), SimpleNamespace(breakdowns={})
-    assert stored.breakdown(metric, spec, labels, 1) is None
+    found = stored.apart(metric, spec, labels, 1)
+    assert (found and found.get(labels.get("rank"))) is (taken_apart if known else None)
+    other = StoredBaseline(cast(Any, captures), cast(Any, nothing), cast(Any, nothing))
+    vars(other)["_found"] = Path("a.json"), SimpleNamespace(breakdowns={})
+    assert other.apart(metric, spec, labels, 1) is None
 
 
 @pytest.mark.parametrize(
