@@ -40,6 +40,9 @@ LAUNCH_LENGTH_NS = 3_000
 LAUNCH_LEAD_NS = 5_000
 EVENT_CALL_NS = 700
 STREAM_WAIT = 2
+PAGEABLE, DEVICE = 0, 2
+_MEMORY = {1: (PAGEABLE, DEVICE), 2: (DEVICE, PAGEABLE), 8: (DEVICE, DEVICE), 10: (DEVICE, DEVICE)}
+"""What a copy reads and writes, by its kind, where the host's memory is pageable."""
 NO_SYNC_ID = 0xFFFFFFFF
 
 
@@ -225,12 +228,22 @@ class Process:
         device: int | None = None,
         context: int | None = None,
         launch_ns: int | None = None,
+        pinned: bool | None = None,
+        until_ns: int | None = None,
     ) -> int:
-        """A copy and its call; kind 1 is host to device, 2 back, 8 on the device, 10 to a peer."""
+        """A copy and its call, which returns ``until_ns``; kind 1 is host to device, 2 back, 8 on the device, 10 to a
+        peer. ``pinned`` None: the export does not say what memory it reads and writes.
+        """
         called_ns = start_ns - LAUNCH_LEAD_NS if launch_ns is None else launch_ns
-        number = self.api("cudaMemcpyAsync_v3020", called_ns, called_ns + LAUNCH_LENGTH_NS)
+        returned_ns = called_ns + LAUNCH_LENGTH_NS if until_ns is None else until_ns
+        number = self.api("cudaMemcpyAsync_v3020", called_ns, returned_ns)
         span = self.gpu_span(start_ns, end_ns, number, stream, device, context)
-        self.trace.insert(MEMCPY, **span, bytes=bytes, copyKind=kind)
+        told = {}
+        if pinned is not None:
+            told = {
+                end: max(memory, int(pinned)) for end, memory in zip(("srcKind", "dstKind"), _MEMORY[kind], strict=True)
+            }
+        self.trace.insert(MEMCPY, **span, bytes=bytes, copyKind=kind, **told)
         return number
 
     def memset(

@@ -54,9 +54,16 @@ class JaxBuilder(KinetoBuilder):
             self.event("", name, start_ns, end_ns, pid=1 + device, tid=self._lane(1 + device, lane), args=own)
 
     def memcpy(
-        self, start_ns: int, end_ns: int, *, kind: int = 1, stream: int | None = 7, launch_ns: int | None = None
+        self,
+        start_ns: int,
+        end_ns: int,
+        *,
+        kind: int = 1,
+        stream: int | None = 7,
+        launch_ns: int | None = None,
+        **_: Json,
     ) -> int:
-        """A copy, which is a kernel to XProf."""
+        """A copy, which is a kernel to XProf; it says nothing of the call."""
         return self.kernel(COPIES[kind], start_ns, end_ns, stream=stream or 0, launch_ns=launch_ns)
 
     def memset(self, start_ns: int, end_ns: int, *, stream: int | None = 7, launch_ns: int | None = None) -> int:

@@ -116,19 +116,38 @@ class KinetoBuilder:
         self.event("kernel", name, start_ns, end_ns, pid=device, tid=stream, args={**place, **args})
 
     def memcpy(
-        self, start_ns: int, end_ns: int, *, kind: int = 1, stream: int | None = 7, launch_ns: int | None = None
+        self,
+        start_ns: int,
+        end_ns: int,
+        *,
+        kind: int = 1,
+        stream: int | None = 7,
+        launch_ns: int | None = None,
+        pinned: bool = False,
+        until_ns: int | None = None,
     ) -> int:
-        """A copy and its call; kind 1 is host to device, 2 back, 8 on the device, 10 to a peer."""
-        return self._transfer("gpu_memcpy", "cudaMemcpyAsync", COPIES[kind], start_ns, end_ns, stream, launch_ns)
+        """A copy and its call, which returns ``until_ns``; kind 1 is host to device, 2 back, 8 on the device, 10 to a
+        peer.
+        """
+        name = COPIES[kind].replace("Pageable", "Pinned") if pinned else COPIES[kind]
+        return self._transfer("gpu_memcpy", "cudaMemcpyAsync", name, start_ns, end_ns, stream, launch_ns, until_ns)
 
     def memset(self, start_ns: int, end_ns: int, *, stream: int | None = 7, launch_ns: int | None = None) -> int:
         """A memset and its call."""
         return self._transfer("gpu_memset", "cudaMemsetAsync", "Memset (Device)", start_ns, end_ns, stream, launch_ns)
 
     def _transfer(
-        self, cat: str, api: str, name: str, start_ns: int, end_ns: int, stream: int | None, launch_ns: int | None
+        self,
+        cat: str,
+        api: str,
+        name: str,
+        start_ns: int,
+        end_ns: int,
+        stream: int | None,
+        launch_ns: int | None,
+        until_ns: int | None = None,
     ) -> int:
-        number = self.api(api, start_ns - self.launch_lead_ns if launch_ns is None else launch_ns)
+        number = self.api(api, start_ns - self.launch_lead_ns if launch_ns is None else launch_ns, until_ns)
         place = {"device": self.device, "context": 1, "correlation": number}
         place |= {} if stream is None else {"stream": stream}
         lane = {"pid": self.device, "tid": "of no stream" if stream is None else stream}

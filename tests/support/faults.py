@@ -1,0 +1,344 @@
+"""What goes wrong with a training step, and what is at its root: each fault, put into a program, as a table.
+
+``FAULTS`` names what a red must lead with; nothing else that ran was changed, so nothing else may be blamed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from pytest_nsys.analysis.root_facts import RootKind, RootOf
+from tests.support.fault_programs import (
+    ADAM,
+    ALL_GATHER,
+    ALL_REDUCE,
+    ATTENTION,
+    ATTENTION_BACK,
+    BACK_GEMM,
+    FORWARD_GEMM,
+    GATE,
+    GROUPED,
+    NORM,
+    WEIGHTS,
+    data_parallel,
+    dense,
+    dualpipe,
+    fsdp,
+    launch_bound,
+)
+from tests.support.fault_runs import COMM, COMPUTE, US, Do, Op, Program, Step, collective, copied, kernel
+from tests.support.samples.formats import Format
+
+NSYS, TORCH = Format.NSYS, Format.KINETO
+Change = Callable[[Program], object]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A root: ``name`` is found in its name, ``instead`` in that of what it replaced. ``ranks`` may have it, all
+    where none is named.
+    """
+
+    kind: RootKind
+    of: RootOf
+    name: str = ""
+    ranks: tuple[int, ...] = ()
+    stage: str = ""
+    instead: str = ""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """``change`` makes the program worse. ``root`` must lead the worst red, ``beside`` are others that were injected as
+    well. ``says`` are patterns of the sentence; ``step`` is how it begins. ``gate`` are sentences beside the drafted.
+    ``todo`` says what is missing where a red does not lead with it yet.
+    """
+
+    program: Callable[[], Program]
+    change: Change
+    root: Expected
+    says: tuple[str, ...]
+    step: str = r"Step \d+(\.\d+)?% slower"
+    formats: Collection[Format] = (NSYS, TORCH)
+    beside: tuple[Expected, ...] = ()
+    gate: tuple[str, ...] = ()
+    todo: str = "no red has a root yet"
+
+
+# What changes
+
+
+def stretched(name: str, percent: int, ranks: Collection[int] = ()) -> Change:
+    """Ops of that name take so much longer."""
+
+    def change(on: Program) -> None:
+        for op in on.ops(name, ranks):
+            op.ns += op.ns * percent // 100
+
+    return change
+
+
+def stretched_compute(percent: int, ranks: Collection[int] = (), mhz: int | None = None) -> Change:
+    """All kernels that compute."""
+
+    def change(on: Program) -> None:
+        on.mhz = on.mhz and mhz
+        for op in on.ops("", ranks, do=(Do.KERNEL,)):
+            op.ns += op.ns * percent // 100
+
+    return change
+
+
+def put(before: str, *ops: Op, ranks: Collection[int] = (), every: int = 1, steps: Collection[int] = ()) -> Change:
+    """Ops before every so many-th of a name."""
+
+    def in_step(step: Step) -> Step:
+        found: Step = []
+        seen = 0
+        for op in step:
+            if op.name == before:
+                found += [copied(each) for each in ops] if seen % every == 0 else []
+                seen += 1
+            found.append(op)
+        return found
+
+    return lambda on: on.edit(in_step, ranks, steps)
+
+
+def gone(name: str, times: int = 1_000) -> Change:
+    """The first so many of a name are launched no more."""
+
+    def in_step(step: Step) -> Step:
+        lost = [id(op) for op in step if op.name == name][:times]
+        return [op for op in step if id(op) not in lost]
+
+    return lambda on: on.edit(in_step)
+
+
+def another(name: str, instead: str, percent: int) -> Change:
+    """Another kernel takes the place of one, and so much more time."""
+
+    def change(on: Program) -> None:
+        for op in on.ops(name):
+            op.name, op.ns = instead, op.ns * (100 + percent) // 100
+
+    return change
+
+
+def moved(name: str, stream: int) -> Change:
+    """It runs on another stream, and waits for nothing there but what ran before."""
+
+    def change(on: Program) -> None:
+        for op in on.ops(name):
+            op.stream = stream
+
+    return change
+
+
+def pageable(on: Program) -> None:
+    """The copy of the batch takes longer, and the host stands in it."""
+    for op in on.ops(do=(Do.COPY,)):
+        op.pinned, op.ns = False, 1_900 * US
+
+
+def slow_host(on: Program) -> None:
+    """A launch takes the host three times as long."""
+    for rank in on.launch_ns:
+        on.launch_ns[rank] = on.launch_ns[rank] * 3
+
+
+def both(*changes: Change) -> Change:
+    """One change after the other."""
+
+    def change(on: Program) -> None:
+        for one in changes:
+            one(on)
+
+    return change
+
+
+def clocked() -> Program:
+    """The trace has the clock of the GPU."""
+    program = dense()
+    program.mhz = 1_980
+    return program
+
+
+UNCHANGED = r"(Step|Window) unchanged \(\S+ ms\)"
+LONGER, SHORTER, MORE, LESS = RootKind.LONGER, RootKind.SHORTER, RootKind.APPEARED, RootKind.VANISHED
+KERNEL, COLLECTIVE = RootOf.KERNEL, RootOf.COLLECTIVE
+
+FAULTS: Mapping[str, Fault] = {
+    "one CUTLASS kernel of many +20 %": Fault(
+        dense,
+        stretched("cute::C<96>, cute::C<64>", 20),
+        Expected(LONGER, KERNEL, "96"),
+        says=(r"96",),
+        step=rf"(?:{UNCHANGED}|Step \d+(\.\d+)?% slower)",
+        gate=("compute_ns <= baseline + 0.5%",),
+    ),
+    "a new kernel": Fault(
+        dense,
+        put(ATTENTION, kernel("debug_check_finite_kernel", 300)),
+        Expected(MORE, KERNEL, "debug_check_finite_kernel"),
+        says=("debug_check_finite_kernel",),
+    ),
+    "a synchronising call": Fault(
+        dense,
+        put(GATE, Op(Do.SYNC, "cudaDeviceSynchronize", 150 * US)),
+        Expected(MORE, RootOf.CALL, "cudaDeviceSynchronize"),
+        says=("cudaDeviceSynchronize",),
+    ),
+    "one slow rank": Fault(
+        data_parallel,
+        stretched_compute(15, [3]),
+        Expected(LONGER, RootOf.ALL, "", (3,)),
+        says=("rank 3", r"all compute \+15%", "AllReduce|all_reduce"),
+    ),
+    "the clock is throttled": Fault(
+        clocked,
+        stretched_compute(8, mhz=1_830),
+        Expected(LONGER, RootOf.ALL),
+        says=(r"all (compute|kernels)", r"\+8%"),
+        formats=(NSYS,),
+    ),
+    "all kernels +8 %": Fault(
+        dense,
+        stretched_compute(8),
+        Expected(LONGER, RootOf.ALL),
+        says=(r"all (compute|kernels)", r"\+8%"),
+        formats=(TORCH,),
+    ),
+    "another algorithm": Fault(
+        dense,
+        another(BACK_GEMM, "cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x1_tn_align8", 30),
+        Expected(RootKind.REPLACED, KERNEL, "cutlass_80_wmma", instead="nvjet_tst_192x192"),
+        says=("nvjet_tst_192x192", "cutlass_80_wmma"),
+    ),
+    "compute that got shorter": Fault(
+        partial(dense, pace_ms=30),
+        stretched(BACK_GEMM, -50),
+        Expected(SHORTER, KERNEL, BACK_GEMM),
+        says=("nvjet_tst_192x192",),
+        step=UNCHANGED,
+        gate=("idle_ns <= baseline + 5%",),
+    ),
+    "one dispatch more": Fault(
+        launch_bound,
+        put(ADAM, Op(Do.WORK, ns=2_000 * US)),
+        Expected(RootKind.LATER, RootOf.HOST, ADAM),
+        says=("multi_tensor_apply_kernel",),
+        gate=("gpu_gap_ns <= baseline + 10%",),
+    ),
+    "a copy inserted": Fault(
+        dense,
+        put(ATTENTION, Op(Do.COPY, "DtoD", 280 * US, kind=8)),
+        Expected(MORE, RootOf.COPY, "(?i)d2d|DtoD|device"),
+        says=("(?i)copy|memcpy",),
+    ),
+    "NCCL +30 %": Fault(
+        fsdp,
+        stretched("nccl", 30),
+        Expected(LONGER, COLLECTIVE, "nccl"),
+        beside=(Expected(LONGER, COLLECTIVE, "nccl"),),
+        says=("(?i)all_?gather|reduce_?scatter",),
+        formats=(TORCH,),
+    ),
+    "a period's p90": Fault(
+        partial(dense, steps=12),
+        put(ADAM, kernel("checkpoint_pack_kernel", 3_000), steps=[5, 9]),
+        Expected(MORE, KERNEL, "checkpoint_pack_kernel"),
+        says=("p90", "checkpoint_pack_kernel"),
+        step="",
+        gate=("p90 period_ns <= baseline + 5%",),
+    ),
+    "a collective +30 %, the step unchanged": Fault(
+        partial(data_parallel, pace_ms=30, reduce_us=3_000),
+        stretched(ALL_REDUCE, 30),
+        Expected(LONGER, COLLECTIVE, "AllReduce"),
+        says=("AllReduce|all_reduce", "30", "all 4 ranks|4 of 4 ranks|all ranks"),
+        step=UNCHANGED,
+    ),
+    "one rank calls what synchronises": Fault(
+        data_parallel,
+        put(FORWARD_GEMM, Op(Do.SYNC, "cudaMemGetInfo", 400 * US), ranks=[2]),
+        Expected(MORE, RootOf.CALL, "cudaMemGetInfo", (2,)),
+        says=("rank 2", "cudaMemGetInfo"),
+    ),
+    "one rank reads its batch late": Fault(
+        data_parallel,
+        put(NORM, Op(Do.WORK, ns=2_000 * US), ranks=[2], every=100),
+        Expected(RootKind.LATER, RootOf.HOST, NORM, (2,)),
+        says=("rank 2",),
+    ),
+    "a kernel on the communication stream": Fault(
+        data_parallel,
+        moved(ATTENTION_BACK, COMM),
+        Expected(RootKind.ELSEWHERE, KERNEL, ATTENTION_BACK),
+        says=("flash_bwd",),
+        step=rf"(?:{UNCHANGED}|Step \d+(\.\d+)?% (slower|faster))",
+    ),
+    "a barrier added": Fault(
+        data_parallel,
+        put(NORM, *collective("ncclDevKernel_AllReduce_Sum_f32_TREE_LL", 150, COMPUTE)),
+        Expected(MORE, COLLECTIVE, "ncclDevKernel_AllReduce_Sum_f32_TREE_LL"),
+        says=("AllReduce",),
+    ),
+    "what hid it went away": Fault(
+        dualpipe,
+        gone(WEIGHTS),
+        Expected(LESS, KERNEL, WEIGHTS),
+        says=("weight_grad_gemm_kernel",),
+        step=rf"(?:{UNCHANGED}|Step \d+(\.\d+)?% (slower|faster)|Window)",
+    ),
+    "FSDP all_gather longer": Fault(
+        fsdp,
+        stretched(ALL_GATHER, 150),
+        Expected(LONGER, COLLECTIVE, "AllGather", stage="all_gather"),
+        says=("(?i)all_?gather",),
+        formats=(TORCH,),
+    ),
+    "compute beside an exchange got shorter": Fault(
+        dualpipe,
+        stretched(WEIGHTS, -45),
+        Expected(SHORTER, KERNEL, WEIGHTS),
+        says=("weight_grad_gemm_kernel",),
+        step=rf"(?:{UNCHANGED}|Step \d+(\.\d+)?% faster|Window)",
+        formats=(NSYS,),
+    ),
+    "an exchange on one rank of a DualPipe": Fault(
+        dualpipe,
+        stretched(GROUPED, 40, [1]),
+        Expected(LONGER, KERNEL, GROUPED, (1,)),
+        says=("deep_gemm", "rank 1"),
+        step=r"(?:Step \d+(\.\d+)?% slower|Window)",
+        formats=(NSYS,),
+    ),
+    "copies of pageable memory": Fault(
+        dense,
+        pageable,
+        Expected(LONGER, RootOf.COPY, "(?i)htod|h2d|host"),
+        says=("(?i)copy|memcpy",),
+    ),
+    "a slower host": Fault(
+        launch_bound,
+        slow_host,
+        Expected(RootKind.LATER, RootOf.HOST),
+        says=("(?i)launch|host",),
+    ),
+    "a kernel fused away": Fault(
+        dense,
+        both(gone(GATE), stretched(BACK_GEMM, 60)),
+        Expected(LONGER, KERNEL, BACK_GEMM),
+        beside=(Expected(LESS, KERNEL, GATE),),
+        says=("nvjet_tst_192x192",),
+    ),
+    "a renamed kernel": Fault(
+        dense,
+        both(another(ATTENTION_BACK, "flash_bwd_v3_kernel", 0), stretched(BACK_GEMM, 25)),
+        Expected(LONGER, KERNEL, BACK_GEMM),
+        says=("nvjet_tst_192x192",),
+    ),
+}

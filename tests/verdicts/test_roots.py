@@ -1,0 +1,93 @@
+"""Does a red tell what is at its root? Faults put into programs whose every op is known, judged by a drafted gate."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from pytest_nsys.analysis.capture_cache import CaptureCache
+from pytest_nsys.analysis.root_facts import RootChange
+from pytest_nsys.cli.init import Traces, drafted, store_rows
+from pytest_nsys.drafting.gate_text import gate_text
+from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.model import Outcome
+from pytest_nsys.reports.headline import of_session
+from pytest_nsys.reports.session.digest import Digest, worst_first
+from pytest_nsys.reports.session.record import Record, record_of
+from pytest_nsys.stored.baselines.store import store_of
+from pytest_nsys.verdicts.evaluate import GateContext, evaluate
+from pytest_nsys.verdicts.stored_baseline import StoredBaseline
+from tests.support.faults import FAULTS, Expected, Fault
+from tests.support.samples.formats import Format
+
+pytestmark = pytest.mark.slow
+
+
+class Judged(NamedTuple):
+    """What was said of a run that is worse: the records that failed, the worst first, and the sentence of all."""
+
+    red: Sequence[Record]
+    sentence: str
+
+
+def judged(base: Path, head: Path, folder: Path, more: Sequence[str]) -> Judged:
+    """The run held by the gate that ``init`` drafts for the other, with more sentences, and its baseline."""
+    path = folder / "gates.nsys.yaml"
+    with contextlib.closing(CaptureCache()) as library:
+        draft, left = drafted(Traces(library, (str(base),)), path)
+        assert left == []
+        path.write_text("".join([gate_text(draft), *(f"  - {sentence}\n" for sentence in more)]), encoding="utf-8")
+        gate = load_gate_file(path)
+        store = store_of(path, folder / "baselines", folder)
+        store_rows(gate, library.captures([str(base)], folder, gate.resolved_convention), store)
+        captures = library.captures([str(head)], folder, gate.resolved_convention)
+        context = GateContext(captures, gate, StoredBaseline(captures, gate, store))
+        records = [record_of(evaluate(assertion, context), "run") for assertion in gate.assertions]
+    red = [record for record in worst_first(records) if record.outcome is Outcome.FAILED]
+    return Judged(red, of_session(Digest(records=tuple(records))))
+
+
+def fits(found: RootChange, expected: Expected) -> bool:
+    root = found.root
+    return (
+        (root.kind, root.of) == (expected.kind, expected.of)
+        and (not expected.ranks or found.rank in expected.ranks)
+        and (not expected.stage or root.stage == expected.stage)
+        and all(
+            re.search(want, name) for want, name in ((expected.name, root.name), (expected.instead, root.instead_of))
+        )
+    )
+
+
+def cells() -> list[Any]:
+    found = []
+    for name, fault in FAULTS.items():
+        marks = [pytest.mark.xfail(strict=True, reason=fault.todo)] if fault.todo else []
+        found += [pytest.param(fault, format, marks=marks, id=f"{name}, {format}") for format in fault.formats]
+    return found
+
+
+@pytest.mark.parametrize(("fault", "format"), cells())
+def test_a_red_leads_with_what_was_injected(tmp_path: Path, fault: Fault, format: Format) -> None:
+    base = fault.program().write(tmp_path / "base", format, 1)
+    worse = fault.program()
+    fault.change(worse)
+    red, sentence = judged(base, worse.write(tmp_path / "head", format, 2), tmp_path, fault.gate)
+    assert red
+    rows = [row for record in red for row in record.verdict.causes]
+    for row in rows:
+        why = row.explanation
+        assert why.change_ns == sum(cause.change_ns for cause in why.causes) + why.unexplained_ns
+    injected = (fault.root, *fault.beside)
+    wrong = [found for row in rows for found in row.roots if not any(fits(found, each) for each in injected)]
+    assert wrong == []
+    first = next((row.roots[0] for row in rows if row.roots), None)
+    assert first is not None
+    assert fits(first, fault.root), first
+    assert re.match(fault.step, sentence), sentence
+    assert [pattern for pattern in fault.says if not re.search(pattern, sentence)] == [], sentence
