@@ -371,7 +371,10 @@ def _about_tolerance(limit: FromBaseline, rows: Sequence[JudgedRow]) -> Iterator
         )
 
 
-WORST_FIRST = (Outcome.FAILED, Outcome.NO_DATA, Outcome.INCONCLUSIVE, Outcome.IMPROVED, Outcome.PASSED)
+WORST_FIRST = (
+    *(Outcome.FAILED, Outcome.NO_DATA, Outcome.ACCEPTED),
+    *(Outcome.INCONCLUSIVE, Outcome.IMPROVED, Outcome.PASSED),
+)
 
 
 def amounting(rows: Sequence[JudgedRow], warnings: tuple[str, ...] = ()) -> Judgement:

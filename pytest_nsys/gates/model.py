@@ -351,11 +351,14 @@ def requests_of(gate: GateFile, assertions: Iterable[Assertion] | None = None) -
 
 
 class Outcome(enum.StrEnum):
-    """How an assertion ended. ERROR is a trace that cannot be judged; no state is silent and none is a skip."""
+    """How an assertion ended. ACCEPTED is worse than the merge base, within what the branch refreshed; ERROR is a trace
+    that cannot be judged. No state is silent and none is a skip.
+    """
 
     PASSED = "passed"
     IMPROVED = "improved"
     INCONCLUSIVE = "inconclusive"
+    ACCEPTED = "accepted"
     FAILED = "failed"
     INCOMPARABLE = "incomparable"
     NO_DATA = "no data"
@@ -425,6 +428,8 @@ class Verdict:
     on what changed behind the rows, ``causes`` the kernels that account for those that are worse, in their order.
     ``step`` is how long a step was and is, where both sides know it.
     ``delayed``: it is *inconclusive* only because ``fail_after`` waits for more bad runs.
+    ``accepted_for``: the reason of the refresh by which a branch accepts what is worse; ``lets_pass``: the check is
+    green by it.
     """
 
     assertion: Assertion
@@ -444,6 +449,8 @@ class Verdict:
     causes: tuple[Explained, ...] = ()
     step: StepChange | None = None
     delayed: bool = False
+    accepted_for: str = ""
+    lets_pass: bool = False
     _repr_html_ = html_of  # what a notebook shows
 
     def __repr__(self) -> str:
@@ -458,7 +465,10 @@ class Verdict:
     def nearest(self) -> JudgedRow | None:
         """The row that a summary names: nearest to failing, or failing worst; of an improvement the best."""
         judged = [row for row in self.rows if row.margin is not None]
-        if self.outcome is Outcome.FAILED:  # a waived row may be further out than the one that failed
+        if self.outcome in (
+            Outcome.FAILED,
+            Outcome.ACCEPTED,
+        ):  # a waived row may be further out than the one that failed
             judged = [row for row in judged if not row.waived]
         sign = -1 if self.outcome is Outcome.IMPROVED else 1
         return min(
@@ -478,6 +488,7 @@ class Verdict:
         asked = self.assertion
         said = {
             Outcome.FAILED: asked.severity,
+            Outcome.ACCEPTED: Severity.WARN if self.lets_pass else asked.severity,
             Outcome.IMPROVED: asked.on_improvement,
             Outcome.INCONCLUSIVE: asked.inconclusive,
         }

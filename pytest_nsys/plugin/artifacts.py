@@ -108,7 +108,12 @@ def _safe(text: str) -> str:
 def has_failed(verdict: Verdict) -> bool:
     """Whether a window is to be kept: of what fails, not of what may (``severity: warn``, ``xfail``)."""
     has_window = verdict.assertion.outside is None
-    return has_window and verdict.outcome is Outcome.FAILED and not verdict.good and verdict.assertion.xfail is None
+    return (
+        has_window
+        and verdict.outcome in (Outcome.FAILED, Outcome.ACCEPTED)
+        and not verdict.good
+        and verdict.assertion.xfail is None
+    )
 
 
 def windows_of(verdict: Verdict, head: Captures, base: Captures | None = None) -> list[RunCut]:

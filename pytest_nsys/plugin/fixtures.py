@@ -98,7 +98,7 @@ class NsysGate:
         except NsysError as error:
             raise pytest.fail.Exception(f"{sentence}\n  error: {error}", pytrace=False) from None
         if not verdict.good:
-            failed = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
+            failed = verdict.outcome in (Outcome.FAILED, Outcome.ACCEPTED, Outcome.IMPROVED)
             steps = [Step(verdict.next_step)] if verdict.next_step else []
             told = record_of(verdict).verdict
             lines = [reason_words(verdict), f"nsys_gate: {sentence}", *explanation(told, steps)]

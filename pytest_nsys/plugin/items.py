@@ -236,7 +236,7 @@ class GateItem(JudgedItem):
         if self.config.getoption("nsys_html") is not None:
             self.pictures = _drawn(session, verdict, self.context)
         if not verdict.good:
-            failed = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
+            failed = verdict.outcome in (Outcome.FAILED, Outcome.ACCEPTED, Outcome.IMPROVED)
             raise (GateFailed if failed else GateNotJudged)(record.explained)
         self._warn(verdict)
 
@@ -252,7 +252,8 @@ class GateItem(JudgedItem):
     def _next_steps(self, verdict: Verdict) -> list[Step]:
         session = session_of(self.config)
         steps = []
-        if verdict.outcome in (Outcome.FAILED, Outcome.NO_DATA) and verdict.assertion.outside is None:
+        looked_at = (Outcome.FAILED, Outcome.ACCEPTED, Outcome.NO_DATA)
+        if verdict.outcome in looked_at and verdict.assertion.outside is None:
             view = self.assertion.measures.view
             if view == "pipeline" and self.gate.workload.pipeline is None:
                 view = "streams"

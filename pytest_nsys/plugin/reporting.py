@@ -131,7 +131,7 @@ class Reporting:
             self._keep_pictures(report)
         elif record is not None:
             kept = taken(record, failed=report.failed)
-            if report.failed and record.outcome is Outcome.PASSED:
+            if report.failed and (record.outcome is Outcome.PASSED or record.verdict.lets_pass):
                 kept = kept.saying(printable(report.longreprtext.strip().replace("\n", "; "), 2000))
             keep(self.records, report.nodeid, kept)
             self._keep_pictures(report)

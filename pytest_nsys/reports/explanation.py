@@ -41,8 +41,8 @@ BAD = (Outcome.FAILED, Outcome.NO_DATA, Outcome.INCOMPARABLE, Outcome.ERROR)
 
 
 def rows_to_show(verdict: Verdict) -> list[JudgedRow]:
-    """The rows that do not hold, worst first; where none is such, those that are unclear, or improved."""
-    for outcomes in (BAD, (Outcome.INCONCLUSIVE,), (Outcome.IMPROVED,)):
+    """The rows that do not hold, worst first; where none is such, those accepted, unclear, or improved."""
+    for outcomes in (BAD, (Outcome.ACCEPTED,), (Outcome.INCONCLUSIVE,), (Outcome.IMPROVED,)):
         if rows := [row for row in verdict.rows if row.outcome in outcomes and not row.waived]:
             return rows
     return []

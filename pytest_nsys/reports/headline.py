@@ -104,6 +104,8 @@ def _bad(records: Sequence[Record], judged: Sequence[Record]) -> Iterator[str]:
             lead, red = led_by(failed)[0], {record.address for record in failed}
             yield f"{_led(failed)} ({lead.configuration if one_file else lead.address})"
             yield f"{len(red)} of {len(addresses)} {'configurations' if one_file else 'gate files'} failed"
+    if accepted := of_state.get(Outcome.ACCEPTED):
+        yield _accepted(accepted)
     for outcome in NOT_JUDGED:
         if own := of_state.get(outcome):
             shared = len(own) > 1 and len({record.message for record in own}) == 1
@@ -111,6 +113,12 @@ def _bad(records: Sequence[Record], judged: Sequence[Record]) -> Iterator[str]:
             yield f"{counted(len(own), 'assertion')} {_WORDS[outcome]}: {what}{_in_short(own[0])}"
     if improved := of_state.get(Outcome.IMPROVED):
         yield _improved(improved)
+
+
+def _accepted(records: Sequence[Record]) -> str:
+    """What the branch accepts, and whether that is let pass."""
+    still = "" if records[0].good else ", still red"
+    return f"accepted on this branch{still}: {_led(records)}"
 
 
 def _in_short(record: Record) -> str:
@@ -182,7 +190,7 @@ def _changed(record: Record, on: str = "", but: Sequence[int] = ()) -> str:
     ``on`` says in which ranks, of the length of a step; ranks in ``but`` are told already.
     """
     row = _row(record)
-    if row is None or record.outcome not in (Outcome.FAILED, Outcome.IMPROVED):
+    if row is None or record.outcome not in (Outcome.FAILED, Outcome.ACCEPTED, Outcome.IMPROVED):
         return f"{record.title}: {_in_short(record)}"
     value, baseline, unit = row.value, row.baseline, record.verdict.unit
     if value is None or baseline is None:
@@ -298,6 +306,8 @@ def _good(records: Sequence[Record]) -> Iterator[str]:
     warned = [r for r in worst_first(records) if r.outcome is Outcome.FAILED and r.good and not r.xfailed]
     if warned:
         yield f"warning: {_led(warned)}"
+    if accepted := [r for r in worst_first(records) if r.state == Outcome.ACCEPTED]:
+        yield _accepted(accepted)
     yield from _better(records)
     if not records:
         return

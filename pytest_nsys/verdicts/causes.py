@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_nsys.analysis.roots import Roots
 
 MEDIAN_PERIOD = "p50"
-EXPLAINED = (Outcome.FAILED, Outcome.INCONCLUSIVE)
+EXPLAINED = (Outcome.FAILED, Outcome.ACCEPTED, Outcome.INCONCLUSIVE)
 
 
 class Apart:

@@ -34,7 +34,7 @@ SHOWN_PARTS = 8
 _AHEAD = 4
 """Kernels after the place where two orders part, which tell what happened there."""
 
-OFF = (Outcome.FAILED, Outcome.NO_DATA)
+OFF = (Outcome.FAILED, Outcome.ACCEPTED, Outcome.NO_DATA)
 
 
 @dataclass(frozen=True)

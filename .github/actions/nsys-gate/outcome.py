@@ -9,8 +9,8 @@ import json
 import sys
 
 KNOWN = ("bad", "never", "inconclusive", "improved", "warned")
-GREEN = ("passed", "improved", "inconclusive")
-PARDONED = {"failed", "improved", "inconclusive", "incomparable", "no data"}
+GREEN = ("passed", "improved", "inconclusive", "accepted")
+PARDONED = {"failed", "accepted", "improved", "inconclusive", "incomparable", "no data"}
 """Verdicts that ``never`` lets pass: a verdict was reached. What cannot be judged at all is broken, not slow."""
 
 

@@ -19,7 +19,7 @@ AT_MOST = 10
 SHOWN_TEXT = 4000
 KINDS = ("error", "warning", "notice")
 KIND_OF_GOOD = {
-    **dict.fromkeys(("warned", "improved", "inconclusive"), "warning"),
+    **dict.fromkeys(("warned", "improved", "inconclusive", "accepted"), "warning"),
     **dict.fromkeys(("waived", "xfailed"), "notice"),
 }
 """What deserves a remark among the assertions that pytest takes as passed, by state."""

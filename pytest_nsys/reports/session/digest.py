@@ -34,7 +34,14 @@ NOTHING_JUDGED = "nothing judged"
 STATES = (*map(str, Outcome), "warned", "waived", "xfailed")
 """Every word that :attr:`pytest_nsys.reports.session.record.Record.state` has."""
 
-WORST_FIRST = (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.FAILED, Outcome.INCONCLUSIVE)
+WORST_FIRST = (
+    Outcome.ERROR,
+    Outcome.INCOMPARABLE,
+    Outcome.NO_DATA,
+    Outcome.FAILED,
+    Outcome.ACCEPTED,
+    Outcome.INCONCLUSIVE,
+)
 EXIT_WORDS = {1: "something failed", 2: "interrupted", 3: "internal error", 4: "usage error", 5: "no tests"}
 """What pytest's exit statuses mean."""
 
@@ -134,7 +141,9 @@ class Digest:
         if self.exit_status:  # another test, a worker that crashed, a report that could not be written
             return str(Outcome.ERROR)
         seen = self.counts
-        return str(next((o for o in (Outcome.INCONCLUSIVE, Outcome.IMPROVED) if seen[o]), Outcome.PASSED))
+        return str(
+            next((o for o in (Outcome.ACCEPTED, Outcome.INCONCLUSIVE, Outcome.IMPROVED) if seen[o]), Outcome.PASSED)
+        )
 
     @property
     def baseline_changes(self) -> list[str]:

@@ -155,6 +155,7 @@ class AssertionShape(Shape):
     severity: Severity
     outcome: Annotated[Outcome, doc("The verdict.")]
     message: Annotated[str, doc("The verdict in one line.")]
+    accepted_for: Annotated[str, doc("Of *accepted*: the reason of the branch's refresh; else empty.")]
     baseline: Annotated[str, doc("What was compared with: a file, or another trace; empty where nothing was.")]
     artifact: Annotated[str, doc("File with the window of a failed assertion (`--nsys-artifacts`); else empty.")]
     state: Annotated[str, one_of(*STATES), doc("The verdict, or why pytest takes it otherwise.")]
@@ -296,6 +297,7 @@ class CountsShape(Shape):
     passed: Count
     improved: Count
     inconclusive: Count
+    accepted: Count
     failed: Count
     incomparable: Count
     error: Count
@@ -316,9 +318,9 @@ class Report(Shape):
         str,
         one_of(*Outcome, NOTHING_JUDGED),
         doc(
-            "The session in one word: the worst verdict that pytest takes as failed; else inconclusive or improved, "
-            "where there is one; else passed. A mistake in a gate file, or a session that broke off or failed for "
-            "another reason, is error."
+            "The session in one word: the worst verdict that pytest takes as failed; else accepted, inconclusive or "
+            "improved, where there is one; else passed. A mistake in a gate file, or a session that broke off or "
+            "failed for another reason, is error."
         ),
     ]
     good: Annotated[bool, doc("Whether assertions were judged and nothing of the session was bad.")]

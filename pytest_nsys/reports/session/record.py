@@ -28,7 +28,7 @@ from pytest_nsys.reports.explanation import (
     window_lines,
 )
 
-LOOKED_AT = (Outcome.FAILED, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
+LOOKED_AT = (Outcome.FAILED, Outcome.ACCEPTED, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
 """Outcomes of an assertion that pytest may take as passed, and that deserve a look all the same."""
 
 
@@ -126,7 +126,7 @@ class Record:
         outcome, verdict = self.outcome, self.verdict
         if self.xfailed:
             return "xfailed"
-        if outcome in (Outcome.PASSED, Outcome.FAILED) and not self.good:
+        if not self.good and (outcome in (Outcome.PASSED, Outcome.FAILED) or verdict.lets_pass):
             return "failed"  # also by -W error, or as an expected failure that did not happen
         if outcome is Outcome.FAILED and self.assertion.severity is Severity.WARN:
             return "warned"
@@ -172,6 +172,7 @@ class Record:
         told = {"outcome": str(self.outcome), "message": self.message, "value": worst.value, "limit": worst.limit}
         told |= {"margin": worst.margin, "ceiling": worst.ceiling, "sees": worst.sees, "row": worst.row}
         shown = told | {"rows": self.rows, "run": self.run, "baseline": verdict.compared_with}
+        shown |= {"accepted_for": verdict.accepted_for}
         shown |= {"window": "; ".join(window_lines(verdict.windows)), "measured_as": verdict.measured_as}
         return [(f"nsys_{name}", value) for name, value in {**shown, "line": self.line}.items() if value not in ("", 0)]
 

@@ -214,6 +214,7 @@ WORST_FIRST = (
     Outcome.INCOMPARABLE,
     Outcome.NO_DATA,
     Outcome.FAILED,
+    Outcome.ACCEPTED,
     DELAYED,
     Outcome.INCONCLUSIVE,
     Outcome.IMPROVED,

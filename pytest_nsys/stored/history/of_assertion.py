@@ -24,7 +24,7 @@ from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId
 from pytest_nsys.stored.history.database import DELAYED, REFRESH, measured_text, reading, selected_text
 from pytest_nsys.stored.history.reading import StoredRun, labels_of, records, stored_runs
 
-_BAD = (Outcome.FAILED, DELAYED)
+_BAD = (Outcome.FAILED, Outcome.ACCEPTED, DELAYED)
 _ENDING = (Outcome.PASSED, Outcome.IMPROVED, REFRESH)
 
 
