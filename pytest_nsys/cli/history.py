@@ -29,12 +29,14 @@ from pytest_nsys.gates.comparability import shown
 from pytest_nsys.reports.history_report import (
     REPLAY_COLUMNS,
     about_replays,
+    accepted_lines,
     history_report,
     json_run,
     replay_cells,
     replay_sentences,
 )
 from pytest_nsys.reports.tables import Format, Row, Table
+from pytest_nsys.reports.trend import SHORT_COMMIT, trend_of
 from pytest_nsys.stored.history.reading import History, Track, ahead, known_in, load, tracks_of
 from pytest_nsys.verdicts.replay import Replay
 
@@ -90,7 +92,8 @@ def history(
     tracks = _tracks(path, stored, metrics, selectors, branch, of)
     text, doubts = history_report(stored, tracks, format, sys.stdout.encoding or "ascii")
     click.echo(text, nl=False)
-    notes = [*_notes(tracks), *(f"warning: {doubt}" for doubt in (*doubts, ahead(stored.runs)) if doubt)]
+    told = [f"note: {line}" for line in accepted_lines([trend_of(track, stored.verdicts) for track in tracks])]
+    notes = [*_notes(tracks), *told, *(f"warning: {doubt}" for doubt in (*doubts, ahead(stored.runs)) if doubt)]
     print_notes(printable(note, 2000) for note in notes)
 
 
@@ -180,8 +183,10 @@ def _check_where(stored: History, metrics: Sequence[str], selectors: Mapping[str
 
 def _notes(tracks: Sequence[Track]) -> Iterator[str]:
     """Over which runs the rows are, and what is compared of each gate file's newest run of a key."""
-    times = {run.id: run.time for track in tracks for run in track.runs}
-    yield f"note: {counted(len(times), 'run')} from {min(times.values())} to {max(times.values())}"
+    runs = {run.id: run for track in tracks for run in track.runs}
+    times, last = [run.time for run in runs.values()], runs[max(runs)].commit
+    at = f" at {last[:SHORT_COMMIT]}" if last else ""
+    yield f"note: {counted(len(runs), 'run')} from {min(times)} to {max(times)}{at}"
     newest = {(track.series.gate, track.series.digest): track.runs[-1] for track in tracks}
     for (gate, digest), run in newest.items():
         words = ", ".join(f"{name} {shown(value)}" for name, value in (run.key or {}).items() if value is not None)

@@ -13,7 +13,7 @@ from dataclasses import fields
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.exact import exact_text, median
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.numbers import change_words, format_together
+from pytest_nsys.core.numbers import change_words, format_together, format_value
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.model import Outcome
 from pytest_nsys.reports.explanation import reason_words
@@ -30,13 +30,12 @@ from pytest_nsys.reports.tables import (
     numbers,
     texts,
 )
+from pytest_nsys.reports.trend import SHORT_COMMIT, Trend, on_one_scale, trend_of
 from pytest_nsys.stored.history.reading import History, StoredRun, Track, how_measured, spaced_time, wide
 from pytest_nsys.verdicts.replay import Replay, Replayed, ReplayedRun
 
 DEFINITION = 1
 """Of the JSON that is printed."""
-
-_SHORT_COMMIT = 10
 
 
 def history_report(
@@ -51,10 +50,15 @@ def history_report(
             return _wide(tracks)
         case Format.JSON:
             return as_json(_json(history, tracks)), ()
-    return _table(tracks, encoding).render(format), ()
+    return _table(tracks, trends_together(history, tracks), encoding).render(format), ()
 
 
-def _table(tracks: Sequence[Track], encoding: str) -> Table:
+def trends_together(history: History, tracks: Sequence[Track]) -> list[Trend]:
+    """The trend of each row, those of one unit on one scale."""
+    return on_one_scale([trend_of(track, history.verdicts) for track in tracks])
+
+
+def _table(tracks: Sequence[Track], trends: Sequence[Trend], encoding: str) -> Table:
     """Columns that would say the same in every line (gate, key, how it was measured) are left out."""
     how = how_measured(tracks)
     several_gates = len({track.series.gate for track in tracks}) > 1
@@ -68,16 +72,33 @@ def _table(tracks: Sequence[Track], encoding: str) -> Table:
     )
     shown = [(name, cells) for name, is_shown, cells in head if is_shown]
     columns = [*texts(*(name for name, _ in shown), "trend"), *numbers("runs")]
-    columns += texts("first", "median", "last", "change", "commit")
+    columns += texts("first", "median", "last", "change")
     rows: list[Row] = []
-    for track, *first in zip(tracks, *(cells for _, cells in shown), strict=True):
+    later = {"limit": list(map(_last_limit, trends)), "moved": [_moved(trend) for trend in trends]}
+    later = {name: cells for name, cells in later.items() if any(cells)}
+    for n, (track, trend, *first) in enumerate(zip(tracks, trends, *(cells for _, cells in shown), strict=True)):
         unit = track.series.unit
         values = format_together([track.values[0], median(track.values), track.values[-1]], unit)
         # The last value against the median of the earlier ones.
         changed = None if track.earlier is None else change_words(track.values[-1], track.earlier, unit)
-        commit = (track.runs[-1].commit or "")[:_SHORT_COMMIT] or None
-        rows.append((*first, sparkline(track.values, encoding), len(track.runs), *values, changed, commit))
-    return Table(columns, rows)
+        line = sparkline(track.values, encoding, (trend.low, trend.high))
+        rows.append((*first, line, len(track.runs), *values, changed, *(cells[n] for cells in later.values())))
+    return Table([*columns, *texts(*later)], rows)
+
+
+def _last_limit(trend: Trend) -> str | None:
+    """What the newest run was held to, as far as one says it of this row."""
+    limits = [moment.limit for moment in trend.moments if moment.limit is not None]
+    return format_value(limits[-1], trend.unit) if limits else None
+
+
+def _moved(trend: Trend) -> str | None:
+    """The last run at which the row moved for good: ``+9.6% at 474e9573e0, 2026-01-10``."""
+    if not trend.shifts:
+        return None
+    shift = trend.shifts[-1]
+    change, moment = change_words(shift.after, shift.before, trend.unit), trend.moments[shift.at]
+    return f"{change} at {moment.place}"
 
 
 def _number(value: Value | None, unit: str) -> object:
@@ -90,7 +111,7 @@ def _json(history: History, tracks: Sequence[Track]) -> dict[str, object]:
     return {
         "definition": DEFINITION,
         "runs": [_run(run, history.verdicts.get(run.id, ())) for run in runs],
-        "rows": [_json_row(track) for track in tracks],
+        "rows": [_json_row(track, trend_of(track, history.verdicts)) for track in tracks],
     }
 
 
@@ -103,7 +124,7 @@ def _run(run: StoredRun, verdicts: Sequence[Mapping[str, object]]) -> dict[str, 
     return {**own, "verdicts": [{**each, "xfailed": bool(each["xfailed"])} for each in told]}
 
 
-def _json_row(track: Track) -> dict[str, object]:
+def _json_row(track: Track, trend: Trend) -> dict[str, object]:
     series = track.series
     return {
         "gate": series.gate,
@@ -115,14 +136,41 @@ def _json_row(track: Track) -> dict[str, object]:
         "median": _number(median(track.values), series.unit),
         "earlier": _number(track.earlier, series.unit),
         "values": [
-            {"run": run.id, "time": run.time, "value": _number(value, series.unit), "exact": exact_text(value)}
-            for run, value in zip(track.runs, track.values, strict=True)
+            {
+                "run": run.id,
+                "time": run.time,
+                "value": _number(moment.value, series.unit),
+                "exact": exact_text(moment.value),
+                "limit": _number(moment.limit, series.unit),
+                "accepted": moment.accepted,
+            }
+            for run, moment in zip(track.runs, trend.moments, strict=True)
+        ],
+        "moved": [
+            {
+                "run": track.runs[shift.at].id,
+                "commit": track.runs[shift.at].commit,
+                "before": _number(shift.before, series.unit),
+                "after": _number(shift.after, series.unit),
+            }
+            for shift in trend.shifts
         ],
     }
 
 
+def accepted_lines(trends: Sequence[Trend]) -> Iterator[str]:
+    """Each refresh once, with its reason and the metrics that it was of."""
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for trend in trends:
+        for moment in trend.moments:
+            if moment.accepted is not None:
+                found.setdefault((moment.place, moment.accepted), {})[trend.quantity] = None
+    for (place, reason), metrics in found.items():
+        yield f"accepted at {place}: {reason} ({', '.join(metrics)})"
+
+
 def _commit(run: StoredRun) -> str:
-    return run.commit[:_SHORT_COMMIT] + ("+" if run.dirty else "") if run.commit else ""
+    return run.commit[:SHORT_COMMIT] + ("+" if run.dirty else "") if run.commit else ""
 
 
 def _wide(tracks: Sequence[Track]) -> tuple[str, list[str]]:

@@ -18,7 +18,7 @@ from pytest_nsys.cli import main
 from pytest_nsys.stored.history import database
 from pytest_nsys.stored.history.database import RunEntry, append
 from tests.support.gates import Project
-from tests.support.histories import FIRST, KEY, Rows, entry, nightly, series
+from tests.support.histories import FIRST, KEY, SID, Rows, entry, nightly, series
 from tests.support.sql import execute
 
 TWO: Rows = {(0, "stage2_f"): "200000", (1, "stage2_f"): "300000"}
@@ -52,12 +52,60 @@ def filled(history: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_line_for_each_row(filled: Path) -> None:
     result = run(filled, code=0)
     assert lines(result.stdout) == [
-        ["metric", "row", "trend", "runs", "first", "median", "last", "change", "commit"],
-        ["exposed_ns", "rank 0 stage stage2_f", "▁▂█", "3", "200 us", "220 us", "315 us", "+50%", "2222222222"],
-        ["exposed_ns", "rank 1 stage stage2_f", "▄▄▄", "3", "300 us", "300 us", "300 us", "0%", "2222222222"],
+        ["metric", "row", "trend", "runs", "first", "median", "last", "change"],
+        ["exposed_ns", "rank 0 stage stage2_f", "▁▂█", "3", "200 us", "220 us", "315 us", "+50%"],
+        ["exposed_ns", "rank 1 stage stage2_f", "▂▂▂", "3", "300 us", "300 us", "300 us", "0%"],
     ]
-    assert "note: 3 runs from 2026-01-01T02:00:00Z to 2026-01-03T02:00:00Z" in result.stderr
+    assert "note: 3 runs from 2026-01-01T02:00:00Z to 2026-01-03T02:00:00Z at 2222222222" in result.stderr
     assert "note: gate.nsys.yaml, key 0123456789ab: convention abc, gpu NVIDIA H100" in result.stderr
+
+
+def test_a_row_of_a_small_change_is_flat_beside_one_of_a_large_change(
+    history: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One scale for a unit, in parts of each row: a row of 24 ms and one of half a millisecond compare."""
+    rows: list[Rows] = [
+        {(0, "step"): "24000000", (1, "all_gather"): "566000"},
+        {(0, "step"): "23976000", (1, "all_gather"): "566000"},
+        {(0, "step"): "23976000", (1, "all_gather"): "2250000"},
+    ]
+    found = lines(good(nightly(history, monkeypatch, [entry(every=[series(each)]) for each in rows])))
+    assert [(line[2], line[7]) for line in found[1:]] == [("▁▁▁", "−0.05%"), ("▁▁█", "+298%")]
+
+
+def moved(history: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Eight nights: a refresh in the third, 12 % longer from the sixth on; another row that only varies."""
+    us = [(1100, 500), (1104, 520), (1098, 495), (1102, 505), (1100, 515), (1232, 498), (1230, 510), (1235, 512)]
+    nights: list[Rows] = [{(0, "stage2_f"): f"{a}000", (1, "stage2_f"): f"{b}000"} for a, b in us]
+    measured = database.measured_text(SID)
+    runs = []
+    for n, rows in enumerate(nights):
+        said = {"measured": measured, "message": "a slower link" if n == 2 else "holds"}
+        said |= {"row": "rank 0 stage stage2_f", "limit_value": "1210000"} if n != 2 else {}
+        runs.append(entry(every=[series(rows)], outcome="refresh" if n == 2 else "passed", verdict=said))
+    return nightly(history, monkeypatch, runs)
+
+
+def test_the_commit_at_which_a_row_moved_its_limit_and_what_was_accepted(
+    history: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = run(moved(history, monkeypatch), code=0)
+    head, first, second = lines(said.stdout)
+    assert head[7:] == ["change", "limit", "moved"]
+    assert first[7:] == ["+12.1%", "1.21 ms", "+12% at 5555555555, 2026-01-06"]
+    assert second[8:] == ["-", "-"]
+    assert "note: accepted at 2222222222, 2026-01-03: a slower link (exposed_ns)\n" in said.stderr
+
+
+def test_json_has_the_limit_the_reason_and_the_shift(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = moved(history, monkeypatch)
+    first, second = json.loads(good(path, "--format", "json"))["rows"]
+    assert first["moved"] == [{"run": 6, "commit": "5" * 40, "before": 1100000, "after": 1232000}]
+    assert second["moved"] == []
+    values = first["values"]
+    assert [each["limit"] for each in values] == [1210000, 1210000, None, *[1210000] * 5]
+    assert [each["accepted"] for each in values] == [None, None, "a slower link", *[None] * 5]
+    assert {each["limit"] for each in second["values"]} == {None}
 
 
 def test_the_default_is_perf_db(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +150,7 @@ def test_markdown_is_the_table(filled: Path) -> None:
 
 def test_ratios_move_in_percentage_points(history: Path) -> None:
     append(history, [entry("4/5", metric="overlap", unit="%", better="higher", commit="")])
-    assert lines(good(history))[1][2:] == ["▄", "1", "80%", "80%", "80%", "-", "-"]
+    assert lines(good(history))[1][2:] == ["▅", "1", "80%", "80%", "80%", "-"]
     append(history, [entry("3/4", metric="overlap", unit="%", better="higher")])
     assert lines(good(history))[1][4:8] == ["80%", "77.5%", "75%", "−5 pp"]
 
@@ -361,4 +409,4 @@ def test_it_reads_what_a_session_wrote(project: Project) -> None:
     project.pytest("--nsys-trace=run.sqlite", "--nsys-history=perf.db", code=0)
     said = project.command_in_a_process("history", "exposed_ns", "--where", "rank=1", code=0)
     (line,) = [line for line in said.splitlines() if "stage4_f" in line]
-    assert " ".join(line.split()) == "exposed_ns rank 1 stage stage4_f ▄ 1 500 us 500 us 500 us - -"
+    assert " ".join(line.split()) == "exposed_ns rank 1 stage stage4_f ▅ 1 500 us 500 us 500 us - 1 ms"

@@ -47,13 +47,15 @@ class Panel:
     points: tuple[Point, ...]
 
 
-def sparkline(values: Sequence[Value], encoding: str = "utf-8") -> str:
-    """The newest values as a line of ticks between their minimum and maximum; ASCII where the encoding lacks them."""
+def sparkline(values: Sequence[Value], encoding: str = "utf-8", ends: tuple[Value, Value] | None = None) -> str:
+    """The newest values as a line of ticks between ``ends``, by default their minimum and maximum; ASCII where the
+    encoding lacks the ticks.
+    """
     shown = list(values[-SPARK_WIDTH:])
     if not shown:
         return ""
     ticks = TICKS if exists_in(TICKS, encoding) else ASCII_TICKS
-    low, high = Fraction(min(shown)), Fraction(max(shown))
+    low, high = (Fraction(end) for end in ends or (min(shown), max(shown)))
     if low == high:
         return ticks[len(ticks) // 2 - 1] * len(shown)
     top = len(ticks) - 1

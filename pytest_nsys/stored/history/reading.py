@@ -303,6 +303,13 @@ def tracks_of(
     return found, absent
 
 
+def track_of(history: History, gate: str, digest: str, sid: SeriesId, labels: RowLabels) -> Track | None:
+    """One row; None where no run has it."""
+    own = (s for s in history.series if (s.gate, s.digest, s.sid) == (gate, digest, sid) and labels in s.rows)
+    series = next(own, None)
+    return None if series is None else _track(series, labels, history.runs)
+
+
 def _track(series: HistorySeries, labels: RowLabels, runs: Sequence[StoredRun]) -> Track:
     by_run = series.rows[labels]
     own = [run for run in runs if run.id in by_run]

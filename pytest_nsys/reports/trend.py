@@ -1,0 +1,134 @@
+"""How did a row move over time: its values with their limits, what was accepted and why, and at which run it moved?
+
+Rows of one unit stand on one scale: what moved by 0.1 % is not as tall as what moved by 297 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from pytest_nsys.core.exact import exact_value, median
+from pytest_nsys.core.model import Value
+from pytest_nsys.core.numbers import change_words, format_apart
+from pytest_nsys.core.units import SHARES
+from pytest_nsys.core.words import printable
+from pytest_nsys.stored.history.database import REFRESH, measured_text
+from pytest_nsys.stored.history.reading import StoredRun, Track
+from pytest_nsys.stored.history.shifts import Shift, shifts_of
+
+SHORT_COMMIT = 10
+LEAST_SPAN = Fraction(1, 20)
+"""Of the scale, as a part of a row's median, or in points of a ratio: noise does not fill it."""
+
+Ends = tuple[Fraction, Fraction]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A row in one run. ``commit`` is empty for the run that is judged now; ``limit`` None where it is not known of
+    this row. ``accepted`` is the reason of a refresh that took the run as the new normal.
+    """
+
+    value: Value
+    time: str
+    commit: str = ""
+    limit: Value | None = None
+    accepted: str | None = None
+
+    @property
+    def place(self) -> str:
+        """``474e9573e0, 2026-01-10``; without a commit its time alone."""
+        return f"{self.commit}, {self.time[:10]}" if self.commit else self.time
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """One row over time, oldest first; at least one run. ``quantity`` names what is measured.
+
+    ``low`` and ``high`` are the ends of its axis, the same distance from its median as on others of its unit.
+    """
+
+    title: str
+    quantity: str
+    unit: str
+    moments: tuple[Moment, ...]
+    shifts: tuple[Shift, ...] = ()
+    low: Value = 0
+    high: Value = 0
+
+    @property
+    def values(self) -> list[Value]:
+        """The value of each run."""
+        return [moment.value for moment in self.moments]
+
+    @property
+    def heights(self) -> list[Fraction]:
+        """Where each value stands between the ends of the axis: 0 to 1."""
+        span = Fraction(self.high) - Fraction(self.low)
+        return [(Fraction(value) - Fraction(self.low)) / span if span else Fraction(0) for value in self.values]
+
+
+Verdicts = Mapping[int, Sequence[Mapping[str, Any]]]
+"""What was decided in each run, as the history keeps it."""
+
+
+def trend_of(track: Track, verdicts: Verdicts, title: str = "", now: Moment | None = None) -> Trend:
+    """The trend of a stored row; ``now`` is the run that the history has not got yet. On a scale of its own."""
+    sid, unit = track.series.sid, track.series.unit
+    moments = [
+        _moment(run, value, [v for v in verdicts.get(run.id, ()) if v["measured"] == measured_text(sid)], track.place)
+        for run, value in zip(track.runs, track.values, strict=True)
+    ]
+    moments += [now] if now is not None else []
+    shifts = shifts_of([moment.value for moment in moments], unit)
+    title = title or f"{sid.metric} {track.place}".rstrip()
+    return on_one_scale([Trend(title, sid.metric, unit, tuple(moments), shifts)])[0]
+
+
+def _moment(run: StoredRun, value: Value, verdicts: Sequence[Mapping[str, Any]], place: str) -> Moment:
+    limits = [exact_value(v["limit_value"]) for v in verdicts if v["limit_value"] is not None and v["row"] == place]
+    reasons = [v["message"] or "" for v in verdicts if v["outcome"] == REFRESH]
+    return Moment(
+        value,
+        run.time[:16].replace("T", " "),
+        (run.commit or "")[:SHORT_COMMIT],
+        limits[0] if limits else None,
+        printable(reasons[0], 400) if reasons else None,
+    )
+
+
+def on_one_scale(trends: Sequence[Trend]) -> list[Trend]:
+    """The same, with axes as long for all of one unit: in parts of the row's median, of ratios in points. A limit may
+    lie beyond them.
+    """
+    ends: dict[str, Ends] = {}
+    for trend in trends:
+        off = [_off(value, trend) for value in trend.values]
+        known = ends.get(trend.unit, (-LEAST_SPAN / 2, LEAST_SPAN / 2))
+        ends[trend.unit] = min(known[0], *off), max(known[1], *off)
+    return [replace(trend, low=low, high=high) for trend in trends for low, high in [_axis(trend, ends[trend.unit])]]
+
+
+def _size(trend: Trend) -> Fraction:
+    """What one part of the axis is."""
+    return Fraction(1) if trend.unit in SHARES else abs(Fraction(median(trend.values))) or Fraction(1)
+
+
+def _off(value: Value, trend: Trend) -> Fraction:
+    return (Fraction(value) - Fraction(median(trend.values))) / _size(trend)
+
+
+def _axis(trend: Trend, ends: Ends) -> Ends:
+    center = Fraction(median(trend.values))
+    low, high = (center + end * _size(trend) for end in ends)
+    return low, high
+
+
+def shift_words(trend: Trend, shift: Shift) -> str:
+    """``1.11 ms → 1.22 ms (+9.6%) at 474e9573e0, 2026-01-10``."""
+    was, now = format_apart(shift.before, shift.after, trend.unit)
+    change = change_words(shift.after, shift.before, trend.unit)
+    return f"{was} → {now} ({change}) at {trend.moments[shift.at].place}"
