@@ -18,10 +18,22 @@ from pytest_nsys.analysis.budget import budget_of
 from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.analysis.explained import AT_END, UNNAMED, Barrier, Breakdown, Communication, Compute, RankWait, Wall
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.structure import plain_name
 from pytest_nsys.analysis.windows import clocks
-from pytest_nsys.core.columns import Column, equal, members_by, minus, segments, sums_by, take, total, where_not
+from pytest_nsys.core.columns import (
+    Column,
+    distinct,
+    equal,
+    members_by,
+    minus,
+    segments,
+    sums_by,
+    take,
+    total,
+    where_not,
+)
 from pytest_nsys.core.errors import NoRows
+from pytest_nsys.core.kept import kept
+from pytest_nsys.core.kernel_names import telling_name
 from pytest_nsys.core.model import NO_LAUNCH, Rank
 
 
@@ -39,21 +51,30 @@ def _budget(window: RankWindow) -> Mapping[BudgetPart, Mapping[str, int]] | None
     found: dict[BudgetPart, Counter[str]] = {}
     try:
         for part, name, ns in budget_of(window).names():
-            found.setdefault(part, Counter())[AT_END if name is None else plain_name(name)] += ns
+            found.setdefault(part, Counter())[AT_END if name is None else telling_name(name)] += ns
     except NoRows:
         return None
     found[BudgetPart.COMPUTE] = Counter({UNNAMED: window.length_ns - sum(own.total() for own in found.values())})
     return {part: dict(sorted(found[part].items())) for part in BudgetPart if part in found}
 
 
+@kept
+def _names(window: RankWindow) -> tuple[Column, Sequence[str]]:
+    """A number for each kernel, and the telling name that the number stands for; two numbers may stand for one."""
+    kernels, names = window.kernels, window.kernels.names
+    numbers, ids = distinct(kernels.name, kernels.full_name)
+    return numbers, [telling_name(names.get(full) or names[short]) for short, full in ids]
+
+
 def _name(window: RankWindow, i: int) -> str:
-    return plain_name(window.kernels.names[window.kernels.name[i]])
+    numbers, names = _names(window)
+    return names[numbers[i]]
 
 
 def _by_name(window: RankWindow, values: Column, kernels: Column) -> dict[str, tuple[int, int]]:
     """(sum, number) of the values, one for each of some kernels, by name; the names in order."""
-    names = window.kernels.names
-    found = sums_by(lambda name: plain_name(names[name]), values, take(window.kernels.name, kernels))
+    numbers, names = _names(window)
+    found = sums_by(names.__getitem__, values, take(numbers, kernels))
     return dict(sorted(found.items()))
 
 
@@ -90,8 +111,8 @@ def _communication(window: RankWindow, waits: Mapping[int, RankWait]) -> dict[st
 
 
 def _barriers(window: RankWindow, waits: Mapping[int, RankWait]) -> dict[str, Barrier]:
-    names = window.kernels.names
-    members = members_by(lambda name: plain_name(names[name]), window.kernels.name, among=window.barriers)
+    numbers, names = _names(window)
+    members = members_by(names.__getitem__, numbers, among=window.barriers)
     return {
         name: Barrier(len(own), total(take(window.durations_ns, own)), _together(own, waits))
         for name, own in sorted(members.items())

@@ -279,12 +279,18 @@ class Budget:
         return [Delayed(parts[-1].value, *of, ns, gaps) for of, ns, gaps in found]
 
     def names(self) -> Iterator[tuple[BudgetPart, str | None, int]]:
-        """How long each part of the gaps is, by what blocked, else by the kernel that waited; None where none does."""
-        names = self._ran.work.names
+        """How long each part of the gaps is, by what blocked, else by the kernel that waited, in full; None where none
+        does.
+        """
+        work, names = self._ran.work, self._ran.work.names
+
+        def called(short: int, full: int) -> str:
+            return names.get(full) or names[short]
+
         for part in PARTS:
             own = self._followed(part)
             who = take(self._gaps.producer, own) if part in _KIND else self._waiting(own)
-            found = sums_by(names.__getitem__, self._length_ns(own), take(self._ran.work.name, who))
+            found = sums_by(called, self._length_ns(own), take(work.name, who), take(work.full_name, who))
             yield from ((part, name, ns) for name, (ns, _) in found.items())
         if self.tail_ns:
             yield BudgetPart.STARVED, None, self.tail_ns

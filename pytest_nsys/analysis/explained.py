@@ -124,8 +124,7 @@ class RankWait(NamedTuple):
 class Communication(NamedTuple):
     """One communication kernel of a stage. ``hidden_by`` gives the ns during which each compute kernel hid it.
 
-    ``wait`` is None where the ranks of its group cannot be matched. ``start_ns`` counts from the window's start, and is
-    None where an older baseline did not keep it.
+    ``wait`` is None where the ranks of its group cannot be matched. ``start_ns`` counts from the window's start.
     """
 
     name: str
@@ -174,16 +173,16 @@ AT_END = "[the window's end]"
 """Stands for the kernel that ends an idle time where none does."""
 
 UNNAMED = ""
-"""Stands for all kernels of a wall, where an older baseline kept sums alone."""
+"""Stands for all compute kernels of a budget."""
 
 
 class Breakdown(NamedTuple):
     """One window of one rank. ``communication`` is by stage, in order of start; ``barriers`` and ``compute`` by name.
+    Kernels are named by ``core.kernel_names.telling_name``, which is the same in every run.
 
     ``walls`` splits the window's length among kernels: what ran (COMPUTE, EXPOSED), and before which kernel the GPU
     stood idle, until that was launched (LAUNCH) and after (IDLE). ``budget`` splits it by what held compute up, each
-    part by the kernel that waited, or by the producer that blocked; None where the trace does not say, or an older
-    baseline did not keep it.
+    part by the kernel that waited, or by the producer that blocked; None where the trace does not say.
     """
 
     communication: Mapping[str, Sequence[Communication]]
@@ -191,6 +190,15 @@ class Breakdown(NamedTuple):
     compute: Mapping[str, Compute]
     walls: Mapping[Wall, Mapping[str, int]]
     budget: Mapping[BudgetPart, Mapping[str, int]] | None = None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Of all its kernels: beside these ``readable_names`` tells those of a cause apart."""
+        by_name = self.compute, self.barriers, *self.walls.values(), *(self.budget or {}).values()
+        found = {name for own in by_name for name in own}
+        for kernels in self.communication.values():
+            found.update(name for kernel in kernels for name in (kernel.name, *kernel.hidden_by))
+        return frozenset(found)
 
     def wall_ns(self, *walls: Wall) -> int:
         """How much of the window went to these."""

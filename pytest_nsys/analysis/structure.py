@@ -7,12 +7,10 @@ compared are first of all two lists of names: ranks, stages, streams with their 
 from __future__ import annotations
 
 import enum
-import re
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -23,6 +21,7 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.columns import Column, distinct, members_by, order, sums_by, take, total, where, where_not
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.exact import exact
+from pytest_nsys.core.kernel_names import plain_name
 from pytest_nsys.core.model import Label, Note, Row, Stream, stream_labels
 from pytest_nsys.core.words import counted
 
@@ -30,17 +29,6 @@ HASH_BITS = 52
 """Of a fingerprint: what every reader of JSON keeps exactly."""
 
 PAGEABLE = "pageable"
-
-_ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
-_GENERATED = re.compile(r"triton_|.*fusion|wrapped_")
-_ORDINAL = re.compile(r"(?:[._]\d+(?:d\w*)?)+$")
-
-
-@lru_cache(maxsize=65_536)
-def plain_name(short: str) -> str:
-    """A kernel's short name without addresses, and without the running number of a generated one (Triton, XLA)."""
-    name = _ADDRESS.sub("0x", short)
-    return (_ORDINAL.sub("", name) or name) if _GENERATED.match(name) else name
 
 
 def kernel_launches(window: RankWindow) -> Iterator[Row]:

@@ -4,6 +4,8 @@ A name loses its return type, parameters, namespaces and template arguments. Wha
 (``elementwise_kernel``, ``Kernel2``) keeps the first of its arguments that does: ``elementwise_kernel<MulFunctor>``.
 Names that would read alike get their arguments back, and where that is not enough their namespaces. A mangled name is
 read as far as its identifiers go.
+
+Two runs are held against each other by :func:`telling_name`, which does not depend on what is beside a kernel.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
+from hashlib import sha256
 
 from pytest_nsys.core.families import short_name
 from pytest_nsys.core.kept import grouped
@@ -39,7 +42,7 @@ _WRAPPER = re.compile(
 
 _NAME = re.compile(r"[A-Za-z_]\w*(?!\w*\s*::)")
 _CAST = re.compile(r"\((?:int|bool|unsigned int|long|unsigned long|char|short)\)\s*(?=[-\d])")
-_TOKEN = re.compile(r"\d+(?:\.\d+)?|[A-Za-z_]\w*(?!\w*\s*::)")
+_TOKEN = re.compile(r"(\d+(?:\.\d+)?)(?:[uU]?[lL]{1,2}\b)?|[A-Za-z_]\w*(?!\w*\s*::)")
 _SCAFFOLD = re.compile(
     r"gpu_kernel_impl\w*|[Aa]rray|lambda|operator|const|void|decltype|typename|TensorIteratorBase|T\d+|"
     r"(?:Unary|Binary|AUnary|BUnary)Functor|ReduceOp|func_wrapper_t"
@@ -52,6 +55,49 @@ _TENSILE = re.compile(r"(C[a-z]+_A[a-z]+_B[a-z]+_[A-Z]+)_\w*?(MT\d+x\d+x\d+)_.*"
 """A matrix product of AMD's libraries: which one, and by which tile; the rest is how it was tuned."""
 
 _OPENING, _CLOSING = "(<[{", ")>]}"
+
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
+_GENERATED = re.compile(r"triton_|.*fusion|wrapped_")
+_ORDINAL = re.compile(r"(?:[._]\d+(?:d\w*)?)+$")
+
+TELLING = 120
+"""Of a telling name, in characters: of 150 kernels of one template a baseline keeps no more than a few pages."""
+
+
+@lru_cache(maxsize=65_536)
+def plain_name(short: str) -> str:
+    """A kernel's short name without addresses, and without the running number of a generated one (Triton, XLA)."""
+    name = _ADDRESS.sub("0x", short)
+    return (_ORDINAL.sub("", name) or name) if _GENERATED.match(name) else name
+
+
+@lru_cache(maxsize=65_536)
+def telling_name(full: str) -> str:
+    """What a kernel is known by in two runs, and in a baseline: the same whatever runs beside it.
+
+    The plain name and the names and numbers of its template arguments, which tell 150 ``device_kernel`` apart; without
+    namespaces, parameters, and what differs from build to build. What is longer than TELLING is cut, and ends in a
+    digest of all of it.
+    """
+    short, inside = _parted(full[:_LONGEST])[1:]
+    plain, words = plain_name(short), _tokens(inside)
+    found = printable(f"{plain}<{words}>" if words else plain, _LONGEST)
+    if len(found) <= TELLING:
+        return found
+    mark = f"{CUT}{sha256(found.encode('utf-8', 'surrogateescape')).hexdigest()[:6]}"
+    if product := _TENSILE.fullmatch(found):
+        return f"{product[1]}{CUT}{product[2]}{mark}"
+    telling = ", ".join(word for word in words.split(", ") if not _WRAPPER.fullmatch(word))
+    head, end = (f"{plain}<{telling}", ">") if words else (plain, "")
+    return f"{head[: TELLING - len(mark) - len(end)].rstrip(', ')}{mark}{end}"
+
+
+def _parted(name: str) -> tuple[str, str, str]:
+    """A name as it is spelled demangled, its short form, and its template arguments."""
+    spelled = _UNNAMED.sub("", _spelled(name) if name.startswith("_Z") else name)
+    short = short_name(spelled)
+    at = spelled.find(f"{short}<")
+    return spelled, short, _CAST.sub("", _enclosed(spelled, at + len(short))) if at >= 0 else ""
 
 
 def readable_names(names: Collection[str], width: int = WIDTH) -> dict[str, str]:
@@ -84,12 +130,9 @@ def _alike(called: dict[str, str]) -> list[list[str]]:
 def _forms(text: str, whole: str) -> tuple[str, ...]:
     """What a name may be called, the shortest first; the last is all of it."""
     plain = printable(text, _LONGEST)
-    spelled = _UNNAMED.sub("", _spelled(text) if text.startswith("_Z") else text)
+    spelled, short, inside = _parted(text)
     if product := _TENSILE.fullmatch(spelled):
         return f"{product[1]}{CUT}{product[2]}", plain, whole
-    short = short_name(spelled)
-    at = spelled.find(f"{short}<")
-    inside = _CAST.sub("", _enclosed(spelled, at + len(short))) if at >= 0 else ""
     found = [short]
     if inside:
         found += [f"{short}<{_tokens(inside)}>", f"{short}<{inside}>"]
@@ -120,8 +163,9 @@ def _tokens(inside: str) -> str:
     """Numbers and names of template arguments in their order, without namespaces, and what is repeated at once."""
     found: list[str] = []
     for match in _TOKEN.finditer(_INSTANCE.sub("", inside)):
-        if not _SCAFFOLD.fullmatch(match[0]) and found[-1:] != [match[0]]:
-            found.append(match[0])
+        word = match[1] or match[0]
+        if not _SCAFFOLD.fullmatch(word) and found[-1:] != [word]:
+            found.append(word)
     return ", ".join(found)
 
 

@@ -35,7 +35,7 @@ from pytest_nsys.stored.baselines.baseline_file import (
     series_for,
     stale,
 )
-from pytest_nsys.stored.baselines.breakdowns import Breakdowns, explains_more, storable
+from pytest_nsys.stored.baselines.breakdowns import Breakdowns, storable
 from pytest_nsys.stored.baselines.changes import RowChange, changes
 from pytest_nsys.stored.baselines.store import BaselineStore, digest_of, window_beside
 from pytest_nsys.tools.git import commit_of
@@ -212,7 +212,7 @@ class Refresh:
             for sid in stale(self.gate, new):
                 del series[sid]
         stored_parts = before.breakdowns if before is not None else {}
-        finer = self.mode.replaces and before is not None and explains_more(parts, stored_parts)
+        finer = self.mode.replaces and before is not None and not parts.keys() <= stored_parts.keys()
         moved = before is None or series != stored
         window, kept = self._window(store, path, old, renewed=moved or finer)
         saved = moved or finer or window is not None

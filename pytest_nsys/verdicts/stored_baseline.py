@@ -230,7 +230,7 @@ class StoredBaseline(ReferenceSource):
             how = ", ".join(f"{d.name} {d.baseline}, now {d.now}" for d in changed)
             return NotComparable(Outcome.INCOMPARABLE, f"{self.shown(path)} holds {metric.name} with {how}", changed)
         found = accepted_runs(series, partial(self.captures.stored, metric))
-        return replace(found, origin=f"{self.shown(path)}{self.store.files.origin}", notes=self._narrowed(baseline))
+        return replace(found, origin=f"{self.shown(path)}{self.store.files.origin}", notes=self._notes(baseline))
 
     def _series(self, name: str, spec: WindowSpec) -> StoredSeries | None:
         """What is stored of a metric where a reference was found. Raises BaselineError."""
@@ -262,13 +262,18 @@ class StoredBaseline(ReferenceSource):
         ranks = self._found[1].breakdowns.get(how, {})
         return Apart({rank: each.wall_ns(*Wall) for rank, each in ranks.items()}, ranks.__getitem__) if ranks else None
 
-    def _narrowed(self, baseline: Baseline) -> tuple[Note, ...]:
-        """In what the baseline's run was another one, which the gate file leaves out of the comparison."""
+    def _notes(self, baseline: Baseline) -> tuple[Note, ...]:
+        """In what the baseline's run was another one, which the gate file leaves out of the comparison; that it does
+        not say what a red is explained by.
+        """
+        earlier = "an earlier version wrote the baseline, so no red says why: run pytest-nsys baseline refresh"
+        outdated = (Note(earlier),) if baseline.outdated else ()
         if self.gate.comparable_on is None:
-            return ()
+            return outdated
         now = self.captures.identity(self.gate.run)
         how = told(differences(now, {**baseline.key, **baseline.facts}))
-        return (Note(f"compared with another run, as comparable_on says: {how}"),) if how else ()
+        narrowed = (Note(f"compared with another run, as comparable_on says: {how}"),) if how else ()
+        return (*narrowed, *outdated)
 
     def _without(self, name: str, sid: SeriesId, path: Path, baseline: Baseline) -> NotComparable:
         others = [other for other in baseline.series if other.metric == name]

@@ -209,24 +209,22 @@ def test_a_barrier_waits_for_another_rank() -> None:
     assert told(found) == {(CauseKind.LONGER, A2A): 400}
 
 
-OLDER = """[{"window": "median", "span": "range", "kernels": "contained", "names": ["gemm", "nccl"], "parts": [
- [0, "window", [1000, 400, 100, 300, 200]], [0, "compute", [[0, 1, 400, 0, 1, -5, 5]]], [0, "barriers", [[1, 2, 30]]],
- [0, "stage", "stage2_f", [[1, 300, 100, [[0, 200]]], [1, 300, 100, [[0, 200]], 40, 3]]]]}]"""
+def test_what_an_earlier_version_kept_is_not_read() -> None:
+    (block,) = json.loads(breakdowns_text({MeasuredAs("median", "range", "contained"): {0: broken([COVER])}}))
+    assert read_breakdowns([block])
+    assert read_breakdowns([{**block, "version": 1}]) == read_breakdowns([{"parts": "of older ones"}]) == {}
 
 
-def test_a_breakdown_of_an_older_baseline_is_read_and_explains_by_sums() -> None:
-    stored = read_breakdowns(json.loads(OLDER))
-    was = stored[MeasuredAs("median", "range", "contained")][0]
-    first, second = was.communication[STAGE]
-    assert (first.wait, first.start_ns, second.wait) == (None, None, RankWait(40, 3))
-    assert was.barriers == {"nccl": Barrier(2, 30)}
-    assert was.wall_ns(*Wall) == 1000
-    now = broken([K("gemm", 0, 450), K(A2A, 500, 600)])
-    found = explain("window_ns", {"rank": 0}, 0, was, now)
-    assert {(cause.kind, cause.kernel) for cause in found.causes} <= {(kind, "") for kind in CauseKind}
-    assert sum(cause.change_ns for cause in found.causes) == 0
-    again = breakdowns_text(stored)
-    assert read_breakdowns(json.loads(again)) == stored
+TILE = "void cutlass::device_kernel<cutlass::gemm::GemmUniversal<cute::tuple<int, int>, cute::C<{}>>>(Params)"
+
+
+def test_kernels_of_one_short_name_are_told_apart_and_changes_add_up() -> None:
+    small, large = (TILE.format(tile) for tile in (64, 128))
+    was = [K(small, 0, 100), K(large, 100, 300), K(A2A, 300, 400)]
+    now = [K(small, 0, 100), K(large, 100, 350), K(A2A, 350, 450)]
+    called = "device_kernel<GemmUniversal, tuple, int, C, 128>"
+    assert told(why("compute_ns", [was], [now])) == {(CauseKind.LONGER, called): 50}
+    assert broken(now).names >= {called, called.replace("128", "64"), A2A, AT_END}
 
 
 def test_compute_by_kernel() -> None:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from pytest_nsys.analysis import structure
 from pytest_nsys.analysis.explained import KernelSequence
-from pytest_nsys.analysis.structure import plain_name
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import BaselineError
+from pytest_nsys.core.kernel_names import plain_name
 from pytest_nsys.stored.baselines import baseline_file
 from pytest_nsys.stored.baselines.baseline_file import Baseline, SeriesId, StoredSeries, load, loads
 from pytest_nsys.verdicts.refresh_modes import Mode

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pytest_nsys.core.kernel_names import LEAST_WIDTH, WIDTH, readable_names
+from pytest_nsys.core.kernel_names import LEAST_WIDTH, TELLING, WIDTH, readable_names, telling_name
 
 NATIVE = "at::native::"
 ADD = f"void {NATIVE}vectorized_elementwise_kernel<4, {NATIVE}CUDAFunctor_add<float>, std::array<char*, 3ul> >(int, T2)"
@@ -86,3 +86,36 @@ def test_names_stay_distinct_short_and_harmless(names: list[str], width: int) ->
 
 def test_a_name_of_another_width_is_the_same_where_it_fits() -> None:
     assert readable_names([ADD, COPY], 100) == readable_names([ADD, COPY], WIDTH)
+
+
+LONG = f"void cutlass::device_kernel<{', '.join(f'cute::Layout<cute::C<{n}>>' for n in range(90))}>(Params)"
+
+
+COPIES = "elementwise_kernel<128, 4, direct_copy_kernel_cuda, 10, BFloat16, int>"
+
+
+@pytest.mark.parametrize(
+    ("full", "telling"),
+    [
+        ("ncclDevKernel_AllReduce_f32_RING_LL(Args)", "ncclDevKernel_AllReduce_f32_RING_LL"),
+        ("triton_poi_fused_add_mul_12", "triton_poi_fused_add_mul"),
+        (ADD, "vectorized_elementwise_kernel<4, CUDAFunctor_add, float, char, 3>"),
+        (COPY, COPIES),
+        (COPY.replace("(instance 3)", "(instance 4)"), COPIES),
+        ("_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256EEEvPT0_", "add_rmsnorm_quant_kernel<256>"),
+        ("a::scale(int)", "scale"),
+        (TUNED, TUNED),
+        (TUNED + "_WG" * 20, "Cijk_Alik_Bljk_BBS…MT32x32x256…ec1b4e"),
+        (LONG, f"device_kernel<{', '.join(f'Layout, {n}' for n in range(9))}…c4e6d1>"),
+        ("", ""),
+    ],
+)
+def test_a_telling_name_is_the_same_whatever_runs_beside_it(full: str, telling: str) -> None:
+    assert telling_name(full) == telling
+
+
+@given(st.one_of(st.text(max_size=300), st.lists(words, max_size=80).map("".join)))
+def test_a_telling_name_is_short_and_harmless(full: str) -> None:
+    found = telling_name(full)
+    assert len(found) <= TELLING
+    assert found.isprintable()

@@ -20,6 +20,7 @@ from pytest_nsys.core.model import Value
 from pytest_nsys.gates.judgement import NotComparable
 from pytest_nsys.gates.model import GateFile, Outcome
 from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, SeriesId, StoredSeries, loads
+from pytest_nsys.stored.baselines.breakdowns import VERSION
 from pytest_nsys.stored.baselines.changes import RowChange
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
@@ -353,7 +354,7 @@ FILE = f"""{{
 ]}}
 ],
 "breakdowns": [
-{{{HOW}, "names": ["gemm"], "parts": [
+{{{HOW}, "version": {VERSION}, "names": ["gemm"], "parts": [
  [0, "compute of window", [[0, 5]]],
  [0, "exposed of window", []],
  [0, "launch of window", []],

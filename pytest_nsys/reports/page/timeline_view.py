@@ -154,7 +154,8 @@ def marks_of(rows: Iterable[Explained], rank: int) -> list[Mark]:
         leading = row.explanation.leading
         if leading is not None and leading.kernel and row.labels.get("rank", rank) == rank:
             covers, stage = leading.kind in LESS_COVER, row.labels.get("stage")
-            mark = Mark(printable(leading.kernel, LONGEST_NAME), None if covers or stage is None else str(stage))
+            short = leading.kernel.partition("<")[0]  # bars have short names
+            mark = Mark(printable(short, LONGEST_NAME), None if covers or stage is None else str(stage))
             found[covers][mark] = None
     return [*(found[False] or found[True])]
 

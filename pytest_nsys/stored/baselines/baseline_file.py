@@ -37,6 +37,7 @@ from pytest_nsys.stored.baselines.breakdowns import (
     Breakdowns,
     MeasuredAs,
     breakdowns_text,
+    is_current,
     of_median_period,
     read_breakdowns,
 )
@@ -128,8 +129,8 @@ class Baseline:
     """One file. ``provenance`` says where its values came from; it is shown and never compared.
 
     ``facts`` are circumstances of the run that are compared, but do not name the file. ``breakdowns`` are of the run
-    that was written last; they explain what is worse, and decide nothing. ``convention`` is what the run was measured
-    under, where it was found and not named.
+    that was written last; they explain what is worse, and decide nothing; ``outdated`` ones, of an earlier version, are
+    not read. ``convention`` is what the run was measured under, where it was found and not named.
     """
 
     key: dict[str, Any]
@@ -139,6 +140,7 @@ class Baseline:
     facts: dict[str, Any] = field(default_factory=dict)
     breakdowns: Breakdowns = field(default_factory=dict)
     convention: Convention | None = None
+    outdated: bool = False
 
     def dumps(self) -> str:
         """The file's text: sorted, one row a line. Breakdowns that no series has a use for are left out."""
@@ -197,10 +199,11 @@ def loads(content: bytes, shown: str) -> Baseline:
         series = dict(_series(entry) for entry in data["series"])
         if len(series) != len(data["series"]):
             raise ValueError("a series appears twice")
-        facts, parts = dict(data.get("facts", {})), read_breakdowns(data.get("breakdowns", ()))
+        facts, blocks = dict(data.get("facts", {})), data.get("breakdowns", ())
+        parts, outdated = read_breakdowns(blocks), not all(map(is_current, blocks))
         convention = read_convention(data["convention"]) if "convention" in data else None
         return Baseline(
-            dict(data["key"]), str(data["gate"]), dict(data["provenance"]), series, facts, parts, convention
+            dict(data["key"]), str(data["gate"]), dict(data["provenance"]), series, facts, parts, convention, outdated
         )
     except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
         raise BaselineError(

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.budget_facts import DEFINITION, BudgetPart
-from pytest_nsys.analysis.explained import UNNAMED, Barrier, Breakdown, Communication, Compute, RankWait, Wall
+from pytest_nsys.analysis.explained import Barrier, Breakdown, Communication, Compute, RankWait, Wall
 from pytest_nsys.core.kept import grouped
 
 MOST_KERNELS = 1_000
@@ -33,6 +33,9 @@ _STORED_PARTS = {
 """What a part is called in a file: a name for people may change, and a file stays as it is."""
 
 _PARTS = {stored: part for part, stored in _STORED_PARTS.items()}
+
+VERSION = 2
+"""Of what is kept, and of the names of kernels, which are telling ones: what is kept in another way is not compared."""
 
 MEDIAN_PERIOD = "p50 period"
 """Under this instead of a window the breakdown of a median period is stored."""
@@ -55,18 +58,6 @@ Breakdowns = Mapping[MeasuredAs, Mapping[int, Breakdown]]
 """By window spec and rank."""
 
 
-def explains_more(new: Breakdowns, old: Breakdowns) -> bool:
-    """Whether the new ones say what those of an earlier version do not: the time of a window by kernel, its budget."""
-    if not new.keys() <= old.keys():
-        return True
-    both = ((new[how][rank], was) for how in new for rank, was in old[how].items() if rank in new[how])
-    return any((_by_sums(was) and not _by_sums(now)) or (was.budget is None is not now.budget) for now, was in both)
-
-
-def _by_sums(breakdown: Breakdown) -> bool:
-    return any(UNNAMED in by_name for by_name in breakdown.walls.values())
-
-
 def storable(ranks: Iterable[tuple[int, Breakdown]]) -> dict[int, Breakdown]:
     """What a baseline keeps of the breakdowns, which come by rank: the first MOST_RANKS of few kernels."""
     few = (
@@ -83,24 +74,11 @@ def breakdowns_text(breakdowns: Breakdowns) -> str:
 
 
 def _block(how: MeasuredAs, ranks: Mapping[int, Breakdown]) -> str:
-    names = sorted({name for breakdown in ranks.values() for name in _names(breakdown)})
+    names = sorted({name for breakdown in ranks.values() for name in breakdown.names})
     numbers = {name: number for number, name in enumerate(names)}
-    head = json.dumps({**how._asdict(), "names": names}, ensure_ascii=False)[:-1]
+    head = json.dumps({**how._asdict(), "version": VERSION, "names": names}, ensure_ascii=False)[:-1]
     lines = [line for rank in sorted(ranks) for line in _lines(rank, ranks[rank], numbers)]
     return head + ', "parts": [\n ' + ",\n ".join(lines) + "\n]}"
-
-
-def _names(breakdown: Breakdown) -> Iterator[str]:
-    yield from breakdown.compute
-    yield from breakdown.barriers
-    for by_name in breakdown.walls.values():
-        yield from by_name
-    for by_name in (breakdown.budget or {}).values():
-        yield from by_name
-    for kernels in breakdown.communication.values():
-        for kernel in kernels:
-            yield kernel.name
-            yield from kernel.hidden_by
 
 
 def _lines(rank: int, breakdown: Breakdown, numbers: Mapping[str, int]) -> Iterator[str]:
@@ -124,9 +102,11 @@ def _kernel(kernel: Communication, numbers: Mapping[str, int]) -> list[object]:
 
 
 def read_breakdowns(blocks: Iterable[Mapping[str, Any]]) -> dict[MeasuredAs, dict[int, Breakdown]]:
-    """What :func:`breakdowns_text` wrote. Raises ValueError, KeyError, IndexError or TypeError for anything else."""
+    """What :func:`breakdowns_text` wrote; nothing of what an earlier version did. Raises ValueError, KeyError,
+    IndexError or TypeError for anything else.
+    """
     found: dict[MeasuredAs, dict[int, Breakdown]] = {}
-    for block in blocks:
+    for block in filter(is_current, blocks):
         names = [str(name) for name in block["names"]]
         ranks = grouped((int(part[0]), part) for part in block["parts"])
         how = MeasuredAs(str(block["window"]), str(block["span"]), str(block["kernels"]))
@@ -134,14 +114,15 @@ def read_breakdowns(blocks: Iterable[Mapping[str, Any]]) -> dict[MeasuredAs, dic
     return found
 
 
+def is_current(block: Mapping[str, Any]) -> bool:
+    """Whether a block of a file says what a red is explained by now."""
+    return block.get("version") == VERSION
+
+
 def _breakdown(parts: Sequence[Sequence[Any]], names: Sequence[str]) -> Breakdown:
     told = {part[1]: part[2] for part in parts if part[1] != "stage"}
     stages = {str(part[2]): part[3] for part in parts if part[1] == "stage"}
-    if "window" in told:  # written before the walls were kept by kernel: the window's length, and the sum of each
-        _, *sums = map(int, told["window"])
-        walls = {wall: {UNNAMED: ns} for wall, ns in zip(Wall, sums, strict=True)}
-    else:
-        walls = {wall: {names[n]: int(ns) for n, ns in told[wall.value + " of window"]} for wall in Wall}
+    walls = {wall: {names[n]: int(ns) for n, ns in told[wall.value + " of window"]} for wall in Wall}
     return Breakdown(
         {stage: tuple(_communication(kernel, names) for kernel in kernels) for stage, kernels in stages.items()},
         {names[number]: Barrier(int(count), int(ns), _wait(wait)) for number, count, ns, *wait in told["barriers"]},
@@ -156,12 +137,9 @@ def _budget(stored: Sequence[Any], names: Sequence[str]) -> dict[BudgetPart, dic
 
 
 def _communication(stored: Sequence[Any], names: Sequence[str]) -> Communication:
-    number, length, exposed, hidden, *rest = stored
+    number, length, exposed, hidden, wait, start = stored
     by = {names[owner]: int(ns) for owner, ns in hidden}
-    start_ns: int | None = None
-    if rest and isinstance(rest[0], list):  # before the start was kept, a wait stood there by itself, or nothing
-        rest, start_ns = rest[0], None if rest[1] is None else int(rest[1])
-    return Communication(names[number], int(length), int(exposed), by, _wait(rest), start_ns)
+    return Communication(names[number], int(length), int(exposed), by, _wait(wait), int(start))
 
 
 def _wait(stored: Sequence[Any]) -> RankWait | None:
