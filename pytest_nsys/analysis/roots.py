@@ -1,36 +1,42 @@
-"""What is at the root of a change? What of a window ran longer by itself, more often, less often or was launched later.
+"""What is at the root of a change? What of a window ran longer by itself, more often, less often, later or elsewhere.
 
 A kernel that only waited for another rank, moved, was blocked or hid less because of something else is none: of
-communication counts what is left of its length without its waits. Two windows of a rank have their roots; what is
-behind a row is found among those of its rank, and of the ranks that it waited for.
+communication counts what is left of its length without its waits.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
-from pytest_nsys.analysis.explained import UNNAMED, Breakdown, Cause, CauseKind, Compute, RankWait, Wall
+from pytest_nsys.analysis.explained import UNNAMED, Breakdown, Compute, RankWait, Wall
 from pytest_nsys.analysis.root_facts import Root, RootChange, RootKind, RootOf
 from pytest_nsys.core.kept import grouped, kept
 
-ALIKE_LEAST = 50
-"""All compute changed alike only if it did by more than one part of so many."""
+ALIKE_LEAST = Fraction(1, 50)
+"""All compute changed alike only if it did by more than this share."""
 
 FEWEST_ALIKE = 3
 """So many kernels are all compute, at least: of fewer each is named."""
 
-MOST_BEHIND = 4, 5
-"""The roots of a row account for so much of what its roots account for."""
-
-LEAST_BEHIND = 20
-"""And none of them for less than one part of so many."""
-
+NEARLY_ALL = Fraction(9, 10)
+"""Of the time of all compute, and of that beside the largest kernel."""
 
 Side = Callable[[int], Breakdown | None]
 """The window of a rank, None where there is none."""
+
+
+class Found(NamedTuple):
+    """A root on one rank, and the kernels through which it acts: whose time it is, or before which the GPU waits."""
+
+    change: RootChange
+    through: frozenset[str]
+
+    @property
+    def of(self) -> RootOf:
+        return self.change.root.of
 
 
 class Roots:
@@ -40,98 +46,96 @@ class Roots:
         self._was, self._now = was, now
 
     @kept
-    def of(self, rank: int) -> tuple[RootChange, ...]:
-        """All that changed by itself on a rank, largest first; empty where one side does not know the rank."""
+    def both(self, rank: int) -> tuple[Breakdown, Breakdown] | None:
+        """The window of a rank before and now; None where one side does not know it."""
         was, now = self._was(rank), self._now(rank)
-        found = () if was is None or now is None else _of_rank(rank, was, now)
-        return tuple(sorted(found, key=_largest_first))
+        return None if was is None or now is None else (was, now)
 
-    def behind(self, rank: int, causes: Iterable[Cause], change_ns: int) -> tuple[RootChange, ...]:
-        """What accounts for most of a row of a rank that changed for these causes, the largest first."""
-        return _most(self._credited(rank, causes, change_ns))
+    @kept
+    def of(self, rank: int) -> tuple[Found, ...]:
+        """All that changed by itself on a rank, largest first."""
+        both = self.both(rank)
+        return () if both is None else tuple(sorted(_of_rank(rank, *both), key=lambda each: largest_first(each.change)))
 
-    def _credited(self, rank: int, causes: Iterable[Cause], change_ns: int) -> Iterator[tuple[RootChange, int]]:
-        own = grouped((name, each) for each in self.of(rank) for name in _names(each))
-        for cause in causes:
-            if cause.change_ns * change_ns <= 0:
-                continue
-            blamed = self._blamed(rank, cause, own)
-            for each in blamed:
-                yield each, min(abs(cause.change_ns), abs(each.change_ns))
-
-    def _blamed(self, rank: int, cause: Cause, own: Mapping[str, Sequence[RootChange]]) -> Sequence[RootChange]:
-        if cause.straggler is not None and cause.straggler != rank:
-            return [each for each in self.of(cause.straggler) if each.change_ns * cause.change_ns > 0][:1]
-        mine = own.get(cause.kernel, ())
-        host = cause.kind in (CauseKind.LAUNCH_BOUND, CauseKind.STARVED, CauseKind.COVER_LATE)
-        found = [each for each in mine if (each.root.of is RootOf.HOST) is host]
-        sign = -1 if cause.kind in (CauseKind.COVER_SHRANK, CauseKind.COVER_VANISHED) else 1
-        found = [each for each in found if sign * each.change_ns * cause.change_ns > 0]
-        if found or sign < 0 or cause.kind not in _FOLLOWS:
-            return found
-        return [each for each in self.of(rank) if each.change_ns * cause.change_ns > 0][:1]
+    @kept
+    def waits_for(self, rank: int, name: str) -> int | None:
+        """The rank for which the communication kernels of a name wait longer than before; None where they do not."""
+        both = self.both(rank)
+        if both is None:
+            return None
+        before, after = (_waits(side, name) for side in both)
+        longer = {last: ns - before[last] for last, ns in after.items() if last != rank}
+        last = min(longer, key=lambda last: (-longer[last], last), default=rank)
+        return last if last != rank and longer[last] > 0 and after.total() > before.total() else None
 
 
-_FOLLOWS = (CauseKind.MOVED, CauseKind.COVER_MOVED, CauseKind.IDLE, CauseKind.BESIDE, CauseKind.STALLED)
-"""What happens to a kernel because something else changed."""
+def _waits(side: Breakdown, name: str) -> Counter[int]:
+    """How long the kernels of a name wait in all, by the rank that comes last."""
+    every = (kernel.wait for own in side.communication.values() for kernel in own if kernel.name == name)
+    found = Counter[int]()
+    for wait in (*every, *(own.wait for barrier, own in side.barriers.items() if barrier == name)):
+        if wait is not None:
+            found[wait.last] += wait.wait_ns
+    return found
 
 
 def roots_of(was: Mapping[int, Breakdown], now: Mapping[int, Breakdown]) -> tuple[RootChange, ...]:
     """The roots of what changed on all ranks that both sides know, the largest first."""
     found = Roots(was.get, now.get)
-    return tuple(sorted((each for rank in was for each in found.of(rank)), key=_largest_first))
+    return tuple(sorted((each.change for rank in was for each in found.of(rank)), key=largest_first))
 
 
-def _largest_first(each: RootChange) -> tuple[int, int, Root]:
-    return -abs(each.change_ns), each.rank, each.root
-
-
-def _names(each: RootChange) -> Iterator[str]:
-    """The kernels whose causes it is behind."""
-    yield each.root.name
-    if each.root.instead_of:
-        yield each.root.instead_of
-
-
-def _most(credited: Iterable[tuple[RootChange, int]]) -> tuple[RootChange, ...]:
-    sums: Counter[RootChange] = Counter()
-    for each, ns in credited:
-        sums[each] += ns
-    sums = Counter({each: min(ns, abs(each.change_ns)) for each, ns in sums.items()})
-    part, of = MOST_BEHIND
-    total, told, found = sums.total(), 0, []
-    for each, ns in sorted(sums.items(), key=lambda item: (-item[1], _largest_first(item[0]))):
-        if told * of >= part * total or ns * LEAST_BEHIND < total:
-            break
-        found.append(each)
-        told += ns
-    return tuple(found)
+def largest_first(change: RootChange) -> tuple[int, int, Root]:
+    return -abs(change.change_ns), change.rank, change.root
 
 
 class _Length(NamedTuple):
-    """How many kernels of a name and how long they are in all, by themselves."""
+    """How many kernels there are and how long they are in all, by themselves."""
 
-    kernels: int
-    ns: int
+    kernels: int = 0
+    ns: int = 0
 
 
-def _of_rank(rank: int, was: Breakdown, now: Breakdown) -> Iterator[RootChange]:
+def _of_rank(rank: int, was: Breakdown, now: Breakdown) -> Iterator[Found]:
     yield from _compute(rank, was.compute, now.compute)
     for stage in sorted({*was.communication, *now.communication}):
-        yield from _collectives(rank, stage, _in_stage(was, now, stage))
-    yield from _collectives(rank, "", _barriers(was, now))
+        yield from _collectives(rank, stage, _in_stage(was, stage), _in_stage(now, stage))
+    yield from _collectives(rank, "", _barriers(was), _barriers(now))
     yield from _host(rank, was, now)
 
 
-def _compute(rank: int, was: Mapping[str, Compute], now: Mapping[str, Compute]) -> Iterator[RootChange]:
+def _found(rank: int, root: Root, was: _Length, now: _Length, through: Iterable[str] = ()) -> Found:
+    change = RootChange(root, rank, was.ns, now.ns, was.kernels, now.kernels)
+    return Found(change, frozenset(through or [root.name]))
+
+
+def _changed(rank: int, of: RootOf, name: str, stage: str, was: _Length, now: _Length) -> Iterator[Found]:
+    """How a thing changed by itself: nothing where it did not."""
+    if was.kernels != now.kernels:
+        kind = RootKind.APPEARED if now.kernels > was.kernels else RootKind.VANISHED
+    elif was.ns != now.ns:
+        kind = RootKind.LONGER if now.ns > was.ns else RootKind.SHORTER
+    else:
+        return
+    yield _found(rank, Root(kind, of, name, stage), was, now)
+
+
+# Compute
+
+
+def _compute(rank: int, was: Mapping[str, Compute], now: Mapping[str, Compute]) -> Iterator[Found]:
     alike = _alike(was, now)
     if alike:
         before, after = (_sum(side[name] for name in alike) for side in (was, now))
         kind = RootKind.LONGER if after.ns > before.ns else RootKind.SHORTER
-        yield RootChange(Root(kind, RootOf.ALL, ""), rank, before.ns, after.ns, before.kernels, after.kernels)
-    for name in sorted({*was, *now} - alike):
+        yield _found(rank, Root(kind, RootOf.ALL, ""), before, after, alike)
+    pairs = _replaced(was, now)
+    for old, new in pairs.items():
+        root = Root(RootKind.REPLACED, RootOf.KERNEL, new, instead_of=old)
+        yield _found(rank, root, _sum([was[old]]), _sum([now[new]]), [old, new])
+    for name in sorted({*was, *now} - alike - pairs.keys() - {*pairs.values()}):
         before, after = (_sum([side[name]] if name in side else []) for side in (was, now))
-        yield from _change(rank, RootOf.KERNEL, name, "", before, after)
+        yield from _changed(rank, RootOf.KERNEL, name, "", before, after)
 
 
 def _sum(kernels: Iterable[Compute]) -> _Length:
@@ -150,53 +154,57 @@ def _alike(was: Mapping[str, Compute], now: Mapping[str, Compute]) -> frozenset[
         if 2 * passed >= before:
             middle = shares[name]
             break
-    alike = {name for name, share in shares.items() if abs(share - middle) * 4 <= abs(middle - 1)}
+    alike = {name for name, share in shares.items() if 4 * abs(share - middle) <= abs(middle - 1)}
     largest = max(was, key=lambda name: (was[name].length_ns, name), default="")
     rest = before - (was[largest].length_ns if was else 0)
     told = sum(was[name].length_ns for name in alike - {largest})
-    some = len(alike) >= FEWEST_ALIKE and abs(middle - 1) * ALIKE_LEAST > 1
-    return frozenset(alike if some and largest in alike and 10 * told >= 9 * rest and 10 * rest >= before else ())
+    some = len(alike) >= FEWEST_ALIKE and abs(middle - 1) > ALIKE_LEAST and 10 * rest >= before
+    return frozenset(alike if some and largest in alike and told >= NEARLY_ALL * rest else ())
 
 
-def _in_stage(was: Breakdown, now: Breakdown, stage: str) -> Mapping[str, tuple[_Length, _Length]]:
-    """The communication of a stage by name: without its waits, where both sides know those of every kernel."""
-    sides = [grouped((kernel.name, kernel) for kernel in side.communication.get(stage, ())) for side in (was, now)]
-    found = {}
-    for name in {*sides[0], *sides[1]}:
-        both = [side.get(name, []) for side in sides]
-        known = all(kernel.wait for kernels in both for kernel in kernels)
-        waits = [sum(_waited(kernel.wait) for kernel in kernels) if known else 0 for kernels in both]
-        lengths = [
-            _Length(len(kernels), sum(kernel.length_ns for kernel in kernels) - wait)
-            for kernels, wait in zip(both, waits, strict=True)
-        ]
-        found[name] = lengths[0], lengths[1]
+def _replaced(was: Mapping[str, Compute], now: Mapping[str, Compute]) -> dict[str, str]:
+    """By kernel that is gone the one that came as often, and runs in its place in the order."""
+    gone = grouped((was[name].kernels, name) for name in sorted(was.keys() - now.keys()))
+    came = grouped((now[name].kernels, name) for name in sorted(now.keys() - was.keys()))
+    found: dict[str, str] = {}
+    for count, names in gone.items():
+        before = sorted(names, key=lambda name: (was[name].start_ns, name))
+        after = sorted(came.get(count, ()), key=lambda name: (now[name].start_ns, name))
+        if len(before) == len(after):
+            found |= dict(zip(before, after, strict=True))
     return found
 
 
-def _barriers(was: Breakdown, now: Breakdown) -> Mapping[str, tuple[_Length, _Length]]:
+# Communication
+
+
+def _in_stage(side: Breakdown, stage: str) -> dict[str, _Length]:
+    """The communication of a stage by name: without its waits, where those of every kernel are known."""
     found = {}
-    for name in {*was.barriers, *now.barriers}:
-        both = [side.barriers.get(name) for side in (was, now)]
-        known = all(each is None or each.wait for each in both)
-        lengths = [
-            _Length(each.kernels, each.length_ns - (_waited(each.wait) if known else 0)) if each else _Length(0, 0)
-            for each in both
-        ]
-        found[name] = lengths[0], lengths[1]
+    for name, kernels in grouped((kernel.name, kernel) for kernel in side.communication.get(stage, ())).items():
+        waits = [kernel.wait for kernel in kernels]
+        found[name] = _without(waits, _Length(len(kernels), sum(kernel.length_ns for kernel in kernels)))
     return found
 
 
-def _waited(wait: RankWait | None) -> int:
-    return wait.wait_ns if wait else 0
+def _barriers(side: Breakdown) -> dict[str, _Length]:
+    return {name: _without([own.wait], _Length(own.kernels, own.length_ns)) for name, own in side.barriers.items()}
 
 
-def _collectives(rank: int, stage: str, lengths: Mapping[str, tuple[_Length, _Length]]) -> Iterator[RootChange]:
-    for name in sorted(lengths):
-        yield from _change(rank, RootOf.COLLECTIVE, name, stage, *lengths[name])
+def _without(waits: Iterable[RankWait | None], length: _Length) -> _Length:
+    known = [wait.wait_ns for wait in waits if wait is not None]
+    return length._replace(ns=length.ns - sum(known))
 
 
-def _host(rank: int, was: Breakdown, now: Breakdown) -> Iterator[RootChange]:
+def _collectives(rank: int, stage: str, was: Mapping[str, _Length], now: Mapping[str, _Length]) -> Iterator[Found]:
+    for name in sorted({*was, *now}):
+        yield from _changed(rank, RootOf.COLLECTIVE, name, stage, was.get(name, _Length()), now.get(name, _Length()))
+
+
+# The host
+
+
+def _host(rank: int, was: Breakdown, now: Breakdown) -> Iterator[Found]:
     """How much longer the GPU waits until a kernel is launched, where that is launched later.
 
     Where the kernels before it are shorter, the GPU waits, too: for a launch that came when it always did.
@@ -208,14 +216,5 @@ def _host(rank: int, was: Breakdown, now: Breakdown) -> Iterator[RootChange]:
             continue
         later = Fraction(new.launch_ns, new.launched) > Fraction(old.launch_ns, old.launched)
         if later and after[name] > before.get(name, 0):
-            yield RootChange(Root(RootKind.LATER, RootOf.HOST, name), rank, before.get(name, 0), after[name])
-
-
-def _change(rank: int, of: RootOf, name: str, stage: str, was: _Length, now: _Length) -> Iterator[RootChange]:
-    if was.kernels != now.kernels:
-        kind = RootKind.APPEARED if now.kernels > was.kernels else RootKind.VANISHED
-    elif was.ns != now.ns:
-        kind = RootKind.LONGER if now.ns > was.ns else RootKind.SHORTER
-    else:
-        return
-    yield RootChange(Root(kind, of, name, stage), rank, was.ns, now.ns, was.kernels, now.kernels)
+            root = Root(RootKind.LATER, RootOf.HOST, name)
+            yield _found(rank, root, _Length(ns=before.get(name, 0)), _Length(ns=after[name]))

@@ -233,6 +233,8 @@ def explain_rows(
     metric: Metric, spec: WindowSpec, rows: Sequence[JudgedRow], before: TakesApart, now: RunBreakdowns
 ) -> Why:
     """A row that stands for several ranks at once, or of a metric that has no parts, is left out."""
+    from pytest_nsys.analysis.behind import behind
+
     found, step = [], None
     for row in rows:
         if row.outcome not in EXPLAINED or row.value is None or row.baseline is None:
@@ -255,7 +257,7 @@ def explain_rows(
         change = _change(metric, metric.parts, row, labels, *both)
         if change is not None:
             told = metric.parts.explain(labels, change, *both)
-            found.append(Explained(labels, told, now.roots(was, is_now).behind(_rank(labels), told.causes, change)))
+            found.append(Explained(labels, told, behind(now.roots(was, is_now), _rank(labels), told.causes, change)))
     return Why(tuple(found), step)
 
 
@@ -278,6 +280,8 @@ def _explain_step(
 
     Where a window holds several steps, the change is that of the window.
     """
+    from pytest_nsys.analysis.behind import behind
+
     assert row.value is not None
     assert row.baseline is not None
     steps, rank = now.captures.runs[0].workload.steps, _rank(at)
@@ -297,4 +301,4 @@ def _explain_step(
         CauseKind.SLOWEST, "", lengths[rank] - lengths[first], lengths[first], lengths[rank], straggler=first
     )
     told = parts.explain(labels, change, before, after, [slowest])
-    return Explained(labels, told, now.roots(was, is_now).behind(rank, told.causes, change))
+    return Explained(labels, told, behind(now.roots(was, is_now), rank, told.causes, change))

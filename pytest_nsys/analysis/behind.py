@@ -1,0 +1,105 @@
+"""Which roots are behind a row? Its causes lead to them: to what changed itself, on its rank or on one it waits for.
+
+Each cause is credited to the roots that act through its kernel, as far as they changed; what only follows from
+something else, as a kernel that moved, to the largest of those that may have moved it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from fractions import Fraction
+
+from pytest_nsys.analysis.explained import Cause, CauseKind
+from pytest_nsys.analysis.root_facts import RootChange, RootKind, RootOf
+from pytest_nsys.analysis.roots import Found, Roots, largest_first
+
+MOST_BEHIND = Fraction(4, 5)
+"""The roots of a row account for so much of what all that were found do."""
+
+LEAST_BEHIND = Fraction(1, 20)
+"""And each for so much of the row's change, at least."""
+
+NOISE = Fraction(1, 100)
+"""What got longer or shorter by less is a root only where nothing else is."""
+
+_LATE = (CauseKind.LAUNCH_BOUND, CauseKind.STARVED, CauseKind.COVER_LATE)
+_LESS_COVER = (CauseKind.COVER_SHRANK, CauseKind.COVER_VANISHED)
+_WAITED = (CauseKind.IDLE, CauseKind.STALLED, CauseKind.BESIDE, CauseKind.BLOCKS)
+_HIDDEN = (CauseKind.MOVED, CauseKind.COVER_MOVED)
+_BY_HOST: Collection[RootOf] = (RootOf.HOST, RootOf.CALL)
+_BY_GPU: Collection[RootOf] = (RootOf.KERNEL, RootOf.ALL, RootOf.COLLECTIVE, RootOf.COPY, RootOf.MEMSET)
+
+
+def behind(roots: Roots, rank: int, causes: Iterable[Cause], change_ns: int) -> tuple[RootChange, ...]:
+    """What accounts for most of the change of a row of a rank, the largest first; empty where nothing does."""
+    along = [cause for cause in causes if cause.change_ns * change_ns > 0]
+    for least in (NOISE, Fraction(0)):
+        found = _Credits(roots, least)
+        found.blame(rank, along)
+        if told := found.most(abs(change_ns)):
+            return told
+    return ()
+
+
+class _Credits:
+    """How much of a row is credited to each root: never more than it changed."""
+
+    def __init__(self, roots: Roots, least: Fraction) -> None:
+        self._roots, self._least = roots, least
+        self._sums: Counter[RootChange] = Counter()
+
+    def blame(self, rank: int, causes: Iterable[Cause]) -> None:
+        """Credit what each of these causes on a rank leads to, first what it names, then what may have led to it."""
+        left = [(cause, self._spread(self._direct(rank, cause), abs(cause.change_ns))) for cause in causes]
+        for cause, ns in left:
+            for found in self._indirect(rank, cause):
+                ns = self._spread(found, ns)
+
+    def most(self, change_ns: int) -> tuple[RootChange, ...]:
+        ranked = sorted(self._sums.items(), key=lambda item: (-item[1], largest_first(item[0])))
+        total, told, found = self._sums.total(), 0, []
+        for each, ns in ranked:
+            if told >= MOST_BEHIND * total or ns < LEAST_BEHIND * change_ns:
+                break
+            found.append(each)
+            told += ns
+        return tuple(found)
+
+    def _spread(self, found: Iterable[Found], ns: int) -> int:
+        """Credit roots, each as far as it changed; what is left."""
+        for each in found:
+            given = min(ns, abs(each.change.change_ns) - self._sums[each.change])
+            if given > 0:
+                self._sums[each.change] += given
+                ns -= given
+        return ns
+
+    def _of(self, rank: int, sign: int, of: Collection[RootOf]) -> Iterator[Found]:
+        """The roots of a rank that made something longer (1) or shorter (−1), and by more than noise."""
+        for each in self._roots.of(rank):
+            change = each.change
+            noise = change.root.kind in (RootKind.LONGER, RootKind.SHORTER)
+            small = noise and abs(change.change_ns) < self._least * change.before_ns
+            if each.of in of and sign * change.change_ns > 0 and not small:
+                yield each
+
+    def _direct(self, rank: int, cause: Cause) -> Iterator[Found]:
+        """What acts through the kernel of a cause."""
+        sign = 1 if cause.change_ns > 0 and cause.kind not in _LESS_COVER else -1
+        of = _BY_HOST if cause.kind in _LATE else _BY_GPU
+        yield from (each for each in self._of(rank, sign, of) if cause.kernel in each.through)
+
+    def _indirect(self, rank: int, cause: Cause) -> Iterator[Iterator[Found]]:
+        """What may have led to a cause, the nearest first."""
+        last = cause.straggler if cause.straggler is not None else self._roots.waits_for(rank, cause.kernel)
+        if last is not None and last != rank:
+            yield self._of(last, 1, (*_BY_HOST, *_BY_GPU))
+            return
+        if cause.kind in _LATE or cause.kind in _WAITED:
+            yield self._of(rank, 1, (RootOf.COPY, RootOf.MEMSET, *_BY_HOST))
+            yield self._of(rank, -1, (RootOf.KERNEL, RootOf.ALL))
+        elif cause.kind is CauseKind.EXPOSED:
+            yield self._of(rank, -1, (RootOf.KERNEL, RootOf.ALL))
+        elif cause.kind in _HIDDEN:
+            yield self._of(rank, 1, (*_BY_HOST, *_BY_GPU))
