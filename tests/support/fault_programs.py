@@ -22,6 +22,11 @@ REDUCE_SCATTER = "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL"
 SEND_RECV = "ncclDevKernel_SendRecv"
 GROUPED = "deep_gemm_fp8_m_grouped_gemm_contiguous"
 WEIGHTS = "weight_grad_gemm_kernel"
+ROCM = {
+    FORWARD_GEMM: "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x256x64_MI16x16x1_SN_LDSB1",
+    BACK_GEMM: "Cijk_Ailk_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x192x64_MI16x16x1_SN_LDSB1",
+    ALL_REDUCE: "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)",
+}
 SYNC = "cudaStreamSynchronize"
 
 
@@ -71,6 +76,15 @@ def data_parallel(ranks: int = 4, pace_ms: int = 0, reduce_us: int = 1_600, step
         return [*ops, *joined(), kernel(ADAM, 700), *loss(pace_ms)]
 
     return Program.of(ranks, steps, step, anchor="ProfilerStep#{}")
+
+
+def on_amd() -> Program:
+    """The same on GPUs of AMD, whose kernels have names of their own."""
+    program = data_parallel(2)
+    program.rocm = True
+    for op in program.ops():
+        op.name = ROCM.get(op.name, op.name)
+    return program
 
 
 def fsdp(ranks: int = 2) -> Program:

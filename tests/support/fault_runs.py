@@ -88,6 +88,7 @@ Step = list[Op]
 class Program:
     """Steps by rank. ``anchor`` names the range of each, ``label`` that of the setup. ``launch_ns`` is how long the
     host takes for a launch and what stands around it, by rank; ``mhz`` the clock of the GPU, where the trace has it.
+    ``rocm``: torch.profiler runs on AMD, where it records no stream that waits for another.
     """
 
     steps: dict[int, list[Step]]
@@ -95,6 +96,7 @@ class Program:
     label: str = ""
     launch_ns: dict[int, int] = field(default_factory=dict)
     mhz: int | None = None
+    rocm: bool = False
 
     @classmethod
     def of(cls, ranks: int, count: int, step: Callable[[], Step], **more: Any) -> Program:
@@ -131,6 +133,8 @@ class Program:
             folder.mkdir(parents=True, exist_ok=True)
             return export.write(folder / "run.sqlite")
         torch = {rank: KinetoBuilder(rank, len(self.steps), pid=4_100 + rank, device=rank) for rank in self.steps}
+        for builder in torch.values() if self.rocm else ():
+            builder.launch_name = "hipLaunchKernel"
         self._run(torch, seed)
         for rank, builder in torch.items():
             builder.write(folder / f"rank{rank}_trace.json.gz")
@@ -202,6 +206,8 @@ class _Rank:
         return ns + int(ns * JITTER * (2 * self.random() - 1))
 
     def _call(self, name: str) -> str:
+        if self.program.rocm:
+            return name.replace("cuda", "hip", 1)
         return name if isinstance(self.gpu, KinetoBuilder) else f"{name}_v3020"
 
     def _put(self, op: Op, start_ns: int, end_ns: int, launch_ns: int) -> None:
@@ -236,10 +242,12 @@ class _Rank:
     def _order(self, op: Op, at_ns: int) -> None:
         self.now_ns += 1_000
         if op.do is Do.RECORD:
-            self.events[op.name] = self.gpu.event_record(at_ns, stream=op.stream), self.free_ns.get(op.stream, 0)
+            record = 0 if self.program.rocm else self.gpu.event_record(at_ns, stream=op.stream)
+            self.events[op.name] = record, self.free_ns.get(op.stream, 0)
         else:
             number, reached_ns = self.events[op.name]
-            self.gpu.stream_wait(at_ns, number, stream=op.stream)
+            if not self.program.rocm:
+                self.gpu.stream_wait(at_ns, number, stream=op.stream)
             self.free_ns[op.stream] = max(self.free_ns.get(op.stream, 0), reached_ns)
 
 

@@ -12,7 +12,7 @@ import json
 import sqlite3
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -309,6 +309,22 @@ def slower_compute(on: Tape) -> None:
     """Each compute kernel runs 10 % longer and nothing moves: it hides more communication."""
     for kernel in on.of(communicating=False):
         kernel.end_ns += kernel.length_ns // 10
+
+
+def stretched(on: Tape, name: str, percent: int, processes: Collection[int] | None = None) -> None:
+    """Each kernel whose name holds ``name`` takes so much longer, and so does what its process does from then on."""
+    for process in on.processes if processes is None else processes:
+        own = [kernel for kernel in on.kernels if kernel.process == process and name in kernel.name]
+        own.sort(key=lambda kernel: kernel.end_ns)
+        more = [kernel.length_ns * percent // 100 for kernel in own]
+        on.pass_on(partial(_after, [kernel.end_ns for kernel in own], [*accumulate(more, initial=0)]), process)
+        for kernel, ns in zip(own, more, strict=True):
+            kernel.end_ns += ns
+
+
+def _after(ends: Sequence[int], added: Sequence[int], time_ns: int) -> int:
+    """``added`` is how much later it is from each of the ends on."""
+    return time_ns + added[bisect_right(ends, time_ns)]
 
 
 def half_lost(on: Tape) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.root_facts import RootChange
+from pytest_nsys.analysis.root_facts import RootChange, RootKind
 from pytest_nsys.cli.init import Traces, drafted, store_rows
 from pytest_nsys.drafting.gate_text import gate_text
 from pytest_nsys.gates.gate_file import load_gate_file
@@ -23,6 +23,8 @@ from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from tests.support.faults import FAULTS, Expected, Fault
+from tests.support.injections import stretched, tape
+from tests.support.reference_data import DUALPIPE, REAL
 from tests.support.samples.formats import Format
 
 pytestmark = pytest.mark.slow
@@ -90,4 +92,52 @@ def test_a_red_leads_with_what_was_injected(tmp_path: Path, fault: Fault, format
     assert first is not None
     assert fits(first, fault.root), first
     assert re.match(fault.step, sentence), sentence
+    assert [pattern for pattern in fault.says if not re.search(pattern, sentence)] == [], sentence
+
+
+class RealFault(NamedTuple):
+    """Kernels of a real trace that take longer, with all that comes after them. ``says`` are patterns of the sentence;
+    ``todo`` as of :class:`Fault`.
+    """
+
+    trace: Path
+    kernel: str
+    percent: int
+    says: tuple[str, ...]
+    todo: str = ""
+
+
+REAL_FAULTS = {
+    "DualPipe, one kernel": RealFault(DUALPIPE / "pp2_ep2.sqlite", "deep_gemm", 60, ("deep_gemm",)),
+    "FSDP, one kernel": RealFault(REAL / "mfu_2gpu_before.sqlite", "flash_fwd", 20, ("flash_fwd_kernel",)),
+    "FSDP, NCCL": RealFault(REAL / "mfu_2gpu_before.sqlite", "nccl", 200, ("SendRecv",)),
+    "AMD, one kernel of Tensile": RealFault(
+        REAL / "inference__sglang_decode__sglang_Qwen3-8B_decode.json.gz", "MT256x32x64", 60, ("MT256x32x64",)
+    ),
+    "two of 128 ranks": RealFault(REAL, "ncclKernel_SendRecv", 40, ("SendRecv",)),
+}
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(fault, id=name, marks=[pytest.mark.xfail(strict=True, reason=fault.todo)] if fault.todo else [])
+        for name, fault in REAL_FAULTS.items()
+    ],
+)
+def test_what_was_put_into_a_real_trace_is_named(tmp_path: Path, fault: RealFault) -> None:
+    trace = fault.trace
+    if trace.is_dir():
+        trace = tmp_path / "own"
+        trace.mkdir()
+        for path in fault.trace.glob("hta_sampled_rank-*.json.gz"):
+            (trace / path.name).symlink_to(path)
+    on = tape(trace, None)
+    stretched(on, fault.kernel, fault.percent)
+    red, sentence = judged(trace, on.write(tmp_path / "run"), tmp_path, ())
+    first = next((row.roots[0] for record in red for row in record.verdict.causes if row.roots), None)
+    assert first is not None
+    assert fault.kernel in first.root.name, first
+    assert (first.root.kind, first.change_ns > 0) == (RootKind.LONGER, True)
     assert [pattern for pattern in fault.says if not re.search(pattern, sentence)] == [], sentence
