@@ -62,14 +62,16 @@ def dense(pace_ms: int = 0, steps: int = STEPS) -> Program:
     return Program.of(1, steps, step, anchor="step {}", label="")
 
 
-def data_parallel(ranks: int = 4, pace_ms: int = 0, reduce_us: int = 1_600, steps: int = STEPS) -> Program:
+def data_parallel(
+    ranks: int = 4, pace_ms: int = 0, reduce_us: int = 1_600, steps: int = STEPS, layers: int = LAYERS
+) -> Program:
     """Gradients are summed up beside the backward; the last sum is exposed."""
 
     def step() -> Step:
         ops: Step = []
-        for _ in range(LAYERS):
+        for _ in range(layers):
             ops += [kernel(NORM, 60), kernel(FORWARD_GEMM, 700), kernel(ATTENTION, 400)]
-        for layer in range(LAYERS):
+        for layer in range(layers):
             ops += [kernel(BACK_GEMM, 1_000), kernel(ATTENTION_BACK, 500), kernel(NORM, 80)]
             if layer % 2:
                 ops += collective(ALL_REDUCE, reduce_us)
