@@ -132,7 +132,7 @@ def exposed_parts(w: RankWindow) -> Iterator[tuple[int, Interval]]:
 def timeline_of(w: RankWindow, standing: ClockStanding = ALONE) -> Timeline:
     """The window; ``standing`` says where its clock stands beside those of other ranks."""
     own = w.window
-    nth = f", {own.index + 1} of {own.count}" if own.index is not None else ""
+    nth = f", window {own.index + 1} of {own.count}" if own.index is not None else ""
     streams, exposed = in_order(w.streams), grouped(exposed_parts(w))
     lanes = [*(_lane(w, name, use, exposed) for name, use in streams), *_copies(w)]
     found = Timeline(

@@ -58,9 +58,9 @@ def test_windows_of_several_ranks_share_a_scale() -> None:
     found = drawn(picture(0, timeline(began_ns=1_000, length_ns=100)), picture(1, timeline(1_040, 90)))
     assert found == [(130, [10], ""), (130, [50], "its window begins 40 ns after the first one here")]
     first, second = timeline_views([picture(0, timeline(1_000, 100)), picture(1, timeline(1_040, 90))])
-    assert dict(first["sides"][0]["lanes"][0]["paths"])["outside"] == "M100 0h30v20h-30z"
-    assert dict(second["sides"][0]["lanes"][0]["paths"])["outside"] == "M0 0h40v20h-40z"
-    assert dict(second["sides"][0]["lanes"][0]["paths"])["family-gemm"].startswith("M50 4")
+    paths = [{path.css: path.d for path in view["sides"][0]["lanes"][0]["paths"]} for view in (first, second)]
+    assert [each["outside"] for each in paths] == ["M100 10h30", "M0 10h40"]
+    assert paths[1]["family-gemm"].startswith("M50 10")
 
 
 def test_everything_of_a_window_moves_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_the_page_of_ranks_in_one_file(project: Project) -> None:
     assert "its window begins 1.5 us after the first one here" in page.text
     assert {tuple(one["sides"][0]["lanes"][0]["s"]) for one in page.data} == {(10,), (1_510,)}
     assert [one["length"] for one in page.data] == [9_000, 9_000]
-    assert [one["d"] for one in page.by_class("outside")] == ["M0 0h1500v20h-1500z"] * 2  # the lane, and the gaps
+    assert [one["d"] for one in page.by_class("outside")] == ["M0 10h1500"] * 2  # the lane, and the gaps
 
 
 def test_the_page_of_ranks_on_two_hosts(project: Project) -> None:

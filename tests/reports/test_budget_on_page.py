@@ -57,13 +57,14 @@ def test_a_bar_and_a_legend_with_values_stand_above_the_timeline(project: Projec
             ("launch-starved", LATE),
             ("blocked by collective", BLOCKS),
             ("blocked by copy", COPIES),
-            ("stalled", STALLS),
+            ("rest", STALLS),
         ]
     ]
-    assert found.text.index('class="budget"') < found.text.index('class="plot"')
+    places = [found.text.index(f'class="{name}"') for name in ("budget", "plot", "legend")]
+    assert places == sorted(places)
     for words in (
         "<b>launch-starved</b> 0.5\u00a0ms (5%)",
-        "<b>blocked by collective</b> ≥\u00a00.3\u00a0ms (3%), ≤\u00a00.3\u00a0ms",
+        "<b>blocked by collective</b> 0.3\u00a0ms (3%)",
         "<b>blocked by copy</b> 0.2\u00a0ms (2%)",
         "<li>stage4_b ncclDevKernel_SendRecv blocks grouped_gemm for 0.3\u00a0ms in 1 gap</li>",
         "by how much throughput could rise at most",
@@ -97,8 +98,8 @@ def test_gaps_have_their_class_their_kernel_and_their_producer(project: Project)
     drawn = {
         attrs["class"]: attrs["d"] for tag, attrs in found.tags if tag == "path" and "part-" in (attrs["class"] or "")
     }
-    assert drawn["part-starved"] == "M8000000 10h500000v10h-500000z"
-    assert drawn["part-collective"] == "M2000000 0h300000v20h-300000z"
+    assert drawn["part-starved"] == "M8000000 15h500000"
+    assert drawn["part-collective"] == "M2000000 10h300000"
 
 
 def test_base_stands_above_head_on_one_scale(project: Project) -> None:
@@ -154,8 +155,8 @@ def test_the_bar_has_the_pixels_of_its_parts(browser: Browser, written: Path, wi
     assert bar["width"] > 300
     row = pixels(browser.picture(bar))[int(bar["height"]) - 3]
     painted = [x for x, colour in enumerate(row) if colour == (DARK if dark else STARVED)]
-    assert painted[0] == pytest.approx(bar["width"] * 0.895, abs=1.5)
-    assert painted[-1] == pytest.approx(bar["width"] * 0.945, abs=2)
+    assert painted[0] == pytest.approx(bar["width"] * 0.895, abs=4)  # the pattern begins with a line
+    assert painted[-1] == pytest.approx(bar["width"] * 0.945, abs=4)
 
 
 @needs_browser

@@ -170,7 +170,7 @@ def test_the_page_is_well_formed_and_holds_names_as_text(project: Project) -> No
 def test_the_page_is_for_every_screen_and_paper(project: Project) -> None:
     found = page(project)
     (style,) = found.texts["style"]
-    for query in ("prefers-color-scheme: dark", "max-width", "@media print"):
+    for query in ("light-dark(", "max-width", "@media print"):
         assert query in style
     assert "width=device-width, initial-scale=1" in found.attributes("content")
     assert ("html", {"lang": "en"}) in found.tags

@@ -18,7 +18,7 @@ from tests.support.samples.builder import Process, TraceBuilder
 pytestmark = needs_browser
 
 EVIL = "<script>alert(1)</script>\"'&<img src=x onerror=alert(2)>"
-EXPOSED, EXPOSED_DARK = (207, 63, 28), (255, 122, 82)
+EXPOSED, EXPOSED_DARK = (221, 101, 0), (255, 176, 86)
 WINDOW_NS = 15_000_000
 HIDDEN, OPEN = (1_010_000, 1_560_000), (1_560_000, 2_010_000)
 """Of stage2_f on rank 0: (start, end) of the hidden part and of the exposed one, since the window's start."""
@@ -150,10 +150,11 @@ def test_the_keyboard_does_it_all(browser: Browser, written: Path) -> None:
     for _ in range(30):
         browser.key("Tab")
         reached.append(browser.run("document.activeElement.dataset.do || document.activeElement.className"))
-        if reached[-1] == "plot":
+        if reached[-1] == "reset":
             break
-    assert reached[-6:] == ["in", "out", "left", "right", "reset", "plot"]
+    assert reached[-6:] == ["plot", "in", "out", "left", "right", "reset"]
     assert browser.run("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    browser.run("document.querySelector('.plot').focus()")
     assert view(browser) == [0, WINDOW_NS]
     browser.key("+")
     assert view(browser) == [WINDOW_NS / 4, WINDOW_NS / 2]

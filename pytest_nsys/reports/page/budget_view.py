@@ -1,10 +1,14 @@
-"""How is the budget of a window drawn: a bar for each side on one scale, its parts in words, and the numbers below?"""
+"""How is the budget of a window drawn: a bar for each side on one scale, its parts in words, and the numbers below?
+
+Parts of less than a hundredth of every window are one, the rest, and no wait that short is told: the table has them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 from pytest_nsys.analysis.budget_facts import BLOCKED, BudgetFacts, BudgetPart, about_edges, parts_of
 from pytest_nsys.core.numbers import Scale, format_value, scale_of
@@ -12,8 +16,14 @@ from pytest_nsys.core.numbers import percent as in_percent
 from pytest_nsys.core.units import TIME
 from pytest_nsys.reports import budget_report
 from pytest_nsys.reports.budget_report import BudgetReport, held_up
-from pytest_nsys.reports.page.page import LEAST_LABELLED, NO_BREAK, Drawn, percent, unparted
+from pytest_nsys.reports.page.page import NARROWEST, NO_BREAK, Drawn, label_of, percent, unparted
 from pytest_nsys.reports.tables import Format, table_of
+
+LEAST_TOLD = Fraction(1, 100)
+"""Of a window: a part that is less in each is in the rest."""
+
+Shown = BudgetPart | Literal["rest"]
+REST: Shown = "rest"
 
 
 def budget_view(known: Sequence[tuple[str, BudgetFacts]], title: str) -> Drawn | None:
@@ -22,42 +32,67 @@ def budget_view(known: Sequence[tuple[str, BudgetFacts]], title: str) -> Drawn |
         return None
     scale = scale_of([facts.window_ns for _, facts in known], TIME)
     longest = max(facts.window_ns for _, facts in known)
-    head = known[-1][1]
+    told = [(name, facts, _told(facts, _large(known))) for name, facts in known]
+    _, head = known[-1]
     return {
         "title": title,
-        "bars": [_bar(name, facts, longest, scale, title) for name, facts in known],
-        "legend": list(_legend(known, scale)),
-        "producers": held_up(head, scale),
+        "bars": [_bar(name, facts, parts, longest, scale, title) for name, facts, parts in told],
+        "legend": list(_legend(told, scale)),
+        "producers": held_up(_without_short(head), scale),
         "notes": [budget_report.CEILING, *about_edges(facts for _, facts in known)],
         "tables": [_table(name, facts) for name, facts in known],
     }
 
 
-def css(part: BudgetPart) -> str:
+def css(part: Shown) -> str:
     """The class of style of a part."""
-    return f"part-{part.name.lower()}"
+    return f"part-{part.name.lower() if isinstance(part, BudgetPart) else part}"
+
+
+def _large(known: Sequence[tuple[str, BudgetFacts]]) -> set[BudgetPart]:
+    """The parts that are told by name, by what they may be at most."""
+    return {
+        part
+        for _, facts in known
+        for part, ns in {**parts_of(facts), BudgetPart.COLLECTIVE: facts.blocking_comm_max_ns}.items()
+        if ns >= LEAST_TOLD * facts.window_ns
+    }
+
+
+def _told(facts: BudgetFacts, large: set[BudgetPart]) -> dict[Shown, int]:
+    """The parts by time, in the order in which they are shown; the rest comes last."""
+    parts = parts_of(facts)
+    named: dict[Shown, int] = {part: ns for part, ns in parts.items() if part in large}
+    return {**named, REST: sum(parts.values()) - sum(named.values())}
+
+
+def _without_short(facts: BudgetFacts) -> BudgetFacts:
+    """Without what was held up for less than is told."""
+    least = LEAST_TOLD * facts.window_ns
+    producers = [each for each in facts.producers if each.ns >= least]
+    return replace(facts, producers=producers, before=[each for each in facts.before if each.ns >= least])
 
 
 def _time(ns: int, scale: Scale) -> str:
     return unparted(format_value(ns, scale=scale))
 
 
-def _bar(name: str, facts: BudgetFacts, longest: int, scale: Scale, title: str) -> Drawn:
+def _bar(name: str, facts: BudgetFacts, parts: Mapping[Shown, int], longest: int, scale: Scale, title: str) -> Drawn:
     """The parts of one window as rectangles, ``x`` and ``width`` in percent of the longest window."""
     at, segments, words = 0, [], []
-    for part, ns in parts_of(facts).items():
+    for part, ns in parts.items():
         if ns:
             share = in_percent(Fraction(ns, facts.window_ns))
             words.append(f"{part} {_time(ns, scale)} ({share})")
             segments.append(
                 {
                     "class": css(part),
-                    "part": part.value,
+                    "part": str(part),
                     "ns": ns,
                     "x": percent(Fraction(at, longest)),
                     "width": percent(Fraction(ns, longest)),
                     "middle": percent(Fraction(2 * at + ns, 2 * longest)),
-                    "label": share if ns >= LEAST_LABELLED * longest else "",
+                    "label": _label(part, share, Fraction(ns, longest)),
                     "title": words[-1],
                 }
             )
@@ -71,20 +106,25 @@ def _bar(name: str, facts: BudgetFacts, longest: int, scale: Scale, title: str) 
     }
 
 
-def _legend(known: Sequence[tuple[str, BudgetFacts]], scale: Scale) -> Iterator[Drawn]:
+def _label(part: Shown, share: str, of_width: Fraction) -> tuple[str, str] | None:
+    """Name and share of a part where a phone has room for both, else its share."""
+    whole = label_of(f"{part} {share}", of_width)
+    return whole if whole is not None and whole[1] == NARROWEST else label_of(share, of_width)
+
+
+def _legend(told: Sequence[tuple[str, BudgetFacts, Mapping[Shown, int]]], scale: Scale) -> Iterator[Drawn]:
     """Each part that is any time in one of the windows, in words: what it is in each."""
-    head = known[-1][1]
-    for part in BudgetPart:
-        times = [(name, parts_of(facts)[part]) for name, facts in known]
-        most = part is BudgetPart.COLLECTIVE and any(facts.blocking_comm_max_ns for _, facts in known)
-        if not most and not any(ns for _, ns in times):
+    _, head, now = told[-1]
+    unsure = head.blocking_comm_max_ns - head.blocking_ns["collective"] >= LEAST_TOLD * head.window_ns
+    for part, own in now.items():
+        most = unsure and part is BudgetPart.COLLECTIVE
+        if not most and not any(parts[part] for _, _, parts in told):
             continue
-        own = parts_of(head)[part]
-        bound = f"≥{NO_BREAK}" if part in BLOCKED.values() and (head.at_least or part is BudgetPart.COLLECTIVE) else ""
-        told = f"{bound}{_time(own, scale)} ({in_percent(Fraction(own, head.window_ns))})"
-        told += f", ≤{NO_BREAK}{_time(head.blocking_comm_max_ns, scale)}" if most else ""
-        told += "".join(f"; {name} {_time(ns, scale)}" for name, ns in times[:-1])
-        yield {"class": css(part), "name": part.value, "told": told}
+        bound = f"≥{NO_BREAK}" if most or (head.at_least and part in BLOCKED.values()) else ""
+        words = f"{bound}{_time(own, scale)} ({in_percent(Fraction(own, head.window_ns))})"
+        words += f", ≤{NO_BREAK}{_time(head.blocking_comm_max_ns, scale)}" if most else ""
+        words += "".join(f"; {name} {_time(parts[part], scale)}" for name, _, parts in told[:-1])
+        yield {"class": css(part), "name": str(part), "told": words}
 
 
 def _table(name: str, facts: BudgetFacts) -> Any:

@@ -25,8 +25,13 @@ if TYPE_CHECKING:
 Drawn = dict[str, Any]
 """What a template draws, under the names that it uses."""
 
-LEAST_LABELLED = Fraction(7, 100)
-"""Of a picture's width that a part takes into which its name or share is written; the script knows better."""
+CHARACTER_PX = 7
+"""About so wide is a character of a label; a little wider than it is."""
+
+WIDTHS = (290, 450, 600, 800, 1100)
+"""Of a picture in pixels: for each the style has a class of labels that narrower ones go without."""
+
+NARROWEST = f"over{WIDTHS[0]}"
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -104,6 +109,14 @@ def _policy(script: str) -> str:
     """What the browser may do: nothing over the network, and no script but this one."""
     own = f"; script-src 'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" if script else ""
     return f"default-src 'none'; style-src 'unsafe-inline'{own}; base-uri 'none'; form-action 'none'"
+
+
+def label_of(text: str, share: Fraction) -> tuple[str, str] | None:
+    """A label of what takes such a share of a picture's width, with its class: pictures in which it would reach beyond
+    go without it. None where every picture does. The script, which knows the width, writes its own.
+    """
+    needs = Fraction(CHARACTER_PX * (len(text) + 1))
+    return next(((text, f"over{width}") for width in WIDTHS if share * width >= needs), None)
 
 
 def percent(share: Fraction) -> str:

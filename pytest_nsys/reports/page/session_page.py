@@ -57,6 +57,7 @@ def session_page(digest: Digest) -> str:
     return render(
         "session.html.j2",
         interactive=bool(views),
+        drawn=bool(views),
         digest=digest,
         headline=of_session(digest),
         beside=[*beside(digest.comparison)] if digest.comparison is not None else [],

@@ -1,8 +1,9 @@
 """How is a window drawn: paths of each lane, ticks of the axis, the numbers beside, the data that hovering needs?
 
 The picture is drawn here, so that it is whole without a script: x is nanoseconds since the window's start, or since
-that of the first of several ranks that are drawn beside each other, y from 0 to 20. Base and head share one scale. What
-the template draws has the names that it uses.
+that of the first of several ranks that are drawn beside each other, y from 0 to 20. Base and head share one scale. A
+bar is a stretch of a thick line: it takes half the bytes of a rectangle. What the template draws has the names that it
+uses.
 """
 
 from __future__ import annotations
@@ -21,18 +22,22 @@ from pytest_nsys.core.units import NANOSECONDS
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.reports.headline import LESS_COVER
 from pytest_nsys.reports.page.budget_view import budget_view, css
-from pytest_nsys.reports.page.page import LEAST_LABELLED, Drawn, percent
+from pytest_nsys.reports.page.page import Drawn, label_of, percent
 from pytest_nsys.reports.tables import numbers, texts
 
 if TYPE_CHECKING:
     from pytest_nsys.reports.page.pictures import Picture
 
 HEIGHT = 20
+WHOLE = (0, HEIGHT)
 BODY = (4, 12)
 """Top and height of a kernel; exposed parts and barriers are as high as the lane, to be told without colour."""
 
 UNDERLINE = (17, 3)
 """Top and height of what marks the kernels of a cause."""
+
+MOST_LANES = 5
+"""Of one side on a phone, so that its first screen has both; the others are folded."""
 
 COLOURS = 6
 """Of the stages, used in turn."""
@@ -49,10 +54,16 @@ HUES: Mapping[str, str] = {
 NAMELESS = "other"
 MOST_MARKED = 4
 
+LEAST_NAMED = Fraction(7, 100)
+"""Of a picture's width that a bar takes into which its name is written, cut where it ends; the script knows better."""
+
 MOST_TIMES = 2
 """The longest window fits so often into what is drawn: of windows further apart one would see a line each."""
 
 MOST_TICKS = 6
+USUAL_WIDTH = 900
+"""Of a picture in pixels, for which its patterns are drawn; the script knows better."""
+
 PARTS = [*BudgetPart]
 NOBODY = -1
 COLUMNS = (*texts("lane", "purpose"), *numbers("kernels", "busy", "exposed"))
@@ -166,21 +177,27 @@ def _timeline_view(picture: Picture, number: int, frame: Frame, marked: Collecti
     found = [frame.placed(side) for side in sides_of(picture)]
     named = found if len(found) > 1 else [side._replace(name="") for side in found]
     title = f"rank {picture.rank}" + (f" ({head.place})" if head is not None and head.place else "")
+    ident = f"window-{number}"
     length = max((frame.length_ns, *(lead + one.length_ns for _, one, lead in named)), default=1)
     stages = list(dict.fromkeys(stage for side in named for _, _, stage in side.window.bands))
-    sides = [_side(side, length, stages, marked) for side in named]
     lanes = [lane for side in named for lane in side.window.lanes]
+    scene = _Scene(ident, length, stages, marked, _telling(lanes, marked))
+    sides = [_side(side, scene) for side in named]
     bars = [bar for lane in lanes for bar in lane.bars]
     drawn = {bar.name for bar in bars}
     causes = [*dict.fromkeys(mark.name for mark in marked if mark.name in drawn)]
     together = sum(bar.kernels for bar in bars if bar.kernels > 1)
     notes = [f"{together} short kernels are drawn together with their neighbours"] if together else []
+    quiet = len({lane.name for lane in lanes} - scene.telling)
     return {
-        "id": f"window-{number}",
+        "id": ident,
         "title": title,
+        "about": "; ".join(dict.fromkeys(side.window.window for side in named)),
         "said": f"Timeline of {title}: " + "; ".join(f"{side['name']} {side['about']}".strip() for side in sides),
         "length_ns": length,
+        "patterns": _patterns(named, scene),
         "sides": sides,
+        "quiet": f"{counted(quiet, 'more lane')}" if quiet else "",
         "ticks": [*_ticks(length)],
         "hues": _hues(lanes),
         "causes": ", ".join(causes[:MOST_MARKED]) + (" …" if len(causes) > MOST_MARKED else ""),
@@ -199,6 +216,38 @@ def _timeline_view(picture: Picture, number: int, frame: Frame, marked: Collecti
     }
 
 
+class _Scene(NamedTuple):
+    """What the sides of a picture share: ``stages`` are those of both in the order of their colours, ``telling`` the
+    lanes that are never folded.
+    """
+
+    ident: str
+    length_ns: int
+    stages: Sequence[str]
+    marked: Collection[Mark]
+    telling: frozenset[str]
+
+
+def _telling(lanes: Iterable[TimelineLane], marked: Collection[Mark]) -> frozenset[str]:
+    """The lanes to see first: those of a cause, those that compute, then by how long they were exposed, and busy."""
+    causes = {mark.name for mark in marked}
+
+    def weight(own: Sequence[TimelineLane]) -> tuple[bool, bool, int, int]:
+        told = any(bar.name in causes for lane in own for bar in lane.bars)
+        busiest, most = max(lane.busy_ns for lane in own), max(lane.exposed_ns for lane in own)
+        return told, own[0].kind == "compute", most, busiest
+
+    named = grouped((lane.name, lane) for lane in lanes)
+    return frozenset(sorted(named, key=lambda name: weight(named[name]), reverse=True)[:MOST_LANES])
+
+
+def _patterns(sides: Iterable[PlacedWindow], scene: _Scene) -> list[tuple[str, str, str]]:
+    """Each pattern of what is drawn of gaps: its name here, what it is, and its scale, as it is not stretched."""
+    drawn = {gap.part.part for side in sides for gap in side.window.gaps}
+    scale = f"scale({max(scene.length_ns // USUAL_WIDTH, 1)} 1)"
+    return [(f"{scene.ident}-{css(part)}", css(part), scale) for part in BudgetPart if part in drawn]
+
+
 def _hue(family: str) -> str:
     return f"family-{HUES.get(family, NAMELESS)}"
 
@@ -211,48 +260,63 @@ def _hues(lanes: Iterable[TimelineLane]) -> list[tuple[str, str]]:
     return [(hue, ", ".join(f for f in own if f in HUES) or NAMELESS) for hue, own in sorted(hues.items())]
 
 
-def _side(side: PlacedWindow, length: int, stages: Sequence[str], marked: Collection[Mark]) -> Drawn:
-    """One window; ``stages`` are those of both sides, in the order of their colours."""
-    one, after = side.window, side.lead_ns + side.window.length_ns
-    beyond = _path([span for span in ((0, side.lead_ns), (after, length)) if span[0] < span[1]], 0, HEIGHT)
-    outside = [("outside", beyond)] if beyond else []
+class _Path(NamedTuple):
+    """Bars of one class as stretches of a line of so much ``width``; ``pattern`` is what it is painted with."""
+
+    css: str
+    width: int
+    d: str
+    pattern: str = ""
+
+
+def _path(css: str, spans: Iterable[tuple[int, int]], shape: tuple[int, int] = WHOLE, ident: str = "") -> _Path:
+    """Absolute starts, for floats add up. ``ident`` is that of a picture with patterns."""
+    top, height = shape
+    middle = f"{top + height / 2:g}"
+    d = "".join(f"M{start} {middle}h{end - start}" for start, end in spans)
+    return _Path(css, height, d, f"url(#{ident}-{css})" if ident else "")
+
+
+def _side(side: PlacedWindow, scene: _Scene) -> Drawn:
+    """One window."""
+    one, after, length = side.window, side.lead_ns + side.window.length_ns, scene.length_ns
+    beyond = _path("outside", [span for span in ((0, side.lead_ns), (after, length)) if span[0] < span[1]])
+    outside = [beyond] if beyond.d else []
     bands = [(side.x(start), side.x(end), stage) for start, end, stage in one.bands]
-    by_colour = grouped((stages.index(stage) % COLOURS, (start, end)) for start, end, stage in bands)
+    by_colour = grouped((scene.stages.index(stage) % COLOURS, (start, end)) for start, end, stage in bands)
     about = f"{one.window}, {format_value(one.length_ns, 'ns')}, {counted(one.kernels, 'kernel')}"
+    labelled = ((start, end, label_of(stage, Fraction(end - start, length))) for start, end, stage in bands)
     return {
         "name": side.name,
         "about": f"{about} ({one.measured})",
-        "gaps": _gaps(side, outside) if one.budget is not None else None,
-        "lanes": [_lane(lane, side, length, outside, marked) for lane in one.lanes],
+        "gaps": _gaps(side, outside, scene) if one.budget is not None else None,
+        "lanes": [_lane(lane, side, outside, scene) for lane in one.lanes],
         "bands": [
             *(outside if by_colour else ()),
-            *((f"band{colour}", _path(spans, 0, HEIGHT)) for colour, spans in sorted(by_colour.items())),
+            *(_path(f"band{colour}", spans) for colour, spans in sorted(by_colour.items())),
         ],
         "labels": [
-            (percent(Fraction(start + end, 2 * length)), stage)
-            for start, end, stage in bands
-            if end - start >= LEAST_LABELLED * length
+            (percent(Fraction(start + end, 2 * length)), *label) for start, end, label in labelled if label is not None
         ],
     }
 
 
-def _lane(
-    lane: TimelineLane, side: PlacedWindow, length: int, outside: Sequence[tuple[str, str]], marked: Collection[Mark]
-) -> Drawn:
+def _lane(lane: TimelineLane, side: PlacedWindow, outside: Sequence[_Path], scene: _Scene) -> Drawn:
     """One lane: the paths by class, and what it amounts to in words and in numbers.
 
     ``labels`` are where a bar is that has room for a name, how wide, and the name.
     """
+    length = scene.length_ns
     bars = [((side.x(bar.start_ns), side.x(bar.end_ns)), bar) for bar in lane.bars]
     plain = grouped(
         (_hue(bar.family) if lane.kind == "compute" else lane.kind, span) for span, bar in bars if not bar.is_barrier
     )
-    underlined = (span for span, bar in bars if {Mark(bar.name, bar.stage), Mark(bar.name, None)} & {*marked})
+    underlined = (span for span, bar in bars if {Mark(bar.name, bar.stage), Mark(bar.name, None)} & {*scene.marked})
     drawn = (
-        *((css, _path(spans, *BODY)) for css, spans in sorted(plain.items())),
-        ("barrier", _path((span for span, bar in bars if bar.is_barrier), 0, HEIGHT)),
-        ("exposed", _path(((side.x(start), side.x(end)) for start, end in lane.exposed), 0, HEIGHT)),
-        ("marked", _path(underlined, *UNDERLINE)),
+        *(_path(css, spans, BODY) for css, spans in sorted(plain.items())),
+        _path("barrier", (span for span, bar in bars if bar.is_barrier)),
+        _path("exposed", ((side.x(start), side.x(end)) for start, end in lane.exposed)),
+        _path("marked", underlined, UNDERLINE),
     )
     name, purpose, busy = lane.name, lane.purpose, format_value(lane.busy_ns, "ns")
     exposed = format_value(lane.exposed_ns, "ns") if lane.kind == "communication" else ""
@@ -261,11 +325,12 @@ def _lane(
     return {
         "name": name,
         "kind": purpose,
-        "paths": [*outside, *(each for each in drawn if each[1])],
+        "is_quiet": name not in scene.telling,
+        "paths": [*outside, *(each for each in drawn if each.d)],
         "labels": [
             (percent(Fraction(start, length)), percent(Fraction(end - start, length)), bar.name)
             for (start, end), bar in bars
-            if end - start >= LEAST_LABELLED * length
+            if end - start >= LEAST_NAMED * length
         ],
         "said": said + (f", exposed {exposed}" if exposed else ""),
         "numbers": (name, purpose, str(lane.kernels), busy, exposed or "–"),
@@ -276,18 +341,13 @@ SHAPES = {BudgetPart.STARVED: (HEIGHT // 2, HEIGHT // 2), BudgetPart.BESIDE: (3,
 """Top and height of a part of a gap; what was blocked is as high as the lane."""
 
 
-def _gaps(side: PlacedWindow, outside: Sequence[tuple[str, str]]) -> Drawn:
+def _gaps(side: PlacedWindow, outside: Sequence[_Path], scene: _Scene) -> Drawn:
     """The times without compute: a path for each class."""
     gaps = side.window.gaps
     spans = grouped((gap.part.part, (side.x(gap.part.start_ns), side.x(gap.part.end_ns))) for gap in gaps)
-    paths = ((css(part), _path(own, *SHAPES.get(part, (0, HEIGHT)))) for part, own in sorted(spans.items()))
+    paths = (_path(css(part), own, SHAPES.get(part, WHOLE), scene.ident) for part, own in sorted(spans.items()))
     parts = counted(sum(gap.number for gap in gaps), "part")
     return {"paths": [*outside, *paths], "said": f"without compute: {parts} of gaps"}
-
-
-def _path(spans: Iterable[tuple[int, int]], top: int, height: int) -> str:
-    """Rectangles as one path; absolute starts, for floats add up."""
-    return "".join(f"M{start} {top}h{end - start}v{height}h-{end - start}z" for start, end in spans)
 
 
 def _ticks(length: int) -> Iterator[tuple[str, str, str]]:

@@ -37,7 +37,7 @@
       this.data = JSON.parse(figure.querySelector("script").textContent);
       this.plot = figure.querySelector(".plot");
       this.readout = figure.querySelector(".readout");
-      this.said = this.readout.textContent;
+      this.said = [...this.readout.childNodes];
       this.axis = figure.querySelector(".axis");
       this.lanes = this.data.sides.flatMap((side) => {
         const known = (side.gaps ? [side.gaps] : []).concat(side.lanes);
@@ -48,6 +48,7 @@
         this.lanes[i].words = svg.nextElementSibling;
       });
       this.bands = [...figure.querySelectorAll("svg.bands")];
+      this.patterns = [...figure.querySelectorAll("pattern")];
       this.reset();
       this.listen();
     }
@@ -187,7 +188,7 @@
       this.readout.classList.toggle("on", Boolean(found));
       if (this.mark) this.mark.remove();
       this.arrow(null);
-      if (!found) { this.readout.textContent = this.said; return; }
+      if (!found) { this.readout.replaceChildren(...this.said); return; }
       const { own: { lane, side, svg, at }, i } = found;
       const start = at[i], length = lane.d[i], end = start + length;
       if (end < this.from || start > this.from + this.span) {
@@ -250,6 +251,9 @@
       this.from = Math.min(Math.max(0, this.from), this.data.length - this.span);
       const view = `${this.from} 0 ${this.span} 20`;
       for (const { svg } of this.lanes) svg.setAttribute("viewBox", view);
+      const { width, height } = this.box;
+      const unstretched = `scale(${this.span / (width || 900)} ${20 / (height || 20)})`;
+      for (const pattern of this.patterns) pattern.setAttribute("patternTransform", unstretched);
       if (this.mark) this.outline();
       if (this.arrowed) this.arrow(this.shown);
       for (const lane of this.lanes) if (lane.words) this.write(lane);
@@ -287,7 +291,7 @@
     }
 
     ticks() {
-      const step = niceStep(this.span, Math.max(2, Math.floor(this.box.width / 90)));
+      const step = niceStep(this.span, Math.max(2, Math.floor(this.box.width / 70)));
       const [word, scale] = UNITS.findLast(([, each]) => step >= each || each === 1);
       this.axis.replaceChildren();
       for (let ns = Math.ceil(this.from / step) * step; ns <= this.from + this.span; ns += step) {

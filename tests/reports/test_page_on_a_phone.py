@@ -1,0 +1,71 @@
+"""Does a phone show what happened on its first screen, the whole red on three, and no label on another?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.browser import Browser, chromium, needs_browser, program
+from tests.support.red_page import red_session
+
+pytestmark = needs_browser
+
+PHONE = (390, 844)
+
+OVERLAPPING = """(() => {
+  const found = [];
+  for (const drawing of document.querySelectorAll("figure.timeline .plot, .budget-bar, .strip, .plots")) {
+    const boxes = [...drawing.querySelectorAll("text")].map((text) => {
+      const { left, right, top, bottom } = text.getBoundingClientRect(), own = text.closest(".names svg");
+      const end = own ? left - 4 + own.width.baseVal.value : right;
+      return [text.textContent, { left, right: Math.min(right, end), top, bottom }];
+    });
+    const shown = boxes.filter(([, box]) => box.right > box.left);
+    shown.forEach(([one, a], i) => shown.slice(i + 1).forEach(([other, b]) => {
+      const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      if (wide > 0.5 && high > 3) found.push(`${one} | ${other}`);
+    }));
+  }
+  return found;
+})()"""
+"""Texts of a drawing, cut where their own ends, of which one lies on another. Lines may overlap where no letter is."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One browser for all tests."""
+    if program() is None:
+        pytest.skip("there is no Chromium on PATH")
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def red(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of the demo's red."""
+    return red_session(tmp_path_factory.mktemp("red"), "--nsys-html", "red.html")
+
+
+def bottom(browser: Browser, selector: str) -> float:
+    """Where on the page the first such element ends."""
+    found: float = browser.run(f"document.querySelector({selector!r}).getBoundingClientRect().bottom + scrollY")
+    return found
+
+
+def test_the_first_screen_has_the_sentence_the_bar_and_the_picture(browser: Browser, red: Path) -> None:
+    browser.open(red, *PHONE)
+    ends = [bottom(browser, selector) for selector in ("h1", "figure.timeline .budget", "figure.timeline .plot")]
+    assert ends == sorted(ends)
+    assert ends[-1] <= PHONE[1]
+    assert bottom(browser, ".legend") > ends[-1]
+
+
+@pytest.mark.parametrize("script", [True, False])
+@pytest.mark.parametrize("width", [360, 390, 700, 1280])
+def test_labels_that_would_touch_give_way(browser: Browser, red: Path, width: int, script: bool) -> None:
+    browser.open(red, width, script=script)
+    assert browser.run(OVERLAPPING) == []
+    browser.call("Emulation.setScriptExecutionDisabled", value=False)
