@@ -154,7 +154,7 @@ def _alike(was: Mapping[str, Compute], now: Mapping[str, Compute]) -> frozenset[
         if 2 * passed >= before:
             middle = shares[name]
             break
-    alike = {name for name, share in shares.items() if 4 * abs(share - middle) <= abs(middle - 1)}
+    alike = {name for name, share in shares.items() if 2 * abs(share - middle) <= abs(middle - 1)}
     largest = max(was, key=lambda name: (was[name].length_ns, name), default="")
     rest = before - (was[largest].length_ns if was else 0)
     told = sum(was[name].length_ns for name in alike - {largest})
