@@ -55,13 +55,14 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The worst row of an assertion as a history names it, and its value."""
+    """The worst row of an assertion as a history names it, its value, and its limit, None where it has none."""
 
     gate: str
     digest: str
     series: SeriesId
     labels: tuple[Label, ...]
     value: Value
+    limit: Value | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ def worst_of(verdict: Verdict, head: Captures, stated: Mapping[str, Label], gate
     if labels is None or row is None or row.value is None:
         return None
     series = series_id(verdict.assertion.measures, spec_for(head.convention, verdict.assertion))
-    return Measured(gate, head.key(stated).digest, series, labels, row.value)
+    return Measured(gate, head.key(stated).digest, series, labels, row.value, row.limit)
 
 
 def _labels(row: JudgedRow) -> Mapping[str, Label]:

@@ -6,45 +6,27 @@ Text in it is somebody else's and is escaped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
-from pytest_nsys.core.exact import median
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import BARE, COUNT, NANOSECONDS, RATIO, SHARES, TIME
 from pytest_nsys.core.words import exists_in, printable
 from pytest_nsys.reports.page.page import template
+from pytest_nsys.reports.trend import Moment, Trend, shift_words
 
 TICKS = "▁▂▃▄▅▆▇█"
 ASCII_TICKS = "_.:-=+*#"
 SPARK_WIDTH = 24
 """The newest values that a sparkline shows."""
 
-WIDTH, HEIGHT = 460, 220
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 44, 44
+WIDTH, HEIGHT = 460, 200
+_LEFT, _RIGHT, _TOP, _BOTTOM = 72, 16, 26, 24
 _LONGEST_TITLE = 62
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A value and what to say of it: when it was measured, at which commit."""
-
-    value: Value
-    time: str
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """The values of one row, oldest first; at least one. ``quantity`` names what the vertical axis counts."""
-
-    title: str
-    quantity: str
-    unit: str
-    points: tuple[Point, ...]
+_MARGIN = Fraction(6, 100)
+"""Of the plot's height, above and below the axis: no dot is cut."""
 
 
 def sparkline(values: Sequence[Value], encoding: str = "utf-8", ends: tuple[Value, Value] | None = None) -> str:
@@ -62,75 +44,103 @@ def sparkline(values: Sequence[Value], encoding: str = "utf-8", ends: tuple[Valu
     return "".join(ticks[int((Fraction(v) - low) * top / (high - low) + Fraction(1, 2))] for v in shown)
 
 
-def panel_svg(panel: Panel, ident: str) -> str:
+def trend_svg(trend: Trend, ident: str) -> str:
     """One plot; ``ident`` tells it from others of the page."""
-    box = {"left": _LEFT, "right": WIDTH - _RIGHT, "top": _TOP, "below": HEIGHT - _BOTTOM + 16}
-    box |= {"width": WIDTH, "height": HEIGHT}
-    said = printable(_in_words(panel), 4000)
-    return template("plots.svg.j2").render(said=said, p=_panel(panel), box=box, ident=ident).rstrip()
+    box = {"left": _LEFT, "right": WIDTH - _RIGHT, "top": _TOP, "bottom": HEIGHT - _BOTTOM, "width": WIDTH}
+    said = printable(_in_words(trend), 4000)
+    drawn = _drawn(trend)
+    return template("plots.svg.j2").render(said=said, p=drawn, box={**box, "height": HEIGHT}, ident=ident).rstrip()
 
 
-def _in_words(panel: Panel) -> str:
-    first, last = (format_value(point.value, panel.unit) for point in (panel.points[0], panel.points[-1]))
-    return f"{panel.title}, {len(panel.points)} values from {first} to {last}"
+def _in_words(trend: Trend) -> str:
+    first, last = (format_value(moment.value, trend.unit) for moment in (trend.moments[0], trend.moments[-1]))
+    moved = "".join(f"; {shift_words(trend, shift)}" for shift in trend.shifts)
+    return f"{trend.title}, {len(trend.moments)} values from {first} to {last}{moved}"
 
 
-def _panel(panel: Panel) -> dict[str, Any]:
-    """What the template draws of a panel: texts, and coordinates as it writes them."""
-    word, scale = _axis([point.value for point in panel.points], panel.unit)
-    values = [Fraction(point.value) / scale for point in panel.points]
-    ticks = _ticks(min(values), max(values), whole=panel.unit == COUNT)
-    low, high = ticks[0], ticks[-1]
-    inner = WIDTH - _LEFT - _RIGHT
+def _drawn(trend: Trend) -> dict[str, Any]:
+    """What the template draws of a trend: texts, and coordinates as it writes them."""
+    low, high = Fraction(trend.low), Fraction(trend.high)
+    inner, tall, moments = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM, trend.moments
 
-    def y(value: Fraction) -> str:
-        return _number(_TOP + (high - value) * (HEIGHT - _TOP - _BOTTOM) / (high - low))
+    def y(value: Value) -> Fraction:
+        off = (high - Fraction(value)) / (high - low)
+        return _TOP + tall * (_MARGIN + (1 - 2 * _MARGIN) * off)
 
-    def x(n: int) -> str:
-        return _number(_LEFT + (Fraction(inner * n, len(values) - 1) if len(values) > 1 else Fraction(inner, 2)))
+    def x(n: int) -> Fraction:
+        return _LEFT + (Fraction(inner * n, len(moments) - 1) if len(moments) > 1 else Fraction(inner, 2))
 
-    said = [
-        ", ".join(part for part in (point.time, format_value(point.value, panel.unit), point.note) if part)
-        for point in panel.points
-    ]
+    word, scale = _axis([low, high, *trend.values], trend.unit)
+    ticks = _ticks(low / scale, high / scale, whole=trend.unit == COUNT)
+    limits = [(n, y(one.limit)) for n, one in enumerate(moments) if one.limit is not None]
+    inside = [(n, height) for n, height in limits if _TOP <= height <= HEIGHT - _BOTTOM]
     return {
-        "title": printable(panel.title),
-        "short": printable(panel.title, _LONGEST_TITLE),
-        "axis": printable(panel.quantity + (f" in {word}" if word else "")),
-        "middle": _number(Fraction(_TOP + HEIGHT - _BOTTOM, 2)),
-        "center": _number(Fraction(_LEFT + WIDTH - _RIGHT, 2)),
-        "ticks": [(y(tick), _short(tick)) for tick in ticks],
-        "median": y(Fraction(median(values[:-1]))) if len(values) > 1 else "",
-        "dots": [(x(n), y(value), printable(said[n])) for n, value in enumerate(values)],
-        "first": printable(panel.points[0].time),
-        "last": printable(panel.points[-1].time),
+        "title": printable(trend.title),
+        "short": printable(trend.title, _LONGEST_TITLE),
+        "ticks": [(_number(y(tick * scale)), _short(tick) + word) for tick in ticks],
+        "limit": _level([(x(n), height) for n, height in inside], Fraction(inner, 2 * max(len(moments) - 1, 1))),
+        "shifts": [(_number(x(s.at)), printable(shift_words(trend, s))) for s in trend.shifts],
+        "accepted": [(_number(x(n)), _accepted_words(m)) for n, m in enumerate(moments) if m.accepted is not None],
+        "dots": [(_number(x(n)), _number(y(one.value)), _moment_words(one, trend)) for n, one in enumerate(moments)],
+        "first": printable(moments[0].time) if len(moments) > 1 else "",
+        "last": printable(moments[-1].time),
     }
 
 
+def _moment_words(one: Moment, trend: Trend) -> str:
+    limit = f"limit {format_value(one.limit, trend.unit)}" if one.limit is not None else ""
+    return printable(", ".join(filter(None, (one.time, format_value(one.value, trend.unit), limit, one.commit))))
+
+
+def _accepted_words(one: Moment) -> str:
+    return printable(f"accepted at {one.place}: {one.accepted}", 400)
+
+
+MOST_TOLD = 3
+
+
+def told_below(trend: Trend) -> list[str]:
+    """The newest shifts and acceptances in words, and the limit of now: what a finger cannot point at."""
+    moved = [f"moved {shift_words(trend, shift)}" for shift in trend.shifts[-MOST_TOLD:]]
+    accepted = [_accepted_words(one) for one in trend.moments if one.accepted is not None][-MOST_TOLD:]
+    limit = trend.moments[-1].limit
+    held = [] if limit is None else [f"limit {format_value(limit, trend.unit)}{_beyond(trend, limit)}"]
+    return [printable(line, 400) for line in (*reversed(moved), *reversed(accepted), *held)]
+
+
+def _beyond(trend: Trend, limit: Value) -> str:
+    room = (Fraction(trend.high) - Fraction(trend.low)) * _MARGIN
+    if limit > trend.high + room:
+        return ", above the picture"
+    return ", below the picture" if limit < trend.low - room else ""
+
+
+def _level(points: Iterable[tuple[Fraction, Fraction]], half: Fraction) -> str:
+    """A level line around each point, of so much on either side, within the plot."""
+    ends = ((max(x - half, Fraction(_LEFT)), min(x + half, Fraction(WIDTH - _RIGHT)), y) for x, y in points)
+    return "".join(f"M{_number(start)} {_number(y)}H{_number(end)}" for start, end, y in ends)
+
+
 def _axis(values: Sequence[Value], unit: str) -> tuple[str, Fraction]:
-    """The unit that the axis counts in, and how much of the metric's own unit it is."""
+    """The unit that the axis counts in, as it stands behind a number, and how much of the metric's own unit it is."""
     if unit == TIME:
         largest = max(abs(Fraction(value)) for value in values)
         word = next((word for word, scale in NANOSECONDS.items() if largest < 10_000 * scale), "s")
-        return word, Fraction(NANOSECONDS[word])
+        return f" {word}", Fraction(NANOSECONDS[word])
     if unit in SHARES:
         return RATIO, Fraction(1, 100)
-    return ("" if unit == BARE else "count" if unit == COUNT else unit), Fraction(1)
+    return ("" if unit in (BARE, COUNT) else f" {unit}"), Fraction(1)
 
 
 def _ticks(low: Fraction, high: Fraction, *, whole: bool = False) -> list[Fraction]:
-    """A few round numbers that enclose the values; ``whole`` numbers where things are counted."""
-    if low == high:
-        room = Fraction(1) if whole or not low else abs(low) / 10
-        low, high = low - room, high + room
+    """A few round numbers between two; ``whole`` numbers where things are counted."""
     step = Fraction(1)
     while step > (high - low) / 4 and not whole:
         step /= 10
     while step * 10 <= (high - low) / 4:
         step *= 10
     step *= next(factor for factor in (1, 2, 5, 10) if step * factor * 4 >= high - low)
-    first, last = low // step, -(-high // step)
-    return [step * n for n in range(int(first), int(last) + 1)]
+    return [step * n for n in range(-int(-low // step), int(high // step) + 1)]
 
 
 def _short(value: Fraction) -> str:

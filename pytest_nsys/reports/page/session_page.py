@@ -14,20 +14,19 @@ from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.explained import CauseKind, Explained
 from pytest_nsys.analysis.metrics import metric_called
-from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.core.exact import median, percentile
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.numbers import format_value
-from pytest_nsys.core.words import counted, place_words, printable
+from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.model import JudgedRow, Outcome, Verdict
 from pytest_nsys.reports.causes import cause_of, cause_table
 from pytest_nsys.reports.changes import gate_change_lines
 from pytest_nsys.reports.explanation import row_table
 from pytest_nsys.reports.headline import as_sentence, led_by, of_session, why_words
 from pytest_nsys.reports.page.page import Drawn, percent, render
-from pytest_nsys.reports.page.pictures import Measured, Picture, Pictures, Spread, by_turn
-from pytest_nsys.reports.page.plots import Panel, Point, panel_svg, sparkline
+from pytest_nsys.reports.page.pictures import Picture, Pictures, Spread, by_turn
 from pytest_nsys.reports.page.timeline_view import COLUMNS, Mark, marks_of, timeline_views
+from pytest_nsys.reports.page.trend_view import past_of
 from pytest_nsys.reports.session.digest import (
     Digest,
     FileRecords,
@@ -37,7 +36,6 @@ from pytest_nsys.reports.session.digest import (
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.two_sides import beside, tables
 from pytest_nsys.reports.tables import WHOLE_TEXT, table_of
-from pytest_nsys.stored.history.reading import History, HistorySeries, load
 from pytest_nsys.tools.git import revision_of
 
 MOST_TIMELINES = 8
@@ -46,9 +44,7 @@ MOST_TIMELINES = 8
 
 def session_page(digest: Digest) -> str:
     """The page of a session, whose history has not got it yet."""
-    from markupsafe import Markup
-
-    panels, trend_why = _trend(digest)
+    past = past_of(digest)
     chosen = chosen_windows(digest)
     drawn = timeline_views(chosen, _marks(digest, chosen))
     views = {picture.key: view for picture, view in zip(chosen, drawn, strict=True)}
@@ -62,14 +58,14 @@ def session_page(digest: Digest) -> str:
         headline=of_session(digest),
         beside=[*beside(digest.comparison)] if digest.comparison is not None else [],
         two_sides=tables(digest.comparison, verbose=True) if digest.comparison is not None else [],
-        facts=[*_facts(digest), *map(_spark, panels[:1])],
+        facts=[*_facts(digest), *past.in_short],
         gate_changes=list(gate_change_lines(digest.gate_changes)) if digest.gate_changes is not None else [],
         groups=reds,
         files=[_file(file, digest.pictures, views) for file in digest.files],
         timelines=[view for view in views.values() if view["id"] not in above],
         timeline_columns=COLUMNS,
-        trend=[Markup(panel_svg(panel, f"trend-{number}")) for number, panel in enumerate(panels, 1)],
-        trend_why=trend_why,
+        trends=past.drawn(),
+        trend_why=past.why,
         bar={"width": WIDTH, "middle": MIDDLE},
     )
 
@@ -304,13 +300,6 @@ def _ground(record: Record, explained: Mapping[tuple[str, str | None, str], str]
     return next(filter(None, causes), "" if verdict.outcome in (Outcome.FAILED, Outcome.PASSED) else verdict.outcome)
 
 
-# The past
-
-MOST_PLOTS = 8
-PAST_RUNS = 50
-THIS_RUN = "this run"
-
-
 def _facts(digest: Digest) -> Iterator[str]:
     """Of what the page is: the commit that is checked out, when it was traced; nothing that is not known."""
     revision = revision_of(digest.checkout) if digest.checkout is not None and digest.records else None
@@ -321,49 +310,3 @@ def _facts(digest: Digest) -> Iterator[str]:
     dates = sorted({record.began for record in digest.records if record.began})
     if dates:
         yield f"traced {dates[0]} UTC"
-
-
-def _spark(panel: Panel) -> str:
-    values = [point.value for point in panel.points]
-    return f"trend {sparkline(values)} {panel.title}, last {counted(len(values), 'run')}"
-
-
-def _trend(digest: Digest) -> tuple[Sequence[Panel], str]:
-    """The past of each worst row that the history knows, what failed first; else why there is none."""
-    path = digest.history
-    if path is None:
-        return (), ""
-    asked = [
-        (record, drawn.worst)
-        for record in led_by(digest.records)
-        if (drawn := digest.pictures.get(record.known_by)) is not None and drawn.worst is not None
-    ]
-    if not asked:
-        return (), "A history keeps no row of this session."
-    try:
-        gates = {worst.gate for _, worst in asked}
-        past = load(path, gates, last=PAST_RUNS) if path.exists() else History((), (), {})
-    except HistoryError as error:
-        return (), f"The history cannot be read: {error}"
-    first = {worst: record for record, worst in reversed(asked)}  # several may judge one row
-    found = [_panel(record, worst, past) for record, worst in asked if first[worst] is record]
-    panels = [panel for panel in found if panel is not None][:MOST_PLOTS]
-    return panels, "" if panels else "The history has no earlier run of these rows."
-
-
-def _panel(record: Record, now: Measured, past: History) -> Panel | None:
-    """The values of the past and of now; None where there is no past."""
-    place = now.gate, now.digest, now.series
-    own = (s for s in past.series if (s.gate, s.digest, s.sid) == place and now.labels in s.rows)
-    of_row: HistorySeries | None = next(own, None)
-    values = of_row.rows[now.labels] if of_row is not None else {}
-    points = [
-        Point(values[run.id], run.time[:16].replace("T", " "), (run.commit or "")[:8])
-        for run in past.runs
-        if run.id in values
-    ]
-    if not points or of_row is None:
-        return None
-    points.append(Point(now.value, THIS_RUN))
-    where = place_words(zip(of_row.dimensions, now.labels, strict=True))
-    return Panel(": ".join(filter(None, [record.title, where])), now.series.metric, of_row.unit, tuple(points))
