@@ -7,12 +7,13 @@ something else, as a kernel that moved, to the largest of those that may have mo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from pytest_nsys.analysis.explained import Cause, CauseKind
-from pytest_nsys.analysis.root_facts import RootChange, RootKind, RootOf
+from pytest_nsys.analysis.root_facts import Root, RootChange, RootKind, RootOf
 from pytest_nsys.analysis.roots import Found, Roots, largest_first
+from pytest_nsys.core.kept import grouped
 
 MOST_BEHIND = Fraction(4, 5)
 """The roots of a row account for so much of what all that were found do."""
@@ -26,20 +27,28 @@ NOISE = Fraction(1, 100)
 _LATE = (CauseKind.LAUNCH_BOUND, CauseKind.STARVED, CauseKind.COVER_LATE)
 _LESS_COVER = (CauseKind.COVER_SHRANK, CauseKind.COVER_VANISHED)
 _WAITED = (CauseKind.IDLE, CauseKind.STALLED, CauseKind.BESIDE, CauseKind.BLOCKS)
+_OTHERWISE = (RootKind.APPEARED, RootKind.VANISHED, RootKind.REPLACED, RootKind.ELSEWHERE)
 _HIDDEN = (CauseKind.MOVED, CauseKind.COVER_MOVED)
 _BY_HOST: Collection[RootOf] = (RootOf.HOST, RootOf.CALL)
 _BY_GPU: Collection[RootOf] = (RootOf.KERNEL, RootOf.ALL, RootOf.COLLECTIVE, RootOf.COPY, RootOf.MEMSET)
 
 
-def behind(roots: Roots, rank: int, causes: Iterable[Cause], change_ns: int) -> tuple[RootChange, ...]:
-    """What accounts for most of the change of a row of a rank, the largest first; empty where nothing does."""
-    along = [cause for cause in causes if cause.change_ns * change_ns > 0]
+def behind(roots: Roots, causes: Mapping[int, Sequence[Cause]], change_ns: int) -> tuple[RootChange, ...]:
+    """What accounts for most of a row's change by its causes of each rank, largest first; empty where nothing does."""
     for least in (NOISE, Fraction(0)):
         found = _Credits(roots, least)
-        found.blame(rank, along)
+        for rank, own in causes.items():
+            found.blame(rank, [cause for cause in own if cause.change_ns * change_ns > 0])
         if told := found.most(abs(change_ns)):
             return told
     return ()
+
+
+def came_or_went(roots: Roots, ranks: Iterable[int], name: str) -> tuple[RootChange, ...]:
+    """What runs more or less often on these ranks, or otherwise, largest first; of a kernel's name that alone."""
+    found = [each for rank in ranks for each in roots.of(rank) if each.change.root.kind in _OTHERWISE]
+    named = [each for each in found if any(kernel.startswith(name) for kernel in each.through)]
+    return tuple(sorted((each.change for each in (named or found)), key=largest_first))
 
 
 class _Credits:
@@ -57,12 +66,15 @@ class _Credits:
                 ns = self._spread(found, ns)
 
     def most(self, change_ns: int) -> tuple[RootChange, ...]:
-        ranked = sorted(self._sums.items(), key=lambda item: (-item[1], largest_first(item[0])))
-        total, told, found = self._sums.total(), 0, []
-        for each, ns in ranked:
+        """The roots with the largest sums over ranks, on each of these."""
+        sums, changes = Counter[Root](), grouped((change.root, change) for change in self._sums)
+        for change, ns in self._sums.items():
+            sums[change.root] += ns
+        total, told, found = sums.total(), 0, list[RootChange]()
+        for root, ns in sorted(sums.items(), key=lambda item: (-item[1], item[0])):
             if told >= MOST_BEHIND * total or ns < LEAST_BEHIND * change_ns:
                 break
-            found.append(each)
+            found += sorted(changes[root], key=largest_first)
             told += ns
         return tuple(found)
 

@@ -181,6 +181,18 @@ class Metric:
         return _standing_at(self.explained_by) if self.explained_by else None
 
     @property
+    def counts(self) -> bool:
+        """Whether its rows say which kernels there are, and how many, whatever they take."""
+        return self.unit in (Unit.COUNT, Unit.HASH) or "kernel" in self.dimensions
+
+    @property
+    def hangs_on(self) -> Parts | None:
+        """How the time is taken apart that its rows hang on, also where they are not themselves."""
+        base = METRICS.get(self.name.removesuffix(OF_STEP), self)
+        place = base.explained_by or _HANGS_ON.get(base.subject, "")
+        return _standing_at(place) if place else None
+
+    @property
     def of_kernels(self) -> bool:
         """Whether a kernel more or less makes a difference."""
         return self.of not in (Of.ANCHORS, Of.RANGES, Of.GPU, Of.OUTSIDE)
@@ -442,6 +454,14 @@ _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
         Metric("structure.pageable_copies", _COUNT, _LOWER, _RANK, without=_MEMORY),
         Metric("gpu_state.sm_clock_mhz", Unit.MHZ, _HIGHER, _RANK, of=Of.GPU, untouched=("sm_clock",)),
     ),
+}
+_HANGS_ON = {
+    "time of the step": "causes.WHOLE",
+    "communication": "causes.ALL_EXPOSED",
+    "launches and gaps": "causes.IDLE",
+    "pipeline": "causes.WHOLE",
+    "kernels": "causes.COMPUTE",
+    "collectives": "causes.COMMUNICATION",
 }
 METRICS: Mapping[str, Metric] = {
     metric.name: replace(metric, subject=subject) for subject, own in _BY_SUBJECT.items() for metric in own

@@ -1,304 +1,185 @@
-"""Which kernels account for a row that is worse than its baseline? The windows of both sides, taken apart.
+"""Why is a row worse than before? The windows of both sides, taken apart, and the roots of what changed between them.
 
-A row of several captures or windows is explained by the one whose value is nearest to it. A stored baseline keeps the
-breakdown of the run that it was last written from.
+A stored baseline keeps the breakdown of the run that it was last written from.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.explained import Breakdown, Cause, CauseKind, Explained, Explanation, RankWait
+from pytest_nsys.analysis.explained import Cause, CauseKind, Explained, Explanation
 from pytest_nsys.analysis.metrics import Metric, Unit
-from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.root_facts import StepChange
-from pytest_nsys.analysis.run import Run, RunWindow
-from pytest_nsys.analysis.throughput import slowest_rank, steady_periods
+from pytest_nsys.analysis.root_facts import RootChange, StepChange
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.core.errors import NoRows, NothingMeasured
-from pytest_nsys.core.exact import distance, percentile
-from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import KernelsMode, Label, Span, Value
+from pytest_nsys.core.exact import distance
+from pytest_nsys.core.model import Label, Value
 from pytest_nsys.gates.model import JudgedRow, Labels, Outcome
-from pytest_nsys.stored.baselines.breakdowns import MOST_KERNELS
+from pytest_nsys.verdicts.apart import MEDIAN_PERIOD, Apart, RunBreakdowns, TakesApart
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.causes import Parts
-    from pytest_nsys.analysis.roots import Roots
+    from pytest_nsys.analysis.explained import Breakdown
 
-MEDIAN_PERIOD = "p50"
-EXPLAINED = (Outcome.FAILED, Outcome.ACCEPTED, Outcome.INCONCLUSIVE)
+EXPLAINED = (Outcome.FAILED, Outcome.INCONCLUSIVE)
 
-
-class Apart:
-    """One window of all ranks: by rank how long it is, in ns, and what it was made of, found when it is asked for."""
-
-    def __init__(self, lengths_ns: Mapping[int, int], take_apart: Callable[[int], Breakdown]) -> None:
-        self.lengths_ns = lengths_ns
-        self._take_apart = take_apart
-
-    def get(self, rank: Label | None) -> Breakdown | None:
-        """The window of a rank; None where it has none."""
-        return self._take_apart(rank) if isinstance(rank, int) and rank in self.lengths_ns else None
-
-
-class TakesApart(Protocol):
-    """What one side of a comparison can say of the windows behind its rows."""
-
-    def apart(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value, /) -> Apart | None:
-        """The window that gave a value to a row; None where there is none."""
-
-
-class _Step(NamedTuple):
-    """What a step time is explained by: of which capture, under which spec the n-th window of all ranks, and those."""
-
-    at: tuple[int, WindowSpec, int]
-    windows: Mapping[int, RankWindow]
-
-
-@dataclass
-class RunBreakdowns:
-    """Opened traces, each window of which is taken apart once."""
-
-    captures: Captures
-
-    def apart(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value) -> Apart | None:
-        """The window of the row's rank, of all captures and windows, whose own value is nearest to ``value``."""
-        if metric.slowest:
-            step = self._step(metric, spec, value)
-            return None if step is None else self._apart(*step.at)
-        rank = labels.get("rank")
-        if not isinstance(rank, int):
-            return None
-        wanted = tuple(labels.get(dimension) for dimension in metric.dimensions)
-        nearest: tuple[Value, int, int] | None = None
-        for capture, run in enumerate(self.captures.runs):
-            for n, window in enumerate(run.measured(spec).ranks.get(rank, ())):
-                for row in metric.rows(window):
-                    if row.labels == wanted:
-                        at = (distance(row.value, value), capture, n)
-                        nearest = at if nearest is None else min(nearest, at)
-        if nearest is None:
-            return None
-        _, capture, n = nearest
-        if "quantile" in labels:
-            typical = typical_period(self.captures.runs[capture], spec, labels["quantile"])
-            with suppress(NothingMeasured):  # a cut of the window alone need not hold that period
-                return None if typical is None else self._apart(capture, typical, 0)
-            return None
-        return self._apart(capture, spec, n, rank)
-
-    @kept
-    def _apart(self, capture: int, spec: WindowSpec, n: int, like: int | None = None) -> Apart:
-        """The n-th windows of the ranks that have one, of those that have as many as rank ``like``.
-
-        Raises NothingMeasured.
-        """
-        ranks = self.captures.runs[capture].measured(spec).ranks
-        lengths = {
-            rank: windows[n].length_ns
-            for rank, windows in ranks.items()
-            if n < len(windows) and (like is None or len(windows) == len(ranks[like]))
-        }
-        return Apart(lengths, lambda rank: self._broken_down(capture, spec, n, rank))
-
-    @kept
-    def roots(self, was: Apart, now: Apart) -> Roots:
-        """Those of what changed between a window before and one of these traces."""
-        from pytest_nsys.analysis.roots import Roots  # as what takes a window apart: only what moved pays for it
-
-        return Roots(was.get, now.get)
-
-    def slowest(self, metric: Metric, spec: WindowSpec, value: Value) -> int:
-        """The rank that a step time is of."""
-        _, _, window = self._nearest_run(metric, spec, value)
-        return slowest_rank(window)
-
-    def _nearest_run(self, metric: Metric, spec: WindowSpec, value: Value) -> tuple[int, int, RunWindow]:
-        """The capture and the n-th window of all ranks whose row is nearest to ``value``, which it was made from."""
-        found: dict[tuple[Value, int, int], RunWindow] = {}
-        for capture, run in enumerate(self.captures.runs):
-            for n, window in enumerate(run.measured(spec).together()):
-                with suppress(NoRows):
-                    found |= {(distance(row.value, value), capture, n): window for row in metric.rows(window)}
-        at = min(found)
-        return at[1], at[2], found[at]
-
-    def _step(self, metric: Metric, spec: WindowSpec, value: Value) -> _Step | None:
-        """The windows that a step time is explained by; None where no one window has all ranks."""
-        capture, n, _ = self._nearest_run(metric, spec, value)
-        run = self.captures.runs[capture]
-        own = step_of(run, spec)
-        if own is None:
-            return None
-        n = n if own == spec else 0
-        with suppress(NothingMeasured):  # a cut of the window alone need not hold that step
-            return _Step((capture, own, n), run.measured(own).together()[n].by_rank)
-        return None
-
-    @kept
-    def _broken_down(self, capture: int, spec: WindowSpec, n: int, rank: int) -> Breakdown:
-        from pytest_nsys.analysis.breakdown import break_down  # only what moved pays for what takes it apart
-
-        windows, waits = self._together(capture, spec, n, len(self.captures.runs[capture].measured(spec).ranks[rank]))
-        return break_down(windows, rank, waits.get(rank, {}))
-
-    @kept
-    def _together(
-        self, capture: int, spec: WindowSpec, n: int, count: int
-    ) -> tuple[Mapping[int, RankWindow], Mapping[int, Mapping[int, RankWait]]]:
-        """The n-th windows of the ranks that have as many, and what their collectives waited over files."""
-        from pytest_nsys.analysis.straggling import waits_over_files
-
-        ranks = self.captures.runs[capture].measured(spec).ranks
-        beside = {number: windows[n] for number, windows in ranks.items() if len(windows) == count}
-        return beside, waits_over_files(beside)
-
-    def to_keep(self, metric: Metric, spec: WindowSpec) -> Iterator[tuple[int, Breakdown]]:
-        """What a baseline keeps of the first capture to explain a metric, by rank, each when it is asked for.
-
-        That is the middle window of the pick, of periods that of the median one.
-        """
-        run = self.captures.runs[0]
-        if metric.slowest or "quantile" in metric.dimensions:
-            typical = step_of(run, spec) if metric.slowest else typical_period(run, spec, MEDIAN_PERIOD)
-            if typical is None:
-                return
-            spec = typical
-        for rank, windows in sorted(run.measured(spec).ranks.items()):
-            middle = len(windows) // 2
-            if windows and len(windows[middle].communication) <= MOST_KERNELS:  # of more none is stored
-                yield rank, self._broken_down(0, spec, middle, rank)
-
-
-def typical_period(run: Run, spec: WindowSpec, quantile: Label) -> WindowSpec | None:
-    """The period that stands for a quantile of all: of the steady anchors the one that is nearest to it on all ranks.
-
-    One step for all of them, so that a collective is matched and the trace passed once. None where a rank has none, or
-    the window is not of the convention's anchors.
-    """
-    if spec.anchor is not None:
-        return None
-    away: Counter[int] = Counter()
-    steady = [steady_periods(run.anchors(rank)) for rank in run.ranks]
-    for own in steady:
-        middle = percentile(list(own.values()), int(str(quantile).removeprefix("p"))) if own else 0
-        away.update({index: abs(period_ns - middle) for index, period_ns in own.items()})
-    shared = [index for index in away if all(index in own for own in steady)]
-    if not shared:
-        return None
-    index = min(shared, key=lambda index: (away[index], index))
-    return WindowSpec(str(index), Span.PERIOD, KernelsMode.CLIPPED)
-
-
-def step_of(run: Run, spec: WindowSpec) -> WindowSpec | None:
-    """What a step time is explained by: the window where it is stated how many steps that holds, or where it is all
-    there is, else the median period. None where no one step has all ranks, or its anchors are not the convention's.
-    """
-    if run.workload.steps is not None:
-        return spec
-    if all(len(run.anchors(rank, spec.anchor)) == 1 for rank in run.ranks):
-        return WindowSpec("0", Span.RANGE, KernelsMode.CLIPPED) if spec.whole_run or spec.explicit else spec
-    return typical_period(run, spec, MEDIAN_PERIOD)
-
-
-def _change(
-    metric: Metric, parts: Parts, row: JudgedRow, labels: Mapping[str, Label], was: Breakdown, now: Breakdown
-) -> int | None:
-    """How far the row moved, in ns; of an aggregate the row that it was taken from, which was another one before.
-
-    None where that was not kept.
-    """
-    if row.value is not None and row.baseline is not None and not row.origin and metric.unit is Unit.NS:
-        return round(row.value - row.baseline)
-    before, after = (parts.measured_ns(side, labels) for side in (was, now))
-    return None if before is None or after is None else after - before
+MATERIAL = 100
+"""What is held to no baseline is explained where it got worse by more than one part of so many."""
 
 
 class Why(NamedTuple):
-    """Why the rows of an assertion that are worse than their baseline are so, in their order, and what became of a step
-    beside it; None where one side does not know it.
+    """Why the rows of an assertion that are worse than before are so, in their order, and what became of a step beside
+    it; None where one side does not know it.
     """
 
     rows: tuple[Explained, ...] = ()
     step: StepChange | None = None
 
 
+class _Sides(NamedTuple):
+    """The windows that explain a row, and those that say what became of a step."""
+
+    was: Apart
+    now: Apart
+    step: StepChange
+
+
 def explain_rows(
     metric: Metric, spec: WindowSpec, rows: Sequence[JudgedRow], before: TakesApart, now: RunBreakdowns
 ) -> Why:
-    """A row that stands for several ranks at once, or of a metric that has no parts, is left out."""
-    from pytest_nsys.analysis.behind import behind
-
-    found, step = [], None
-    for row in rows:
-        if row.outcome not in EXPLAINED or row.value is None or row.baseline is None:
-            continue
-        labels = {**row.origin, **row.labels}
-        if metric.slowest:
-            labels |= {"rank": now.slowest(metric, spec, row.value)}
-        was = before.apart(metric, spec, labels, row.baseline)
-        is_now = now.apart(metric, spec, labels, row.value)
-        if step is None and was is not None and is_now is not None:
-            step = StepChange(was.lengths_ns, is_now.lengths_ns)
-        if metric.parts is None or not all(dimension in labels for dimension in metric.dimensions):
-            continue
-        if metric.slowest:
-            found.append(_explain_step(metric.parts, row, labels, was, is_now, now))
-            continue
-        both = _both(was, is_now, labels)
-        if both is None or was is None or is_now is None:
-            continue
-        change = _change(metric, metric.parts, row, labels, *both)
-        if change is not None:
-            told = metric.parts.explain(labels, change, *both)
-            found.append(Explained(labels, told, behind(now.roots(was, is_now), _rank(labels), told.causes, change)))
-    return Why(tuple(found), step)
+    """A row is left out where one side does not know its window, or where nothing is known to be behind it."""
+    asked = _Rows(metric, before.kept_as(metric, spec), before, now)
+    found: list[Explained] = []
+    steps: list[StepChange] = []
+    for row in rows if not metric.outside else ():
+        if row.outcome in EXPLAINED:
+            labels = asked.labels(row)
+            sides = asked.sides(row, labels)
+            found += asked.explained(row, labels, sides)
+            steps += [sides.step] if sides is not None else []
+    return Why(tuple(found), steps[0] if steps else None)
 
 
-def _rank(labels: Labels) -> int:
-    rank = labels["rank"]
-    assert isinstance(rank, int)
-    return rank
+@dataclass
+class _Rows:
+    """The rows of a metric under a window spec, held against another side."""
+
+    metric: Metric
+    spec: WindowSpec
+    before: TakesApart
+    now: RunBreakdowns
+
+    def labels(self, row: JudgedRow) -> Labels:
+        """Those of the row that an aggregate was taken from; of a step time with the rank that it is of."""
+        slowest = self.metric.slowest and row.value is not None
+        return {**row.origin, **row.labels} | (
+            {"rank": self.now.slowest(self.metric, self.spec, row.value)} if slowest and row.value is not None else {}
+        )
+
+    def sides(self, row: JudgedRow, labels: Labels) -> _Sides | None:
+        """Of a quantile of periods the step that it is, against the median one, unless it is that which got longer."""
+        value = row.baseline if row.value is None else row.value
+        baseline = value if row.baseline is None else row.baseline
+        if value is None or baseline is None:
+            return None
+        usual = {**labels, "quantile": MEDIAN_PERIOD} if "quantile" in labels else labels
+        was = self.before.apart(self.metric, self.spec, usual, baseline)
+        now = self.now.apart(self.metric, self.spec, usual, value)
+        if was is None or now is None:
+            return None
+        step = StepChange(was.lengths_ns, now.lengths_ns)
+        odd = self.now.apart(self.metric, self.spec, labels, value) if usual != labels else None
+        rank = labels.get("rank")
+        if odd is None or not isinstance(rank, int) or rank not in was.lengths_ns or rank not in now.lengths_ns:
+            return _Sides(was, now, step)
+        all_steps = 2 * (now.lengths_ns[rank] - was.lengths_ns[rank]) >= value - baseline
+        return _Sides(was, now, step) if all_steps else _Sides(now, odd, step)
+
+    def explained(self, row: JudgedRow, labels: Labels, sides: _Sides | None) -> Iterator[Explained]:
+        """The row by its own parts, else by the roots of what it hangs on."""
+        if self.metric.slowest and row.value is not None and row.baseline is not None:
+            yield self._step(row.value, row.baseline, labels, sides)
+        elif sides is not None and (told := self._told(row, labels, sides)) is not None:
+            yield told
+        elif sides is not None and (roots := self._roots(labels, sides)):
+            yield Explained(labels, Explanation(0, (), 0), roots)
+
+    def _told(self, row: JudgedRow, labels: Labels, sides: _Sides) -> Explained | None:
+        """A row of one rank; None where its metric has no parts, or it is not known how far it moved."""
+        from pytest_nsys.analysis.behind import behind
+
+        parts, rank = self.metric.parts, labels.get("rank")
+        before, after = sides.was.get(rank), sides.now.get(rank)
+        if parts is None or before is None or after is None or not isinstance(rank, int):
+            return None
+        if not all(dimension in labels for dimension in self.metric.dimensions):
+            return None
+        change = self._change(parts, row, labels, before, after)
+        if change is None:
+            return None
+        told = parts.explain(labels, change, before, after)
+        return Explained(labels, told, behind(self.now.roots(sides.was, sides.now), {rank: told.causes}, change))
+
+    def _change(self, parts: Parts, row: JudgedRow, labels: Labels, was: Breakdown, now: Breakdown) -> int | None:
+        """How far the row moved, in ns; of an aggregate the row that it was taken from, which was another one before.
+
+        None where that was not kept, and of a row without a baseline that is hardly worse than before.
+        """
+        typical = labels.get("quantile", MEDIAN_PERIOD) == MEDIAN_PERIOD
+        itself = typical and not row.origin and self.metric.unit is Unit.NS
+        if itself and row.value is not None and row.baseline is not None:
+            return round(row.value - row.baseline)
+        before, after = (parts.measured_ns(side, labels) for side in (was, now))
+        if before is None or after is None or (row.baseline is None and not _is_worse(before, after)):
+            return None
+        return after - before
+
+    def _roots(self, labels: Labels, sides: _Sides) -> tuple[RootChange, ...]:
+        """What is behind the time that a row hangs on which is of several ranks, or of a metric without parts."""
+        from pytest_nsys.analysis.behind import behind, came_or_went
+
+        shared = sides.was.lengths_ns.keys() & sides.now.lengths_ns.keys()
+        ranks = sorted(shared & {labels["rank"]} if "rank" in labels else shared)
+        roots, parts = self.now.roots(sides.was, sides.now), self.metric.hangs_on
+        if self.metric.counts:
+            return came_or_went(roots, ranks, str(labels.get("kernel", "")))
+        if parts is None:
+            return ()
+        both = {rank: own for rank in ranks if (own := roots.both(rank)) is not None}
+        before, after = (sum(parts.measured_ns(own[n], labels) or 0 for own in both.values()) for n in (0, 1))
+        if not _is_worse(before, after):
+            return ()
+        return behind(roots, {rank: [*parts.causes(*own, labels)] for rank, own in both.items()}, after - before)
+
+    def _step(self, value: Value, baseline: Value, at: Labels, sides: _Sides | None) -> Explained:
+        """Why a step is longer: the parts of the slowest rank's now, against those of the same rank before.
+
+        Where a window holds several steps, the change is that of the window.
+        """
+        from pytest_nsys.analysis.behind import behind
+
+        steps, rank = self.now.captures.runs[0].workload.steps, at["rank"]
+        assert isinstance(rank, int)
+        labels: dict[str, Label] = {"rank": rank} | ({} if steps is None else {"window": f"window of {steps} steps"})
+        change = round((value - baseline) * (steps or 1))
+        if self.now.apart(self.metric, self.spec, at, value) is None:
+            own = "a step that all ranks have, of the convention's anchors, in full"
+            return Explained(labels, Explanation(change, (), change, lacks=f"the trace does not hold {own}"))
+        both = None if sides is None else (sides.was.get(rank), sides.now.get(rank))
+        if sides is None or both is None or both[0] is None or both[1] is None:
+            return Explained(labels, Explanation(change, (), change, lacks=f"no step of rank {rank} before was kept"))
+        lengths = sides.was.lengths_ns
+        longer = [other for other in lengths if lengths[other] > lengths[rank]]
+        first = min([rank, *sorted(longer)], key=lambda other: distance(lengths[other], baseline * (steps or 1)))
+        slowest = Cause(
+            CauseKind.SLOWEST, "", lengths[rank] - lengths[first], lengths[first], lengths[rank], straggler=first
+        )
+        assert self.metric.parts is not None
+        told = self.metric.parts.explain(labels, change, both[0], both[1], [slowest])
+        return Explained(labels, told, behind(self.now.roots(sides.was, sides.now), {rank: told.causes}, change))
 
 
-def _both(was: Apart | None, now: Apart | None, labels: Labels) -> tuple[Breakdown, Breakdown] | None:
-    """The window of the row's rank on both sides; None where one does not have it."""
-    before, after = (None if side is None else side.get(labels.get("rank")) for side in (was, now))
-    return None if before is None or after is None else (before, after)
-
-
-def _explain_step(
-    parts: Parts, row: JudgedRow, at: Labels, was: Apart | None, is_now: Apart | None, now: RunBreakdowns
-) -> Explained:
-    """Why a step is longer: the parts of the slowest rank's now, against those of the same rank before.
-
-    Where a window holds several steps, the change is that of the window.
-    """
-    from pytest_nsys.analysis.behind import behind
-
-    assert row.value is not None
-    assert row.baseline is not None
-    steps, rank = now.captures.runs[0].workload.steps, _rank(at)
-    labels: dict[str, Label] = {"rank": rank} | ({} if steps is None else {"window": f"window of {steps} steps"})
-    change = round((row.value - row.baseline) * (steps or 1))
-    after = None if is_now is None else is_now.get(rank)
-    if after is None:
-        own = "a step that all ranks have, of the convention's anchors, in full"
-        return Explained(labels, Explanation(change, (), change, lacks=f"the trace does not hold {own}"))
-    before = None if was is None else was.get(rank)
-    if was is None or is_now is None or before is None:
-        return Explained(labels, Explanation(change, (), change, lacks=f"no step of rank {rank} before was kept"))
-    lengths, baseline = was.lengths_ns, row.baseline * (steps or 1)
-    longer = [other for other in lengths if lengths[other] > lengths[rank]]
-    first = min([rank, *sorted(longer)], key=lambda other: distance(lengths[other], baseline))
-    slowest = Cause(
-        CauseKind.SLOWEST, "", lengths[rank] - lengths[first], lengths[first], lengths[rank], straggler=first
-    )
-    told = parts.explain(labels, change, before, after, [slowest])
-    return Explained(labels, told, behind(now.roots(was, is_now), rank, told.causes, change))
+def _is_worse(before_ns: int, now_ns: int) -> bool:
+    """Whether so much time is more than it was, and not by a little."""
+    return MATERIAL * (now_ns - before_ns) > before_ns

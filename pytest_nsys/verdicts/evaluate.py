@@ -49,7 +49,8 @@ from pytest_nsys.gates.settling import settled
 from pytest_nsys.stored.baselines.baseline_file import BEFORE_AUTO, Baseline, kept_by
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.tools.git import heads_of
-from pytest_nsys.verdicts.causes import RunBreakdowns, Why, explain_rows
+from pytest_nsys.verdicts.apart import RunBreakdowns
+from pytest_nsys.verdicts.causes import Why, explain_rows
 from pytest_nsys.verdicts.references import OtherRun, PastRuns, ReferenceSource
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from pytest_nsys.verdicts.structure_diff import Red
@@ -244,7 +245,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
     beside = judgement.outcome is Outcome.IMPROVED and context.worse
     message = message_of(assertion, judged) + (_of_earlier_runs(assertion, context.history, before) if bad else "")
     source = context.source(assertion)
-    why = _why(assertion, judgement, context, source) if source is not None else Why()
+    why = _why(assertion, judgement, context, source or context.baseline)
     return Verdict(
         assertion=assertion,
         outcome=judgement.outcome,
@@ -278,8 +279,8 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
     )
 
 
-def _why(assertion: Assertion, judgement: Judgement, context: GateContext, source: ReferenceSource) -> Why:
-    if assertion.balance_across is not None:
+def _why(assertion: Assertion, judgement: Judgement, context: GateContext, source: ReferenceSource | None) -> Why:
+    if source is None or assertion.balance_across is not None:
         return Why()
     metric, spec = assertion.measures, spec_for(context.captures.convention, assertion)
     return explain_rows(metric, spec, judgement.rows, source, context.breakdowns)

@@ -13,7 +13,7 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError, UsageMistake
 from pytest_nsys.core.words import counted
 from pytest_nsys.gates.model import Assertion, GateFile, spec_for
-from pytest_nsys.verdicts.causes import MEDIAN_PERIOD, step_of, typical_period
+from pytest_nsys.verdicts.apart import MEDIAN_PERIOD, step_of, typical_period
 from pytest_nsys.verdicts.evaluate import GateContext
 
 

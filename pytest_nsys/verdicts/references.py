@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -39,7 +40,7 @@ from pytest_nsys.stored.baselines.baseline_file import (
 )
 from pytest_nsys.tools.git import branch_named, revision_of
 from pytest_nsys.traces.opening import given_twice
-from pytest_nsys.verdicts.causes import Apart, RunBreakdowns
+from pytest_nsys.verdicts.apart import Apart, RunBreakdowns
 
 if TYPE_CHECKING:
     from pytest_nsys.stored.history.of_assertion import PastOf
@@ -78,6 +79,10 @@ class ReferenceSource(ABC):
     def apart(self, _: Metric, __: WindowSpec, ___: Labels, ____: Value, /) -> Apart | None:
         """The window that gave a row of what is compared with, taken apart; None where nothing keeps it."""
         return None
+
+    def kept_as(self, _: Metric, spec: WindowSpec, /) -> WindowSpec:
+        """The spec under which the windows of a metric can be taken apart on both sides."""
+        return spec
 
 
 @dataclass
@@ -217,7 +222,9 @@ class OtherRun(ReferenceSource):
 
     def apart(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value, /) -> Apart | None:
         """That of the other side's capture and window whose value is nearest."""
-        return self._apart.apart(metric, spec, labels, value)
+        with suppress(NsysError):  # a constant is judged on one side, whatever the other is
+            return self._apart.apart(metric, spec, labels, value)
+        return None
 
 
 def in_common(runs: Sequence[Mapping[RowLabels, Value]]) -> list[dict[RowLabels, Value]]:

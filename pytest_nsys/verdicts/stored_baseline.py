@@ -15,7 +15,7 @@ from pytest_nsys.analysis.table import MetricTable
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import BaselineError, NsysError, TraceError
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import Note, Value
+from pytest_nsys.core.model import KernelsMode, Note, Value
 from pytest_nsys.gates.comparability import differences, found_otherwise, told
 from pytest_nsys.gates.judgement import NotComparable, Reference
 from pytest_nsys.gates.model import Assertion, Difference, GateFile, Labels, Outcome, spec_for
@@ -32,7 +32,7 @@ from pytest_nsys.stored.baselines.baseline_file import (
     stale,
 )
 from pytest_nsys.stored.baselines.store import BaselineStore
-from pytest_nsys.verdicts.causes import MEDIAN_PERIOD, Apart
+from pytest_nsys.verdicts.apart import MEDIAN_PERIOD, Apart
 from pytest_nsys.verdicts.merge_base import Before, gate_file_at, held_to
 from pytest_nsys.verdicts.references import ReferenceSource, another_kind, other_order
 
@@ -253,6 +253,11 @@ class StoredBaseline(ReferenceSource):
     def apart(self, metric: Metric, spec: WindowSpec, labels: Labels, _: Value, /) -> Apart | None:
         """That of the run that was written last; of the quantiles of a period the median's alone."""
         return self._apart(metric, spec) if labels.get("quantile", MEDIAN_PERIOD) == MEDIAN_PERIOD else None
+
+    def kept_as(self, metric: Metric, spec: WindowSpec, /) -> WindowSpec:
+        """That spec, or where its windows are not kept another one of the same windows."""
+        others = (replace(spec, kernels=mode) for mode in KernelsMode)
+        return next((each for each in (spec, *others) if self._apart(metric, each) is not None), spec)
 
     @kept
     def _apart(self, metric: Metric, spec: WindowSpec) -> Apart | None:

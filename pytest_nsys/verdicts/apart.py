@@ -1,0 +1,223 @@
+"""Which windows are behind the rows of one side, and what were they made of?
+
+A row of several captures or windows is explained by the one whose value is nearest to it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.explained import Breakdown, RankWait
+from pytest_nsys.analysis.metrics import Metric, Scope
+from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.run import Run, RunWindow
+from pytest_nsys.analysis.throughput import slowest_rank, steady_periods
+from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.errors import NoRows, NothingMeasured
+from pytest_nsys.core.exact import distance, percentile
+from pytest_nsys.core.kept import kept
+from pytest_nsys.core.model import KernelsMode, Label, Span, Value
+from pytest_nsys.gates.model import Labels
+from pytest_nsys.stored.baselines.breakdowns import MOST_KERNELS
+
+if TYPE_CHECKING:
+    from pytest_nsys.analysis.roots import Roots
+
+MEDIAN_PERIOD = "p50"
+
+
+class Apart:
+    """One window of all ranks: by rank how long it is, in ns, and what it was made of, found when it is asked for."""
+
+    def __init__(self, lengths_ns: Mapping[int, int], take_apart: Callable[[int], Breakdown]) -> None:
+        self.lengths_ns = lengths_ns
+        self._take_apart = take_apart
+
+    def get(self, rank: Label | None) -> Breakdown | None:
+        """The window of a rank; None where it has none."""
+        return self._take_apart(rank) if isinstance(rank, int) and rank in self.lengths_ns else None
+
+
+class TakesApart(Protocol):
+    """What one side of a comparison can say of the windows behind its rows."""
+
+    def apart(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value, /) -> Apart | None:
+        """The window that gave a value to a row; None where there is none."""
+
+    def kept_as(self, metric: Metric, spec: WindowSpec, /) -> WindowSpec:
+        """The spec under which the windows of a metric can be taken apart, or nearly those."""
+
+
+class _Step(NamedTuple):
+    """What a step time is explained by: of which capture, under which spec the n-th window of all ranks, and those."""
+
+    at: tuple[int, WindowSpec, int]
+    windows: Mapping[int, RankWindow]
+
+
+@dataclass
+class RunBreakdowns:
+    """Opened traces, each window of which is taken apart once."""
+
+    captures: Captures
+
+    def apart(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value) -> Apart | None:
+        """The window of the row's rank, of all captures and windows, whose own value is nearest to ``value``.
+
+        Where none has the row, or it is of no one rank, the middle one.
+        """
+        if metric.slowest:
+            step = self._step(metric, spec, value)
+            return None if step is None else self._apart(*step.at)
+        rank = labels.get("rank")
+        if not isinstance(rank, int):
+            capture, n = self._of_all_ranks(metric, spec, value)
+            return self._apart(capture, spec, n)
+        capture, n = self._nearest(metric, spec, labels, value)
+        if "quantile" in labels:
+            typical = typical_period(self.captures.runs[capture], spec, labels["quantile"])
+            with suppress(NothingMeasured):  # a cut of the window alone need not hold that period
+                return None if typical is None else self._apart(capture, typical, 0)
+            return None
+        return self._apart(capture, spec, n, rank)
+
+    def _nearest(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value) -> tuple[int, int]:
+        """The capture and the number of the window of a rank that gave a value; the middle one where none did."""
+        wanted = tuple(labels.get(dimension) for dimension in metric.dimensions)
+        found: list[tuple[Value, int, int]] = []
+        for capture, run in enumerate(self.captures.runs if metric.scope is Scope.RANK else ()):
+            for n, window in enumerate(self._windows(run, spec, labels)):
+                own = (row.value for row in metric.rows(window) if row.labels == wanted)
+                found += ((distance(each, value), capture, n) for each in own)
+        _, capture, n = min(found, default=(0, 0, len(self._windows(self.captures.runs[0], spec, labels)) // 2))
+        return capture, n
+
+    @staticmethod
+    def _windows(run: Run, spec: WindowSpec, labels: Labels) -> Sequence[RankWindow]:
+        rank = labels["rank"]
+        return run.measured(spec).ranks.get(rank, ()) if isinstance(rank, int) else ()
+
+    def _of_all_ranks(self, metric: Metric, spec: WindowSpec, value: Value) -> tuple[int, int]:
+        """The capture and the number of the windows of all ranks that gave a value, or of the middle ones."""
+        if metric.scope is Scope.RUN:
+            capture, n, _ = self._nearest_run(metric, spec, value)
+            return capture, n
+        return 0, min(map(len, self.captures.runs[0].measured(spec).ranks.values()), default=0) // 2
+
+    @kept
+    def _apart(self, capture: int, spec: WindowSpec, n: int, like: int | None = None) -> Apart:
+        """The n-th windows of the ranks that have one, of those that have as many as rank ``like``.
+
+        Raises NothingMeasured.
+        """
+        ranks = self.captures.runs[capture].measured(spec).ranks
+        lengths = {
+            rank: windows[n].length_ns
+            for rank, windows in ranks.items()
+            if n < len(windows) and (like is None or len(windows) == len(ranks[like]))
+        }
+        return Apart(lengths, lambda rank: self._broken_down(capture, spec, n, rank))
+
+    @kept
+    def roots(self, was: Apart, now: Apart) -> Roots:
+        """Those of what changed between a window before and one of these traces."""
+        from pytest_nsys.analysis.roots import Roots  # as what takes a window apart: only what moved pays for it
+
+        return Roots(was.get, now.get)
+
+    def slowest(self, metric: Metric, spec: WindowSpec, value: Value) -> int:
+        """The rank that a step time is of."""
+        _, _, window = self._nearest_run(metric, spec, value)
+        return slowest_rank(window)
+
+    def _nearest_run(self, metric: Metric, spec: WindowSpec, value: Value) -> tuple[int, int, RunWindow]:
+        """The capture and the n-th window of all ranks whose row is nearest to ``value``, which it was made from."""
+        found: dict[tuple[Value, int, int], RunWindow] = {}
+        for capture, run in enumerate(self.captures.runs):
+            for n, window in enumerate(run.measured(spec).together()):
+                with suppress(NoRows):
+                    found |= {(distance(row.value, value), capture, n): window for row in metric.rows(window)}
+        at = min(found)
+        return at[1], at[2], found[at]
+
+    def _step(self, metric: Metric, spec: WindowSpec, value: Value) -> _Step | None:
+        """The windows that a step time is explained by; None where no one window has all ranks."""
+        capture, n, _ = self._nearest_run(metric, spec, value)
+        run = self.captures.runs[capture]
+        own = step_of(run, spec)
+        if own is None:
+            return None
+        n = n if own == spec else 0
+        with suppress(NothingMeasured):  # a cut of the window alone need not hold that step
+            return _Step((capture, own, n), run.measured(own).together()[n].by_rank)
+        return None
+
+    @kept
+    def _broken_down(self, capture: int, spec: WindowSpec, n: int, rank: int) -> Breakdown:
+        from pytest_nsys.analysis.breakdown import break_down  # only what moved pays for what takes it apart
+
+        windows, waits = self._together(capture, spec, n, len(self.captures.runs[capture].measured(spec).ranks[rank]))
+        return break_down(windows, rank, waits.get(rank, {}))
+
+    @kept
+    def _together(
+        self, capture: int, spec: WindowSpec, n: int, count: int
+    ) -> tuple[Mapping[int, RankWindow], Mapping[int, Mapping[int, RankWait]]]:
+        """The n-th windows of the ranks that have as many, and what their collectives waited over files."""
+        from pytest_nsys.analysis.straggling import waits_over_files
+
+        ranks = self.captures.runs[capture].measured(spec).ranks
+        beside = {number: windows[n] for number, windows in ranks.items() if len(windows) == count}
+        return beside, waits_over_files(beside)
+
+    def to_keep(self, metric: Metric, spec: WindowSpec) -> Iterator[tuple[int, Breakdown]]:
+        """What a baseline keeps of the first capture to explain a metric, by rank, each when it is asked for.
+
+        That is the middle window of the pick, of periods that of the median one.
+        """
+        run = self.captures.runs[0]
+        if metric.slowest or "quantile" in metric.dimensions:
+            typical = step_of(run, spec) if metric.slowest else typical_period(run, spec, MEDIAN_PERIOD)
+            if typical is None:
+                return
+            spec = typical
+        for rank, windows in sorted(run.measured(spec).ranks.items()):
+            middle = len(windows) // 2
+            if windows and len(windows[middle].communication) <= MOST_KERNELS:  # of more none is stored
+                yield rank, self._broken_down(0, spec, middle, rank)
+
+
+def typical_period(run: Run, spec: WindowSpec, quantile: Label) -> WindowSpec | None:
+    """The period that stands for a quantile of all: of the steady anchors the one that is nearest to it on all ranks.
+
+    One step for all of them, so that a collective is matched and the trace passed once. None where a rank has none, or
+    the window is not of the convention's anchors.
+    """
+    if spec.anchor is not None:
+        return None
+    away: Counter[int] = Counter()
+    steady = [steady_periods(run.anchors(rank)) for rank in run.ranks]
+    for own in steady:
+        middle = percentile(list(own.values()), int(str(quantile).removeprefix("p"))) if own else 0
+        away.update({index: abs(period_ns - middle) for index, period_ns in own.items()})
+    shared = [index for index in away if all(index in own for own in steady)]
+    if not shared:
+        return None
+    index = min(shared, key=lambda index: (away[index], index))
+    return WindowSpec(str(index), Span.PERIOD, KernelsMode.CLIPPED)
+
+
+def step_of(run: Run, spec: WindowSpec) -> WindowSpec | None:
+    """What a step time is explained by: the window where it is stated how many steps that holds, or where it is all
+    there is, else the median period. None where no one step has all ranks, or its anchors are not the convention's.
+    """
+    if run.workload.steps is not None:
+        return spec
+    if all(len(run.anchors(rank, spec.anchor)) == 1 for rank in run.ranks):
+        return WindowSpec("0", Span.RANGE, KernelsMode.CLIPPED) if spec.whole_run or spec.explicit else spec
+    return typical_period(run, spec, MEDIAN_PERIOD)
