@@ -363,6 +363,7 @@ FAULTS: Mapping[str, Fault] = {
         dense,
         both(another(ATTENTION_BACK, "flash_bwd_v3_kernel", 0), stretched(BACK_GEMM, 25)),
         Expected(LONGER, KERNEL, BACK_GEMM),
+        beside=(Expected(RootKind.REPLACED, KERNEL, "flash_bwd_v3_kernel", instead=ATTENTION_BACK),),
         says=("nvjet_tst_192x192",),
         todo="no kernel is paired with what replaced it",
     ),

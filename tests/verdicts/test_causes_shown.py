@@ -220,3 +220,29 @@ def test_a_red_has_its_roots_and_the_length_of_a_step(judged: Project, against: 
         assert (root.root.kind, root.root.of, root.root.name, root.rank) == (RootKind.SHORTER, RootOf.KERNEL, "gemm", 1)
         assert verdict.step is not None
         assert verdict.step.before_ns.keys() == verdict.step.now_ns.keys() == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("sentence", "behind"),
+    [
+        ("overlap_min >= 75%", "gemm"),
+        ("exposed_ns <= 2% of step", "gemm"),
+        ("stage2 exposed_ns < 300us", "gemm"),
+        ("{metric: exposed_ns, across: {rank: sum}, baseline: {rel: 5%}}", "gemm"),
+        ("window_ns <= 1ms", ""),
+    ],
+)
+def test_rows_without_parts_and_of_constants_have_roots_where_both_sides_are_known(
+    project: Project, sentence: str, behind: str
+) -> None:
+    """A limit that nothing holds was broken before, too: nothing is behind it."""
+    project.gated(f"- exposed_ns <= baseline + 500%\n- {sentence}", 200)
+    project.trace("head.sqlite", {(1, "stage2_f"): 650})
+    project.refresh("--nsys-trace=run.sqlite", code=None)
+    for more in ([], ["--nsys-against=run.sqlite"]):
+        heard = Verdicts()
+        project.pytest("--nsys-trace=head.sqlite", *more, plugins=[heard])
+        (verdict,) = [verdict for verdict in heard.found if verdict.outcome is Outcome.FAILED]
+        roots = {root.root.name for row in verdict.causes for root in row.roots}
+        assert roots == ({behind} if behind else set()), (more, verdict.causes)
+        assert verdict.step is not None

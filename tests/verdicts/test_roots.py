@@ -17,8 +17,9 @@ from pytest_nsys.drafting.gate_text import gate_text
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import Outcome
 from pytest_nsys.reports.headline import of_session
-from pytest_nsys.reports.session.digest import Digest, worst_first
+from pytest_nsys.reports.session.digest import Digest
 from pytest_nsys.reports.session.record import Record, record_of
+from pytest_nsys.reports.session.story import led_by
 from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
@@ -50,7 +51,7 @@ def judged(base: Path, head: Path, folder: Path, more: Sequence[str]) -> Judged:
         captures = library.captures([str(head)], folder, gate.resolved_convention)
         context = GateContext(captures, gate, StoredBaseline(captures, gate, store))
         records = [record_of(evaluate(assertion, context), "run") for assertion in gate.assertions]
-    red = [record for record in worst_first(records) if record.outcome is Outcome.FAILED]
+    red = [record for record in led_by(records) if record.outcome is Outcome.FAILED]
     return Judged(red, of_session(Digest(records=tuple(records))))
 
 
