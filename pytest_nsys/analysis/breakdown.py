@@ -1,9 +1,9 @@
 """What was a window's time made of, kernel by kernel, so that two windows can be held against each other?
 
 Communication is taken apart into length, what of it was exposed and which compute hid the rest; compute into count,
-length and when it was launched; the window into what ran, and idle time into what the GPU waited for. The parts of one
-window add up to its metrics to the nanosecond: every instant of a union belongs to exactly one kernel, the one that had
-been running longest.
+length, place and when it was launched; the window into what ran, and idle time into what the GPU waited for. The parts
+of one window add up to its metrics to the nanosecond: every instant of a union belongs to exactly one kernel, the one
+that had been running longest. Beside them stand what the host waited in, what was copied, and the clock.
 """
 
 from __future__ import annotations
@@ -14,9 +14,22 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
+from pytest_nsys.analysis.beside_kernels import clock_mhz, host_waits, transferred
 from pytest_nsys.analysis.budget import budget_of
 from pytest_nsys.analysis.budget_facts import BudgetPart
-from pytest_nsys.analysis.explained import AT_END, UNNAMED, Barrier, Breakdown, Communication, Compute, RankWait, Wall
+from pytest_nsys.analysis.explained import (
+    AT_END,
+    AT_START,
+    UNNAMED,
+    Barrier,
+    Breakdown,
+    Communication,
+    Compute,
+    ComputePlace,
+    GapsBefore,
+    RankWait,
+    Wall,
+)
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.windows import clocks
 from pytest_nsys.core.columns import (
@@ -29,6 +42,7 @@ from pytest_nsys.core.columns import (
     sums_by,
     take,
     total,
+    where,
     where_not,
 )
 from pytest_nsys.core.errors import NoRows
@@ -43,8 +57,17 @@ def break_down(
     """The window of a rank; the windows of the others say for whom it waited, on other clocks ``over_files``."""
     window = together[rank]
     waits = {**_waits(together, window), **over_files}
-    walls, budget = _walls(window), _budget(window)
-    return Breakdown(_communication(window, waits), _barriers(window, waits), _compute(window), walls, budget)
+    return Breakdown(
+        communication=_communication(window, waits),
+        barriers=_barriers(window, waits),
+        compute=_compute(window),
+        walls=_walls(window),
+        budget=_budget(window),
+        gaps=_gaps_before(window),
+        calls=host_waits(window),
+        transfers=transferred(window),
+        clock_mhz=clock_mhz(window),
+    )
 
 
 def _budget(window: RankWindow) -> Mapping[BudgetPart, Mapping[str, int]] | None:
@@ -93,8 +116,13 @@ class _Owners:
                 yield self.kernels[at], shared
 
 
+@kept
+def _computing(window: RankWindow) -> _Owners:
+    return _Owners(window, window.compute)
+
+
 def _communication(window: RankWindow, waits: Mapping[int, RankWait]) -> dict[str, tuple[Communication, ...]]:
-    owners = _Owners(window, window.compute)
+    owners = _computing(window)
     found = {}
     for stage, members in window.by_stage.items():
         kernels = []
@@ -134,7 +162,7 @@ def _compute(window: RankWindow) -> dict[str, Compute]:
     launched = take(compute, where_not(equal(take(launches, compute), NO_LAUNCH)))
     lengths, started = (_by_name(window, take(values, compute), compute) for values in (window.durations_ns, starts))
     began, launch = (_by_name(window, take(values, launched), launched) for values in (starts, launches))
-    found = {}
+    places, found = _places(window), {}
     for name, (length, kernels) in lengths.items():
         (begun, with_launch), (launch_sum, _) = began.get(name, (0, 0)), launch.get(name, (0, 0))
         found[name] = Compute(
@@ -144,13 +172,29 @@ def _compute(window: RankWindow) -> dict[str, Compute]:
             launched=with_launch,
             launch_ns=launch_sum - with_launch * window.start_ns,
             queued_ns=begun - launch_sum,
+            places=tuple(places[name]),
         )
+    return found
+
+
+def _places(window: RankWindow) -> dict[str, list[ComputePlace]]:
+    """Where the compute kernels of each name run, by stage and stream."""
+    kernels, (codes, stages), (numbers, names) = window.kernels, window.stages, _names(window)
+    streams = sorted(window.compute_streams, key=kernels.streams.__getitem__)
+    place = {stream: number for number, stream in enumerate(streams)}
+    lanes = members_by(lambda code, stream: (stages[code], place[stream]), codes, kernels.stream, among=window.compute)
+    found: dict[str, list[ComputePlace]] = {}
+    for (stage, stream), own in sorted(lanes.items()):
+        own_names = take(numbers, own)
+        orders = sums_by(names.__getitem__, array("q", range(len(own))), own_names)
+        for name, (length, count) in sums_by(names.__getitem__, take(window.durations_ns, own), own_names).items():
+            found.setdefault(name, []).append(ComputePlace(stage, stream, count, length, orders[name][0]))
     return found
 
 
 def _walls(window: RankWindow) -> dict[Wall, dict[str, int]]:
     """Each instant of the window by what it went to, and by the kernel."""
-    computing, communicating = _Owners(window, window.compute), _Owners(window, window.all_communication)
+    computing, communicating = _computing(window), _Owners(window, window.all_communication)
     alone = minus(communicating.ends, communicating.begins)
     exposed = minus(alone, window.compute_time.covered(communicating.begins, communicating.ends))
     of_kernels = {
@@ -176,6 +220,20 @@ def _gaps(window: RankWindow) -> Iterator[tuple[str, int, int]]:
         yield _name(window, i), waiting, start - free - waiting
         free = max(free, end)
     yield AT_END, 0, window.end_ns - free
+
+
+def _gaps_before(window: RankWindow) -> dict[str, GapsBefore]:
+    """The times without compute, by the compute kernel that ended them."""
+    computing, (numbers, names) = _computing(window), _names(window)
+    begins, ends = computing.begins, computing.ends
+    if not begins:
+        return {AT_END: GapsBefore(1, window.length_ns)} if window.length_ns else {}
+    lengths = minus(begins[1:], ends[:-1])
+    some = where(lengths)
+    after = take(numbers, take(computing.kernels[1:], some))
+    found = {name: (ns, gaps) for name, (ns, gaps) in sums_by(names.__getitem__, take(lengths, some), after).items()}
+    edges = {AT_START: (begins[0] - window.start_ns, 1), AT_END: (window.end_ns - ends[-1], 1)}
+    return {name: GapsBefore(gaps, ns) for name, (ns, gaps) in sorted({**found, **edges}.items()) if ns}
 
 
 def _waits(together: Mapping[int, RankWindow], window: RankWindow) -> dict[int, RankWait]:

@@ -56,7 +56,7 @@ from pytest_nsys.core.columns import (
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.kept import grouped, kept
-from pytest_nsys.core.model import NO_LAUNCH, Api, Note, Row
+from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Note, Row
 from pytest_nsys.core.numbers import format_together, format_value, scale_of
 from pytest_nsys.core.units import TIME
 
@@ -209,8 +209,12 @@ class Budget:
     @cached_property
     def in_syncs(self) -> Mapping[str, int]:
         """How much of ``launch_starved_ns`` the thread that launched the kernel stood in which call of ``syncs``."""
+        return self.starved_in(_synchronising(self._track))
+
+    def starved_in(self, calls: Mapping[int, Mapping[str, Intervals]]) -> Mapping[str, int]:
+        """The same of some calls, by thread and name."""
         starved, found = self._followed(BudgetPart.STARVED), Counter[str]()
-        calls, threads = _synchronising(self._track), take(self._ran.kernel_calls.thread, self._waiting(starved))
+        threads = take(self._ran.kernel_calls.thread, self._waiting(starved))
         for thread, own in members_by(lambda thread: thread, threads).items():
             at = take(starved, own)
             for name, spans in calls.get(thread, {}).items():
@@ -295,6 +299,15 @@ class Budget:
         if self.tail_ns:
             yield BudgetPart.STARVED, None, self.tail_ns
 
+    def held_by_transfers(self) -> Iterator[tuple[str, int, str, int]]:
+        """``copy`` or ``memset``, when it began that blocked, which kernel waited, in full, and for how long."""
+        own, work = self._followed(BudgetPart.COPY, BudgetPart.MEMSET), self._ran.work
+        by, names = take(self._gaps.producer, own), work.names
+        of_both = (take(column, each) for each in (by, self._waiting(own)) for column in (work.name, work.full_name))
+        producer, _, short, full = of_both
+        for at, *ids, ns in zip(take(work.start_ns, by), producer, short, full, self._length_ns(own), strict=True):
+            yield names[ids[0]], at, names.get(ids[2]) or names[ids[1]], ns
+
     def each(self) -> Iterator[GapPart]:
         """The parts of the gaps by start."""
         gaps = self._gaps
@@ -310,14 +323,16 @@ _KIND = {part: kind for kind, part in BLOCKED.items()}
 @kept
 def _synchronising(track: RankTrack) -> Mapping[int, Mapping[str, Intervals]]:
     """When each thread of the rank's process stood in which call that waits for the GPU."""
-    each = {
-        thread: grouped((name, call) for call in calls if (name := waiting_call(call.name)))
-        for thread, calls in _calls(track).items()
-    }
-    return {
-        thread: {name: Intervals.of((call.start_ns, call.end_ns) for call in own) for name, own in by_name.items()}
-        for thread, by_name in each.items()
-    }
+    return waiting_by_thread(call for own in _calls(track).values() for call in own)
+
+
+def waiting_by_thread(calls: Iterable[Api]) -> Mapping[int, Mapping[str, Intervals]]:
+    """When each thread stood in which of the calls that wait for the GPU."""
+    found: dict[int, dict[str, list[Interval]]] = {}
+    for call in calls:
+        if name := waiting_call(call.name):
+            found.setdefault(call.thread, {}).setdefault(name, []).append((call.start_ns, call.end_ns))
+    return {thread: {name: Intervals.of(own) for name, own in by.items()} for thread, by in found.items()}
 
 
 @kept

@@ -146,10 +146,26 @@ class Barrier(NamedTuple):
     wait: RankWait | None = None
 
 
+class ComputePlace(NamedTuple):
+    """Where compute kernels of one name run: launched for ``stage``, on the compute stream of that number (from 0 on,
+    in the order of their ids, which another run may number otherwise).
+
+    ``order`` is the sum of their places among the compute of that stage and stream, from 0 on and by start: a kernel
+    that took the place of another one has its order, where as many run before them.
+    """
+
+    stage: str
+    stream: int
+    kernels: int
+    length_ns: int
+    order: int
+
+
 class Compute(NamedTuple):
     """The compute kernels of one name: how many, how long in all, and when, summed, from the window's start on.
 
     ``launched`` of them have a launch; ``launch_ns`` and ``queued_ns`` (from launch to start) are sums over those.
+    ``places`` add up to all of them, by stage and stream.
     """
 
     kernels: int
@@ -158,6 +174,35 @@ class Compute(NamedTuple):
     launched: int
     launch_ns: int
     queued_ns: int
+    places: tuple[ComputePlace, ...] = ()
+
+
+class GapsBefore(NamedTuple):
+    """The times without compute that kernels of one name ended: how many, and how long in all."""
+
+    gaps: int
+    length_ns: int
+
+
+class HostWaits(NamedTuple):
+    """The calls of one name that made the host wait for the GPU: how many, and how long they took in the window.
+
+    For ``starved_ns`` no compute ran, as the thread that launched the next kernel stood in one of them.
+    """
+
+    calls: int
+    length_ns: int
+    starved_ns: int
+
+
+class Transferred(NamedTuple):
+    """The copies or memsets of one kind that ran in the window: how many, how long in all, and for how long they
+    blocked which compute kernels.
+    """
+
+    transfers: int
+    length_ns: int
+    blocks: Mapping[str, int]
 
 
 class Wall(enum.StrEnum):
@@ -169,8 +214,8 @@ class Wall(enum.StrEnum):
     IDLE = "idle"
 
 
-AT_END = "[the window's end]"
-"""Stands for the kernel that ends an idle time where none does."""
+AT_START, AT_END = "[the window's start]", "[the window's end]"
+"""Stand for the kernel that ends a gap where none does, and where nothing but the window began before it."""
 
 UNNAMED = ""
 """Stands for all compute kernels of a budget."""
@@ -183,6 +228,11 @@ class Breakdown(NamedTuple):
     ``walls`` splits the window's length among kernels: what ran (COMPUTE, EXPOSED), and before which kernel the GPU
     stood idle, until that was launched (LAUNCH) and after (IDLE). ``budget`` splits it by what held compute up, each
     part by the kernel that waited, or by the producer that blocked; None where the trace does not say.
+
+    ``gaps`` and the compute of ``walls`` make up the window, too: before which kernels no compute ran, at its edges
+    AT_START and AT_END, and between is ``gpu_gap_ns``. ``calls`` are by name, None where the trace has no record of
+    calls; ``transfers`` by kind, as ``memset`` or ``copy from pageable to device``, None where it does not say when
+    they ran. ``clock_mhz`` is the median clock of the SMs, None where the window has no sample.
     """
 
     communication: Mapping[str, Sequence[Communication]]
@@ -190,11 +240,16 @@ class Breakdown(NamedTuple):
     compute: Mapping[str, Compute]
     walls: Mapping[Wall, Mapping[str, int]]
     budget: Mapping[BudgetPart, Mapping[str, int]] | None = None
+    gaps: Mapping[str, GapsBefore] = {}  # of none of these a mappingproxy, which does not go from process to process
+    calls: Mapping[str, HostWaits] | None = None
+    transfers: Mapping[str, Transferred] | None = None
+    clock_mhz: int | None = None
 
     @property
     def names(self) -> frozenset[str]:
         """Of all its kernels: beside these ``readable_names`` tells those of a cause apart."""
-        by_name = self.compute, self.barriers, *self.walls.values(), *(self.budget or {}).values()
+        blocked = (own.blocks for own in (self.transfers or {}).values())
+        by_name = self.compute, self.barriers, self.gaps, *self.walls.values(), *(self.budget or {}).values(), *blocked
         found = {name for own in by_name for name in own}
         for kernels in self.communication.values():
             found.update(name for kernel in kernels for name in (kernel.name, *kernel.hidden_by))

@@ -16,6 +16,7 @@ from pytest_nsys.analysis.breakdown import break_down
 from pytest_nsys.analysis.causes import PROMPT_NS
 from pytest_nsys.analysis.explained import (
     AT_END,
+    AT_START,
     Barrier,
     Breakdown,
     Cause,
@@ -267,6 +268,14 @@ def test_a_breakdown_is_the_window(first: list[K], second: list[K]) -> None:
         assert stage == STAGE
         assert sum(k.length_ns for k in own) == value("comm_ns", first)
         assert all(k.length_ns == k.exposed_ns + sum(k.hidden_by.values()) for k in own)
+    gaps = {name: own.length_ns for name, own in found.gaps.items()}
+    assert sum(gaps.values()) + found.wall_ns(Wall.COMPUTE) == WIDTH_NS
+    if found.wall_ns(Wall.COMPUTE):
+        assert sum(ns for name, ns in gaps.items() if name not in (AT_START, AT_END)) == value("gpu_gap_ns", first)
+    for compute in found.compute.values():
+        places = compute.places
+        assert sum(place.kernels for place in places) == compute.kernels
+        assert sum(place.length_ns for place in places) == compute.length_ns
 
 
 @given(st.lists(st.tuples(some, some), max_size=3))

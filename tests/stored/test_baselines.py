@@ -355,12 +355,13 @@ FILE = f"""{{
 ],
 "breakdowns": [
 {{{HOW}, "version": {VERSION}, "names": ["gemm"], "parts": [
- [0, "compute of window", [[0, 5]]],
- [0, "exposed of window", []],
- [0, "launch of window", []],
- [0, "idle of window", []],
- [0, "compute", []],
- [0, "barriers", []]
+ [0,"compute of window",[[0,5]]],
+ [0,"exposed of window",[]],
+ [0,"launch of window",[]],
+ [0,"idle of window",[]],
+ [0,"compute",[]],
+ [0,"barriers",[]],
+ [0,"gaps",[]]
 ]}}
 ]
 }}
@@ -401,7 +402,7 @@ BROKEN = {
     "not a number": ("200000", "NaN", "NaN is not a value"),
     "text for a number": ("200000", '"1/0"', "'1/0' is not a value"),
     "an endless number": ("200000", "1e999", "1e999 is not a value"),
-    "an endless number in a breakdown": ('[0, "compute of', '[1e999, "compute of', "1e999 is not a value"),
+    "an endless number in a breakdown": ('[0,"compute of', '[1e999,"compute of', "1e999 is not a value"),
     "a value of null": ("200000", "null", "None is not a value"),
     "a label that is a list": ('"stage2_f"', "[]", "a label that is neither text nor a number"),
     "a label with a point": ('"stage2_f"', "0.5", "a label that is neither text nor a number"),

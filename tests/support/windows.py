@@ -35,9 +35,15 @@ class SaidTrace:
     def collectives(self, _: Mapping[Lane, Kernels]) -> None:
         return None
 
-    def transfers(self, _: object) -> None:
+    def transfers(self, _: object) -> None: ...
+
+    def api_calls(self, *_: object) -> None: ...
+
+    def sm_clocks(self, _: object) -> None: ...
+
+    def stream_waits(self) -> None:
         """It has no budget."""
-        raise NoRows("nothing is said of copies")
+        raise NoRows("nothing is said of what streams wait for")
 
 
 class SaidGroup:

@@ -13,7 +13,18 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.budget_facts import DEFINITION, BudgetPart
-from pytest_nsys.analysis.explained import Barrier, Breakdown, Communication, Compute, RankWait, Wall
+from pytest_nsys.analysis.explained import (
+    Barrier,
+    Breakdown,
+    Communication,
+    Compute,
+    ComputePlace,
+    GapsBefore,
+    HostWaits,
+    RankWait,
+    Transferred,
+    Wall,
+)
 from pytest_nsys.core.kept import grouped
 
 MOST_KERNELS = 1_000
@@ -34,7 +45,7 @@ _STORED_PARTS = {
 
 _PARTS = {stored: part for part, stored in _STORED_PARTS.items()}
 
-VERSION = 2
+VERSION = 3
 """Of what is kept, and of the names of kernels, which are telling ones: what is kept in another way is not compared."""
 
 MEDIAN_PERIOD = "p50 period"
@@ -74,26 +85,44 @@ def breakdowns_text(breakdowns: Breakdowns) -> str:
 
 
 def _block(how: MeasuredAs, ranks: Mapping[int, Breakdown]) -> str:
-    names = sorted({name for breakdown in ranks.values() for name in breakdown.names})
+    names = sorted({name for breakdown in ranks.values() for name in (*breakdown.names, *_stages(breakdown))})
     numbers = {name: number for number, name in enumerate(names)}
     head = json.dumps({**how._asdict(), "version": VERSION, "names": names}, ensure_ascii=False)[:-1]
     lines = [line for rank in sorted(ranks) for line in _lines(rank, ranks[rank], numbers)]
     return head + ', "parts": [\n ' + ",\n ".join(lines) + "\n]}"
 
 
+def _stages(breakdown: Breakdown) -> Iterator[str]:
+    """Those of its compute, of which a name has several."""
+    return (place.stage for own in breakdown.compute.values() for place in own.places)
+
+
 def _lines(rank: int, breakdown: Breakdown, numbers: Mapping[str, int]) -> Iterator[str]:
     def line(what: str, *values: object) -> str:
-        return json.dumps([rank, what, *values], ensure_ascii=False)
+        return json.dumps([rank, what, *values], ensure_ascii=False, separators=(",", ":"))
 
     for wall, by_name in breakdown.walls.items():
         yield line(wall.value + " of window", [[numbers[name], ns] for name, ns in sorted(by_name.items())])
     if breakdown.budget is not None:
         parts = ((_STORED_PARTS[part], own) for part, own in breakdown.budget.items())
         yield line(_BUDGET_OF, [[part, [[numbers[name], ns] for name, ns in own.items()]] for part, own in parts])
-    yield line("compute", [[numbers[name], *sums] for name, sums in sorted(breakdown.compute.items())])
+    yield line("compute", [_compute_text(name, own, numbers) for name, own in sorted(breakdown.compute.items())])
     yield line("barriers", [[numbers[name], *own[:2], *(own.wait or ())] for name, own in breakdown.barriers.items()])
     for stage, kernels in sorted(breakdown.communication.items()):
         yield line("stage", stage, [_kernel(kernel, numbers) for kernel in kernels])
+    yield line("gaps", [[numbers[name], *own] for name, own in breakdown.gaps.items()])
+    if breakdown.calls is not None:
+        yield line("calls", [[name, *own] for name, own in breakdown.calls.items()])
+    if breakdown.transfers is not None:
+        kinds = ((kind, *own[:2], own.blocks) for kind, own in breakdown.transfers.items())
+        yield line("transfers", [[*own, [[numbers[name], ns] for name, ns in by.items()]] for *own, by in kinds])
+    if breakdown.clock_mhz is not None:
+        yield line("clock", breakdown.clock_mhz)
+
+
+def _compute_text(name: str, own: Compute, numbers: Mapping[str, int]) -> list[object]:
+    *sums, places = own
+    return [numbers[name], *sums, [[numbers[stage], *rest] for stage, *rest in places]]
 
 
 def _kernel(kernel: Communication, numbers: Mapping[str, int]) -> list[object]:
@@ -126,10 +155,25 @@ def _breakdown(parts: Sequence[Sequence[Any]], names: Sequence[str]) -> Breakdow
     return Breakdown(
         {stage: tuple(_communication(kernel, names) for kernel in kernels) for stage, kernels in stages.items()},
         {names[number]: Barrier(int(count), int(ns), _wait(wait)) for number, count, ns, *wait in told["barriers"]},
-        {names[number]: Compute(*map(int, sums)) for number, *sums in told["compute"]},
+        {names[number]: _compute(own, names) for number, *own in told["compute"]},
         walls,
         _budget(told[_BUDGET_OF], names) if _BUDGET_OF in told else None,
+        {names[number]: GapsBefore(int(gaps), int(ns)) for number, gaps, ns in told["gaps"]},
+        {str(name): HostWaits(*map(int, own)) for name, *own in told["calls"]} if "calls" in told else None,
+        {str(kind): _transferred(own, names) for kind, *own in told["transfers"]} if "transfers" in told else None,
+        int(told["clock"]) if "clock" in told else None,
     )
+
+
+def _compute(stored: Sequence[Any], names: Sequence[str]) -> Compute:
+    kernels, length, start, launched, launch, queued, places = stored
+    own = tuple(ComputePlace(names[stage], *map(int, rest)) for stage, *rest in places)
+    return Compute(int(kernels), int(length), int(start), int(launched), int(launch), int(queued), own)
+
+
+def _transferred(stored: Sequence[Any], names: Sequence[str]) -> Transferred:
+    count, ns, blocks = stored
+    return Transferred(int(count), int(ns), {names[number]: int(own) for number, own in blocks})
 
 
 def _budget(stored: Sequence[Any], names: Sequence[str]) -> dict[BudgetPart, dict[str, int]]:
