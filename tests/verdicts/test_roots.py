@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from pytest_nsys.analysis.capture_cache import CaptureCache
+from pytest_nsys.analysis.explained import Explanation
 from pytest_nsys.analysis.root_facts import RootChange, RootKind
 from pytest_nsys.cli.init import Traces, drafted, store_rows
 from pytest_nsys.drafting.gate_text import gate_text
@@ -67,6 +68,15 @@ def fits(found: RootChange, expected: Expected) -> bool:
     )
 
 
+def check_sums(why: Explanation) -> None:
+    """The causes account for nearly all of the change, none for more than it ran, and the budget for the window's."""
+    assert why.change_ns == sum(cause.change_ns for cause in why.causes) + why.unexplained_ns
+    assert abs(why.unexplained_ns) * 20 <= abs(why.change_ns)
+    assert [cause for cause in why.causes if abs(cause.change_ns) > max(cause.before_ns, cause.now_ns)] == []
+    if why.budget is not None:
+        assert why.budget.change_ns == sum(by for _, by in why.budget.parts)
+
+
 def cells() -> list[Any]:
     found = []
     for name, fault in FAULTS.items():
@@ -84,8 +94,7 @@ def test_a_red_leads_with_what_was_injected(tmp_path: Path, fault: Fault, format
     assert red
     rows = [row for record in red for row in record.verdict.causes]
     for row in rows:
-        why = row.explanation
-        assert why.change_ns == sum(cause.change_ns for cause in why.causes) + why.unexplained_ns
+        check_sums(row.explanation)
     injected = (fault.root, *fault.beside)
     wrong = [found for row in rows for found in row.roots if not any(fits(found, each) for each in injected)]
     assert wrong == []
