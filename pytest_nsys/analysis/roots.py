@@ -7,7 +7,7 @@ communication counts what is left of its length without its waits.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -98,9 +98,12 @@ class _Length(NamedTuple):
 
 def _of_rank(rank: int, was: Breakdown, now: Breakdown) -> Iterator[Found]:
     yield from _compute(rank, was.compute, now.compute)
+    turned = _turned(was, now)
+    yield from _elsewhere(rank, was.compute, now.compute, turned)
+    yield from _collectives(rank, "", *(_in_all(side, turned) for side in (was, now)))
     for stage in sorted({*was.communication, *now.communication}):
-        yield from _collectives(rank, stage, _in_stage(was, stage), _in_stage(now, stage))
-    yield from _collectives(rank, "", _barriers(was), _barriers(now))
+        yield from _collectives(rank, stage, *(_but(_in_stage(side, stage), turned) for side in (was, now)))
+    yield from _collectives(rank, "", *(_but(_barriers(side), turned) for side in (was, now)))
     yield from _host(rank, was, now)
 
 
@@ -175,7 +178,56 @@ def _replaced(was: Mapping[str, Compute], now: Mapping[str, Compute]) -> dict[st
     return found
 
 
+def _elsewhere(
+    rank: int, was: Mapping[str, Compute], now: Mapping[str, Compute], turned: Collection[str]
+) -> Iterator[Found]:
+    """Compute most of which runs on another stream than before: ``turned`` communication is in its way there."""
+    before = {name: {place.stream for place in own.places} for name, own in was.items()}
+    same = _same_streams(was, now)
+    for name in sorted(was.keys() & now.keys()):
+        moved = [place for place in now[name].places if same.get(place.stream) not in before[name]]
+        there = _Length(sum(place.kernels for place in moved), sum(place.length_ns for place in moved))
+        if before[name] and was[name].kernels == now[name].kernels and 2 * there.kernels > now[name].kernels:
+            root = Root(RootKind.ELSEWHERE, RootOf.KERNEL, name)
+            yield _found(rank, root, _Length(), there, [name, *turned])
+
+
+def _same_streams(was: Mapping[str, Compute], now: Mapping[str, Compute]) -> dict[int, int]:
+    """By compute stream now the one before that did most of the same; of a new one nothing."""
+    shared = Counter[tuple[int, int]]()
+    for name in was.keys() & now.keys():
+        for new in now[name].places:
+            for old in was[name].places:
+                shared[old.stream, new.stream] += min(old.length_ns, new.length_ns)
+    found: dict[int, int] = {}
+    for (old_stream, stream), _ in sorted(shared.items(), key=lambda item: (-item[1], item[0])):
+        if stream not in found and old_stream not in found.values():
+            found[stream] = old_stream
+    return found
+
+
 # Communication
+
+
+def _turned(was: Breakdown, now: Breakdown) -> frozenset[str]:
+    """What communicates on a stream of compute and did not before, or no longer does: as often as it did."""
+    beside = [Counter(kernel.name for own in side.communication.values() for kernel in own) for side in (was, now)]
+    within = [Counter({name: own.kernels for name, own in side.barriers.items()}) for side in (was, now)]
+    came = {name: within[1][name] - within[0][name] for name in {*within[0], *within[1]}}
+    return frozenset(name for name, by in came.items() if by and by == beside[0][name] - beside[1][name])
+
+
+def _in_all(side: Breakdown, names: Set[str]) -> dict[str, _Length]:
+    """The communication of these names, of all stages, and on streams of compute."""
+    found = dict.fromkeys(names, _Length())
+    for lengths in (*(_in_stage(side, stage) for stage in side.communication), _barriers(side)):
+        for name in names & lengths.keys():
+            found[name] = _Length(*(a + b for a, b in zip(found[name], lengths[name], strict=True)))
+    return found
+
+
+def _but(lengths: Mapping[str, _Length], names: Collection[str]) -> dict[str, _Length]:
+    return {name: length for name, length in lengths.items() if name not in names}
 
 
 def _in_stage(side: Breakdown, stage: str) -> dict[str, _Length]:

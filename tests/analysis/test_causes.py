@@ -44,12 +44,15 @@ WIDTH_NS = 1000
 
 
 class K(NamedTuple):
-    """One kernel; communication runs on stream 20, compute on stream 7, launched ``ahead_ns`` before."""
+    """One kernel, launched ``ahead_ns`` before; communication runs on stream 20, compute on stream 7, but for those on
+    ``other`` than their own.
+    """
 
     name: str
     start_ns: int
     end_ns: int
     ahead_ns: int = 5
+    other: bool = False
 
 
 def rank_window(kernels: Sequence[K], rank: int = 0, window: tuple[int, int] = (0, WIDTH_NS)) -> RankWindow:
@@ -63,7 +66,7 @@ def rank_window(kernels: Sequence[K], rank: int = 0, window: tuple[int, int] = (
         start_ns=array("q", [k.start_ns for k in ordered]),
         end_ns=array("q", [k.end_ns for k in ordered]),
         correlation=array("q", range(len(ordered))),
-        stream=array("q", [k.name == A2A for k in ordered]),
+        stream=array("q", [(k.name == A2A) != k.other for k in ordered]),
         name=array("q", [ids[k.name] for k in ordered]),
         full_name=array("q", [ids[k.name] for k in ordered]),
         streams=(Stream(0, 1, 7), Stream(0, 1, 20)),

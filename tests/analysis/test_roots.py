@@ -27,7 +27,7 @@ GEMM, NORM, TAIL = K("gemm", 0, 400), K("norm", 400, 450), K("tail", 800, 900)
 SENT = K(A2A, 450, 600)
 ONE = [GEMM, NORM, SENT, TAIL]
 LONGER, SHORTER, APPEARED = RootKind.LONGER, RootKind.SHORTER, RootKind.APPEARED
-VANISHED, LATER = RootKind.VANISHED, RootKind.LATER
+VANISHED, LATER, ELSEWHERE = RootKind.VANISHED, RootKind.LATER, RootKind.ELSEWHERE
 KERNEL, COLLECTIVE, HOST, ALL = RootOf.KERNEL, RootOf.COLLECTIVE, RootOf.HOST, RootOf.ALL
 
 
@@ -43,6 +43,12 @@ KERNEL, COLLECTIVE, HOST, ALL = RootOf.KERNEL, RootOf.COLLECTIVE, RootOf.HOST, R
         ([GEMM, NORM, SENT, K("tail", 850, 950, ahead_ns=400)], []),  # it waits for something, and nothing changed
         ([K("gemm", 0, 440), K("norm", 440, 495), SENT, K("tail", 800, 910)], [(0, LONGER, ALL, "", 55)]),
         ([K("gemm", 0, 440), NORM, SENT, TAIL], [(0, LONGER, KERNEL, "gemm", 40)]),
+        ([GEMM, K("norm", 400, 450, other=True), SENT, TAIL], [(0, ELSEWHERE, KERNEL, "norm", 50)]),
+        (
+            [GEMM, K("norm", 400, 450, other=True), K(A2A, 450, 700), TAIL],
+            [(0, LONGER, COLLECTIVE, A2A, 100), (0, ELSEWHERE, KERNEL, "norm", 50)],
+        ),
+        ([K(each.name, each.start_ns, each.end_ns, other=True) for each in ONE], []),  # streams have other numbers
     ],
 )
 def test_what_changed_by_itself(now: Rank, expected: list[tuple[int, RootKind, RootOf, str, int]]) -> None:
