@@ -44,6 +44,7 @@ def baseline() -> None:
 @click.option("--reason", required=True, help="Why the change is right; stored with the rows.")
 @click.option("--only", metavar="NAME", multiple=True, help="Only this assertion or metric (glob; repeatable).")
 @click.option("--rows", type=click.Choice([*map(str, ROWS)]), help=f"Which rows to write. Default: {Mode.MOVED}.")
+@click.option("--limits", is_flag=True, help="Also move constant limits that the run breaks, in the gate file.")
 @click.option("--accept-run", is_flag=True, help=f"Add the run to the accepted runs, of which {KEPT_RUNS} are kept.")
 @click.option("--no-window", is_flag=True, help="Do not keep the windows of the run, which the page draws as 'before'.")
 @folder_option
@@ -57,6 +58,7 @@ def refresh(
     reason: str,
     only: tuple[str, ...],
     rows: str | None,
+    limits: bool,
     accept_run: bool,
     no_window: bool,
     baseline_dir: str | None,
@@ -69,13 +71,14 @@ def refresh(
 
     --rows: 'moved' writes what moved beyond its tolerance, 'all' every row, 'new' rows that are not stored, 'better'
     what improved beyond its tolerance. Prints old and new values, and keeps the measured windows beside the baseline.
-    Refuses a run with an error, no data or a structural failure.
+    Refuses a run with an error, no data or a structural failure. Ends with what is still red, and what to type;
+    --limits moves constants to two digits on the worse side, and prints the diff.
     """
     if accept_run and rows is not None:
         raise UsageMistake("--accept-run takes every row: leave --rows out")
     mode = Mode.ACCEPT_RUN if accept_run else Mode(rows or Mode.MOVED)
     given = Accepted(traces, measurements, baseline_dir, executor)
-    context.exit(update(gate_files, given, reason, Acceptance(mode, only, windows=not no_window)))
+    context.exit(update(gate_files, given, reason, Acceptance(mode, only, not no_window, limits)))
 
 
 @baseline.command()

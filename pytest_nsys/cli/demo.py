@@ -66,8 +66,10 @@ def demo(folder: str, dualpipe: bool) -> None:
     )
     for what, words in steps:
         click.echo(f"  {shlex.join(words)}\n      {what}")
-    accept = ["pytest-nsys", "baseline", "refresh", str(root), f"--trace={regressed}"]
-    click.echo(f'  {shlex.join(accept)} --reason "…"\n      accept the regression as the new normal')
+    accept = ["pytest-nsys", "baseline", "refresh", str(root), f"--trace={regressed}", "--limits"]
+    click.echo(
+        f'  {shlex.join(accept)} --reason "…"\n      accept the regression: baselines and limits, and it is green'
+    )
 
 
 def write_demo(root: Path, shown: Demo = FSDP) -> None:

@@ -331,9 +331,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     finished = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not session.shouldfail
     if not session.config.getoption("nsys_update_baselines") or not finished:
         return
+    from pytest_nsys.plugin.items import GateItem
     from pytest_nsys.plugin.session import session_of
 
-    if not session_of(session.config).refreshing.write() and session.exitstatus == pytest.ExitCode.OK:
+    gates = {item.gate.address: item.gate for item in session.items if isinstance(item, GateItem)}
+    if not session_of(session.config).refreshing.write(gates.values()) and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

@@ -219,6 +219,10 @@ class GateItem(JudgedItem):
             verdict = evaluate(self.assertion, self.context)
         except NsysError as error:
             self._error(error)
+        if session.updating and session.refreshing.moves_limit(verdict):
+            session.refreshing.broken.append((self.gate.address, verdict))
+            self._update()
+            return
         record = record_of(verdict, self._run_words())
         if verdict.outcome is not Outcome.PASSED:
             from pytest_nsys.reports.explanation import explanation
@@ -301,7 +305,7 @@ class GateItem(JudgedItem):
             raise GateNotJudged(f"refused: {refusal.reason}\n{what}")
         if self.assertion.reads_stored:
             refresh.wanted.append(self.assertion)
-        else:
+        elif self.assertion.needs_baseline:
             session_of(self.config).refreshing.begun.append(self.name)
         self._remember(REFRESH, refresh.reason)
 

@@ -1,24 +1,36 @@
-"""``--nsys-update-baselines``: which baselines does a session write, and what does it say of them?"""
+"""``--nsys-update-baselines``: which baselines and limits does a session write, what does it say of them, and what is
+still red?
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
+from pathlib import Path
 
 from pytest_nsys.core.errors import NsysError, UsageMistake, did_you_mean
+from pytest_nsys.core.file_names import Address
+from pytest_nsys.core.model import Value
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.model import Assertion, GateFile
+from pytest_nsys.gates.judgement import breaks_rule
+from pytest_nsys.gates.model import Assertion, GateFile, Location, Outcome, Verdict
+from pytest_nsys.gates.moved_limits import LimitEdit, LimitStays, movable, moved_limit
 from pytest_nsys.plugin.session import NsysSession
 from pytest_nsys.plugin.settings import ACCEPTANCE
 from pytest_nsys.reports.chrome_trace import kept_windows
+from pytest_nsys.reports.unsettled import unsettled_lines
 from pytest_nsys.stored.baselines.changes import row_lines
 from pytest_nsys.tools.git import merge_advice
+from pytest_nsys.verdicts.move_limits import MovedLimits, move_limits
 from pytest_nsys.verdicts.refresh import Refresh, Written
 from pytest_nsys.verdicts.refresh_modes import Acceptance, Mode, named
+from pytest_nsys.verdicts.unsettled import Unsettled, unsettled, worst_of
 
 
 class Refreshing:
     """The refreshes of one session: one for each gate file. ``refused`` says of a gate file why nothing is written,
-    ``begun`` are the assertions whose past in the history ends here.
+    ``begun`` are the assertions whose past in the history ends here, ``broken`` the verdicts whose limits are moved, by
+    the address of their gate file. Once all is written, ``left`` is what is still red.
     """
 
     def __init__(self, session: NsysSession) -> None:
@@ -27,14 +39,29 @@ class Refreshing:
         self.written: list[Written] = []
         self.not_written: list[NsysError] = []
         self.begun: list[str] = []
+        self.broken: list[tuple[str, Verdict]] = []
+        self.moved: list[MovedLimits] = []
+        self.not_moved: list[NsysError] = []
+        self.left: list[Unsettled] = []
         self._refreshes: dict[str, Refresh] = {}
         self.acceptance = session.config.stash.get(ACCEPTANCE, Acceptance())
 
     def chosen(self, assertion: Assertion) -> bool:
         """Whether its rows are to be written: of all assertions, where no name or metric is given."""
-        return self._writes(assertion) and (
-            not self.acceptance.only or any(named(assertion, each) for each in self.acceptance.only)
-        )
+        return self._writes(assertion) and self.acceptance.names(assertion)
+
+    def moves(self, assertion: Assertion) -> bool:
+        """Whether its limit is moved where the run breaks it."""
+        return self.acceptance.limits and movable(assertion) and self.acceptance.names(assertion)
+
+    def moves_limit(self, verdict: Verdict) -> bool:
+        """Whether the verdict is a red that is settled by another limit."""
+        asked = verdict.assertion
+        if not self.moves(asked) or asked.xfail is not None or verdict.good or verdict.outcome is not Outcome.FAILED:
+            return False
+        with contextlib.suppress(LimitStays):
+            return not any(map(breaks_rule, verdict.rows)) and moved_limit(asked, worst_of(verdict)) is not None
+        return False
 
     def _writes(self, assertion: Assertion) -> bool:
         """Whether it has rows that are written, or follows a history, which then begins anew with this run."""
@@ -48,7 +75,9 @@ class Refreshing:
 
     def check_only(self, gates: Iterable[GateFile]) -> None:
         """Raises UsageMistake where a name that is to be updated means no assertion of the gate files."""
-        known = [assertion for gate in gates for assertion in gate.assertions if self._writes(assertion)]
+        known = [
+            a for gate in gates for a in gate.assertions if self._writes(a) or (self.acceptance.limits and movable(a))
+        ]
         for pattern in self.acceptance.only:
             if not any(named(assertion, pattern) for assertion in known):
                 hint = did_you_mean(pattern, [name for a in known for name in (a.full_name, a.metric)])
@@ -63,12 +92,14 @@ class Refreshing:
             context, only = self.session.context(gate), bool(self.acceptance.only)
             keep = kept_windows if self.acceptance.windows else None
             self._refreshes[gate.address] = Refresh(
-                context.gate, context, reason, self.mode, only, self.session.shown, keep
+                context.gate, context, reason, self.mode, only, self.session.shown, keep, self.moves
             )
         return self._refreshes[gate.address]
 
-    def write(self) -> bool:
-        """Write every refreshed baseline, once per file. Returns whether all could be written."""
+    def write(self, gates: Iterable[GateFile]) -> bool:
+        """Write every refreshed baseline and gate file, once per file. Returns whether all could be written. ``gates``
+        are all that were looked at.
+        """
         for refresh in self._refreshes.values():
             if not refresh.wanted or refresh.gate.address in self.refused:
                 continue
@@ -76,16 +107,50 @@ class Refreshing:
                 self.written.append(refresh.write())
             except NsysError as error:
                 self.not_written.append(error)
-        return not self.not_written
+        self._move_limits()
+        self._look_again(gates)
+        stay = any(moved.stay for moved in self.moved)
+        return not (self.not_written or self.not_moved or stay)
+
+    def _move_limits(self) -> None:
+        """Each gate file once, each line by the worst value of all that it judges."""
+        worst: dict[Path, dict[Location, tuple[Assertion, Value]]] = {}
+        for address, verdict in self.broken:
+            if address not in self.refused:
+                asked, value = verdict.assertion, worst_of(verdict)
+                lines = worst.setdefault(Path(Address.of(address).file), {})
+                known = lines.get(asked.location, (asked, value))[1]
+                lines[asked.location] = asked, max(known, value) if asked.require.worse > 0 else min(known, value)
+        for path, lines in worst.items():
+            edits = [LimitEdit(location, moved_limit(*each)) for location, each in lines.items()]
+            try:
+                self.moved.append(move_limits(path, Path(self.session.shown(path)), edits))
+            except NsysError as error:
+                self.not_moved.append(error)
+
+    def _look_again(self, gates: Iterable[GateFile]) -> None:
+        """What is red by what is stored and written now. Of a gate file that was refused the refusal says why its
+        baselines are; a limit from the history begins anew with this run.
+        """
+        contexts = []
+        for gate in gates:
+            with contextlib.suppress(NsysError):  # told by its items
+                contexts.append(self.session.looked_at_again(gate))
+
+        def settles(gate: GateFile, assertion: Assertion) -> bool:
+            anew = not assertion.reads_stored and self.chosen(assertion)
+            return assertion.needs_baseline and (anew or gate.address in self.refused)
+
+        self.left = unsettled(contexts, settles)
 
     def lines(self, *, folded: bool = False) -> list[str]:
         """Old and new value of every changed row, or the first of each series, and what was not written."""
         shown, lines = self.session.shown, []
         for written in self.written:
             lines.append(f"baseline {shown(written.path)}: {written.words}")
-            lines += [f"  {note}" for note in written.notes]
             lines += [f"  {line}" for line in row_lines(written.changes, folded=folded)]
             lines += [f"  {self.session.told(written.kept)}"] if written.kept else []
+            lines += [f"  {note}" for note in written.notes]
             if written.mode is Mode.CALIBRATE:
                 from pytest_nsys.reports.changes import noise_lines
 
@@ -100,6 +165,11 @@ class Refreshing:
         if self.begun:
             names = ", ".join(map(printable, self.begun))
             lines.append(f"limits from the history start over with this run: {names}")
+        lines += [line for moved in self.moved for line in moved.lines]
+        lines += [self.session.told(str(why)) for why in self.not_moved]
+        in_cli = ACCEPTANCE in self.session.config.stash
+        reason = str(self.session.config.getoption("nsys_reason"))
+        lines += unsettled_lines(self.left, self.acceptance, reason, shown, "" if in_cli else "baseline refresh ")
         if lines:
             return lines
         cut_short = any(refresh.wanted for refresh in self._refreshes.values())

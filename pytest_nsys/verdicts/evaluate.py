@@ -190,11 +190,14 @@ class GateContext:
 
     def _is_worse(self, assertion: Assertion) -> bool:
         try:
-            asked = settled(assertion, self.captures)
-            found = _judged(asked, self, self.measure(asked), self.reference(asked))
+            found = self.judged(settled(assertion, self.captures))
         except NsysError:
             return True
         return found.outcome not in (Outcome.PASSED, Outcome.IMPROVED)
+
+    def judged(self, assertion: Assertion) -> Judgement:
+        """What is decided of it, of one on measurements once it is settled. Raises as what it measures and reads."""
+        return _judged(assertion, self, self.measure(assertion), self.reference(assertion))
 
     @cached_property
     def unheld(self) -> tuple[Note, ...]:

@@ -108,7 +108,8 @@ def test_a_run_is_not_accepted_twice(accepted: Project) -> None:
 def test_a_ratchet_takes_improvements_alone(accepted: Project) -> None:
     accepted.trace(exposed_us=dict(zip(EACH, (100, 160, 210, 400), strict=True)))
     said = accepted.refresh(RUN, mode=Mode.BETTER)
-    assert "1 row changed\n  exposed_ns: 1 row worse than stored, left alone\n" in said
+    assert "1 row changed\n  exposed_ns rank 0 stage stage2_f: 200 us → 100 us\n" in said
+    assert "\n  exposed_ns: 1 row worse than stored, left alone\n" in said
     assert list(stored(accepted).values()) == [[100], [200], [200], [200]]
 
 
@@ -289,7 +290,7 @@ def test_a_refresh_reads_what_another_has_written_meanwhile(accepted: Project, m
 
 
 def test_what_is_written_is_written_under_the_lock(accepted: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    free = []
+    free, written = list[bool](), list[bool]()
     load, save = BaselineStore.load, BaselineStore.save
 
     def tried(store: BaselineStore) -> None:
@@ -308,10 +309,11 @@ def test_what_is_written_is_written_under_the_lock(accepted: Project, monkeypatc
 
     def saved(self: BaselineStore, *what: Any) -> bool:
         tried(self)
+        written.extend(free[-2:])
         return save(self, *what)
 
     monkeypatch.setattr(BaselineStore, "load", loaded)
     monkeypatch.setattr(BaselineStore, "save", saved)
     accepted.trace(exposed_us=210)
     accepted.refresh(RUN, mode=Mode.ACCEPT_RUN)
-    assert free[-2:] == [False, False], "the last reading and the writing"
+    assert written == [False, False], "the last reading and the writing"

@@ -1,0 +1,130 @@
+"""How is a person told what a refresh left red, and what to type for each?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+from pytest_nsys.core.numbers import format_apart, format_value
+from pytest_nsys.core.words import counted, place_words, printable
+from pytest_nsys.gates.model import Comparator, Constant
+from pytest_nsys.gates.names import without_item
+from pytest_nsys.verdicts.refresh_modes import Acceptance, Mode
+from pytest_nsys.verdicts.unsettled import Unsettled, Why
+
+SHOWN = 10
+WAIVED_FOR = timedelta(days=30)
+_LEAVES = {
+    Mode.NEW: "writes no row that is stored",
+    Mode.BETTER: "writes no row that is worse",
+    Mode.ACCEPT_RUN: "adds one run to the accepted ones, whose median counts",
+}
+
+
+def unsettled_lines(
+    left: Sequence[Unsettled],
+    acceptance: Acceptance,
+    reason: str,
+    shown: Callable[[Path], str],
+    command: str = "",
+    today: date | None = None,
+) -> Iterator[str]:
+    """A line for each, with a waiver to paste below it where one helps. ``command`` stands before options where no
+    refresh was typed.
+    """
+    several, begun = len({each.path for each in left}) > 1, set[Path]()
+    until = (today or datetime.now(UTC).date()) + WAIVED_FOR
+    for each in left[:SHOWN]:
+        line = each.assertion.location.line
+        place = f"{shown(each.path)}:{line}" if several else f"line {line}"
+        name = printable(without_item(each.assertion.full_name), 60)
+        said = _words(each, acceptance, command)
+        yield f"{'still red' if each.red else 'not written'}: {place} `{name}` {said}{':' if each.ceiling else ''}"
+        if each.ceiling:
+            if not each.waived and each.path not in begun:
+                yield "  waivers:"
+            begun.add(each.path)
+            fields = {
+                "assertion": _quoted(without_item(each.assertion.full_name)),
+                "ceiling": each.ceiling,
+                "expires": until,
+                "reason": _quoted(reason),
+            }
+            yield f"    - {{{', '.join(f'{key}: {value}' for key, value in fields.items())}}}"
+    if rest := len(left[SHOWN:]):
+        yield f"… and {counted(rest, 'more line')} of the gate files"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(printable(text, 400), ensure_ascii=False)
+
+
+def _words(each: Unsettled, acceptance: Acceptance, command: str) -> str:
+    """What it is, and what to type."""
+    waiver = ", or write a waiver" if each.ceiling else ""
+    why = printable(each.reason, 400)
+    match each.why:
+        case Why.CONSTANT if each.limit is not None and not acceptance.limits:
+            return f"is a constant, {_now(each)}: {command}--limits moves it to {each.limit.text}{waiver}"
+        case Why.CONSTANT if each.limit is not None:
+            return (
+                f"is a constant, {_now(each)}, and {_left_alone(acceptance)}: write {each.limit.text} yourself{waiver}"
+            )
+        case Why.CONSTANT:
+            return f"is a constant, {_now(each)}: --limits cannot move it ({each.stays}): remove it{waiver}"
+        case Why.EXACT:
+            return f"is exact, {_now(each)}, and a refresh accepts no other number: mend it{_other(each)}{waiver}"
+        case Why.RULE:
+            return f"is a rule, not a limit alone, {_now(each)}: no refresh settles it"
+        case Why.NOT_WRITTEN | Why.BETTER:
+            return f"{_moved(each)}, and {_left_out(each, acceptance)}"
+        case Why.UNCLEAR:
+            return "is inconclusive, which this file counts as red: take more captures"
+        case Why.INCOMPARABLE:
+            return f"is incomparable ({why}): {command or 'refresh the whole gate file with '}{Mode.ALL.option}"
+        case Why.NO_DATA:
+            return f"has no data ({why}): record what it measures, or give it allow_no_data: true"
+        case Why.HOLDS:
+            return "holds, and is expected to fail: remove its xfail"
+    return f"is in error: {why}"
+
+
+def _now(each: Unsettled) -> str:
+    """``42.6% now, rank 0 all_gather``."""
+    if each.row is None or each.row.value is None:
+        return "without a value"
+    limit = each.row.limit
+    unit = each.assertion.judged.unit
+    value = format_value(each.row.value, unit) if limit is None else format_apart(each.row.value, limit, unit)[0]
+    where = printable(" ".join(filter(None, [each.configuration, place_words(each.row.labels)])), 80)
+    return f"{value} now{f' in {where}' if where else ''}"
+
+
+def _other(each: Unsettled) -> str:
+    """The number to write where the sentence has one; a limit with a baseline has none."""
+    require, row = each.assertion.require, each.row
+    if require.comparator is not Comparator.EQ or not isinstance(require.limit, Constant) or row is None:
+        return ""
+    return "" if row.value is None or each.assertion.sentence.startswith("no ") else f", write == {row.value}"
+
+
+def _moved(each: Unsettled) -> str:
+    if each.reason:
+        return f"has no data ({printable(each.reason, 400)})"
+    return f"improved to {_now(each)}" if each.why is Why.BETTER else f"is {_now(each)}"
+
+
+def _left_out(each: Unsettled, acceptance: Acceptance) -> str:
+    """Why its rows were not written, and what to type."""
+    if acceptance.mode in _LEAVES:
+        option = acceptance.mode.option
+        return f"{option} {_LEAVES[acceptance.mode]}: refresh without {option}"
+    if acceptance.only:
+        return f"--only leaves it out: add --only={json.dumps(each.assertion.metric)[1:-1]}"
+    return "it was not selected: refresh the whole gate file"
+
+
+def _left_alone(acceptance: Acceptance) -> str:
+    return "--only leaves it out" if acceptance.only else "its limit was not moved"

@@ -1,0 +1,145 @@
+"""What is still red once a run was accepted, and why did the refresh not settle it?
+
+Every assertion of a gate file that was refreshed is judged again, against what is stored now. Lines stand for all items
+that they make, in every configuration: the worst value rules.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_nsys.core.errors import NothingMeasured, NsysError
+from pytest_nsys.core.model import Value
+from pytest_nsys.gates.judgement import Judgement, breaks_rule
+from pytest_nsys.gates.model import Assertion, Constant, GateFile, JudgedRow, Outcome, Verdict
+from pytest_nsys.gates.moved_limits import LimitStays, MovedLimit, ceiling_beyond, movable, moved_limit
+from pytest_nsys.gates.settling import settled
+from pytest_nsys.verdicts.evaluate import GateContext
+
+
+class Why(enum.Enum):
+    """Why a refresh left an assertion as it is. ``HOLDS``: one that is expected to fail, and so fails now."""
+
+    CONSTANT = enum.auto()
+    EXACT = enum.auto()
+    RULE = enum.auto()
+    NOT_WRITTEN = enum.auto()
+    BETTER = enum.auto()
+    UNCLEAR = enum.auto()
+    INCOMPARABLE = enum.auto()
+    NO_DATA = enum.auto()
+    ERROR = enum.auto()
+    HOLDS = enum.auto()
+
+
+@dataclass(frozen=True)
+class Unsettled:
+    """An entry of a gate file that is red, or ``BETTER`` than what is stored; of several items or configurations the
+    worst. ``row`` is the worst row, where there is one. ``limit`` is where ``--limits`` moves it to, ``stays`` why it
+    cannot; ``ceiling`` is that of a waiver that lets it pass, empty where none does. ``waived``: the file has waivers.
+    """
+
+    path: Path
+    assertion: Assertion
+    why: Why
+    configuration: str = ""
+    row: JudgedRow | None = None
+    reason: str = ""
+    limit: MovedLimit | None = None
+    stays: str = ""
+    ceiling: str = ""
+    waived: bool = False
+
+    @property
+    def red(self) -> bool:
+        """Whether the next run fails by it."""
+        return self.why is not Why.BETTER
+
+
+def unsettled(contexts: Sequence[GateContext], settles: Callable[[GateFile, Assertion], bool]) -> list[Unsettled]:
+    """What is left of these gate files, or configurations of them, in their order. ``settles`` knows assertions that
+    are settled otherwise, as a limit from the history is by this run.
+    """
+    found: dict[tuple[Path, int, int], Unsettled] = {}
+    for context in contexts:
+        waived = any(each.waivers for each in context.gate.assertions)
+        for assertion in context.gate.assertions:
+            left = None if settles(context.gate, assertion) else _left(assertion, context, waived)
+            if left is not None:
+                place = (left.path, *assertion.location[1:])
+                found[place] = _worse(found[place], left) if place in found else left
+    return sorted(found.values(), key=lambda each: (not each.red, each.path, each.assertion.location[1:]))
+
+
+def _worse(one: Unsettled, other: Unsettled) -> Unsettled:
+    def margin(each: Unsettled) -> Value:
+        return 0 if each.row is None or each.row.margin is None else each.row.margin
+
+    return other if (other.red, -margin(other)) > (one.red, -margin(one)) else one
+
+
+def _left(assertion: Assertion, context: GateContext, waived: bool) -> Unsettled | None:
+    path, configuration = context.gate.path, context.gate.configuration
+    try:
+        asked = settled(assertion, context.captures)
+        judgement = context.judged(asked)
+    except NsysError as error:
+        why = Why.NO_DATA if isinstance(error, NothingMeasured) else Why.ERROR
+        return Unsettled(path, assertion, why, configuration, reason=str(error))
+    why_left = _why(asked, judgement)
+    if why_left is None:
+        return None
+    row = worst_row(judgement)
+    limit, stays, ceiling = None, "", ""
+    if row is not None and row.value is not None and why_left in (Why.CONSTANT, Why.EXACT):
+        ceiling = ceiling_beyond(asked, row.value)
+        try:
+            limit = moved_limit(asked, row.value)
+        except LimitStays as stay:
+            stays = str(stay)
+    return Unsettled(path, asked, why_left, configuration, row, judgement.reason, limit, stays, ceiling, waived)
+
+
+def worst_row(judgement: Judgement) -> JudgedRow | None:
+    """The row furthest from its limit of those that fail; else the first."""
+    failed = [row for row in judgement.rows if row.outcome is Outcome.FAILED]
+    return min(failed or judgement.rows[:1], key=lambda row: 0 if row.margin is None else row.margin, default=None)
+
+
+def worst_of(verdict: Verdict) -> Value:
+    """The value furthest from its limit of those that fail."""
+    row = worst_row(Judgement(verdict.outcome, verdict.rows))
+    assert row is not None
+    assert row.value is not None
+    return row.value
+
+
+def _why(assertion: Assertion, judgement: Judgement) -> Why | None:
+    """Why the item fails, or could be better; None where it is settled."""
+    outcome = judgement.outcome
+    good = Verdict(assertion, outcome, "", "").good
+    if assertion.xfail is not None and outcome is Outcome.FAILED:
+        return None
+    if good and assertion.xfail is not None:
+        return Why.HOLDS
+    if outcome is Outcome.IMPROVED:
+        return Why.BETTER if good else Why.NOT_WRITTEN
+    if good:
+        return None
+    if assertion.reads_stored and outcome is Outcome.NO_DATA:
+        return Why.NOT_WRITTEN
+    others = {
+        Outcome.INCONCLUSIVE: Why.UNCLEAR,
+        Outcome.INCOMPARABLE: Why.INCOMPARABLE,
+        Outcome.NO_DATA: Why.NO_DATA,
+    }
+    if outcome in others:
+        return others[outcome]
+    if not isinstance(assertion.require.limit, Constant):
+        return Why.NOT_WRITTEN
+    if any(map(breaks_rule, judgement.rows)):
+        return Why.RULE
+    return Why.CONSTANT if movable(assertion) else Why.EXACT
