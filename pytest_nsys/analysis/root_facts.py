@@ -66,6 +66,11 @@ class RootChange(NamedTuple):
     def change_ns(self) -> int:
         return self.now_ns - self.before_ns
 
+    @property
+    def more(self) -> int:
+        """How many more kernels, copies or calls there are."""
+        return self.is_now - self.was
+
 
 class StepChange(NamedTuple):
     """The length of a step before and now, by rank, in ns; of windows that are no steps theirs."""

@@ -159,8 +159,8 @@ def _report(digest: Digest, format: str, verbose: bool) -> str:
 
 def _pictures(digest: Digest, judged: Sequence[tuple[OtherRun, Verdict]]) -> dict[tuple[str, int, str], Pictures]:
     """What the page draws: of what deserves a look, else of what is nearest to failing."""
-    from pytest_nsys.reports.headline import led_by
     from pytest_nsys.reports.page.pictures import pictures_of
+    from pytest_nsys.reports.session.story import led_by
 
     records, sent = led_by(digest.records), set[str]()
     drawn = {record.known_by for record in [each for each in records if each.is_open] or records[:1]}

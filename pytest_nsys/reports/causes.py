@@ -17,6 +17,8 @@ MOST_PARTS = 3
 MOST_CAUSES = 3
 MOST_ROWS = 4
 
+LESS_COVER = (CauseKind.COVER_SHRANK, CauseKind.COVER_VANISHED, CauseKind.COVER_LATE, CauseKind.COVER_MOVED)
+
 _COVER = {
     CauseKind.COVER_SHRANK: ": it got shorter",
     CauseKind.COVER_VANISHED: ": it is gone",

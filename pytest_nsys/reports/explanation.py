@@ -193,14 +193,20 @@ _CROSSED = {Comparator.GE: "<", Comparator.GT: "<=", Comparator.LE: ">", Compara
 
 def reason_words(verdict: Verdict) -> str:
     """Why a verdict is bad, in a few words: ``34.7% < 60%, rank 3 stage3_b``."""
-    row, comparator = next(iter(rows_to_show(verdict)), None), verdict.assertion.require.comparator
+    row = next(iter(rows_to_show(verdict)), None)
     if verdict.outcome is not Outcome.FAILED or row is None or row.value is None or row.limit is None:
         return f"{verdict.outcome}: {printable(verdict.message, 200)}"
-    value, limit = apart(row, verdict.unit)
     where = place(row)
-    two_sided = ">" if row.value > row.limit else "<"
-    crossed = _CROSSED.get(comparator, "==") if comparator is not None else two_sided
-    return f"{value} {crossed} {limit}" + (f", {where}" if where else "")
+    return crossed_words(row, verdict) + (f", {where}" if where else "")
+
+
+def crossed_words(row: JudgedRow, verdict: Verdict) -> str:
+    """How a row that failed stands to its limit: ``34.7% < 60%``; empty where it has none."""
+    if row.value is None or row.limit is None:
+        return ""
+    value, limit = apart(row, verdict.unit)
+    comparator, two_sided = verdict.assertion.require.comparator, ">" if row.value > row.limit else "<"
+    return f"{value} {_CROSSED.get(comparator, '==') if comparator is not None else two_sided} {limit}"
 
 
 def shown_windows(verdict: Verdict) -> tuple[str, ...]:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.explained import BudgetChange, Cause, CauseKind, Explained, Explanation
+from pytest_nsys.analysis.explained import Explained, Explanation
+from pytest_nsys.analysis.root_facts import Root, RootChange, RootKind, RootOf, StepChange
 from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.model import Label, Value, Window
 from pytest_nsys.gates.model import JudgedRow, Outcome
-from pytest_nsys.reports.causes import cause_of
-from pytest_nsys.reports.headline import as_sentence, of_session, why_words
+from pytest_nsys.reports.headline import as_sentence, of_session
 from pytest_nsys.reports.page.session_page import groups
 from pytest_nsys.reports.session.digest import By, Digest, LeftOut, NotRunFile
 from pytest_nsys.reports.session.record import Record
@@ -34,16 +34,13 @@ def row(value: Value | None, baseline: Value | None = None, limit: Value | None 
     return JudgedRow(value=value, baseline=baseline, limit=limit, **told)
 
 
-def part(kernel: str = "flash_fwd_kernel", kind: CauseKind = CauseKind.COMPUTE, **more: Any) -> Cause:
-    told = {"change_ns": 2 * MS, "before_ns": 8 * MS, "now_ns": 10 * MS, "was": 4, "kernels": 4, **more}
-    return Cause(kind, kernel, **told)
-
-
-def cause(rank: int = 0, budget: tuple[int, int] | None = None, own: Cause | None = None, **labels: Label) -> Explained:
-    """A row that is explained by one kernel; ``budget`` are the lengths of its window, before and now."""
-    first = own or part()
-    moved = None if budget is None else BudgetChange((), None, *budget)
-    return Explained({"rank": rank, **labels}, Explanation(first.change_ns, (first,), 0, moved))
+def cause(
+    rank: int = 0, kernel: str = "flash_fwd_kernel", both: tuple[int, int] = (8, 10), stage: str = ""
+) -> Explained:
+    """A row with a root: a kernel that is longer, before and now in ms."""
+    labels = {"rank": rank} | ({"stage": stage} if stage else {})
+    change = RootChange(Root(RootKind.LONGER, RootOf.KERNEL, kernel), rank, both[0] * MS, both[1] * MS, 4, 4)
+    return Explained(labels, Explanation(change.change_ns, (), change.change_ns), (change,))
 
 
 def red(name: str = "red", subject: str = "window_ns", unit: str = "ns", world: int = 2, **more: Any) -> Record:
@@ -63,7 +60,7 @@ def green(name: str = "green", value: int = 84, limit: int = 60, **more: Any) ->
     return record(name, "passed", subject="overlap", unit="%", judged=(held,), **more)
 
 
-STEP = "Step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel +25%"
+STEP = "Step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel 25% longer"
 
 
 @pytest.mark.parametrize(
@@ -73,12 +70,15 @@ STEP = "Step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel +25%"
         ([slow(world=8)], f"{STEP} on ranks 0–1"),
         ([slow((1,)), green()], f"{STEP} on rank 1"),
         ([slow((0,), world=1)], STEP),
-        ([slow(window="forward chunk 5")], "Window 12% longer (16.8 → 18.8 ms): flash_fwd_kernel +25% on both ranks"),
-        ([slow(world=4, causes=())], "Step 12% slower on ranks 0–1 (16.8 → 18.8 ms)"),
-        ([slow((0,), causes=(cause(1),))], "Step 12% slower on rank 0 (16.8 → 18.8 ms)"),  # the cause of another row
+        (
+            [slow(window="forward chunk 5")],
+            "Window 12% longer (16.8 → 18.8 ms): flash_fwd_kernel 25% longer on both ranks",
+        ),
+        ([slow(world=4, causes=())], "Step 12% slower (16.8 → 18.8 ms) on ranks 0–1"),
+        ([slow((0,), causes=(cause(1),))], "Step 12% slower (16.8 → 18.8 ms) on rank 0"),  # the cause of another row
         (
             [slow((1,), configuration="mixtral"), slow((0,), configuration="dsv3", name="a")],
-            f"{STEP} on rank 1 (mixtral); 2 of 2 configurations failed",
+            "Step 12% slower (16.8 → 18.8 ms, dsv3): flash_fwd_kernel 25% longer on ranks 0–1, 2 of 2 configurations",
         ),
     ],
 )
@@ -91,52 +91,31 @@ def test_the_step_leads_whatever_else_is_worse() -> None:
     assert of_session(digest(worse, slow())).startswith("Step 12% slower")
 
 
-def exposed(budget: tuple[int, int] | None, **more: Any) -> Record:
+def exposed(step: tuple[int, int] | None) -> Record:
+    """A red of 6 ms on rank 1 of a step of so many ns, before and now."""
     at = {"rank": 1, "stage": "stage4_f"}
-    wait = part("ncclDevKernel_SendRecv", CauseKind.LONGER, before_ns=10 * MS, now_ns=16 * MS)
-    explained = cause(1, budget, wait, stage="stage4_f")
-    return red("e", "exposed_ns", judged=(row(4 * MS, MS, 2 * MS, labels=at),), causes=(explained,), **more)
+    change = None if step is None else StepChange(*({1: length} for length in step))
+    causes = (cause(1, "moe_dispatch", (10, 16), "stage4_f"),)
+    return red("e", "exposed_ns", judged=(row(4 * MS, MS, 2 * MS, labels=at),), causes=causes, step=change)
+
+
+DISPATCH = "moe_dispatch 60% longer"
 
 
 @pytest.mark.parametrize(
-    ("budget", "expected"),
+    ("step", "expected"),
     [
-        (
-            (24 * MS, 27 * MS),
-            "Step 12% slower on rank 1 (24 → 27 ms); "
-            "exposed_ns +300% (1 → 4 ms), stage4_f: ncclDevKernel_SendRecv +60%",
-        ),
-        ((24 * MS, 24 * MS + 1), "exposed_ns +300% (1 → 4 ms), rank 1 stage4_f: ncclDevKernel_SendRecv +60%"),
-        (None, "exposed_ns +300% (1 → 4 ms), rank 1 stage4_f: ncclDevKernel_SendRecv +60%"),
-        (
-            (24 * MS, 21 * MS),
-            "exposed_ns +300% (1 → 4 ms), rank 1 stage4_f: ncclDevKernel_SendRecv +60%; "
-            "step 12% faster on rank 1 (24 → 21 ms)",
-        ),
+        ((24 * MS, 27 * MS), f"Step 12% slower (24 → 27 ms): {DISPATCH} on rank 1"),
+        ((24 * MS, 24 * MS + 1), f"Step unchanged (24 ms): {DISPATCH}, exposed 1 → 4 ms on rank 1"),
+        (None, f"{DISPATCH}, exposed 1 → 4 ms on rank 1"),
+        ((24 * MS, 21 * MS), f"Step 12% faster (24 → 21 ms); {DISPATCH}, exposed 1 → 4 ms on rank 1"),
+        ((24 * MS, 36_000_001), f"Step 50% slower (24 → 36 ms); {DISPATCH}, exposed 1 → 4 ms on rank 1"),
     ],
 )
-def test_the_window_of_a_row_says_whether_the_step_is_slower(budget: tuple[int, int] | None, expected: str) -> None:
-    assert of_session(digest(exposed(budget))) == expected
-
-
-@pytest.mark.parametrize(
-    ("own", "expected"),
-    [
-        (part(kind=CauseKind.WAITS, straggler=3), "flash_fwd_kernel waits for rank 3"),
-        (part(kind=CauseKind.APPEARED, before_ns=0, was=0), "flash_fwd_kernel appeared"),
-        (part(kind=CauseKind.COVER_SHRANK), "less overlap with flash_fwd_kernel"),
-        (part(kernels=5), "flash_fwd_kernel runs 8 ms → 10 ms (4 → 5 kernels)"),
-        (part(before_ns=0), "flash_fwd_kernel runs 0 ms → 10 ms"),
-    ],
-)
-def test_causes_of_other_kinds(own: Cause, expected: str) -> None:
-    explained = cause(own=own)
-    assert why_words(cause_of(explained), [slow(world=1, causes=(explained,))]) == expected
-
-
-def test_a_kernel_that_changed_unlike_in_two_ranks() -> None:
-    rows = (cause(0), cause(1, own=part(now_ns=12 * MS, change_ns=4 * MS)))
-    assert why_words("flash_fwd_kernel", [slow(causes=rows)]) == "flash_fwd_kernel +25% to +50% on both ranks"
+def test_the_step_is_told_before_what_is_red_and_blamed_on_it_only_where_that_accounts_for_it(
+    step: tuple[int, int] | None, expected: str
+) -> None:
+    assert of_session(digest(exposed(step))) == expected
 
 
 P90: dict[str, Label] = {"rank": 0, "quantile": "p90"}
@@ -145,6 +124,25 @@ P90: dict[str, Label] = {"rank": 0, "quantile": "p90"}
 @pytest.mark.parametrize(
     ("records", "expected"),
     [
+        (
+            [red("a", "exposed_ns", judged=(row(4 * MS, MS, 2 * MS),), step=StepChange({0: 20 * MS}, {0: 24 * MS}))],
+            "Step 20% slower (20 → 24 ms); exposed_ns +300% (1 → 4 ms), rank 0",
+        ),
+        (
+            [slow(), red("a", "launches", "count", judged=(row(7, 6, 6),))],
+            f"{STEP} on both ranks; and 1 red without a known cause",
+        ),
+        (
+            [
+                slow(),
+                red("a", "exposed_ns", judged=(row(4, 2, 3, labels={"rank": 7}),), causes=(cause(7, "k"),)),
+            ],
+            f"{STEP} on both ranks; and 1 more cause",
+        ),
+        (
+            [record("a", "error", message="no anchor"), record("b", "error", message="damaged")],
+            "2 assertions not judged: a: no anchor, and 1 other reason",
+        ),
         (
             [red("a", "overlap", "%", judged=(row(Fraction(347, 1000), None, Fraction(3, 5)),), comparator=">=")],
             "Overlap 34.7% < 60%, rank 0",
@@ -172,32 +170,32 @@ P90: dict[str, Label] = {"rank": 0, "quantile": "p90"}
         ),
         (
             [slow(), green(file="perf/b.nsys.yaml")],
-            f"{STEP} on both ranks (perf/gate.nsys.yaml); 1 of 2 gate files failed",
+            f"{STEP} on 2 of 2 ranks, 1 of 2 gate files (perf/gate.nsys.yaml)",
         ),
         ([green(), green("b", 75)], "Both assertions passed; least headroom 15 pp: overlap 75%, limit 60%, rank 0"),
         ([record("a", "passed")], "1 assertion passed"),
         (
             [slow(severity="warn", good=True), green()],
-            "Warning: step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel +25% on both ranks; "
+            "Warning: step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel 25% longer on both ranks; "
             "2 assertions: 1 warned, 1 passed; least headroom 24 pp: overlap 84%, limit 60%, rank 0",
         ),
         (
             [red(outcome="improved", good=True, judged=(row(14 * MS, 16 * MS, 15 * MS, outcome=Outcome.IMPROVED),))],
-            "Improved: step 12% faster on rank 0 (16 → 14 ms); 1 assertion improved",
+            "Improved: step 12% faster (16 → 14 ms) on rank 0; 1 assertion improved",
         ),
         (
             [red(outcome="improved", judged=(row(14 * MS, 16 * MS, 15 * MS, outcome=Outcome.IMPROVED),))],
-            "Improved: step 12% faster on rank 0 (16 → 14 ms)",
+            "Improved: step 12% faster (16 → 14 ms) on rank 0",
         ),
         ([record("a", "inconclusive", message="within the noise")], "1 assertion inconclusive: a: within the noise"),
         ([record("a", "passed", good=False, message="DeprecationWarning")], "a: DeprecationWarning"),
         (
             [red(judged=(row(90 * MS, 16 * MS, 17 * MS, waived=True), row(18 * MS, 16 * MS, 17 * MS)))],
-            "Step 12% slower on rank 0 (16 → 18 ms)",
+            "Step 12% slower (16 → 18 ms) on rank 0",
         ),
         (
             [red(subject="period_ns", judged=(row(24 * MS, 20 * MS, 21 * MS, labels=P90),))],
-            "Step 20% slower, p90 on rank 0 (20 → 24 ms)",
+            "p90 step 20% slower (20 → 24 ms) on rank 0",
         ),
     ],
 )
@@ -239,8 +237,7 @@ def test_a_comparison_and_a_session_say_the_same(project: Project) -> None:
     (said,) = Page(ours).texts["h1"]
     assert Page(theirs).texts["h1"] == [said]
     assert (
-        said.replace("\u00a0", " ")
-        == "exposed_ns +50% (200 → 300 us), rank 0 stage2_f: less overlap with gemm on both ranks"
+        said.replace("\u00a0", " ") == "Window unchanged (15 ms): gemm 12% shorter, exposed 200 → 300 us on both ranks"
     )
 
 
@@ -252,66 +249,33 @@ def test_a_comparison_without_a_red_row_says_what_a_session_says(project: Projec
     assert [text.replace("\u00a0", " ") for text in Page(found).texts["h1"]] == [said]
 
 
-# Reds of one cause are one group
+# The page stands by what is at the root
 
 AT: dict[str, Label] = {"rank": 1, "stage": "all_gather"}
 
 
-def lengthened(kernel: str, kind: CauseKind, labels: dict[str, Label], exposes: str = "") -> Explained:
-    """A row that got longer by one cause."""
-    longer = Cause(kind, kernel, 5, before_ns=10, now_ns=15, was=1, kernels=1, exposes=exposes)
-    return Explained(labels, Explanation(5, (longer,), 0))
-
-
-def of(name: str, metric: str, *causes: Explained, **more: Any) -> Record:
+def of(name: str, metric: str, kernel: str = "", **more: Any) -> Record:
+    """A red at one place; with a ``kernel`` it is explained by that."""
+    causes = (cause(1, kernel, stage="all_gather"),) if kernel else ()
     return red(name, metric, judged=(row(2, None, 1, labels=AT),), causes=causes, **more)
 
 
 def found(*records: Record) -> list[tuple[str, list[str]]]:
-    return [(group.title, [each.name for each in group.records]) for group in groups(records)]
+    return [(group.title, [each.name for each in group.records]) for group in groups(digest(*records))]
 
 
-OF_A_PERIOD = lengthened("AllGather", CauseKind.EXPOSED, {"rank": 1, "quantile": "p50"})
-PERIOD = of("p", "period_ns", OF_A_PERIOD)
-COVER = lengthened("gemm", CauseKind.COVER_MOVED, AT, exposes="AllGather")
-EXPOSED = of("e", "exposed_ns", COVER)
+def test_reds_of_one_root_are_one_group() -> None:
+    assert found(of("a", "exposed_ns", "moe_dispatch"), of("b", "comm_ns", "moe_dispatch")) == [
+        ("moe_dispatch 25% longer on rank 1", ["a", "b"])
+    ]
 
 
-def test_one_longer_kernel_is_one_group() -> None:
-    assert found(
-        of("a", "exposed_ns", lengthened("SendRecv", CauseKind.LONGER, AT)),
-        of("b", "comm_ns", lengthened("SendRecv", CauseKind.LONGER, AT)),
-    ) == [("SendRecv +50% on rank 1", ["a", "b"])]
-
-
-def test_what_overlaps_less_stands_with_what_is_exposed_by_it() -> None:
-    assert found(PERIOD, EXPOSED) == [("AllGather exposed +50% on rank 1", ["p", "e"])]
-    assert found(EXPOSED) == [("less overlap with gemm on rank 1", ["e"])]
-
-
-def test_exposed_communication_of_another_rank_or_gate_file_is_another_cause() -> None:
-    elsewhere = of("p", "period_ns", lengthened("AllGather", CauseKind.EXPOSED, {"rank": 0}))
-    for other in (elsewhere, of("p", "period_ns", OF_A_PERIOD, file="perf/b.nsys.yaml")):
-        assert [names for _, names in found(other, EXPOSED)] == [["p"], ["e"]]
-
-
-def test_a_limit_stands_with_the_cause_of_the_same_row() -> None:
-    overlap = of("o", "overlap")
-    assert found(overlap, EXPOSED) == [("less overlap with gemm on rank 1", ["o", "e"])]
-    assert found(overlap, EXPOSED, PERIOD) == [("AllGather exposed +50% on rank 1", ["o", "e", "p"])]
-
-
-def test_a_metric_that_is_explained_otherwise_stands_apart() -> None:
-    for metric in ("launches", "measured mfu"):
-        assert found(of("l", metric), EXPOSED) == [
-            ("Cause not known", ["l"]),
-            ("less overlap with gemm on rank 1", ["e"]),
-        ]
-
-
-def test_what_is_not_judged_has_a_group_of_its_own() -> None:
+def test_what_has_no_root_stands_by_how_it_ended() -> None:
     broken, nothing = record("b", "error"), record("n", "no data")
-    assert found(of("l", "launches"), broken, nothing, record("i", "improved", good=True)) == [
+    assert found(
+        of("l", "launches"), broken, nothing, record("i", "improved", good=True), of("e", "exposed_ns", "k")
+    ) == [
+        ("k 25% longer on rank 1", ["e"]),
         ("Cause not known", ["l"]),
         ("Not judged", ["b"]),
         ("No data", ["n"]),

@@ -19,7 +19,7 @@ from tests.support.reports import digest, key, record
 
 MS = 1_000_000
 GEMM = Root(RootKind.LONGER, RootOf.KERNEL, "gemm")
-REDUCE = Root(RootKind.LONGER, RootOf.COLLECTIVE, "AllReduce", "all_reduce")
+REDUCE = Root(RootKind.LONGER, RootOf.COLLECTIVE, "AllReduce")
 
 
 def on(rank: int, root: Root = GEMM, before: int = 8 * MS, now: int = 10 * MS) -> RootChange:
@@ -67,9 +67,16 @@ def test_a_row_stands_below_its_largest_root_and_smaller_ones_stand_beside() -> 
     assert [(each.root, told(each)) for each in found.roots] == [(GEMM, {"a": 1}), (REDUCE, {})]
 
 
-def test_a_root_behind_less_than_a_twentieth_of_a_row_is_not_told() -> None:
+def test_a_root_that_leads_nowhere_is_told_from_a_twentieth_of_the_largest_on() -> None:
     assert [r.root for r in story(red("a", why(on(0), on(0, REDUCE, now=8 * MS + 99_000)))).roots] == [GEMM]
     assert len(story(red("a", why(on(0), on(0, REDUCE, now=8 * MS + 100_000)))).roots) == 2
+    assert len(story(red("a", why(on(0))), red("b", why(on(1, REDUCE, now=8 * MS + 99_000)))).roots) == 2
+
+
+def test_one_kernel_that_changed_in_several_stages_is_one_root() -> None:
+    each = [on(0, REDUCE._replace(stage=stage)) for stage in ("forward", "backward")]
+    (root,) = story(red("a", *(why(one, rank=0, stage=one.root.stage) for one in each))).roots
+    assert (root.stages, root.range_ns, told(root)) == (("backward", "forward"), (4 * MS, 4 * MS), {"a": 2})
 
 
 def test_the_root_of_the_step_leads_a_larger_one() -> None:

@@ -179,7 +179,6 @@ FAULTS: Mapping[str, Fault] = {
         says=(r"96",),
         step=rf"(?:{UNCHANGED}|Step \d+(\.\d+)?% slower)",
         gate=("compute_ns <= baseline + 0.5%",),
-        todo="152 kernels share the short name",
     ),
     "a new kernel": Fault(
         dense,
@@ -199,7 +198,6 @@ FAULTS: Mapping[str, Fault] = {
         stretched_compute(15, [3]),
         Expected(LONGER, RootOf.ALL, "", (3,)),
         says=("rank 3", r"all compute \+1[456]%", "AllReduce|all_reduce"),
-        todo="the sentence names what waits",
     ),
     "the clock is throttled": Fault(
         clocked,
@@ -207,7 +205,6 @@ FAULTS: Mapping[str, Fault] = {
         Expected(LONGER, RootOf.ALL),
         says=(r"all (compute|kernels)", r"\+[789](\.\d+)?%"),
         formats=(NSYS,),
-        todo="the sentence names one kernel",
     ),
     "all kernels +8 %": Fault(
         dense,
@@ -215,14 +212,12 @@ FAULTS: Mapping[str, Fault] = {
         Expected(LONGER, RootOf.ALL),
         says=(r"all (compute|kernels)", r"\+[789](\.\d+)?%"),
         formats=(TORCH,),
-        todo="the sentence names one kernel",
     ),
     "another algorithm": Fault(
         dense,
         another(BACK_GEMM, "cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x1_tn_align8", 30),
         Expected(RootKind.REPLACED, KERNEL, "cutlass_80_wmma", instead="nvjet_tst_192x192"),
         says=("nvjet_tst_192x192", "cutlass_80_wmma"),
-        todo="no kernel is paired with what replaced it",
     ),
     "compute that got shorter": Fault(
         partial(dense, pace_ms=30),
@@ -231,7 +226,6 @@ FAULTS: Mapping[str, Fault] = {
         says=("nvjet_tst_192x192",),
         step=UNCHANGED,
         gate=("idle_ns <= baseline + 5%",),
-        todo="idle time at the end of a window is blamed on noise",
     ),
     "one dispatch more": Fault(
         launch_bound,
@@ -262,7 +256,6 @@ FAULTS: Mapping[str, Fault] = {
         says=("p90", "checkpoint_pack_kernel"),
         step="",
         gate=("p90 period_ns <= baseline + 5%",),
-        todo="no step beside the median one is kept",
     ),
     "a collective +30 %, the step unchanged": Fault(
         partial(data_parallel, pace_ms=30, reduce_us=3_000),
@@ -299,7 +292,6 @@ FAULTS: Mapping[str, Fault] = {
         Expected(RootKind.ELSEWHERE, KERNEL, ATTENTION_BACK),
         says=("flash_bwd",),
         step=rf"(?:{UNCHANGED}|Step \d+(\.\d+)?% (slower|faster))",
-        todo="a barrier of a stream that began to compute has no root",
     ),
     "a barrier added": Fault(
         data_parallel,
@@ -313,7 +305,6 @@ FAULTS: Mapping[str, Fault] = {
         Expected(LESS, KERNEL, WEIGHTS),
         says=("weight_grad_gemm_kernel",),
         step=rf"(?:{UNCHANGED}|Step \d+(\.\d+)?% (slower|faster)|Window)",
-        todo="the sentence says nothing of a window that is as long as it was",
     ),
     "FSDP all_gather longer": Fault(
         fsdp,
@@ -329,7 +320,6 @@ FAULTS: Mapping[str, Fault] = {
         says=("weight_grad_gemm_kernel",),
         step=rf"(?:{UNCHANGED}|Step \d+(\.\d+)?% faster|Window)",
         formats=(NSYS,),
-        todo="the sentence says nothing of a window that is as long as it was",
     ),
     "an exchange on one rank of a DualPipe": Fault(
         dualpipe,
@@ -365,6 +355,5 @@ FAULTS: Mapping[str, Fault] = {
         Expected(LONGER, KERNEL, BACK_GEMM),
         beside=(Expected(RootKind.REPLACED, KERNEL, "flash_bwd_v3_kernel", instead=ATTENTION_BACK),),
         says=("nvjet_tst_192x192",),
-        todo="no kernel is paired with what replaced it",
     ),
 }

@@ -7,26 +7,25 @@ row varies over the steady windows is a dot for each window along the values, th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import chain
 from typing import Any, NamedTuple
 
-from pytest_nsys.analysis.explained import CauseKind, Explained
-from pytest_nsys.analysis.metrics import metric_called
+from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.core.exact import median, percentile
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.model import JudgedRow, Outcome, Verdict
-from pytest_nsys.reports.causes import cause_of, cause_table
+from pytest_nsys.reports.causes import cause_table
 from pytest_nsys.reports.changes import gate_change_lines
 from pytest_nsys.reports.explanation import row_table
-from pytest_nsys.reports.headline import as_sentence, led_by, of_session, why_words
+from pytest_nsys.reports.headline import as_sentence, of_session
 from pytest_nsys.reports.page.page import Drawn, percent, render
 from pytest_nsys.reports.page.pictures import Picture, Pictures, Spread, by_turn
 from pytest_nsys.reports.page.timeline_view import COLUMNS, Mark, marks_of, timeline_views
 from pytest_nsys.reports.page.trend_view import past_of
+from pytest_nsys.reports.roots import called_in, root_sentence
 from pytest_nsys.reports.session.digest import (
     Digest,
     FileRecords,
@@ -34,6 +33,7 @@ from pytest_nsys.reports.session.digest import (
     worst_first,
 )
 from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.story import led_by, story_of
 from pytest_nsys.reports.session.two_sides import beside, tables
 from pytest_nsys.reports.tables import WHOLE_TEXT, table_of
 from pytest_nsys.tools.git import revision_of
@@ -98,12 +98,12 @@ def _groups(digest: Digest, views: Mapping[str, Drawn]) -> Iterator[dict[str, An
 
     The cause that leads all has its timeline at once: the first one.
     """
-    found = groups([record for record in led_by(digest.records) if record.is_open])
-    for number, (title, caused, records) in enumerate(found):
+    found = groups(digest)
+    for number, (title, rooted, records) in enumerate(found):
         told: set[str] = set()
         yield {
-            "title": title if caused or len(found) > 1 else "",
-            "timeline": next(iter(views.values()), None) if caused and not number else None,
+            "title": title if rooted or len(found) > 1 else "",
+            "timeline": next(iter(views.values()), None) if rooted and not number else None,
             "assertions": [_assertion(r, digest.pictures.get(r.known_by), views, told) for r in records],
         }
 
@@ -239,65 +239,38 @@ def _is_near(limit: Fraction | int, low: Fraction | int, high: Fraction | int) -
     return low - room <= limit <= high + room
 
 
-# Records by what caused them
+# Records by what is at the root of them
 
-NO_CAUSE = {"": "Cause not known", "no data": "No data", "error": "Not judged"}
-"""What stands for a cause, by the outcome of what has none; of what failed nothing."""
+NO_ROOT = {
+    Outcome.FAILED: "Cause not known",
+    Outcome.PASSED: "Cause not known",
+    Outcome.NO_DATA: "No data",
+    Outcome.ERROR: "Not judged",
+}
+"""What stands for a root, by the outcome of what has none."""
 
 
-class CauseGroup(NamedTuple):
-    """Records of one cause, in their order; ``title`` tells it, also where there is none and ``caused`` is False."""
+class RootGroup(NamedTuple):
+    """Records below one root; ``title`` tells it, also where there is none and ``rooted`` is False."""
 
     title: str
-    caused: bool
+    rooted: bool
     records: Sequence[Record]
 
 
-def groups(reds: Sequence[Record]) -> list[CauseGroup]:
-    """Records by what caused them, in the order of the first of each group."""
-    exposed = {
-        (record.address, part.kernel, row.labels.get("rank")): cause_of(row)
-        for record in reds
-        for row in record.verdict.causes
-        if (part := row.explanation.leading) is not None and part.kind is CauseKind.EXPOSED
-    }
-
-    def behind(record: Record, row: Explained) -> str:
-        """A kernel that overlaps less of a communication is behind its exposed time, where another row tells that."""
-        leading = row.explanation.leading
-        hidden = (record.address, leading.exposes if leading is not None else "", row.labels.get("rank"))
-        return exposed.get(hidden, cause_of(row))
-
-    explained = {
-        _place(record, row): behind(record, row)
-        for record in reversed(reds)
-        for row in record.verdict.causes
-        if row.explanation.causes
-    }
-    found = grouped((_ground(record, explained), record) for record in reds)
-    return [_group(ground, records, reds) for ground, records in found.items()]
-
-
-def _group(ground: str, records: Sequence[Record], reds: Sequence[Record]) -> CauseGroup:
-    caused = [record for record in reds if ground and any(cause_of(row) == ground for row in record.verdict.causes)]
-    return CauseGroup(
-        why_words(ground, caused) if caused else NO_CAUSE.get(ground, as_sentence(ground)), bool(caused), records
-    )
-
-
-def _place(record: Record, row: Explained | JudgedRow) -> tuple[str, str | None, str]:
-    """What a row is of, and how it is explained, whichever assertion judges it: overlap as exposed time is."""
-    metric = metric_called(record.assertion.metric)
-    return record.address, metric.explained_by if metric is not None else None, str(dict(row.labels))
-
-
-def _ground(record: Record, explained: Mapping[tuple[str, str | None, str], str]) -> str:
-    """What a record is grouped by: the cause of the first of its rows that is explained, else how it ended."""
-    verdict = record.verdict
-    failed = (row for row in verdict.rows if row.outcome is Outcome.FAILED)
-    rows: Iterable[Explained | JudgedRow] = chain(verdict.causes, failed)
-    causes = (explained[place] for row in rows if (place := _place(record, row)) in explained)
-    return next(filter(None, causes), "" if verdict.outcome in (Outcome.FAILED, Outcome.PASSED) else verdict.outcome)
+def groups(digest: Digest) -> list[RootGroup]:
+    """What deserves a look by what is at its root, then by how it ended. A record stands once."""
+    story = story_of(digest)
+    called, told, found = called_in(story), set[tuple[str, int, str]](), []
+    for root in story.roots:
+        own = {red.record.known_by: red.record for red in root.reds if red.record.known_by not in told}
+        told.update(own)
+        if own:
+            title = as_sentence(root_sentence(root, story, called), called.values())
+            found.append(RootGroup(title, True, [*own.values()]))
+    rest = [record for record in led_by(digest.records) if record.is_open and record.known_by not in told]
+    by_outcome = grouped((NO_ROOT.get(record.outcome, as_sentence(record.outcome)), record) for record in rest)
+    return [*found, *(RootGroup(title, False, records) for title, records in by_outcome.items())]
 
 
 def _facts(digest: Digest) -> Iterator[str]:

@@ -20,7 +20,7 @@ from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import NANOSECONDS
 from pytest_nsys.core.words import counted, printable
-from pytest_nsys.reports.headline import LESS_COVER
+from pytest_nsys.reports.causes import LESS_COVER
 from pytest_nsys.reports.page.budget_view import budget_view, css
 from pytest_nsys.reports.page.page import Drawn, label_of, percent
 from pytest_nsys.reports.tables import numbers, texts

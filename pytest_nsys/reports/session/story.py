@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from pytest_nsys.analysis.explained import Cause, CauseKind, Explained
+from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.analysis.metrics import metric_called
-from pytest_nsys.analysis.root_facts import Root, RootChange, RootKind, RootOf, StepChange
+from pytest_nsys.analysis.root_facts import Root, RootChange, RootOf, StepChange
+from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Label
 from pytest_nsys.gates.model import JudgedRow, Outcome, Verdict
@@ -23,7 +24,7 @@ UNCHANGED = Fraction(5, 1000)
 """A step whose length moved by less is unchanged."""
 
 FOLDED_SHARE = Fraction(5, 100)
-"""A root behind less of a row's change is not told of it."""
+"""A root that leads in no row, and is less than this of the largest one, is not told."""
 
 STEP_TIMES = frozenset({"window_ns", "period_ns", "step_time_ns"})
 """Metrics that are the length of a step."""
@@ -34,13 +35,24 @@ USUAL = "p50"
 ONE_OF_MANY = frozenset({"max", "median", "mean", "min"})
 """Aggregates of lengths of a step that are the length of one."""
 
+MOVED = (Outcome.FAILED, Outcome.ACCEPTED, Outcome.IMPROVED)
+"""Outcomes of an assertion whose rows are not what they were, or not within their limit."""
+
+EXPOSED = "causes.EXPOSED"
+EXPLAINED_AS_EXPOSED = (EXPOSED, "causes.COVER", "causes.ALL_EXPOSED")
+"""How times and shares of exposed communication are explained: a row of one says what is behind that of another."""
+
+_KERNELS = (RootOf.KERNEL, RootOf.COLLECTIVE)
+COUNTED = {"launches": _KERNELS, "syncs": (RootOf.CALL,), "pageable_copies": (RootOf.COPY,)}
+"""What metrics of a rank count, of which more or fewer are their root."""
+
 NOT_JUDGED = (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.INCONCLUSIVE)
 
 
 class StepTold(NamedTuple):
     """What happened to the step of a gate file or configuration: that of the slowest rank, before and now, in ns.
 
-    ``noun`` is *window* where the windows are no steps.
+    ``noun`` is *window* where the windows are no steps, *p90 step* of a quantile that is not the usual one.
     """
 
     address: str
@@ -66,13 +78,14 @@ class Red(NamedTuple):
 
 
 class StoryRoot(NamedTuple):
-    """A root, and every red that it explains. ``changes`` are by address and rank where it happened.
+    """A root, and every red that it explains. ``changes`` are by address and rank where it happened, of all ``stages``.
 
     ``waiting`` are the ranks of rows that wait for those ranks, and ``waits_in`` the kernel in which they do. ``reds``
     is empty where all that it explains stands below a larger root.
     """
 
     root: Root
+    stages: tuple[str, ...]
     changes: Mapping[tuple[str, int], RootChange]
     reds: tuple[Red, ...] = ()
     waiting: tuple[int, ...] = ()
@@ -94,6 +107,11 @@ class StoryRoot(NamedTuple):
         return min(moved), max(moved)
 
     @property
+    def of_step(self) -> bool:
+        """Whether it explains the length of a step."""
+        return any(is_step_time(red.record) for red in self.reds)
+
+    @property
     def largest(self) -> RootChange:
         """The change of the rank on which most changed."""
         return min(self.changes.values(), key=lambda change: (-abs(change.change_ns), change.rank))
@@ -108,13 +126,14 @@ class NotJudged(NamedTuple):
 
 
 class Story(NamedTuple):
-    """``roots`` come largest first, those that explain the length of a step before all others.
+    """``steps`` are by address, where a length before is known. ``roots`` come largest first, those that explain the
+    length of a step before all others.
 
-    ``unexplained`` are reds below no root. ``warning``: nothing failed, and all is of assertions that only warn.
+    ``unexplained`` are rows below no root. ``warning``: nothing failed, and all is of assertions that only warn.
     ``worlds`` is the number of ranks by address, of all addresses that were judged.
     """
 
-    step: StepTold | None
+    steps: Mapping[str, StepTold]
     roots: tuple[StoryRoot, ...]
     unexplained: tuple[Red, ...]
     not_judged: tuple[NotJudged, ...]
@@ -122,8 +141,24 @@ class Story(NamedTuple):
     warning: bool = False
 
     @property
+    def step(self) -> StepTold | None:
+        """What happened to the step, of several the one that moved most: where what leads happened, if there is any."""
+        return most_moved(self.steps[address] for address in self.leading if address in self.steps)
+
+    @property
+    def leading(self) -> list[str]:
+        """Where what leads happened."""
+        return self.roots[0].addresses if self.roots else self.failed
+
+    @property
     def reds(self) -> list[Red]:
         return [*(red for root in self.roots for red in root.reds), *self.unexplained]
+
+    @property
+    def rootless(self) -> list[Record]:
+        """What failed and stands below no root with any of its rows."""
+        rooted = {red.record.known_by for root in self.roots for red in root.reds}
+        return [red.record for red in self.unexplained if red.record.known_by not in rooted]
 
     @property
     def failed(self) -> list[str]:
@@ -131,22 +166,31 @@ class Story(NamedTuple):
         return sorted({red.record.address for red in self.reds})
 
 
-def story_of(digest: Digest) -> Story:
-    """What happened in a session; of one in which nothing failed, what its warnings tell."""
+def story_of(digest: Digest, told: Sequence[Record] = ()) -> Story:
+    """What happened in a session; of one in which nothing failed, what its warnings tell. With records: what these
+    tell.
+    """
     records = sorted(digest.records, key=lambda record: record.known_by)
-    reds = [record for record in records if record.state == Outcome.FAILED]
+    failed = [record for record in records if record.state == Outcome.FAILED]
     warned = [r for r in records if r.outcome is Outcome.FAILED and r.good and not r.xfailed]
-    told = led_by(reds or warned)
+    warning = not told and not failed and bool(warned)
+    told = led_by(sorted(told, key=lambda record: record.known_by) or failed or warned)
     places = _Places(told)
     rootless = (Red(record, places.without_root(record)) for record in told)
+    steps = grouped((step.address, step) for record in told if (step := step_of(record)) is not None)
     return Story(
-        _step(told),
-        tuple(sorted(_roots(told, places), key=_largest_first)),
+        {address: step for address, own in steps.items() if (step := most_moved(own)) is not None},
+        tuple(_worth_telling(_roots(told, places))),
         tuple(red for red in rootless if red.rows or not failed_rows(red.record)),
         tuple(_not_judged(records)),
-        {record.address: record.key.world if record.key is not None else None for record in records},
-        warning=not reds and bool(warned),
+        {record.address: _world(record) for record in records},
+        warning=warning,
     )
+
+
+def _world(record: Record) -> int | None:
+    """How many ranks its run has; where it does not say so, how many were judged, None of none."""
+    return record.key.world if record.key is not None else len({used.rank for used in record.verdict.windows}) or None
 
 
 def led_by(records: Iterable[Record]) -> list[Record]:
@@ -163,27 +207,25 @@ def is_step_time(record: Record) -> bool:
 # The step
 
 
-def _step(reds: Sequence[Record]) -> StepTold | None:
-    """Of the address whose step moved most the step; None where no side before is known."""
-    found = [told for record in reds if (told := _step_of(record)) is not None]
-    return min(found, key=lambda t: (t.noun != "step", -abs(t.share), t.address, -t.before_ns), default=None)
+def most_moved(steps: Iterable[StepTold]) -> StepTold | None:
+    """Of several windows the step, of several steps that whose length moved most; None of none."""
+    return min(steps, key=lambda t: (t.noun != "step", -abs(t.share), t.address, -t.before_ns), default=None)
 
 
-def _step_of(record: Record) -> StepTold | None:
-    step = record.verdict.step or _lengths(record)
+def step_of(record: Record) -> StepTold | None:
+    """What happened to the step in the windows of an assertion; None where no length before is known."""
+    step, rows = record.verdict.step or _lengths(record), failed_rows(record)
     shared = step.before_ns.keys() & step.now_ns.keys()
     before, now = (max((side[rank] for rank in shared), default=0) for side in step)
-    return StepTold(record.address, before, now, noun_of(record.verdict)) if before else None
+    quantile = rows[0].labels.get("quantile", USUAL) if rows else USUAL
+    noun = noun_of(record.verdict) if quantile == USUAL else f"{quantile} step"
+    return StepTold(record.address, before, now, noun) if before else None
 
 
 def _lengths(record: Record) -> StepChange:
-    """The lengths of steps as far as the rows say, or the budgets of those that are explained."""
-    if is_step_time(record):
-        rows = [row for row in failed_rows(record) if row.labels.get("quantile", USUAL) == USUAL]
-        known = {_rank(row.labels): (round(row.baseline), round(row.value or 0)) for row in rows if row.baseline}
-    else:
-        budgets = [(_rank(row.labels), row.explanation.budget) for row in explained_rows(record)]
-        known = {rank: (budget.before_ns, budget.now_ns) for rank, budget in budgets if budget is not None}
+    """The lengths of steps as far as the rows say."""
+    rows = failed_rows(record) if is_step_time(record) else []
+    known = {_rank(row.labels): (round(row.baseline), round(row.value or 0)) for row in rows if row.baseline}
     return StepChange({rank: both[0] for rank, both in known.items()}, {rank: both[1] for rank, both in known.items()})
 
 
@@ -203,38 +245,58 @@ def noun_of(verdict: Verdict) -> str:
 
 
 class _Places:
-    """Which root a failed row stands below: its own, or that of the same place and kind in another assertion."""
+    """Which root a failed row stands below: its own, or that of the same place and kind in another assertion; of a row
+    that is of one kernel or call, or that counts them, the root that is of that.
+    """
 
     def __init__(self, reds: Sequence[Record]) -> None:
         self._known: dict[tuple[object, ...], RootChange] = {}
+        self._changes: dict[str, dict[RootChange, None]] = {}
         for record in reversed(reds):
             for row in explained_rows(record):
-                if changes := roots_of(row):
-                    self._known[self._of(record, row.labels)] = changes[0]
+                self._changes.setdefault(record.address, {}).update(dict.fromkeys(row.roots))
+                if row.roots:
+                    self._known[self._of(record, row.labels)] = row.roots[0]
 
     @staticmethod
     def _of(record: Record, labels: Mapping[str, Label]) -> tuple[object, ...]:
         """What a row is of, and how it is explained, whichever assertion judges it: overlap as exposed time is."""
         metric = metric_called(record.assertion.metric)
-        return record.address, metric.explained_by if metric is not None else None, _place(labels)
+        by = metric.explained_by if metric is not None else ""
+        return record.address, EXPOSED if by in EXPLAINED_AS_EXPOSED else by, _place(labels)
 
     def of(self, record: Record, row: JudgedRow) -> RootChange | None:
         """What is at the root of a failed row; None where nothing is known."""
-        if labels := _labels(row):
-            return self._known.get(self._of(record, labels))
-        return next((changes[0] for each in explained_rows(record) if (changes := roots_of(each))), None)
+        labels = _labels(row)
+        if not labels:
+            return next((each.roots[0] for each in explained_rows(record) if each.roots), None)
+        return self._known.get(self._of(record, labels)) or self._counted(record, row, labels)
+
+    def _counted(self, record: Record, row: JudgedRow, labels: Mapping[str, Label]) -> RootChange | None:
+        changes = self._changes.get(record.address, {})
+        if own := {label for dimension, label in labels.items() if dimension in ("kernel", "call")}:
+            return next((each for each in changes if own.intersection(_plain_names(each.root))), None)
+        kinds, moved = COUNTED.get(record.assertion.metric, ()), Fraction(row.value or 0) - (row.baseline or 0)
+        there = [each for each in changes if each.root.of in kinds and each.rank == labels.get("rank")]
+        most = max(there, key=lambda each: (each.more * moved, each), default=None)
+        return most if most is not None and row.baseline is not None and 2 * most.more * moved >= moved**2 else None
 
     def rooted(self, record: Record) -> dict[Root, list[JudgedRow]]:
         pairs = ((self.of(record, row), row) for row in failed_rows(record))
-        return grouped((change.root, row) for change, row in pairs if change is not None)
+        return grouped((_all_stages(change.root), row) for change, row in pairs if change is not None)
 
     def without_root(self, record: Record) -> tuple[JudgedRow, ...]:
         return tuple(row for row in failed_rows(record) if self.of(record, row) is None)
 
 
+def _plain_names(root: Root) -> set[str]:
+    return {name.partition("<")[0] for name in (root.name, root.instead_of) if name}
+
+
 def failed_rows(record: Record) -> list[JudgedRow]:
-    """The rows for which an assertion is red, the worst first."""
-    return [row for row in record.verdict.rows if row.outcome is Outcome.FAILED and not row.waived]
+    """The rows for which an assertion is red, accepted or better, the worst first."""
+    own = record.verdict.rows if record.outcome in MOVED else ()
+    return [row for row in own if row.outcome is record.outcome and not row.waived]
 
 
 def explained_rows(record: Record) -> list[Explained]:
@@ -255,19 +317,39 @@ def _labels(row: JudgedRow) -> dict[str, Label]:
 def _roots(reds: Sequence[Record], places: _Places) -> Iterator[StoryRoot]:
     below = grouped((root, Red(record, tuple(rows))) for record in reds for root, rows in places.rooted(record).items())
     explained = grouped(
-        (change.root, (record.address, row, change))
+        (_all_stages(change.root), (record.address, row, change))
         for record in reds
         for row in explained_rows(record)
-        for change in roots_of(row)
+        for change in row.roots
     )
     for root, told in explained.items():
-        changes: dict[tuple[str, int], RootChange] = {}
-        for address, _, change in told:
-            at = address, change.rank
-            changes[at] = max(changes.get(at, change), change, key=lambda c: (abs(c.change_ns), c))
+        changes = _changes((address, change) for address, _, change in told)
         waits = [row for address, row, change in told if (address, row.labels.get("rank", change.rank)) not in changes]
         ranks = sorted({_rank(row.labels) for row in waits})
-        yield StoryRoot(root, changes, tuple(below.get(root, ())), tuple(ranks), _waits_in(waits))
+        stages = sorted({change.root.stage for _, _, change in told} - {"", NO_STAGE})
+        yield StoryRoot(root, tuple(stages), changes, tuple(below.get(root, ())), tuple(ranks), _waits_in(waits))
+
+
+def _all_stages(root: Root) -> Root:
+    return root._replace(stage="")
+
+
+def _changes(told: Iterable[tuple[str, RootChange]]) -> dict[tuple[str, int], RootChange]:
+    """By address and rank the sum over stages, of each the largest that any row tells."""
+    largest: dict[tuple[str, int, str], RootChange] = {}
+    for address, change in told:
+        at = address, change.rank, change.root.stage
+        largest[at] = max(largest.get(at, change), change, key=lambda each: (abs(each.change_ns), each))
+    found: dict[tuple[str, int], RootChange] = {}
+    for (address, rank, _), change in sorted(largest.items()):
+        other = found.get((address, rank))
+        found[address, rank] = change._replace(root=_all_stages(change.root)) if other is None else _sum(other, change)
+    return found
+
+
+def _sum(one: RootChange, other: RootChange) -> RootChange:
+    before, now = one.before_ns + other.before_ns, one.now_ns + other.now_ns
+    return one._replace(before_ns=before, now_ns=now, was=one.was + other.was, is_now=one.is_now + other.is_now)
 
 
 def _waits_in(rows: Sequence[Explained]) -> str:
@@ -276,47 +358,11 @@ def _waits_in(rows: Sequence[Explained]) -> str:
     return max(sorted(set(names)), key=names.count, default="")
 
 
-def _largest_first(root: StoryRoot) -> tuple[bool, int, Root]:
-    steps = any(is_step_time(red.record) for red in root.reds)
-    return not steps, -abs(root.largest.change_ns), root.root
-
-
-def roots_of(row: Explained) -> list[RootChange]:
-    """The roots behind a row that are worth telling, the largest first."""
-    if not row.roots:
-        leading = row.explanation.leading
-        return [] if leading is None else [_root_of(leading, row)]
-    least = abs(row.explanation.change_ns) * FOLDED_SHARE
-    return [change for number, change in enumerate(row.roots) if not number or abs(change.change_ns) >= least]
-
-
-_COLLECTIVE = (CauseKind.EXPOSED, CauseKind.WAITS, CauseKind.BARRIER, CauseKind.MOVED, CauseKind.BLOCKS)
-_HOST = (CauseKind.LAUNCH_BOUND, CauseKind.STARVED, CauseKind.IDLE, CauseKind.STALLED, CauseKind.BESIDE)
-_KINDS = {
-    CauseKind.SHORTER: RootKind.SHORTER,
-    CauseKind.COVER_SHRANK: RootKind.SHORTER,
-    CauseKind.APPEARED: RootKind.APPEARED,
-    CauseKind.VANISHED: RootKind.VANISHED,
-    CauseKind.COVER_VANISHED: RootKind.VANISHED,
-    CauseKind.COVER_LATE: RootKind.LATER,
-    CauseKind.WAITS: RootKind.LATER,
-    CauseKind.SLOWEST: RootKind.LATER,
-    CauseKind.COVER_MOVED: RootKind.ELSEWHERE,
-    CauseKind.COVER_GREW: RootKind.ELSEWHERE,
-    CauseKind.MOVED: RootKind.ELSEWHERE,
-}
-
-
-def _root_of(cause: Cause, row: Explained) -> RootChange:
-    """What leads, as the root of a row for which none was looked for."""
-    own = row.labels.get("rank")
-    rank = cause.straggler if cause.straggler is not None else own if isinstance(own, int) else 0
-    of = RootOf.COLLECTIVE if cause.kind in _COLLECTIVE else RootOf.HOST if cause.kind in _HOST else RootOf.KERNEL
-    kind = _KINDS.get(cause.kind, RootKind.LONGER if cause.now_ns >= cause.before_ns else RootKind.SHORTER)
-    if cause.kind in (CauseKind.COMPUTE, CauseKind.EXPOSED) and cause.was != cause.kernels:
-        kind = RootKind.APPEARED if cause.kernels > cause.was else RootKind.VANISHED
-    root = Root(kind, of if cause.kernel else RootOf.ALL, cause.kernel, str(row.labels.get("stage", "")))
-    return RootChange(root, rank, cause.before_ns, cause.now_ns, cause.was, cause.kernels)
+def _worth_telling(roots: Iterable[StoryRoot]) -> Iterator[StoryRoot]:
+    """The largest first, what is behind a longer step before all others; without small ones that lead nowhere."""
+    found = sorted(roots, key=lambda root: (not root.of_step, -abs(root.largest.change_ns), root.root))
+    least = max((abs(root.largest.change_ns) for root in found), default=0) * FOLDED_SHARE
+    return (root for root in found if root.reds or abs(root.largest.change_ns) >= least)
 
 
 # What was not judged

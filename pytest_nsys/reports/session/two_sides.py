@@ -32,9 +32,10 @@ from pytest_nsys.reports.explanation import (
     subject,
     window_lines,
 )
-from pytest_nsys.reports.headline import led_by, of_session
+from pytest_nsys.reports.headline import of_session
 from pytest_nsys.reports.session.digest import Digest, ordered
 from pytest_nsys.reports.session.record import Record, WorstRow, record_of
+from pytest_nsys.reports.session.story import led_by
 from pytest_nsys.reports.session.summary import summary_lines
 from pytest_nsys.reports.tables import WHOLE_TEXT, Table, Told, number, table_by, table_of
 from pytest_nsys.verdicts.comparison import BUILT_IN_GATE, ComparedRow, Comparison, HeadVerdict, OneSided, Result, Side

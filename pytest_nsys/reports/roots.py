@@ -1,0 +1,182 @@
+"""How does a root read? ``flash_fwd_kernel 25% longer on both ranks``, ``rank 3: all compute +15%``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from pytest_nsys.analysis.root_facts import RootChange, RootKind, RootOf
+from pytest_nsys.core.families import OTHER_KIND, kind_of
+from pytest_nsys.core.file_names import Address
+from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.kernel_names import in_the_middle, readable_names
+from pytest_nsys.core.numbers import MINUS, TIMES, format_apart, format_range, format_signed, format_value, percent
+from pytest_nsys.core.units import TIME
+from pytest_nsys.core.words import counted, printable
+from pytest_nsys.reports.explanation import rank_ranges
+from pytest_nsys.reports.session.story import Story, StoryRoot
+
+DIGITS = 2
+"""Of a share of change: who wants more reads the rows."""
+
+ALIKE = Fraction(10, 100)
+"""By no more of the larger one, changes of ranks are told as it."""
+
+MOST_STAGES = 2
+NAME = 60
+
+_NOUNS = {RootOf.KERNEL: "kernel", RootOf.COLLECTIVE: "collective", RootOf.COPY: "copy", RootOf.CALL: "call"}
+
+
+def called_in(story: Story) -> dict[str, str]:
+    """What the kernels and calls of the roots are called: beside those that changed, too, of which they are told apart.
+
+    A collective is called by its kind where no other of the kind is a root.
+    """
+    roots, waits_in = [told.root for told in story.roots], {told.waits_in for told in story.roots}
+    own = {name for root in roots for name in (root.name, root.instead_of)} | waits_in
+    beside = {c.kernel for red in story.reds for row in red.record.verdict.causes for c in row.explanation.causes}
+    called = readable_names(sorted((own | beside) - {""}), NAME)
+    called |= {name: in_the_middle(name, NAME) for name in own if _GENERIC.match(name)}
+    collectives = {root.name for root in roots if root.of is RootOf.COLLECTIVE} | {
+        told.waits_in for told in story.roots
+    }
+    kinds = grouped((kind_of(name), name) for name in sorted(collectives - {""}))
+    called |= {names[0]: kind for kind, names in kinds.items() if len(names) == 1 and kind != OTHER_KIND}
+    return {name: called[name] for name in own if name}
+
+
+_GENERIC = re.compile(r"(?:device_?)?kernel\d*<", re.IGNORECASE)
+"""Kernels of libraries that have this name in common say by their arguments alone what they are."""
+
+
+def root_words(told: StoryRoot, called: Mapping[str, str], *, everywhere: bool = False) -> str:
+    """What happened; where is said by :func:`where_words`. ``everywhere``: on all ranks."""
+    root, largest = told.root, told.largest
+    name = called.get(root.name, root.name)
+    if root.of is RootOf.ALL:
+        return f"{'all kernels alike' if everywhere else 'all compute'} {_shares(told, signed=True)}{_clock(largest)}"
+    if root.of is RootOf.HOST:
+        before = f" before {name}" if name else ""
+        return f"the GPU waits for the host{before}: {_both(largest)}"
+    match root.kind:
+        case RootKind.APPEARED | RootKind.VANISHED:
+            return _counts(told, name)
+        case RootKind.REPLACED:
+            was = called.get(root.instead_of, root.instead_of)
+            return f"{was} replaced by {name} in the same place: {_both(largest)}"
+        case RootKind.LATER:
+            return f"{name}{_in_stages(told)} starts {_amounts(told)} later"
+        case RootKind.ELSEWHERE:
+            return f"{name}{_in_stages(told)} runs at another time"
+    return f"{name}{_in_stages(told)} {_shares(told)}"
+
+
+def _counts(told: StoryRoot, name: str) -> str:
+    """What came or went, and its time."""
+    root, change = told.root, told.largest
+    noun = _NOUNS.get(root.of, str(root.of))
+    times = f"{change.was or change.is_now} times" if max(change.was, change.is_now) > 1 else "once"
+    if not change.was:
+        return f"new {noun} {name} ({times}, {format_value(change.now_ns)})"
+    if not change.is_now:
+        return f"{noun} {name} is gone ({times}, {format_value(change.before_ns)})"
+    runs = "is called" if root.of is RootOf.CALL else "runs"
+    return f"{name} {runs} {change.is_now} times instead of {change.was} ({format_signed(change.change_ns)})"
+
+
+def _shares(told: StoryRoot, *, signed: bool = False) -> str:
+    """By how much of its length, over ranks: ``25% to 50% longer``, where there was none by how much time."""
+    shares = [Fraction(c.now_ns, c.before_ns) - 1 for c in told.changes.values() if c.before_ns]
+    way = "longer" if told.largest.change_ns > 0 else "shorter"
+    if not shares:
+        return f"{_amounts(told)} {way}"
+    sign = ("+" if way == "longer" else MINUS) if signed else ""
+    low, high = sorted(shares, key=abs)[0], max(shares, key=abs)
+    if high + 1 >= TIMES:
+        return f"{round(high + 1)} times as long"
+    ends = [high] if abs(high - low) <= abs(high) * ALIKE else [low, high]
+    words = " to ".join(sign + percent(abs(share), DIGITS) for share in ends)
+    return words if signed else f"{words} {way}"
+
+
+def _amounts(told: StoryRoot) -> str:
+    low, high = sorted(abs(change.change_ns) for change in told.changes.values())[0], abs(told.largest.change_ns)
+    return format_value(high) if high - low <= high * ALIKE else format_range(low, high, TIME)
+
+
+def _both(change: RootChange) -> str:
+    """``8.9 → 11.5 ms``."""
+    return both_words(*format_apart(change.before_ns, change.now_ns, TIME))
+
+
+def both_words(before: str, now: str) -> str:
+    """Two values in one unit, which stands once."""
+    number, _, own = before.rpartition(" ")
+    return f"{number if number and now.endswith(f' {own}') else before} → {now}"
+
+
+def _clock(change: RootChange) -> str:
+    if change.clock_mhz is None:
+        return ""
+    was, now = change.clock_mhz
+    return f" (SM clock {was} → {now} MHz)"
+
+
+def _in_stages(told: StoryRoot) -> str:
+    kind = kind_of(told.root.name)
+    if not told.stages or any(stage in told.root.name or kind_of(stage) == kind != OTHER_KIND for stage in told.stages):
+        return ""
+    if len(told.stages) > MOST_STAGES:
+        return f" in {counted(len(told.stages), 'stage')}"
+    return f" in {' and '.join(told.stages)}"
+
+
+def root_sentence(told: StoryRoot, story: Story, called: Mapping[str, str], effect: str = "") -> str:
+    """What happened and where; of a rank that others wait for, that they do. ``effect`` is what it did to a row."""
+    ranks, addresses = where_words(told, story)
+    words = root_words(told, called, everywhere=is_everywhere(told, story)) + (f", {effect}" if effect else "")
+    if told.waiting:
+        waits = "peers wait" if len(told.waiting) > 1 else f"{_ranks(told.waiting)} waits"
+        waits_in = f" in {called.get(told.waits_in, told.waits_in)}" if told.waits_in else ""
+        return f"{ranks}: {words}; {waits}{waits_in} for it" + (f", {addresses}" if addresses else "")
+    return words + (f" on {ranks}" if ranks else "") + (f"{',' if ranks else ' in'} {addresses}" if addresses else "")
+
+
+def is_everywhere(told: StoryRoot, story: Story) -> bool:
+    """Whether it happened on every rank of each gate file, or configuration, in which it did."""
+    worlds = {address: story.worlds.get(address) for address in told.addresses}
+    return all(world == sum(own == address for own, _ in told.changes) for address, world in worlds.items())
+
+
+def where_words(told: StoryRoot, story: Story) -> tuple[str, str]:
+    """On which ranks, empty where there is but one, and in how many gate files or configurations, empty of one alone:
+    ``64 of 64 ranks`` and ``8 of 8 configurations``.
+    """
+    worlds = {story.worlds.get(address) for address in told.addresses}
+    several = len(story.worlds) > 1
+    if worlds == {1}:
+        ranks = ""
+    elif not is_everywhere(told, story):
+        ranks = _ranks(told.ranks)
+    elif len(worlds) > 1:
+        ranks = "all ranks"
+    else:
+        (world,) = worlds
+        every = "both ranks" if world == 2 else f"all {world} ranks"
+        ranks = f"{world} of {world} ranks" if several else every
+    return ranks, in_how_many(told.addresses, story) if several else ""
+
+
+def in_how_many(addresses: Sequence[str], story: Story) -> str:
+    """``8 of 8 configurations``, of one its name too."""
+    files = {Address.of(address).file for address in story.worlds}
+    what = counted(len(story.worlds), "configuration" if len(files) == 1 else "gate file")
+    own = Address.of(addresses[0])
+    name = f" ({printable(own.configuration if len(files) == 1 else addresses[0])})" if len(addresses) == 1 else ""
+    return f"{len(addresses)} of {what}{name}"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {rank_ranges(ranks)}"
