@@ -5,7 +5,7 @@ A step of each takes about 20 ms, and the GPU, not the host, bounds it; only ``p
 
 from __future__ import annotations
 
-from tests.support.fault_runs import COMPUTE, MS, SIDE, Do, Op, Program, Step, collective, joined, kernel, within
+from tests.support.fault_runs import COMM, COMPUTE, MS, SIDE, Do, Op, Program, Step, collective, joined, kernel, within
 
 STEPS, CHUNKS = 7, 8
 LAYERS = 6
@@ -89,20 +89,22 @@ def on_amd() -> Program:
     return program
 
 
-def fsdp(ranks: int = 2) -> Program:
-    """A layer's weights are gathered beside the compute of the layer before and copied out of what was gathered, its
-    gradients scattered after it.
+def fsdp(ranks: int = 2, *, prefetch: bool = True) -> Program:
+    """A layer's weights are gathered beside the compute of the layer before (without ``prefetch`` after it), and copied
+    out of what was gathered; its gradients are scattered after it.
     """
 
     def gather(layer: int) -> Step:
-        return within(f"FSDP::all_gather (layers.{layer})", Op(Do.COLLECTIVE, ALL_GATHER, 560_000, stream=20))
+        ops = [Op(Do.COLLECTIVE, ALL_GATHER, 560_000, COMM)] if prefetch else collective(ALL_GATHER, 560)
+        return within(f"FSDP::all_gather (layers.{layer})", *ops)
 
     def step() -> Step:
         ops = [*gather(0)]
         for layer in range(LAYERS):
-            ops += joined()
-            ops += gather(layer + 1) if layer + 1 < LAYERS else []
-            ops += [Op(Do.COPY, ns=40_000, kind=8), kernel(NORM, 40), kernel(FORWARD_GEMM, 600), kernel(ATTENTION, 300)]
+            following = gather(layer + 1) if layer + 1 < LAYERS else []
+            compute = [kernel(NORM, 40), kernel(FORWARD_GEMM, 600), kernel(ATTENTION, 300)]
+            ops += [*joined(), *(following if prefetch else []), Op(Do.COPY, ns=40_000, kind=8), *compute]
+            ops += [] if prefetch else following
         for layer in range(LAYERS):
             ops += [kernel(BACK_GEMM, 900), kernel(ATTENTION_BACK, 500)]
             ops += within(f"FSDP::post_backward_reduce (layers.{layer})", *collective(REDUCE_SCATTER, 700, SIDE))
