@@ -38,6 +38,7 @@ from pytest_nsys.core.columns import (
     equal,
     members_by,
     minus,
+    order,
     segments,
     sums_by,
     take,
@@ -83,10 +84,18 @@ def _budget(window: RankWindow) -> Mapping[BudgetPart, Mapping[str, int]] | None
 
 @kept
 def _names(window: RankWindow) -> tuple[Column, Sequence[str]]:
-    """A number for each kernel, and the telling name that the number stands for; two numbers may stand for one."""
+    """A number for each kernel, and the telling name that the number stands for: numbered as the names are sorted."""
     kernels, names = window.kernels, window.kernels.names
     numbers, ids = distinct(kernels.name, kernels.full_name)
-    return numbers, [telling_name(names.get(full) or names[short]) for short, full in ids]
+    told = [telling_name(names.get(full) or names[short]) for short, full in ids]
+    place = {name: at for at, name in enumerate(sorted({*told}))}
+    return take(array("q", [place[name] for name in told]), numbers), [*place]
+
+
+def _in_order(window: RankWindow, kernels: Column) -> Column:
+    """The same by start, then by end and name: those that start together stand in any order in a trace."""
+    keys = *window.starts_and_ends(kernels), take(_names(window)[0], kernels)
+    return take(kernels, order(*keys))
 
 
 def _name(window: RankWindow, i: int) -> str:
@@ -105,6 +114,7 @@ class _Owners:
     """Which of some kernels an instant belongs to: of those that run, the one that started first."""
 
     def __init__(self, window: RankWindow, kernels: Column) -> None:
+        kernels = _in_order(window, kernels)
         self.begins, self.ends, owners = segments(*window.starts_and_ends(kernels))
         self.kernels = take(kernels, owners)
 
@@ -126,7 +136,7 @@ def _communication(window: RankWindow, waits: Mapping[int, RankWait]) -> dict[st
     found = {}
     for stage, members in window.by_stage.items():
         kernels = []
-        for i in members:
+        for i in _in_order(window, members):
             hidden: dict[str, int] = {}
             start, end = window.kernels.start_ns[i], window.kernels.end_ns[i]
             for owner, shared in owners.of(start, end):
@@ -214,7 +224,9 @@ def _gaps(window: RankWindow) -> Iterator[tuple[str, int, int]]:
     """Of each idle time the kernel that ended it, how long that was not launched, and how long it was."""
     free = window.start_ns
     for start, end in window.busy_time:
-        i = bisect_left(window.kernels.start_ns, start)
+        first = bisect_left(window.kernels.start_ns, start)
+        together = range(first, bisect_right(window.kernels.start_ns, start))
+        i = first if len(together) == 1 else _in_order(window, array("q", together))[0]
         launch = window.launch_ns[i]
         waiting = 0 if launch == NO_LAUNCH else max(0, min(launch, start) - free)
         yield _name(window, i), waiting, start - free - waiting

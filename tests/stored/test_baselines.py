@@ -354,7 +354,7 @@ FILE = f"""{{
 ]}}
 ],
 "breakdowns": [
-{{{HOW}, "version": {VERSION}, "names": ["gemm"], "parts": [
+{{{HOW}, "version": "{VERSION}", "names": ["gemm"], "parts": [
  [0,"compute of window",[[0,5]]],
  [0,"exposed of window",[]],
  [0,"launch of window",[]],

@@ -100,7 +100,7 @@ def test_a_refresh_adds_what_an_older_baseline_lacks(judged: Project, earlier: b
     (path,) = (judged.root / "baselines").rglob("*.json")
     whole = baseline_file.load(path)
     bare = replace(whole, breakdowns={}).dumps()
-    path.write_text(path.read_text().replace(f'"version": {VERSION}', '"version": 1') if earlier else bare)
+    path.write_text(path.read_text().replace(f'"version": "{VERSION}"', '"version": "1"') if earlier else bare)
     said = judged.pytest("--nsys-trace=head.sqlite", "-v", code=1)
     assert ("so no red says why: run pytest-nsys baseline refresh" in said) is earlier
     said = judged.refresh("--nsys-trace=run.sqlite")

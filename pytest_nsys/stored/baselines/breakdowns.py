@@ -33,9 +33,6 @@ MOST_KERNELS = 1_000
 MOST_RANKS = 64
 """Ranks, at most, whose breakdowns are stored: of a thousand nobody could review the file."""
 
-_BUDGET_OF = f"budget, definition {DEFINITION}"
-"""Under this the parts of a budget stand: those of another definition are not read, for they are not compared."""
-
 _STORED_PARTS = {
     **{part: part.value for part in BudgetPart},
     BudgetPart.BESIDE: "dependency-stalled, communication runs",
@@ -45,8 +42,8 @@ _STORED_PARTS = {
 
 _PARTS = {stored: part for part, stored in _STORED_PARTS.items()}
 
-VERSION = 3
-"""Of what is kept, and of the names of kernels, which are telling ones: what is kept in another way is not compared."""
+VERSION = f"3.{DEFINITION}"
+"""Of what is kept, of the names of kernels, and of what blocks: what is kept in another way is not compared."""
 
 MEDIAN_PERIOD = "p50 period"
 """Under this instead of a window the breakdown of a median period is stored."""
@@ -105,7 +102,7 @@ def _lines(rank: int, breakdown: Breakdown, numbers: Mapping[str, int]) -> Itera
         yield line(wall.value + " of window", [[numbers[name], ns] for name, ns in sorted(by_name.items())])
     if breakdown.budget is not None:
         parts = ((_STORED_PARTS[part], own) for part, own in breakdown.budget.items())
-        yield line(_BUDGET_OF, [[part, [[numbers[name], ns] for name, ns in own.items()]] for part, own in parts])
+        yield line("budget", [[part, [[numbers[name], ns] for name, ns in own.items()]] for part, own in parts])
     yield line("compute", [_compute_text(name, own, numbers) for name, own in sorted(breakdown.compute.items())])
     yield line("barriers", [[numbers[name], *own[:2], *(own.wait or ())] for name, own in breakdown.barriers.items()])
     for stage, kernels in sorted(breakdown.communication.items()):
@@ -157,7 +154,7 @@ def _breakdown(parts: Sequence[Sequence[Any]], names: Sequence[str]) -> Breakdow
         {names[number]: Barrier(int(count), int(ns), _wait(wait)) for number, count, ns, *wait in told["barriers"]},
         {names[number]: _compute(own, names) for number, *own in told["compute"]},
         walls,
-        _budget(told[_BUDGET_OF], names) if _BUDGET_OF in told else None,
+        _budget(told["budget"], names) if "budget" in told else None,
         {names[number]: GapsBefore(int(gaps), int(ns)) for number, gaps, ns in told["gaps"]},
         {str(name): HostWaits(*map(int, own)) for name, *own in told["calls"]} if "calls" in told else None,
         {str(kind): _transferred(own, names) for kind, *own in told["transfers"]} if "transfers" in told else None,
