@@ -298,11 +298,12 @@ class GateItem(JudgedItem):
         except BaselineError as error:
             refusal = Refusal(str(error), Outcome.ERROR)
         if refusal is not None:
-            refusal = refusal._replace(reason=session_of(self.config).told(refusal.reason))
-            session_of(self.config).refreshing.refused[self.gate.address] = refusal.reason
-            self._keep(error_record(self.assertion, f"refused: {refusal.reason}", refusal.outcome))
-            what = f"{self.assertion.location.at_line}: {self.assertion.sentence}"
-            raise GateNotJudged(f"refused: {refusal.reason}\n{what}")
+            session = session_of(self.config)
+            why, known = session.told(refusal.reason), session.refreshing.refused
+            told = "as above" if known.get(self.gate.address) == why else why
+            known[self.gate.address] = why
+            self._keep(error_record(self.assertion, f"refused: {why}", refusal.outcome))
+            raise GateNotJudged(f"refused: {told}\n{self.assertion.location.at_line}: {self.assertion.sentence}")
         if self.assertion.reads_stored:
             refresh.wanted.append(self.assertion)
         elif self.assertion.needs_baseline:

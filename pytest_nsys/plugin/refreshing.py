@@ -19,7 +19,6 @@ from pytest_nsys.plugin.session import NsysSession
 from pytest_nsys.plugin.settings import ACCEPTANCE
 from pytest_nsys.reports.chrome_trace import kept_windows
 from pytest_nsys.reports.unsettled import unsettled_lines
-from pytest_nsys.stored.baselines.changes import row_lines
 from pytest_nsys.tools.git import merge_advice
 from pytest_nsys.verdicts.move_limits import MovedLimits, move_limits
 from pytest_nsys.verdicts.refresh import Refresh, Written
@@ -145,15 +144,15 @@ class Refreshing:
 
     def lines(self, *, folded: bool = False) -> list[str]:
         """Old and new value of every changed row, or the first of each series, and what was not written."""
+        from pytest_nsys.reports.changes import noise_lines, written_lines
+
         shown, lines = self.session.shown, []
         for written in self.written:
             lines.append(f"baseline {shown(written.path)}: {written.words}")
-            lines += [f"  {line}" for line in row_lines(written.changes, folded=folded)]
+            lines += [f"  {line}" for line in written_lines(written, folded=folded)]
             lines += [f"  {self.session.told(written.kept)}"] if written.kept else []
             lines += [f"  {note}" for note in written.notes]
             if written.mode is Mode.CALIBRATE:
-                from pytest_nsys.reports.changes import noise_lines
-
                 refresh = next(refresh for refresh in self._refreshes.values() if refresh.path == written.path)
                 lines += noise_lines(refresh.gate, written.new, refresh.context.captures)
             advice = merge_advice(written.path.parent.parent) if written.old is None else None

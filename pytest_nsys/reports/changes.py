@@ -16,6 +16,7 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.table import label_key
 from pytest_nsys.core.exact import median
+from pytest_nsys.core.kernel_names import in_the_middle
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import change_words, distance_words, format_apart, format_value
 from pytest_nsys.core.words import counted, place_words, printable
@@ -28,6 +29,8 @@ from pytest_nsys.gates.settling import settled
 from pytest_nsys.reports.tables import CellKind, Column, Format, Row, Table
 from pytest_nsys.stored.baselines.baseline_file import Baseline, StoredSeries, accepted_runs, series_for, spelled
 from pytest_nsys.stored.baselines.changes import FileChange, RowChange, State
+from pytest_nsys.tools.git import commit_of
+from pytest_nsys.verdicts.refresh import Written
 
 TITLES = {ChangeKind.LOOSENED: "this PR loosens", ChangeKind.CHANGED: "this PR changes, and may loosen"}
 SHOWN = 20
@@ -154,9 +157,14 @@ def change_texts(row: RowChange) -> tuple[str, str]:
     return was, now
 
 
+LONGEST_WHERE = 80
+"""Of the labels of a row, as of a kernel by its name, so that old and new stand in the line."""
+
+
 def _row_words(row: RowChange) -> str:
-    """``exposed_ns rank 1 stage stage4_f: 200 us → 350 us (+75%)``."""
-    where = f"{row.series.metric} {place_words(row.labels)}".rstrip()
+    """``exposed_ns rank 1 stage4_f: 200 us → 350 us (+75%)``."""
+    where = in_the_middle(printable(place_words(row.labels), 10_000), LONGEST_WHERE)
+    where = f"{row.series.metric} {where}".rstrip()
     was, now = change_texts(row)
     change = f" ({change_words(row.new, row.old, row.unit)})" if was and now else ""
     return printable(f"{where}: {was or 'new'} → {now or 'gone'}{change}")
@@ -174,6 +182,17 @@ def change_lines(files: Sequence[ChangedBaseline]) -> list[str]:
             lines.append(f"  … {counted(left, 'more row')}")
         room -= len(rows[:room])
     return lines
+
+
+def written_lines(written: Written, *, folded: bool) -> list[str]:
+    """A line for each row that a refresh changed; ``folded``: for ten, those first that let most pass."""
+    rows = written.changes
+    if not folded or len(rows) <= SHOWN_ROWS + 1:
+        return [*map(_row_words, rows)]
+    worst = worst_first(FileChange(written.path, State.CHANGED, tuple(rows), old=written.old, new=written.new))
+    known = written.old is not None and commit_of(written.path.parent) is not None
+    told = f"pytest-nsys baseline {'diff HEAD' if known else 'show'} lists them"
+    return [*map(_row_words, worst[:SHOWN_ROWS]), f"… and {counted(len(rows) - SHOWN_ROWS, 'more row')} ({told})"]
 
 
 def change_sentences(files: Sequence[ChangedBaseline]) -> list[str]:

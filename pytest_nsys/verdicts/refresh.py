@@ -238,7 +238,8 @@ class Refresh:
             return None, ""
         where, (content, why) = self.shown(window_beside(path)), self._kept()
         if content is not None:
-            return content, f"{where} holds the windows of this run ({format_value(len(content), Unit.BYTES)})"
+            part = ", though not all rows are of it" if self.partial or not self.mode.replaces else ""
+            return content, f"{where} holds the windows of this run ({format_value(len(content), Unit.BYTES)}){part}"
         said = [f"the windows of this run are not kept: {why}"] if why else []
         said += [f"{where} was removed: its windows were of the run before"] if before else []
         return None, "; ".join(said)

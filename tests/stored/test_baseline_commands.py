@@ -285,7 +285,7 @@ def test_the_command_of_the_error_makes_it_green(project: Project, stale: Path) 
 
 def test_a_refresh_prunes_by_itself(project: Project, stale: Path) -> None:
     said = project.refresh(RUN)
-    assert "overlap rank 0 stage stage2_f: 80% → gone" in said
+    assert "overlap rank 0 stage2_f: 80% → gone" in said
     assert metrics(stale) == ["exposed_ns"]
 
 

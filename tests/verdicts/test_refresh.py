@@ -56,13 +56,13 @@ def test_accepting_a_run(project: Project) -> None:
 
     said = project.refresh("--nsys-trace=before.sqlite")
     ((name, _),) = project.baselines().items()
-    assert f"baseline baselines/{name}: new file, 4 rows\n  exposed_ns rank 0 stage stage2_f: new → 200 us\n" in said
+    assert f"baseline baselines/{name}: new file, 4 rows\n  exposed_ns rank 0 stage2_f: new → 200 us\n" in said
 
     project.pytest("--nsys-trace=before.sqlite", code=0)
     assert "failed: 1 of 4 rows above" in project.pytest("--nsys-trace=after.sqlite", code=1)
 
     said = project.refresh("--nsys-trace=after.sqlite", "--nsys-reason=a slower link")
-    assert f"baseline baselines/{name}: 1 row changed\n  exposed_ns rank 1 stage stage4_f: 200 us → 300 us\n" in said
+    assert f"baseline baselines/{name}: 1 row changed\n  exposed_ns rank 1 stage4_f: 200 us → 300 us (+50%)\n" in said
     assert "nsys: baselines are updated: a slower link" in said
     assert json.loads(project.baselines()[name])["provenance"]["reason"] == "a slower link"
 
@@ -98,8 +98,8 @@ def test_rows_measured_another_way_replace_the_old(gated: Project) -> None:
     gated.refresh("--nsys-trace=run.sqlite")
     gated.gate("window: first" + GATE)
     said = gated.refresh("--nsys-trace=run.sqlite")
-    assert "exposed_ns rank 0 stage stage2_f: new → 200 us" in said
-    assert "exposed_ns rank 0 stage stage2_f: 200 us → gone" in said
+    assert "exposed_ns rank 0 stage2_f: new → 200 us" in said
+    assert "exposed_ns rank 0 stage2_f: 200 us → gone" in said
     (text,) = gated.baselines().values()
     assert [series["window"] for series in json.loads(text)["series"]] == ["first"]
 
@@ -260,7 +260,7 @@ def test_the_command(project: Project) -> None:
     project.trace()
     said = project.command("baseline", "refresh", "perf", "--trace=run.sqlite", "--reason=the first", code=0)
     assert "new file, 4 rows" in said
-    assert "exposed_ns rank 0 stage stage2_f: new → 200 us" in said
+    assert "exposed_ns rank 0 stage2_f: new → 200 us" in said
     (path,) = (project.root / "baselines").rglob("*.json")
 
     said = project.command("baseline", "show", code=0)
@@ -322,18 +322,45 @@ def test_showing_what_is_not_there(project: Project) -> None:
     assert "is not a baseline: line 1" in project.command("baseline", "show", code=2)
 
 
-def test_many_rows_are_folded_on_the_terminal_alone(project: Project) -> None:
-    project.gated(GATE, ranks=16)
+def test_the_ten_rows_that_changed_most_are_shown_on_the_terminal(project: Project) -> None:
+    project.gated(GATE + "  - window_ns below baseline plus tolerance\n", ranks=16)
     said = project.refresh("--nsys-trace=run.sqlite", "--nsys-json=report.json")
-    assert said.count(": new → 200 us\n") == 8
-    assert "  … and 24 more rows of exposed_ns (pytest-nsys baseline show lists them)\n" in said
+    assert said.count(": new → ") == 10
+    assert "  … and 38 more rows (pytest-nsys baseline show lists them)\n" in said
     lines = json.loads((project.root / "report.json").read_text(encoding="utf-8"))["refreshed"]
-    assert sum(": new → 200 us" in line for line in lines) == 32
+    assert sum(": new → " in line for line in lines) == 48
 
-    project.trace("worse.sqlite", 300, ranks=16)
+    project.trace("worse.sqlite", {(rank, "stage4_f"): 300 + 10 * rank for rank in range(16)}, ranks=16)
     said = project.refresh("--nsys-trace=worse.sqlite")
-    assert said.count(": 200 us → 300 us\n") == 24
-    assert "  … and 8 more rows of exposed_ns (pytest-nsys baseline diff HEAD lists them)\n" in said
+    told = [line for line in said.splitlines() if line.startswith("  exposed_ns rank")]
+    assert [line.split()[2] for line in told] == [str(rank) for rank in range(15, 5, -1)]
+    assert told[0] == "  exposed_ns rank 15 stage4_f: 200 us → 450 us (+125%)"
+    assert "  … and 6 more rows (pytest-nsys baseline show lists them)\n" in said  # outside of git nothing else does
     said = project.refresh("--nsys-trace=run.sqlite", "-v")
-    assert said.count(": 300 us → 200 us\n") == 32
+    assert said.count(" → 200 us (−") == 16
     assert "more rows" not in said
+
+
+def test_how_many_rows_were_kept_stands_last(project: Project) -> None:
+    project.accepted(GATE)
+    project.trace("worse.sqlite", {(0, "stage4_f"): 300, (1, "stage2_f"): 201})
+    said = project.refresh("--nsys-trace=worse.sqlite")
+    *_, last = said.partition("baseline baselines/")[2].partition("\n=")[0].strip().splitlines()
+    assert last == "  1 row within the tolerance kept: --rows all writes them"
+
+
+def test_windows_that_are_not_of_all_rows_say_so(project: Project) -> None:
+    whole = "holds the windows of this run ("
+    assert "though not all rows" not in project.accepted(GATE)
+    project.trace(exposed_us=300)
+    said = project.refresh("--nsys-trace=run.sqlite", only=("exposed",))
+    assert whole in said
+    assert " kB), though not all rows are of it\n" in said
+
+
+def test_a_refusal_is_told_once(project: Project) -> None:
+    many = "".join(f"  - rank {rank} exposed_ns below baseline plus tolerance\n" for rank in (0, 1))
+    project.gated(STRUCTURE + many, edit=ring)
+    said = project.refresh("--nsys-trace=run.sqlite", code=1)
+    told = [line for line in said.splitlines() if line.startswith("refused: ")]
+    assert told == ["refused: the structural assertion 'no mixed comm streams' fails", *["refused: as above"] * 2]

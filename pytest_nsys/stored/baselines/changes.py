@@ -6,10 +6,9 @@ The value of a row is what it is judged by, the median over its accepted runs.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,8 @@ from pytest_nsys.analysis.table import label_key
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.file_names import BASELINE_SUFFIX
-from pytest_nsys.core.kernel_names import in_the_middle
 from pytest_nsys.core.model import Label, Value
-from pytest_nsys.core.numbers import distance_words, format_apart, format_value
+from pytest_nsys.core.numbers import distance_words
 from pytest_nsys.core.words import counted, label_words, place_words, printable
 from pytest_nsys.gates.noise import deviation
 from pytest_nsys.stored.baselines.baseline_file import (
@@ -32,12 +30,6 @@ from pytest_nsys.stored.baselines.baseline_file import (
 )
 from pytest_nsys.stored.baselines.store import WorkTree
 from pytest_nsys.tools.git import Snapshot
-
-SHOWN, SHOWN_NEW = 24, 8
-"""Changes of one series on a terminal; the second where all of them are new."""
-
-LONGEST_WHERE = 80
-"""Of the labels of a row, as of a kernel by its name, so that old and new stand in the line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +47,6 @@ class RowChange:
         """The row's labels in words."""
         return label_words(self.labels)
 
-    def __str__(self) -> str:
-        old = "new" if self.old is None else format_value(self.old, self.unit)
-        new = "gone" if self.new is None else format_value(self.new, self.unit)
-        if self.old is not None and self.new is not None:
-            old, new = format_apart(self.old, self.new, self.unit)
-        where = in_the_middle(printable(self.where, 10_000), LONGEST_WHERE)
-        return f"{printable(' '.join(filter(None, [self.series.metric, where])))}: {printable(f'{old} → {new}')}"
-
 
 def changes(old: Mapping[SeriesId, StoredSeries], new: Mapping[SeriesId, StoredSeries]) -> Iterator[RowChange]:
     """The rows whose baseline is another one in ``new``, by series and labels."""
@@ -73,20 +57,6 @@ def changes(old: Mapping[SeriesId, StoredSeries], new: Mapping[SeriesId, StoredS
             yield from _of_series(sid, None, after)
         else:
             yield from _of_series(sid, before, after)
-
-
-def row_lines(found: Iterable[RowChange], *, folded: bool) -> Iterator[str]:
-    """A line for each change; ``folded``: for the first of each series, fewer where nothing has an old value."""
-    for sid, same in groupby(found, key=lambda change: change.series):
-        own = list(same)
-        is_new = all(change.old is None for change in own)
-        shown = SHOWN_NEW if is_new else SHOWN
-        if not folded or len(own) <= shown + 1:
-            shown = len(own)
-        yield from map(str, own[:shown])
-        if len(own) > shown:
-            lists = "show" if is_new else "diff HEAD"
-            yield f"… and {len(own) - shown} more rows of {sid.metric} (pytest-nsys baseline {lists} lists them)"
 
 
 def _of_series(sid: SeriesId, before: StoredSeries | None, after: StoredSeries | None) -> Iterator[RowChange]:
