@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from pytest_nsys.analysis.explained import Cause, CauseKind
+from pytest_nsys.analysis.found_roots import Found
 from pytest_nsys.analysis.root_facts import Root, RootChange, RootKind, RootOf
-from pytest_nsys.analysis.roots import Found, Roots, largest_first
+from pytest_nsys.analysis.roots import Roots, largest_first
 from pytest_nsys.core.kept import grouped
 
 MOST_BEHIND = Fraction(4, 5)
@@ -30,7 +31,8 @@ _WAITED = (CauseKind.IDLE, CauseKind.STALLED, CauseKind.BESIDE, CauseKind.BLOCKS
 _OTHERWISE = (RootKind.APPEARED, RootKind.VANISHED, RootKind.REPLACED, RootKind.ELSEWHERE)
 _HIDDEN = (CauseKind.MOVED, CauseKind.COVER_MOVED)
 _BY_HOST: Collection[RootOf] = (RootOf.HOST, RootOf.CALL)
-_BY_GPU: Collection[RootOf] = (RootOf.KERNEL, RootOf.ALL, RootOf.COLLECTIVE, RootOf.COPY, RootOf.MEMSET)
+_COPIES = (RootOf.COPY, RootOf.MEMSET)
+_BY_GPU: Collection[RootOf] = (RootOf.KERNEL, RootOf.ALL, RootOf.COLLECTIVE, *_COPIES)
 
 
 def behind(roots: Roots, causes: Mapping[int, Sequence[Cause]], change_ns: int) -> tuple[RootChange, ...]:
@@ -81,7 +83,7 @@ class _Credits:
     def _spread(self, found: Iterable[Found], ns: int) -> int:
         """Credit roots, each as far as it changed; what is left."""
         for each in found:
-            given = min(ns, abs(each.change.change_ns) - self._sums[each.change])
+            given = min(ns, each.most_ns - self._sums[each.change])
             if given > 0:
                 self._sums[each.change] += given
                 ns -= given
@@ -93,14 +95,17 @@ class _Credits:
             change = each.change
             noise = change.root.kind in (RootKind.LONGER, RootKind.SHORTER)
             small = noise and abs(change.change_ns) < self._least * change.before_ns
-            if each.of in of and sign * change.change_ns > 0 and not small:
+            along = sign * change.change_ns > 0 or change.root.kind is RootKind.ELSEWHERE
+            if each.of in of and along and not small:
                 yield each
 
     def _direct(self, rank: int, cause: Cause) -> Iterator[Found]:
         """What acts through the kernel of a cause."""
         sign = 1 if cause.change_ns > 0 and cause.kind not in _LESS_COVER else -1
-        of = _BY_HOST if cause.kind in _LATE else _BY_GPU
+        of = (*_BY_HOST, *_COPIES) if cause.kind in _LATE else _BY_GPU
         yield from (each for each in self._of(rank, sign, of) if cause.kernel in each.through)
+        if cause.exposes:  # it hides less of what runs later
+            yield from (each for each in self._of(rank, 1, [RootOf.COLLECTIVE]) if cause.exposes in each.through)
 
     def _indirect(self, rank: int, cause: Cause) -> Iterator[Iterator[Found]]:
         """What may have led to a cause, the nearest first."""
@@ -109,7 +114,7 @@ class _Credits:
             yield self._of(last, 1, (*_BY_HOST, *_BY_GPU))
             return
         if cause.kind in _LATE or cause.kind in _WAITED:
-            yield self._of(rank, 1, (RootOf.COPY, RootOf.MEMSET, *_BY_HOST))
+            yield self._of(rank, 1, (*_COPIES, *_BY_HOST))
             yield self._of(rank, -1, (RootOf.KERNEL, RootOf.ALL))
         elif cause.kind is CauseKind.EXPOSED:
             yield self._of(rank, -1, (RootOf.KERNEL, RootOf.ALL))

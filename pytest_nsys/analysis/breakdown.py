@@ -132,7 +132,7 @@ def _computing(window: RankWindow) -> _Owners:
 
 
 def _communication(window: RankWindow, waits: Mapping[int, RankWait]) -> dict[str, tuple[Communication, ...]]:
-    owners = _computing(window)
+    owners, launched = _computing(window), sorted(set(take(window.launch_ns, window.compute)) - {NO_LAUNCH})
     found = {}
     for stage, members in window.by_stage.items():
         kernels = []
@@ -143,7 +143,9 @@ def _communication(window: RankWindow, waits: Mapping[int, RankWait]) -> dict[st
                 name = _name(window, owner)
                 hidden[name] = hidden.get(name, 0) + shared
             own = window.durations_ns[i], window.exposed_ns[i], dict(sorted(hidden.items()))
-            kernels.append(Communication(_name(window, i), *own, waits.get(i), start - window.start_ns))
+            launch = window.launch_ns[i]
+            after = None if launch == NO_LAUNCH else bisect_left(launched, launch)
+            kernels.append(Communication(_name(window, i), *own, waits.get(i), start - window.start_ns, after))
         found[stage] = tuple(kernels)
     return found
 

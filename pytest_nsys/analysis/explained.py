@@ -125,6 +125,7 @@ class Communication(NamedTuple):
     """One communication kernel of a stage. ``hidden_by`` gives the ns during which each compute kernel hid it.
 
     ``wait`` is None where the ranks of its group cannot be matched. ``start_ns`` counts from the window's start.
+    ``after`` is how many launches of the window's compute the host made before its own; None where it has none.
     """
 
     name: str
@@ -133,6 +134,7 @@ class Communication(NamedTuple):
     hidden_by: Mapping[str, int]
     wait: RankWait | None = None
     start_ns: int | None = None
+    after: int | None = None
 
 
 class Barrier(NamedTuple):

@@ -42,7 +42,7 @@ _STORED_PARTS = {
 
 _PARTS = {stored: part for part, stored in _STORED_PARTS.items()}
 
-VERSION = f"3.{DEFINITION}"
+VERSION = f"4.{DEFINITION}"
 """Of what is kept, of the names of kernels, and of what blocks: what is kept in another way is not compared."""
 
 MEDIAN_PERIOD = "p50 period"
@@ -124,7 +124,8 @@ def _compute_text(name: str, own: Compute, numbers: Mapping[str, int]) -> list[o
 
 def _kernel(kernel: Communication, numbers: Mapping[str, int]) -> list[object]:
     hidden = [[numbers[name], ns] for name, ns in sorted(kernel.hidden_by.items())]
-    return [numbers[kernel.name], kernel.length_ns, kernel.exposed_ns, hidden, list(kernel.wait or ()), kernel.start_ns]
+    own = [numbers[kernel.name], kernel.length_ns, kernel.exposed_ns, hidden]
+    return [*own, list(kernel.wait or ()), kernel.start_ns, kernel.after]
 
 
 def read_breakdowns(blocks: Iterable[Mapping[str, Any]]) -> dict[MeasuredAs, dict[int, Breakdown]]:
@@ -178,9 +179,10 @@ def _budget(stored: Sequence[Any], names: Sequence[str]) -> dict[BudgetPart, dic
 
 
 def _communication(stored: Sequence[Any], names: Sequence[str]) -> Communication:
-    number, length, exposed, hidden, wait, start = stored
+    number, length, exposed, hidden, wait, start, after = stored
     by = {names[owner]: int(ns) for owner, ns in hidden}
-    return Communication(names[number], int(length), int(exposed), by, _wait(wait), int(start))
+    launched = None if after is None else int(after)
+    return Communication(names[number], int(length), int(exposed), by, _wait(wait), int(start), launched)
 
 
 def _wait(stored: Sequence[Any]) -> RankWait | None:
