@@ -14,6 +14,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -26,6 +27,7 @@ from pytest_nsys.gates.loosening_rules import (
     ASSERTION_RULES,
     GATE_RULES,
     GONE,
+    NONE,
     ChangeKind,
     KeyChange,
     Rule,
@@ -191,6 +193,19 @@ def _of_one(old: GateFile, new: GateFile) -> list[GateChange]:
         own = [assertion for assertion in assertions if assertion is not None]
         found.append(GateChange(change, tuple(a.full_name for a in own), tuple(a.location.line for a in own)))
     return found
+
+
+def asked_less(old: GateFile, new: GateFile, name: str) -> KeyChange | None:
+    """The first thing that a gate file asks otherwise than before, and not tighter, of all assertions or of the one of
+    this name; None where it asks no less.
+    """
+    known = _known_again(old.assertions, new.assertions)
+    same = ((was, known[was.name]) for was in old.assertions if was.name in known)
+    was, now = next((pair for pair in same if pair[1].name == name), (None, None))
+    if was is None or now is None:
+        return KeyChange(ChangeKind.CHANGED, "assertion", NONE, name)
+    changes = chain(_fields(GATE_RULES, old, new, Sides((old, new))), _between(was, now, old, new))
+    return next(changes, None)
 
 
 def _of_assertions(old: GateFile, new: GateFile) -> Iterator[tuple[KeyChange, Assertion | None]]:

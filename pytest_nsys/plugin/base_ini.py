@@ -26,10 +26,13 @@ import pytest
 
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.file_names import is_passed_over
+from pytest_nsys.core.words import printable
+from pytest_nsys.gates.accepted import LET_PASS
+from pytest_nsys.outcomes import NsysWarning
 from pytest_nsys.plugin.settings import SETTINGS, TARGETS, given
 from pytest_nsys.stored.baselines.store import Snapshots
 
-REF, CHANGES, STRICT = "nsys_baseline_ref", "nsys_gate_changes", "nsys_strict"
+REF, CHANGES, STRICT, ACCEPTED = "nsys_baseline_ref", "nsys_gate_changes", "nsys_strict", "nsys_accepted"
 TRUE = ("y", "yes", "t", "true", "on", "1")
 """What pytest takes for true in an ini file."""
 
@@ -47,22 +50,25 @@ ALONE = FILES[:4]
 IGNORING = ("collect_ignore", "collect_ignore_glob")
 """What a conftest.py calls the files that pytest passes over."""
 
-_TYPED = "nsys_typed"
+_TYPED, _LET_PASS = "nsys_typed", "nsys_let_pass"
 _BASES = pytest.StashKey[dict[str, Snapshots]]()
 _INI_FILES = pytest.StashKey[dict[str, "BaseIni"]]()
 
 
 class BaseIni(NamedTuple):
-    """What an ini file of a commit says, and the folder that it lay in."""
+    """What an ini file of a commit says, the folder that it lay in, and why nobody can tell, where it is broken."""
 
     said: Mapping[str, Any]
     folder: Path
+    broken: str = ""
 
     def text(self, name: str) -> str:
-        """What it says last: its ``addopts`` come after its own line."""
-        option = f"{SETTINGS[name].option}="
-        added = [word.removeprefix(option) for word in self.words("addopts") if word.startswith(option)]
-        return str([self.said.get(name, ""), *added][-1]).strip()
+        """What it says last."""
+        return self.texts(name)[-1]
+
+    def texts(self, name: str) -> list[str]:
+        """All that it says: its own line, empty where it has none, and its ``addopts`` behind that."""
+        return [str(self.said.get(name, "")).strip(), *_values(self.words("addopts"), SETTINGS[name].option)]
 
     def lines(self, name: str) -> list[str]:
         value = self.said.get(name) or ()
@@ -86,6 +92,12 @@ class BaseIni(NamedTuple):
         return [Path(os.path.abspath(path)) for paths in found for path in paths]
 
 
+def _values(words: Sequence[str], option: str) -> list[str]:
+    """What stands behind an option, wherever it stands: ``--option=VALUE`` or ``--option VALUE``."""
+    pairs = pairwise([*words, ""])
+    return [word.partition("=")[2] or after for word, after in pairs if word.partition("=")[0] == option]
+
+
 def matches(folder: Path, pattern: str) -> bool:
     """Whether one of ``norecursedirs`` means this folder."""
     anywhere = pattern if os.path.isabs(pattern) else f"*{os.sep}{pattern}"
@@ -102,9 +114,7 @@ def words_of(config: pytest.Config) -> list[str]:
 
 
 def enforce(config: pytest.Config) -> None:
-    """Put in force what the merge base says of itself and of what is red. Workers get it with their options."""
-    if hasattr(config, "workerinput"):
-        return
+    """Put in force what the merge base says of itself and of what is red. Workers are told it."""
     typed = words_of(config)
     setattr(config.option, _TYPED, typed)
     if "--nsys-update-baselines" in typed or f"{REF}=" in typed:  # -o nsys_baseline_ref= turns it off once
@@ -119,12 +129,31 @@ def enforce(config: pytest.Config) -> None:
     if not ours:
         return
     base = at_merge_base(config, ours)
-    if "fail" in (base.text(CHANGES), config.getini(CHANGES)):
+    if base.broken:
+        why = f"the ini file of the merge base is broken, and says nothing: {base.broken}"
+        config.issue_config_time_warning(NsysWarning(why), 2)
+    if "fail" in (*base.texts(CHANGES), config.getini(CHANGES)):
         setattr(config.option, CHANGES, "fail")
     if base.text(STRICT).lower() in TRUE:
         setattr(config.option, STRICT, True)
+    setattr(config.option, _LET_PASS, _let_pass(config, base))
     if config.getoption(CHANGES) == "fail":
         _refuse_addopts(config, base)
+
+
+def accepted_red(config: pytest.Config) -> str:
+    """What has to be done before the verdict *accepted* is green; empty where it is. Red as long as nobody asked."""
+    return str(getattr(config.option, _LET_PASS, LET_PASS))
+
+
+def _let_pass(config: pytest.Config, base: BaseIni) -> str:
+    """What :func:`accepted_red` says: all have to say ``pass``, the merge base first, and nobody ``fail``."""
+    if {*filter(None, base.texts(ACCEPTED))} != {"pass"}:
+        return LET_PASS
+    ours = {config.getoption(ACCEPTED), config.getini(ACCEPTED)} - {None, ""}
+    if config.getoption(ACCEPTED) == "fail":
+        return f"leave out {SETTINGS[ACCEPTED].option}=fail"
+    return "" if ours == {"pass"} else f"put {ACCEPTED} = pass back into the ini file of this branch"
 
 
 def _refuse_addopts(config: pytest.Config, base: BaseIni) -> None:
@@ -256,6 +285,8 @@ def _read(path: Path, content: bytes) -> BaseIni | None:
             parser.read_string(text)
             section = "tool:pytest" if path.name == "setup.cfg" else "pytest"
             said = dict(parser[section]) if parser.has_section(section) else None
-    except (ValueError, Error, AttributeError, KeyError):
+    except (AttributeError, KeyError):  # it says nothing to pytest
         pass
+    except (ValueError, Error) as error:  # pytest ends there, and nobody knows what it was to say
+        return BaseIni({}, path.parent, printable(f"{path.name}: {error}", 300))
     return None if said is None and path.name not in ALONE else BaseIni(said or {}, path.parent)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_nsys.plugin.settings import ACCEPTANCE, REMOVED, SETTINGS, TARGETS, check, given
+from pytest_nsys.plugin.settings import ACCEPTANCE, IN_FORCE, REMOVED, SETTINGS, TARGETS, check, given
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -79,8 +79,17 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         _enforce(config)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Hand to a worker of xdist what is in force by the merge base: it is told what was typed, and nothing else."""
+    known = vars(node.config.option)
+    node.workerinput["nsys"] = {name: known[name] for name in IN_FORCE if known.get(name) is not None}
+
+
 def _enforce(config: pytest.Config) -> None:
-    if given(config, "nsys_baseline_ref") or any(map(os.environ.get, TARGETS)):
+    if hasattr(config, "workerinput"):
+        vars(config.option).update(config.workerinput.get("nsys", {}))
+    elif given(config, "nsys_baseline_ref") or any(map(os.environ.get, TARGETS)):
         from pytest_nsys.plugin.base_ini import enforce
 
         enforce(config)

@@ -246,6 +246,15 @@ class NsysSession:
         """The merge bases that baselines are read from; None: baselines are read from the work tree."""
         return self.branch.snapshots if self.branch is not None and not self.sources.compares else None
 
+    @property
+    def _accepted_red(self) -> str:
+        """What has to be done before the verdict *accepted* is green, which there is where a merge base judges."""
+        if self.snapshots is None:
+            return ""
+        from pytest_nsys.plugin.base_ini import accepted_red
+
+        return accepted_red(self.config)
+
     @cached_property
     def refreshing(self) -> Refreshing:
         from pytest_nsys.plugin.refreshing import Refreshing
@@ -286,7 +295,7 @@ class NsysSession:
             else:
                 stored = StoredBaseline(captures, gate, store, self.shown, self.prune_command(gate))
                 self._contexts[gate.address] = GateContext(
-                    captures, gate, stored, past, self.refresh_command(gate), gate.path.parent
+                    captures, gate, stored, past, self.refresh_command(gate), gate.path.parent, self._accepted_red
                 )
         return self._contexts[gate.address]
 

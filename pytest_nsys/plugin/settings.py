@@ -22,6 +22,9 @@ TARGETS = ("GITHUB_BASE_REF", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME")
 ACCEPTANCE: pytest.StashKey[Acceptance] = pytest.StashKey()
 """Under which ``pytest-nsys baseline`` hands over what is written; pytest itself writes what moved."""
 
+IN_FORCE = ("nsys_baseline_ref", "nsys_gate_changes", "nsys_strict", "nsys_let_pass", "nsys_typed")
+"""What the merge base decides, and what was typed, as attributes of pytest's options."""
+
 REMOVED = {
     "--nsys-update-mode": "pytest-nsys baseline refresh has --rows moved|all|new|better, and --accept-run",
     "--nsys-update-only": "write -k NAME, or pytest-nsys baseline refresh GATE_FILES --only NAME",
@@ -240,6 +243,11 @@ def _check_gate_changes(config: pytest.Config, setting: Setting) -> None:
         raise pytest.UsageError("--nsys-gate-changes=fail compares with a merge base: give --nsys-baseline-ref too")
 
 
+def _check_accepted(config: pytest.Config, setting: Setting) -> None:
+    if config.getoption(setting.name) and not given(config, "nsys_baseline_ref"):
+        raise pytest.UsageError(f"{setting.option} is of what differs from a merge base: give --nsys-baseline-ref too")
+
+
 def _check_update(config: pytest.Config, setting: Setting) -> None:
     reason = config.getoption("nsys_reason") or ""
     if not reason.strip():
@@ -328,6 +336,14 @@ _TABLE = (
         ini="warn or fail",
         choices=("warn", "fail"),
         check=_check_gate_changes,
+    ),
+    Setting(
+        "nsys_accepted",
+        "fail (default) or pass where the branch refreshed, with a reason, what is worse than the merge base; pass "
+        "counts only where the ini file of the merge base says it, too",
+        ini="fail or pass: what the branch refreshed with a reason",
+        choices=("fail", "pass"),
+        check=_check_accepted,
     ),
     Setting(
         "nsys_update_baselines",

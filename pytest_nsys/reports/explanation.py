@@ -194,10 +194,11 @@ _CROSSED = {Comparator.GE: "<", Comparator.GT: "<=", Comparator.LE: ">", Compara
 def reason_words(verdict: Verdict) -> str:
     """Why a verdict is bad, in a few words: ``34.7% < 60%, rank 3 stage3_b``."""
     row = next(iter(rows_to_show(verdict)), None)
-    if verdict.outcome is not Outcome.FAILED or row is None or row.value is None or row.limit is None:
+    if verdict.outcome not in WORSE or row is None or row.value is None or row.limit is None:
         return f"{verdict.outcome}: {printable(verdict.message, 200)}"
     where = place(row)
-    return crossed_words(row, verdict) + (f", {where}" if where else "")
+    accepted = "; accepted on this branch" if verdict.outcome is Outcome.ACCEPTED else ""
+    return crossed_words(row, verdict) + (f", {where}" if where else "") + accepted
 
 
 def crossed_words(row: JudgedRow, verdict: Verdict) -> str:

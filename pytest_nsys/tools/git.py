@@ -209,7 +209,20 @@ class Snapshot:
 
         Raises BaselineError.
         """
-        asked = [os.fsencode(f"{self.commit}:{self.place(path)}\n") for path in paths]
+        return self._batch([f"{self.commit}:{self.place(path)}" for path in paths])
+
+    def since(self, path: Path) -> list[bytes | None]:
+        """What a file held in each commit from here to HEAD that touched it, in their order, and at HEAD.
+
+        Raises BaselineError.
+        """
+        place = self.place(path)
+        listed = self._ask(["rev-list", "--reverse", f"{self.commit}..HEAD", "--", place]).decode().split()
+        return self._batch([f"{commit}:{place}" for commit in (*listed, "HEAD")])
+
+    def _batch(self, names: Sequence[str]) -> list[bytes | None]:
+        """The files of these names, which say their commits."""
+        asked = [os.fsencode(f"{name}\n") for name in names]
         answer, found = self._ask(["cat-file", "--batch", "--follow-symlinks"], b"".join(asked)), []
         for _ in asked:
             head, _, answer = answer.partition(b"\n")

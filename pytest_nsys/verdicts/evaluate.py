@@ -21,7 +21,10 @@ from pytest_nsys.analysis.table import MetricTable
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, TraceError
 from pytest_nsys.core.model import Note
-from pytest_nsys.core.words import counted, printable
+from pytest_nsys.core.numbers import change_words, format_apart
+from pytest_nsys.core.units import HASH
+from pytest_nsys.core.words import counted, place_words, printable
+from pytest_nsys.gates.accepted import LET_PASS, Refreshed, accept
 from pytest_nsys.gates.found_convention import FoundConvention
 from pytest_nsys.gates.judgement import (
     BadRuns,
@@ -41,6 +44,7 @@ from pytest_nsys.gates.model import (
     GateFile,
     JudgedRow,
     Outcome,
+    Severity,
     Verdict,
     request_of,
     spec_for,
@@ -119,7 +123,8 @@ class GateContext:
 
     ``baseline`` is what an assertion with a baseline is compared with, ``history`` where its limit names the history;
     the latter tells of earlier verdicts, too. ``refresh`` is the command that makes its baseline. ``folder`` lies in
-    the repository whose commit is judged, where one is.
+    the repository whose commit is judged, where one is. ``accepted_red`` says what to do before *accepted* is green;
+    empty: nothing.
     """
 
     captures: Captures
@@ -128,6 +133,16 @@ class GateContext:
     history: PastRuns | None = None
     refresh: str = ""
     folder: Path | None = None
+    accepted_red: str = LET_PASS
+
+    def refreshed(self, assertion: Assertion) -> Refreshed | None:
+        """What the branch made of the rows that the assertion is held against at the merge base, if anything."""
+        source = self.source(assertion)
+        return source.refreshed(assertion) if isinstance(source, StoredBaseline) else None
+
+    def red_though_accepted(self, assertion: Assertion, refreshed: Refreshed) -> str:
+        """What has to be done before what is accepted is green; empty where nothing has."""
+        return "" if assertion.severity is Severity.WARN else self.accepted_red or refreshed.unseen
 
     def measure(self, assertion: Assertion) -> MetricTable:
         """The rows that the assertion judges.
@@ -245,8 +260,13 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
     )
     judgement = delayed(judged, assertion.fail_after, before)
     waits = judgement is not judged
+    refreshed = context.refreshed(assertion) if judgement.outcome is Outcome.FAILED else None
+    judgement, refused = accept(assertion, judgement, refreshed)
+    accepted = refreshed if judgement.outcome is Outcome.ACCEPTED else None
+    red = context.red_though_accepted(assertion, accepted) if accepted is not None else ""
     beside = judgement.outcome is Outcome.IMPROVED and context.worse
-    message = message_of(assertion, judged) + (_of_earlier_runs(assertion, context.history, before) if bad else "")
+    message = message_of(assertion, judged) + _acceptance_words(accepted, refused, red)
+    message += _of_earlier_runs(assertion, context.history, before) if bad else ""
     source = context.source(assertion)
     why = _why(assertion, judgement, context, source or context.baseline)
     return Verdict(
@@ -257,7 +277,9 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
         rows=judgement.rows,
         windows=context.captures.windows(spec),
         measured_as=str(spec),
-        restated=_restated(judgement, message, waits=waits, beside=beside),
+        restated=_restated(judgement, message, waits=waits, beside=beside)
+        if accepted is None or red
+        else (_accepted_words(assertion, judgement, accepted.reason),),
         cautions=(
             *_early(assertion, judgement),
             *judgement.warnings,
@@ -272,13 +294,15 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
             *(context.unchecked if assertion.outside is not None else ()),
             *(held.notes if held else ()),
         ),
-        next_step=context.refresh if assertion.reads_stored and not beside else "",
+        next_step=context.refresh if assertion.reads_stored and not beside and accepted is None else "",
         differences=reference.differences if isinstance(reference, NotComparable) else (),
         compared_with=held.origin if held else "",
         details=Red(assertion, judgement, context.captures, source).lines(),
         causes=why.rows,
         step=why.step,
         delayed=waits,
+        accepted_for=accepted.reason if accepted is not None else "",
+        lets_pass=accepted is not None and not red,
     )
 
 
@@ -353,6 +377,29 @@ def message_of(assertion: Assertion, judgement: Judgement) -> str:
     if waived:
         return f"{len(rows) - waived} of {len(rows)} rows hold, {waived} outside the limit by a waiver"
     return f"all {len(rows)} rows hold" if len(rows) != 1 else "holds"
+
+
+def _acceptance_words(accepted: Refreshed | None, refused: str, red: str) -> str:
+    """What follows the message where a branch refreshed what is worse: its reason and why it stays ``red``, or why that
+    was ``refused``.
+    """
+    if accepted is None:
+        return f"; not accepted on this branch: {refused}" if refused else ""
+    still = f"; stays red until somebody lets it pass: {red}" if red else ""
+    return f"; accepted on this branch ({accepted.reason}){still}"
+
+
+def _accepted_words(assertion: Assertion, judgement: Judgement, reason: str) -> str:
+    """What a person who lets it pass has to know: the worst row, its change, and why."""
+    rows = [row for row in judgement.rows if row.outcome is Outcome.ACCEPTED]
+    row, unit = rows[0], assertion.judged.unit
+    where = printable(place_words(row.labels or row.origin))
+    both = "changed"
+    if row.baseline is not None and row.value is not None and unit != HASH:
+        was, now = format_apart(row.baseline, row.value, unit)
+        both = f"{was} → {now} ({change_words(row.value, row.baseline, unit)})"
+    more = f", and {counted(len(rows) - 1, 'more row')}" if len(rows) > 1 else ""
+    return f"accepted on this branch: {f'{where} {both}'.lstrip()}{more}: {reason}"
 
 
 def _of_earlier_runs(assertion: Assertion, past: PastRuns | None, before: BadRuns | None) -> str:

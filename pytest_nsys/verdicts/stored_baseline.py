@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,27 +17,51 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import BaselineError, NsysError, TraceError
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Note, Value
+from pytest_nsys.core.words import printable
+from pytest_nsys.gates.accepted import Refreshed
 from pytest_nsys.gates.comparability import differences, found_otherwise, told
+from pytest_nsys.gates.gate_changes import asked_less
 from pytest_nsys.gates.judgement import NotComparable, Reference
 from pytest_nsys.gates.model import Assertion, Difference, GateFile, Labels, Outcome, spec_for
 from pytest_nsys.gates.settling import settled
 from pytest_nsys.stored.baselines.baseline_file import (
+    NO_WINDOW,
+    NOISE,
+    WINDOW,
     Baseline,
     SeriesId,
     StoredSeries,
     accepted_runs,
     explained_by,
+    loads,
     series_for,
     series_id,
     spelled,
     stale,
 )
-from pytest_nsys.stored.baselines.store import BaselineStore
+from pytest_nsys.stored.baselines.store import BaselineStore, MergeBase
 from pytest_nsys.verdicts.apart import MEDIAN_PERIOD, Apart
 from pytest_nsys.verdicts.merge_base import Before, gate_file_at, held_to
 from pytest_nsys.verdicts.references import ReferenceSource, another_kind, other_order
 
+LONGEST_REASON = 300
 NEW_METRIC = "this branch is the first to measure it: it is compared with the branch's own baseline"
+
+
+def reason_of(baseline: Baseline) -> str:
+    """Why it was refreshed, as whoever did it said; empty where that says nothing."""
+    said = baseline.provenance.get("reason")
+    return printable(said.strip(), LONGEST_REASON) if isinstance(said, str) and any(map(str.isalnum, said)) else ""
+
+
+def _reasons(versions: Iterable[bytes | None], then: Baseline) -> Iterator[str]:
+    """The reasons that earlier versions of a baseline give and ``then`` does not: of two refreshes neither is told
+    alone.
+    """
+    for content in filter(None, versions):
+        with suppress(BaselineError):
+            if (reason := reason_of(loads(content, ""))) not in ("", reason_of(then)):
+                yield reason
 
 
 @dataclass
@@ -231,6 +256,59 @@ class StoredBaseline(ReferenceSource):
             return NotComparable(Outcome.INCOMPARABLE, f"{self.shown(path)} holds {metric.name} with {how}", changed)
         found = accepted_runs(series, partial(self.captures.stored, metric))
         return replace(found, origin=f"{self.shown(path)}{self.store.files.origin}", notes=self._notes(baseline))
+
+    def refreshed(self, assertion: Assertion) -> Refreshed | None:
+        """What the branch made of the rows that are held against the merge base's; None where it left them as they
+        were, or nobody else's are held against.
+        """
+        base = self.store.base
+        if base is None or base.files is not base.snapshot or isinstance(self._found, NotComparable):
+            return None
+        (path, then), sid = self._found, series_for(self.captures.convention, assertion)
+        if sid not in then.series:
+            return None
+        branch = replace(self, store=self.store.here)
+        try:
+            held, name = branch._found, self.shown(path)
+            if isinstance(held, NotComparable) or held[0] != path:
+                return Refreshed(None, refused=f"{name} is gone, or of another run")
+            now = held[1]
+            if now.series.get(sid) == then.series[sid]:
+                return None
+            own = branch._stored(assertion.measures, assertion)
+            if isinstance(own, NotComparable):
+                return Refreshed(None, refused=own.reason)
+            if why := self._by_hand(sid, then, now) or self._asked_less(base, assertion):
+                return Refreshed(None, refused=why)
+            *before, head = base.snapshot.since(path)
+            committed = head is not None and head == branch.store.files.read(path)
+        except BaselineError as error:
+            return Refreshed(None, refused=str(error))
+        reasons = dict.fromkeys([*_reasons(before, then), reason_of(now)])
+        return Refreshed(own, "; then ".join(reasons), unseen="" if committed else f"commit {name}")
+
+    def _by_hand(self, sid: SeriesId, then: Baseline, now: Baseline) -> str:
+        """Why nobody refreshed the rows, though they are others now; empty where somebody did."""
+        if not reason_of(now):
+            return "its refresh gives no reason"
+        said = [{name: each for name, each in b.provenance.items() if name != NOISE} for b in (then, now)]
+        if said[0] == said[1]:
+            return "rows changed without a refresh, under the reason of the merge base"
+        windows = [side.provenance.get(WINDOW) for side in (then, now)]
+        if sid.window != NO_WINDOW and windows[0] is not None and windows[0] == windows[1]:
+            return "rows changed without a refresh: the windows are those of the merge base"
+        return ""
+
+    def _asked_less(self, base: MergeBase, assertion: Assertion) -> str:
+        """In what the gate file asks less of the assertion than at the merge base; empty where it does not."""
+        before = gate_file_at(base)
+        each = before.each if before is not None else ()
+        was = next((gate for gate in each if gate.configuration == self.gate.configuration), None)
+        if was is None:
+            return f"nobody knows what its gate file asked at {base.snapshot.words}"
+        now = self.gate if self.gate.found is None else replace(self.gate, convention=None)
+        change = asked_less(was, now, assertion.name)
+        return f"its gate file asks for less: {change.key} {change.was} → {change.now}" if change is not None else ""
 
     def _series(self, name: str, spec: WindowSpec) -> StoredSeries | None:
         """What is stored of a metric where a reference was found. Raises BaselineError."""

@@ -225,6 +225,38 @@ def test_a_pull_request_that_loosens_its_own_gate(runner: Runner, inputs: dict[s
     assert ("::error title=nsys gate::gate-changes: this PR loosens its gate: 3 changes" in runner.log) == bool(status)
 
 
+@pytest.mark.parametrize(
+    ("lets_pass", "inputs", "status"),
+    [
+        (True, {}, 0),
+        (True, {"accepted": "pass"}, 0),
+        (True, {"accepted": "fail"}, 1),
+        (True, {"accepted": "fail", "fail_on": "never"}, 0),
+        (False, {}, 1),
+        (False, {"accepted": "pass"}, 1),
+    ],
+)
+def test_a_pull_request_that_accepts_its_regression(
+    runner: Runner, *, lets_pass: bool, inputs: dict[str, str], status: int
+) -> None:
+    project = runner.project
+    start(project)
+    project.file("pytest.ini", "[pytest]\n" + "nsys_accepted = pass\n" * lets_pass)
+    project.gate_with_trace("- {assert: exposed_ns below baseline plus tolerance, tolerance: {rel: 5%}}")
+    project.refresh("--nsys-trace=run.sqlite")
+    commit(project.root)
+    git(project.root, "switch", "-qc", "feature")
+    project.trace(exposed_us=300)
+    project.refresh("--nsys-trace=run.sqlite", "--nsys-reason=smaller buckets")
+    commit(project.root)
+    assert runner.run(**{"traces": "run.sqlite", "baseline_ref": "main", **inputs}) == status, runner.log
+    assert runner.outputs["verdict"] == "accepted"
+    assert ("::warning file=gate.nsys.yaml,line=3,title=accepted" in runner.log) == (
+        lets_pass and inputs.get("accepted") != "fail"
+    )
+    assert "smaller buckets" in runner.summary
+
+
 BROKEN: dict[str, tuple[dict[str, str], str, str, str]] = {
     "a mistake in a gate file": ({"gate_files": "mistake"}, "error", "2", "unknown metric 'overlp'"),
     "the other ending of YAML": ({"gate_files": "ending"}, "error", "2", "end it in .nsys.yaml"),

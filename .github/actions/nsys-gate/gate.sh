@@ -126,6 +126,7 @@ run() {
         words+=("--nsys-baseline-ref=$NSYS_BASELINE_REF")
         # Unless it says something, the repository's ini file does; beside captures of the base it says what the ref is for.
         [ "${NSYS_GATE_CHANGES:-warn}${NSYS_AGAINST:-}" = warn ] || words+=("--nsys-gate-changes=${NSYS_GATE_CHANGES:-warn}")
+        [ -z "${NSYS_ACCEPTED:-}" ] || words+=("--nsys-accepted=$NSYS_ACCEPTED")
     fi
     [ -z "${NSYS_HISTORY:-}" ] || words+=("--nsys-history=$NSYS_HISTORY")
     mapfile -d '' -t more < <(lines "${NSYS_ARGS:-}")
