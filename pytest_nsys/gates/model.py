@@ -365,6 +365,9 @@ class Outcome(enum.StrEnum):
     ERROR = "error"
 
 
+WORSE = (Outcome.FAILED, Outcome.ACCEPTED)
+"""Outcomes of a row that is outside its limit."""
+
 Labels = Mapping[str, Label]
 """The dimensions of a judged row: those that are left after aggregation."""
 
@@ -465,10 +468,7 @@ class Verdict:
     def nearest(self) -> JudgedRow | None:
         """The row that a summary names: nearest to failing, or failing worst; of an improvement the best."""
         judged = [row for row in self.rows if row.margin is not None]
-        if self.outcome in (
-            Outcome.FAILED,
-            Outcome.ACCEPTED,
-        ):  # a waived row may be further out than the one that failed
+        if self.outcome in WORSE:  # a waived row may be further out than the one that failed
             judged = [row for row in judged if not row.waived]
         sign = -1 if self.outcome is Outcome.IMPROVED else 1
         return min(

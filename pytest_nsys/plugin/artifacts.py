@@ -22,7 +22,7 @@ from pytest_nsys.analysis.cutting import RunCut, cut
 from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.words import counted, printable
-from pytest_nsys.gates.model import Outcome, Verdict, spec_for
+from pytest_nsys.gates.model import WORSE, Verdict, spec_for
 from pytest_nsys.plugin.session import NsysSession
 from pytest_nsys.plugin.settings import install, path_of
 from pytest_nsys.plugin.sources import named_traces
@@ -108,12 +108,7 @@ def _safe(text: str) -> str:
 def has_failed(verdict: Verdict) -> bool:
     """Whether a window is to be kept: of what fails, not of what may (``severity: warn``, ``xfail``)."""
     has_window = verdict.assertion.outside is None
-    return (
-        has_window
-        and verdict.outcome in (Outcome.FAILED, Outcome.ACCEPTED)
-        and not verdict.good
-        and verdict.assertion.xfail is None
-    )
+    return has_window and verdict.outcome in WORSE and not verdict.good and verdict.assertion.xfail is None
 
 
 def windows_of(verdict: Verdict, head: Captures, base: Captures | None = None) -> list[RunCut]:

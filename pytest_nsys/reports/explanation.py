@@ -29,7 +29,7 @@ from pytest_nsys.core.numbers import (
 from pytest_nsys.core.units import BARE, HASH, TIME, format_tolerance
 from pytest_nsys.core.words import place_words, printable
 from pytest_nsys.gates.judgement import HALFWAY
-from pytest_nsys.gates.model import Assertion, Comparator, Constant, JudgedRow, Outcome, Verdict
+from pytest_nsys.gates.model import WORSE, Assertion, Comparator, Constant, JudgedRow, Outcome, Verdict
 from pytest_nsys.reports.causes import cause_lines
 from pytest_nsys.reports.tables import CellKind, Column, Table, Told, number, table_by, table_of
 

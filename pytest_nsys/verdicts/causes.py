@@ -15,14 +15,14 @@ from pytest_nsys.analysis.root_facts import RootChange, StepChange
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.model import Label, Value
-from pytest_nsys.gates.model import JudgedRow, Labels, Outcome
+from pytest_nsys.gates.model import WORSE, JudgedRow, Labels, Outcome
 from pytest_nsys.verdicts.apart import MEDIAN_PERIOD, Apart, RunBreakdowns, TakesApart
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.causes import Parts
     from pytest_nsys.analysis.explained import Breakdown
 
-EXPLAINED = (Outcome.FAILED, Outcome.INCONCLUSIVE)
+EXPLAINED = (*WORSE, Outcome.INCONCLUSIVE)
 
 MATERIAL = 100
 """What is held to no baseline is explained where it got worse by more than one part of so many."""

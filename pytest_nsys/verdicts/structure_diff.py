@@ -25,7 +25,7 @@ from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.numbers import format_value, percent
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.judgement import Judgement
-from pytest_nsys.gates.model import Assertion, JudgedRow, Outcome, spec_for
+from pytest_nsys.gates.model import WORSE, Assertion, JudgedRow, Outcome, spec_for
 from pytest_nsys.gates.selection import absences
 from pytest_nsys.verdicts.references import ReferenceSource
 
@@ -34,7 +34,7 @@ SHOWN_PARTS = 8
 _AHEAD = 4
 """Kernels after the place where two orders part, which tell what happened there."""
 
-OFF = (Outcome.FAILED, Outcome.ACCEPTED, Outcome.NO_DATA)
+OFF = (*WORSE, Outcome.NO_DATA)
 
 
 @dataclass(frozen=True)
