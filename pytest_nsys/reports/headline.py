@@ -23,6 +23,7 @@ from pytest_nsys.reports.session.digest import Digest, counts_words, in_order, n
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.story import (
     MOVED,
+    WINDOW,
     Red,
     StepTold,
     Story,
@@ -170,7 +171,8 @@ def _is_behind(root: StoryRoot, step: StepTold) -> bool:
 
 def _root(story: Story, *, effect: bool) -> str:
     root = story.roots[0]
-    did = next(filter(None, map(_effect, root.reds)), "") if effect else ""
+    reds = sorted(root.reds, key=lambda red: red.record.subject.split()[-1] == WINDOW)  # says no more than the step
+    did = next(filter(None, map(_effect, reds)), "") if effect else ""
     return root_sentence(root, story, called_in(story), did)
 
 

@@ -69,7 +69,7 @@ def root_words(told: StoryRoot, called: Mapping[str, str], *, everywhere: bool =
         case RootKind.LATER:
             return f"{name}{_in_stages(told)} starts {_amounts(told)} later"
         case RootKind.ELSEWHERE:
-            return f"{name}{_in_stages(told)} runs at another time"
+            return f"{name}{_in_stages(told)} runs on another stream"
     return f"{name}{_in_stages(told)} {_shares(told)}"
 
 

@@ -72,7 +72,7 @@ SAME = (8000, 10_000)
         (told(HOST, (200, 2200)), "the GPU waits for the host before reduce_kernel: 0.2 → 2.2 ms"),
         (told(kernel(RootKind.LATER), (100, 2100)), "flash_fwd starts 2 ms later"),
         (told(kernel(RootKind.LATER), (100, 2100), (100, 4100)), "flash_fwd starts 2–4 ms later"),
-        (told(kernel(RootKind.ELSEWHERE), SAME), "flash_fwd runs at another time"),
+        (told(kernel(RootKind.ELSEWHERE), SAME), "flash_fwd runs on another stream"),
     ],
 )
 def test_what_happened(root: StoryRoot, expected: str) -> None:
