@@ -136,6 +136,8 @@ def _tracks(
     if not stored.series:
         raise NothingMeasured(f"{path}: no row is stored: none of the runs could be judged")
     names = sorted({series.sid.metric for series in stored.series})
+    if len(metrics) > 1 and metric_named(" ".join(metrics)) is not None:  # as people say it: step time
+        metrics = [" ".join(metrics)]
     metrics = [_stored_as(metric, names) for metric in metrics]
     for metric in metrics:
         if metric not in names:

@@ -244,9 +244,10 @@ def _keys(entry: Entry) -> dict[str, str | Mapping[str, str]]:
     return {"assert": entry} if isinstance(entry, str) else dict(entry)
 
 
-def _unstaged(what: str, asserted: str) -> Entry:
-    """What is asserted of kernels without a stage, by the name that it has in a comparison."""
-    return {"id": f"{what} without a stage", "assert": f"stage {NO_STAGE} {asserted}"}
+def _unstaged(metric: str, asserted: str, *, alone: bool = False) -> Entry:
+    """What is asserted of kernels without a stage, by the name that it has in a comparison; ``alone``: of all."""
+    name = metric if alone else f"{metric} without a stage"
+    return {"id": name, "assert": f"{metric} of stage {NO_STAGE}{asserted.removeprefix(metric)}"}
 
 
 def _launches(figures: Figures) -> Iterator[DraftSentence]:
@@ -260,9 +261,7 @@ def _launches(figures: Figures) -> Iterator[DraftSentence]:
         yield DraftSentence("launches == baseline", (why,), STRUCTURE, KEPT)
     if _is_exact(unstaged):
         why = f"{_launches_in(unstaged)} {'without a stage' if staged else 'in all'}. {changed}"
-        sentence: Entry = _unstaged("launches", "launches == baseline")
-        if not staged:
-            sentence = f"stage {NO_STAGE} launches == baseline"
+        sentence = _unstaged("launches", "launches == baseline", alone=not staged)
         yield DraftSentence(sentence, (why,), STRUCTURE, KEPT)
 
 

@@ -5,7 +5,7 @@ still red?
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from pytest_nsys.core.errors import NsysError, UsageMistake, did_you_mean
@@ -95,7 +95,7 @@ class Refreshing:
             )
         return self._refreshes[gate.address]
 
-    def write(self, gates: Iterable[GateFile]) -> bool:
+    def write(self, gates: Collection[GateFile]) -> bool:
         """Write every refreshed baseline and gate file, once per file. Returns whether all could be written. ``gates``
         are all that were looked at.
         """
@@ -106,12 +106,12 @@ class Refreshing:
                 self.written.append(refresh.write())
             except NsysError as error:
                 self.not_written.append(error)
-        self._move_limits()
+        self._move_limits({gate.address for gate in gates})
         self._look_again(gates)
         stay = any(moved.stay for moved in self.moved)
         return not (self.not_written or self.not_moved or stay)
 
-    def _move_limits(self) -> None:
+    def _move_limits(self, measured: Collection[str]) -> None:
         """Each gate file once, each line by the worst value of all that it judges."""
         worst: dict[Path, dict[Location, tuple[Assertion, Value]]] = {}
         for address, verdict in self.broken:
@@ -123,7 +123,7 @@ class Refreshing:
         for path, lines in worst.items():
             edits = [LimitEdit(location, moved_limit(*each)) for location, each in lines.items()]
             try:
-                self.moved.append(move_limits(path, Path(self.session.shown(path)), edits))
+                self.moved.append(move_limits(path, Path(self.session.shown(path)), edits, measured))
             except NsysError as error:
                 self.not_moved.append(error)
 

@@ -61,6 +61,9 @@ def explain_rows(
     return Why(tuple(found), steps[0] if steps else None)
 
 
+NOT_KEPT = "values alone were kept of the run before: pytest-nsys compare OLD NEW explains it from both traces"
+
+
 @dataclass
 class _Rows:
     """The rows of a metric under a window spec, held against another side."""
@@ -168,7 +171,8 @@ class _Rows:
             return Explained(labels, Explanation(change, (), change, lacks=f"the trace does not hold {own}"))
         both = None if sides is None else (sides.was.get(rank), sides.now.get(rank))
         if sides is None or both is None or both[0] is None or both[1] is None:
-            return Explained(labels, Explanation(change, (), change, lacks=f"no step of rank {rank} before was kept"))
+            lacks = NOT_KEPT if sides is None else f"no step of rank {rank} before was kept"
+            return Explained(labels, Explanation(change, (), change, lacks=lacks))
         lengths = sides.was.lengths_ns
         longer = [other for other in lengths if lengths[other] > lengths[rank]]
         first = min([rank, *sorted(longer)], key=lambda other: distance(lengths[other], baseline * (steps or 1)))

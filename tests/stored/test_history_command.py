@@ -195,6 +195,13 @@ def test_a_metric_goes_without_its_unit(filled: Path) -> None:
     assert good(filled, "exposed") == good(filled, "exposed_ns")
 
 
+def test_a_metric_of_two_words_is_typed_as_it_is_said(history: Path) -> None:
+    step = series({(): "5"}, metric="step_time_ns", dimensions=[])
+    append(history, [entry(every=[series(TWO), step])])
+    assert good(history, "step", "time") == good(history, "step time") == good(history, "step_time_ns")
+    assert len(lines(good(history, "step time", "exposed"))) == 4
+
+
 def test_where_selects_as_a_gate_does(filled: Path) -> None:
     rank_1 = ["rank 1 stage stage2_f"]
     assert ranks(good(filled, "--where", "rank=1")) == rank_1

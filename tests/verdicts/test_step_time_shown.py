@@ -11,6 +11,7 @@ import pytest
 
 from pytest_nsys.analysis.explained import Cause, CauseKind
 from pytest_nsys.reports.causes import cause_words
+from pytest_nsys.verdicts.causes import NOT_KEPT
 from tests.support.gates import MS, Project, sign
 from tests.support.reports import checked
 from tests.support.samples.builder import TraceBuilder
@@ -152,7 +153,7 @@ def test_the_step_is_explained_as_its_period_is(project: Project) -> None:
 @pytest.mark.parametrize(
     ("edit", "window", "why"),
     [
-        ("breakdowns", "median", "no step of rank 1 before was kept"),
+        ("breakdowns", "median", NOT_KEPT),
         ("", "step%", "the trace does not hold a step that all ranks have, of the convention's anchors, in full"),
     ],
 )

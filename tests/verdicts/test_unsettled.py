@@ -141,6 +141,51 @@ def test_the_worst_configuration_rules(project: Project) -> None:
     project.pytest(code=0)
 
 
+def test_configurations_that_were_not_measured_are_named(project: Project) -> None:
+    project.gate("""
+        matrix: {small: small.sqlite, large: large.sqlite, other: {trace: other.sqlite}}
+        assertions:
+          - stage4 overlap >= 75%
+          - {assert: stage2 overlap >= 70%, matrix: large}
+    """)
+    project.trace("large.sqlite", exposed_us=574)
+    project.command("baseline", "refresh", f"{project.name}[large]", "--limits", "--reason=x", code=0)
+    said = project.result.stdout.str()
+    assert "gate.nsys.yaml: looser for small, other, too, which this run did not measure\n" in said
+    assert "gate.nsys.yaml: 2 limits moved\n" in said
+
+
+MANY = """
+tolerance: {rel: 5%, abs: 50us}
+assertions:
+  - overlap >= 99%
+  - "stage2_f overlap > 98.5 %"
+  - {id: a, metric: overlap, across: {rank: median}, require: "at least 97%"}
+  - exposed_ns <= 12us
+  - exposed below 0.012ms
+  - {id: b, metric: exposed_ns, for: {rank: [0, 1]}, require: < 0.000012s}
+  - sum exposed_ns <= 1000 ns
+  - >-
+    wall_exposed <=
+    0.1% of the step
+  - launches < 2
+  - kernel_share of gemm >= 90%
+  - balance of exposed_ns across pp <= 1.01
+  - exposed_ns below baseline plus tolerance
+"""
+
+
+@pytest.mark.parametrize("exposed_us", [37, 201, 574, 930])
+def test_every_kind_of_constant_is_green_afterwards(project: Project, exposed_us: int) -> None:
+    each = {(0, "stage2_f"): exposed_us, (0, "stage4_f"): exposed_us + 3, (1, "stage2_f"): 2 * exposed_us % 990}
+    project.gated(MANY, each)
+    assert len(left(project.refresh(RUN, code=1))) > 10
+    said = project.refresh(RUN, limits=True)
+    assert left(said) == []
+    assert project.baselines()
+    project.pytest(RUN, code=0)
+
+
 STRUCTURE = """
 assertions:
   - {assert: exposed_ns below baseline, tolerance: {rel: 5%}}
