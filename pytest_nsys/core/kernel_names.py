@@ -14,6 +14,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from hashlib import sha256
+from itertools import groupby
 
 from pytest_nsys.core.families import short_name
 from pytest_nsys.core.kept import grouped
@@ -40,9 +41,9 @@ _WRAPPER = re.compile(
 )
 """What stands in template arguments around the name that says what is computed."""
 
-_NAME = re.compile(r"[A-Za-z_]\w*(?!\w*\s*::)")
+_NAME = re.compile(r"\b[A-Za-z_]\w*(?!\w*\s*::)")
 _CAST = re.compile(r"\((?:int|bool|unsigned int|long|unsigned long|char|short)\)\s*(?=[-\d])")
-_TOKEN = re.compile(r"(\d+(?:\.\d+)?)(?:[uU]?[lL]{1,2}\b)?|[A-Za-z_]\w*(?!\w*\s*::)")
+_TOKEN = re.compile(r"\d+(?:x\d+)+\b|(\d+(?:\.\d+)?)(?:[uU]?[lL]{1,2}\b)?|[A-Za-z_]\w*(?!\w*\s*::)")
 _SCAFFOLD = re.compile(
     r"gpu_kernel_impl\w*|[Aa]rray|lambda|operator|const|void|decltype|typename|TensorIteratorBase|T\d+|"
     r"(?:Unary|Binary|AUnary|BUnary)Functor|ReduceOp|func_wrapper_t"
@@ -60,7 +61,16 @@ _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
 _GENERATED = re.compile(r"triton_|.*fusion|wrapped_")
 _ORDINAL = re.compile(r"(?:[._]\d+(?:d\w*)?)+$")
 
-TELLING = 120
+_LAYOUT = re.compile(
+    r"Collective\w+|MMA_Atom|TiledMMA|\w*Layout|Underscore|Swizzle|smem_ptr_flag_bits|identity|ScaleIn|Major|Params|"
+    r"SM\d+_TMA_\w+|[01](?:x[01])*"
+)
+_DIGEST = re.compile(r"id[0-9a-f]{6}")
+_STRIDES = re.compile(r"(?:x[01])+$")
+_SCHEDULE = re.compile(r"(?:Mainloop|Kernel|Sm\d+)\w*WarpSpecialized")
+"""What CUTLASS says around what tells its kernels apart, and what it puts before how one is scheduled."""
+
+TELLING = 160
 """Of a telling name, in characters: of 150 kernels of one template a baseline keeps no more than a few pages."""
 
 
@@ -76,20 +86,28 @@ def telling_name(full: str) -> str:
     """What a kernel is known by in two runs, and in a baseline: the same whatever runs beside it.
 
     The plain name and the names and numbers of its template arguments, which tell 150 ``device_kernel`` apart; without
-    namespaces, parameters, and what differs from build to build. What is longer than TELLING is cut, and ends in a
-    digest of all of it.
+    namespaces, parameters, and what differs from build to build. What is longer than TELLING loses words of layout and
+    repeated ones, is cut in the middle, and ends in a digest of all of it.
     """
     short, inside = _parted(full[:_LONGEST])[1:]
     plain, words = plain_name(short), _tokens(inside)
     found = printable(f"{plain}<{words}>" if words else plain, _LONGEST)
     if len(found) <= TELLING:
         return found
-    mark = f"{CUT}{sha256(found.encode('utf-8', 'surrogateescape')).hexdigest()[:6]}"
+    mark = f"{CUT}id{sha256(found.encode('utf-8', 'surrogateescape')).hexdigest()[:6]}"
     if product := _TENSILE.fullmatch(found):
         return f"{product[1]}{CUT}{product[2]}{mark}"
-    telling = ", ".join(word for word in words.split(", ") if not _WRAPPER.fullmatch(word))
-    head, end = (f"{plain}<{telling}", ">") if words else (plain, "")
-    return f"{head[: TELLING - len(mark) - len(end)].rstrip(', ')}{mark}{end}"
+    head, end = (f"{plain}<{_briefly(words.split(', '))}", ">") if words else (plain, "")
+    return f"{in_the_middle(head, TELLING - len(mark) - len(end))}{mark}{end}"
+
+
+def _briefly(words: Sequence[str]) -> str:
+    """The words that tell, each once, with numbers in a row as one: ``128x256x64``."""
+    telling = (_SCHEDULE.sub("", word) for word in words if not _WRAPPER.fullmatch(word))
+    runs = (
+        [_STRIDES.sub("", "x".join(own))] if is_number else own for is_number, own in groupby(telling, str.isdecimal)
+    )
+    return ", ".join(dict.fromkeys(word for own in runs for word in own if word and not _LAYOUT.fullmatch(word)))
 
 
 def _parted(name: str) -> tuple[str, str, str]:
@@ -116,6 +134,8 @@ def readable_names(names: Collection[str], width: int = WIDTH) -> dict[str, str]
             chosen[name] += 1
     found = {name: forms[name][at] for name, at in chosen.items()}
     called = {name: in_the_middle(text, width) for name, text in found.items()}
+    for own in grouped((text.partition("<")[0], name) for name, text in found.items() if len(text) > width).values():
+        called |= zip(own, _of_template([found[name] for name in own], width), strict=True) if len(own) > 1 else ()
     for own in _alike(called):
         called |= zip(own, _told_apart([found[name] for name in own], width), strict=True)
     return _numbered(called, width)
@@ -206,6 +226,19 @@ def in_the_middle(text: str, width: int) -> str:
         return text
     head = (width - 1) * 2 // 5
     return f"{text[:head]}{CUT}{text[head + 1 - width :]}"
+
+
+def _of_template(texts: Sequence[str], width: int) -> list[str]:
+    """Texts of one template that are too long: by the arguments that not all of them have."""
+    short = texts[0].partition("<")[0]
+    arguments = [text[len(short) :].strip("<>").split(", ") for text in texts]
+    shared = set.intersection(*map(set, arguments))
+    rest = [[each for each in own if each not in shared and not _DIGEST.fullmatch(each)] for own in arguments]
+    told = [f"{short}<{', '.join(own)}>" if own else short for own in rest]
+    if len({*told}) < len(told):
+        told = [*texts]
+    cut = [whole if len(whole) <= width else apart for whole, apart in zip(told, _told_apart(told, width), strict=True)]
+    return [one if cut.count(one) == 1 else in_the_middle(text, width) for one, text in zip(cut, texts, strict=True)]
 
 
 def _told_apart(texts: Sequence[str], width: int) -> Iterator[str]:

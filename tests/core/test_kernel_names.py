@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -65,6 +67,15 @@ def test_of_many_that_differ_late_each_shows_where() -> None:
     assert [text.partition("…")[2][:8] for text in readable_names(names).values()] == ["64x64_ex", "128x64_e"]
 
 
+def test_of_kernels_of_one_template_each_shows_the_arguments_that_the_others_lack() -> None:
+    two = [telling_name(gemm(64)), telling_name(gemm(128))]
+    assert [*readable_names(two).values()] == ["device_kernel<64x128x64>", "device_kernel<128x128x64>"]
+    eight = [gemm(*each) for each in product((64, 128), ("Pingpong", "Cooperative"), ("Bias", "Gelu"))]
+    called = [*readable_names([telling_name(each) for each in eight]).values()]
+    assert called[:2] == ["device_kernel<Pingpong, 64x128x64, Bias>", "device_kernel<Pingpong, 64x128x64, Gelu>"]
+    assert len({*called}) == 8
+
+
 words = st.sampled_from(
     ["f", "g<", ">", "<", "(", ")", "::", "a", "int", "4", ", ", "_Z", "1x", "…", " ", "\n", "elementwise_kernel<"]
 )
@@ -88,9 +99,24 @@ def test_a_name_of_another_width_is_the_same_where_it_fits() -> None:
     assert readable_names([ADD, COPY], 100) == readable_names([ADD, COPY], WIDTH)
 
 
-LONG = f"void cutlass::device_kernel<{', '.join(f'cute::Layout<cute::C<{n}>>' for n in range(90))}>(Params)"
+GEMM = (
+    "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cute::tuple<int, int, int, int>, "
+    "cutlass::gemm::collective::CollectiveMma<cutlass::gemm::MainloopSm90TmaGmmaWarpSpecialized<4, "
+    "cute::tuple<cute::C<2>, cute::C<1>, cute::C<1>>, cutlass::gemm::KernelTmaWarpSpecialized{schedule}>, "
+    "cute::tuple<cute::C<{tile}>, cute::C<128>, cute::C<64>>, cutlass::bfloat16_t, cute::tuple<long, cute::C<1>, "
+    "long>, cute::TiledMMA<cute::MMA_Atom<cute::SM90_64x128x16_F32BF16BF16_SS<(cute::GMMA::Major)0, "
+    "(cute::GMMA::Major)1>>, cute::Layout<cute::tuple<cute::C<1>, cute::C<0>>>>, cute::SM90_TMA_LOAD, "
+    "cute::ComposedLayout<cute::Swizzle<3, 4, 3>, cute::smem_ptr_flag_bits<16>>, cute::identity>, "
+    "{epilogue}>>(Params)"
+)
+"""A kernel of CUTLASS 3, of which a model has 150."""
 
 
+def gemm(tile: int, schedule: str = "Pingpong", epilogue: str = "Bias") -> str:
+    return GEMM.format(tile=tile, schedule=schedule, epilogue=epilogue)
+
+
+TELLING_GEMM = "device_kernel<4x2, Pingpong, 64x128x64, SM90_64x128x16_F32BF16BF16_SS, 3x4x3, 16, Bias…idba29dc>"
 COPIES = "elementwise_kernel<128, 4, direct_copy_kernel_cuda, 10, BFloat16, int>"
 
 
@@ -105,8 +131,8 @@ COPIES = "elementwise_kernel<128, 4, direct_copy_kernel_cuda, 10, BFloat16, int>
         ("_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256EEEvPT0_", "add_rmsnorm_quant_kernel<256>"),
         ("a::scale(int)", "scale"),
         (TUNED, TUNED),
-        (TUNED + "_WG" * 20, "Cijk_Alik_Bljk_BBS…MT32x32x256…ec1b4e"),
-        (LONG, f"device_kernel<{', '.join(f'Layout, {n}' for n in range(9))}…c4e6d1>"),
+        (TUNED + "_WG" * 40, "Cijk_Alik_Bljk_BBS…MT32x32x256…id323bd5"),
+        (gemm(64), TELLING_GEMM),
         ("", ""),
     ],
 )
