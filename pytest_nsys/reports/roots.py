@@ -77,11 +77,12 @@ def _counts(told: StoryRoot, name: str) -> str:
     """What came or went, and its time."""
     root, change = told.root, told.largest
     noun = _NOUNS.get(root.of, str(root.of))
+    named = name if name.startswith(noun) else f"{noun} {name}"
     times = f"{change.was or change.is_now} times" if max(change.was, change.is_now) > 1 else "once"
     if not change.was:
-        return f"new {noun} {name} ({times}, {format_value(change.now_ns)})"
+        return f"new {named} ({times}, {format_value(change.now_ns)})"
     if not change.is_now:
-        return f"{noun} {name} is gone ({times}, {format_value(change.before_ns)})"
+        return f"{named} is gone ({times}, {format_value(change.before_ns)})"
     runs = "is called" if root.of is RootOf.CALL else "runs"
     return f"{name} {runs} {change.is_now} times instead of {change.was} ({format_signed(change.change_ns)})"
 

@@ -56,8 +56,8 @@ SAME = (8000, 10_000)
         (told(ALL, (8000, 9200)), "all compute +15%"),
         (told(kernel(RootKind.APPEARED), (0, 1200), counts=(0, 3)), "new kernel flash_fwd (3 times, 1.2 ms)"),
         (
-            told(kernel(RootKind.APPEARED, RootOf.COPY, "HtoD"), (0, 1200), counts=(0, 1)),
-            "new copy HtoD (once, 1.2 ms)",
+            told(kernel(RootKind.APPEARED, RootOf.COPY, "copy from pinned to device"), (0, 1200), counts=(0, 1)),
+            "new copy from pinned to device (once, 1.2 ms)",
         ),
         (
             told(kernel(RootKind.APPEARED, RootOf.CALL, "cudaMalloc"), (20, 60), counts=(1, 3)),

@@ -196,7 +196,6 @@ FAULTS: Mapping[str, Fault] = {
         put(GATE, Op(Do.SYNC, "cudaDeviceSynchronize", 150 * US)),
         Expected(MORE, RootOf.CALL, "cudaDeviceSynchronize"),
         says=("cudaDeviceSynchronize",),
-        todo="no call is a root yet",
     ),
     "one slow rank": Fault(
         data_parallel,
@@ -244,7 +243,6 @@ FAULTS: Mapping[str, Fault] = {
         put(ATTENTION, Op(Do.COPY, "DtoD", 280 * US, kind=8)),
         Expected(MORE, RootOf.COPY, "(?i)d2d|DtoD|device"),
         says=("(?i)copy|memcpy",),
-        todo="no copy is a root yet",
     ),
     "NCCL +30 %": Fault(
         fsdp,
@@ -282,7 +280,6 @@ FAULTS: Mapping[str, Fault] = {
         put(FORWARD_GEMM, Op(Do.SYNC, "cudaDeviceSynchronize", 400 * US), ranks=[2]),
         Expected(MORE, RootOf.CALL, "cudaDeviceSynchronize", (2,)),
         says=("rank 2", "cudaDeviceSynchronize"),
-        todo="no call is a root yet",
     ),
     "one rank reads its batch late": Fault(
         data_parallel,
@@ -346,7 +343,6 @@ FAULTS: Mapping[str, Fault] = {
         pageable,
         Expected(RootKind.REPLACED, RootOf.COPY, "pageable", instead="pinned"),
         says=("(?i)copy|memcpy",),
-        todo="no copy is a root yet",
     ),
     "a slower host": Fault(
         launch_bound,
