@@ -21,11 +21,11 @@ from pytest_nsys.analysis.table import NothingSelected
 from pytest_nsys.core.exact import distance, median
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.numbers import format_apart
+from pytest_nsys.core.numbers import change_words, format_apart
 from pytest_nsys.core.units import HASH
 from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.judgement import Judgement, Reference, RowKey, amounting, breaks_rule, folded, row_key
-from pytest_nsys.gates.model import Assertion, FromBaseline, JudgedRow, Outcome, Unmatched
+from pytest_nsys.gates.model import Assertion, FromBaseline, JudgedRow, Outcome, Severity, Unmatched
 
 LET_PASS = "set nsys_accepted = pass in the ini file of the merge base"
 """What makes the verdict *accepted* green."""
@@ -43,12 +43,35 @@ class Refreshed(NamedTuple):
     unseen: str = ""
 
 
-def accept(assertion: Assertion, judgement: Judgement, refreshed: Refreshed | None) -> tuple[Judgement, str]:
-    """The judgement, with each row *accepted* that the branch refreshed to what it is, and why others are not: empty
-    where the branch refreshed none of what failed.
+class AcceptedRows(NamedTuple):
+    """What is said where a branch refreshed what is worse: ``words`` follow the message, ``warning`` stands at the line
+    of what is green by it. ``reason`` is empty where a row is not accepted.
+    """
+
+    words: str = ""
+    reason: str = ""
+    warning: str = ""
+
+
+def accept(
+    assertion: Assertion, judgement: Judgement, refreshed: Refreshed | None, red: str = ""
+) -> tuple[Judgement, AcceptedRows]:
+    """The judgement, with each row *accepted* that the branch refreshed to what it is. ``red`` says what has to be done
+    before that is green; empty: nothing.
     """
     if judgement.outcome is not Outcome.FAILED or refreshed is None:
-        return judgement, ""
+        return judgement, AcceptedRows()
+    judgement, refused = _accepted(assertion, judgement, refreshed)
+    if judgement.outcome is not Outcome.ACCEPTED:
+        return judgement, AcceptedRows(f"; not accepted on this branch: {refused}" if refused else "")
+    reason, words = refreshed.reason, f"; accepted on this branch ({refreshed.reason})"
+    if assertion.severity is Severity.FAIL and (red := _red_beside(assertion, judgement) or red or refreshed.unseen):
+        return judgement, AcceptedRows(f"{words}; stays red until somebody lets it pass: {red}", reason)
+    return judgement, AcceptedRows(words, reason, _warning(assertion, judgement, reason))
+
+
+def _accepted(assertion: Assertion, judgement: Judgement, refreshed: Refreshed) -> tuple[Judgement, str]:
+    """The judgement with the rows that are accepted, and why others are not."""
     limit = assertion.require.limit
     if refreshed.refused or refreshed.reference is None or not isinstance(limit, FromBaseline):
         return judgement, refreshed.refused
@@ -64,6 +87,25 @@ def accept(assertion: Assertion, judgement: Judgement, refreshed: Refreshed | No
             beyond.append((row, values))
         rows.append(row)
     return amounting(rows, judgement.warnings), _told(assertion, beyond)
+
+
+def _red_beside(assertion: Assertion, judgement: Judgement) -> str:
+    """What else of the assertion is red, which what is accepted must not cover."""
+    others = {Outcome.INCONCLUSIVE: assertion.inconclusive, Outcome.IMPROVED: assertion.on_improvement}
+    red = (row for row in judgement.rows if others.get(row.outcome) is Severity.FAIL)
+    return next((f"{printable(place_words(row.labels)) or 'a row'} is {row.outcome}, which fails" for row in red), "")
+
+
+def _warning(assertion: Assertion, judgement: Judgement, reason: str) -> str:
+    """What a person has to know of what is green: the worst row, its change, and why."""
+    rows, unit = [row for row in judgement.rows if row.outcome is Outcome.ACCEPTED], assertion.judged.unit
+    row, changed = rows[0], "changed"
+    if row.baseline is not None and row.value is not None and unit != HASH:
+        was, now = format_apart(row.baseline, row.value, unit)
+        changed = f"{was} → {now} ({change_words(row.value, row.baseline, unit)})"
+    where = printable(place_words(row.labels or row.origin))
+    more = f", and {counted(len(rows) - 1, 'more row')}" if len(rows) > 1 else ""
+    return f"accepted on this branch: {f'{where} {changed}'.lstrip()}{more}: {reason}"
 
 
 def _is_within(assertion: Assertion, limit: FromBaseline, row: JudgedRow, values: Sequence[Value]) -> bool:

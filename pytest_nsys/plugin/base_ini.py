@@ -134,7 +134,7 @@ def enforce(config: pytest.Config) -> None:
         config.issue_config_time_warning(NsysWarning(why), 2)
     if "fail" in (*base.texts(CHANGES), config.getini(CHANGES)):
         setattr(config.option, CHANGES, "fail")
-    if base.text(STRICT).lower() in TRUE:
+    if base.text(STRICT).lower() in TRUE or SETTINGS[STRICT].option in base.words("addopts"):
         setattr(config.option, STRICT, True)
     setattr(config.option, _LET_PASS, _let_pass(config, base))
     if config.getoption(CHANGES) == "fail":

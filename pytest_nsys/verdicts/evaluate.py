@@ -21,9 +21,7 @@ from pytest_nsys.analysis.table import MetricTable
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, TraceError
 from pytest_nsys.core.model import Note
-from pytest_nsys.core.numbers import change_words, format_apart
-from pytest_nsys.core.units import HASH
-from pytest_nsys.core.words import counted, place_words, printable
+from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.accepted import LET_PASS, Refreshed, accept
 from pytest_nsys.gates.found_convention import FoundConvention
 from pytest_nsys.gates.judgement import (
@@ -44,7 +42,6 @@ from pytest_nsys.gates.model import (
     GateFile,
     JudgedRow,
     Outcome,
-    Severity,
     Verdict,
     request_of,
     spec_for,
@@ -139,10 +136,6 @@ class GateContext:
         """What the branch made of the rows that the assertion is held against at the merge base, if anything."""
         source = self.source(assertion)
         return source.refreshed(assertion) if isinstance(source, StoredBaseline) else None
-
-    def red_though_accepted(self, assertion: Assertion, refreshed: Refreshed) -> str:
-        """What has to be done before what is accepted is green; empty where nothing has."""
-        return "" if assertion.severity is Severity.WARN else self.accepted_red or refreshed.unseen
 
     def measure(self, assertion: Assertion) -> MetricTable:
         """The rows that the assertion judges.
@@ -261,11 +254,9 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
     judgement = delayed(judged, assertion.fail_after, before)
     waits = judgement is not judged
     refreshed = context.refreshed(assertion) if judgement.outcome is Outcome.FAILED else None
-    judgement, refused = accept(assertion, judgement, refreshed)
-    accepted = refreshed if judgement.outcome is Outcome.ACCEPTED else None
-    red = context.red_though_accepted(assertion, accepted) if accepted is not None else ""
+    judgement, accepted = accept(assertion, judgement, refreshed, context.accepted_red)
     beside = judgement.outcome is Outcome.IMPROVED and context.worse
-    message = message_of(assertion, judged) + _acceptance_words(accepted, refused, red)
+    message = message_of(assertion, judged) + accepted.words
     message += _of_earlier_runs(assertion, context.history, before) if bad else ""
     source = context.source(assertion)
     why = _why(assertion, judgement, context, source or context.baseline)
@@ -277,9 +268,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
         rows=judgement.rows,
         windows=context.captures.windows(spec),
         measured_as=str(spec),
-        restated=_restated(judgement, message, waits=waits, beside=beside)
-        if accepted is None or red
-        else (_accepted_words(assertion, judgement, accepted.reason),),
+        restated=_restated(judgement, message, accepted.warning, waits=waits, beside=beside),
         cautions=(
             *_early(assertion, judgement),
             *judgement.warnings,
@@ -294,15 +283,15 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
             *(context.unchecked if assertion.outside is not None else ()),
             *(held.notes if held else ()),
         ),
-        next_step=context.refresh if assertion.reads_stored and not beside and accepted is None else "",
+        next_step=context.refresh if assertion.reads_stored and not beside and not accepted.reason else "",
         differences=reference.differences if isinstance(reference, NotComparable) else (),
         compared_with=held.origin if held else "",
         details=Red(assertion, judgement, context.captures, source).lines(),
         causes=why.rows,
         step=why.step,
         delayed=waits,
-        accepted_for=accepted.reason if accepted is not None else "",
-        lets_pass=accepted is not None and not red,
+        accepted_for=accepted.reason,
+        lets_pass=bool(accepted.warning),
     )
 
 
@@ -379,29 +368,6 @@ def message_of(assertion: Assertion, judgement: Judgement) -> str:
     return f"all {len(rows)} rows hold" if len(rows) != 1 else "holds"
 
 
-def _acceptance_words(accepted: Refreshed | None, refused: str, red: str) -> str:
-    """What follows the message where a branch refreshed what is worse: its reason and why it stays ``red``, or why that
-    was ``refused``.
-    """
-    if accepted is None:
-        return f"; not accepted on this branch: {refused}" if refused else ""
-    still = f"; stays red until somebody lets it pass: {red}" if red else ""
-    return f"; accepted on this branch ({accepted.reason}){still}"
-
-
-def _accepted_words(assertion: Assertion, judgement: Judgement, reason: str) -> str:
-    """What a person who lets it pass has to know: the worst row, its change, and why."""
-    rows = [row for row in judgement.rows if row.outcome is Outcome.ACCEPTED]
-    row, unit = rows[0], assertion.judged.unit
-    where = printable(place_words(row.labels or row.origin))
-    both = "changed"
-    if row.baseline is not None and row.value is not None and unit != HASH:
-        was, now = format_apart(row.baseline, row.value, unit)
-        both = f"{was} → {now} ({change_words(row.value, row.baseline, unit)})"
-    more = f", and {counted(len(rows) - 1, 'more row')}" if len(rows) > 1 else ""
-    return f"accepted on this branch: {f'{where} {both}'.lstrip()}{more}: {reason}"
-
-
 def _of_earlier_runs(assertion: Assertion, past: PastRuns | None, before: BadRuns | None) -> str:
     """That what is bad now was bad before, here or where the baseline comes from."""
     after, said = assertion.fail_after, ""
@@ -435,8 +401,10 @@ def _pipeline_message(assertion: Assertion, rows: Sequence[JudgedRow], side: str
     return ", and ".join(said)
 
 
-def _restated(judgement: Judgement, message: str, *, waits: bool, beside: bool) -> tuple[str, ...]:
-    """The outcome as a warning, where pytest may take it for passed. ``beside``: something else is worse."""
+def _restated(judgement: Judgement, message: str, accepted: str, *, waits: bool, beside: bool) -> tuple[str, ...]:
+    """The outcome as a warning, where pytest may take it for passed. ``beside``: something else is worse; ``accepted``
+    is what is told of that.
+    """
     match judgement.outcome:
         case Outcome.IMPROVED if beside:
             return (f"{message}, while another assertion does not hold: look at both before you accept this run",)
@@ -444,6 +412,8 @@ def _restated(judgement: Judgement, message: str, *, waits: bool, beside: bool) 
             return (f"the baseline is stale: {message}; refresh it",)
         case Outcome.INCONCLUSIVE:
             return (f"inconclusive: {message}" + ("" if waits else "; take more captures"),)
+        case Outcome.ACCEPTED:
+            return (accepted,) if accepted else ()
     return (message,) if judgement.outcome is Outcome.PASSED and judgement.reason else ()
 
 

@@ -403,3 +403,44 @@ def test_warnings_as_errors_make_it_red(branch: Project) -> None:
     accept(branch)
     found = judged(branch, "-W", "error", code=1)
     assert (found["outcome"], found["state"], found["good"]) == ("accepted", "failed", False)
+
+
+def calibrated(data: dict[str, Any]) -> None:
+    """The noise of main: what is 40 us off is unclear."""
+    for row in rows(data):
+        row[2:] = [row[2], [row[2][0] + 1_000 * off for off in (-10, -5, 0, 5, 10)]]
+
+
+@pytest.mark.parametrize(
+    ("key", "other_us", "how"), [("inconclusive", 240, "inconclusive"), ("on_improvement", 100, "improved")]
+)
+def test_what_is_red_beside_it_stays_red(branch: Project, key: str, other_us: int, how: str) -> None:
+    with on_main(branch):
+        branch.gate(GATE.replace(f"- {NAME}", f"- {{id: held, assert: {NAME}, {key}: fail}}"), FILE)
+        edit(branch, calibrated)
+    branch.trace(exposed_us={(1, "stage4_f"): 450, (0, "stage2_f"): other_us})
+    branch.refresh(RUN, WHY, "--override-ini=nsys_baseline_ref=")
+    commit(branch.root)
+    found = by_name(report_of(branch, RUN, REF, code=1))["held"]
+    assert (found["state"], found["good"]) == ("accepted", False)
+    assert [row["outcome"] for row in found["rows"]][:2] == ["accepted", how]
+    assert found["message"].endswith(f"; stays red until somebody lets it pass: rank 0 stage2_f is {how}, which fails")
+
+
+def test_the_noise_of_the_merge_base_counts(branch: Project) -> None:
+    with on_main(branch):
+        edit(branch, calibrated)
+    branch.trace(exposed_us={(1, "stage4_f"): 400})
+    accept(branch)
+    branch.trace(exposed_us={(1, "stage4_f"): 430})
+    assert judged(branch, code=0)["state"] == "accepted"
+    branch.trace(exposed_us={(1, "stage4_f"): 480})
+    assert "rank 1 stage4_f is 480 us, and it stored 400 us" in judged(branch, code=1)["message"]
+
+
+def test_a_sentence_in_a_test_is_not_accepted(branch: Project) -> None:
+    sentence = NAME.replace("tolerance", "max(40%, 1us)")
+    accept(branch)
+    branch.file("test_it.py", f"def test_it(nsys_gate):\n    nsys_gate({sentence!r}, gate_file={FILE!r})\n")
+    said = branch.pytest("test_it.py", RUN, REF, code=1)
+    assert "not accepted on this branch: it is a sentence of a Python test" in said
