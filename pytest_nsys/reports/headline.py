@@ -129,7 +129,11 @@ def story_sentence(story: Story) -> str:
         said = _joined(_step_words(story), _root(story, effect=not because), ": " if because else "; ")
     more, unknown = max(len(story.roots) - 1, 0), len(story.rootless) - (not story.roots)
     left = [counted(more, "more cause")] if more else []
-    left += [f"{counted(unknown, 'red')} without a known cause"] if unknown else []
+    left += (
+        [f"{counted(unknown, 'red')} without a known cause" if story.roots else counted(unknown, "more red")]
+        if unknown
+        else []
+    )
     return "; and ".join([said, *left])
 
 
@@ -144,10 +148,10 @@ def _step_words(story: Story) -> str:
     step = story.step
     if step is None:
         return ""
-    return _length(step, f", {printable(_short_address(step.address))}" if len(story.leading) > 1 else "")
+    return length_words(step, f", {printable(_short_address(step.address))}" if len(story.leading) > 1 else "")
 
 
-def _length(step: StepTold, of: str = "") -> str:
+def length_words(step: StepTold, of: str = "") -> str:
     """``step 12% slower (16.8 → 18.8 ms)``."""
     if step.unchanged:
         return f"{step.noun} unchanged ({format_value(step.now_ns)}{of})"
@@ -275,7 +279,7 @@ def _better(records: Sequence[Record]) -> Iterator[str]:
 def _improved(records: Sequence[Record]) -> str:
     record = led_by(records)[0]
     step = step_of(record) if is_step_time(record) else None
-    better = _changed(record) if step is None or step.unchanged else f"{_length(step)}{_ranks_of(record)}"
+    better = _changed(record) if step is None or step.unchanged else f"{length_words(step)}{_ranks_of(record)}"
     return f"improved: {better}"
 
 

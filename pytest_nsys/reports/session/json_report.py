@@ -7,13 +7,12 @@ bytes.
 
 from __future__ import annotations
 
-import enum
 import json
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 
 from pytest_nsys.analysis.explained import BudgetChange, Cause, Explained
 from pytest_nsys.analysis.structure import ContentKind
@@ -27,44 +26,21 @@ from pytest_nsys.core.words import printable
 from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.gates.loosening_rules import ChangeKind
 from pytest_nsys.gates.model import Comparator, JudgedRow, Outcome, Severity, Verdict
-from pytest_nsys.reports.causes import budget_words, cause_of, cause_words
+from pytest_nsys.reports.causes import budget_words, cause_words
 from pytest_nsys.reports.changes import ChangedBaseline, change_texts
 from pytest_nsys.reports.explanation import limit_source
+from pytest_nsys.reports.headline import of_session
 from pytest_nsys.reports.session.digest import NOTHING_JUDGED, STATES, By, Digest, FileRecords
 from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.story import story_of
+from pytest_nsys.reports.session.story_json import ChangeShape, StoryShape, change_of, story_json
 from pytest_nsys.reports.session.two_sides import significance
-from pytest_nsys.reports.shapes import Count, Number, Shape, doc, one_of
+from pytest_nsys.reports.shapes import Count, Number, Shape, doc, filled, one_of
 from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.stored.baselines.changes import RowChange, State
 from pytest_nsys.verdicts.comparison import Comparison, Result, Side
 
 Coordinates = dict[str, int | str]
-
-
-def filled(shape: type[Struct], *sources: object) -> dict[str, Any]:
-    """The keys of a shape in its order, each from the first of the ``sources`` that has it: mappings, or objects with
-    attributes of that name. Fractions become floats, other values what JSON has.
-    """
-    return {key: _plain(_found(shape, key, sources)) for key in shape.__struct_encode_fields__}
-
-
-def _found(shape: type[Struct], key: str, sources: Sequence[object]) -> object:
-    for source in sources:
-        if isinstance(source, Mapping) and key in source:
-            return source[key]
-        if not isinstance(source, Mapping) and hasattr(source, key):
-            return getattr(source, key)
-    raise KeyError(f"{shape.__name__}.{key}: nothing that fills this shape has it")
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Fraction):
-        return float(value)
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    return [*map(_plain, value)] if isinstance(value, list | tuple) else value
 
 
 FractionText = Annotated[str, Meta(pattern="^-?[0-9]+/[0-9]+$")]
@@ -96,7 +72,7 @@ class BudgetMoved(Shape):
 
 class CauseShape(Shape):
     labels: Annotated[Coordinates, doc("The row; of an aggregate the one that it was taken from.")]
-    cause: Annotated[str, doc("What leads: rows with the same one have one cause. Empty where nothing does.")]
+    roots: Annotated[list[ChangeShape], doc("What is behind most of it, largest first; on the rank it waits for, too.")]
     change_ns: Annotated[int, doc("Value now minus before, of a ratio the exposed time behind it.")]
     unexplained_ns: Annotated[int, doc("What no part accounts for.")]
     lacks: Annotated[str, doc("Why there are no parts; empty where there are.")]
@@ -324,7 +300,8 @@ class Report(Shape):
         ),
     ]
     good: Annotated[bool, doc("Whether assertions were judged and nothing of the session was bad.")]
-    headline: Annotated[str, doc("The session in one line.")]
+    headline: Annotated[str, doc("What happened, in one sentence: the step, the root that leads, and where.")]
+    story: Annotated[StoryShape, doc("The same as facts: every red once, below what is at its root.")]
     exit_status: Annotated[Count, doc("Of pytest: 0 passed, 1 failed, 2 interrupted or a mistake, 3 internal error …")]
     counts: Annotated[CountsShape, doc("How many assertions ended in which state.")]
     mistakes: Annotated[list[MistakeShape], doc("Why files could not be collected.")]
@@ -358,6 +335,8 @@ def report(digest: Digest) -> dict[str, Any]:
     own = {
         "format": FORMAT,
         "pytest_nsys": VERSION,
+        "headline": of_session(digest),
+        "story": story_json(story_of(digest)),
         "counts": {word: counts[word] for word in STATES},
         "mistakes": [filled(MistakeShape, mistake) for mistake in digest.mistakes],
         "gate_changes": None if digest.gate_changes is None else _gate_changes(digest.gate_changes),
@@ -478,7 +457,11 @@ def causes(rows: Sequence[Explained]) -> list[dict[str, Any]]:
 
 def _explained(row: Explained) -> dict[str, Any]:
     told = row.explanation
-    own = {"labels": plain_labels(row.labels), "cause": cause_of(row), "parts": [*map(_part, told.causes)]}
+    own = {
+        "labels": plain_labels(row.labels),
+        "roots": [*map(change_of, row.roots)],
+        "parts": [*map(_part, told.causes)],
+    }
     return filled(CauseShape, {**own, "budget": None if told.budget is None else _budget(told.budget)}, told)
 
 
