@@ -16,7 +16,7 @@ from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.model import Label, Value, Window
 from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.headline import as_sentence, of_session
-from pytest_nsys.reports.page.session_page import groups
+from pytest_nsys.reports.page.root_view import sections_of
 from pytest_nsys.reports.session.digest import By, Digest, LeftOut, NotRunFile
 from pytest_nsys.reports.session.record import Record
 from tests.support.commands import run
@@ -261,7 +261,7 @@ def of(name: str, metric: str, kernel: str = "", **more: Any) -> Record:
 
 
 def found(*records: Record) -> list[tuple[str, list[str]]]:
-    return [(group.title, [each.name for each in group.records]) for group in groups(digest(*records))]
+    return [(group.title, [each.name for each in group.records]) for group in sections_of(digest(*records))]
 
 
 def test_reds_of_one_root_are_one_group() -> None:
@@ -277,9 +277,9 @@ def test_what_has_no_root_stands_by_how_it_ended() -> None:
     ) == [
         ("k 25% longer on rank 1", ["e"]),
         ("Cause not known", ["l"]),
-        ("Not judged", ["b"]),
-        ("No data", ["n"]),
-        ("Improved", ["i"]),
+        ("Error: 1 assertion", ["b"]),
+        ("No data: 1 assertion", ["n"]),
+        ("What else to look at", ["i"]),
     ]
 
 

@@ -18,6 +18,7 @@ import pytest_nsys.reports.page.session_page  # noqa: F401  what is imported her
 from pytest_nsys.analysis import timeline
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.explained import Cause, CauseKind, Explained, Explanation
+from pytest_nsys.analysis.root_facts import Root, RootChange, RootKind, RootOf
 from pytest_nsys.analysis.timeline import timeline_of
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
@@ -64,30 +65,67 @@ RED = """
 """
 
 
-def test_verdicts_come_first_and_what_failed_is_open(project: Project) -> None:
+def test_the_picture_comes_first_then_what_failed_in_short(project: Project) -> None:
     found = judged(project, RED, exposed_us={(1, "stage4_f"): 450})
-    verdicts = [attrs for tag, attrs in found.tags if tag == "details" and "assertion" in (attrs["class"] or "")]
+    verdicts = [attrs for tag, attrs in found.tags if tag == "details" and "assertion" in (attrs.get("class") or "")]
     assert [attrs["class"] for attrs in verdicts] == ["assertion failed bad", "assertion passed", "assertion passed"]
-    assert ["open" in attrs for attrs in verdicts] == [True, False, False]
+    assert not any("open" in attrs for attrs in verdicts)
     assert found.texts["h1"] == ["Overlap 55% < 90%, rank 1 stage4_f"]
     for words in (
         "3 assertions: 1 failed, 2 passed",
         "4 of 4 rows below their limit",
         "55%",
-        "−35 pp",
+        "−35\u00a0pp",
         "gate.nsys.yaml:4",
     ):
         assert words in found.text, words
-    assert found.text.index("4 of 4 rows") < found.text.index('<figure class="timeline"')
-
-
-def test_the_cause_that_leads_has_its_timeline_above_its_assertions(project: Project) -> None:
-    found = compared(project, {(1, "stage4_f"): 700}, f"- launches <= 1\n- overlap >= 90%\n{HELD}")
-    cause, first = "gemm 31% shorter on rank 1", '<figure class="timeline" id="window-1">'
-    parts = (f"<h3>{cause}</h3>", first, "<b>exposed_ns below", "<b>overlap", "<h3>Cause not known", "<b>launches")
-    places = [found.text.index(part) for part in parts]
+    places = [found.text.index(part) for part in ("<h1>", 'class="budget"', 'class="plot"', 'class="assertion')]
     assert places == sorted(places)
+
+
+def test_each_root_has_its_picture_above_its_assertions_and_what_has_none_comes_last(project: Project) -> None:
+    found = compared(project, {(1, "stage4_f"): 700}, f"- launches <= 1\n- overlap >= 90%\n{HELD}")
+    leading, unknown, *_ = found.texts["h2"]
+    assert leading.startswith("gemm ")
+    assert unknown == "Cause not known"
+    first, last, *_ = found.text.split('<section class="root"')[1:]
+    parts = ('<figure class="timeline" id="window-1">', "<b>exposed_ns below", "<b>overlap", 'class="next"')
+    places = [first.index(part) for part in parts]
+    assert places == sorted(places)
+    assert "<b>launches" in last
+    assert 'href="#root-2">next ]</a>' in first
+    assert 'href="#root-1">[ previous</a>' in last
     assert len(found.texts["figure"]) == len({*re.findall('id="window-[0-9]+"', found.text)}) == 2
+
+
+def test_one_root_is_told_by_the_first_line_alone(project: Project) -> None:
+    found = compared(project, {(1, "stage4_f"): 700}, f"- overlap >= 90%\n{HELD}")
+    (sentence,) = found.texts["h1"]
+    assert found.texts["h2"] == ["What failed", "More windows"]
+    assert found.text.replace("<wbr>", "").count(sentence) == 1
+    assert "next ]" not in found.text
+
+
+def test_eight_configurations_of_one_root_are_one_section_within_400_kb(project: Project) -> None:
+    def busy(_: TraceBuilder, processes: list[Process]) -> None:
+        for process in processes:
+            for n in range(5 * 500):
+                at = 20_000_000 * (n // 500) + 9_000_000 + 11_000 * (n % 500)
+                process.kernel(f"void some::long<kernel_{n % 40}>(a, b)", at, at + 5_000 + n % 7)
+
+    names = [f"model-{n}" for n in range(8)]
+    matrix = "".join(f"  {name}: {name}.sqlite\n" for name in names)
+    project.gate(f"matrix:\n{matrix}assertions:\n- overlap >= 75%\n{HELD}")
+    for name, exposed_us in ((name, us) for us in (200, 600) for name in names):
+        project.trace(f"{name}.sqlite", exposed_us, edit=busy)
+        if name == names[-1] and exposed_us == 200:
+            project.refresh()
+    found = page(project, "--nsys-html=page.html")
+    assert len(found.text.encode()) < 400_000
+    assert len(found.by_class("root")) == 1
+    assert found.texts["b"].count("overlap >= 75%") == 1
+    assert "model-0 and 7 more" in found.text
+    assert found.text.count("model-7") > 2
 
 
 def test_of_what_commit_and_branch_a_page_is(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,21 +219,26 @@ def test_compute_has_the_colour_of_its_family_and_what_hides_less_is_marked(proj
     for side in found.data[0]["sides"]:
         compute = side["lanes"][0]
         starts = [sum(compute["s"][: n + 1]) for n in range(len(compute["s"]))]
-        for paths, middle in zip(drawn, (10, 18.5), strict=True):
-            bars = zip(starts, compute["d"], strict=True)
-            assert "".join(f"M{a} {middle}h{n}" for a, n in bars) in paths
+        bars = [*zip(starts, compute["d"], strict=True)]
+        marked = [bar for bar, g in zip(bars, compute["g"], strict=True) if side["stages"][g] == "stage4_f"]
+        assert 0 < len(marked) < len(bars)
+        for paths, middle, own in zip(drawn, (10, 18.5), (bars, marked), strict=True):
+            assert "".join(f"M{a} {middle}h{n}" for a, n in own) in paths
 
 
-def test_a_cause_is_marked_in_the_stage_of_its_row_and_on_its_rank() -> None:
-    def row(kind: CauseKind, kernel: str, rank: int, change_ns: int = 5) -> Explained:
+def test_a_root_is_marked_in_its_stage_and_on_its_rank() -> None:
+    def row(rank: int, *roots: RootChange, kernel: str = "gemm") -> Explained:
         labels: dict[str, int | str] = {"rank": rank, "stage": "stage4_f"}
-        return Explained(labels, Explanation(5, (Cause(kind, kernel, change_ns),), 0))
+        return Explained(labels, Explanation(5, (Cause(CauseKind.LONGER, kernel, 5),), 0), roots)
 
-    longer, covers = row(CauseKind.LONGER, "SendRecv", 1), row(CauseKind.COVER_SHRANK, "gemm", 1)
-    assert marks_of([covers, longer], 1) == [Mark("SendRecv", "stage4_f")]
-    assert marks_of([covers], 1) == [Mark("gemm", None)]
-    assert marks_of([longer], 0) == []
-    assert marks_of([row(CauseKind.LONGER, "SendRecv", 1, -5), row(CauseKind.IDLE, "", 1)], 1) == []
+    slow = RootChange(Root(RootKind.LONGER, RootOf.COLLECTIVE, "SendRecv<bf16>", "stage4_f"), 1, 5, 10)
+    late = RootChange(Root(RootKind.LATER, RootOf.HOST, "gemm"), 1, 5, 10)
+    assert marks_of([row(1, slow)], 1) == [Mark("SendRecv", "stage4_f")]
+    assert marks_of([row(0, slow)], 1) == [Mark("SendRecv", "stage4_f")]  # that rank 0 waits for
+    assert marks_of([row(1, slow)], 0) == []
+    assert marks_of([row(1, late)], 1) == []  # the host is
+    assert marks_of([row(1)], 1) == [Mark("gemm", "stage4_f")]
+    assert marks_of([row(1)], 0) == []
 
 
 def test_base_stands_above_head_on_one_scale(project: Project) -> None:

@@ -324,7 +324,7 @@ def test_the_page_of_a_session(browser: Browser, project: Project) -> None:
     shown = browser.run(
         "[...document.querySelectorAll('.assertion')].map(d => d.open + ' ' + d.querySelector('.badge').textContent)"
     )
-    assert shown == ["true failed", "false passed"]
+    assert shown == ["false failed", "false passed"]
     assert browser.run("[...document.querySelectorAll('.scroll')].every(box => box.clientWidth <= innerWidth)")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.browser import Browser, chromium, needs_browser, program
+from tests.support.gates import Project
 from tests.support.red_page import red_session
 
 pytestmark = needs_browser
@@ -61,6 +62,34 @@ def test_the_first_screen_has_the_sentence_the_bar_and_the_picture(browser: Brow
     assert ends == sorted(ends)
     assert ends[-1] <= PHONE[1]
     assert bottom(browser, ".legend") > ends[-1]
+
+
+def test_a_red_of_one_root_takes_three_screens(browser: Browser, red: Path) -> None:
+    browser.open(red, *PHONE)
+    assert browser.run("document.documentElement.scrollHeight") <= 3 * PHONE[1]
+    assert browser.run("document.querySelectorAll('section.root').length") == 1
+
+
+def test_brackets_and_links_walk_through_the_roots(browser: Browser, project: Project) -> None:
+    project.gated("- launches <= 1\n- overlap >= 90%\n- exposed_ns below baseline plus 5%\n", {(1, "stage4_f"): 700})
+    project.trace("base.sqlite")
+    project.pytest("--nsys-trace=run.sqlite", "--nsys-html=page.html", "--nsys-against=base.sqlite", code=1)
+    browser.open(project.root / "page.html", *PHONE)
+    now = "document.activeElement.id"
+    assert browser.run("document.querySelectorAll('section.root').length") == 2
+    for key, reached in (("]", "root-2"), ("[", "root-1"), ("[", "root-1")):
+        browser.key(key)
+        assert browser.run(now) == reached
+    first, second = (
+        browser.run(f"document.getElementById('root-{n}').getBoundingClientRect().top + scrollY") for n in (1, 2)
+    )
+    browser.open(project.root / "page.html", *PHONE, script=False)
+    browser.run("document.querySelector('.walk a[href]').click()")
+    assert -20 < second - browser.run("scrollY") < PHONE[1] / 3
+    assert first < second
+    assert browser.run("document.querySelector('.walk a[href]').getBoundingClientRect().height") >= 36
+    browser.call("Emulation.setScriptExecutionDisabled", value=False)
+    assert browser.errors == []
 
 
 @pytest.mark.parametrize("script", [True, False])

@@ -176,8 +176,8 @@ def test_one_cause_behind_several_reds_is_told_once(judged: Project) -> None:
     text = (judged.root / "summary.md").read_text()
     assert "### One cause behind 3 assertions: `gemm`" in text
     page = (judged.root / "page.html").read_text()
-    group = page.partition("<h3>less overlap with gemm on rank 1</h3>")[2].partition("<h3>")[0]
-    assert re.findall(r"failed</span> <b>(.+?)</b>", group) == [
+    (root,) = page.split('<section class="root"')[1:]
+    assert re.findall(r"failed</span> <b>(.+?)</b>", root.partition("</section>")[0]) == [
         *("exposed_ns &lt;= baseline + 5%", "worst", "stage2 overlap &gt;= baseline - 1pp")
     ]
 

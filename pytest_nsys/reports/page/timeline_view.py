@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.analysis.explained import Explained
+from pytest_nsys.analysis.root_facts import RootOf
 from pytest_nsys.analysis.timeline import LONGEST_NAME, Timeline, TimelineLane
+from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import NANOSECONDS
 from pytest_nsys.core.words import counted, printable
-from pytest_nsys.reports.causes import LESS_COVER
 from pytest_nsys.reports.page.budget_view import budget_view, css
 from pytest_nsys.reports.page.page import Drawn, label_of, percent
 from pytest_nsys.reports.tables import numbers, texts
@@ -145,38 +146,49 @@ def frame_of(pictures: Sequence[Picture]) -> Frame:
     return Frame(max(length, *(one.length_ns for _, one in shown)), first, sum(errors[-2:]))
 
 
-def timeline_views(pictures: Sequence[Picture], marks: Marks = NO_MARKS) -> list[Drawn]:
-    """The pictures of some ranks; those of one run on one scale, each where it was beside the others."""
+def timeline_views(
+    pictures: Sequence[Picture], marks: Marks = NO_MARKS, places: Mapping[str, str] = MappingProxyType({})
+) -> list[Drawn]:
+    """The pictures of some ranks; those of one run on one scale, each where it was beside the others. ``places`` say by
+    key which run it is of, where there are several.
+    """
     frames: dict[str, Frame] = {}
     for beside, own in grouped((picture.beside, picture) for picture in pictures).items():
         frames[beside] = frame_of(own)
     return [
-        _timeline_view(each, number, frames[each.beside], marks.get(each.key, ()))
+        _timeline_view(each, number, frames[each.beside], marks.get(each.key, ()), places.get(each.key, ""))
         for number, each in enumerate(pictures, 1)
     ]
 
 
+_DRAWN = (RootOf.KERNEL, RootOf.COLLECTIVE, RootOf.COPY, RootOf.MEMSET)
+
+
 def marks_of(rows: Iterable[Explained], rank: int) -> list[Mark]:
-    """The kernels that lead in why rows of a rank, or of no rank, are worse: in the stage of the row those that got
-    longer, where there are none those that overlap less.
-    """
-    found: dict[bool, dict[Mark, None]] = {True: {}, False: {}}
+    """The kernels and copies of a rank at the root of why rows are worse; of one without a root what leads."""
+    found: dict[Mark, None] = {}
     for row in rows:
+        for root in (change.root for change in row.roots if change.rank == rank):
+            if root.of in _DRAWN:
+                found[_mark(root.name, root.stage)] = None
         leading = row.explanation.leading
-        if leading is not None and leading.kernel and row.labels.get("rank", rank) == rank:
-            covers, stage = leading.kind in LESS_COVER, row.labels.get("stage")
-            short = leading.kernel.partition("<")[0]  # bars have short names
-            mark = Mark(printable(short, LONGEST_NAME), None if covers or stage is None else str(stage))
-            found[covers][mark] = None
-    return [*(found[False] or found[True])]
+        if not row.roots and leading is not None and leading.kernel and row.labels.get("rank", rank) == rank:
+            found[_mark(leading.kernel, str(row.labels.get("stage", "")))] = None
+    return [*found]
 
 
-def _timeline_view(picture: Picture, number: int, frame: Frame, marked: Collection[Mark]) -> Drawn:
-    """The picture of one rank, base above head, or ``why`` there is none."""
+def _mark(name: str, stage: str) -> Mark:
+    """Bars have short names."""
+    return Mark(printable(name.partition("<")[0], LONGEST_NAME), stage if stage not in ("", NO_STAGE) else None)
+
+
+def _timeline_view(picture: Picture, number: int, frame: Frame, marked: Collection[Mark], of: str) -> Drawn:
+    """The picture of one rank ``of`` a run, base above head, or ``why`` there is none."""
     head = picture.head
     found = [frame.placed(side) for side in sides_of(picture)]
     named = found if len(found) > 1 else [side._replace(name="") for side in found]
-    title = f"rank {picture.rank}" + (f" ({head.place})" if head is not None and head.place else "")
+    title = f"rank {picture.rank}" + (f" of {of}" if of else "")
+    title += f" ({head.place})" if head is not None and head.place else ""
     ident = f"window-{number}"
     length = max((frame.length_ns, *(lead + one.length_ns for _, one, lead in named)), default=1)
     stages = list(dict.fromkeys(stage for side in named for _, _, stage in side.window.bands))

@@ -1,4 +1,4 @@
-// Zoom, pan and hover of the timelines. Without it they are pictures.
+// Zoom, pan and hover of the timelines, and the keys that walk through the page. Without it they are pictures.
 "use strict";
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
@@ -303,5 +303,20 @@
     }
   }
 
-  document.querySelectorAll("figure.timeline").forEach((figure) => new Timeline(figure));
+  // The sections of the page, which the brackets walk through.
+  const walk = (event) => {
+    const by = { "[": -1, "]": 1 }[event.key];
+    if (!by || event.ctrlKey || event.metaKey) return;
+    const all = [...document.querySelectorAll("section.root")];
+    const focused = all.indexOf(document.activeElement.closest("section.root"));
+    const above = all.findLastIndex((section) => section.getBoundingClientRect().top < innerHeight / 3);
+    const now = focused < 0 ? Math.max(0, above) : focused;
+    const next = all[Math.min(all.length - 1, Math.max(0, now + by))];
+    if (!next) return;
+    next.scrollIntoView();
+    next.focus({ preventScroll: true });
+  };
+  document.addEventListener("keydown", walk);
+
+  for (const figure of document.querySelectorAll("figure.timeline:has(script)")) new Timeline(figure);
 })();

@@ -1,0 +1,142 @@
+"""How is the story of a session laid out? A section for each root: the picture of where it happened, the assertions
+that it made red, and what to type; then what has no root, what was not judged, and what else deserves a look.
+
+An assertion that several configurations share is one, told of the worst of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.numbers import format_signed, format_value, scale_of
+from pytest_nsys.core.units import TIME
+from pytest_nsys.core.words import counted
+from pytest_nsys.reports.headline import as_sentence
+from pytest_nsys.reports.page.assertion_view import assertion_view
+from pytest_nsys.reports.page.page import Drawn
+from pytest_nsys.reports.page.pictures import Pictures, by_turn
+from pytest_nsys.reports.roots import called_in, root_sentence
+from pytest_nsys.reports.session.digest import Digest
+from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.story import Story, StoryRoot, led_by, story_of
+from pytest_nsys.reports.tables import Table, number, numbers, table_of, texts
+
+MOST_CHANGES = 64
+"""Ranks and configurations of which a section says how much each changed; the JSON report has all."""
+
+NO_ROOT = "Cause not known"
+ELSE = "What else to look at"
+
+
+class Section(NamedTuple):
+    """Records of one root, in the order in which they are told; ``root`` is None of what has none.
+
+    ``said`` is what happened to all of them.
+    """
+
+    title: str
+    records: Sequence[Record]
+    root: StoryRoot | None = None
+    said: str = ""
+
+
+def sections_of(digest: Digest) -> list[Section]:
+    """What deserves a look, each assertion once: below the largest root that it has a row of."""
+    story = story_of(digest)
+    told: set[tuple[str, int, str]] = set()
+    found = []
+    for section in _sections(story, digest):
+        own = [record for record in section.records if record.known_by not in told]
+        told.update(record.known_by for record in own)
+        if own or section.root is not None:
+            found.append(section._replace(records=own))
+    return found
+
+
+def _sections(story: Story, digest: Digest) -> Iterator[Section]:
+    called = called_in(story)
+    for root in story.roots:
+        if root.reds:
+            words = as_sentence(root_sentence(root, story, called), called.values())
+            yield Section(words, [red.record for red in root.reds], root)
+    yield Section(NO_ROOT, [red.record for red in story.unexplained])
+    for each in story.not_judged:
+        title = as_sentence(f"{each.outcome}: {counted(len(each.records), 'assertion')}")
+        yield Section(title, each.records, said=as_sentence(each.message))
+    yield Section(ELSE, [record for record in led_by(digest.records) if record.is_open])
+
+
+def section_views(
+    sections: Sequence[Section], pictures: Mapping[tuple[str, int, str], Pictures], views: Mapping[str, Drawn]
+) -> Iterator[Drawn]:
+    """What the template draws of each; a picture stands in the first section that it belongs to."""
+    drawn: set[str] = set()
+    for number_, section in enumerate(sections, 1):
+        key = next((key for key in windows_of(section, pictures) if key in views and key not in drawn), None)
+        drawn |= {key} if key is not None else set()
+        told: set[str] = set()
+        by_assertion = grouped(((record.file, record.line, record.name), record) for record in section.records)
+        yield {
+            "id": f"root-{number_}",
+            "title": section.title,
+            "said": section.said,
+            "timeline": views[key] if key is not None else None,
+            "assertions": [_assertion(own, pictures, views, told) for own in by_assertion.values()],
+            "changes": _changes(section.root) if section.root is not None else None,
+            "next": section.records[0].next_steps if section.records else (),
+        }
+
+
+def windows_of(section: Section, pictures: Mapping[tuple[str, int, str], Pictures]) -> list[str]:
+    """The keys of its windows: where most of the root happened, then by turn those of each assertion, worst first."""
+    known = [(record, pictures[record.known_by].windows) for record in section.records if record.known_by in pictures]
+    changes = section.root.changes if section.root is not None else {}
+    most = max((abs(change.change_ns) for change in changes.values()), default=0)
+    largest = {at for at, change in changes.items() if abs(change.change_ns) == most}
+    first = (one.key for record, own in known for one in own if (record.address, one.rank) in largest)
+    return [*dict.fromkeys(chain(first, (one.key for one in by_turn([own for _, own in known]))))]
+
+
+def _assertion(
+    records: Sequence[Record],
+    pictures: Mapping[tuple[str, int, str], Pictures],
+    views: Mapping[str, Drawn],
+    told: set[str],
+) -> Drawn:
+    """One assertion of the worst configuration, and a table of all where it is judged in several."""
+    first, *others = records
+    view = assertion_view(first, pictures.get(first.known_by), views, told)
+    return {**view, "others": len(others), "configurations": _configurations(records) if others else None}
+
+
+def _configurations(records: Sequence[Record]) -> Table:
+    columns = (*texts("outcome", "configuration"), *numbers("value"), *texts("limit", "worst row"), *numbers("rows"))
+    lines = [
+        (r.state, r.configuration or r.file, r.worst.value, r.worst.limit, r.worst.row, counted(r.rows, "row"))
+        for r in records
+    ]
+    return table_of("Configurations", columns, lines)
+
+
+def _changes(root: StoryRoot) -> Table | None:
+    """How much the root changed, by configuration and rank; None where one line says it all."""
+    if len(root.changes) < 2:
+        return None
+    several = len(root.addresses) > 1
+    changes = sorted(root.changes.items(), key=lambda each: (-abs(each[1].change_ns), each[0]))
+    scale = scale_of([ns for _, one in changes for ns in (one.before_ns, one.now_ns)], TIME)
+    lines = [
+        (
+            *((address,) if several else ()),
+            str(rank),
+            *(format_value(ns, scale=scale) for ns in (one.before_ns, one.now_ns)),
+            format_signed(one.change_ns, scale=scale),
+        )
+        for (address, rank), one in changes[:MOST_CHANGES]
+    ]
+    columns = (*(texts("where") if several else ()), number("rank"), *numbers("before", "now", "change"))
+    more = f" (the largest {MOST_CHANGES} of {len(changes)})" if len(changes) > MOST_CHANGES else ""
+    return table_of(f"By rank{more}", columns, lines)
