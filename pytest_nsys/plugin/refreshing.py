@@ -168,7 +168,8 @@ class Refreshing:
         lines += [self.session.told(str(why)) for why in self.not_moved]
         in_cli = ACCEPTANCE in self.session.config.stash
         reason = str(self.session.config.getoption("nsys_reason"))
-        lines += unsettled_lines(self.left, self.acceptance, reason, shown, "" if in_cli else "baseline refresh ")
+        left = unsettled_lines(self.left, self.acceptance, reason, shown, "" if in_cli else "baseline refresh ")
+        lines += map(self.session.told, left)
         if lines:
             return lines
         cut_short = any(refresh.wanted for refresh in self._refreshes.values())

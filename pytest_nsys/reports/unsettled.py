@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.numbers import format_apart, format_value
 from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.model import Comparator, Constant
@@ -31,17 +32,25 @@ def unsettled_lines(
     command: str = "",
     today: date | None = None,
 ) -> Iterator[str]:
-    """A line for each, with a waiver to paste below it where one helps. ``command`` stands before options where no
-    refresh was typed.
+    """A line for each, with a waiver to paste below it where one helps; one mistake of many once. ``command`` stands
+    before options where no refresh was typed.
     """
     several, begun = len({each.path for each in left}) > 1, set[Path]()
     until = (today or datetime.now(UTC).date()) + WAIVED_FOR
-    for each in left[:SHOWN]:
+
+    def place(each: Unsettled) -> str:
         line = each.assertion.location.line
-        place = f"{shown(each.path)}:{line}" if several else f"line {line}"
+        return f"{shown(each.path)}:{line}" if several else f"line {line}"
+
+    mistakes = grouped((each.reason, each) for each in left if each.why is Why.ERROR)
+    for reason, same in mistakes.items():
+        more = f" and {counted(len(same) - 1, 'more line')}" if len(same) > 1 else ""
+        yield f"still red: {place(same[0])}{more} cannot be judged: {printable(reason, 160)}"
+    left = [each for each in left if each.why is not Why.ERROR]
+    for each in left[:SHOWN]:
         name = printable(without_item(each.assertion.full_name), 60)
-        said = _words(each, acceptance, command)
-        yield f"{'still red' if each.red else 'not written'}: {place} `{name}` {said}{':' if each.ceiling else ''}"
+        said = _words(each, acceptance, command) + (":" if each.ceiling else "")
+        yield f"{'still red' if each.red else 'not written'}: {place(each)} `{name}` {said}"
         if each.ceiling:
             if not each.waived and each.path not in begun:
                 yield "  waivers:"
@@ -88,7 +97,7 @@ def _words(each: Unsettled, acceptance: Acceptance, command: str) -> str:
             return f"has no data ({why}): record what it measures, or give it allow_no_data: true"
         case Why.HOLDS:
             return "holds, and is expected to fail: remove its xfail"
-    return f"is in error: {why}"
+    return f"cannot be judged: {why}"
 
 
 def _now(each: Unsettled) -> str:

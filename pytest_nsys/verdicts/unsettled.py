@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_nsys.core.errors import NothingMeasured, NsysError
+from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import Value
 from pytest_nsys.gates.judgement import Judgement, breaks_rule
 from pytest_nsys.gates.model import Assertion, Constant, GateFile, JudgedRow, Outcome, Verdict
@@ -87,8 +87,7 @@ def _left(assertion: Assertion, context: GateContext, waived: bool) -> Unsettled
         asked = settled(assertion, context.captures)
         judgement = context.judged(asked)
     except NsysError as error:
-        why = Why.NO_DATA if isinstance(error, NothingMeasured) else Why.ERROR
-        return Unsettled(path, assertion, why, configuration, reason=str(error))
+        return Unsettled(path, assertion, Why.ERROR, configuration, reason=str(error))
     why_left = _why(asked, judgement)
     if why_left is None:
         return None

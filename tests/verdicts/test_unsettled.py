@@ -280,6 +280,19 @@ def test_rows_that_a_mode_leaves(project: Project, case: str) -> None:
     assert left(project.refresh(RUN, **accepting)) == [line]
 
 
+def test_one_mistake_of_many_is_told_once_and_what_has_no_data_by_itself(project: Project) -> None:
+    each = "".join(f"  - rank {rank} exposed_ns <= 1ms\n" for rank in range(12))
+    project.gated("window: nothing%\nconvention: pithtrain\nassertions:\n" + each)
+    (line,) = left(project.refresh(RUN, code=1))
+    assert line.startswith("still red: line 5 and 11 more lines cannot be judged: run.sqlite: rank 0 (process 100): no")
+    project.gate("- stage9 overlap >= 10%\n- exposed_ns below baseline plus 5%")
+    said = project.refresh(RUN, code=1)
+    assert left(said) == [
+        "still red: line 3 `stage9 overlap >= 10%` has no data (no row has stage stage9; stages with a row: stage2_f, "
+        "stage4_f): record what it measures, or give it allow_no_data: true"
+    ]
+
+
 def test_an_expected_failure_that_holds_now(project: Project) -> None:
     project.accepted("- {assert: exposed_ns below baseline plus 5%, xfail: a slow link}")
     project.trace(exposed_us=574)
