@@ -63,7 +63,7 @@ class _Credits:
     def blame(self, rank: int, causes: Iterable[Cause]) -> None:
         """Credit what each of these causes on a rank leads to, first what it names, then what may have led to it."""
         left = [(cause, self._spread(self._direct(rank, cause), abs(cause.change_ns))) for cause in causes]
-        for cause, ns in left:
+        for cause, ns in left if self._least else ():  # of what is within the noise nothing follows
             for found in self._indirect(rank, cause):
                 ns = self._spread(found, ns)
 
@@ -114,7 +114,7 @@ class _Credits:
             yield self._of(last, 1, (*_BY_HOST, *_BY_GPU))
             return
         if cause.kind in _LATE or cause.kind in _WAITED:
-            yield self._of(rank, 1, (*_COPIES, *_BY_HOST))
+            yield self._of(rank, 1, (*_COPIES, *_BY_HOST, RootOf.COLLECTIVE))
             yield self._of(rank, -1, (RootOf.KERNEL, RootOf.ALL))
         elif cause.kind is CauseKind.EXPOSED:
             yield self._of(rank, -1, (RootOf.KERNEL, RootOf.ALL))

@@ -228,6 +228,9 @@ OF_STEP = " of step"
 STEP = "window_ns"
 """The metric of how long those are."""
 
+PERIOD = "period_ns"
+"""That of how long the steps of anchors are."""
+
 MEASURED = "measured"
 """The word before the name of what was measured outside of a trace, in sentences and wherever metrics are named."""
 

@@ -23,7 +23,10 @@ class RootKind(enum.StrEnum):
 
 
 class RootOf(enum.StrEnum):
-    """What it happened to. ALL is all compute alike, HOST what the GPU waits for while no call says why."""
+    """What it happened to. ALL is all compute alike, HOST what the GPU waits for while no call says why.
+
+    A collective is LATER where the host launches more compute before it than it did.
+    """
 
     KERNEL = "kernel"
     COLLECTIVE = "collective"
@@ -36,7 +39,8 @@ class RootOf(enum.StrEnum):
 
 class Root(NamedTuple):
     """What rows, ranks and configurations of one story share. ``name`` tells the thing apart from others, and is of
-    HOST the kernel before which the GPU waits; empty of ALL. ``stage`` is empty where there is none.
+    HOST the kernel before which the GPU waits (AT_END: no more is launched until the window ends), empty where all are
+    launched later; empty of ALL, too. ``stage`` is empty where there is none.
     ``instead_of`` is what ran in the same place before, of REPLACED.
     """
 
@@ -48,7 +52,9 @@ class Root(NamedTuple):
 
 
 class RootChange(NamedTuple):
-    """A root on one rank: the quantity that changed, in ns, of ``was`` and ``is_now`` kernels, copies or calls.
+    """A root on one rank: the quantity that changed, in ns, of ``was`` and ``is_now`` kernels, copies or calls. That is
+    the length; of HOST and calls how long the GPU had nothing to do for it, of LATER collectives what is exposed of
+    them, of ELSEWHERE how long it runs there.
 
     ``rank`` is where it happened, which need not be the rank of the row that it explains: that may wait for it.
     ``clock_mhz`` are the GPU's clocks before and now, where both traces have them and they differ.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_nsys.analysis.explained import Cause, CauseKind, Explained, Explanation
 from pytest_nsys.analysis.metrics import Metric, Unit
 from pytest_nsys.analysis.root_facts import RootChange, StepChange
+from pytest_nsys.analysis.table import MetricTable
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.model import Label, Value
@@ -62,6 +63,16 @@ def explain_rows(
 
 
 NOT_KEPT = "values alone were kept of the run before: pytest-nsys compare OLD NEW explains it from both traces"
+
+
+def between_periods(before: MetricTable, now: MetricTable) -> StepChange | None:
+    """The median periods of the ranks of which both sides know it; None where there are none."""
+    was, is_now = (
+        {labels["rank"]: round(value) for labels, value in side.labelled() if labels["quantile"] == MEDIAN_PERIOD}
+        for side in (before, now)
+    )
+    ranks = sorted(rank for rank in was.keys() & is_now.keys() if isinstance(rank, int))
+    return StepChange({rank: was[rank] for rank in ranks}, {rank: is_now[rank] for rank in ranks}) if ranks else None
 
 
 @dataclass

@@ -16,8 +16,10 @@ from pathlib import Path
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.fitting import FitAlike
-from pytest_nsys.analysis.metrics import METRICS, STEP
+from pytest_nsys.analysis.metrics import METRICS, PERIOD, STEP
+from pytest_nsys.analysis.root_facts import StepChange
 from pytest_nsys.analysis.table import MetricTable
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, TraceError
 from pytest_nsys.core.model import Note
@@ -51,7 +53,7 @@ from pytest_nsys.stored.baselines.baseline_file import BEFORE_AUTO, Baseline, ke
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.tools.git import heads_of
 from pytest_nsys.verdicts.apart import RunBreakdowns
-from pytest_nsys.verdicts.causes import Why, explain_rows
+from pytest_nsys.verdicts.causes import Why, between_periods, explain_rows
 from pytest_nsys.verdicts.references import OtherRun, PastRuns, ReferenceSource
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from pytest_nsys.verdicts.structure_diff import Red
@@ -299,7 +301,16 @@ def _why(assertion: Assertion, judgement: Judgement, context: GateContext, sourc
     if source is None or assertion.balance_across is not None:
         return Why()
     metric, spec = assertion.measures, spec_for(context.captures.convention, assertion)
-    return explain_rows(metric, spec, judgement.rows, source, context.breakdowns)
+    why = explain_rows(metric, spec, judgement.rows, source, context.breakdowns)
+    return why if why.step is None else why._replace(step=_periods(spec, source, context) or why.step)
+
+
+def _periods(spec: WindowSpec, source: ReferenceSource, context: GateContext) -> StepChange | None:
+    """How long a step was and is, whatever the window: the median period of its anchors, where both sides know it."""
+    with contextlib.suppress(NsysError):
+        before = source.table(METRICS[PERIOD], spec)
+        return None if before is None else between_periods(before, context.captures.rows(METRICS[PERIOD], spec))
+    return None
 
 
 def _judged(

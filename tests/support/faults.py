@@ -320,7 +320,6 @@ FAULTS: Mapping[str, Fault] = {
         Expected(RootKind.LATER, COLLECTIVE, "AllGather", stage="all_gather"),
         says=("(?i)all_?gather", "later|after"),
         formats=(TORCH,),
-        todo="no collective is known to be launched later",
     ),
     "compute beside an exchange got shorter": Fault(
         dualpipe,
