@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
@@ -10,7 +9,7 @@ from pytest_nsys.analysis.root_facts import RootChange, RootKind, RootOf
 from pytest_nsys.core.families import OTHER_KIND, kind_of
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.kept import grouped
-from pytest_nsys.core.kernel_names import in_the_middle, readable_names
+from pytest_nsys.core.kernel_names import readable_names
 from pytest_nsys.core.numbers import MINUS, TIMES, format_apart, format_range, format_signed, format_value, percent
 from pytest_nsys.core.units import TIME
 from pytest_nsys.core.words import counted, printable
@@ -30,25 +29,20 @@ _NOUNS = {RootOf.KERNEL: "kernel", RootOf.COLLECTIVE: "collective", RootOf.COPY:
 
 
 def called_in(story: Story) -> dict[str, str]:
-    """What the kernels and calls of the roots are called: beside those that changed, too, of which they are told apart.
+    """What the kernels and calls of the roots are called: beside all that ran, of which they are told apart.
 
     A collective is called by its kind where no other of the kind is a root.
     """
     roots, waits_in = [told.root for told in story.roots], {told.waits_in for told in story.roots}
     own = {name for root in roots for name in (root.name, root.instead_of)} | waits_in
-    beside = {c.kernel for red in story.reds for row in red.record.verdict.causes for c in row.explanation.causes}
+    beside = {name for red in story.reds for row in red.record.verdict.causes for name in row.beside}
     called = readable_names(sorted((own | beside) - {""}), NAME)
-    called |= {name: in_the_middle(name, NAME) for name in own if _GENERIC.match(name)}
     collectives = {root.name for root in roots if root.of is RootOf.COLLECTIVE} | {
         told.waits_in for told in story.roots
     }
     kinds = grouped((kind_of(name), name) for name in sorted(collectives - {""}))
     called |= {names[0]: kind for kind, names in kinds.items() if len(names) == 1 and kind != OTHER_KIND}
     return {name: called[name] for name in own if name}
-
-
-_GENERIC = re.compile(r"(?:device_?)?kernel\d*<", re.IGNORECASE)
-"""Kernels of libraries that have this name in common say by their arguments alone what they are."""
 
 
 def root_words(told: StoryRoot, called: Mapping[str, str], *, everywhere: bool = False) -> str:

@@ -13,6 +13,7 @@ from pytest_nsys.analysis.root_facts import Root, RootChange, RootKind, RootOf, 
 from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.model import Label, Window
 from pytest_nsys.gates.model import JudgedRow, Outcome
+from pytest_nsys.reports.roots import called_in
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.story import Story, StoryRoot, story_of
 from tests.support.reports import digest, key, record
@@ -48,6 +49,16 @@ def story(*records: Record) -> Story:
 def told(root: StoryRoot) -> dict[str, int]:
     """The reds below a root, and how many rows of each."""
     return {red.record.name: len(red.rows) for red in root.reds}
+
+
+TILES = [f"device_kernel<CollectiveMma, 4, 128, {tile}, 64>" for tile in (64, 96)]
+
+
+@pytest.mark.parametrize(("beside", "called"), [(TILES, "96"), (TILES[1:], "device_kernel<CollectiveMma>")])
+def test_a_kernel_is_called_by_what_tells_it_from_all_that_ran_with_it(beside: list[str], called: str) -> None:
+    root = on(0, Root(RootKind.LONGER, RootOf.KERNEL, TILES[1]))
+    found = story(red("a", why(root)._replace(beside=frozenset(beside))))
+    assert called in called_in(found)[TILES[1]]
 
 
 def test_a_root_that_assertions_ranks_and_configurations_share_is_one() -> None:
