@@ -310,7 +310,8 @@ def _budget(*parts: BudgetPart) -> Parts:
             before, after = ((side.budget or {}).get(part, {}) for side in (was, now))
             for name in sorted({*before, *after}):
                 old, new = before.get(name, 0), after.get(name, 0)
-                yield Cause(_BUDGET.get(part, CauseKind.BLOCKS), name, new - old, old, new)
+                last = _waited_for(name, new - old, was, now) if part is BudgetPart.COLLECTIVE else None
+                yield Cause(_BUDGET.get(part, CauseKind.BLOCKS), name, new - old, old, new, straggler=last)
 
     def measured_ns(breakdown: Breakdown, labels: Labels) -> int | None:
         if breakdown.budget is None or "stage" in labels:  # by stage none is kept

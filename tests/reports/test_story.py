@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.explained import Explained, Explanation
+from pytest_nsys.analysis.explained import Cause, CauseKind, Explained, Explanation
 from pytest_nsys.analysis.root_facts import Root, RootChange, RootKind, RootOf, StepChange
 from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.model import Label, Window
@@ -99,6 +99,15 @@ def test_ranks_that_wait_for_a_slow_one() -> None:
     slow = on(1, Root(RootKind.LONGER, RootOf.ALL, ""))
     (root,) = story(red("a", why(slow), why(slow, rank=0))).roots
     assert (root.ranks, root.waiting, told(root)) == ([1], (0,), {"a": 2})
+
+
+def test_a_row_that_waits_for_a_rank_stands_below_what_made_that_late() -> None:
+    """Also where its own window begins when that rank comes, and shows nothing."""
+    late = on(1, Root(RootKind.LATER, RootOf.HOST, "gemm"))
+    waits = Explanation(2 * MS, (Cause(CauseKind.WAITS, "AllReduce", 2 * MS, 0, 2 * MS, straggler=1),), 0)
+    found = story(red("p", why(late), subject="period_ns"), red("w", Explained({"rank": 0}, waits)))
+    (root,) = found.roots
+    assert (told(root), found.unexplained) == ({"p": 1, "w": 1}, ())
 
 
 def test_a_limit_stands_below_the_root_of_the_same_row() -> None:

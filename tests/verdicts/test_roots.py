@@ -103,6 +103,7 @@ def test_a_red_leads_with_what_was_injected(tmp_path: Path, fault: Fault, format
     assert fits(first, fault.root), first
     assert re.match(fault.step, sentence), sentence
     assert [pattern for pattern in fault.says if not re.search(pattern, sentence)] == [], sentence
+    assert "without a known cause" not in sentence
 
 
 class RealFault(NamedTuple):

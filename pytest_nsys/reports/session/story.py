@@ -265,7 +265,8 @@ def noun_of(verdict: Verdict) -> str:
 
 class _Places:
     """Which root a failed row stands below: its own, or that of the same place and kind in another assertion; of a row
-    that is of one kernel or call, or that counts them, the root that is of that.
+    that is of one kernel or call, or that counts them, the root that is of that; of one that waits for a rank what made
+    that late.
     """
 
     def __init__(self, reds: Sequence[Record]) -> None:
@@ -289,7 +290,20 @@ class _Places:
         labels = _labels(row)
         if not labels:
             return next((each.roots[0] for each in explained_rows(record) if each.roots), None)
-        return self._known.get(self._of(record, labels)) or self._counted(record, row, labels)
+        return (
+            self._known.get(self._of(record, labels))
+            or self._counted(record, row, labels)
+            or self._late(record, labels)
+        )
+
+    def _late(self, record: Record, labels: Mapping[str, Label]) -> RootChange | None:
+        """What made the rank late that a row waits for, in windows that show it: another may begin when that comes."""
+        same = (each for each in record.verdict.causes if _place(each.labels) == _place(labels))
+        leading = next((each.explanation.leading for each in same), None)
+        last = leading.straggler if leading is not None else None
+        changes = self._changes.get(record.address, {})
+        there = (each for each in changes if each.rank == last and each.change_ns > 0)
+        return max(there, key=lambda each: (each.change_ns, each), default=None)
 
     def _counted(self, record: Record, row: JudgedRow, labels: Mapping[str, Label]) -> RootChange | None:
         changes = self._changes.get(record.address, {})
