@@ -142,8 +142,8 @@ class Recorder:
             if self.runs:
                 self.line = f"history {shown}: not written: the session was interrupted"
             return
-        if self.session.updating and (session.shouldfail or self.session.refreshing.not_written):
-            self.line = f"history {shown}: not written: no baseline was"
+        if self.session.updating and (session.shouldfail or not self.session.refreshing.complete):
+            self.line = f"history {shown}: not written: not all that it would call accepted was"
             return
         runs = [run for _, run in sorted(self.runs.items())]
         try:

@@ -108,8 +108,12 @@ class Refreshing:
                 self.not_written.append(error)
         self._move_limits({gate.address for gate in gates})
         self._look_again(gates)
-        stay = any(moved.stay for moved in self.moved)
-        return not (self.not_written or self.not_moved or stay)
+        return self.complete
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that was accepted could be written."""
+        return not (self.not_written or self.not_moved or any(moved.stay for moved in self.moved))
 
     def _move_limits(self, measured: Collection[str]) -> None:
         """Each gate file once, each line by the worst value of all that it judges."""

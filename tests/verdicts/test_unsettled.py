@@ -105,6 +105,24 @@ def test_a_moved_limit_is_a_loosened_gate(project: Project, monkeypatch: pytest.
     project.pytest(RUN, "--nsys-baseline-ref=main", "--nsys-gate-changes=fail", "-k", "overlap", code=1)
 
 
+def test_the_history_keeps_why_a_limit_was_moved(slower: Project) -> None:
+    past = "--nsys-history=perf.db"
+    slower.refresh(RUN, past, "--nsys-reason=a slower link", limits=True)
+    slower.pytest(RUN, past, code=0)
+    said = slower.command("history", "overlap", code=0)
+    assert re.search(r"\nnote: accepted at .*: a slower link \(overlap\)", said)
+    assert re.search(r"overlap +rank 0 stage stage4_f +.* 41%", said)
+
+
+def test_what_could_not_be_accepted_is_not_in_the_history_as_such(project: Project) -> None:
+    project.gated(
+        "- {metric: overlap, where: {stage: stage2_f}, require: &x '>= 90%'}\n- {metric: overlap, require: *x}\n"
+    )
+    said = project.refresh(RUN, "--nsys-history=perf.db", limits=True, code=1)
+    assert "history perf.db: not written: not all that it would call accepted was" in said
+    assert not (project.root / "perf.db").exists()
+
+
 def test_only_names_whose_limits_are_moved(slower: Project) -> None:
     said = slower.refresh(RUN, limits=True, only=("overlap",), code=1)
     text = (slower.root / slower.name).read_text()
