@@ -53,7 +53,9 @@ def test_each_kind_at_its_line(project: Project, monkeypatch: pytest.MonkeyPatch
         ("notice", file, "6", "xfailed: known"),
     ]
     assert "rank  stage     now  limit\n" in found[0]["text"]
-    assert found[0]["text"].startswith("  failed: 4 of 4 rows below their limit\n")
+    sentence = "Overlap 80% < 99%, rank 0 stage2_f; 1 assertion without data: absent: no row has stage stage5"
+    assert found[0]["text"].startswith(f"{sentence}\n  failed: 4 of 4 rows below their limit\n")
+    assert sentence not in found[1]["text"]
 
 
 @pytest.mark.parametrize(
@@ -114,6 +116,31 @@ def test_a_waiver_is_a_notice_with_its_reason() -> None:
     )
     assert (found["kind"], found["title"]) == ("notice", "waived: a")
     assert found["text"].endswith("1 row is waived until 2030-01-01")
+
+
+def test_what_leads_stands_first_with_the_sentence() -> None:
+    near, far = (
+        record(name, line=line, judged=(JudgedRow({}, value, 5, Outcome.FAILED, margin=5 - value),))
+        for name, line, value in (("near", 1, 6), ("far", 2, 90))
+    )
+    found = of(near, far)
+    assert [each["title"] for each in found] == ["failed: far", "failed: near"]
+    assert [each["text"].startswith("Overlap 90 > 5; and 1 more red\n") for each in found] == [True, False]
+
+
+def test_a_line_that_failed_in_many_configurations_is_one() -> None:
+    found = of(*(record("a", configuration=f"c{n}") for n in range(8)), record("b", line=9))
+    titles = sorted((each["title"], each["line"]) for each in found)
+    assert titles == [("failed: a in 8 configurations", "3"), ("failed: b", "9")]
+
+
+def test_what_keeps_many_assertions_from_being_judged_is_one() -> None:
+    broken = [record(f"a{n}", "error", line=n, message="run.sqlite: is no trace") for n in range(1, 11)]
+    found = of(*broken, record("b", "error", line=20, message="no anchor"))
+    assert [(each["title"], each["line"], each["text"]) for each in found] == [
+        ("error: 10 assertions", "1", "run.sqlite: is no trace"),
+        ("error: b", "20", "no anchor"),
+    ]
 
 
 def test_a_long_text_is_cut() -> None:

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.reports.changes import TITLES, UNTOLD, gate_change_words
+from pytest_nsys.reports.headline import of_session
 from pytest_nsys.reports.session.digest import By, Digest, left_out_groups, left_out_words
 from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.story import NOT_JUDGED, story_of
 
 AT_MOST = 10
 SHOWN_TEXT = 4000
@@ -79,8 +82,7 @@ def _annotations(digest: Digest, place: Callable[[str], str]) -> Iterator[Annota
         if group[0].by is not By.ARGUMENTS:
             text = printable(left_out_words(group), SHOWN_TEXT)
             yield Annotation("warning", place(file), None, "nsys gate: left out", text)
-    for record in digest.records:
-        yield from _of_record(record, place(record.file))
+    yield from _of_records(digest, place)
     for change in digest.baseline_changes:
         yield Annotation("notice", "", None, "nsys gate: a baseline changes", printable(change, SHOWN_TEXT))
 
@@ -94,12 +96,39 @@ def _of_gate_changes(changes: GateChanges, place: Callable[[str], str]) -> Itera
         yield Annotation(kind, "", None, f"nsys gate: {UNTOLD}", printable(changes.problem, SHOWN_TEXT))
 
 
-def _of_record(record: Record, file: str) -> Iterator[Annotation]:
-    how = record.state
-    title = printable(f"{how}: {record.title}", 300)
+def _of_records(digest: Digest, place: Callable[[str], str]) -> Iterator[Annotation]:
+    """What leads first, with the sentence of the session. A line of a gate file has one remark for all configurations
+    that ended alike, and so has what keeps assertions of a file from being judged.
+    """
+    leading = next((red.record for red in story_of(digest).reds), None)
+    records = sorted(digest.records, key=lambda record: record is not leading)
+    for same in grouped((_told_by(record), record) for record in records).values():
+        if (kind := _kind(same[0])) is None:
+            continue
+        said = [_told(same[0])] if same[0] is not leading else [of_session(digest), _told(same[0])]
+        yield Annotation(kind, place(same[0].file), same[0].line, _title(same), "\n".join(said)[:SHOWN_TEXT])
+
+
+def _told_by(record: Record) -> tuple[object, ...]:
+    own = (record.message,) if record.state in NOT_JUDGED else (record.line, record.name)
+    return record.file, record.state, record.good, *own
+
+
+def _kind(record: Record) -> str | None:
+    return KIND_OF_GOOD.get(record.state) if record.good else "error"
+
+
+def _title(same: list[Record]) -> str:
+    first, how = same[0], same[0].state
+    if len(same) == 1:
+        return printable(f"{how}: {first.title}", 300)
+    if how in NOT_JUDGED:
+        return f"{how}: {len(same)} assertions"
+    return printable(f"{how}: {first.full_name} in {len(same)} configurations", 300)
+
+
+def _told(record: Record) -> str:
+    """A verdict whole; of one that pytest takes as passed its warnings, too."""
     text = "\n".join(printable(line, 1000) for line in record.explanation or [record.message])[:SHOWN_TEXT]
-    if not record.good:
-        yield Annotation("error", file, record.line, title, text)
-    elif how in KIND_OF_GOOD:
-        said = [text, *(printable(warning, 1000) for warning in record.verdict.warnings if warning not in text)]
-        yield Annotation(KIND_OF_GOOD[how], file, record.line, title, "\n".join(said))
+    warnings = [printable(warning, 1000) for warning in record.verdict.warnings] if record.good else []
+    return "\n".join([text, *(warning for warning in warnings if warning not in text)])
