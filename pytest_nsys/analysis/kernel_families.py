@@ -144,11 +144,14 @@ class FamilySums:
         length_ns = sum(w.length_ns for w in self._windows)
         return exact(Fraction(usage.ns) * self.divisor / length_ns) if length_ns else 0
 
-    def kernels_of(self, family: str) -> list[tuple[str, Usage]]:
-        """The single kernels of a family by demangled name, one GPU in one step, the longest time first."""
+    def kernels_of(self, family: str, over: int | None = None) -> list[tuple[str, Usage]]:
+        """The single kernels of a family by demangled name, the longest time first: of one GPU in one step, else of all
+        that sums are divided by.
+        """
+        divisor = self.divisor if over is None else over
         kernels = ((names, usage) for names, usage in self.by_name.items() if self.family_of[names] == family)
         sums = _summed((full or short, usage) for (short, full), usage in kernels)
-        own = [(name, usage.over(self.divisor)) for name, usage in sums.items()]
+        own = [(name, usage.over(divisor)) for name, usage in sums.items()]
         return sorted(own, key=lambda kernel: (-kernel[1].ns, kernel[0]))
 
     @cached_property

@@ -70,6 +70,14 @@ kernel_mean_ns = _by_kernel(lambda usage, _: exact(Fraction(usage.ns) / usage.la
 kernel_of_window = _by_kernel(lambda usage, sums: sums.of_windows(usage))
 
 
+def kernel_gpu_ns(window: RunWindow) -> Iterator[Row]:
+    """Time of a kernel per GPU in the whole window, also where nothing says how many steps that holds."""
+    sums = sums_of(window)
+    for family in dict.fromkeys(sums.family_of.values()):
+        for name, usage in sums.kernels_of(family, sums.gpus):
+            yield Row((name, family), usage.ns)
+
+
 def family_of_window(window: RunWindow) -> Iterator[Row]:
     """Of the time of the windows, per family."""
     sums = sums_of(window)
@@ -102,6 +110,7 @@ QUANTITIES = dict(
         _of_stream("quantities.stream_compute_ns", Unit.NS),
         Metric("quantities.group_size", Unit.COUNT, None, ("rank", "group", "collective")),
         _of_kernel("quantities.kernel_ns", Unit.NS),
+        _of_kernel("quantities.kernel_gpu_ns", Unit.NS),
         _of_kernel("quantities.kernel_launches", Unit.COUNT),
         _of_kernel("quantities.kernel_mean_ns", Unit.NS),
         _of_kernel("quantities.kernel_share", Unit.RATIO),

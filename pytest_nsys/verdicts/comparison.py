@@ -55,7 +55,7 @@ from pytest_nsys.gates.model import (
 from pytest_nsys.gates.sentences import Subject, asserted
 from pytest_nsys.traces.opening import shared
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate, resolved, rows_now
-from pytest_nsys.verdicts.kernel_changes import KernelChange, kernel_changes
+from pytest_nsys.verdicts.kernel_changes import KernelChanges, kernel_changes
 from pytest_nsys.verdicts.records import RowRecord, records_of
 from pytest_nsys.verdicts.references import OtherRun
 
@@ -154,7 +154,7 @@ class Comparison:
     looked_at: str
     appeared: tuple[OneSided, ...]
     vanished: tuple[OneSided, ...]
-    kernels: tuple[KernelChange, ...] = ()
+    kernels: KernelChanges
 
     def __repr__(self) -> str:  # a notebook shows it
         return f"<{type(self).__name__} {self.result}: {len(self.worse)} of {len(self.rows)} rows worse>"
@@ -237,7 +237,7 @@ def compare_runs(pairs: Sequence[OtherRun], base: Sequence[str], head: Sequence[
                 verdicts.append(HeadVerdict(name, verdict, _on_base(assertion, pair)))
     spec, cautions = _usual_pick(pairs[0]), [said for each in verdicts for said in each.verdict.cautions]
     base_has, head_has = ([contents(run, spec) for run in side.runs] for side in (pairs[0].before, pairs[0].captures))
-    kernels: tuple[KernelChange, ...] = ()
+    kernels = KernelChanges()
     with contextlib.suppress(NsysError):  # who measures the windows is told
         kernels = kernel_changes(pairs[0].before, pairs[0].captures, spec)
     return Comparison(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections import Counter
@@ -585,6 +586,13 @@ def test_a_slower_kernel_within_the_limits_is_named(tmp_path: Path) -> None:
         line for line in said.splitlines() if line.startswith("largest changes within")
     )
     assert "kernels that changed most, per GPU and step: attention +20% (1 ms → 1.2 ms)\n" in said
+    sides = str(base), str(tmp_path / "head.sqlite")
+    for other in ("markdown", "html"):
+        shown = compare(*sides, f"--format={other}", code=0).stdout.replace("\\_", "_").replace("\u00a0", " ")
+        assert "attention +20% (1 ms → 1.2 ms)" in shown, other
+    found = json.loads(compare(*sides, "--format=json", code=0).stdout)["comparison"]
+    assert found["kernels"] == [{"name": "attention", "base_ns": 1_000_000, "head_ns": 1_200_000}]
+    assert found["kernels_per"] == "per GPU and step"
     same = compare(str(base), str(_two_kernels(tmp_path / "same.sqlite", 1_001)), code=0).stdout
     assert "largest changes" not in same
     assert "changed most" not in same
@@ -592,7 +600,8 @@ def test_a_slower_kernel_within_the_limits_is_named(tmp_path: Path) -> None:
 
 def test_no_anchor_is_told_where_none_is_found(tmp_path: Path) -> None:
     base = _two_kernels(tmp_path / "base.sqlite", 1_000, steps=1)
-    said = compare(str(base), str(_two_kernels(tmp_path / "head.sqlite", 1_001, steps=1)), code=0).stdout
+    said = compare(str(base), str(_two_kernels(tmp_path / "head.sqlite", 1_200, steps=1)), code=0).stdout
+    assert "kernels that changed most, per GPU in the window: attention +20% (1 ms → 1.2 ms)\n" in said
     assert "no anchor (no range of the base repeats around its kernels)" in said
     assert "(found in the base)" not in said
 

@@ -39,6 +39,7 @@ from pytest_nsys.reports.shapes import Count, Number, Shape, doc, filled, one_of
 from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.stored.baselines.changes import RowChange, State
 from pytest_nsys.verdicts.comparison import Comparison, Result, Side
+from pytest_nsys.verdicts.kernel_changes import KernelChange
 
 Coordinates = dict[str, int | str]
 
@@ -197,6 +198,12 @@ class OneSidedShape(Shape):
     captures: Annotated[Number, doc("How many have it.")]
 
 
+class KernelChangeShape(Shape):
+    name: str
+    base_ns: Annotated[int | FractionText, doc("Its time on base.")]
+    head_ns: Annotated[int | FractionText, doc("Its time on head.")]
+
+
 class ComparisonShape(Shape):
     result: Annotated[Result, doc("Exit code 0, 1, 3, 3.")]
     significance: Annotated[str, doc("What so many captures can tell.")]
@@ -208,6 +215,8 @@ class ComparisonShape(Shape):
     looked_at: Annotated[str, doc("The windows that appeared and vanished tell of.")]
     appeared: Annotated[list[OneSidedShape], doc("What head alone has.")]
     vanished: Annotated[list[OneSidedShape], doc("What base alone has.")]
+    kernels: Annotated[list[KernelChangeShape], doc("Those of both whose time differs, most first; not judged.")]
+    kernels_per: Annotated[str, doc("What their times are of.")]
 
 
 class ChangedRow(Shape):
@@ -382,8 +391,15 @@ def _comparison(comparison: Comparison) -> dict[str, Any]:
         "windows": _windows(comparison.windows),
         "appeared": [filled(OneSidedShape, each) for each in comparison.appeared],
         "vanished": [filled(OneSidedShape, each) for each in comparison.vanished],
+        "kernels": [*map(_kernel_change, comparison.kernels.kernels)],
+        "kernels_per": comparison.kernels.per,
     }
     return filled(ComparisonShape, own, comparison)
+
+
+def _kernel_change(each: KernelChange) -> dict[str, Any]:
+    both = {"base_ns": as_exact(each.base_ns), "head_ns": as_exact(each.head_ns)}
+    return filled(KernelChangeShape, {**both, "name": printable(each.name, 2000)})
 
 
 def _side(side: Side, notes: Sequence[Note]) -> dict[str, Any]:

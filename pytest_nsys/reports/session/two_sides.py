@@ -93,7 +93,7 @@ def comparison_text(digest: Digest, *, verbose: bool = False) -> str:
     assert digest.comparison is not None
     sentence = of_session(digest)
     lead = [digest.headline] if sentence.rstrip(".").lower() == digest.headline.lower() else [digest.headline, sentence]
-    parts = [[*lead, *largest(digest.comparison), *beside(digest.comparison)]]
+    parts = [[*lead, *beside(digest.comparison)]]
     for table in tables(digest.comparison, verbose=verbose):
         below = table.lines("… {} more (-v shows them)")
         parts.append([table.caption, *(f"  {line}" for line in below)])
@@ -144,7 +144,8 @@ def _why_undecided(comparison: Comparison) -> str:
 
 
 def beside(comparison: Comparison) -> Iterator[str]:
-    """What so many captures can tell, and how much did not move."""
+    """What changed most where nothing is worse, what so many captures can tell, and how much did not move."""
+    yield from _largest(comparison)
     changed = len(_within(comparison))
     same = len(comparison.unmoved) - changed
     if comparison.side_by_side:
@@ -159,7 +160,7 @@ LEAST_SHARE = Fraction(1, 100)
 """Smaller changes are not worth a line."""
 
 
-def largest(comparison: Comparison) -> Iterator[str]:
+def _largest(comparison: Comparison) -> Iterator[str]:
     """What changed most where nothing is worse: rows within their limits, and kernels."""
     if comparison.result is not Result.NOT_WORSE:
         return
@@ -169,11 +170,11 @@ def largest(comparison: Comparison) -> Iterator[str]:
     if rows:
         told = (f"{subject(each.assertion)} {place(each.row)} {change(each.row, each.unit)}" for each in rows[:LARGEST])
         yield f"largest changes within the limits: {', '.join(told)}"
-    kernels = [each for each in comparison.kernels if _share(each.head_ns, each.base_ns) >= LEAST_SHARE]
+    kernels = [each for each in comparison.kernels.kernels if _share(each.head_ns, each.base_ns) >= LEAST_SHARE]
     if kernels:
-        called = readable_names([each.name for each in comparison.kernels])
+        called = readable_names([each.name for each in comparison.kernels.kernels])
         told = (_kernel_words(called[each.name], each) for each in kernels[:LARGEST])
-        yield f"kernels that changed most, per GPU and step: {', '.join(told)}"
+        yield f"kernels that changed most, {comparison.kernels.per}: {', '.join(told)}"
 
 
 def _share(value: Value | None, baseline: Value | None) -> Fraction:
