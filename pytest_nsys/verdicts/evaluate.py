@@ -301,7 +301,10 @@ def _why(assertion: Assertion, judgement: Judgement, context: GateContext, sourc
     if source is None or assertion.balance_across is not None:
         return Why()
     metric, spec = assertion.measures, spec_for(context.captures.convention, assertion)
-    why = explain_rows(metric, spec, judgement.rows, source, context.breakdowns)
+    try:
+        why = explain_rows(metric, spec, judgement.rows, source, context.breakdowns)
+    except BaselineError:  # said by what is held against it: a constant needs none
+        return Why()
     return why if why.step is None else why._replace(step=_periods(spec, source, context) or why.step)
 
 
