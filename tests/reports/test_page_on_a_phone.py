@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_nsys.cli.demo import DUALPIPE
 from tests.support.browser import Browser, chromium, needs_browser, program
 from tests.support.gates import Project
 from tests.support.red_page import red_session
@@ -50,18 +51,30 @@ def red(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return red_session(tmp_path_factory.mktemp("red"), "--nsys-html", "red.html")
 
 
+@pytest.fixture(scope="module")
+def dualpipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of the red of the demo of DualPipe."""
+    return red_session(tmp_path_factory.mktemp("dualpipe"), "--nsys-html", "red.html", DUALPIPE)
+
+
 def bottom(browser: Browser, selector: str) -> float:
     """Where on the page the first such element ends."""
     found: float = browser.run(f"document.querySelector({selector!r}).getBoundingClientRect().bottom + scrollY")
     return found
 
 
-def test_the_first_screen_has_the_sentence_the_bar_and_the_picture(browser: Browser, red: Path) -> None:
-    browser.open(red, *PHONE)
-    ends = [bottom(browser, selector) for selector in ("h1", "figure.timeline .budget", "figure.timeline .plot")]
-    assert ends == sorted(ends)
-    assert ends[-1] <= PHONE[1]
-    assert bottom(browser, ".legend") > ends[-1]
+def test_the_first_screen_has_the_sentence_the_bar_and_the_picture(browser: Browser, red: Path, dualpipe: Path) -> None:
+    for page in (red, dualpipe):  # the second has two roots, stages and five streams
+        browser.open(page, *PHONE)
+        ends = [bottom(browser, selector) for selector in ("h1", "figure.timeline .budget", "figure.timeline .plot")]
+        assert ends == sorted(ends)
+        assert ends[-1] <= PHONE[1]
+        assert bottom(browser, ".legend") > ends[-1]
+    quiet = "[...document.querySelectorAll('figure.timeline:first-of-type .quiet')].map(row => row.offsetHeight > 0)"
+    assert browser.run(quiet) == [False, False]
+    browser.run("document.querySelector('.more-lanes summary').click()")
+    assert browser.run(quiet) == [True, True]
+    assert browser.errors == []
 
 
 def test_a_red_of_one_root_takes_three_screens(browser: Browser, red: Path) -> None:
@@ -94,7 +107,10 @@ def test_brackets_and_links_walk_through_the_roots(browser: Browser, project: Pr
 
 @pytest.mark.parametrize("script", [True, False])
 @pytest.mark.parametrize("width", [360, 390, 700, 1280])
-def test_labels_that_would_touch_give_way(browser: Browser, red: Path, width: int, script: bool) -> None:
-    browser.open(red, width, script=script)
-    assert browser.run(OVERLAPPING) == []
+def test_labels_that_would_touch_give_way(
+    browser: Browser, red: Path, dualpipe: Path, width: int, script: bool
+) -> None:
+    for page in (red, dualpipe):
+        browser.open(page, width, script=script)
+        assert browser.run(OVERLAPPING) == []
     browser.call("Emulation.setScriptExecutionDisabled", value=False)

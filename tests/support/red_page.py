@@ -10,38 +10,33 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pytest_nsys.cli.demo import write_demo
+from pytest_nsys.cli.demo import FSDP, Demo, write_demo
 from tests.support.browser import chromium
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 PICTURE = IMAGES / "red-page.png"
 WIDTH = 920
-LEFT_OUT = (
-    ".budget .producers, .budget .legend li:nth-child(n + 4)",
-    "figure.timeline > p, figure.timeline details, figure.timeline .readout",
-    "details.assertion .inside > :not(details[open], .said)",
-    "details.cause tbody tr:nth-child(n + 2)",
-)
+LEFT_OUT = (".producers", "figure.timeline :is(p.none, details, .readout, .tools)", ".about", ".next")
 """Selectors of what the picture goes without."""
 
 
-def red_session(folder: Path, option: str, name: str) -> Path:
-    """The file that an option writes of the demo's regressed run."""
-    write_demo(folder / "demo")
+def red_session(folder: Path, option: str, name: str, demo: Demo = FSDP) -> Path:
+    """The file that an option writes of a demo's regressed run."""
+    write_demo(folder / "demo", demo)
     written = folder / name
-    options = ["--nsys-trace=demo/traces/regressed", f"{option}={written}"]
+    options = [f"--nsys-trace=demo/traces/{demo.regressed}", f"{option}={written}"]
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, "demo"]
     assert subprocess.run(words, cwd=folder, stdout=subprocess.DEVNULL, check=False).returncode == 1
     return written
 
 
 def picture(page: Path) -> bytes:
-    """A PNG of the page."""
+    """A PNG of the page as far as its first root."""
     with chromium() as browser:
         browser.open(page, WIDTH)
         rules = f"{', '.join(LEFT_OUT)} {{ display: none !important }}"
         browser.run(f"document.styleSheets[0].insertRule({rules!r})")
-        end = browser.run("document.querySelectorAll('details.assertion')[1].getBoundingClientRect().bottom + scrollY")
+        end = browser.run("document.querySelector('section.root').getBoundingClientRect().bottom + scrollY")
         return browser.picture({"x": 0, "y": 0, "width": WIDTH, "height": round(end) + 1})
 
 

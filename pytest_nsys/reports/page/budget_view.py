@@ -121,8 +121,8 @@ def _legend(told: Sequence[tuple[str, BudgetFacts, Mapping[Shown, int]]], scale:
         if not most and not any(parts[part] for _, _, parts in told):
             continue
         bound = f"≥{NO_BREAK}" if most or (head.at_least and part in BLOCKED.values()) else ""
-        words = f"{bound}{_time(own, scale)} ({in_percent(Fraction(own, head.window_ns))})"
-        words += f", ≤{NO_BREAK}{_time(head.blocking_comm_max_ns, scale)}" if most else ""
+        words = f"{bound}{_time(own, scale)} ({in_percent(Fraction(own, head.window_ns))})" if own or not most else ""
+        words += f"{', ' if words else ''}≤{NO_BREAK}{_time(head.blocking_comm_max_ns, scale)}" if most else ""
         words += "".join(f"; {name} {_time(parts[part], scale)}" for name, _, parts in told[:-1])
         yield {"class": css(part), "name": str(part), "told": words}
 

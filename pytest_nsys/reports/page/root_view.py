@@ -72,18 +72,24 @@ def _sections(story: Story, digest: Digest) -> Iterator[Section]:
 def section_views(
     sections: Sequence[Section], pictures: Mapping[tuple[str, int, str], Pictures], views: Mapping[str, Drawn]
 ) -> Iterator[Drawn]:
-    """What the template draws of each; a picture stands in the first section that it belongs to."""
+    """What the template draws of each. A picture stands in the first section that it belongs to, and is ``above`` the
+    others; the first title ``is_told`` by the page's first line.
+    """
     drawn: set[str] = set()
-    for number_, section in enumerate(sections, 1):
-        key = next((key for key in windows_of(section, pictures) if key in views and key not in drawn), None)
+    for ordinal, section in enumerate(sections, 1):
+        keys = [key for key in windows_of(section, pictures) if key in views]
+        key = next((key for key in keys if key not in drawn), None)
+        above = next((views[one] for one in keys), None) if key is None else None
         drawn |= {key} if key is not None else set()
         told: set[str] = set()
         by_assertion = grouped(((record.file, record.line, record.name), record) for record in section.records)
         yield {
-            "id": f"root-{number_}",
+            "id": f"root-{ordinal}",
             "title": section.title,
+            "is_told": len(sections) == 1 or (ordinal == 1 and section.root is not None),
             "said": section.said,
             "timeline": views[key] if key is not None else None,
+            "above": above,
             "assertions": [_assertion(own, pictures, views, told) for own in by_assertion.values()],
             "changes": _changes(section.root) if section.root is not None else None,
             "next": section.records[0].next_steps if section.records else (),

@@ -37,7 +37,7 @@ BODY = (4, 12)
 UNDERLINE = (17, 3)
 """Top and height of what marks the kernels of a cause."""
 
-MOST_LANES = 5
+MOST_LANES = 4
 """Of one side on a phone, so that its first screen has both; the others are folded."""
 
 COLOURS = 6
