@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.budget_facts import BLOCKED, BudgetPart
 from pytest_nsys.analysis.explained import (
-    UNNAMED,
     Breakdown,
     BudgetChange,
     Cause,
@@ -41,7 +40,7 @@ def budget_change(was: Breakdown, now: Breakdown) -> BudgetChange | None:
         return None
     longer = dict(parts).get(BudgetPart.COMPUTE, 0)
     before, after = was.walls[Wall.COMPUTE], now.walls[Wall.COMPUTE]
-    moved = [(name, after.get(name, 0) - before.get(name, 0)) for name in sorted({*before, *after} - {UNNAMED})]
+    moved = [(name, after.get(name, 0) - before.get(name, 0)) for name in sorted({*before, *after})]
     along = [(name, by) for name, by in moved if by * longer > 0]
     lengths = [sum(side.values()) for side in sums]
     return BudgetChange(parts, max(along, key=lambda kernel: abs(kernel[1]), default=None), *lengths)
@@ -162,7 +161,7 @@ class _Movements:
             for stage, own in was.communication.items()
             for old, new in _matched(own, now.communication.get(stage, ()))
         )
-        shifts = [new - old for old, new in starts if old is not None and new is not None]
+        shifts = [new - old for old, new in starts]
         shifts += [self._of_all(name) // was.compute[name].kernels for name in self._matched]
         shifts.sort()
         self._common_ns = min((shifts[(len(shifts) - 1) // 2], shifts[len(shifts) // 2]), key=abs) if shifts else 0
@@ -180,7 +179,7 @@ class _Movements:
         It has moved as far as the cover that it lost, and further than all kernels of any name that hid it together.
         """
         lost = sum(old.hidden_by.values()) - sum(new.hidden_by.values())
-        if lost <= 0 or old.start_ns is None or new.start_ns is None:
+        if lost <= 0:
             return False
         own = abs(new.start_ns - old.start_ns - self._common_ns)
         kept = set(self._matched)
@@ -285,12 +284,9 @@ _WALLS = {
 
 def _walls(*walls: Wall, budget: bool = False) -> Parts:
     def causes(was: Breakdown, now: Breakdown, _labels: Labels) -> Iterator[Cause]:
-        """By kernel; where an older baseline kept sums alone, by those."""
         counts = _kernels(was), _kernels(now)
         for wall in walls:
             before, after = was.walls[wall], now.walls[wall]
-            if UNNAMED in (*before, *after):
-                before, after = ({UNNAMED: sum(side.values())} for side in (before, after))
             for name in sorted({*before, *after}):
                 old, new = before.get(name, 0), after.get(name, 0)
                 last = _waited_for(name, new - old, was, now) if wall is Wall.EXPOSED else None

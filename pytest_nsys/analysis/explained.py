@@ -135,7 +135,7 @@ class Communication(NamedTuple):
     exposed_ns: int
     hidden_by: Mapping[str, int]
     wait: RankWait | None = None
-    start_ns: int | None = None
+    start_ns: int = 0
     after: int | None = None
 
 

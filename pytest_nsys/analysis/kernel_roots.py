@@ -247,7 +247,7 @@ def _renamed(was: Kernels, now: Kernels) -> Iterator[tuple[str, str]]:
 
 
 def _order(kernels: Kernels, name: str) -> Iterator[int]:
-    starts = sorted((kernel.start_ns or 0, n) for n, own in sorted(kernels.items()) for kernel in own)
+    starts = sorted((kernel.start_ns, n) for n, own in sorted(kernels.items()) for kernel in own)
     return (place for place, (_, n) in enumerate(starts) if n == name)
 
 

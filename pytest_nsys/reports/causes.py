@@ -27,19 +27,16 @@ _COVER = {
     CauseKind.COVER_GREW: "",
 }
 _WALLS = {
-    CauseKind.COMPUTE: ("compute runs", "{} runs"),
-    CauseKind.EXPOSED: ("exposed communication runs", "{} runs exposed"),
-    CauseKind.LAUNCH_BOUND: (
-        "the GPU waits for launches (CPU-bound)",
-        "the GPU waits for the launch of {} (CPU-bound)",
-    ),
-    CauseKind.IDLE: ("the GPU is idle for another reason", "the GPU is idle before {}, already launched,"),
-    CauseKind.STARVED: ("the host launches late:", "the host launches {} late:"),
-    CauseKind.BLOCKS: ("compute is blocked:", "{} blocks compute:"),
-    CauseKind.BESIDE: ("compute stalls during communication:", "{} stalls during communication:"),
-    CauseKind.STALLED: ("compute stalls for another reason:", "{} stalls for another reason:"),
+    CauseKind.COMPUTE: "{} runs",
+    CauseKind.EXPOSED: "{} runs exposed",
+    CauseKind.LAUNCH_BOUND: "the GPU waits for the launch of {} (CPU-bound)",
+    CauseKind.IDLE: "the GPU is idle before {}, already launched,",
+    CauseKind.STARVED: "the host launches {} late:",
+    CauseKind.BLOCKS: "{} blocks compute:",
+    CauseKind.BESIDE: "{} stalls during communication:",
+    CauseKind.STALLED: "{} stalls for another reason:",
 }
-"""What a part of a window went to: as a sum, and by kernel."""
+"""What a part of a window went to, by kernel."""
 
 
 def cause_lines(rows: Sequence[Explained]) -> list[str]:
@@ -116,10 +113,9 @@ def cause_words(cause: Cause) -> str:
     before, now = format_together([cause.before_ns, cause.now_ns])
     kernel = printable(cause.kernel, 60)
     if cause.kind in _WALLS:
-        whole, own = _WALLS[cause.kind]
         counts = _counts(cause) if cause.kind in (CauseKind.COMPUTE, CauseKind.EXPOSED) else ""
         waits = "" if cause.straggler is None else f": it waits for rank {cause.straggler}"
-        return f"{own.format(kernel) if kernel else whole} {before} → {now}{counts}{waits}"
+        return f"{_WALLS[cause.kind].format(kernel)} {before} → {now}{counts}{waits}"
     if cause.kind is CauseKind.SLOWEST:
         before, now = format_apart(cause.before_ns, cause.now_ns, TIME)
         return f"rank {cause.straggler} was the slowest before: {before}, this rank {now}"

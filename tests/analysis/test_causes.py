@@ -520,11 +520,3 @@ def test_exposed_time_names_a_rank_where_waiting_is_half_of_it(
     )
     found = causes_of("wall_exposed_all_ns", was, now)
     assert [(cause.kind, cause.straggler) for cause in found] == ([(CauseKind.EXPOSED, straggler)] if change_ns else [])
-
-
-def test_communication_whose_start_was_not_kept_is_not_said_to_have_moved() -> None:
-    """As of a baseline that an older version wrote: then it is the compute that hides less."""
-    was = side(covered(300), compute={"gemm": gemm()})
-    now = side(covered(0)._replace(start_ns=900), compute={"gemm": gemm()})
-    assert [cause.kind for cause in causes_of("exposed_ns", was, now)] == [CauseKind.COVER_MOVED]
-    assert [cause.kind for cause in causes_of("exposed_ns", now, was)] == [CauseKind.COVER_GREW]
