@@ -7,7 +7,7 @@ something else, as a kernel that moved, to the largest of those that may have mo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from pytest_nsys.analysis.explained import Cause, CauseKind
@@ -35,10 +35,18 @@ _COPIES = (RootOf.COPY, RootOf.MEMSET)
 _BY_GPU: Collection[RootOf] = (RootOf.KERNEL, RootOf.ALL, RootOf.COLLECTIVE, *_COPIES)
 
 
-def behind(roots: Roots, causes: Mapping[int, Sequence[Cause]], change_ns: int) -> tuple[RootChange, ...]:
-    """What accounts for most of a row's change by its causes of each rank, largest first; empty where nothing does."""
+def behind(
+    roots: Roots,
+    causes: Mapping[int, Sequence[Cause]],
+    change_ns: int,
+    of_step: Callable[[], Roots | None] = lambda: None,
+) -> tuple[RootChange, ...]:
+    """What accounts for most of a row's change by its causes of each rank, largest first; empty where nothing does.
+
+    A rank may be waited for because of what is not in its window: then the roots are those ``of_step``.
+    """
     for least in (NOISE, Fraction(0)):
-        found = _Credits(roots, least)
+        found = _Credits(roots, of_step, least)
         for rank, own in causes.items():
             found.blame(rank, [cause for cause in own if cause.change_ns * change_ns > 0])
         if told := found.most(abs(change_ns)):
@@ -56,8 +64,8 @@ def came_or_went(roots: Roots, ranks: Iterable[int], name: str) -> tuple[RootCha
 class _Credits:
     """How much of a row is credited to each root: never more than it changed."""
 
-    def __init__(self, roots: Roots, least: Fraction) -> None:
-        self._roots, self._least = roots, least
+    def __init__(self, roots: Roots, of_step: Callable[[], Roots | None], least: Fraction) -> None:
+        self._roots, self._of_step, self._least = roots, of_step, least
         self._sums: Counter[RootChange] = Counter()
 
     def blame(self, rank: int, causes: Iterable[Cause]) -> None:
@@ -89,9 +97,9 @@ class _Credits:
                 ns -= given
         return ns
 
-    def _of(self, rank: int, sign: int, of: Collection[RootOf]) -> Iterator[Found]:
+    def _of(self, rank: int, sign: int, of: Collection[RootOf], among: Roots | None = None) -> Iterator[Found]:
         """The roots of a rank that made something longer (1) or shorter (−1), and by more than noise."""
-        for each in self._roots.of(rank):
+        for each in (among or self._roots).of(rank):
             change = each.change
             noise = change.root.kind in (RootKind.LONGER, RootKind.SHORTER)
             small = noise and abs(change.change_ns) < self._least * change.before_ns
@@ -111,7 +119,10 @@ class _Credits:
         """What may have led to a cause, the nearest first."""
         last = cause.straggler if cause.straggler is not None else self._roots.waits_for(rank, cause.kernel)
         if last is not None and last != rank:
-            yield self._of(last, 1, (*_BY_HOST, *_BY_GPU))
+            own = [*self._of(last, 1, (*_BY_HOST, *_BY_GPU))]
+            yield iter(own)
+            if not own and (step := self._of_step()) is not None:
+                yield self._of(last, 1, (*_BY_HOST, *_BY_GPU), step)
             return
         if cause.kind in _LATE or cause.kind in _WAITED:
             yield self._of(rank, 1, (*_COPIES, *_BY_HOST, RootOf.COLLECTIVE))

@@ -36,9 +36,10 @@ def kernel_roots(rank: int, was: Breakdown, now: Breakdown) -> Iterator[Found]:
             yield from changed(rank, (RootOf.COLLECTIVE, name, ""), before, after)
         else:
             yield found(rank, Root(RootKind.ELSEWHERE, RootOf.COLLECTIVE, name), before, after)
+    launched = [sum(own.launched for own in side.compute.values()) for side in (was, now)]
     for stage in sorted({*was.communication, *now.communication}):
         sides = (_kernels(was, stage, crossed), _kernels(now, stage, crossed))
-        yield from _communication(rank, "" if stage == NO_STAGE else stage, *sides)
+        yield from _communication(rank, "" if stage == NO_STAGE else stage, *sides, max(0, launched[1] - launched[0]))
     for name in sorted({*was.barriers, *now.barriers} - crossed):
         before, after = (_barrier(side, name) for side in (was, now))
         yield from changed(rank, (RootOf.COLLECTIVE, name, ""), before, after)
@@ -189,8 +190,9 @@ def _number(place: ComputePlace | None) -> int:
 
 
 def _difference(more: ComputePlace | None, less: ComputePlace | None) -> Length:
-    both = (_length(place) if place else Length() for place in (more, less))
-    return next(both).less(next(both))
+    """How many kernels there are more, and how long those are: no longer than all, for the others may be longer now."""
+    many, few = (_length(place) if place else Length() for place in (more, less))
+    return Length(many.number - few.number, min(max(0, many.ns - few.ns), many.ns))
 
 
 # Communication
@@ -229,7 +231,8 @@ Kernels = Mapping[str, Sequence[Communication]]
 """The communication of one stage, by name."""
 
 
-def _communication(rank: int, stage: str, was: Kernels, now: Kernels) -> Iterator[Found]:
+def _communication(rank: int, stage: str, was: Kernels, now: Kernels, more: int) -> Iterator[Found]:
+    """Of one stage; ``more`` kernels of compute are launched than before."""
     pairs = dict(_renamed(was, now))
     for old, new in sorted(pairs.items()):
         root = Root(RootKind.REPLACED, RootOf.COLLECTIVE, new, stage, old)
@@ -237,7 +240,7 @@ def _communication(rank: int, stage: str, was: Kernels, now: Kernels) -> Iterato
     for name in sorted({*was, *now} - pairs.keys() - {*pairs.values()}):
         before, after = was.get(name, ()), now.get(name, ())
         yield from changed(rank, (RootOf.COLLECTIVE, name, stage), *_own(before, after))
-        yield from _launched_later(rank, stage, before, after)
+        yield from _launched_later(rank, stage, before, after, more)
 
 
 def _renamed(was: Kernels, now: Kernels) -> Iterator[tuple[str, str]]:
@@ -262,14 +265,16 @@ def _own(was: Sequence[Communication], now: Sequence[Communication]) -> tuple[Le
 
 
 def _launched_later(
-    rank: int, stage: str, was: Sequence[Communication], now: Sequence[Communication]
+    rank: int, stage: str, was: Sequence[Communication], now: Sequence[Communication], more: int
 ) -> Iterator[Found]:
-    """Communication that more compute is launched before than there was, and more of which is exposed for it."""
-    later = [
-        (old, new)
-        for old, new in zip(was, now, strict=len(was) == len(now))
-        if len(was) == len(now) and old.after is not None and new.after is not None and new.after > old.after
-    ]
-    before, after = (Length(len(was), sum(both[side].exposed_ns for both in later)) for side in (0, 1))
-    if after.ns > before.ns:
-        yield found(rank, Root(RootKind.LATER, RootOf.COLLECTIVE, now[0].name, stage), before, after)
+    """Communication before which more compute is launched than there was, and than was added, so that more of it is
+    exposed.
+    """
+    if len(was) != len(now) or any(kernel.after is None for kernel in (*was, *now)):
+        return
+    before, after = (sorted(side, key=lambda kernel: (kernel.after or 0, kernel.start_ns or 0)) for side in (was, now))
+    both = zip(before, after, strict=True)
+    later = [(old, new) for old, new in both if (new.after or 0) - (old.after or 0) > more]
+    old_length, length = (Length(len(was), sum(pair[side].exposed_ns for pair in later)) for side in (0, 1))
+    if length.ns > old_length.ns:
+        yield found(rank, Root(RootKind.LATER, RootOf.COLLECTIVE, now[0].name, stage), old_length, length)

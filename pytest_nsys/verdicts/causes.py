@@ -6,15 +6,18 @@ A stored baseline keeps the breakdown of the run that it was last written from.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.analysis.explained import Cause, CauseKind, Explained, Explanation
-from pytest_nsys.analysis.metrics import Metric, Unit
+from pytest_nsys.analysis.metrics import METRICS, PERIOD, Metric, Unit
 from pytest_nsys.analysis.root_facts import RootChange, StepChange
 from pytest_nsys.analysis.table import MetricTable
 from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.exact import distance
+from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.gates.model import WORSE, JudgedRow, Labels, Outcome
 from pytest_nsys.verdicts.apart import MEDIAN_PERIOD, Apart, RunBreakdowns, TakesApart
@@ -22,6 +25,7 @@ from pytest_nsys.verdicts.apart import MEDIAN_PERIOD, Apart, RunBreakdowns, Take
 if TYPE_CHECKING:
     from pytest_nsys.analysis.causes import Parts
     from pytest_nsys.analysis.explained import Breakdown
+    from pytest_nsys.analysis.roots import Roots
 
 EXPLAINED = (*WORSE, Outcome.INCONCLUSIVE)
 
@@ -140,7 +144,9 @@ class _Rows:
         if change is None:
             return None
         told = parts.explain(labels, change, before, after)
-        return Explained(labels, told, behind(self.now.roots(sides.was, sides.now), {rank: told.causes}, change))
+        return Explained(
+            labels, told, behind(self.now.roots(sides.was, sides.now), {rank: told.causes}, change, self._of_step)
+        )
 
     def _change(self, parts: Parts, row: JudgedRow, labels: Labels, was: Breakdown, now: Breakdown) -> int | None:
         """How far the row moved, in ns; of an aggregate the row that it was taken from, which was another one before.
@@ -171,7 +177,18 @@ class _Rows:
         before, after = (sum(parts.measured_ns(own[n], labels) or 0 for own in both.values()) for n in (0, 1))
         if not _is_worse(before, after):
             return ()
-        return behind(roots, {rank: [*parts.causes(*own, labels)] for rank, own in both.items()}, after - before)
+        causes = {rank: [*parts.causes(*own, labels)] for rank, own in both.items()}
+        return behind(roots, causes, after - before, self._of_step)
+
+    @kept
+    def _of_step(self) -> Roots | None:
+        """The roots of the median period of anchors, which is all of a step; None where one side does not know it."""
+        periods = METRICS[PERIOD]
+        labels: dict[str, Label] = {"rank": 0, "quantile": MEDIAN_PERIOD}
+        with suppress(NsysError):
+            was, now = (side.apart(periods, self.spec, labels, 0) for side in (self.before, self.now))
+            return None if was is None or now is None else self.now.roots(was, now)
+        return None
 
     def _step(self, value: Value, baseline: Value, at: Labels, sides: _Sides | None) -> Explained:
         """Why a step is longer: the parts of the slowest rank's now, against those of the same rank before.
@@ -199,7 +216,9 @@ class _Rows:
         )
         assert self.metric.parts is not None
         told = self.metric.parts.explain(labels, change, both[0], both[1], [slowest])
-        return Explained(labels, told, behind(self.now.roots(sides.was, sides.now), {rank: told.causes}, change))
+        return Explained(
+            labels, told, behind(self.now.roots(sides.was, sides.now), {rank: told.causes}, change, self._of_step)
+        )
 
 
 def _is_worse(before_ns: int, now_ns: int) -> bool:

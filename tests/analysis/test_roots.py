@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pytest_nsys.analysis.explained import Breakdown
+from pytest_nsys.analysis.behind import behind
+from pytest_nsys.analysis.explained import Breakdown, HostWaits, Transferred
 from pytest_nsys.analysis.root_facts import RootChange, RootKind, RootOf
-from pytest_nsys.analysis.roots import roots_of
-from tests.analysis.test_causes import A2A, STAGE, K, broken
+from pytest_nsys.analysis.roots import Roots, roots_of
+from tests.analysis.test_causes import A2A, EXACT, STAGE, WIDTH_NS, K, broken, some, why
 
 Rank = Sequence[K]
 
@@ -63,3 +66,115 @@ def test_what_waits_for_another_rank_is_no_root() -> None:
 def test_a_collective_has_its_stage() -> None:
     (found,) = roots_of(apart([ONE]), apart([[GEMM, NORM, K(A2A, 450, 700), TAIL]]))
     assert (found.root.stage, found.before_ns, found.now_ns, found.was, found.is_now) == (STAGE, 150, 250, 1, 1)
+
+
+COPIED = Transferred(6, 120, {"gemm": 100})
+SYNC = HostWaits(6, 300, 200)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "expected"),
+    [
+        (ONE, [GEMM, K("norm_v2", 400, 430), SENT, TAIL], [("norm", "norm_v2", 50, 30)]),
+        ([*ONE, K("norm", 610, 640)], [*ONE, K("norm_v2", 610, 650)], [("norm", "norm_v2", 30, 40)]),
+        ([K("norm", 0, 50), *ONE[2:]], [*ONE[2:], K("scale", 910, 940)], []),  # that is another place
+        ([K("gemm", 0, 400), TAIL], [K("a", 0, 300), K("b", 300, 400), TAIL], [("gemm", "a", 400, 300)]),
+        ([K(A2A, 0, 400), TAIL], [K(f"{A2A}_LL", 0, 300, other=True), TAIL], [(A2A, f"{A2A}_LL", 400, 300)]),
+    ],
+)
+def test_what_took_the_place_of_another_kernel(was: Rank, now: Rank, expected: list[tuple[str, str, int, int]]) -> None:
+    found = [each for each in roots_of(apart([was]), apart([now])) if each.root.kind is RootKind.REPLACED]
+    assert [(each.root.instead_of, each.root.name, each.before_ns, each.now_ns) for each in found] == expected
+
+
+def with_host(side: Breakdown, **more: object) -> dict[int, Breakdown]:
+    return {0: side._replace(**more)}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "expected"),
+    [
+        ({"calls": {}}, {"calls": {"cudaStreamSynchronize": SYNC}}, [(APPEARED, RootOf.CALL, 0, 200)]),
+        ({"calls": {"s": SYNC}}, {"calls": {"s": SYNC._replace(starved_ns=90)}}, [(SHORTER, RootOf.CALL, 200, 90)]),
+        ({"calls": None}, {"calls": {"s": SYNC}}, []),  # nobody knows what was called before
+        ({"transfers": {}}, {"transfers": {"copy": COPIED}}, [(APPEARED, RootOf.COPY, 0, 120)]),
+        ({"transfers": {}}, {"transfers": {"memset": COPIED}}, [(APPEARED, RootOf.MEMSET, 0, 120)]),
+        ({"transfers": None}, {"transfers": {"memset": COPIED}}, []),
+        (
+            {"transfers": {"copy from pinned to device": COPIED}},
+            {"transfers": {"copy from pageable to device": COPIED._replace(length_ns=500)}},
+            [(RootKind.REPLACED, RootOf.COPY, 120, 500)],
+        ),
+    ],
+)
+def test_what_the_host_does(
+    was: dict[str, object], now: dict[str, object], expected: list[tuple[RootKind, RootOf, int, int]]
+) -> None:
+    found = roots_of(with_host(broken(ONE), **was), with_host(broken(ONE), **now))
+    assert [(each.root.kind, each.root.of, each.before_ns, each.now_ns) for each in found] == expected
+
+
+def test_a_call_takes_the_blame_for_what_it_delays() -> None:
+    late = broken([GEMM, NORM, SENT, K("tail", 850, 950)])
+    found = roots_of(with_host(broken(ONE), calls={}), with_host(late, calls={"cudaMalloc": HostWaits(1, 60, 48)}))
+    assert [(each.root.of, each.root.name) for each in found] == [(RootOf.CALL, "cudaMalloc")]
+
+
+def test_a_collective_behind_more_compute_is_launched_later() -> None:
+    was = [K("gemm", 0, 400, 9), K(A2A, 0, 300, 8), K("norm", 400, 500, 400)]
+    now = [K("gemm", 0, 400, 9), K(A2A, 500, 800, 300), K("norm", 400, 500, 400)]
+    (found,) = roots_of(apart([was]), apart([now]))
+    assert (found.root.kind, found.root.of, found.before_ns, found.now_ns) == (LATER, COLLECTIVE, 0, 300)
+
+
+def test_the_clock_stands_beside_what_all_kernels_do_alike() -> None:
+    was, now = (
+        broken([K("gemm", 0, 100 * n), K("norm", 500, 500 + 10 * n), K("tail", 600, 600 + 20 * n)]) for n in (2, 3)
+    )
+    (found,) = roots_of(with_host(was, clock_mhz=1980), with_host(now, clock_mhz=1320))
+    assert (found.root.of, found.clock_mhz) == (ALL, (1980, 1320))
+
+
+Pair = tuple[list[K], list[K]]
+
+
+def ran_ns(side: Sequence[K], name: str) -> int:
+    return sum(kernel.end_ns - kernel.start_ns for kernel in side if kernel.name == name)
+
+
+@given(st.tuples(some, some), st.tuples(some, some))
+def test_no_root_blames_more_time_than_it_ran(was: Pair, now: Pair) -> None:
+    for each in roots_of(apart(was), apart(now)):
+        assert each.change_ns != 0 or each.was != each.is_now or each.root.kind in (RootKind.REPLACED, ELSEWHERE)
+        if each.root.of in (KERNEL, COLLECTIVE):
+            before = each.root.instead_of or each.root.name
+            assert 0 <= each.before_ns <= ran_ns(was[each.rank], before)
+            assert 0 <= each.now_ns <= ran_ns(now[each.rank], each.root.name)
+
+
+@given(some, st.lists(st.integers(0, 300), min_size=10, max_size=10))
+def test_what_only_starts_later_is_no_root(kernels: list[K], shifts: list[int]) -> None:
+    """As long, as many, launched when it was: whatever it waited for, it is not to blame."""
+    moved = [
+        kernel._replace(start_ns=kernel.start_ns + by, end_ns=kernel.end_ns + by, ahead_ns=kernel.ahead_ns + by)
+        for kernel, by in zip(kernels, shifts, strict=False)
+        if kernel.end_ns + by <= WIDTH_NS
+    ]
+    assert roots_of(apart([kernels]), apart([moved])) == () or len(moved) < len(kernels)
+
+
+@given(st.tuples(some, some), st.tuples(some, some))
+def test_roots_do_not_depend_on_the_order_of_ranks(was: Pair, now: Pair) -> None:
+    before, after = apart(was), apart(now)
+    turned = [dict(reversed(side.items())) for side in (before, after)]
+    assert roots_of(*turned) == roots_of(before, after)
+
+
+@given(st.tuples(some, some), st.tuples(some, some))
+def test_what_is_behind_a_row_is_a_root_of_a_rank(was: Pair, now: Pair) -> None:
+    before, after = apart(was), apart(now)
+    every = roots_of(before, after)
+    for metric in EXACT:
+        told = behind(Roots(before.get, after.get), {0: why(metric, was, now).causes}, 1)
+        assert set(told) <= set(every), metric
+        assert len({(each.root, each.rank) for each in told}) == len(told)
