@@ -24,6 +24,7 @@ from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.families import OTHER, classifier
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.kernel_names import telling_name
 from pytest_nsys.core.model import Interval, Stream, stream_labels
 from pytest_nsys.core.tables import NO_KERNELS
 from pytest_nsys.core.words import counted, printable
@@ -47,7 +48,9 @@ LaneKind = Literal["compute", "communication", "copies"]
 
 
 class Bar(NamedTuple):
-    """One kernel or transfer, or so many ``kernels`` that are too short to be told apart."""
+    """One kernel or transfer, or so many ``kernels`` that are too short to be told apart. ``telling`` is what tells a
+    kernel apart from others of its name.
+    """
 
     start_ns: int
     end_ns: int
@@ -57,6 +60,7 @@ class Bar(NamedTuple):
     kernels: int = 1
     exposed_ns: int = 0
     is_barrier: bool = False
+    telling: str = ""
 
 
 class TimelineLane(NamedTuple):
@@ -247,6 +251,7 @@ def _bars(w: RankWindow, members: Sequence[int]) -> list[Bar]:
             family=family_of(names[kernels.name[i]], names.get(kernels.full_name[i], "")),
             exposed_ns=w.exposed_ns[i],
             is_barrier=i in barriers,
+            telling=telling_name(names.get(kernels.full_name[i]) or names[kernels.name[i]]),
         )
         for i in members
     ]
@@ -285,6 +290,7 @@ def _one(group: Sequence[Bar], noun: str) -> Bar:
         end_ns=max(bar.end_ns for bar in group),
         kernels=len(group),
         name=counted(len(group), noun),
+        telling="",
         stage=stages.pop() if len(stages) == 1 else NO_STAGE,
         exposed_ns=sum(bar.exposed_ns for bar in group),
         family=families.pop() if len(families) == 1 else OTHER,

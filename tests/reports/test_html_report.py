@@ -231,7 +231,7 @@ def test_a_root_is_marked_in_its_stage_and_on_its_rank() -> None:
         labels: dict[str, int | str] = {"rank": rank, "stage": "stage4_f"}
         return Explained(labels, Explanation(5, (Cause(CauseKind.LONGER, kernel, 5),), 0), roots)
 
-    slow = RootChange(Root(RootKind.LONGER, RootOf.COLLECTIVE, "SendRecv<bf16>", "stage4_f"), 1, 5, 10)
+    slow = RootChange(Root(RootKind.LONGER, RootOf.COLLECTIVE, "SendRecv", "stage4_f"), 1, 5, 10)
     late = RootChange(Root(RootKind.LATER, RootOf.HOST, "gemm"), 1, 5, 10)
     assert marks_of([row(1, slow)], 1) == [Mark("SendRecv", "stage4_f")]
     assert marks_of([row(0, slow)], 1) == [Mark("SendRecv", "stage4_f")]  # that rank 0 waits for
@@ -239,6 +239,26 @@ def test_a_root_is_marked_in_its_stage_and_on_its_rank() -> None:
     assert marks_of([row(1, late)], 1) == []  # the host is
     assert marks_of([row(1)], 1) == [Mark("gemm", "stage4_f")]
     assert marks_of([row(1)], 0) == []
+
+
+def test_of_kernels_that_share_a_name_the_one_that_changed_is_marked(project: Project) -> None:
+    def of_one_template(length_us: int) -> Any:
+        def add(_: TraceBuilder, processes: list[Process]) -> None:
+            for k in range(5):
+                at = 20_000_000 * k + 9_001_000
+                for tile, own_us in (("128", 500), ("256", length_us)):
+                    full = f"void cutlass::device_kernel<Tile<{tile}>>(P)"
+                    processes[0].kernel("device_kernel", at, at + 1_000 * own_us, demangled=full)
+                    at += 2_000_000
+
+        return add
+
+    project.gated("- busy_ns below baseline plus 1%\n", ranks=1, edit=of_one_template(1_500))
+    project.trace("base.sqlite", ranks=1, edit=of_one_template(1_000))
+    found = page(project, *RUN, "--nsys-against=base.sqlite")
+    assert found.data[0]["sides"][1]["names"].count("device_kernel") == 1
+    marked = [attrs["d"] for attrs in found.by_class("marked") if (attrs["d"] or "") != "M0 16h24"]
+    assert marked == ["M11000000 18.5h1000000", "M11000000 18.5h1500000"]
 
 
 def test_base_stands_above_head_on_one_scale(project: Project) -> None:

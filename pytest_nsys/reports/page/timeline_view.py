@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.analysis.root_facts import RootOf
-from pytest_nsys.analysis.timeline import LONGEST_NAME, Timeline, TimelineLane
+from pytest_nsys.analysis.timeline import Bar, Timeline, TimelineLane
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.kernel_names import readable_names
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import NANOSECONDS
-from pytest_nsys.core.words import counted, printable
+from pytest_nsys.core.words import counted
 from pytest_nsys.reports.page.budget_view import budget_view, css
 from pytest_nsys.reports.page.page import Drawn, label_of, percent
 from pytest_nsys.reports.tables import numbers, texts
@@ -178,8 +179,17 @@ def marks_of(rows: Iterable[Explained], rank: int) -> list[Mark]:
 
 
 def _mark(name: str, stage: str) -> Mark:
-    """Bars have short names."""
-    return Mark(printable(name.partition("<")[0], LONGEST_NAME), stage if stage not in ("", NO_STAGE) else None)
+    return Mark(name, stage if stage not in ("", NO_STAGE) else None)
+
+
+def _named(causes: Sequence[str]) -> str:
+    """The first few by names for people."""
+    return ", ".join(readable_names(causes[:MOST_MARKED]).values()) + (" …" if len(causes) > MOST_MARKED else "")
+
+
+def _known_by(bar: Bar) -> str:
+    """By what a cause names it; transfers have but a name."""
+    return bar.telling or bar.name
 
 
 def _timeline_view(picture: Picture, number: int, frame: Frame, marked: Collection[Mark], of: str) -> Drawn:
@@ -196,7 +206,7 @@ def _timeline_view(picture: Picture, number: int, frame: Frame, marked: Collecti
     scene = _Scene(ident, length, stages, marked, _telling(lanes, marked))
     sides = [_side(side, scene) for side in named]
     bars = [bar for lane in lanes for bar in lane.bars]
-    drawn = {bar.name for bar in bars}
+    drawn = {_known_by(bar) for bar in bars}
     causes = [*dict.fromkeys(mark.name for mark in marked if mark.name in drawn)]
     together = sum(bar.kernels for bar in bars if bar.kernels > 1)
     notes = [f"{together} short kernels are drawn together with their neighbours"] if together else []
@@ -212,7 +222,8 @@ def _timeline_view(picture: Picture, number: int, frame: Frame, marked: Collecti
         "quiet": f"{counted(quiet, 'more lane')}" if quiet else "",
         "ticks": [*_ticks(length)],
         "hues": _hues(lanes),
-        "causes": ", ".join(causes[:MOST_MARKED]) + (" …" if len(causes) > MOST_MARKED else ""),
+        "causes": ", ".join(readable_names(causes[:MOST_MARKED]).values())
+        + (" …" if len(causes) > MOST_MARKED else ""),
         "has_barriers": any(bar.is_barrier for bar in bars),
         "has_communication": any(lane.kind == "communication" for lane in lanes),
         "has_copies": any(lane.kind == "copies" for lane in lanes),
@@ -245,7 +256,7 @@ def _telling(lanes: Iterable[TimelineLane], marked: Collection[Mark]) -> frozens
     causes = {mark.name for mark in marked}
 
     def weight(own: Sequence[TimelineLane]) -> tuple[bool, bool, int, int]:
-        told = any(bar.name in causes for lane in own for bar in lane.bars)
+        told = any(_known_by(bar) in causes for lane in own for bar in lane.bars)
         busiest, most = max(lane.busy_ns for lane in own), max(lane.exposed_ns for lane in own)
         return told, own[0].kind == "compute", most, busiest
 
@@ -318,12 +329,12 @@ def _lane(lane: TimelineLane, side: PlacedWindow, outside: Sequence[_Path], scen
 
     ``labels`` are where a bar is that has room for a name, how wide, and the name.
     """
-    length = scene.length_ns
+    length, marked = scene.length_ns, {*scene.marked}
     bars = [((side.x(bar.start_ns), side.x(bar.end_ns)), bar) for bar in lane.bars]
     plain = grouped(
         (_hue(bar.family) if lane.kind == "compute" else lane.kind, span) for span, bar in bars if not bar.is_barrier
     )
-    underlined = (span for span, bar in bars if {Mark(bar.name, bar.stage), Mark(bar.name, None)} & {*scene.marked})
+    underlined = (span for span, bar in bars if {Mark(_known_by(bar), bar.stage), Mark(_known_by(bar), None)} & marked)
     drawn = (
         *(_path(css, spans, BODY) for css, spans in sorted(plain.items())),
         _path("barrier", (span for span, bar in bars if bar.is_barrier)),
