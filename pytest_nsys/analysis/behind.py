@@ -103,7 +103,7 @@ class _Credits:
             change = each.change
             noise = change.root.kind in (RootKind.LONGER, RootKind.SHORTER)
             small = noise and abs(change.change_ns) < self._least * change.before_ns
-            along = sign * change.change_ns > 0 or change.root.kind is RootKind.ELSEWHERE
+            along = sign * change.change_ns > 0 or each.otherwise
             if each.of in of and along and not small:
                 yield each
 

@@ -95,8 +95,8 @@ class Explanation(NamedTuple):
 class Explained(NamedTuple):
     """A row by the labels of its metric (of an aggregate, of the row that it was taken from), and why it changed.
 
-    ``roots`` are behind most of its change, the largest first; empty where none is. ``beside`` are the compute kernels
-    of the windows that explain it, before and now: what a root is called tells it apart from these.
+    ``roots`` are behind most of its change, the largest first; empty where none is. ``beside`` are the kernels of
+    the windows that explain it, before and now: what a root is called tells it apart from these.
     """
 
     labels: Mapping[str, Label]

@@ -19,10 +19,16 @@ class Found(NamedTuple):
         return self.change.root.of
 
     @property
+    def otherwise(self) -> bool:
+        """Whether it is in the way without running longer: elsewhere, or, as what is communicated, in other pieces."""
+        root, _, before, now, was, is_now, _ = self.change
+        pieces = root.of is RootOf.COLLECTIVE and 0 < 3 * min(was, is_now) <= 2 * max(was, is_now)
+        return root.kind is RootKind.ELSEWHERE or (pieces and 5 * abs(now - before) <= before)
+
+    @property
     def most_ns(self) -> int:
-        """How much it may account for, at most: of what runs elsewhere all of its time."""
-        moved = self.change.root.kind is RootKind.ELSEWHERE
-        return max(self.change.before_ns, self.change.now_ns) if moved else abs(self.change.change_ns)
+        """How much it may account for, at most: of what runs otherwise all of its time."""
+        return max(self.change.before_ns, self.change.now_ns) if self.otherwise else abs(self.change.change_ns)
 
 
 class Length(NamedTuple):

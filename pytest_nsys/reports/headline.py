@@ -168,9 +168,9 @@ def _short_address(address: str) -> str:
 
 
 def _is_behind(root: StoryRoot, step: StepTold) -> bool:
-    """Whether the length of a step moved by what a root did: a row says so, or it is half of it and more."""
+    """Whether the length of a step moved by what a root did: a row says so, or it went the same way by half of it."""
     moved, change = step.now_ns - step.before_ns, root.largest.change_ns
-    return moved * change > 0 and (root.of_step or 2 * abs(change) >= abs(moved))
+    return root.of_step or (moved * change > 0 and 2 * abs(change) >= abs(moved))
 
 
 def _root(story: Story, *, effect: bool) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from pytest_nsys.analysis.root_facts import RootChange, RootKind, RootOf
-from pytest_nsys.core.families import OTHER_KIND, kind_of
+from pytest_nsys.core.families import OTHER_KIND, kind_of, known_communication
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.kernel_names import readable_names
@@ -31,18 +31,20 @@ _NOUNS = {RootOf.KERNEL: "kernel", RootOf.COLLECTIVE: "collective", RootOf.COPY:
 def called_in(story: Story) -> dict[str, str]:
     """What the kernels and calls of the roots are called: beside all that ran, of which they are told apart.
 
-    A collective is called by its kind where no other of the kind is a root.
+    A collective is called by its kind where no other of the kind ran.
     """
     roots, waits_in = [told.root for told in story.roots], {told.waits_in for told in story.roots}
     own = {name for root in roots for name in (root.name, root.instead_of)} | waits_in
     beside = {name for red in story.reds for row in red.record.verdict.causes for name in row.beside}
     called = readable_names(sorted((own | beside) - {""}), NAME)
-    collectives = {root.name for root in roots if root.of is RootOf.COLLECTIVE} | {
-        told.waits_in for told in story.roots
-    }
-    kinds = grouped((kind_of(name), name) for name in sorted(collectives - {""}))
+    collectives = {root.name for root in roots if root.of is RootOf.COLLECTIVE} | waits_in
+    kinds = grouped((kind_of(name), name) for name in sorted(collectives | set(filter(_communicates, beside))) if name)
     called |= {names[0]: kind for kind, names in kinds.items() if len(names) == 1 and kind != OTHER_KIND}
     return {name: called[name] for name in own if name}
+
+
+def _communicates(name: str) -> bool:
+    return "nccl" in name.lower() or known_communication(name, name) is not None
 
 
 def root_words(told: StoryRoot, called: Mapping[str, str], *, everywhere: bool = False) -> str:
@@ -54,6 +56,9 @@ def root_words(told: StoryRoot, called: Mapping[str, str], *, everywhere: bool =
     if root.of is RootOf.HOST:
         before = f" before {name}" if name else ""
         return f"the GPU waits for the host{before}: {_both(largest)}"
+    if root.of is RootOf.CALL and root.kind in (RootKind.LONGER, RootKind.SHORTER):
+        way = "longer" if largest.change_ns > 0 else "less"
+        return f"the GPU waits {_amounts(told)} {way} while the host is in {name}"
     match root.kind:
         case RootKind.APPEARED | RootKind.VANISHED:
             return _counts(told, name)
@@ -72,13 +77,21 @@ def _counts(told: StoryRoot, name: str) -> str:
     root, change = told.root, told.largest
     noun = _NOUNS.get(root.of, str(root.of))
     named = name if name.startswith(noun) else f"{noun} {name}"
-    times = f"{change.was or change.is_now} times" if max(change.was, change.is_now) > 1 else "once"
+    times = _times(change.was or change.is_now)
     if not change.was:
         return f"new {named} ({times}, {format_value(change.now_ns)})"
     if not change.is_now:
         return f"{named} is gone ({times}, {format_value(change.before_ns)})"
     runs = "is called" if root.of is RootOf.CALL else "runs"
-    return f"{name} {runs} {change.is_now} times instead of {change.was} ({format_signed(change.change_ns)})"
+    instead = f"{_times(change.is_now)} instead of {change.was if change.is_now > 1 else _times(change.was)}"
+    if root.of is RootOf.COLLECTIVE and 5 * abs(change.change_ns) <= change.before_ns:  # the same in other pieces
+        each = Fraction(change.before_ns, change.was), Fraction(change.now_ns, change.is_now)
+        return f"{name} {runs} {instead} ({both_words(*format_apart(*each, TIME))} each)"
+    return f"{name} {runs} {instead} ({format_signed(change.change_ns)})"
+
+
+def _times(number: int) -> str:
+    return f"{number} times" if number > 1 else "once"
 
 
 def _shares(told: StoryRoot, *, signed: bool = False) -> str:

@@ -70,7 +70,7 @@ def _beside(told: Explained, sides: _Sides | None) -> Explained:
     """With the kernels of the windows that were taken apart for it."""
     ranks = {told.labels.get("rank"), *(change.rank for change in told.roots)}
     windows = [side.get(rank) for side in sides[:2] for rank in ranks] if sides is not None else []
-    return told._replace(beside=frozenset(name for own in windows if own is not None for name in own.compute))
+    return told._replace(beside=frozenset(name for own in windows if own is not None for name in own.names))
 
 
 NOT_KEPT = "values alone were kept of the run before: pytest-nsys compare OLD NEW explains it from both traces"

@@ -20,7 +20,7 @@ from pytest_nsys.analysis.metrics import METRICS, PERIOD, STEP
 from pytest_nsys.analysis.root_facts import StepChange
 from pytest_nsys.analysis.table import MetricTable
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.core.conventions import Convention
+from pytest_nsys.core.conventions import PARTS_OF_A_STEP, Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, TraceError
 from pytest_nsys.core.model import Note
 from pytest_nsys.core.words import counted, printable
@@ -309,7 +309,11 @@ def _why(assertion: Assertion, judgement: Judgement, context: GateContext, sourc
 
 
 def _periods(spec: WindowSpec, source: ReferenceSource, context: GateContext) -> StepChange | None:
-    """How long a step was and is, whatever the window: the median period of its anchors, where both sides know it."""
+    """How long a step was and is, whatever the window: the median period of its anchors, where both sides know it; None
+    where a step has several of these.
+    """
+    if context.captures.convention.anchor in PARTS_OF_A_STEP:
+        return None
     with contextlib.suppress(NsysError):
         before = source.table(METRICS[PERIOD], spec)
         return None if before is None else between_periods(before, context.captures.rows(METRICS[PERIOD], spec))

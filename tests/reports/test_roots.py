@@ -67,6 +67,14 @@ SAME = (8000, 10_000)
             told(kernel(RootKind.APPEARED), (8000, 10_000), counts=(4, 5)),
             "flash_fwd runs 5 times instead of 4 (+2 ms)",
         ),
+        (
+            told(kernel(RootKind.VANISHED, RootOf.COLLECTIVE, "AllReduce"), (4800, 4900), counts=(3, 1)),
+            "AllReduce runs once instead of 3 times (1.6 → 4.9 ms each)",
+        ),
+        (
+            told(kernel(RootKind.LONGER, RootOf.CALL, "cudaStreamSynchronize"), (5, 2005), counts=(1, 1)),
+            "the GPU waits 2 ms longer while the host is in cudaStreamSynchronize",
+        ),
         (told(kernel(RootKind.VANISHED), (800, 0), counts=(2, 0)), "kernel flash_fwd is gone (2 times, 800 us)"),
         (told(REPLACED, (8900, 11_500)), "sm80_gemm replaced by sm90_gemm in the same place: 8.9 → 11.5 ms"),
         (told(HOST, (200, 2200)), "the GPU waits for the host before reduce_kernel: 0.2 → 2.2 ms"),

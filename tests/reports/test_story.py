@@ -152,15 +152,6 @@ def test_the_step_that_moved_most_is_told_and_a_window_only_where_there_is_no_st
     assert story(red("a")).step is None
 
 
-def test_a_period_that_is_what_it_was_is_the_step_and_not_a_window_that_ends_with_its_last_kernel() -> None:
-    row = JudgedRow({"rank": 0, "quantile": "p50"}, 30 * MS, 31 * MS, Outcome.PASSED, baseline=30 * MS, margin=MS)
-    own = (UsedWindow(0, 0, Window(0, 1, "ProfilerStep#7")),)
-    period = record("p", "passed", subject="period_ns", unit="ns", judged=[row], windows=own)
-    found = story(red("a", why(on(0)), step=(20 * MS, 22 * MS)), period).step
-    assert found is not None
-    assert (found.before_ns, found.now_ns, found.noun, found.unchanged) == (30 * MS, 30 * MS, "step", True)
-
-
 def test_one_mistake_of_a_gate_file_is_told_once() -> None:
     broken = [record(f"a{n}", "error", message="run.sqlite: is no trace") for n in range(10)]
     other = record("b", "error", message="run.sqlite: is no trace", file="perf/b.nsys.yaml")

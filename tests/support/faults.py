@@ -21,6 +21,7 @@ from tests.support.fault_programs import (
     GATE,
     GROUPED,
     NORM,
+    SYNC,
     WEIGHTS,
     data_parallel,
     dense,
@@ -144,9 +145,27 @@ def pageable(on: Program) -> None:
         op.pinned, op.ns = False, 1_900 * US
 
 
+def one_bucket(on: Program) -> None:
+    """What was summed up in pieces beside the backward is at its end, in one."""
+
+    def in_step(step: Step) -> Step:
+        pieces = [op for op in step if op.do is Do.COLLECTIVE]
+        last = max(n for n, op in enumerate(step) if op.do is Do.COLLECTIVE)
+        pieces[-1].ns = sum(op.ns for op in pieces)
+        return [op for n, op in enumerate(step) if op not in pieces[:-1] or n == last]
+
+    on.edit(in_step)
+
+
 def without_prefetch(on: Program) -> None:
     """The weights of a layer are gathered when the layer before has computed."""
     on.steps = fsdp(prefetch=False).steps
+
+
+def stretched_calls(on: Program) -> None:
+    """A call that synchronises returns 2 ms after the GPU has done its work."""
+    for op in on.ops(do=(Do.SYNC,)):
+        op.ns += 2_000 * US
 
 
 def slow_host(on: Program) -> None:
@@ -362,5 +381,40 @@ FAULTS: Mapping[str, Fault] = {
         Expected(LONGER, KERNEL, BACK_GEMM),
         beside=(Expected(RootKind.REPLACED, KERNEL, "flash_bwd_v3_kernel", instead=ATTENTION_BACK),),
         says=("nvjet_tst_192x192",),
+    ),
+    "one bucket of gradients": Fault(
+        data_parallel,
+        one_bucket,
+        Expected(LESS, COLLECTIVE, "AllReduce"),
+        says=("AllReduce runs once instead of 3 times",),
+    ),
+    "a kernel new on one rank": Fault(
+        data_parallel,
+        put(ATTENTION, kernel("debug_nan_check_kernel", 250), ranks=[1]),
+        Expected(MORE, KERNEL, "debug_nan_check_kernel", (1,)),
+        says=("rank 1: new kernel debug_nan_check_kernel", "AllReduce"),
+        formats=(TORCH,),
+    ),
+    "memory set before each attention": Fault(
+        dense,
+        put(ATTENTION, Op(Do.MEMSET, "memset", 250 * US)),
+        Expected(MORE, RootOf.MEMSET, "memset"),
+        says=("memset runs 7 times instead of 1",),
+        formats=(NSYS,),
+    ),
+    "two at once": Fault(
+        data_parallel,
+        both(stretched(ALL_REDUCE, 50), stretched(ATTENTION_BACK, 25)),
+        Expected(LONGER, COLLECTIVE, "AllReduce"),
+        beside=(Expected(LONGER, KERNEL, ATTENTION_BACK),),
+        says=("AllReduce|flash_bwd", "1 more cause"),
+        formats=(NSYS,),
+    ),
+    "the host waits longer in a call": Fault(
+        dense,
+        stretched_calls,
+        Expected(LONGER, RootOf.CALL, SYNC),
+        says=(r"GPU waits 2(\.0\d)? ms longer while the host is in cudaStreamSynchronize",),
+        formats=(TORCH,),
     ),
 }

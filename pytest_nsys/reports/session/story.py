@@ -26,8 +26,8 @@ UNCHANGED = Fraction(5, 1000)
 FOLDED_SHARE = Fraction(5, 100)
 """A root that leads in no row, and is less than this of the largest one, is not told."""
 
-WINDOW, PERIOD = "window_ns", "period_ns"
-STEP_TIMES = frozenset({WINDOW, PERIOD, "step_time_ns"})
+WINDOW = "window_ns"
+STEP_TIMES = frozenset({WINDOW, "period_ns", "step_time_ns"})
 """Metrics that are the length of a step."""
 
 USUAL = "p50"
@@ -178,8 +178,9 @@ def story_of(digest: Digest, told: Sequence[Record] = ()) -> Story:
     told = led_by(sorted(told, key=lambda record: record.known_by) or failed or warned)
     places = _Places(told)
     rootless = (Red(record, places.without_root(record)) for record in told)
+    steps = grouped((step.address, step) for record in told if (step := step_of(record)) is not None)
     return Story(
-        _steps(records, told),
+        {address: step for address, own in steps.items() if (step := most_moved(own)) is not None},
         tuple(_worth_telling(_roots(told, places))),
         tuple(red for red in rootless if red.rows or not failed_rows(red.record)),
         tuple(_not_judged(records)),
@@ -207,16 +208,6 @@ def is_step_time(record: Record) -> bool:
 # The step
 
 
-def _steps(records: Iterable[Record], told: Iterable[Record]) -> dict[str, StepTold]:
-    """By address what happened to the step: from its start to that of the next where that was judged, for a window may
-    end before, with its last kernel; else in the windows of what is told.
-    """
-    windows = grouped((step.address, step) for record in told if (step := step_of(record)) is not None)
-    periods = grouped((step.address, step) for record in records if (step := _period_of(record)) is not None)
-    both = {address: most_moved(periods.get(address, own)) for address, own in windows.items()}
-    return {address: step for address, step in both.items() if step is not None}
-
-
 def most_moved(steps: Iterable[StepTold]) -> StepTold | None:
     """Of several windows the step, of several steps that whose length moved most; None of none."""
     return min(steps, key=lambda t: (t.noun != "step", -abs(t.share), t.address, -t.before_ns), default=None)
@@ -231,15 +222,6 @@ def step_of(record: Record) -> StepTold | None:
     quantile = rows[0].labels.get("quantile", USUAL) if rows and record.verdict.step is None else USUAL
     noun = noun_of(record.verdict) if quantile == USUAL else f"{quantile} step"
     return StepTold(record.address, before, now, noun) if before else None
-
-
-def _period_of(record: Record) -> StepTold | None:
-    """The usual period of the slowest rank, also where that is what it was; None where no length before is known."""
-    if not is_step_time(record) or record.subject.split()[-1] != PERIOD:
-        return None
-    usual = [row for row in record.verdict.rows if row.labels.get("quantile", USUAL) == USUAL and row.value is not None]
-    before, now = (max(side.values(), default=0) for side in _lengths(usual))
-    return StepTold(record.address, before, now, noun_of(record.verdict)) if before else None
 
 
 def _lengths(rows: Iterable[JudgedRow]) -> StepChange:
