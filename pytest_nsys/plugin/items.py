@@ -272,7 +272,8 @@ class GateItem(JudgedItem):
             accepts = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
             what = "accept this run as the new normal" if accepts else "store a baseline"
             nothing_stored = verdict.outcome is Outcome.NO_DATA and not verdict.compared_with
-            steps.insert(0 if nothing_stored else len(steps), Step(verdict.next_step, what))
+            limits = " --limits" if verdict.outcome is Outcome.FAILED and session.breaks_limits(self.context) else ""
+            steps.insert(0 if nothing_stored else len(steps), Step(verdict.next_step + limits, what))
         return steps
 
     def _straggles(self, verdict: Verdict) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,21 @@ def test_the_command_accepts_with_a_reason(slower: Project) -> None:
     assert "--reason" in slower.command(*words, code=2)
     slower.command(*words, "--reason=a slower link", code=0)
     slower.pytest(RUN, code=0)
+
+
+def test_the_command_in_a_red_accepts_all_of_it(slower: Project) -> None:
+    said = slower.pytest(RUN, code=1)
+    (command,) = set(re.findall(r"pytest-nsys (baseline refresh .*)  \(accept this run", said))
+    assert command == 'baseline refresh gate.nsys.yaml --trace=run.sqlite --reason "…" --limits'
+    slower.command(*shlex.split(command), code=0)
+    slower.pytest(RUN, code=0)
+    assert "--limits" not in slower.pytest(RUN, "-k", "exposed_ns and below")
+
+
+def test_no_limit_is_to_be_moved_where_none_is_broken(project: Project) -> None:
+    project.accepted(GATE)
+    project.trace(exposed_us={(0, "stage2_f"): 290})
+    assert '--reason "…"  (accept this run as the new normal)' in project.pytest(RUN, code=1)
 
 
 def test_a_moved_limit_is_a_loosened_gate(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
