@@ -1,4 +1,4 @@
-"""Is a row accepted where it is what the branch stored, by tolerance and noise of the merge base, and by nothing else?"""
+"""Is a row accepted where it is what the branch stored, by tolerance and noise of the merge base, and else never?"""
 
 from __future__ import annotations
 
