@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,15 @@ def test_of_many_rows_ten_are_shown_and_the_rest_counted() -> None:
     assert listed == ["  busy_ns rank 0: 1 ns → 2 ns (+100%)"] * 10
     (sentence,) = change_sentences([head._replace(rows=[row] * 11)])
     assert sentence.endswith("1 ns → 2 ns (+100%); 1 more row")
+
+
+def test_the_name_of_a_row_never_hides_its_values() -> None:
+    """Kernels of templates have names of hundreds of characters."""
+    sid = SeriesId("kernel_share", 1, "median", "range", "contained")
+    row = RowChange(sid, "ratio", {"kernel": "void " + "at::native::" * 60 + "end"}, Fraction(1, 10), Fraction(2, 10))
+    _, said = change_lines([ChangedBaseline("b.json", State.CHANGED, "main", "1 row changed", rows=[row])])
+    assert said.endswith("end: 0.1 ratio → 0.2 ratio (+100%)")
+    assert len(said) < 130
 
 
 def test_a_branch_that_leaves_the_baselines_alone_says_so(branch: Project) -> None:

@@ -19,9 +19,8 @@ from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.model import Value
 from pytest_nsys.gates.judgement import NotComparable
 from pytest_nsys.gates.model import GateFile, Outcome
-from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, SeriesId, StoredSeries, loads
+from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, StoredSeries, loads
 from pytest_nsys.stored.baselines.breakdowns import VERSION
-from pytest_nsys.stored.baselines.changes import RowChange
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from tests.support.gates import Project, built_once
@@ -490,17 +489,6 @@ def test_two_that_agree_alike_are_a_mistake(tmp_path: Path) -> None:
     names = ", ".join(sorted(f"{each.digest}.json" for each in (NEAR, key(world=32))))
     with pytest.raises(BaselineError, match=f"{names} agree equally on what comparable_on names"):
         _ = both.path
-
-
-def test_the_name_of_a_row_never_hides_its_values() -> None:
-    """Kernels of templates have names of hundreds of characters."""
-    sid = SeriesId("kernel_share", 1, "median", "range", "contained")
-    change = RowChange(
-        sid, "ratio", {"kernel": "void " + "at::native::" * 60 + "end"}, Fraction(1, 10), Fraction(2, 10)
-    )
-    said = str(change)
-    assert said.endswith("end: 0.1 ratio → 0.2 ratio")
-    assert len(said) < 130
 
 
 def test_rows_within_the_tolerance_are_counted(project: Project) -> None:
