@@ -34,9 +34,10 @@ from pytest_nsys.reports.history_report import (
     json_run,
     replay_cells,
     replay_sentences,
+    trends_together,
 )
 from pytest_nsys.reports.tables import Format, Row, Table
-from pytest_nsys.reports.trend import SHORT_COMMIT, trend_of
+from pytest_nsys.reports.trend import SHORT_COMMIT
 from pytest_nsys.stored.history.reading import History, Track, ahead, known_in, load, tracks_of
 from pytest_nsys.verdicts.replay import Replay
 
@@ -90,9 +91,10 @@ def history(
     selectors = selectors_of(where)
     stored = _without_other_keys(load(path, _gates(path, of), branch, last), key)
     tracks = _tracks(path, stored, metrics, selectors, branch, of)
-    text, doubts = history_report(stored, tracks, format, sys.stdout.encoding or "ascii")
+    trends = trends_together(stored, tracks)
+    text, doubts = history_report(stored, tracks, trends, format, sys.stdout.encoding or "ascii")
     click.echo(text, nl=False)
-    told = [f"note: {line}" for line in accepted_lines([trend_of(track, stored.verdicts) for track in tracks])]
+    told = [f"note: {line}" for line in accepted_lines(trends)]
     notes = [*_notes(tracks), *told, *(f"warning: {doubt}" for doubt in (*doubts, ahead(stored.runs)) if doubt)]
     print_notes(printable(note, 2000) for note in notes)
 

@@ -39,9 +39,9 @@ DEFINITION = 1
 
 
 def history_report(
-    history: History, tracks: Sequence[Track], format: Format, encoding: str = "utf-8"
+    history: History, tracks: Sequence[Track], trends: Sequence[Trend], format: Format, encoding: str = "utf-8"
 ) -> tuple[str, Sequence[str]]:
-    """The report of some rows, at least one, and what is to be doubted of it.
+    """The report of some rows, at least one, each with its trend, and what is to be doubted of it.
 
     ``encoding`` is what the characters of a table must exist in. Raises UsageMistake for what the format cannot hold.
     """
@@ -49,8 +49,8 @@ def history_report(
         case Format.CSV:
             return _wide(tracks)
         case Format.JSON:
-            return as_json(_json(history, tracks)), ()
-    return _table(tracks, trends_together(history, tracks), encoding).render(format), ()
+            return as_json(_json(history, tracks, trends)), ()
+    return _table(tracks, trends, encoding).render(format), ()
 
 
 def trends_together(history: History, tracks: Sequence[Track]) -> list[Trend]:
@@ -105,13 +105,13 @@ def _number(value: Value | None, unit: str) -> object:
     return None if value is None else json_value(measure(value, unit))
 
 
-def _json(history: History, tracks: Sequence[Track]) -> dict[str, object]:
+def _json(history: History, tracks: Sequence[Track], trends: Sequence[Trend]) -> dict[str, object]:
     used = {run.id for track in tracks for run in track.runs}
     runs = [run for run in history.runs if run.id in used or run.key is None]
     return {
         "definition": DEFINITION,
         "runs": [_run(run, history.verdicts.get(run.id, ())) for run in runs],
-        "rows": [_json_row(track, trend_of(track, history.verdicts)) for track in tracks],
+        "rows": [_json_row(*each) for each in zip(tracks, trends, strict=True)],
     }
 
 

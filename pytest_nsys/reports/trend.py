@@ -64,12 +64,6 @@ class Trend:
         """The value of each run."""
         return [moment.value for moment in self.moments]
 
-    @property
-    def heights(self) -> list[Fraction]:
-        """Where each value stands between the ends of the axis: 0 to 1."""
-        span = Fraction(self.high) - Fraction(self.low)
-        return [(Fraction(value) - Fraction(self.low)) / span if span else Fraction(0) for value in self.values]
-
 
 Verdicts = Mapping[int, Sequence[Mapping[str, Any]]]
 """What was decided in each run, as the history keeps it."""
