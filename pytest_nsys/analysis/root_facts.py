@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import NamedTuple
 
 
@@ -78,8 +79,25 @@ class RootChange(NamedTuple):
         return self.is_now - self.was
 
 
+UNCHANGED = Fraction(5, 1000)
+"""A step whose length moved by less is unchanged."""
+
+
 class StepChange(NamedTuple):
     """The length of a step before and now, by rank, in ns; of windows that are no steps theirs."""
 
     before_ns: Mapping[int, int]
     now_ns: Mapping[int, int]
+
+    @property
+    def slowest(self) -> tuple[int, int]:
+        """Of the ranks that both sides know the slowest one's, before and now; 0 where there are none."""
+        shared = self.before_ns.keys() & self.now_ns.keys()
+        before, now = (max((side[rank] for rank in shared), default=0) for side in self)
+        return before, now
+
+    @property
+    def faster(self) -> bool:
+        """Whether the step is: by less than UNCHANGED of it, it is as long as it was."""
+        before, now = self.slowest
+        return before - now >= before * UNCHANGED and now < before

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from math import prod
@@ -92,6 +92,12 @@ class UsedWindow:
     capture: int
     rank: int
     window: Window
+
+
+def noun_of(windows: Iterable[UsedWindow]) -> str:
+    """What these are: steps as far as their names say so, else windows."""
+    names = {used.window.name.lower() for used in windows}
+    return "step" if all("step" in name or "iteration" in name for name in names) else "window"
 
 
 def spec_under(

@@ -7,7 +7,7 @@ claims no more than its records: it names only what is at the root of a red.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from fractions import Fraction
 
 from pytest_nsys.core.file_names import Address
@@ -19,7 +19,7 @@ from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.explanation import apart, crossed_words, rank_ranges, reason_words
 from pytest_nsys.reports.roots import DIGITS, both_words, called_in, in_how_many, root_sentence
-from pytest_nsys.reports.session.digest import Digest, counts_words, in_order, nearest, not_run_words, worst_first
+from pytest_nsys.reports.session.digest import Digest, counts_words, in_order, nearest, not_run_words
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.story import (
     MOVED,
@@ -30,7 +30,6 @@ from pytest_nsys.reports.session.story import (
     StoryRoot,
     is_step_time,
     led_by,
-    step_of,
     story_of,
 )
 
@@ -92,8 +91,7 @@ def _bad(digest: Digest, story: Story) -> Iterator[str]:
         what = "" if len(own[0].records) > 1 else f"{own[0].records[0].title}: "
         more = f", and {counted(len(own) - 1, 'other reason')}" if len(own) > 1 else ""
         yield f"{counted(count, 'assertion')} {_WORDS[outcome]}: {what}{_in_short(own[0].message)}{more}"
-    if improved := [record for record in digest.bad if record.state == Outcome.IMPROVED]:
-        yield _improved(improved)
+    yield from _improved(digest, digest.bad)
 
 
 def _accepted(records: Iterable[Record], digest: Digest) -> Iterator[str]:
@@ -258,7 +256,7 @@ def _good(digest: Digest, story: Story) -> Iterator[str]:
     if story.warning:
         yield f"warning: {story_sentence(story)}"
     yield from _accepted(digest.records, digest)
-    yield from _better(records)
+    yield from _improved(digest, records)
     if not records:
         return
     counts = in_order(records)
@@ -271,16 +269,19 @@ def _good(digest: Digest, story: Story) -> Iterator[str]:
     yield from _headroom(records)
 
 
-def _better(records: Sequence[Record]) -> Iterator[str]:
-    if improved := [record for record in worst_first(records) if record.state == Outcome.IMPROVED]:
-        yield _improved(improved)
-
-
-def _improved(records: Sequence[Record]) -> str:
-    record = led_by(records)[0]
-    step = step_of(record) if is_step_time(record) else None
-    better = _changed(record) if step is None or step.unchanged else f"{length_words(step)}{_ranks_of(record)}"
-    return f"improved: {better}"
+def _improved(digest: Digest, records: Iterable[Record]) -> Iterator[str]:
+    """What is better, and what it cost: where the step is not faster, what happened to that and why."""
+    better = [record for record in records if record.state == Outcome.IMPROVED]
+    if not better:
+        return
+    story = story_of(digest, better)
+    step, first = story.step, led_by(better)[0]
+    if step is not None and step.share < 0 and not step.unchanged:
+        yield f"improved: {story_sentence(story)}"
+    else:
+        why = _root(story, effect=False) if story.roots else ""
+        told = _joined(_step_words(story), why, ": ") if why else _step_words(story)
+        yield "; ".join(filter(None, [f"improved: {_changed(first)}", told]))
 
 
 def _headroom(records: Iterable[Record]) -> Iterator[str]:

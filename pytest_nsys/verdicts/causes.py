@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_nsys.analysis.explained import Breakdown
     from pytest_nsys.analysis.roots import Roots
 
-EXPLAINED = (*WORSE, Outcome.INCONCLUSIVE)
+EXPLAINED = (*WORSE, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
 
 MATERIAL = 100
 """What is held to no baseline is explained where it got worse by more than one part of so many."""

@@ -19,7 +19,7 @@ from pytest_nsys.analysis.fitting import FitAlike
 from pytest_nsys.analysis.metrics import METRICS, PERIOD, STEP
 from pytest_nsys.analysis.root_facts import StepChange
 from pytest_nsys.analysis.table import MetricTable
-from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.analysis.windows import WindowSpec, noun_of
 from pytest_nsys.core.conventions import PARTS_OF_A_STEP, Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, TraceError
 from pytest_nsys.core.model import Note
@@ -267,11 +267,11 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
     waits = judgement is not judged
     refreshed = context.refreshed(assertion) if judgement.outcome is Outcome.FAILED else None
     judgement, accepted = accept(assertion, judgement, refreshed, context.accepted_red)
-    beside = judgement.outcome is Outcome.IMPROVED and context.worse
     message = message_of(assertion, judged) + accepted.words
     message += _of_earlier_runs(assertion, context.history, before) if bad else ""
     source = context.source(assertion)
     why = _why(assertion, judgement, context, source or context.baseline)
+    beside = _beside(context, why.step, spec) if judgement.outcome is Outcome.IMPROVED else ""
     return Verdict(
         assertion=assertion,
         outcome=judgement.outcome,
@@ -429,13 +429,13 @@ def _pipeline_message(assertion: Assertion, rows: Sequence[JudgedRow], side: str
     return ", and ".join(said)
 
 
-def _restated(judgement: Judgement, message: str, accepted: str, *, waits: bool, beside: bool) -> tuple[str, ...]:
-    """The outcome as a warning, where pytest may take it for passed. ``beside``: something else is worse; ``accepted``
-    is what is told of that.
+def _restated(judgement: Judgement, message: str, accepted: str, *, waits: bool, beside: str) -> tuple[str, ...]:
+    """The outcome as a warning, where pytest may take it for passed. ``beside`` speaks against a refresh of what
+    improved, ``accepted`` is what is told of that.
     """
     match judgement.outcome:
         case Outcome.IMPROVED if beside:
-            return (f"{message}, while another assertion does not hold: look at both before you accept this run",)
+            return (f"{message}, while {beside}: look at what it cost before you accept this run",)
         case Outcome.IMPROVED:
             return (f"the baseline is stale: {message}; refresh it",)
         case Outcome.INCONCLUSIVE:
@@ -443,6 +443,20 @@ def _restated(judgement: Judgement, message: str, accepted: str, *, waits: bool,
         case Outcome.ACCEPTED:
             return (accepted,) if accepted else ()
     return (message,) if judgement.outcome is Outcome.PASSED and judgement.reason else ()
+
+
+_NOT = {"step": "faster", "window": "shorter"}
+"""What windows have to be for an improvement to be one."""
+
+
+def _beside(context: GateContext, step: StepChange | None, spec: WindowSpec) -> str:
+    """Why what improved is no reason to accept the run; empty where it is one, as far as is known."""
+    if context.worse:
+        return "another assertion does not hold"
+    if step is None or step.faster:
+        return ""
+    noun = noun_of(context.captures.windows(spec))
+    return f"the {noun} is not {_NOT[noun]}"
 
 
 def _early(assertion: Assertion, judgement: Judgement) -> list[str]:

@@ -155,7 +155,7 @@ def test_the_fixture_warns_as_the_item_does(project: Project) -> None:
     test = 'def test_it(nsys_gate):\n    nsys_gate("exposed_ns <= baseline + 5%", gate_file="gate.nsys.yaml")\n'
     project.file("test_it.py", test)
     said = project.pytest("test_it.py", "--nsys-trace=run.sqlite", code=0)
-    assert "NsysWarning: exposed_ns <= baseline + 5%: the baseline is stale" in said
+    assert "NsysWarning: exposed_ns <= baseline + 5%: 4 of 4 rows are better than the baseline" in said
 
 
 def test_the_tolerance_of_a_balance_is_a_plain_number(project: Project) -> None:

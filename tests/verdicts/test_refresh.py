@@ -67,7 +67,7 @@ def test_accepting_a_run(project: Project) -> None:
     assert json.loads(project.baselines()[name])["provenance"]["reason"] == "a slower link"
 
     project.pytest("--nsys-trace=after.sqlite", code=0)
-    assert "the baseline is stale: 1 of 4 rows" in project.pytest("--nsys-trace=before.sqlite", code=0)
+    assert "1 of 4 rows are better than the baseline" in project.pytest("--nsys-trace=before.sqlite", code=0)
 
 
 def test_the_command_of_a_red_makes_it_green(project: Project) -> None:

@@ -109,10 +109,20 @@ def test_failed_on_a_baseline(project: Project) -> None:
 
 def test_improved_passes_with_a_warning_at_the_line(project: Project) -> None:
     accepted(project)
-    project.trace(exposed_us={(0, "stage2_f"): 149})
+    project.trace(exposed_us={(0, "stage2_f"): 149}, chunks_ms=(14,) * 5)
     stale = "1 of 4 rows are better than the baseline by more than the tolerance; refresh it"
     ends(project, "improved", f"  gate.nsys.yaml:4: NsysWarning: {SENTENCE}: the baseline is stale: {stale}", code=0)
     project.result.assert_outcomes(passed=1, warnings=1)
+
+
+def test_improved_in_a_step_that_is_not_faster_is_no_reason_to_accept_the_run(project: Project) -> None:
+    accepted(project)
+    project.trace(exposed_us={(0, "stage2_f"): 149})
+    said = " ".join(project.pytest("--nsys-trace=run.sqlite", "--nsys-summary=summary.md", code=0).split())
+    assert "while the window is not shorter: look at what it cost before you accept this run" in said
+    assert "baseline refresh" not in said
+    head = (project.root / "summary.md").read_text(encoding="utf-8").splitlines()[0].replace("\\_", "_")
+    assert head.startswith("## Improved: exposed_ns −26% (200 → 149 us), rank 0 stage2_f; window unchanged (15 ms)")
 
 
 def test_improved_beside_something_worse_is_no_stale_baseline(project: Project) -> None:
@@ -130,9 +140,9 @@ def test_improved_beside_something_worse_is_no_stale_baseline(project: Project) 
         expected = (
             "exposed: 4 of 4 rows are better than the baseline by more than the tolerance, while another assertion"
         )
-        assert f"{expected} does not hold: look at both before you accept this run" in " ".join(said.split())
+        assert f"{expected} does not hold: look at what it cost before you accept this run" in " ".join(said.split())
     assert "baseline refresh" not in said
-    project.trace("good.sqlite", {(1, "stage2_f"): 145})
+    project.trace("good.sqlite", {(1, "stage2_f"): 145}, chunks_ms=(14,) * 5)
     assert "exposed: the baseline is stale: 1 of 4 rows" in project.pytest("--nsys-trace=good.sqlite", code=0)
 
 
@@ -148,6 +158,7 @@ def test_a_ratchet_beside_something_worse_offers_no_refresh(project: Project) ->
     assert "improved: 4 of 4 rows" in said
     assert "baseline refresh" not in said
     project.gate(gate)
+    project.trace(exposed_us=100, chunks_ms=(14,) * 5)
     assert "baseline refresh" in project.pytest("--nsys-trace=run.sqlite", "-k", "exposed", code=1)
 
 
@@ -157,7 +168,7 @@ def test_improved_fails_a_ratchet(project: Project) -> None:
       - {metric: exposed_ns, baseline: {abs: 50us}, on_improvement: fail}
     """
     accepted(project, gate)
-    project.trace(exposed_us={(0, "stage2_f"): 100})
+    project.trace(exposed_us={(0, "stage2_f"): 100}, chunks_ms=(14,) * 5)
     ends(
         project,
         "improved",

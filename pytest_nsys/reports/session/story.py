@@ -12,16 +12,14 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.analysis.metrics import metric_called
-from pytest_nsys.analysis.root_facts import Root, RootChange, RootOf, StepChange
+from pytest_nsys.analysis.root_facts import UNCHANGED, Root, RootChange, RootOf, StepChange
+from pytest_nsys.analysis.windows import noun_of
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Label
-from pytest_nsys.gates.model import JudgedRow, Outcome, Verdict
+from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.session.digest import Digest, worst_first
 from pytest_nsys.reports.session.record import Record
-
-UNCHANGED = Fraction(5, 1000)
-"""A step whose length moved by less is unchanged."""
 
 FOLDED_SHARE = Fraction(5, 100)
 """A root that leads in no row, and is less than this of the largest one, is not told."""
@@ -217,10 +215,9 @@ def step_of(record: Record) -> StepTold | None:
     """What happened to the step in the windows of an assertion; None where no length before is known."""
     rows = failed_rows(record)
     step = record.verdict.step or _lengths(rows if is_step_time(record) else ())
-    shared = step.before_ns.keys() & step.now_ns.keys()
-    before, now = (max((side[rank] for rank in shared), default=0) for side in step)
+    before, now = step.slowest
     quantile = rows[0].labels.get("quantile", USUAL) if rows and record.verdict.step is None else USUAL
-    noun = noun_of(record.verdict) if quantile == USUAL else f"{quantile} step"
+    noun = noun_of(record.verdict.windows) if quantile == USUAL else f"{quantile} step"
     return StepTold(record.address, before, now, noun) if before else None
 
 
@@ -234,12 +231,6 @@ def _rank(labels: Mapping[str, Label]) -> int:
     """The rank of a row; of one that is of no one rank 0."""
     rank = labels.get("rank")
     return rank if isinstance(rank, int) else 0
-
-
-def noun_of(verdict: Verdict) -> str:
-    """What the windows are: steps, as far as their names say so."""
-    names = {used.window.name.lower() for used in verdict.windows}
-    return "step" if all("step" in name or "iteration" in name for name in names) else "window"
 
 
 # The roots
