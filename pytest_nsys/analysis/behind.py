@@ -22,7 +22,7 @@ MOST_BEHIND = Fraction(4, 5)
 LEAST_BEHIND = Fraction(1, 20)
 """And each for so much of the row's change, at least."""
 
-NOISE = Fraction(1, 100)
+NOISE = Fraction(1, 50)
 """What got longer or shorter by less is a root only where nothing else is."""
 
 _LATE = (CauseKind.LAUNCH_BOUND, CauseKind.STARVED, CauseKind.COVER_LATE)
