@@ -227,7 +227,6 @@ def _timeline_view(picture: Picture, number: int, frame: Frame, marked: Collecti
         "has_barriers": any(bar.is_barrier for bar in bars),
         "has_communication": any(lane.kind == "communication" for lane in lanes),
         "has_copies": any(lane.kind == "copies" for lane in lanes),
-        "has_gaps": any(side.window.gaps for side in named),
         "has_exposed": any(lane.exposed for lane in lanes),
         "data": {"length": length, "sides": [_data(side) for side in named]},
         "budget": budget_view([(name, one.budget) for name, one, _ in named if one.budget is not None], title),
