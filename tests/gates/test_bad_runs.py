@@ -87,6 +87,7 @@ def test_red_since_the_first_red_run_up_to_the_newest(red: tuple[bool, ...], sin
         ("failed failed delayed failed", "4321"),
         ("failed improved delayed", "3"),
         ("failed refresh", ""),
+        ("passed failed accepted accepted", "432"),
         ("failed error failed no_data incomparable inconclusive", "31"),
         ("failed passed failed inconclusive failed", "53"),
     ],
