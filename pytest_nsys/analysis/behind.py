@@ -25,11 +25,10 @@ LEAST_BEHIND = Fraction(1, 20)
 NOISE = Fraction(1, 50)
 """What got longer or shorter by less is a root only where nothing else is."""
 
-_LATE = (CauseKind.LAUNCH_BOUND, CauseKind.STARVED, CauseKind.COVER_LATE)
+_LATE = (CauseKind.LAUNCH_BOUND, CauseKind.STARVED)
 _LESS_COVER = (CauseKind.COVER_SHRANK, CauseKind.COVER_VANISHED)
 _WAITED = (CauseKind.IDLE, CauseKind.STALLED, CauseKind.BESIDE, CauseKind.BLOCKS)
 _OTHERWISE = (RootKind.APPEARED, RootKind.VANISHED, RootKind.REPLACED, RootKind.ELSEWHERE)
-_HIDDEN = (CauseKind.MOVED, CauseKind.COVER_MOVED)
 _BY_HOST: Collection[RootOf] = (RootOf.HOST, RootOf.CALL)
 _COPIES = (RootOf.COPY, RootOf.MEMSET)
 _BY_GPU: Collection[RootOf] = (RootOf.KERNEL, RootOf.ALL, RootOf.COLLECTIVE, *_COPIES)
@@ -110,7 +109,8 @@ class _Credits:
     def _direct(self, rank: int, cause: Cause) -> Iterator[Found]:
         """What acts through the kernel of a cause."""
         sign = 1 if cause.change_ns > 0 and cause.kind not in _LESS_COVER else -1
-        of = (*_BY_HOST, *_COPIES) if cause.kind in _LATE else _BY_GPU
+        by_host = cause.kind in _LATE or cause.kind is CauseKind.COVER_MOVED
+        of = (*_BY_HOST, *_COPIES) if by_host else _BY_GPU
         yield from (each for each in self._of(rank, sign, of) if cause.kernel in each.through)
         if cause.exposes:  # it hides less of what runs later
             yield from (each for each in self._of(rank, 1, [RootOf.COLLECTIVE]) if cause.exposes in each.through)
@@ -129,5 +129,5 @@ class _Credits:
             yield self._of(rank, -1, (RootOf.KERNEL, RootOf.ALL))
         elif cause.kind is CauseKind.EXPOSED:
             yield self._of(rank, -1, (RootOf.KERNEL, RootOf.ALL))
-        elif cause.kind in _HIDDEN:
+        elif cause.kind is CauseKind.COVER_MOVED:
             yield self._of(rank, 1, (*_BY_HOST, *_BY_GPU))

@@ -170,20 +170,18 @@ def _together(kernels: Sequence[int], waits: Mapping[int, RankWait]) -> RankWait
 
 
 def _compute(window: RankWindow) -> dict[str, Compute]:
-    compute, starts, launches = window.compute, window.kernels.start_ns, window.launch_ns
+    compute, launches = window.compute, window.launch_ns
     launched = take(compute, where_not(equal(take(launches, compute), NO_LAUNCH)))
-    lengths, started = (_by_name(window, take(values, compute), compute) for values in (window.durations_ns, starts))
-    began, launch = (_by_name(window, take(values, launched), launched) for values in (starts, launches))
+    lengths = _by_name(window, take(window.durations_ns, compute), compute)
+    launch = _by_name(window, take(launches, launched), launched)
     places, found = _places(window), {}
     for name, (length, kernels) in lengths.items():
-        (begun, with_launch), (launch_sum, _) = began.get(name, (0, 0)), launch.get(name, (0, 0))
+        launch_sum, with_launch = launch.get(name, (0, 0))
         found[name] = Compute(
             kernels=kernels,
             length_ns=length,
-            start_ns=started[name][0] - kernels * window.start_ns,
             launched=with_launch,
             launch_ns=launch_sum - with_launch * window.start_ns,
-            queued_ns=begun - launch_sum,
             places=tuple(places[name]),
         )
     return found

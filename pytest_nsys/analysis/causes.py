@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
-from itertools import groupby
 from typing import NamedTuple
 
 from pytest_nsys.analysis.budget_facts import BLOCKED, BudgetPart
@@ -25,9 +23,6 @@ from pytest_nsys.analysis.explained import (
     Wall,
 )
 from pytest_nsys.core.kept import grouped
-
-PROMPT_NS = 20_000
-"""A kernel that starts so soon after its launch did not queue: the CPU was late, not the GPU."""
 
 
 def budget_change(was: Breakdown, now: Breakdown) -> BudgetChange | None:
@@ -74,9 +69,7 @@ def _exposed(was: Breakdown, now: Breakdown, labels: Labels) -> Iterator[Cause]:
     """Communication that got longer, and compute that hides it less."""
     before, after = (list(_of_stage(b, labels)) for b in (was, now))
     yield from _lengths(before, after, exposed=True)
-    pairs, moved = _matched(before, after), _Movements(was, now)
-    yield from _moved([pair for pair in pairs if moved.itself(*pair)])
-    yield from _cover([pair for pair in pairs if not moved.itself(*pair)], was.compute, now.compute)
+    yield from _cover(_matched(before, after), was.compute, now.compute)
 
 
 def _communication(was: Breakdown, now: Breakdown, labels: Labels) -> Iterator[Cause]:
@@ -151,51 +144,6 @@ def _worst(changes: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(i + 1 for i in ranked[:MOST_ORDINALS]))
 
 
-class _Movements:
-    """How much later the kernels start now, counted from the window's start, less what all of them do."""
-
-    def __init__(self, was: Breakdown, now: Breakdown) -> None:
-        self._was, self._now = was.compute, now.compute
-        starts = (
-            (old.start_ns, new.start_ns)
-            for stage, own in was.communication.items()
-            for old, new in _matched(own, now.communication.get(stage, ()))
-        )
-        shifts = [new - old for old, new in starts]
-        shifts += [self._of_all(name) // was.compute[name].kernels for name in self._matched]
-        shifts.sort()
-        self._common_ns = min((shifts[(len(shifts) - 1) // 2], shifts[len(shifts) // 2]), key=abs) if shifts else 0
-
-    @cached_property
-    def _matched(self) -> list[str]:
-        return [name for name, c in self._was.items() if name in self._now and self._now[name].kernels == c.kernels]
-
-    def _of_all(self, name: str) -> int:
-        return self._now[name].start_ns - self._was[name].start_ns
-
-    def itself(self, old: Communication, new: Communication) -> bool:
-        """Whether communication is hidden less because it moved, and not the compute that hid it.
-
-        It has moved as far as the cover that it lost, and further than all kernels of any name that hid it together.
-        """
-        lost = sum(old.hidden_by.values()) - sum(new.hidden_by.values())
-        if lost <= 0:
-            return False
-        own = abs(new.start_ns - old.start_ns - self._common_ns)
-        kept = set(self._matched)
-        if own < lost or not kept.issuperset(old.hidden_by):
-            return False
-        return all(own > abs(self._of_all(n) - self._common_ns * self._was[n].kernels) for n in old.hidden_by)
-
-
-def _moved(pairs: Iterable[Pair]) -> Iterator[Cause]:
-    """By communication kernel how much less of it is hidden where it runs now; ``pairs`` are ordered by name."""
-    for name, same in groupby(pairs, lambda pair: pair[0].name):
-        own = list(same)
-        before, now = (sum(sum(k.hidden_by.values()) for k in side) for side in zip(*own, strict=True))
-        yield Cause(CauseKind.MOVED, name, before - now, before, now, len(own), len(own))
-
-
 def _cover(pairs: Sequence[Pair], was: Mapping[str, Compute], now: Mapping[str, Compute]) -> Iterator[Cause]:
     """By compute kernel how much less of the matched communication it hides."""
     old: Counter[str] = Counter()
@@ -216,7 +164,7 @@ def _cover(pairs: Sequence[Pair], was: Mapping[str, Compute], now: Mapping[str, 
 
 
 def _what_became(before: Compute | None, after: Compute | None, old_ns: int, new_ns: int) -> CauseKind:
-    """Why a compute kernel hides less: there are fewer of it, it is shorter, it came later."""
+    """Why a compute kernel hides less: there are fewer of it, it is shorter, it or what it hid ran at another time."""
     lost = old_ns - new_ns
     if lost <= 0 or before is None:
         return CauseKind.COVER_GREW
@@ -224,14 +172,7 @@ def _what_became(before: Compute | None, after: Compute | None, old_ns: int, new
         return CauseKind.COVER_VANISHED
     if 2 * (before.length_ns - after.length_ns) >= lost:
         return CauseKind.COVER_SHRANK
-    return CauseKind.COVER_LATE if _launched_later(before, after) else CauseKind.COVER_MOVED
-
-
-def _launched_later(before: Compute, after: Compute) -> bool:
-    """Whether it starts later because it was launched later, and did not queue."""
-    if not before.launched or not after.launched or after.queued_ns > PROMPT_NS * after.launched:
-        return False
-    return after.launch_ns * before.launched > before.launch_ns * after.launched
+    return CauseKind.COVER_MOVED
 
 
 def _compute(was: Breakdown, now: Breakdown, _labels: Labels) -> Iterator[Cause]:

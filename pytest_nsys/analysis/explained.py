@@ -27,10 +27,8 @@ class CauseKind(enum.StrEnum):
     SLOWEST = "another rank was the slowest before"
     COVER_SHRANK = "compute that hid it is shorter"
     COVER_VANISHED = "compute that hid it vanished"
-    COVER_LATE = "compute that hid it was launched later"
     COVER_MOVED = "compute that hid it ran at another time"
     COVER_GREW = "compute hides more of it"
-    MOVED = "ran at another time"
     LAUNCH_BOUND = "the GPU waits for launches"
     IDLE = "the GPU is idle for another reason"
     COMPUTE = "compute takes longer"
@@ -166,18 +164,16 @@ class ComputePlace(NamedTuple):
 
 
 class Compute(NamedTuple):
-    """The compute kernels of one name: how many, how long in all, and when, summed, from the window's start on.
+    """The compute kernels of one name: how many, and how long in all.
 
-    ``launched`` of them have a launch; ``launch_ns`` and ``queued_ns`` (from launch to start) are sums over those.
+    ``launched`` of them have a launch; ``launch_ns`` are those, summed, from the window's start on.
     ``places`` add up to all of them, by stage and stream.
     """
 
     kernels: int
     length_ns: int
-    start_ns: int
     launched: int
     launch_ns: int
-    queued_ns: int
     places: tuple[ComputePlace, ...] = ()
 
 

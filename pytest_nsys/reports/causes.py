@@ -17,12 +17,11 @@ MOST_PARTS = 3
 MOST_CAUSES = 3
 MOST_ROWS = 4
 
-LESS_COVER = (CauseKind.COVER_SHRANK, CauseKind.COVER_VANISHED, CauseKind.COVER_LATE, CauseKind.COVER_MOVED)
+LESS_COVER = (CauseKind.COVER_SHRANK, CauseKind.COVER_VANISHED, CauseKind.COVER_MOVED)
 
 _COVER = {
     CauseKind.COVER_SHRANK: ": it got shorter",
     CauseKind.COVER_VANISHED: ": it is gone",
-    CauseKind.COVER_LATE: ": launched later (CPU-bound)",
     CauseKind.COVER_MOVED: ": no longer runs alongside",
     CauseKind.COVER_GREW: "",
 }
@@ -119,8 +118,6 @@ def cause_words(cause: Cause) -> str:
     if cause.kind is CauseKind.SLOWEST:
         before, now = format_apart(cause.before_ns, cause.now_ns, TIME)
         return f"rank {cause.straggler} was the slowest before: {before}, this rank {now}"
-    if cause.kind is CauseKind.MOVED:
-        return f"{kernel} {cause.kind}: {now} of it overlapped (was {before})"
     if cause.kind in _COVER:
         return f"{kernel} now overlaps {now} of it (was {before}){_COVER[cause.kind]}{_counts(cause)}"
     if cause.kind is CauseKind.WAITS:

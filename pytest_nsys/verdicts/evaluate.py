@@ -308,7 +308,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
 
 
 def _why(assertion: Assertion, judgement: Judgement, context: GateContext, source: ReferenceSource | None) -> Why:
-    if source is None or assertion.balance_across is not None:
+    if source is None:
         return Why()
     metric, spec = assertion.measures, spec_for(context.captures.convention, assertion)
     try:

@@ -42,7 +42,7 @@ _STORED_PARTS = {
 
 _PARTS = {stored: part for part, stored in _STORED_PARTS.items()}
 
-VERSION = f"4.{DEFINITION}"
+VERSION = f"5.{DEFINITION}"
 """Of what is kept, of the names of kernels, and of what blocks: what is kept in another way is not compared."""
 
 MEDIAN_PERIOD = "p50 period"
@@ -164,9 +164,9 @@ def _breakdown(parts: Sequence[Sequence[Any]], names: Sequence[str]) -> Breakdow
 
 
 def _compute(stored: Sequence[Any], names: Sequence[str]) -> Compute:
-    kernels, length, start, launched, launch, queued, places = stored
+    kernels, length, launched, launch, places = stored
     own = tuple(ComputePlace(names[stage], *map(int, rest)) for stage, *rest in places)
-    return Compute(int(kernels), int(length), int(start), int(launched), int(launch), int(queued), own)
+    return Compute(int(kernels), int(length), int(launched), int(launch), own)
 
 
 def _transferred(stored: Sequence[Any], names: Sequence[str]) -> Transferred:
