@@ -288,7 +288,7 @@ def _headroom(records: Iterable[Record]) -> Iterator[str]:
     """The row that is nearest to failing, as a share of its limit."""
     found = [
         (near[0], number, record, near[1])
-        for number, record in enumerate(records)
+        for number, record in enumerate(sorted(records, key=lambda record: record.known_by))
         if (near := nearest(row for row in record.verdict.rows if row.outcome is Outcome.PASSED and not row.waived))
     ]
     if not found:

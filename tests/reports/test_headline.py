@@ -4,6 +4,9 @@ group, and those of another one apart?
 
 from __future__ import annotations
 
+import json
+import random
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -228,17 +231,47 @@ def test_a_session_in_which_not_all_was_judged_well(session: Digest, expected: s
     assert of_session(session) == expected
 
 
-def test_a_comparison_and_a_session_say_the_same(project: Project) -> None:
+def test_every_output_of_a_session_and_a_comparison_says_the_same(project: Project) -> None:
     project.gated("- exposed_ns below baseline plus 5%\n", 300)
     project.trace("base.sqlite")
-    project.pytest("--nsys-trace=run.sqlite", "--nsys-against=base.sqlite", "--nsys-html=page.html", code=1)
-    theirs = run("compare", "base.sqlite", "run.sqlite", "--gate=gate.nsys.yaml", "--format=html").stdout
-    ours = (project.root / "page.html").read_text(encoding="utf-8")
-    (said,) = Page(ours).texts["h1"]
-    assert Page(theirs).texts["h1"] == [said]
-    assert (
-        said.replace("\u00a0", " ") == "Window unchanged (15 ms): gemm 12% shorter, exposed 200 → 300 us on both ranks"
+    written = [f"--nsys-{kind}={kind}" for kind in ("html", "summary", "json")]
+    logged = project.pytest(
+        "--nsys-trace=run.sqlite", "--nsys-against=base.sqlite", "--nsys-annotate", *written, code=1
     )
+    page, markdown, report = ((project.root / kind).read_text(encoding="utf-8") for kind in ("html", "summary", "json"))
+    compared = {
+        form: run("compare", "base.sqlite", "run.sqlite", "--gate=gate.nsys.yaml", f"--format={form}").stdout
+        for form in ("table", "html", "markdown", "json")
+    }
+    said = "Window unchanged (15 ms): gemm 12% shorter, exposed 200 → 300 us on both ranks"
+    assert [json.loads(each)["headline"] for each in (report, compared["json"])] == [said, said]
+    assert [each.splitlines()[0] for each in (markdown, compared["markdown"])] == [f"## {said}"] * 2
+    assert [Page(each).texts["h1"][0].replace("\u00a0", " ") for each in (page, compared["html"])] == [said, said]
+    assert said in compared["table"].splitlines()
+    (annotated,) = (line for line in logged.splitlines() if line.startswith("::error "))
+    assert annotated.partition("::error ")[2].partition("::")[2].startswith(said.replace("%", "%25") + "%0A")
+
+
+def test_the_sentence_names_only_roots_of_reds_whatever_the_order() -> None:
+    chance = random.Random(23)
+    for _ in range(200):
+        records = []
+        for n in range(chance.randrange(1, 8)):
+            kernel, rank, now = f"k{chance.randrange(6)}", chance.randrange(4), chance.randrange(9, 20)
+            held = chance.random() < 0.4
+            told: dict[str, Any] = {"outcome": "passed", "good": True} if held else {}
+            at = {"labels": {"rank": rank}, "outcome": Outcome.PASSED if held else Outcome.FAILED}
+            step = StepChange({0: 20 * MS}, {0: chance.randrange(18, 24) * MS})
+            causes = (cause(rank, kernel, (8, now)),)
+            judged = (row(now * MS, 8 * MS, 8 * MS, **at),)
+            records.append(red(f"a{n}", "exposed_ns", judged=judged, causes=causes, step=step, **told))
+        said = of_session(digest(*records))
+        reds = [each for each in records if each.state == "failed"]
+        blamed = {own.roots[0].root.name for each in reds for own in each.verdict.causes}
+        assert set(re.findall(r"\bk\d\b", said)) <= blamed
+        assert bool(re.search(r"\bk\d\b", said)) == bool(reds)
+        chance.shuffle(records)
+        assert of_session(digest(*records)) == said
 
 
 def test_a_comparison_without_a_red_row_says_what_a_session_says(project: Project) -> None:
