@@ -141,6 +141,7 @@ def test_every_report_tells_it(branch: Project) -> None:
     page = (branch.root / "p.html").read_text()
     assert '<details class="assertion accepted"' in page
     assert '<span class="badge">accepted</span>' in page
+    assert f"<dt>accepted</dt><dd>{REASON}</dd>" in page
     assert ask(branch.root / "h.sqlite", "SELECT outcome FROM runs") == [("accepted",)]
     assert ask(branch.root / "h.sqlite", "SELECT outcome FROM verdicts ORDER BY id") == [("accepted",), ("passed",)]
 
