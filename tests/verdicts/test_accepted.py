@@ -446,3 +446,8 @@ def test_a_sentence_in_a_test_is_not_accepted(branch: Project) -> None:
     branch.file("test_it.py", f"def test_it(nsys_gate):\n    nsys_gate({sentence!r}, gate_file={FILE!r})\n")
     said = branch.pytest("test_it.py", RUN, REF, code=1)
     assert "not accepted on this branch: it is a sentence of a Python test" in said
+
+
+@pytest.mark.parametrize("why", ["", " ", "…"])
+def test_a_refresh_asks_for_the_reason_that_is_told(branch: Project, why: str) -> None:
+    assert "needs a reason" in branch.refresh(RUN, f"--nsys-reason={why}", code=4)
