@@ -18,7 +18,7 @@ from pytest_nsys.core.units import HASH, SHARES, TIME
 from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.explanation import apart, crossed_words, rank_ranges, reason_words
-from pytest_nsys.reports.roots import DIGITS, both_words, called_in, in_how_many, root_sentence
+from pytest_nsys.reports.roots import DIGITS, both_words, called_in, in_how_many, root_sentence, share_words
 from pytest_nsys.reports.session.digest import Digest, counts_words, in_order, nearest, not_run_words
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.story import (
@@ -154,7 +154,7 @@ def length_words(step: StepTold, of: str = "") -> str:
     if step.unchanged:
         return f"{step.noun} unchanged ({format_value(step.now_ns)}{of})"
     longer, shorter = ("slower", "faster") if step.noun.endswith("step") else ("longer", "shorter")
-    words = f"{percent(abs(step.share), DIGITS)} {longer if step.share > 0 else shorter}"
+    words = f"{share_words(abs(step.share))} {longer if step.share > 0 else shorter}"
     if step.share + 1 >= TIMES:
         words = f"{round(step.share + 1)} times as long"
     return f"{step.noun} {words} ({_both(step.before_ns, step.now_ns, TIME)}{of})"

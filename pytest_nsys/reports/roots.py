@@ -105,8 +105,13 @@ def _shares(told: StoryRoot, *, signed: bool = False) -> str:
     if high + 1 >= TIMES:
         return f"{round(high + 1)} times as long"
     ends = [high] if abs(high - low) <= abs(high) * ALIKE else [low, high]
-    words = " to ".join(sign + percent(abs(share), DIGITS) for share in ends)
+    words = " to ".join(sign + share_words(abs(share)) for share in ends)
     return words if signed else f"{words} {way}"
+
+
+def share_words(share: Fraction) -> str:
+    """By how much more or less, in whole percent from 10 % on: twice as long is no 100.1%, as what nears a bound is."""
+    return percent(Fraction(round(100 * share), 100) if 10 * share >= 1 else share, DIGITS)
 
 
 def _amounts(told: StoryRoot) -> str:

@@ -54,6 +54,7 @@ SAME = (8000, 10_000)
             "AllReduce 25% longer",
         ),
         (told(ALL, (8000, 9200)), "all compute +15%"),
+        (told(kernel(RootKind.LONGER), (8000, 16_009)), "flash_fwd 100% longer"),
         (told(kernel(RootKind.APPEARED), (0, 1200), counts=(0, 3)), "new kernel flash_fwd (3 times, 1.2 ms)"),
         (
             told(kernel(RootKind.APPEARED, RootOf.COPY, "copy from pinned to device"), (0, 1200), counts=(0, 1)),
