@@ -123,7 +123,8 @@ def story_sentence(story: Story) -> str:
     elif step is None or step.unchanged:
         said = _joined(_step_words(story), _root(story, effect=True), ": ")
     else:
-        because = _is_behind(story.roots[0], step)
+        better = story.reds[0].record.outcome is Outcome.IMPROVED
+        because = (step.share < 0) is better and _is_behind(story.roots[0], step)
         said = _joined(_step_words(story), _root(story, effect=not because), ": " if because else "; ")
     more, unknown = max(len(story.roots) - 1, 0), len(story.rootless) - (not story.roots)
     left = [counted(more, "more cause")] if more else []

@@ -103,6 +103,16 @@ def exposed(step: tuple[int, int] | None) -> Record:
 
 
 DISPATCH = "moe_dispatch 60% longer"
+GONE = Root(RootKind.VANISHED, RootOf.KERNEL, "weight_grad")
+
+
+def test_what_made_a_step_faster_is_told_of_what_is_red_by_it() -> None:
+    change = RootChange(GONE, 0, 2 * MS, 0, 2, 0)
+    causes = (Explained({"rank": 0}, Explanation(3 * MS, (), 3 * MS), (change,)),)
+    step = StepChange({0: 20 * MS}, {0: 18 * MS})
+    less = red("e", "exposed_ns", judged=(row(4 * MS, MS, 2 * MS),), causes=causes, step=step)
+    said = "kernel weight_grad is gone (2 times, 2 ms), exposed 1 → 4 ms on rank 0"
+    assert of_session(digest(less)) == f"Step 10% faster (20 → 18 ms); {said}"
 
 
 @pytest.mark.parametrize(
