@@ -29,6 +29,7 @@ _LATE = (CauseKind.LAUNCH_BOUND, CauseKind.STARVED)
 _LESS_COVER = (CauseKind.COVER_SHRANK, CauseKind.COVER_VANISHED)
 _WAITED = (CauseKind.IDLE, CauseKind.STALLED, CauseKind.BESIDE, CauseKind.BLOCKS)
 _OTHERWISE = (RootKind.APPEARED, RootKind.VANISHED, RootKind.REPLACED, RootKind.ELSEWHERE)
+_COUNTED = {"launches and gaps": (RootOf.CALL,), "machine": (RootOf.COPY,)}
 _BY_HOST: Collection[RootOf] = (RootOf.HOST, RootOf.CALL)
 _COPIES = (RootOf.COPY, RootOf.MEMSET)
 _BY_GPU: Collection[RootOf] = (RootOf.KERNEL, RootOf.ALL, RootOf.COLLECTIVE, *_COPIES)
@@ -48,16 +49,34 @@ def behind(
         found = _Credits(roots, of_step, least)
         for rank, own in causes.items():
             found.blame(rank, [cause for cause in own if cause.change_ns * change_ns > 0])
-        if told := found.most(abs(change_ns)):
+        if told := _most(found.sums, abs(change_ns)):
             return told
     return ()
 
 
-def came_or_went(roots: Roots, ranks: Iterable[int], name: str) -> tuple[RootChange, ...]:
-    """What runs more or less often on these ranks, or otherwise, largest first; of a kernel's name that alone."""
-    found = [each for rank in ranks for each in roots.of(rank) if each.change.root.kind in _OTHERWISE]
+def came_or_went(roots: Roots, ranks: Iterable[int], subject: str, name: str) -> tuple[RootChange, ...]:
+    """Most of what runs more or less often on these ranks, or otherwise, largest first: of what metrics of a subject
+    count, and of a kernel's name that alone.
+    """
+    counted = _COUNTED.get(subject, (RootOf.KERNEL, RootOf.COLLECTIVE))
+    every = [each for rank in ranks for each in roots.of(rank) if each.of in counted]
+    found = [each for each in every if each.change.root.kind in _OTHERWISE]
     named = [each for each in found if any(kernel.startswith(name) for kernel in each.through)]
-    return tuple(sorted((each.change for each in (named or found)), key=largest_first))
+    return _most({each.change: max(each.change.before_ns, each.change.now_ns, 1) for each in (named or found)}, 0)
+
+
+def _most(credited: Mapping[RootChange, int], change_ns: int) -> tuple[RootChange, ...]:
+    """The roots with the largest sums over ranks, on each of these, but for such as are little of a change."""
+    sums, changes = Counter[Root](), grouped((change.root, change) for change in credited)
+    for change, ns in credited.items():
+        sums[change.root] += ns
+    total, told, found = sums.total(), 0, list[RootChange]()
+    for root, ns in sorted(sums.items(), key=lambda item: (-item[1], item[0])):
+        if told >= MOST_BEHIND * total or ns < LEAST_BEHIND * change_ns:
+            break
+        found += sorted(changes[root], key=largest_first)
+        told += ns
+    return tuple(found)
 
 
 class _Credits:
@@ -65,7 +84,7 @@ class _Credits:
 
     def __init__(self, roots: Roots, of_step: Callable[[], Roots | None], least: Fraction) -> None:
         self._roots, self._of_step, self._least = roots, of_step, least
-        self._sums: Counter[RootChange] = Counter()
+        self.sums: Counter[RootChange] = Counter()
 
     def blame(self, rank: int, causes: Iterable[Cause]) -> None:
         """Credit what each of these causes on a rank leads to, first what it names, then what may have led to it."""
@@ -74,25 +93,12 @@ class _Credits:
             for found in self._indirect(rank, cause):
                 ns = self._spread(found, ns)
 
-    def most(self, change_ns: int) -> tuple[RootChange, ...]:
-        """The roots with the largest sums over ranks, on each of these."""
-        sums, changes = Counter[Root](), grouped((change.root, change) for change in self._sums)
-        for change, ns in self._sums.items():
-            sums[change.root] += ns
-        total, told, found = sums.total(), 0, list[RootChange]()
-        for root, ns in sorted(sums.items(), key=lambda item: (-item[1], item[0])):
-            if told >= MOST_BEHIND * total or ns < LEAST_BEHIND * change_ns:
-                break
-            found += sorted(changes[root], key=largest_first)
-            told += ns
-        return tuple(found)
-
     def _spread(self, found: Iterable[Found], ns: int) -> int:
         """Credit roots, each as far as it changed; what is left."""
         for each in found:
-            given = min(ns, each.most_ns - self._sums[each.change])
+            given = min(ns, each.most_ns - self.sums[each.change])
             if given > 0:
-                self._sums[each.change] += given
+                self.sums[each.change] += given
                 ns -= given
         return ns
 

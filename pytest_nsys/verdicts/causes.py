@@ -170,7 +170,7 @@ class _Rows:
         ranks = sorted(shared & {labels["rank"]} if "rank" in labels else shared)
         roots, parts = self.now.roots(sides.was, sides.now), self.metric.hangs_on
         if self.metric.counts:
-            return came_or_went(roots, ranks, str(labels.get("kernel", "")))
+            return came_or_went(roots, ranks, self.metric.subject, str(labels.get("kernel", "")))
         if parts is None:
             return ()
         both = {rank: own for rank in ranks if (own := roots.both(rank)) is not None}

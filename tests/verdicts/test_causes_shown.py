@@ -229,6 +229,7 @@ def test_a_red_has_its_roots_and_the_length_of_a_step(judged: Project, against: 
         ("exposed_ns <= 2% of step", "gemm"),
         ("stage2 exposed_ns < 300us", "gemm"),
         ("{metric: exposed_ns, across: {rank: sum}, baseline: {rel: 5%}}", "gemm"),
+        ("balance of exposed_ns across pp <= 1.1", "gemm"),
         ("window_ns <= 1ms", ""),
     ],
 )
