@@ -348,44 +348,37 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
-    """What was judged and by how much it held, also when everything is green."""
-    told = [report for reports in terminalreporter.stats.values() for report in reports]
-    not_run = [report for report in told if hasattr(report, "nsys_not_run")]
-    ref, updates = given(config, "nsys_baseline_ref"), config.getoption("nsys_update_baselines")
-    if not (ref or updates or not_run or any(hasattr(report, "nsys") for report in told)):
-        return
-    from pytest_nsys.reports.session.digest import judged_records
-    from pytest_nsys.reports.session.summary import count_line, summary_lines
+_WHOLE = pytest.StashKey[dict[str, list[Any]]]()
+"""What pytest counts, where the story tells of it."""
 
-    records = judged_records(terminalreporter.stats)
-    if config.get_verbosity() < -1:
-        lines = [count_line(records)] if records else []
-    else:
-        width = config.get_terminal_writer().fullwidth if terminalreporter.isatty else None
-        lines = summary_lines(records, verbose=config.get_verbosity() > 0, width=width)
-    if ref:
-        from pytest_nsys.plugin.session import session_of
-        from pytest_nsys.reports.changes import gate_terminal_lines
 
-        branch, files = session_of(config).branch, [record.file for record in records]
-        seen = [*files, *sorted({report.nsys_not_run.file for report in not_run} - {""})]
-        changes = branch.gate_changes(seen) if branch is not None else None
-        lines = gate_terminal_lines(changes, judged=bool(files)) + lines
-        lines += branch.baseline_change_lines(files) if branch is not None else []
-    if updates and exitstatus != pytest.ExitCode.USAGE_ERROR:  # which pytest tells
-        from pytest_nsys.plugin.session import session_of
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Generator[None, Any, Any]:
+    """Keep pytest from a section for each red of a gate file: the story tells them all."""
+    told = (report for reports in terminalreporter.stats.values() for report in reports)
+    asked = given(config, "nsys_baseline_ref") or config.getoption("nsys_update_baselines")
+    if not asked and not any(hasattr(report, "nsys") or hasattr(report, "nsys_not_run") for report in told):
+        return (yield)
+    from pytest_nsys.plugin.terminal import folded
 
-        lines += session_of(config).refreshing.lines(folded=config.get_verbosity() <= 0)
-    if not_run:
-        from pytest_nsys.plugin.left_out import count_once, not_run_lines
+    with folded(terminalreporter, config) as config.stash[_WHOLE]:
+        return (yield)
 
-        lines += not_run_lines(not_run)
-        count_once(terminalreporter.stats, config)
-    if lines:
-        terminalreporter.section("nsys gate")
-        for line in lines:
-            terminalreporter.line(line)
+
+@pytest.hookimpl(wrapper=True, trylast=True, specname="pytest_terminal_summary")
+def pytest_nsys_terminal_summary(
+    terminalreporter: Any, exitstatus: int, config: pytest.Config
+) -> Generator[None, Any, Any]:
+    """What was judged and by how much it held, also when everything is green. Last of all before pytest's own lines."""
+    whole = config.stash.get(_WHOLE, None)
+    if whole is None:
+        return (yield)
+    from pytest_nsys.plugin.terminal import tell
+
+    terminalreporter.stats |= whole  # for all who tell of them
+    result = yield
+    tell(terminalreporter, exitstatus, config, whole)
+    return result
 
 
 @pytest.fixture(scope="session")

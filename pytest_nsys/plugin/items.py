@@ -171,10 +171,7 @@ class GateItem(JudgedItem):
         self._keep(error_record(self.assertion, str(error)))
         self.nothing_measured = isinstance(error, NothingMeasured)
         session = session_of(self.config)
-        told = session.told(str(error))
-        if (first := session.first_in_error(self.gate, told, self.name)) != self.name:
-            told = f"as in '{first}' above"
-        text = f"error: {told}\n{self.assertion.location.at_line}: {self.assertion.sentence}"
+        text = f"error: {session.told(str(error))}\n{self.assertion.location.at_line}: {self.assertion.sentence}"
         raise pytest.fail.Exception(text, pytrace=False) from None  # the line says it all; no chain of exceptions
 
     def _keep(self, record: Record, verdict: Verdict | None = None) -> None:
@@ -234,7 +231,7 @@ class GateItem(JudgedItem):
                 artifact = keep(session, verdict, self.context)
                 steps += [Step(f"{VIEWER} opens {artifact.path}", "the window alone")] if artifact.path else []
                 record = replace(record, artifact=artifact.path, artifact_lost=artifact.lost)
-            explained = tuple(explanation(record.verdict, steps))
+            explained = tuple(explanation(record.verdict, steps, verbose=self.config.get_verbosity() > 0))
             record = replace(record, next_steps=tuple(steps), explanation=explained)
         self._keep(record, verdict)
         if self.config.getoption("nsys_html") is not None:
@@ -300,11 +297,9 @@ class GateItem(JudgedItem):
             refusal = Refusal(str(error), Outcome.ERROR)
         if refusal is not None:
             session = session_of(self.config)
-            why, known = session.told(refusal.reason), session.refreshing.refused
-            told = "as above" if known.get(self.gate.address) == why else why
-            known[self.gate.address] = why
+            why = session.refreshing.refused[self.gate.address] = session.told(refusal.reason)
             self._keep(error_record(self.assertion, f"refused: {why}", refusal.outcome))
-            raise GateNotJudged(f"refused: {told}\n{self.assertion.location.at_line}: {self.assertion.sentence}")
+            raise GateNotJudged(f"refused: {why}\n{self.assertion.location.at_line}: {self.assertion.sentence}")
         if self.assertion.reads_stored:
             refresh.wanted.append(self.assertion)
         elif self.assertion.needs_baseline:

@@ -37,6 +37,7 @@ from pytest_nsys.tools.files import append, write_whole
 if TYPE_CHECKING:
     from pytest_nsys.reports.page.pictures import Pictures
 
+NAME = "nsys-reporting"
 ANNOTATE = "nsys_annotate"
 LEAST_ROOM = 16 * 1024
 """Of the room that is left to others a summary takes so much all the same, where GitHub takes it."""
@@ -66,7 +67,7 @@ def start(config: pytest.Config) -> None:
     for setting, path in targets:
         check_target(f"{setting.option}={config.getoption(setting.name)}", path, others)
         others.append((path, f"is the file of {setting.option} as well"))
-    install(config, Reporting(config, targets), "nsys-reporting")
+    install(config, Reporting(config, targets), NAME)
 
 
 def _read_and_written(config: pytest.Config) -> Iterator[tuple[Path, str]]:
@@ -180,6 +181,7 @@ class Reporting:
         not_run = tuple(left_out.not_run_files(self.not_run.values()))
         changed = own.branch.baseline_changes(files) if own.branch is not None else []
         refreshed = own.refreshing.lines() if own.updating else []
+        selection = self.config.pluginmanager.get_plugin(left_out.NAME)
         return Digest(
             records=ordered(list(self.records.values())),
             mistakes=tuple(sorted(self.mistakes, key=lambda m: (m.file, m.line or 0, m.column or 0, m.text))),
@@ -189,7 +191,7 @@ class Reporting:
             gate_changes=own.branch.gate_changes([*files, *(one.file for one in not_run)])
             if own.branch is not None
             else None,
-            left_out=self.config.pluginmanager.get_plugin(left_out.NAME).found,  # type: ignore[union-attr]
+            left_out=selection.found if selection is not None else (),
             not_run=not_run,
             pictures={self.records[nodeid].known_by: one for nodeid, one in sorted(self.pictures.items())},
             history=path_of(self.config, "nsys_history"),

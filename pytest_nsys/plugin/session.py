@@ -53,7 +53,6 @@ class NsysSession:
     _traces: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _contexts: dict[str, GateContext] = field(default_factory=dict)
     _resolved: dict[tuple[str, str | None], GateFile] = field(default_factory=dict)
-    _errors: dict[tuple[str, str], str] = field(default_factory=dict)
     _broken: dict[str, bool] = field(default_factory=dict)
     _shows_progress: bool = False
     _chosen: Sequence[tuple[GateFile, Sequence[Assertion]]] = ()
@@ -379,10 +378,6 @@ class NsysSession:
     def shown_gate(self, gate: GateFile) -> str:
         """A gate file as a person would type it, with its configuration where it is one."""
         return str(Address(self.shown(gate.path), gate.configuration))
-
-    def first_in_error(self, gate: GateFile, why: str, name: str) -> str:
-        """The first item of a gate file with this error in this process, which tells it whole; perhaps ``name``."""
-        return self._errors.setdefault((gate.address, why), name)
 
     def close(self) -> None:
         """Close the traces that were opened."""

@@ -8,14 +8,16 @@ from fractions import Fraction
 from pytest_nsys.analysis.explained import BudgetChange, Cause, CauseKind, Explained, Explanation
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Label
-from pytest_nsys.core.numbers import format_apart, format_signed, format_together, scale_of
+from pytest_nsys.core.numbers import format_apart, format_signed, scale_of
 from pytest_nsys.core.units import TIME
 from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.reports.tables import WHOLE_TEXT, Table, number, table_of
 
 MOST_PARTS = 3
 MOST_CAUSES = 3
-MOST_ROWS = 4
+MOST_ROWS = 1
+FOLDED_SHARE = Fraction(5, 100)
+"""A part of less of its whole is told with others, or not at all."""
 
 LESS_COVER = (CauseKind.COVER_SHRANK, CauseKind.COVER_VANISHED, CauseKind.COVER_MOVED)
 
@@ -38,8 +40,9 @@ _WALLS = {
 """What a part of a window went to, by kernel."""
 
 
-def cause_lines(rows: Sequence[Explained]) -> list[str]:
-    """The causes of the first row, which is the worst, largest first; what is left out is summed up.
+def cause_lines(rows: Sequence[Explained], *, verbose: bool = False) -> list[str]:
+    """The causes of the first row, which is the worst, largest first; what is left out is summed up, unless
+    ``verbose``.
 
     Then the rows that have the same leading cause, and those that have another, a line for each cause.
     """
@@ -47,7 +50,7 @@ def cause_lines(rows: Sequence[Explained]) -> list[str]:
     if not groups:
         return []
     (first, *same), *others = groups
-    lines = _lines(first)
+    lines = _lines(first, None if verbose else MOST_PARTS)
     if same:
         lines.append(f"the same in {shared_words(same)}")
     for group in others[: MOST_CAUSES - 1]:
@@ -83,40 +86,45 @@ def labels_words(labels: Mapping[str, Label]) -> str:
     return printable(place_words(labels), 100)
 
 
-def _lines(row: Explained) -> list[str]:
-    cells, told = part_cells(row.explanation, MOST_PARTS), row.explanation
-    lines = [f"{amount:>10}  {words}" for amount, words in cells]
-    if told.unexplained_ns and len(told.causes) > MOST_PARTS:
-        at = -1 if told.budget is None else -2
-        lines[at - 1] += f"; {' '.join(cells[at])}"
-        del lines[at]
-    return [f"{labels_words(row.labels)}, {format_signed(told.change_ns)}:", *lines]
+def _lines(row: Explained, most: int | None) -> list[str]:
+    cells = part_cells(row.explanation, most)
+    where = f"{labels_words(row.labels)}, {format_signed(row.explanation.change_ns)}:"
+    return [where, *(f"{amount:>10}  {words}" for amount, words in cells)]
 
 
 def part_cells(explanation: Explanation, most: int | None = None) -> list[tuple[str, str]]:
-    """The largest ``most`` parts of a change, the others as one, and what is not explained: amount and words."""
+    """The parts of a change: amount and words. With ``most`` so many of the largest, the others as one, and nothing
+    that is small beside the change, nor a window in which one part made up for another.
+    """
     causes, budget = explanation.causes, explanation.budget
-    cells = [(format_signed(cause.change_ns), cause_words(cause)) for cause in causes[:most]]
-    if rest := () if most is None else causes[most:]:
-        cells.append((format_signed(sum(cause.change_ns for cause in rest)), counted(len(rest), "smaller cause")))
-    if explanation.unexplained_ns:
+    least = 0 if most is None else abs(explanation.change_ns) * FOLDED_SHARE
+    told = [cause for n, cause in enumerate(causes[:most]) if not n or abs(cause.change_ns) >= least]
+    rest_ns = sum(cause.change_ns for cause in causes) - sum(cause.change_ns for cause in told)
+    cells = [(cause.change_ns, cause_words(cause)) for cause in told]
+    if len(told) < len(causes) and abs(rest_ns) >= least:
+        cells.append((rest_ns, counted(len(causes) - len(told), "smaller cause")))
+    if explanation.unexplained_ns and (explanation.lacks or abs(explanation.unexplained_ns) >= least):
         lacks = f": {printable(explanation.lacks, 200)}" if explanation.lacks else ""
-        cells.append((format_signed(explanation.unexplained_ns), f"not explained{lacks}"))
-    if budget is not None:
-        cells.append((format_signed(budget.change_ns), budget_words(budget)))
-    return cells
+        cells.append((explanation.unexplained_ns, f"not explained{lacks}"))
+    if budget is not None and (most is None or not _cancels(budget)):
+        cells.append((budget.change_ns, budget_words(budget)))
+    return [(format_signed(ns), words) for ns, words in cells]
+
+
+def _cancels(budget: BudgetChange) -> bool:
+    """Whether one part of a window made up for another."""
+    return abs(budget.change_ns) < max(abs(ns) for _, ns in budget.parts) * FOLDED_SHARE
 
 
 def cause_words(cause: Cause) -> str:
     """One cause, without its amount."""
-    before, now = format_together([cause.before_ns, cause.now_ns])
+    before, now = format_apart(cause.before_ns, cause.now_ns, TIME)
     kernel = printable(cause.kernel, 60)
     if cause.kind in _WALLS:
         counts = _counts(cause) if cause.kind in (CauseKind.COMPUTE, CauseKind.EXPOSED) else ""
         waits = "" if cause.straggler is None else f": it waits for rank {cause.straggler}"
         return f"{_WALLS[cause.kind].format(kernel)} {before} → {now}{counts}{waits}"
     if cause.kind is CauseKind.SLOWEST:
-        before, now = format_apart(cause.before_ns, cause.now_ns, TIME)
         return f"rank {cause.straggler} was the slowest before: {before}, this rank {now}"
     if cause.kind in _COVER:
         return f"{kernel} now overlaps {now} of it (was {before}){_COVER[cause.kind]}{_counts(cause)}"
@@ -126,7 +134,8 @@ def cause_words(cause: Cause) -> str:
         return f"{kernel} {cause.kind}{_counts(cause)}, {before} → {now} in all"
     many = cause.kernels > 1 and cause.was == cause.kernels
     if many:
-        before, now = format_together([Fraction(ns, cause.kernels) for ns in (cause.before_ns, cause.now_ns)])
+        was, is_now = (Fraction(ns, cause.kernels) for ns in (cause.before_ns, cause.now_ns))
+        before, now = format_apart(was, is_now, TIME)
     each = f", {cause.kernels} kernels, {before} → {now} each" if many else f", {before} → {now}"
     return f"{kernel} {cause.kind}{each}{_ordinals(cause)}"
 
@@ -137,7 +146,7 @@ def budget_words(budget: BudgetChange) -> str:
     Parts of under a twentieth of the largest are told as one.
     """
     scale = scale_of([ns for _, ns in budget.parts], TIME)
-    least = max(abs(ns) for _, ns in budget.parts) / Fraction(20)
+    least = max(abs(ns) for _, ns in budget.parts) * FOLDED_SHARE
     told = [(part, ns) for part, ns in budget.parts if abs(ns) >= least]
     words = [f"{part} {format_signed(ns, scale=scale)}" for part, ns in told]
     if budget.kernel is not None and told[0] == budget.parts[0]:  # then compute moved, and is the first part

@@ -6,6 +6,7 @@ A terminal, the job summary and the page show the same table of rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -29,13 +30,18 @@ from pytest_nsys.core.numbers import (
 from pytest_nsys.core.units import BARE, HASH, TIME, format_tolerance
 from pytest_nsys.core.words import place_words, printable
 from pytest_nsys.gates.judgement import HALFWAY
-from pytest_nsys.gates.model import WORSE, Assertion, Comparator, Constant, JudgedRow, Outcome, Verdict
-from pytest_nsys.reports.causes import cause_lines
+from pytest_nsys.gates.model import WORSE, Assertion, Comparator, Constant, JudgedRow, Labels, Outcome, Verdict
+from pytest_nsys.reports.alike_rows import alike
+from pytest_nsys.reports.causes import by_cause, cause_lines
 from pytest_nsys.reports.tables import CellKind, Column, Table, Told, number, table_by, table_of
 
 NO_VALUE = "—"
 SHOWN_ROWS = 10
+WORST_ROWS = 3
+"""So many are told of an assertion; the others are where all is."""
+
 SHOWN_DETAILS = 4
+NOTE = "note:   "
 ANY_CHANGE = "any change"
 BAD = (Outcome.FAILED, Outcome.NO_DATA, Outcome.INCOMPARABLE, Outcome.ERROR)
 
@@ -58,9 +64,16 @@ def worst_rank(verdict: Verdict) -> int | None:
     return rank if isinstance(rank, int) else None
 
 
-def place(row: JudgedRow) -> str:
-    """Where a row is, in words: ``stage stage2_f``, and where an aggregate took it from: ``(rank 3)``."""
-    words, taken = (place_words(each) for each in (row.labels, row.origin))
+def origin_of(row: JudgedRow, verdict: Verdict) -> Labels:
+    """The row that an aggregate took its value from; of the step time its rank, where that explains it."""
+    explained = verdict.causes[0].labels if verdict.causes and not row.labels else {}
+    return row.origin or {dimension: label for dimension, label in explained.items() if dimension == "rank"}
+
+
+def place(row: JudgedRow, verdict: Verdict | None = None) -> str:
+    """Where a row is, in words: ``stage stage2_f``, and where its value is from: ``(rank 3)``."""
+    origin = row.origin if verdict is None else origin_of(row, verdict)
+    words, taken = (place_words(each) for each in (row.labels, origin))
     return printable(f"{words} ({taken})".lstrip() if taken else words)
 
 
@@ -196,7 +209,7 @@ def reason_words(verdict: Verdict) -> str:
     row = next(iter(rows_to_show(verdict)), None)
     if verdict.outcome not in WORSE or row is None or row.value is None or row.limit is None:
         return f"{verdict.outcome}: {printable(verdict.message, 200)}"
-    where = place(row)
+    where = place(row, verdict)
     accepted = "; accepted on this branch" if verdict.outcome is Outcome.ACCEPTED else ""
     return crossed_words(row, verdict) + (f", {where}" if where else "") + accepted
 
@@ -210,12 +223,12 @@ def crossed_words(row: JudgedRow, verdict: Verdict) -> str:
     return f"{value} {_CROSSED.get(comparator, '==') if comparator is not None else two_sided} {limit}"
 
 
-def shown_windows(verdict: Verdict) -> tuple[str, ...]:
+def shown_windows(verdict: Verdict, *, verbose: bool = True) -> tuple[str, ...]:
     """The window of the worst row's rank where it has one, else all of them, grouped."""
     rank = worst_rank(verdict)
     own = [used for used in verdict.windows if used.rank == rank]
     if len(own) == 1:
-        return (f"{window_words(own[0])} ({verdict.measured_as})",)
+        return (window_words(own[0]) + (f" ({verdict.measured_as})" if verbose else ""),)
     lines = window_lines(tuple(own) or verdict.windows)
     more = [f"… {len(lines) - 4} more"] if len(lines) > 4 else []
     return (verdict.measured_as, *lines[:4], *more) if lines else ()
@@ -252,24 +265,56 @@ def sees_words(row: JudgedRow, verdict: Verdict) -> str:
     return f"{seen} ({behind})" if behind else seen
 
 
-def explanation(verdict: Verdict, next_steps: Sequence[Step]) -> list[str]:
-    """A bad verdict below its sentence, in a terminal."""
+def explanation(verdict: Verdict, next_steps: Sequence[Step], *, verbose: bool = False) -> list[str]:
+    """A bad verdict below its sentence, in a terminal; every row if ``verbose``, else the worst few."""
     lines = [f"  {verdict.outcome}: {verdict.message}"]
-    for table in (row_table(verdict, rows_to_show(verdict), SHOWN_ROWS), difference_table(verdict, 100)):
+    bad = rows_to_show(verdict)
+    rows, same = (row_table(verdict, bad, len(bad)), "") if verbose else folded_table(verdict, bad)
+    for table in (rows, difference_table(verdict, 100)):
         lines += [f"  {line}" for line in table.lines("… {} more")] if table.rows else []
-    lines += reasons(verdict, verdict.causes)
-    lines += _block("window:", () if verdict.outcome is Outcome.PASSED else shown_windows(verdict))
-    for note in (*(Note(text, True) for text in verdict.warnings), *verdict.notes):
-        lines.append(f"  {'' if note.warning else 'note:   '}{note.printable(400)}")
+        lines += [f"  {same}"] if same and table is rows else []
+    causes = verdict.causes if verbose or not same else _without_alike(verdict.causes)
+    lines += reasons(verdict, causes, verbose=verbose)
+    lines += _block("window:", () if verdict.outcome is Outcome.PASSED else shown_windows(verdict, verbose=verbose))
+    notes = [*(Note(text, True) for text in verdict.warnings), *verdict.notes]
+    lines += [f"  {'' if note.warning else NOTE}{note.printable(400)}" for note in notes]
     return lines + _block("next:", next_steps)
 
 
-def reasons(verdict: Verdict, causes: Sequence[Explained]) -> list[str]:
+def _without_alike(causes: Sequence[Explained]) -> list[Explained]:
+    """Of the rows with one cause the first: below the table it says where it is the same."""
+    return [first for first, *_ in by_cause(causes)]
+
+
+def folded_table(verdict: Verdict, rows: Sequence[JudgedRow]) -> tuple[Table, str]:
+    """The table of the worst few of ``rows``, and the other ranks on which those are the same: ``the same on ranks
+    1–63``; empty where there are none.
+    """
+    groups = alike(rows)
+    shown, rest = groups[:WORST_ROWS], groups[WORST_ROWS:]
+    table = row_table(verdict, [group.worst for group in shown], WORST_ROWS)
+    same = {
+        printable(place_words({d: v for d, v in group.worst.labels.items() if d != "rank"}), 40): _ranks(group.ranks)
+        for group in shown
+        if group.ranks
+    }
+    everywhere = len(same) == len(shown) and len({*same.values()}) == 1
+    words = "; ".join([*same.values()][:1] if everywhere else (f"{place} {on}".strip() for place, on in same.items()))
+    more = sum(1 + len(group.ranks) for group in rest)
+    return replace(table, more=more), f"the same{':' if same and not everywhere else ''} {words}" if same else ""
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"on {'rank' if len(ranks) == 1 else 'ranks'} {printable(rank_ranges(ranks), 40)}"
+
+
+def reasons(verdict: Verdict, causes: Sequence[Explained], *, verbose: bool = False) -> list[str]:
     """What changed behind the rows, and the kernels that account for those which ``causes`` explain."""
-    details = [printable(line, 1000) for line in verdict.details[:SHOWN_DETAILS]]
-    more = len(verdict.details) - SHOWN_DETAILS
-    details += [f"… {more} more (all of them in the JSON report)"] if more > 0 else []
-    return [*_block("change:", details), *_block("why:", cause_lines(causes))]
+    shown = verdict.details if verbose else verdict.details[:SHOWN_DETAILS]
+    more = len(verdict.details) - len(shown)
+    left = [f"… {more} more (all of them in the JSON report)"] if more else []
+    details = [*(printable(line, 1000) for line in shown), *left]
+    return [*_block("change:", details), *_block("why:", cause_lines(causes, verbose=verbose))]
 
 
 def _block(title: str, lines: Iterable[object]) -> list[str]:
@@ -305,7 +350,7 @@ def row_table(verdict: Verdict, rows: Sequence[JudgedRow], limit: int, *, margin
 
     columns: list[Told[JudgedRow]] = [
         *labels_columns([row.labels for row in rows], lambda row: row.labels),
-        *labels_columns([row.origin for row in rows], lambda row: row.origin, "({})"),
+        *labels_columns([origin_of(row, verdict) for row in rows], lambda row: origin_of(row, verdict), "({})"),
         (number("now"), lambda row: apart(row, unit, scale)[0]),
     ]
     if rows and assertion.needs_baseline:

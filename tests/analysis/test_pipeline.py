@@ -376,7 +376,7 @@ def test_the_score_alone_fails_the_sentence(project: Project) -> None:
 def test_both_numbers_are_in_every_report(project: Project) -> None:
     write_two_stages(project.root / "run.sqlite", TwoStageShape())
     project.gate(f"{GATE}assertions:\n  - pipeline overlap_score >= 0.30")
-    said = project.pytest("--nsys-trace=run.sqlite", "--nsys-json=out.json", code=0)
+    said = project.pytest("-v", "--nsys-trace=run.sqlite", "--nsys-json=out.json", code=0)
     assert ">= 0.3" in said
     (row,) = json.loads((project.root / "out.json").read_text())["gate_files"][0]["assertions"][0]["rows"]
     assert (row["value"]["exact"], row["serialization"]["exact"], row["margin"]["exact"]) == ("9/10", "1/10", "2/5")

@@ -55,7 +55,7 @@ def against(project: Project, gate: str, before: Edit | None, now: Edit | None, 
     project.trace("base.sqlite", edit=before)
     project.refresh("--nsys-trace=base.sqlite")
     project.trace(edit=now)
-    return project.pytest("--nsys-trace=run.sqlite", *more, code=code)
+    return project.pytest("--nsys-trace=run.sqlite", "-v", *more, code=code)
 
 
 def change(said: str) -> list[str]:
@@ -268,7 +268,7 @@ def test_another_trace_names_the_parts_by_itself(project: Project) -> None:
     project.gate("- launches == baseline\n- sequence == baseline\n- no new kernels\n- no vanished kernels")
     project.trace("base.sqlite", edit=kernels("a", "b"))
     project.trace(edit=kernels("a", "c", "d"))
-    said = project.pytest("--nsys-trace=run.sqlite", "--nsys-against=base.sqlite", code=1)
+    said = project.pytest("-v", "--nsys-trace=run.sqlite", "--nsys-against=base.sqlite", code=1)
     assert "rank 0 stage stage4_f: −1 b, +1 c, +1 d" in said
     assert PLACE + "kernel 2 of 2, now 3: b before, c now" in said
     assert "new: c, 0 → 1 launches (rank 0 stage stage4_f)" in said
@@ -438,11 +438,11 @@ def test_communication_on_compute_streams_is_said_to_be_barriers(project: Projec
 
     project.gate("- no compute on comm streams\n- barriers == 1")
     project.trace(edit=barriers)
-    said = project.pytest("--nsys-trace=run.sqlite", code=0)
+    said = project.pytest("-v", "--nsys-trace=run.sqlite", code=0)
     assert "rank 0 stream 7 has 1 communication kernel among 2 compute kernels: these are barriers" in said
     project.gate("quality: {empty_anchors: off}\nassertions:\n- no compute on comm streams\n- barriers == 1")
     project.trace(stages=(), edit=only_barriers)
-    said = project.pytest("--nsys-trace=run.sqlite", code=1)
+    said = project.pytest("-v", "--nsys-trace=run.sqlite", code=1)
     assert "no stream mostly communicates; communication on compute streams is counted by 'barriers'" in said
 
 
@@ -547,7 +547,7 @@ def test_baseline_of_eight_ranks_of_two_thousand_kernels_stays_small(project: Pr
 
 
 def test_the_terminal_has_a_few_lines_and_the_report_all(project: Project) -> None:
-    said = against(project, "- no new kernels", None, kernels(*"abcdefgh"), 1, "--nsys-json=report.json")
+    said = against(project, "- no new kernels", None, kernels(*"abcdefgh"), 1, "--nsys-json=report.json", "-q")
     assert len(change(said)) == 5
     assert change(said)[-1] == "… 4 more (all of them in the JSON report)"
     report = checked(project.root / "report.json")

@@ -234,7 +234,7 @@ def test_communication_on_a_stream_that_computes_is_hidden_by_others(project: Pr
     assert "of communication on compute streams: only other streams' compute can hide it." in said
     green(project)
     shared_stream(project.root / "worse.sqlite", 60)
-    said = project.pytest(GATES, "--nsys-trace=worse.sqlite", code=1)
+    said = project.pytest("-v", GATES, "--nsys-trace=worse.sqlite", code=1)
     assert "  failed    wall overlap all >= 90%  " in said
     assert re.search(r"failed +wall exposed all below baseline .+ 1.72 ms ", said)
 
@@ -256,7 +256,7 @@ def test_the_published_profile_of_deepseek(project: Project) -> None:
     assert "At most 4.19 ms (rank 0)" in text
     assert "can never overlap" not in text
     green(project)
-    said = project.pytest(GATES, "--nsys-trace=worse.json", code=1)
+    said = project.pytest("-v", GATES, "--nsys-trace=worse.json", code=1)
     assert "  failed    wall overlap all >= 91%  " in said
     assert re.search(r"failed +wall exposed all below baseline ", said)
 
@@ -337,7 +337,7 @@ def test_a_folder_of_ranks(project: Project) -> None:
     gate = written(project, "perf.nsys.yaml")
     assert (gate.traces, gate.resolved_convention) == (("run",), BUILT_IN["kineto"])
     assert "wall overlap >= 45%" in {assertion.full_name for assertion in gate.assertions}
-    assert "2 ranks" in green(project, name="perf.nsys.yaml")
+    assert "2 ranks" in green(project, "-v", name="perf.nsys.yaml")
 
 
 def test_a_rank_that_is_absent_is_no_trace_of_the_drafted_run(project: Project) -> None:
@@ -512,7 +512,7 @@ def test_files_of_different_ranks_are_one_run(project: Project) -> None:
         project.trace(f"node{rank}.sqlite", ranks=1, label=label.format(rank, rank))
     each = ["node0.sqlite", "node1.sqlite"]
     project.command("init", *each, code=0)
-    said = project.pytest(code=0)
+    said = project.pytest("-v", code=0)
     assert "gates.nsys.yaml: node0.sqlite, node1.sqlite (2 ranks, pp=2" in said
     rows, of_the_folder = (
         answer("rows", "launches", *(project.root / word for word in words))["rows"] for words in (each, ["."])
@@ -522,7 +522,7 @@ def test_files_of_different_ranks_are_one_run(project: Project) -> None:
     with open_run([project.root / name for name in each]) as run:
         assert run.ranks == (0, 1)
     project.gate("- compute_ns < 1us", "red.nsys.yaml")
-    red = project.pytest("red.nsys.yaml", *(f"--nsys-trace={name}" for name in each), code=1)
+    red = project.pytest("-v", "red.nsys.yaml", *(f"--nsys-trace={name}" for name in each), code=1)
     assert "next:   pytest-nsys node0.sqlite node1.sqlite --view kernels\n" in red
 
 

@@ -155,19 +155,19 @@ def test_a_history_that_begins_anew_each_time_counts_nothing(main: Project) -> N
     words = "fail_after counts the earlier runs of a branch, and the history has none of main: the first bad run fails"
     for _ in range(2):
         (main.root / "perf.db").unlink(missing_ok=True)
-        assert words in main.pytest(SLOW, HISTORY, "-kpatient", code=1)
+        assert words in main.pytest("-v", SLOW, HISTORY, "-kpatient", code=1)
 
 
 def test_a_branch_that_begins_with_the_history_of_another_one_waits_for_nothing(main: Project) -> None:
     for _ in range(2):
-        main.pytest(RUN, HISTORY, "-kpatient", code=0)
+        main.pytest("-v", RUN, HISTORY, "-kpatient", code=0)
     git(main.root, "switch", "-qc", "topic")
-    first = main.pytest(SLOW, HISTORY, "-kpatient", code=1)
+    first = main.pytest("-v", SLOW, HISTORY, "-kpatient", code=1)
     assert "the history has none of topic: the first bad run fails" in first
     for again in (2, 3):  # what is red stays red, however often it is run
-        assert f"bad run {again}" in main.pytest(SLOW, HISTORY, "-kpatient", code=1)
-    main.pytest(RUN, HISTORY, "-kpatient", code=0)
-    assert "bad run 1 of 3 in a row on topic" in main.pytest(SLOW, HISTORY, "-kpatient", code=0)
+        assert f"bad run {again}" in main.pytest("-v", SLOW, HISTORY, "-kpatient", code=1)
+    main.pytest("-v", RUN, HISTORY, "-kpatient", code=0)
+    assert "bad run 1 of 3 in a row on topic" in main.pytest("-v", SLOW, HISTORY, "-kpatient", code=0)
 
 
 def test_another_id_goes_on_counting(main: Project) -> None:
@@ -180,27 +180,29 @@ def test_another_id_goes_on_counting(main: Project) -> None:
 
 def test_without_a_history_or_a_branch_the_first_bad_run_is_red(main: Project) -> None:
     words = "fail_after counts {} here: the first bad run fails"
-    assert words.format("in a history (--nsys-history), and none is given") in main.pytest(SLOW, "-kpatient", code=1)
-    main.pytest(RUN, HISTORY, "-kpatient", code=0)
+    assert words.format("in a history (--nsys-history), and none is given") in main.pytest(
+        "-v", SLOW, "-kpatient", code=1
+    )
+    main.pytest("-v", RUN, HISTORY, "-kpatient", code=0)
     git(main.root, "switch", "-q", "--detach")
-    detached = main.pytest(SLOW, HISTORY, "-kpatient", code=1)
+    detached = main.pytest("-v", SLOW, HISTORY, "-kpatient", code=1)
     assert words.format("the runs of a branch, and git names none") in detached
-    assert "fail_after" not in main.pytest(RUN, "-kpatient", code=0)
+    assert "fail_after" not in main.pytest("-v", RUN, "-kpatient", code=0)
 
 
 def test_a_red_of_the_branch_that_is_merged_into_is_told_once(main: Project) -> None:
     for trace in (RUN, SLOW, SLOW):
-        main.pytest(trace, HISTORY, "-kstrict")
+        main.pytest("-v", trace, HISTORY, "-kstrict")
     (red,) = ask(main.root / "perf.db", "SELECT time, commit_id FROM runs WHERE id = 2")
     git(main.root, "switch", "-qc", "topic")
-    said = main.pytest(SLOW, HISTORY, "--nsys-baseline-ref=main", code=1)
+    said = main.pytest("-v", SLOW, HISTORY, "--nsys-baseline-ref=main", code=1)
     told = f"4 of 4 rows above their limit; already red on main since {red[0][:10]} at {red[1][:10]}"
     assert said.count(f"  failed: {told}") == 1  # of strict: patient did not run there
-    main.pytest(RUN, HISTORY, code=0)
+    main.pytest("-v", RUN, HISTORY, code=0)
     git(main.root, "switch", "-q", "main")
-    main.pytest(RUN, HISTORY, code=0)
+    main.pytest("-v", RUN, HISTORY, code=0)
     git(main.root, "switch", "-q", "topic")
-    assert "already red" not in main.pytest(SLOW, HISTORY, "--nsys-baseline-ref=main", code=1)
+    assert "already red" not in main.pytest("-v", SLOW, HISTORY, "--nsys-baseline-ref=main", code=1)
 
 
 def test_a_limit_from_the_history_of_a_branch_is_held_against_that_branch(main: Project) -> None:
@@ -208,7 +210,7 @@ def test_a_limit_from_the_history_of_a_branch_is_held_against_that_branch(main: 
     main.gate(f"- {{id: follows, {limit}}}\n- {{id: waits, {limit}, fail_after: 2}}")
 
     def failed(trace: str) -> list[str]:
-        return [line for line in main.pytest(trace, HISTORY).splitlines() if line.startswith("  failed: ")]
+        return [line for line in main.pytest("-v", trace, HISTORY).splitlines() if line.startswith("  failed: ")]
 
     assert [failed(RUN), failed(RUN), failed(RUN)] == [[]] * 3
     assert failed(SLOW) == ["  failed: 4 of 4 rows above their limit"]  # it waits

@@ -208,7 +208,7 @@ def project_with_a_waiver(project: Project, days: int, ceiling: str = "350us", m
 
 def test_a_waived_gate_is_green_with_a_warning_that_says_so(project: Project) -> None:
     day = project_with_a_waiver(project, 1)
-    said = project.pytest("--nsys-trace=run.sqlite", code=0)
+    said = project.pytest("-v", "--nsys-trace=run.sqlite", code=0)
     assert f"2 rows are waived until {day} (a <new> driver)" in said
     assert "  waived  gate" in said
 
@@ -219,7 +219,7 @@ def test_a_waived_row_is_told_with_its_ceiling_and_what_is_left_to_it(project: P
     assert found["worst"]["row"] == "rank 1 stage2_f"
     assert (found["worst"]["margin"], found["worst"]["ceiling"]) == ("", "400 us, 50 us left")
     assert [row["ceiling"] and row["ceiling"]["exact"] for row in found["rows"]] == [400_000, 400_000, None, None]
-    said = project.pytest("--nsys-trace=run.sqlite", code=0)
+    said = project.pytest("-v", "--nsys-trace=run.sqlite", code=0)
     assert "ceiling 400 us, 50 us left" in said
     assert "margin" not in said
 

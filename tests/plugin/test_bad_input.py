@@ -33,7 +33,6 @@ def test_the_short_summary_begins_with_what_is_wrong(project: Project) -> None:
     printed = project.pytest("--nsys-strict", code=1)
     assert "ERROR gate.nsys.yaml::overlap > - error: " in printed
     assert printed.count("\nerror: absent.sqlite: ") == 1
-    assert printed.count("\nerror: as in 'overlap >' above\n") == 1
 
 
 def test_the_short_summary_has_one_line_of_a_red(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ def judged(project: Project, *arguments: str) -> dict[str, str]:
     """The verdicts of a run beside the other plugins, which ends red, and says each once."""
     report = project.root / "report.json"
     report.unlink(missing_ok=True)
-    said = project.pytest_in_a_process("-p", "no:cacheprovider", f"--nsys-json={report}", *arguments, code=1)
+    said = project.pytest_in_a_process("-p", "no:cacheprovider", f"--nsys-json={report}", "-v", *arguments, code=1)
     found = by_name(checked(report))
     lines = said.partition(" nsys gate =")[2]
     for name in found:

@@ -86,7 +86,7 @@ def test_a_trace_is_given_by_name_and_the_others_are_not_run(stored: Project) ->
 def test_the_others_are_red_where_traces_are_expected(stored: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     why = "no trace of mixtral: the command line names llama-8b alone: give --nsys-trace=mixtral=PATH too"
     for strict in (("--nsys-strict",), ()):
-        said = stored.pytest("perf", "--nsys-trace=llama-8b=perf/run/llama.sqlite", *strict, code=1)
+        said = stored.pytest("perf", "--nsys-trace=llama-8b=perf/run/llama.sqlite", "-v", *strict, code=1)
         stored.result.assert_outcomes(passed=2, errors=3)
         assert why in said
         monkeypatch.setenv("CI", "1")
@@ -117,7 +117,7 @@ def test_without_any_trace_each_configuration_is_a_skip(project: Project, monkey
 )
 def test_a_trace_of_nobody_is_red(matrix: Project, option: str, why: str) -> None:
     matrix.trace("new.sqlite")
-    said = matrix.pytest("perf", option, code=1)
+    said = matrix.pytest("perf", option, "-v", code=1)
     matrix.result.assert_outcomes(errors=5)
     assert f"error: {why}" in said
 
@@ -143,7 +143,7 @@ def test_a_name_without_a_path_is_a_mistake(matrix: Project, option: str) -> Non
 def test_a_gate_file_without_a_matrix_beside_it_takes_what_bears_no_name(matrix: Project) -> None:
     matrix.gate("- overlap >= 40%", "perf/plain.nsys.yaml")
     matrix.trace("plain.sqlite")
-    given = ("--nsys-trace=plain.sqlite", "--nsys-trace=mixtral=perf/run/mixtral.sqlite", "-k", "overlap")
+    given = ("--nsys-trace=plain.sqlite", "--nsys-trace=mixtral=perf/run/mixtral.sqlite", "-k", "overlap", "-v")
     said = matrix.pytest("perf", *given, code=0)
     matrix.result.assert_outcomes(passed=2, skipped=1, deselected=3)
     assert re.search(r"plain\.nsys\.yaml: plain\.sqlite", said)

@@ -33,14 +33,14 @@ def once(project: Project, *arguments: str) -> None:
     """Run everything that counts, and count."""
     project.gated(GATE)
     options = ("--nsys-summary=s.md", "--nsys-html=p.html", "--nsys-history=h.db", "--nsys-annotate")
-    found = report_of(project, "--nsys-trace=run.sqlite", "--junitxml=x.xml", *options, *arguments, code=1)
+    found = report_of(project, "--nsys-trace=run.sqlite", "--junitxml=x.xml", "-v", *options, *arguments, code=1)
     said = project.result.stdout.str()
     assert found["counts"]["failed"] == found["counts"]["passed"] == 1
     assert list(by_name(found)) == ["red", "green"]
     lines = said.partition("= nsys gate =")[2]
     assert len(re.findall(r"^  failed  red ", lines, re.MULTILINE)) == 1
     assert len(re.findall(r"^  passed  green ", lines, re.MULTILINE)) == 1
-    assert lines.count("::error ") == 1
+    assert said.count("::error ") == 1
     assert (project.root / "s.md").read_text().count("#### failed: `red`") == 1
     junit = (project.root / "x.xml").read_text().partition('name="red"')[2].partition("</testcase>")[0]
     assert junit.count('name="nsys_outcome"') == 1

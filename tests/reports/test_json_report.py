@@ -148,7 +148,7 @@ def test_a_change_within_the_noise(project: Project) -> None:
     project.refresh(quiet[2])
     project.refresh(*quiet, mode=Mode.CALIBRATE)
     project.trace(exposed_us=230)
-    found = report_of(project, "--nsys-trace=run.sqlite", code=0)
+    found = report_of(project, "--nsys-trace=run.sqlite", "-v", code=0)
     ((name, assertion),) = by_name(found).items()
     assert (found["verdict"], assertion["state"], assertion["good"]) == ("inconclusive", "inconclusive", True)
     (row,) = assertion["rows"]

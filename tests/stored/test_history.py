@@ -247,13 +247,13 @@ def test_a_lag_that_leaves_no_run_is_no_data(project: Project) -> None:
     project.gate_with_trace("- {id: drift, metric: exposed_ns, baseline: {history: 3, lag: 2, rel: 5%}}")
     assert (
         "there is no history yet in perf.db: each run with --nsys-history adds to it; from run 4 on, runs are compared"
-        in (project.pytest(*RUN, code=1))
+        in (project.pytest("-v", *RUN, code=1))
     )
     for _ in range(2):
         assert "no comparable run of exposed_ns before the newest 2, which lag leaves out" in project.pytest(
-            *RUN, code=1
+            "-v", *RUN, code=1
         )
-    project.pytest(*RUN, code=0)
+    project.pytest("-v", *RUN, code=0)
 
 
 def test_a_lost_row_stays_red_and_is_not_new_when_it_is_back(project: Project) -> None:

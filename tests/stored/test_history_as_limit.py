@@ -128,7 +128,7 @@ def test_a_refresh_begins_anew_also_where_nothing_is_stored(main: Project) -> No
     judged(main, "slow", 0)  # also of the same commit, whose first run was red
     main.trace("slower.sqlite", 330)
     judged(main, "slower", 1)
-    assert "limit" in judged(main, "run", 0)
+    judged(main, "run", 0)
     assert not (main.root / "baselines").exists()
 
 

@@ -46,7 +46,7 @@ def test_a_file_that_becomes_a_matrix(project: Project) -> None:
     branch = on_a_branch(project, "trace: run.sqlite\n")
     assert judged(branch, "matrix: {a: slow.sqlite}\n") == {f"{NAME}[a]": "failed"}
     assert loosened(branch) == []
-    said = branch.pytest("perf", REF, code=1)
+    said = branch.pytest("-v", "perf", REF, code=1)
     assert "600 us > 220 us" in said
     assert "baseline baselines/perf__gate/" in said
 

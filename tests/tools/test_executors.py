@@ -139,7 +139,7 @@ def test_a_cluster_prints_what_one_process_prints(project: Project, cluster: str
     write_nodes(project.root / "run", 3, ranks=2)
     project.gate("trace: run\nassertions:\n  - stage2 overlap >= 50%\n  - exposed_ns < 100us")
     said = [
-        project.pytest_in_a_process(*options, f"--nsys-json={name}", code=1)
+        project.pytest_in_a_process(*options, "-v", f"--nsys-json={name}", code=1)
         for name, options in (("one.json", []), ("many.json", [f"--nsys-executor=dask:{cluster}"]))
     ]
     verdicts = [text.partition("= FAILURES =")[2].partition("nsys: wrote")[0] for text in said]

@@ -67,8 +67,8 @@ def test_a_gate_says_what_is_wrong_and_refreshes_nothing(project: Project, conve
         listed = "".join(f"  - {sentence}\n" for sentence in sentences)
         project.gate(f"{gate}assertions:\n{listed}", f"{path.name}.nsys.yaml")
     files = project.files()
-    assert {item.state for item in project.cases(code=1).values()} == {"error"}
-    refreshed = [project.refresh(code=1)] if convention == "pithtrain" else []  # the same, whoever wrote the trace
+    assert {item.state for item in project.cases("-v", code=1).values()} == {"error"}
+    refreshed = [project.refresh("-v", code=1)] if convention == "pithtrain" else []  # the same of all
     for said in (project.result.stdout.str(), *refreshed):
         errors = {line for line in said.splitlines() if line.startswith("error: ")}
         for case, bad in cases.items():

@@ -71,8 +71,8 @@ def test_a_row_that_is_worse_than_in_the_other_trace_is_red(project: Project) ->
 def test_the_stored_baseline_is_not_looked_at(project: Project) -> None:
     project.accepted(EXPOSED, 500, name="stored.sqlite")
     project.pair(200, 260)
-    project.pytest("--nsys-trace=head.sqlite", code=0)
-    assert "baseline base.sqlite" in project.pytest(*BOTH, code=1)
+    project.pytest("-v", "--nsys-trace=head.sqlite", code=0)
+    assert "baseline base.sqlite" in project.pytest("-v", *BOTH, code=1)
 
 
 def test_nothing_is_stored_and_nothing_is_written(project: Project) -> None:
@@ -257,6 +257,8 @@ def test_a_gate_of_constants_says_that_nothing_is_compared(project: Project) -> 
     project.pair(200, 900)
     said = "note: nothing is compared with base.sqlite: no assertion of this gate file has a baseline"
     project.gate("- exposed_ns < 1ms")
-    assert said in project.pytest("--nsys-trace=head.sqlite", "--nsys-against=base.sqlite", code=0)
+    assert said in project.pytest("-v", "--nsys-trace=head.sqlite", "--nsys-against=base.sqlite", code=0)
     project.gate("- exposed_ns < 1ms\n- compute_ns <= baseline + 50%")
-    assert "nothing is held" not in project.pytest("--nsys-trace=head.sqlite", "--nsys-against=base.sqlite", code=0)
+    assert "nothing is held" not in project.pytest(
+        "-v", "--nsys-trace=head.sqlite", "--nsys-against=base.sqlite", code=0
+    )

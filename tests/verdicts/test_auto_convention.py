@@ -38,8 +38,8 @@ def steps(path: Path, name: str = "step {}", *, inner: str = "", count: int = 8,
 
 def first_line(project: Project, *arguments: str, code: int) -> str:
     """What a summary says of the run of the gate file."""
-    said = project.pytest(*arguments, code=code).splitlines()
-    return next(line for line in said if line.startswith("gate.nsys.yaml: "))
+    said = project.pytest("-v", *arguments, code=code).splitlines()
+    return next(line for line in said if line.startswith("gate.nsys.yaml: ") and "found" in line)
 
 
 def test_it_is_found_in_the_trace_and_named(project: Project) -> None:
@@ -60,7 +60,7 @@ def test_the_baseline_keeps_it_and_says_it_from_then_on(project: Project) -> Non
     assert json.loads(text)["key"]["convention"] == read_convention(kept).fingerprint()
     assert FOUND.format("baseline") in first_line(project, "--nsys-trace=run.sqlite", code=0)
     steps(project.root / "slower.sqlite", exposed_us=300)
-    assert "failed" in project.pytest("--nsys-trace=slower.sqlite", code=1)
+    assert "failed" in project.pytest("-v", "--nsys-trace=slower.sqlite", code=1)
     assert "nothing to prune" in project.command("baseline", "prune", "gate.nsys.yaml", code=0)
 
 
@@ -69,9 +69,9 @@ def test_a_run_that_fits_another_one_is_not_comparable(project: Project) -> None
     project.gate(BELOW)
     project.refresh("--nsys-trace=run.sqlite")
     steps(project.root / "other.sqlite", inner="part a,part b", name="step {}")
-    assert "1 passed" in project.pytest("--nsys-trace=other.sqlite", code=0)
+    assert "1 passed" in project.pytest("-v", "--nsys-trace=other.sqlite", code=0)
     steps(project.root / "renamed.sqlite", name="iteration {}")
-    said = project.pytest("--nsys-trace=renamed.sqlite", code=1)
+    said = project.pytest("-v", "--nsys-trace=renamed.sqlite", code=1)
     assert "no range matches the anchor 'step %'" in said
     # Another step stands around the old one: what was measured is there, and the run alone would be read otherwise.
     trace = TraceBuilder()
@@ -84,11 +84,11 @@ def test_a_run_that_fits_another_one_is_not_comparable(project: Project) -> None
         gpu.kernel("ncclDevKernel_AllReduce", begin + MS, begin + 2 * MS + 200_000, stream=28, launch_ns=begin + 2)
         gpu.kernel("gemm", begin + 5 * MS, begin + 8 * MS, launch_ns=begin + 5 * MS - 9)
     trace.write(project.root / "inside.sqlite")
-    said = project.pytest("--nsys-trace=inside.sqlite", code=1)
+    said = project.pytest("-v", "--nsys-trace=inside.sqlite", code=1)
     now, was = (f"generic, anchor '{name} %', span range, kernels contained" for name in ("iteration", "step"))
     assert f"is from a different setup (convention: now {now}, baseline {was})" in said
     project.gate(f"comparable_on: [world]\nassertions: ['{BELOW[2:]}']")
-    assert "no verdict" not in project.pytest("--nsys-trace=inside.sqlite")
+    assert "no verdict" not in project.pytest("-v", "--nsys-trace=inside.sqlite")
     assert "is from a different setup" not in "\n".join(project.result.outlines)
     project.gate(BELOW)
     project.refresh("--nsys-trace=inside.sqlite")
@@ -115,7 +115,7 @@ def test_a_baseline_of_before_is_read_as_before(project: Project) -> None:
                 process.kernel("gemm", at + 16 * MS, at + 31 * MS, launch_ns=at)
 
     project.trace("late.sqlite", edit=late)
-    assert "another run" not in project.pytest("--nsys-trace=late.sqlite")
+    assert "another run" not in project.pytest("-v", "--nsys-trace=late.sqlite")
     assert open_run(project.root / "late.sqlite").convention.kernels == "launched"
 
 
@@ -153,9 +153,9 @@ def test_where_two_fit_alike_one_line_says_what_to_type(project: Project) -> Non
     assert "add --anchor 'part a' or --anchor 'part b'; in a gate file, convention: {extends: generic, anchor: " in said
     assert "stage" in project.command("--view=overlap", "run.sqlite", "--anchor", "part a", code=0)
     project.gate("- wall_exposed_ns < 1 ms")
-    assert "add --anchor 'part a' or --anchor 'part b'" in project.pytest("--nsys-trace=run.sqlite", code=1)
+    assert "add --anchor 'part a' or --anchor 'part b'" in project.pytest("-v", "--nsys-trace=run.sqlite", code=1)
     project.gate("convention: {extends: generic, anchor: part a}\nassertions: [wall_exposed_ns < 1 ms]")
-    project.pytest("--nsys-trace=run.sqlite", code=0)
+    project.pytest("-v", "--nsys-trace=run.sqlite", code=0)
 
 
 def test_two_built_in_conventions_are_listed(project: Project) -> None:
@@ -177,7 +177,7 @@ def test_workers_find_the_same(project: Project) -> None:
     pytest.importorskip("xdist")
     steps(project.root / "run.sqlite")
     project.gate("- wall_exposed_ns < 1 ms\n- compute_ns > 0ns\n- no syncs")
-    said = project.pytest_in_a_process("-n2", "--nsys-trace=run.sqlite", code=0)
+    said = project.pytest_in_a_process("-v", "-n2", "--nsys-trace=run.sqlite", code=0)
     assert said.count(FOUND.format("trace")) == 1
 
 
@@ -231,5 +231,5 @@ def test_a_baseline_with_a_convention_that_nobody_wrote_is_told(project: Project
     project.refresh("--nsys-trace=run.sqlite")
     (path,) = (project.root / "baselines").rglob("*.json")
     path.write_text(path.read_text().replace('"anchor": "step %"', '"anchor": 7'))
-    said = project.pytest("--nsys-trace=run.sqlite", code=1)
+    said = project.pytest("-v", "--nsys-trace=run.sqlite", code=1)
     assert "is not a baseline: it holds no convention that could have been written; restore it from git" in said

@@ -69,7 +69,7 @@ def held(project: Project, sentence: str, against: bool, cause: Mapping[str, int
         project.refresh("--nsys-trace=base.sqlite")
     write(project, "head.sqlite", cause)
     options = ["--nsys-against=base.sqlite"] if against else []
-    return project.pytest("--nsys-trace=head.sqlite", "--nsys-json=report.json", *options, code=1)
+    return project.pytest("-v", "--nsys-trace=head.sqlite", "--nsys-json=report.json", *options, code=1)
 
 
 @pytest.mark.parametrize("against", [False, True])

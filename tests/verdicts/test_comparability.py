@@ -102,7 +102,7 @@ def accepted(project: Project, gate: str = GATE, **trace: Any) -> None:
 def test_narrowed_to_the_mesh_the_baseline_of_another_gpu_counts(project: Project) -> None:
     accepted(project, narrowed("mesh, world"))
     project.trace("head.sqlite", 300, gpu="NVIDIA A100")
-    said = project.pytest("--nsys-trace=head.sqlite", code=1)
+    said = project.pytest("-v", "--nsys-trace=head.sqlite", code=1)
     assert "4 of 4 rows above their limit" in said
     assert next(iter(project.baselines())) in said, "the file that was compared with is named"
     different = "gpu: now NVIDIA A100, baseline NVIDIA H100 80GB HBM3"

@@ -48,9 +48,11 @@ def test_sentences(tmp_path: Path, sentence: str, outcome: str) -> None:
 
 def test_unknown_steps_are_no_data_and_stated_ones_are(project: Project) -> None:
     project.gated("window: run\nconvention: generic\nassertions:\n  - total_kernel_ns < 1s")
-    assert "so the number of steps in it is unknown; set workload:" in project.pytest("--nsys-trace=run.sqlite", code=1)
+    assert "so the number of steps in it is unknown; set workload:" in project.pytest(
+        "-v", "--nsys-trace=run.sqlite", code=1
+    )
     project.gate("window: run\nconvention: generic\nworkload: {steps: 2}\nassertions:\n  - total_kernel_ns == 9ms")
-    project.pytest("--nsys-trace=run.sqlite", code=0)
+    project.pytest("-v", "--nsys-trace=run.sqlite", code=0)
 
 
 def test_a_family_that_vanishes_is_zero_and_no_lost_row(project: Project) -> None:

@@ -39,7 +39,7 @@ CALIBRATE = ("baseline", "calibrate", "--gate=gate.nsys.yaml", "--reason=why")
 def outcome(project: Project, sentence: str, *arguments: str) -> tuple[str, str]:
     """How the one assertion of a gate file ends, and what was printed."""
     project.gate(f"{FILE}- {sentence}" if not sentence.startswith("measurements") else sentence)
-    project.pytest("--nsys-json=report.json", *arguments)
+    project.pytest("-v", "--nsys-json=report.json", *arguments)
     report = json.loads((project.root / "report.json").read_text(encoding="utf-8"))
     (found,) = report["gate_files"][0]["assertions"]
     return found["outcome"], project.result.stdout.str()
@@ -121,7 +121,7 @@ def test_a_limit_on_both_sides_is_told_by_the_one_that_is_crossed(project: Proje
     project.gate(FILE + "- {id: peak, metric: measured peak, baseline: {rel: 1%}}")
     project.refresh()
     peaks(project, now, better=None)
-    assert f"\n{why}\ngate.nsys.yaml:" in project.pytest(code=1)
+    assert f"\n{why}\ngate.nsys.yaml:" in project.pytest("-v", code=1)
 
 
 def test_a_stored_baseline_is_the_value_itself_and_no_window(project: Project) -> None:
@@ -252,17 +252,17 @@ def test_beside_a_trace_its_ranks_and_its_key_count(project: Project) -> None:
     peaks(project, 70, 71)
     project.gate("trace: run.sqlite\n" + FILE + "- measured peak below baseline plus 1%\n- pp 1 measured peak <= 71GiB")
     project.refresh()
-    assert "gate.nsys.yaml: run.sqlite, m.json (2 ranks, " in project.pytest(code=0)
+    assert "gate.nsys.yaml: run.sqlite, m.json (2 ranks, " in project.pytest("-v", code=0)
     (text,) = project.baselines().values()
     assert json.loads(text)["key"]["world"] == 2
     peaks(project, 70)
-    said = project.pytest(code=1)
+    said = project.pytest("-v", code=1)
     assert "no data: 1 row of the baseline gone, the first rank 1" in said
     assert "no data: no row has pp 1; pps with a row: 0" in said
     project.gate("trace: run.sqlite\n" + FILE + "- measured peak <= 71GiB", "other.nsys.yaml")
-    assert "no data: rank 1 has no row, though rank 0 has" in project.pytest("other.nsys.yaml", code=1)
+    assert "no data: rank 1 has no row, though rank 0 has" in project.pytest("-v", "other.nsys.yaml", code=1)
     project.gate(FILE + "- measured peak below baseline plus 1%\n")
-    said = project.pytest(code=1)
+    said = project.pytest("-v", code=1)
     assert "incomparable" in said
     assert "world: now not stated, baseline 2" in said
 
@@ -321,10 +321,10 @@ def test_measurements_of_another_commit_are_refused(project: Project) -> None:
     here = commit(project.root)
     for said, code in {here: 0, here[:8].upper(): 0, "0" * 40: 1}.items():
         measured(project, {**entry("x", 1), "commit": said})
-        told = project.pytest(code=code)
+        told = project.pytest("-v", code=code)
         assert (f"entry 1 (x): was measured at commit {'0' * 40}, and {here[:12]} is checked out" in told) is bool(code)
     measured(project, {**entry("x", 1), "commit": here}, {**entry("y", 1), "commit": "0" * 40})
-    assert "entry 2 (y): has the commit 000" in project.pytest(code=1)
+    assert "entry 2 (y): has the commit 000" in project.pytest("-v", code=1)
 
 
 @pytest.mark.parametrize(
@@ -399,13 +399,13 @@ def test_measurements_of_another_run_are_refused(project: Project) -> None:
         ({"micro_batch": 9}, "micro_batch is 9 there, and 1 here"),
     ):
         measured(project, {**entry("x", 1), "run": run})
-        said = project.pytest(code=1 if what else 0)
+        said = project.pytest("-v", code=1 if what else 0)
         assert not what or f"entry 1 (x): is from a different setup: {what}" in said
     measured(project, {**entry("x", 1), "run": "a"}, {**entry("y", 1), "run": "b"})
-    assert "entry 2 (y): has the run b, and m.json: entry 1 (x) has a" in project.pytest(code=1)
+    assert "entry 2 (y): has the run b, and m.json: entry 1 (x) has a" in project.pytest("-v", code=1)
     project.gate(f"run: {{world: 8}}\n{FILE}- measured x <= 3", "alone.nsys.yaml")
     measured(project, {**entry("x", 1), "run": {"world": 4}})
-    assert "world is 4 there, and 8 here" in project.pytest("alone.nsys.yaml", code=1)
+    assert "world is 4 there, and 8 here" in project.pytest("-v", "alone.nsys.yaml", code=1)
 
 
 def test_another_unit_direction_or_labels_are_incomparable(project: Project) -> None:
@@ -498,7 +498,7 @@ def test_a_waiver_and_an_early_warning_know_the_unit(project: Project) -> None:
         (75.1, ("failed", "failed"), "waived up to 75 GiB until 2999-12-31"),
     ):
         peaks(project, value)
-        assert said in project.pytest("-W", "default", "--nsys-json=report.json")
+        assert said in project.pytest("-v", "-W", "default", "--nsys-json=report.json")
         report = json.loads((project.root / "report.json").read_text(encoding="utf-8"))
         assert tuple(each["outcome"] for each in report["gate_files"][0]["assertions"]) == outcomes
 

@@ -107,20 +107,20 @@ def test_a_baseline_is_judged_on_its_own_trace_and_says_so(project: Project) -> 
     project.accepted(EIGHT)
     reports = ("page.html", "report.md", "report.json")
     options = ("--nsys-html=page.html", "--nsys-summary=report.md", "--nsys-json=report.json")
-    said = project.pytest("--nsys-trace=run.sqlite", "-W", "error", *options, code=0)
+    said = project.pytest("-v", "--nsys-trace=run.sqlite", "-W", "error", *options, code=0)
     assert "note: all 12 judged rows, 8 of them times, equal baselines/gate/" in said
     assert f".json to the nanosecond: {OWN}" in said
     for name in reports:
         assert OWN in (project.root / name).read_text(encoding="utf-8")
     project.gate(f"quality: {{same_as_baseline: 1}}\nassertions:\n{EIGHT}")
-    project.pytest("--nsys-trace=run.sqlite", code=0)
+    project.pytest("-v", "--nsys-trace=run.sqlite", code=0)
     project.gate(f"quality: {{same_as_baseline: 0}}\nassertions:\n{EIGHT}\n- window_ns <= 1s")
     cases = project.cases("--nsys-trace=run.sqlite", code=1)
     assert [case.state for case in cases.values()] == ["error"] * 4 + ["passed"]
     said = cases["window_ns <= baseline + 5%"].properties["nsys_message"]
     assert "to the nanosecond (bound: at most 0): this is the trace" in said
     project.trace("next.sqlite", 201)
-    assert OWN not in project.pytest("--nsys-trace=next.sqlite", code=0)
+    assert OWN not in project.pytest("-v", "--nsys-trace=next.sqlite", code=0)
 
 
 def test_an_accepted_run_is_told_and_a_new_assertion_hides_none(project: Project) -> None:
@@ -153,7 +153,7 @@ def test_a_capture_far_from_the_others_is_named(project: Project, exposed_us: tu
     project.gate("- exposed_ns <= 300us")
     traces = captures(project, *exposed_us)
     place = exposed_us.index(900)
-    said = project.pytest(*(f"--nsys-trace={trace}" for trace in traces), code=0)
+    said = project.pytest("-v", *(f"--nsys-trace={trace}" for trace in traces), code=0)
     line = f"capture {place + 1} of {len(traces)} (run{place}.sqlite): rank 0 stage2_f exposed_ns is 900 us"
     assert f"warning: {line}, the median of the others 20" in said
     assert f"NsysWarning: exposed_ns <= 300us: {line}" in " ".join(said.split())
@@ -164,7 +164,7 @@ def test_a_capture_far_from_the_others_is_named(project: Project, exposed_us: tu
         assert f"{side}  warning: {line}" in project.command("compare", *arguments, "--verbose")
     against = [f"--nsys-against={trace}" for trace in traces]
     project.gate("- exposed_ns <= baseline + 50%")
-    assert line in project.pytest("--nsys-trace=other.sqlite", *against, code=0)
+    assert line in project.pytest("-v", "--nsys-trace=other.sqlite", *against, code=0)
 
 
 def test_two_captures_do_not_say_which_is_the_other(project: Project) -> None:

@@ -18,13 +18,11 @@ from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.words import counted
 from pytest_nsys.gates.model import JudgedRow, Outcome
-from pytest_nsys.reports.causes import cause_of
 from pytest_nsys.reports.explanation import window_lines
 from pytest_nsys.reports.session.record import Record
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.circumstances import RunKey
-    from pytest_nsys.analysis.explained import Explained
     from pytest_nsys.gates.gate_changes import GateChanges
     from pytest_nsys.reports.changes import ChangedBaseline
     from pytest_nsys.reports.page.pictures import Pictures
@@ -165,6 +163,11 @@ class Digest:
         return bool(self.records) and well and self.exit_status == 0
 
     @property
+    def plainly_good(self) -> bool:
+        """Whether there is nothing to look at."""
+        return self.good and all(record.state == Outcome.PASSED for record in self.records)
+
+    @property
     def headline(self) -> str:
         """The session in one line: ``7 assertions: 1 failed, 6 passed``."""
         if self.comparison is not None:
@@ -294,24 +297,6 @@ def judged_records(stats: Mapping[str, Iterable[Any]]) -> list[Record]:
         if hasattr(report, "nsys"):
             keep(kept, report.nodeid, taken(report.nsys, failed=report.failed))
     return list(kept.values())
-
-
-class SharedCause(NamedTuple):
-    """One cause behind several reds: by the name of the assertion the rows that it explains."""
-
-    cause: str
-    reds: Mapping[str, Sequence[Explained]]
-
-
-def shared_causes(records: Sequence[Record]) -> list[SharedCause]:
-    """What leads in rows of more than one assertion, the cause behind most of them first."""
-    found: dict[str, dict[str, list[Explained]]] = {}
-    for record in records:
-        for row in record.verdict.causes:
-            if cause := cause_of(row):
-                found.setdefault(cause, {}).setdefault(record.title, []).append(row)
-    shared = [SharedCause(cause, reds) for cause, reds in found.items() if len(reds) > 1]
-    return sorted(shared, key=lambda each: (-len(each.reds), each.cause))
 
 
 def in_order(records: Iterable[Record]) -> list[tuple[str, int]]:

@@ -10,23 +10,34 @@ import re
 from collections.abc import Iterator, Sequence
 
 from pytest_nsys.analysis.explained import Explained
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.numbers import change_words, format_signed
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.gate_changes import GateChanges
-from pytest_nsys.reports.causes import by_cause, labels_words, part_cells, shared_words
+from pytest_nsys.reports.causes import MOST_PARTS, by_cause, labels_words, part_cells, shared_words
 from pytest_nsys.reports.changes import TITLES, UNTOLD, ChangedBaseline, change_texts, gate_place, of_which
-from pytest_nsys.reports.explanation import NO_VALUE, difference_table, labels_columns, row_table, rows_to_show
+from pytest_nsys.reports.explanation import (
+    NO_VALUE,
+    SHOWN_DETAILS,
+    difference_table,
+    folded_table,
+    labels_columns,
+    rows_to_show,
+)
 from pytest_nsys.reports.headline import as_sentence, of_session
 from pytest_nsys.reports.session.digest import (
     Digest,
     FileRecords,
     LeftOut,
     NotRunFile,
+    counts_words,
     left_out_groups,
     left_out_words,
-    shared_causes,
+    worst_first,
 )
 from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.story import NotJudged, Red, story_of
+from pytest_nsys.reports.session.story_lines import SHOWN_REDS, parts_of, reason_of
 from pytest_nsys.reports.session.two_sides import beside, tables
 from pytest_nsys.reports.tables import CellKind, Column, Table, Told, escape_markdown, number, table_by, table_of
 from pytest_nsys.stored.baselines.changes import RowChange
@@ -35,9 +46,8 @@ from pytest_nsys.verdicts.comparison import Comparison
 AT_MOST_BYTES = 900 * 1024
 """GitHub takes 1 MiB for all that a step writes: some is left to others."""
 
-SHOWN_ROWS = 20
 CHANGED_ROWS = 10
-SHOWN_CAUSES = 10
+SHOWN_CAUSES = 3
 SHOWN_NAMES = 10
 FOLDED = 5
 """From so many rows on, a table that may be folded away is."""
@@ -45,6 +55,7 @@ FOLDED = 5
 SOMEBODYS = (CellKind.LABEL, CellKind.NAME)
 """What columns hold that is in code spans."""
 
+OPENS, CLOSES = "<details>", "</details>"
 HEAD = 2
 """The lines of a table before its rows."""
 
@@ -81,8 +92,8 @@ def cut(parts: Sequence[str], at_most_bytes: int) -> str:
     whole = "".join(part + "\n" for part in parts)
     if len(whole.encode("utf-8", "replace")) <= at_most_bytes:
         return whole
-    said = "\n**Cut here: too long for GitHub.** {} more lines; the JSON report holds everything.\n"
-    room = at_most_bytes - len(said.encode()) - 20
+    said = "\n{}**Cut here: too long for GitHub.** {} more lines; the JSON report holds everything.\n"
+    room = at_most_bytes - len(said.encode()) - 40
     kept, size = 0, 0
     for part in parts:
         size += len(part.encode("utf-8", "replace")) + 1
@@ -90,7 +101,9 @@ def cut(parts: Sequence[str], at_most_bytes: int) -> str:
             break
         kept += 1
     left = sum(part.count("\n") + 1 for part in parts[kept:])
-    return "".join(part + "\n" for part in parts[:kept]) + said.format(left)
+    shown = "".join(part + "\n" for part in parts[:kept])
+    is_open = shown.count(f"\n{OPENS}") > shown.count(f"\n{CLOSES}")
+    return shown + said.format(f"{CLOSES}\n\n" if is_open else "", left)
 
 
 def _parts(digest: Digest, *, verbose: bool) -> Iterator[str]:
@@ -114,11 +127,9 @@ def _parts(digest: Digest, *, verbose: bool) -> Iterator[str]:
     if digest.refreshed:
         written = (f"- {prose(line.strip())}" for line in digest.refreshed)
         yield from ("### Baselines that this run wrote", "", *written, "")
-    for cause, reds in shared_causes(digest.records)[:SHOWN_CAUSES]:
-        yield from (f"### One cause behind {len(reds)} assertions: {code(cause)}", "")
-        yield from (*(f"- {code(name)}: {prose(shared_words(rows))}" for name, rows in reds.items()), "")
-    for file in digest.files:
-        yield from _gate_file(file)
+    yield from _story(digest)
+    for files in grouped((file.file, file) for file in digest.files).values():
+        yield from _gate_file(files, folded=bool(digest.bad))
 
 
 def _two_sides(comparison: Comparison, *, verbose: bool) -> Iterator[str]:
@@ -127,7 +138,7 @@ def _two_sides(comparison: Comparison, *, verbose: bool) -> Iterator[str]:
         rows = "\n".join(_printed(table)).rstrip("\n")
         if table.folded and len(table.rows) > FOLDED:
             title = f"{prose(table.caption)} ({len(table.rows) + table.more})"
-            yield f"<details><summary>{title}</summary>\n\n{rows}\n\n</details>\n"
+            yield from _folded(title, [rows])
         else:
             yield from (f"### {prose(table.caption)}", "", rows, "")
 
@@ -192,33 +203,93 @@ def _printed(table: Table, bold: Sequence[int] = ()) -> Iterator[str]:
         yield from (f"… {counted(table.more, 'more row')}.", "")
 
 
-def _gate_file(file: FileRecords) -> Iterator[str]:
-    records = file.records
-    yield from (f"### {code(file.name)}", "")
+def _story(digest: Digest) -> Iterator[str]:
+    """Each root with the reds that it explains, of which the worst is told whole; the other open ones folded."""
+    story, told = story_of(digest), list[tuple[str, int, str]]()
+    for words, reds in parts_of(story)[:SHOWN_CAUSES]:
+        yield from (f"### {prose(words or as_sentence(reds[0].record.state))}", "")
+        if len(reds) > 1:
+            yield from _printed(_reds(reds))
+        first = next((red.record for red in reds if _sentence(red.record) not in told), None)
+        if first is not None:
+            told.append(_sentence(first))
+            yield from _details(first)
+    if story.not_judged:
+        yield from ("### Not judged", "", *map(_mistake, story.not_judged[:SHOWN_NAMES]), "")
+    rest = grouped((_sentence(record), record) for record in worst_first(digest.records) if record.is_open)
+    others = [first for sentence, (first, *_) in rest.items() if sentence not in told]
+    title = f"{counted(len(others), 'other assertion')} to look at"
+    yield from _folded(title, [line for record in others for line in _details(record)])
+
+
+def _sentence(record: Record) -> tuple[str, int, str]:
+    """What assertions of several configurations have in common."""
+    return record.file, record.line, record.name
+
+
+def _reds(reds: Sequence[Red]) -> Table:
+    """A row for each assertion, of the worst configuration."""
+    by_assertion = grouped((_sentence(red.record), red) for red in reds)
+    rows = [
+        (
+            first.record.state,
+            first.record.full_name if same else first.record.title,
+            reason_of(first),
+            f"{first.record.configuration}, {len(same)} more" if same else "",
+        )
+        for first, *same in by_assertion.values()
+    ]
+    columns: list[str | Column] = ["verdict", _name("assertion"), "why"]
+    columns += [_name("configuration")] if any(row[-1] for row in rows) else []
+    return table_of("", columns, (row[: len(columns)] for row in rows), SHOWN_REDS, longest=2000)
+
+
+def _mistake(mistake: NotJudged) -> str:
+    what = counted(len(mistake.records), "assertion")
+    return f"- {code(mistake.records[0].file)}: {what}: {mistake.outcome}: {prose(mistake.message)}"
+
+
+def _gate_file(configurations: Sequence[FileRecords], *, folded: bool) -> Iterator[str]:
+    """A gate file, of which each configuration has a table, what failed first; in a session with reds folded."""
+    title, lines = configurations[0].file if len(configurations) > 1 else configurations[0].name, []
+    for file in configurations:
+        lines += [f"#### {code(file.name)}", ""] if len(configurations) > 1 else []
+        lines += _table_of(file)
+    windows = _windows(configurations)
+    if folded:
+        counts = counts_words([record for file in configurations for record in file.records])
+        yield from _folded(f"{code(title)}: {counts}", [*lines, *windows])
+    else:
+        yield from (f"### {code(title)}", "", *lines)
+        yield from _folded("Windows and notes", windows)
+
+
+def _table_of(file: FileRecords) -> Iterator[str]:
     about = [f"run {code(file.run)}"] if file.run else []
     about += [f"against {', '.join(map(code, file.baselines))}"] if file.baselines else []
     yield from ("; ".join(about), "") if about else ()
     columns = ("verdict", _name("assertion"), number("value"), "limit", number("headroom"), "detects", "worst row")
-    bad = [n for n, record in enumerate(records) if not record.good]
+    records = sorted(file.records, key=lambda record: (record.good, not record.is_open))
+    bad = range(sum(not record.good for record in records))
     yield from _printed(table_of("", columns, map(_cells, records), longest=2000), bad)
-    for record in records:
-        if record.is_open:
-            yield from _details(record)
-    windows = [f"- {prose(how)}\n" + "\n".join(f"  - {prose(w)}" for w in each) for how, each in file.windows if each]
-    yield from _folded("Windows", windows)
+
+
+def _windows(configurations: Sequence[FileRecords]) -> list[str]:
+    windows = dict.fromkeys(each for file in configurations for each in file.windows if each[1])
+    lines = [f"- {prose(how)}\n" + "\n".join(f"  - {prose(w)}" for w in each) for how, each in windows]
+    records = [record for file in configurations for record in file.records]
     notes = dict.fromkeys(note for r in records for note in (*map(str, r.verdict.notes), *r.verdict.warnings))
-    yield from _folded(f"Notes ({len(notes)})", [f"- {prose(note)}" for note in notes])
+    return [*lines, *(f"- {prose(note)}" for note in notes)]
 
 
 def _folded(title: str, items: Sequence[str]) -> Iterator[str]:
     if items:
-        said = "\n".join(items)
-        yield f"<details><summary>{title}</summary>\n\n{said}\n\n</details>\n"
+        yield from (f"{OPENS}<summary>{title}</summary>\n", *items, f"\n{CLOSES}\n")
 
 
 def _cells(record: Record) -> tuple[str, ...]:
     worst = record.worst
-    where = worst.row + (f", worst of {record.rows}" if worst.row and record.rows > 1 else "")
+    where = worst.row + (f", worst of {record.rows}" if worst.row and record.rows > 1 and not record.good else "")
     why = "" if worst.value else record.message
     told = (record.full_name, worst.value, worst.limit, record.headroom, record.detects, where or why)
     return record.state, *told
@@ -226,14 +297,17 @@ def _cells(record: Record) -> tuple[str, ...]:
 
 def _details(record: Record) -> Iterator[str]:
     verdict, sentence = record.verdict, record.assertion.sentence
-    yield from (f"#### {record.state}: {code(record.full_name)} (line {record.line})", "")
+    yield from (f"#### {record.state}: {code(record.title)} (line {record.line})", "")
     yield from (f"{prose(as_sentence(record.message))}.", "")
     if sentence not in ("", record.full_name):
         yield from (f"The sentence: {code(sentence)}", "")
-    for table in (row_table(verdict, rows_to_show(verdict), SHOWN_ROWS), difference_table(verdict, 400)):
+    rows, same = folded_table(verdict, rows_to_show(verdict))
+    for table in (rows, difference_table(verdict, 400)):
         yield from _printed(table) if table.rows else ()
+    if same:
+        yield from (f"{prose(as_sentence(same))}.", "")
     if verdict.details:
-        yield from ("What changed:", "", *(f"- {prose(line)}" for line in verdict.details[:SHOWN_ROWS]), "")
+        yield from ("What changed:", "", *(f"- {prose(line)}" for line in verdict.details[:SHOWN_DETAILS]), "")
     yield from _causes(verdict.causes)
     if record.next_steps:
         steps = [code(step.command) + (f" ({prose(step.what)})" if step.what else "") for step in record.next_steps]
@@ -241,11 +315,16 @@ def _details(record: Record) -> Iterator[str]:
 
 
 def _causes(rows: Sequence[Explained]) -> Iterator[str]:
-    """Why each row is worse: all causes, the worst row's first; of rows with one leading cause the worst alone."""
-    for row, *same in by_cause(rows)[:SHOWN_ROWS]:
-        parts = part_cells(row.explanation, SHOWN_CAUSES)
-        if parts:
-            where = prose(labels_words(row.labels))
-            yield from (f"Why {where} changed by {prose(format_signed(row.explanation.change_ns))}:", "")
-            yield from _printed(table_of("", ("", _name("cause")), parts, longest=400))
-            yield from (f"The same in {prose(shared_words(same))}.", "") if same else ()
+    """Why the worst row is worse, and the rows with another leading cause in a line each."""
+    for number_, (row, *same) in enumerate(by_cause(rows)[:SHOWN_CAUSES]):
+        parts = part_cells(row.explanation, MOST_PARTS)
+        where, change = prose(labels_words(row.labels)), prose(format_signed(row.explanation.change_ns))
+        if not parts:
+            continue
+        if number_:
+            yield f"- {prose(shared_words([row, *same]))}: {prose(parts[0][1])}"
+            continue
+        yield from (f"Why {where} changed by {change}:", "")
+        yield from _printed(table_of("", ("", _name("cause")), parts, longest=400))
+        yield from (f"The same in {prose(shared_words(same))}.", "") if same else ()
+    yield ""

@@ -208,7 +208,7 @@ def _worst(verdict: Verdict) -> WorstRow:
     if row is None:
         return WorstRow()
     worst = WorstRow(
-        row=place(row),
+        row=place(row, verdict),
         margin=margin_words(row, verdict),
         ceiling=ceiling_words(row, verdict),
         sees=sees_words(row, verdict),

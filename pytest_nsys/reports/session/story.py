@@ -377,6 +377,14 @@ def _worth_telling(roots: Iterable[StoryRoot]) -> Iterator[StoryRoot]:
 def _not_judged(records: Sequence[Record]) -> Iterator[NotJudged]:
     """One mistake of a gate file once, however many assertions it keeps from being judged."""
     for outcome in NOT_JUDGED:
-        own = grouped(((record.file, record.message), record) for record in records if record.state == outcome)
-        for (_, message), same in own.items():
-            yield NotJudged(outcome, message, tuple(same))
+        own = grouped(((record.file, _mistake(record)), record) for record in records if record.state == outcome)
+        for same in own.values():
+            yield NotJudged(outcome, same[0].message, tuple(same))
+
+
+def _mistake(record: Record) -> str:
+    """What is wrong, in whichever trace and configuration."""
+    said = record.message
+    for name in filter(None, (*record.traces, record.configuration)):
+        said = said.replace(name, "")
+    return said

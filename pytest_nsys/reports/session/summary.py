@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
 from pytest_nsys.core.words import printable
-from pytest_nsys.reports.causes import shared_words
-from pytest_nsys.reports.session.digest import FileRecords, by_file, ordered, shared_causes
+from pytest_nsys.reports.session.digest import FileRecords, by_file, ordered
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.tables import WHOLE_TEXT, aligned
 
@@ -20,7 +19,6 @@ LOG_WIDTH = 100
 
 SHOWN_WINDOWS = 4
 SHOWN_NOTES = 6
-SHOWN_CAUSES = 3
 
 
 def count_line(records: Sequence[Record]) -> str:
@@ -46,10 +44,6 @@ def summary_lines(records: Sequence[Record], *, verbose: bool = False, width: in
         lines += [f"  {note.labelled}" for note in notes[:SHOWN_NOTES]]
         if len(notes) > SHOWN_NOTES:
             lines.append(f"  … {len(notes) - SHOWN_NOTES} more notes")
-    # What stands behind several reds, told once with all rows that it explains.
-    for cause, reds in shared_causes(ordered(records))[:SHOWN_CAUSES]:
-        lines.append(f"one cause behind {len(reds)} assertions: {cause}")
-        lines += [f"  {name}: {shared_words(rows)}" for name, rows in reds.items()]
     return lines
 
 

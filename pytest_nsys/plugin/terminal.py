@@ -1,0 +1,121 @@
+"""What does a terminal say at the end of a session? Every red once, in the story, and nothing beside it.
+
+pytest has a section for each failed item, and a line in its short summary: of many items that one thing made red these
+say the same. Unless ``-v`` asks for all, the sections are left out and the lines are the first few. The reports keep
+the whole text, which JUnit and editors show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from pytest_nsys.plugin.session import session_of
+from pytest_nsys.plugin.settings import given
+from pytest_nsys.reports.headline import of_session
+from pytest_nsys.reports.session.digest import Digest
+from pytest_nsys.reports.session.story import story_of
+from pytest_nsys.reports.session.story_lines import root_lines, story_lines, wrapped
+from pytest_nsys.reports.session.summary import LOG_WIDTH, count_line, summary_lines
+
+TOLD_BY_US = ("failed", "error")
+"""Of pytest's categories those whose reports have a section and a line each."""
+
+SHOWN_LINES = 2
+PYTESTS_OWN = "fE"
+"""What pytest lists in its short summary where nobody says what."""
+
+
+@contextmanager
+def folded(reporter: Any, config: pytest.Config) -> Generator[dict[str, list[Any]]]:
+    """Around all that pytest says at the end: the reports of gate files are in no section of its own. Yields the
+    categories that they were taken from, as pytest counts them.
+    """
+    stats = reporter.stats
+    folds = config.get_verbosity() <= 0 and config.getoption("tbstyle") != "line"  # which is short already
+    whole = {name: stats[name] for name in TOLD_BY_US if name in stats} if folds else {}
+    stats |= {name: [report for report in reports if not _is_ours(report)] for name, reports in whole.items()}
+    try:
+        yield whole
+    finally:
+        left = sum(len(reports) - len(stats[name]) for name, reports in whole.items())
+        stats |= whole
+        if left and not config.getoption("no_summary", default=False):
+            reporter.line(f"… {left} more (-v shows them)")
+
+
+def _is_ours(report: Any) -> bool:
+    """Whether the story tells it; nobody else tells what the item printed."""
+    return hasattr(report, "nsys") and not report.sections
+
+
+def tell(reporter: Any, exit_status: int, config: pytest.Config, whole: dict[str, list[Any]]) -> None:
+    """The section of the gates, and in one sentence what happened."""
+    stats, verbosity = reporter.stats, config.get_verbosity()
+    digest = _digest(stats, config, exit_status)
+    width = config.get_terminal_writer().fullwidth if reporter.isatty else None
+    if verbosity < -1:
+        lines = [count_line(digest.records)] if digest.records else []
+    elif verbosity > 0:
+        lines = [*summary_lines(digest.records, verbose=True, width=width), *root_lines(story_of(digest))]
+    else:
+        lines = story_lines(digest, width or LOG_WIDTH, explained=config.getoption("tbstyle") != "no")
+    lines = [*_before(digest, config), *lines, *_below(digest, stats, exit_status, config)]
+    if (digest.records or digest.mistakes) and not digest.plainly_good:
+        lines += wrapped(of_session(digest), width or LOG_WIDTH)
+    if lines:
+        reporter.section("nsys gate")
+        for line in lines:
+            reporter.line(line)
+    _fold_lines(reporter, config, whole)
+
+
+def _before(digest: Digest, config: pytest.Config) -> list[str]:
+    """What the branch loosens."""
+    if not given(config, "nsys_baseline_ref"):
+        return []
+    from pytest_nsys.reports.changes import gate_terminal_lines
+
+    return gate_terminal_lines(digest.gate_changes, judged=bool(digest.records))
+
+
+def _below(digest: Digest, stats: dict[str, list[Any]], exit_status: int, config: pytest.Config) -> Iterator[str]:
+    """What the branch, or the session, does to baselines, and what had no trace."""
+    session = session_of(config)
+    if given(config, "nsys_baseline_ref") and session.branch is not None:
+        yield from session.branch.baseline_change_lines([record.file for record in digest.records])
+    if config.getoption("nsys_update_baselines") and exit_status != pytest.ExitCode.USAGE_ERROR:  # which pytest tells
+        yield from session.refreshing.lines(folded=config.get_verbosity() <= 0)
+    if not_run := [report for reports in stats.values() for report in reports if hasattr(report, "nsys_not_run")]:
+        from pytest_nsys.plugin.left_out import count_once, not_run_lines
+
+        yield from not_run_lines(not_run)
+        count_once(stats, config)
+
+
+def _fold_lines(reporter: Any, config: pytest.Config, whole: dict[str, list[Any]]) -> None:
+    """Leave the first few lines in the short summary, unless somebody says what it lists."""
+    for name, reports in whole.items() if config.getoption("reportchars") == PYTESTS_OWN else ():
+        ours = [report for report in reports if _is_ours(report)]
+        if len(ours) > SHOWN_LINES + 1:
+            dropped = {id(report) for report in ours[SHOWN_LINES:]}
+            reporter.stats[name] = [report for report in reports if id(report) not in dropped]
+
+
+def _digest(stats: dict[str, list[Any]], config: pytest.Config, exit_status: int) -> Digest:
+    """All that the reports of the session tell; of a session that writes none what pytest kept."""
+    from pytest_nsys.plugin.reporting import NAME, Reporting
+
+    reporting = config.pluginmanager.get_plugin(NAME)
+    if reporting is None:
+        reporting = Reporting(config, ())
+        for report in (report for reports in stats.values() for report in reports):
+            if isinstance(report, pytest.CollectReport):
+                reporting.pytest_collectreport(report)
+            elif isinstance(report, pytest.TestReport):
+                reporting.pytest_runtest_logreport(report)
+    found: Digest = reporting.digest(exit_status)
+    return found

@@ -1,0 +1,118 @@
+"""Is a red of one root as short on 64 ranks, of twelve assertions and in eight configurations as of one, everywhere?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from pytest_nsys.analysis.explained import Explained, Explanation
+from pytest_nsys.analysis.root_facts import Root, RootChange, RootKind, RootOf, StepChange
+from pytest_nsys.core.model import Step
+from pytest_nsys.gates.model import JudgedRow, Outcome
+from pytest_nsys.reports.alike_rows import alike
+from pytest_nsys.reports.explanation import explanation
+from pytest_nsys.reports.session.markdown import summary
+from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.story_lines import story_lines, wrapped
+from tests.support.reports import digest, key, record
+
+MS = 1_000_000
+WIDTH = 100
+MOST_LINES, MOST_MARKDOWN = 34, 60
+"""Of the terminal 40, of which pytest has six: what ran, its own summary, and how many failed."""
+
+GEMM = Root(RootKind.LONGER, RootOf.KERNEL, "flash_fwd_kernel")
+
+
+def red(name: str, ranks: int, configuration: str = "", spread: int = 0) -> Record:
+    """An assertion that failed on all ranks, each by another millisecond where there is a ``spread``."""
+    changes = [RootChange(GEMM, rank, 8 * MS, (10 + rank * spread) * MS, 4, 4) for rank in range(ranks)]
+    rows = [
+        JudgedRow({"rank": each.rank}, each.now_ns, 9 * MS, Outcome.FAILED, baseline=each.before_ns, margin=-MS)
+        for each in reversed(changes)
+    ]
+    causes = [Explained({"rank": each.rank}, Explanation(each.change_ns, (), 0), (each,)) for each in changes]
+    step = StepChange({0: 20 * MS}, {0: 22 * MS})
+    made = record(
+        name,
+        subject="compute_ns",
+        unit="ns",
+        judged=rows,
+        causes=causes,
+        step=step,
+        key=key(ranks),
+        configuration=configuration,
+        run="runs/model.sqlite (64 ranks, NVIDIA H100 80GB HBM3, generic)",
+        next_steps=(Step(f"pytest-nsys baseline refresh {'perf/' * 9}gate.nsys.yaml --reason '…'", "accept this run"),),
+        line=len(name),
+    )
+    return Record(
+        **{field: getattr(made, field) for field in made.__slots__ if field != "explanation"},
+        explanation=tuple(explanation(made.verdict, made.next_steps)),
+    )
+
+
+def session(ranks: int, assertions: int, configurations: int, spread: int = 0) -> list[Record]:
+    names = [f"model-{n}" for n in range(configurations)] if configurations > 1 else [""]
+    return [red("compute" + "e" * n, ranks, name, spread) for name in names for n in range(assertions)]
+
+
+def outside_of_folded(markdown: str) -> list[str]:
+    """The lines that GitHub shows before anybody unfolds anything."""
+    return re.sub(r"<details>(.*?)</summary>.*?</details>", r"\1", markdown, flags=re.DOTALL).splitlines()
+
+
+@pytest.mark.parametrize("spread", [0, 1, 3])
+@pytest.mark.parametrize("configurations", [1, 2, 8])
+@pytest.mark.parametrize("assertions", [1, 5, 12])
+@pytest.mark.parametrize("ranks", [1, 2, 64])
+def test_whatever_the_ranks_assertions_and_configurations(
+    ranks: int, assertions: int, configurations: int, spread: int
+) -> None:
+    told = digest(*session(ranks, assertions, configurations, spread))
+    lines = story_lines(told, WIDTH)
+    assert len(lines) <= MOST_LINES
+    assert max(len(line) for line in lines if "pytest-nsys" not in line) <= WIDTH
+    assert sum(line.startswith("flash_fwd_kernel") for line in lines) == 1
+    assert len(outside_of_folded(summary(told))) <= MOST_MARKDOWN
+
+
+def test_what_is_folded_is_counted() -> None:
+    lines = story_lines(digest(*session(64, 12, 8)), WIDTH)
+    assert lines[0] == "perf/gate.nsys.yaml (8 configurations): 96 assertions: 96 failed"
+    assert lines[1] == "flash_fwd_kernel 25% longer on 64 of 64 ranks, 8 of 8 configurations"
+    assert "  … 9 more assertions" in lines
+    assert "  the same on ranks 0–62" in lines
+
+
+def rows(*values: tuple[int, int, int]) -> Iterator[JudgedRow]:
+    for rank, baseline, value in values:
+        yield JudgedRow({"rank": rank, "stage": "a"}, value, 0, Outcome.FAILED, baseline=baseline)
+
+
+@pytest.mark.parametrize(
+    ("judged", "expected"),
+    [
+        ([(3, 100, 200), (1, 100, 199), (2, 100, 190)], [(3, [1, 2])]),  # by a tenth of the change
+        ([(3, 100, 200), (1, 100, 189)], [(3, []), (1, [])]),
+        ([(3, 1000, 1200), (1, 1000, 1100)], [(3, []), (1, [])]),  # nearly as long, by half as much
+        ([(3, 0, 100), (1, 400, 500)], [(3, []), (1, [])]),  # by as much, five times as long
+    ],
+)
+def test_which_ranks_are_alike(judged: list[tuple[int, int, int]], expected: list[tuple[int, list[int]]]) -> None:
+    assert [(group.worst.labels["rank"], group.ranks) for group in alike(rows(*judged))] == expected
+
+
+def test_a_command_is_folded_as_a_shell_takes_it() -> None:
+    command = "pytest-nsys baseline refresh perf/gate.nsys.yaml --trace=runs/long/regressed.sqlite --reason x"
+    line = f"  next:   {command}  (accept this run as the new normal)"
+    told = wrapped(line, 60)
+    assert told == [
+        "  next:   pytest-nsys baseline refresh perf/gate.nsys.yaml \\",
+        "            --trace=runs/long/regressed.sqlite --reason x",
+        "          (accept this run as the new normal)",
+    ]
+    assert "\n".join(told[:2]).removeprefix("  next:   ").replace("\\\n", "").split() == command.split()
+    assert wrapped(line, 200) == [line]
