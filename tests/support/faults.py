@@ -55,7 +55,6 @@ class Expected:
 class Fault:
     """``change`` makes the program worse. ``root`` must lead the worst red, ``beside`` are others that were injected as
     well. ``says`` are patterns of the sentence; ``step`` is how it begins. ``gate`` are sentences beside the drafted.
-    ``todo`` says what is missing where a red does not lead with it yet.
     """
 
     program: Callable[[], Program]
@@ -66,7 +65,6 @@ class Fault:
     formats: Collection[Format] = (NSYS, TORCH)
     beside: tuple[Expected, ...] = ()
     gate: tuple[str, ...] = ()
-    todo: str = ""
 
 
 # What changes

@@ -78,11 +78,11 @@ def check_sums(why: Explanation) -> None:
 
 
 def cells() -> list[Any]:
-    found = []
-    for name, fault in FAULTS.items():
-        marks = [pytest.mark.xfail(strict=True, reason=fault.todo)] if fault.todo else []
-        found += [pytest.param(fault, format, marks=marks, id=f"{name}, {format}") for format in fault.formats]
-    return found
+    return [
+        pytest.param(fault, format, id=f"{name}, {format}")
+        for name, fault in FAULTS.items()
+        for format in fault.formats
+    ]
 
 
 @pytest.mark.parametrize(("fault", "format"), cells())
@@ -107,15 +107,12 @@ def test_a_red_leads_with_what_was_injected(tmp_path: Path, fault: Fault, format
 
 
 class RealFault(NamedTuple):
-    """Kernels of a real trace that take longer, with all that comes after them. ``says`` are patterns of the sentence;
-    ``todo`` as of :class:`Fault`.
-    """
+    """Kernels of a real trace that take longer, with all that follows. ``says`` are patterns of the sentence."""
 
     trace: Path
     kernel: str
     percent: int
     says: tuple[str, ...]
-    todo: str = ""
 
 
 REAL_FAULTS = {
@@ -130,13 +127,7 @@ REAL_FAULTS = {
 
 
 @pytest.mark.reference
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(fault, id=name, marks=[pytest.mark.xfail(strict=True, reason=fault.todo)] if fault.todo else [])
-        for name, fault in REAL_FAULTS.items()
-    ],
-)
+@pytest.mark.parametrize("fault", REAL_FAULTS.values(), ids=REAL_FAULTS)
 def test_what_was_put_into_a_real_trace_is_named(tmp_path: Path, fault: RealFault) -> None:
     trace = fault.trace
     if trace.is_dir():
