@@ -127,7 +127,7 @@ class _Rows:
             yield self._step(row.value, row.baseline, labels, sides)
         elif sides is not None and (told := self._told(row, labels, sides)) is not None:
             yield told
-        elif sides is not None and (roots := self._roots(labels, sides)):
+        elif sides is not None and (roots := self._roots(row, labels, sides)):
             yield Explained(labels, Explanation(0, (), 0), roots)
 
     def _told(self, row: JudgedRow, labels: Labels, sides: _Sides) -> Explained | None:
@@ -162,7 +162,7 @@ class _Rows:
             return None
         return after - before
 
-    def _roots(self, labels: Labels, sides: _Sides) -> tuple[RootChange, ...]:
+    def _roots(self, row: JudgedRow, labels: Labels, sides: _Sides) -> tuple[RootChange, ...]:
         """What is behind the time that a row hangs on which is of several ranks, or of a metric without parts."""
         from pytest_nsys.analysis.behind import behind, came_or_went
 
@@ -175,7 +175,7 @@ class _Rows:
             return ()
         both = {rank: own for rank in ranks if (own := roots.both(rank)) is not None}
         before, after = (sum(parts.measured_ns(own[n], labels) or 0 for own in both.values()) for n in (0, 1))
-        if not _is_worse(before, after):
+        if after <= before or (row.baseline is None and not _is_worse(before, after)):
             return ()
         causes = {rank: [*parts.causes(*own, labels)] for rank, own in both.items()}
         return behind(roots, causes, after - before, self._of_step)
