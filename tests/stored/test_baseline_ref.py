@@ -102,7 +102,7 @@ def test_changed_rows_are_listed_worst_first(branch: Project) -> None:
     summary = branch.root / "summary.md"
     said = branch.pytest("-v", RUN, REF, f"--nsys-summary={summary}", code=1)
     changed = said.partition("baselines changed")[2]
-    rows = [line for line in changed.splitlines() if line.startswith("  ") and "→" in line]
+    rows = [line for line in changed.splitlines() if line.startswith("  ") and "→" in line and "(" in line]
     assert [row.partition("(")[2] for row in rows] == ["+75%)", "+30%)", "−50%)"]
     shown = summary.read_text()
     table = [line for line in shown.splitlines() if line.startswith("| `exposed_ns` |")]
