@@ -28,8 +28,8 @@ Ends = tuple[Fraction, Fraction]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A row in one run. ``commit`` is empty for the run that is judged now; ``limit`` None where it is not known of
-    this row. ``accepted`` is the reason of a refresh that took the run as the new normal.
+    """A row in one run. ``commit`` is empty for the run that is judged now; ``limit`` is the nearest of those that are
+    known of this row, None without one. ``accepted`` is the reason of a refresh that took the run as the new normal.
     """
 
     value: Value
@@ -83,15 +83,22 @@ def trend_of(track: Track, verdicts: Verdicts, title: str = "", now: Moment | No
 
 
 def _moment(run: StoredRun, value: Value, verdicts: Sequence[Mapping[str, Any]], place: str) -> Moment:
-    limits = [exact_value(v["limit_value"]) for v in verdicts if v["limit_value"] is not None and v["row"] == place]
+    held = [v for v in verdicts if v["limit_value"] is not None and v["row"] == place]
+    nearest = min(held, key=_room, default=None)
     reasons = [v["message"] or "" for v in verdicts if v["outcome"] == REFRESH]
     return Moment(
         value,
         run.time[:16].replace("T", " "),
         (run.commit or "")[:SHORT_COMMIT],
-        limits[0] if limits else None,
+        exact_value(nearest["limit_value"]) if nearest is not None else None,
         printable(reasons[0], 400) if reasons else None,
     )
+
+
+def _room(verdict: Mapping[str, Any]) -> tuple[bool, Value]:
+    """What orders the limits of a row: the one that fails first, those without a distance last."""
+    margin = verdict["margin"]
+    return (True, 0) if margin is None else (False, exact_value(margin))
 
 
 def on_one_scale(trends: Sequence[Trend]) -> list[Trend]:

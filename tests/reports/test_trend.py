@@ -38,3 +38,15 @@ def test_the_run_of_now_stands_behind_the_stored_ones(tmp_path: Path, monkeypatc
     (shift,) = found.shifts
     assert shift_words(found, shift) == "200 us → 260 us (+30%) at this run"
     assert track_of(past, "gate.nsys.yaml", DIGEST, SID, (7, "stage2_f")) is None
+
+
+def test_of_several_limits_the_nearest_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that a tight limit made red is not shown beside a loose one that stands before it."""
+    own = {"measured": measured_text(SID), "row": "rank 0 stage stage2_f"}
+    runs = [entry("300000", verdict={**own, "limit_value": "10000000", "margin": "9700000"})]
+    runs[0].verdicts["unknown"] = {**runs[0].verdicts["one"], "limit_value": "1", "margin": None}
+    runs[0].verdicts["tight"] = {**runs[0].verdicts["one"], "limit_value": "210000", "margin": "-90000"}
+    past = load(nightly(tmp_path / "perf.db", monkeypatch, runs))
+    track = track_of(past, "gate.nsys.yaml", DIGEST, SID, (0, "stage2_f"))
+    assert track is not None
+    assert [moment.limit for moment in trend_of(track, past.verdicts).moments] == [210_000]
