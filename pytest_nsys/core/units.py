@@ -227,6 +227,12 @@ def written_value(value: Fraction, unit: str) -> str:
     return decimal(value, 18) + (unit if unit not in (COUNT, BARE) else "")
 
 
+def written_exactly(value: Value, unit: str) -> str:
+    """The same where that is the value itself; empty for one with more decimals, or below 0, which no limit is."""
+    scaled = Fraction(value) * (100 if unit in SHARES else 1) * 10**18
+    return written_value(Fraction(value), unit) if scaled >= 0 and scaled.denominator == 1 else ""
+
+
 def _written(time_ns: Fraction) -> str:
     """A time in the largest unit that it fills: ``50us``, ``1.5ms``."""
     unit = next((unit for unit, scale in reversed([*NANOSECONDS.items()]) if time_ns >= scale), "ns")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.numbers import format_apart, format_value
+from pytest_nsys.core.units import written_exactly
 from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.model import Comparator, Constant
 from pytest_nsys.gates.names import without_item
@@ -116,7 +117,10 @@ def _other(each: Unsettled) -> str:
     require, row = each.assertion.require, each.row
     if require.comparator is not Comparator.EQ or not isinstance(require.limit, Constant) or row is None:
         return ""
-    return "" if row.value is None or each.assertion.sentence.startswith("no ") else f", write == {row.value}"
+    if row.value is None or each.assertion.sentence.startswith("no "):
+        return ""
+    number = written_exactly(row.value, each.assertion.judged.unit)
+    return f", write == {number}" if number else ""
 
 
 def _moved(each: Unsettled) -> str:

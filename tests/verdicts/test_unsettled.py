@@ -256,6 +256,26 @@ def test_what_is_exact_is_never_moved(project: Project) -> None:
     project.pytest(RUN, code=0)
 
 
+EXACT = {
+    "exposed_ns == 3us": "574000ns",
+    "overlap == 75%": "42.6%",
+    "kernel_share of gemm == 3%": "",
+    "wall_exposed == 5% of step": "",
+    "balance of exposed_ns across pp == 2": "1",
+}
+
+
+def test_the_number_to_write_instead_is_one_that_can_be_written(project: Project) -> None:
+    """In its unit; one without an end is not told."""
+    project.gated("\n".join(f"- {sentence}" for sentence in EXACT), 574)
+    said = left(project.refresh(RUN, code=1))
+    told = {sentence: next(line for line in said if f"`{sentence}` " in line) for sentence in EXACT}
+    numbers = {sentence: re.findall(r", write == (.*?)(?:, or|$)", line) for sentence, line in told.items()}
+    assert numbers == {sentence: [number] if number else [] for sentence, number in EXACT.items()}
+    project.gate("\n".join(f"- {one.partition('==')[0]}== {number}" for one, number in EXACT.items() if number))
+    project.pytest(RUN, code=0)
+
+
 def test_an_exact_time_does_not_refuse_and_is_told(project: Project) -> None:
     project.gated("- no exposed\n- compute below baseline plus 5%")
     said = project.refresh(RUN, code=1)
