@@ -94,9 +94,10 @@ def test_the_command_accepts_with_a_reason(slower: Project) -> None:
 
 def test_the_command_in_a_red_accepts_all_of_it(slower: Project) -> None:
     said = slower.pytest(RUN, code=1)
-    (command,) = set(re.findall(r"pytest-nsys (baseline refresh .*)  \(accept this run", said))
+    (command,) = set(re.findall(r"pytest-nsys (baseline refresh .*)\s+\(accept this run", said))
     assert command == 'baseline refresh gate.nsys.yaml --trace=run.sqlite --reason "…" --limits'
-    slower.command(*shlex.split(command), code=0)
+    assert "needs a reason" in slower.command(*shlex.split(command), code=2)
+    slower.command(*shlex.split(command.replace("…", "a slower link")), code=0)
     slower.pytest(RUN, code=0)
     assert "--limits" not in slower.pytest(RUN, "-k", "exposed_ns and below")
 
@@ -104,7 +105,8 @@ def test_the_command_in_a_red_accepts_all_of_it(slower: Project) -> None:
 def test_no_limit_is_to_be_moved_where_none_is_broken(project: Project) -> None:
     project.accepted(GATE)
     project.trace(exposed_us={(0, "stage2_f"): 290})
-    assert '--reason "…"  (accept this run as the new normal)' in project.pytest(RUN, code=1)
+    said = project.pytest(RUN, code=1)
+    assert re.search(r'--reason "…"\s+\(accept this run as the new normal\)', said)
 
 
 def test_a_moved_limit_is_a_loosened_gate(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
