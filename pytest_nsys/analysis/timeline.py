@@ -19,9 +19,9 @@ from pytest_nsys.analysis.common_clock import ALONE, ClockStanding
 from pytest_nsys.analysis.operations import Operation
 from pytest_nsys.analysis.rank_window import RankWindow, StreamUse
 from pytest_nsys.core.columns import take, total
-from pytest_nsys.core.conventions import COMPUTE, NO_STAGE
+from pytest_nsys.core.conventions import COMPUTE, NO_STAGE, UNKNOWN
 from pytest_nsys.core.errors import NoRows
-from pytest_nsys.core.families import OTHER, classifier
+from pytest_nsys.core.families import OTHER, OTHER_KIND, classifier, kind_of
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.kernel_names import telling_name
@@ -42,6 +42,7 @@ MOST_STAGED = 100_000
 """Of more kernels only those that communicate are asked for their stage: it takes a look for each."""
 
 LONGEST_NAME = 120
+MOST_CARRIED = 3
 
 
 LaneKind = Literal["compute", "communication", "copies"]
@@ -211,7 +212,7 @@ def _lane(w: RankWindow, name: str, use: StreamUse, exposed: Mapping[int, Sequen
         bars = list(_together(bars, w.length_ns // CELLS))
     return TimelineLane(
         name=name,
-        purpose=printable(use.purpose),
+        purpose=printable(_carried(bars) if use.purpose == UNKNOWN else use.purpose),
         kind="compute" if use.purpose == COMPUTE else "communication",
         kernels=len(members),
         busy_ns=use.communication_ns + use.compute_ns,
@@ -219,6 +220,12 @@ def _lane(w: RankWindow, name: str, use: StreamUse, exposed: Mapping[int, Sequen
         exposed_ns=total(take(w.exposed_ns, members)),
         exposed=list(Intervals.of(gap for i in members for gap in exposed.get(i, ()))),
     )
+
+
+def _carried(bars: Iterable[Bar]) -> str:
+    """What a stream of communication carries, by the kinds of its kernels, where its convention does not say."""
+    kinds = dict.fromkeys(kind for bar in bars if (kind := kind_of(bar.name)) != OTHER_KIND)
+    return ", ".join([*kinds][:MOST_CARRIED]) or UNKNOWN
 
 
 def _copies(w: RankWindow) -> Iterator[TimelineLane]:
@@ -233,7 +240,7 @@ def _copies(w: RankWindow) -> Iterator[TimelineLane]:
     busy_ns = sum(bar.end_ns - bar.start_ns for bar in bars)
     if len(bars) > MANY_KERNELS:
         bars = list(_together(bars, w.length_ns // CELLS, attrgetter("name"), "short transfer"))
-    yield TimelineLane("copies", "memsets too", "copies", len(own), busy_ns, bars)
+    yield TimelineLane("copies", "and memsets", "copies", len(own), busy_ns, bars)
 
 
 _classifier = lru_cache(maxsize=4)(classifier)

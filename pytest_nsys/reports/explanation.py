@@ -120,6 +120,21 @@ def apart(row: JudgedRow, unit: str, scale: Scale | None = None) -> tuple[str, s
     return value, "—" if row.limit is None else format_value(row.limit, unit, scale=scale)
 
 
+def came_or_went(row: JudgedRow, verdict: Verdict) -> str:
+    """What a row is that one side alone has, of kernels their share of the time too: ``stage2_w is gone: was 2``. Empty
+    of a row that both have.
+    """
+    shares = verdict.assertion.measures.name == "kernel_share"
+    what = str(row.labels["kernel"]) if shares and "kernel" in row.labels else place(row)
+    of = " of the time" if shares else ""
+    if row.value is None or (shares and not row.value and row.baseline):
+        was = f": was {format_value(row.baseline, verdict.unit)}{of}" if row.baseline is not None else ""
+        return printable(f"{what} is gone{was}".lstrip())
+    if shares and not row.baseline:
+        return printable(f"{what} is new: {format_value(row.value, verdict.unit)}{of}")
+    return ""
+
+
 def limit_words(assertion: Assertion, limit: str) -> str:
     """A limit with its comparator: ``>= 60.0%``."""
     comparator = assertion.require.comparator

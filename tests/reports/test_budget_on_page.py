@@ -93,7 +93,7 @@ def test_gaps_have_their_class_their_kernel_and_their_producer(project: Project)
     ]
     assert gaps["d"] == [BLOCKS, COPIES, STALLS, LATE]
     assert [names[gaps["w"][str(i)][0]] for i in range(4)] == ["grouped_gemm", "gelu", "layer_norm", "adam"]
-    assert [lane["name"] for lane in side["lanes"]] == ["stream 7, compute", "stream 20, ep_a2a", "copies, memsets too"]
+    assert [lane["name"] for lane in side["lanes"]] == ["stream 7, compute", "stream 20, ep_a2a", "copies, and memsets"]
     assert gaps["a"] == {"0": [1, 2_300 * US, 0, 2_300 * US], "1": [2, 4_200 * US, 0, 4_200 * US]}
     drawn = {
         attrs["class"]: attrs["d"] for tag, attrs in found.tags if tag == "path" and "part-" in (attrs["class"] or "")

@@ -7,20 +7,20 @@ row varies over the steady windows is a dot for each window along the values, th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
 from pytest_nsys.core.exact import median, percentile
-from pytest_nsys.core.numbers import format_value
+from pytest_nsys.core.numbers import MINUS, format_value
 from pytest_nsys.core.words import counted
 from pytest_nsys.gates.model import JudgedRow, Outcome, Verdict
 from pytest_nsys.reports.causes import cause_table
-from pytest_nsys.reports.explanation import row_table
+from pytest_nsys.reports.explanation import came_or_went, row_table, rows_to_show
 from pytest_nsys.reports.headline import as_sentence
 from pytest_nsys.reports.page.page import Drawn, percent
 from pytest_nsys.reports.page.pictures import Pictures, Spread
-from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.record import Record, WorstRow
 from pytest_nsys.reports.tables import WHOLE_TEXT, table_of
 
 
@@ -40,6 +40,8 @@ def assertion_view(
         "others": 0,
         "configurations": None,
         "said": as_sentence(record.message),
+        "figures": [*_figures(record)],
+        "next": record.next_steps,
         "rows": _rows(verdict),
         "causes": [cause_table(each) for each in [*causes.values()][:MOST_EXPLAINED]],
         "differences": table_of(
@@ -49,6 +51,34 @@ def assertion_view(
         "windows": [(views[key]["id"], views[key]["title"]) for key in keys if key in views],
         "notes": notes_of(record) if record.is_open else [],
     }
+
+
+MOST_CAME_OR_WENT = 2
+
+
+def _figures(record: Record) -> Iterator[str]:
+    """What stands beside the name: the worst row's value, its limit, what is left to it, and where the row is; of rows
+    that one side alone has what came or went.
+    """
+    verdict, worst = record.verdict, record.worst
+    bad = rows_to_show(verdict) if record.is_open else []
+    if bad and came_or_went(bad[0], verdict):
+        yield from filter(None, (came_or_went(row, verdict) for row in bad[:MOST_CAME_OR_WENT]))
+    elif worst.value:
+        yield worst.value
+        yield from [f"limit {worst.bound}"] if worst.bound else []
+        yield from [margin_told(worst, verdict)] if worst.margin else []
+        yield from [f"ceiling {worst.ceiling}"] if worst.ceiling else []
+        yield from [worst.row.removeprefix("(").removesuffix(")") if worst.row.startswith("(") else worst.row]
+
+
+def margin_told(worst: WorstRow, verdict: Verdict) -> str:
+    """``headroom 1.2 ms``, ``over by 1.2 ms``."""
+    row = verdict.nearest
+    beyond = worst.margin.removeprefix(MINUS)
+    if beyond == worst.margin or row is None or row.value is None or row.limit is None:
+        return f"headroom {worst.margin}"
+    return f"{'over' if row.value > row.limit else 'short'} by {beyond}"
 
 
 def notes_of(record: Record) -> list[str]:

@@ -21,6 +21,7 @@ from pytest_nsys.reports.tables import without_halves
 
 if TYPE_CHECKING:
     from jinja2 import Template
+    from markupsafe import Markup
 
 Drawn = dict[str, Any]
 """What a template draws, under the names that it uses."""
@@ -62,8 +63,16 @@ def template(name: str) -> Template:
         loader=FileSystemLoader(TEMPLATES, encoding="utf-8"),
     )
     environment.filters["data"] = lambda value: Markup(embedded(value))
+    environment.filters["command"] = lambda value: Markup(" ").join(map(_word_of_command, str(value).split(" ")))
     environment.filters["breakable"] = lambda value: Markup("<wbr>").join(broken(unparted(str(value))))
     return environment.get_template(name)
+
+
+def _word_of_command(word: str) -> Markup:
+    """A word of a command: a line breaks before an option, and in none."""
+    from markupsafe import Markup, escape
+
+    return Markup("<span>{}</span>").format(word) if word.startswith("-") else escape(word)
 
 
 def embedded(value: Any) -> str:

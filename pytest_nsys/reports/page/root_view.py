@@ -11,6 +11,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.model import Step
 from pytest_nsys.core.numbers import format_signed, format_value, scale_of
 from pytest_nsys.core.units import TIME
 from pytest_nsys.core.words import counted
@@ -76,24 +77,32 @@ def section_views(
     others; the first title ``is_told`` by the page's first line.
     """
     drawn: set[str] = set()
+    causes = sum(section.root is not None for section in sections)
     for ordinal, section in enumerate(sections, 1):
         keys = [key for key in windows_of(section, pictures) if key in views]
         key = next((key for key in keys if key not in drawn), None)
         above = next((views[one] for one in keys), None) if key is None else None
         drawn |= {key} if key is not None else set()
         told: set[str] = set()
+        steps = section.records[0].next_steps if section.records else ()
         by_assertion = grouped(((record.file, record.line, record.name), record) for record in section.records)
         yield {
             "id": f"root-{ordinal}",
+            "nth": f"cause {ordinal} of {causes}" if section.root is not None else section.title,
             "title": section.title,
             "is_told": len(sections) == 1 or (ordinal == 1 and section.root is not None),
             "said": section.said,
             "timeline": views[key] if key is not None else None,
             "above": above,
-            "assertions": [_assertion(own, pictures, views, told) for own in by_assertion.values()],
+            "assertions": [_without(_assertion(own, pictures, views, told), steps) for own in by_assertion.values()],
             "changes": _changes(section.root) if section.root is not None else None,
-            "next": section.records[0].next_steps if section.records else (),
+            "next": steps,
         }
+
+
+def _without(view: Drawn, steps: Sequence[Step]) -> Drawn:
+    """An assertion without the steps that end its section: what accepts a run accepts all of it."""
+    return {**view, "next": [step for step in view["next"] if step not in steps]}
 
 
 def windows_of(section: Section, pictures: Mapping[tuple[str, int, str], Pictures]) -> list[str]:
