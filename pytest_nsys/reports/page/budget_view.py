@@ -10,7 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Literal
 
-from pytest_nsys.analysis.budget_facts import BLOCKED, BudgetFacts, BudgetPart, about_edges, parts_of
+from pytest_nsys.analysis.budget_facts import BLOCKED, Blocking, BudgetFacts, BudgetPart, Delayed, about_edges, parts_of
 from pytest_nsys.core.numbers import Scale, format_value, scale_of
 from pytest_nsys.core.numbers import percent as in_percent
 from pytest_nsys.core.units import TIME
@@ -34,6 +34,7 @@ def budget_view(known: Sequence[tuple[str, BudgetFacts]], title: str) -> Drawn |
     longest = max(facts.window_ns for _, facts in known)
     told = [(name, facts, _told(facts, _large(known))) for name, facts in known]
     _, head = known[-1]
+    head = _without_unchanged(head, [facts for _, facts in known[:-1]])
     return {
         "title": title,
         "bars": [_bar(name, facts, parts, longest, scale, title) for name, facts, parts in told],
@@ -71,6 +72,20 @@ def _without_short(facts: BudgetFacts) -> BudgetFacts:
     least = LEAST_TOLD * facts.window_ns
     producers = [each for each in facts.producers if each.ns >= least]
     return replace(facts, producers=producers, before=[each for each in facts.before if each.ns >= least])
+
+
+def _without_unchanged(head: BudgetFacts, before: Sequence[BudgetFacts]) -> BudgetFacts:
+    """Without what was held up as long before: it is no lead."""
+    least = LEAST_TOLD * head.window_ns
+    was: dict[Blocking | Delayed, int] = {}
+    for facts in before:
+        was |= {replace(each, ns=0, gaps=0): each.ns for each in facts.producers}
+        was |= {replace(each, ns=0, gaps=0): each.ns for each in facts.before}
+
+    def moved(each: Blocking | Delayed) -> bool:
+        return not before or abs(each.ns - was.get(replace(each, ns=0, gaps=0), 0)) >= least
+
+    return replace(head, producers=[*filter(moved, head.producers)], before=[*filter(moved, head.before)])
 
 
 def _time(ns: int, scale: Scale) -> str:

@@ -15,6 +15,7 @@ from pytest_nsys.core.model import Step
 from pytest_nsys.core.numbers import format_signed, format_value, scale_of
 from pytest_nsys.core.units import TIME
 from pytest_nsys.core.words import counted
+from pytest_nsys.gates.model import Outcome
 from pytest_nsys.reports.headline import as_sentence
 from pytest_nsys.reports.page.assertion_view import assertion_view
 from pytest_nsys.reports.page.page import Drawn
@@ -28,6 +29,7 @@ from pytest_nsys.reports.tables import Table, number, numbers, table_of, texts
 MOST_CHANGES = 64
 """Ranks and configurations of which a section says how much each changed; the JSON report has all."""
 
+NOT_JUDGED = (Outcome.NO_DATA, Outcome.INCOMPARABLE, Outcome.ERROR)
 NO_ROOT = "Cause not known"
 ELSE = "What else to look at"
 
@@ -83,6 +85,9 @@ def section_views(
         key = next((key for key in keys if key not in drawn), None)
         above = next((views[one] for one in keys), None) if key is None else None
         drawn |= {key} if key is not None else set()
+        waits = section.root.waiting if section.root is not None else ()
+        peer = next((one for one in keys if one not in drawn and views[one]["rank"] in waits), None)
+        drawn |= {peer} if peer is not None else set()
         told: set[str] = set()
         steps = section.records[0].next_steps if section.records else ()
         by_assertion = grouped(((record.file, record.line, record.name), record) for record in section.records)
@@ -93,6 +98,7 @@ def section_views(
             "is_told": len(sections) == 1 or (ordinal == 1 and section.root is not None),
             "said": section.said,
             "timeline": views[key] if key is not None else None,
+            "waiting": views[peer] if peer is not None else None,
             "above": above,
             "assertions": [_without(_assertion(own, pictures, views, told), steps) for own in by_assertion.values()],
             "changes": _changes(section.root) if section.root is not None else None,
@@ -106,7 +112,11 @@ def _without(view: Drawn, steps: Sequence[Step]) -> Drawn:
 
 
 def windows_of(section: Section, pictures: Mapping[tuple[str, int, str], Pictures]) -> list[str]:
-    """The keys of its windows: where most of the root happened, then by turn those of each assertion, worst first."""
+    """The keys of its windows: where most of the root happened, then by turn those of each assertion, worst first; none
+    where nothing was judged, which a picture does not explain.
+    """
+    if section.records and all(record.outcome in NOT_JUDGED for record in section.records):
+        return []
     known = [(record, pictures[record.known_by].windows) for record in section.records if record.known_by in pictures]
     changes = section.root.changes if section.root is not None else {}
     most = max((abs(change.change_ns) for change in changes.values()), default=0)

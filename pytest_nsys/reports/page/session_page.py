@@ -5,6 +5,8 @@ red, then what holds, and the past.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from pytest_nsys.analysis.explained import Explained
@@ -30,11 +32,12 @@ MOST_DRAWN = 24_000
 def session_page(digest: Digest) -> str:
     """The page of a session, whose history has not got it yet."""
     past, sections = past_of(digest), sections_of(digest)
+    digest = replace(digest, pictures=_once(digest, sections))
     chosen = chosen_windows(digest, sections)
     drawn = timeline_views(chosen, _marks(digest, chosen), _places(digest))
     views = {picture.key: view for picture, view in zip(chosen, drawn, strict=True)}
     told = [*section_views(sections, digest.pictures, views)]
-    above = [view["timeline"]["id"] for view in told if view["timeline"] is not None]
+    above = [one["id"] for view in told for one in (view["timeline"], view["waiting"]) if one is not None]
     headline = of_session(digest)
     return render(
         "session.html.j2",
@@ -48,12 +51,37 @@ def session_page(digest: Digest) -> str:
         gate_changes=list(gate_change_lines(digest.gate_changes)) if digest.gate_changes is not None else [],
         sections=told,
         files=[_file(file, digest.pictures, views) for file in digest.files],
-        timelines=[view for view in views.values() if view["id"] not in above],
+        timelines=(more := [view for view in views.values() if view["id"] not in above]),
+        more_windows=_titles(more, [view for view in views.values() if view["id"] in above]),
         timeline_columns=COLUMNS,
         trends=past.drawn(),
         trend_why=past.why,
         bar={"width": WIDTH, "middle": MIDDLE},
     )
+
+
+def _titles(more: Sequence[Drawn], above: Sequence[Drawn]) -> list[str]:
+    """What the windows further down are of; of a rank that has one above, which window it is."""
+    known = {view["title"] for view in above}
+    return [f"{view['title']}, {view['about']}" if view["title"] in known else view["title"] for view in more]
+
+
+def _once(digest: Digest, sections: Sequence[Section]) -> dict[tuple[str, int, str], Pictures]:
+    """The pictures, of each window of a rank one: those that only differ in which kernels count look alike."""
+    pictures = digest.pictures
+    of = {one.key: r.traces for r in digest.records if (p := pictures.get(r.known_by)) for one in p.windows}
+    handed = {one.key: one for own in pictures.values() for one in own.windows if one.head is not None}
+    first: dict[tuple[tuple[str, ...], int, str], str] = {}
+    same: dict[str, str] = {}
+    for key in dict.fromkeys(chain((key for each in sections for key in windows_of(each, pictures)), handed)):
+        if key in handed and (head := handed[key].head) is not None:
+            same[key] = first.setdefault((of.get(key, ()), handed[key].rank, head.window), key)
+
+    def known(one: Picture) -> Picture:
+        key = same.get(one.key, one.key)
+        return one if key == one.key else replace(one, key=key, base=None, head=None)
+
+    return {at: replace(own, windows=[*map(known, own.windows)]) for at, own in pictures.items()}
 
 
 def _counts(digest: Digest, headline: str) -> str:

@@ -59,6 +59,9 @@ MOST_MARKED = 4
 LEAST_NAMED = Fraction(7, 100)
 """Of a picture's width that a bar takes into which its name is written, cut where it ends; the script knows better."""
 
+LEAST_LATE = Fraction(1, 100)
+"""Of a window: one that begins by less later than another begins with it."""
+
 MOST_TIMES = 2
 """The longest window fits so often into what is drawn: of windows further apart one would see a line each."""
 
@@ -120,7 +123,7 @@ class Frame(NamedTuple):
             apart = format_value(self.apart_ns)
             yield f"not drawn beside the other ranks: that would span {apart}"
         elif self.length_ns:
-            if head.lead_ns > self.error_ns:
+            if head.lead_ns > self.error_ns and head.lead_ns >= LEAST_LATE * head.window.length_ns:
                 yield f"its window begins {format_value(head.lead_ns)} after the first one here"
             if head.window.clock:
                 yield head.window.clock
@@ -213,6 +216,7 @@ def _timeline_view(picture: Picture, number: int, frame: Frame, marked: Collecti
     quiet = len({lane.name for lane in lanes} - scene.telling)
     return {
         "id": ident,
+        "rank": picture.rank,
         "title": title,
         "about": "; ".join(dict.fromkeys(side.window.window for side in named)),
         "said": f"Timeline of {title}: " + "; ".join(f"{side['name']} {side['about']}".strip() for side in sides),

@@ -1,0 +1,101 @@
+"""Does the page of a red say of each row where it is and what came or went, and draw what it is about, once?"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+from tests.support.commands import run
+from tests.support.faults import FAULTS
+from tests.support.page import Page
+
+PageOf = Callable[[str], Page]
+
+
+@pytest.fixture(scope="module")
+def page_of(tmp_path_factory: pytest.TempPathFactory) -> PageOf:
+    """The page of a fault, whose gates are those that ``init`` drafts."""
+
+    @cache
+    def made(name: str) -> Page:
+        fault, folder = FAULTS[name], tmp_path_factory.mktemp("fault")
+        format = next(iter(fault.formats))
+        base = fault.program().write(folder / "base", format, 1)
+        worse = fault.program()
+        fault.change(worse)
+        head = worse.write(folder / "head", format, 2)
+        run("init", base, "--output", folder / "gates.nsys.yaml", code=0)
+        words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--nsys-trace={head}", "--nsys-html=page.html", "."]
+        subprocess.run([sys.executable, *words], cwd=folder, stdout=subprocess.DEVNULL, check=False)
+        return Page((folder / "page.html").read_text(encoding="utf-8"))
+
+    return made
+
+
+def plain(text: str) -> str:
+    """What a person reads of a part of a page."""
+    shown = re.sub(r"<script.*?</script>|<svg.*?</svg>|<wbr>", "", text, flags=re.DOTALL)
+    return " ".join(re.sub(r"<[^>]+>", " ", shown).replace("\u00a0", " ").split())
+
+
+def sections(page: Page) -> list[str]:
+    return re.findall(r'<section class="root".*?</section>', page.text, re.DOTALL)
+
+
+def summaries(section: str) -> list[str]:
+    """What is shown of each assertion that is folded."""
+    return [plain(one) for one in re.findall(r'<details class="assertion.*?</summary>', section, re.DOTALL)]
+
+
+def test_each_row_names_its_rank_and_how_far_over_its_limit_it_is(page_of: PageOf) -> None:
+    (section,) = sections(page_of("one slow rank"))
+    rows = summaries(section)
+    assert len(rows) > 3
+    for row in rows:
+        assert re.search(r"(over|short) by [\d.]+ (ms|us|pp) rank \d", row), row
+
+
+def test_the_picture_of_the_root_is_that_of_next_and_a_rank_that_waits_is_in_its_fold(page_of: PageOf) -> None:
+    (section,) = sections(page_of("one slow rank"))
+    first, second = (plain(one) for one in re.findall("<figcaption>.*?</figcaption>", section, re.DOTALL))
+    assert first.startswith("rank 3 ")
+    assert not second.startswith("rank 3 ")
+    waits = section[section.index('<details class="waits"') :].split("</summary>", 1)
+    assert plain(waits[0]) == second.split(" ProfilerStep")[0] + " waits"
+    assert "--view streams --rank 3" in plain(section)
+
+
+def test_a_wait_that_did_not_change_is_no_lead(page_of: PageOf) -> None:
+    (section,) = sections(page_of("one slow rank"))
+    own, peer = section.split('<details class="waits"')
+    assert 'class="producers"' not in own
+    assert "blocks multi_tensor_apply_kernel" in plain(peer)
+
+
+def test_what_came_and_went_is_told_by_name(page_of: PageOf) -> None:
+    (section,) = sections(page_of("another algorithm"))
+    (row,) = (row for row in summaries(section) if "no new or vanished kernels" in row)
+    assert re.search(r"is new: 31\.9% of the time .* is gone: was 26\.5% of the time$", row)
+    assert "limit" not in row
+
+
+def test_of_windows_that_look_alike_one_is_drawn(page_of: PageOf) -> None:
+    for name in ("another algorithm", "a kernel fused away"):
+        captions = re.findall("<figcaption>.*?</figcaption>", page_of(name).text, re.DOTALL)
+        assert len(captions) == 1, name
+
+
+def test_a_stream_is_called_by_what_it_carries(page_of: PageOf) -> None:
+    assert "stream 20 AllReduce" in plain(sections(page_of("one slow rank"))[0])
+
+
+def test_what_accepts_a_run_stands_once_at_the_end_of_a_section(page_of: PageOf) -> None:
+    (section,) = sections(page_of("one slow rank"))
+    assert plain(section).count("baseline refresh") == 1
+    assert re.search(r"<code>pytest-nsys baseline refresh .*?</code> \(accept this run", section)
+    assert "<span>--trace=" in section
