@@ -123,7 +123,9 @@ class _Credits:
 
     def _indirect(self, rank: int, cause: Cause) -> Iterator[Iterator[Found]]:
         """What may have led to a cause, the nearest first."""
-        last = cause.straggler if cause.straggler is not None else self._roots.waits_for(rank, cause.kernel)
+        last = cause.straggler
+        if last is None:
+            last = self._roots.waits_for(rank, cause.kernel, abs(cause.change_ns) // 2)
         if last is not None and last != rank:
             own = [*self._of(last, 1, (*_BY_HOST, *_BY_GPU))]
             yield iter(own)

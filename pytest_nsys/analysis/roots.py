@@ -42,15 +42,18 @@ class Roots:
         return tuple(sorted(chain(kernel_roots(rank, *both), host_roots(rank, *both)), key=_largest))
 
     @kept
-    def waits_for(self, rank: int, name: str) -> int | None:
-        """The rank for which the communication kernels of a name wait longer than before; None where they do not."""
+    def waits_for(self, rank: int, name: str, least_ns: int) -> int | None:
+        """The rank for which the communication kernels of a name wait longer than before; None where that is by no
+        more than ``least_ns``.
+        """
         both = self.both(rank)
         if both is None:
             return None
         before, after = (_waits(side, name) for side in both)
         longer = {last: ns - before[last] for last, ns in after.items() if last != rank}
         last = min(longer, key=lambda last: (-longer[last], last), default=rank)
-        return last if last != rank and longer[last] > 0 and after.total() > before.total() else None
+        waits = after.total() - before.total()
+        return last if last != rank and longer[last] > 0 and waits > least_ns else None
 
 
 def _waits(side: Breakdown, name: str) -> Counter[int]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.behind import behind
-from pytest_nsys.analysis.explained import Breakdown, HostWaits, Transferred
+from pytest_nsys.analysis.explained import Breakdown, Cause, CauseKind, HostWaits, Transferred
 from pytest_nsys.analysis.root_facts import RootChange, RootKind, RootOf
 from pytest_nsys.analysis.roots import Roots, roots_of
 from tests.analysis.test_causes import A2A, EXACT, STAGE, WIDTH_NS, K, broken, some, why
@@ -61,6 +61,15 @@ def test_what_changed_by_itself(now: Rank, expected: list[tuple[int, RootKind, R
 def test_what_waits_for_another_rank_is_no_root() -> None:
     waits, late = [GEMM, NORM, K(A2A, 450, 680), TAIL], [GEMM, K("norm", 400, 530), K(A2A, 530, 680), TAIL]
     assert told(roots_of(apart([ONE, ONE]), apart([waits, late]))) == [(1, LONGER, KERNEL, "norm", 80)]
+
+
+def test_what_blocks_compute_on_a_rank_that_hardly_waits_has_its_root_there() -> None:
+    hides, blocks = K("gemm", 0, 400, other=True), K(A2A, 0, 200)
+    was, now = apart([[blocks, hides, TAIL]] * 2), apart([[K(A2A, 0, 200), TAIL], [K(A2A, 3, 200), TAIL]])
+    for rank in (0, 1):
+        cause = Cause(CauseKind.BLOCKS, A2A, 200, 0, 200)
+        found = behind(Roots(was.get, now.get), {rank: [cause]}, 200)
+        assert [(each.rank, each.root.kind, each.root.name) for each in found] == [(rank, VANISHED, "gemm")]
 
 
 def test_a_collective_has_its_stage() -> None:

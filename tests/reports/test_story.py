@@ -119,10 +119,16 @@ def test_a_limit_stands_below_the_root_of_the_same_row() -> None:
     assert [(each.record.name, len(each.rows)) for each in found.unexplained] == [("l", 1)]
 
 
-def test_rows_without_a_root_are_told_apart_from_those_that_have_one() -> None:
-    found = story(red("a", why(on(0)), rows=2))
+def test_an_assertion_stands_in_one_place_also_where_ranks_show_no_root() -> None:
+    (root,) = (found := story(red("a", why(on(0)), rows=2))).roots
+    assert ([row.labels["rank"] for row in root.reds[0].rows], found.unexplained) == ([0, 100, 101], ())
+
+
+def test_rows_of_a_stage_without_a_root_are_told_apart_from_those_that_have_one() -> None:
+    nothing = Explained({"rank": 0, "stage": "b"}, Explanation(MS, (), MS))
+    found = story(red("a", why(on(0), rank=0, stage="a"), nothing))
     assert [told(each) for each in found.roots] == [{"a": 1}]
-    assert [(each.record.name, len(each.rows)) for each in found.unexplained] == [("a", 2)]
+    assert [(each.record.name, len(each.rows)) for each in found.unexplained] == [("a", 1)]
 
 
 @pytest.mark.parametrize(

@@ -288,11 +288,24 @@ class _Places:
         return most if most is not None and row.baseline is not None and 2 * most.more * moved >= moved**2 else None
 
     def rooted(self, record: Record) -> dict[Root, list[JudgedRow]]:
-        pairs = ((self.of(record, row), row) for row in failed_rows(record))
-        return grouped((_all_stages(change.root), row) for change, row in pairs if change is not None)
+        """The failed rows by root; below each at last those of other ranks that have none of their own."""
+        own, others = self._told(record)
+        found = grouped((_all_stages(change.root), row) for change, row in own)
+        first = {_but_rank(row): root for root, rows in reversed(found.items()) for row in rows}
+        for row in others:
+            if root := first.get(_but_rank(row)):
+                found[root].append(row)
+        return found
 
     def without_root(self, record: Record) -> tuple[JudgedRow, ...]:
-        return tuple(row for row in failed_rows(record) if self.of(record, row) is None)
+        """The failed rows that stand below no root, nor do the same of another rank."""
+        own, others = self._told(record)
+        told = {_but_rank(row) for _, row in own}
+        return tuple(row for row in others if _but_rank(row) not in told)
+
+    def _told(self, record: Record) -> tuple[list[tuple[RootChange, JudgedRow]], list[JudgedRow]]:
+        pairs = [(self.of(record, row), row) for row in failed_rows(record)]
+        return [(change, row) for change, row in pairs if change], [row for change, row in pairs if not change]
 
 
 def _plain_names(root: Root) -> set[str]:
@@ -313,6 +326,10 @@ def explained_rows(record: Record) -> list[Explained]:
 
 def _place(labels: Mapping[str, Label]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((dimension, str(label)) for dimension, label in labels.items()))
+
+
+def _but_rank(row: JudgedRow) -> tuple[tuple[str, str], ...]:
+    return _place({dimension: label for dimension, label in _labels(row).items() if dimension != "rank"})
 
 
 def _labels(row: JudgedRow) -> dict[str, Label]:
