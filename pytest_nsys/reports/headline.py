@@ -7,9 +7,11 @@ claims no more than its records: it names only what is at the root of a red.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 
+from pytest_nsys.analysis.root_facts import RootKind
+from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Value
@@ -28,6 +30,7 @@ from pytest_nsys.reports.session.story import (
     StepTold,
     Story,
     StoryRoot,
+    is_of_kernels,
     is_step_time,
     led_by,
     story_of,
@@ -88,6 +91,9 @@ def _bad(digest: Digest, story: Story) -> Iterator[str]:
     unjudged = [each for each in story.not_judged if not all(record.good for record in each.records)]
     for outcome, own in grouped((each.outcome, each) for each in unjudged).items():
         count = sum(len(each.records) for each in own)
+        if story.reds and not story.warning:
+            yield f"{counted(count, 'more assertion')} {_WORDS[outcome]}"
+            continue
         what = "" if len(own[0].records) > 1 else f"{own[0].records[0].title}: "
         more = f", and {counted(len(own) - 1, 'other reason')}" if len(own) > 1 else ""
         yield f"{counted(count, 'assertion')} {_WORDS[outcome]}: {what}{_in_short(own[0].message)}{more}"
@@ -175,21 +181,43 @@ def _is_behind(root: StoryRoot, step: StepTold) -> bool:
 def _root(story: Story, *, effect: bool) -> str:
     root = story.roots[0]
     reds = sorted(root.reds, key=lambda red: red.record.subject.split()[-1] == WINDOW)  # says no more than the step
-    did = next(filter(None, map(_effect, reds)), "") if effect else ""
-    return root_sentence(root, story, called_in(story), did)
+    called = called_in(story)
+    did = next(filter(None, (_effect(red, root, called) for red in reds)), "") if effect else ""
+    return root_sentence(root, story, called, did)
 
 
-def _effect(red: Red) -> str:
-    """What became of the worst row of an assertion: ``exposed 2 → 4.4 ms``; empty where its metric says no more."""
+_IDLE = frozenset({"idle_ns", "launch_starved_ns", "gpu_gap_ns"})
+
+
+def _effect(red: Red, told: StoryRoot, called: Mapping[str, str]) -> str:
+    """What became of the worst row of an assertion: `` exposed 2 → 4.4 ms``; empty where its metric says no more."""
     row, unit = red.rows[0] if red.rows else None, red.record.verdict.unit
     if row is None or row.value is None or unit == HASH:
         return ""
     spoken = red.record.subject.removesuffix("_ns").replace("_", " ") if unit == TIME else red.record.subject
     if quantile := row.labels.get("quantile"):
         spoken = f"{quantile} of {spoken}"
+    if is_of_kernels(red.record):
+        spoken = "the kernels of the step"
     if row.baseline is None:
-        return f"{spoken} {crossed_words(row, red.record.verdict)}"
-    return f"{spoken} {_both(row.baseline, row.value, unit)}"
+        return f", {spoken} {crossed_words(row, red.record.verdict)}"
+    both = _both(row.baseline, row.value, unit)
+    if told.root.kind in _LESS and red.record.subject in _IDLE and row.value > row.baseline:
+        return f", and the GPU idles instead: {both}"
+    if told.root.kind in _LESS and red.record.subject == "exposed_ns" and (what := _exposed(red, row, called)):
+        return f", so {what} is exposed {both},"
+    return f", {spoken} {both}"
+
+
+_LESS = (RootKind.SHORTER, RootKind.VANISHED)
+
+
+def _exposed(red: Red, row: JudgedRow, called: Mapping[str, str]) -> str:
+    """The communication of a row of which less is hidden: ``SendRecv of stage2_f``; empty where it is not known."""
+    causes = (each.explanation.leading for each in red.record.verdict.causes if each.labels == row.labels)
+    name = next((cause.exposes for cause in causes if cause is not None), "")
+    stage = row.labels.get("stage", NO_STAGE)
+    return called.get(name, name) + (f" of {stage}" if name and stage != NO_STAGE else "")
 
 
 def _unexplained(story: Story) -> str:

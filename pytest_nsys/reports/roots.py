@@ -34,10 +34,12 @@ def called_in(story: Story) -> dict[str, str]:
     A collective is called by its kind where no other of the kind ran.
     """
     roots, waits_in = [told.root for told in story.roots], {told.waits_in for told in story.roots}
-    own = {name for root in roots for name in (root.name, root.instead_of)} | waits_in
+    causes = (cause for red in story.reds for row in red.record.verdict.causes for cause in row.explanation.causes)
+    exposed = {cause.exposes for cause in causes}
+    own = {name for root in roots for name in (root.name, root.instead_of)} | waits_in | exposed
     beside = {name for red in story.reds for row in red.record.verdict.causes for name in row.beside}
     called = readable_names(sorted((own | beside) - {""}), NAME)
-    collectives = {root.name for root in roots if root.of is RootOf.COLLECTIVE} | waits_in
+    collectives = {root.name for root in roots if root.of is RootOf.COLLECTIVE} | waits_in | exposed
     kinds = grouped((kind_of(name), name) for name in sorted(collectives | set(filter(_communicates, beside))) if name)
     called |= {names[0]: kind for kind, names in kinds.items() if len(names) == 1 and kind != OTHER_KIND}
     return {name: called[name] for name in own if name}
@@ -81,7 +83,7 @@ def _counts(told: StoryRoot, name: str) -> str:
     if not change.was:
         return f"new {named} ({times}, {format_value(change.now_ns)})"
     if not change.is_now:
-        return f"{named} is gone ({times}, {format_value(change.before_ns)})"
+        return f"{name if noun in name else named} is gone ({times}, {format_value(change.before_ns)})"
     runs = "is called" if root.of is RootOf.CALL else "runs"
     instead = f"{_times(change.is_now)} instead of {change.was if change.is_now > 1 else _times(change.was)}"
     if root.of is RootOf.COLLECTIVE and 5 * abs(change.change_ns) <= change.before_ns:  # the same in other pieces
@@ -147,9 +149,13 @@ def _in_stages(told: StoryRoot) -> str:
 
 
 def root_sentence(told: StoryRoot, story: Story, called: Mapping[str, str], effect: str = "") -> str:
-    """What happened and where; of a rank that others wait for, that they do. ``effect`` is what it did to a row."""
+    """What happened and where; of a rank that others wait for, that they do. ``effect`` is what it did to a row,
+    with what stands before it.
+    """
     ranks, addresses = where_words(told, story)
-    words = root_words(told, called, everywhere=is_everywhere(told, story)) + (f", {effect}" if effect else "")
+    words = root_words(told, called, everywhere=is_everywhere(told, story)) + effect
+    if told.waiting or not (ranks or addresses):
+        words = words.removesuffix(",")
     if told.waiting:
         waits = "peers wait" if len(told.waiting) > 1 else f"{_ranks(told.waiting)} waits"
         waits_in = f" in {called.get(told.waits_in, told.waits_in)}" if told.waits_in else ""

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.explained import Explained, Explanation
+from pytest_nsys.analysis.explained import Cause, CauseKind, Explained, Explanation
 from pytest_nsys.analysis.root_facts import Root, RootChange, RootKind, RootOf, StepChange
 from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.errors import Mistake
@@ -115,6 +115,66 @@ def test_what_made_a_step_faster_is_told_of_what_is_red_by_it() -> None:
     assert of_session(digest(less)) == f"Step 10% faster (20 → 18 ms); {said}"
 
 
+SHORT = Root(RootKind.SHORTER, RootOf.KERNEL, "gemm")
+COVER = Cause(CauseKind.COVER_SHRANK, "gemm", 3 * MS, exposes="ncclDevKernel_SendRecv")
+
+
+@pytest.mark.parametrize(
+    ("subject", "root", "world", "more", "expected"),
+    [
+        ("idle_ns", SHORT, 1, {}, "gemm 50% shorter, and the GPU idles instead: 1 → 4 ms"),
+        (
+            "idle_ns",
+            GONE,
+            2,
+            {},
+            "kernel weight_grad is gone (2 times, 2 ms), and the GPU idles instead: 1 → 4 ms on rank 0",
+        ),
+        ("exposed_ns", SHORT, 1, {}, "gemm 50% shorter, so SendRecv of stage2_f is exposed 1 → 4 ms"),
+        ("exposed_ns", SHORT, 2, {}, "gemm 50% shorter, so SendRecv of stage2_f is exposed 1 → 4 ms, on rank 0"),
+        (
+            "window_ns",
+            SHORT._replace(kind=RootKind.LATER),
+            1,
+            {"measured_as": "window median, kernels launched"},
+            "gemm starts 1 ms later, the kernels of the step 1 → 4 ms",
+        ),
+    ],
+)
+def test_what_became_of_a_row_is_told_as_what_follows(
+    subject: str, root: Root, world: int, more: dict[str, Any], expected: str
+) -> None:
+    at: dict[str, Label] = {"rank": 0} | ({"stage": "stage2_f"} if subject == "exposed_ns" else {})
+    change = RootChange(root, 0, 2 * MS, 0 if root is GONE else MS, 2, 0 if root is GONE else 2)
+    causes = (Explained(at, Explanation(3 * MS, (COVER,), 0), (change,)),)
+    step = StepChange({0: 20 * MS}, {0: 20 * MS})
+    told = red(
+        "e", subject, judged=(row(4 * MS, MS, 2 * MS, labels=at),), causes=causes, step=step, world=world, **more
+    )
+    assert of_session(digest(told)) == f"Step unchanged (20 ms): {expected}"
+
+
+@pytest.mark.parametrize(
+    ("period", "now", "expected"),
+    [
+        (20_001, 19_850, "Step unchanged (20 ms): "),
+        (20_001, 19_790, "Step 1% faster (20 → 19.8 ms); "),
+        (20_110, 19_850, "Step 0.75% faster (20 → 19.8 ms); "),
+        (None, 19_850, "Step 0.75% faster (20 → 19.8 ms); "),
+    ],
+)
+def test_where_the_median_step_is_unchanged_one_that_nearly_is_says_no_more(
+    period: int | None, now: int, expected: str
+) -> None:
+    change = Explained({"rank": 0}, Explanation(MS, (), MS), (RootChange(GONE, 0, 2 * MS, 0, 2, 0),))
+    step = StepChange({0: 20 * MS}, {0: 1000 * now})
+    records = [red("e", "exposed_ns", judged=(row(4 * MS, MS, 2 * MS),), causes=(change,), step=step)]
+    if period is not None:
+        usual = row(1000 * period, 20 * MS, 21 * MS, outcome=Outcome.PASSED, labels={"rank": 0, "quantile": "p50"})
+        records.append(record("p", "passed", subject="period_ns", unit="ns", judged=(usual,)))
+    assert of_session(digest(*records)).startswith(expected)
+
+
 @pytest.mark.parametrize(
     ("step", "expected"),
     [
@@ -179,7 +239,7 @@ P90: dict[str, Label] = {"rank": 0, "quantile": "p90"}
         ([record("a", "incomparable", message="gpu differs"), green()], "1 assertion incomparable: a: gpu differs"),
         (
             [slow(), record("a", "error", message="damaged"), record("b", "no data", message="no row")],
-            f"{STEP} on both ranks; 1 assertion not judged: a: damaged; 1 assertion without data: b: no row",
+            f"{STEP} on both ranks; 1 more assertion not judged; 1 more assertion without data",
         ),
         (
             [slow(), green(file="perf/b.nsys.yaml")],
@@ -253,9 +313,10 @@ def test_every_output_of_a_session_and_a_comparison_says_the_same(project: Proje
         form: run("compare", "base.sqlite", "run.sqlite", "--gate=gate.nsys.yaml", f"--format={form}").stdout
         for form in ("table", "html", "markdown", "json")
     }
-    said = "Window unchanged (15 ms): gemm 12% shorter, exposed 200 → 300 us on both ranks"
+    said = "Window unchanged (15 ms): gemm 12% shorter, so SendRecv of stage2_f is exposed 200 → 300 us, on both ranks"
     assert [json.loads(each)["headline"] for each in (report, compared["json"])] == [said, said]
-    assert [each.splitlines()[0] for each in (markdown, compared["markdown"])] == [f"## {said}"] * 2
+    escaped = said.replace("_", r"\_")
+    assert [each.splitlines()[0] for each in (markdown, compared["markdown"])] == [f"## {escaped}"] * 2
     assert [Page(each).texts["h1"][0].replace("\u00a0", " ") for each in (page, compared["html"])] == [said, said]
     assert said in compared["table"].splitlines()
     (annotated,) = (line for line in logged.splitlines() if line.startswith("::error "))

@@ -71,7 +71,8 @@ def test_a_red_summary(project: Project) -> None:
     project.trace(exposed_us={(1, "stage4_f"): 401})
     text = summary_of(project, "--nsys-trace=run.sqlite", code=1)
     head, about, *_ = text.split("\n\n")
-    assert head == "## Window unchanged (15 ms): gemm in stage4\\_f 13% shorter, exposed 200 → 401 us on rank 1"
+    exposed = "so SendRecv of stage4\\_f is exposed 200 → 401 us, on rank 1"
+    assert head == f"## Window unchanged (15 ms): gemm in stage4\\_f 13% shorter, {exposed}"
     assert about == "Performance gate: failed. 2 assertions: 2 failed."
     reds, baseline, why, constant, _, every = tables(text)
     assert reds[2:] == [

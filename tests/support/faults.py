@@ -244,7 +244,7 @@ FAULTS: Mapping[str, Fault] = {
         partial(dense, pace_ms=30),
         stretched(BACK_GEMM, -50),
         Expected(SHORTER, KERNEL, BACK_GEMM),
-        says=("nvjet_tst_192x192",),
+        says=("nvjet_tst_192x192", "50% shorter, and the GPU idles instead: "),
         step=UNCHANGED,
         gate=("idle_ns <= baseline + 5%",),
     ),
@@ -321,8 +321,12 @@ FAULTS: Mapping[str, Fault] = {
         dualpipe,
         gone(WEIGHTS),
         Expected(LESS, KERNEL, WEIGHTS),
-        says=("weight_grad_gemm_kernel",),
-        step=rf"(?:{UNCHANGED}|Step \d+(\.\d+)?% (slower|faster)|Window)",
+        says=(
+            "weight_grad_gemm_kernel is gone",
+            "so SendRecv of stage2_f is exposed",
+            "1 more assertion without data$",
+        ),
+        step=UNCHANGED,
     ),
     "FSDP all_gather longer": Fault(
         fsdp,

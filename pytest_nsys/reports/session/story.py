@@ -16,7 +16,7 @@ from pytest_nsys.analysis.root_facts import UNCHANGED, Root, RootChange, RootOf,
 from pytest_nsys.analysis.windows import noun_of
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.kept import grouped
-from pytest_nsys.core.model import Label
+from pytest_nsys.core.model import KernelsMode, Label
 from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.session.digest import Digest, worst_first
 from pytest_nsys.reports.session.record import Record
@@ -33,6 +33,12 @@ USUAL = "p50"
 
 ONE_OF_MANY = frozenset({"max", "median", "mean", "min"})
 """Aggregates of lengths of a step that are the length of one."""
+
+NEARLY_UNCHANGED = Fraction(1, 100)
+"""A step that moved by less is unchanged where the median of all is."""
+
+OF_KERNELS = f"kernels {KernelsMode.LAUNCHED}"
+"""How windows are measured that reach from their first kernel to the last: then the length of one is no step's."""
 
 MOVED = (Outcome.FAILED, Outcome.ACCEPTED, Outcome.IMPROVED)
 """Outcomes of an assertion whose rows are not what they were, or not within their limit."""
@@ -176,7 +182,8 @@ def story_of(digest: Digest, told: Sequence[Record] = ()) -> Story:
     told = led_by(sorted(told, key=lambda record: record.known_by) or failed or warned)
     places = _Places(told)
     rootless = (Red(record, places.without_root(record)) for record in told)
-    steps = grouped((step.address, step) for record in told if (step := step_of(record)) is not None)
+    periods = {step.address: step for record in records if (step := _period_of(record)) is not None}
+    steps = grouped((step.address, _steady(step, periods)) for each in told if (step := step_of(each)) is not None)
     return Story(
         {address: step for address, own in steps.items() if (step := most_moved(own)) is not None},
         tuple(_worth_telling(_roots(told, places))),
@@ -203,6 +210,11 @@ def is_step_time(record: Record) -> bool:
     return metric in STEP_TIMES and ONE_OF_MANY.issuperset(aggregates)
 
 
+def is_of_kernels(record: Record) -> bool:
+    """Whether a record is of how long the kernels of a step take, from the first to the last, and not of the step."""
+    return record.subject.split()[-1] == WINDOW and record.verdict.measured_as.endswith(OF_KERNELS)
+
+
 # The step
 
 
@@ -219,6 +231,19 @@ def step_of(record: Record) -> StepTold | None:
     quantile = rows[0].labels.get("quantile", USUAL) if rows and record.verdict.step is None else USUAL
     noun = noun_of(record.verdict.windows) if quantile == USUAL else f"{quantile} step"
     return StepTold(record.address, before, now, noun) if before else None
+
+
+def _period_of(record: Record) -> StepTold | None:
+    """The median step of all, whose period an assertion judges; None where it does not, or none before is known."""
+    rows = record.verdict.rows if record.subject.split()[-1] == "period_ns" else ()
+    before, now = _lengths(row for row in rows if _labels(row).get("quantile") == USUAL).slowest
+    return StepTold(record.address, before, now) if before else None
+
+
+def _steady(step: StepTold, periods: Mapping[str, StepTold]) -> StepTold:
+    """The median step where that is unchanged, for one that is nearly: it need not be typical."""
+    usual = periods.get(step.address)
+    return usual if usual is not None and usual.unchanged and abs(step.share) < NEARLY_UNCHANGED else step
 
 
 def _lengths(rows: Iterable[JudgedRow]) -> StepChange:

@@ -18,7 +18,7 @@ from pytest_nsys.reports.headline import of_session
 from pytest_nsys.reports.roots import called_in, root_sentence
 from pytest_nsys.reports.session.digest import Digest, counts_words
 from pytest_nsys.reports.session.record import Record
-from pytest_nsys.reports.session.story import NotJudged, Red, Story, story_of
+from pytest_nsys.reports.session.story import NotJudged, Red, Story, is_of_kernels, story_of
 
 SHOWN_FILES = 6
 SHOWN_ROOTS = 3
@@ -166,7 +166,8 @@ def reason_of(red: Red) -> str:
     said = crossed_words(row, record.verdict) if row is not None else ""
     if row is None or not said:  # as by a warning, or as an expected failure that did not happen
         return record.message.removeprefix(f"{record.full_name}: ")
-    return ", ".join(filter(None, (said, place(row, record.verdict))))
+    of_kernels = "the kernels of the step, " if is_of_kernels(record) else ""
+    return of_kernels + ", ".join(filter(None, (said, place(row, record.verdict))))
 
 
 def _whole(record: Record, *, with_run: bool) -> Iterator[str]:
