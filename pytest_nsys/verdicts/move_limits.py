@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pytest_nsys.core.errors import NsysError, one_line
 from pytest_nsys.core.words import counted, printable
-from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.model import Location
 from pytest_nsys.gates.moved_limits import LimitEdit, with_limits
 from pytest_nsys.tools.files import write_whole
@@ -48,6 +48,7 @@ def move_limits(path: Path, shown: Path, edits: Sequence[LimitEdit], measured: C
     """
     with one_line(NsysError, f"{shown}: cannot be written", "; no limit was moved"):
         before = path.read_bytes()
+        each = loads_gate_file(before, path=path).each  # where its lines stood before they were edited
         after, stay = with_limits(before, path, shown, edits)
         if after != before:
             with path.open("r+b"):  # a read-only file is left, where its folder would let it be replaced
@@ -55,7 +56,7 @@ def move_limits(path: Path, shown: Path, edits: Sequence[LimitEdit], measured: C
     moved = {edit.location[1:] for edit in edits if edit.location not in stay}
     others = tuple(
         gate.configuration
-        for gate in load_gate_file(path).each
+        for gate in each
         if gate.configuration and gate.address not in measured and any(a.location[1:] in moved for a in gate.assertions)
     )
     return MovedLimits(shown, before.decode("utf-8-sig"), after.decode("utf-8-sig"), stay, others)

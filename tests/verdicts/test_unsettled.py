@@ -191,6 +191,17 @@ def test_configurations_that_were_not_measured_are_named(project: Project) -> No
     assert "gate.nsys.yaml: 2 limits moved\n" in said
 
 
+def test_configurations_are_named_also_where_the_limits_stand_on_one_line(project: Project) -> None:
+    """The first limit gets longer, so that the second stands elsewhere."""
+    project.gate("""
+        matrix: {small: small.sqlite, large: large.sqlite}
+        assertions: [{assert: exposed_ns <= 5us, matrix: large}, stage4 overlap >= 75%]
+    """)
+    project.trace("large.sqlite", exposed_us=574)
+    project.command("baseline", "refresh", f"{project.name}[large]", "--limits", "--reason=x", code=0)
+    assert "gate.nsys.yaml: looser for small, too, which this run did not measure\n" in project.result.stdout.str()
+
+
 MANY = """
 tolerance: {rel: 5%, abs: 50us}
 assertions:
