@@ -114,8 +114,10 @@ def on_one_scale(trends: Sequence[Trend]) -> list[Trend]:
 
 
 def _size(trend: Trend) -> Fraction:
-    """What one part of the axis is."""
-    return Fraction(1) if trend.unit in SHARES else abs(Fraction(median(trend.values))) or Fraction(1)
+    """What one part of the axis is: of a row that is 0 as a rule its largest value, for it has no parts."""
+    if trend.unit in SHARES:
+        return Fraction(1)
+    return abs(Fraction(median(trend.values))) or max(abs(Fraction(value)) for value in trend.values) or Fraction(1)
 
 
 def _off(value: Value, trend: Trend) -> Fraction:

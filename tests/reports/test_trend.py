@@ -24,6 +24,15 @@ def test_a_row_is_as_tall_as_its_change_beside_others_of_its_unit() -> None:
     assert (share.low, share.high) == (Fraction(1, 2) - LEAST_SPAN / 2, Fraction(1, 2) + LEAST_SPAN / 2)
 
 
+def test_a_row_that_is_mostly_0_leaves_the_others_their_height() -> None:
+    """There is no part of nothing: its scale is its largest value."""
+    none, other = on_one_scale([trend(0, 0, 0, 500_000), trend(1000, 1000, 1500, 1500)])
+    assert (none.low, none.high) == (-100_000, 500_000)
+    assert (other.low, other.high) == (1000, 2500)
+    (still,) = on_one_scale([trend(0, 0)])
+    assert still.low < 0 < still.high
+
+
 def test_the_run_of_now_stands_behind_the_stored_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = {"measured": measured_text(SID), "row": "rank 0 stage stage2_f"}
     runs = [entry(f"{us}000", verdict={**own, "limit_value": "210000"}) for us in (200, 201, 199, 200)]
