@@ -257,6 +257,25 @@ def test_a_pull_request_that_accepts_its_regression(
     assert "smaller buckets" in runner.summary
 
 
+@pytest.mark.parametrize("inputs", [{"accepted": "fail"}, {"gate_changes": "fail"}])
+def test_what_is_stricter_holds_for_the_ref_of_the_ini_file_too(runner: Runner, inputs: dict[str, str]) -> None:
+    project = runner.project
+    start(project)
+    project.file("pytest.ini", "[pytest]\nnsys_baseline_ref = main\nnsys_accepted = pass\n")
+    gate = "- {assert: exposed_ns below baseline plus tolerance, tolerance: {rel: 5%}}\n- overlap >= 50%"
+    project.gate_with_trace(gate)
+    project.refresh("--nsys-trace=run.sqlite")
+    commit(project.root)
+    git(project.root, "switch", "-qc", "feature")
+    project.trace(exposed_us=300)
+    project.refresh("--nsys-trace=run.sqlite", "--nsys-reason=smaller buckets")
+    if "gate_changes" in inputs:
+        project.gate(gate.replace("50%", "40%"))
+    commit(project.root)
+    assert runner.run(traces="run.sqlite") == 0, runner.log
+    assert runner.run(traces="run.sqlite", **inputs) == 1, runner.log
+
+
 BROKEN: dict[str, tuple[dict[str, str], str, str, str]] = {
     "a mistake in a gate file": ({"gate_files": "mistake"}, "error", "2", "unknown metric 'overlp'"),
     "the other ending of YAML": ({"gate_files": "ending"}, "error", "2", "end it in .nsys.yaml"),

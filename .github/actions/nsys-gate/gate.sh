@@ -127,6 +127,9 @@ run() {
         # Unless it says something, the repository's ini file does; beside captures of the base it says what the ref is for.
         [ "${NSYS_GATE_CHANGES:-warn}${NSYS_AGAINST:-}" = warn ] || words+=("--nsys-gate-changes=${NSYS_GATE_CHANGES:-warn}")
         [ -z "${NSYS_ACCEPTED:-}" ] || words+=("--nsys-accepted=$NSYS_ACCEPTED")
+    else # the ini file may name a ref; where it does not, there is nothing to be stricter about
+        [ "${NSYS_GATE_CHANGES:-}" != fail ] || words+=(-o nsys_gate_changes=fail)
+        [ "${NSYS_ACCEPTED:-}" != fail ] || words+=(-o nsys_accepted=fail)
     fi
     [ -z "${NSYS_HISTORY:-}" ] || words+=("--nsys-history=$NSYS_HISTORY")
     mapfile -d '' -t more < <(lines "${NSYS_ARGS:-}")
