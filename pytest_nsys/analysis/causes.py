@@ -304,7 +304,7 @@ BARRIERS = Parts(_barriers, lambda breakdown, _: sum(each.length_ns for each in 
 COMPUTE = Parts(_compute, lambda breakdown, _: sum(each.length_ns for each in breakdown.compute.values()))
 ALL_EXPOSED, BUSY = _walls(Wall.EXPOSED, budget=True), _walls(Wall.COMPUTE, Wall.EXPOSED)
 IDLE, WHOLE = _walls(Wall.LAUNCH, Wall.IDLE, budget=True), _walls(*Wall, budget=True)
-COMPUTE_BUSY = _walls(Wall.COMPUTE)
+COMPUTE_BUSY, NO_COMPUTE = _walls(Wall.COMPUTE), _walls(Wall.EXPOSED, Wall.LAUNCH, Wall.IDLE)
 COMPUTE_ABSENT = _budget(*(part for part in BudgetPart if part is not BudgetPart.COMPUTE))
 STARVED, STALLED = _budget(BudgetPart.STARVED), _budget(BudgetPart.BESIDE, BudgetPart.STALLED)
 BLOCKING, BLOCKING_COMM = _budget(*BLOCKED.values()), _budget(BudgetPart.COLLECTIVE)

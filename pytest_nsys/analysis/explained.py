@@ -93,13 +93,15 @@ class Explanation(NamedTuple):
 class Explained(NamedTuple):
     """A row by the labels of its metric (of an aggregate, of the row that it was taken from), and why it changed.
 
-    ``roots`` are behind most of its change, the largest first; empty where none is. ``beside`` are the kernels of
-    the windows that explain it, before and now: what a root is called tells it apart from these.
+    ``roots`` are behind most of its change, the largest first; empty where none is. ``alike`` are the same roots on
+    all ranks, whose own rows need not have moved so far. ``beside`` are the kernels of the windows that explain it,
+    before and now: what a root is called tells it apart from these.
     """
 
     labels: Mapping[str, Label]
     explanation: Explanation
     roots: tuple[RootChange, ...] = ()
+    alike: tuple[RootChange, ...] = ()
     beside: frozenset[str] = frozenset()
 
 

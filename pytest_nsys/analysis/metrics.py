@@ -189,8 +189,13 @@ class Metric:
     def hangs_on(self) -> Parts | None:
         """How the time is taken apart that its rows hang on, also where they are not themselves."""
         base = METRICS.get(self.name.removesuffix(OF_STEP), self)
-        place = base.explained_by or _HANGS_ON.get(base.subject, "")
+        place = base.explained_by or _HANGS_ON.get(base.name) or _HANGS_ON.get(base.subject, "")
         return _standing_at(place) if place else None
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether what windows were made of says why its rows moved."""
+        return not self.outside and (self.counts or self.hangs_on is not None)
 
     @property
     def of_kernels(self) -> bool:
@@ -462,6 +467,7 @@ _HANGS_ON = {
     "time of the step": "causes.WHOLE",
     "communication": "causes.ALL_EXPOSED",
     "launches and gaps": "causes.IDLE",
+    "gpu_gap_ns": "causes.NO_COMPUTE",
     "pipeline": "causes.WHOLE",
     "kernels": "causes.COMPUTE",
     "collectives": "causes.COMMUNICATION",

@@ -7,7 +7,7 @@ communication counts what is left of its length without its waits.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import chain
 
 from pytest_nsys.analysis.explained import Breakdown
@@ -22,10 +22,13 @@ Side = Callable[[int], Breakdown | None]
 
 
 class Roots:
-    """The roots of what changed between two sides of a window, by rank; of each rank they are found once."""
+    """The roots of what changed between two sides of a window, by rank; of each rank they are found once.
 
-    def __init__(self, was: Side, now: Side) -> None:
-        self._was, self._now = was, now
+    ``ranks`` are all that both sides know.
+    """
+
+    def __init__(self, was: Side, now: Side, ranks: Collection[int] = ()) -> None:
+        self._was, self._now, self._ranks = was, now, sorted(ranks)
 
     @kept
     def both(self, rank: int) -> tuple[Breakdown, Breakdown] | None:
@@ -40,6 +43,13 @@ class Roots:
         if both is None:
             return ()
         return tuple(sorted(chain(kernel_roots(rank, *both), host_roots(rank, *both)), key=_largest))
+
+    @kept
+    def alike(self, root: Root) -> tuple[RootChange, ...]:
+        """A root on every rank where it changed by half as much as where it changed most, or more."""
+        own = [each.change for rank in self._ranks for each in self.of(rank) if each.change.root == root]
+        most = max((abs(change.change_ns) for change in own), default=0)
+        return tuple(change for change in own if 2 * abs(change.change_ns) >= most)
 
     @kept
     def waits_for(self, rank: int, name: str, least_ns: int) -> int | None:

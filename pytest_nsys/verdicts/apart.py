@@ -84,7 +84,7 @@ class RunBreakdowns:
             with suppress(NothingMeasured):  # a cut of the window alone need not hold that period
                 return None if typical is None else self._apart(capture, typical, 0)
             return None
-        return self._apart(capture, spec, n, rank)
+        return self._apart(capture, spec, n, len(self._windows(self.captures.runs[capture], spec, labels)))
 
     def _nearest(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value) -> tuple[int, int]:
         """The capture and the number of the window of a rank that gave a value; the middle one where none did."""
@@ -110,8 +110,8 @@ class RunBreakdowns:
         return 0, min(map(len, self.captures.runs[0].measured(spec).ranks.values()), default=0) // 2
 
     @kept
-    def _apart(self, capture: int, spec: WindowSpec, n: int, like: int | None = None) -> Apart:
-        """The n-th windows of the ranks that have one, of those that have as many as rank ``like``.
+    def _apart(self, capture: int, spec: WindowSpec, n: int, count: int | None = None) -> Apart:
+        """The n-th windows of the ranks that have one, of those that have ``count`` in all, where that is given.
 
         Raises NothingMeasured.
         """
@@ -119,7 +119,7 @@ class RunBreakdowns:
         lengths = {
             rank: windows[n].length_ns
             for rank, windows in ranks.items()
-            if n < len(windows) and (like is None or len(windows) == len(ranks[like]))
+            if n < len(windows) and count in (None, len(windows))
         }
         return Apart(lengths, lambda rank: self._broken_down(capture, spec, n, rank))
 
@@ -128,7 +128,7 @@ class RunBreakdowns:
         """Those of what changed between a window before and one of these traces."""
         from pytest_nsys.analysis.roots import Roots  # as what takes a window apart: only what moved pays for it
 
-        return Roots(was.get, now.get)
+        return Roots(was.get, now.get, was.lengths_ns.keys() & now.lengths_ns.keys())
 
     def slowest(self, metric: Metric, spec: WindowSpec, value: Value) -> int:
         """The rank that a step time is of."""

@@ -5,14 +5,15 @@ A stored baseline keeps the breakdown of the run that it was last written from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.analysis.explained import Cause, CauseKind, Explained, Explanation
 from pytest_nsys.analysis.metrics import METRICS, PERIOD, Metric, Unit
-from pytest_nsys.analysis.root_facts import RootChange, StepChange
+from pytest_nsys.analysis.root_facts import RootChange, RootOf, StepChange
 from pytest_nsys.analysis.table import MetricTable
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import NsysError
@@ -31,6 +32,10 @@ EXPLAINED = (*WORSE, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
 
 MATERIAL = 100
 """What is held to no baseline is explained where it got worse by more than one part of so many."""
+
+
+ON_GPU = (RootOf.KERNEL, RootOf.COLLECTIVE, RootOf.COPY, RootOf.MEMSET, RootOf.ALL)
+"""Roots that are the same on other ranks. Of what the host does, ranks that wait show something of their own."""
 
 
 class Why(NamedTuple):
@@ -61,16 +66,9 @@ def explain_rows(
         if row.outcome in EXPLAINED:
             labels = asked.labels(row)
             sides = asked.sides(row, labels)
-            found += (_beside(each, sides) for each in asked.explained(row, labels, sides))
+            found += (asked.with_all_ranks(each, sides) for each in asked.explained(row, labels, sides))
             steps += [sides.step] if sides is not None else []
     return Why(tuple(found), steps[0] if steps else None)
-
-
-def _beside(told: Explained, sides: _Sides | None) -> Explained:
-    """With the kernels of the windows that were taken apart for it."""
-    ranks = {told.labels.get("rank"), *(change.rank for change in told.roots)}
-    windows = [side.get(rank) for side in sides[:2] for rank in ranks] if sides is not None else []
-    return told._replace(beside=frozenset(name for own in windows if own is not None for name in own.names))
 
 
 NOT_KEPT = "values alone were kept of the run before: pytest-nsys compare OLD NEW explains it from both traces"
@@ -113,13 +111,18 @@ class _Rows:
         now = self.now.apart(self.metric, self.spec, usual, value)
         if was is None or now is None:
             return None
-        step = StepChange(was.lengths_ns, now.lengths_ns)
+        step = StepChange(*(self._of_one_step(side.lengths_ns) for side in (was, now)))
         odd = self.now.apart(self.metric, self.spec, labels, value) if usual != labels else None
         rank = labels.get("rank")
         if odd is None or not isinstance(rank, int) or rank not in was.lengths_ns or rank not in now.lengths_ns:
             return _Sides(was, now, step)
         all_steps = 2 * (now.lengths_ns[rank] - was.lengths_ns[rank]) >= value - baseline
         return _Sides(was, now, step) if all_steps else _Sides(now, odd, step)
+
+    def _of_one_step(self, lengths_ns: Mapping[int, int]) -> Mapping[int, int]:
+        """The lengths of a step where it is stated how many a window holds."""
+        steps = (self.now.captures.runs[0].workload.steps if self.metric.slowest else None) or 1
+        return {rank: round(Fraction(ns, steps)) for rank, ns in lengths_ns.items()}
 
     def explained(self, row: JudgedRow, labels: Labels, sides: _Sides | None) -> Iterator[Explained]:
         """The row by its own parts, else by the roots of what it hangs on."""
@@ -174,11 +177,28 @@ class _Rows:
         if parts is None:
             return ()
         both = {rank: own for rank in ranks if (own := roots.both(rank)) is not None}
-        before, after = (sum(parts.measured_ns(own[n], labels) or 0 for own in both.values()) for n in (0, 1))
+        causes = {rank: [*parts.causes(*own, labels)] for rank, own in both.items()}
+        measured = [[parts.measured_ns(own[n], labels) for own in both.values()] for n in (0, 1)]
+        before, after = (sum(ns or 0 for ns in side) for side in measured)
+        if None in measured[0]:  # what runs at once counts several times in its parts: these say how far it moved
+            every = [cause for own in causes.values() for cause in own]
+            before, change = sum(cause.before_ns for cause in every), sum(cause.change_ns for cause in every)
+            after = before + change
         if after <= before or (row.baseline is None and not _is_worse(before, after)):
             return ()
-        causes = {rank: [*parts.causes(*own, labels)] for rank, own in both.items()}
         return behind(roots, causes, after - before, self._of_step)
+
+    def with_all_ranks(self, told: Explained, sides: _Sides | None) -> Explained:
+        """With its roots on the other ranks, and the kernels of the windows that were taken apart for it."""
+        if sides is None:
+            return told
+        roots = self.now.roots(sides.was, sides.now)
+        own = {change.root: change for change in told.roots if change.root.of in ON_GPU}
+        alike = tuple(each for root, change in own.items() for each in roots.alike(root) if change in roots.alike(root))
+        ranks = {told.labels.get("rank"), *(change.rank for change in told.roots)}
+        windows = [side.get(rank) for side in sides[:2] for rank in ranks]
+        beside = frozenset(name for apart in windows if apart is not None for name in apart.names)
+        return told._replace(alike=alike, beside=beside)
 
     @kept
     def _of_step(self) -> Roots | None:

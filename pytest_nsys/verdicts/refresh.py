@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import RunKey
+from pytest_nsys.analysis.explained import Breakdown
 from pytest_nsys.analysis.metrics import Unit
 from pytest_nsys.core.errors import BaselineError, IncomparableError, NothingMeasured, NsysError
 from pytest_nsys.core.model import Value
@@ -35,7 +36,7 @@ from pytest_nsys.stored.baselines.baseline_file import (
     series_for,
     stale,
 )
-from pytest_nsys.stored.baselines.breakdowns import Breakdowns, storable
+from pytest_nsys.stored.baselines.breakdowns import Breakdowns, MeasuredAs, storable
 from pytest_nsys.stored.baselines.changes import RowChange, changes
 from pytest_nsys.stored.baselines.store import BaselineStore, digest_of, window_beside
 from pytest_nsys.tools.git import commit_of
@@ -261,15 +262,13 @@ class Refresh:
         """The windows of this run taken apart, where rows are read from them; of other windows what is stored."""
         stored = dict(before.breakdowns) if before else {}
         captures = self.context.captures
-        asked = {
-            explained_by(each.metric, spec, captures.runs[0].workload): (each.metric, spec)
-            for each in measured
-            if each.metric.explained_by
-            for spec in (spec_for(captures.convention, each.readers[0]),)
-        }
-        if self.mode is not Mode.CALIBRATE:
-            stored |= {how: storable(self.context.breakdowns.to_keep(*what)) for how, what in asked.items()}
-        return {how: ranks for how, ranks in stored.items() if ranks}
+        found: dict[MeasuredAs, Mapping[int, Breakdown]] = {}
+        for each in measured if self.mode is not Mode.CALIBRATE else ():
+            if each.metric.is_explained:
+                spec = spec_for(captures.convention, each.readers[0])
+                how = explained_by(each.metric, spec, captures.runs[0].workload)
+                found[how] = found.get(how) or storable(self.context.breakdowns.to_keep(each.metric, spec))
+        return {how: ranks for how, ranks in {**stored, **found}.items() if ranks}
 
     def _begins_anew(self, path: Path, old: Baseline | None) -> tuple[bool, list[str]]:
         """Whether nothing of what is stored may stay, as its run was of other circumstances, and what to say of it.

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from itertools import chain
 from typing import NamedTuple
 
 from pytest_nsys.analysis.explained import Explained
-from pytest_nsys.analysis.metrics import metric_called
+from pytest_nsys.analysis.metrics import PERIOD, metric_called
 from pytest_nsys.analysis.root_facts import UNCHANGED, Root, RootChange, RootOf, StepChange
-from pytest_nsys.analysis.windows import noun_of
+from pytest_nsys.analysis.windows import RUN, noun_of
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import KernelsMode, Label
@@ -25,7 +26,8 @@ FOLDED_SHARE = Fraction(5, 100)
 """A root that leads in no row, and is less than this of the largest one, is not told."""
 
 WINDOW = "window_ns"
-STEP_TIMES = frozenset({WINDOW, "period_ns", "step_time_ns"})
+STEP_TIME = "step_time_ns"
+STEP_TIMES = frozenset({WINDOW, PERIOD, STEP_TIME})
 """Metrics that are the length of a step."""
 
 USUAL = "p50"
@@ -229,7 +231,7 @@ def step_of(record: Record) -> StepTold | None:
     step = record.verdict.step or _lengths(rows if is_step_time(record) else ())
     before, now = step.slowest
     quantile = rows[0].labels.get("quantile", USUAL) if rows and record.verdict.step is None else USUAL
-    noun = noun_of(record.verdict.windows) if quantile == USUAL else f"{quantile} step"
+    noun = _noun(record) if quantile == USUAL else f"{quantile} step"
     return StepTold(record.address, before, now, noun) if before else None
 
 
@@ -244,6 +246,14 @@ def _steady(step: StepTold, periods: Mapping[str, StepTold]) -> StepTold:
     """The median step where that is unchanged, for one that is nearly: it need not be typical."""
     usual = periods.get(step.address)
     return usual if usual is not None and usual.unchanged and abs(step.share) < NEARLY_UNCHANGED else step
+
+
+def _noun(record: Record) -> str:
+    """What the lengths are of that an assertion knows: of step times steps, whatever its window is."""
+    metric, windows = record.assertion.metric, record.verdict.windows
+    if metric == PERIOD and any(used.window.name == RUN for used in windows):
+        return "period"
+    return "step" if metric == STEP_TIME else noun_of(windows)
 
 
 def _lengths(rows: Iterable[JudgedRow]) -> StepChange:
@@ -371,7 +381,8 @@ def _roots(reds: Sequence[Record], places: _Places) -> Iterator[StoryRoot]:
         for change in row.roots
     )
     for root, told in explained.items():
-        changes = _changes((address, change) for address, _, change in told)
+        alike = ((address, each) for address, row, _ in told for each in row.alike if _all_stages(each.root) == root)
+        changes = _changes(chain(((address, change) for address, _, change in told), alike))
         waits = [row for address, row, change in told if (address, row.labels.get("rank", change.rank)) not in changes]
         ranks = sorted({_rank(row.labels) for row in waits})
         stages = sorted({change.root.stage for _, _, change in told} - {"", NO_STAGE})

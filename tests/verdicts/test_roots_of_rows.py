@@ -1,0 +1,103 @@
+"""Is every kind of row told by its root, on all ranks where that is, and alike against what is stored and a trace?"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.analysis.capture_cache import CaptureCache
+from pytest_nsys.cli.init import store_rows
+from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.reports.headline import of_session
+from pytest_nsys.reports.session.digest import Digest
+from pytest_nsys.reports.session.record import record_of
+from pytest_nsys.stored.baselines.store import store_of
+from pytest_nsys.verdicts.evaluate import GateContext, evaluate
+from pytest_nsys.verdicts.references import OtherRun
+from pytest_nsys.verdicts.stored_baseline import StoredBaseline
+from tests.support.fault_programs import ALL_REDUCE, ATTENTION, data_parallel
+from tests.support.fault_runs import US, Do, Op, kernel
+from tests.support.faults import Change, put, stretched
+from tests.support.samples.formats import Format
+
+
+def told(folder: Path, change: Change, gate: Sequence[str], *, steps: int = 3, window: str = "median") -> list[str]:
+    """The sentences of a run that is worse, held to what was stored of the run before, and to its trace."""
+    sides: list[list[str]] = []
+    for side, edit in (("base", None), ("head", change)):
+        program = data_parallel(steps=steps)
+        if edit is not None:
+            edit(program)
+        sides.append([str(program.write(folder / side, Format.KINETO, len(sides)))])
+    path = folder / "gates.nsys.yaml"
+    sentences = "".join(f"  - {sentence}\n" for sentence in gate)
+    path.write_text(
+        f"version: 1\nconvention: kineto\nquality: {{anchors: 1}}\nwindow: {window}\nassertions:\n{sentences}",
+        encoding="utf-8",
+    )
+    with contextlib.closing(CaptureCache()) as library:
+        file = load_gate_file(path)
+        was, now = (library.captures(side, folder, file.resolved_convention) for side in sides)
+        store = store_of(path, folder / "baselines", folder)
+        store_rows(file, was, store)
+        found = []
+        for before in (StoredBaseline(now, file, store), OtherRun(now, file, was)):
+            context = GateContext(now, file, before)
+            records = [record_of(evaluate(assertion, context), "run") for assertion in file.assertions]
+            found.append(of_session(Digest(records=tuple(records))))
+    return found
+
+
+SLOW_RANK, SLOW_REDUCE = stretched(ATTENTION, 60, [1]), stretched(ALL_REDUCE, 60)
+LATE = put(ATTENTION, Op(Do.WORK, ns=3_000 * US))
+
+
+@pytest.mark.parametrize(
+    ("sentence", "change", "says"),
+    [
+        ("gpu_gap <= baseline + 10%", SLOW_REDUCE, "AllReduce 60% longer on all 4 ranks"),
+        ("gpu_gap <= baseline + 10%", SLOW_RANK, "rank 1: flash_fwd_kernel 60% longer; peers wait for it"),
+        ("gpu_gap <= baseline + 10%", LATE, "the GPU waits for the host before flash_fwd_kernel"),
+        ("max wall_exposed <= baseline + 5%", SLOW_REDUCE, "AllReduce 60% longer on all 4 ranks"),
+        ("collective_time <= baseline + 10%", SLOW_REDUCE, "AllReduce 60% longer on all 4 ranks"),
+        ("sequence == baseline", put(ATTENTION, kernel("debug_check", 5)), "new kernel debug_check (6 times"),
+    ],
+)
+def test_rows_of_any_metric_have_a_root(tmp_path: Path, sentence: str, change: Change, says: str) -> None:
+    stored, against = told(tmp_path, change, [sentence])
+    assert says in stored
+    assert says in against
+
+
+@pytest.mark.parametrize("sentence", ["wall_exposed <= 10% of step", "blocking comm max <= 10% of step"])
+def test_a_share_of_the_step_has_the_root_of_its_time(tmp_path: Path, sentence: str) -> None:
+    told_so = told(tmp_path, SLOW_REDUCE, [sentence, "window_ns <= baseline + 500%"])
+    assert [said.partition(": ")[2] for said in told_so] == ["AllReduce 60% longer on all 4 ranks"] * 2
+
+
+def test_a_root_is_told_of_all_ranks_on_which_it_is_though_the_row_of_one_alone_is_red(tmp_path: Path) -> None:
+    for said in told(tmp_path, stretched(ATTENTION, 30), ["max compute <= baseline + 1%"]):
+        assert "flash_fwd_kernel 30% longer on all 4 ranks" in said
+        assert "wait" not in said
+
+
+def test_two_slow_ranks_are_both_named(tmp_path: Path) -> None:
+    for said in told(tmp_path, stretched(ATTENTION, 60, [1, 2]), ["wall_exposed <= baseline + 5%"]):
+        assert "ranks 1–2: flash_fwd_kernel 60% longer; peers wait in AllReduce for it" in said
+
+
+def test_a_step_time_is_of_a_step_whatever_its_window_is(tmp_path: Path) -> None:
+    for said in told(tmp_path, SLOW_REDUCE, ["step time <= baseline + 1%"], window="run"):
+        assert said.startswith("Step 5")
+    for said in told(tmp_path, SLOW_REDUCE, ["p50 period_ns <= baseline + 1%"], window="run"):
+        assert said.startswith("Period 5")
+
+
+def test_a_run_of_one_step_says_why_it_is_longer(tmp_path: Path) -> None:
+    gate = ["step time <= baseline + 1%", "p90 period_ns <= baseline + 1%"]
+    for said in told(tmp_path, SLOW_REDUCE, gate, steps=1):
+        assert re.search("AllReduce 6[01]% longer on all 4 ranks", said)
