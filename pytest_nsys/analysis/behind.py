@@ -131,6 +131,7 @@ class _Credits:
             yield iter(own)
             if not own and (step := self._of_step()) is not None:
                 yield self._of(last, 1, (*_BY_HOST, *_BY_GPU), step)
+            yield self._of(rank, -1, (RootOf.KERNEL, RootOf.ALL))  # it comes earlier, and the other when it always did
             return
         if cause.kind in _LATE or cause.kind in _WAITED:
             yield self._of(rank, 1, (*_COPIES, *_BY_HOST, RootOf.COLLECTIVE))

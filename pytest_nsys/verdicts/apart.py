@@ -80,7 +80,8 @@ class RunBreakdowns:
             return self._apart(capture, spec, n)
         capture, n = self._nearest(metric, spec, labels, value)
         if "quantile" in labels:
-            typical = typical_period(self.captures.runs[capture], spec, labels["quantile"])
+            of = None if labels["quantile"] == MEDIAN_PERIOD else rank  # a rank that waits may do so a step later
+            typical = typical_period(self.captures.runs[capture], spec, labels["quantile"], of)
             with suppress(NothingMeasured):  # a cut of the window alone need not hold that period
                 return None if typical is None else self._apart(capture, typical, 0)
             return None
@@ -192,20 +193,21 @@ class RunBreakdowns:
                 yield rank, self._broken_down(0, spec, middle, rank)
 
 
-def typical_period(run: Run, spec: WindowSpec, quantile: Label) -> WindowSpec | None:
-    """The period that stands for a quantile of all: of the steady anchors the one that is nearest to it on all ranks.
+def typical_period(run: Run, spec: WindowSpec, quantile: Label, of: int | None = None) -> WindowSpec | None:
+    """The period that stands for a quantile of all: of the steady anchors the one that is nearest to it on all ranks,
+    or on rank ``of``.
 
-    One step for all of them, so that a collective is matched and the trace passed once. None where a rank has none, or
-    the window is not of the convention's anchors.
+    Of the median one step for all ranks, so that a collective is matched and the trace passed once. None where a rank
+    has none, or the window is not of the convention's anchors.
     """
     if spec.anchor is not None:
         return None
     away: Counter[int] = Counter()
-    steady = [steady_periods(run.anchors(rank)) for rank in run.ranks]
-    for own in steady:
+    steady = {rank.number: steady_periods(run.anchors(rank)) for rank in run.ranks}
+    for own in steady.values() if of is None else [steady[of]]:
         middle = percentile(list(own.values()), int(str(quantile).removeprefix("p"))) if own else 0
         away.update({index: abs(period_ns - middle) for index, period_ns in own.items()})
-    shared = [index for index in away if all(index in own for own in steady)]
+    shared = [index for index in away if all(index in own for own in steady.values())]
     if not shared:
         return None
     index = min(shared, key=lambda index: (away[index], index))

@@ -19,7 +19,7 @@ from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import OtherRun
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
-from tests.support.fault_programs import ALL_REDUCE, ATTENTION, data_parallel
+from tests.support.fault_programs import ADAM, ALL_REDUCE, ATTENTION, data_parallel
 from tests.support.fault_runs import US, Do, Op, kernel
 from tests.support.faults import Change, put, stretched
 from tests.support.samples.formats import Format
@@ -101,3 +101,17 @@ def test_a_run_of_one_step_says_why_it_is_longer(tmp_path: Path) -> None:
     gate = ["step time <= baseline + 1%", "p90 period_ns <= baseline + 1%"]
     for said in told(tmp_path, SLOW_REDUCE, gate, steps=1):
         assert re.search("AllReduce 6[01]% longer on all 4 ranks", said)
+
+
+def test_a_rank_that_comes_earlier_and_waits_has_what_is_shorter(tmp_path: Path) -> None:
+    for said in told(tmp_path, stretched(ATTENTION, -60, [1]), ["wall_exposed <= baseline + 5%"]):
+        assert "flash_fwd_kernel 60% shorter" in said
+        assert said.endswith("on rank 1")
+
+
+def test_peers_that_wait_for_a_rare_step_of_one_rank_a_step_later_blame_nothing_of_their_own(tmp_path: Path) -> None:
+    rare = put(ADAM, kernel("checkpoint_pack", 3_000), steps=[5, 9], ranks=[2])
+    for said in told(tmp_path, rare, ["p90 period_ns <= baseline + 5%"], steps=12):
+        assert "new kernel checkpoint_pack" in said
+        assert "shorter" not in said
+        assert "longer" not in said
