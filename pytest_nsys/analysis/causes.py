@@ -268,11 +268,7 @@ _BUDGET = {
 
 def _waited_for(name: str, change_ns: int, was: Breakdown, now: Breakdown) -> int | None:
     """The rank for which the kernels of a name wait longer, where that is most of the change."""
-    before, after = (Counter[int](), Counter[int]())
-    for side, waits in ((was, before), (now, after)):
-        every = (kernel for own in side.communication.values() for kernel in own if kernel.name == name)
-        for wait in (*(kernel.wait for kernel in every), *(b.wait for n, b in side.barriers.items() if n == name)):
-            waits.update({wait.last: wait.wait_ns} if wait else {})
+    before, after = was.waits(name), now.waits(name)
     longer = after.total() - before.total()
     if not after or not 0 < change_ns <= 2 * longer:
         return None

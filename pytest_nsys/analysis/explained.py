@@ -7,6 +7,7 @@ The causes are found by :mod:`pytest_nsys.analysis.causes`, what a window was ma
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -256,6 +257,15 @@ class Breakdown(NamedTuple):
         for kernels in self.communication.values():
             found.update(name for kernel in kernels for name in (kernel.name, *kernel.hidden_by))
         return frozenset(found)
+
+    def waits(self, name: str) -> Counter[int]:
+        """How long the communication kernels of a name wait in all, by the rank that comes last."""
+        every = (kernel.wait for own in self.communication.values() for kernel in own if kernel.name == name)
+        found = Counter[int]()
+        for wait in (*every, *(own.wait for barrier, own in self.barriers.items() if barrier == name)):
+            if wait is not None:
+                found[wait.last] += wait.wait_ns
+        return found
 
     def wall_ns(self, *walls: Wall) -> int:
         """How much of the window went to these."""

@@ -6,7 +6,6 @@ communication counts what is left of its length without its waits.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from itertools import chain
 
@@ -59,21 +58,11 @@ class Roots:
         both = self.both(rank)
         if both is None:
             return None
-        before, after = (_waits(side, name) for side in both)
+        before, after = (side.waits(name) for side in both)
         longer = {last: ns - before[last] for last, ns in after.items() if last != rank}
         last = min(longer, key=lambda last: (-longer[last], last), default=rank)
         waits = after.total() - before.total()
         return last if last != rank and longer[last] > 0 and waits > least_ns else None
-
-
-def _waits(side: Breakdown, name: str) -> Counter[int]:
-    """How long the kernels of a name wait in all, by the rank that comes last."""
-    every = (kernel.wait for own in side.communication.values() for kernel in own if kernel.name == name)
-    found = Counter[int]()
-    for wait in (*every, *(own.wait for barrier, own in side.barriers.items() if barrier == name)):
-        if wait is not None:
-            found[wait.last] += wait.wait_ns
-    return found
 
 
 def roots_of(was: Mapping[int, Breakdown], now: Mapping[int, Breakdown]) -> tuple[RootChange, ...]:

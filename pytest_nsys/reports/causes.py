@@ -19,8 +19,6 @@ MOST_ROWS = 1
 FOLDED_SHARE = Fraction(5, 100)
 """A part of less of its whole is told with others, or not at all."""
 
-LESS_COVER = (CauseKind.COVER_SHRANK, CauseKind.COVER_VANISHED, CauseKind.COVER_MOVED)
-
 _COVER = {
     CauseKind.COVER_SHRANK: ": it got shorter",
     CauseKind.COVER_VANISHED: ": it is gone",

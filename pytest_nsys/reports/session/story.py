@@ -108,12 +108,6 @@ class StoryRoot(NamedTuple):
         return sorted({address for address, _ in self.changes})
 
     @property
-    def range_ns(self) -> tuple[int, int]:
-        """The least and the greatest change over ranks."""
-        moved = [change.change_ns for change in self.changes.values()]
-        return min(moved), max(moved)
-
-    @property
     def of_step(self) -> bool:
         """Whether it explains the length of a step."""
         return any(is_step_time(red.record) for red in self.reds)
