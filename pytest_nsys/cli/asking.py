@@ -20,7 +20,7 @@ import click
 from pytest_nsys.cli.group import Exit
 from pytest_nsys.core.errors import IncomparableError, UsageMistake, hint
 from pytest_nsys.core.file_names import Address, named_as_gate
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.words import has_words, printable
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import GateFile
 from pytest_nsys.stored.baselines.store import BaselineStore, store_of
@@ -133,8 +133,8 @@ def update(gate_files: Sequence[str], run: Accepted, reason: str, acceptance: Ac
 
     An error weighs more than a verdict without data, which weighs more than a failure.
     """
-    if not reason.strip():
-        raise UsageMistake('--reason is empty: say why, as --reason "a slower link is accepted"')
+    if not has_words(reason):
+        raise UsageMistake('--reason says nothing: say why, as --reason "a slower link is accepted"')
     words = ["--nsys-update-baselines", f"--nsys-reason={reason}"]
     words += [f"--nsys-trace={trace}" for trace in run.traces]
     words += [f"--nsys-measurements={file}" for file in run.measurements]

@@ -54,11 +54,13 @@ def demo(folder: str, dualpipe: bool) -> None:
     write_demo(root, shown)
     regressed = root / "traces" / shown.regressed
     red = ["pytest", str(root), f"--nsys-trace={regressed}"]
+    accept = ["pytest-nsys", "baseline", "refresh", str(root), f"--trace={regressed}", "--limits"]
     steps = [
         ("a green gate: values, limits, headroom and windows", ["pytest", str(root)]),
         ("the same step with a regression: red, with the rows and the cause", red),
         ("the same as a page for a browser", [*red, f"--nsys-html={root / PAGE}"]),
         ("overlap and exposed time of each stage", ["pytest-nsys", str(regressed), "--view", "overlap", *shown.look]),
+        ("accept the regression: baselines and limits, and it is green", [*accept, "--reason", "only a demo"]),
     ]
     gate = root / shown.gate
     click.echo(
@@ -66,10 +68,6 @@ def demo(folder: str, dualpipe: bool) -> None:
     )
     for what, words in steps:
         click.echo(f"  {shlex.join(words)}\n      {what}")
-    accept = ["pytest-nsys", "baseline", "refresh", str(root), f"--trace={regressed}", "--limits"]
-    click.echo(
-        f'  {shlex.join(accept)} --reason "…"\n      accept the regression: baselines and limits, and it is green'
-    )
 
 
 def write_demo(root: Path, shown: Demo = FSDP) -> None:

@@ -73,6 +73,11 @@ def printable(text: str, limit: int = 200) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def has_words(reason: str) -> bool:
+    """Whether a reason says anything: the … of a command that is shown does not."""
+    return any(map(str.isalnum, reason))
+
+
 def typed(words: Iterable[str]) -> str:
     """Words as a shell takes them, on one line without control characters: a file may have any name."""
     return " ".join(shlex.quote(word) if word.isprintable() else f"$'{_escaped(word)}'" for word in words)

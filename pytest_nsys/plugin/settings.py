@@ -249,8 +249,10 @@ def _check_accepted(config: pytest.Config, setting: Setting) -> None:
 
 
 def _check_update(config: pytest.Config, setting: Setting) -> None:
+    from pytest_nsys.core.words import has_words
+
     reason = config.getoption("nsys_reason") or ""
-    if not any(map(str.isalnum, reason)):  # also the … of the command that a red shows
+    if not has_words(reason):
         raise pytest.UsageError(f'{setting.option} needs a reason: --nsys-reason "why the new normal is right"')
     if not _is_unicode(reason):
         raise pytest.UsageError("--nsys-reason is not UTF-8 text, as baselines are: write it again")

@@ -284,7 +284,7 @@ def test_the_command_writes_where_it_is_told(project: Project) -> None:
 
 MISTAKES = {
     "no reason": (("gate.nsys.yaml", "--trace=run.sqlite"), 2, "Missing option '--reason'"),
-    "an empty reason": (("gate.nsys.yaml", "--trace=run.sqlite", "--reason="), 2, "--reason is empty: say why"),
+    "an empty reason": (("gate.nsys.yaml", "--trace=run.sqlite", "--reason="), 2, "--reason says nothing: say why"),
     "no gate file": (("--trace=run.sqlite", "--reason=r"), 2, "Missing argument"),
     "no such gate file": (("x.nsys.yaml", "--trace=run.sqlite", "--reason=r"), 2, "not found"),
     "a broken trace": (("gate.nsys.yaml", "--trace=broken.sqlite", "--reason=r"), 2, "is not a SQLite file"),

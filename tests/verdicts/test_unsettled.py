@@ -96,7 +96,7 @@ def test_the_command_in_a_red_accepts_all_of_it(slower: Project) -> None:
     said = slower.pytest(RUN, code=1)
     (command,) = set(re.findall(r"pytest-nsys (baseline refresh .*)\s+\(accept this run", said))
     assert command == 'baseline refresh gate.nsys.yaml --trace=run.sqlite --reason "…" --limits'
-    assert "needs a reason" in slower.command(*shlex.split(command), code=2)
+    assert "--reason says nothing: say why" in slower.command(*shlex.split(command), code=2)
     slower.command(*shlex.split(command.replace("…", "a slower link")), code=0)
     slower.pytest(RUN, code=0)
     assert "--limits" not in slower.pytest(RUN, "-k", "exposed_ns and below")
