@@ -78,9 +78,10 @@ def _files(records: Sequence[Record], width: int) -> Iterator[str]:
         said = of_session(digest) if digest.good else counts_words(own)
         yield printable(f"{name}: {said[:1].lower()}{said[1:]}", width)
         notes = dict.fromkeys(note for record in own for note in record.verdict.notes if note.warning)
-        yield from (f"  {note.labelled}" for note in [*notes][:SHOWN_WARNINGS])
-        if len(notes) > SHOWN_WARNINGS:
-            yield f"  … {counted(len(notes) - SHOWN_WARNINGS, 'more warning')} (-v shows them)"
+        most = len(notes) if len(notes) == SHOWN_WARNINGS + 1 else SHOWN_WARNINGS  # a fold of one is a line too
+        yield from (f"  {note.labelled}" for note in [*notes][:most])
+        if len(notes) > most:
+            yield f"  … {counted(len(notes) - most, 'more warning')} (-v shows them)"
     if len(by_file) > SHOWN_FILES:
         rest = [record for own in [*by_file.values()][SHOWN_FILES:] for record in own]
         yield f"… {counted(len(by_file) - SHOWN_FILES, 'gate file')} more: {counts_words(rest)}"
