@@ -18,6 +18,7 @@ from pytest_nsys.verdicts.unsettled import Unsettled, Why
 
 SHOWN = 10
 WAIVED_FOR = timedelta(days=30)
+_BEGIN = 'pytest --nsys-update-baselines --nsys-reason "…" --nsys-history=PATH'
 _LEAVES = {
     Mode.NEW: "writes no row that is stored",
     Mode.BETTER: "writes no row that is worse",
@@ -94,6 +95,8 @@ def _words(each: Unsettled, acceptance: Acceptance, command: str) -> str:
             return "is inconclusive, which this file counts as red: take more captures"
         case Why.INCOMPARABLE:
             return f"is incomparable ({why}): {command or 'refresh the whole gate file with '}{Mode.ALL.option}"
+        case Why.NOT_BEGUN:
+            return f"has no data ({why}): {_BEGIN} begins it"
         case Why.NO_DATA:
             return f"has no data ({why}): record what it measures, or give it allow_no_data: true"
         case Why.HOLDS:

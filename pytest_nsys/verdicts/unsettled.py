@@ -17,11 +17,13 @@ from pytest_nsys.gates.judgement import Judgement, breaks_rule
 from pytest_nsys.gates.model import Assertion, Constant, GateFile, JudgedRow, Outcome, Verdict
 from pytest_nsys.gates.moved_limits import LimitStays, MovedLimit, ceiling_beyond, movable, moved_limit
 from pytest_nsys.gates.settling import settled
-from pytest_nsys.verdicts.evaluate import GateContext
+from pytest_nsys.verdicts.evaluate import GateContext, rows_now
 
 
 class Why(enum.Enum):
-    """Why a refresh left an assertion as it is. ``HOLDS``: one that is expected to fail, and so fails now."""
+    """Why a refresh left an assertion as it is. ``NOT_BEGUN``: its limit is from a history that has nothing of it.
+    ``HOLDS``: one that is expected to fail, and so fails now.
+    """
 
     CONSTANT = enum.auto()
     EXACT = enum.auto()
@@ -31,6 +33,7 @@ class Why(enum.Enum):
     UNCLEAR = enum.auto()
     INCOMPARABLE = enum.auto()
     NO_DATA = enum.auto()
+    NOT_BEGUN = enum.auto()
     ERROR = enum.auto()
     HOLDS = enum.auto()
 
@@ -91,6 +94,8 @@ def _left(assertion: Assertion, context: GateContext, waived: bool) -> Unsettled
     why_left = _why(asked, judgement)
     if why_left is None:
         return None
+    if why_left is Why.NO_DATA and rows_now(asked, context).outcome is not Outcome.NO_DATA:
+        why_left = Why.NOT_BEGUN
     row = worst_row(judgement)
     limit, stays, ceiling = None, "", ""
     if row is not None and row.value is not None and why_left in (Why.CONSTANT, Why.EXACT):

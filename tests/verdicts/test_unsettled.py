@@ -360,6 +360,17 @@ def test_one_mistake_of_many_is_told_once_and_what_has_no_data_by_itself(project
     ]
 
 
+def test_a_limit_from_the_history_is_begun_by_pytest(project: Project) -> None:
+    """The command has no history, unless the ini file names one."""
+    project.gated("- {id: nightly, metric: exposed_ns, baseline: {history: 3, rel: 5%}}\n- overlap >= 10%")
+    (line,) = left(project.refresh(RUN, code=1))
+    assert line.startswith("still red: line 3 `nightly` has no data (the limit is from the history: ")
+    (command,) = re.findall(r": pytest (--nsys-update-baselines .*) begins it$", line)
+    words = shlex.split(command.replace("…", "a new link").replace("PATH", "perf.db"))
+    project.pytest(RUN, *words, code=0)
+    project.pytest(RUN, "--nsys-history=perf.db", code=0)
+
+
 def test_an_expected_failure_that_holds_now(project: Project) -> None:
     project.accepted("- {assert: exposed_ns below baseline plus 5%, xfail: a slow link}")
     project.trace(exposed_us=574)
