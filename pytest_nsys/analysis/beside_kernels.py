@@ -6,6 +6,7 @@ Found for a breakdown, which holds them against those of another run.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from fractions import Fraction
 
 from pytest_nsys.analysis.activity import SYNCHRONISING_CALLS, waiting_call
@@ -46,22 +47,28 @@ def _budget(window: RankWindow) -> Budget | None:
         return None
 
 
-def transferred(window: RankWindow) -> dict[str, Transferred] | None:
-    """The copies and memsets that ran in the window, by kind; None where the trace does not say when they ran.
+def kind_of_transfer(window: RankWindow) -> Callable[[str, int], str]:
+    """The kind of a copy or memset by its name and start: ``copy from pageable to device``.
 
     Between which memories is known of what was launched in the window, or no more than its length before.
     """
-    track, low, high = window.track.on_gpu, window.start_ns, window.end_ns
-    ran = track.transfers
-    if ran is None:
-        return None
-    copies = track.copies((low - window.length_ns, high)) or ()
+    copies = window.track.on_gpu.copies((window.start_ns - window.length_ns, window.end_ns)) or ()
     memories = {each.start_ns: (each.source, each.target) for each in copies if each.source and each.target}
 
     def kind(name: str, at: int) -> str:
         joined = memories.get(at) if name == TRANSFERS[COPY_ID] else None
         return name if joined is None else "{} from {} to {}".format(name, *joined)
 
+    return kind
+
+
+def transferred(window: RankWindow) -> dict[str, Transferred] | None:
+    """The copies and memsets that ran in the window, by kind; None where the trace does not say when they ran."""
+    track, low, high = window.track.on_gpu, window.start_ns, window.end_ns
+    ran = track.transfers
+    if ran is None:
+        return None
+    kind = kind_of_transfer(window)
     near = touching(ran.start_ns, ran.end_ns, low, high)
     lengths = minus(within(take(ran.end_ns, near), low, high), within(take(ran.start_ns, near), low, high))
     some = where(lengths)

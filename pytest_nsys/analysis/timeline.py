@@ -13,6 +13,7 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import Literal, NamedTuple, TypeVar
 
+from pytest_nsys.analysis.beside_kernels import kind_of_transfer
 from pytest_nsys.analysis.budget import GapPart, budget_of, facts_of
 from pytest_nsys.analysis.budget_facts import BudgetFacts
 from pytest_nsys.analysis.common_clock import ALONE, ClockStanding
@@ -236,7 +237,12 @@ def _copies(w: RankWindow) -> Iterator[TimelineLane]:
         return
     cut = some.take(own).cut(w.start_ns, w.end_ns)
     names = [cut.names[name] for name in cut.name]
-    bars = [Bar(*each) for each in zip(cut.start_ns, cut.end_ns, names, strict=True)]
+    kind = kind_of_transfer(w)
+    starts = [some.start_ns[i] for i in own]
+    bars = [
+        Bar(start, end, name, telling=kind(name, at))
+        for start, end, name, at in zip(cut.start_ns, cut.end_ns, names, starts, strict=True)
+    ]
     busy_ns = sum(bar.end_ns - bar.start_ns for bar in bars)
     if len(bars) > MANY_KERNELS:
         bars = list(_together(bars, w.length_ns // CELLS, attrgetter("name"), "short transfer"))

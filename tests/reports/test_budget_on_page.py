@@ -17,7 +17,7 @@ from tests.support.samples.odd_rows import graph_trace
 
 GATE = "- compute_absent_ns < 1ms\n"
 WINDOW = 10_000 * US
-STARVED, DARK = (201, 138, 0), (240, 185, 91)
+STARVED, DARK = (224, 189, 0), (255, 240, 106)
 
 
 def write(path: Path, late_ns: int = LATE, *, whole_graph: bool = False) -> Path:
@@ -98,7 +98,7 @@ def test_gaps_have_their_class_their_kernel_and_their_producer(project: Project)
     drawn = {
         attrs["class"]: attrs["d"] for tag, attrs in found.tags if tag == "path" and "part-" in (attrs["class"] or "")
     }
-    assert drawn["part-starved"] == "M8000000 15h500000"
+    assert drawn["part-starved"] == "M8000000 10h500000"
     assert drawn["part-collective"] == "M2000000 10h300000"
 
 

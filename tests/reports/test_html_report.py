@@ -236,7 +236,7 @@ def test_a_root_is_marked_in_its_stage_and_on_its_rank() -> None:
     assert marks_of([row(1, slow)], 1) == [Mark("SendRecv", "stage4_f")]
     assert marks_of([row(0, slow)], 1) == [Mark("SendRecv", "stage4_f")]  # that rank 0 waits for
     assert marks_of([row(1, slow)], 0) == []
-    assert marks_of([row(1, late)], 1) == []  # the host is
+    assert marks_of([row(1, late)], 1) == [Mark("gemm", None, of_host=True)]
     assert marks_of([row(1)], 1) == [Mark("gemm", "stage4_f")]
     assert marks_of([row(1)], 0) == []
 

@@ -17,6 +17,12 @@ THEMES = ("light", "dark")
 
 Linear = tuple[float, float, float]
 
+ALSO_APART = (
+    *combinations(("exposed", "part-starved", "attention"), 2),
+    *combinations(("gemm", "communication", "part-copy"), 2),
+)
+"""What an engineer took for one: three that were orange, gold and tan, and three blues."""
+
 SEEN = {
     "all colours": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
     "no red": ((0.152, 1.053, -0.205), (0.115, 0.786, 0.099), (-0.004, -0.048, 1.052)),
@@ -61,7 +67,9 @@ def seen(one: Linear, eyes: str) -> Linear:
 
 
 @pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("pair", [("exposed", "part-collective"), ("gemm", "compute"), ("exposed", "communication")])
+@pytest.mark.parametrize(
+    "pair", [("exposed", "part-collective"), ("gemm", "compute"), ("exposed", "communication"), *ALSO_APART]
+)
 def test_what_means_another_thing_has_another_colour_for_everybody(pair: tuple[str, str], theme: str) -> None:
     for eyes in SEEN:
         one, other = (seen(colour(name, theme), eyes) for name in pair)

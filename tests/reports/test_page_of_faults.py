@@ -99,3 +99,37 @@ def test_what_accepts_a_run_stands_once_at_the_end_of_a_section(page_of: PageOf)
     assert plain(section).count("baseline refresh") == 1
     assert re.search(r"<code>pytest-nsys baseline refresh .*?</code> \(accept this run", section)
     assert "<span>--trace=" in section
+
+
+def marked(page: Page) -> list[list[str]]:
+    """What is marked in each lane that has a mark, of base then head."""
+    return [(attrs["d"] or "").split("M")[1:] for attrs in page.by_class("marked") if attrs["d"] != "M0 16h24"]
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "cause"),
+    [
+        ("another algorithm", [6, 6], "cutlass_80"),  # what was replaced, then what replaced it
+        ("a kernel fused away", [18, 6], "silu_and_mul_kernel"),
+        ("a copy inserted", [6], "copy from device to device"),
+        ("a synchronising call", [12], "cudaDeviceSynchronize"),
+    ],
+)
+def test_what_is_a_cause_is_drawn_and_marked(page_of: PageOf, name: str, numbers: list[int], cause: str) -> None:
+    found = page_of(name)
+    assert [len(one) for one in marked(found)] == numbers
+    assert f"cause {cause}" in plain(found.text)
+
+
+def test_lanes_that_are_as_good_as_empty_are_folded_and_every_mark_has_a_legend(page_of: PageOf) -> None:
+    text = page_of("another algorithm").text
+    assert text.count('<div class="row quiet"><span class="name">copies') == 2
+    assert text.count('<div class="row quiet"><span class="name">no compute') == 2
+    gaps = re.findall(r'<svg class="gaps".*?</svg>', text, re.DOTALL)
+    assert {css for one in gaps for css in re.findall(r'path class="([^"]+)"', one)} <= {"part-rest", "outside"}
+
+
+def test_what_is_narrow_has_no_pattern_and_parts_of_gaps_are_as_high_as_the_lane(page_of: PageOf) -> None:
+    gaps = re.findall(r'<svg class="gaps".*?</svg>', page_of("a synchronising call").text, re.DOTALL)
+    drawn = re.findall(r'<path class="(part-starved)" stroke-width="(\d+)"( stroke="url)?', gaps[1])
+    assert drawn == [("part-starved", "20", "")]

@@ -19,6 +19,9 @@ from pytest_nsys.reports.budget_report import BudgetReport, held_up
 from pytest_nsys.reports.page.page import NARROWEST, NO_BREAK, Drawn, label_of, percent, unparted
 from pytest_nsys.reports.tables import Format, table_of
 
+LEAST_PATTERN = Fraction(6, 300)
+"""Of a bar: what is narrower has no pattern, of which a phone would show a line."""
+
 LEAST_TOLD = Fraction(1, 100)
 """Of a window: a part that is less in each is in the rest."""
 
@@ -26,13 +29,15 @@ Shown = BudgetPart | Literal["rest"]
 REST: Shown = "rest"
 
 
-def budget_view(known: Sequence[tuple[str, BudgetFacts]], title: str) -> Drawn | None:
-    """The budget of one rank, base above head; None where no side has one, for then the page says why."""
+def budget_view(known: Sequence[tuple[str, BudgetFacts]], title: str, length_ns: int) -> Drawn | None:
+    """The budget of one rank, base above head, on the scale of a picture of so much time; None where no side has one,
+    for then the page says why.
+    """
     if not known:
         return None
     scale = scale_of([facts.window_ns for _, facts in known], TIME)
-    longest = max(facts.window_ns for _, facts in known)
-    told = [(name, facts, _told(facts, _large(known))) for name, facts in known]
+    longest = max(length_ns, *(facts.window_ns for _, facts in known))
+    told = [(name, facts, _told(facts, large_parts(known))) for name, facts in known]
     _, head = known[-1]
     head = _without_unchanged(head, [facts for _, facts in known[:-1]])
     return {
@@ -50,7 +55,7 @@ def css(part: Shown) -> str:
     return f"part-{part.name.lower() if isinstance(part, BudgetPart) else part}"
 
 
-def _large(known: Sequence[tuple[str, BudgetFacts]]) -> set[BudgetPart]:
+def large_parts(known: Sequence[tuple[str, BudgetFacts]]) -> set[BudgetPart]:
     """The parts that are told by name, by what they may be at most."""
     return {
         part
@@ -107,6 +112,7 @@ def _bar(name: str, facts: BudgetFacts, parts: Mapping[Shown, int], longest: int
                     "x": percent(Fraction(at, longest)),
                     "width": percent(Fraction(ns, longest)),
                     "middle": percent(Fraction(2 * at + ns, 2 * longest)),
+                    "pattern": part != REST and Fraction(ns, longest) >= LEAST_PATTERN,
                     "label": _label(part, share, Fraction(ns, longest)),
                     "title": words[-1],
                 }

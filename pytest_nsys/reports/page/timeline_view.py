@@ -23,7 +23,7 @@ from pytest_nsys.core.kernel_names import readable_names
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import NANOSECONDS
 from pytest_nsys.core.words import counted
-from pytest_nsys.reports.page.budget_view import budget_view, css
+from pytest_nsys.reports.page.budget_view import REST, Shown, budget_view, css, large_parts
 from pytest_nsys.reports.page.page import Drawn, label_of, percent
 from pytest_nsys.reports.tables import numbers, texts
 
@@ -66,6 +66,12 @@ MOST_TIMES = 2
 """The longest window fits so often into what is drawn: of windows further apart one would see a line each."""
 
 MOST_TICKS = 6
+LEAST_PATTERN = Fraction(6, 360)
+"""Of a picture's width: what is narrower has no pattern, of which a phone would show a line."""
+
+PIXEL = Fraction(1, 400)
+"""Of a picture on a phone: what the host launched late by less is not marked."""
+
 USUAL_WIDTH = 900
 """Of a picture in pixels, for which its patterns are drawn; the script knows better."""
 
@@ -75,10 +81,13 @@ COLUMNS = (*texts("lane", "purpose"), *numbers("kernels", "busy", "exposed"))
 
 
 class Mark(NamedTuple):
-    """Kernels that caused what is bad; ``stage`` None: those of all stages."""
+    """Kernels that caused what is bad; ``stage`` None: those of all stages. ``of_host``: a call, or the kernel that the
+    host launched late.
+    """
 
     name: str
     stage: str | None
+    of_host: bool = False
 
 
 Marks = Mapping[str, Collection[Mark]]
@@ -169,14 +178,20 @@ _DRAWN = (RootOf.KERNEL, RootOf.COLLECTIVE, RootOf.COPY, RootOf.MEMSET)
 
 
 def marks_of(rows: Iterable[Explained], rank: int) -> list[Mark]:
-    """The kernels and copies of a rank at the root of why rows are worse; of one without a root what leads."""
+    """The kernels, copies and calls of a rank at the root of why rows are worse; of one without a root what leads."""
     found: dict[Mark, None] = {}
+    rows = list(rows)
+    known = any(row.roots for row in rows)
     for row in rows:
         for root in (change.root for change in row.roots if change.rank == rank):
             if root.of in _DRAWN:
                 found[_mark(root.name, root.stage)] = None
+            if root.of in _DRAWN and root.instead_of:
+                found[_mark(root.instead_of, root.stage)] = None
+            if root.of in (RootOf.CALL, RootOf.HOST) and root.name:
+                found[Mark(root.name, None, of_host=True)] = None
         leading = row.explanation.leading
-        if not row.roots and leading is not None and leading.kernel and row.labels.get("rank", rank) == rank:
+        if not known and leading is not None and leading.kernel and row.labels.get("rank", rank) == rank:
             found[_mark(leading.kernel, str(row.labels.get("stage", "")))] = None
     return [*found]
 
@@ -206,14 +221,16 @@ def _timeline_view(picture: Picture, number: int, frame: Frame, marked: Collecti
     length = max((frame.length_ns, *(lead + one.length_ns for _, one, lead in named)), default=1)
     stages = list(dict.fromkeys(stage for side in named for _, _, stage in side.window.bands))
     lanes = [lane for side in named for lane in side.window.lanes]
-    scene = _Scene(ident, length, stages, marked, _telling(lanes, marked))
+    shown = large_parts([(name, one.budget) for name, one, _ in named if one.budget is not None])
+    telling, gaps = _telling(lanes, marked, length), frozenset(shown - {BudgetPart.COMPUTE})
+    scene = _Scene(ident, length, stages, marked, telling, gaps)
     sides = [_side(side, scene) for side in named]
     bars = [bar for lane in lanes for bar in lane.bars]
     drawn = {_known_by(bar) for bar in bars}
-    causes = [*dict.fromkeys(mark.name for mark in marked if mark.name in drawn)]
+    causes = [*dict.fromkeys(mark.name for mark in marked if mark.name in drawn or mark.of_host)]
     together = sum(bar.kernels for bar in bars if bar.kernels > 1)
     notes = [f"{together} short kernels are drawn together with their neighbours"] if together else []
-    quiet = len({lane.name for lane in lanes} - scene.telling)
+    quiet = len({lane.name for lane in lanes} - telling) + any(s["gaps"] and s["gaps"]["is_quiet"] for s in sides)
     return {
         "id": ident,
         "rank": picture.rank,
@@ -233,7 +250,7 @@ def _timeline_view(picture: Picture, number: int, frame: Frame, marked: Collecti
         "has_copies": any(lane.kind == "copies" for lane in lanes),
         "has_exposed": any(lane.exposed for lane in lanes),
         "data": {"length": length, "sides": [_data(side) for side in named]},
-        "budget": budget_view([(name, one.budget) for name, one, _ in named if one.budget is not None], title),
+        "budget": budget_view([(name, one.budget) for name, one, _ in named if one.budget is not None], title, length),
         "budget_why": [
             f" of {name}: {why}" if name else f": {why}" for name, one, _ in named if (why := one.budget_why)
         ],
@@ -244,7 +261,7 @@ def _timeline_view(picture: Picture, number: int, frame: Frame, marked: Collecti
 
 class _Scene(NamedTuple):
     """What the sides of a picture share: ``stages`` are those of both in the order of their colours, ``telling`` the
-    lanes that are never folded.
+    lanes that are never folded, ``named`` the parts of gaps that the legend has by name.
     """
 
     ident: str
@@ -252,10 +269,13 @@ class _Scene(NamedTuple):
     stages: Sequence[str]
     marked: Collection[Mark]
     telling: frozenset[str]
+    named: frozenset[Shown]
 
 
-def _telling(lanes: Iterable[TimelineLane], marked: Collection[Mark]) -> frozenset[str]:
-    """The lanes to see first: those of a cause, those that compute, then by how long they were exposed, and busy."""
+def _telling(lanes: Iterable[TimelineLane], marked: Collection[Mark], length_ns: int) -> frozenset[str]:
+    """The lanes to see first: those of a cause, those that compute, then by how long they were exposed, and busy. Not
+    those that are as good as empty.
+    """
     causes = {mark.name for mark in marked}
 
     def weight(own: Sequence[TimelineLane]) -> tuple[bool, bool, int, int]:
@@ -264,12 +284,13 @@ def _telling(lanes: Iterable[TimelineLane], marked: Collection[Mark]) -> frozens
         return told, own[0].kind == "compute", most, busiest
 
     named = grouped((lane.name, lane) for lane in lanes)
-    return frozenset(sorted(named, key=lambda name: weight(named[name]), reverse=True)[:MOST_LANES])
+    seen = [n for n, own in named.items() if weight(own)[0] or max(one.busy_ns for one in own) * 100 >= length_ns]
+    return frozenset(sorted(seen, key=lambda name: weight(named[name]), reverse=True)[:MOST_LANES])
 
 
 def _patterns(sides: Iterable[PlacedWindow], scene: _Scene) -> list[tuple[str, str, str]]:
     """Each pattern of what is drawn of gaps: its name here, what it is, and its scale, as it is not stretched."""
-    drawn = {gap.part.part for side in sides for gap in side.window.gaps}
+    drawn = {gap.part.part for side in sides for gap in side.window.gaps} & scene.named
     scale = f"scale({max(scene.length_ns // USUAL_WIDTH, 1)} 1)"
     return [(f"{scene.ident}-{css(part)}", css(part), scale) for part in BudgetPart if part in drawn]
 
@@ -363,17 +384,27 @@ def _lane(lane: TimelineLane, side: PlacedWindow, outside: Sequence[_Path], scen
     }
 
 
-SHAPES = {BudgetPart.STARVED: (HEIGHT // 2, HEIGHT // 2), BudgetPart.BESIDE: (3, 14), BudgetPart.STALLED: (7, 6)}
-"""Top and height of a part of a gap; what was blocked is as high as the lane."""
-
-
 def _gaps(side: PlacedWindow, outside: Sequence[_Path], scene: _Scene) -> Drawn:
-    """The times without compute: a path for each class."""
+    """The times without compute: a path for each class that the legend names, and one of the rest. Where the host is a
+    cause, what it launched late is marked.
+    """
     gaps = side.window.gaps
-    spans = grouped((gap.part.part, (side.x(gap.part.start_ns), side.x(gap.part.end_ns))) for gap in gaps)
-    paths = (_path(css(part), own, SHAPES.get(part, WHOLE), scene.ident) for part, own in sorted(spans.items()))
+    spans = grouped(
+        (gap.part.part if gap.part.part in scene.named else REST, (side.x(gap.part.start_ns), side.x(gap.part.end_ns)))
+        for gap in gaps
+    )
+    paths = []
+    for part, own in sorted(spans.items(), key=lambda each: str(each[0])):
+        wide = [span for span in own if part != REST and span[1] - span[0] >= LEAST_PATTERN * scene.length_ns]
+        paths += [
+            _path(css(part), [span for span in own if span not in wide]),
+            _path(css(part), wide, ident=scene.ident),
+        ]
+    late = spans.get(BudgetPart.STARVED, ()) if any(mark.of_host for mark in scene.marked) else ()
+    paths.append(_path("marked", [span for span in late if span[1] - span[0] >= PIXEL * scene.length_ns], UNDERLINE))
     parts = counted(sum(gap.number for gap in gaps), "part")
-    return {"paths": [*outside, *paths], "said": f"without compute: {parts} of gaps"}
+    said = f"no compute: {parts} of gaps"
+    return {"paths": [*outside, *(each for each in paths if each.d)], "said": said, "is_quiet": not scene.named}
 
 
 def _ticks(length: int) -> Iterator[tuple[str, str, str]]:

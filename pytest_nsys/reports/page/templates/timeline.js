@@ -83,7 +83,11 @@
       new ResizeObserver(() => this.draw()).observe(plot);
     }
 
-    get box() { return this.lanes[0].svg.getBoundingClientRect(); }
+    // That of the first lane that is not folded.
+    get box() {
+      const boxes = this.lanes.map(({ svg }) => svg.getBoundingClientRect());
+      return boxes.find(({ width }) => width) || boxes[0];
+    }
 
     reset() { this.from = 0; this.span = this.data.length; this.show(null); this.draw(); }
 
