@@ -38,6 +38,17 @@ def _pairs(labels: Labels) -> Iterable[tuple[str, object]]:
     return labels.items() if isinstance(labels, Mapping) else labels
 
 
+def rank_ranges(numbers: Sequence[int]) -> str:
+    """0–3, 5."""
+    runs: list[list[int]] = []
+    for n in numbers:
+        if runs and runs[-1][1] == n - 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in runs)
+
+
 def counted(number: int, noun: str) -> str:
     """``1 row``, ``3 rows``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

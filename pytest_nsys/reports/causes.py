@@ -6,16 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from pytest_nsys.analysis.explained import BudgetChange, Cause, CauseKind, Explained, Explanation
+from pytest_nsys.analysis.root_facts import RootChange, RootKind, RootOf
+from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Label
 from pytest_nsys.core.numbers import format_apart, format_signed, scale_of
 from pytest_nsys.core.units import TIME
-from pytest_nsys.core.words import counted, place_words, printable
+from pytest_nsys.core.words import counted, place_words, printable, rank_ranges
+from pytest_nsys.reports.root_words import Moved, both_words, called_beside, moved_words
 from pytest_nsys.reports.tables import WHOLE_TEXT, Table, number, table_of
 
 MOST_PARTS = 3
 MOST_CAUSES = 3
-MOST_ROWS = 1
 FOLDED_SHARE = Fraction(5, 100)
 """A part of less of its whole is told with others, or not at all."""
 
@@ -25,6 +27,12 @@ _COVER = {
     CauseKind.COVER_MOVED: ": no longer runs alongside",
     CauseKind.COVER_GREW: "",
 }
+_INSTEAD = {
+    **dict.fromkeys((*_COVER, CauseKind.EXPOSED), "; it hid communication"),
+    **dict.fromkeys((CauseKind.IDLE, CauseKind.LAUNCH_BOUND), "; the GPU is idle instead"),
+}
+"""What came of it that something got less, by the leading cause."""
+
 _WALLS = {
     CauseKind.COMPUTE: "{} runs",
     CauseKind.EXPOSED: "{} runs exposed",
@@ -39,21 +47,22 @@ _WALLS = {
 
 
 def cause_lines(rows: Sequence[Explained], *, verbose: bool = False) -> list[str]:
-    """The causes of the first row, which is the worst, largest first; what is left out is summed up, unless
-    ``verbose``.
-
-    Then the rows that have the same leading cause, and those that have another, a line for each cause.
+    """What is behind the first row, which is the worst, largest first; then the rows of which that is so, too, and
+    those with other causes, a line for each. With ``verbose`` also all parts of the first one's change.
     """
     groups = by_cause([row for row in rows if row.explanation.change_ns or row.explanation.causes])
     if not groups:
         return []
     (first, *same), *others = groups
-    lines = _lines(first, None if verbose else MOST_PARTS)
+    lines = _lines(first, why_cells(first, None if verbose else MOST_PARTS))
+    if verbose and first.roots:
+        lines += ["in parts:", *_cell_lines(part_cells(first.explanation))]
+    if verbose and first.explanation.budget is not None:
+        lines.append(budget_words(first.explanation.budget))
     if same:
-        lines.append(f"the same in {shared_words(same)}")
+        lines.append(f"the same: {shared_words(same)}")
     for group in others[: MOST_CAUSES - 1]:
-        leading = group[0].explanation.leading
-        lines.append(f"{shared_words(group)}: {'not explained' if leading is None else cause_words(leading)}")
+        lines.append(f"{shared_words(group)}: {leading_words(group[0])}")
     rest = sum(map(len, others[MOST_CAUSES - 1 :]))
     return [*lines, *([f"… {counted(rest, 'row')} with other causes"] if rest else [])]
 
@@ -62,10 +71,12 @@ def by_cause(rows: Iterable[Explained]) -> list[list[Explained]]:
     return [*grouped((cause_of(row), row) for row in rows).values()]
 
 
-def cause_of(row: Explained) -> str:
-    """What the leading cause of a row is about, by which rows of one cause are known: a kernel, the rank that it waits
-    for. Empty where no cause leads.
+def cause_of(row: Explained) -> object:
+    """What is behind a row, by which rows of one cause are known: its roots, on whichever rank; else what its leading
+    cause is about, a kernel, the rank that it waits for. Empty where no cause leads.
     """
+    if row.roots:
+        return tuple(dict.fromkeys(change.root for change in row.roots))
     cause = row.explanation.leading
     if cause is None:
         return ""
@@ -75,26 +86,106 @@ def cause_of(row: Explained) -> str:
 
 
 def shared_words(rows: Sequence[Explained]) -> str:
-    """Rows by labels, each with its change; of many the first few."""
-    shown = [f"{labels_words(row.labels)} ({format_signed(row.explanation.change_ns)})" for row in rows[:MOST_ROWS]]
-    return ", ".join(shown) + (f" and {len(rows) - MOST_ROWS} more" if len(rows) > MOST_ROWS else "")
+    """Rows by labels with their changes: those that differ by rank alone as ``ranks 0–2 (+2.51 to +2.53 ms)``, of
+    others the first, and how many more.
+    """
+    first, moved = rows[0], [row.explanation.change_ns for row in rows]
+    one = {str({**row.labels, "rank": ""}) for row in rows}
+    ranks = sorted(rank for row in rows if isinstance(rank := row.labels.get("rank"), int))
+    if len(rows) > 1 and len(one) == 1 and len(ranks) == len(rows):
+        ends = dict.fromkeys(format_signed(ns) for ns in (min(moved), max(moved)))
+        where = place_words({**first.labels, "rank": rank_ranges(ranks)}).replace("rank", "ranks", 1)
+        return f"{printable(where, 100)} ({' to '.join(ends)})"
+    more = f" and {counted(len(rows) - 1, 'more row')}" if len(rows) > 1 else ""
+    return f"{labels_words(first.labels)} ({format_signed(first.explanation.change_ns)}){more}"
 
 
 def labels_words(labels: Mapping[str, Label]) -> str:
     return printable(place_words(labels), 100)
 
 
-def _lines(row: Explained, most: int | None) -> list[str]:
-    cells = part_cells(row.explanation, most)
-    where = f"{labels_words(row.labels)}, {format_signed(row.explanation.change_ns)}:"
-    return [where, *(f"{amount:>10}  {words}" for amount, words in cells)]
+def leading_words(row: Explained) -> str:
+    """The first of what is behind a row."""
+    cells = why_cells(row, MOST_PARTS)
+    return cells[0][1] if cells else "not explained"
+
+
+def _lines(row: Explained, cells: Sequence[tuple[str, str]]) -> list[str]:
+    return [f"{labels_words(row.labels)}, {format_signed(row.explanation.change_ns)}:", *_cell_lines(cells)]
+
+
+def _cell_lines(cells: Sequence[tuple[str, str]]) -> list[str]:
+    return [f"{amount:>10}  {words}" for amount, words in cells]
+
+
+def why_cells(row: Explained, most: int | None = None) -> list[tuple[str, str]]:
+    """What is behind a row: its roots, each with by how much it changed, and what they leave; without roots its
+    parts.
+    """
+    if not row.roots:
+        return part_cells(row.explanation, most)
+    change_ns, roots = row.explanation.change_ns, _roots(row)
+    sign = -1 if change_ns < 0 else 1
+    amounts = [sign * abs(change.change_ns) for change in roots]
+    called = called_beside((change.root for change in roots), _waits_in(row), row.beside)
+    cells = [
+        ("" if change.root.kind is RootKind.ELSEWHERE else format_signed(ns), _root_words(row, change, called))
+        for change, ns in zip(roots[:most], amounts, strict=False)
+    ]
+    if len(cells) < len(amounts):
+        cells.append((format_signed(sum(amounts[most:])), counted(len(amounts) - len(cells), "smaller cause")))
+    others = [cause for cause in row.explanation.causes if cause.kind is CauseKind.SLOWEST and cause.change_ns]
+    cells += [(format_signed(cause.change_ns), cause_words(cause)) for cause in others]
+    left_ns = change_ns - sum(amounts) - sum(cause.change_ns for cause in others)
+    if all(amount for amount, _ in cells) and abs(left_ns) >= abs(change_ns) * FOLDED_SHARE:
+        short = left_ns * sign > 0
+        what = (
+            "not explained by " + ("this" if len(amounts) == 1 else "these")
+            if short
+            else "hidden or made up for elsewhere"
+        )
+        cells.append((format_signed(left_ns), what))
+    return cells
+
+
+def _roots(row: Explained) -> list[RootChange]:
+    """Those behind a row; of one that happened on several ranks that of its own."""
+    own = {change.root for change in row.roots if change.rank == row.labels.get("rank")}
+    return [change for change in row.roots if change.rank == row.labels.get("rank") or change.root not in own]
+
+
+def _root_words(row: Explained, change: RootChange, called: Mapping[str, str]) -> str:
+    """A root on one rank; of a row of another one that it waits, of what got less what came of that."""
+    root, leading = change.root, row.explanation.leading
+    words = moved_words(
+        Moved(root, (root.stage,) if root.stage not in ("", NO_STAGE) else (), (change,)), called, amount=False
+    )
+    if root.kind in (RootKind.LONGER, RootKind.SHORTER) and root.of not in (RootOf.CALL, RootOf.HOST):
+        words += f" ({both_words(*format_apart(change.before_ns, change.now_ns, TIME))})"
+    if row.labels.get("rank", change.rank) != change.rank:
+        kernel = next(iter(_waits_in(row)), "")
+        waits = f"; waits{f' in {called[kernel]}' if kernel else ''} for it"
+        return f"rank {change.rank}: {words}{waits}"
+    if leading is not None and change.change_ns * row.explanation.change_ns < 0:
+        words += _INSTEAD.get(leading.kind, "")
+    return words
+
+
+def _waits_in(row: Explained) -> list[str]:
+    """The kernel in which a row's rank waits for that of its root; none where it happened on its own."""
+    rank, leading = row.labels.get("rank"), row.explanation.leading
+    waits = leading is not None and any(rank not in (None, change.rank) for change in row.roots)
+    return [leading.kernel] if waits and leading is not None and leading.kernel else []
 
 
 def part_cells(explanation: Explanation, most: int | None = None) -> list[tuple[str, str]]:
     """The parts of a change: amount and words. With ``most`` so many of the largest, the others as one, and nothing
-    that is small beside the change, nor a window in which one part made up for another.
+    that is small beside the change; none where they make up for one another.
     """
-    causes, budget = explanation.causes, explanation.budget
+    causes = explanation.causes
+    largest_ns = max((abs(cause.change_ns) for cause in causes), default=0)
+    if most is not None and abs(explanation.change_ns) < largest_ns * FOLDED_SHARE:
+        return []
     least = 0 if most is None else abs(explanation.change_ns) * FOLDED_SHARE
     told = [cause for n, cause in enumerate(causes[:most]) if not n or abs(cause.change_ns) >= least]
     rest_ns = sum(cause.change_ns for cause in causes) - sum(cause.change_ns for cause in told)
@@ -104,14 +195,7 @@ def part_cells(explanation: Explanation, most: int | None = None) -> list[tuple[
     if explanation.unexplained_ns and (explanation.lacks or abs(explanation.unexplained_ns) >= least):
         lacks = f": {printable(explanation.lacks, 200)}" if explanation.lacks else ""
         cells.append((explanation.unexplained_ns, f"not explained{lacks}"))
-    if budget is not None and (most is None or not _cancels(budget)):
-        cells.append((budget.change_ns, budget_words(budget)))
     return [(format_signed(ns), words) for ns, words in cells]
-
-
-def _cancels(budget: BudgetChange) -> bool:
-    """Whether one part of a window made up for another."""
-    return abs(budget.change_ns) < max(abs(ns) for _, ns in budget.parts) * FOLDED_SHARE
 
 
 def cause_words(cause: Cause) -> str:
@@ -125,7 +209,7 @@ def cause_words(cause: Cause) -> str:
     if cause.kind is CauseKind.SLOWEST:
         return f"rank {cause.straggler} was the slowest before: {before}, this rank {now}"
     if cause.kind in _COVER:
-        return f"{kernel} now overlaps {now} of it (was {before}){_COVER[cause.kind]}{_counts(cause)}"
+        return f"{kernel} now overlaps {now} of {_of_what(cause)} (was {before}){_COVER[cause.kind]}{_counts(cause)}"
     if cause.kind is CauseKind.WAITS:
         return f"{kernel} waits for rank {cause.straggler}, {before} → {now}{_ordinals(cause)}"
     if cause.kind in (CauseKind.APPEARED, CauseKind.VANISHED, CauseKind.BARRIER):
@@ -136,6 +220,10 @@ def cause_words(cause: Cause) -> str:
         before, now = format_apart(was, is_now, TIME)
     each = f", {cause.kernels} kernels, {before} → {now} each" if many else f", {before} → {now}"
     return f"{kernel} {cause.kind}{each}{_ordinals(cause)}"
+
+
+def _of_what(cause: Cause) -> str:
+    return printable(cause.exposes, 60) or "the communication"
 
 
 def budget_words(budget: BudgetChange) -> str:

@@ -28,7 +28,7 @@ from pytest_nsys.core.numbers import (
     scale_of,
 )
 from pytest_nsys.core.units import BARE, HASH, TIME, format_tolerance
-from pytest_nsys.core.words import place_words, printable
+from pytest_nsys.core.words import place_words, printable, rank_ranges
 from pytest_nsys.gates.judgement import HALFWAY
 from pytest_nsys.gates.model import WORSE, Assertion, Comparator, Constant, JudgedRow, Labels, Outcome, Verdict
 from pytest_nsys.reports.alike_rows import alike
@@ -202,17 +202,6 @@ def window_lines(windows: tuple[UsedWindow, ...]) -> tuple[str, ...]:
         length = low if len(lengths) == 1 else f"{low} to {high}"
         lines.append(f"rank {ranks}: {printable(name, 100)}{nth}, {length}")
     return tuple(lines)
-
-
-def rank_ranges(numbers: Sequence[int]) -> str:
-    """0–3, 5."""
-    runs: list[list[int]] = []
-    for n in numbers:
-        if runs and runs[-1][1] == n - 1:
-            runs[-1][1] = n
-        else:
-            runs.append([n, n])
-    return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in runs)
 
 
 _CROSSED = {Comparator.GE: "<", Comparator.GT: "<=", Comparator.LE: ">", Comparator.LT: ">=", Comparator.EQ: "!="}

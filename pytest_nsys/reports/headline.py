@@ -17,10 +17,11 @@ from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import TIMES, change_words, distance_words, format_apart, format_value, percent
 from pytest_nsys.core.units import HASH, SHARES, TIME
-from pytest_nsys.core.words import counted, place_words, printable
+from pytest_nsys.core.words import counted, place_words, printable, rank_ranges
 from pytest_nsys.gates.model import JudgedRow, Outcome
-from pytest_nsys.reports.explanation import apart, crossed_words, rank_ranges, reason_words
-from pytest_nsys.reports.roots import DIGITS, both_words, called_in, in_how_many, root_sentence, share_words
+from pytest_nsys.reports.explanation import apart, crossed_words, reason_words
+from pytest_nsys.reports.root_words import DIGITS, both_words, share_words
+from pytest_nsys.reports.roots import called_in, in_how_many, root_sentence
 from pytest_nsys.reports.session.digest import Digest, counts_words, in_order, nearest, not_run_words
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.story import (

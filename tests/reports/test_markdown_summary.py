@@ -89,7 +89,7 @@ def test_a_red_summary(project: Project) -> None:
     assert baseline[2:] == [
         ["`1`", "`stage4_f`", "401 us", "200 us", "+100.5%", "&lt;= 250 us (baseline + max(5%, 50us))"]
     ]
-    assert why[:3] == [["", "cause"], ["---", "---"], ["+201 us", why[2][1]]]
+    assert why[:3] == [["", "cause"], ["---:", "---"], ["+201 us", why[2][1]]]
     assert len(why) == 3  # of the window one part made up for another
     assert "Why rank 1 stage4" in text
     assert "#### failed: `exposed_ns below baseline plus tolerance` (line 5)\n\n1 of 4 rows above their limit." in text

@@ -130,7 +130,7 @@ def test_a_comparison_explains_it_too(project: Project) -> None:
     project.gate(GATE.format(convention=NSYS, how="<= baseline + 5%"))
     said = project.command("compare", "run", "head", "--gate", project.name, code=1)
     assert re.search(
-        r"why: +rank 0, \+4 ms:\n +\+6 ms +flash runs 18 ms → 24 ms\n +−2 ms +rank 1 was the slowest", said
+        r"why: +rank 0, \+4 ms:\n +\+6 ms +flash 33% longer \(18 → 24 ms\)\n +−2 ms +rank 1 was the slowest", said
     ), said
 
 

@@ -14,7 +14,7 @@ from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.numbers import change_words, format_signed
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.gate_changes import GateChanges
-from pytest_nsys.reports.causes import MOST_PARTS, by_cause, labels_words, part_cells, shared_words
+from pytest_nsys.reports.causes import MOST_PARTS, by_cause, labels_words, leading_words, shared_words, why_cells
 from pytest_nsys.reports.changes import TITLES, UNTOLD, ChangedBaseline, change_texts, gate_place, of_which
 from pytest_nsys.reports.explanation import (
     NO_VALUE,
@@ -308,23 +308,22 @@ def _details(record: Record) -> Iterator[str]:
         yield from (f"{prose(as_sentence(same))}.", "")
     if verdict.details:
         yield from ("What changed:", "", *(f"- {prose(line)}" for line in verdict.details[:SHOWN_DETAILS]), "")
-    yield from _causes(verdict.causes)
+    yield from _causes(verdict.causes, same_told=bool(same))
     if record.next_steps:
         steps = [code(step.command) + (f" ({prose(step.what)})" if step.what else "") for step in record.next_steps]
         yield from ("Next:", "", *(f"- {step}" for step in steps), "")
 
 
-def _causes(rows: Sequence[Explained]) -> Iterator[str]:
-    """Why the worst row is worse, and the rows with another leading cause in a line each."""
+def _causes(rows: Sequence[Explained], *, same_told: bool) -> Iterator[str]:
+    """What is behind the worst row, and the rows with another cause in a line each."""
     for number_, (row, *same) in enumerate(by_cause(rows)[:SHOWN_CAUSES]):
-        parts = part_cells(row.explanation, MOST_PARTS)
+        cells = why_cells(row, MOST_PARTS)
         where, change = prose(labels_words(row.labels)), prose(format_signed(row.explanation.change_ns))
-        if not parts:
+        if not cells:
             continue
         if number_:
-            yield f"- {prose(shared_words([row, *same]))}: {prose(parts[0][1])}"
+            yield from (f"- {prose(shared_words([row, *same]))}: {prose(leading_words(row))}", "")
             continue
         yield from (f"Why {where} changed by {change}:", "")
-        yield from _printed(table_of("", ("", _name("cause")), parts, longest=400))
-        yield from (f"The same in {prose(shared_words(same))}.", "") if same else ()
-    yield ""
+        yield from _printed(table_of("", (number(""), "cause"), cells, longest=400))
+        yield from (f"The same: {prose(shared_words(same))}.", "") if same and not same_told else ()

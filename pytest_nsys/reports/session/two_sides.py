@@ -16,7 +16,7 @@ from pytest_nsys.core.kernel_names import readable_names
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import change_words, format_apart, format_signed, format_value, scale_of
 from pytest_nsys.core.units import BARE, TIME
-from pytest_nsys.core.words import counted
+from pytest_nsys.core.words import counted, rank_ranges
 from pytest_nsys.gates.comparability import shown
 from pytest_nsys.gates.model import Comparator, Outcome
 from pytest_nsys.gates.noise import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARATION, IMPOSSIBLE
@@ -25,7 +25,6 @@ from pytest_nsys.reports.explanation import (
     change,
     limit_cell,
     place,
-    rank_ranges,
     reasons,
     row_table,
     rows_to_show,

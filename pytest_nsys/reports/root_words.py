@@ -1,0 +1,158 @@
+"""What happened, without where: ``flash_fwd_kernel 25% longer``, ``new copy from device to device (6 times)``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from fractions import Fraction
+from typing import NamedTuple
+
+from pytest_nsys.analysis.root_facts import Root, RootChange, RootKind, RootOf
+from pytest_nsys.core.families import OTHER_KIND, kind_of, known_communication
+from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.kernel_names import readable_names
+from pytest_nsys.core.numbers import MINUS, TIMES, format_apart, format_range, format_signed, format_value, percent
+from pytest_nsys.core.units import TIME
+from pytest_nsys.core.words import counted
+
+DIGITS = 2
+"""Of a share of change: who wants more reads the rows."""
+
+ALIKE = Fraction(10, 100)
+"""By no more of the larger one, changes of ranks are told as it."""
+
+MOST_STAGES = 2
+NAME = 60
+
+_NOUNS = {RootOf.KERNEL: "kernel", RootOf.COLLECTIVE: "collective", RootOf.COPY: "copy", RootOf.CALL: "call"}
+
+
+class Moved(NamedTuple):
+    """A root, in which ``stages``, and what became of it on each rank."""
+
+    root: Root
+    stages: tuple[str, ...]
+    changes: tuple[RootChange, ...]
+
+    @property
+    def largest(self) -> RootChange:
+        """The change of the rank on which most changed."""
+        return min(self.changes, key=lambda change: (-abs(change.change_ns), change.rank))
+
+
+def called_beside(roots: Iterable[Root], exposed: Collection[str], beside: Collection[str]) -> dict[str, str]:
+    """What the kernels and calls of ``roots`` are called, and what is ``exposed`` or waited in: ``beside`` all that
+    ran, of which they are told apart.
+
+    A collective is called by its kind where no other of the kind ran.
+    """
+    roots = [*roots]
+    own = {name for root in roots for name in (root.name, root.instead_of)} | {*exposed}
+    called = readable_names(sorted((own | {*beside}) - {""}), NAME)
+    collectives = {root.name for root in roots if root.of is RootOf.COLLECTIVE} | {*exposed}
+    kinds = grouped((kind_of(name), name) for name in sorted(collectives | set(filter(_communicates, beside))) if name)
+    called |= {names[0]: kind for kind, names in kinds.items() if len(names) == 1 and kind != OTHER_KIND}
+    return {name: called[name] for name in own if name}
+
+
+def _communicates(name: str) -> bool:
+    return "nccl" in name.lower() or known_communication(name, name) is not None
+
+
+def moved_words(told: Moved, called: Mapping[str, str], *, everywhere: bool = False, amount: bool = True) -> str:
+    """What happened, without the time of what came or went unless ``amount``. ``everywhere``: on all ranks."""
+    root, largest = told.root, told.largest
+    name = called.get(root.name, root.name)
+    if root.of is RootOf.ALL:
+        return f"{'all kernels alike' if everywhere else 'all compute'} {_shares(told, signed=True)}{_clock(largest)}"
+    if root.of is RootOf.HOST:
+        before = f" before {name}" if name else ""
+        return f"the GPU waits for the host{before}: {_both(largest)}"
+    if root.of is RootOf.CALL and root.kind in (RootKind.LONGER, RootKind.SHORTER):
+        way = "longer" if largest.change_ns > 0 else "less"
+        return f"the GPU waits {_amounts(told)} {way} while the host is in {name}"
+    match root.kind:
+        case RootKind.APPEARED | RootKind.VANISHED:
+            return _counts(told, name, amount=amount)
+        case RootKind.REPLACED:
+            was = called.get(root.instead_of, root.instead_of)
+            return f"{was} replaced by {name} in the same place: {_both(largest)}"
+        case RootKind.LATER:
+            return f"{name}{_in_stages(told)} starts {_amounts(told)} later"
+        case RootKind.ELSEWHERE:
+            return f"{name}{_in_stages(told)} runs on another stream"
+    return f"{name}{_in_stages(told)} {_shares(told)}"
+
+
+def _counts(told: Moved, name: str, *, amount: bool) -> str:
+    """What came or went, and with ``amount`` its time."""
+    root, change = told.root, told.largest
+    noun = _NOUNS.get(root.of, str(root.of))
+    named = name if name.startswith(noun) else f"{noun} {name}"
+    times = _times(change.was or change.is_now)
+    if not change.was:
+        return f"new {named} ({times}{f', {format_value(change.now_ns)}' if amount else ''})"
+    if not change.is_now:
+        gone = name if noun in name else named
+        return f"{gone} is gone ({times}{f', {format_value(change.before_ns)}' if amount else ''})"
+    runs = "is called" if root.of is RootOf.CALL else "runs"
+    instead = f"{_times(change.is_now)} instead of {change.was if change.is_now > 1 else _times(change.was)}"
+    if root.of is RootOf.COLLECTIVE and 5 * abs(change.change_ns) <= change.before_ns:  # the same in other pieces
+        each = Fraction(change.before_ns, change.was), Fraction(change.now_ns, change.is_now)
+        return f"{name} {runs} {instead} ({both_words(*format_apart(*each, TIME))} each)"
+    return f"{name} {runs} {instead}" + (f" ({format_signed(change.change_ns)})" if amount else "")
+
+
+def _times(number: int) -> str:
+    return f"{number} times" if number > 1 else "once"
+
+
+def _shares(told: Moved, *, signed: bool = False) -> str:
+    """By how much of its length, over ranks: ``25% to 50% longer``, where there was none by how much time."""
+    shares = [Fraction(c.now_ns, c.before_ns) - 1 for c in told.changes if c.before_ns]
+    way = "longer" if told.largest.change_ns > 0 else "shorter"
+    if not shares:
+        return f"{_amounts(told)} {way}"
+    sign = ("+" if way == "longer" else MINUS) if signed else ""
+    low, high = sorted(shares, key=abs)[0], max(shares, key=abs)
+    if high + 1 >= TIMES:
+        return f"{round(high + 1)} times as long"
+    ends = [high] if abs(high - low) <= abs(high) * ALIKE else [low, high]
+    words = " to ".join(sign + share_words(abs(share)) for share in ends)
+    return words if signed else f"{words} {way}"
+
+
+def share_words(share: Fraction) -> str:
+    """By how much more or less, in whole percent from 10 % on: twice as long is no 100.1%, as what nears a bound is."""
+    return percent(Fraction(round(100 * share), 100) if 10 * share >= 1 else share, DIGITS)
+
+
+def _amounts(told: Moved) -> str:
+    low, high = sorted(abs(change.change_ns) for change in told.changes)[0], abs(told.largest.change_ns)
+    return format_value(high) if high - low <= high * ALIKE else format_range(low, high, TIME)
+
+
+def _both(change: RootChange) -> str:
+    """``8.9 → 11.5 ms``."""
+    return both_words(*format_apart(change.before_ns, change.now_ns, TIME))
+
+
+def both_words(before: str, now: str) -> str:
+    """Two values in one unit, which stands once."""
+    number, _, own = before.rpartition(" ")
+    return f"{number if number and now.endswith(f' {own}') else before} → {now}"
+
+
+def _clock(change: RootChange) -> str:
+    if change.clock_mhz is None:
+        return ""
+    was, now = change.clock_mhz
+    return f" (SM clock {was} → {now} MHz)"
+
+
+def _in_stages(told: Moved) -> str:
+    kind = kind_of(told.root.name)
+    if not told.stages or any(stage in told.root.name or kind_of(stage) == kind != OTHER_KIND for stage in told.stages):
+        return ""
+    if len(told.stages) > MOST_STAGES:
+        return f" in {counted(len(told.stages), 'stage')}"
+    return f" in {' and '.join(told.stages)}"
