@@ -25,6 +25,11 @@ class FoundConvention(NamedTuple):
 
     def briefly(self, convention: Convention) -> str:
         """The same; of a built-in one with its own anchor the name alone says it."""
-        built_in = BUILT_IN.get(convention.name)
-        usual = built_in is not None and built_in.anchor == convention.anchor
-        return f"{convention.name if usual else convention_words(convention)} (found in the {self.where})"
+        return f"{named(convention)} (found in the {self.where})"
+
+
+def named(convention: Convention) -> str:
+    """A convention by its name, and by its anchor unless that is the built-in one's own."""
+    built_in = BUILT_IN.get(convention.name)
+    usual = built_in is not None and built_in.anchor == convention.anchor
+    return convention.name if usual else convention_words(convention)

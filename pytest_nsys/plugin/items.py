@@ -19,6 +19,7 @@ from pytest_nsys.core.errors import BaselineError, GateFileError, Mistake, Nothi
 from pytest_nsys.core.file_names import misnamed
 from pytest_nsys.core.model import Step
 from pytest_nsys.core.words import counted
+from pytest_nsys.gates.found_convention import named
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import Assertion, GateFile, Outcome, Verdict, spec_for
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NotRun, NsysWarning
@@ -176,17 +177,19 @@ class GateItem(JudgedItem):
 
     def _keep(self, record: Record, verdict: Verdict | None = None) -> None:
         """The record of the verdict, with what was judged as far as that is known."""
-        began, key, session = "", None, session_of(self.config)
+        began, key, found, session = "", None, "", session_of(self.config)
         with contextlib.suppress(NsysError):  # which is why there is no verdict
             if self._context is not None:
-                captures = self._context.captures
+                captures, gate = self._context.captures, self._context.gate
+                found = named(gate.resolved_convention) if gate.found is not None else ""
                 began = f"{captures.began:%Y-%m-%d %H:%M}" if captures.began is not None else ""
-                key = captures.key(self._context.gate.run)
+                key = captures.key(gate.run)
         self.record = replace(
             record.saying(session.told(record.message)),
             explanation=tuple(map(session.told, record.explanation)),
             traces=session.traces(self.gate),
             configuration=self.gate.configuration,
+            found=found,
             began=began,
             key=key,
         )

@@ -44,7 +44,7 @@ def test_a_program_is_captured_and_exported(project: Project, nsys: FakeNsys) ->
 def test_what_was_captured_can_be_judged(project: Project) -> None:
     project.command("capture", "--output", "new", "--name", "base", "true", code=0)
     project.gate("- stage2 overlap >= 60%")
-    said = project.pytest("--nsys-trace=new", code=0)
+    said = project.pytest("-v", "--nsys-trace=new", code=0)
     assert "2 ranks" in said
 
 

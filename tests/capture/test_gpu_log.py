@@ -32,7 +32,7 @@ def test_clocks_throttling_and_driver_lie_beside_the_report_and_are_told(project
     assert [gpu["reasons"] for gpu in kept["after"]] == [0x44, 0x4]
     project.gate("- stage2 overlap >= 60%")
     for trace in ("traces", "traces/step_node0.sqlite", "traces/*"):
-        summary = project.pytest(f"--nsys-trace={trace}", code=0)
+        summary = project.pytest("-v", f"--nsys-trace={trace}", code=0)
         assert "GPUs 0, 1 throttled after the run, says nvidia-smi: power cap" in summary
         assert "driver 550.54.15; SM clock 345 to 1980 MHz before the run and" in summary
     assert "driver 550.54.15" in run("--view=overlap", project.root / "traces", code=0).output

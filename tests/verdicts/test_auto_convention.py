@@ -50,6 +50,21 @@ def test_it_is_found_in_the_trace_and_named(project: Project) -> None:
     assert FOUND.format("trace") in first_line(project, "--nsys-trace=run.sqlite", code=0)
 
 
+def test_the_line_of_a_gate_file_names_it(project: Project) -> None:
+    steps(project.root / "run.sqlite")
+    project.gate("- wall_exposed_ns < 1 ms")
+    found = "; generic, anchor 'step %' (found)"
+    for limit, code, said in (("1 ms", 0, "1 assertion passed; least headroom 600 us"), ("1 us", 1, "1 failed")):
+        project.gate(f"- wall_exposed_ns < {limit}")
+        told = project.pytest("--nsys-trace=run.sqlite", code=code)
+        (line,) = (line for line in told.splitlines() if line.startswith("gate.nsys.yaml: "))
+        assert said in line
+        assert line.endswith(found)
+        assert len(line) <= 100
+    project.gate("convention: {extends: generic, anchor: step %}\nassertions: [wall_exposed_ns < 1 ms]")
+    assert "(found)" not in project.pytest("--nsys-trace=run.sqlite", code=0)
+
+
 def test_the_baseline_keeps_it_and_says_it_from_then_on(project: Project) -> None:
     steps(project.root / "run.sqlite")
     project.gate(BELOW)

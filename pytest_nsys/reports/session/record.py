@@ -51,11 +51,12 @@ class WorstRow(NamedTuple):
 class Record:
     """One assertion of a session.
 
-    ``worst`` and the number of ``rows`` outlive those of the verdict, which are let go. ``run`` is what was judged in
-    words, ``traces`` are its captures, ``began`` is when the first of them did, in UTC. ``configuration`` is that of
-    the gate file's matrix, empty where it has none. ``explanation`` are the lines below the sentence. ``artifact`` is
-    the file that has the window, ``artifact_lost`` why there is none. ``good``: pytest takes it as passed; ``xfailed``:
-    it was expected to fail. ``forced`` are marks of others that decide.
+    ``worst`` and the number of ``rows`` outlive those of the verdict, which are let go. ``run`` is what was judged
+    in words, ``found`` the convention that ``auto`` found, ``traces`` are its captures, ``began`` is when the first
+    of them did, in UTC. ``configuration`` is that of the gate file's matrix, empty where it has none.
+    ``explanation`` are the lines below the sentence. ``artifact`` is the file that has the window,
+    ``artifact_lost`` why there is none. ``good``: pytest takes it as passed; ``xfailed``: it was expected to fail.
+    ``forced`` are marks of others that decide.
     ``on_base`` is how a constant limit ends on the other side of a comparison.
     """
 
@@ -63,6 +64,7 @@ class Record:
     worst: WorstRow = WorstRow()  # noqa: RUF009  a NamedTuple: immutable
     rows: int = 0
     run: str = ""
+    found: str = ""
     configuration: str = ""
     traces: tuple[str, ...] = ()
     key: RunKey | None = None

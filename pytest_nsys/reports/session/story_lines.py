@@ -76,7 +76,9 @@ def _files(records: Sequence[Record], width: int) -> Iterator[str]:
         name = f"{file} ({counted(configurations, 'configuration')})" if configurations > 1 else own[0].address
         digest = Digest(tuple(own))
         said = of_session(digest) if digest.good else counts_words(own)
-        yield printable(f"{name}: {said[:1].lower()}{said[1:]}", width)
+        found = {record.found for record in own} - {""}
+        measured = f"; {found.pop()} (found)" if len(found) == 1 else ""
+        yield printable(_cut(f"{name}: {said[:1].lower()}{said[1:]}", width - len(measured)) + measured, width)
         notes = dict.fromkeys(note for record in own for note in record.verdict.notes if note.warning)
         most = len(notes) if len(notes) == SHOWN_WARNINGS + 1 else SHOWN_WARNINGS  # a fold of one is a line too
         yield from (f"  {note.labelled}" for note in [*notes][:most])
@@ -85,6 +87,13 @@ def _files(records: Sequence[Record], width: int) -> Iterator[str]:
     if len(by_file) > SHOWN_FILES:
         rest = [record for own in [*by_file.values()][SHOWN_FILES:] for record in own]
         yield f"… {counted(len(by_file) - SHOWN_FILES, 'gate file')} more: {counts_words(rest)}"
+
+
+def _cut(said: str, width: int) -> str:
+    """As much of a sentence as fits, to the end of a part of it."""
+    while len(said) > width and (end := max(said.rfind(mark) for mark in (", ", ": ", "; "))) > 0:
+        said = said[:end]
+    return said
 
 
 def _not_judged(mistakes: Sequence[NotJudged], *, explained: bool) -> Iterator[str]:
