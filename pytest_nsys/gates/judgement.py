@@ -401,6 +401,9 @@ def _lost(rows: Sequence[JudgedRow]) -> str:
     new = [row for row in rows if row.outcome is Outcome.NO_DATA and row.value is not None]
     said = []
     if gone:
+        here = {row.labels.get("rank") for row in rows if row.value is not None}
+        lost = sorted({rank for row in gone if isinstance(rank := row.labels.get("rank"), int)} - here)
+        said += [f"rank {lost[0]} has no row: the baseline has it"] if lost and here else []
         said.append(f"{counted(len(gone), 'row')} of the baseline gone, the first {place_words(gone[0].labels)}")
     if new:
         said.append(f"{counted(len(new), 'row')} not in the baseline, the first {place_words(new[0].labels)}")

@@ -257,7 +257,7 @@ def test_beside_a_trace_its_ranks_and_its_key_count(project: Project) -> None:
     assert json.loads(text)["key"]["world"] == 2
     peaks(project, 70)
     said = project.pytest("-v", code=1)
-    assert "no data: 1 row of the baseline gone, the first rank 1" in said
+    assert "no data: rank 1 has no row: the baseline has it; 1 row of the baseline gone" in said
     assert "no data: no row has pp 1; pps with a row: 0" in said
     project.gate("trace: run.sqlite\n" + FILE + "- measured peak <= 71GiB", "other.nsys.yaml")
     assert "no data: rank 1 has no row, though rank 0 has" in project.pytest("-v", "other.nsys.yaml", code=1)

@@ -188,7 +188,7 @@ def test_a_warning_severity_passes_and_says_all(project: Project) -> None:
         "failed",
         "*NsysWarning: 4 of 4 rows below their limit (severity: warn)",
         "*rank  stage     now  limit",
-        "gate.nsys.yaml: *warning: *; 1 assertion warned",
+        "gate.nsys.yaml: *warning: *; 1 assertion warned; pithtrain (found)",
         "warned  overlap >= 60%: 50% < 60%, rank 0 stage2_f*",
         code=0,
     )
