@@ -15,25 +15,28 @@ from pytest_nsys.reports.alike_rows import alike
 from pytest_nsys.reports.explanation import explanation
 from pytest_nsys.reports.session.markdown import summary
 from pytest_nsys.reports.session.record import Record
-from pytest_nsys.reports.session.story_lines import story_lines, wrapped
+from pytest_nsys.reports.session.story_lines import SHOWN_ROOTS, story_lines, wrapped
 from tests.support.reports import digest, key, record
 
 MS = 1_000_000
 WIDTH = 100
-MOST_LINES, MOST_MARKDOWN = 34, 60
+MOST_LINES, MOST_WITH_ROOTS, MOST_MARKDOWN = 34, 54, 60
 """Of the terminal 40, of which pytest has six: what ran, its own summary, and how many failed."""
 
 GEMM = Root(RootKind.LONGER, RootOf.KERNEL, "flash_fwd_kernel")
 
 
-def red(name: str, ranks: int, configuration: str = "", spread: int = 0) -> Record:
+def red(name: str, ranks: int, configuration: str = "", spread: int = 0, root: Root = GEMM) -> Record:
     """An assertion that failed on all ranks, each by another millisecond where there is a ``spread``."""
-    changes = [RootChange(GEMM, rank, 8 * MS, (10 + rank * spread) * MS, 4, 4) for rank in range(ranks)]
+    changes = [RootChange(root, rank, 8 * MS, (10 + rank * spread) * MS, 4, 4) for rank in range(ranks)]
+    where = {} if root is GEMM else {"stage": root.name}
     rows = [
-        JudgedRow({"rank": each.rank}, each.now_ns, 9 * MS, Outcome.FAILED, baseline=each.before_ns, margin=-MS)
+        JudgedRow(
+            {"rank": each.rank, **where}, each.now_ns, 9 * MS, Outcome.FAILED, baseline=each.before_ns, margin=-MS
+        )
         for each in reversed(changes)
     ]
-    causes = [Explained({"rank": each.rank}, Explanation(each.change_ns, (), 0), (each,)) for each in changes]
+    causes = [Explained({"rank": each.rank, **where}, Explanation(each.change_ns, (), 0), (each,)) for each in changes]
     step = StepChange({0: 20 * MS}, {0: 22 * MS})
     made = record(
         name,
@@ -77,6 +80,20 @@ def test_whatever_the_ranks_assertions_and_configurations(
     assert max(len(line) for line in lines if "pytest-nsys" not in line) <= WIDTH
     assert sum(line.startswith("flash_fwd_kernel") for line in lines) == 1
     assert len(outside_of_folded(summary(told))) <= MOST_MARKDOWN
+
+
+@pytest.mark.parametrize("assertions", [1, 4])
+@pytest.mark.parametrize("roots", range(1, 9))
+def test_whatever_the_number_of_roots(roots: int, assertions: int) -> None:
+    """The first is told whole, of each other what failed for it, in a line."""
+    kernels = [Root(RootKind.LONGER, RootOf.KERNEL, f"kernel_{chr(97 + n)}") for n in range(roots)]
+    names = [f"compute{n}{'e' * a}" for n in range(roots) for a in range(assertions)]
+    told = digest(*(red(name, 64, root=kernels[n // assertions]) for n, name in enumerate(names)))
+    lines = story_lines(told, WIDTH)
+    assert len(lines) <= MOST_LINES + 4 * min(roots - 1, SHOWN_ROOTS) <= MOST_WITH_ROOTS
+    assert sum(line.startswith("  why:") for line in lines) == 1
+    assert sum(bool(re.match(r"(\d\. )?kernel_", line)) for line in lines) == min(roots, SHOWN_ROOTS)
+    assert (f"… {roots - SHOWN_ROOTS} more causes (-v shows them)" in lines) == (roots > SHOWN_ROOTS + 1)
 
 
 def test_what_is_folded_is_counted() -> None:

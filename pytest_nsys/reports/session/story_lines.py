@@ -1,7 +1,7 @@
 """How does a terminal tell what happened? A line for each gate file, then each root with the reds that it explains.
 
-Of each root the worst red is told whole, and the others in a line: however many ranks, assertions and configurations
-there are, it fits on a screen.
+Of the first root the worst red is told whole, and the others in a line: however many ranks, assertions and
+configurations there are, it fits on a screen.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ def story_lines(digest: Digest, width: int, *, explained: bool = True) -> list[s
     lines = [*_files(digest.records, width), *_not_judged(story.not_judged, explained=explained)]
     lines += root_lines(story, most=SHOWN_ROOTS, explained=explained)
     if moved := [record for record in digest.bad if record.state in (Outcome.ACCEPTED, Outcome.IMPROVED)]:
+        explained = explained and not story.reds
         lines += root_lines(story_of(digest, moved), most=SHOWN_ROOTS, explained=explained)
     return [each for line in lines for each in wrapped(line, width)]
 
@@ -125,20 +126,18 @@ def _of(records: Sequence[Record]) -> str:
 
 
 def root_lines(story: Story, *, most: int | None = None, explained: bool = False) -> Iterator[str]:
-    """At ``most`` so many roots, each with its reds, of which the worst is told whole where it is to be
-    ``explained``.
+    """At ``most`` so many roots, each with its reds; where they are to be ``explained``, the worst red of the first
+    root is told whole, and of each other root the worst red in a line.
     """
-    parts, told, runs = parts_of(story), set[tuple[str, int, str]](), set[str]()
+    parts = parts_of(story)
     several = sum(bool(words) for words, _ in parts) > 1
     for number, (words, reds) in enumerate(parts[:most]):
         if words:
             yield f"{number + 1}. {words}" if several else words
-        yield from _below(reds, "  " if words else "")
-        first = next((red.record for red in reds if red.record.known_by not in told), None)
-        if explained and first is not None:
-            yield from _whole(first, with_run=first.run not in runs)
-            told.add(first.known_by)
-            runs.add(first.run)
+        whole = not explained or number == 0
+        yield from _below(reds, "  " if words else "", most=SHOWN_REDS if whole else 1)
+        if explained and whole:
+            yield from _whole(reds[0].record)
     if most is not None and len(parts) > most:
         yield f"… {counted(len(parts) - most, 'more cause')} (-v shows them)"
 
@@ -150,18 +149,20 @@ def parts_of(story: Story) -> list[tuple[str, Sequence[Red]]]:
     return [*parts, *([("", story.unexplained)] if story.unexplained else [])]
 
 
-def _below(reds: Sequence[Red], indent: str) -> Iterator[str]:
-    """The reds of one root, a line for each assertion, that of the worst configuration, and for what several say."""
+def _below(reds: Sequence[Red], indent: str, *, most: int) -> Iterator[str]:
+    """The reds of one root, at ``most`` so many lines: one for each assertion, that of the worst configuration, and for
+    what several say.
+    """
     groups = grouped((_told_as(red), red) for red in reds)
-    for first, *same in [*groups.values()][:SHOWN_REDS]:
+    for first, *same in [*groups.values()][:most]:
         record, records = first.record, [first.record, *(red.record for red in same)]
         name = record.full_name if same else record.title
         also = f" ({record.configuration}, …)" if same else ""
         if len({each.name for each in records}) > 1:
             name, also = _of(records), ""
         yield f"{indent}{record.state}  {name}: {reason_of(first)}{also}"
-    if len(groups) > SHOWN_REDS:
-        yield f"{indent}… {counted(len(groups) - SHOWN_REDS, 'more assertion')}"
+    if len(groups) > most:
+        yield f"{indent}… {counted(len(groups) - most, 'more assertion')}"
 
 
 def _told_as(red: Red) -> tuple[object, ...]:
@@ -180,10 +181,10 @@ def reason_of(red: Red) -> str:
     return of_kernels + ", ".join(filter(None, (said, place(row, record.verdict))))
 
 
-def _whole(record: Record, *, with_run: bool) -> Iterator[str]:
+def _whole(record: Record) -> Iterator[str]:
     """One red as its item tells it."""
     location, against = record.assertion.location, record.verdict.compared_with
     yield f"{location.at_line}: {record.assertion.sentence}"
     yield from _with_few_notes(record.explanation)
-    if with_run and record.run:
+    if record.run:
         yield f"  run:    {record.run}" + (f" against {against}" if against else "")
