@@ -49,8 +49,8 @@ def test_every_format_is_read_and_judged(tmp_path: Path) -> None:
 import pytest
 if __name__ == "__main__":
     for trace in {[path.name for path in traces]}:
-        for more in (["--nsys-update-baselines", "--nsys-reason=first"], ["--nsys-executor=processes:2"]):
-            assert pytest.main(["-q", "-p", "no:cacheprovider", "--nsys-trace=" + trace, *more]) == 0
+        for more in (["--nsys-update-baselines", "--nsys-reason=first"], ["-v", "--nsys-executor=processes:2"]):
+            assert pytest.main(["-p", "no:cacheprovider", "--nsys-trace=" + trace, *more]) == 0
 """,
     )
     assert said.count("passed  compute_ns below baseline plus 5%") == len(traces)
