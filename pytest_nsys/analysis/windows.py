@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from math import prod
 from pathlib import Path
+from typing import NamedTuple
 
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NothingMeasured, TraceError, did_you_mean
@@ -92,6 +93,21 @@ class UsedWindow:
     capture: int
     rank: int
     window: Window
+
+
+class LookedAt(NamedTuple):
+    """What explains a row: of the ranks of one capture the ``n``-th window that ``spec`` picks."""
+
+    spec: WindowSpec
+    capture: int
+    n: int
+    windows: tuple[UsedWindow, ...]
+
+    @property
+    def number(self) -> int | None:
+        """That of the anchor, as ``--window`` takes it; None where the ranks' are not the same, or there is none."""
+        found = {used.window.index for used in self.windows}
+        return found.pop() if len(found) == 1 and self.spec.anchor is None else None
 
 
 def noun_of(windows: Iterable[UsedWindow]) -> str:

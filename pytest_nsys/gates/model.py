@@ -17,7 +17,7 @@ from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.analysis.metrics import Metric, Request, known_metric
 from pytest_nsys.analysis.root_facts import StepChange
 from pytest_nsys.analysis.table import Selector, label_key
-from pytest_nsys.analysis.windows import OUTSIDE, UsedWindow, WindowSpec, spec_under
+from pytest_nsys.analysis.windows import OUTSIDE, LookedAt, UsedWindow, WindowSpec, spec_under
 from pytest_nsys.core.conventions import MESH_AXES, Convention
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import KernelsMode, Label, Note, Span, Value
@@ -429,7 +429,7 @@ class Verdict:
     ``warnings`` belong to the line of the assertion: ``restated`` tell the outcome again, ``cautions`` something else.
     ``differences`` explain *incomparable*; ``compared_with`` says where the baseline came from. ``details`` are lines
     on what changed behind the rows, ``causes`` the kernels that account for those that are worse, in their order.
-    ``step`` is how long a step was and is, where both sides know it.
+    ``step`` is how long a step was and is, where both sides know it; the worst row was ``looked_at`` in those windows.
     ``delayed``: it is *inconclusive* only because ``fail_after`` waits for more bad runs.
     ``accepted_for``: the reason of the refresh by which a branch accepts what is worse; ``lets_pass``: the check is
     green by it.
@@ -451,6 +451,7 @@ class Verdict:
     details: tuple[str, ...] = ()
     causes: tuple[Explained, ...] = ()
     step: StepChange | None = None
+    looked_at: LookedAt | None = None
     delayed: bool = False
     accepted_for: str = ""
     lets_pass: bool = False

@@ -32,6 +32,7 @@ from pytest_nsys.reports.session.digest import judged_records
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.files import write_whole
 from pytest_nsys.traces.chrome.cut import BASE, HEAD
+from pytest_nsys.verdicts.causes import against
 from pytest_nsys.verdicts.evaluate import GateContext
 from pytest_nsys.verdicts.references import OtherRun
 
@@ -112,20 +113,24 @@ def has_failed(verdict: Verdict) -> bool:
 
 
 def windows_of(verdict: Verdict, head: Captures, base: Captures | None = None) -> list[RunCut]:
-    """The window of the rank that is worst, of all ranks where no one rank is, in the first capture of each side.
+    """The window that explains the verdict, of the rank that is worst, of all ranks where no one rank is, and the one
+    that it is held against.
 
     Raises NsysError where it cannot be cut.
     """
     rank = worst_rank(verdict)
     ranks = None if rank is None else frozenset([rank])
-    spec = spec_for(head.convention, verdict.assertion)
+    spec, at = spec_for(head.convention, verdict.assertion), verdict.looked_at
+    run, own = (head.runs[0], spec) if at is None else (head.runs[at.capture], at.spec)
     if base is None:
-        return [cut(head.runs[0], [spec], ranks)]
+        return [cut(run, [own], ranks)]
     before = base.runs[0]
     known = {each.number for each in before.ranks}
     if ranks is not None and not ranks <= known:
-        return [cut(head.runs[0], [spec], ranks, HEAD)]
-    return [cut(before, [spec], ranks, BASE), cut(head.runs[0], [spec], ranks, HEAD)]
+        return [cut(run, [own], ranks, HEAD)]
+    was = None if at is None else against(verdict, base)
+    before, spec = (before, spec) if was is None else (base.runs[was.capture], was.spec)
+    return [cut(before, [spec], ranks, BASE), cut(run, [own], ranks, HEAD)]
 
 
 def check_folder(shown: str, folder: Path, traces: Iterable[Path]) -> None:

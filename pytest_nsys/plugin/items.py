@@ -264,7 +264,7 @@ class GateItem(JudgedItem):
             rank = worst_rank(verdict)
             if self._straggles(verdict):
                 view, rank = "collectives", None
-            steps.append(Step(session.look_command(self.context.gate, self.assertion, view, rank)))
+            steps.append(Step(session.look_command(self.context.gate, verdict, view, rank)))
         if verdict.outcome is Outcome.INCOMPARABLE and verdict.differences:
             says = "comparable_on: […] in the gate file names what has to agree, where this may differ on purpose"
             steps.append(Step(says))

@@ -27,7 +27,7 @@ from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import Trace
 from pytest_nsys.core.words import folders_up, from_here
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.gates.model import Assertion, GateFile, requests_of
+from pytest_nsys.gates.model import Assertion, GateFile, Verdict, requests_of, spec_for
 from pytest_nsys.gates.workload_keys import options_of
 from pytest_nsys.plugin.settings import given, path_of
 from pytest_nsys.plugin.sources import MEASUREMENTS, Source, Sources, plain, prefix
@@ -340,26 +340,30 @@ class NsysSession:
         ]
         return self._baseline_command("refresh", self.shown_gate(gate), *run) + ' --reason "…"'
 
-    def look_command(self, gate: GateFile, assertion: Assertion, view: str, rank: int | None) -> str:
-        """What a person types to look into the trace behind a verdict, measured as the verdict was. The convention of
-        the gate file is resolved.
+    def look_command(self, gate: GateFile, verdict: Verdict, view: str, rank: int | None) -> str:
+        """What a person types to look into the trace behind a verdict, at the window that explains it. The convention
+        of the gate file is resolved.
         """
-        convention, one_run = gate.resolved_convention, len(self.captures(gate).runs) == 1
-        traces = self.traces(gate) if one_run else self.traces(gate)[:1]
+        convention, traces, at = gate.resolved_convention, self.traces(gate), verdict.looked_at
+        spec = spec_for(convention, verdict.assertion) if at is None else at.spec
+        if (count := len(self.captures(gate).runs)) > 1:
+            capture = at.capture if at is not None and len(traces) == count else 0
+            traces = traces[capture : capture + 1]
         asked = [CUT, *traces, "-o", "window.json.gz"] if view == CUT else [*traces, "--view", view]
         words = ["pytest-nsys", *(["show"] if view != CUT and traces[0].isalpha() else []), *asked]
         words += ["--rank", str(rank)] if rank is not None and view not in OF_ALL_RANKS else []
         if convention != self._usual(gate):
             words += ["--convention", self.shown_gate(gate)]
-        window = MEDIAN if view in OF_ONE_WINDOW and assertion.window == STEADY else assertion.window
+        window = spec.window
+        if view in OF_ONE_WINDOW and window == STEADY:
+            window = MEDIAN if at is None or at.number is None else str(at.number)
         stated = options_of(gate.workload, view)
         words += ["--window", window] if window != MEDIAN or "--steps" in stated else []
         words += stated
         words += ["--gate", self.shown_gate(gate)] if view == "pipeline" else []
-        if assertion.span not in (None, convention.span):
-            words += ["--span", str(assertion.span)]
-        if assertion.kernels not in (None, convention.kernels):
-            words += ["--kernels", str(assertion.kernels)]
+        as_it_is = spec.whole_run or spec.explicit
+        words += ["--span", str(spec.span)] if spec.span is not convention.span and not as_it_is else []
+        words += ["--kernels", str(spec.kernels)] if spec.kernels is not convention.kernels and not as_it_is else []
         return shlex.join(words)
 
     def _usual(self, gate: GateFile) -> Convention | None:

@@ -228,14 +228,15 @@ def crossed_words(row: JudgedRow, verdict: Verdict) -> str:
 
 
 def shown_windows(verdict: Verdict, *, verbose: bool = True) -> tuple[str, ...]:
-    """The window of the worst row's rank where it has one, else all of them, grouped."""
-    rank = worst_rank(verdict)
-    own = [used for used in verdict.windows if used.rank == rank]
+    """The window that explains the worst row, of its rank where it has one, else of all of them, grouped."""
+    rank, at = worst_rank(verdict), verdict.looked_at
+    windows, measured_as = (at.windows, str(at.spec)) if at is not None else (verdict.windows, verdict.measured_as)
+    own = [used for used in windows if used.rank == rank]
     if len(own) == 1:
-        return (window_words(own[0]) + (f" ({verdict.measured_as})" if verbose else ""),)
-    lines = window_lines(tuple(own) or verdict.windows)
+        return (window_words(own[0]) + (f" ({measured_as})" if verbose else ""),)
+    lines = window_lines(tuple(own) or windows)
     more = [f"… {len(lines) - 4} more"] if len(lines) > 4 else []
-    return (verdict.measured_as, *lines[:4], *more) if lines else ()
+    return (measured_as, *lines[:4], *more) if lines else ()
 
 
 def margin_words(row: JudgedRow, verdict: Verdict) -> str:

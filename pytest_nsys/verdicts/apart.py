@@ -17,7 +17,7 @@ from pytest_nsys.analysis.metrics import Metric, Scope
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.throughput import slowest_rank, steady_periods
-from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.analysis.windows import LookedAt, UsedWindow, WindowSpec
 from pytest_nsys.core.errors import NoRows, NothingMeasured
 from pytest_nsys.core.exact import distance, percentile
 from pytest_nsys.core.kept import kept
@@ -30,12 +30,20 @@ if TYPE_CHECKING:
 
 MEDIAN_PERIOD = "p50"
 
+ALIKE = 50
+"""Two steps are alike where they differ by no more than one part of so many."""
+
 
 class Apart:
-    """One window of all ranks: by rank how long it is, in ns, and what it was made of, found when it is asked for."""
+    """One window of all ranks: by rank how long it is, in ns, and what it was made of, found when it is asked for.
 
-    def __init__(self, lengths_ns: Mapping[int, int], take_apart: Callable[[int], Breakdown]) -> None:
-        self.lengths_ns = lengths_ns
+    ``at`` is where it stands in an opened trace; None of what was stored.
+    """
+
+    def __init__(
+        self, lengths_ns: Mapping[int, int], take_apart: Callable[[int], Breakdown], at: LookedAt | None = None
+    ) -> None:
+        self.lengths_ns, self.at = lengths_ns, at
         self._take_apart = take_apart
 
     def get(self, rank: Label | None) -> Breakdown | None:
@@ -89,6 +97,8 @@ class RunBreakdowns:
 
     def _nearest(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value) -> tuple[int, int]:
         """The capture and the number of the window of a rank that gave a value; the middle one where none did."""
+        if len(self.captures.runs) == len(self._windows(self.captures.runs[0], spec, labels)) == 1:
+            return 0, 0
         wanted = tuple(labels.get(dimension) for dimension in metric.dimensions)
         found: list[tuple[Value, int, int]] = []
         for capture, run in enumerate(self.captures.runs if metric.scope is Scope.RANK else ()):
@@ -117,12 +127,13 @@ class RunBreakdowns:
         Raises NothingMeasured.
         """
         ranks = self.captures.runs[capture].measured(spec).ranks
-        lengths = {
-            rank: windows[n].length_ns
-            for rank, windows in ranks.items()
-            if n < len(windows) and count in (None, len(windows))
+        own = {
+            rank: windows[n] for rank, windows in ranks.items() if n < len(windows) and count in (None, len(windows))
         }
-        return Apart(lengths, lambda rank: self._broken_down(capture, spec, n, rank))
+        used = tuple(UsedWindow(capture, rank, window.window) for rank, window in sorted(own.items()))
+        lengths = {rank: window.length_ns for rank, window in own.items()}
+        at = LookedAt(spec, capture, n, used)
+        return Apart(lengths, lambda rank: self._broken_down(capture, spec, n, rank), at)
 
     @kept
     def roots(self, was: Apart, now: Apart) -> Roots:
@@ -130,6 +141,22 @@ class RunBreakdowns:
         from pytest_nsys.analysis.roots import Roots  # as what takes a window apart: only what moved pays for it
 
         return Roots(was.get, now.get, was.lengths_ns.keys() & now.lengths_ns.keys())
+
+    def looked_at(self, spec: WindowSpec, apart: Apart | None) -> LookedAt | None:
+        """The window that was taken apart; None where it stands for a quantile or a step time, and the judged one
+        took about as long, and so shows it as well.
+        """
+        at = None if apart is None else apart.at
+        if at is None or at.spec == spec or at.spec.index is None:
+            return at
+        run = self.captures.runs[at.capture]
+        for rank in run.ranks:
+            periods, own = steady_periods(run.anchors(rank)), run.measured(spec).windows.get(rank.number, ())
+            judged = own[len(own) // 2].index if own else None
+            steps = [periods[index] for index in (at.spec.index, judged) if index in periods]
+            if len(steps) < 2 or ALIKE * (max(steps) - min(steps)) > max(steps):
+                return at
+        return None
 
     def slowest(self, metric: Metric, spec: WindowSpec, value: Value) -> int:
         """The rank that a step time is of."""
@@ -191,6 +218,11 @@ class RunBreakdowns:
             middle = len(windows) // 2
             if windows and len(windows[middle].communication) <= MOST_KERNELS:  # of more none is stored
                 yield rank, self._broken_down(0, spec, middle, rank)
+
+
+def usual(labels: Labels) -> Labels:
+    """Of a quantile of periods the median, which every other is held against."""
+    return {**labels, "quantile": MEDIAN_PERIOD} if "quantile" in labels else labels
 
 
 def typical_period(run: Run, spec: WindowSpec, quantile: Label, of: int | None = None) -> WindowSpec | None:

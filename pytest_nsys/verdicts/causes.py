@@ -15,15 +15,16 @@ from pytest_nsys.analysis.explained import Cause, CauseKind, Explained, Explanat
 from pytest_nsys.analysis.metrics import METRICS, PERIOD, Metric, Unit
 from pytest_nsys.analysis.root_facts import RootChange, RootOf, StepChange
 from pytest_nsys.analysis.table import MetricTable
-from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.analysis.windows import LookedAt, WindowSpec
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Label, Value
-from pytest_nsys.gates.model import WORSE, JudgedRow, Labels, Outcome
-from pytest_nsys.verdicts.apart import MEDIAN_PERIOD, Apart, RunBreakdowns, TakesApart
+from pytest_nsys.gates.model import WORSE, JudgedRow, Labels, Outcome, Verdict, spec_for
+from pytest_nsys.verdicts.apart import MEDIAN_PERIOD, Apart, RunBreakdowns, TakesApart, usual
 
 if TYPE_CHECKING:
+    from pytest_nsys.analysis.captures import Captures
     from pytest_nsys.analysis.causes import Parts
     from pytest_nsys.analysis.explained import Breakdown
     from pytest_nsys.analysis.roots import Roots
@@ -40,11 +41,12 @@ ON_GPU = (RootOf.KERNEL, RootOf.COLLECTIVE, RootOf.COPY, RootOf.MEMSET, RootOf.A
 
 class Why(NamedTuple):
     """Why the rows of an assertion that are worse than before are so, in their order, and what became of a step beside
-    it; None where one side does not know it.
+    it; None where one side does not know it. The worst row was ``looked_at`` in these windows of now.
     """
 
     rows: tuple[Explained, ...] = ()
     step: StepChange | None = None
+    looked_at: LookedAt | None = None
 
 
 class _Sides(NamedTuple):
@@ -62,13 +64,39 @@ def explain_rows(
     asked = _Rows(metric, before.kept_as(metric, spec), before, now)
     found: list[Explained] = []
     steps: list[StepChange] = []
+    windows: list[LookedAt | None] = []
     for row in rows if not metric.outside else ():
         if row.outcome in EXPLAINED:
             labels = asked.labels(row)
             sides = asked.sides(row, labels)
             found += (asked.with_all_ranks(each, sides) for each in asked.explained(row, labels, sides))
             steps += [sides.step] if sides is not None else []
-    return Why(tuple(found), steps[0] if steps else None)
+            windows += [looked_at(metric, spec, [row], now) if sides is None else now.looked_at(spec, sides.now)]
+    return Why(tuple(found), steps[0] if steps else None, windows[0] if windows else None)
+
+
+def looked_at(metric: Metric, spec: WindowSpec, rows: Sequence[JudgedRow], now: RunBreakdowns) -> LookedAt | None:
+    """The windows that gave the worst row its value, where nothing is known of before; None where none is bad."""
+    row = next((row for row in rows if row.outcome in EXPLAINED), None)
+    if row is not None and row.value is not None and not metric.outside:
+        with suppress(NsysError):
+            return now.looked_at(spec, now.apart(metric, spec, {**row.origin, **row.labels}, row.value))
+    return None
+
+
+def against(verdict: Verdict, before: Captures) -> LookedAt | None:
+    """The windows of before that those which explain the worst row of a verdict are held against; None where there are
+    none.
+    """
+    row = next((row for row in verdict.rows if row.outcome in EXPLAINED), None)
+    value = None if row is None else row.value if row.baseline is None else row.baseline
+    if row is None or value is None:
+        return None
+    metric, spec = verdict.assertion.measures, spec_for(before.convention, verdict.assertion)
+    with suppress(NsysError):  # what is kept of a run need not have it
+        apart = RunBreakdowns(before).apart(metric, spec, usual({**row.origin, **row.labels}), value)
+        return None if apart is None else apart.at
+    return None
 
 
 NOT_KEPT = "values alone were kept of the run before: pytest-nsys compare OLD NEW explains it from both traces"
@@ -106,17 +134,19 @@ class _Rows:
         baseline = value if row.baseline is None else row.baseline
         if value is None or baseline is None:
             return None
-        usual = {**labels, "quantile": MEDIAN_PERIOD} if "quantile" in labels else labels
-        was = self.before.apart(self.metric, self.spec, usual, baseline)
-        now = self.now.apart(self.metric, self.spec, usual, value)
+        typical = usual(labels)
+        was = self.before.apart(self.metric, self.spec, typical, baseline)
+        now = self.now.apart(self.metric, self.spec, typical, value)
         if was is None or now is None:
             return None
         step = StepChange(*(self._of_one_step(side.lengths_ns) for side in (was, now)))
-        odd = self.now.apart(self.metric, self.spec, labels, value) if usual != labels else None
+        odd = self.now.apart(self.metric, self.spec, labels, value) if typical != labels else None
         rank = labels.get("rank")
         if odd is None or not isinstance(rank, int) or rank not in was.lengths_ns or rank not in now.lengths_ns:
             return _Sides(was, now, step)
-        all_steps = 2 * (now.lengths_ns[rank] - was.lengths_ns[rank]) >= value - baseline
+        typical_ns = was.lengths_ns[rank]
+        moved = value - (typical_ns if row.baseline is None else row.baseline)
+        all_steps = 2 * (now.lengths_ns[rank] - typical_ns) >= moved
         return _Sides(was, now, step) if all_steps else _Sides(now, odd, step)
 
     def _of_one_step(self, lengths_ns: Mapping[int, int]) -> Mapping[int, int]:

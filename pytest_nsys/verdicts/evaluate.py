@@ -55,7 +55,7 @@ from pytest_nsys.stored.baselines.baseline_file import BEFORE_AUTO, Baseline, ke
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.tools.git import heads_of
 from pytest_nsys.verdicts.apart import RunBreakdowns
-from pytest_nsys.verdicts.causes import Why, between_periods, explain_rows
+from pytest_nsys.verdicts.causes import Why, between_periods, explain_rows, looked_at
 from pytest_nsys.verdicts.references import OtherRun, PastRuns, ReferenceSource
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from pytest_nsys.verdicts.structure_diff import Red
@@ -301,6 +301,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
         details=Red(assertion, judgement, context.captures, source).lines(),
         causes=why.rows,
         step=why.step,
+        looked_at=why.looked_at,
         delayed=waits,
         accepted_for=accepted.reason,
         lets_pass=bool(accepted.warning),
@@ -308,14 +309,12 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
 
 
 def _why(assertion: Assertion, judgement: Judgement, context: GateContext, source: ReferenceSource | None) -> Why:
-    if source is None:
-        return Why()
     metric, spec = assertion.measures, spec_for(context.captures.convention, assertion)
-    try:
-        why = explain_rows(metric, spec, judgement.rows, source, context.breakdowns)
-    except BaselineError:  # said by what is held against it: a constant needs none
-        return Why()
-    return why if why.step is None else why._replace(step=_periods(spec, source, context) or why.step)
+    with contextlib.suppress(BaselineError):  # said by what is held against it: a constant needs none
+        if source is not None:
+            why = explain_rows(metric, spec, judgement.rows, source, context.breakdowns)
+            return why if why.step is None else why._replace(step=_periods(spec, source, context) or why.step)
+    return Why(looked_at=looked_at(metric, spec, judgement.rows, context.breakdowns))
 
 
 def _periods(spec: WindowSpec, source: ReferenceSource, context: GateContext) -> StepChange | None:

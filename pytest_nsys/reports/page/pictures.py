@@ -10,20 +10,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import chain, zip_longest
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.common_clock import common_clock
 from pytest_nsys.analysis.metrics import Metric, Scope
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.timeline import Timeline, timeline_of
-from pytest_nsys.analysis.windows import STEADY, WindowSpec, steady_indices
+from pytest_nsys.analysis.windows import STEADY, LookedAt, WindowSpec, steady_indices
 from pytest_nsys.core.errors import NoRows, NsysError
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.words import place_words, printable
 from pytest_nsys.gates.model import JudgedRow, Verdict, spec_for
 from pytest_nsys.reports.explanation import rows_to_show
 from pytest_nsys.stored.baselines.baseline_file import SeriesId, series_id
+from pytest_nsys.verdicts.causes import against
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,9 @@ def pictures_of(
     """What is drawn of a verdict. ``sent`` are the keys of windows that were handed over; it gets those of this one."""
     spec = spec_for(head.convention, verdict.assertion)
     sent = sent if sent is not None else set()
-    windows = [_picture(rank, spec, head, base, sent) for rank in ranks_of(verdict, head.runs[0])]
+    looked_at = verdict.looked_at
+    drawn = _Drawn(head, looked_at or spec, base, (against(verdict, base) if looked_at and base else None) or spec)
+    windows = [_picture(rank, drawn, sent) for rank in ranks_of(verdict, head.runs[0])]
     return Pictures(windows, _spread(verdict, spec, head))
 
 
@@ -134,33 +137,51 @@ def _own_labels(verdict: Verdict) -> tuple[Label, ...] | None:
     return tuple(labels[d] for d in metric.dimensions) if all(d in labels for d in metric.dimensions) else None
 
 
-def _picture(rank: int, spec: WindowSpec, head: Captures, base: Captures | None, sent: set[str]) -> Picture:
-    key, beside = _key(rank, spec, head, base), _key(None, spec, head, base)
+class _Drawn(NamedTuple):
+    """The windows of both sides: those that explain a verdict, or of those that a spec picks the middle ones."""
+
+    head: Captures
+    window: LookedAt | WindowSpec
+    base: Captures | None
+    against: LookedAt | WindowSpec
+
+    def key(self, rank: int | None) -> str:
+        """By which the picture of a rank is known, or None for that of all."""
+        paths = [str(path) for side in (self.head, self.base) for path in ("|", *(side.paths if side else ()))]
+        windows = [
+            str(part)
+            for at in (self.window, self.against)
+            for part in ((at.capture, at.n, *_parts(at.spec)) if isinstance(at, LookedAt) else _parts(at))
+        ]
+        parts = [*paths, self.head.convention.fingerprint(), *windows, str(rank)]
+        return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _parts(spec: WindowSpec) -> tuple[str, ...]:
+    return spec.window, str(spec.span), str(spec.kernels)
+
+
+def _picture(rank: int, drawn: _Drawn, sent: set[str]) -> Picture:
+    key, beside, base = drawn.key(rank), drawn.key(None), drawn.base
     if key in sent:
         return Picture(key, beside, rank)
     sent.add(key)
     try:
-        own = _timeline(head.runs[0], spec, rank)
+        own = _timeline(drawn.head, drawn.window, rank)
     except NsysError as error:
         return Picture(key, beside, rank, why=printable(str(error), 400))
     before = None
     with contextlib.suppress(NsysError):  # what is kept of a base need not have this window
         if base is not None and rank in {each.number for each in base.runs[0].ranks}:
-            before = _timeline(base.runs[0], spec, rank)
+            before = _timeline(base, drawn.against, rank)
     return Picture(key, beside, rank, before, own)
 
 
-def _key(rank: int | None, spec: WindowSpec, head: Captures, base: Captures | None) -> str:
-    paths = [str(path) for side in (head, base) for path in ("|", *(side.paths if side is not None else ()))]
-    parts = [*paths, head.convention.fingerprint(), spec.window, str(spec.span), str(spec.kernels), str(rank)]
-    return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def _timeline(run: Run, spec: WindowSpec, rank: int) -> Timeline:
-    """Of several windows the one in their middle."""
-    group = run.measured(spec)
+def _timeline(side: Captures, at: LookedAt | WindowSpec, rank: int) -> Timeline:
+    spec, capture, n = (at.spec, at.capture, at.n) if isinstance(at, LookedAt) else (at, 0, None)
+    group = side.runs[capture].measured(spec)
     windows = group.filled({rank})[rank]
-    window = windows[len(windows) // 2]
+    window = windows[len(windows) // 2 if n is None or n >= len(windows) else n]
     return timeline_of(window, common_clock(group).standing(window.rank.process.clock))
 
 
