@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.root_facts import RootOf
 from pytest_nsys.core.errors import BaselineError, GateFileError, Mistake, NothingMeasured, NoTraceGiven, NsysError
 from pytest_nsys.core.file_names import misnamed
 from pytest_nsys.core.model import Step
@@ -25,7 +26,7 @@ from pytest_nsys.gates.model import Assertion, GateFile, Outcome, Verdict, spec_
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NotRun, NsysWarning
 from pytest_nsys.plugin.session import NsysSession, session_of
 from pytest_nsys.plugin.settings import path_of
-from pytest_nsys.reports.explanation import worst_rank
+from pytest_nsys.reports.explanation import ACCEPT, worst_rank
 from pytest_nsys.reports.session.record import Record, error_record, record_of
 
 if TYPE_CHECKING:
@@ -255,13 +256,14 @@ class GateItem(JudgedItem):
 
     def _next_steps(self, verdict: Verdict) -> list[Step]:
         session = session_of(self.config)
-        steps = []
+        steps: list[Step] = []
         looked_at = (Outcome.FAILED, Outcome.ACCEPTED, Outcome.NO_DATA)
         if verdict.outcome in looked_at and verdict.assertion.outside is None:
             view = self.assertion.measures.view
             if view == "pipeline" and self.gate.workload.pipeline is None:
                 view = "streams"
             rank = worst_rank(verdict)
+            steps += _look_at_gpu(verdict)
             if self._straggles(verdict):
                 view, rank = "collectives", None
             steps.append(Step(session.look_command(self.context.gate, verdict, view, rank)))
@@ -270,8 +272,9 @@ class GateItem(JudgedItem):
             steps.append(Step(says))
         if verdict.next_step:
             accepts = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
-            what = "accept this run as the new normal" if accepts else "store a baseline"
             nothing_stored = verdict.outcome is Outcome.NO_DATA and not verdict.compared_with
+            gone = verdict.outcome is Outcome.NO_DATA and not nothing_stored
+            what = ACCEPT if accepts or gone else "store a baseline"
             limits = " --limits" if verdict.outcome is Outcome.FAILED and session.breaks_limits(self.context) else ""
             steps.insert(0 if nothing_stored else len(steps), Step(verdict.next_step + limits, what))
         return steps
@@ -368,3 +371,11 @@ def _accepted(session: NsysSession, context: GateContext) -> Captures | None:
             file.write_bytes(kept)
             return session.library.captures([file.name], file.parent, gate.resolved_convention, gate.workload)
     return None
+
+
+def _look_at_gpu(verdict: Verdict) -> Iterator[Step]:
+    """What to look at where one rank of several is slower in all that it computes."""
+    slow = {root.rank for row in verdict.causes for root in row.roots[:1] if root.root.of is RootOf.ALL}
+    if len(slow) == 1 and len({used.rank for used in verdict.windows}) > 1:
+        what = "clocks, power, temperature; or run again on another node"
+        yield Step("nvidia-smi -q -d PERFORMANCE", f"on the node of rank {min(slow)}: {what}")

@@ -43,6 +43,9 @@ WORST_ROWS = 3
 SHOWN_DETAILS = 4
 NOTE = "note:   "
 ANY_CHANGE = "any change"
+ACCEPT = "accept this run as the new normal"
+"""What the command is for that refreshes a baseline."""
+
 BAD = (Outcome.FAILED, Outcome.NO_DATA, Outcome.INCOMPARABLE, Outcome.ERROR)
 
 
@@ -199,7 +202,7 @@ def window_lines(windows: tuple[UsedWindow, ...]) -> tuple[str, ...]:
         lengths = sorted({used.window.length_ns for used in members})
         low, high = format_together([lengths[0], lengths[-1]])
         nth = f", {ordinal(index + 1)} of {count}" if index is not None else ""
-        length = low if len(lengths) == 1 else f"{low} to {high}"
+        length = low if low == high else f"{low} to {high}"
         lines.append(f"rank {ranks}: {printable(name, 100)}{nth}, {length}")
     return tuple(lines)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,11 @@ from pytest_nsys.core.model import Note, Step, Window
 from pytest_nsys.gates.model import Difference, JudgedRow, Outcome
 from pytest_nsys.reports.explanation import WORST_ROWS
 from pytest_nsys.reports.session.markdown import AT_MOST_BYTES, cell, code, cut, prose, summary
+from tests.support.commands import run
+from tests.support.faults import FAULTS
 from tests.support.gates import Project
 from tests.support.reports import changed_baseline, digest, record
+from tests.support.samples.formats import Format
 
 GATE = """
 tolerance: {rel: 5%, abs: 50us}
@@ -94,7 +99,8 @@ def test_a_red_summary(project: Project) -> None:
     assert "Why rank 1 stage4" in text
     assert "#### failed: `exposed_ns below baseline plus tolerance` (line 5)\n\n1 of 4 rows above their limit." in text
     assert "- `pytest-nsys run.sqlite --view overlap --rank 1`\n" in text
-    assert "(accept this run as the new normal)" in text
+    assert text.count("To accept this run as the new normal: `pytest-nsys baseline refresh") == 1
+    assert text.index("\nRun `run.sqlite") < text.index("### What failed for it") < text.index("<details>")
 
 
 def test_a_mistake_and_nothing_judged() -> None:
@@ -263,3 +269,25 @@ def test_what_fits_is_not_cut(room: int) -> None:
     text = cut(parts, room)
     assert len(text) <= room
     assert ("Cut here" not in text) == (room >= 120)
+
+
+def test_what_failed_is_said_beside_what_has_no_data() -> None:
+    gone = record("gone", "no data", message="2 rows of the baseline gone", line=4)
+    assert "\nPerformance gate: failed. 2 assertions: 1 no data, 1 failed." in summary(digest(record(), gone))
+    assert "\nPerformance gate: no data. " in summary(digest(gone))
+
+
+def test_a_slow_rank_of_several_leads_to_its_gpu(tmp_path: Path) -> None:
+    fault = FAULTS["one slow rank"]
+    base, worse = fault.program().write(tmp_path / "base", Format.NSYS, 1), fault.program()
+    fault.change(worse)
+    head = worse.write(tmp_path / "head", Format.NSYS, 2)
+    run("init", base, "--output", tmp_path / "gates.nsys.yaml", code=0)
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--nsys-trace={head}", "--nsys-summary=summary.md", "."]
+    subprocess.run([sys.executable, *words], cwd=tmp_path, stdout=subprocess.DEVNULL, check=False)
+    text = (tmp_path / "summary.md").read_text(encoding="utf-8")
+    first = (
+        "\nNext:\n\n- `nvidia-smi -q -d PERFORMANCE` (on the node of rank 3: clocks, power, temperature; or run again"
+    )
+    assert text.count(first) == 1
+    assert text.count("To accept this run as the new normal: ") == 1

@@ -173,7 +173,10 @@ def test_one_cause_behind_several_reds_is_told_once(judged: Project) -> None:
     assert [line.split(": ")[0].split("  ")[-1] for line in reds.splitlines()] == [
         *("exposed_ns <= baseline + 5%", "worst", "stage2 overlap >= baseline - 1pp")
     ]
-    assert f"### {prose(cause)}\n" in (judged.root / "summary.md").read_text()
+    summary = (judged.root / "summary.md").read_text()  # whose title has the cause
+    assert re.search(rf"^## .*{re.escape(prose(cause.removesuffix(' on rank 1')))}", summary)
+    assert summary.count("### ") == 1 + summary.count("#### ")
+    assert "### What failed for it\n" in summary
     page = (judged.root / "page.html").read_text()
     (root,) = page.split('<section class="root"')[1:]
     assert re.findall(r"failed</span> <b>(.+?)</b>", root.partition("</section>")[0]) == [

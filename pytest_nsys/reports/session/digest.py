@@ -193,10 +193,11 @@ class Digest:
 
     @property
     def in_short(self) -> str:
-        """The word for the whole, and the line."""
+        """The word for the whole, and the line: *failed* where anything did, also beside what could not be judged."""
         if self.comparison is not None:
             return f"pytest-nsys compare: {self.headline}"
-        return f"Performance gate: {self.verdict}. {self.headline}."
+        failed = self.verdict in (Outcome.NO_DATA, Outcome.INCOMPARABLE) and Outcome.FAILED in self.counts
+        return f"Performance gate: {Outcome.FAILED if failed else self.verdict}. {self.headline}."
 
     @property
     def omission(self) -> str:

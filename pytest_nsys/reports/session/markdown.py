@@ -11,12 +11,14 @@ from collections.abc import Iterator, Sequence
 
 from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.model import Step
 from pytest_nsys.core.numbers import change_words, format_signed
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.reports.causes import MOST_PARTS, by_cause, labels_words, leading_words, shared_words, why_cells
 from pytest_nsys.reports.changes import TITLES, UNTOLD, ChangedBaseline, change_texts, gate_place, of_which
 from pytest_nsys.reports.explanation import (
+    ACCEPT,
     NO_VALUE,
     SHOWN_DETAILS,
     difference_table,
@@ -49,6 +51,7 @@ AT_MOST_BYTES = 900 * 1024
 CHANGED_ROWS = 10
 SHOWN_CAUSES = 3
 SHOWN_NAMES = 10
+SHOWN_RUNS = 2
 FOLDED = 5
 """From so many rows on, a table that may be folded away is."""
 
@@ -109,6 +112,10 @@ def cut(parts: Sequence[str], at_most_bytes: int) -> str:
 def _parts(digest: Digest, *, verbose: bool) -> Iterator[str]:
     yield from (f"## {prose(of_session(digest))}", "")
     yield from (prose(digest.in_short), "")
+    if digest.bad:
+        yield from (
+            line for file in digest.files[:SHOWN_RUNS] if file.run for line in (f"{as_sentence(_about(file))}.", "")
+        )
     if digest.comparison is not None:
         yield from _two_sides(digest.comparison, verbose=verbose)
     if digest.gate_changes is not None:
@@ -206,20 +213,30 @@ def _printed(table: Table, bold: Sequence[int] = ()) -> Iterator[str]:
 def _story(digest: Digest) -> Iterator[str]:
     """Each root with the reds that it explains, of which the worst is told whole; the other open ones folded."""
     story, told = story_of(digest), list[tuple[str, int, str]]()
-    for words, reds in parts_of(story)[:SHOWN_CAUSES]:
-        yield from (f"### {prose(words or as_sentence(reds[0].record.state))}", "")
+    parts, accept = parts_of(story), dict[str, str]()
+    for words, reds in parts[:SHOWN_CAUSES]:
+        if len(parts) > 1:
+            yield from (f"### {prose(words or as_sentence(reds[0].record.state))}", "")
+        elif len(reds) > 1:
+            yield from ("### What failed for it", "")
         if len(reds) > 1:
             yield from _printed(_reds(reds))
         first = next((red.record for red in reds if _sentence(red.record) not in told), None)
         if first is not None:
             told.append(_sentence(first))
-            yield from _details(first)
+            yield from _details(first, [step for step in first.next_steps if step.what != ACCEPT])
+            accept |= {step.command: step.what for step in first.next_steps if step.what == ACCEPT}
+    for command, what in accept.items():
+        yield from (f"To {what}: {code(command)}", "")
     if story.not_judged:
         yield from ("### Not judged", "", *map(_mistake, story.not_judged[:SHOWN_NAMES]), "")
     rest = grouped((_sentence(record), record) for record in worst_first(digest.records) if record.is_open)
     others = [first for sentence, (first, *_) in rest.items() if sentence not in told]
     title = f"{counted(len(others), 'other assertion')} to look at"
-    yield from _folded(title, [line for record in others for line in _details(record)])
+    below = {_sentence(red.record) for root in story.roots for red in root.reds}
+    yield from _folded(
+        title, [line for r in others for line in _details(r, () if _sentence(r) in below else r.next_steps)]
+    )
 
 
 def _sentence(record: Record) -> tuple[str, int, str]:
@@ -264,10 +281,15 @@ def _gate_file(configurations: Sequence[FileRecords], *, folded: bool) -> Iterat
         yield from _folded("Windows and notes", windows)
 
 
-def _table_of(file: FileRecords) -> Iterator[str]:
+def _about(file: FileRecords) -> str:
+    """What was judged, and against which baselines."""
     about = [f"run {code(file.run)}"] if file.run else []
-    about += [f"against {', '.join(map(code, file.baselines))}"] if file.baselines else []
-    yield from ("; ".join(about), "") if about else ()
+    return "; ".join([*about, *([f"against {', '.join(map(code, file.baselines))}"] if file.baselines else [])])
+
+
+def _table_of(file: FileRecords) -> Iterator[str]:
+    about = _about(file)
+    yield from (about, "") if about else ()
     columns = ("verdict", _name("assertion"), number("value"), "limit", number("headroom"), "detects", "worst row")
     records = sorted(file.records, key=lambda record: (record.good, not record.is_open))
     bad = range(sum(not record.good for record in records))
@@ -295,7 +317,7 @@ def _cells(record: Record) -> tuple[str, ...]:
     return record.state, *told
 
 
-def _details(record: Record) -> Iterator[str]:
+def _details(record: Record, next_steps: Sequence[Step]) -> Iterator[str]:
     verdict, sentence = record.verdict, record.assertion.sentence
     yield from (f"#### {record.state}: {code(record.title)} (line {record.line})", "")
     yield from (f"{prose(as_sentence(record.message))}.", "")
@@ -309,8 +331,8 @@ def _details(record: Record) -> Iterator[str]:
     if verdict.details:
         yield from ("What changed:", "", *(f"- {prose(line)}" for line in verdict.details[:SHOWN_DETAILS]), "")
     yield from _causes(verdict.causes, same_told=bool(same))
-    if record.next_steps:
-        steps = [code(step.command) + (f" ({prose(step.what)})" if step.what else "") for step in record.next_steps]
+    if next_steps:
+        steps = [code(step.command) + (f" ({prose(step.what)})" if step.what else "") for step in next_steps]
         yield from ("Next:", "", *(f"- {step}" for step in steps), "")
 
 
