@@ -6,15 +6,20 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import pytest
 
 from tests.support.commands import run
-from tests.support.faults import FAULTS
+from tests.support.fault_programs import WEIGHTS
+from tests.support.faults import FAULTS, gone
 from tests.support.page import Page
 
 PageOf = Callable[[str], Page]
+
+BESIDE = FAULTS["compute beside an exchange got shorter"]
+ALL = {**FAULTS, "what hid an exchange is gone": replace(BESIDE, change=gone(WEIGHTS))}
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +28,7 @@ def page_of(tmp_path_factory: pytest.TempPathFactory) -> PageOf:
 
     @cache
     def made(name: str) -> Page:
-        fault, folder = FAULTS[name], tmp_path_factory.mktemp("fault")
+        fault, folder = ALL[name], tmp_path_factory.mktemp("fault")
         format = next(iter(fault.formats))
         base = fault.program().write(folder / "base", format, 1)
         worse = fault.program()
@@ -133,3 +138,16 @@ def test_what_is_narrow_has_no_pattern_and_parts_of_gaps_are_as_high_as_the_lane
     gaps = re.findall(r'<svg class="gaps".*?</svg>', page_of("a synchronising call").text, re.DOTALL)
     drawn = re.findall(r'<path class="(part-starved)" stroke-width="(\d+)"( stroke="url)?', gaps[1])
     assert drawn == [("part-starved", "20", "")]
+
+
+def test_of_a_kernel_that_is_gone_one_picture_and_what_it_did_to_each_row(page_of: PageOf) -> None:
+    first, no_data, beside = sections(page_of("what hid an exchange is gone"))
+    assert [one.count("<figcaption>") for one in (first, no_data, beside)] == [1, 0, 0]
+    (rank,) = re.findall(r"<h3>rank (\d)", first)
+    assert f"--rank {rank}" in plain(first)
+    assert "weight_grad_gemm_kernel is gone: was 14.5% of the time" in plain(first)
+    (row,) = summaries(no_data)
+    assert "no data launches == baseline rank 0 stage3_w is gone: was 2" in row
+    (row,) = summaries(beside)
+    assert re.search("improved .* because weight_grad_gemm_kernel is gone$", row)
+    assert "cause 1 of 1" not in plain(first)

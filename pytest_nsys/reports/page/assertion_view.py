@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
+from pytest_nsys.analysis.root_facts import RootKind
 from pytest_nsys.core.exact import median, percentile
 from pytest_nsys.core.numbers import MINUS, format_value
 from pytest_nsys.core.words import counted
@@ -70,6 +71,10 @@ def _figures(record: Record) -> Iterator[str]:
         yield from [margin_told(worst, verdict)] if worst.margin else []
         yield from [f"ceiling {worst.ceiling}"] if worst.ceiling else []
         yield from [worst.row.removeprefix("(").removesuffix(")") if worst.row.startswith("(") else worst.row]
+    if record.outcome is Outcome.IMPROVED:
+        found = (change for row in verdict.causes for change in row.roots)
+        gone = next((one.root.name for one in found if one.root.kind is RootKind.VANISHED and not one.is_now), "")
+        yield f"because {gone} is gone" if gone else ""
 
 
 def margin_told(worst: WorstRow, verdict: Verdict) -> str:

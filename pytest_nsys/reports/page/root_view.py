@@ -20,6 +20,7 @@ from pytest_nsys.reports.headline import as_sentence
 from pytest_nsys.reports.page.assertion_view import assertion_view
 from pytest_nsys.reports.page.page import Drawn
 from pytest_nsys.reports.page.pictures import Pictures, by_turn
+from pytest_nsys.reports.root_words import ALIKE
 from pytest_nsys.reports.roots import called_in, root_sentence
 from pytest_nsys.reports.session.digest import Digest
 from pytest_nsys.reports.session.record import Record
@@ -84,6 +85,7 @@ def section_views(
         keys = [key for key in windows_of(section, pictures) if key in views]
         key = next((key for key in keys if key not in drawn), None)
         above = next((views[one] for one in keys), None) if key is None else None
+        key = None if section.title == ELSE and drawn else key  # what failed is drawn
         drawn |= {key} if key is not None else set()
         waits = section.root.waiting if section.root is not None else ()
         peer = next((one for one in keys if one not in drawn and views[one]["rank"] in waits), None)
@@ -93,7 +95,7 @@ def section_views(
         by_assertion = grouped(((record.file, record.line, record.name), record) for record in section.records)
         yield {
             "id": f"root-{ordinal}",
-            "nth": f"cause {ordinal} of {causes}" if section.root is not None else section.title,
+            "nth": section.title if section.root is None else _nth(ordinal, causes),
             "title": section.title,
             "is_told": len(sections) == 1 or (ordinal == 1 and section.root is not None),
             "said": section.said,
@@ -106,21 +108,25 @@ def section_views(
         }
 
 
+def _nth(ordinal: int, causes: int) -> str:
+    return f"cause {ordinal} of {causes}" if causes > 1 else "the cause"
+
+
 def _without(view: Drawn, steps: Sequence[Step]) -> Drawn:
     """An assertion without the steps that end its section: what accepts a run accepts all of it."""
     return {**view, "next": [step for step in view["next"] if step not in steps]}
 
 
 def windows_of(section: Section, pictures: Mapping[tuple[str, int, str], Pictures]) -> list[str]:
-    """The keys of its windows: where most of the root happened, then by turn those of each assertion, worst first; none
-    where nothing was judged, which a picture does not explain.
+    """The keys of its windows: where most of the root happened (of ranks alike that of the worst row), then by
+    turn those of each assertion, worst first; none where nothing was judged, which a picture does not explain.
     """
     if section.records and all(record.outcome in NOT_JUDGED for record in section.records):
         return []
     known = [(record, pictures[record.known_by].windows) for record in section.records if record.known_by in pictures]
     changes = section.root.changes if section.root is not None else {}
     most = max((abs(change.change_ns) for change in changes.values()), default=0)
-    largest = {at for at, change in changes.items() if abs(change.change_ns) == most}
+    largest = {at for at, change in changes.items() if most - abs(change.change_ns) <= most * ALIKE}
     first = (one.key for record, own in known for one in own if (record.address, one.rank) in largest)
     return [*dict.fromkeys(chain(first, (one.key for one in by_turn([own for _, own in known]))))]
 
