@@ -1,8 +1,8 @@
 """What does a terminal say at the end of a session? Every red once, in the story, and nothing beside it.
 
 pytest has a section for each failed item, and a line in its short summary: of many items that one thing made red these
-say the same. Unless ``-v`` asks for all, the sections are left out and the lines are the first few. The reports keep
-the whole text, which JUnit and editors show.
+say the same. Unless ``-v`` asks for all, the sections are left out and the lines are the first few; so are warnings,
+which the story tells in a line. The reports keep the whole text, which JUnit and editors show.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from pytest_nsys.core.file_names import GATE_SUFFIX
+from pytest_nsys.outcomes import NsysWarning
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.plugin.settings import given
 from pytest_nsys.reports.headline import of_session
@@ -24,6 +26,7 @@ from pytest_nsys.reports.session.summary import LOG_WIDTH, count_line, summary_l
 TOLD_BY_US = ("failed", "error")
 """Of pytest's categories those whose reports have a section and a line each."""
 
+WARNINGS = "warnings"
 SHOWN_LINES = 2
 PYTESTS_OWN = "fE"
 """What pytest lists in its short summary where nobody says what."""
@@ -38,9 +41,14 @@ def folded(reporter: Any, config: pytest.Config) -> Generator[dict[str, list[Any
     folds = config.get_verbosity() <= 0 and config.getoption("tbstyle") != "line"  # which is short already
     whole = {name: stats[name] for name in TOLD_BY_US if name in stats} if folds else {}
     stats |= {name: [report for report in reports if not _is_ours(report)] for name, reports in whole.items()}
+    warned = [each for each in stats.get(WARNINGS, ()) if _is_told(each)] if config.get_verbosity() in (-1, 0) else []
+    if warned:
+        stats[WARNINGS] = [each for each in stats[WARNINGS] if each not in warned]
     try:
         yield whole
     finally:
+        if warned:
+            stats[WARNINGS] += warned  # pytest counts them below
         left = sum(len(reports) - len(stats[name]) for name, reports in whole.items())
         stats |= whole
         if left and not config.getoption("no_summary", default=False):
@@ -50,6 +58,11 @@ def folded(reporter: Any, config: pytest.Config) -> Generator[dict[str, list[Any
 def _is_ours(report: Any) -> bool:
     """Whether the story tells it; nobody else tells what the item printed."""
     return hasattr(report, "nsys") and not report.sections
+
+
+def _is_told(warning: Any) -> bool:
+    """Whether it is a verdict's, which the story tells."""
+    return f"{NsysWarning.__name__}: " in warning.message and GATE_SUFFIX in (warning.nodeid or "").partition("::")[0]
 
 
 def tell(reporter: Any, exit_status: int, config: pytest.Config, whole: dict[str, list[Any]]) -> None:

@@ -304,14 +304,14 @@ def _improved(digest: Digest, records: Iterable[Record]) -> Iterator[str]:
     better = [record for record in records if record.state == Outcome.IMPROVED]
     if not better:
         return
-    story = story_of(digest, better)
+    story, word = story_of(digest, better), "improved" if better[0].good else "improved and red"
     step, first = story.step, led_by(better)[0]
     if step is not None and step.share < 0 and not step.unchanged:
-        yield f"improved: {story_sentence(story)}"
+        yield f"{word}: {story_sentence(story)}"
     else:
         why = _root(story, effect=False) if story.roots else ""
         told = _joined(_step_words(story), why, ": ") if why else _step_words(story)
-        yield "; ".join(filter(None, [f"improved: {_changed(first)}", told]))
+        yield "; ".join(filter(None, [f"{word}: {_changed(first)}", told]))
 
 
 def _headroom(records: Iterable[Record]) -> Iterator[str]:

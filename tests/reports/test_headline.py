@@ -258,7 +258,7 @@ P90: dict[str, Label] = {"rank": 0, "quantile": "p90"}
         ),
         (
             [red(outcome="improved", judged=(row(14 * MS, 16 * MS, 15 * MS, outcome=Outcome.IMPROVED),))],
-            "Improved: step 12% faster (16 → 14 ms) on rank 0",
+            "Improved and red: step 12% faster (16 → 14 ms) on rank 0",
         ),
         ([record("a", "inconclusive", message="within the noise")], "1 assertion inconclusive: a: within the noise"),
         ([record("a", "passed", good=False, message="DeprecationWarning")], "a: DeprecationWarning"),

@@ -121,7 +121,7 @@ def test_with_pass_it_is_green_with_a_warning_that_has_row_change_and_reason(bra
     accept(branch)
     said = branch.pytest(RUN, REF, "--nsys-annotate", "--junitxml=junit.xml", code=0)
     warning = f"accepted on this branch: {ROW} 200 us → 350 us (+75%): {REASON}"
-    assert f"NsysWarning: {NAME}: {warning}" in said
+    assert f"  warning: {NAME}: {warning}" in " ".join(said.split("\n    "))
     (line,) = (line for line in said.splitlines() if line.startswith("::warning"))
     assert f"file={FILE},line=4,title=accepted%3A {NAME}::" in line
     assert warning.replace("%", "%25") in line

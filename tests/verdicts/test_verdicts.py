@@ -111,9 +111,21 @@ def test_failed_on_a_baseline(project: Project) -> None:
 def test_improved_passes_with_a_warning_at_the_line(project: Project) -> None:
     accepted(project)
     project.trace(exposed_us={(0, "stage2_f"): 149}, chunks_ms=(14,) * 5)
-    stale = "1 of 4 rows are better than the baseline by more than the tolerance; refresh it"
-    ends(project, "improved", f"  gate.nsys.yaml:4: NsysWarning: {SENTENCE}: the baseline is stale: {stale}", code=0)
+    ends(project, "improved", f"  warning: {SENTENCE}: the baseline is stale: *", code=0)
     project.result.assert_outcomes(passed=1, warnings=1)
+    stale = "the baseline is stale: 1 of 4 rows are better than the baseline by more than the tolerance; refresh it"
+    said = project.pytest("--nsys-trace=run.sqlite", code=0)
+    assert "NsysWarning" not in said
+    assert f"  gate.nsys.yaml:4: NsysWarning: {SENTENCE}: {stale}" in project.pytest("--nsys-trace=run.sqlite", "-v")
+
+
+def test_improved_is_red_where_warnings_are_errors(project: Project) -> None:
+    accepted(project)
+    project.trace(exposed_us={(0, "stage2_f"): 149}, chunks_ms=(14,) * 5)
+    said = project.pytest("--nsys-trace=run.sqlite", "-W", "error", code=1)
+    project.result.assert_outcomes(failed=1)
+    assert f"improved  {SENTENCE}: 200 → 149 us, rank 0 stage2_f" in said
+    assert "\nImproved and red: " in said
 
 
 def test_improved_in_a_step_that_is_not_faster_is_no_reason_to_accept_the_run(project: Project) -> None:
@@ -186,10 +198,9 @@ def test_a_warning_severity_passes_and_says_all(project: Project) -> None:
     ends(
         project,
         "failed",
-        "*NsysWarning: 4 of 4 rows below their limit (severity: warn)",
-        "*rank  stage     now  limit",
         "gate.nsys.yaml: *warning: *; 1 assertion warned; pithtrain (found)",
         "warned  overlap >= 60%: 50% < 60%, rank 0 stage2_f*",
+        "  rank  stage     now  limit",
         code=0,
     )
     project.result.assert_outcomes(passed=1, warnings=1)
@@ -210,7 +221,7 @@ def test_a_warning_severity_covers_failed_alone(project: Project, assertion: str
 
 def test_an_early_warning(project: Project) -> None:
     project.gated("- {metric: overlap, require: '>= 60%', warn: '>= 70%'}", {(1, "stage2_f"): 350})
-    ends(project, "passed", "*NsysWarning: *: 1 of 4 rows do not reach the early warning >= 70%", code=0)
+    ends(project, "passed", "  warning: *: 1 of 4 rows do not reach the early warning >= 70%", code=0)
     project.trace(exposed_us=300)
     project.pytest("--nsys-trace=run.sqlite", "-W", "error", code=0)
 
@@ -332,7 +343,7 @@ def test_a_constant_is_not_rounded(tmp_path: Path) -> None:
 def test_no_data_can_be_allowed_where_no_row_is_meant(project: Project) -> None:
     project.gated("- {assert: stage3 overlap >= 60%, allow_no_data: true}")
     why = "nothing was judged: no row has stage stage3"
-    case = ends(project, "passed", f"*NsysWarning: *: {why}*", code=0)
+    case = ends(project, "passed", f"  warning: *: {why}*", code=0)
     assert case.properties["nsys_message"].startswith(why)
 
 
@@ -368,7 +379,7 @@ def test_every_verdict_stands_in_the_summary(project: Project) -> None:
             "  failed    red *",
             "  no data   absent*no row has stage stage5*",
             "  error     broken*",
-            "*no period*",
+            "*1 more assertion not judged*",
         ]
     )
     project.result.assert_outcomes(passed=2, failed=2, errors=1, warnings=2)

@@ -7,14 +7,16 @@ configurations there are, it fits on a screen.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
 
 from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.numbers import format_apart
 from pytest_nsys.core.words import counted, no_command, printable
 from pytest_nsys.gates.model import Outcome
-from pytest_nsys.reports.explanation import NOTE, crossed_words, place
+from pytest_nsys.reports.explanation import NOTE, crossed_words, place, reason_words
 from pytest_nsys.reports.headline import of_session
+from pytest_nsys.reports.root_words import both_words
 from pytest_nsys.reports.roots import called_in, root_sentence
 from pytest_nsys.reports.session.digest import Digest, counts_words
 from pytest_nsys.reports.session.record import Record
@@ -25,12 +27,13 @@ SHOWN_ROOTS = 3
 SHOWN_REDS = 3
 SHOWN_MISTAKES = 5
 SHOWN_WARNINGS, SHOWN_NOTES = 1, 1
+WARNED = "warned"
 
 
 def story_lines(digest: Digest, width: int, *, explained: bool = True) -> list[str]:
     """The lines of a session; without those that explain the worst reds where not ``explained``."""
     story = story_of(digest)
-    lines = [*_files(digest.records, width), *_not_judged(story.not_judged, explained=explained)]
+    lines = [*_files(story, digest.records, width), *_not_judged(story.not_judged, explained=explained)]
     lines += root_lines(story, most=SHOWN_ROOTS, explained=explained)
     if moved := [record for record in digest.bad if record.state in (Outcome.ACCEPTED, Outcome.IMPROVED)]:
         explained = explained and not story.reds
@@ -69,8 +72,10 @@ def _command(line: str, width: int) -> Iterator[str]:
         yield from (told, f"{' ' * 10}({what}") if what else (told,)
 
 
-def _files(records: Sequence[Record], width: int) -> Iterator[str]:
-    """Each gate file, with all of its configurations, in a line: what held, or how many did not."""
+def _files(story: Story, records: Sequence[Record], width: int) -> Iterator[str]:
+    """Each gate file, with all of its configurations, in a line: what held, or how many did not; and what it warns of:
+    the first of its verdicts, and the first of its traces.
+    """
     by_file = grouped((record.file, record) for record in records)
     for file, own in [*by_file.items()][:SHOWN_FILES]:
         configurations = len({record.configuration for record in own} - {""})
@@ -80,14 +85,31 @@ def _files(records: Sequence[Record], width: int) -> Iterator[str]:
         found = {record.found for record in own} - {""}
         measured = f"; {found.pop()} (found)" if len(found) == 1 else ""
         yield printable(_cut(f"{name}: {said[:1].lower()}{said[1:]}", width - len(measured)) + measured, width)
-        notes = dict.fromkeys(note for record in own for note in record.verdict.notes if note.warning)
-        most = len(notes) if len(notes) == SHOWN_WARNINGS + 1 else SHOWN_WARNINGS  # a fold of one is a line too
-        yield from (f"  {note.labelled}" for note in [*notes][:most])
-        if len(notes) > most:
-            yield f"  … {counted(len(notes) - most, 'more warning')} (-v shows them)"
+        warned = [f"warning: {line}" for line in _warnings(own, told=story.warning)]
+        notes = [note.labelled for record in own for note in record.verdict.notes if note.warning]
+        yield from (f"  {line}" for part in (warned, notes) for line in _first_of(part))
     if len(by_file) > SHOWN_FILES:
         rest = [record for own in [*by_file.values()][SHOWN_FILES:] for record in own]
         yield f"… {counted(len(by_file) - SHOWN_FILES, 'gate file')} more: {counts_words(rest)}"
+
+
+def _first_of(warnings: Iterable[str]) -> Iterator[str]:
+    """The first of the warnings, and how many there are more."""
+    each = [*dict.fromkeys(warnings)]
+    most = len(each) if len(each) == SHOWN_WARNINGS + 1 else SHOWN_WARNINGS  # a fold of one is a line too
+    yield from each[:most]
+    if len(each) > most:
+        yield f"… {counted(len(each) - most, 'more warning')} (-v shows them)"
+
+
+def _warnings(records: Sequence[Record], *, told: bool) -> Iterator[str]:
+    """What verdicts say beside their outcome; what is outside its limit with ``severity: warn``, unless that is
+    ``told`` as the reds are.
+    """
+    for record in records:
+        if record.outcome is Outcome.FAILED and record.state == WARNED and not told:
+            yield f"{record.title}: {reason_words(record.verdict)}"
+        yield from (f"{record.title}: {text}" for text in record.verdict.warnings)
 
 
 def _cut(said: str, width: int) -> str:
@@ -175,6 +197,8 @@ def reason_of(red: Red) -> str:
     """Why it is red, of its worst row below the root."""
     record, row = red.record, next(iter(red.rows), None)
     said = crossed_words(row, record.verdict) if row is not None else ""
+    if row is not None and record.state == Outcome.IMPROVED and None not in (row.baseline, row.value):
+        said = both_words(*format_apart(row.baseline or 0, row.value or 0, record.verdict.unit))
     if row is None or not said:  # as by a warning, or as an expected failure that did not happen
         return record.message.removeprefix(f"{record.full_name}: ")
     of_kernels = "the kernels of the step, " if is_of_kernels(record) else ""
