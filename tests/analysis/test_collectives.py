@@ -853,7 +853,9 @@ def test_a_straggler_over_files_is_named_and_next_leads_to_it(
     project.refresh()
     said = project.pytest("-v", "--nsys-trace=head", *(["--nsys-against=base"] if against else []), code=1)
     assert f"+400 us  ncclDevKernel_AllReduce_Sum_f32_RING_LL {words}" in said
-    assert "longer" not in said.partition("why:")[2].partition("window:")[0]
+    why, _, parts = said.partition("why:")[2].partition("window:")[0].partition("in parts:")
+    assert "rank 3: gemm 80% longer (500 → 900 us); waits in AllReduce for it" in why
+    assert "longer" not in parts
     step = next(line for line in said.splitlines() if "next:" in line)
     told = project.command(*shlex.split(step.split("pytest-nsys ")[1]), code=0)
     assert "straggler of mesh_dp AllReduce: rank 3 waits 400 us less than the longest" in told

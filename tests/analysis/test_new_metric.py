@@ -56,7 +56,7 @@ def test_a_gate_a_baseline_causes_and_reports(project: Project) -> None:
     assert "2 passed" in project.pytest("--nsys-trace=base.sqlite", code=0)
     project.trace("run.sqlite", {(0, "stage2_f"): 400})
     said = project.pytest("--nsys-trace=run.sqlite", "--nsys-json=out.json", code=1)
-    assert "+200 us  gemm now overlaps 600 us of it (was 800 us): it got shorter" in said
+    assert "+200 us  gemm in stage2_f 12% shorter (1.6 → 1.4 ms); it hid communication" in said
     assert "warning: 1 of it under window median, kernels contained" in said
     assert "pytest-nsys run.sqlite --view overlap --rank 0" in said
     (file,) = json.loads((project.root / "out.json").read_text())["gate_files"]

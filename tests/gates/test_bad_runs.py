@@ -126,7 +126,7 @@ def test_only_runs_alike_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_two_bad_runs_are_inconclusive_and_the_third_is_red(main: Project) -> None:
     def patient(trace: str, code: int) -> str:
-        return main.pytest(trace, HISTORY, "-kpatient", code=code)
+        return " ".join(main.pytest(trace, HISTORY, "-kpatient", code=code).split())
 
     patient(RUN, 0)
     first = patient(SLOW, 0)

@@ -65,6 +65,7 @@ def test_windows_of_several_ranks_share_a_scale() -> None:
 
 def test_everything_of_a_window_moves_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeline_view, "budget_view", lambda *_: None)
+    monkeypatch.setattr(timeline_view, "large_parts", lambda _: {*BudgetPart})
     stream = Stream(0, 1, 7)
     by, waiting = (Operation("copy", "copy", "none", stream, a, b) for a, b in ((2, 4), (9, 12)))
     gap = DrawnGap(GapPart(7, 9, BudgetPart.COPY, waiting, by), arrow=(0, 0))

@@ -168,7 +168,7 @@ def test_what_the_branch_is_the_first_to_measure_is_held_against_its_own_baselin
     branch.gate(GATE + f"  - {new}\n", "perf/gate.nsys.yaml")
     assert "holds no overlap" in branch.pytest(RUN, REF, code=1)
     branch.refresh(RUN)
-    said = branch.pytest(RUN, REF, code=0)
+    said = " ".join(branch.pytest(RUN, REF, code=0).split())
     assert "this branch is the first to measure it: it is compared with the branch's own baseline" in said
     branch.trace(exposed_us=250)
     cases = branch.cases(RUN, REF, code=1)
@@ -213,7 +213,7 @@ def test_a_gate_file_that_is_new_is_held_against_its_own_baseline_with_a_warning
     branch.refresh(RUN, "perf/new.nsys.yaml")
     cases = branch.cases(RUN, REF, "perf/new.nsys.yaml", code=0)
     assert {case.state for case in cases.values()} == {"passed"}
-    said = branch.pytest(RUN, REF, "perf/new.nsys.yaml", code=0)
+    said = " ".join(branch.pytest(RUN, REF, "perf/new.nsys.yaml", code=0).split())
     assert f"this gate file is not at {base_of(branch)} (merge base of main) yet" in said
     assert "json: added, 4 rows" in said
     assert "is not at" not in branch.pytest(RUN, REF, "perf/gate.nsys.yaml", code=0)
