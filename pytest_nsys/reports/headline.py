@@ -124,16 +124,16 @@ _WORDS = {
 
 def story_sentence(story: Story) -> str:
     """What happened to the step, then what is at the root of it, and where; of a story with reds."""
-    step = story.step
+    step, better = story.step, any(red.record.outcome is Outcome.IMPROVED for red in story.reds[:1])
     if not story.roots:
         said = _unexplained(story)
     elif step is None or step.unchanged:
         said = _joined(_step_words(story), _root(story, effect=True), ": ")
     else:
-        better = story.reds[0].record.outcome is Outcome.IMPROVED
         because = (step.share < 0) is better and _is_behind(story.roots[0], step)
         said = _joined(_step_words(story), _root(story, effect=not because), ": " if because else "; ")
-    more, unknown = max(len(story.roots) - 1, 0), len(story.rootless) - (not story.roots)
+    more = max(len(story.roots) - 1, 0)
+    unknown = 0 if better else len(story.rootless) - (not story.roots)  # what improved is counted behind
     left = [counted(more, "more cause")] if more else []
     left += (
         [f"{counted(unknown, 'red')} without a known cause" if story.roots else counted(unknown, "more red")]

@@ -256,6 +256,13 @@ P90: dict[str, Label] = {"rank": 0, "quantile": "p90"}
             [red(outcome="improved", good=True, judged=(row(14 * MS, 16 * MS, 15 * MS, outcome=Outcome.IMPROVED),))],
             "Improved: step 12% faster (16 → 14 ms) on rank 0; 1 assertion improved",
         ),
+        (  # the second has no cause either, and is no red
+            [
+                red(outcome="improved", good=True, judged=(row(14 * MS, 16 * MS, 15 * MS, outcome=Outcome.IMPROVED),)),
+                red("b", "exposed_ns", outcome="improved", good=True, judged=(row(1, 4, 3, outcome=Outcome.IMPROVED),)),
+            ],
+            "Improved: step 12% faster (16 → 14 ms) on rank 0; both assertions improved",
+        ),
         (
             [red(outcome="improved", judged=(row(14 * MS, 16 * MS, 15 * MS, outcome=Outcome.IMPROVED),))],
             "Improved and red: step 12% faster (16 → 14 ms) on rank 0",
