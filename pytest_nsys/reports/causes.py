@@ -95,9 +95,15 @@ def shared_words(rows: Sequence[Explained]) -> str:
     if len(rows) > 1 and len(one) == 1 and len(ranks) == len(rows):
         ends = dict.fromkeys(format_signed(ns) for ns in (min(moved), max(moved)))
         where = place_words({**first.labels, "rank": rank_ranges(ranks)}).replace("rank", "ranks", 1)
-        return f"{printable(where, 100)} ({' to '.join(ends)})"
+        return f"{printable(where, 100)} ({' to '.join(ends)})" if any(moved) else printable(where, 100)
     more = f" and {counted(len(rows) - 1, 'more row')}" if len(rows) > 1 else ""
-    return f"{labels_words(first.labels)} ({format_signed(first.explanation.change_ns)}){more}"
+    moved_by = f" ({change})" if (change := change_of(first)) else ""
+    return f"{labels_words(first.labels)}{moved_by}{more}"
+
+
+def change_of(row: Explained) -> str:
+    """By how much time a row changed; empty of one that is no time, as a count or a share of kernels."""
+    return format_signed(row.explanation.change_ns) if row.explanation.change_ns else ""
 
 
 def labels_words(labels: Mapping[str, Label]) -> str:
@@ -111,7 +117,7 @@ def leading_words(row: Explained) -> str:
 
 
 def _lines(row: Explained, cells: Sequence[tuple[str, str]]) -> list[str]:
-    return [f"{labels_words(row.labels)}, {format_signed(row.explanation.change_ns)}:", *_cell_lines(cells)]
+    return [f"{', '.join(filter(None, (labels_words(row.labels), change_of(row))))}:", *_cell_lines(cells)]
 
 
 def _cell_lines(cells: Sequence[tuple[str, str]]) -> list[str]:
@@ -137,7 +143,7 @@ def why_cells(row: Explained, most: int | None = None) -> list[tuple[str, str]]:
     others = [cause for cause in row.explanation.causes if cause.kind is CauseKind.SLOWEST and cause.change_ns]
     cells += [(format_signed(cause.change_ns), cause_words(cause)) for cause in others]
     left_ns = change_ns - sum(amounts) - sum(cause.change_ns for cause in others)
-    if all(amount for amount, _ in cells) and abs(left_ns) >= abs(change_ns) * FOLDED_SHARE:
+    if change_ns and all(amount for amount, _ in cells) and abs(left_ns) >= abs(change_ns) * FOLDED_SHARE:
         short = left_ns * sign > 0
         what = (
             "not explained by " + ("this" if len(amounts) == 1 else "these")
@@ -164,7 +170,8 @@ def _root_words(row: Explained, change: RootChange, called: Mapping[str, str]) -
         words += f" ({both_words(*format_apart(change.before_ns, change.now_ns, TIME))})"
     if row.labels.get("rank", change.rank) != change.rank:
         kernel = next(iter(_waits_in(row)), "")
-        waits = f"; waits{f' in {called[kernel]}' if kernel else ''} for it"
+        who = labels_words({"rank": row.labels["rank"]})
+        waits = f"; {who} waits{f' in {called[kernel]}' if kernel else ''} for it"
         return f"rank {change.rank}: {words}{waits}"
     if leading is not None and change.change_ns * row.explanation.change_ns < 0:
         words += _INSTEAD.get(leading.kind, "")
@@ -267,4 +274,4 @@ def cause_table(row: Explained, of: str = "") -> CauseTable:
     where = of + labels_words(row.labels)
     cells = part_cells(row.explanation, MOST_ON_PAGE)
     parts = table_of(f"Causes of {where}", (number("change"), "what"), cells, longest=WHOLE_TEXT)
-    return where, format_signed(row.explanation.change_ns), parts
+    return where, change_of(row), parts

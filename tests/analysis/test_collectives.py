@@ -854,7 +854,7 @@ def test_a_straggler_over_files_is_named_and_next_leads_to_it(
     said = project.pytest("-v", "--nsys-trace=head", *(["--nsys-against=base"] if against else []), code=1)
     assert f"+400 us  ncclDevKernel_AllReduce_Sum_f32_RING_LL {words}" in said
     why, _, parts = said.partition("why:")[2].partition("window:")[0].partition("in parts:")
-    assert "rank 3: gemm 80% longer (500 → 900 us); waits in AllReduce for it" in why
+    assert "rank 3: gemm 80% longer (500 → 900 us); rank 0 waits in AllReduce for it" in why
     assert "longer" not in parts
     step = next(line for line in said.splitlines() if "next:" in line)
     told = project.command(*shlex.split(step.split("pytest-nsys ")[1]), code=0)

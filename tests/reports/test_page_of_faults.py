@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -34,7 +35,8 @@ def page_of(tmp_path_factory: pytest.TempPathFactory) -> PageOf:
         worse = fault.program()
         fault.change(worse)
         head = worse.write(folder / "head", format, 2)
-        run("init", base, "--output", folder / "gates.nsys.yaml", code=0)
+        with contextlib.chdir(folder):  # from elsewhere the baseline would lie in what both folders have in common
+            run("init", base, code=0)
         words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--nsys-trace={head}", "--nsys-html=page.html", "."]
         subprocess.run([sys.executable, *words], cwd=folder, stdout=subprocess.DEVNULL, check=False)
         return Page((folder / "page.html").read_text(encoding="utf-8"))

@@ -33,7 +33,11 @@ ROWS = {
     ),
     "a rank that others wait for": (
         row(2_500 * US, WAITS, RootChange(SLOW, 3, 17 * MS, 19_500 * US)),
-        ["rank 0, +2.5 ms:", "   +2.5 ms  rank 3: all compute +15% (17 → 19.5 ms); waits in AllReduce for it"],
+        ["rank 0, +2.5 ms:", "   +2.5 ms  rank 3: all compute +15% (17 → 19.5 ms); rank 0 waits in AllReduce for it"],
+    ),
+    "a count, which is no time": (
+        row(0, IDLE, RootChange(COPY, 0, 0, 1_680 * US, 0, 6)),
+        ["rank 0:", "  +1.68 ms  new copy from device to device (6 times)"],
     ),
     "what hid it": (
         row(1_800 * US, COVER, RootChange(GONE, 0, 1_800 * US, 0, 2, 0)),

@@ -44,7 +44,7 @@ def assertion_view(
         "figures": [*_figures(record)],
         "next": record.next_steps,
         "rows": _rows(verdict),
-        "causes": [cause_table(each) for each in [*causes.values()][:MOST_EXPLAINED]],
+        "causes": [why for each in [*causes.values()][:MOST_EXPLAINED] if (why := cause_table(each))[2].rows],
         "differences": table_of(
             "What differs", ("circumstance", "now", "baseline"), verdict.differences, longest=WHOLE_TEXT
         ),

@@ -12,10 +12,18 @@ from collections.abc import Iterator, Sequence
 from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Step
-from pytest_nsys.core.numbers import change_words, format_signed
+from pytest_nsys.core.numbers import change_words
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.gate_changes import GateChanges
-from pytest_nsys.reports.causes import MOST_PARTS, by_cause, labels_words, leading_words, shared_words, why_cells
+from pytest_nsys.reports.causes import (
+    MOST_PARTS,
+    by_cause,
+    change_of,
+    labels_words,
+    leading_words,
+    shared_words,
+    why_cells,
+)
 from pytest_nsys.reports.changes import TITLES, UNTOLD, ChangedBaseline, change_texts, gate_place, of_which
 from pytest_nsys.reports.explanation import (
     ACCEPT,
@@ -340,12 +348,12 @@ def _causes(rows: Sequence[Explained], *, same_told: bool) -> Iterator[str]:
     """What is behind the worst row, and the rows with another cause in a line each."""
     for number_, (row, *same) in enumerate(by_cause(rows)[:SHOWN_CAUSES]):
         cells = why_cells(row, MOST_PARTS)
-        where, change = prose(labels_words(row.labels)), prose(format_signed(row.explanation.change_ns))
+        where, change = prose(labels_words(row.labels)), prose(change_of(row))
         if not cells:
             continue
         if number_:
             yield from (f"- {prose(shared_words([row, *same]))}: {prose(leading_words(row))}", "")
             continue
-        yield from (f"Why {where} changed by {change}:", "")
+        yield from (f"Why {where} changed{f' by {change}' if change else ''}:", "")
         yield from _printed(table_of("", (number(""), "cause"), cells, longest=400))
         yield from (f"The same: {prose(shared_words(same))}.", "") if same and not same_told else ()
