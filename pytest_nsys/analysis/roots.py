@@ -6,7 +6,7 @@ communication counts what is left of its length without its waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from itertools import chain
 
 from pytest_nsys.analysis.explained import Breakdown
@@ -63,12 +63,6 @@ class Roots:
         last = min(longer, key=lambda last: (-longer[last], last), default=rank)
         waits = after.total() - before.total()
         return last if last != rank and longer[last] > 0 and waits > least_ns else None
-
-
-def roots_of(was: Mapping[int, Breakdown], now: Mapping[int, Breakdown]) -> tuple[RootChange, ...]:
-    """The roots of what changed on all ranks that both sides know, the largest first."""
-    found = Roots(was.get, now.get)
-    return tuple(sorted((each.change for rank in was for each in found.of(rank)), key=largest_first))
 
 
 def _largest(each: Found) -> tuple[int, int, Root]:

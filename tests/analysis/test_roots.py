@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given
@@ -11,10 +11,16 @@ from hypothesis import strategies as st
 from pytest_nsys.analysis.behind import behind
 from pytest_nsys.analysis.explained import Breakdown, Cause, CauseKind, HostWaits, Transferred
 from pytest_nsys.analysis.root_facts import RootChange, RootKind, RootOf
-from pytest_nsys.analysis.roots import Roots, roots_of
+from pytest_nsys.analysis.roots import Roots, largest_first
 from tests.analysis.test_causes import A2A, EXACT, STAGE, WIDTH_NS, K, broken, some, why
 
 Rank = Sequence[K]
+
+
+def roots_of(was: Mapping[int, Breakdown], now: Mapping[int, Breakdown]) -> tuple[RootChange, ...]:
+    """The roots of what changed on all ranks that both sides know, the largest first."""
+    found = Roots(was.get, now.get)
+    return tuple(sorted((each.change for rank in was for each in found.of(rank)), key=largest_first))
 
 
 def apart(ranks: Sequence[Rank]) -> dict[int, Breakdown]:

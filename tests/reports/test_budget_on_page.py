@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.browser import Browser, chromium, needs_browser, pixels, program
+from tests.support.browser import Browser, needs_browser, pixels
 from tests.support.commands import run
 from tests.support.gates import Project
 from tests.support.page import Page
@@ -126,14 +125,6 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base, head = write(folder / "base.sqlite", 100 * US), write(folder / "head.sqlite")
     run("compare", base, head, "--output", folder / "page.html")
     return folder / "page.html"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if program() is None:
-        pytest.skip("there is no Chromium on PATH")
-    with chromium() as found:
-        yield found
 
 
 def box(browser: Browser, selector: str, which: int = 0) -> dict[str, float]:

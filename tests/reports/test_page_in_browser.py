@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.browser import Browser, chromium, needs_browser, pixels, program
+from tests.support.browser import Browser, needs_browser, pixels
 from tests.support.commands import run
 from tests.support.gates import Project, write_trace
 from tests.support.red_page import PICTURE, WIDTH, picture, red_session
@@ -25,15 +24,6 @@ HIDDEN, OPEN = (1_010_000, 1_560_000), (1_560_000, 2_010_000)
 
 BELOW_NAMES = 17
 """A row of pixels of a lane that is of its bars, below the names on them and above what marks causes."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """One browser for all tests."""
-    if program() is None:
-        pytest.skip("there is no Chromium on PATH")
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

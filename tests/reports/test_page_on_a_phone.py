@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pytest_nsys.cli.demo import DUALPIPE
-from tests.support.browser import Browser, chromium, needs_browser, program
+from tests.support.browser import Browser, needs_browser
 from tests.support.gates import Project
 from tests.support.red_page import red_session
 
@@ -34,15 +33,6 @@ OVERLAPPING = """(() => {
   return found;
 })()"""
 """Texts of a drawing, cut where their own ends, of which one lies on another. Lines may overlap where no letter is."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """One browser for all tests."""
-    if program() is None:
-        pytest.skip("there is no Chromium on PATH")
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
