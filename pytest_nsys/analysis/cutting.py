@@ -135,7 +135,7 @@ class RunCut:
     def patterns(self) -> list[str]:
         """Of which ranges all are here."""
         convention = self.run.convention
-        own = (convention.anchor, convention.setup_pattern, *(spec.anchor for spec in self.specs), *self.named)
+        own = (convention.range_anchor, convention.setup_pattern, *(spec.anchor for spec in self.specs), *self.named)
         return sorted({pattern for pattern in own if pattern is not None})
 
     @property

@@ -129,7 +129,7 @@ def found(run: Run, open_under: OpenUnder, usual: Convention = GENERIC, anchor: 
     if choice.rivals:
         names = (choice.base.name, *choice.rivals)
         said = f"convention: {names[0]}"
-        anchors = [anchor for name in names if (anchor := BUILT_IN[name].anchor) is not None]
+        anchors = [anchor for name in names if (anchor := BUILT_IN[name].range_anchor) is not None]
         raise FitAlike(_tie(run, "conventions", names, [f"--convention {name}" for name in names], said), anchors)
     chosen, *others = choice.candidates if choice.anchored and choice.candidates else (None,)
     equal = [other for other in others if chosen is not None and chosen.alike(other)]
@@ -164,8 +164,8 @@ def _fitting(run: Run) -> list[list[Convention]]:
     """The built-in conventions whose anchors every rank has, those that name other ranges too before the rest; of those
     with one anchor the first.
     """
-    anchored = [c for c in BUILT_IN.values() if c.anchor]
-    has = run.have_anchors([c.anchor for c in anchored if c.anchor is not None])
+    anchored = [c for c in BUILT_IN.values() if c.range_anchor]
+    has = run.have_anchors([c.range_anchor for c in anchored if c.range_anchor is not None])
     fitting = [c for c in anchored if c.anchor in has]
     if len(fitting) < 2:  # reading every range takes longest of all
         return [fitting] if fitting else []
@@ -192,7 +192,9 @@ def _built_in(open_under: OpenUnder, convention: Convention) -> Choice | None:
     often = counted(anchors, "time") + ("" if len(set(counts)) == 1 else " or more")
     labelled = len(run.labelled_ranks) if convention.setup is not None else 0
     setup = f", and the setup label of {counted(labelled, 'rank')} was read" if labelled else ""
-    what = f"{convention.name} fits: every rank has its anchor '{printable(convention.anchor, 60)}' ({often}){setup}."
+    what = (
+        f"{convention.name} fits: every rank has its anchor '{printable(str(convention.anchor), 60)}' ({often}){setup}."
+    )
     choice = Choice(replace(convention, kernels=mode), convention).because("convention", what)
     if mode is not convention.kernels:
         choice = choice.because("kernels", *_why_mode(mode, holds))

@@ -341,7 +341,7 @@ def explain_no_anchor(trace: Trace, convention: Convention, rank: Rank, spec: Wi
     anchor = spec.anchor or convention.anchor
     names = trace.common_range_names(rank.process.global_pid)
     shown = most_frequent(names)
-    what = f"no range matches the anchor '{printable(anchor)}'" if anchor else "the convention names no anchor"
+    what = f"no range matches the anchor '{printable(str(anchor))}'" if anchor else "the convention names no anchor"
     if not shown:
         seen = f"the trace holds no ranges at all: {trace.facts().to_see_ranges}"
     else:

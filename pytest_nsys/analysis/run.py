@@ -77,7 +77,7 @@ class Run:
     @cached_property
     def _ranges(self) -> list[Mapping[int, Sequence[Range]]]:
         """Anchors and setup labels of each trace, from one pass."""
-        patterns = [self.convention.anchor, self.convention.setup_pattern]
+        patterns = [self.convention.range_anchor, self.convention.setup_pattern]
         return [trace.ranges([p for p in patterns if p is not None]) for trace in self.traces]
 
     @cached_property
@@ -131,7 +131,7 @@ class Run:
 
     def anchors(self, rank: Rank, pattern: str | None = None) -> Sequence[Range]:
         """The anchors of a rank by start: closed ranges like ``pattern``, the convention's anchor by default."""
-        pattern = pattern or self.convention.anchor
+        pattern = pattern or self.convention.range_anchor
         if pattern is None:
             return ()
         if (rank.number, pattern) not in self._anchors:
@@ -151,7 +151,7 @@ class Run:
         return frozenset(p for p, matches in matchers.items() if all(any(map(matches, own)) for own in names))
 
     def _find_anchors(self, rank: Rank, pattern: str) -> Sequence[Range]:
-        ranges = self._ranges if pattern == self.convention.anchor else self._ranges_named((pattern,))
+        ranges = self._ranges if pattern == self.convention.range_anchor else self._ranges_named((pattern,))
         matches = like(pattern)
         own = ranges[rank.process.trace].get(rank.process.global_pid, ())
         return [r for r in own if r.end_ns != OPEN_END_NS and matches(r.name)]

@@ -75,7 +75,7 @@ def subject_of(
     framework = next((OF_PROFILERS[each] for each in written if each in OF_PROFILERS), None)
     return RunSubject(
         _profiler(written[0], captures.profilers()),
-        framework_of([*kernels, captures.convention.anchor or ""], framework),
+        framework_of([*kernels, captures.convention.range_anchor or ""], framework),
         run.gpu_model(),
         tuple(windows),
         absent_ranks(run.ranks)[0],
@@ -106,18 +106,18 @@ def _profiler(written: str, versions: Sequence[str]) -> str:
 
 def _found(captures: Captures, spec: WindowSpec, windows: Mapping[int, Sequence[RankWindow]]) -> Found:
     own = next(iter(windows.values()))
-    anchor = (spec.anchor or captures.convention.anchor) if own[0].anchors else None
+    anchor = spec.anchor or captures.convention.anchor
     indices = {window.window.index for window in own}
     index = indices.pop() if len(indices) == 1 else None
     return Found(
         captures.convention.name,
-        anchor,
+        str(anchor) if anchor is not None and own[0].anchors else None,
         spec.window,
         spec.span,
         spec.kernels,
         index,
         len(own[0].anchors),
-        anchor in PARTS_OF_A_STEP,
+        bool(own[0].anchors) and anchor in PARTS_OF_A_STEP,
         spec.whole_run,
         spec.explicit is not None,
         None if index is None else own[0].window.name,

@@ -42,11 +42,15 @@ def meant_word(window: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WindowSpec:
-    """What to analyse, and which kernels count as in it. ``window`` as in a gate file: word, index, span or name."""
+    """What to analyse, and which kernels count as in it. ``window`` as in a gate file: word, index, span or name.
+
+    ``kind``: only steps of it are picked from, and counted; None: of all steps.
+    """
 
     window: str = MEDIAN
     span: Span = Span.RANGE
     kernels: KernelsMode = KernelsMode.CONTAINED
+    kind: str | None = None
 
     @property
     def whole_run(self) -> bool:

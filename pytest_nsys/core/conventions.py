@@ -69,6 +69,29 @@ class ConventionMistake(ValueError):
         self.key = key
 
 
+class KernelAnchor(NamedTuple):
+    """A window from one start of a kernel to the next, for traces in which no range marks a step.
+
+    ``kernel`` and ``after`` are exact names, short or demangled. Only the first kernel of a launch counts, in the order
+    of launches; with ``after`` only where that kernel is the one launched before it.
+    """
+
+    kernel: str
+    after: str | None = None
+
+    def __str__(self) -> str:
+        return f"kernel {self.kernel}" + (f" after {self.after}" if self.after is not None else "")
+
+
+class StepKind(NamedTuple):
+    """A kind of step of an engine that serves requests: decode, say. ``anchors``: an expression on the anchor's name,
+    whose groups ``requests`` and ``tokens`` (each may come several times, numbered: ``tokens1``) say the work.
+    """
+
+    name: str
+    anchors: str
+
+
 class Purpose(NamedTuple):
     """What a communication stream is for: globs on the stage of its kernels, patterns on their range's name."""
 
@@ -82,7 +105,8 @@ class Convention:
     """One framework's way of naming. Every field but ``name`` is part of the fingerprint, usual families aside;
     ``libraries`` is where it makes a difference.
 
-    ``anchor``: pattern of the range that repeats once per unit of steady work, None where none is known.
+    ``anchor``: what repeats once per unit of steady work: the pattern of a range, or a kernel; None where none is
+    known. ``kinds``: kinds of steps, which are never in one median; an anchor is of the first that fits its name.
     ``setup``: expression of the setup label; group ``rank``, and for each mesh axis ``X`` and ``X_size``, and
     ``micro_batch``, ``sequence_length``. ``stage``: expression whose group ``stage`` is the stage; its last match
     in a range's name counts. ``communication``: globs on the demangled names of kernels that communicate
@@ -91,7 +115,7 @@ class Convention:
     """
 
     name: str
-    anchor: str | None = None
+    anchor: str | KernelAnchor | None = None
     setup: str | None = None
     stage: str | None = None
     purposes: tuple[Purpose, ...] = ()
@@ -101,12 +125,23 @@ class Convention:
     kernels: KernelsMode = KernelsMode.CONTAINED
     families: Families = NVIDIA
     copies: tuple[CopyKind, ...] = ()
+    kinds: tuple[StepKind, ...] = ()
 
     def __post_init__(self) -> None:
         if self.stage is not None and "stage" not in _compiled("stage", self.stage).groups:
             raise ConventionMistake("stage", "the stage expression needs a group named 'stage': (?P<stage>…)")
         if self.setup is not None and "rank" not in _compiled("setup", self.setup).groups:
             raise ConventionMistake("setup", "the setup expression needs a group named 'rank': (?P<rank>[0-9]+)")
+
+    @property
+    def range_anchor(self) -> str | None:
+        """The pattern of the range that anchors, None where a kernel does or nothing."""
+        return self.anchor if isinstance(self.anchor, str) else None
+
+    @property
+    def kernel_anchor(self) -> KernelAnchor | None:
+        """The kernel that anchors, None where a range does or nothing."""
+        return self.anchor if isinstance(self.anchor, KernelAnchor) else None
 
     @property
     def purpose_names(self) -> tuple[str, ...]:
@@ -131,7 +166,7 @@ class Convention:
             prefix = prefix[:-1]
         return ("" if "|" in self.setup else prefix) + "%"
 
-    def with_anchor(self, anchor: str | None) -> Convention:
+    def with_anchor(self, anchor: str | KernelAnchor | None) -> Convention:
         """The same with another anchor, where one is given."""
         return self if anchor is None else dataclasses.replace(self, anchor=anchor)
 
@@ -148,8 +183,11 @@ class Convention:
             facts["libraries"] = sorted(added)
         if self.families == (MAXTEXT if self.anchor == _JAX_STEP else NVIDIA):
             del facts["families"]  # the usual ones: conventions had none once, and their baselines stay valid
-        if not self.copies:
-            del facts["copies"]
+        for later in ("copies", "kinds"):
+            if not facts[later]:
+                del facts[later]
+        if isinstance(self.anchor, KernelAnchor):
+            facts["anchor"] = self.anchor._asdict()
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
 
     def setup_of(self, name: str) -> Setup | None:
@@ -299,7 +337,7 @@ PARTS_OF_A_STEP = frozenset({BUILT_IN["pithtrain"].anchor})
 
 def convention_words(convention: Convention) -> str:
     """A convention by its name and its anchor."""
-    anchor = f", anchor '{printable(convention.anchor, 60)}'" if convention.anchor else ""
+    anchor = f", anchor '{printable(str(convention.anchor), 60)}'" if convention.anchor else ""
     return f"{convention.name}{anchor}"
 
 
@@ -336,10 +374,31 @@ def _text(value: Any) -> str | None:
     return value
 
 
+def _needed(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
 def _texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise TypeError
     return tuple(value)
+
+
+def _anchor(value: Any) -> str | KernelAnchor | None:
+    if not isinstance(value, Mapping):
+        return _text(value)
+    kernel, after = _text(value["kernel"]), _text(value.get("after"))
+    if kernel is None or value.keys() - {"kernel", "after"}:
+        raise TypeError
+    return KernelAnchor(kernel, after)
+
+
+def _anchor_written(anchor: str | KernelAnchor | None) -> Any:
+    if isinstance(anchor, KernelAnchor):
+        return {key: value for key, value in anchor._asdict().items() if value is not None}
+    return anchor
 
 
 def _flag(value: Any) -> bool:
@@ -365,6 +424,8 @@ def _families_written(families: Families) -> Any:
 
 _WRITTEN: Mapping[str, Callable[[Any], Any]] = {
     "purposes": lambda purposes: {p.name: {"stages": list(p.stages), "ranges": list(p.ranges)} for p in purposes},
+    "anchor": _anchor_written,
+    "kinds": lambda kinds: {kind.name: kind.anchors for kind in kinds},
     "communication": list,
     "copies": lambda copies: [str(kind) for kind in copies],
     "families": _families_written,
@@ -372,7 +433,9 @@ _WRITTEN: Mapping[str, Callable[[Any], Any]] = {
     "kernels": str,
 }
 _READ: Mapping[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("name", "anchor", "setup", "stage"), _text),
+    **dict.fromkeys(("name", "setup", "stage"), _text),
+    "anchor": _anchor,
+    "kinds": lambda value: tuple(StepKind(name, _needed(anchors)) for name, anchors in value.items()),
     "purposes": _purposes,
     "communication": _texts,
     "libraries": _flag,

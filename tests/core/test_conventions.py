@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields, replace
 
 import pytest
 
-from pytest_nsys.core.conventions import BUILT_IN, NO_STAGE, Convention, ConventionMistake, CopyKind, Purpose, like
+from pytest_nsys.core.conventions import (
+    BUILT_IN,
+    NO_STAGE,
+    Convention,
+    ConventionMistake,
+    CopyKind,
+    KernelAnchor,
+    Purpose,
+    StepKind,
+    like,
+    read_convention,
+    spelled_convention,
+)
 from pytest_nsys.core.families import Family
 from pytest_nsys.core.model import KernelsMode, Span
 from tests.support.measure import rows, windows
@@ -147,6 +160,7 @@ OTHERS = {
     "kernels": replace(PITHTRAIN, kernels=KernelsMode.LAUNCHED),
     "copies": replace(PITHTRAIN, copies=(CopyKind.PEER,)),
     "families": replace(PITHTRAIN, families=(Family("gemm", ("*gemm*",)),)),
+    "kinds": replace(PITHTRAIN, kinds=(StepKind("decode", "decode .*"),)),
 }
 
 
@@ -155,6 +169,17 @@ def test_every_field_but_the_name_is_in_the_fingerprint(field: str) -> None:
     """The rule of the known libraries is where it counted a kernel: see test_known_communication.py."""
     alike = OTHERS[field].fingerprint() == PITHTRAIN.fingerprint()
     assert alike is (field in ("name", "libraries"))
+
+
+def test_a_kernel_anchor_is_in_the_fingerprint_with_what_it_is_after() -> None:
+    anchors = ("first_kernel", KernelAnchor("first_kernel"), KernelAnchor("first_kernel", "other"))
+    assert len({replace(PITHTRAIN, anchor=anchor).fingerprint() for anchor in anchors}) == len(anchors)
+
+
+@pytest.mark.parametrize("anchor", ["step%", KernelAnchor("gemm"), KernelAnchor("gemm", "all_gather")])
+def test_an_anchor_is_spelled_and_read(anchor: str | KernelAnchor) -> None:
+    convention = replace(PITHTRAIN, anchor=anchor, kinds=(StepKind("decode", "d.*"),))
+    assert read_convention(json.loads(json.dumps(spelled_convention(convention)))) == convention
 
 
 def test_the_fingerprints_that_stored_baselines_hold() -> None:

@@ -88,7 +88,7 @@ class Drafted:
 
     def tape(self) -> Tape:
         anchored = self.gate.window != "run"
-        return tape(self.trace, self.gate.resolved_convention.anchor if anchored else None)
+        return tape(self.trace, self.gate.resolved_convention.range_anchor if anchored else None)
 
     def judged(self, trace: Path) -> dict[str, Outcome]:
         """How each sentence ends, by its metric, of several the one that does not pass; a warning is no *passed*."""
