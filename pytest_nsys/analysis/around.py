@@ -63,6 +63,7 @@ from pytest_nsys.core.model import (
 from pytest_nsys.core.tables import NO_CALLS, NO_KERNELS, Kernels, LaunchCalls, Ranges, Series, StreamWait, summed
 
 if TYPE_CHECKING:
+    from pytest_nsys.analysis.kernel_anchors import KernelUnits
     from pytest_nsys.analysis.rank_window import RankWindow
     from pytest_nsys.analysis.run import WindowGroup
 
@@ -288,8 +289,13 @@ class RankTrack:
     def __init__(self, rank: Rank, around: Around, group: WindowGroup) -> None:
         self.rank, self.around, self.group = rank, around, group
         self.convention = around.convention
-        self.anchors = group.run.anchors(rank, group.spec.anchor)
+        self.anchors = group.run.anchors(rank, group.spec)
         self.kernels = around.kernels.get(rank.lane) or NO_KERNELS
+
+    @property
+    def odd(self) -> KernelUnits | None:
+        """The units of the kernel that anchors, where some of them are odd."""
+        return self.group.run.odd_units(self.rank, self.group.spec)
 
     @property
     def whole(self) -> RankWindow:

@@ -295,8 +295,7 @@ def _levels(pieces: Sequence[RankCut]) -> Series:
 def _whole(run: Run, specs: Sequence[WindowSpec], named: tuple[str, ...], one: RankCut) -> RankCut:
     """The same with what is told of the rest of the run: its anchors, which have no kernel, ranges that are named."""
     rank, shown = one.rank, set(one.ranges)
-    patterns = dict.fromkeys([None, *(spec.anchor for spec in specs)])
-    anchors = _once(run.anchors(rank, pattern) for pattern in patterns)
+    anchors = _once(run.anchors(rank, spec) for spec in (None, *specs))
     idle = _once(idle_periods(run.measured(spec)).get(rank.number, ()) for spec in specs)
     everywhere = _once([anchors, run.named(rank, named)]) if named else anchors
     return replace(one, anchors=[each for each in everywhere if each not in shown], idle=idle)

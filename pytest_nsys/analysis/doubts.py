@@ -26,9 +26,9 @@ from pytest_nsys.analysis.bounds import FEW_ANCHORS
 from pytest_nsys.analysis.common_clock import zeros_of
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.throughput import Deviation, deviation
-from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.analysis.windows import MEDIAN, WindowSpec, anchor_of
 from pytest_nsys.core.columns import take, total
-from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.core.conventions import BUILT_IN, Convention, KernelAnchor
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.families import KnownLibrary, qualified_name
 from pytest_nsys.core.kept import grouped, kept
@@ -93,10 +93,13 @@ def empty_anchors(group: WindowGroup) -> list[Empty]:
 @kept
 def idle_periods(group: WindowGroup) -> Mapping[int, Sequence[Interval]]:
     """By rank the times from one anchor to the next in which none of its kernels runs; under kernels: launched, in
-    which none is launched either.
+    which none is launched either. A unit of kernels always has some.
     """
     found: dict[int, Sequence[Interval]] = {}
-    for number, (trace, idle) in enumerate(zip(group.run.traces, _idle(group.run, group.spec.anchor), strict=True)):
+    if isinstance(anchor_of(group.run.convention, group.spec), KernelAnchor):
+        return found
+    each = _idle(group.run, WindowSpec(group.spec.anchor or MEDIAN))
+    for number, (trace, idle) in enumerate(zip(group.run.traces, each, strict=True)):
         if idle and group.spec.kernels is KernelsMode.LAUNCHED and not group.spec.whole_run:
             idle = _without_launch(trace, idle)
         found |= {rank.number: idle[rank.lane] for rank in group.run.ranks_of(number) if rank.lane in idle}
@@ -104,11 +107,11 @@ def idle_periods(group: WindowGroup) -> Mapping[int, Sequence[Interval]]:
 
 
 @kept
-def _idle(run: Run, anchor: str | None) -> list[Mapping[Lane, Sequence[Interval]]]:
+def _idle(run: Run, spec: WindowSpec) -> list[Mapping[Lane, Sequence[Interval]]]:
     """By trace, whichever windows are measured."""
     each = []
     for number, trace in enumerate(run.traces):
-        anchors = {rank.lane: run.anchors(rank, anchor) for rank in run.ranks_of(number)}
+        anchors = {rank.lane: run.anchors(rank, spec) for rank in run.ranks_of(number)}
         each.append(trace.idle({lane: _periods(own) for lane, own in anchors.items() if own}))
     return each
 
@@ -343,6 +346,9 @@ def _anchor_notes(group: WindowGroup) -> Iterator[Note]:
     few = grouped((count, number) for number, count in anchor_counts(group) if count < FEW_ANCHORS)
     for count, ranks in sorted(few.items()):
         yield Note(f"{have_anchors(ranks, count)}: with fewer than {FEW_ANCHORS} the median is unreliable", True)
+    for number, track in group.tracks.items():
+        if track.odd is not None:
+            yield Note(f"rank {number}: {track.odd}")
     for empty in empty_anchors(group):
         yield Note(f"{empty}: its kernels were not recorded for as long as its ranges", True)
     if uneven := uneven_anchors(group):

@@ -1,15 +1,22 @@
-"""In which order were the kernels of a rank launched, and where among them does a kernel begin a window?
+"""In which order were the kernels of a rank launched, and which windows does one make that begins each step?
 
-A CUDA graph is one launch of many kernels: only the first kernel of a launch can begin anything.
+A CUDA graph is one launch of many kernels: only the first kernel of a launch can begin anything. A window goes from one
+start to the next. One that holds far more kernels than the median one, or takes far longer, is *odd*, and so is one of
+far fewer, or a far shorter one: a first step that compiles, a validation. Odd ones are told and left out. What follows
+the last start is a window only where it is as the median one is.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
+from typing import NamedTuple
 
 from pytest_nsys.analysis.around import RankTrack
+from pytest_nsys.analysis.windows import KernelUnit, LastUnit
 from pytest_nsys.core.columns import (
     Column,
     chained,
@@ -24,10 +31,31 @@ from pytest_nsys.core.columns import (
     where_not,
 )
 from pytest_nsys.core.conventions import KernelAnchor
-from pytest_nsys.core.model import NO_LAUNCH
+from pytest_nsys.core.errors import did_you_mean
+from pytest_nsys.core.exact import median
+from pytest_nsys.core.model import NO_LAUNCH, Range, Value
+from pytest_nsys.core.numbers import share_of
+from pytest_nsys.core.tables import Kernels
+from pytest_nsys.core.words import counted, printable
 
 MOST_UNLAUNCHED = Fraction(1, 10)
 """Of a rank's kernels: where more have no launch on record, they are ordered by when they started."""
+
+
+ODD = Fraction(3, 2)
+"""Times the median number of kernels, or the median length, either way."""
+
+WHOLE_KERNELS, WHOLE_LENGTH = Fraction(95, 100), (Fraction(98, 100), Fraction(110, 100))
+"""Of the median, what the last window has at least, and from where to where its length may be."""
+
+SHOWN = 3
+
+
+class LaunchedKernels(NamedTuple):
+    """All kernels of a rank, and the start of the launch of each."""
+
+    kernels: Kernels
+    launch_ns: Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +66,7 @@ class KernelOrder:
     launched, or started. ``heads`` are the places among them at which a launch begins.
     """
 
-    track: RankTrack
+    track: RankTrack | LaunchedKernels
     launched: bool
     kernels: Column
     at_ns: Column
@@ -67,7 +95,7 @@ class KernelOrder:
         return take(has, numbers)
 
 
-def kernel_order(track: RankTrack) -> KernelOrder:
+def kernel_order(track: RankTrack | LaunchedKernels) -> KernelOrder:
     """The kernels of a rank, whose track holds one at least, by (launch, start, stream, name)."""
     kernels = track.kernels
     without = equal(track.launch_ns, NO_LAUNCH)
@@ -83,7 +111,7 @@ def kernel_order(track: RankTrack) -> KernelOrder:
     return KernelOrder(track, launched, own, at_ns, _heads(track, own, at_ns, launched))
 
 
-def _heads(track: RankTrack, own: Column, at_ns: Column, launched: bool) -> Column:
+def _heads(track: RankTrack | LaunchedKernels, own: Column, at_ns: Column, launched: bool) -> Column:
     """Kernels of one launch have its time; where no launch is known, the nodes of a graph share its correlation."""
     if launched:
         return where(records(array("q", bytes(8 * len(at_ns))), at_ns))
@@ -94,3 +122,82 @@ def _heads(track: RankTrack, own: Column, at_ns: Column, launched: bool) -> Colu
     launches = take(launches, by_launch)
     firsts = where(records(array("q", bytes(8 * len(launches))), launches))
     return values(chained([where_not(node), take(take(nodes, by_launch), firsts)]))
+
+
+@dataclass(frozen=True, slots=True)
+class KernelUnits:
+    """The windows of a kernel anchor on one rank, by start, and the odd ones beside them. ``why`` there are none is the
+    end of a sentence.
+    """
+
+    anchors: Sequence[Range]
+    odd: Sequence[Range] = ()
+    why: str = ""
+
+    def __str__(self) -> str:
+        some = counted(len(self.odd) + len(self.anchors), "window")
+        name = printable(self.odd[0].name, 80)
+        return f"{len(self.odd)} of {some} from {name} to the next are over 1.5x from the median: left out"
+
+
+def kernel_units(anchor: KernelAnchor, ran: LaunchedKernels, *, by_launch: bool) -> KernelUnits:
+    """The windows of the anchor among all kernels of a rank: of their launches, or of their time on the GPU."""
+    ordered = kernel_order(ran)
+    if by_launch and not ordered.launched:
+        without = share_of(ran.launch_ns.count(NO_LAUNCH), len(ran.launch_ns))
+        return KernelUnits((), why=f"{without} of the kernels have no launch row: count them where they ran (clipped)")
+    found = ordered.occurrences(anchor)
+    if len(found) < 2:
+        return KernelUnits((), why=_why_none(anchor, ordered, len(found)))
+    times = ordered.at_ns if by_launch else take(ran.kernels.start_ns, ordered.kernels)
+    return _units(str(anchor), ordered, found, times)
+
+
+def _units(name: str, ordered: KernelOrder, found: Column, times: Column) -> KernelUnits:
+    """From each place in the order to the next, and from the last one to the end where that is whole."""
+    kernels = ordered.track.kernels
+    starts = take(kernels.start_ns, take(ordered.kernels, found))
+    last_ns = max(take(kernels.end_ns, ordered.kernels[found[-1] :]))
+    sizes = [after - place for place, after in pairwise([*found, len(ordered.kernels)])]
+    lengths = [after - start for start, after in pairwise([*starts, last_ns])]
+    size, length = median(sizes[:-1]), median(lengths[:-1])
+    edges = take(times, found)
+    anchors: list[Range] = []
+    odd: list[Range] = []
+    for i, (start, end) in enumerate(pairwise(edges)):
+        unlike = _odd(sizes[i], size) or _odd(lengths[i], length)
+        (odd if unlike else anchors).append(KernelUnit(start, end, 0, name))
+    if not anchors:
+        return KernelUnits((), odd, f"no two windows from {_quoted(name)} to the next are alike")
+    if _whole(Fraction(sizes[-1]) / Fraction(size), Fraction(lengths[-1]) / Fraction(length or 1)):
+        anchors.append(LastUnit(edges[-1], max(last_ns, edges[-1] + 1), 0, name))
+    return KernelUnits(anchors, odd)
+
+
+def _odd(value: int, middle: Value) -> bool:
+    return value > ODD * middle or value * ODD < middle
+
+
+def _whole(size: Fraction, length: Fraction) -> bool:
+    shortest, longest = WHOLE_LENGTH
+    return WHOLE_KERNELS <= size <= ODD and shortest <= length <= longest
+
+
+def _why_none(anchor: KernelAnchor, ordered: KernelOrder, found: int) -> str:
+    if found:
+        return f"{_quoted(str(anchor))} starts once, and a window goes from one start to the next"
+    places = range(len(ordered.kernels))
+    names = [ordered.name_of(place) for place in places]
+    known = {name for both in names for name in both}
+    for name in (anchor.kernel, anchor.after):
+        if name is not None and name not in known:
+            return f"no kernel is called {_quoted(name)}{did_you_mean(name, sorted(known))}"
+    before = [names[earlier][0] for earlier, head in pairwise(ordered.heads) if anchor.kernel in names[head]]
+    if anchor.kernel not in names[ordered.heads[0]] and not before:
+        return f"{_quoted(anchor.kernel)} is inside of CUDA graphs alone: name the first kernel of the graph"
+    told = ", ".join(map(_quoted, list(dict.fromkeys(before))[:SHOWN])) or "nothing"
+    return f"{_quoted(anchor.kernel)} never starts after {_quoted(anchor.after or '')}: before it ran {told}"
+
+
+def _quoted(name: str) -> str:
+    return f"'{printable(name, 80)}'"

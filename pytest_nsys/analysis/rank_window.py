@@ -22,7 +22,7 @@ from operator import sub
 from typing import NamedTuple, TypeVar
 
 from pytest_nsys.analysis.around import Context, Contexts, RankTrack
-from pytest_nsys.analysis.windows import RUN, WindowSpec
+from pytest_nsys.analysis.windows import RUN, WindowSpec, anchor_of
 from pytest_nsys.core.columns import (
     Column,
     Flags,
@@ -39,7 +39,7 @@ from pytest_nsys.core.columns import (
     where,
     where_not,
 )
-from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, UNKNOWN, Convention, like
+from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, UNKNOWN, Convention, KernelAnchor, like
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import (
@@ -298,17 +298,20 @@ def in_window(track: RankTrack, window: Window, spec: WindowSpec) -> Indices:
     low, high = window.start_ns, window.end_ns
     if spec.whole_run:
         return range(len(starts))
+    # What begins with the next start of the kernel that anchors belongs to the next window.
+    of_kernel = isinstance(anchor_of(track.convention, spec), KernelAnchor) and window.index is not None
+    until = bisect_left if of_kernel else bisect_right
     if spec.kernels is KernelsMode.LAUNCHED:
         # A period is half open: a launch at the next anchor's start belongs to the next one.
         half_open = spec.span is Span.PERIOD and window.index is not None
         by_launch, launch = track.launch_order, track.launch_ns
         first = bisect_left(by_launch, low, key=launch.__getitem__)
-        after = (bisect_left if half_open else bisect_right)(by_launch, high, key=launch.__getitem__)
+        after = (bisect_left if half_open else until)(by_launch, high, key=launch.__getitem__)
         return array("q", sorted(by_launch[first:after]))
     if spec.kernels is KernelsMode.CONTAINED:
-        first, after = bisect_left(starts, low), bisect_right(starts, high)
+        first, after = bisect_left(starts, low), until(starts, high)
         return array("q", [i for i in range(first, after) if ends[i] <= high])
-    first, after = bisect_left(starts, low - track.longest_ns), bisect_right(starts, high)
+    first, after = bisect_left(starts, low - track.longest_ns), until(starts, high)
     touching = (
         i
         for i in range(first, after)

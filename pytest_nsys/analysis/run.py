@@ -13,11 +13,12 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_nsys.analysis.around import LONGEST_NS, Around, RankTrack
+from pytest_nsys.analysis.kernel_anchors import KernelUnits, LaunchedKernels, kernel_units
 from pytest_nsys.analysis.measurements import Measurements
 from pytest_nsys.analysis.rank_window import RankWindow, explain_empty, explain_no_anchor, in_window
-from pytest_nsys.analysis.windows import RUN, WindowSpec, anchor_windows, find_ranks, read_labels
+from pytest_nsys.analysis.windows import RUN, WindowSpec, anchor_of, anchor_windows, find_ranks, read_labels
 from pytest_nsys.core.columns import exceeds, take, where_not
-from pytest_nsys.core.conventions import Convention, like
+from pytest_nsys.core.conventions import Convention, KernelAnchor, like
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.families import known_communication
 from pytest_nsys.core.intervals import hull
@@ -129,14 +130,47 @@ class Run:
             return f"{names}: no kernels: {graphs} CUDA graph replays were traced whole; use --cuda-graph-trace=node"
         return f"{names}: no kernels: {self.facts[0].to_see_kernels}"
 
-    def anchors(self, rank: Rank, pattern: str | None = None) -> Sequence[Range]:
-        """The anchors of a rank by start: closed ranges like ``pattern``, the convention's anchor by default."""
-        pattern = pattern or self.convention.range_anchor
-        if pattern is None:
+    def anchors(self, rank: Rank, spec: WindowSpec | None = None) -> Sequence[Range]:
+        """The anchors of a rank by start, of which ``spec`` picks its windows: closed ranges like the pattern of the
+        convention, or like the one that the spec names; the units of a kernel that anchors.
+        """
+        anchor = self.convention.anchor if spec is None else anchor_of(self.convention, spec)
+        if isinstance(anchor, KernelAnchor):
+            return self.kernel_units(rank, spec).anchors
+        if anchor is None:
             return ()
-        if (rank.number, pattern) not in self._anchors:
-            self._anchors[rank.number, pattern] = self._find_anchors(rank, pattern)
-        return self._anchors[rank.number, pattern]
+        if (rank.number, anchor) not in self._anchors:
+            self._anchors[rank.number, anchor] = self._find_anchors(rank, anchor)
+        return self._anchors[rank.number, anchor]
+
+    def kernel_units(self, rank: Rank, spec: WindowSpec | None = None) -> KernelUnits:
+        """The units of the kernel that anchors: by launch where the spec counts kernels so, else by time on the GPU.
+        The whole run has no mode of its own, and that of the convention counts.
+        """
+        mode = self.convention.kernels if spec is None or spec.whole_run else spec.kernels
+        return self._kernel_units(rank, mode is KernelsMode.LAUNCHED)
+
+    def odd_units(self, rank: Rank, spec: WindowSpec) -> KernelUnits | None:
+        """The same, where some are odd."""
+        if not isinstance(anchor_of(self.convention, spec), KernelAnchor):
+            return None
+        found = self.kernel_units(rank, spec)
+        return found if found.odd else None
+
+    @kept
+    def _kernel_units(self, rank: Rank, by_launch: bool) -> KernelUnits:
+        around, anchor = self.everything(rank.process.trace), self.convention.kernel_anchor
+        assert anchor is not None
+        if rank.lane not in around.kernels:
+            return KernelUnits((), why="it ran no kernel")
+        ran = LaunchedKernels(around.kernels[rank.lane], around.launches[rank.lane])
+        return kernel_units(anchor, ran, by_launch=by_launch)
+
+    @kept
+    def everything(self, trace: int) -> Around:
+        """All that the ranks of a trace ran."""
+        spans: dict[Lane, Interval | None] = {rank.lane: None for rank in self.ranks_of(trace)}
+        return Around(self.traces[trace], self.convention, self.traces[trace].kernels(spans) if spans else {}, spans)
 
     def have_anchors(self, patterns: Sequence[str]) -> frozenset[str]:
         """Those of the patterns that every rank has a closed range of, from one pass over each trace.
@@ -169,14 +203,18 @@ class Run:
         if spec.explicit is not None:
             start, end = spec.explicit
             return [Window(start, end, spec.window)]
-        anchors = self.anchors(rank, spec.anchor)
+        anchors = self.anchors(rank, spec)
         if not anchors:
-            trace = self.traces[rank.process.trace]
-            raise NothingMeasured(explain_no_anchor(trace, self.convention, rank, spec))
+            raise NothingMeasured(self._why_no_anchor(rank, spec))
         try:
             return anchor_windows(anchors, spec)
         except NothingMeasured as error:
             raise NothingMeasured(f"{rank.trace}: rank {rank.number}: {error}") from None
+
+    def _why_no_anchor(self, rank: Rank, spec: WindowSpec) -> str:
+        if isinstance(anchor_of(self.convention, spec), KernelAnchor):
+            return f"{rank.trace}: rank {rank.number} (process {rank.pid}): {self.kernel_units(rank, spec).why}"
+        return explain_no_anchor(self.traces[rank.process.trace], self.convention, rank, spec)
 
     @kept
     def measured(self, spec: WindowSpec) -> WindowGroup:
@@ -269,6 +307,8 @@ class WindowGroup:
 
     def _around(self, number: int) -> Around:
         trace = self.run.traces[number]
+        if self.spec.whole_run:
+            return self.run.everything(number)
         windows = {rank.lane: self.windows.get(rank.number, ()) for rank in self._trace_ranks(number)}
         hulls = {lane: hull((w.start_ns, w.end_ns) for w in own) for lane, own in windows.items() if own}
         spans: dict[Lane, Interval | None] = {lane: hulls.get(lane) for lane in windows}

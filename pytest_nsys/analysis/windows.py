@@ -21,7 +21,7 @@ from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.core.conventions import Convention
+from pytest_nsys.core.conventions import Convention, KernelAnchor
 from pytest_nsys.core.errors import NothingMeasured, TraceError, did_you_mean
 from pytest_nsys.core.model import KernelsMode, Lane, Note, ProcessId, Range, Rank, Setup, Span, Trace, Window
 from pytest_nsys.core.words import counted, printable
@@ -86,6 +86,11 @@ class WindowSpec:
         return f"window {printable(self.window)}{span}, {kernels}"
 
 
+def anchor_of(convention: Convention, spec: WindowSpec) -> str | KernelAnchor | None:
+    """What makes the windows: a range that the spec names, else the convention's own."""
+    return spec.anchor or convention.anchor
+
+
 OUTSIDE = WindowSpec(NONE)
 """The spec of what was measured outside of a trace."""
 
@@ -127,7 +132,8 @@ def spec_under(
     asked = WindowSpec(window, span or convention.span, kernels or convention.kernels)
     if asked.whole_run:
         return WindowSpec(RUN)  # has neither anchors nor edges: however it is asked for, it is read once
-    return replace(asked, span=Span.RANGE) if asked.explicit else asked
+    own = isinstance(anchor_of(convention, asked), KernelAnchor)  # goes to the next start of the kernel either way
+    return replace(asked, span=Span.RANGE) if asked.explicit or own else asked
 
 
 def steady_indices(count: int) -> range:
@@ -160,7 +166,7 @@ def _anchor_window(anchors: Sequence[Range], index: int, span: Span) -> Window:
         raise NothingMeasured(f"there is no anchor {index}: the rank has {counted(count, 'anchor')}, numbered from 0")
     anchor = anchors[index]
     end = anchor.end_ns
-    if span is Span.PERIOD:
+    if span is Span.PERIOD and not isinstance(anchor, KernelUnit):
         if index + 1 >= count:
             raise NothingMeasured(
                 f"anchor {index} of {count} has no successor, so it has no period: use span: range, or an earlier index"
@@ -169,15 +175,29 @@ def _anchor_window(anchors: Sequence[Range], index: int, span: Span) -> Window:
     return Window(anchor.start_ns, end, anchor.name, index, count)
 
 
+class KernelUnit(Range):
+    """From one start of a kernel to the next, which may be none of the next anchor: its length is its period."""
+
+    __slots__ = ()
+
+
+class LastUnit(KernelUnit):
+    """From the last start to the end of what ran: it has no period."""
+
+    __slots__ = ()
+
+
 def span_lengths(anchors: Sequence[Range], span: Span) -> list[int]:
-    """Window length of each anchor; with span period the last anchor has none."""
-    if span is Span.RANGE:
+    """Window length of each anchor; with span period the last anchor has none. A unit of kernels is its own period."""
+    if span is Span.RANGE or isinstance(next(iter(anchors), None), KernelUnit):
         return [a.end_ns - a.start_ns for a in anchors]
     return periods(anchors)
 
 
 def periods(anchors: Sequence[Range]) -> list[int]:
-    """Start of each next anchor minus start of the anchor."""
+    """Start of each next anchor minus start of the anchor, of a unit of kernels its length; the last may have none."""
+    if anchors and isinstance(anchors[0], KernelUnit):
+        return [a.end_ns - a.start_ns for a in anchors if not isinstance(a, LastUnit)]
     return [b.start_ns - a.start_ns for a, b in pairwise(anchors)]
 
 

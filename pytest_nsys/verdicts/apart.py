@@ -252,6 +252,6 @@ def step_of(run: Run, spec: WindowSpec) -> WindowSpec | None:
     """
     if run.workload.steps is not None:
         return spec
-    if all(len(run.anchors(rank, spec.anchor)) == 1 for rank in run.ranks):
+    if all(len(run.anchors(rank, spec)) == 1 for rank in run.ranks):
         return WindowSpec("0", Span.RANGE, KernelsMode.CLIPPED) if spec.whole_run or spec.explicit else spec
     return typical_period(run, spec, MEDIAN_PERIOD)

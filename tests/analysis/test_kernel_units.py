@@ -1,0 +1,80 @@
+"""Which windows does a kernel make that anchors, what is in each, and what is said of those that are odd?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_nsys.core.conventions import BUILT_IN, KernelAnchor
+from pytest_nsys.core.errors import NothingMeasured
+from pytest_nsys.core.model import KernelsMode
+from tests.support.measure import captures, notes, rows, windows
+from tests.support.samples.builder import TraceBuilder
+
+FIRST = replace(BUILT_IN["generic"], anchor=KernelAnchor("embed"), kernels=KernelsMode.LAUNCHED)
+
+Step = Sequence[str]
+PLAIN: Step = ("embed", "gemm", "gemm", "adam")
+
+
+def written(path: Path, steps: Sequence[Step], *, period_ns: int = 1_000, lag_ns: int | None = 300) -> Path:
+    """Steps whose kernels follow each other, each of 50 ns in 100; launched ``lag_ns`` before, None: by no call."""
+    trace = TraceBuilder()
+    process = trace.process()
+    for number, step in enumerate(steps):
+        for place, name in enumerate(step):
+            start = 10_000 + period_ns * number + 100 * place
+            process.kernel(name, start, start + 50, launch_ns=None if lag_ns is None else start - lag_ns)
+    return trace.write(path)
+
+
+def held(path: Path, window: str, **more: Any) -> list[list[str]]:
+    """The names of the kernels of each window."""
+    convention = replace(FIRST, **more)
+    with captures(path, convention=convention) as run:
+        group = run.runs[0].measured(run.spec(window))
+        return [[w.kernels.names[name] for name in w.kernels.name] for w in group]
+
+
+def test_a_window_goes_from_one_start_to_the_next(tmp_path: Path) -> None:
+    trace = written(tmp_path / "run.sqlite", [PLAIN] * 6)
+    found = windows(trace, "steady", convention=FIRST)
+    assert [(w.start_ns, w.end_ns, w.index, w.count) for w in found] == [
+        (9_700 + 1_000 * i, 10_700 + 1_000 * i, i, 5) for i in (1, 2, 3)
+    ]
+    assert held(trace, "steady") == [list(PLAIN)] * 3
+    assert rows(trace, "anchors", convention=FIRST) == {0: 5}
+    assert rows(trace, "period_ns", convention=FIRST) == {(0, q): 1_000 for q in ("p50", "p90", "p99")}
+
+
+@pytest.mark.parametrize("mode", KernelsMode)
+def test_each_mode_has_the_kernels_of_a_step(tmp_path: Path, mode: KernelsMode) -> None:
+    trace = written(tmp_path / "run.sqlite", [PLAIN] * 6)
+    assert held(trace, "median", kernels=mode) == [list(PLAIN)]
+
+
+def test_an_odd_window_is_left_out_and_told(tmp_path: Path) -> None:
+    long = ("embed", *["gemm"] * 7, "adam")
+    trace = written(tmp_path / "run.sqlite", [PLAIN, PLAIN, long, PLAIN, PLAIN, PLAIN])
+    assert [w.start_ns for w in windows(trace, "steady", convention=FIRST)] == [10_700, 12_700]
+    assert any("1 of 5 windows" in note for note in notes(trace, "overlap", convention=FIRST))
+
+
+@pytest.mark.parametrize(
+    ("anchor", "said"),
+    [
+        (KernelAnchor("embet"), "no kernel is called 'embet' (did you mean 'embed'?)"),
+        (KernelAnchor("gemm", "adamw"), "no kernel is called 'adamw' (did you mean 'adam'?)"),
+        (KernelAnchor("gemm", "adam"), "'gemm' never starts after 'adam': before it ran 'embed', 'gemm'"),
+        (KernelAnchor("once"), "'kernel once' starts once"),
+    ],
+)
+def test_why_there_is_no_window(tmp_path: Path, anchor: KernelAnchor, said: str) -> None:
+    trace = written(tmp_path / "run.sqlite", [("once", "embed"), *[PLAIN] * 5])
+    with pytest.raises(NothingMeasured, match="rank 0") as caught:
+        rows(trace, "overlap", convention=replace(FIRST, anchor=anchor))
+    assert said in str(caught.value)
