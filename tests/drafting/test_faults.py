@@ -9,23 +9,18 @@ import contextlib
 import gzip
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.cli.init import Traces, drafted, store_rows
-from pytest_nsys.core.errors import NsysError
-from pytest_nsys.drafting.gate_text import gate_text
 from pytest_nsys.drafting.sentences import MOST
-from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.model import GateFile, Outcome
-from pytest_nsys.stored.baselines.store import BaselineStore, store_of
+from pytest_nsys.gates.model import Outcome
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
-from tests.support.injections import FAULTS, Tape, noise, tape
+from tests.support.drafted import ERROR, Drafted
+from tests.support.injections import FAULTS, noise
 from tests.support.reference_data import DUALPIPE, REAL
 from tests.support.samples.fsdp import FsdpShape, write_fsdp
 from tests.support.samples.kineto import KinetoBuilder
@@ -39,9 +34,6 @@ TRACES = {
     "sglang": REAL / "inference__sglang_decode__sglang_Qwen3-8B_decode.json.gz",
     "jax": REAL / "jax_te_attn.trace.json.gz",
 }
-
-ERROR = "error"
-"""No window is left to judge, or anchors have no kernel."""
 
 GREEN = ""
 
@@ -78,43 +70,6 @@ RED: Mapping[str, Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True)
-class Drafted:
-    """A trace, the gate file that ``init`` drafted for it, and its baseline."""
-
-    trace: Path
-    gate: GateFile
-    store: BaselineStore
-
-    def tape(self) -> Tape:
-        anchored = self.gate.window != "run"
-        return tape(self.trace, self.gate.resolved_convention.range_anchor if anchored else None)
-
-    def judged(self, trace: Path) -> dict[str, Outcome]:
-        """How each sentence ends, by its metric, of several the one that does not pass; a warning is no *passed*."""
-        found: dict[str, Outcome] = {}
-        with contextlib.closing(CaptureCache()) as library:
-            captures = library.captures([str(trace)], trace.parent, self.gate.resolved_convention)
-            context = GateContext(captures, self.gate, StoredBaseline(captures, self.gate, self.store))
-            for assertion in self.gate.assertions:
-                outcome = Outcome.ERROR
-                with contextlib.suppress(NsysError):
-                    verdict = evaluate(assertion, context)
-                    warned = verdict.outcome is Outcome.PASSED and verdict.warnings
-                    outcome = Outcome.INCONCLUSIVE if warned else verdict.outcome
-                if found.get(assertion.metric, Outcome.PASSED) is Outcome.PASSED:
-                    found[assertion.metric] = outcome
-        return found
-
-    def red(self, fault: str, folder: Path) -> set[str]:
-        """The metrics of the sentences that are red with the fault, and ERROR where one is none to judge."""
-        on = self.tape()
-        FAULTS[fault](on)
-        found = self.judged(on.write(folder / "run"))
-        red = {metric for metric, outcome in found.items() if outcome not in (Outcome.PASSED, Outcome.IMPROVED)}
-        return red | ({ERROR} if Outcome.ERROR in found.values() else set())
-
-
 def _with_memory(folder: Path) -> Path:
     """The files of a run, in which a step allocates 2 GiB and frees half of it."""
     for device, path in enumerate(sorted(folder.iterdir())):
@@ -142,15 +97,7 @@ def drafted_for(gates: dict[str, Drafted], tmp_path_factory: pytest.TempPathFact
         trace = TRACES.get(name) or write_fsdp(folder / "trace", FsdpShape())
         if name == MEMORY:
             _with_memory(trace)
-        path = folder / "gates.nsys.yaml"
-        with contextlib.closing(CaptureCache()) as library:
-            draft, left = drafted(Traces(library, (str(trace),)), path)
-            assert left == []
-            path.write_text(gate_text(draft), encoding="utf-8")
-            gate = load_gate_file(path)
-            store = store_of(path, folder / "baselines", folder)
-            store_rows(gate, library.captures([str(trace)], folder, gate.resolved_convention), store)
-        gates[name] = Drafted(trace, gate, store)
+        gates[name] = Drafted.of(trace, folder)
     return gates[name]
 
 
@@ -230,14 +177,9 @@ def _partly_staged(path: Path, *, sent_us: int = UNSTAGED_US, more: int = 0) -> 
 def test_what_has_no_stage_is_judged(tmp_path: Path, sent_us: int, more: int, red: list[str]) -> None:
     """Of a stage expression that leaves some kernels out, no sentence about stages tells."""
     own, worse = _partly_staged(tmp_path / "own.json"), _partly_staged(tmp_path / "w.json", sent_us=sent_us, more=more)
-    path = tmp_path / "gates.nsys.yaml"
+    drafted = Drafted.of(own, tmp_path)
+    gate, store = drafted.gate, drafted.store
     with contextlib.closing(CaptureCache()) as library:
-        draft, left = drafted(Traces(library, (str(own),)), path)
-        assert left == []
-        path.write_text(gate_text(draft), encoding="utf-8")
-        gate = load_gate_file(path)
-        store = store_of(path, tmp_path / "baselines", tmp_path)
-        store_rows(gate, library.captures([str(own)], tmp_path, gate.resolved_convention), store)
         captures = library.captures([str(worse)], tmp_path, gate.resolved_convention)
         context = GateContext(captures, gate, StoredBaseline(captures, gate, store))
         failed = [a.full_name for a in gate.assertions if evaluate(a, context).outcome is Outcome.FAILED]

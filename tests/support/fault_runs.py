@@ -24,14 +24,13 @@ COMPUTE, COMM, SIDE = 7, 20, 24
 """Streams."""
 
 LATENCY_NS, STREAM_GAP_NS, FIRST_NS = 4_000, 1_500, 1_000_000
-JITTER = 0.01
-"""No two runs take the same time: the largest relative deviation of a length."""
-
 GPU = "NVIDIA H100 80GB HBM3"
 
 
 class Do(enum.Enum):
-    """What an op is. RECORD and WAIT are of an event by name; PACE waits on the host until a step is so long."""
+    """What an op is. GRAPH launches several kernels at once. RECORD and WAIT are of an event by name; PACE waits on
+    the host until a step is so long. ON and OFF are the profiler's: what is launched before and after is in no trace.
+    """
 
     KERNEL = enum.auto()
     COLLECTIVE = enum.auto()
@@ -44,12 +43,16 @@ class Do(enum.Enum):
     CLOSE = enum.auto()
     RECORD = enum.auto()
     WAIT = enum.auto()
+    GRAPH = enum.auto()
+    ON = enum.auto()
+    OFF = enum.auto()
 
 
 @dataclass
 class Op:
     """What the host does next. ``ns`` is how long it takes: of SYNC on top of waiting for the GPU. ``full`` is a
     kernel's demangled name. Copies are of the ``kind`` that the builders know; ``pinned``, or the host stands in them.
+    ``thread`` is which one of the host launches, 0 the main one. ``nodes`` are the kernels of a graph.
     """
 
     do: Do
@@ -59,6 +62,8 @@ class Op:
     full: str = ""
     kind: int = 1
     pinned: bool = True
+    thread: int = 0
+    nodes: tuple[Op, ...] = ()
 
 
 def kernel(name: str, us: float, stream: int = COMPUTE, full: str = "") -> Op:
@@ -88,7 +93,8 @@ Step = list[Op]
 class Program:
     """Steps by rank. ``anchor`` names the range of each, ``label`` that of the setup. ``launch_ns`` is how long the
     host takes for a launch and what stands around it, by rank; ``mhz`` the clock of the GPU, where the trace has it.
-    ``rocm``: torch.profiler runs on AMD, where it records no stream that waits for another.
+    ``rocm``: torch.profiler runs on AMD, where it records no stream that waits for another. Without ``launches``
+    nothing of the host is recorded. ``jitter`` is the largest relative deviation of a length: no two runs are alike.
     """
 
     steps: dict[int, list[Step]]
@@ -97,6 +103,8 @@ class Program:
     launch_ns: dict[int, int] = field(default_factory=dict)
     mhz: int | None = None
     rocm: bool = False
+    launches: bool = True
+    jitter: float = 0.01
 
     @classmethod
     def of(cls, ranks: int, count: int, step: Callable[[], Step], **more: Any) -> Program:
@@ -159,36 +167,52 @@ class _Rank:
     """The clocks of one rank."""
 
     def __init__(self, program: Program, rank: int, gpu: Process | KinetoBuilder, seed: int) -> None:
-        self.program, self.rank, self.gpu = program, rank, gpu
+        self.program, self.rank, self.trace = program, rank, gpu
+        self.off = any(op.do is Do.ON for step in program.steps[rank] for op in step)
         self.random = Random(f"{seed}:{rank}").random
         self.now_ns = FIRST_NS
         self.free_ns: dict[int, int] = {}
-        self.events: dict[str, tuple[int, int]] = {}
+        self.events: dict[str, tuple[int | None, int]] = {}
         self.open: list[int] = []
+        self.on_ns = 0
+        self.torch, self.nowhere = isinstance(gpu, KinetoBuilder), KinetoBuilder()
+
+    @property
+    def gpu(self) -> Any:
+        """What records kernels now."""
+        return self.nowhere if self.off else self.trace
+
+    @property
+    def host(self) -> Any:
+        """What records calls and ranges now."""
+        return self.gpu if self.program.launches else self.nowhere
 
     def run(self) -> Generator[tuple[int, int], int, None]:
         if label := self.program.label:
-            self.gpu.range(label.format(self.rank, len(self.program.steps)), 10, 20)
+            self.host.range(label.format(self.rank, len(self.program.steps)), 10, 20)
         for number, step in enumerate(self.program.steps[self.rank]):
             began_ns = self.now_ns
             for op in step:
                 yield from self._do(op, began_ns)
-            self.gpu.range(self.program.anchor.format(number), began_ns, self.now_ns)
+            if self.program.anchor:
+                self._range(self.program.anchor.format(number), began_ns, self.now_ns)
             self.now_ns += 2_000
 
     def _do(self, op: Op, began_ns: int) -> Generator[tuple[int, int], int, None]:
         at_ns, length_ns = self.now_ns, self._varied(op.ns)
         if op.do in (Do.KERNEL, Do.COLLECTIVE, Do.COPY, Do.MEMSET):
             self.now_ns += self.program.launch_ns[self.rank]
-            start_ns = max(at_ns + LATENCY_NS, self.free_ns.get(op.stream, 0) + STREAM_GAP_NS)
+            start_ns = self._free(op, at_ns)
             end_ns = start_ns + length_ns
             if op.do is Do.COLLECTIVE:
                 end_ns = yield start_ns, length_ns
             self.free_ns[op.stream] = end_ns
             self._put(op, start_ns, end_ns, at_ns)
+        elif op.do is Do.GRAPH:
+            self._graph(op, at_ns)
         elif op.do is Do.SYNC:
             self.now_ns = max(at_ns, *self.free_ns.values()) + 5_000 + length_ns
-            self.gpu.api(self._call(op.name), at_ns, self.now_ns)
+            self.host.api(self._call(op.name), at_ns, self.now_ns)
         elif op.do is Do.WORK:
             self.now_ns += length_ns
         elif op.do is Do.PACE:
@@ -197,21 +221,45 @@ class _Rank:
             self.open.append(at_ns)
             self.now_ns += 200
         elif op.do is Do.CLOSE:
-            self.gpu.range(op.name, self.open.pop(), at_ns)
+            self._range(op.name, self.open.pop(), at_ns, op.thread)
             self.now_ns += 200
+        elif op.do in (Do.ON, Do.OFF):
+            self.off, self.on_ns = op.do is Do.OFF, at_ns
+            self.events = {name: (None, reached_ns) for name, (_, reached_ns) in self.events.items()}
         else:
             self._order(op, at_ns)
 
+    def _free(self, op: Op, at_ns: int) -> int:
+        """When a kernel that is launched now begins."""
+        return max(at_ns + LATENCY_NS, self.free_ns.get(op.stream, 0) + STREAM_GAP_NS)
+
     def _varied(self, ns: int) -> int:
-        return ns + int(ns * JITTER * (2 * self.random() - 1))
+        return ns + int(ns * self.program.jitter * (2 * self.random() - 1))
 
     def _call(self, name: str) -> str:
         if self.program.rocm:
             return name.replace("cuda", "hip", 1)
-        return name if isinstance(self.gpu, KinetoBuilder) else f"{name}_v3020"
+        return name if self.torch else f"{name}_v3020"
+
+    def _range(self, name: str, start_ns: int, end_ns: int, thread: int = 0) -> None:
+        """A range, which is in the trace where the profiler saw its begin. Operators are no annotations of a user."""
+        if start_ns >= self.on_ns:
+            cat = {"cat": "cpu_op"} if self.torch and name.startswith("aten::") else {}
+            self.host.range(name, start_ns, end_ns, **self._on(thread), **cat)
+
+    def _on(self, thread: int) -> dict[str, Any]:
+        return {"thread": self.trace.pid + thread} if thread else {}
+
+    def _graph(self, op: Op, at_ns: int) -> None:
+        self.now_ns += 2 * self.program.launch_ns[self.rank]
+        number = self.host.api(self._call("cudaGraphLaunch"), at_ns, self.now_ns - 1_000, **self._on(op.thread))
+        node = "graph node id" if self.torch else "graph_node"
+        for place, each in enumerate(op.nodes, 1):
+            start_ns = self._free(each, at_ns)
+            self.free_ns[each.stream] = start_ns + self._varied(each.ns)
+            self._kernel(each, start_ns, self.free_ns[each.stream], correlation=number, **{node: place})
 
     def _put(self, op: Op, start_ns: int, end_ns: int, launch_ns: int) -> None:
-        torch = isinstance(self.gpu, KinetoBuilder)
         place: dict[str, Any] = {"stream": op.stream, "launch_ns": launch_ns}
         if op.do is Do.MEMSET:
             self.gpu.memset(start_ns, end_ns, **place)
@@ -219,11 +267,17 @@ class _Rank:
             until_ns = None if op.pinned else end_ns + LATENCY_NS
             self.gpu.memcpy(start_ns, end_ns, kind=op.kind, pinned=op.pinned, until_ns=until_ns, **place)
             self.now_ns = max(self.now_ns, until_ns or 0)
-        elif torch:
-            record = self._record(op) if op.do is Do.COLLECTIVE else {}
-            self.gpu.kernel(op.full or op.name, start_ns, end_ns, **place, **record)
         else:
-            self.gpu.kernel(op.name, start_ns, end_ns, demangled=op.full or f"{op.name}(Params)", **place)
+            record = self._record(op) if self.torch and op.do is Do.COLLECTIVE else {}
+            launched = {"launch_ns": launch_ns, **self._on(op.thread)} if self.program.launches else {"launch": False}
+            self._kernel(op, start_ns, end_ns, **launched, **record)
+
+    def _kernel(self, op: Op, start_ns: int, end_ns: int, **more: Any) -> None:
+        if self.torch:
+            self.gpu.kernel(op.full or op.name, start_ns, end_ns, stream=op.stream, **more)
+        else:
+            full = op.full or f"{op.name}(Params)"
+            self.gpu.kernel(op.name, start_ns, end_ns, stream=op.stream, demangled=full, **more)
 
     def _record(self, op: Op) -> dict[str, Any]:
         """What torch.profiler writes of a collective of all ranks."""
@@ -242,12 +296,12 @@ class _Rank:
     def _order(self, op: Op, at_ns: int) -> None:
         self.now_ns += 1_000
         if op.do is Do.RECORD:
-            record = 0 if self.program.rocm else self.gpu.event_record(at_ns, stream=op.stream)
+            record = 0 if self.program.rocm else self.host.event_record(at_ns, stream=op.stream)
             self.events[op.name] = record, self.free_ns.get(op.stream, 0)
         else:
             number, reached_ns = self.events[op.name]
             if not self.program.rocm:
-                self.gpu.stream_wait(at_ns, number, stream=op.stream)
+                self.host.stream_wait(at_ns, number, stream=op.stream)
             self.free_ns[op.stream] = max(self.free_ns.get(op.stream, 0), reached_ns)
 
 

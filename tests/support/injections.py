@@ -22,11 +22,13 @@ from random import Random
 from shutil import copyfile
 from typing import Any
 
-from pytest_nsys.core.conventions import like
+from pytest_nsys.analysis.run import Run
 
 Clock = Callable[[int], int]
 
 SYNC = "cudaDeviceSynchronize"
+ROUNDED_NS = 1_000
+"""By how much less a float of microseconds since 1970 is off."""
 
 
 @dataclass
@@ -102,7 +104,7 @@ class Tape(ABC):
 class SqliteTape(Tape):
     """An export of nsys."""
 
-    def __init__(self, path: Path, anchor: str | None) -> None:
+    def __init__(self, path: Path, steps: Mapping[int, Sequence[int]]) -> None:
         self.path, self._doubled = path, False
         self._clocks: list[tuple[Clock, int | None]] = []
         self._syncs: list[tuple[int, int]] = []
@@ -111,16 +113,7 @@ class SqliteTape(Tape):
                 "SELECT k.rowid, globalPid, value, start, end FROM CUPTI_ACTIVITY_KIND_KERNEL k "
                 "JOIN StringIds s ON s.id = k.shortName"
             ).fetchall()
-            ranges = database.execute(
-                "SELECT coalesce(text, value), start, globalTid FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId "
-                "WHERE eventType IN (59, 60) AND start >= 0 AND end IS NOT NULL"
-            ).fetchall()
-        found: dict[int, list[int]] = {}
-        matches = like(anchor) if anchor else None
-        for name, start, thread in ranges:
-            if matches is not None and name is not None and matches(name):
-                found.setdefault(thread & ~0xFFFFFF, []).append(start)
-        super().__init__((Kernel(pid, name, start, end, at) for at, pid, name, start, end in kernels), found)
+        super().__init__((Kernel(pid, name, start, end, at) for at, pid, name, start, end in kernels), steps)
 
     def _pass_on(self, clock: Clock, process: int | None) -> None:
         self._clocks.append((clock, process))
@@ -196,13 +189,11 @@ class SqliteTape(Tape):
 class JsonTape(Tape):
     """Events of torch.profiler or JAX: a file, or a folder with one for each process."""
 
-    def __init__(self, path: Path, anchor: str | None) -> None:
+    def __init__(self, path: Path, steps: Mapping[int, Sequence[int]]) -> None:
         self.path = path
         files = sorted(path.iterdir()) if path.is_dir() else [path]
         self._roots = {each.name: json.loads(gzip.decompress(each.read_bytes())) for each in files}
-        matches = like(anchor) if anchor else None
         kernels: list[Kernel] = []
-        steps: dict[int, list[int]] = {}
         self._others: list[tuple[int, dict[str, Any]]] = []
         for process, root in enumerate(self._roots.values()):
             lanes = {
@@ -216,9 +207,6 @@ class JsonTape(Tape):
                     kernels.append(Kernel(process, event["name"], start, end, event))
                 elif "ts" in event:
                     self._others.append((process, event))
-                    of_cpu = event.get("ph") == "X" and event.get("cat") in (None, "user_annotation")
-                    if matches is not None and of_cpu and matches(event["name"]):
-                        steps.setdefault(process, []).append(_ns(event["ts"]))
         super().__init__(kernels, steps)
 
     def _pass_on(self, clock: Clock, process: int | None) -> None:
@@ -263,9 +251,13 @@ def _event(kernel: Kernel) -> dict[str, Any]:
     return {**kernel.at, "name": kernel.name, "ts": kernel.start_ns / 1000, "dur": kernel.length_ns / 1000}
 
 
-def tape(path: Path, anchor: str | None) -> Tape:
-    """The tape of a trace, whose steps begin at the ranges that match ``anchor``."""
-    return (SqliteTape if path.suffix == ".sqlite" else JsonTape)(path, anchor)
+def tape(path: Path, run: Run | None = None) -> Tape:
+    """The tape of a trace, whose steps begin at the anchors of ``run``: the same trace, opened."""
+    ranks = () if run is None else run.ranks
+    steps = {rank.process: [each.start_ns - ROUNDED_NS for each in run.anchors(rank)] for rank in ranks if run}
+    if path.suffix == ".sqlite":
+        return SqliteTape(path, {process.global_pid: starts for process, starts in steps.items()})
+    return JsonTape(path, {process.trace: starts for process, starts in steps.items()})
 
 
 # The faults

@@ -135,7 +135,7 @@ def test_what_was_put_into_a_real_trace_is_named(tmp_path: Path, fault: RealFaul
         trace.mkdir()
         for path in fault.trace.glob("hta_sampled_rank-*.json.gz"):
             (trace / path.name).symlink_to(path)
-    on = tape(trace, None)
+    on = tape(trace)
     stretched(on, fault.kernel, fault.percent)
     red, sentence = judged(trace, on.write(tmp_path / "run"), tmp_path, ())
     first = next((row.roots[0] for record in red for row in record.verdict.causes if row.roots), None)

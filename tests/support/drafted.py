@@ -1,0 +1,75 @@
+"""What does a drafted gate say of a trace, and of the same trace with a fault in it? Judged without a pytest."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_nsys.analysis.capture_cache import CaptureCache
+from pytest_nsys.analysis.windows import RUN
+from pytest_nsys.cli.init import Traces, drafted, store_rows
+from pytest_nsys.core.errors import NsysError
+from pytest_nsys.drafting.gate_text import gate_text
+from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.model import GateFile, Outcome
+from pytest_nsys.stored.baselines.store import BaselineStore, store_of
+from pytest_nsys.verdicts.evaluate import GateContext, evaluate
+from pytest_nsys.verdicts.stored_baseline import StoredBaseline
+from tests.support.injections import FAULTS, Tape, tape
+
+ERROR = "error"
+"""No window is left to judge, or anchors have no kernel."""
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """A trace, the gate file that ``init`` drafted for it, and its baseline."""
+
+    trace: Path
+    gate: GateFile
+    store: BaselineStore
+
+    @classmethod
+    def of(cls, trace: Path, folder: Path) -> Drafted:
+        """What ``init`` drafts, of which nothing was left out."""
+        path = folder / "gates.nsys.yaml"
+        with contextlib.closing(CaptureCache()) as library:
+            draft, left = drafted(Traces(library, (str(trace),)), path)
+            assert left == []
+            path.write_text(gate_text(draft), encoding="utf-8")
+            gate = load_gate_file(path)
+            store = store_of(path, folder / "baselines", folder)
+            store_rows(gate, library.captures([str(trace)], folder, gate.resolved_convention), store)
+        return cls(trace, gate, store)
+
+    def tape(self) -> Tape:
+        if self.gate.window == RUN:
+            return tape(self.trace)
+        with contextlib.closing(CaptureCache()) as library:
+            convention = self.gate.resolved_convention
+            return tape(self.trace, library.captures([str(self.trace)], self.trace.parent, convention).runs[0])
+
+    def judged(self, trace: Path) -> dict[str, Outcome]:
+        """How each sentence ends, by its metric, of several the one that does not pass; a warning is no *passed*."""
+        found: dict[str, Outcome] = {}
+        with contextlib.closing(CaptureCache()) as library:
+            captures = library.captures([str(trace)], trace.parent, self.gate.resolved_convention)
+            context = GateContext(captures, self.gate, StoredBaseline(captures, self.gate, self.store))
+            for assertion in self.gate.assertions:
+                outcome = Outcome.ERROR
+                with contextlib.suppress(NsysError):
+                    verdict = evaluate(assertion, context)
+                    warned = verdict.outcome is Outcome.PASSED and verdict.warnings
+                    outcome = Outcome.INCONCLUSIVE if warned else verdict.outcome
+                if found.get(assertion.metric, Outcome.PASSED) is Outcome.PASSED:
+                    found[assertion.metric] = outcome
+        return found
+
+    def red(self, fault: str, folder: Path) -> set[str]:
+        """The metrics of the sentences that are red with the fault, and ERROR where one is none to judge."""
+        on = self.tape()
+        FAULTS[fault](on)
+        found = self.judged(on.write(folder / "run"))
+        red = {metric for metric, outcome in found.items() if outcome not in (Outcome.PASSED, Outcome.IMPROVED)}
+        return red | ({ERROR} if Outcome.ERROR in found.values() else set())
