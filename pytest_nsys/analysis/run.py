@@ -148,7 +148,7 @@ class Run:
         The whole run has no mode of its own, and that of the convention counts.
         """
         mode = self.convention.kernels if spec is None or spec.whole_run else spec.kernels
-        return self._kernel_units(rank, mode is KernelsMode.LAUNCHED)
+        return self._kernel_units(rank.process.trace, rank.lane, mode is KernelsMode.LAUNCHED)
 
     def odd_units(self, rank: Rank, spec: WindowSpec) -> KernelUnits | None:
         """The same, where some are odd."""
@@ -158,12 +158,12 @@ class Run:
         return found if found.odd else None
 
     @kept
-    def _kernel_units(self, rank: Rank, by_launch: bool) -> KernelUnits:
-        around, anchor = self.everything(rank.process.trace), self.convention.kernel_anchor
+    def _kernel_units(self, trace: int, lane: Lane, by_launch: bool) -> KernelUnits:
+        around, anchor = self.everything(trace), self.convention.kernel_anchor
         assert anchor is not None
-        if rank.lane not in around.kernels:
+        if lane not in around.kernels:
             return KernelUnits((), why="it ran no kernel")
-        ran = LaunchedKernels(around.kernels[rank.lane], around.launches[rank.lane])
+        ran = LaunchedKernels(around.kernels[lane], around.launches[lane])
         return kernel_units(anchor, ran, by_launch=by_launch)
 
     @kept

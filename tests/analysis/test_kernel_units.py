@@ -14,6 +14,7 @@ from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import KernelsMode
 from tests.support.measure import captures, notes, rows, windows
 from tests.support.samples.builder import TraceBuilder
+from tests.support.samples.kineto import KinetoBuilder
 
 FIRST = replace(BUILT_IN["generic"], anchor=KernelAnchor("embed"), kernels=KernelsMode.LAUNCHED)
 
@@ -55,6 +56,15 @@ def test_a_window_goes_from_one_start_to_the_next(tmp_path: Path) -> None:
 def test_each_mode_has_the_kernels_of_a_step(tmp_path: Path, mode: KernelsMode) -> None:
     trace = written(tmp_path / "run.sqlite", [PLAIN] * 6)
     assert held(trace, "median", kernels=mode) == [list(PLAIN)]
+
+
+def test_a_rank_that_its_trace_names_has_windows(tmp_path: Path) -> None:
+    trace = KinetoBuilder(rank=1, world=2)
+    for step in range(6):
+        for place, name in enumerate(PLAIN):
+            start = 10_000 + 1_000 * step + 100 * place
+            trace.kernel(name, start, start + 50, launch_ns=start - 300)
+    assert rows(trace.write(tmp_path / "run.json"), "anchors", convention=FIRST) == {1: 5}
 
 
 def test_an_odd_window_is_left_out_and_told(tmp_path: Path) -> None:
