@@ -137,6 +137,15 @@ def anchor_candidates(run: Run, ranges: ClosedRanges, left_out: Iterable[str] = 
     return _unambiguous(found, ranges, groups, most)
 
 
+def range_patterns(names: Iterable[str]) -> Mapping[str, str]:
+    """The pattern of each of the names that is no operator's, where it means no other range."""
+    every = frozenset(names)
+    groups = _groups(name for name in every if not _OPERATOR.match(name))
+    own = {pattern: like(pattern) for pattern in groups.values()}
+    other = {p for p, matches in own.items() if any(matches(name) and groups.get(name) != p for name in every)}
+    return {name: pattern for name, pattern in groups.items() if pattern not in other}
+
+
 def _groups(names: Iterable[str]) -> dict[str, str]:
     """The pattern of each name: numbers that differ between names of one shape become the wildcard."""
     found: dict[str, str] = {}

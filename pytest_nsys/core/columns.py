@@ -57,6 +57,12 @@ def _seen(column: Indices) -> NDArray[Any]:
     return numpy.frombuffer(column, column.typecode).astype(numpy.int64, copy=False)
 
 
+def as_vector(column: Indices) -> Vector:
+    """The column for numpy, of 64 bits: to compare rows of counts, which no operation here does."""
+    found: Vector = _seen(column)
+    return found
+
+
 def _column(vector: NDArray[Any]) -> Column:
     found = array("q")
     found.frombytes(numpy.ascontiguousarray(vector, numpy.int64).view(numpy.uint8).data)

@@ -1,0 +1,277 @@
+"""Which segments repeat so that they are a unit of work, and which of several such units is the largest?
+
+The thresholds were set on real traces whose steps are known, so that nothing is found rather than a wrong step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+
+import numpy
+
+from pytest_nsys.analysis.step_segments import (
+    ALIKE,
+    FEWEST_KERNELS,
+    MOST_COUNTS,
+    Segments,
+    Work,
+    alike,
+    markers,
+    segments,
+)
+from pytest_nsys.core.columns import Vector
+
+INTERIOR = 0.95
+"""Of all from the first unit to the last, at least: the smaller of kernels and their time."""
+
+COVER = 0.50
+"""Of all that the rank ran, at least."""
+
+COVER_OF_TWO = 0.90
+COVER_OF_KINDS = 0.80
+ALIKE_OF_FEW = 0.95
+"""Median: of two units, and of four that two names begin together."""
+
+ALIKE_OF_TWO = 0.97
+"""Of two that cover less, with votes."""
+
+ALIKE_OF_THREE = 0.98
+"""Of three that two names begin together."""
+
+MANY_VOTES = 3
+SEVERAL_TIMES = 1.5
+SEVERAL_SHORTER = 0.75
+SAME_COVER = 0.01
+LATE = 0.02
+"""Of a unit, before the first: a marker of two names may begin it earlier."""
+
+CHECKED_UNITS = 64
+CHECKED_PLACES = 32
+IN_A_ROW = 4
+NEAR = 0.05
+NEAR_KERNELS = 8
+IN_ORDER = 0.75
+
+KINDS_APART = 4
+"""Steps of two kinds are at most so many times as long as each other."""
+
+MOST_KINDS_OF_STEPS = 3
+TWICE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What repeats: the segments at ``own``, which are of these ``kinds``. ``alike``: the median of how much they are
+    like the first of their kind; ``interior`` and ``cover`` are shares.
+    """
+
+    segments: Segments
+    kinds: tuple[int, ...]
+    own: Vector
+    alike: float
+    interior: float
+    cover: float
+
+    def __len__(self) -> int:
+        return len(self.own)
+
+    @property
+    def level(self) -> int:
+        return self.segments.marker.level
+
+    @property
+    def votes(self) -> int:
+        return self.segments.marker.votes
+
+    @property
+    def lengths_ns(self) -> Vector:
+        return self.segments.lengths_ns[self.own]
+
+    @property
+    def length_ns(self) -> float:
+        return float(numpy.median(self.lengths_ns))
+
+    @property
+    def first(self) -> int:
+        """The place at which the first unit begins."""
+        return int(self.segments.edges[self.own[0]])
+
+    @property
+    def counts(self) -> Vector:
+        """The names of the first of the kind."""
+        leader: Vector = self.segments.leaders[self.kinds[0]]
+        return leader
+
+
+def _unit(work: Work, found: Segments, kinds: tuple[int, ...]) -> Unit:
+    own = numpy.flatnonzero(numpy.isin(found.kind, kinds))
+    edges = found.edges
+    shares = []
+    for before in (numpy.arange(len(work) + 1), work.time_before):
+        inside = int((before[edges[own + 1]] - before[edges[own]]).sum())
+        between = int(before[edges[own[-1] + 1]] - before[edges[own[0]]])
+        shares.append((inside / max(1, between), inside / max(1, int(before[-1]))))
+    firsts = numpy.unique(found.kind[own], return_index=True)[1]
+    others = numpy.delete(own, firsts)
+    like = float(numpy.median(found.alike[others])) if len(others) else 1.0
+    interior, cover = (min(each) for each in zip(*shares, strict=True))
+    return Unit(found, kinds, own, like, interior, cover)
+
+
+def _often(found: Segments) -> list[int]:
+    """The kinds of two segments and more."""
+    return [kind for kind in range(len(found.leaders)) if (found.kind == kind).sum() >= 2]
+
+
+def one_kind(work: Work, found: Segments) -> Unit | None:
+    """The segments of the main kind, where they are a good unit."""
+    times = numpy.diff(work.time_before[found.edges])
+    often = _often(found)
+    if not often:
+        return None
+    main = max(often, key=lambda kind: int(times[found.kind == kind].sum()))
+    unit = _unit(work, found, (main,))
+    shares = unit.interior >= INTERIOR and unit.cover >= COVER
+    return unit if shares and _repeats(unit) and not _crumbs(unit) else None
+
+
+def _repeats(unit: Unit) -> bool:
+    if unit.level:
+        return unit.alike >= (ALIKE_OF_FEW if len(unit) > 3 else ALIKE_OF_THREE) and len(unit) >= 3
+    if len(unit) >= 3:
+        return True
+    return (unit.alike >= ALIKE_OF_FEW and unit.cover >= COVER_OF_TWO) or (
+        unit.alike >= ALIKE_OF_TWO and unit.votes >= MANY_VOTES
+    )
+
+
+def _crumbs(unit: Unit) -> bool:
+    """Whether a segment of another kind, shorter than half a unit, lies between the units."""
+    between = numpy.arange(unit.own[0], unit.own[-1])
+    odd = between[unit.segments.kind[between] != unit.kinds[0]]
+    sizes = numpy.diff(unit.segments.edges)
+    return bool((sizes[odd] < numpy.median(sizes[unit.own]) / 2).any())
+
+
+def several_kinds(work: Work, found: Segments) -> Unit | None:
+    """The segments of two or three kinds, where they are steps of these kinds."""
+    often = _often(found)
+    if not 2 <= len(often) <= MOST_KINDS_OF_STEPS:
+        return None
+    unit = _unit(work, found, tuple(often))
+    if unit.interior < INTERIOR or unit.cover < COVER_OF_KINDS:
+        return None
+    lengths = [float(numpy.median(found.lengths_ns[found.kind == kind])) for kind in often]
+    if max(lengths) > KINDS_APART * min(lengths):
+        return None
+    if any(holds(found.leaders[one], found.leaders[other]) for one, other in permutations(often, 2)):
+        return None
+    follow = found.kind[1:] == found.kind[:-1]
+    return unit if bool((follow & numpy.isin(found.kind[1:], often)).any()) else None
+
+
+def holds(one: Vector, other: Vector) -> bool:
+    """Whether one is the other, and more."""
+    return bool(numpy.minimum(one, other).sum() >= ALIKE * other.sum() and one.sum() > other.sum())
+
+
+def choose(work: Work) -> list[Unit]:
+    """The largest unit that repeats on a rank, and then as other markers begin it; empty where nothing repeats."""
+    found = _of_level(work, 0)
+    if not found or _before(found[0]) > LATE:
+        better = _of_level(work, 1)
+        if better and (not found or len(better[0]) > len(found[0])):
+            return better
+    return found
+
+
+def held(work: Work, places: Vector, unit: Unit) -> Unit | None:
+    """The units of another rank, which begin at these places as those of ``unit`` do; None where they do not."""
+    if not 2 <= len(places) <= len(work) // FEWEST_KERNELS or len(places) * work.size > MOST_COUNTS:
+        return None
+    found = segments(work, replace(unit.segments.marker, places=places))
+    own = None if found is None else (one_kind if len(unit.kinds) == 1 else several_kinds)(work, found)
+    return own if own is not None and in_order(work, own) else None
+
+
+def _before(unit: Unit) -> float:
+    """How much lies before the first unit, in units."""
+    sizes = numpy.diff(unit.segments.edges)[unit.own]
+    return unit.first / float(numpy.median(sizes))
+
+
+def _of_level(work: Work, level: int) -> list[Unit]:
+    each = [found for marker in markers(work, level) if (found := segments(work, marker)) is not None]
+    units, kinds = (_largest(work, _good(work, each, what)) for what in (one_kind, several_kinds))
+    if not units or not kinds:
+        return units or kinds
+    (unit, *_), (steps, *_) = units, kinds
+    more = len(steps) >= TWICE * len(unit) and abs(steps.cover - unit.cover) <= SAME_COVER
+    return kinds if more else units
+
+
+def _good(work: Work, each: Iterable[Segments], what: Callable[[Work, Segments], Unit | None]) -> list[Unit]:
+    return [unit for found in each if (unit := what(work, found)) is not None]
+
+
+def _largest(work: Work, good: Sequence[Unit]) -> list[Unit]:
+    """The largest of the good units whose kernels come in one order, first as its best marker begins it."""
+    left = list(good)
+    while left:
+        single = [unit for unit in left if not any(_several(unit, other) for other in left)]
+        best = min(single, key=lambda unit: (len(unit), -unit.cover, unit.first))
+        same = [unit for unit in left if _same(work, unit, best)]
+        same.sort(key=lambda unit: (-len(unit), len(unit.segments.kind), unit.first))
+        if in_order(work, same[0]):
+            return same
+        left = [unit for unit in left if unit not in same]
+    return []
+
+
+def _several(unit: Unit, other: Unit) -> bool:
+    """Whether a unit is several of the other."""
+    return (
+        len(other) > SEVERAL_TIMES * len(unit)
+        and other.length_ns < SEVERAL_SHORTER * unit.length_ns
+        and other.cover >= unit.cover - SAME_COVER
+    )
+
+
+def _same(work: Work, unit: Unit, other: Unit) -> bool:
+    """Whether two markers begin the same unit, each at another place of it."""
+    return len(unit.kinds) == len(other.kinds) and bool(alike(work, unit.counts, other.counts[None])[0] >= ALIKE)
+
+
+def in_order(work: Work, unit: Unit) -> bool:
+    """Whether what lies in a unit lay in the one before it of its kind, near the same place."""
+    found, held, asked = unit.segments, 0, 0
+    for kind in unit.kinds:
+        own = unit.own[found.kind[unit.own] == kind][:CHECKED_UNITS]
+        for before, now in zip(own[:-1].tolist(), own[1:].tolist(), strict=True):
+            one = work.numbers[found.edges[before] : found.edges[before + 1]]
+            other = work.numbers[found.edges[now] : found.edges[now + 1]]
+            hits, places = _in_place(one, other)
+            held, asked = held + hits, asked + places
+    return held >= IN_ORDER * asked
+
+
+def _in_place(one: Vector, other: Vector) -> tuple[int, int]:
+    """(how many, of how many) rows of names of the other stand in the one near the same offset."""
+    last = len(other) - IN_A_ROW
+    if last < 0 or len(one) < IN_A_ROW:
+        return 0, 0
+    offsets = numpy.unique(numpy.linspace(0, last, CHECKED_PLACES).astype(numpy.int64))
+    near = max(NEAR_KERNELS, int(NEAR * len(other)))
+    hits = 0
+    for offset in offsets.tolist():
+        low = max(0, offset - near)
+        high = min(len(one) - IN_A_ROW, offset + near) + 1
+        if high <= low:
+            continue
+        same = one[low:high] == other[offset]
+        for place in range(1, IN_A_ROW):
+            same &= one[low + place : high + place] == other[offset + place]
+        hits += bool(same.any())
+    return hits, len(offsets)

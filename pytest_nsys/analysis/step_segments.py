@@ -1,0 +1,208 @@
+"""Where could a unit of kernels begin, and what lies from each such place to the next?
+
+A segment is the multiset of the names of its kernels: two are alike as far as these are the same, counted plainly and
+weighted by the mean length of each name. Numbers of a million kernels and matrices of segments are numpy's here, not
+operations on columns: what is compared are rows of counts, of which no other place has any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy
+from numpy.typing import NDArray
+
+from pytest_nsys.analysis.kernel_anchors import KernelOrder
+from pytest_nsys.core.columns import Vector, as_vector
+
+MOST_COUNTS = 1 << 23
+"""Segments × names of one marker: more are not counted."""
+
+MOST_MARKERS = 300
+FEWEST_KERNELS = 4
+"""Kernels in a segment, on average."""
+
+ALIKE = 0.90
+MOST_KINDS = 12
+
+WHOLE_KERNELS = 0.95
+WHOLE_LENGTH = (0.98, 1.1)
+"""The last segment ends with the trace: it is whole where it has so much of its kind's kernels and length."""
+
+_BLOCK = 64
+"""Segments that are compared before the next are counted: of a marker without kinds few are looked at."""
+
+Floats = NDArray[numpy.float64]
+
+
+class Work:
+    """The kernels of a rank in their order, as numbers. Names are numbered by first appearance."""
+
+    def __init__(self, order: KernelOrder) -> None:
+        kernels, own = order.track.kernels, as_vector(order.kernels)
+        self.order = order
+        self.at_ns = as_vector(order.at_ns)
+        self.heads = as_vector(order.heads)
+        self.starts_ns = as_vector(kernels.start_ns)[own]
+        self.ends_ns = as_vector(kernels.end_ns)[own]
+        lengths = self.ends_ns - self.starts_ns
+        ids = as_vector(kernels.full_name)[own]
+        _, first, numbers = numpy.unique(ids, return_index=True, return_inverse=True)
+        by_place = numpy.argsort(numpy.argsort(first))
+        self.numbers: Vector = by_place[numbers]
+        self.size = len(first)
+        counts = numpy.bincount(self.numbers, minlength=self.size)
+        totals = numpy.bincount(self.numbers, lengths, self.size)
+        self.weights: Vector = numpy.maximum(1, numpy.rint(totals / counts)).astype(numpy.int64)
+        self.time_before = numpy.concatenate([[0], numpy.cumsum(lengths)])
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @cached_property
+    def hash_before(self) -> NDArray[numpy.uint64]:
+        """Sums of a hash of each name: what lies between two places has that of its multiset."""
+        hashes = _mixed(numpy.arange(1, self.size + 1, dtype=numpy.uint64))[self.numbers]
+        return numpy.concatenate([numpy.zeros(1, numpy.uint64), numpy.cumsum(hashes, dtype=numpy.uint64)])
+
+    def counts(self, firsts: Vector, afters: Vector) -> Vector:
+        """How often each name stands in each of the segments: (segments, names)."""
+        sizes = afters - firsts
+        rows = numpy.repeat(numpy.arange(len(firsts)), sizes)
+        at = numpy.arange(len(rows)) + numpy.repeat(firsts - numpy.cumsum(sizes) + sizes, sizes)
+        flat = numpy.bincount(rows * self.size + self.numbers[at], minlength=len(firsts) * self.size)
+        return flat.reshape(len(firsts), self.size)
+
+
+def alike(work: Work, one: Vector, others: Vector) -> Floats:
+    """How much each of the others is like the one: the smaller of both measures, 1 where they are the same."""
+    apart, together = numpy.abs(others - one), others + one
+    plain = apart.sum(axis=1) / together.sum(axis=1)
+    weighted = (apart @ work.weights) / (together @ work.weights)
+    least: Floats = 1 - numpy.maximum(plain, weighted)
+    return least
+
+
+def _mixed(x: NDArray[numpy.uint64]) -> NDArray[numpy.uint64]:
+    """Numbers as good as random, the same ones always (splitmix64)."""
+    x = x * numpy.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
+    return x ^ (x >> numpy.uint64(31))
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """What could begin a unit, at ``places``: a name, or (``after``) a name that follows another. ``votes`` are the
+    markers that take turns with it.
+    """
+
+    places: Vector
+    level: int
+    votes: int
+
+
+def markers(work: Work, level: int) -> Iterator[Marker]:
+    """The markers, the rarest first, then the earliest."""
+    names, places = work.numbers[work.heads], work.heads
+    if level:
+        names, places = names[:-1] * work.size + names[1:], places[1:]
+    if not len(places):
+        return
+    ordered = names.argsort(kind="stable")
+    edges = numpy.flatnonzero(numpy.diff(names[ordered], prepend=-1))
+    counts = numpy.diff(edges, append=len(names))
+    most = min(len(work) // FEWEST_KERNELS, MOST_COUNTS // work.size)
+    found = 0
+    for count in numpy.unique(counts[(counts >= 2) & (counts <= most)]).tolist():
+        rows = places[ordered[edges[counts == count][:, None] + numpy.arange(count)]]
+        rows = rows[rows[:, 0].argsort(kind="stable")]
+        while len(rows):
+            first, rest = rows[0], rows[1:]
+            turns = (rest > first).all(axis=1) & (rest[:, :-1] < first[1:]).all(axis=1)
+            yield Marker(first, level, 1 + int(turns.sum()))
+            found += 1
+            if found == MOST_MARKERS:
+                return
+            rows = rest[~turns]
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """From each place of a marker to the next, the last to the end. ``kind`` numbers what each is, −1 of an end that is
+    none; ``leaders`` are the counts of the first of each kind, and ``alike`` how much each segment is like its leader.
+    """
+
+    marker: Marker
+    edges: Vector
+    lengths_ns: Vector
+    kind: Vector
+    alike: Floats
+    leaders: Vector
+
+
+def segments(work: Work, marker: Marker) -> Segments | None:
+    """The segments of a marker by kind; None where there are too many kinds."""
+    edges = numpy.append(marker.places, len(work))
+    hashes = work.hash_before[edges[1:]] - work.hash_before[edges[:-1]]
+    early = _kinds(work, edges, *_distinct(hashes[:_BLOCK]))
+    if early is None:
+        return None
+    first, inverse = _distinct(hashes)
+    found = _kinds(work, edges, first, inverse) if len(hashes) > _BLOCK else early
+    if found is None:
+        return None
+    kind, alike, leaders = found
+    lengths = numpy.diff(work.at_ns[marker.places], append=work.at_ns[-1])
+    kind = _without_cut_end(kind, numpy.diff(edges), lengths)
+    return Segments(marker, edges, lengths, kind, alike, leaders)
+
+
+def _distinct(hashes: NDArray[numpy.uint64]) -> tuple[Vector, Vector]:
+    """(index of the first of each, which each is), by first appearance."""
+    _, first, inverse = numpy.unique(hashes, return_index=True, return_inverse=True)
+    order = first.argsort()
+    rank = numpy.empty_like(order)
+    rank[order] = numpy.arange(len(order))
+    return first[order], rank[inverse]
+
+
+def _kinds(work: Work, edges: Vector, first: Vector, inverse: Vector) -> tuple[Vector, Floats, Vector] | None:
+    """Each distinct segment joins the most alike leader, or leads."""
+    leaders: list[Vector] = []
+    kinds = numpy.empty(len(first), numpy.int64)
+    best = numpy.empty(len(first))
+    for low in range(0, len(first), _BLOCK):
+        own = first[low : low + _BLOCK]
+        counts = work.counts(edges[own], edges[own + 1])
+        nearest = numpy.full(len(own), -1.0)
+        which = numpy.full(len(own), -1)
+        for number, leader in enumerate(leaders):
+            _join(nearest, which, number, alike(work, leader, counts), 0)
+        while len(strangers := numpy.flatnonzero(nearest < ALIKE)):
+            at = int(strangers[0])
+            if len(leaders) == MOST_KINDS:
+                return None
+            _join(nearest, which, len(leaders), alike(work, counts[at], counts[at:]), at)
+            leaders.append(counts[at])
+        kinds[low : low + _BLOCK], best[low : low + _BLOCK] = which, nearest
+    return kinds[inverse], best[inverse], numpy.array(leaders)
+
+
+def _join(nearest: Floats, which: Vector, number: int, alike: Floats, low: int) -> None:
+    closer = numpy.flatnonzero(alike > nearest[low:]) + low
+    nearest[closer], which[closer] = alike[closer - low], number
+
+
+def _without_cut_end(kind: Vector, sizes: Vector, lengths: Vector) -> Vector:
+    """The kinds, with none for the last segment unless it is as long as the others of its kind."""
+    same = numpy.flatnonzero(kind == kind[-1])
+    least, most = (share * float(numpy.median(lengths[same])) for share in WHOLE_LENGTH)
+    enough = sizes[-1] >= WHOLE_KERNELS * numpy.median(sizes[same])
+    if len(same) > 1 and enough and least <= lengths[-1] <= most:
+        return kind
+    kind = kind.copy()
+    kind[-1] = -1
+    return kind
