@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pytest_nsys.capture.profiling import profiled_step
-    from pytest_nsys.core.conventions import Convention
+    from pytest_nsys.core.conventions import Convention, KernelAnchor
     from pytest_nsys.core.errors import (
         ArgumentMistake,
         BaselineError,
@@ -38,6 +38,7 @@ __all__ = [
     "GateFileError",
     "GateNotJudged",
     "JudgedRow",
+    "KernelAnchor",
     "MetricRow",
     "NoRows",
     "NothingMeasured",
@@ -59,7 +60,7 @@ __all__ = [
 
 _HOMES = {
     "capture.profiling": ("profiled_step",),
-    "core.conventions": ("Convention",),
+    "core.conventions": ("Convention", "KernelAnchor"),
     "core.errors": (
         *("ArgumentMistake", "BaselineError", "GateFileError", "NoRows", "NothingMeasured", "NsysError", "TraceError"),
         "UsageMistake",

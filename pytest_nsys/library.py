@@ -21,7 +21,7 @@ from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.table import NothingSelected, Selector
 from pytest_nsys.analysis.windows import MEDIAN, OUTSIDE, RUN, UsedWindow, WindowSpec, meant_word
 from pytest_nsys.core import shown
-from pytest_nsys.core.conventions import Convention
+from pytest_nsys.core.conventions import Anchor, Convention, written_anchor
 from pytest_nsys.core.errors import ArgumentMistake, NoRows, NsysError, hint
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import KernelsMode, Label, Note, Span, Value
@@ -93,8 +93,8 @@ class NsysRun:
         workload: Workload | None = None,
         close: Callable[[], None] = lambda: None,
         *,
-        resolve: Callable[[GateFile, str | None], GateFile],
-        anchor: str | None = None,
+        resolve: Callable[[GateFile, Anchor | None], GateFile],
+        anchor: Anchor | None = None,
         paths: Sequence[str] = (),
     ) -> None:
         if not isinstance(workload, Workload | None):
@@ -105,7 +105,7 @@ class NsysRun:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(self._paths)}>"
 
-    def under(self, convention: Named, anchor: str | None = None) -> Self:
+    def under(self, convention: Named, anchor: Anchor | None = None) -> Self:
         """The same run read with another convention: a built-in name, a YAML file, or one of your own."""
         named = convention_of(convention, anchor)
         return type(self)(
@@ -165,7 +165,7 @@ class NsysRun:
         shown.register(Summary, as_html)
         captures = self.captures
         spec = usual_spec(captures) if window is None else self._spec(window, None, None)
-        given = (("--window", window), ("--anchor", self._anchor))
+        given = (("--window", window), ("--anchor", self._anchor and written_anchor(self._anchor)))
         options = tuple((option, value) for option, value in given if value is not None)
         return replace(summary_of(captures, spec, self._paths), given=options)
 
@@ -291,7 +291,7 @@ def open_run(
     paths: Paths = (),
     *,
     convention: Named | None = None,
-    anchor: str | None = None,
+    anchor: Anchor | None = None,
     workload: Workload | None = None,
     measurements: Paths = (),
 ) -> NsysRun:
@@ -300,9 +300,9 @@ def open_run(
     ``measurements`` are JSON files of what the program wrote down, one (or a glob) for each capture; without any trace
     they are the run, of which ``measured NAME`` has rows.
     ``convention`` is a built-in name, a YAML file (a convention, or a gate file that has one) or one of your own; by
-    default it is found in the trace. ``anchor`` is the pattern (``%``) of the range that repeats, where it is
-    another than the convention's. Raises UsageMistake for a path or name that means nothing, TraceError for a trace
-    that cannot be read.
+    default it is found in the trace. ``anchor`` is what repeats, where it is another than the convention's: the
+    pattern (``%``) of a range, or ``KernelAnchor("NAME")``. Raises UsageMistake for a path or name that means nothing,
+    TraceError for a trace that cannot be read.
     """
     beside, cache = measurements_of(_values(measurements, needed=False), Path()), CaptureCache()
     values = _values(paths, needed=not beside)
@@ -310,7 +310,7 @@ def open_run(
     def opened(gate: GateFile) -> Captures:
         return cache.captures(values, Path(), gate.resolved_convention, gate.workload, requests_of(gate), beside)
 
-    def resolve(gate: GateFile, anchor: str | None) -> GateFile:
+    def resolve(gate: GateFile, anchor: Anchor | None) -> GateFile:
         return resolved(gate, lambda: cache.fitting(values, Path(), anchor).convention)
 
     given, named = values or _values(measurements), convention_of(convention, anchor)
@@ -361,7 +361,7 @@ def compare(
     gate: str | os.PathLike[str] | None = None,
     *,
     convention: Named | None = None,
-    anchor: str | None = None,
+    anchor: Anchor | None = None,
     base_measurements: Paths = (),
     head_measurements: Paths = (),
 ) -> Comparison:

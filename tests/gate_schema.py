@@ -229,6 +229,7 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "line": _of("text"),
     "convention": {"anyOf": [offered(FOUND), _of("built_in"), {"keys": "convention"}]},
     "built_in": offered(CONVENTIONS),
+    "anchor": {"anyOf": [_of("text"), {"keys": "anchor"}]},
     "window": {
         "anyOf": [
             offered(WINDOWS),

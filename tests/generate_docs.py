@@ -201,7 +201,7 @@ def pytest_options() -> str:
 
 GENERATED: Mapping[str, Callable[[], str]] = {
     "gate file keys": lambda: keys("file"),
-    "convention keys": lambda: keys("convention", "purposes.NAME.purpose"),
+    "convention keys": lambda: keys("convention", "anchor.anchor", "purposes.NAME.purpose"),
     **{
         f"{name} keys": partial(keys, name)
         for name in ("assertion", "baseline", "pipeline", "run", "tolerance", "waiver", "window", "workload")

@@ -17,7 +17,7 @@ import pytest
 
 import pytest_nsys
 from pytest_nsys import NoRows, NsysError, NsysRun, compare, judge, open_run
-from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.core.conventions import BUILT_IN, Convention, KernelAnchor
 from pytest_nsys.core.errors import ArgumentMistake, NothingMeasured, TraceError, UsageMistake
 from pytest_nsys.core.shown import html_of
 from pytest_nsys.gates.model import GateFile, JudgedRow, Outcome
@@ -147,6 +147,7 @@ ARGUMENTS: list[tuple[Callable[[NsysRun], object], str]] = [
     (lambda run: run.under("pithtrian"), "is no convention and no file (did you mean 'pith"),
     (lambda run: run.under(Path("none.yaml")), "'none.yaml' is no convention and no file"),
     (lambda run: run.under("generic", ""), "anchor is empty"),
+    (lambda run: run.under("generic", KernelAnchor("")), "anchor is empty"),
     (lambda run: run.rows("overlap", stag="stage2"), "overlap has no dimension 'stag' (did you mean"),
     (lambda run: run.rows("overlap", window="medan"), "unknown window 'medan' (did you mean 'median'"),
     (lambda run: judge("overlp >= 60%", run), "'overlp >= 60%', character 1: unknown metric"),

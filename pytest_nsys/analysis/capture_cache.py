@@ -19,7 +19,7 @@ from pytest_nsys.analysis.measurements import Measurements
 from pytest_nsys.analysis.metrics import Request
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import MEDIAN, RUN
-from pytest_nsys.core.conventions import Convention
+from pytest_nsys.core.conventions import Anchor, Convention
 from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.core.model import Trace
 from pytest_nsys.core.words import counted
@@ -47,7 +47,7 @@ class CaptureCache:
     """Every run of a session, opened when first asked for. An error is remembered too: a trace fails only once."""
 
     opening: Opening = as_they_are
-    _fitting: dict[tuple[tuple[Path, ...], str | None], Choice | NsysError] = field(default_factory=dict)
+    _fitting: dict[tuple[tuple[Path, ...], Anchor | None], Choice | NsysError] = field(default_factory=dict)
     _looked_at: dict[Path, Trace] = field(default_factory=dict)
     _known: dict[tuple[Files, Files, Convention, Workload], Captures | NsysError] = field(default_factory=dict)
 
@@ -81,7 +81,7 @@ class CaptureCache:
         return self._captures([_together(traces, base)], convention, workload or Workload(), requests)
 
     def fitting(
-        self, captures: Sequence[str], base: Path, anchor: str | None = None, *, one_run: bool = False
+        self, captures: Sequence[str], base: Path, anchor: Anchor | None = None, *, one_run: bool = False
     ) -> Choice:
         """The convention that the first of the captures fits, found in it once; with another ``anchor`` where one is
         named. A cut is read under that of the cut. ``one_run``: they are one capture together.
@@ -103,7 +103,7 @@ class CaptureCache:
             raise choice
         return choice
 
-    def _found(self, paths: Sequence[Path], anchor: str | None) -> Choice:
+    def _found(self, paths: Sequence[Path], anchor: Anchor | None) -> Choice:
         usual = usual_convention(paths[0])
         if usual is not None and usual.certain:
             return Choice(usual.convention.with_anchor(anchor), usual.convention, RUN if usual.whole_run else MEDIAN)

@@ -22,9 +22,10 @@ from pytest_nsys.analysis.candidates import (
     all_ranges,
     anchor_candidates,
 )
+from pytest_nsys.analysis.kernel_anchors import MOST_UNLAUNCHED
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec
-from pytest_nsys.core.conventions import BUILT_IN, Convention, convention_words
+from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention, convention_words
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.model import KernelsMode, Span, Value
 from pytest_nsys.core.numbers import format_value, percent
@@ -115,7 +116,7 @@ def choose(run: Run, open_under: OpenUnder, given: Convention | None, ask: Ask, 
     return _drafted(run, all_ranges(run), open_under, given, ask, usual)
 
 
-def found(run: Run, open_under: OpenUnder, usual: Convention = GENERIC, anchor: str | None = None) -> Choice:
+def found(run: Run, open_under: OpenUnder, usual: Convention = GENERIC, anchor: Anchor | None = None) -> Choice:
     """How the windows of ``run`` (under :data:`LABELLED`) are found where nobody is asked, and nobody said.
 
     ``anchor`` is the pattern of one that a person named. Raises UsageMistake where several fit alike, with the options
@@ -149,15 +150,25 @@ def _tie(run: Run, what: str, each: Sequence[str], flags: Sequence[str], said: s
     )
 
 
-def _with_anchor(run: Run, open_under: OpenUnder, usual: Convention, anchor: str) -> Choice:
+def _with_anchor(run: Run, open_under: OpenUnder, usual: Convention, anchor: Anchor) -> Choice:
     """The convention that fits, with another anchor; where none does the usual one, in the mode that fits the trace."""
     for alike in _fitting(run):
-        return Choice(replace(alike[0], anchor=anchor), alike[0])
+        convention = replace(alike[0], anchor=anchor)
+        return Choice(_by_launch(run, convention) if convention.kernel_anchor else convention, alike[0])
     texts = [rank.setup.text for rank in run.labelled_ranks if rank.setup is not None]
     base = next((c for c in BUILT_IN.values() if any(c.setup_of(text) is not None for text in texts)), usual)
     convention = replace(base, anchor=anchor)
+    if convention.kernel_anchor is not None:
+        return Choice(_by_launch(run, convention), base)
     mode = Holds(open_under(convention), convention.span).best_mode
     return Choice(replace(convention, kernels=mode or convention.kernels), base)
+
+
+def _by_launch(run: Run, convention: Convention) -> Convention:
+    """The same with the mode in which a kernel anchors: by launches, or where too few are on record by GPU time."""
+    ran = [track.launched for track in run.whole().tracks.values()]
+    launched = all(each.without <= MOST_UNLAUNCHED * each.kernels for each in ran)
+    return replace(convention, kernels=KernelsMode.LAUNCHED if launched else KernelsMode.CLIPPED)
 
 
 def _fitting(run: Run) -> list[list[Convention]]:

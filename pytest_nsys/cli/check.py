@@ -12,6 +12,7 @@ from pytest_nsys.cli.environment import look_around
 from pytest_nsys.cli.gate_check import GateFiles, checked_gates, holds_gates
 from pytest_nsys.cli.group import Exit
 from pytest_nsys.cli.shared_options import anchor_option, convention_option, executor_option
+from pytest_nsys.core.conventions import Anchor
 from pytest_nsys.core.errors import GateFileError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, Address, named_as_gate
 from pytest_nsys.gates.gate_file import load_one
@@ -30,7 +31,7 @@ def check(
     context: click.Context,
     words: tuple[str, ...],
     convention: str | None,
-    anchor: str | None,
+    anchor: Anchor | None,
     format: str,
     executor: str | None,
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pytest_nsys.analysis.summary import summary_of
 from pytest_nsys.cli.options import HOW_MEASURED, MeasureOptions, deliver, pen_of, telling
+from pytest_nsys.core.conventions import written_anchor
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
@@ -50,7 +51,7 @@ def _given(asked: MeasureOptions) -> Iterator[tuple[str, str]]:
     yield from (("--rank", str(rank)) for rank in asked.ranks)
     for name in HOW_MEASURED:
         if (value := getattr(asked, name)) is not None:
-            yield f"--{name}", str(value)
+            yield f"--{name}", written_anchor(value) if name == "anchor" else str(value)
 
 
 def _stated(steps: int | None, config: str | None) -> Workload:

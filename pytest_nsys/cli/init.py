@@ -29,7 +29,7 @@ from pytest_nsys.analysis.run import Run
 from pytest_nsys.cli.asking import stores
 from pytest_nsys.cli.options import reading_ahead
 from pytest_nsys.cli.shared_options import anchor_option, convention_option, executor_option, folder_option
-from pytest_nsys.core.conventions import BUILT_IN, Convention, convention_words
+from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention, convention_words
 from pytest_nsys.core.errors import BaselineError, NothingMeasured, NsysError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import KernelsMode, Trace
@@ -68,7 +68,7 @@ def init(
     traces: tuple[str, ...],
     output: str,
     convention: str | None,
-    anchor: str | None,
+    anchor: Anchor | None,
     force: bool,
     executor: str | None,
     baseline_dir: str | None,
@@ -225,7 +225,7 @@ class Traces:
 
     library: CaptureCache
     traces: tuple[str, ...]
-    anchor: str | None = None
+    anchor: Anchor | None = None
 
     def captures(self, convention: Convention) -> Captures:
         """The captures under a convention. Raises UsageMistake, TraceError."""
@@ -292,7 +292,7 @@ def drafted(
     return checked(draft, lambda gate: trial.captures(gate.resolved_convention), path.name)
 
 
-def draft_alone(given: Convention | None, anchor: str | None, trace: Trace) -> None:
+def draft_alone(given: Convention | None, anchor: Anchor | None, trace: Trace) -> None:
     """Ask a trace of a run what a draft asks, by choosing for it alone; what only the run asks is read later."""
     trial = Traces(CaptureCache(lambda *_: lambda _: trace), (str(trace.path),), anchor)
     with contextlib.suppress(Exception):  # goes wrong once more for the run, and is told there

@@ -28,7 +28,7 @@ from pytest_nsys.analysis.run import chosen_ranks
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec, meant_word, spec_under
 from pytest_nsys.cli.shared_options import anchor_option, convention_option, executor_option
-from pytest_nsys.core.conventions import Convention
+from pytest_nsys.core.conventions import Anchor, Convention
 from pytest_nsys.core.errors import UsageMistake, hint
 from pytest_nsys.core.families import Families
 from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Note, Rank, Span, Window
@@ -64,7 +64,7 @@ class MeasureOptions:
     span: Span | None = None
     kernels: KernelsMode | None = None
     convention: str | None = None
-    anchor: str | None = None
+    anchor: Anchor | None = None
     ranks: tuple[int, ...] = ()
     format: Format = Format.TABLE
     executor: str | None = None

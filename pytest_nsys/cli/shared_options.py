@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import click
 
-from pytest_nsys.gates.convention_keys import CONVENTION_HELP
+from pytest_nsys.gates.convention_keys import CONVENTION_HELP, typed_anchor
 from pytest_nsys.tools.executors import SERIAL, WAYS
 
 convention_option = click.option("--convention", metavar="NAME", help=CONVENTION_HELP)
 anchor_option = click.option(
     "--anchor",
     metavar="PATTERN",
-    help="Pattern (% is the wildcard) of the range that repeats, instead of the convention's.",
+    callback=lambda _context, _option, text: None if text is None else typed_anchor(text),
+    help="Pattern (% is the wildcard) of the range that repeats, or '{kernel: NAME}', instead of the convention's.",
 )
 executor_option = click.option(
     "--executor", metavar="EXECUTOR", help=f"How to read the traces: {WAYS}. Default: {SERIAL}."

@@ -14,6 +14,7 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.cli.asking import shown
 from pytest_nsys.cli.group import Exit
 from pytest_nsys.cli.options import MeasureOptions
+from pytest_nsys.core.conventions import Anchor
 from pytest_nsys.core.errors import NothingMeasured, NsysError
 from pytest_nsys.reports.check_report import Group, RunShape, TraceFile
 from pytest_nsys.traces.measurements import find_measurements, read_measurements
@@ -21,7 +22,7 @@ from pytest_nsys.traces.opening import format_of
 
 
 def checked_run(
-    traces: Sequence[str], convention: str | None, anchor: str | None, executor: str | None
+    traces: Sequence[str], convention: str | None, anchor: Anchor | None, executor: str | None
 ) -> tuple[RunShape | None, list[str], Exit]:
     """The run that traces are, why it cannot be read where it cannot, and the exit code that asks for."""
     asked = MeasureOptions(convention=convention, anchor=anchor, executor=executor)

@@ -83,6 +83,23 @@ class KernelAnchor(NamedTuple):
         return f"kernel {self.kernel}" + (f" after {self.after}" if self.after is not None else "")
 
 
+Anchor = str | KernelAnchor
+"""What repeats once per unit of steady work: the pattern of a range, or a kernel."""
+
+
+def written_anchor(anchor: Anchor) -> str:
+    """An anchor as a command takes it, and a gate file has it."""
+    if isinstance(anchor, str):
+        return anchor
+    said = ((key, value) for key, value in anchor._asdict().items() if value is not None)
+    return "{" + ", ".join(f"{key}: {_in_braces(value)}" for key, value in said) + "}"
+
+
+def _in_braces(name: str) -> str:
+    """As YAML reads it inside of braces: what is no plain word is quoted."""
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{4,}", name) else json.dumps(name, ensure_ascii=False)
+
+
 class StepKind(NamedTuple):
     """A kind of step of an engine that serves requests: decode, say. ``anchors``: an expression on the anchor's name,
     whose groups ``requests`` and ``tokens`` (each may come several times, numbered: ``tokens1``) say the work.
@@ -115,7 +132,7 @@ class Convention:
     """
 
     name: str
-    anchor: str | KernelAnchor | None = None
+    anchor: Anchor | None = None
     setup: str | None = None
     stage: str | None = None
     purposes: tuple[Purpose, ...] = ()
@@ -166,7 +183,7 @@ class Convention:
             prefix = prefix[:-1]
         return ("" if "|" in self.setup else prefix) + "%"
 
-    def with_anchor(self, anchor: str | KernelAnchor | None) -> Convention:
+    def with_anchor(self, anchor: Anchor | None) -> Convention:
         """The same with another anchor, where one is given."""
         return self if anchor is None else dataclasses.replace(self, anchor=anchor)
 
@@ -386,16 +403,16 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _anchor(value: Any) -> str | KernelAnchor | None:
+def _anchor(value: Any) -> Anchor | None:
     if not isinstance(value, Mapping):
         return _text(value)
     kernel, after = _text(value["kernel"]), _text(value.get("after"))
-    if kernel is None or value.keys() - {"kernel", "after"}:
+    if not kernel or after == "" or value.keys() - {"kernel", "after"}:
         raise TypeError
     return KernelAnchor(kernel, after)
 
 
-def _anchor_written(anchor: str | KernelAnchor | None) -> Any:
+def _anchor_written(anchor: Anchor | None) -> Any:
     if isinstance(anchor, KernelAnchor):
         return {key: value for key, value in anchor._asdict().items() if value is not None}
     return anchor

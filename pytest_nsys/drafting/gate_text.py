@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from pytest_nsys.analysis.fitting import Choice, candidate_words
-from pytest_nsys.core.conventions import BUILT_IN, Convention, Purpose
+from pytest_nsys.core.conventions import BUILT_IN, Convention, Purpose, written_anchor
 from pytest_nsys.core.words import printable
 from pytest_nsys.drafting.sentences import DraftSentence
 
@@ -132,7 +132,7 @@ def _differing(convention: Convention, base: Convention) -> Iterator[tuple[str, 
     for key in ("anchor", "setup", "stage"):
         value = getattr(convention, key)
         if value is not None and value != getattr(base, key):
-            yield key, [f"{key}: {scalar(value)}"]
+            yield key, [f"{key}: {scalar(value) if isinstance(value, str) else written_anchor(value)}"]
     if convention.purposes != base.purposes:
         yield "purposes", ["purposes:", *(f"  {_purpose(purpose)}" for purpose in convention.purposes)]
     if convention.communication != base.communication:

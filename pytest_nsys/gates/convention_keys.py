@@ -11,11 +11,11 @@ from typing import TypeVar
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
-from pytest_nsys.core.conventions import BUILT_IN, Convention, ConventionMistake
-from pytest_nsys.core.errors import ArgumentMistake, UsageMistake, hint
+from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention, ConventionMistake
+from pytest_nsys.core.errors import ArgumentMistake, GateFileError, UsageMistake, hint
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.kinds import KEYS, Entry, known
+from pytest_nsys.gates.kinds import KEYS, Entry, known, read_anchor
 from pytest_nsys.gates.yaml_nodes import NodeReader, compose
 from pytest_nsys.gates.yaml_nodes import read as read_file
 
@@ -65,13 +65,28 @@ def check_named(traces: Sequence[str]) -> None:
         raise UsageMistake("the path of a trace is empty")
 
 
-def convention_of(value: Named | None, anchor: str | None = None) -> Convention | None:
+def typed_anchor(text: str) -> Anchor:
+    """What ``--anchor`` says: the pattern of a range, or a kernel as gate files have it. Raises UsageMistake."""
+    if not text.lstrip().startswith("{"):
+        return text
+    reader = NodeReader(Path("--anchor"))
+    try:
+        found = read_anchor(reader, compose(text.encode(errors="replace"), reader))
+        reader.raise_any()
+    except GateFileError as error:
+        raise UsageMistake(f"--anchor {printable(text, 60)}: {error.mistakes[0].text}") from None
+    assert found is not None  # else there was a mistake
+    return found
+
+
+def convention_of(value: Named | None, anchor: Anchor | None = None) -> Convention | None:
     """The convention that ``value`` is, names or holds, with another anchor where one is given; None: it is to be found
     in the trace.
     """
-    if anchor is not None and not isinstance(anchor, str):
-        raise ArgumentMistake(f"anchor= is the name of a range, as in 'ProfilerStep#%', not {anchor!r}")
-    if anchor is not None and not anchor.strip():
+    if anchor is not None and not isinstance(anchor, Anchor):
+        what = "the name of a range, as in 'ProfilerStep#%', or a KernelAnchor"
+        raise ArgumentMistake(f"anchor= is {what}, not {anchor!r}")
+    if anchor is not None and not (anchor if isinstance(anchor, str) else anchor.kernel).strip():
         raise ArgumentMistake("--anchor is empty")
     if value is None or isinstance(value, Convention):
         found = value

@@ -19,7 +19,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from pytest_nsys.analysis.bounds import OFF, Bounds
 from pytest_nsys.analysis.windows import meant_word
-from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, UNKNOWN, CopyKind, Purpose
+from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, UNKNOWN, Anchor, CopyKind, KernelAnchor, Purpose
 from pytest_nsys.core.errors import did_you_mean, hint
 from pytest_nsys.core.families import OTHER, TABLES, Families, Family
 from pytest_nsys.core.model import KernelsMode, Label, Span
@@ -350,6 +350,18 @@ def _pipeline(reader: NodeReader, node: Node, key: str) -> TwoStages | None:
 # -- conventions
 
 
+def read_anchor(reader: NodeReader, node: Node, key: str = "anchor") -> Anchor | None:
+    """The pattern of a range, or a kernel: ``{kernel: NAME, after: NAME}``."""
+    if not isinstance(node, MappingNode):
+        text = reader.text(node, key)
+        return None if text is None else text.strip()
+    entry = Entry(reader, node, key)
+    if entry.fields and entry.missing():
+        entry.mistake("", f"{key} needs kernel: the name of the kernel that begins each window")
+    said = entry.values()
+    return KernelAnchor(**said) if "kernel" in said else None
+
+
 def _purposes(reader: NodeReader, node: Node, key: str) -> tuple[Purpose, ...]:
     found = []
     for word, value in reader.entries(node, key):
@@ -438,6 +450,7 @@ KINDS: Mapping[str, Read | None] = {
     "text": _one(str.strip),
     "texts": lambda reader, node, key: reader.texts(node, key) or None,
     "built_in": known(BUILT_IN, "convention"),
+    "anchor": read_anchor,
     "window": _window,
     "span": _choice(Span),
     "kernels": _choice(KernelsMode),

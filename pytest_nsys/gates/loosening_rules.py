@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 from pytest_nsys.analysis.bounds import AT_LEAST, OFF, Bounds
 from pytest_nsys.analysis.table import Selector, with_usual
-from pytest_nsys.core.conventions import NO_STAGE, Convention, convention_words
+from pytest_nsys.core.conventions import NO_STAGE, Convention, KernelAnchor, convention_words, written_anchor
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import ANY, format_tolerance, written_value
 from pytest_nsys.core.words import printable
@@ -372,6 +372,8 @@ def _spelled(value: object) -> str:
         return ", ".join(map(_spelled, value))
     if isinstance(value, frozenset):
         return ", ".join(map(str, sorted(value)))
+    if isinstance(value, KernelAnchor):
+        return written_anchor(value)
     if isinstance(value, tuple) or dataclasses.is_dataclass(value):
         return " ".join(_spelled(part) for part in _parts(value).values() if part)
     return str(value)

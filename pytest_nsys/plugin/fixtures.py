@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.core.conventions import Anchor
 from pytest_nsys.core.errors import ArgumentMistake, GateFileError, NoRows, NoTraceGiven, NsysError
 from pytest_nsys.core.model import Step
 from pytest_nsys.gates.convention_keys import Named, convention_of
@@ -73,7 +74,7 @@ class NsysGate:
         gate_file: str | os.PathLike[str] | None = None,
         *,
         convention: Named | None = None,
-        anchor: str | None = None,
+        anchor: Anchor | None = None,
     ) -> Verdict:
         """The verdict of ``sentence``, where it is good.
 
@@ -107,7 +108,9 @@ class NsysGate:
             warnings.warn(NsysWarning(f"{sentence}: {text}"), stacklevel=2)
         return verdict
 
-    def _gate(self, gate_file: str | os.PathLike[str] | None, convention: Named | None, anchor: str | None) -> GateFile:
+    def _gate(
+        self, gate_file: str | os.PathLike[str] | None, convention: Named | None, anchor: Anchor | None
+    ) -> GateFile:
         if gate_file is None:
             return GateFile(self._config.rootpath, (), convention_of(convention, anchor))
         if convention is not None or anchor is not None:

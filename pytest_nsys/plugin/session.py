@@ -21,7 +21,7 @@ import pytest
 
 from pytest_nsys.analysis.metrics import CUT, OF_ALL_RANKS, OF_ONE_WINDOW, Request
 from pytest_nsys.analysis.windows import MEDIAN, STEADY
-from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, UsageMistake
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import Trace
@@ -52,7 +52,7 @@ class NsysSession:
     config: pytest.Config
     _traces: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _contexts: dict[str, GateContext] = field(default_factory=dict)
-    _resolved: dict[tuple[str, str | None], GateFile] = field(default_factory=dict)
+    _resolved: dict[tuple[str, Anchor | None], GateFile] = field(default_factory=dict)
     _broken: dict[str, bool] = field(default_factory=dict)
     _shows_progress: bool = False
     _chosen: Sequence[tuple[GateFile, Sequence[Assertion]]] = ()
@@ -119,7 +119,7 @@ class NsysSession:
         typed = source.base == self.here
         return tuple(v if typed else self.shown(plain(source.base / v)) for v in source.values)
 
-    def resolved(self, gate: GateFile, anchor: str | None = None) -> GateFile:
+    def resolved(self, gate: GateFile, anchor: Anchor | None = None) -> GateFile:
         """The gate file with its convention, which is found where it is ``auto``. Raises UsageMistake, TraceError.
 
         ``anchor`` is the pattern of one that is named.

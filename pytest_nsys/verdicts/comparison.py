@@ -27,7 +27,7 @@ from pytest_nsys.analysis.metrics import MEASURED, METRICS, measured
 from pytest_nsys.analysis.structure import ContentKind, Item, contents
 from pytest_nsys.analysis.table import NothingSelected, label_key
 from pytest_nsys.analysis.windows import MEDIAN, RUN, UsedWindow, WindowSpec
-from pytest_nsys.core.conventions import Convention
+from pytest_nsys.core.conventions import Anchor, Convention
 from pytest_nsys.core.errors import NothingMeasured, NsysError, naming
 from pytest_nsys.core.exact import distance, exact, median
 from pytest_nsys.core.kept import grouped
@@ -421,7 +421,7 @@ class TwoRuns:
     base: Sequence[str]
     head: Sequence[str]
     measurements: tuple[Files, Files] = ((), ())
-    anchor: str | None = None
+    anchor: Anchor | None = None
 
     def under(self, gate: GateFile) -> OtherRun:
         """Both under the convention of a gate file, which is that of base where none is named; an error names its side.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,25 +11,11 @@ import pytest
 from pytest_nsys.core.conventions import BUILT_IN, KernelAnchor
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import KernelsMode
+from tests.support.kernel_steps import PLAIN, written
 from tests.support.measure import captures, notes, rows, windows
-from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.kineto import KinetoBuilder
 
 FIRST = replace(BUILT_IN["generic"], anchor=KernelAnchor("embed"), kernels=KernelsMode.LAUNCHED)
-
-Step = Sequence[str]
-PLAIN: Step = ("embed", "gemm", "gemm", "adam")
-
-
-def written(path: Path, steps: Sequence[Step], *, period_ns: int = 1_000, lag_ns: int | None = 300) -> Path:
-    """Steps whose kernels follow each other, each of 50 ns in 100; launched ``lag_ns`` before, None: by no call."""
-    trace = TraceBuilder()
-    process = trace.process()
-    for number, step in enumerate(steps):
-        for place, name in enumerate(step):
-            start = 10_000 + period_ns * number + 100 * place
-            process.kernel(name, start, start + 50, launch_ns=None if lag_ns is None else start - lag_ns)
-    return trace.write(path)
 
 
 def held(path: Path, window: str, **more: Any) -> list[list[str]]:

@@ -122,6 +122,13 @@ OF_THE_FILE: list[tuple[str, list[str]]] = [
             "2:32: gpu is empty",
         ],
     ),
+    (
+        beside("convention: {anchor: {after: b}}"),
+        ["2:22: anchor needs kernel: the name of the kernel that begins each window"],
+    ),
+    (beside("convention: {anchor: {kernel: '', after: }}"), ["2:32: kernel is empty", "2:42: after is empty"]),
+    (beside("convention: {anchor: {kernl: a}}"), ["2:23: unknown key 'kernl' (did you mean 'kernel'?)"]),
+    (beside("convention: {anchor: [a]}"), ["2:22: anchor is text, not a list"]),
     (beside("convention: pithtran"), ["2:13: unknown convention 'pithtran' (did you mean 'pithtrain'?)"]),
     (
         beside("convention: {extends: x, stage: '(', purposes: {mixed: {stages: a}}}"),

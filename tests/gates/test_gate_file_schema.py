@@ -45,6 +45,7 @@ HELD = {
         "{setup: 'r(?P<rank>[0-9]+)', stage: '(?P<stage>s.)', communication: [a, b]}",
         "{purposes: {a: x_*, b: [x, y], c: {stage: [x], range: y}}}",
         "{span: period, kernels: launched}",
+        *("{anchor: {kernel: embed}}", "{extends: generic, anchor: {kernel: 'void f<4>(int, float)', after: 1}}"),
         *("{copies: peer}", "{copies: [collective, peer, peer]}"),
         "{copies: [host_to_device, device_to_host, device_to_device]}",
         *("{families: maxtext}", "{extends: jax, families: {gemm: '*gemm*', attention: ['*fmha*', '*attn*']}}"),
@@ -123,6 +124,8 @@ NOT_HELD = {
     "trace": ["", "''", "{a: b}", "[[a]]"],
     "convention": [
         *("[generic]", "{}", "{extends: other}", "{communication: []}"),
+        *("{anchor: {}}", "{anchor: [a]}", "{anchor: {after: a}}", "{anchor: {kernel: }}", "{anchor: {kernel: [a]}}"),
+        *("{anchor: {kernel: a, before: b}}", "{anchor: {kernel: a, after: ''}}"),
         *("{purposes: {mixed: a}}", "{purposes: {a: }}", "{purposes: {a: {}}}"),
         *("{copies: []}", "{copies: }", "{copies: PtoP}", "{copies: [peer, all]}", "{copies: {peer: true}}"),
         *("{families: amd}", "{families: }", "{families: {}}", "{families: [maxtext]}", "{families: {other: a*}}"),

@@ -194,6 +194,10 @@ def waived_as(sentence: str, ceiling: str, expires: str = "2030-01-31") -> str:
         (*extending("communication: [a, b]", "communication: [a, c]"), "changed convention communication: b → c"),
         (*extending("anchor: a%", "anchor: b%"), "changed convention anchor: a% → b%"),
         (
+            *extending("anchor: a%", "anchor: {kernel: embed, after: 'f<4>'}"),
+            'changed convention anchor: a% → {kernel: embed, after: "f<4>"}',
+        ),
+        (
             *of_files("convention", "{extends: generic, anchor: a%}", "auto"),
             "changed convention: generic, anchor 'a%' → auto",
         ),
