@@ -45,6 +45,7 @@ from pytest_nsys.analysis.metrics import (
 from pytest_nsys.analysis.quality import crossed
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow, WindowGroup
+from pytest_nsys.analysis.sharing import sharing_in
 from pytest_nsys.analysis.structure import sequences
 from pytest_nsys.analysis.table import UNSEEN, Coordinates, MetricTable, combined, of_all, of_one, of_ranks
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec, spec_under
@@ -285,7 +286,10 @@ def _capture_rows(
     if metric.scope is Scope.RUN:
         return _run_rows(capture, metric, spec, ranks, empty)
     own = [_rank_rows(metric, windows, empty) for windows in capture.measured(spec).filled(ranks).values()]
-    return of_all(own, empty)
+    found = of_all(own, empty)
+    if metric.of is not Of.COMMUNICATION or found.rows or found.without:
+        return found
+    return replace(found, without=sharing_in(capture.measured(spec)).why_not_in_own)
 
 
 def _rank_rows(metric: Metric, windows: Sequence[RankWindow], empty: MetricTable) -> MetricTable:
@@ -316,7 +320,6 @@ def _measured(metric: Metric, window: RankWindow | RunWindow, empty: MetricTable
     return replace(empty, rows=rows, unseen=unseen, without=without)
 
 
-_NO_STREAM = "no communication kernel has a stream of its own in the window"
 _NO_ROW = "none in this window"
 
 
@@ -346,7 +349,7 @@ def why_none(captures: Captures, metric: Metric, spec: WindowSpec) -> str:
     if table.rows:
         return ""
     missing = next((why for _, why in table.missing), "")
-    return table.without or missing or (_NO_STREAM if metric.of is Of.COMMUNICATION else _NO_ROW)
+    return table.without or missing or _NO_ROW
 
 
 FEWEST = 3

@@ -1,8 +1,9 @@
 """How much does a run communicate, how much of it is exposed, and how fast: by stage, or by collective where none has a
 stage.
 
-Each line is of the rank on which it is exposed longest. Where communication shares streams with compute the figures
-that count it are told, those of the metrics ``…_all``: by collective, as no metric has them by stage.
+Each line is of the rank on which it is exposed longest. All of it together is what the metrics say that
+:mod:`~pytest_nsys.analysis.sharing` chooses. What shares streams with compute is in no stage: where it is most of it,
+the lines are by collective, else it is a line beside them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.collectives import on_record, transfers
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.sharing import Sharing, sharing_in, walls
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.columns import Column, members_by, take, total
 from pytest_nsys.core.conventions import NO_STAGE, UNKNOWN
@@ -43,15 +45,20 @@ class Communicated:
 class RunCommunication:
     """All communication of a run, the longest exposed first. ``by`` is ``stage`` or ``collective``.
 
-    ``shared``: the figures count what shares streams with compute, as the metrics ``…_all`` do. ``whole`` is of all
-    names together, None where there is none, and ``why`` says why.
+    ``whole`` is of all names together, by the metrics that ``sharing`` calls for; None where there is none, and
+    ``why`` says why.
     """
 
     by: str
-    shared: bool
+    sharing: Sharing
     each: tuple[Communicated, ...]
     whole: Communicated | None
     why: str = ""
+
+    @property
+    def shared(self) -> bool:
+        """Whether the figures count what shares streams with compute, as the metrics ``…_all`` do."""
+        return self.sharing.counts
 
 
 def communication_of(
@@ -59,38 +66,28 @@ def communication_of(
 ) -> RunCommunication:
     """The communication in the windows of each rank."""
     every = [window for own in windows.values() for window in own]
-    if not any(len(window.all_communication) for window in every):
-        return RunCommunication("collective", False, (), None, "no communication kernel in the window")
+    sharing = sharing_in(every)
+    if not sharing.of:
+        return RunCommunication("collective", sharing, (), None, sharing.why_not_in_own)
 
     def rows(name: str) -> _Rows:
         return {row.labels: row.value for row in captures.rows(METRICS[name], spec, frozenset(windows)).rows}
 
-    has_stages = any(labels[1] != NO_STAGE for labels in rows(_BY_STAGE[0]))
-    shared = _shares_streams(every, has_stages=has_stages)
-    exposed, overlap = map(rows, _WHOLE[shared])
+    shared, staged = sharing.counts, any(labels[1] != NO_STAGE for labels in rows(_BY_STAGE[0])) and not sharing.mostly
+    exposed, overlap = map(rows, walls(sharing))
     sums = {n: [total(take(w.durations_ns, _members(w, shared))) for w in own] for n, own in windows.items()}
     whole = [
         Communicated("all", int(str(labels[0])), median(sums[int(str(labels[0]))]), ns, overlap.get(labels))
         for labels, ns in exposed.items()
     ]
-    staged = has_stages and not shared
     each = list(_stages(*map(rows, _BY_STAGE)) if staged else _collectives(windows, shared=shared))
+    each += _on_compute_streams(windows) if staged and shared else ()
     if not whole:
-        return RunCommunication("collective", shared, (), None, "the communication kernels of the window take no time")
-    return RunCommunication("stage" if staged else "collective", shared, tuple(_worst(each)), next(_worst(whole)))
+        return RunCommunication("collective", sharing, (), None, "the communication kernels of the window take no time")
+    return RunCommunication("stage" if staged else "collective", sharing, tuple(_worst(each)), next(_worst(whole)))
 
 
-def _shares_streams(every: Sequence[RankWindow], *, has_stages: bool) -> bool:
-    """Whether to count what is in order with compute of its own stream: not where it is the lesser part of what has
-    stages, which no metric tells of it.
-    """
-    own = sum(total(take(window.durations_ns, window.communication)) for window in every)
-    barriers = sum(total(take(window.durations_ns, window.barriers)) for window in every)
-    most = barriers > own if has_stages else barriers > 0
-    return most or not own or any(window.hides_barriers for window in every)
-
-
-_WHOLE = {False: ("wall_exposed_ns", "wall_overlap"), True: ("wall_exposed_all_ns", "wall_overlap_all")}
+SHARED_NAME = "on compute streams"
 _BY_STAGE = ("comm_ns", "exposed_ns", "overlap")
 
 
@@ -115,6 +112,16 @@ def _stages(length: _Rows, exposed: _Rows, overlap: _Rows) -> Iterator[Communica
     for labels, ns in length.items():
         rank, stage = labels
         yield Communicated(str(stage), int(str(rank)), ns, exposed[labels], overlap.get(labels))
+
+
+def _on_compute_streams(windows: Mapping[int, Sequence[RankWindow]]) -> Iterator[Communicated]:
+    for number, own in windows.items():
+        if any(len(window.barriers) for window in own):
+            ran = [window.time_of(window.barriers) for window in own]
+            exposed = [time.total_ns - time.common_ns(w.compute_time) for time, w in zip(ran, own, strict=True)]
+            lengths = [total(take(window.durations_ns, window.barriers)) for window in own]
+            share = exact(1 - Fraction(sum(exposed), wall)) if (wall := sum(time.total_ns for time in ran)) else None
+            yield Communicated(SHARED_NAME, number, median(lengths), median(exposed), share)
 
 
 def _collectives(windows: Mapping[int, Sequence[RankWindow]], *, shared: bool) -> Iterator[Communicated]:

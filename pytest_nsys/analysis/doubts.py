@@ -25,9 +25,10 @@ from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.bounds import FEW_ANCHORS
 from pytest_nsys.analysis.common_clock import zeros_of
 from pytest_nsys.analysis.run import Run, WindowGroup
+from pytest_nsys.analysis.sharing import sharing_in
 from pytest_nsys.analysis.throughput import Deviation, deviation
 from pytest_nsys.analysis.windows import MEDIAN, WindowSpec, anchor_of
-from pytest_nsys.core.columns import take, total
+from pytest_nsys.core.columns import total
 from pytest_nsys.core.conventions import BUILT_IN, Convention, KernelAnchor
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.families import KnownLibrary, qualified_name
@@ -391,10 +392,6 @@ def _about_early(group: WindowGroup) -> Iterator[Note]:
         yield Note(f"{which} (rank {number}): the clocks of CPU and GPU disagree, or it is another one's launch", True)
 
 
-NO_STREAM = "no communication stream"
-"""How the note begins that tells why nothing of communication streams is measured."""
-
-
 def _about_streams(group: WindowGroup) -> Iterator[Note]:
     windows = [window for window in group if len(window)]
     built_in = {pattern for convention in BUILT_IN.values() for pattern in convention.communication}
@@ -403,15 +400,5 @@ def _about_streams(group: WindowGroup) -> Iterator[Note]:
             continue
         if not any(fnmatchcase(name, pattern) for window in windows for name in set(window.kernels.names.values())):
             yield Note(f"no kernel around the windows is like the communication pattern '{printable(pattern)}'", True)
-    if any(w.communication for w in windows):
-        return
-    barriers = sum(len(w.barriers) for w in windows)
-    hidden = "; compute of other streams may hide it: see wall_overlap_all, wall_exposed_all_ns"
-    if not barriers:
-        yield Note(f"{NO_STREAM}: no communication kernel in the windows")
-        return
-    length = sum(total(take(w.durations_ns, w.barriers)) for w in windows)
-    yield Note(
-        f"{NO_STREAM}: all communication ({counted(barriers, 'kernel')}, {format_value(length)}) is on compute streams"
-        f"{hidden if any(w.hides_barriers for w in windows) else ''}"
-    )
+    if why := sharing_in(windows).why_not_in_own:
+        yield Note(why)

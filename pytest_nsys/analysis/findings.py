@@ -24,6 +24,7 @@ from pytest_nsys.analysis.losses import FindingKind, Losses
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.quality import Fact, Ground, doubts
 from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.sharing import Walls, sharing_in, walls
 from pytest_nsys.analysis.straggling import Waited, waited
 from pytest_nsys.analysis.throughput import profiler_overhead
 from pytest_nsys.analysis.windows import WindowSpec
@@ -170,6 +171,11 @@ class _Look:
     def _of_losses(self, figures: _Of, rank: int) -> Figures:
         return figures(self, rank)
 
+    @cached_property
+    def walls(self) -> Walls:
+        """The metrics of all communication of a rank."""
+        return walls(sharing_in(self.windows.values()))
+
     def rows(self, metric: str, rank: int) -> dict[tuple[object, ...], Value]:
         """The rows of a metric of a rank, as its view has them, by their other labels."""
         table = self.captures.rows(METRICS[metric], self.spec, frozenset(self.windows))
@@ -283,7 +289,7 @@ def _communication(look: _Look, rank: int) -> Figures:
     losses = look.losses[rank]
     (stage, kernel), ns = next(iter(losses.longest_communication().items()))
     named: Figures = {"stage": stage} if stage != NO_STAGE else {}
-    exposed = sum(look.rows("wall_exposed_all_ns", rank).values())
+    exposed = sum(look.rows(look.walls.exposed, rank).values())
     return {"part_ns": exposed, **named, "kernel": kernel, "kernel_ns": ns, "comm_ns": losses.budget.comm_ns}
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.doubts import NO_STREAM
 from pytest_nsys.analysis.metric_names import FIRST, example, spoken
 from pytest_nsys.analysis.metrics import MEASURED, METRICS, Metric, metric_called
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, select
@@ -126,8 +125,7 @@ def _selected(
             absent += [f"{metric.name}: {each}" for each in lost]
             found += [MetricRow(metric.name, labels, value, kept_in(metric.unit)) for labels, value in selected]
     if not found:
-        said = [*absent, *(note.text for note in captures.notes(spec) if note.text.startswith(NO_STREAM))]
-        raise NothingMeasured(f"no rows under {spec}: {'; '.join(said)}")
+        raise NothingMeasured(f"no rows under {spec}: {'; '.join(absent)}")
     return found, absent
 
 

@@ -18,6 +18,7 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metric_names import spoken
 from pytest_nsys.analysis.metrics import METRICS, Unit
 from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.sharing import ALL, OWN, Walls, sharing_in, walls
 from pytest_nsys.analysis.table import NothingSelected
 from pytest_nsys.analysis.windows import RUN, WindowSpec
 from pytest_nsys.core.conventions import NO_STAGE, UNKNOWN
@@ -152,15 +153,16 @@ def draft_sentences(figures: Figures) -> list[DraftSentence]:
     windows = figures.windows
     found: list[DraftSentence] = []
     communicates = any(window.communication for window in windows)
+    chosen = walls(sharing_in(windows))
     if communicates:
         found += _streams(figures)
-    found += _barriers(figures, communicates=communicates)
+    found += _barriers(figures, chosen, communicates=communicates)
     found += _launched(figures)
     found += _syncs(figures)
     found += _pageable(figures)
     if communicates:
-        found += _overlaps(figures)
-        found += _exposed(figures)
+        found += _overlaps(figures, chosen)
+        found += _exposed(figures, chosen)
     found += _balance(figures)
     found += _times(figures)
     found += _memory(figures)
@@ -195,7 +197,7 @@ def _streams(figures: Figures) -> Iterator[DraftSentence]:
             yield DraftSentence(f"no {purpose} comm streams", (why,), STRUCTURE, 3 if purpose == "mixed" else 9)
 
 
-def _barriers(figures: Figures, *, communicates: bool) -> Iterator[DraftSentence]:
+def _barriers(figures: Figures, chosen: Walls, *, communicates: bool) -> Iterator[DraftSentence]:
     rows = figures.rows("barrier_ns")
     if rows and not any(rows.values()):
         if communicates:
@@ -210,18 +212,13 @@ def _barriers(figures: Figures, *, communicates: bool) -> Iterator[DraftSentence
         if not communicates:
             reasons.append("All communication is such, so 'exposed' and 'overlap' have no rows.")
         yield _held(figures, "barrier_ns", tuple(reasons), HIDDEN, 4 if hidden or communicates else KEPT)
-        if hidden:
-            yield from _overlaps_all(figures, limited=not communicates)
-
-
-def _overlaps_all(figures: Figures, *, limited: bool) -> Iterator[DraftSentence]:
-    """Barriers counted as communication; ``limited``: no other sentence is a limit on the overlap."""
-    if limited:
-        yield from _wall_overlap(figures, "wall_overlap_all")
-    if rows := figures.rows("wall_exposed_all_ns"):
-        most = figures.largest("wall_exposed_all_ns", rows)
-        why = f"At most {most} of communication without compute on any stream, 'barrier' included."
-        yield _held(figures, "wall_exposed_all_ns", (why,), HIDDEN, KEPT)
+    if chosen == ALL:
+        if not communicates:
+            yield from _wall_overlap(figures, chosen.overlap)
+        if rows := figures.rows(chosen.exposed):
+            most = figures.largest(chosen.exposed, rows)
+            why = f"At most {most} of communication without compute on any stream, 'barrier' included."
+            yield _held(figures, chosen.exposed, (why,), HIDDEN, KEPT)
 
 
 def _launched(figures: Figures) -> Iterator[DraftSentence]:
@@ -311,11 +308,11 @@ def _pageable(figures: Figures) -> Iterator[DraftSentence]:
         yield DraftSentence("pageable copies <= baseline", (why,), STRUCTURE, 1)
 
 
-def _overlaps(figures: Figures) -> Iterator[DraftSentence]:
+def _overlaps(figures: Figures, chosen: Walls) -> Iterator[DraftSentence]:
     """A limit for each stage; for pairs (forward, backward) where there are many; for the rank where there is none."""
     stages = {stage: rows for stage, rows in by_stage(figures.rows("overlap")).items() if stage != NO_STAGE}
     if not stages:
-        yield from _wall_overlap(figures)
+        yield from _wall_overlap(figures, chosen.overlap)
         return
     groups: dict[str, dict[Labels, Value]] = {}
     for stage, rows in stages.items():
@@ -335,7 +332,7 @@ def _overlaps(figures: Figures) -> Iterator[DraftSentence]:
         yield DraftSentence(entry, _why_overlap(figures, "overlap", rows, limit), HIDDEN, PER_STAGE)
 
 
-def _wall_overlap(figures: Figures, metric: str = "wall_overlap") -> Iterator[DraftSentence]:
+def _wall_overlap(figures: Figures, metric: str) -> Iterator[DraftSentence]:
     rows = figures.rows(metric)
     if rows:
         limit = percent_below(rows.values(), points([*figures.each(metric).values()]))
@@ -351,13 +348,13 @@ def _why_overlap(figures: Figures, metric: str, rows: Mapping[Labels, Value], li
     return (f"At worst {least}{rest}: headroom {away}.",)
 
 
-def _exposed(figures: Figures) -> Iterator[DraftSentence]:
-    """Per stage, and of what has none; of the rank where nothing has a stage."""
+def _exposed(figures: Figures, chosen: Walls) -> Iterator[DraftSentence]:
+    """Per stage, and of what has none; of the rank where nothing has a stage, unless ``chosen`` is held already."""
     by_name = by_stage(figures.rows("exposed_ns"))
     unstaged = by_name.pop(NO_STAGE, {})
     staged = {labels: value for rows in by_name.values() for labels, value in rows.items()}
-    metric = "exposed_ns" if staged else "wall_exposed_ns"
-    if not (rows := staged or figures.rows(metric)):
+    metric = "exposed_ns" if staged else chosen.exposed
+    if not (rows := staged or (figures.rows(metric) if chosen == OWN else {})):
         return
     why = f"At most {figures.largest(metric, rows)} of communication without compute beside it."
     yield _held(figures, metric, (why,), HIDDEN, KEPT, rows)

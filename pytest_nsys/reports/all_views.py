@@ -8,6 +8,7 @@ from fractions import Fraction
 from pytest_nsys.analysis.budget_facts import ceiling
 from pytest_nsys.analysis.doubts import about_uncounted
 from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.sharing import Sharing, sharing_in
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.exact import exact
 from pytest_nsys.core.model import KernelsMode, Note
@@ -98,16 +99,21 @@ STREAMS = View(
 
 def _about_stages(looked: Looked) -> Paragraph:
     """Why no stage has a row, where all communication of a rank is shown."""
-    rows = looked.where or looked.selected(METRICS["comm_ns"])
-    return Paragraph(notes=[] if rows else [Note(f"no rows by stage: {_why_no_overlap(looked)}")])
+    if looked.where or looked.selected(METRICS["comm_ns"]):
+        return Paragraph()
+    why, sharing = _why_no_overlap(looked), _sharing(looked)
+    # of what is shared the usual notes tell
+    return Paragraph(notes=[] if why == sharing.why_not_in_own else [Note(f"no rows by stage: {why}")])
 
 
 def _why_no_overlap(looked: Looked) -> str:
     if any(w.communication for own in looked.windows.values() for w in own):
         return f"no communication kernel has a stage under this convention: --where stage={NO_STAGE} shows them"
-    if any(w.barriers for own in looked.windows.values() for w in own):
-        return "all communication runs on streams that also compute"
-    return "no communication kernel in the windows shown"
+    return _sharing(looked).why_not_in_own
+
+
+def _sharing(looked: Looked) -> Sharing:
+    return sharing_in(w for own in looked.windows.values() for w in own)
 
 
 OVERLAP = View(

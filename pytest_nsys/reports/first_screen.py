@@ -33,8 +33,6 @@ LINES = 40
 GAPS = 3
 """Empty lines between the sections that are worth more than findings on two lines, or another stage."""
 
-SHARED = "communication also runs on compute's stream; all of it is counted (wall_exposed_all_ns)"
-
 WORLD = "world"
 """An axis that is all ranks."""
 
@@ -209,7 +207,7 @@ class FirstScreen:
         for name, row in zip(names, cells, strict=True):
             yield f"{printable(name, 50):{room}}" + "".join(f"  {c:>{w}}" for c, w in zip(row, widths, strict=True))
         more = len(found.each) - most if every else 0
-        notes = [SHARED] if found.shared else []
+        notes = [f"{found.sharing.words}: wall_exposed_all counts them"] if found.shared else []
         notes += [f"and {more} more: --view {'overlap' if found.by == 'stage' else 'collectives'}"] if more > 0 else []
         if notes:
             yield fitted("; ".join(notes))

@@ -295,7 +295,9 @@ class View:
         asked = {*looked.where} - {"rank", *(looked.captures.mesh.sizes if looked.where else ())}
         parts = [part for part in self.parts if asked <= part.dimensions(looked)]
         tables = [(part, part.table(looked)) for part in parts]
-        if not any(table.rows for _, table in tables):
+        while tables and not tables[0][1].rows:  # programs get the first one as rows
+            del tables[0]
+        if not tables:
             raise NothingMeasured(f"{looked.captures.paths[0]}: {self.nothing(looked)}")
         paragraph = self.paragraph(looked)
         metrics = [METRICS[name] for name in self.reads]

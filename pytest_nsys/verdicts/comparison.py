@@ -23,7 +23,8 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import RunKey
 from pytest_nsys.analysis.fitting import GENERIC, Choice
 from pytest_nsys.analysis.measurements import Measurements
-from pytest_nsys.analysis.metrics import MEASURED, METRICS, measured
+from pytest_nsys.analysis.metrics import MEASURED, measured
+from pytest_nsys.analysis.sharing import ALL, OWN, Walls, sharing_in, walls
 from pytest_nsys.analysis.structure import ContentKind, Item, contents
 from pytest_nsys.analysis.table import NothingSelected, label_key
 from pytest_nsys.analysis.windows import MEDIAN, RUN, UsedWindow, WindowSpec
@@ -408,7 +409,6 @@ def _only_in(here: Sequence[Mapping[Item, int]], there: Sequence[Mapping[Item, i
 BUILT_IN_PATH = Path(gate_file.__file__).with_name("default.nsys.yaml")
 BUILT_IN_GATE = "built-in gate"
 """What stands for the name of the gate file that the package brings along."""
-WITH_BARRIERS = ("wall_overlap_all", "wall_exposed_all_ns")
 
 
 @dataclass(frozen=True)
@@ -465,8 +465,9 @@ class TwoRuns:
         # A look at two runs that somebody has: what they lack is a warning, as in every command.
         quality = Bounds(missing_ranks=None, anchors=None)
         gate = GateFile(name, own, convention, quality=quality, window=window, span=span, kernels=kernels)
-        if own and not self._shares_streams(gate):
-            own = tuple(assertion for assertion in own if assertion.metric not in WITH_BARRIERS)
+        if own:
+            other = OWN if self._walls(gate) == ALL else ALL
+            own = tuple(assertion for assertion in own if assertion.metric not in other)
             gate = replace(gate, assertions=own)
         if not all(self.measurements):
             return gate
@@ -483,11 +484,11 @@ class TwoRuns:
         ]
         return replace(gate, assertions=(*own, *held))
 
-    def _shares_streams(self, gate: GateFile) -> bool:
-        """Whether communication runs on a stream that computes, on either side: else WITH_BARRIERS say nothing more."""
+    def _walls(self, gate: GateFile) -> Walls:
+        """The metrics of all communication of a rank, for both sides."""
         with contextlib.suppress(NsysError):  # who judges it is told
             pair = self.under(gate)
             spec = pair.captures.spec(gate.window, gate.span, gate.kernels)
-            barriers = (side.rows(METRICS["barrier_ns"], spec) for side in (pair.before, pair.captures))
-            return any(value for table in barriers for _, value in table.rows)
-        return False
+            sides = (pair.before, pair.captures)
+            return walls(*(sharing_in(w for run in side.runs for w in run.measured(spec)) for side in sides))
+        return OWN

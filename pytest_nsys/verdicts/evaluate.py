@@ -289,7 +289,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
         ),
         notes=(
             *(context.same_as_baseline if assertion.reads_stored else ()),
-            *context.captures.notes(spec, metric),
+            *(note for note in context.captures.notes(spec, metric) if note.text not in message),
             *context.disagreements,
             *context.unheld,
             *(context.unchecked if assertion.outside is not None else ()),

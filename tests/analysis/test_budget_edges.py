@@ -276,7 +276,7 @@ def test_waits_without_a_record_or_against_time_are_told(gpu: OneProcess) -> Non
     gpu.stream_wait(-10)
     gpu.kernel("gemm", 50, 100, launch_ns=-9, launch_length_ns=1)
     assert told(gpu) == [
-        "no communication stream: no communication kernel in the windows",
+        "no communication kernel in the window",
         BOUND + "1 of 2 stream waits have no event record",
         "1 of 1 gap end before what their kernel waited for began: it blocked nothing",
     ]

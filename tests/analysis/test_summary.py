@@ -14,6 +14,7 @@ import pytest
 from pytest_nsys import open_run
 from pytest_nsys.analysis.budget_facts import BLOCKED, BudgetPart
 from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.communication import SHARED_NAME
 from pytest_nsys.analysis.findings import Finding, _Look
 from pytest_nsys.analysis.losses import FindingKind
 from pytest_nsys.analysis.metrics import METRICS
@@ -93,7 +94,9 @@ def check_communication(communication: object, of: Callable[[str], dict[tuple[La
     assert exposed[whole.rank,] == whole.exposed_ns == max(exposed.values())
     assert whole.overlap == of(f"wall_overlap{ending}")[whole.rank,]
     for each in communication.each:  # type: ignore[attr-defined]
-        if communication.by == "stage":  # type: ignore[attr-defined]
+        if each.name == SHARED_NAME:
+            assert each.ns == of("barrier_ns")[each.rank,]
+        elif communication.by == "stage":  # type: ignore[attr-defined]
             assert each.ns == of("comm_ns")[each.rank, each.name]
             assert each.exposed_ns == of("exposed_ns")[each.rank, each.name]
             assert each.overlap == of("overlap")[each.rank, each.name]
@@ -214,17 +217,20 @@ def test_communication_on_streams_of_compute_is_counted_beside_some_of_its_own(t
 
 
 def test_a_little_communication_on_streams_of_compute_leaves_the_stages(tmp_path: Path) -> None:
-    for length, by in ((1_000, "stage"), (3_000, "collective")):
+    """In a line of its own, unless it is so little that no figure counts it; most of it is told by collective."""
+    for length, by, shared in ((100, "stage", False), (1_000, "stage", True), (3_000, "collective", True)):
         trace = TraceBuilder()
         gpu = trace.process()
         gpu.range("layer0.stage2_f", 0, 8_000)
         gpu.kernel("gemm", 500, 2_000, stream=7, launch_ns=100)
         gpu.kernel("ncclDevKernel_SendRecv", 500, 2_500, stream=9, launch_ns=200)
         gpu.kernel("ncclDevKernel_AllReduce_Sum", 3_000, 3_000 + length, stream=7, launch_ns=300)
-        path = str(trace.write(tmp_path / f"{by}.sqlite"))
+        path = str(trace.write(tmp_path / f"{length}.sqlite"))
         with MeasureOptions(window="run", convention="pithtrain").one_run([path]) as (captures, spec):
             found = summary_of(captures, spec).communication
-        assert (found.by, found.shared) == (by, by == "collective")
+        assert (found.by, found.shared) == (by, shared)
+        beside = {each.name: (each.ns, each.exposed_ns) for each in found.each if each.name == SHARED_NAME}
+        assert beside == ({SHARED_NAME: (1_000, 1_000)} if length == 1_000 else {})
 
 
 def test_a_kernel_that_communicates_and_is_no_known_collective_goes_by_its_name(tmp_path: Path) -> None:

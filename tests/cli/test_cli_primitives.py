@@ -79,6 +79,8 @@ def test_json_of_overlap(trace: Path) -> None:
     assert found["notes"] == [
         "note: convention pithtrain, anchor 'forward chunk%backward chunk%' (found in the trace)",
         "note: window median, kernels contained",
+        "note: 2 of 4 communication kernels (1 us) share stream 7 with compute: "
+        "only wall_exposed_all and wall_overlap_all count them",
     ]
     assert found["windows"] == [
         {
@@ -268,7 +270,7 @@ def test_convention_from_a_file(trace: Path, tmp_path: Path, text: str) -> None:
 
 
 def test_communication_on_streams_that_compute_is_shown_by_the_figures_that_count_it(tmp_path: Path) -> None:
-    """No communication stream, so no row by stage: the table is never empty."""
+    """No communication stream, so no row by stage: the rows that programs get are those of the ranks."""
     builder = TraceBuilder()
     gpu = builder.process()
     gpu.kernel("ncclDevKernel_SendRecv", 1_000, 5_000, stream=27)
@@ -277,13 +279,13 @@ def test_communication_on_streams_that_compute_is_shown_by_the_figures_that_coun
     found = run("--view=overlap", *asked, code=0)
     assert found.stdout.splitlines()[1].split() == ["rank", "pid", "wall_overlap_all", "wall_exposed_all", "barrier"]
     assert found.stdout.splitlines()[3].split()[2:] == ["0%", "4", "us", "4", "us"]
-    assert "no rows by stage: all communication runs on streams that also compute" in found.stderr
+    assert "the only communication kernel (4 us) shares stream 27 with compute" in found.stderr
     gpu.kernel("gemm", 1_000, 4_000, stream=7)
     asked = (builder.write(tmp_path / "two.sqlite"), *asked[1:])
-    (rank,) = answer("--view=overlap", *asked)["ranks"]
+    (rank,) = answer("--view=overlap", *asked)["rows"]
     assert (rank["wall_overlap_all"], rank["wall_exposed_all_ns"], rank["barrier_ns"]) == (0.75, 1_000, 4_000)
     said = run("--view=overlap", *asked).stderr
-    assert "compute of other streams may hide it: see wall_overlap_all, wall_exposed_all_ns" in said
+    assert "shares stream 27 with compute: only wall_exposed_all and wall_overlap_all count it" in said
 
 
 @pytest.mark.parametrize(

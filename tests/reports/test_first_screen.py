@@ -21,6 +21,7 @@ from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.analysis.communication import Communicated, RunCommunication
 from pytest_nsys.analysis.findings import Finding
 from pytest_nsys.analysis.losses import FindingKind
+from pytest_nsys.analysis.sharing import Sharing
 from pytest_nsys.analysis.subject import Found, RunSubject
 from pytest_nsys.analysis.summary import KernelShare, KernelShares, LongestStep, RankBudget, Rate, StepLength, Summary
 from pytest_nsys.core.model import KernelsMode, Span
@@ -46,11 +47,15 @@ def budget(rank: int = 0, window_ns: int = 1_000_000, **parts: int) -> RankBudge
     return RankBudget(rank, window_ns, own)
 
 
+def sharing(kernels: int) -> Sharing:
+    return Sharing(kernels, 4, 100 * kernels, 1_000, (7,))
+
+
 def made(**more: object) -> Summary:
     subject = RunSubject("nsys 2025.5", "PyTorch", "NVIDIA H100", (0,), 0, {}, 1, 1, FOUND)
     step = StepLength("step_time_ns", 1_000_000, 0, None, {}, (), "")
     kernel = KernelShare("gemm", "gemm", "gemm", 600_000, 12, Fraction(6, 10))
-    communication = RunCommunication("collective", False, (), None, "no communication kernel in the window")
+    communication = RunCommunication("collective", sharing(0), (), None, "no communication kernel in the window")
     found = Summary(
         ("run.sqlite",), subject, step, (budget(),), KernelShares((kernel,), 0, 0), communication, (), (), {}
     )
@@ -276,7 +281,7 @@ def test_no_ranks_kernels_or_names_break_the_bounds(data: st.DataObject) -> None
         for n in count(12)
     )
     communication = RunCommunication(
-        "stage", data.draw(st.booleans()), rows, rows[0] if rows else None, data.draw(names)
+        "stage", sharing(data.draw(st.integers(0, 2))), rows, rows[0] if rows else None, data.draw(names)
     )
     found = made(
         budgets=budgets,
@@ -382,11 +387,11 @@ def test_a_cut_anchor_keeps_what_tells_it_from_others() -> None:
 
 def test_communication_on_the_stream_of_compute_is_said_to_be_counted() -> None:
     row = Communicated("all", 0, 10, 5, Fraction(1, 2))
-    lines = FirstScreen(made(communication=RunCommunication("collective", True, (row,), row))).lines()
-    assert "communication also runs on compute's stream; all of it is counted (wall_exposed_all_ns)" in lines
+    lines = FirstScreen(made(communication=RunCommunication("collective", sharing(2), (row,), row))).lines()
+    assert "2 of 4 communication kernels (200 ns) share stream 7 with compute: wall_exposed_all counts them" in lines
 
 
 def test_kernels_without_a_stage_are_called_so() -> None:
     rows = tuple(Communicated(name, 0, 10, 5, Fraction(1, 2)) for name in ("none", "stage2_f"))
-    lines = FirstScreen(made(communication=RunCommunication("stage", False, rows, rows[0]))).lines()
+    lines = FirstScreen(made(communication=RunCommunication("stage", sharing(0), rows, rows[0]))).lines()
     assert any(line.startswith("no stage ") for line in lines)

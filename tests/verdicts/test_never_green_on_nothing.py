@@ -69,7 +69,7 @@ def test_a_window_without_communication_is_told(tmp_path: Path) -> None:
     gpu.range("step", 100, 900)
     gpu.kernel("gemm", 200, 210)
     path = trace.write(tmp_path / "trace.sqlite")
-    assert "no communication stream: no communication kernel in the windows" in notes(path, "comm_streams")
+    assert "no communication kernel in the window" in notes(path, "comm_streams")
 
 
 def test_a_kernel_that_ends_before_it_starts_is_damage(project: Project) -> None:
