@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pytest_nsys.core.conventions import COMPUTE, MIXED, UNKNOWN, CopyKind
-from pytest_nsys.core.families import OTHER, TABLES
+from pytest_nsys.core.families import OTHER
 from pytest_nsys.core.file_names import CONFIGURATION
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.core.units import ANY, BARE, COUNT, HASH, RATIO, SIZE, TIME
@@ -276,7 +276,7 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "waivers": _some({"keys": "waiver", "defaultSnippets": snippets([WAIVER])}),
     "purposes": _by_name({"anyOf": [_of("texts"), {"keys": "purpose"}]}, COMPUTE, MIXED, UNKNOWN),
     "copies": _one_or_some(_choice(CopyKind)),
-    "families": {"anyOf": [_choice(TABLES), _by_name(_one_or_some(_of("text")), OTHER)]},
+    "families": _by_name(_one_or_some(_of("text")), OTHER),
     "number": _whole(0),
     "size": _whole(1),
     "runs": _whole(1, "[0-9]{0,3}", maximum=MAX_RUNS),

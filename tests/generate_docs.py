@@ -39,7 +39,9 @@ from pytest_nsys.analysis.metrics import METRICS, Better
 from pytest_nsys.cli import main
 from pytest_nsys.cli.group import GROUPS
 from pytest_nsys.core.conventions import BUILT_IN, Convention
-from pytest_nsys.core.families import LIBRARIES, NVIDIA, TABLES
+from pytest_nsys.core.families import LIBRARIES
+from pytest_nsys.core.family_table import TABLE
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.plugin.settings import SETTINGS
 from tests import report_schemas, repository
@@ -131,8 +133,6 @@ def convention_yaml(convention: Convention) -> str:
         }
     if convention.communication:
         keys["communication"] = list(convention.communication)
-    if convention.families != NVIDIA:
-        keys["families"] = next(name for name, families in TABLES.items() if families == convention.families)
     keys["span"], keys["kernels"] = str(Span(convention.span)), str(KernelsMode(convention.kernels))
     nested = None if convention.purposes else False
     return yaml.safe_dump({"convention": keys}, sort_keys=False, width=1000, default_flow_style=nested)
@@ -145,11 +145,12 @@ def conventions() -> str:
 
 
 def families() -> str:
-    """The built-in tables of families."""
-    return "\n".join(
-        f"`{name}`:\n\n" + "".join(f"- `{f.name}`: {' '.join(f'`{p}`' for p in f.patterns)}\n" for f in own)
-        for name, own in TABLES.items()
-    )
+    """The built-in families by what brings their kernels."""
+    lines = []
+    for source, rows in grouped((row.source, row) for row in TABLE).items():
+        own = grouped((f"`{row.family}`", f"`{glob}`") for row in rows for glob in row.globs)
+        lines.append(f"- {source}: {'; '.join(' '.join((family, *globs)) for family, globs in own.items())}\n")
+    return "".join(lines)
 
 
 def libraries() -> str:

@@ -1,7 +1,7 @@
 """What does a GPU do in a step, by family of kernels? Sums over all ranks, over the number of GPUs and of steps.
 
 A GPU is a device of a process of a file that ran a kernel. Steps are stated, or are the anchors that the window holds.
-The families of the table are zero-filled: one that vanished is a row of 0, and they sum to the total, exactly.
+The families of the table are zero-filled: one that vanished is a row of 0. They sum to the total, exactly.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class FamilySums:
         """One GPU in one step, by family in the order of the table, ``other`` last."""
         table = self.run.convention.families
         sums = _summed((self.family_of[names], usage) for names, usage in self.by_name.items())
-        filled = zero_filled(table)
+        filled = zero_filled(table, sums)
         shown = [name for name in names_of(table) if name in sums or name in filled]
         return {name: sums.get(name, Usage()).over(self.divisor) for name in shown}
 
@@ -225,7 +225,7 @@ def total_kernel_ns(window: RunWindow) -> Iterator[Row]:
 
 
 def step_minus_kernel_ns(window: RunWindow) -> Iterator[Row]:
-    """Time of a step − ``total_kernel_ns``: positive, no kernel runs for at least so long; negative, streams overlap.
+    """Time of a step − ``total_kernel_ns``.
 
     The time of a step is stated, as of a run without the profiler, or is the median steady period.
     """

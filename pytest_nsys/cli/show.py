@@ -33,7 +33,7 @@ from pytest_nsys.cli.options import (
     where_option,
 )
 from pytest_nsys.core.errors import UsageMistake, hint
-from pytest_nsys.core.families import TABLES, Families
+from pytest_nsys.core.families import Families
 from pytest_nsys.core.units import NANOSECONDS
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
@@ -78,7 +78,7 @@ class ViewName(click.Choice[str]):
     metavar="TIME",
     help="Time of a step without the profiler: 412ms.",
 )
-@click.option("--families", metavar="TABLE", help="maxtext, nvidia, or a YAML file: family → globs.")
+@click.option("--families", metavar="FILE", help="A YAML file: family → globs. Default: the built-in table.")
 @peak_option
 @click.option("--gate", metavar="FILE", help="Gate file that has the stages of a pipeline, its warm-up and blocks.")
 @click.option("--config", metavar="FILE", help="TorchTitan configuration (TOML) of the run.")
@@ -128,7 +128,7 @@ def show(
     _refuse_many(asked, shown.one_window)
     time_ns = None if step_time is None else round(step_time)
     workload = _stages(gate) if shown.takes & {"gate"} else Workload(steps, time_ns, peak_gb_per_s=peak)
-    table = None if families is None else built_in_or_read(families, TABLES, "table of families", read_families)
+    table = None if families is None else built_in_or_read(families, {}, "table of families", read_families)
     usually = shown.window if steps is None else RUN  # so many has the run
     _show(shown, dataclasses.replace(asked, usually=usually), traces, where, workload, table, output)
 

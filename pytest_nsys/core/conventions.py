@@ -7,8 +7,7 @@ Three kinds of pattern, each where its users expect it:
 * stage and setup expressions: regular expressions with named groups.
 
 A file that says what its rows were measured under has a convention as a JSON object, in which only what is not empty is
-spelled; a built-in table of families stands under its name. What is read comes from somebody else's file: a convention
-that nobody can have written is a ValueError.
+spelled. What is read comes from somebody else's file: a convention that nobody can have written is a ValueError.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from pytest_nsys.core.expressions import Expression
-from pytest_nsys.core.families import MAXTEXT, NVIDIA, TABLES, Families, Family, known_communication
+from pytest_nsys.core.families import FAMILIES, Families, Family, known_communication
 from pytest_nsys.core.model import KernelsMode, Setup, Span
 from pytest_nsys.core.words import printable
 
@@ -140,7 +139,7 @@ class Convention:
     libraries: bool = False
     span: Span = Span.RANGE
     kernels: KernelsMode = KernelsMode.CONTAINED
-    families: Families = NVIDIA
+    families: Families = FAMILIES
     copies: tuple[CopyKind, ...] = ()
     kinds: tuple[StepKind, ...] = ()
 
@@ -198,8 +197,8 @@ class Convention:
         del facts["name"], facts["libraries"]
         if added:
             facts["libraries"] = sorted(added)
-        if self.families == (MAXTEXT if self.anchor == _JAX_STEP else NVIDIA):
-            del facts["families"]  # the usual ones: conventions had none once, and their baselines stay valid
+        if self.families == FAMILIES:
+            del facts["families"]  # the built-in ones: conventions had none once, and their baselines stay valid
         for later in ("copies", "kinds"):
             if not facts[later]:
                 del facts[later]
@@ -340,7 +339,6 @@ BUILT_IN: Mapping[str, Convention] = {
             communication=_COLLECTIVE_LIBRARIES,
             libraries=True,
             kernels=KernelsMode.LAUNCHED,
-            families=MAXTEXT,
         ),
     )
 }
@@ -429,14 +427,9 @@ def _purposes(value: Any) -> tuple[Purpose, ...]:
 
 
 def _families(value: Any) -> Families:
-    if isinstance(value, str):
-        return TABLES[value]
+    if value in ("maxtext", "nvidia"):
+        return FAMILIES  # which was two tables when that baseline was stored
     return tuple(Family(name, _texts(globs)) for name, globs in value.items())
-
-
-def _families_written(families: Families) -> Any:
-    built_in = next((name for name, table in TABLES.items() if table == families), None)
-    return built_in or {family.name: list(family.patterns) for family in families}
 
 
 _WRITTEN: Mapping[str, Callable[[Any], Any]] = {
@@ -445,7 +438,7 @@ _WRITTEN: Mapping[str, Callable[[Any], Any]] = {
     "kinds": lambda kinds: {kind.name: kind.anchors for kind in kinds},
     "communication": list,
     "copies": lambda copies: [str(kind) for kind in copies],
-    "families": _families_written,
+    "families": lambda families: {family.name: list(family.patterns) for family in families},
     "span": str,
     "kernels": str,
 }

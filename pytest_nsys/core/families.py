@@ -7,9 +7,9 @@
 kernel (without return type, template arguments and parameters) from any namespace on, with case: so ``nvshmem*`` is
 ``nvshmemi_barrier`` and ``a::nvshmem::put``, and no kernel that has a parameter of NVSHMEM.
 
-In a table of families the first one with a matching glob counts. There a glob is held against the demangled name as it
-is, and against the short one. What no family matches is ``other``. Of a family whose globs are wide, those that are
-narrower stand before it.
+In a table of families the first one with a matching glob counts. In one that a user wrote a glob is held against the
+demangled name as it is, and against the short one; of the built-in one ``family_table`` says how. What no family
+matches is ``other``.
 
 Each kind of collective has one name, NCCL's own: ``AllGather``.
 """
@@ -17,10 +17,12 @@ Each kind of collective has one name, NCCL's own: ``AllGather``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from fnmatch import translate
 from functools import cache, lru_cache
 from typing import NamedTuple
+
+from pytest_nsys.core.family_table import LIBRARY, TABLE, XLA_ALONE
 
 _CLOSING = {"(": ")", "<": ">", "[": "]", "{": "}"}
 
@@ -37,27 +39,40 @@ def qualified_name(full: str) -> str:
     return words[-1] if words else full
 
 
+def declaration(full: str) -> str:
+    """The name as it is but for its parameters: with return type, namespaces and template arguments."""
+    text = _named(full)
+    return text[: _parameters_at(text)[0]]
+
+
+def _named(full: str) -> str:
+    return full.replace("(anonymous namespace)::", "").replace("{anonymous}::", "")
+
+
 def _without_brackets(full: str) -> list[str]:
     """The words before the parameters, without what stands in brackets; none where nothing does."""
-    text = full.replace("(anonymous namespace)::", "").replace("{anonymous}::", "")
+    text = _named(full)
+    _, kept = _parameters_at(text)
+    return [] if len(kept) == len(text) else "".join(kept).split()
+
+
+def _parameters_at(text: str) -> tuple[int, list[str]]:
+    """Where the parameters begin, and the characters before that are in no bracket."""
     kept: list[str] = []
     open_brackets: list[str] = []
-    for character in text:
+    for at, character in enumerate(text):
         if open_brackets:
             if character in _CLOSING:
                 open_brackets.append(_CLOSING[character])
             elif character == open_brackets[-1]:
                 open_brackets.pop()
         elif character == "(" and kept:
-            break
+            return at, kept
         elif character in _CLOSING:
             open_brackets.append(_CLOSING[character])
         else:
             kept.append(character)
-    else:
-        if len(kept) == len(text):
-            return []
-    return "".join(kept).split()
+    return len(text), kept
 
 
 class CommunicationLibrary(NamedTuple):
@@ -124,10 +139,6 @@ OTHER = "other"
 """The family of a kernel that no family of the table matches."""
 
 
-LIBRARY = "<known library> "
-"""Stands before a glob of a family that is held against the short names of the known libraries' kernels alone."""
-
-
 class Family(NamedTuple):
     """Kernels of one kind. ``patterns`` are shell globs, of which any may match."""
 
@@ -137,78 +148,25 @@ class Family(NamedTuple):
 
 Families = tuple[Family, ...]
 
-MAXTEXT: Families = (
-    Family("ragged_all_to_all", ("*RaggedAllToAllKernelImpl*",)),
-    Family("deep_ep", ("*primus_turbo::deep_ep*",)),
-    Family("input_scatter_fusion", ("*input_scatter_fusion*",)),
-    *(
-        Family(f"loop_{what}_fusion", (f"*loop_{what}_fusion*",))
-        for what in ("select", "gather", "reduce", "convert", "transpose")
-    ),
-    Family("input_reduce_select", ("*input_reduce_select*",)),
-    Family("input_broadcast_reduce_select", ("*input_broadcast_reduce_select*",)),
-    Family("rccl", ("*ncclDevKernel*",)),
-    # CK builds attention of its GEMMs and names them in the template: attention is told first.
-    Family("flash_attn", ("*flash_attn*", "*[Ff]lash[Aa]ttn*", "*[Ff]mha*")),
-    Family("gemm", ("*ck::*[Gg]emm*", "*ck_tile*[Gg]emm*", "*2ck*[Gg]emm*", "*primus*[Gg]emm*")),
-)
-"""XLA's fusions, and the libraries that MaxText calls on AMD's GPUs."""
-
-NVIDIA: Families = (
-    Family("nccl", ("nccl*",)),
-    # What prepares and announces the communication of DeepEP and its kin, and moves no data itself.
-    Family("comm_helper", tuple(LIBRARY + glob for glob in ("*layout*", "*_cast*", "*notify*", "clean_low_latency*"))),
-    Family("communication", (LIBRARY + "*",)),
-    # Inductor puts the names of the operators that it fuses into that of its kernel, which is neither of them.
-    Family("triton", ("triton_*",)),
-    Family("moe", ("*moe*", "*Mo[eE]*", "*permute*")),
-    Family("attention", ("*[Aa]ttn*", "*[Aa]ttention*", "*[Ff]mha*", "*flash_[fb]wd*", "*sdpa*")),
-    Family("convolution", ("*implicit_gemm*", "*ImplicitGemm*", "*[dw]grad*", "*fprop*", "*convolve*", "*scudnn*")),
-    Family(
-        "norm",
-        (
-            *("*[Ll]ayer_[Nn]orm*", "*[Ll]ayer[Nn]orm*", "*[Rr][Mm][Ss]_[Nn]orm*", "*[Rr][Mm][Ss][Nn]orm*"),
-            *("*[Bb]atch_norm*", "*[Gg]roup[Nn]orm*", "*normalization*", "*GammaBeta*", "*cudnn::bn_*", "*ln_[fb]wd*"),
-        ),
-    ),
-    Family("gemm", ("*[Gg]emm*", "*GEMM*", "nvjet*", "*xmma*", "*gemv*", "*[Ss]plit[Kk]*", "*split_k*")),
-    Family("softmax", ("*[Ss]oft[Mm]ax*", "*[Cc]ross_[Ee]ntropy*", "*[Cc]ross[Ee]ntropy*", "*nll_loss*")),
-    Family("optimizer", ("*multi_tensor_apply*", "*[Aa]dam*", "*FusedSgd*", "*fused_sgd*", "*l2norm*")),
-    Family(
-        "memory",
-        (
-            *("*direct_copy*", "*copy_kernel*", "*_copy_*", "*CatArrayBatched*", "*chunk_cat*", "*[Tt]ranspose*"),
-            *("*FillFunctor*", "*nchwToNhwc*", "*nhwcToNchw*"),
-        ),
-    ),
-    Family(
-        "index",
-        (
-            *("*[Ee]mbedding*", "*index_elementwise*", "*index_put*", "*index_select*", "*index_add*"),
-            *("*indexSelect*", "*indexFunc*", "*indexing_backward*", "*gather*", "*scatter*"),
-        ),
-    ),
-    Family("reduce", ("*[Rr]educe*",)),
-    Family("elementwise", ("*elementwise*", "*pointwise*", "*dropout*", "*[Gg]elu*", "*[Ss]ilu*", "*[Ss]wi[Gg]lu*")),
-)
-"""What trains on NVIDIA's GPUs: PyTorch, cuBLAS, cuDNN, CUTLASS, Triton, Transformer Engine, DeepEP."""
-
-TABLES: Mapping[str, Families] = {"maxtext": MAXTEXT, "nvidia": NVIDIA}
-"""The tables that a gate file and a command know by name."""
+FAMILIES: Families = tuple(Family(row.family, row.globs) for row in TABLE)
+"""The built-in table, which counts unless a gate file or a command brings its own."""
 
 
 def names_of(families: Families) -> tuple[str, ...]:
     """The families of a table in its order, ``other`` last."""
-    return (*(family.name for family in families), OTHER)
+    return (*dict.fromkeys(family.name for family in families), OTHER)
 
 
-def zero_filled(families: Families) -> tuple[str, ...]:
-    """The families that have a row of 0 where none of their kernels ran.
+def zero_filled(families: Families, ran: Collection[str] = ()) -> tuple[str, ...]:
+    """The families that have a row of 0 where none of their kernels ran, if kernels of the families ``ran`` did.
 
-    Not those of the known libraries: they came later, and would be rows that the baselines of all other runs lack.
+    Not those of the known libraries: they came later, and would be rows that the baselines of all other runs lack. Nor,
+    of the built-in table, those that XLA alone has in a run that it did not compile.
     """
-    later = {family.name for family in families if any(glob.startswith(LIBRARY) for glob in family.patterns)}
-    return tuple(name for name in names_of(families) if name not in later)
+    left_out = {family.name for family in families if any(glob.startswith(LIBRARY) for glob in family.patterns)}
+    if families == FAMILIES and XLA_ALONE.isdisjoint(ran):
+        left_out |= XLA_ALONE
+    return tuple(name for name in names_of(families) if name not in left_out)
 
 
 def classifier(families: Families) -> Callable[[str, str], str]:
@@ -218,10 +176,14 @@ def classifier(families: Families) -> Callable[[str, str], str]:
         for name, patterns in families
         for pattern in patterns
     ]
+    built_in = families == FAMILIES
 
     @cache
     def family_of(short: str, full: str) -> str:
-        known = LIBRARY + short if known_communication(short, full) is not None else short
+        is_known = known_communication(short, full) is not None
+        if built_in:
+            short, full = short.lower(), declaration(full).lower()
+        known = LIBRARY + short if is_known else short
         both = f"{full}\n{known}"
         for text, matches, name in table:
             if text in both and (matches(full) or matches(short) or matches(known)):

@@ -123,9 +123,9 @@ def built_in_or_read(
         return built_in[value]
     path = Path(value)
     if not path.is_file():
-        own = "; a file has a line for each family: attention: ['flash_*', '*mha*']" if "families" in what else ""
-        known = hint(value, built_in, "built in are")
-        raise ArgumentMistake(f"'{printable(value)}' is no {what} and no file{known}{own}")
+        one = "; a file has a line for each family: attention: ['flash_*', '*mha*']"
+        known = hint(value, built_in, "built in are") if built_in else one
+        raise ArgumentMistake(f"'{printable(value)}' is no {what} and no file{known}")
     reader = NodeReader(path)
     found = read(reader, compose(read_file(path, reader), reader))
     reader.raise_any()

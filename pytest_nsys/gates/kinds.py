@@ -21,7 +21,7 @@ from pytest_nsys.analysis.bounds import OFF, Bounds
 from pytest_nsys.analysis.windows import meant_word
 from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, UNKNOWN, Anchor, CopyKind, KernelAnchor, Purpose
 from pytest_nsys.core.errors import did_you_mean, hint
-from pytest_nsys.core.families import OTHER, TABLES, Families, Family
+from pytest_nsys.core.families import OTHER, Families, Family
 from pytest_nsys.core.model import KernelsMode, Label, Span
 from pytest_nsys.core.units import (
     MEGAHERTZ,
@@ -385,10 +385,10 @@ def _copies(reader: NodeReader, node: Node, key: str) -> tuple[CopyKind, ...]:
 
 
 def read_families(reader: NodeReader, node: Node, key: str = "families") -> Families | None:
-    """A built-in table by its name, or the families that are spelt out, in their order."""
+    """The families that are spelt out, in their order."""
     if isinstance(node, ScalarNode):
-        table: Families | None = known(TABLES, "families")(reader, node, key)
-        return table
+        reader.mistake(node, f"{key} is a mapping, family → globs; without it the built-in table counts")
+        return None
     found = []
     for word, value in reader.entries(node, key):
         if word.value == OTHER:

@@ -15,7 +15,7 @@ from pytest_nsys.analysis.kernel_families import FamilySums, sums_of
 from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.analysis.straggling import Matched, agreeing, matched, stragglers
 from pytest_nsys.core.exact import exact
-from pytest_nsys.core.families import TABLES
+from pytest_nsys.core.families import FAMILIES
 from pytest_nsys.core.model import Note, Value
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import BARE, TIME
@@ -26,13 +26,10 @@ from pytest_nsys.reports.views import Looked, Paragraph
 
 @dataclass(frozen=True)
 class KernelReport:
-    """What is said of the kernels of one window. ``window`` and ``table`` say which it is, and by which families they
-    were counted.
-    """
+    """What is said of the kernels of one window. ``window`` says which it is."""
 
     sums: FamilySums
     window: str
-    table: str
     of: str = "step"
 
     @property
@@ -47,6 +44,7 @@ class KernelReport:
         """What was looked at, and what its sums are divided by."""
         sums = self.sums
         files = sums.run.files
+        own = () if self.built_in else (("families", "its own"),)
         per_file = f"{format_value(Fraction(sums.gpus, files), BARE)} per file"
         return (
             ("trace files", str(files)),
@@ -55,8 +53,13 @@ class KernelReport:
             ("divisor", f"{sums.divisor} = {counted(sums.gpus, 'GPU')} x {counted(sums.steps, 'step')}"),
             ("launcher", str(sums.launcher)),
             ("looked at", self.window),
-            ("families", self.table + " (the default table)" * (self.table == "nvidia")),
+            *own,
         )
+
+    @property
+    def built_in(self) -> bool:
+        """Whether kernels are counted by the built-in table."""
+        return self.sums.run.convention.families == FAMILIES
 
     def of_what(self) -> tuple[str, str]:
         """What the columns of shares are of."""
@@ -64,7 +67,7 @@ class KernelReport:
         return ("shares", f"of {self.of}: of its {length}, the mean over the ranks; of kernels: of total kernel")
 
     def rest(self) -> Sequence[tuple[str, str]]:
-        """The step beside its kernels, and what the sign of the difference means."""
+        """The step beside its kernels; what held it back the budget says."""
         step = self.sums.step_time
         total = ("total kernel", f"{format_value(self.sums.total.ns)} per GPU and step")
         if step is None:
@@ -74,7 +77,7 @@ class KernelReport:
         return (
             total,
             ("step", f"{format_value(step.ns)} ({how})"),
-            ("step - total kernel", f"{format_value(left)}: {_meaning(left)}"),
+            ("step - total kernel", format_value(left)),
         )
 
     def facts(self) -> dict[str, object]:
@@ -90,20 +93,13 @@ class KernelReport:
             "divisor": sums.divisor,
             "launcher": str(sums.launcher),
             "looked_at": self.window,
-            "families": self.table,
+            "families": "built-in" if self.built_in else "its own",
             "total_kernel_ns": _number(sums.total.ns),
             "total_launches": _number(sums.total.launches),
             "step_ns": None if step is None else _number(step.ns),
             "step_stated": step is not None and step.periods is None,
             "step_minus_kernel_ns": None if left is None else _number(left),
-            "meaning": None if left is None else _meaning(left),
         }
-
-
-def _meaning(left: Value) -> str:
-    if left > 0:
-        return "positive, no kernel runs for at least so long"
-    return "negative, streams overlap" if left < 0 else "zero, the kernels fill the step"
 
 
 def _number(value: Value) -> int | float:
@@ -119,9 +115,8 @@ def what_of(looked: Looked) -> str:
 
 def about_kernels(looked: Looked) -> Paragraph:
     """What the sums are divided by, and the step beside them."""
-    sums, run, table = sums_of(looked.together), looked.run, looked.captures.convention.families
-    name = next((name for name, known in TABLES.items() if known == table), "its own")
-    report = KernelReport(sums, str(looked.spec), name, what_of(looked))
+    sums, run = sums_of(looked.together), looked.run
+    report = KernelReport(sums, str(looked.spec), what_of(looked))
     noted = [Note(text) for facts in run.facts for text in facts.notes]
     if looked.spec.whole_run and run.workload.steps is None:
         counts = f"steps are the {counted(sums.steps, 'anchor')} of each rank"

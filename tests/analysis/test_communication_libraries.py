@@ -12,7 +12,7 @@ import pytest
 
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.core.conventions import BUILT_IN, Convention
-from pytest_nsys.core.families import LIBRARIES, NVIDIA, classifier, known_communication, short_name
+from pytest_nsys.core.families import FAMILIES, LIBRARIES, classifier, known_communication, short_name
 from pytest_nsys.traces.opening import open_trace
 from tests.support.commands import run
 from tests.support.gate_files import loaded
@@ -73,7 +73,7 @@ COMPUTE = [
 def test_names(full: str) -> None:
     known = known_communication(short_name(full), full)
     assert (known.library if known else None) == KNOWN.get(full)
-    assert (classifier(NVIDIA)(short_name(full), full) in ("communication", "comm_helper")) is (known is not None)
+    assert (classifier(FAMILIES)(short_name(full), full) in ("communication", "comm_helper")) is (known is not None)
     if known is not None:  # the glob is what a convention may name it by
         own = Convention("own", communication=(known.glob,))
         assert own.is_communication(short_name(full), full)

@@ -12,7 +12,7 @@ from pytest_nsys.analysis.causes import Parts
 from pytest_nsys.analysis.metrics import METRICS, Better, Metric, Scope, Unit
 from pytest_nsys.analysis.structure import fingerprint
 from pytest_nsys.core.exact import percentile
-from pytest_nsys.core.families import NVIDIA, zero_filled
+from pytest_nsys.core.families import FAMILIES, zero_filled
 from pytest_nsys.core.model import Value
 from tests.support.measure import OF_SIZES, OF_THE_GPU, STEP, captures, notes, rows
 from tests.support.one_process import OneProcess
@@ -117,8 +117,8 @@ EXPECTED: dict[str, dict[object, Value]] = {
     "barriers": {0: 1},
     "compute_on_comm_streams": {(0, 28): 0, (0, 32): 0},
     "pageable_copies": {0: 0},
-    "family_ns": {**dict.fromkeys(zero_filled(NVIDIA), 0), "gemm": 40, "elementwise": 40, "nccl": 160},
-    "family_launches": {**dict.fromkeys(zero_filled(NVIDIA), 0), "gemm": 1, "elementwise": 1, "nccl": 5},
+    "family_ns": {**dict.fromkeys(zero_filled(FAMILIES), 0), "gemm": 40, "elementwise": 40, "nccl": 160},
+    "family_launches": {**dict.fromkeys(zero_filled(FAMILIES), 0), "gemm": 1, "elementwise": 1, "nccl": 5},
     "total_kernel_ns": {(): 240},
     "step_minus_kernel_ns": {},  # a single anchor has no period
     "collective_count": {(0, "unknown", "AllReduce"): 1, (0, "unknown", "SendRecv"): 4},

@@ -110,9 +110,11 @@ def test_few_anchors_and_a_run_without_any_are_told(project: Project) -> None:
     assert not answer["run"]["anchored"]
 
 
-def test_advice_is_that_of_the_profiler_and_of_the_gpu(project: Project) -> None:
-    """A torch trace of an AMD GPU is told of neither NVTX nor nsys, which are NVIDIA's."""
-    trace = KinetoBuilder(gpu="AMD Instinct MI210")
+@pytest.mark.parametrize("gpu", ["AMD Instinct MI210", ""])
+def test_advice_is_that_of_the_profiler_and_of_the_gpu(project: Project, gpu: str) -> None:
+    """A torch trace of an AMD GPU, whose model not every one says, is told of neither NVTX nor nsys, NVIDIA's both."""
+    trace = KinetoBuilder(gpu=gpu)
+    trace.members["hip_runtime_version"] = 60443483
     trace.kernel("gemm", 1_000, 2_000)
     trace.write(project.root / "run.json")
     answer = found(project, "run.json", code=1)

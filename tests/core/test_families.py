@@ -17,12 +17,10 @@ from hypothesis import strategies as st
 
 from pytest_nsys.analysis.circumstances import Launcher
 from pytest_nsys.analysis.kernel_families import FamilySums
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.conventions import BUILT_IN, read_convention, spelled_convention
 from pytest_nsys.core.families import (
-    MAXTEXT,
-    NVIDIA,
+    FAMILIES,
     OTHER,
-    TABLES,
     Families,
     Family,
     classifier,
@@ -37,57 +35,6 @@ from tests.support.samples.jax import JaxBuilder
 from tests.support.samples.kineto import KinetoBuilder
 
 # -- classification
-
-NVIDIA_KERNELS = {
-    "nccl": ("ncclDevKernel_SendRecv", "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"),
-    "comm_helper": ("notify_dispatch", "void deep_ep::internode::notify_dispatch<false, 8>(int const*)"),
-    "communication": ("dispatch", "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*)"),
-    "triton": ("triton_per_fused_native_layer_norm_0", "triton_per_fused_native_layer_norm_0"),
-    "moe": ("moe_permute_kernel", "void moe_permute_kernel<float, 8>(float*)"),
-    "attention": (
-        "flash_fwd_kernel",
-        "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, cutlass::bfloat16_t>>()",
-    ),
-    "convolution": ("sm80_xmma_fprop_implicit_gemm_tf32f32", "sm80_xmma_fprop_implicit_gemm_tf32f32"),
-    "norm": ("vectorized_layer_norm_kernel", "void at::native::vectorized_layer_norm_kernel<float, float>(int)"),
-    "gemm": ("nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN", "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN"),
-    "softmax": ("softmax_warp_forward", "void softmax_warp_forward<float, float, float, 6>(float*)"),
-    "optimizer": ("multi_tensor_apply_kernel", "void multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>()"),
-    "memory": ("elementwise_kernel", "void elementwise_kernel<128, 4, direct_copy_kernel_cuda(TensorIteratorBase&)>()"),
-    "index": ("vectorized_gather_kernel", "void at::native::vectorized_gather_kernel<16, long>(char*)"),
-    "reduce": (
-        "reduce_kernel",
-        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, MeanOps<float>>>()",
-    ),
-    "elementwise": ("vectorized_elementwise_kernel", "void vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>()"),
-    "other": ("my_kernel", "my_kernel(int)"),
-}
-MAXTEXT_KERNELS = {
-    "ragged_all_to_all": "void stream_executor::gpu::RaggedAllToAllKernelImpl<long>()",
-    "deep_ep": "void primus_turbo::deep_ep::internode::combine<8>()",
-    "input_scatter_fusion": "input_scatter_fusion_2",
-    "loop_select_fusion": "loop_select_fusion",
-    "loop_gather_fusion": "loop_gather_fusion_7.kd",
-    "loop_reduce_fusion": "loop_reduce_fusion_1",
-    "loop_convert_fusion": "loop_convert_fusion",
-    "loop_transpose_fusion": "loop_transpose_fusion_3",
-    "input_reduce_select": "input_reduce_select_fusion_1",
-    "input_broadcast_reduce_select": "input_broadcast_reduce_select_fusion",
-    "rccl": "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)",
-    "flash_attn": "void ck_tile::kentry<2, ck_tile::FmhaFwdKernel<ck_tile::BlockGemmARegBRegCRegV1<float>>>()",
-    "gemm": "void ck_tile::kentry<1, ck_tile::GemmKernel<ck_tile::GemmPipeline>>()",
-    "other": "input_concatenate_fusion",
-}
-
-
-@pytest.mark.parametrize("family", names_of(NVIDIA))
-def test_a_kernel_on_nvidias_gpus(family: str) -> None:
-    assert classifier(NVIDIA)(*NVIDIA_KERNELS[family]) == family
-
-
-@pytest.mark.parametrize("family", names_of(MAXTEXT))
-def test_a_kernel_of_maxtext(family: str) -> None:
-    assert classifier(MAXTEXT)(MAXTEXT_KERNELS[family], MAXTEXT_KERNELS[family]) == family
 
 
 def test_the_first_match_counts_with_case_on_either_name() -> None:
@@ -116,10 +63,9 @@ def test_what_is_looked_for_quickly_is_what_the_globs_match(globs: list[str], sh
     assert classifier(table)(short, full) == next(matching, OTHER)
 
 
-@pytest.mark.parametrize("table", TABLES)
-def test_no_family_of_a_table_is_a_selector_of_another(table: str) -> None:
+def test_no_family_is_a_selector_of_another() -> None:
     """A selector means every label that it is the beginning of, up to an underscore."""
-    names = names_of(TABLES[table])
+    names = names_of(FAMILIES)
     assert len(set(names)) == len(names)
     assert [(a, b) for a in names for b in names if b.startswith(a + "_")] == []
 
@@ -131,11 +77,17 @@ def test_no_family_of_a_table_is_a_selector_of_another(table: str) -> None:
 def test_baselines_of_before_the_families_stay_valid(name: str) -> None:
     """Of a convention with its usual ones, whose fingerprint test_conventions.py has."""
     convention = BUILT_IN[name]
-    usual = MAXTEXT if name == "jax" else NVIDIA
-    assert convention.families == usual
-    assert replace(convention, families=usual).fingerprint() == convention.fingerprint()
-    other = NVIDIA if name == "jax" else MAXTEXT
-    assert replace(convention, families=other).fingerprint() != convention.fingerprint()
+    assert convention.families == FAMILIES
+    own = (Family("gemm", ("*gemm*",)),)
+    assert replace(convention, families=own).fingerprint() != convention.fingerprint()
+
+
+@pytest.mark.parametrize("name", ["maxtext", "nvidia"])
+def test_a_baseline_that_names_a_table_of_before_is_of_the_one_table(name: str) -> None:
+    stored = {**spelled_convention(BUILT_IN["jax"]), "families": name}
+    assert read_convention(stored) == BUILT_IN["jax"]
+    with pytest.raises(ValueError, match="no convention that could have been written"):
+        read_convention({**stored, "families": "amd"})
 
 
 # -- sums
@@ -236,7 +188,7 @@ def test_the_metrics_say_what_the_sums_say(tmp_path: Path) -> None:
     family_ns, launches = (
         rows(path, name, convention=PLAIN, window="run") for name in ("family_ns", "family_launches")
     )
-    assert list(family_ns) == list(zero_filled(NVIDIA))
+    assert list(family_ns) == list(zero_filled(FAMILIES))
     assert {name: value for name, value in family_ns.items() if value} == {"gemm": 60}
     assert {name: value for name, value in launches.items() if value} == {"gemm": 1}
     assert rows(path, "step_minus_kernel_ns", convention=PLAIN, window="run") == {(): 40}
@@ -288,7 +240,7 @@ def test_real_traces_sum_to_what_their_files_hold(name: str) -> None:
     with sums(REAL / name, convention=convention, steps=1) as found:
         assert found.total.ns * found.gpus == sum(by_name.values())
         assert found.total.launches * found.gpus == count
-        expected = dict.fromkeys(zero_filled(convention.families), 0)
+        expected = dict.fromkeys(zero_filled(convention.families, found.family_of.values()), 0)
         for kernel, ns in by_name.items():
             expected[family_by_hand(kernel, convention.families, found)] += ns
         assert {family: usage.ns * found.gpus for family, usage in found.families.items()} == expected

@@ -163,7 +163,10 @@ OF_THE_FILE: list[tuple[str, list[str]]] = [
             ],
         ),
         (beside("convention: {setup: 'a{99999999999}'}"), ["2:13: an expression in this convention is too large"]),
-        (beside("convention: {families: nvidai}"), ["2:24: unknown families 'nvidai' (did you mean 'nvidia'?)"]),
+        (
+            beside("convention: {families: nvidia}"),
+            ["2:24: families is a mapping, family → globs; without it the built-in table counts"],
+        ),
         (
             beside("convention: {families: {other: x*}}"),
             ["2:25: 'other' cannot be defined as a family: it holds what no family matches"],

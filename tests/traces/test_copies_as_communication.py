@@ -19,7 +19,7 @@ from pytest_nsys.analysis.metrics import METRICS, Request
 from pytest_nsys.analysis.parallel import TraceJob, ask_all, read
 from pytest_nsys.core.conventions import BUILT_IN, COPY_NAMES, Convention, CopyKind
 from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError
-from pytest_nsys.core.families import OTHER, TABLES, Family, classifier
+from pytest_nsys.core.families import FAMILIES, OTHER, Family, classifier
 from pytest_nsys.core.model import KernelsMode, Trace
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.traces.chrome.kineto_said import kind_of
@@ -338,9 +338,8 @@ def test_families_are_free_of_copies_unless_one_asks_for_them(tmp_path: Path) ->
     assert rows(path, "total_kernel_ns", convention=own) == {(): 5_000}
 
 
-@pytest.mark.parametrize("table", TABLES)
-def test_no_built_in_family_takes_a_copy(table: str) -> None:
-    classify = classifier(TABLES[table])
+def test_no_built_in_family_takes_a_copy() -> None:
+    classify = classifier(FAMILIES)
     assert {classify(name, name) for name in COPY_NAMES.values()} == {OTHER}
 
 

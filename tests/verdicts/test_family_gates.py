@@ -91,4 +91,4 @@ def test_the_command_that_a_failure_leads_to_divides_as_the_gate_does(project: P
     said = project.pytest("--nsys-trace=run.sqlite", code=1)
     words = next(line for line in said.splitlines() if "next:" in line).split("pytest-nsys ")[1].split()
     assert words[-4:] == ["--steps", "2", "--step-time", "1000000ns"]
-    assert "step - total kernel  −800 us: negative, streams overlap" in project.command(*words, code=0)
+    assert "step - total kernel  −800 us" in project.command(*words, code=0)

@@ -18,6 +18,7 @@ from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.analysis.root_facts import RootOf
 from pytest_nsys.analysis.timeline import Bar, Timeline, TimelineLane
 from pytest_nsys.core.conventions import NO_STAGE
+from pytest_nsys.core.family_table import XLA_ALONE
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.kernel_names import readable_names
 from pytest_nsys.core.numbers import format_value
@@ -46,9 +47,10 @@ COLOURS = 6
 
 HUES: Mapping[str, str] = {
     **dict.fromkeys(("gemm", "convolution"), "gemm"),
-    **dict.fromkeys(("attention", "flash_attn"), "attention"),
-    **dict.fromkeys(("norm", "softmax", "reduce"), "norm"),
-    **dict.fromkeys(("memory", "index", "input_scatter_fusion"), "memory"),
+    **dict.fromkeys(XLA_ALONE, "triton"),
+    **dict.fromkeys(("attention", "rope", "state_space"), "attention"),
+    **dict.fromkeys(("norm", "softmax", "reduce", "pooling", "sort"), "norm"),
+    **dict.fromkeys(("memory", "index", "kv_cache", "quantize", "input_scatter_fusion"), "memory"),
     **{family: family for family in ("elementwise", "triton", "moe", "optimizer")},
 }
 """The colour of compute by its family; families of a kind share one. Others have that of *other*."""

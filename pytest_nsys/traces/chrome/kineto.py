@@ -49,6 +49,7 @@ from pytest_nsys.traces.chrome.events import (
 )
 from pytest_nsys.traces.chrome.json_stream import EventStream
 from pytest_nsys.traces.chrome.kineto_said import (
+    is_of_amd,
     kind_of,
     memories_of,
     messages_of,
@@ -309,7 +310,7 @@ class Kineto(TraceInMemory):
             to_see_ranges=TO_SEE_RANGES,
             to_see_sizes=TO_SEE_SIZES,
             to_see_memory=TO_SEE_MEMORY,
-            to_see_clocks=WITHOUT_CLOCKS if any("AMD" in model for model in models.values()) else TO_SEE_CLOCKS,
+            to_see_clocks=WITHOUT_CLOCKS if is_of_amd(process.members) else TO_SEE_CLOCKS,
             started_ns=process.started_ns,
             zeros_ns={} if process.zero_ns is None else {None: process.zero_ns},
             slows_host=WITH_STACK if process.members.get("with_stack") else "",

@@ -86,6 +86,11 @@ def models_of(members: Mapping[str, Any]) -> dict[int, str]:
     return found
 
 
+def is_of_amd(members: Mapping[str, Any]) -> bool:
+    """Whether an AMD GPU was profiled: by its runtime, as not every trace has the GPU's model."""
+    return "hip_runtime_version" in members or any("AMD" in model for model in models_of(members).values())
+
+
 def version_of(members: Mapping[str, Any]) -> str | None:
     """The version of torch where the trace says it, else that of its layout."""
     for key in ("torch_version", "pytorch_version", "PyTorch version"):
