@@ -141,10 +141,12 @@ def _may_be_part(work: Work, unit: Unit) -> bool:
     for i in unit.own:
         known[work.numbers[found.edges[i] : found.edges[i + 1]]] = True
     strange = ~known[work.numbers]
-    before = 0 if _warms_up(work, unit) else int(strange[:first].sum())
+    warms_up = _warms_up(work, unit)
+    before = 0 if warms_up else int(strange[:first].sum())
     if any(count >= max(OUTSIDE_KERNELS, OUTSIDE * len(work)) for count in (before, int(strange[after:].sum()))):
         return True
-    odd = [kind for kind in range(len(found.leaders)) if kind not in unit.kinds and (found.kind == kind).any()]
+    from_here = found.kind[int(unit.own[0]) if warms_up else 0 :]
+    odd = [kind for kind in range(len(found.leaders)) if kind not in unit.kinds and (from_here == kind).any()]
     if any(holds(found.leaders[kind], unit.counts) for kind in odd):
         return True
     times = unit.counts * work.weights
