@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy
 
 from pytest_nsys.analysis.candidates import ClosedRanges, range_patterns
-from pytest_nsys.analysis.step_choice import MANY_VOTES, Unit, holds
+from pytest_nsys.analysis.step_choice import MANY_VOTES, Unit, holds, repeats_inside
 from pytest_nsys.analysis.step_facts import Confidence, UnitIs
 from pytest_nsys.analysis.step_segments import Work
 from pytest_nsys.core.columns import Vector
@@ -40,10 +40,6 @@ OUTSIDE_KERNELS = 2
 
 WARM_UP = 0.5
 """Of a unit's kernels: so many before the first, which take longer than it, warm up."""
-
-OFTEN = 4
-REPEATED = 0.5
-"""Of a unit's kernel time, in names that occur often in it: in a step layers repeat."""
 
 LEFT_ASIDE = 2
 JUMP = 1.5
@@ -149,8 +145,7 @@ def _may_be_part(work: Work, unit: Unit) -> bool:
     odd = [kind for kind in range(len(found.leaders)) if kind not in unit.kinds and (from_here == kind).any()]
     if any(holds(found.leaders[kind], unit.counts) for kind in odd):
         return True
-    times = unit.counts * work.weights
-    return bool(times[unit.counts >= OFTEN].sum() < REPEATED * times.sum())
+    return not repeats_inside(work, unit.counts)
 
 
 def _warms_up(work: Work, unit: Unit) -> bool:
