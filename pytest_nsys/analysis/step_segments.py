@@ -15,7 +15,7 @@ import numpy
 from numpy.typing import NDArray
 
 from pytest_nsys.analysis.kernel_anchors import KernelOrder
-from pytest_nsys.core.columns import Vector, as_vector, distinct
+from pytest_nsys.core.columns import Vector, as_vector, distinct, minus
 
 MOST_COUNTS = 1 << 23
 """Segments × names of one marker: more are not counted."""
@@ -49,9 +49,7 @@ class Work:
         self.order = order
         self.at_ns = as_vector(order.at_ns)
         self.heads = as_vector(order.heads)
-        self.starts_ns = as_vector(kernels.start_ns)[own]
-        self.ends_ns = as_vector(kernels.end_ns)[own]
-        lengths = self.ends_ns - self.starts_ns
+        lengths = as_vector(minus(kernels.end_ns, kernels.start_ns))[own]
         rows, pairs = distinct(kernels.name, kernels.full_name)
         texts = [kernels.names.get(full) or kernels.names[short] for short, full in pairs]
         place = {text: i for i, text in enumerate(dict.fromkeys(texts))}
