@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import NamedTuple, TypeVar
@@ -28,7 +28,8 @@ from pytest_nsys.analysis.doubts import idle_periods
 from pytest_nsys.analysis.gaps import goes_on
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.analysis.windows import WindowSpec, anchor_of
+from pytest_nsys.core.conventions import KernelAnchor
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import (
     NO_LAUNCH,
@@ -45,6 +46,7 @@ from pytest_nsys.core.model import (
     Tie,
     Trace,
     TraceFacts,
+    UnitsOfRun,
 )
 from pytest_nsys.core.tables import NO_CALLS, NO_KERNELS, Kernels, LaunchCalls, Series, StreamWait
 from pytest_nsys.core.words import ranks_words
@@ -89,7 +91,7 @@ class RankCut:
 
     ``ranges`` touch the span of one of the views, ``anchors`` do not. ``calls``, ``copies``, ``waits`` of streams in
     the whole run, ``memory`` and ``sm_clocks`` are None where the trace has no record of any. ``idle`` are the periods
-    of anchors, anywhere in the run, that have no kernel.
+    of anchors, anywhere in the run, that have no kernel, ``units`` those of a kernel that anchors: see TraceFacts.
     """
 
     rank: Rank
@@ -104,6 +106,7 @@ class RankCut:
     facts: TraceFacts
     span_ns: Interval
     idle: Sequence[Interval] = ()
+    units: Mapping[tuple[str, bool], UnitsOfRun] = field(default_factory=dict)
 
     @property
     def windows(self) -> list[RankWindow]:
@@ -295,10 +298,12 @@ def _levels(pieces: Sequence[RankCut]) -> Series:
 def _whole(run: Run, specs: Sequence[WindowSpec], named: tuple[str, ...], one: RankCut) -> RankCut:
     """The same with what is told of the rest of the run: its anchors, which have no kernel, ranges that are named."""
     rank, shown = one.rank, set(one.ranges)
-    anchors = _once(run.anchors(rank, spec) for spec in (None, *specs))
+    picked = [spec for spec in (None, *specs) if not isinstance(anchor_of(run.convention, spec), KernelAnchor)]
+    anchors = _once(run.anchors(rank, spec) for spec in picked)
     idle = _once(idle_periods(run.measured(spec)).get(rank.number, ()) for spec in specs)
     everywhere = _once([anchors, run.named(rank, named)]) if named else anchors
-    return replace(one, anchors=[each for each in everywhere if each not in shown], idle=idle)
+    elsewhere = [each for each in everywhere if each not in shown]
+    return replace(one, anchors=elsewhere, idle=idle, units=run.units_by_mode(rank))
 
 
 def _memory(windows: Sequence[RankWindow]) -> Memory | None:

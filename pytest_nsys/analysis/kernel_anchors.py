@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.windows import KernelUnit, LastUnit
@@ -33,7 +33,7 @@ from pytest_nsys.core.columns import (
 from pytest_nsys.core.conventions import KernelAnchor
 from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.exact import median
-from pytest_nsys.core.model import NO_LAUNCH, Range, Value
+from pytest_nsys.core.model import NO_LAUNCH, Range, UnitsOfRun, Value
 from pytest_nsys.core.numbers import share_of
 from pytest_nsys.core.tables import Kernels
 from pytest_nsys.core.words import counted, printable
@@ -133,6 +133,18 @@ class KernelUnits:
     anchors: Sequence[Range]
     odd: Sequence[Range] = ()
     why: str = ""
+
+    @classmethod
+    def said(cls, name: str, of_run: UnitsOfRun) -> Self:
+        """Those of the run that a cut is of."""
+        whole, odd = ([KernelUnit(*span, 0, name) for span in some] for some in of_run[:2])
+        return cls([*whole[:-1], LastUnit(*whole[-1])] if of_run.to_the_end else whole, odd)
+
+    @property
+    def of_run(self) -> UnitsOfRun:
+        """As a cut keeps them."""
+        whole, odd = ([(unit.start_ns, unit.end_ns) for unit in some] for some in (self.anchors, self.odd))
+        return UnitsOfRun(whole, odd, any(isinstance(unit, LastUnit) for unit in self.anchors))
 
     def __str__(self) -> str:
         some = counted(len(self.odd) + len(self.anchors), "window")

@@ -34,6 +34,7 @@ from pytest_nsys.core.model import (
     Rank,
     Trace,
     TraceFacts,
+    UnitsOfRun,
     Window,
 )
 from pytest_nsys.core.tables import Kernels, Ranges
@@ -134,7 +135,7 @@ class Run:
         """The anchors of a rank by start, of which ``spec`` picks its windows: closed ranges like the pattern of the
         convention, or like the one that the spec names; the units of a kernel that anchors.
         """
-        anchor = self.convention.anchor if spec is None else anchor_of(self.convention, spec)
+        anchor = anchor_of(self.convention, spec)
         if isinstance(anchor, KernelAnchor):
             return self.kernel_units(rank, spec).anchors
         if anchor is None:
@@ -150,6 +151,12 @@ class Run:
         mode = self.convention.kernels if spec is None or spec.whole_run else spec.kernels
         return self._kernel_units(rank.process.trace, rank.lane, mode is KernelsMode.LAUNCHED)
 
+    def units_by_mode(self, rank: Rank) -> Mapping[tuple[str, bool], UnitsOfRun]:
+        """Those of a rank under both modes, as far as there are any: see TraceFacts."""
+        anchor, at = self.convention.kernel_anchor, (rank.process.trace, rank.lane)
+        found = {(str(anchor), mode): self._kernel_units(*at, mode) for mode in (False, True) if anchor is not None}
+        return {place: units.of_run for place, units in found.items() if units.anchors}
+
     def odd_units(self, rank: Rank, spec: WindowSpec) -> KernelUnits | None:
         """The same, where some are odd."""
         if not isinstance(anchor_of(self.convention, spec), KernelAnchor):
@@ -159,8 +166,11 @@ class Run:
 
     @kept
     def _kernel_units(self, trace: int, lane: Lane, by_launch: bool) -> KernelUnits:
-        around, anchor = self.everything(trace), self.convention.kernel_anchor
+        anchor = self.convention.kernel_anchor
         assert anchor is not None
+        if (said := self.facts[trace].units.get((lane.global_pid, str(anchor), by_launch))) is not None:
+            return KernelUnits.said(str(anchor), said)
+        around = self.everything(trace)
         if lane not in around.kernels:
             return KernelUnits((), why="it ran no kernel")
         ran = LaunchedKernels(around.kernels[lane], around.launches[lane])

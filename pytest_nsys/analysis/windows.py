@@ -21,7 +21,7 @@ from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.core.conventions import Convention, KernelAnchor
+from pytest_nsys.core.conventions import Anchor, Convention, KernelAnchor
 from pytest_nsys.core.errors import NothingMeasured, TraceError, did_you_mean
 from pytest_nsys.core.model import KernelsMode, Lane, Note, ProcessId, Range, Rank, Setup, Span, Trace, Window
 from pytest_nsys.core.words import counted, printable
@@ -86,9 +86,9 @@ class WindowSpec:
         return f"window {printable(self.window)}{span}, {kernels}"
 
 
-def anchor_of(convention: Convention, spec: WindowSpec) -> str | KernelAnchor | None:
+def anchor_of(convention: Convention, spec: WindowSpec | None) -> Anchor | None:
     """What makes the windows: a range that the spec names, else the convention's own."""
-    return spec.anchor or convention.anchor
+    return (spec and spec.anchor) or convention.anchor
 
 
 OUTSIDE = WindowSpec(NONE)

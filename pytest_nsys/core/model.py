@@ -224,6 +224,17 @@ class Diagnostic(NamedTuple):
     told: str
 
 
+class UnitsOfRun(NamedTuple):
+    """The units of a kernel that anchors, as a cut keeps them: (start, end) of each, and of the odd ones.
+
+    ``to_the_end``: the last goes to the end of what ran.
+    """
+
+    whole: Sequence[tuple[int, int]]
+    odd: Sequence[tuple[int, int]]
+    to_the_end: bool
+
+
 class TraceFacts(NamedTuple):
     """What a trace says of the machine and the profiler, as far as its version records it.
 
@@ -239,6 +250,7 @@ class TraceFacts(NamedTuple):
     ``files``: how many files of the profiler are in it.
     ``on_gpus`` is what a cut kept of the logs of nvidia-smi beside its traces.
     ``slows_host`` is the setting of the profiler, if any, that makes every call of the host longer.
+    ``units`` are those of a cut by serialised process id, anchor, and whether they are of launches.
     ``sessions_ns`` is how long the profiler ran by serialised process id, where the file was made of several.
     """
 
@@ -262,6 +274,7 @@ class TraceFacts(NamedTuple):
     sessions_ns: Mapping[int, int] = {}
     on_gpus: Sequence[Note] = ()
     slows_host: str = ""
+    units: Mapping[tuple[int, str, bool], UnitsOfRun] = {}
 
 
 class Api(NamedTuple):

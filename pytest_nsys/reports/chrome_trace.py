@@ -186,6 +186,7 @@ def _about(side: RunCut, one: RankCut, pid: int, base_ns: int, lanes: Sequence[t
         ],
         "session_ns": facts.sessions_ns.get(rank.process.global_pid, facts.session_ns),
         "idle": one.idle,
+        **({"units": [(*place, *units) for place, units in one.units.items()]} if one.units else {}),
         "anchors": [(r.start_ns, None if r.end_ns == OPEN_END_NS else r.end_ns, r.thread, r.name) for r in one.anchors],
     }
 

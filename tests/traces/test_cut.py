@@ -20,7 +20,7 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.common_clock import zeros_of
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.windows import WindowSpec, clocks
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import KernelsMode, Span
@@ -58,11 +58,11 @@ def cut(trace: Path, *options: str | Path, name: str = "window.json.gz") -> Path
 
 
 def measured(
-    trace: Path, convention: str, window: str = "median", span: str | None = None, kernels: str | None = None
+    trace: Path, named: str | Convention, window: str = "median", span: str | None = None, kernels: str | None = None
 ) -> tuple[dict[str, Any], object, object]:
     """The rows of every metric, or why it has none; what makes the run comparable; its circumstances."""
     found: dict[str, Any] = {}
-    with captures(trace, convention=BUILT_IN[convention]) as opened:
+    with captures(trace, convention=BUILT_IN[named] if isinstance(named, str) else named) as opened:
         spec = opened.spec(window, Span(span) if span else None, KernelsMode(kernels) if kernels else None)
         for name, metric in METRICS.items():
             if name in OF_THE_RUN and window != "run":

@@ -34,6 +34,7 @@ from pytest_nsys.core.model import (
     Setup,
     Tie,
     TraceFacts,
+    UnitsOfRun,
 )
 from pytest_nsys.core.tables import Kernels, LaunchCalls, Ranges, Series, StreamWait
 from pytest_nsys.core.words import counted, printable
@@ -170,6 +171,7 @@ class AboutRank(msgspec.Struct, frozen=True):
     tie: Tie | None
     session_ns: int | None
     idle: list[Interval]
+    units: list[tuple[str, bool, list[Interval], list[Interval], bool]] = []
 
 
 class About(msgspec.Struct, frozen=True):
@@ -354,6 +356,7 @@ class CutTrace(TraceInMemory):
             notes=(f"{self.path}: is a cut ({about.measured}, convention {about.convention}){both}", *self._lost()),
             files=about.files,
             on_gpus=about.on_gpus,
+            units=self._units(),
             sessions_ns={pid: s for pid, r in self.processes.items() if (s := r.about.session_ns) is not None},
             ties={p.clock: p.tie for p in told if p.tie is not None},
             zeros_ns={p.clock: zero for p in told if (zero := p.zero_ns or 0) in SINCE_1970 or p.zero_ns == 0},
@@ -363,6 +366,13 @@ class CutTrace(TraceInMemory):
             to_see_memory=memory,
             to_see_clocks=clocks,
         )
+
+    def _units(self) -> Mapping[tuple[int, str, bool], UnitsOfRun]:
+        return {
+            (pid, anchor, by_launch): UnitsOfRun(whole, odd, to_the_end)
+            for pid, rank in self.processes.items()
+            for anchor, by_launch, whole, odd, to_the_end in rank.about.units
+        }
 
     def _lost(self) -> Iterator[str]:
         """Ranks that shared a process are apart in a cut, so that compute of one blocks none of the other."""

@@ -67,7 +67,7 @@ def _of_a_cut(path: Path) -> Usual:
             f"{path}: is a cut under a convention that is not built in ('{printable(cut.convention, 60)}'): name the "
             "file that has it, --convention FILE"
         )
-    whole_run = all(view.whole_run for view in cut.views) and not any(one.anchors for one in cut.processes)
+    whole_run = all(view.whole_run for view in cut.views) and not any(one.anchors or one.units for one in cut.processes)
     return Usual(convention, certain=True, whole_run=whole_run)
 
 

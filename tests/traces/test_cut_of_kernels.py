@@ -1,0 +1,39 @@
+"""Does a cut of windows that a kernel begins measure what they measured in their trace?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.core.conventions import BUILT_IN, KernelAnchor, written_anchor
+from pytest_nsys.core.model import KernelsMode
+from pytest_nsys.traces.opening import open_trace
+from tests.support.commands import run
+from tests.support.kernel_steps import PLAIN, written
+from tests.traces.test_cut import CONVENTIONS, FORMATS, NCCL, cut, measured
+
+ANCHOR = KernelAnchor(NCCL, "gemm")
+
+
+@pytest.mark.parametrize("kernels", KernelsMode)
+@pytest.mark.parametrize("window", ["median", "steady"])
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_metric_of_a_cut_is_that_of_its_trace(format: str, window: str, kernels: str, tmp_path: Path) -> None:
+    trace, name = FORMATS[format](tmp_path), CONVENTIONS.get(format, format)
+    convention = replace(BUILT_IN[name], anchor=ANCHOR)
+    how = {"window": window, "kernels": str(kernels)}
+    options = [f"--{key}={value}" for key, value in how.items()]
+    small = cut(trace, f"--convention={name}", f"--anchor={written_anchor(ANCHOR)}", *options)
+    before = measured(trace, convention, **how)
+    assert measured(small, convention, **how) == before
+    assert sum(bool(found) and not isinstance(found, str) for found in before[0].values()) > 20
+
+
+def test_a_cut_knows_its_kernel_and_no_other(tmp_path: Path) -> None:
+    trace = written(tmp_path / "run.sqlite", [PLAIN] * 9)
+    small = cut(trace, "--anchor={kernel: embed}")
+    assert run("--view=ranks", small, code=0).stdout == run("--view=ranks", trace, "--anchor={kernel: embed}").stdout
+    assert "this needs the whole run" in run("--view=ranks", small, "--anchor={kernel: adam}", code=3).stderr
+    assert len(next(iter(open_trace(small).facts().units.values())).whole) == 8
