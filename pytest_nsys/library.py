@@ -10,12 +10,14 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from pytest_nsys.analysis.capture_cache import CaptureCache, check_captures, check_two_runs
 from pytest_nsys.analysis.captures import Captures, why_none
+from pytest_nsys.analysis.fitting import Choice
 from pytest_nsys.analysis.metric_names import metric_named, unknown
 from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.table import NothingSelected, Selector
@@ -139,6 +141,12 @@ class NsysRun:
         return self.gate.resolved_convention
 
     @property
+    def found(self) -> Choice:
+        """The same, and what was searched for it."""
+        found = self.gate.found
+        return Choice(self.convention, self.convention, searched=found.searched if found is not None else None)
+
+    @property
     def captures(self) -> Captures:
         """The opened captures. Raises TraceError."""
         return self.captures_for(self.gate)
@@ -167,7 +175,7 @@ class NsysRun:
         spec = usual_spec(captures) if window is None else self._spec(window, None, None)
         given = (("--window", window), ("--anchor", self._anchor and written_anchor(self._anchor)))
         options = tuple((option, value) for option, value in given if value is not None)
-        return replace(summary_of(captures, spec, self._paths), given=options)
+        return replace(summary_of(captures, spec, self._paths), given=options, searched=self.found.searched)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the first screen, or why there is none."""
@@ -311,7 +319,7 @@ def open_run(
         return cache.captures(values, Path(), gate.resolved_convention, gate.workload, requests_of(gate), beside)
 
     def resolve(gate: GateFile, anchor: Anchor | None) -> GateFile:
-        return resolved(gate, lambda: cache.fitting(values, Path(), anchor).convention)
+        return resolved(gate, partial(cache.fitting, values, Path(), anchor))
 
     given, named = values or _values(measurements), convention_of(convention, anchor)
     run = NsysRun(opened, named, workload, cache.close, resolve=resolve, anchor=anchor, paths=given)
@@ -345,7 +353,7 @@ def judge(what: str | Path, run: NsysRun, against: NsysRun | None = None) -> Ver
     if against is None:
         gate = run.resolved(gate)
     elif gate.convention is None:
-        gate = resolved(gate, lambda: run.convention, lambda: against.convention)
+        gate = resolved(gate, lambda _: run.found, lambda _: against.found)
     context = GateContext(run.captures_for(gate), gate)
     if against is not None:
         before = against.captures_for(gate)

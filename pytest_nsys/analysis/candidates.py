@@ -1,7 +1,8 @@
 """Which ranges of a trace could anchor its windows, and which kernels would then be in one? Read off names and times.
 
-A good anchor repeats regularly, at least five times, on one thread and never inside itself; it covers most of the
-kernels' time; and it is no operator's name. Of several that are alike good the longest unit of work is taken.
+Asked where the kernels are too few, or too unlike, for steps to be found in them. A good anchor repeats regularly, at
+least five times, on one thread and never inside itself; it covers most of the kernels' time; and it is no operator's
+name, nor that of a part of the model. Of several that are alike good the longest unit of work is taken.
 """
 
 from __future__ import annotations
@@ -41,11 +42,14 @@ _OPERATOR = re.compile(
 )
 """Names that libraries give to their own operators: they come with every model and say nothing of the step."""
 
+_PART = re.compile(r"::|(?i:layer|block|module|attention|attn|mlp|expert|moe|norm|micro.?batch)")
+"""Names of what a step has several of: of functions, and of parts of a model."""
+
 
 class ClosedRanges(NamedTuple):
     """The closed ranges of a run by (trace, process), ordered by start, and the names that they have."""
 
-    by_process: Mapping[tuple[int, int], Ranges]
+    by_process: Mapping[tuple[int, int], Sequence[Range]]
     names: frozenset[str]
 
 
@@ -109,8 +113,8 @@ class Candidate:
 def all_ranges(run: Run) -> ClosedRanges:
     """Every closed range of every process, from one pass over each trace."""
     found: dict[tuple[int, int], Ranges] = {}
-    for number, each in enumerate(run.ranges_named(("%",))):
-        for pid, own in sorted(each.items()):
+    for number, trace in enumerate(run.traces):
+        for pid, own in sorted(trace.ranges(["%"]).items()):
             found[number, pid] = own.take(where_not(equal(own.end_ns, OPEN_END_NS)))
     names = (own.names[number] for own in found.values() for number in values(own.name))
     return ClosedRanges(found, frozenset(names))
@@ -122,16 +126,14 @@ def anchor_candidates(run: Run, ranges: ClosedRanges, left_out: Iterable[str] = 
     ``run`` is under a convention without anchor; all of its kernels are read.
     """
     ignored = frozenset(left_out)
-    groups = _groups(name for name in ranges.names if name not in ignored and not _OPERATOR.match(name))
-    tracks = [run.whole().tracks[rank.number] for rank in run.ranks]
-    tracks = [track for track in tracks if len(track.kernels)]
-    launched = [_ByLaunch(track) for track in tracks]
+    groups = _groups(name for name in ranges.names if name not in ignored and not _of_a_part(name))
+    tracks, launched = _tracks(run)
     own = [_by_pattern(ranges, track, groups) for track in tracks]
     shared = set.intersection(*(set(each) for each in own)) if own else set()
     found = []
     for key in sorted(shared):
         each = [_candidate(key, one[key], work) for one, work in zip(own, launched, strict=True)]
-        if all(one is not None for one in each):
+        if not any(_comes_back(one[key]) for one in own) and all(one is not None for one in each):
             found.append(_worst([one for one in each if one is not None]))
     found.sort(key=lambda candidate: candidate.order)
     return _unambiguous(found, ranges, groups, most)
@@ -144,6 +146,30 @@ def range_patterns(names: Iterable[str]) -> Mapping[str, str]:
     own = {pattern: like(pattern) for pattern in groups.values()}
     other = {p for p, matches in own.items() if any(matches(name) and groups.get(name) != p for name in every)}
     return {name: pattern for name, pattern in groups.items() if pattern not in other}
+
+
+def candidate_of(run: Run, pattern: str) -> Candidate | None:
+    """What a pattern would be as an anchor, of which two are enough where the ranges enclose their work; None where it
+    would be none.
+    """
+    tracks, launched = _tracks(run)
+    works = zip(tracks, launched, strict=True)
+    own = [_candidate(pattern, run.anchors(track.rank, WindowSpec(pattern)), work, FEWEST - 1) for track, work in works]
+    each = [one for one in own if one is not None]
+    found = _worst(each) if each and len(each) == len(own) else None
+    return None if found is None or (found.count < FEWEST and found.span is Span.PERIOD) else found
+
+
+def _tracks(run: Run) -> tuple[list[RankTrack], list[_ByLaunch]]:
+    """Of each rank with kernels all of them, and their time."""
+    each = [run.whole().tracks[rank.number] for rank in run.ranks]
+    tracks = [track for track in each if len(track.kernels)]
+    return tracks, [_ByLaunch(track) for track in tracks]
+
+
+def _of_a_part(name: str) -> bool:
+    """Whether a range of this name is an operator, or a part of a model: one that says step is neither."""
+    return bool(_OPERATOR.match(name)) or (bool(_PART.search(name)) and "step" not in name.lower())
 
 
 def _groups(names: Iterable[str]) -> dict[str, str]:
@@ -190,9 +216,9 @@ class _ByLaunch:
         return self.sums[bisect_right(self.times, end_ns)] - self.sums[bisect_left(self.times, start_ns)]
 
 
-def _candidate(pattern: str, anchors: Sequence[Range], work: _ByLaunch) -> Candidate | None:
+def _candidate(pattern: str, anchors: Sequence[Range], work: _ByLaunch, fewest: int = FEWEST) -> Candidate | None:
     """The anchors of one rank; None where they are too few, on several threads, or lie inside each other."""
-    if len(anchors) < FEWEST or len({r.thread for r in anchors}) > 1:
+    if len(anchors) < fewest or len({r.thread for r in anchors}) > 1:
         return None
     if any(b.start_ns < a.end_ns for a, b in pairwise(anchors)):
         return None
@@ -211,6 +237,12 @@ def _candidate(pattern: str, anchors: Sequence[Range], work: _ByLaunch) -> Candi
         inside=Fraction(inside, total),
         covered=Fraction(covered, total),
     )
+
+
+def _comes_back(anchors: Sequence[Range]) -> bool:
+    """Whether a name stands again after another one: numbers that begin anew are those of parts."""
+    turns = [b.name for a, b in pairwise(anchors) if a.name != b.name]
+    return len({anchors[0].name, *turns}) <= len(turns)
 
 
 def _worst(each: Sequence[Candidate]) -> Candidate:

@@ -47,7 +47,9 @@ class CaptureCache:
     """Every run of a session, opened when first asked for. An error is remembered too: a trace fails only once."""
 
     opening: Opening = as_they_are
-    _fitting: dict[tuple[tuple[Path, ...], Anchor | None], Choice | NsysError] = field(default_factory=dict)
+    _fitting: dict[tuple[tuple[Path, ...], Anchor | None, tuple[Convention, ...]], Choice | NsysError] = field(
+        default_factory=dict
+    )
     _looked_at: dict[Path, Trace] = field(default_factory=dict)
     _known: dict[tuple[Files, Files, Convention, Workload], Captures | NsysError] = field(default_factory=dict)
 
@@ -81,10 +83,17 @@ class CaptureCache:
         return self._captures([_together(traces, base)], convention, workload or Workload(), requests)
 
     def fitting(
-        self, captures: Sequence[str], base: Path, anchor: Anchor | None = None, *, one_run: bool = False
+        self,
+        captures: Sequence[str],
+        base: Path,
+        anchor: Anchor | None = None,
+        known: Sequence[Convention] = (),
+        *,
+        one_run: bool = False,
     ) -> Choice:
         """The convention that the first of the captures fits, found in it once; with another ``anchor`` where one is
-        named. A cut is read under that of the cut. ``one_run``: they are one capture together.
+        named. A cut is read under that of the cut. ``known`` are those of what the captures are held against.
+        ``one_run``: they are one capture together.
 
         Of a run of many files some are looked at. Raises as :meth:`captures` does, and UsageMistake where several
         conventions fit alike.
@@ -93,17 +102,18 @@ class CaptureCache:
             return Choice(GENERIC, GENERIC)
         first = _together(captures, base) if one_run else _named(captures, base)[0]
         paths = tuple(path.resolve() for path in first)
-        if (paths, anchor) not in self._fitting:
+        key = (paths, anchor, tuple(known))
+        if key not in self._fitting:
             try:
-                self._fitting[paths, anchor] = self._found(paths[:: -(-len(paths) // LOOKED_AT)], anchor)
+                self._fitting[key] = self._found(paths[:: -(-len(paths) // LOOKED_AT)], anchor, known)
             except NsysError as error:
-                self._fitting[paths, anchor] = error
-        choice = self._fitting[paths, anchor]
+                self._fitting[key] = error
+        choice = self._fitting[key]
         if isinstance(choice, NsysError):
             raise choice
         return choice
 
-    def _found(self, paths: Sequence[Path], anchor: Anchor | None) -> Choice:
+    def _found(self, paths: Sequence[Path], anchor: Anchor | None, known: Sequence[Convention]) -> Choice:
         usual = usual_convention(paths[0])
         if usual is not None and usual.certain:
             return Choice(usual.convention.with_anchor(anchor), usual.convention, RUN if usual.whole_run else MEDIAN)
@@ -114,7 +124,7 @@ class CaptureCache:
             def under(convention: Convention) -> Run:
                 return Run(traces, convention)
 
-            return found(under(LABELLED), under, GENERIC if usual is None else usual.convention, anchor)
+            return found(under(LABELLED), under, GENERIC if usual is None else usual.convention, anchor, known)
 
     def _to_look_at(self, path: Path, opened: contextlib.ExitStack, *, keep: bool) -> Trace:
         """The trace; JSON, which is read whole, stays open. An export remembers what it was asked, and tells of it, so

@@ -1,31 +1,32 @@
-"""Under which convention does this trace have windows? A built-in one that fits it, else one drafted from its ranges.
+"""Under which convention does this trace have windows? A built-in one that fits it, else the steps found in it.
 
-What is chosen is what the median window shows: an anchor that no kernel belongs to is none, and the kernels mode is the
-one under which the window holds its kernels. ``pytest-nsys init`` asks a person where several anchors are good;
-``found`` asks nobody: it takes the best, and where two are alike it says what to type.
+A framework's own range of a step goes first, then what repeats in the kernels, then a range that repeats regularly;
+where none is a step, the whole run is measured. What is chosen is what the median window shows: an anchor that no
+kernel belongs to is none, and the kernels mode is the one under which the window holds its kernels.
 """
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from operator import itemgetter
 from typing import NamedTuple
 
 from pytest_nsys.analysis.candidates import (
     FEWEST,
     Candidate,
-    ClosedRanges,
     Holds,
     all_ranges,
     anchor_candidates,
+    candidate_of,
 )
 from pytest_nsys.analysis.kernel_anchors import MOST_UNLAUNCHED
 from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.step_facts import Confidence, FoundUnits, NoUnits, UnitIs
+from pytest_nsys.analysis.step_search import search
+from pytest_nsys.analysis.step_words import Searched, found_words, units_words, ways_to_name, why_whole
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec
-from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention, convention_words
+from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.model import KernelsMode, Span, Value
 from pytest_nsys.core.numbers import format_value, percent
@@ -40,14 +41,13 @@ FIRST = "first"
 
 
 class FitAlike(UsageMistake):
-    """Several conventions, or anchors, fit a trace alike. ``anchors`` are the patterns of theirs."""
+    """Several conventions fit a trace alike. ``anchors`` are the patterns of theirs."""
 
     def __init__(self, what: str, anchors: Collection[str] = ()) -> None:
         super().__init__(what)
         self.anchors = frozenset(anchors)
 
 
-Ask = Callable[[Sequence[Candidate]], Candidate]
 OpenUnder = Callable[[Convention], Run]
 
 
@@ -62,7 +62,8 @@ class Allowed(NamedTuple):
 class Choice:
     """How the windows of a trace are found. ``base`` is the convention that it is or extends.
 
-    ``rivals`` are built-in conventions that fit as well. ``reasons`` are comment lines by key of the file or the
+    ``rivals`` are built-in conventions that fit as well. ``searched`` is what repeats in the kernels, where anybody
+    looked. ``reasons`` are comment lines by key of the file or the
     convention; ``quality`` are bounds that the trace crosses.
     """
 
@@ -71,20 +72,19 @@ class Choice:
     window: str = MEDIAN
     candidates: tuple[Candidate, ...] = ()
     rivals: tuple[str, ...] = ()
+    searched: Searched = None
     reasons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     quality: Mapping[str, Allowed] = field(default_factory=dict)
 
     @property
     def anchored(self) -> bool:
-        """Whether a range of the trace is the anchor; else the whole run is measured."""
+        """Whether something of the trace is the anchor; else the whole run is measured."""
         return self.window != RUN
 
     @property
     def told(self) -> str:
         """What was found, in words."""
-        if not self.anchored:
-            return f"convention {self.convention.name}, no anchor (no range of the trace repeats around its kernels)"
-        return f"convention {convention_words(self.convention)} (found in the trace)"
+        return found_words(self.convention, "trace", self.searched, anchored=self.anchored)
 
     @property
     def spec(self) -> WindowSpec:
@@ -96,12 +96,18 @@ class Choice:
         return replace(self, reasons={**self.reasons, key: (*self.reasons.get(key, ()), *lines)})
 
 
-def choose(run: Run, open_under: OpenUnder, given: Convention | None, ask: Ask, usual: Convention = GENERIC) -> Choice:
+def choose(
+    run: Run,
+    open_under: OpenUnder,
+    given: Convention | None,
+    usual: Convention = GENERIC,
+    known: Sequence[Convention] = (),
+) -> Choice:
     """How the windows of ``run`` (under :data:`LABELLED`) are found.
 
-    ``given`` is a convention that the person named; ``ask`` picks one of several good anchors; ``usual`` is what a
-    trace of this format extends where no built-in anchor is in it. Raises NothingMeasured where the named convention
-    does not fit, or the run holds no kernels.
+    ``given`` is a convention that the person named; ``usual`` is what a trace of this format extends where no built-in
+    anchor is in it; ``known`` are those of what the run is held against. Raises NothingMeasured where the named
+    convention does not fit, or the run holds no kernels.
     """
     if given is not None and given.anchor is not None:
         chosen = _built_in(open_under, given)
@@ -112,42 +118,42 @@ def choose(run: Run, open_under: OpenUnder, given: Convention | None, ask: Ask, 
     for alike in _fitting(run) if given is None else ():
         fitting = [found for found in (_built_in(open_under, convention) for convention in alike) if found is not None]
         if fitting:
-            return replace(fitting[0], rivals=tuple(other.base.name for other in fitting[1:]))
-    return _drafted(run, all_ranges(run), open_under, given, ask, usual)
+            chosen, *others = fitting
+            marked = open_under(chosen.convention)
+            alone = any(len(marked.anchors(rank)) == 1 for rank in marked.ranks)
+            return replace(
+                chosen, rivals=tuple(other.base.name for other in others), searched=search(run) if alone else None
+            )
+    return _unmarked(run, open_under, given, usual, known)
 
 
-def found(run: Run, open_under: OpenUnder, usual: Convention = GENERIC, anchor: Anchor | None = None) -> Choice:
-    """How the windows of ``run`` (under :data:`LABELLED`) are found where nobody is asked, and nobody said.
+def found(
+    run: Run,
+    open_under: OpenUnder,
+    usual: Convention = GENERIC,
+    anchor: Anchor | None = None,
+    known: Sequence[Convention] = (),
+) -> Choice:
+    """How the windows of ``run`` (under :data:`LABELLED`) are found where nobody said.
 
-    ``anchor`` is the pattern of one that a person named. Raises UsageMistake where several fit alike, with the options
+    ``anchor`` is one that a person named. Raises UsageMistake where several conventions fit alike, with the options
     that name each; NothingMeasured for a run without kernels.
     """
     if anchor is not None:
         return _with_anchor(run, open_under, usual, anchor)
     if not run.has_kernels and run.labelled_ranks and (named := _fitting(run)):
         return Choice(named[0][0], named[0][0])  # its ranges are all that there is
-    choice = choose(run, open_under, None, itemgetter(0), usual)
+    choice = choose(run, open_under, None, usual, known)
     if choice.rivals:
         names = (choice.base.name, *choice.rivals)
-        said = f"convention: {names[0]}"
         anchors = [anchor for name in names if (anchor := BUILT_IN[name].range_anchor) is not None]
-        raise FitAlike(_tie(run, "conventions", names, [f"--convention {name}" for name in names], said), anchors)
-    chosen, *others = choice.candidates if choice.anchored and choice.candidates else (None,)
-    equal = [other for other in others if chosen is not None and chosen.alike(other)]
-    if chosen is not None and equal:
-        both = [chosen, *equal]
-        said = f"convention: {{extends: {choice.base.name}, anchor: '{printable(chosen.pattern, 60)}'}}"
-        flags = [f"--anchor {shlex.quote(each.pattern)}" for each in both]
-        told = _tie(run, "anchors", [candidate_words(each) for each in both], flags, said)
-        raise FitAlike(told, [each.pattern for each in both])
+        flags = " or ".join(f"--convention {name}" for name in names)
+        raise FitAlike(
+            f"{run.traces[0].path}: {len(names)} conventions fit equally well ({'; '.join(names)}): add {flags}; "
+            f"in a gate file, convention: {names[0]}",
+            anchors,
+        )
     return choice
-
-
-def _tie(run: Run, what: str, each: Sequence[str], flags: Sequence[str], said: str) -> str:
-    return (
-        f"{run.traces[0].path}: {len(each)} {what} fit equally well ({'; '.join(each)}): add {' or '.join(flags)}; "
-        f"in a gate file, {said}"
-    )
 
 
 def _with_anchor(run: Run, open_under: OpenUnder, usual: Convention, anchor: Anchor) -> Choice:
@@ -155,8 +161,7 @@ def _with_anchor(run: Run, open_under: OpenUnder, usual: Convention, anchor: Anc
     for alike in _fitting(run):
         convention = replace(alike[0], anchor=anchor)
         return Choice(_by_launch(run, convention) if convention.kernel_anchor else convention, alike[0])
-    texts = [rank.setup.text for rank in run.labelled_ranks if rank.setup is not None]
-    base = next((c for c in BUILT_IN.values() if any(c.setup_of(text) is not None for text in texts)), usual)
+    base = _base(run, usual)
     convention = replace(base, anchor=anchor)
     if convention.kernel_anchor is not None:
         return Choice(_by_launch(run, convention), base)
@@ -216,48 +221,93 @@ def _built_in(open_under: OpenUnder, convention: Convention) -> Choice | None:
     return choice
 
 
-def _drafted(
-    run: Run, ranges: ClosedRanges, open_under: OpenUnder, given: Convention | None, ask: Ask, usual: Convention
+def _unmarked(
+    run: Run, open_under: OpenUnder, given: Convention | None, usual: Convention, known: Sequence[Convention]
 ) -> Choice:
-    """A convention with the best anchor that the ranges have, else the whole run."""
-    labelled = next((c for c in BUILT_IN.values() if c.setup and any(c.setup_of(n) for n in ranges.names)), None)
-    base = given or labelled or usual
-    setups = {name for name in ranges.names if base.setup_of(name) is not None}
-    candidates = tuple(anchor_candidates(run, ranges, setups))
-    possible = [candidate for candidate in candidates if candidate.usable]
-    while possible:
-        best = [candidate for candidate in possible if candidate.good] or possible
-        anchor = ask(best) if len(best) > 1 else best[0]
-        chosen = _anchored(open_under, anchor, base)
-        if chosen is not None:
-            return replace(chosen, candidates=(anchor, *(other for other in candidates if other is not anchor)))
-        possible.remove(anchor)
-    whole = Choice(base, base, RUN, candidates)
-    if not ranges.names:
-        return whole.because("window", "run: the trace holds no ranges, so everything it ran is one window.")
-    why = "no range of this trace repeats regularly around its kernels"
-    if any(candidate.usable for candidate in candidates):
-        why = "the ranges that repeat hold no kernels in their median window"
-    return whole.because(
-        "window",
-        f"run: {why}, so everything it ran is one window.",
-        "Mark the step with a range and name it as the anchor of a convention: then each window is a step.",
+    """A convention with the step that repeats in the kernels, else with a range that does, else the whole run."""
+    if (again := _known(open_under, [each for each in known if each.kernel_anchor is not None])) is not None:
+        return again
+    base, searched = given or _base(run, usual), search(run)
+    if isinstance(searched, FoundUnits) and searched.what is UnitIs.STEP:
+        candidates, chosen = tuple[Candidate, ...](), _step(run, open_under, base, searched)
+    else:
+        candidates = tuple(_ranges_of_steps(run, base, searched))
+        best = _best(open_under, base, candidates)
+        chosen, searched = (None, best) if isinstance(best, NoUnits) else (best, searched)
+    if chosen is None:
+        chosen = _known(open_under, known) or _whole_run(base, searched)
+    return replace(chosen, searched=searched, candidates=candidates)
+
+
+def _base(run: Run, usual: Convention) -> Convention:
+    """The convention whose setup label the ranks have, else the usual one."""
+    texts = [rank.setup.text for rank in run.labelled_ranks if rank.setup is not None]
+    return next((c for c in BUILT_IN.values() if any(c.setup_of(text) is not None for text in texts)), usual)
+
+
+def _known(open_under: OpenUnder, known: Sequence[Convention]) -> Choice | None:
+    """The first convention of what the run is held against whose anchor repeats on every rank: nobody has to look."""
+    for convention in known:
+        run = open_under(convention)
+        if convention.anchor and all(len(run.anchors(rank)) >= FEWEST for rank in run.ranks):
+            return Choice(convention, BUILT_IN.get(convention.name, convention))
+    return None
+
+
+def _step(run: Run, open_under: OpenUnder, base: Convention, units: FoundUnits) -> Choice | None:
+    """The convention with the step that was found: by the range that starts once in each, else by its first kernel."""
+    marks = None if units.pattern is None else candidate_of(run, units.pattern)
+    chosen = None if marks is None else _anchored(open_under, marks, base)
+    if chosen is None:
+        mode = KernelsMode.LAUNCHED if units.launched else KernelsMode.CLIPPED
+        convention = replace(base, anchor=units.anchor, span=Span.RANGE, kernels=mode)
+        if not Holds(open_under(convention), Span.RANGE)[mode].kernels:
+            return None
+        chosen = Choice(convention, base).because("anchor", "Each window is from one start of this kernel to the next.")
+    chosen = chosen.because(
+        "convention", f"No framework marks a step here. Found in the kernels: {units_words(units)}."
     )
+    if units.confidence is Confidence.HIGH:
+        return chosen
+    look = "look at one with `pytest-nsys cut` before you rely on it"
+    return chosen.because("convention", f"Confidence {units.confidence}: few of them, or they differ; {look}.")
+
+
+def _ranges_of_steps(run: Run, base: Convention, searched: Searched) -> list[Candidate]:
+    """Ranges that may be steps though the kernels do not say so, the best first; none where they say that it is not."""
+    if isinstance(searched, FoundUnits) and searched.what is not UnitIs.MAYBE_PART:
+        around = None if searched.inside is None else candidate_of(run, searched.inside)
+        return [] if around is None else [around]
+    ranges = all_ranges(run)
+    found = anchor_candidates(run, ranges, {name for name in ranges.names if base.setup_of(name) is not None})
+    return [each for each in found if each.good] if isinstance(searched, FoundUnits) else found
+
+
+def _best(open_under: OpenUnder, base: Convention, candidates: Sequence[Candidate]) -> Choice | NoUnits | None:
+    """The convention with the first anchor that holds kernels. Of two that are alike, neither is a step."""
+    possible = [each for each in candidates if each.usable]
+    if len(possible) > 1 and possible[0].alike(possible[1]):
+        both = " and ".join(f"'{printable(each.pattern, 60)}'" for each in possible[:2])
+        return NoUnits(f"the ranges {both} repeat alike: --anchor names one")
+    return next(filter(None, (_anchored(open_under, each, base) for each in possible)), None)
+
+
+def _whole_run(base: Convention, searched: Searched) -> Choice:
+    choice = Choice(base, base, RUN).because("window", f"run, all of it in one window: {why_whole(searched)}.")
+    for way in ways_to_name(searched):
+        choice = choice.because("window", f"{way[0].upper()}{way[1:]}.")
+    return choice.because("window", "Better: mark the step with a range, and name it as the anchor of a convention.")
 
 
 def _anchored(open_under: OpenUnder, anchor: Candidate, base: Convention) -> Choice | None:
     """The convention with this anchor; None where no mode has kernels in its median windows."""
     start = replace(base, anchor=anchor.pattern, span=anchor.span)
-    run = open_under(start)
-    holds = Holds(run, anchor.span)
+    holds = Holds(open_under(start), anchor.span)
     mode = holds.best_mode
     if mode is None:
         return None
     choice = Choice(replace(start, kernels=mode), base)
-    why = "No anchor of a built-in convention is in this trace; this one was found in its ranges."
-    choice = choice.because("convention", why)
-    choice = choice.because("anchor", *_why_anchor(anchor))
-    choice = choice.because("span", *_why_span(anchor))
+    choice = choice.because("anchor", *_why_anchor(anchor)).because("span", *_why_span(anchor))
     return choice.because("kernels", *_why_mode(mode, holds))
 
 

@@ -24,6 +24,7 @@ from pytest_nsys.analysis.losses import FindingKind
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import RunWindow
+from pytest_nsys.analysis.step_words import Searched
 from pytest_nsys.analysis.subject import RunSubject, subject_of
 from pytest_nsys.analysis.throughput import steady_periods, step_lengths
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec, periods
@@ -129,7 +130,7 @@ class Summary:
     measured; ``without`` says of ranks why they have no figure.
 
     ``budgets`` are by rank. ``findings`` are what to look at, the largest possible win first; ``doubts`` are what makes
-    the figures doubtful, a line each.
+    the figures doubtful, a line each. ``searched``: what repeats in the kernels, where anybody looked.
     """
 
     traces: tuple[str, ...]
@@ -142,6 +143,7 @@ class Summary:
     doubts: tuple[str, ...]
     without: Mapping[int, str]
     given: tuple[tuple[str, str], ...] = ()
+    searched: Searched = None
 
     @property
     def first(self) -> tuple[str, ...]:

@@ -86,7 +86,7 @@ def _cut_for_gate(gate_file: str, asked: MeasureOptions, traces: Sequence[str], 
         fitting = library.fitting(traces, Path(), one_run=True) if gate.convention is None else None
         if fitting is not None:
             _, place = stores([gate_file], None)[0]
-            gate = resolved(gate, lambda: fitting.convention, store=place.store(gate))
+            gate = resolved(gate, lambda _: fitting, store=place.store(gate))
         convention, requests = gate.resolved_convention, requests_of(gate)
         captures = library.one_run(traces, Path(), convention, gate.workload, requests)
         found = gate_windows(gate, captures.runs[0])

@@ -31,7 +31,8 @@ def first_screen(
         run = asked.one_run(traces, _stated(steps, config), metrics=["compute_absent_ns", "exposed_ns"])
         with run as (captures, spec):
             chosen = frozenset(asked.chosen(captures.runs[0].ranks)) if asked.ranks else None
-            found = replace(summary_of(captures, spec, traces, tell, chosen), given=tuple(_given(asked)))
+            summary = summary_of(captures, spec, traces, tell, chosen)
+    found = replace(summary, given=tuple(_given(asked)), searched=asked.searched)
     match asked.format:
         case Format.JSON:
             text = as_json_screen(found)

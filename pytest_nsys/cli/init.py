@@ -13,17 +13,15 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 
-from pytest_nsys.analysis.candidates import Candidate
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.collectives import on_record
-from pytest_nsys.analysis.fitting import GENERIC, LABELLED, Ask, Choice, candidate_words, choose, found
+from pytest_nsys.analysis.fitting import GENERIC, LABELLED, Choice, choose, found
 from pytest_nsys.analysis.parallel import OpenOnce
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.cli.asking import stores
@@ -80,40 +78,21 @@ def init(
     Each TRACE is one run (file, folder or quoted glob). Several are captures of one program, whose spread sets the
     margins, or, where each holds other ranks, files of one run.
     """
-    asking = Choosing(requests=not force and sys.stdin.isatty() and sys.stdout.isatty())
-    path = _target(output, asking, force=force)
+    asks = not force and sys.stdin.isatty() and sys.stdout.isatty()
+    path = _target(output, asks=asks, force=force)
     given = convention_of(convention, anchor)
     alone = partial(draft_alone, given, anchor)
     with contextlib.closing(CaptureCache(OpenOnce(reading_ahead(executor), alone))) as library:
         trial = Traces(library, traces, anchor)
-        draft, left = drafted(trial, path, given, asking.anchor)
+        draft, left = drafted(trial, path, given)
         written = _write(path, draft, trial, baseline_dir, replaces=force or path.exists())
-    _tell(path, draft, written, left, traces, baseline_dir, asking)
-
-
-@dataclass
-class Choosing:
-    """Whether a person is asked, and how often the best was taken instead."""
-
-    requests: bool
-    taken: int = 0
-
-    def anchor(self, candidates: Sequence[Candidate]) -> Candidate:
-        """One of several anchors, the best first."""
-        if not self.requests:
-            self.taken = max(self.taken, len(candidates))
-            return candidates[0]
-        click.echo("Which range repeats once per unit of steady work?")
-        for number, candidate in enumerate(candidates, 1):
-            click.echo(f"  {number}  {candidate_words(candidate)}")
-        chosen = click.prompt("Anchor", type=click.IntRange(1, len(candidates)), default=1)
-        return candidates[int(chosen) - 1]
+    _tell(path, draft, written, left, traces, baseline_dir)
 
 
 # The files
 
 
-def _target(output: str, asking: Choosing, *, force: bool) -> Path:
+def _target(output: str, *, asks: bool, force: bool) -> Path:
     """Where the gate file goes. Raises UsageMistake where it cannot, or must not without a word."""
     path = Path(os.path.abspath(output))
     if output.endswith("/") or (path.is_dir() and not output.endswith(GATE_SUFFIX)):
@@ -133,7 +112,7 @@ def _target(output: str, asking: Choosing, *, force: bool) -> Path:
     if schema.exists() and SCHEMA_TITLE not in schema.read_bytes():
         raise UsageMistake(f"{schema}: is not the schema of gate files, which init writes there: move it")
     if path.exists() and not force:
-        if not asking.requests:
+        if not asks:
             raise UsageMistake(f"{printable(output)}: exists: give --force to overwrite it, or another -o")
         if not click.confirm(f"{printable(output)} exists. Overwrite it and its baseline?"):
             raise UsageMistake(f"{printable(output)}: not changed")
@@ -179,7 +158,6 @@ def _tell(
     left: Sequence[Left],
     traces: Sequence[str],
     baseline_dir: str | None,
-    asking: Choosing,
 ) -> None:
     """What was done and what to type next, in at most twenty lines."""
     shown = os.path.relpath(path)
@@ -190,10 +168,8 @@ def _tell(
         click.echo(f"wrote {os.path.relpath(written.path)}: their baseline")
         click.echo(written.kept)
     click.echo(f"wrote {os.path.relpath(path.with_name(SCHEMA_NAME))}: editors check the gate file by it")
-    words = convention_words(choice.convention) if choice.anchored else choice.convention.name
-    click.echo(f"convention {words}, {choice.spec}")
-    if asking.taken > 1 and choice.anchored:
-        click.echo(f"picked 1 of {asking.taken} candidate anchors, the best; the others are in the file")
+    found = choice.told if choice.searched is not None else f"convention {convention_words(choice.convention)}"
+    click.echo(f"{found}, {choice.spec}")
     for allowed in choice.quality.values():
         click.echo(f"warning: {allowed.words}; the gate allows it")
     for each in left[:SHOWN_LEFT]:
@@ -234,7 +210,7 @@ class Traces:
     def _run(self, convention: Convention) -> Run:
         return self.captures(convention).runs[0]
 
-    def choose(self, given: Convention | None, ask: Ask) -> Choice:
+    def choose(self, given: Convention | None) -> Choice:
         """How windows are found, by the first capture. Raises NothingMeasured."""
         check_named(self.traces)
         self._check_captures()
@@ -245,7 +221,7 @@ class Traces:
             choice = found(run, self._run, extended, self.anchor)
             self._run(choice.convention).measured(choice.spec).filled()  # says why where it does not fit
         else:
-            choice = _as_extended(choose(run, self._run, given, ask, extended))
+            choice = _as_extended(choose(run, self._run, given, extended))
         choice = with_libraries(choice, self._run(choice.convention))
         if given is None:
             choice = with_stages(choice, self._run)
@@ -267,15 +243,12 @@ def _as_extended(choice: Choice) -> Choice:
     return replace(choice, base=base) if base is not None and same else choice
 
 
-def drafted(
-    trial: Traces, path: Path, given: Convention | None = None, ask: Ask = itemgetter(0)
-) -> tuple[Draft, list[Left]]:
+def drafted(trial: Traces, path: Path, given: Convention | None = None) -> tuple[Draft, list[Left]]:
     """The gate file for the traces, which passes on them, and what was left out for that.
 
-    ``path`` is where the file is to stand; ``ask`` picks one of several anchors, of which the first is the best.
-    Raises NothingMeasured where nothing can be judged.
+    ``path`` is where the file is to stand. Raises NothingMeasured where nothing can be judged.
     """
-    choice = trial.choose(given, ask)
+    choice = trial.choose(given)
     captures = trial.captures(choice.convention)
     captures.refuse_twins(choice.spec)
     figures = Figures(captures, choice.spec)
@@ -296,7 +269,7 @@ def draft_alone(given: Convention | None, anchor: Anchor | None, trace: Trace) -
     """Ask a trace of a run what a draft asks, by choosing for it alone; what only the run asks is read later."""
     trial = Traces(CaptureCache(lambda *_: lambda _: trace), (str(trace.path),), anchor)
     with contextlib.suppress(Exception):  # goes wrong once more for the run, and is told there
-        choice = trial.choose(given, itemgetter(0))
+        choice = trial.choose(given)
         figures = Figures(trial.captures(choice.convention), choice.spec)
         draft_sentences(figures)
         for mode in KernelsMode:

@@ -22,9 +22,11 @@ import click
 
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.fitting import Choice
 from pytest_nsys.analysis.metrics import Request
 from pytest_nsys.analysis.parallel import ReadAhead
 from pytest_nsys.analysis.run import chosen_ranks
+from pytest_nsys.analysis.step_words import Searched
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec, meant_word, spec_under
 from pytest_nsys.cli.shared_options import anchor_option, convention_option, executor_option
@@ -55,8 +57,8 @@ class MeasureOptions:
     """What the shared options say. ``convention`` None: the one that the traces fit; no ``ranks``: all.
 
     ``span`` and ``kernels`` None: as the convention has it. ``window`` is in the words of a gate file, None where
-    nobody said one: then it is ``usually``, or the whole run where no range of the traces repeats. ``notes`` say what
-    was found.
+    nobody said one: then it is ``usually``, or the whole run where no step is found. ``looked`` is what was found, and
+    ``notes`` say it.
     """
 
     window: str | None = None
@@ -69,16 +71,22 @@ class MeasureOptions:
     format: Format = Format.TABLE
     executor: str | None = None
     notes: list[Note] = field(default_factory=list)
+    looked: list[Choice] = field(default_factory=list)
 
     @cached_property
     def named(self) -> Convention | None:
         """The convention that is named, None where it is to be found. Raises UsageMistake, GateFileError."""
         return convention_of(self.convention, self.anchor)
 
+    @property
+    def searched(self) -> Searched:
+        """What repeats in the kernels, where anybody looked."""
+        return self.looked[0].searched if self.looked else None
+
     def fitted(
         self, traces: Sequence[str], library: CaptureCache, *, one_run: bool, span: Span | None = None
     ) -> tuple[Convention, WindowSpec, bool]:
-        """The convention that traces are measured under, in which windows, and whether a range of them repeats.
+        """The convention that traces are measured under, in which windows, and whether there are steps.
 
         ``span`` is taken where nobody asked for one. Raises UsageMistake, and as opening the first one does.
         """
@@ -88,6 +96,7 @@ class MeasureOptions:
             choice = library.fitting(traces, Path(), self.anchor, one_run=one_run)
             convention, anchored = choice.convention, choice.anchored
             self.notes[:] = [Note(choice.told)] if traces else []
+            self.looked[:] = [choice]
         window = self.window or (self.usually if anchored else RUN)
         return convention, spec_under(convention, window, self.span or span, self.kernels), anchored
 

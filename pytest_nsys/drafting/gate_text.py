@@ -110,7 +110,7 @@ def _lines(draft: Draft) -> Iterator[str]:
 def _convention_lines(choice: Choice) -> Iterator[str]:
     convention, base, generic = choice.convention, choice.base, BUILT_IN["generic"]
     yield from _comments(choice.reasons.get("convention", ()))
-    others = choice.candidates[1:] if choice.anchored else choice.candidates
+    others = [each for each in choice.candidates if each.pattern != convention.anchor]
     if others:
         yield from comment("Other ranges that could anchor:" if choice.anchored else "Ranges that were looked at:")
         yield from _comments([f"  {candidate_words(other)}" for other in others])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pytest_nsys.analysis.step_words import Searched, found_words, why_whole
 from pytest_nsys.core.conventions import BUILT_IN, Convention, convention_words
 
 
@@ -11,21 +12,21 @@ class FoundConvention(NamedTuple):
     """How a gate file of ``auto`` came by its convention. ``where``: the trace, the base, the baseline.
 
     ``alone`` is the convention that the run alone would be read under; None where nobody may know, as of a baseline
-    that was stored when ``auto`` was not.
+    that was stored when ``auto`` was not. ``searched`` is what repeats in the kernels, where anybody looked.
     """
 
     where: str
     alone: Convention | None
+    searched: Searched = None
 
     def told(self, convention: Convention, *, anchored: bool = True) -> str:
-        """The convention and where it was found; not ``anchored``: the whole run is measured, as nothing repeats."""
-        if not anchored:
-            return f"convention {convention.name}, no anchor (no range of the {self.where} repeats around its kernels)"
-        return f"convention {convention_words(convention)} (found in the {self.where})"
+        """The convention and where it was found; not ``anchored``: why the whole run is measured."""
+        return found_words(convention, self.where, self.searched, anchored=anchored)
 
     def briefly(self, convention: Convention) -> str:
         """The same; of a built-in one with its own anchor the name alone says it."""
-        return f"{named(convention)} (found in the {self.where})"
+        why = f"; {why_whole(self.searched)}" if self.searched is not None and convention.anchor is None else ""
+        return f"{named(convention)} (found in the {self.where}{why})"
 
 
 def named(convention: Convention) -> str:

@@ -13,7 +13,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,8 +136,8 @@ class NsysSession:
             against = base[0] if base is not None and base[0].values else None
             self._resolved[gate.address, anchor] = resolved(
                 gate,
-                lambda: self.library.fitting(*source, anchor).convention,
-                (lambda: self.library.fitting(*against, anchor).convention) if against is not None else None,
+                partial(self.library.fitting, *source, anchor),
+                partial(self.library.fitting, *against, anchor) if against is not None else None,
                 self.store(gate) if any(each.reads_stored for each in gate.assertions) else None,
                 renewing=self.updating,
             )

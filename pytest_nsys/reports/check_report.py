@@ -68,7 +68,7 @@ class RunShape(Struct):
     ranks: list[int]
     gpu: str | None
     convention: Annotated[str, doc("Convention and anchor, and where they were found.")]
-    anchored: Annotated[bool, doc("Whether a range of the traces repeats around their kernels.")]
+    anchored: Annotated[bool, doc("Whether the traces have steps.")]
     measured_as: str
     quality: Annotated[list[str], doc("Bounds of trace quality that are crossed.")]
     groups: list[Group]
@@ -187,5 +187,5 @@ def problems_of(surroundings: Surroundings, run: RunShape | None, mistakes: Iter
     if run is not None:
         found += run.quality
         marks = dict.fromkeys(MARKS.get(file.format, "NVTX") for file in run.files)
-        found += [] if run.anchored else [f"no range of the trace repeats: mark the step ({', '.join(marks)})"]
+        found += [] if run.anchored else [f"no step is found in the trace: mark it ({', '.join(marks)})"]
     return found

@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.analysis.communication import Communicated
+from pytest_nsys.analysis.step_facts import FoundUnits
+from pytest_nsys.analysis.step_words import Searched, why_whole
 from pytest_nsys.analysis.subject import Found
 from pytest_nsys.analysis.summary import STEP, Summary
 from pytest_nsys.core.conventions import NO_STAGE
@@ -26,7 +28,7 @@ from pytest_nsys.core.units import BARE, TIME
 from pytest_nsys.core.words import counted, printable, ranks_words
 from pytest_nsys.reports.bars import Pen
 from pytest_nsys.reports.findings import nothing_found, sentence, win_words
-from pytest_nsys.reports.next_steps import next_steps, to_see_more
+from pytest_nsys.reports.next_steps import next_steps, of_units, to_see_more
 from pytest_nsys.reports.rank_bars import COLUMNS, SHARES, fitted, rank_bars, told_in_tenths
 
 LINES = 40
@@ -108,7 +110,7 @@ class FirstScreen:
         names = [Path(trace).name or trace for trace in self.summary.traces]
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         head = f"{in_the_middle(printable(names[0]), LONGEST_TITLE)}{more}: "
-        yield fitted(head + found_words(about.found, COLUMNS - len(head)))
+        yield fitted(head + found_words(about.found, COLUMNS - len(head), self.summary.searched))
         number = len(about.ranks)
         gpus = f"{number} × {about.gpu}" if about.gpu else f"{counted(number, 'GPU')}, GPU model not recorded"
         said = [about.profiler, *([about.framework] if about.framework not in (None, about.profiler) else []), gpus]
@@ -242,6 +244,8 @@ class FirstScreen:
 
     def _next(self) -> Iterator[str]:
         steps = [*next_steps(self.summary.traces, self.summary.given, self.summary.first)]
+        if self.summary.subject.found.whole_run:
+            steps += of_units(self.summary.traces, self.summary.searched)
         width = max(len(step.command) for step in steps)
         lines = [f"{step.command:{width}}  # {step.what}" for step in steps]
         if max(map(len, lines)) + len("next: ") > COLUMNS:
@@ -249,11 +253,11 @@ class FirstScreen:
         yield from (f"{'' if number else 'next:':5} {line}" for number, line in enumerate(lines))
 
 
-def found_words(found: Found, room: int = COLUMNS) -> str:
+def found_words(found: Found, room: int = COLUMNS, searched: Searched = None) -> str:
     """How the windows were found, in so many characters: ``step = range 'ProfilerStep#%', 5 of them; --window 2``."""
     if found.anchor is None:
         what = f"the window {found.window} ns" if found.stated else "the whole run"
-        return f"{what} is measured: no range repeats around its kernels"
+        return f"{what} is measured: {why_whole(searched)}"
     if found.whole_run:
         before = f"the whole run is measured, with {counted(found.count, 'range')} '"
         return f"{before}{telling(printable(found.anchor), max(LEAST_ANCHOR, room - len(before) - 1))}'"
@@ -267,6 +271,8 @@ def found_words(found: Found, room: int = COLUMNS) -> str:
     text = before + anchor + after
     how = {KernelsMode.LAUNCHED: ", kernels launched in it", KernelsMode.CLIPPED: ", kernels cut at its edges"}
     more = how.get(found.kernels, "")
+    if found.count == 1 and isinstance(searched, FoundUnits):
+        more = f"; {why_whole(searched, inside=True)}"
     return text + more if len(text + more) <= room else text
 
 

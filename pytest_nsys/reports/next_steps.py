@@ -9,7 +9,10 @@ from pathlib import Path
 
 from pytest_nsys.analysis.findings import Finding
 from pytest_nsys.analysis.metrics import OF_ONE_WINDOW
+from pytest_nsys.analysis.step_facts import FoundUnits
+from pytest_nsys.analysis.step_words import Searched, units_words
 from pytest_nsys.analysis.windows import STEADY
+from pytest_nsys.core.conventions import written_anchor
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import Step
 from pytest_nsys.core.words import typed
@@ -46,6 +49,13 @@ def next_steps(traces: Sequence[str], given: Given = (), first: Sequence[str] = 
     yield Step(_command("init", paths, given), "write a gate")
     yield Step(_command("cut", as_typed(first) or paths, given), "this window in Perfetto")
     yield Step(_command("compare", sides, given, other), "what another run changed")
+
+
+def of_units(traces: Sequence[str], searched: Searched) -> Iterator[Step]:
+    """What measures each of the units that repeat, where the whole run is measured because they are no steps."""
+    if isinstance(searched, FoundUnits):
+        anchor = written_anchor(searched.pattern or searched.anchor)
+        yield Step(_command("", as_typed(traces), [("--anchor", anchor)]), units_words(searched))
 
 
 def _command(name: str, words: Sequence[str], given: Given, more: str = "") -> str:

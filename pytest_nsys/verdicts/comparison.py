@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -430,7 +430,7 @@ class TwoRuns:
         """
         if gate.convention is None and not (self.base or self.head):  # measurements alone are read under none
             gate = replace(gate, convention=GENERIC)
-        gate = resolved(gate, lambda: self._fitting("head").convention, lambda: self._fitting("base").convention)
+        gate = resolved(gate, partial(self._fitting, "head"), partial(self._fitting, "base"))
         base, head = (self._opened(side, gate) for side in ("base", "head"))
         return OtherRun(head, gate, base, "base", partly=True)
 
@@ -440,9 +440,9 @@ class TwoRuns:
             convention, requests = gate.resolved_convention, requests_of(gate)
             return self.cache.captures(getattr(self, side), Path(), convention, gate.workload, requests, beside)
 
-    def _fitting(self, side: str) -> Choice:
+    def _fitting(self, side: str, known: Sequence[Convention] = ()) -> Choice:
         with naming(side):
-            return self.cache.fitting(getattr(self, side), Path(), self.anchor)
+            return self.cache.fitting(getattr(self, side), Path(), self.anchor, known)
 
     def usual_gate(
         self,

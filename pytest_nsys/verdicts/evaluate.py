@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.fitting import FitAlike
+from pytest_nsys.analysis.fitting import Choice, FitAlike
 from pytest_nsys.analysis.metrics import METRICS, PERIOD, STEP
 from pytest_nsys.analysis.root_facts import StepChange
 from pytest_nsys.analysis.table import MetricTable
@@ -60,8 +60,10 @@ from pytest_nsys.verdicts.references import OtherRun, PastRuns, ReferenceSource
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from pytest_nsys.verdicts.structure_diff import Red
 
-Fitting = Callable[[], Convention]
-"""Looks for the convention that a run fits. Raises UsageMistake, TraceError."""
+Fitting = Callable[[Sequence[Convention]], Choice]
+"""Looks for the convention that a run fits; it is given those of what the run is held against, whose anchors nobody has
+to find once more. Raises UsageMistake, TraceError.
+"""
 
 
 def resolved(
@@ -80,22 +82,26 @@ def resolved(
     if gate.convention is not None:
         return gate
     if base is not None:
-        return _under(gate, base(), "base", alone)
+        of_base = base(())
+        beside = FoundConvention("base", _alone(alone, [of_base.convention]), of_base.searched)
+        return replace(gate, convention=of_base.convention, found=beside)
     stored: list[Baseline] = []
     if store is not None:
         with contextlib.suppress(BaselineError):  # told by the assertions that are held against one
             stored = [baseline for _, baseline in store.all()]
     kept = [(convention, baseline) for baseline in stored if (convention := kept_by(baseline)) is not None]
     if not kept:
-        return _under(gate, alone(), "trace", alone)
+        choice = alone(())
+        found = FoundConvention("trace", choice.convention, choice.searched)
+        return replace(gate, convention=choice.convention, found=found)
     known = [convention for convention, _ in kept]
     of_before = any(baseline.convention is None for _, baseline in kept)
+    own: Convention | None = None
     try:
         own = _alone(alone, known)
     except NsysError:
-        if not of_before:
+        if not of_before:  # which are read as they were then, when nobody looked
             raise
-        own = None  # as it was before, when nobody looked
     if own is not None and own in known:
         return replace(gate, convention=own, found=FoundConvention("baseline", own))
     if of_before:
@@ -103,14 +109,10 @@ def resolved(
     return replace(gate, convention=own if renewing else known[0], found=FoundConvention("baseline", own))
 
 
-def _under(gate: GateFile, convention: Convention, where: str, alone: Fitting) -> GateFile:
-    return replace(gate, convention=convention, found=FoundConvention(where, _alone(alone, [convention])))
-
-
 def _alone(alone: Fitting, others: Sequence[Convention]) -> Convention:
     """What the run alone is read under. Where it fits several alike and one of the ``others`` is among them, that."""
     try:
-        return alone()
+        return alone(others).convention
     except FitAlike as tie:
         among = next((convention for convention in others if convention.anchor in tie.anchors), None)
         if among is None:

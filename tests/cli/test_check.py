@@ -106,7 +106,7 @@ def test_few_anchors_and_a_run_without_any_are_told(project: Project) -> None:
     trace.process().kernel("gemm", 10, 20)
     trace.write(project.root / "bare.sqlite")
     answer = found(project, "bare.sqlite", code=1)
-    assert answer["problems"] == ["no range of the trace repeats: mark the step (NVTX)"]
+    assert answer["problems"] == ["no step is found in the trace: mark it (NVTX)"]
     assert not answer["run"]["anchored"]
 
 
@@ -118,7 +118,7 @@ def test_advice_is_that_of_the_profiler_and_of_the_gpu(project: Project, gpu: st
     trace.kernel("gemm", 1_000, 2_000)
     trace.write(project.root / "run.json")
     answer = found(project, "run.json", code=1)
-    assert answer["problems"] == ["no range of the trace repeats: mark the step (prof.step() or record_function)"]
+    assert answer["problems"] == ["no step is found in the trace: mark it (prof.step() or record_function)"]
     said = project.command("check", "run.json", code=1)
     assert "samples no clocks" in said
     assert "nsys and" not in said

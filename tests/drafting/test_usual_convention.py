@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -104,12 +105,12 @@ def test_a_next_step_names_a_convention_where_the_command_takes_another(project:
 def test_the_file_is_looked_at_once_for_all_next_steps(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     good("kineto").write(project.root / "run.json")
     project.gate("trace: run.json\nconvention: kineto\nassertions:\n" + "  - compute_ns <= 1us\n  - launches <= 0\n")
-    looked: list[str | None] = []
+    looked: list[tuple[object, ...]] = []
 
-    def watched(run: Run, under: OpenUnder, usual: Convention, anchor: str | None) -> Choice:
-        looked.append(anchor)
-        return found(run, under, usual, anchor)
+    def watched(run: Run, under: OpenUnder, usual: Convention, *more: Any) -> Choice:
+        looked.append(more)
+        return found(run, under, usual, *more)
 
     monkeypatch.setattr("pytest_nsys.analysis.capture_cache.found", watched)
     assert project.pytest(code=1).count("next:   pytest-nsys ") == 2
-    assert looked == [None]
+    assert looked == [(None, ())]

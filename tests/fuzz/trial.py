@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -115,7 +116,7 @@ def gate(
         try:
             beside = measurements_of(measurements, Path())
             for one in load_gate_file(path).each:
-                loaded = resolved(one, lambda: library.fitting([str(trace)], Path()).convention)
+                loaded = resolved(one, partial(library.fitting, [str(trace)], Path()))
                 captures = library.captures(
                     [str(trace)], Path(), loaded.resolved_convention, loaded.workload, (), beside
                 )

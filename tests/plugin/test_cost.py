@@ -75,6 +75,8 @@ def test_rows_go_once_they_were_told(project: Project) -> None:
 
 
 FACTS = {
+    "step_facts",
+    "step_words",
     "bounds",
     "root_facts",
     "budget_facts",

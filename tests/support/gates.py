@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
 from typing import Any, TypeVar
@@ -239,7 +240,7 @@ class Project:
         with contextlib.closing(CaptureCache()) as cache:
             store = store_of(gate.path, self.root / "baselines", self.root)
             try:
-                gate = resolved(gate, lambda: cache.fitting([trace], self.root).convention, store=store)
+                gate = resolved(gate, partial(cache.fitting, [trace], self.root), store=store)
             except NsysError as error:
                 return {assertion.full_name: _error(error) for assertion in gate.assertions}
             captures = cache.captures([trace], self.root, gate.resolved_convention, gate.workload)
