@@ -160,7 +160,7 @@ class NsysRun:
     def notes(self) -> tuple[Note, ...]:
         """What a person should know of the run before a figure of its median window is believed."""
         captures = self.captures
-        return captures.notes(captures.spec(MEDIAN))
+        return captures.notes(captures.of_usual_kind(captures.spec(MEDIAN)))
 
     def summary(self, window: str | None = None) -> Summary:
         """What is in the run, as ``pytest-nsys TRACE…`` shows it: of the median step, of a run without steps all of it.
@@ -273,7 +273,7 @@ class NsysRun:
             raise ArgumentMistake(f"there is no view '{printable(str(name), 40)}'{hint(str(name), VIEWS, 'there are')}")
         captures = Captures(self.captures.runs[:1])
         usual = RUN if usual_spec(captures).whole_run else view.window
-        spec = self._spec(window or usual, span or view.span, kernels)
+        spec = captures.of_usual_kind(self._spec(window or usual, span or view.span, kernels))
         ranks = _listed("rank", where.pop("rank", []), some=False)
         if not all(isinstance(rank, int) for rank in ranks):
             raise ArgumentMistake(f"rank= is a number or a list of numbers, not {ranks!r}")

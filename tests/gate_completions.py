@@ -19,6 +19,8 @@ CONVENTIONS: Mapping[str, str] = {
     "kineto": "torch.profiler: the steps that it marks (ProfilerStep#%).",
     "torchtitan": "TorchTitan: FSDP and pipeline-parallel ranges as stages and purposes.",
     "jax": "JAX and XLA: the steps that the profiler marks.",
+    "sglang": "SGLang: the steps that it labels, prefill and decode apart.",
+    "vllm": "vLLM: the steps that it labels, prefill and decode apart.",
 }
 WINDOWS: Mapping[str, str] = {
     MEDIAN: "The anchor in the middle of all anchors (default).",

@@ -275,6 +275,7 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "configurations": _of("texts"),
     "waivers": _some({"keys": "waiver", "defaultSnippets": snippets([WAIVER])}),
     "purposes": _by_name({"anyOf": [_of("texts"), {"keys": "purpose"}]}, COMPUTE, MIXED, UNKNOWN),
+    "kinds": {**_by_name(_of("text")), "propertyNames": {"pattern": "^[a-z]+$"}},
     "copies": _one_or_some(_choice(CopyKind)),
     "families": _by_name(_one_or_some(_of("text")), OTHER),
     "number": _whole(0),

@@ -131,6 +131,10 @@ def convention_yaml(convention: Convention) -> str:
             p.name: {k: list(v) for k, v in (("stage", p.stages), ("range", p.ranges)) if v}
             for p in convention.purposes
         }
+    if convention.kinds:
+        keys["kinds"] = {kind.name: kind.anchors for kind in convention.kinds}
+    if convention.kinds:
+        keys["kinds"] = {kind.name: kind.anchors for kind in convention.kinds}
     if convention.communication:
         keys["communication"] = list(convention.communication)
     keys["span"], keys["kernels"] = str(Span(convention.span)), str(KernelsMode(convention.kernels))

@@ -55,6 +55,7 @@ from pytest_nsys.core.model import (
     Interval,
     Lane,
     Memory,
+    Range,
     Rank,
     Stream,
     Trace,
@@ -289,8 +290,12 @@ class RankTrack:
     def __init__(self, rank: Rank, around: Around, group: WindowGroup) -> None:
         self.rank, self.around, self.group = rank, around, group
         self.convention = around.convention
-        self.anchors = group.run.anchors(rank, group.spec)
         self.kernels = around.kernels.get(rank.lane) or NO_KERNELS
+
+    @cached_property
+    def anchors(self) -> Sequence[Range]:
+        """What its windows are picked from. Raises UsageMistake where it is not known of which kind of steps."""
+        return self.group.run.anchors_under(self.rank, self.group.spec)
 
     @property
     def odd(self) -> KernelUnits | None:

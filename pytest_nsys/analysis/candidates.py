@@ -288,12 +288,12 @@ class Lag(NamedTuple):
 class Holds:
     """What the median windows of a run hold under each mode, and how far the GPU is behind; read when it is asked."""
 
-    def __init__(self, run: Run, span: Span) -> None:
-        self._run, self._span = run, span
+    def __init__(self, run: Run, span: Span, kind: str | None = None) -> None:
+        self._run, self._span, self._kind = run, span, kind
 
     @kept
     def __getitem__(self, mode: KernelsMode) -> Held:
-        windows = self._run.measured(WindowSpec(MEDIAN, self._span, mode)).ranks.values()
+        windows = self._run.measured(WindowSpec(MEDIAN, self._span, mode, self._kind)).ranks.values()
         own = [Held(len(each[0]), total(each[0].durations_ns)) for each in windows if each]
         complete = len(own) == len(self._run.ranks)
         return Held(min(h.kernels for h in own), min(h.time_ns for h in own)) if complete and own else Held(0, 0)
@@ -304,7 +304,7 @@ class Holds:
         lags: list[Value] = []
         without = Fraction(0)
         for mode in (KernelsMode.LAUNCHED, KernelsMode.CLIPPED):
-            for track in self._run.measured(WindowSpec(MEDIAN, self._span, mode)).tracks.values():
+            for track in self._run.measured(WindowSpec(MEDIAN, self._span, mode, self._kind)).tracks.values():
                 starts, launches = track.kernels.start_ns, track.launch_ns
                 own = [start - t for start, t in zip(starts, launches, strict=True) if t != NO_LAUNCH]
                 lags += [median(own)] if own else []

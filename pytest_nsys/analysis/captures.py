@@ -46,6 +46,7 @@ from pytest_nsys.analysis.quality import crossed
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow, WindowGroup
 from pytest_nsys.analysis.sharing import sharing_in
+from pytest_nsys.analysis.step_kinds import most_frequent
 from pytest_nsys.analysis.structure import sequences
 from pytest_nsys.analysis.table import UNSEEN, Coordinates, MetricTable, combined, of_all, of_one, of_ranks
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec, spec_under
@@ -86,6 +87,12 @@ class Captures:
     def spec(self, window: str, span: Span | None = None, kernels: KernelsMode | None = None) -> WindowSpec:
         """A window spec, with what is left open as the convention has it."""
         return spec_under(self.convention, window, span, kernels)
+
+    def of_usual_kind(self, spec: WindowSpec) -> WindowSpec:
+        """The spec, of the most frequent kind of steps where it leaves open which: what a person looks at first."""
+        if not self.convention.kinds or spec.kind or spec.anchor or spec.whole_run or spec.explicit or spec.outside:
+            return spec
+        return replace(spec, kind=most_frequent(self.runs[0].kinds))
 
     def measure(self, request: Request) -> MetricTable:
         """The rows that were asked for, of traces that are good enough for them. Raises TraceError where they are not.

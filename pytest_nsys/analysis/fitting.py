@@ -23,6 +23,7 @@ from pytest_nsys.analysis.candidates import (
 from pytest_nsys.analysis.kernel_anchors import MOST_UNLAUNCHED
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.step_facts import Confidence, FoundUnits, NoUnits, UnitIs
+from pytest_nsys.analysis.step_kinds import counts_in_words, most_frequent
 from pytest_nsys.analysis.step_search import search
 from pytest_nsys.analysis.step_words import Searched, found_words, units_words, ways_to_name, why_whole
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec
@@ -62,6 +63,7 @@ class Allowed(NamedTuple):
 class Choice:
     """How the windows of a trace are found. ``base`` is the convention that it is or extends.
 
+    ``kinds`` are how many steps of each kind there are, where steps have kinds.
     ``rivals`` are built-in conventions that fit as well. ``searched`` is what repeats in the kernels, where anybody
     looked. ``reasons`` are comment lines by key of the file or the
     convention; ``quality`` are bounds that the trace crosses.
@@ -75,6 +77,12 @@ class Choice:
     searched: Searched = None
     reasons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     quality: Mapping[str, Allowed] = field(default_factory=dict)
+    kinds: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str | None:
+        """The kind of steps that is looked at where nobody says."""
+        return most_frequent(self.kinds)
 
     @property
     def anchored(self) -> bool:
@@ -84,12 +92,13 @@ class Choice:
     @property
     def told(self) -> str:
         """What was found, in words."""
-        return found_words(self.convention, "trace", self.searched, anchored=self.anchored)
+        of_kinds = f": {counts_in_words(self.kinds)}" if self.kinds else ""
+        return found_words(self.convention, "trace", self.searched, anchored=self.anchored) + of_kinds
 
     @property
     def spec(self) -> WindowSpec:
         """What the assertions are judged on."""
-        return WindowSpec(self.window, self.convention.span, self.convention.kernels)
+        return WindowSpec(self.window, self.convention.span, self.convention.kernels, self.kind)
 
     def because(self, key: str, *lines: str) -> Choice:
         """The same with more reasons for a key."""
@@ -112,7 +121,8 @@ def choose(
     if given is not None and given.anchor is not None:
         chosen = _built_in(open_under, given)
         if chosen is None:
-            open_under(given).measured(WindowSpec(MEDIAN, given.span, given.kernels)).filled()  # says why
+            run = open_under(given)
+            run.measured(WindowSpec(MEDIAN, given.span, given.kernels, most_frequent(run.kinds))).filled()  # says why
             raise NothingMeasured(f"the windows of convention {given.name} hold no kernels")
         return chosen
     for alike in _fitting(run) if given is None else ():
@@ -159,7 +169,7 @@ def found(
 def _with_anchor(run: Run, open_under: OpenUnder, usual: Convention, anchor: Anchor) -> Choice:
     """The convention that fits, with another anchor; where none does the usual one, in the mode that fits the trace."""
     for alike in _fitting(run):
-        convention = replace(alike[0], anchor=anchor)
+        convention = alike[0].with_anchor(anchor)
         return Choice(_by_launch(run, convention) if convention.kernel_anchor else convention, alike[0])
     base = _base(run, usual)
     convention = replace(base, anchor=anchor)
@@ -187,8 +197,9 @@ def _fitting(run: Run) -> list[list[Convention]]:
         return [fitting] if fitting else []
     names = all_ranges(run).names
     contexts = {c.name: c.contexts() for c in fitting}
-    naming = [c for c in fitting if any(contexts[c.name](name) is not None for name in names)]
-    both = [naming, [c for c in fitting if c not in naming]]
+    naming = [c for c in fitting if not c.kinds and any(contexts[c.name](name) is not None for name in names)]
+    engines = [c for c in fitting if c.kinds][:1]  # what labels its steps may run inside another that does
+    both = [engines, naming, [c for c in fitting if c not in naming + engines]]
     return [[*{c.anchor: c for c in reversed(own)}.values()][::-1] for own in both if own]
 
 
@@ -199,22 +210,26 @@ def _built_in(open_under: OpenUnder, convention: Convention) -> Choice | None:
     anchors = min(counts, default=0)
     if not anchors or (convention.span is Span.PERIOD and anchors < FEWEST):
         return None
-    holds = Holds(run, convention.span)
+    kind = most_frequent(run.kinds)
+    if convention.kinds and kind is None:
+        return None
+    holds = Holds(run, convention.span, kind)
     usual = convention.kernels is KernelsMode.LAUNCHED and holds[KernelsMode.LAUNCHED].kernels
     mode = KernelsMode.LAUNCHED if usual else holds.best_mode
     if mode is None:
         return None
     assert convention.anchor is not None
     often = counted(anchors, "time") + ("" if len(set(counts)) == 1 else " or more")
+    often += f": {counts_in_words(run.kinds)}" if run.kinds else ""
     labelled = len(run.labelled_ranks) if convention.setup is not None else 0
     setup = f", and the setup label of {counted(labelled, 'rank')} was read" if labelled else ""
     what = (
         f"{convention.name} fits: every rank has its anchor '{printable(str(convention.anchor), 60)}' ({often}){setup}."
     )
-    choice = Choice(replace(convention, kernels=mode), convention).because("convention", what)
+    choice = Choice(replace(convention, kernels=mode), convention, kinds=run.kinds).because("convention", what)
     if mode is not convention.kernels:
         choice = choice.because("kernels", *_why_mode(mode, holds))
-    if anchors == 2:
+    if anchors == 2 and kind is None:
         choice = replace(choice, window=FIRST).because(
             "window", "first: of only two anchors the last one may be cut short by the end of the profile."
         )

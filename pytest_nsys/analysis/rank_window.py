@@ -22,7 +22,7 @@ from operator import sub
 from typing import NamedTuple, TypeVar
 
 from pytest_nsys.analysis.around import Context, Contexts, RankTrack
-from pytest_nsys.analysis.windows import RUN, WindowSpec, anchor_of
+from pytest_nsys.analysis.windows import RUN, WindowSpec, until_next
 from pytest_nsys.core.columns import (
     Column,
     Flags,
@@ -39,7 +39,7 @@ from pytest_nsys.core.columns import (
     where,
     where_not,
 )
-from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, UNKNOWN, Convention, KernelAnchor, like
+from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, UNKNOWN, Convention, like
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import (
@@ -80,7 +80,7 @@ class RankWindow:
 
     def __init__(self, track: RankTrack, window: Window, spec: WindowSpec, positions: Indices) -> None:
         self.track, self.window, self.spec, self.positions = track, window, spec, positions
-        self.rank, self.anchors = track.rank, track.anchors
+        self.rank = track.rank
         self._whole = len(positions) == len(track.kernels)
         kernels = track.kernels if self._whole else track.kernels.take(positions)
         clipped = spec.kernels is KernelsMode.CLIPPED and not spec.whole_run
@@ -91,6 +91,11 @@ class RankWindow:
 
     def __len__(self) -> int:
         return len(self.positions)
+
+    @property
+    def anchors(self) -> Sequence[Range]:
+        """Those of its rank that it was picked from."""
+        return self.track.anchors
 
     @property
     def length_ns(self) -> int:
@@ -298,9 +303,8 @@ def in_window(track: RankTrack, window: Window, spec: WindowSpec) -> Indices:
     low, high = window.start_ns, window.end_ns
     if spec.whole_run:
         return range(len(starts))
-    # What begins with the next start of the kernel that anchors belongs to the next window.
-    of_kernel = isinstance(anchor_of(track.convention, spec), KernelAnchor) and window.index is not None
-    until = bisect_left if of_kernel else bisect_right
+    # What begins with the next window belongs to that.
+    until = bisect_left if until_next(track.convention, spec) and window.index is not None else bisect_right
     if spec.kernels is KernelsMode.LAUNCHED:
         # A period is half open: a launch at the next anchor's start belongs to the next one.
         half_open = spec.span is Span.PERIOD and window.index is not None

@@ -16,6 +16,7 @@ from pytest_nsys.analysis.around import LONGEST_NS, Around, RankTrack
 from pytest_nsys.analysis.kernel_anchors import KernelUnits, LaunchedKernels, kernel_units
 from pytest_nsys.analysis.measurements import Measurements
 from pytest_nsys.analysis.rank_window import RankWindow, explain_empty, explain_no_anchor, in_window
+from pytest_nsys.analysis.step_kinds import by_kind, lasting, the_kind
 from pytest_nsys.analysis.windows import RUN, WindowSpec, anchor_of, anchor_windows, find_ranks, read_labels
 from pytest_nsys.core.columns import exceeds, take, where_not
 from pytest_nsys.core.conventions import Convention, KernelAnchor, like
@@ -38,6 +39,7 @@ from pytest_nsys.core.model import (
     Window,
 )
 from pytest_nsys.core.tables import Kernels
+from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.traces.copies_as_kernels import with_copies
 
@@ -194,6 +196,35 @@ class Run:
         matchers = {pattern: like(pattern) for pattern in patterns}
         return frozenset(p for p, matches in matchers.items() if all(any(map(matches, own)) for own in names))
 
+    @cached_property
+    def steps(self) -> Mapping[int, Sequence[Range]]:
+        """By rank number the anchors under a convention whose steps have kinds: each until the next begins."""
+        return {rank.number: lasting(self.anchors(rank)) for rank in self.ranks}
+
+    @cached_property
+    def steps_by_kind(self) -> Mapping[int, Mapping[str, Sequence[Range]]]:
+        """By rank number the steps of each kind."""
+        return {number: by_kind(self.convention, steps) for number, steps in self.steps.items()}
+
+    @cached_property
+    def kinds(self) -> Mapping[str, int]:
+        """How many steps of each kind there are, on the rank that has most; empty where steps have no kinds."""
+        found: dict[str, int] = {}
+        for own in self.steps_by_kind.values() if self.convention.kinds else ():
+            found |= {name: max(len(steps), found.get(name, 0)) for name, steps in own.items()}
+        return found
+
+    def anchors_under(self, rank: Rank, spec: WindowSpec) -> Sequence[Range]:
+        """The anchors that the windows of a spec are picked from: where steps have kinds, those of one.
+
+        Raises UsageMistake where the run has several kinds and the spec names none, NothingMeasured for a kind that no
+        step is of.
+        """
+        anchors = self.anchors(rank, spec)
+        if not self.convention.kinds or spec.anchor is not None or not anchors:
+            return anchors
+        return self.steps_by_kind[rank.number].get(the_kind(self.kinds, spec.kind, str(self.path)), ())
+
     def _find_anchors(self, rank: Rank, pattern: str) -> Sequence[Range]:
         ranges = self._ranges if pattern == self.convention.range_anchor else self._ranges_named((pattern,))
         matches = like(pattern)
@@ -210,10 +241,12 @@ class Run:
 
     def windows(self, rank: Rank, spec: WindowSpec) -> list[Window]:
         """The picked windows of a rank, before any kernel is read (not for the whole run, which kernels bound)."""
+        if spec.kind is not None and (spec.explicit is not None or spec.anchor is not None):
+            raise UsageMistake(f"'{spec.kind}' picks steps, and window {printable(spec.window)} is none: leave one out")
         if spec.explicit is not None:
             start, end = spec.explicit
             return [Window(start, end, spec.window)]
-        anchors = self.anchors(rank, spec)
+        anchors = self.anchors_under(rank, spec)
         if not anchors:
             raise NothingMeasured(self._why_no_anchor(rank, spec))
         try:
@@ -284,6 +317,8 @@ class WindowGroup:
 
     def __init__(self, run: Run, spec: WindowSpec) -> None:
         self.run, self.spec = run, spec
+        if spec.whole_run and spec.kind is not None:
+            raise UsageMistake(f"'{spec.kind}' picks steps, and window {RUN} has none: leave one out")
         self.windows: dict[int, list[Window]] = {}
         self._without: dict[int, NothingMeasured] = {}
         for rank in run.ranks if not spec.whole_run else ():

@@ -164,7 +164,7 @@ class Summary:
 def usual_spec(captures: Captures) -> WindowSpec:
     """What is summed up where nobody says: the median step, of a run without steps all of it."""
     anchored = all(run.anchors(rank) for run in captures.runs for rank in run.ranks)
-    return captures.spec(MEDIAN if anchored else RUN)
+    return captures.of_usual_kind(captures.spec(MEDIAN if anchored else RUN))
 
 
 Tell = Callable[[str], None]

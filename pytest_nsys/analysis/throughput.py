@@ -14,6 +14,7 @@ from typing import NamedTuple
 from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
+from pytest_nsys.analysis.step_kinds import SECOND_NS, steady_step_lengths, tokens_per_second
 from pytest_nsys.analysis.windows import periods, span_lengths, steady_indices
 from pytest_nsys.core.conventions import PARTS_OF_A_STEP
 from pytest_nsys.core.errors import NoRows
@@ -39,9 +40,20 @@ def steady_periods(anchors: Sequence[Range]) -> dict[int, int]:
     return {i: found[i] for i in steady_indices(len(anchors)) if i < len(found)}
 
 
+def steady_steps(track: RankTrack) -> dict[int, int]:
+    """How long the steady anchors last by index, in ns: their periods; of steps that have a kind as long as they have
+    the GPU, for the next one may be of another kind, and the CPU is ahead.
+    """
+    if track.convention.kinds and track.group.spec.anchor is None:
+        return steady_step_lengths(track)
+    return steady_periods(track.anchors)
+
+
 def period_ns(window: RankWindow) -> Iterator[Row]:
-    """From one steady anchor's start to the next, per (rank, quantile)."""
-    if found := list(steady_periods(window.anchors).values()):
+    """From one steady anchor's start to the next, of steps of a kind from first kernel to first kernel, per (rank,
+    quantile).
+    """
+    if found := list(steady_steps(window.track).values()):
         for quantile in QUANTILES:
             yield Row((window.rank.number, f"p{quantile}"), percentile(found, quantile))
 
@@ -92,8 +104,6 @@ def _usual_length(track: RankTrack, span: Span) -> tuple[Value, Value] | None:
     return middle, median([distance(length, middle) for length in lengths])
 
 
-SECOND_NS = 1_000_000_000
-
 STEP_TIME = "step_time"
 STATE_UNPROFILED = "state workload: {step_time: 412ms} in the gate file, or measure step_time (--nsys-measurements)"
 
@@ -111,7 +121,14 @@ def samples_per_s(window: RunWindow) -> Iterator[Row]:
 
 
 def tokens_per_s(window: RunWindow) -> Iterator[Row]:
-    """Tokens of a step over all ranks / ``step_time_ns``."""
+    """Tokens of a step over all ranks / ``step_time_ns``; where nobody states the batch and labels of steps say their
+    tokens, these of the steady steps over the time that they take.
+    """
+    tracks = [own.track for own in window.by_rank.values()]
+    stated = window.run.workload.samples or window.run.workload.local_samples
+    if stated is None and tracks[0].convention.kinds and tracks[0].group.spec.anchor is None:
+        yield Row((), tokens_per_second(tracks))
+        return
     tokens = samples_of(window) * sequence_length_of(window)
     yield Row((), exact(Fraction(SECOND_NS * tokens) / Fraction(_step_time_ns(window))))
 
@@ -171,7 +188,7 @@ def _step_ns(window: RankWindow, workload: Workload, middle: Callable[[Sequence[
             f"an anchor of the convention {window.track.convention.name} is a part of a step: pick a window of whole "
             "steps, and state how many: workload: {steps: N}"
         )
-    steady: list[Value] = [*steady_periods(window.anchors).values()] or [*periods(window.anchors)]
+    steady: list[Value] = [*steady_steps(window.track).values()] or [*periods(window.anchors)]
     if steady:
         return middle(steady)
     if window.anchors and Span.PERIOD not in (window.spec.span, window.track.convention.span):

@@ -53,6 +53,11 @@ class WindowSpec:
     kind: str | None = None
 
     @property
+    def asked(self) -> str:
+        """The window as rows are stored under it: steps of two kinds are never one series."""
+        return self.window if self.kind is None else f"{self.window} {self.kind}"
+
+    @property
     def whole_run(self) -> bool:
         return self.window == RUN
 
@@ -83,12 +88,17 @@ class WindowSpec:
             return "measured outside of a trace"
         span = "" if self.span is Span.RANGE or self.whole_run or self.explicit else f", span {self.span}"
         kernels = "all kernels" if self.whole_run else f"kernels {self.kernels}"
-        return f"window {printable(self.window)}{span}, {kernels}"
+        return f"window {printable(self.asked)}{span}, {kernels}"
 
 
 def anchor_of(convention: Convention, spec: WindowSpec | None) -> Anchor | None:
     """What makes the windows: a range that the spec names, else the convention's own."""
     return (spec and spec.anchor) or convention.anchor
+
+
+def until_next(convention: Convention, spec: WindowSpec) -> bool:
+    """Whether windows go to the next anchor whatever the span: units of a kernel, and steps that have kinds."""
+    return isinstance(anchor_of(convention, spec), KernelAnchor) or (bool(convention.kinds) and spec.anchor is None)
 
 
 OUTSIDE = WindowSpec(NONE)
@@ -126,14 +136,23 @@ def noun_of(windows: Iterable[UsedWindow]) -> str:
 
 
 def spec_under(
-    convention: Convention, window: str, span: Span | None = None, kernels: KernelsMode | None = None
+    convention: Convention,
+    window: str,
+    span: Span | None = None,
+    kernels: KernelsMode | None = None,
+    kind: str | None = None,
 ) -> WindowSpec:
-    """A window spec, with what is left open as the convention has it."""
-    asked = WindowSpec(window, span or convention.span, kernels or convention.kernels)
+    """A window spec, with what is left open as the convention has it. Where steps have kinds ``window`` may end in one:
+    ``decode``, ``steady decode``; and a step lasts until the next begins.
+    """
+    *which, last = window.split(" ")
+    if last in convention.kind_names:
+        kind, window = kind or last, " ".join(which) or MEDIAN
+    kind = kind if kind in convention.kind_names else None
+    asked = WindowSpec(window, span or convention.span, kernels or convention.kernels, kind)
     if asked.whole_run:
-        return WindowSpec(RUN)  # has neither anchors nor edges: however it is asked for, it is read once
-    own = isinstance(anchor_of(convention, asked), KernelAnchor)  # goes to the next start of the kernel either way
-    return replace(asked, span=Span.RANGE) if asked.explicit or own else asked
+        return WindowSpec(RUN, kind=kind)  # has neither anchors nor edges: however it is asked for, it is read once
+    return replace(asked, span=Span.RANGE) if asked.explicit or until_next(convention, asked) else asked
 
 
 def steady_indices(count: int) -> range:

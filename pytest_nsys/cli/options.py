@@ -111,7 +111,8 @@ class MeasureOptions:
         with reading(self.executor, self.format) as library:
             beside = measurements_of(measurements, Path())
             convention, spec, _ = self.fitted(traces, library, one_run=False)
-            yield library.captures(traces, Path(), convention, None, _requests(metrics, spec), beside), spec
+            found = library.captures(traces, Path(), convention, None, _requests(metrics, spec), beside)
+            yield found, found.of_usual_kind(spec)
 
     @contextlib.contextmanager
     def one_run(
@@ -136,7 +137,8 @@ class MeasureOptions:
             if may_be_a_step and not anchored and spec.whole_run and workload.steps is None:
                 workload = workload._replace(steps=1)
                 self.notes.append(Note("the whole run counts as one step: --steps N divides by N"))
-            yield library.one_run(traces, Path(), convention, workload, _requests(metrics, spec)), spec
+            found = library.one_run(traces, Path(), convention, workload, _requests(metrics, spec))
+            yield found, found.of_usual_kind(spec)
 
     def chosen(self, ranks: Sequence[Rank]) -> dict[int, Rank]:
         """The ranks that were asked for, by number. Raises UsageMistake for one that does not exist."""

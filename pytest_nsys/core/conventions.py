@@ -23,6 +23,7 @@ from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from pytest_nsys.core.engine_steps import SGLANG_KINDS, VLLM_KINDS, StepKind, StepWork
 from pytest_nsys.core.expressions import Expression
 from pytest_nsys.core.families import FAMILIES, Families, Family, known_communication
 from pytest_nsys.core.model import KernelsMode, Setup, Span
@@ -99,15 +100,6 @@ def _in_braces(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{4,}", name) else json.dumps(name, ensure_ascii=False)
 
 
-class StepKind(NamedTuple):
-    """A kind of step of an engine that serves requests: decode, say. ``anchors``: an expression on the anchor's name,
-    whose groups ``requests`` and ``tokens`` (each may come several times, numbered: ``tokens1``) say the work.
-    """
-
-    name: str
-    anchors: str
-
-
 class Purpose(NamedTuple):
     """What a communication stream is for: globs on the stage of its kernels, patterns on their range's name."""
 
@@ -146,6 +138,8 @@ class Convention:
     def __post_init__(self) -> None:
         if self.stage is not None and "stage" not in _compiled("stage", self.stage).groups:
             raise ConventionMistake("stage", "the stage expression needs a group named 'stage': (?P<stage>…)")
+        for kind in self.kinds:
+            _compiled("kinds", kind.anchors)
         if self.setup is not None and "rank" not in _compiled("setup", self.setup).groups:
             raise ConventionMistake("setup", "the setup expression needs a group named 'rank': (?P<rank>[0-9]+)")
 
@@ -183,8 +177,8 @@ class Convention:
         return ("" if "|" in self.setup else prefix) + "%"
 
     def with_anchor(self, anchor: Anchor | None) -> Convention:
-        """The same with another anchor, where one is given."""
-        return self if anchor is None else dataclasses.replace(self, anchor=anchor)
+        """The same with another anchor, where one is given: kinds are told by the names of its own."""
+        return self if anchor in (None, self.anchor) else dataclasses.replace(self, anchor=anchor, kinds=())
 
     def fingerprint(self, added: Collection[str] = ()) -> str:
         """A short hash of everything that changes what is measured; the name alone does not.
@@ -227,6 +221,20 @@ class Convention:
             sequence_length=numbers.get("sequence_length"),
         )
 
+    @property
+    def kind_names(self) -> tuple[str, ...]:
+        """The words that mean a kind of steps."""
+        return tuple(kind.name for kind in self.kinds)
+
+    def step_of(self, name: str) -> StepWork | None:
+        """The kind of the step that an anchor of this name is, and its work; None for one of no kind."""
+        for kind in self.kinds:
+            if (match := _compiled("kinds", kind.anchors).fullmatch(name)) is not None:
+                said = [text for group, text in match.groupdict().items() if group.startswith("tokens")]
+                known = [int(text) for text in said if text is not None and len(text) <= LONGEST_NUMBER]
+                return StepWork(kind.name, sum(known) if known and len(known) == len(said) else None)
+        return None
+
     def contexts(self) -> Callable[[str], tuple[str, str | None] | None]:
         """A function from a range's name to its (stage, purpose), None for one that says nothing.
 
@@ -268,7 +276,7 @@ class Convention:
 @lru_cache(maxsize=1024)
 def _compiled(key: str, expression: str) -> Expression:
     try:
-        return Expression(key, expression, trusted=expression == _PITHTRAIN_SETUP)
+        return Expression(key, expression, trusted=expression in _OURS)
     except re.error as error:
         raise ConventionMistake(key, f"not a regular expression: {error}") from error
 
@@ -294,6 +302,9 @@ _TORCH_STEP = "ProfilerStep#%"
 
 _JAX_STEP = "% step_num=%"
 """What the reader calls a range of JAX that has a step number: its name, and the number."""
+
+_OURS = frozenset({_PITHTRAIN_SETUP, *(kind.anchors for kind in (*VLLM_KINDS, *SGLANG_KINDS))})
+"""Expressions that need no timer."""
 
 _COLLECTIVE_LIBRARIES = ("rccl*",)
 """Kernels of AMD's library that do not keep NVIDIA's names, as most of them do. Named here since before the table."""
@@ -340,8 +351,27 @@ BUILT_IN: Mapping[str, Convention] = {
             libraries=True,
             kernels=KernelsMode.LAUNCHED,
         ),
+        Convention(
+            name="sglang",
+            anchor="step[%]",
+            communication=_COLLECTIVE_LIBRARIES,
+            libraries=True,
+            kernels=KernelsMode.LAUNCHED,
+            kinds=SGLANG_KINDS,
+        ),
+        Convention(
+            name="vllm",
+            anchor="execute_%context_%_generation_%",
+            communication=_COLLECTIVE_LIBRARIES,
+            libraries=True,
+            kernels=KernelsMode.LAUNCHED,
+            kinds=VLLM_KINDS,
+        ),
     )
 }
+
+KIND_WORDS = tuple(dict.fromkeys(word for convention in BUILT_IN.values() for word in convention.kind_names))
+"""The words that mean a kind of steps under some built-in convention."""
 
 MESH_AXES = tuple(dict.fromkeys(axis for convention in BUILT_IN.values() for axis in convention.mesh_axes))
 """The axes that setup labels can state under some built-in convention."""

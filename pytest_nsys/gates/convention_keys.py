@@ -41,7 +41,7 @@ def read_convention(reader: NodeReader, node: Node | None) -> Convention | None:
     given = entry.values()
     base = given.pop("extends", None) or Convention(name="custom")
     try:
-        return dataclasses.replace(base, **given)
+        return dataclasses.replace(base.with_anchor(given.get("anchor")), **given)
     except ConventionMistake as mistake:
         entry.mistake(mistake.key, str(mistake))
     except (OverflowError, RecursionError):

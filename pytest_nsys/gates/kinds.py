@@ -20,6 +20,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from pytest_nsys.analysis.bounds import OFF, Bounds
 from pytest_nsys.analysis.windows import meant_word
 from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, UNKNOWN, Anchor, CopyKind, KernelAnchor, Purpose
+from pytest_nsys.core.engine_steps import StepKind
 from pytest_nsys.core.errors import did_you_mean, hint
 from pytest_nsys.core.families import OTHER, Families, Family
 from pytest_nsys.core.model import KernelsMode, Label, Span
@@ -367,15 +368,24 @@ def _purposes(reader: NodeReader, node: Node, key: str) -> tuple[Purpose, ...]:
     for word, value in reader.entries(node, key):
         name = f"purpose {printable(word.value, 60)}"
         if word.value in _RESERVED:
-            reader.mistake(
-                word, f"'{word.value}' cannot be defined as a purpose: {', '.join(_RESERVED)} have a meaning"
-            )
+            taken = f"{', '.join(_RESERVED)} have a meaning"
+            reader.mistake(word, f"'{word.value}' cannot be defined as a purpose: {taken}")
         if isinstance(value, MappingNode):
             patterns = Entry(reader, value, "purpose", name).values()
             found.append(Purpose(word.value, patterns.get("stage", ()), patterns.get("range", ())))
         else:
             found.append(Purpose(word.value, reader.texts(value, name)))
     return tuple(found)
+
+
+def _kinds_of_steps(reader: NodeReader, node: Node, key: str) -> tuple[StepKind, ...]:
+    each = [
+        (word, reader.text(value, f"kind {printable(word.value, 40)}")) for word, value in reader.entries(node, key)
+    ]
+    for word, _ in each:
+        if not re.fullmatch("[a-z]+", word.value):
+            reader.mistake(word, f"'{printable(word.value, 40)}' is no word for a kind of steps, as 'decode' is")
+    return tuple(StepKind(word.value, text or "") for word, text in each)
 
 
 def _copies(reader: NodeReader, node: Node, key: str) -> tuple[CopyKind, ...]:
@@ -470,6 +480,7 @@ KINDS: Mapping[str, Read | None] = {
     "time_or_off": _bound(_time, "a time, as in 10s"),
     "number_or_off": _bound(_number, "a number of MAD, as in 5"),
     "purposes": _purposes,
+    "kinds": _kinds_of_steps,
     "copies": _copies,
     "families": read_families,
     "number": _whole(0),

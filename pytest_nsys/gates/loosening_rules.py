@@ -318,6 +318,7 @@ ASSERTION_RULES: Mapping[str, Rule] = {
     "fail_after": looser("fail_after", operator.lt),
     "waivers": waivers,
     "window": another("window"),
+    "kind": another("kind of steps"),
     "span": measured_with("span"),
     "kernels": measured_with("kernels"),
 }

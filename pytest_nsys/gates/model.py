@@ -217,7 +217,8 @@ class Assertion:
 
     ``pipeline``: beside the limit the median period has to be nearer the longer stage than the sum of both.
     ``fail_after``: of bad runs in a row the first that fails; the ones before are *inconclusive*. ``outside`` is what
-    is known of a metric that was measured outside of the traces, which ``sentences.settled`` completes.
+    is known of a metric that was measured outside of the traces, ``kind`` the kind of steps that the sentence names:
+    ``settling.settled`` completes the one, and makes a selector of the other where the convention has no such kind.
     """
 
     name: str
@@ -244,6 +245,7 @@ class Assertion:
     span: Span | None = None
     kernels: KernelsMode | None = None
     outside: Metric | None = None
+    kind: str | None = None
 
     @property
     def measures(self) -> Metric:
@@ -336,7 +338,7 @@ def spec_for(convention: Convention, assertion: Assertion) -> WindowSpec:
     """What the assertion is judged on."""
     if assertion.outside is not None:
         return OUTSIDE
-    return spec_under(convention, assertion.window, assertion.span, assertion.kernels)
+    return spec_under(convention, assertion.window, assertion.span, assertion.kernels, assertion.kind)
 
 
 def request_of(gate: GateFile, assertion: Assertion) -> Request:

@@ -8,7 +8,8 @@
     no [selector] METRIC
     no new kernels, no vanished kernels, no new or vanished kernels [above SHARE]
 
-A selector is ``rank 3``, or a bare word for the metric's last dimension. What is measured outside of a trace has the
+A selector is ``rank 3``, or a bare word for the metric's last dimension; ``decode`` is a kind of steps where the
+convention has kinds, and picks the windows. What is measured outside of a trace has the
 dimensions that its file says: a gate file knows the name alone. What it says is checked when it was measured, as the
 loader checks it of other metrics: a limit in another unit, or on the better side of a baseline, is a mistake and no
 verdict.
@@ -23,8 +24,9 @@ from fractions import Fraction
 
 from pytest_nsys.analysis.budget_facts import BLOCKED
 from pytest_nsys.analysis.metric_names import BY_UNIT, metric_named, sentence_for
-from pytest_nsys.analysis.metrics import MEASURED, METRICS, Metric, measured
+from pytest_nsys.analysis.metrics import MEASURED, METRICS, PERIOD, Metric, measured
 from pytest_nsys.analysis.table import STATISTICS, Selector
+from pytest_nsys.core.conventions import KIND_WORDS, MIXED
 from pytest_nsys.core.errors import did_you_mean, hint
 from pytest_nsys.core.families import spelt
 from pytest_nsys.core.units import (
@@ -77,6 +79,7 @@ BIG_KERNELS = "kernel_share"
 """The metric of which a limit says how small a kernel may be."""
 
 WORD = "pipeline"
+STEP_TIME = "step_time_ns"
 RULED = "overlap_score"
 """The metric that the rule goes with."""
 
@@ -100,11 +103,12 @@ class Subject:
     aggregates: tuple[Aggregate, ...] = ()
     balance_across: str | None = None
     pipeline: bool = False
+    kind: str | None = None
 
 
 def parse_sentence(text: str, gate: GateFile, location: Location) -> Assertion:
     """What ``text`` asks for: an assertion of the gate file. Raises SentenceMistake."""
-    subject, require = _parse(text, gate.axes, gate.tolerance)
+    subject, require = _parse(text, gate)
     return asserted(subject, require, text, location, gate)
 
 
@@ -112,11 +116,12 @@ def asserted(subject: Subject, require: Requirement, text: str, location: Locati
     """The assertion that is called, and reads, as ``text``; the gate file says the rest."""
     said = (subject.where, subject.aggregates, subject.balance_across, subject.pipeline)
     usual = {key: getattr(gate, key) for key in ("window", "span", "kernels", "allow_missing")}
-    made = Assertion(text, text, text, location, subject.metric.name, require, *said, **usual)
+    made = Assertion(text, text, text, location, subject.metric.name, require, *said, kind=subject.kind, **usual)
     return replace(made, outside=subject.metric) if subject.metric.outside else made
 
 
-def _parse(text: str, axes: Collection[str], tolerance: Tolerance | None) -> tuple[Subject, Requirement]:
+def _parse(text: str, gate: GateFile) -> tuple[Subject, Requirement]:
+    axes, kinds = gate.axes, KIND_WORDS if gate.convention is None else gate.convention.kind_names
     if len(text) > MAX_LENGTH:
         raise SentenceMistake(0, f"a sentence has at most {MAX_LENGTH} characters")
     text = MICRO.sub("us", text)
@@ -124,19 +129,19 @@ def _parse(text: str, axes: Collection[str], tolerance: Tolerance | None) -> tup
     if not words:
         raise SentenceMistake(0, "the sentence is empty")
     if words[0].text == "no":
-        return _parse_none(text, words, axes)
+        return _parse_none(text, words, axes, kinds)
     cut = next((i for i in range(len(words)) if _compares(words, i)), None)
     if cut is None:
         raise _no_comparison(text, words)
     if cut == 0:
         raise SentenceMistake(words[0].offset, f"the metric is missing before '{words[0].text}'")
-    subject = _parse_subject(_by_unit(words[:cut], text), axes)
+    subject = _parse_subject(_by_unit(words[:cut], text), axes, kinds)
     if subject.metric.unit == HASH and (subject.aggregates or subject.balance_across):
         raise SentenceMistake(words[0].offset, not_a_quantity(subject.metric))
     if not subject.balance_across:
         subject.metric = held_to(subject.metric, text, words[cut].offset)
     values = judged(subject.metric, subject.aggregates, subject.balance_across)
-    require = parse_requirement(text, values, tolerance, start=words[cut].offset)
+    require = parse_requirement(text, values, gate.tolerance, start=words[cut].offset)
     if subject.pipeline and (what := cannot_rule(subject.metric.name, bool(subject.aggregates), require)):
         raise SentenceMistake(words[0].offset, what)
     return subject, require
@@ -171,6 +176,13 @@ def cannot_rule(metric: str, taken_together: bool, require: Requirement) -> str 
 def not_a_quantity(metric: Metric) -> str:
     """The mistake of counting with fingerprints."""
     return f"{metric.name} is not a quantity: several cannot be aggregated"
+
+
+def selecting(assertion: Assertion, word: str, axes: Collection[str]) -> Assertion:
+    """The assertion with a bare word that is no kind of steps there. Raises SentenceMistake."""
+    subject = Subject(assertion.measures, dict(assertion.where))
+    _select_bare(subject, Word(word, 0), axes, ())
+    return replace(assertion, where=subject.where, kind=None)
 
 
 def check_dimension(name: str, metric: Metric, axes: Collection[str]) -> str | None:
@@ -230,7 +242,9 @@ def _no_comparison(text: str, words: list[Word]) -> SentenceMistake:
     return SentenceMistake(len(text.rstrip()), missing)
 
 
-def _parse_none(text: str, words: list[Word], axes: Collection[str]) -> tuple[Subject, Requirement]:
+def _parse_none(
+    text: str, words: list[Word], axes: Collection[str], kinds: Collection[str]
+) -> tuple[Subject, Requirement]:
     """``no syncs``, ``no mixed comm streams``: zero, in every row."""
     if len(words) == 1:
         raise SentenceMistake(words[0].offset + 2, "the metric is missing after 'no'")
@@ -252,7 +266,7 @@ def _parse_none(text: str, words: list[Word], axes: Collection[str]) -> tuple[Su
         raise SentenceMistake(prefix[1].offset, f"'no' takes one selector at most: write {metric.name} == 0")
     subject = Subject(metric)
     for word in prefix:
-        _select_bare(subject, word, axes)
+        _select_bare(subject, word, axes, kinds)
     return subject, Requirement(Comparator.EQ, Constant(Fraction(0)), "== 0")
 
 
@@ -287,12 +301,12 @@ def _selectors_first(words: list[Word]) -> list[Word]:
     return words
 
 
-def _parse_subject(words: list[Word], axes: Collection[str]) -> Subject:
+def _parse_subject(words: list[Word], axes: Collection[str], kinds: Collection[str]) -> Subject:
     at = next((i for i, word in enumerate(words) if word.text == "balance"), None)
     if at is None:
         prefix, metric = _split_metric(_selectors_first(words))
         others = [word for word in prefix if metric.name != RULED or word.text != WORD]
-        return _read_prefix(Subject(metric, pipeline=len(others) < len(prefix)), others, axes)
+        return _of_steps(_read_prefix(Subject(metric, pipeline=len(others) < len(prefix)), others, axes, kinds), words)
     rest = words[at + 2 :] if [w.text for w in words[at + 1 : at + 2]] == ["of"] else words[at + 1 :]
     if len(rest) < 3 or rest[-2].text != "across":
         what = "a balance is written as in 'balance of compute_ns across pp'"
@@ -303,10 +317,20 @@ def _parse_subject(words: list[Word], axes: Collection[str]) -> Subject:
         raise SentenceMistake(beside[0].offset, "selectors stand before 'balance'")
     if axis.text not in axes or not (metric.outside or "rank" in metric.dimensions):
         raise SentenceMistake(axis.offset, unknown_axis(axis.text, axes))
-    subject = _read_prefix(Subject(metric, balance_across=axis.text), words[:at], axes)
+    subject = _read_prefix(Subject(metric, balance_across=axis.text), words[:at], axes, kinds)
     if subject.aggregates:
         raise SentenceMistake(words[0].offset, f"a balance takes no '{subject.aggregates[0].word}'")
     return subject
+
+
+def _of_steps(subject: Subject, words: list[Word]) -> Subject:
+    """``p99 step time`` is that of the steps, not of the one step time of a run."""
+    if subject.metric.name != STEP_TIME or not subject.aggregates or not subject.aggregates[0].word.startswith("p"):
+        return subject
+    (asked,) = (word for word in words if word.text == subject.aggregates[0].word)
+    found = replace(subject, metric=METRICS[PERIOD], aggregates=())
+    _select(found, "quantile", asked, ())
+    return found
 
 
 def unknown_axis(name: str, axes: Collection[str]) -> str:
@@ -356,7 +380,7 @@ def _unknown_metric(words: list[Word]) -> SentenceMistake:
     return SentenceMistake(words[start].offset, f"unknown metric '{written}'{meant}")
 
 
-def _read_prefix(subject: Subject, words: list[Word], axes: Collection[str]) -> Subject:
+def _read_prefix(subject: Subject, words: list[Word], axes: Collection[str], kinds: Collection[str]) -> Subject:
     """Reads selectors and the aggregate word that stand before a metric."""
     every = {d for metric in METRICS.values() for d in metric.dimensions} | set(axes)
     of_row = _word_of_a_row(words, subject.metric)
@@ -378,7 +402,7 @@ def _read_prefix(subject: Subject, words: list[Word], axes: Collection[str]) -> 
             _select_named(subject, word, following, axes)
             i += 2
         else:
-            _select_bare(subject, word, axes)
+            _select_bare(subject, word, axes, kinds)
             i += 2 if _last(words, i) or (i == of_row and words[i + 1].text == "of") else 1
     return subject
 
@@ -411,8 +435,8 @@ def _select_named(subject: Subject, word: Word, value: Word | None, axes: Collec
     _select(subject, word.text, value, axes)
 
 
-def _select_bare(subject: Subject, word: Word, axes: Collection[str]) -> None:
-    """A word without its dimension selects on the metric's last one, or is a statistic."""
+def _select_bare(subject: Subject, word: Word, axes: Collection[str], kinds: Collection[str]) -> None:
+    """A word without its dimension is a kind of steps, selects on the metric's last one, or is a statistic."""
     others = [d for d in subject.metric.dimensions if d != "rank"]
     if others[-1:] == ["statistic"] and word.text not in STATISTICS:
         others.pop()
@@ -422,9 +446,14 @@ def _select_bare(subject: Subject, word: Word, axes: Collection[str]) -> None:
         )
         raise SentenceMistake(word.offset, what)
     shown = printable(word.text, 40)
+    if word.text in kinds and not (word.text == MIXED and "purpose" in subject.metric.dimensions):
+        if subject.kind is not None:
+            raise SentenceMistake(word.offset, f"one kind of steps at a time: '{subject.kind}' or '{shown}'")
+        subject.kind = word.text
+        return
     if not others:
         name = subject.metric.name
-        meant = did_you_mean(word.text, [WORD]) if name == RULED else ""
+        meant = did_you_mean(word.text, [*kinds, *([WORD] if name == RULED else [])])
         raise SentenceMistake(word.offset, f"'{shown}' selects nothing: {name} has no dimension but rank{meant}")
     if word.text.isdigit():
         raise SentenceMistake(word.offset, f"'{shown}' of which dimension? Write it as in 'rank {shown}'")

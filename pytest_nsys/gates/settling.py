@@ -1,4 +1,8 @@
-"""What does a sentence on a measurement ask for, now that its file says unit, direction and labels?"""
+"""What does a sentence ask for, now that it is known what it is judged on?
+
+Of a measurement its file says unit, direction and labels. A word such as ``decode`` is a kind of steps under a
+convention that has it; under another that was found in the trace it selects rows, as any word does.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.table import Selector
+from pytest_nsys.core.conventions import BUILT_IN, Convention, convention_words
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import ANY, UnitMistake, limit_value, parse_quantity, written_value
-from pytest_nsys.gates.limits import CEILINGS, FLOORS, gives_something, nothing_for
+from pytest_nsys.gates.limits import CEILINGS, FLOORS, SentenceMistake, gives_something, nothing_for
 from pytest_nsys.gates.model import Assertion, Comparator, Constant, FromBaseline, Judged, Requirement
-from pytest_nsys.gates.sentences import check_dimension
+from pytest_nsys.gates.sentences import check_dimension, selecting
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.captures import Captures
@@ -27,11 +32,24 @@ def settled(assertion: Assertion, captures: Captures) -> Assertion:
     UsageMistake where the sentence does not fit what was measured.
     """
     if assertion.outside is None:
-        return assertion
+        return _of_kind(assertion, captures.convention, captures.mesh.sizes)
     try:
         return settled_as(assertion, captures.metric(assertion.metric), captures.mesh.sizes)
     except UsageMistake as mistake:
         raise UsageMistake(f"{mistake} (measured in {captures.runs[0].measurements.shown})") from None
+
+
+def _of_kind(assertion: Assertion, convention: Convention, axes: Collection[str]) -> Assertion:
+    """The assertion as the convention reads the word that may be a kind of steps."""
+    kind = assertion.kind
+    if kind is None or kind in convention.kind_names:
+        return assertion
+    try:
+        return selecting(assertion, kind, axes)
+    except SentenceMistake:
+        having = [each.name for each in BUILT_IN.values() if kind in each.kind_names]
+        said = f"'{kind}' is a kind of steps under convention {' or '.join(having)}"
+        raise UsageMistake(f"{said}, and this run is read under {convention_words(convention)}") from None
 
 
 def settled_as(assertion: Assertion, metric: Metric, axes: Collection[str]) -> Assertion:

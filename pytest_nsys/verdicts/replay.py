@@ -317,11 +317,12 @@ def _measured_so(assertion: Assertion, sid: SeriesId, convention: Convention | N
     if convention is not None:
         return sid == series_id(assertion.measures, spec_for(convention, assertion))
     asked = spec_under(BUILT_IN["generic"], assertion.window, assertion.span, assertion.kernels)
+    windows = {asked.window, f"{asked.window} {assertion.kind}"} if assertion.kind else {asked.window}
     stated = (
         assertion.span is None or sid.span == asked.span,
         assertion.kernels is None or sid.kernels == asked.kernels,
     )
-    return sid.window == asked.window and all(stated)
+    return sid.window in windows and all(stated)
 
 
 def _settled(assertion: Assertion, stored: HistorySeries, run: StoredRun) -> Assertion:

@@ -15,11 +15,11 @@ from pytest_nsys.core.conventions import (
     CopyKind,
     KernelAnchor,
     Purpose,
-    StepKind,
     like,
     read_convention,
     spelled_convention,
 )
+from pytest_nsys.core.engine_steps import StepKind
 from pytest_nsys.core.families import Family
 from pytest_nsys.core.model import KernelsMode, Span
 from tests.support.measure import rows, windows
@@ -190,6 +190,8 @@ def test_the_fingerprints_that_stored_baselines_hold() -> None:
         "kineto": "9062897166cf",
         "torchtitan": "28bf218d55b3",
         "jax": "501d29a18d05",
+        "sglang": "a26cd6414372",
+        "vllm": "6684b22147d2",
     }
 
 

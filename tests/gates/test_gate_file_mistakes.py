@@ -133,7 +133,7 @@ OF_THE_FILE: list[tuple[str, list[str]]] = [
     (
         beside("convention: {extends: x, stage: '(', purposes: {mixed: {stages: a}}}"),
         [
-            "2:23: unknown convention 'x': built in are pithtrain, generic, kineto, torchtitan, jax",
+            "2:23: unknown convention 'x': built in are pithtrain, generic, kineto, torchtitan, jax, sglang, vllm",
             "2:34: not a regular expression: missing ), unterminated subpattern at position 0",
             "2:49: 'mixed' cannot be defined as a purpose: compute, mixed, unknown have a meaning",
             "2:57: unknown key 'stages' (did you mean 'stage'?)",

@@ -303,7 +303,7 @@ def _sequences(entry: Mapping[str, Any]) -> dict[int, KernelSequence]:
 
 def series_id(metric: Metric, spec: WindowSpec) -> SeriesId:
     """What the rows of a metric are stored under."""
-    how = (NO_WINDOW,) * 3 if spec.outside else (spec.window, str(spec.span), str(spec.kernels))
+    how = (NO_WINDOW,) * 3 if spec.outside else (spec.asked, str(spec.span), str(spec.kernels))
     return SeriesId(metric.name, metric.definition, *how)
 
 

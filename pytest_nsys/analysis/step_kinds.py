@@ -1,0 +1,129 @@
+"""Steps of an engine that serves requests: which kind each is of, how long it lasts, and how many tokens it works on.
+
+The engine runs one step after the other on one thread, so a step lasts until the next one begins, of whichever kind:
+sampling runs after its range. Its CPU is ahead of the GPU, by a whole step where both overlap, so a step takes as long
+as it has the GPU: from its first kernel to that of the next step, the last one to the end of its kernels.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from pytest_nsys.analysis.windows import steady_indices
+from pytest_nsys.core.columns import take
+from pytest_nsys.core.conventions import Convention
+from pytest_nsys.core.errors import NoRows, NothingMeasured, UsageMistake
+from pytest_nsys.core.exact import exact
+from pytest_nsys.core.kept import kept
+from pytest_nsys.core.model import Interval, KernelsMode, Range, Value
+from pytest_nsys.core.words import printable
+
+if TYPE_CHECKING:
+    from pytest_nsys.analysis.around import RankTrack
+
+SECOND_NS = 1_000_000_000
+
+
+def lasting(anchors: Sequence[Range]) -> list[Range]:
+    """Each until the next begins; what lies inside another is a part of that."""
+    steps: list[Range] = []
+    for anchor in anchors:
+        if not steps or anchor.start_ns >= steps[-1].end_ns:
+            steps.append(anchor)
+    ends = [later.start_ns for _, later in pairwise(steps)]
+    return [*(step._replace(end_ns=end) for step, end in zip(steps, ends, strict=False)), *steps[-1:]]
+
+
+def by_kind(convention: Convention, steps: Sequence[Range]) -> dict[str, list[Range]]:
+    """The steps of each kind, in the convention's order; those of no kind are left out."""
+    found: dict[str, list[Range]] = {name: [] for name in convention.kind_names}
+    for step in steps:
+        if (work := convention.step_of(step.name)) is not None:
+            found[work.kind].append(step)
+    return {name: own for name, own in found.items() if own}
+
+
+def most_frequent(kinds: Mapping[str, int]) -> str | None:
+    """Of several as frequent the convention's first; None where steps have no kinds."""
+    return max(kinds, key=kinds.__getitem__, default=None)
+
+
+def counts_in_words(counts: Mapping[str, int]) -> str:
+    """``40 decode and 4 prefill steps``, the most frequent first."""
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    plural = "step" if len(ordered) == 1 and ordered[0][1] == 1 else "steps"
+    return f"{' and '.join(f'{count} {name}' for name, count in ordered)} {plural}"
+
+
+def the_kind(counts: Mapping[str, int], asked: str | None, where: str) -> str:
+    """The kind whose steps are meant: the only one, where nobody says.
+
+    Raises UsageMistake where there are several, NothingMeasured where there is none of it.
+    """
+    if asked is None and len(counts) > 1:
+        first = most_frequent(counts)
+        raise UsageMistake(
+            f"{where}: the run has {counts_in_words(counts)}, which share no median: say which, as in "
+            f"'{first} step time <= 30ms' or window: {first} (in a command --window {first})"
+        )
+    if not counts:
+        raise NothingMeasured(f"{where}: no step says of which kind it is")
+    if asked is not None and asked not in counts:
+        raise NothingMeasured(f"{where}: the run has no {asked} step, only {counts_in_words(counts)}")
+    return asked or next(iter(counts))
+
+
+def steady_step_lengths(track: RankTrack) -> dict[int, int]:
+    """How long the steady ones of the track's steps have the GPU, in ns, by their index among those of their kind."""
+    lengths = _lengths(track.whole.track, track.group.spec.kernels)
+    known = [(i, lengths[step.start_ns]) for i, step in enumerate(track.anchors) if step.start_ns in lengths]
+    return dict(known[i] for i in steady_indices(len(known)))
+
+
+@kept
+def _lengths(whole: RankTrack, mode: KernelsMode) -> Mapping[int, int]:
+    """By the start of each step that has kernels, whatever its kind."""
+    steps = whole.group.run.steps[whole.rank.number]
+    busy = {step.start_ns: span for step, span in zip(steps, _busy(whole, steps, mode), strict=True) if span}
+    ends = [later[0] for _, later in pairwise(busy.values())] + [end for _, end in [*busy.values()][-1:]]
+    return {start: end - first for (start, (first, _)), end in zip(busy.items(), ends, strict=True)}
+
+
+def _busy(whole: RankTrack, steps: Sequence[Range], mode: KernelsMode) -> list[Interval | None]:
+    """From the first start of the kernels of each step to their last end: of those that it launched, else of those that
+    start in it.
+    """
+    launched = mode is KernelsMode.LAUNCHED
+    kernels = whole.launch_order if launched else range(len(whole.kernels))
+    starts, ends = take(whole.kernels.start_ns, kernels), take(whole.kernels.end_ns, kernels)
+    moments = take(whole.launch_ns, kernels) if launched else starts
+    first = [bisect_left(moments, step.start_ns) for step in steps] + [len(moments)]
+    return [(min(starts[a:b]), max(ends[a:b])) if a < b else None for a, b in pairwise(first)]
+
+
+def tokens_per_second(tracks: Sequence[RankTrack]) -> Value:
+    """Tokens of the steady steps over the time that these take, of the rank that takes longest: the ranks of an engine
+    work on the same batch. Raises NoRows where labels do not say how many, or the ranks' differ.
+    """
+    each = [_tokens_in_time(track) for track in tracks]
+    if len({tokens for tokens, _ in each}) > 1:
+        raise NoRows("the ranks work on other numbers of tokens: give the traces of one engine")
+    tokens, taken_ns = max(each, key=lambda own: own[1])
+    return exact(Fraction(tokens * SECOND_NS, taken_ns))
+
+
+def _tokens_in_time(track: RankTrack) -> tuple[int, int]:
+    tokens = taken_ns = 0
+    for index, length_ns in steady_step_lengths(track).items():
+        name = track.anchors[index].name
+        work = track.convention.step_of(name)
+        if work is None or work.tokens is None:
+            raise NoRows(f"the label '{printable(name, 80)}' does not say how many tokens the step works on")
+        tokens, taken_ns = tokens + work.tokens, taken_ns + length_ns
+    if not taken_ns:
+        raise NoRows("the steps have no length")
+    return tokens, taken_ns
