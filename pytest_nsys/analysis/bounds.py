@@ -33,7 +33,9 @@ OFF = "off"
 class Bounds:
     """How much of each doubt a verdict bears; None: the check is off. Shares are plain fractions.
 
-    ``world`` is no bound, but how many ranks the gate file states: one that no trace mentions is missing, too.
+    ``world`` is no bound, but how many ranks the gate file states: one that no trace mentions is missing, too. Nor is
+    ``usual_steps``: how many steps a run like this one has at most, 1 where nothing says so. With few of them one step
+    alone is enough; None: a median was asked for, which one step is not.
 
     On by default is what makes a number wrong whatever the program does. What good traces show as well (warnings of the
     profiler, a median window beyond 5 MAD where few anchors have one) is told as a note until somebody bounds it.
@@ -57,7 +59,9 @@ class Bounds:
     profiler_overhead: Fraction | None = None
     sm_clock: Fraction | None = None
     world: int | None = None
+    usual_steps: int | None = 1
 
     def each(self) -> Iterator[tuple[str, str, Value | None]]:
         """The name, the unit and the bound of each check."""
-        return ((f.name, UNITS.get(f.name, "count"), getattr(self, f.name)) for f in fields(self) if f.name != "world")
+        named = (field.name for field in fields(self) if field.name not in ("world", "usual_steps"))
+        return ((name, UNITS.get(name, "count"), getattr(self, name)) for name in named)

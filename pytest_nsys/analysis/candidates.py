@@ -2,7 +2,8 @@
 
 Asked where the kernels are too few, or too unlike, for steps to be found in them. A good anchor repeats regularly, at
 least five times, on one thread and never inside itself; it covers most of the kernels' time; and it is no operator's
-name, nor that of a part of the model. Of several that are alike good the longest unit of work is taken.
+name, nor that of a part of the model. Of several that are alike good the longest unit of work is taken. One that is
+called a step anchors a trace of one step, too.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ _OPERATOR = re.compile(
 _PART = re.compile(r"::|(?i:layer|block|module|attention|attn|mlp|expert|moe|norm|micro.?batch)")
 """Names of what a step has several of: of functions, and of parts of a model."""
 
+_STEP = re.compile(r"(?i)(?:.*[\W_\d])?(?:step|iter|iteration)[\W_\d]*")
+"""Names by which people mark a step, as ``train_step`` and ``Iteration 7``."""
+
 
 class ClosedRanges(NamedTuple):
     """The closed ranges of a run by (trace, process), ordered by start, and the names that they have."""
@@ -77,8 +81,15 @@ class Candidate:
 
     @property
     def good(self) -> bool:
-        """Whether it repeats often and regularly enough, and covers enough, to be an anchor without a doubt."""
-        return self.count >= FEW_ANCHORS and self.usable
+        """Whether it repeats often and regularly enough, and covers enough, to be an anchor without a doubt; or is
+        called a step, and the only one.
+        """
+        return (self.alone or self.count >= FEW_ANCHORS) and self.usable
+
+    @property
+    def alone(self) -> bool:
+        """Whether the trace holds one of it: a step, by its name."""
+        return self.count == 1
 
     @property
     def usable(self) -> bool:
@@ -179,6 +190,8 @@ def _groups(names: Iterable[str]) -> dict[str, str]:
         numbers = [_NUMBER.findall(name) for name in own]
         parts = _NUMBER.split(own[0])
         fixed = [each[0] if len(set(each)) == 1 else "%" for each in zip(*numbers, strict=True)]
+        if len(own) == 1 and fixed and _STEP.fullmatch(own[0]):
+            fixed[-1] = "%"  # the next capture is of another step
         pattern = "".join(part + number for part, number in zip(parts, [*fixed, ""], strict=True))
         if re.search(r"[^\W\d_]", pattern):
             found |= dict.fromkeys(own, _writable(pattern))
@@ -218,11 +231,12 @@ class _ByLaunch:
 
 def _candidate(pattern: str, anchors: Sequence[Range], work: _ByLaunch, fewest: int = FEWEST) -> Candidate | None:
     """The anchors of one rank; None where they are too few, on several threads, or lie inside each other."""
-    if len(anchors) < fewest or len({r.thread for r in anchors}) > 1:
+    one_step = len(anchors) == 1 and _STEP.fullmatch(anchors[0].name) is not None
+    if (len(anchors) < fewest and not one_step) or len({r.thread for r in anchors}) > 1:
         return None
     if any(b.start_ns < a.end_ns for a, b in pairwise(anchors)):
         return None
-    apart = periods(anchors)
+    apart = periods(anchors) or [anchors[0].end_ns - anchors[0].start_ns]
     period = median(apart)
     spread = median([distance(each, period) for each in apart])
     inside = sum(work.between(r.start_ns, r.end_ns) for r in anchors)

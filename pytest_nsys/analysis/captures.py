@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.bounds import Bounds
 from pytest_nsys.analysis.circumstances import Facts, RunKey, facts_of, key_of, profilers_of
-from pytest_nsys.analysis.doubts import notes_on
+from pytest_nsys.analysis.doubts import ONE_STEP, notes_on
 from pytest_nsys.analysis.explained import KernelSequence
 from pytest_nsys.analysis.metrics import (
     MEASURED,
@@ -213,6 +213,7 @@ class Captures:
         ]
         for about in dict.fromkeys(metric.about for metric in metrics):
             found += about(self.runs, spec) if about else ()
+        found = [note for note in found if note != ONE_STEP or len(runs) == 1]
         found += [Note(line, True) for metric in metrics for line in self.outlying(metric, spec)]
         return tuple(dict.fromkeys(note._replace(text=from_here(note.text)) for note in found))
 

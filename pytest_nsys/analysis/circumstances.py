@@ -132,6 +132,13 @@ def facts_of(runs: Sequence[Run]) -> Facts:
     return {name: sorted(values) or None for name, values in found.items()}
 
 
+def steps_of(facts: Mapping[str, Any]) -> int:
+    """The most anchors that a rank had; 0 where none has any, or nobody says."""
+    stored = facts.get("steps")  # of a file that somebody may have edited
+    counts = stored if isinstance(stored, list | tuple) else ()
+    return max((count for count in counts if isinstance(count, int)), default=0)
+
+
 def profilers_of(runs: Sequence[Run]) -> tuple[str, ...]:
     """The versions of the profiler that wrote the traces."""
     versions = {facts.profiler_version for run in runs for facts in run.facts}

@@ -264,6 +264,11 @@ def anchor_counts(group: WindowGroup) -> list[tuple[int, int]]:
     return [(number, len(track.anchors)) for number, track in group.tracks.items() if track.anchors]
 
 
+def is_one(counts: Sequence[tuple[int, int]]) -> bool:
+    """Whether every rank has one anchor: the run is one step."""
+    return {count for _, count in counts} == {1}
+
+
 def have_anchors(ranks: Sequence[int], count: int) -> str:
     """How many anchors these ranks have, in words."""
     return f"{ranks_words(ranks)} {'has' if len(ranks) == 1 else 'have'} {counted(count, 'anchor')}"
@@ -337,6 +342,9 @@ def _about_order(group: WindowGroup) -> Iterator[Note]:
         )
 
 
+ONE_STEP = Note("one step: the noise within this run is unknown; several captures would show it", True)
+
+
 @kept
 def _about_anchors(group: WindowGroup) -> tuple[Note, ...]:
     """Computed once for a group: a run of thousands of anchors is asked by every assertion."""
@@ -344,7 +352,11 @@ def _about_anchors(group: WindowGroup) -> tuple[Note, ...]:
 
 
 def _anchor_notes(group: WindowGroup) -> Iterator[Note]:
-    few = grouped((count, number) for number, count in anchor_counts(group) if count < FEW_ANCHORS)
+    counts = anchor_counts(group)
+    if is_one(counts):
+        yield ONE_STEP
+        counts = []
+    few = grouped((count, number) for number, count in counts if count < FEW_ANCHORS)
     for count, ranks in sorted(few.items()):
         yield Note(f"{have_anchors(ranks, count)}: with fewer than {FEW_ANCHORS} the median is unreliable", True)
     for number, track in group.tracks.items():

@@ -223,7 +223,8 @@ class _Look:
         slows the host, where there are ``wins`` that the host could bring.
         """
         metric = METRICS["exposed_ns" if self.run.convention.stage is not None else "compute_absent_ns"]
-        facts = [fact for fact, _ in doubts(Ground(self.run, self.group, metric, self.run.workload.world), Bounds())]
+        bounds = Bounds(world=self.run.workload.world)
+        facts = [fact for fact, _ in doubts(Ground(self.run, self.group, metric, bounds))]
         for number, why in ((number, why) for number, why in self.without.items() if number in self.told):
             facts.append(Fact("budget", "count", None, f"what rank {number} waits for is unknown", why, ""))
         yield from (self._of_all(FindingKind.DOUBT, doubt=fact) for fact in facts)

@@ -233,7 +233,11 @@ def _built_in(open_under: OpenUnder, convention: Convention) -> Choice | None:
         choice = replace(choice, window=FIRST).because(
             "window", "first: of only two anchors the last one may be cut short by the end of the profile."
         )
-    return choice
+    return _of_one_step(choice) if set(counts) == {1} else choice
+
+
+def _of_one_step(choice: Choice) -> Choice:
+    return replace(choice, window=FIRST).because("window", "first: the trace holds one step.")
 
 
 def _unmarked(
@@ -290,12 +294,15 @@ def _step(run: Run, open_under: OpenUnder, base: Convention, units: FoundUnits) 
 
 def _ranges_of_steps(run: Run, base: Convention, searched: Searched) -> list[Candidate]:
     """Ranges that may be steps though the kernels do not say so, the best first; none where they say that it is not."""
-    if isinstance(searched, FoundUnits) and searched.what is not UnitIs.MAYBE_PART:
-        around = None if searched.inside is None else candidate_of(run, searched.inside)
-        return [] if around is None else [around]
+    parts = searched if isinstance(searched, FoundUnits) and searched.what is not UnitIs.MAYBE_PART else None
+    around = None if parts is None or parts.inside is None else candidate_of(run, parts.inside)
+    if around is not None:
+        return [around]
     ranges = all_ranges(run)
     found = anchor_candidates(run, ranges, {name for name in ranges.names if base.setup_of(name) is not None})
-    return [each for each in found if each.good] if isinstance(searched, FoundUnits) else found
+    if not isinstance(searched, FoundUnits):
+        return found
+    return [each for each in found if each.alone or (each.good and parts is None)]
 
 
 def _best(open_under: OpenUnder, base: Convention, candidates: Sequence[Candidate]) -> Choice | NoUnits | None:
@@ -323,6 +330,7 @@ def _anchored(open_under: OpenUnder, anchor: Candidate, base: Convention) -> Cho
         return None
     choice = Choice(replace(start, kernels=mode), base)
     choice = choice.because("anchor", *_why_anchor(anchor)).because("span", *_why_span(anchor))
+    choice = _of_one_step(choice) if anchor.alone else choice
     return choice.because("kernels", *_why_mode(mode, holds))
 
 
@@ -332,13 +340,18 @@ def _share(value: Value) -> str:
 
 def candidate_words(candidate: Candidate) -> str:
     """A candidate in a line: its pattern, how often, how long, how much of the kernels' time."""
+    pattern = f"'{printable(candidate.pattern, 60)}'"
+    if candidate.alone:
+        return f"{pattern}: once, {format_value(candidate.length_ns)}, {_share(candidate.covered)} of the kernels' time"
     return (
-        f"'{printable(candidate.pattern, 60)}': {candidate.count} times, {format_value(candidate.length_ns)} every "
+        f"{pattern}: {candidate.count} times, {format_value(candidate.length_ns)} every "
         f"{format_value(candidate.period_ns)}, {_share(candidate.covered)} of the kernels' time"
     )
 
 
 def _why_anchor(anchor: Candidate) -> tuple[str, ...]:
+    if anchor.alone:
+        return (f"The only step, by its name, around {_share(anchor.covered)} of the kernels' time.",)
     often = f"{counted(anchor.count, 'time')} a rank, every {format_value(anchor.period_ns)}"
     return (
         f"The range that repeats: {often} (typically",
@@ -347,6 +360,8 @@ def _why_anchor(anchor: Candidate) -> tuple[str, ...]:
 
 
 def _why_span(anchor: Candidate) -> tuple[str, ...]:
+    if anchor.alone:
+        return ("range: from the start of the step to its end.",)
     length, period = format_value(anchor.length_ns), format_value(anchor.period_ns)
     if anchor.span is Span.RANGE:
         return (f"range: the anchors themselves enclose their work ({length} of a period of {period}).",)

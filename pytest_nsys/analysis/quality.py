@@ -13,7 +13,7 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import NamedTuple
 
-from pytest_nsys.analysis.bounds import AT_LEAST, OFF, Bounds
+from pytest_nsys.analysis.bounds import AT_LEAST, FEW_ANCHORS, OFF, Bounds
 from pytest_nsys.analysis.doubts import (
     WHY_UNCOUNTED,
     anchor_counts,
@@ -21,6 +21,7 @@ from pytest_nsys.analysis.doubts import (
     deviations,
     empty_anchors,
     have_anchors,
+    is_one,
     launchless,
     uncounted,
     uneven_anchors,
@@ -88,7 +89,7 @@ class Ground(NamedTuple):
     run: Run
     group: WindowGroup
     metric: Metric
-    world: int | None = None
+    bounds: Bounds = Bounds()
 
     @property
     def stages(self) -> bool:
@@ -109,14 +110,13 @@ class Ground(NamedTuple):
 
 def crossed(run: Run, spec: WindowSpec, bounds: Bounds, metric: Metric) -> list[str]:
     """A line for each bound that the windows of a run cross under ``spec``, for a metric."""
-    ground = Ground(run, run.measured(spec), metric, bounds.world)
-    return [fact.line(bound) for fact, bound in doubts(ground, bounds)]
+    return [fact.line(bound) for fact, bound in doubts(Ground(run, run.measured(spec), metric, bounds))]
 
 
-def doubts(ground: Ground, bounds: Bounds) -> Iterator[tuple[Fact, Value]]:
+def doubts(ground: Ground) -> Iterator[tuple[Fact, Value]]:
     """The facts that cross their bounds, each with it; what has no bound is not looked at."""
     metric = ground.metric
-    for name, unit, bound in bounds.each():
+    for name, unit, bound in ground.bounds.each():
         check = CHECKS[name]
         if bound is None or name in metric.untouched or not (metric.of_kernels or check.of_ranges):
             continue
@@ -135,14 +135,14 @@ def _share(part: int, whole: int, what: str, why: str, remedy: str) -> Said | No
 
 
 def _missing_ranks(ground: Ground) -> Said:
-    run = ground.run
+    run, stated = ground.run, ground.bounds.world
     labelled = any(rank.setup is not None for rank in run.ranks)
-    if ground.world is not None and not labelled:
-        return _missing_gpus(run, ground.world)
+    if stated is not None and not labelled:
+        return _missing_gpus(run, stated)
     absent, world, some = absent_ranks(run.ranks)
     why = f"no trace holds rank{'' if absent == 1 else 's'} {some} of the setup labels' mesh"
-    if ground.world is not None and ground.world - len(run.ranks) > absent:
-        absent, world = ground.world - len(run.ranks), ground.world
+    if stated is not None and stated - len(run.ranks) > absent:
+        absent, world = stated - len(run.ranks), stated
         why = f"the gate file states world {world}, and the traces hold {counted(len(run.ranks), 'rank')}"
     return absent, f"{absent} of {world} ranks {are(absent)} missing", why, "profile all ranks"
 
@@ -242,18 +242,28 @@ def _diagnostics(ground: Ground) -> Said:
 
 
 def _anchors(ground: Ground) -> Said | None:
-    """Where something is a median over anchors. One range that was asked for by name is no median; an index is none."""
+    """Where something is a median over anchors. One range that was asked for by name is no median; an index is none.
+
+    Nor is one step alone that ``first`` asks for, or the default where runs like this one have no more to choose from.
+    """
     spec = ground.group.spec
     counts = anchor_counts(ground.group)
+    usual = ground.bounds.usual_steps
+    why, remedy = "the median of so few is unreliable", "profile more steps"
     if spec.anchor is not None:
         counts = [(number, count) for number, count in counts if count > 1]
-    elif spec.window not in (MEDIAN, STEADY) and "quantile" not in ground.metric.dimensions:
+    elif spec.window not in (MEDIAN, STEADY) and (is_one(counts) or "quantile" not in ground.metric.dimensions):
         return None
+    elif spec.window == MEDIAN and is_one(counts):
+        if usual is not None and usual < FEW_ANCHORS:
+            return None
+        why = why if usual is None else f"the run it is held against had {usual}"
+        remedy = "profile more steps, or, where one is what you capture, write window: first"
     if not counts:
         return None
     fewest = min(count for _, count in counts)
     words = have_anchors([number for number, count in counts if count == fewest], fewest)
-    return fewest, words, "the median of so few is unreliable", "profile more steps"
+    return fewest, words, why, remedy
 
 
 def _empty_anchors(ground: Ground) -> Said | None:

@@ -56,6 +56,8 @@ def period_ns(window: RankWindow) -> Iterator[Row]:
     if found := list(steady_steps(window.track).values()):
         for quantile in QUANTILES:
             yield Row((window.rank.number, f"p{quantile}"), percentile(found, quantile))
+    elif len(window.anchors) == 1:
+        raise NoRows("one step has no period: write step time in its place, or capture more steps")
 
 
 def window_typicality(window: RankWindow) -> Iterator[Row]:
@@ -63,6 +65,8 @@ def window_typicality(window: RankWindow) -> Iterator[Row]:
 
     A MAD of 0 gives 0 where the length equals the median, else no row.
     """
+    if len(window.anchors) == 1:
+        raise NoRows("one step has no others to be typical of: capture more steps")
     if (found := deviation(window)) is not None and (found.spread_ns or not found.apart_ns):
         yield Row((window.rank.number,), found.in_spreads)
 

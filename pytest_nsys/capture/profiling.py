@@ -58,10 +58,11 @@ class Profiler(NamedTuple):
 def profiled_step(step: int, warmup: int = 5, label: str | None = None, *, steps: int = 1) -> Iterator[bool]:
     """Profile the steps ``warmup`` … ``warmup + steps - 1`` of a loop; around every other step, do nothing.
 
-    ``step`` counts from 0. ``label`` is the setup label of this process, such as ``rank=0; pp=0/2 dp=0/1 cp=0/1
-    ep=0/1; mbs=1 seq=2048``. Each profiled step is a range ``ProfilerStep#N`` that ends when the GPU has done its work.
-    The value says whether the step is profiled. nsys ends the program after the last profiled step, unless it was
-    told otherwise: save what must be saved before. With torch.distributed all ranks meet before that.
+    One step is enough for a gate. ``step`` counts from 0. ``label`` is the setup label of this process, such as
+    ``rank=0; pp=0/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048``. Each profiled step is a range ``ProfilerStep#N`` that ends
+    when the GPU has done its work. The value says whether the step is profiled. nsys ends the program after the last
+    profiled step, unless it was told otherwise: save what must be saved before. With torch.distributed all ranks meet
+    before that.
 
     ::
 

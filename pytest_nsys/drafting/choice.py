@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from pytest_nsys.analysis.bounds import FEW_ANCHORS, Bounds
-from pytest_nsys.analysis.doubts import uncounted
+from pytest_nsys.analysis.bounds import FEW_ANCHORS
+from pytest_nsys.analysis.doubts import anchor_counts, is_one, uncounted
 from pytest_nsys.analysis.fitting import Allowed, Choice
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.quality import Ground, doubts
@@ -37,12 +37,13 @@ def with_bounds(choice: Choice, run: Run) -> Choice:
     group = run.measured(choice.spec)
     metric = replace(METRICS["exposed_ns"], dimensions=("rank", "stage", "purpose"))
     quality: dict[str, Allowed] = {}
-    for fact, _ in doubts(Ground(run, group, metric), Bounds()):
+    for fact, _ in doubts(Ground(run, group, metric)):
         quality[fact.check] = Allowed(fact.lets_through, printable(fact.words, 120))
         choice = choice.because("quality", f"{fact.check}: {printable(fact.words, 120)}; better: {fact.remedy}.")
-    counts = [len(track.anchors) for track in group.tracks.values() if track.anchors]
-    if "anchors" not in quality and choice.window != RUN and min(counts, default=FEW_ANCHORS) < FEW_ANCHORS:
-        quality["anchors"] = Allowed(str(min(counts)), f"only {counted(min(counts), 'anchor')}")
+    counts = anchor_counts(group)
+    fewest = min((count for _, count in counts), default=FEW_ANCHORS)
+    if "anchors" not in quality and choice.window != RUN and not is_one(counts) and fewest < FEW_ANCHORS:
+        quality["anchors"] = Allowed(str(fewest), f"only {counted(fewest, 'anchor')}")
         choice = choice.because("quality", f"anchors: {quality['anchors'].words}; better: profile more steps.")
     return replace(choice, quality=quality)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import enum
 import operator
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.analysis.bounds import Bounds
+from pytest_nsys.analysis.bounds import FEW_ANCHORS, Bounds
 from pytest_nsys.analysis.circumstances import RUN_FACTS
 from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.analysis.metrics import Metric, Request, known_metric
@@ -341,9 +341,13 @@ def spec_for(convention: Convention, assertion: Assertion) -> WindowSpec:
     return spec_under(convention, assertion.window, assertion.span, assertion.kernels, assertion.kind)
 
 
-def request_of(gate: GateFile, assertion: Assertion) -> Request:
-    """What one assertion of a gate file asks of a run."""
-    return Request(assertion.metric, spec_for(gate.resolved_convention, assertion), gate.quality)
+def request_of(gate: GateFile, assertion: Assertion, usual_steps: int | None = 1) -> Request:
+    """What one assertion of a gate file asks of a run; ``usual_steps`` as in Bounds, where its steps were found and
+    nobody bounds their number.
+    """
+    chosen = gate.found is None or gate.quality.anchors != FEW_ANCHORS
+    bounds = replace(gate.quality, usual_steps=None if chosen else usual_steps)
+    return Request(assertion.metric, spec_for(gate.resolved_convention, assertion), bounds)
 
 
 def requests_of(gate: GateFile, assertions: Iterable[Assertion] | None = None) -> list[Request]:

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.circumstances import steps_of
 from pytest_nsys.analysis.fitting import Choice, FitAlike
 from pytest_nsys.analysis.metrics import METRICS, PERIOD, STEP
 from pytest_nsys.analysis.root_facts import StepChange
@@ -151,7 +152,16 @@ class GateContext:
         """
         if settled(assertion, self.captures).outside is not None and self._of_another_run:
             raise TraceError(self._of_another_run)
-        return self.captures.measure(request_of(self.gate, assertion))
+        return self.captures.measure(request_of(self.gate, assertion, self._usual_steps))
+
+    @cached_property
+    def _usual_steps(self) -> int | None:
+        """Of the captures, or of what they are held against where these have one step; None where they have others."""
+        if steps_of(self.captures.facts) > 1:
+            return None
+        with contextlib.suppress(NsysError):  # told by what is compared with it
+            return max(self.baseline.steps if self.baseline is not None else 0, 1)
+        return 1
 
     @property
     def store(self) -> BaselineStore | None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_nsys.analysis.captures import Asked, Captures, Times, how_same, looked_at, same_files, times_of
+from pytest_nsys.analysis.circumstances import steps_of
 from pytest_nsys.analysis.explained import KernelSequence
 from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.run import Run
@@ -67,6 +68,11 @@ class ReferenceSource(ABC):
     @abstractmethod
     def reference(self, assertion: Assertion) -> Reference | NotComparable:
         """What the assertion is compared with, or why there is nothing. Raises BaselineError, TraceError."""
+
+    @property
+    def steps(self) -> int:
+        """The most steps of a rank of what is compared with; 0 where nothing keeps them. Raises NsysError."""
+        return 0
 
     def sequences(self, _: WindowSpec, /) -> Mapping[int, KernelSequence]:
         """What the fingerprints that are compared with stand for, as far as it is kept."""
@@ -192,7 +198,7 @@ class OtherRun(ReferenceSource):
         metric, spec = settled(assertion, self.captures).measures, spec_for(self.captures.convention, assertion)
         copied = self._one_measurement if metric.outside else ()
         with naming(self.name):
-            measured = self.before.measure(request_of(self.gate, assertion))
+            measured = self.before.measure(request_of(self.gate, assertion, steps_of(self.captures.facts)))
             was = self.before.metric(assertion.metric)
             order = self.before.unordered(metric, spec)
         if changed := another_kind(metric, was) or other_order(self.captures.unordered(metric, spec), order):
@@ -207,6 +213,11 @@ class OtherRun(ReferenceSource):
         own = {key: found for (name, key), found in self._decisions.items() if name == assertion.name}
         bases = map(Note, dict.fromkeys(found.basis for found in own.values()))
         return Reference(runs=[measured], decisions=own, origin=self.name, notes=(*bases, *outlying, *copied))
+
+    @property
+    def steps(self) -> int:
+        """Those of the other side."""
+        return steps_of(self.before.facts)
 
     def sequences(self, spec: WindowSpec, /) -> Mapping[int, KernelSequence]:
         """The sequences of the other side."""

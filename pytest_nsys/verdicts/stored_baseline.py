@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from pytest_nsys.analysis.captures import ENOUGH, Captures
+from pytest_nsys.analysis.circumstances import steps_of
 from pytest_nsys.analysis.explained import KernelSequence, Wall
 from pytest_nsys.analysis.metrics import METRICS, Metric, Unit, known_metric
 from pytest_nsys.analysis.quality import Fact
@@ -173,6 +174,14 @@ class StoredBaseline(ReferenceSource):
     def path(self) -> Path | None:
         """The file that is compared with, None where there is none. Raises BaselineError."""
         return None if isinstance(self._found, NotComparable) else self._found[0]
+
+    @property
+    def steps(self) -> int:
+        """Those of the run that is stored of this key, without one of any other of the gate file."""
+        store = self.store if self._held_to is None else self._held_to.store
+        exact = store.load(self.captures.key(self.gate.run))
+        each = [exact] if exact is not None else [baseline for _, baseline in store.all()]
+        return max((steps_of(baseline.facts) for baseline in each), default=0)
 
     @cached_property
     def window(self) -> bytes | None:

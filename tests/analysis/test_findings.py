@@ -194,10 +194,11 @@ def clocked(*mhz: int) -> Put:
     return put
 
 
-def one_step(t: Traced) -> None:
+def two_steps(t: Traced) -> None:
     gpu = t.trace.process()
-    gpu.range("step", t.at, t.at + STEP_NS)
-    t.gemm(gpu, 0, STEP_NS)
+    for at in (-STEP_NS, 0):
+        gpu.range("step", t.at + at, t.at + at + STEP_NS)
+        t.gemm(gpu, at, at + STEP_NS)
 
 
 class Case(NamedTuple):
@@ -324,7 +325,7 @@ CASES = [
         step_ms=Fraction(8),
         near_ms=Fraction("9.5"),
     ),
-    Case(FindingKind.DOUBT, one_step, None, {}, clocked()),
+    Case(FindingKind.DOUBT, two_steps, None, {}, clocked()),
 ]
 
 
@@ -472,10 +473,11 @@ def test_a_profiler_that_slows_the_host_is_told_where_the_gpu_waits_for_it(
 
 def test_the_largest_win_comes_first_and_places_are_kept_for_doubts(tmp_path: Path) -> None:
     trace = TraceBuilder()
-    t = Traced(trace, NcclRanges(trace), 0)
+    t = Traced(trace, NcclRanges(trace), STEP_NS)
     gpu = trace.process()
     gpu.range("step", 0, STEP_NS)
-    t.gemm(gpu, 0, 1 * MS)
+    gpu.range("step", STEP_NS, 2 * STEP_NS)
+    t.gemm(gpu, -STEP_NS, 1 * MS)
     copy(1 * MS, 2 * MS)(t, gpu)
     t.gemm(gpu, 2 * MS, 3 * MS)
     nccl(3 * MS, 5 * MS)(t, gpu)

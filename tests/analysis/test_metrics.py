@@ -82,7 +82,7 @@ EXPECTED: dict[str, dict[object, Value]] = {
     "compute_streams": {0: 1},
     "period_ns": {},  # a single anchor has none
     "anchors": {0: 1},
-    "window_typicality": {0: 0},
+    "window_typicality": {},
     "overlap_score": {},  # nobody states the stages
     "serialization": {},
     "pipeline_stage_ns": {},
