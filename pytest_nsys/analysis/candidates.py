@@ -53,7 +53,7 @@ _STEP = re.compile(r"(?i)(?:.*[\W_\d])?(?:step|iter|iteration)[\W_\d]*")
 class ClosedRanges(NamedTuple):
     """The closed ranges of a run by (trace, process), ordered by start, and the names that they have."""
 
-    by_process: Mapping[tuple[int, int], Sequence[Range]]
+    by_process: Mapping[tuple[int, int], Ranges]
     names: frozenset[str]
 
 
@@ -124,8 +124,8 @@ class Candidate:
 def all_ranges(run: Run) -> ClosedRanges:
     """Every closed range of every process, from one pass over each trace."""
     found: dict[tuple[int, int], Ranges] = {}
-    for number, trace in enumerate(run.traces):
-        for pid, own in sorted(trace.ranges(["%"]).items()):
+    for number, each in enumerate(run.ranges_named(("%",))):
+        for pid, own in sorted(each.items()):
             found[number, pid] = own.take(where_not(equal(own.end_ns, OPEN_END_NS)))
     names = (own.names[number] for own in found.values() for number in values(own.name))
     return ClosedRanges(found, frozenset(names))

@@ -38,7 +38,7 @@ from pytest_nsys.core.model import (
     UnitsOfRun,
     Window,
 )
-from pytest_nsys.core.tables import Kernels
+from pytest_nsys.core.tables import Kernels, Ranges
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.traces.copies_as_kernels import with_copies
@@ -189,7 +189,7 @@ class Run:
 
         Of a run without kernels that is every labelled one.
         """
-        found = self._ranges_named(tuple(dict.fromkeys(patterns)))
+        found = self.ranges_named(tuple(dict.fromkeys(patterns)))
         ranks = self.ranks if self.has_kernels else self.labelled_ranks
         each = [found[rank.process.trace].get(rank.process.global_pid, ()) for rank in ranks]
         names = [{r.name for r in own if r.end_ns != OPEN_END_NS} for own in each]
@@ -226,18 +226,19 @@ class Run:
         return self.steps_by_kind[rank.number].get(the_kind(self.kinds, spec.kind, str(self.path)), ())
 
     def _find_anchors(self, rank: Rank, pattern: str) -> Sequence[Range]:
-        ranges = self._ranges if pattern == self.convention.range_anchor else self._ranges_named((pattern,))
+        ranges = self._ranges if pattern == self.convention.range_anchor else self.ranges_named((pattern,))
         matches = like(pattern)
         own = ranges[rank.process.trace].get(rank.process.global_pid, ())
         return [r for r in own if r.end_ns != OPEN_END_NS and matches(r.name)]
 
     @kept
-    def _ranges_named(self, patterns: tuple[str, ...]) -> list[Mapping[int, Sequence[Range]]]:
+    def ranges_named(self, patterns: tuple[str, ...]) -> list[Mapping[int, Ranges]]:
+        """The ranges of each trace, open ones too, whose name is like one of the patterns, by process, by start."""
         return [trace.ranges(patterns) for trace in self.traces]
 
     def named(self, rank: Rank, patterns: tuple[str, ...]) -> Sequence[Range]:
         """The ranges of a rank's process, open ones too, whose name is like one of the patterns, by start."""
-        return self._ranges_named(patterns)[rank.process.trace].get(rank.process.global_pid, ())
+        return self.ranges_named(patterns)[rank.process.trace].get(rank.process.global_pid, ())
 
     def windows(self, rank: Rank, spec: WindowSpec) -> list[Window]:
         """The picked windows of a rank, before any kernel is read (not for the whole run, which kernels bound)."""

@@ -44,6 +44,12 @@ MANY_VOTES = 3
 SEVERAL_TIMES = 1.5
 SEVERAL_SHORTER = 0.75
 SAME_COVER = 0.01
+TURNS_APART = 0.02
+"""How much less alike the units inside a larger one are at one turn than at another, for the larger to be the unit."""
+
+MISSING = 0.1
+"""Of what differs between two, so much at most is only in the one that does less."""
+
 LATE = 0.02
 """Of a unit, before the first: a marker of two names may begin it earlier."""
 
@@ -60,8 +66,12 @@ KINDS_APART = 4
 MOST_KINDS_OF_STEPS = 3
 TWICE = 2
 
+OFTEN = 4
+REPEATED = 0.5
+"""Of a unit's kernel time, in names that occur often in it."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Unit:
     """What repeats: the segments at ``own``, which are of these ``kinds``. ``alike``: the median of how much they are
     like the first of their kind; ``interior`` and ``cover`` are shares.
@@ -196,6 +206,12 @@ def held(work: Work, places: Vector, unit: Unit) -> Unit | None:
     return own if own is not None and in_order(work, own) else None
 
 
+def repeats_inside(work: Work, counts: Vector) -> bool:
+    """Whether most of a unit's time is in names that occur often in it, as those of layers do in a step."""
+    times = counts * work.weights
+    return bool(times[counts >= OFTEN].sum() >= REPEATED * times.sum())
+
+
 def _before(unit: Unit) -> float:
     """How much lies before the first unit, in units."""
     sizes = numpy.diff(unit.segments.edges)[unit.own]
@@ -209,7 +225,8 @@ def _of_level(work: Work, level: int) -> list[Unit]:
         return units or kinds
     (unit, *_), (steps, *_) = units, kinds
     more = len(steps) >= TWICE * len(unit) and abs(steps.cover - unit.cover) <= SAME_COVER
-    return kinds if more else units
+    inside = all(repeats_inside(work, steps.segments.leaders[kind]) for kind in steps.kinds)
+    return kinds if more and inside else units
 
 
 def _good(work: Work, each: Iterable[Segments], what: Callable[[Work, Segments], Unit | None]) -> list[Unit]:
@@ -220,7 +237,7 @@ def _largest(work: Work, good: Sequence[Unit]) -> list[Unit]:
     """The largest of the good units whose kernels come in one order, first as its best marker begins it."""
     left = list(good)
     while left:
-        single = [unit for unit in left if not any(_several(unit, other) for other in left)]
+        single = [unit for unit in left if not any(_several(work, unit, other) for other in left)]
         best = min(single, key=lambda unit: (len(unit), -unit.cover, unit.first))
         same = [unit for unit in left if _same(work, unit, best)]
         same.sort(key=lambda unit: (-len(unit), len(unit.segments.kind), unit.first))
@@ -230,13 +247,43 @@ def _largest(work: Work, good: Sequence[Unit]) -> list[Unit]:
     return []
 
 
-def _several(unit: Unit, other: Unit) -> bool:
-    """Whether a unit is several of the other."""
+def _several(work: Work, unit: Unit, other: Unit) -> bool:
+    """Whether a unit is several of the other: of what lies between its first and its last those hold as much."""
     return (
         len(other) > SEVERAL_TIMES * len(unit)
         and other.length_ns < SEVERAL_SHORTER * unit.length_ns
-        and other.cover >= unit.cover - SAME_COVER
+        and _held_inside(work, unit, other) >= unit.interior - SAME_COVER
+        and not _in_turns(work, unit, other)
     )
+
+
+def _held_inside(work: Work, unit: Unit, other: Unit) -> float:
+    """How much of what lies between the first and the last unit others hold: of kernels or their time, the smaller."""
+    low, high = unit.first, int(unit.segments.edges[unit.own[-1] + 1])
+    firsts, afters = (other.segments.edges[other.own + i].clip(low, high) for i in (0, 1))
+    sums = (numpy.arange(len(work) + 1), work.time_before)
+    return min(int((own[afters] - own[firsts]).sum()) / max(1, int(own[high] - own[low])) for own in sums)
+
+
+def _in_turns(work: Work, unit: Unit, other: Unit) -> bool:
+    """Whether of the others in each unit those of one turn do more: the last micro-batch ends with the optimizer."""
+    places = unit.segments.edges[unit.own]
+    starts = other.segments.edges[other.own]
+    inside = [starts.searchsorted(edges) for edges in (places, unit.segments.edges[unit.own + 1])]
+    counts = inside[1] - inside[0]
+    turns = int(numpy.median(counts))
+    full = inside[0][counts == turns]
+    if turns < 2 or len(full) < 2 or len(full) < len(unit) - 1:
+        return False
+    like = other.segments.alike[other.own][full[:, None] + numpy.arange(turns)]
+    usual = numpy.median(like, axis=0)
+    apart = float(usual.max() - usual.min())
+    if apart < TURNS_APART or float(numpy.median(numpy.abs(like - usual), axis=0).max()) > apart / 2:
+        return False
+    each = other.own[full[len(full) // 2] + numpy.array([usual.argmax(), usual.argmin()])]
+    one, least = work.counts(other.segments.edges[each], other.segments.edges[each + 1])
+    missing = min(int(numpy.maximum(one - least, 0).sum()), int(numpy.maximum(least - one, 0).sum()))
+    return missing <= MISSING * int(numpy.abs(one - least).sum())
 
 
 def _same(work: Work, unit: Unit, other: Unit) -> bool:

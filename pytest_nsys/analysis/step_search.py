@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 from pytest_nsys.analysis.candidates import all_ranges
 from pytest_nsys.analysis.kernel_anchors import KernelOrder, kernel_order
@@ -14,15 +15,19 @@ from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.step_choice import Unit, choose, held
 from pytest_nsys.analysis.step_facts import FoundUnits, NoUnits, UnitIs
 from pytest_nsys.analysis.step_segments import FEWEST_KERNELS, Work
-from pytest_nsys.analysis.step_verdict import Around, confidence_in, what_it_is
+from pytest_nsys.analysis.step_verdict import Around, confidence_in, spans_of, what_it_is
 from pytest_nsys.core.columns import as_vector, distinct
 from pytest_nsys.core.conventions import KernelAnchor
 from pytest_nsys.core.exact import median
-from pytest_nsys.core.model import Range, Value
+from pytest_nsys.core.model import Interval, Range, Value
+from pytest_nsys.core.tables import Ranges
 from pytest_nsys.core.words import counted, printable
 
 FEWEST = 2 * FEWEST_KERNELS
 """Kernels without which no unit of them is there twice."""
+
+MOST_TRIED = 8
+"""Kernels that begin the same unit, tried where the other ranks have not the first."""
 
 APART = 1.5
 """Times a unit may be as long on one rank as on another."""
@@ -33,19 +38,19 @@ def search(run: Run) -> FoundUnits | NoUnits:
     return _Search(run).found()
 
 
+class _Held(NamedTuple):
+    """The units of a rank."""
+
+    spans: Sequence[Interval]
+    period_ns: Value
+
+
 class _Search:
-    """One search, and what it has read of each rank."""
+    """One search, which reads a rank after the other."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self.tracks = {number: track for number, track in run.whole().tracks.items() if len(track.kernels)}
-        self._works: dict[int, Work] = {}
-
-    def work(self, number: int) -> Work:
-        """The kernels of a rank in their order."""
-        if number not in self._works:
-            self._works[number] = Work(kernel_order(self.tracks[number]))
-        return self._works[number]
 
     def found(self) -> FoundUnits | NoUnits:
         """What the search comes to."""
@@ -53,78 +58,79 @@ class _Search:
         if not sizes or max(sizes.values()) < FEWEST:
             return NoUnits(f"{counted(max(sizes.values(), default=0), 'kernel')} are too few to repeat")
         first = max(sizes, key=lambda number: (sizes[number], -number))
-        units = choose(self.work(first))
+        work = Work(kernel_order(self.tracks[first]))
+        units = choose(work)
         if not units:
             return NoUnits("no sequence of kernels repeats")
-        refused: NoUnits | None = None
-        for unit in units:
-            anchor = self._anchor(self.work(first), unit)
-            others = self._on_others(first, unit, anchor)
+        refused = []
+        for unit in units[:MOST_TRIED]:
+            anchor = self._anchor(work, unit)
+            others = self._on_others(first, work, unit, anchor)
             if not isinstance(others, NoUnits):
-                return self._told(first, anchor, {**others, first: unit})
-            refused = refused or others
-        assert refused is not None
-        return refused
+                return self._told(first, work, unit, anchor, others)
+            refused.append(others)
+        return refused[0]
 
-    def _on_others(self, first: int, unit: Unit, anchor: KernelAnchor) -> dict[int, Unit] | NoUnits:
+    def _on_others(self, first: int, work: Work, unit: Unit, anchor: KernelAnchor) -> dict[int, _Held] | NoUnits:
         """The units of every other rank, or which has none."""
-        found: dict[int, Unit] = {}
+        found: dict[int, _Held] = {}
         for number in sorted(self.tracks.keys() - {first}):
-            work = self.work(number)
-            own = None
-            if work.order.launched == self.work(first).order.launched:
-                own = held(work, as_vector(work.order.occurrences(anchor)), unit)
+            order = kernel_order(self.tracks[number])
+            other = Work(order)
+            own = (
+                held(other, as_vector(order.occurrences(anchor)), unit)
+                if order.launched == work.order.launched
+                else None
+            )
             if own is None or not unit.length_ns / APART <= own.length_ns <= unit.length_ns * APART:
                 name = printable(str(anchor), 80)
                 return NoUnits(f"kernels repeat on rank {first} from {name} to the next, on rank {number} they do not")
-            found[number] = own
+            found[number] = _Held(spans_of(other, own), _period(own))
         return found
 
     @cached_property
     def _spelled(self) -> Mapping[str, set[str]]:
-        """By short name of a kernel of the run all the full names that share it."""
+        """What each name of a kernel of the run, short or full, stands for."""
         found: dict[str, set[str]] = {}
         for track in self.tracks.values():
             names = track.kernels.names
-            for short, full in distinct(track.kernels.name, track.kernels.full_name)[1]:
-                found.setdefault(names[short], set()).add(names.get(full) or names[short])
+            for short, own in distinct(track.kernels.name, track.kernels.full_name)[1]:
+                full = names.get(own) or names[short]
+                for name in (names[short], full):
+                    found.setdefault(name, set()).add(full)
         return found
 
     def _name(self, order: KernelOrder, place: int) -> str:
-        """The short name of a kernel, where it is of no other one too."""
+        """The short name of a kernel, where no other one has it."""
         short, full = order.name_of(place)
-        alone = len(self._spelled[short]) == 1 and not any(
-            short in own for key, own in self._spelled.items() if key != short
-        )
-        return short if alone else full
+        return short if len(self._spelled[short]) == 1 else full
 
     def _anchor(self, work: Work, unit: Unit) -> KernelAnchor:
-        places, order = unit.segments.marker.places, work.order
-        after = None
-        if unit.level:
-            before = int(work.heads.searchsorted(places[0])) - 1
-            after = self._name(order, int(work.heads[before]))
-        return KernelAnchor(self._name(order, int(places[0])), after)
+        place, order = int(unit.segments.marker.places[0]), work.order
+        if not unit.level:
+            return KernelAnchor(self._name(order, place))
+        before = int(work.heads[work.heads.searchsorted(place) - 1])
+        return KernelAnchor(self._name(order, place), self._name(order, before))
 
-    def _told(self, first: int, anchor: KernelAnchor, units: Mapping[int, Unit]) -> FoundUnits:
-        ranges = all_ranges(self.run)
-        each = {
-            number: Around(self.work(number), units[number], self.tracks[number].rank, ranges)
-            for number in sorted(units)
-        }
-        unit = units[first]
-        what, inside = what_it_is(each[first])
-        pattern = each[first].pattern() if what is UnitIs.STEP else None
-        if pattern is not None and any(around.pattern() != pattern for around in each.values()):
-            pattern = None
+    def _told(
+        self, first: int, work: Work, unit: Unit, anchor: KernelAnchor, others: Mapping[int, _Held]
+    ) -> FoundUnits:
+        every = {**others, first: _Held(spans_of(work, unit), _period(unit))}
+        ranges = all_ranges(self.run).by_process
+        each = {}
+        for number, own in sorted(every.items()):
+            process = self.tracks[number].rank.process
+            each[number] = Around(own.spans, ranges.get((process.trace, process.global_pid)) or Ranges.of(()))
+        what, inside = what_it_is(work, unit, each[first])
+        patterns = {around.pattern() for around in each.values()} if what is UnitIs.STEP else {None}
         return FoundUnits(
             anchor,
             what,
             confidence_in(what, unit),
             {number: [Range(*span, 0, str(anchor)) for span in around.spans] for number, around in each.items()},
-            max(_period(own) for own in units.values()),
-            self.work(first).order.launched,
-            pattern,
+            max(own.period_ns for own in every.values()),
+            work.order.launched,
+            patterns.pop() if len(patterns) == 1 else None,
             inside,
             len(unit.kinds),
         )

@@ -15,7 +15,7 @@ import numpy
 from numpy.typing import NDArray
 
 from pytest_nsys.analysis.kernel_anchors import KernelOrder
-from pytest_nsys.core.columns import Vector, as_vector
+from pytest_nsys.core.columns import Vector, as_vector, distinct, minus
 
 MOST_COUNTS = 1 << 23
 """Segments × names of one marker: more are not counted."""
@@ -31,8 +31,12 @@ WHOLE_KERNELS = 0.95
 WHOLE_LENGTH = (0.98, 1.1)
 """The last segment ends with the trace: it is whole where it has so much of its kind's kernels and length."""
 
-_BLOCK = 64
+_FIRST = 16
+_BLOCK = 256
 """Segments that are compared before the next are counted: of a marker without kinds few are looked at."""
+
+_PAGE = 4096
+"""Kernels of which the names are counted once."""
 
 Floats = NDArray[numpy.float64]
 
@@ -45,14 +49,18 @@ class Work:
         self.order = order
         self.at_ns = as_vector(order.at_ns)
         self.heads = as_vector(order.heads)
-        self.starts_ns = as_vector(kernels.start_ns)[own]
-        self.ends_ns = as_vector(kernels.end_ns)[own]
-        lengths = self.ends_ns - self.starts_ns
-        ids = as_vector(kernels.full_name)[own]
-        _, first, numbers = numpy.unique(ids, return_index=True, return_inverse=True)
-        by_place = numpy.argsort(numpy.argsort(first))
-        self.numbers: Vector = by_place[numbers]
-        self.size = len(first)
+        lengths = as_vector(minus(kernels.end_ns, kernels.start_ns))[own]
+        rows, pairs = distinct(kernels.name, kernels.full_name)
+        texts = [kernels.names.get(full) or kernels.names[short] for short, full in pairs]
+        place = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+        spelled = numpy.array([place[text] for text in texts])[as_vector(rows)[own]]
+        known = numpy.flatnonzero(numpy.bincount(spelled))
+        first = numpy.full(len(place), len(own))
+        numpy.minimum.at(first, spelled, numpy.arange(len(own)))
+        number = numpy.empty(len(place), numpy.int64)
+        number[known[first[known].argsort()]] = numpy.arange(len(known))
+        self.numbers: Vector = number[spelled]
+        self.size = len(known)
         counts = numpy.bincount(self.numbers, minlength=self.size)
         totals = numpy.bincount(self.numbers, lengths, self.size)
         self.weights: Vector = numpy.maximum(1, numpy.rint(totals / counts)).astype(numpy.int64)
@@ -70,10 +78,30 @@ class Work:
     def counts(self, firsts: Vector, afters: Vector) -> Vector:
         """How often each name stands in each of the segments: (segments, names)."""
         sizes = afters - firsts
+        if int(sizes.sum()) > _PAGE * len(sizes):
+            return self._counts_before(afters) - self._counts_before(firsts)
         rows = numpy.repeat(numpy.arange(len(firsts)), sizes)
         at = numpy.arange(len(rows)) + numpy.repeat(firsts - numpy.cumsum(sizes) + sizes, sizes)
         flat = numpy.bincount(rows * self.size + self.numbers[at], minlength=len(firsts) * self.size)
         return flat.reshape(len(firsts), self.size)
+
+    def _counts_before(self, places: Vector) -> Vector:
+        """How often each name stands before each of the places."""
+        found = self._by_page[places // self._page]
+        for row, place in zip(found, places.tolist(), strict=True):
+            row += numpy.bincount(self.numbers[place - place % self._page : place], minlength=self.size)
+        return found
+
+    @cached_property
+    def _page(self) -> int:
+        return max(_PAGE, len(self) * self.size // MOST_COUNTS)
+
+    @cached_property
+    def _by_page(self) -> Vector:
+        """How often each name stands before each page: a long segment is counted by its edges."""
+        pages = [self.numbers[low : low + self._page] for low in range(0, len(self), self._page)]
+        each = [numpy.zeros(self.size, numpy.int64), *(numpy.bincount(page, minlength=self.size) for page in pages)]
+        return numpy.cumsum(each, axis=0)
 
 
 def alike(work: Work, one: Vector, others: Vector) -> Floats:
@@ -93,7 +121,7 @@ def _mixed(x: NDArray[numpy.uint64]) -> NDArray[numpy.uint64]:
     return x ^ (x >> numpy.uint64(31))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Marker:
     """What could begin a unit, at ``places``: a name, or (``after``) a name that follows another. ``votes`` are the
     markers that take turns with it.
@@ -129,7 +157,7 @@ def markers(work: Work, level: int) -> Iterator[Marker]:
             rows = rest[~turns]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Segments:
     """From each place of a marker to the next, the last to the end. ``kind`` numbers what each is, −1 of an end that is
     none; ``leaders`` are the counts of the first of each kind, and ``alike`` how much each segment is like its leader.
@@ -147,11 +175,11 @@ def segments(work: Work, marker: Marker) -> Segments | None:
     """The segments of a marker by kind; None where there are too many kinds."""
     edges = numpy.append(marker.places, len(work))
     hashes = work.hash_before[edges[1:]] - work.hash_before[edges[:-1]]
-    early = _kinds(work, edges, *_distinct(hashes[:_BLOCK]))
+    early = _kinds(work, edges, *_distinct(hashes[:_FIRST]))
     if early is None:
         return None
     first, inverse = _distinct(hashes)
-    found = _kinds(work, edges, first, inverse) if len(hashes) > _BLOCK else early
+    found = _kinds(work, edges, first, inverse) if len(hashes) > _FIRST else early
     if found is None:
         return None
     kind, alike, leaders = found

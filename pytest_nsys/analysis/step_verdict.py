@@ -6,20 +6,20 @@ Kernels alone cannot tell a trace of layers from one of steps, and only a step m
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy
 
-from pytest_nsys.analysis.candidates import ClosedRanges, range_patterns
-from pytest_nsys.analysis.step_choice import MANY_VOTES, Unit, holds
+from pytest_nsys.analysis.candidates import range_patterns
+from pytest_nsys.analysis.step_choice import MANY_VOTES, Unit, holds, repeats_inside
 from pytest_nsys.analysis.step_facts import Confidence, UnitIs
 from pytest_nsys.analysis.step_segments import Work
-from pytest_nsys.core.columns import Vector
+from pytest_nsys.core.columns import Column, Vector, as_vector, members, minus, take, total, values
 from pytest_nsys.core.conventions import BUILT_IN, PARTS_OF_A_STEP, like
-from pytest_nsys.core.kept import grouped
-from pytest_nsys.core.model import Range, Rank
+from pytest_nsys.core.model import Interval
+from pytest_nsys.core.tables import Ranges
 
 KNOWN_STEPS = (
     *dict.fromkeys(c.range_anchor for c in BUILT_IN.values() if c.range_anchor and c.anchor not in PARTS_OF_A_STEP),
@@ -41,10 +41,6 @@ OUTSIDE_KERNELS = 2
 WARM_UP = 0.5
 """Of a unit's kernels: so many before the first, which take longer than it, warm up."""
 
-OFTEN = 4
-REPEATED = 0.5
-"""Of a unit's kernel time, in names that occur often in it: in a step layers repeat."""
-
 LEFT_ASIDE = 2
 JUMP = 1.5
 """From one length to the next, of two speeds; at either end of the lengths some are left aside."""
@@ -54,56 +50,69 @@ ALIKE_UNITS = 0.95
 
 
 class Around:
-    """The units of a rank among the ranges of its process."""
+    """The units of a rank, in ``spans`` of time, among the closed ranges of its process."""
 
-    def __init__(self, work: Work, unit: Unit, rank: Rank, ranges: ClosedRanges) -> None:
-        self.work, self.unit = work, unit
-        self.ranges = ranges.by_process.get((rank.process.trace, rank.process.global_pid), ())
-        edges = numpy.append(work.at_ns, work.at_ns[-1] + 1)[unit.segments.edges]
-        self.spans = [(int(edges[i]), int(edges[i + 1])) for i in unit.own]
-        self.starts = [start for start, _ in self.spans]
+    def __init__(self, spans: Sequence[Interval], ranges: Ranges) -> None:
+        self.spans, self.ranges = spans, ranges
+        self.starts, self.ends = numpy.array(spans, numpy.int64).reshape(-1, 2).T
+
+    def _like(self, fits: Callable[[str], bool]) -> tuple[Vector, Vector, Vector]:
+        """(start, end, name) of the ranges whose name fits."""
+        flags = numpy.array([fits(name) for name in self.ranges.names], numpy.bool_)
+        columns = (as_vector(own) for own in (self.ranges.start_ns, self.ranges.end_ns, self.ranges.name))
+        chosen = flags[as_vector(self.ranges.name)] if len(flags) else slice(0)
+        start, end, name = (column[chosen] for column in columns)
+        return start, end, name
 
     def holder(self) -> str | None:
         """A range that frameworks mark steps with, where each that holds a unit holds several."""
         for pattern in KNOWN_STEPS:
-            matches = like(pattern)
-            held = [
-                (count, r.name)
-                for r in self.ranges
-                if matches(r.name)
-                and (count := bisect_left(self.starts, r.end_ns) - bisect_left(self.starts, r.start_ns))
-            ]
-            if held and min(held)[0] > 1:
-                return max(held)[1]
+            start, end, name = self._like(like(pattern))
+            counts = self.starts.searchsorted(end) - self.starts.searchsorted(start)
+            if counts.any() and counts[counts > 0].min() > 1:
+                return self.ranges.names[int(name[counts.argmax()])]
         return None
 
     def in_modules(self) -> bool:
         """Whether each unit is one of the modules that are numbered."""
+        numbers = {i: found for i, name in enumerate(self.ranges.names) if (found := _MODULE.findall(name))}
+        start, _, name = self._like(lambda name: _MODULE.search(name) is not None)
+        place = self.starts.searchsorted(start, "right") - 1
+        inside = (place >= 0) & (start < self.ends[place])
         seen: dict[str, list[set[str]]] = {}
-        for r in self.ranges:
-            found = _MODULE.findall(r.name)
-            place = bisect_left(self.starts, r.start_ns + 1) - 1 if found else -1
-            if place >= 0 and r.start_ns < self.spans[place][1]:
-                for word, number in found:
-                    seen.setdefault(word, [set() for _ in self.spans])[place].add(number)
+        for at, i in numpy.unique(numpy.stack([place[inside], name[inside]]), axis=1).T.tolist():
+            for word, number in numbers[i]:
+                seen.setdefault(word, [set() for _ in self.spans])[at].add(number)
         return any(_counts_units(each) for each in seen.values())
 
     def pattern(self) -> str | None:
         """The ranges on one thread of which exactly one starts in each unit, of several those with most time."""
-        if len(self.spans) < 2:
+        if len(self.spans) < 2 or not len(self.ranges):
             return None
-        patterns = range_patterns({r.name for r in self.ranges})
-        own = grouped((patterns[r.name], r) for r in self.ranges if r.name in patterns)
-        found = {pattern: each for pattern, each in own.items() if self._once(each)}
-        return max(found, key=lambda each: (sum(r.end_ns - r.start_ns for r in found[each]), each), default=None)
+        patterns = range_patterns(self.ranges.names)
+        known = {pattern: i for i, pattern in enumerate(sorted(set(patterns.values())))}
+        of_name = array("q", [known.get(patterns.get(name, ""), len(known)) for name in self.ranges.names])
+        groups = members(take(of_name, self.ranges.name), len(known) + 1)
+        times = {pattern: self._time_once(groups[i]) for pattern, i in known.items()}
+        return max((p for p, time in times.items() if time is not None), key=lambda p: (times[p] or 0, p), default=None)
 
-    def _once(self, each: Sequence[Range]) -> bool:
-        """A range that holds the whole step starts before its first kernel: so the last unit may have none."""
-        if len({r.thread for r in each}) > 1:
-            return False
-        starts = [r.start_ns for r in each]
-        counts = [bisect_left(starts, end) - bisect_left(starts, start) for start, end in self.spans]
-        return set(counts[:-1]) == {1} and counts[-1] <= 1
+    def _time_once(self, rows: Column) -> int | None:
+        """The time of ranges of which one starts in each unit; None of others.
+
+        A range that holds the whole step starts before its first kernel: so the last unit may have none.
+        """
+        starts = as_vector(take(self.ranges.start_ns, rows))
+        counts = starts.searchsorted(self.ends) - starts.searchsorted(self.starts)
+        once = bool((counts[:-1] == 1).all()) and counts[-1] <= 1
+        if not once or len(values(take(self.ranges.thread, rows))) > 1:
+            return None
+        return total(minus(take(self.ranges.end_ns, rows), take(self.ranges.start_ns, rows)))
+
+
+def spans_of(work: Work, unit: Unit) -> list[Interval]:
+    """From when to when each unit is launched, or runs where no launches are known."""
+    edges = numpy.append(work.at_ns, work.at_ns[-1] + 1)[unit.segments.edges].tolist()
+    return [(edges[i], edges[i + 1]) for i in unit.own.tolist()]
 
 
 def _counts_units(numbers: Sequence[set[str]]) -> bool:
@@ -113,17 +122,17 @@ def _counts_units(numbers: Sequence[set[str]]) -> bool:
     return all(len(each) <= MOST_MODULES for each in known) and all(a != b for a, b in pairwise(known))
 
 
-def what_it_is(around: Around) -> tuple[UnitIs, str | None]:
+def what_it_is(work: Work, unit: Unit, around: Around) -> tuple[UnitIs, str | None]:
     """What the units are; of a part the range that holds several, where one does."""
     if (holder := around.holder()) is not None:
         return UnitIs.PART, holder
     if around.in_modules():
         return UnitIs.PART, None
-    if _may_be_part(around.work, around.unit):
+    if _may_be_part(work, unit):
         return UnitIs.MAYBE_PART, None
-    if len(around.unit.kinds) > 1:
+    if len(unit.kinds) > 1:
         return UnitIs.KINDS, None
-    return (UnitIs.TWO_SPEEDS if _two_speeds(around.unit.lengths_ns) else UnitIs.STEP), None
+    return (UnitIs.TWO_SPEEDS if _two_speeds(unit.lengths_ns) else UnitIs.STEP), None
 
 
 def confidence_in(what: UnitIs, unit: Unit) -> Confidence:
@@ -141,14 +150,15 @@ def _may_be_part(work: Work, unit: Unit) -> bool:
     for i in unit.own:
         known[work.numbers[found.edges[i] : found.edges[i + 1]]] = True
     strange = ~known[work.numbers]
-    before = 0 if _warms_up(work, unit) else int(strange[:first].sum())
+    warms_up = _warms_up(work, unit)
+    before = 0 if warms_up else int(strange[:first].sum())
     if any(count >= max(OUTSIDE_KERNELS, OUTSIDE * len(work)) for count in (before, int(strange[after:].sum()))):
         return True
-    odd = [kind for kind in range(len(found.leaders)) if kind not in unit.kinds and (found.kind == kind).any()]
+    from_here = found.kind[int(unit.own[0]) if warms_up else 0 :]
+    odd = [kind for kind in range(len(found.leaders)) if kind not in unit.kinds and (from_here == kind).any()]
     if any(holds(found.leaders[kind], unit.counts) for kind in odd):
         return True
-    times = unit.counts * work.weights
-    return bool(times[unit.counts >= OFTEN].sum() < REPEATED * times.sum())
+    return not repeats_inside(work, unit.counts)
 
 
 def _warms_up(work: Work, unit: Unit) -> bool:

@@ -46,7 +46,6 @@ class Awkward:
     steps: tuple[int, ...]
     found: UnitIs | None = UnitIs.STEP
     odd: int = 0
-    says: tuple[str, ...] = ()
 
     def write(self, folder: Path, format: Format, seed: int = 1, *, labelled: bool = False) -> Path:
         """The trace, of which ``seed`` says how long everything took this time."""
@@ -125,10 +124,10 @@ def two_models() -> Program:
         ops = [Op(Do.COPY, "HtoD", 90_000), *embedding(TEACHER)]
         ops += [op for _ in range(6) for op in forward(TEACHER, 1.6)]
         ops += scaled(aten("linear", "nvjet_tst_256x256_64x3_2x1_v_bz_coopA_TNT", 900), 1, TEACHER)
-        ops += [*embedding(), *gathered(3), *head()]
+        ops += [*embedding(), *gathered(5), *head()]
         ops += [Op(Do.RECORD, "taught", stream=TEACHER), Op(Do.WAIT, "taught")]
         ops += aten("kl_div", "triton_red_fused__log_softmax_exp_mul_sub_sum_9", 120)
-        return [*ops, *head_backward(), *scattered(3), *optimizer(), Op(Do.SYNC, "cudaStreamSynchronize")]
+        return [*ops, *head_backward(), *scattered(5), *optimizer(), Op(Do.SYNC, "cudaStreamSynchronize")]
 
     return _of(2, *[step] * 8)
 

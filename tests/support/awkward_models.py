@@ -127,7 +127,7 @@ def gathered(layers: int, *, size: float = 1.0, stream: int = COMPUTE) -> Step:
     """The forward of all layers, each of which gathers its weights beside the layer before."""
 
     def gather(layer: int) -> Step:
-        return within(f"FSDP::all_gather (layers.{layer})", Op(Do.COLLECTIVE, ALL_GATHER, 340_000, COMM))
+        return within(f"FSDP::all_gather (layers.{layer})", Op(Do.COLLECTIVE, ALL_GATHER, 900_000, COMM))
 
     ops = gather(0)
     for layer in range(layers):
@@ -140,7 +140,7 @@ def scattered(layers: int) -> Step:
     ops: Step = []
     for layer in reversed(range(layers)):
         ops += backward()
-        ops += within(f"FSDP::post_backward_reduce (layers.{layer})", *collective(REDUCE_SCATTER, 420, SIDE))
+        ops += within(f"FSDP::post_backward_reduce (layers.{layer})", *collective(REDUCE_SCATTER, 1_700, SIDE))
     return [*ops, *joined(SIDE)]
 
 
