@@ -22,6 +22,7 @@ from pytest_nsys.analysis.findings import DOUBTS_KEPT, MOST, WORTH, Finding, fin
 from pytest_nsys.analysis.kernel_families import FamilySums, Usage
 from pytest_nsys.analysis.losses import FindingKind
 from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.mostly import Mostly, mostly
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.analysis.step_words import Searched
@@ -130,7 +131,8 @@ class Summary:
     measured; ``without`` says of ranks why they have no figure.
 
     ``budgets`` are by rank. ``findings`` are what to look at, the largest possible win first; ``doubts`` are what makes
-    the figures doubtful, a line each. ``searched``: what repeats in the kernels, where anybody looked.
+    the figures doubtful, a line each. ``searched``: what repeats in the kernels, where anybody looked. ``mostly``:
+    what takes most of the time, if anything does.
     """
 
     traces: tuple[str, ...]
@@ -144,6 +146,7 @@ class Summary:
     without: Mapping[int, str]
     given: tuple[tuple[str, str], ...] = ()
     searched: Searched = None
+    mostly: Mostly | None = None
 
     @property
     def first(self) -> tuple[str, ...]:
@@ -196,7 +199,8 @@ def summary_of(
     shown = tuple(traces) or tuple(str(path) for path in captures.paths)
     subject = subject_of(captures, spec, look.windows, look.by_name)
     doubts = tuple(look.doubts())
-    return Summary(shown, subject, step, budgets, kernels, communication, findings, doubts, look.without)
+    parts = (shown, subject, step, budgets, kernels, communication, findings, doubts, look.without)
+    return Summary(*parts, mostly=mostly(look.windows))
 
 
 class _Summing:

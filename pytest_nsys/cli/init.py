@@ -22,6 +22,7 @@ from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.collectives import on_record
 from pytest_nsys.analysis.fitting import GENERIC, LABELLED, Choice, choose, found
+from pytest_nsys.analysis.mostly import mostly
 from pytest_nsys.analysis.parallel import OpenOnce
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.cli.asking import stores
@@ -42,6 +43,7 @@ from pytest_nsys.gates.kinds import SCHEMA, SCHEMA_TITLE
 from pytest_nsys.gates.model import GateFile, Outcome, spec_for
 from pytest_nsys.gates.selection import absences, excuse
 from pytest_nsys.reports.chrome_trace import kept_windows
+from pytest_nsys.reports.mostly import mostly_lines
 from pytest_nsys.stored.baselines.store import BaselineStore, store_of
 from pytest_nsys.tools.files import write_whole
 from pytest_nsys.traces.opening import usual_convention
@@ -170,6 +172,8 @@ def _tell(
     click.echo(f"wrote {os.path.relpath(path.with_name(SCHEMA_NAME))}: editors check the gate file by it")
     found = choice.told if choice.searched is not None else f"convention {convention_words(choice.convention)}"
     click.echo(f"{found}, {choice.spec}")
+    for line in draft.mostly:
+        click.echo(line)
     for allowed in choice.quality.values():
         click.echo(f"warning: {allowed.words}; the gate allows it")
     for each in left[:SHOWN_LEFT]:
@@ -252,8 +256,10 @@ def drafted(trial: Traces, path: Path, given: Convention | None = None) -> tuple
     captures = trial.captures(choice.convention)
     captures.refuse_twins(choice.spec)
     figures = Figures(captures, choice.spec)
+    most = _mostly(figures)
     draft = Draft(
-        about=_about(figures, trial.traces),
+        about=(*_about(figures, trial.traces), *most),
+        mostly=most,
         traces=_written_traces(trial.traces, path),
         choice=choice,
         tolerance=file_tolerance(figures),
@@ -301,6 +307,12 @@ def _about(figures: Figures, traces: Sequence[str]) -> tuple[str, ...]:
         f"Drafted by pytest-nsys init from {names}: {'; '.join(part for part in parts if part)}.",
         "A limit is what was measured plus a margin: tighten, loosen or delete it. For more: pytest-nsys metrics",
     )
+
+
+def _mostly(figures: Figures) -> tuple[str, ...]:
+    """What the windows mostly are, and what to do: a gate on the rest judges little."""
+    found = mostly(figures.captures.runs[0].measured(figures.spec).filled())
+    return () if found is None else mostly_lines(found, "run" if figures.spec.whole_run else "window")
 
 
 def _why_tolerance(figures: Figures) -> tuple[str, ...]:

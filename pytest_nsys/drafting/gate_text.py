@@ -31,6 +31,7 @@ _WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 @dataclass(frozen=True)
 class Draft:
     """A gate file before it is text. ``about`` are comment lines for its head, ``traces`` go into ``trace:``.
+    ``mostly`` are those of them that say what takes most of the time.
 
     ``tolerance`` is relative, ``smallest`` the absolute one as a gate file writes it, ``allow_missing`` its line,
     ``world`` the number of ranks.
@@ -45,6 +46,7 @@ class Draft:
     sentences: Sequence[DraftSentence] = field(default_factory=tuple)
     allow_missing: str = ""
     world: int = 1
+    mostly: tuple[str, ...] = ()
 
 
 def gate_text(draft: Draft) -> str:

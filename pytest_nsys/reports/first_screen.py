@@ -28,6 +28,7 @@ from pytest_nsys.core.units import BARE, TIME
 from pytest_nsys.core.words import counted, printable, ranks_words
 from pytest_nsys.reports.bars import Pen
 from pytest_nsys.reports.findings import nothing_found, sentence, win_words
+from pytest_nsys.reports.mostly import mostly_lines
 from pytest_nsys.reports.next_steps import next_steps, of_units, to_see_more
 from pytest_nsys.reports.rank_bars import COLUMNS, SHARES, fitted, rank_bars, told_in_tenths
 
@@ -150,6 +151,8 @@ class FirstScreen:
         yield from map(fitted, filter(None, [together] if len(together) <= COLUMNS else steps))
         if other and not self.summary.subject.found.whole_run:
             yield fitted(self._measured(windows))
+        if self.summary.mostly is not None:
+            yield from map(fitted, mostly_lines(self.summary.mostly, self._whole))
 
     def _steps(self, spread: str) -> Iterator[str]:
         """How the steps of the slowest rank spread where that is not told yet, and which one stands out."""

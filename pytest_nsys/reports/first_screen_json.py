@@ -138,6 +138,15 @@ class FindingTold(Struct):
     command: Annotated[str, doc("What shows more.")]
 
 
+class MostOfTime(Struct):
+    """One thing that takes most of what was measured."""
+
+    of: Annotated[str, doc("copies, idle, or one kernel.")]
+    share: Exactly
+    what: Annotated[str, doc("Between which memories most copies go, or the kernel.")]
+    gap_ns: Annotated[Count | None, doc("One gap that is most of the idle time.")]
+
+
 class NextStep(Struct):
     """A command that leads on."""
 
@@ -164,6 +173,7 @@ class RunSummary(Struct):
     no_communication: Annotated[str, doc("Why there is none.")]
     findings: list[FindingTold]
     doubts: list[str]
+    mostly: Annotated[MostOfTime | None, doc("What takes most of the time; null where nothing does.")]
     next: list[NextStep]
 
 
@@ -220,6 +230,9 @@ def shaped(summary: Summary) -> RunSummary:
             for each in summary.findings
         ],
         [*summary.doubts],
+        None
+        if (most := summary.mostly) is None
+        else MostOfTime(str(most.of), plain(most.share), most.what, most.gap_ns),
         [NextStep(each.command, each.what) for each in next_steps(summary.traces, summary.given, summary.first)],
     )
 
