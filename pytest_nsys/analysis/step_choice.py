@@ -190,10 +190,11 @@ def holds(one: Vector, other: Vector) -> bool:
 def choose(work: Work) -> list[Unit]:
     """The largest unit that repeats on a rank, and then as other markers begin it; empty where nothing repeats."""
     found = _of_level(work, 0)
-    if not found or _before(found[0]) > LATE:
-        better = _of_level(work, 1)
-        if better and (not found or len(better[0]) > len(found[0])):
-            return better
+    if found and _before(found[0]) <= LATE and found[0].segments.alike[found[0].own].min() > 1 - TURNS_APART:
+        return found
+    better = _of_level(work, 1)
+    if better and (not found or len(better[0]) > len(found[0]) or _in_turns(work, better[0], found[0])):
+        return better
     return found
 
 

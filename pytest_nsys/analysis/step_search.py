@@ -5,8 +5,9 @@ It is looked for on one rank, that with most kernels; on the others what begins 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import NamedTuple
 
 from pytest_nsys.analysis.candidates import all_ranges
@@ -26,8 +27,11 @@ from pytest_nsys.core.words import counted, printable
 FEWEST = 2 * FEWEST_KERNELS
 """Kernels without which no unit of them is there twice."""
 
-MOST_TRIED = 8
-"""Kernels that begin the same unit, tried where the other ranks have not the first."""
+MOST_TRIED = 32
+"""Kernels that take turns in beginning the same unit: so many are looked for on the other ranks."""
+
+MOST_HELD = 4
+"""Those among them that go on to the next rank."""
 
 APART = 1.5
 """Times a unit may be as long on one rank as on another."""
@@ -38,11 +42,13 @@ def search(run: Run) -> FoundUnits | NoUnits:
     return _Search(run).found()
 
 
-class _Held(NamedTuple):
-    """The units of a rank."""
+class _Begun(NamedTuple):
+    """Units that a kernel begins, of one rank first: from when to when they are, by rank, and how far apart."""
 
-    spans: Sequence[Interval]
-    period_ns: Value
+    anchor: KernelAnchor
+    unit: Unit
+    spans: dict[int, Sequence[Interval]]
+    periods: list[Value]
 
 
 class _Search:
@@ -62,30 +68,42 @@ class _Search:
         units = choose(work)
         if not units:
             return NoUnits("no sequence of kernels repeats")
-        refused = []
-        for unit in units[:MOST_TRIED]:
-            anchor = self._anchor(work, unit)
-            others = self._on_others(first, work, unit, anchor)
-            if not isinstance(others, NoUnits):
-                return self._told(first, work, unit, anchor, others)
-            refused.append(others)
-        return refused[0]
-
-    def _on_others(self, first: int, work: Work, unit: Unit, anchor: KernelAnchor) -> dict[int, _Held] | NoUnits:
-        """The units of every other rank, or which has none."""
-        found: dict[int, _Held] = {}
+        left = [*islice(self._begun(first, work, units), 1 if len(self.tracks) == 1 else None)]
         for number in sorted(self.tracks.keys() - {first}):
-            order = kernel_order(self.tracks[number])
-            other = Work(order)
-            own = (
-                held(other, as_vector(order.occurrences(anchor)), unit)
-                if order.launched == work.order.launched
-                else None
-            )
-            if own is None or not unit.length_ns / APART <= own.length_ns <= unit.length_ns * APART:
-                name = printable(str(anchor), 80)
+            holds = self._held_on(number, work, left)
+            if not holds:
+                name = printable(str(left[0].anchor), 80)
                 return NoUnits(f"kernels repeat on rank {first} from {name} to the next, on rank {number} they do not")
-            found[number] = _Held(spans_of(other, own), _period(own))
+            left = holds
+        return self._told(first, work, left[0])
+
+    def _begun(self, first: int, work: Work, units: Sequence[Unit]) -> Iterator[_Begun]:
+        """What begins the unit on the first rank, the best first."""
+        for unit in units:
+            yield self._of(first, work, unit)
+        for unit in units:
+            for places in unit.segments.marker.others[:MOST_TRIED]:
+                if (other := held(work, places, unit)) is not None:
+                    yield self._of(first, work, other)
+
+    def _of(self, first: int, work: Work, unit: Unit) -> _Begun:
+        return _Begun(self._anchor(work, unit), unit, {first: spans_of(work, unit)}, [_period(unit)])
+
+    def _held_on(self, number: int, work: Work, each: Sequence[_Begun]) -> list[_Begun]:
+        """Those that begin the same unit on another rank too."""
+        order = kernel_order(self.tracks[number])
+        if order.launched != work.order.launched:
+            return []
+        own, found = Work(order), []
+        for begun in each:
+            unit = held(own, as_vector(order.occurrences(begun.anchor)), begun.unit)
+            length_ns = begun.unit.length_ns
+            if unit is not None and length_ns / APART <= unit.length_ns <= length_ns * APART:
+                begun.spans[number] = spans_of(own, unit)
+                begun.periods.append(_period(unit))
+                found.append(begun)
+            if len(found) == MOST_HELD:
+                break
         return found
 
     @cached_property
@@ -112,27 +130,25 @@ class _Search:
         before = int(work.heads[work.heads.searchsorted(place) - 1])
         return KernelAnchor(self._name(order, place), self._name(order, before))
 
-    def _told(
-        self, first: int, work: Work, unit: Unit, anchor: KernelAnchor, others: Mapping[int, _Held]
-    ) -> FoundUnits:
-        every = {**others, first: _Held(spans_of(work, unit), _period(unit))}
+    def _told(self, first: int, work: Work, begun: _Begun) -> FoundUnits:
         ranges = all_ranges(self.run).by_process
         each = {}
-        for number, own in sorted(every.items()):
+        for number, spans in sorted(begun.spans.items()):
             process = self.tracks[number].rank.process
-            each[number] = Around(own.spans, ranges.get((process.trace, process.global_pid)) or Ranges.of(()))
-        what, inside = what_it_is(work, unit, each[first])
+            each[number] = Around(spans, ranges.get((process.trace, process.global_pid)) or Ranges.of(()))
+        what, inside = what_it_is(work, begun.unit, each[first])
         patterns = {around.pattern() for around in each.values()} if what is UnitIs.STEP else {None}
+        name = str(begun.anchor)
         return FoundUnits(
-            anchor,
+            begun.anchor,
             what,
-            confidence_in(what, unit),
-            {number: [Range(*span, 0, str(anchor)) for span in around.spans] for number, around in each.items()},
-            max(own.period_ns for own in every.values()),
+            confidence_in(what, begun.unit),
+            {number: [Range(*span, 0, name) for span in around.spans] for number, around in each.items()},
+            max(begun.periods),
             work.order.launched,
             patterns.pop() if len(patterns) == 1 else None,
             inside,
-            len(unit.kinds),
+            len(begun.unit.kinds),
         )
 
 

@@ -123,13 +123,18 @@ def _mixed(x: NDArray[numpy.uint64]) -> NDArray[numpy.uint64]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Marker:
-    """What could begin a unit, at ``places``: a name, or (``after``) a name that follows another. ``votes`` are the
-    markers that take turns with it.
+    """What could begin a unit, at ``places``: a name or, of level 1, a name that follows another. ``others`` are the
+    places of those that take turns with it.
     """
 
     places: Vector
     level: int
-    votes: int
+    others: Vector
+
+    @property
+    def votes(self) -> int:
+        """How many names, or pairs of them, begin the same unit."""
+        return 1 + len(self.others)
 
 
 def markers(work: Work, level: int) -> Iterator[Marker]:
@@ -150,7 +155,7 @@ def markers(work: Work, level: int) -> Iterator[Marker]:
         while len(rows):
             first, rest = rows[0], rows[1:]
             turns = (rest > first).all(axis=1) & (rest[:, :-1] < first[1:]).all(axis=1)
-            yield Marker(first, level, 1 + int(turns.sum()))
+            yield Marker(first, level, rest[turns])
             found += 1
             if found == MOST_MARKERS:
                 return

@@ -1,0 +1,40 @@
+"""Kernels from a text, a letter each: what the search for steps is tried with."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from pytest_nsys.analysis.kernel_anchors import KernelOrder, LaunchedKernels, kernel_order
+from pytest_nsys.core.model import Stream
+from pytest_nsys.core.tables import Kernels
+from tests.support.samples.builder import Process
+
+KERNEL_NS, EVERY_NS = 800, 1000
+LAYER = "abcdefgh"
+STEP = f"t{LAYER * 6}lo"
+"""Fifty-one kernels: a batch, layers that repeat, a loss, an optimizer."""
+
+
+def play(process: Process, text: str, *, start_ns: int = 10_000, every_ns: int = EVERY_NS, launch: bool = True) -> int:
+    """Write a kernel for each letter, one after the other; when the next would start. A blank is a pause."""
+    for letter in text:
+        if letter != " ":
+            process.kernel(f"kernel_{letter}", start_ns, start_ns + KERNEL_NS, launch=launch)
+        start_ns += every_ns
+    return start_ns
+
+
+def tape(names: Sequence[int], *, shift_ns: int = 0, spelled: Sequence[str] = ()) -> KernelOrder:
+    """Kernels in memory, of numbered names: those of a number have one length, give or take what their place says."""
+    numbers = array("q", names)
+    texts = dict(enumerate(spelled)) or {number: f"kernel_{number}" for number in sorted(set(numbers))}
+    starts = array("q", [shift_ns + 1000 * place for place in range(len(numbers))])
+    ends = array(
+        "q", [s + 100 + 37 * (n % 20) + p * 7 % 5 for p, (s, n) in enumerate(zip(starts, numbers, strict=True))]
+    )
+    zeros = array("q", bytes(8 * len(numbers)))
+    launches = array("q", [start - 500 for start in starts])
+    flags = bytearray(len(numbers))
+    kernels = Kernels(starts, ends, zeros, zeros, numbers, numbers, (Stream(0, 0, 7),), texts, flags)
+    return kernel_order(LaunchedKernels(kernels, launches))
