@@ -92,7 +92,7 @@ class Captures:
         """The spec, of the most frequent kind of steps where it leaves open which: what a person looks at first."""
         if not self.convention.kinds or spec.kind or spec.anchor or spec.whole_run or spec.explicit or spec.outside:
             return spec
-        return replace(spec, kind=most_frequent(self.runs[0].kinds))
+        return replace(spec, kind=most_frequent(self.runs[0].steps.counts))
 
     def measure(self, request: Request) -> MetricTable:
         """The rows that were asked for, of traces that are good enough for them. Raises TraceError where they are not.
@@ -167,7 +167,8 @@ class Captures:
     def _table(self, metric: Metric) -> MetricTable:
         """A table of the metric without a row."""
         sizes, where = self.mesh.sizes, self.mesh.coordinates
-        return MetricTable(metric.dimensions, (), where, sizes, metric.every_stage, metric.without)
+        every_stage = metric.every_stage or (bool(self.convention.kinds) and self.convention.stage is None)
+        return MetricTable(metric.dimensions, (), where, sizes, every_stage, metric.without)
 
     @kept
     def sequences(self, spec: WindowSpec) -> Mapping[int, KernelSequence]:
@@ -291,6 +292,8 @@ def _capture_rows(
         return of_ranks(replace(empty, rows=tuple(metric.rows(capture))), ranks)
     if not capture.traces:
         raise NothingMeasured(f"{metric.name} needs a trace, and none is given beside {capture.measurements.shown}")
+    if (lacking := capture.steps.lacks(spec.kind)) is not None:
+        return replace(empty, without=lacking)
     if metric.scope is Scope.RUN:
         return _run_rows(capture, metric, spec, ranks, empty)
     own = [_rank_rows(metric, windows, empty) for windows in capture.measured(spec).filled(ranks).values()]

@@ -112,7 +112,7 @@ def facts_of(runs: Sequence[Run]) -> Facts:
     """
     anchors = [run.anchors(rank) for run in runs for rank in run.ranks]
     shapes = {re.sub(r"[0-9]+", "N", name) for name in {anchor.name for own in anchors for anchor in own}}
-    kinds = {kind for run in runs for kind in run.kinds}
+    kinds = {kind for run in runs for kind in run.steps.counts}
     if runs[0].convention.kinds:  # how many there are, and with what work, is up to the requests
         shapes, anchors = kinds if len(kinds) == 1 else set(), []
     traced, stated = [run for run in runs if run.traces], runs[0].workload

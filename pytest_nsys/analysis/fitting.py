@@ -122,7 +122,9 @@ def choose(
         chosen = _built_in(open_under, given)
         if chosen is None:
             run = open_under(given)
-            run.measured(WindowSpec(MEDIAN, given.span, given.kernels, most_frequent(run.kinds))).filled()  # says why
+            run.measured(
+                WindowSpec(MEDIAN, given.span, given.kernels, most_frequent(run.steps.counts))
+            ).filled()  # says why
             raise NothingMeasured(f"the windows of convention {given.name} hold no kernels")
         return chosen
     for alike in _fitting(run) if given is None else ():
@@ -210,7 +212,7 @@ def _built_in(open_under: OpenUnder, convention: Convention) -> Choice | None:
     anchors = min(counts, default=0)
     if not anchors or (convention.span is Span.PERIOD and anchors < FEWEST):
         return None
-    kind = most_frequent(run.kinds)
+    kind = most_frequent(run.steps.counts)
     if convention.kinds and kind is None:
         return None
     holds = Holds(run, convention.span, kind)
@@ -220,13 +222,13 @@ def _built_in(open_under: OpenUnder, convention: Convention) -> Choice | None:
         return None
     assert convention.anchor is not None
     often = counted(anchors, "time") + ("" if len(set(counts)) == 1 else " or more")
-    often += f": {counts_in_words(run.kinds)}" if run.kinds else ""
+    often += f": {counts_in_words(run.steps.counts)}" if run.steps.counts else ""
     labelled = len(run.labelled_ranks) if convention.setup is not None else 0
     setup = f", and the setup label of {counted(labelled, 'rank')} was read" if labelled else ""
     what = (
         f"{convention.name} fits: every rank has its anchor '{printable(str(convention.anchor), 60)}' ({often}){setup}."
     )
-    choice = Choice(replace(convention, kernels=mode), convention, kinds=run.kinds).because("convention", what)
+    choice = Choice(replace(convention, kernels=mode), convention, kinds=run.steps.counts).because("convention", what)
     if mode is not convention.kernels:
         choice = choice.because("kernels", *_why_mode(mode, holds))
     if anchors == 2 and kind is None:

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 from pytest_nsys.analysis.circumstances import Launcher
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import RunWindow
-from pytest_nsys.analysis.throughput import steady_periods
+from pytest_nsys.analysis.throughput import steady_steps
 from pytest_nsys.core.conventions import COPY_NAMES
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.exact import exact, mean, median
@@ -204,7 +204,7 @@ def _steady_periods(window: RankWindow) -> list[int]:
     """Start of the next anchor minus start of the anchor, over the steady anchors but the first after the window."""
     end = window.end_ns if window.spec.whole_run else window.window.end_ns
     after = bisect_left(window.anchors, end, key=lambda anchor: anchor.start_ns)
-    return [length for i, length in steady_periods(window.anchors).items() if i != after]
+    return [length for i, length in steady_steps(window.track).items() if i != after]
 
 
 def family_ns(window: RunWindow) -> Iterator[Row]:

@@ -16,7 +16,7 @@ from pytest_nsys.analysis.around import LONGEST_NS, Around, RankTrack
 from pytest_nsys.analysis.kernel_anchors import KernelUnits, LaunchedKernels, kernel_units
 from pytest_nsys.analysis.measurements import Measurements
 from pytest_nsys.analysis.rank_window import RankWindow, explain_empty, explain_no_anchor, in_window
-from pytest_nsys.analysis.step_kinds import by_kind, lasting, the_kind
+from pytest_nsys.analysis.step_kinds import RunSteps
 from pytest_nsys.analysis.windows import RUN, WindowSpec, anchor_of, anchor_windows, find_ranks, read_labels
 from pytest_nsys.core.columns import exceeds, take, where_not
 from pytest_nsys.core.conventions import Convention, KernelAnchor, like
@@ -197,33 +197,21 @@ class Run:
         return frozenset(p for p, matches in matchers.items() if all(any(map(matches, own)) for own in names))
 
     @cached_property
-    def steps(self) -> Mapping[int, Sequence[Range]]:
-        """By rank number the anchors under a convention whose steps have kinds: each until the next begins."""
-        return {rank.number: lasting(self.anchors(rank)) for rank in self.ranks}
-
-    @cached_property
-    def steps_by_kind(self) -> Mapping[int, Mapping[str, Sequence[Range]]]:
-        """By rank number the steps of each kind."""
-        return {number: by_kind(self.convention, steps) for number, steps in self.steps.items()}
-
-    @cached_property
-    def kinds(self) -> Mapping[str, int]:
-        """How many steps of each kind there are, on the rank that has most; empty where steps have no kinds."""
-        found: dict[str, int] = {}
-        for own in self.steps_by_kind.values() if self.convention.kinds else ():
-            found |= {name: max(len(steps), found.get(name, 0)) for name, steps in own.items()}
-        return found
+    def steps(self) -> RunSteps:
+        """The anchors as steps that have kinds; none where steps have no kinds."""
+        own = {rank.number: self.anchors(rank) for rank in self.ranks} if self.convention.kinds else {}
+        return RunSteps(self.convention, own, str(self.path))
 
     def anchors_under(self, rank: Rank, spec: WindowSpec) -> Sequence[Range]:
-        """The anchors that the windows of a spec are picked from: where steps have kinds, those of one.
-
-        Raises UsageMistake where the run has several kinds and the spec names none, NothingMeasured for a kind that no
-        step is of.
+        """The anchors that the windows of a spec are picked from: where steps have kinds, those of one; in a span of
+        time they are of any. Raises as :meth:`RunSteps.of` does.
         """
         anchors = self.anchors(rank, spec)
         if not self.convention.kinds or spec.anchor is not None or not anchors:
             return anchors
-        return self.steps_by_kind[rank.number].get(the_kind(self.kinds, spec.kind, str(self.path)), ())
+        if spec.whole_run or spec.explicit is not None:
+            return self.steps.by_rank[rank.number]
+        return self.steps.of(rank.number, spec.kind)
 
     def _find_anchors(self, rank: Rank, pattern: str) -> Sequence[Range]:
         ranges = self._ranges if pattern == self.convention.range_anchor else self.ranges_named((pattern,))

@@ -18,7 +18,7 @@ from pytest_nsys.core.columns import take
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NoRows, NothingMeasured, UsageMistake
 from pytest_nsys.core.exact import exact
-from pytest_nsys.core.kept import kept
+from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import Interval, KernelsMode, Range, Value
 from pytest_nsys.core.words import printable
 
@@ -38,15 +38,6 @@ def lasting(anchors: Sequence[Range]) -> list[Range]:
     return [*(step._replace(end_ns=end) for step, end in zip(steps, ends, strict=False)), *steps[-1:]]
 
 
-def by_kind(convention: Convention, steps: Sequence[Range]) -> dict[str, list[Range]]:
-    """The steps of each kind, in the convention's order; those of no kind are left out."""
-    found: dict[str, list[Range]] = {name: [] for name in convention.kind_names}
-    for step in steps:
-        if (work := convention.step_of(step.name)) is not None:
-            found[work.kind].append(step)
-    return {name: own for name, own in found.items() if own}
-
-
 def most_frequent(kinds: Mapping[str, int]) -> str | None:
     """Of several as frequent the convention's first; None where steps have no kinds."""
     return max(kinds, key=kinds.__getitem__, default=None)
@@ -59,35 +50,69 @@ def counts_in_words(counts: Mapping[str, int]) -> str:
     return f"{' and '.join(f'{count} {name}' for name, count in ordered)} {plural}"
 
 
-def the_kind(counts: Mapping[str, int], asked: str | None, where: str) -> str:
-    """The kind whose steps are meant: the only one, where nobody says.
-
-    Raises UsageMistake where there are several, NothingMeasured where there is none of it.
+class RunSteps:
+    """The steps of a run under a convention whose steps have kinds, from its ``anchors`` by rank number. ``path`` names
+    it in messages.
     """
-    if asked is None and len(counts) > 1:
-        first = most_frequent(counts)
-        raise UsageMistake(
-            f"{where}: the run has {counts_in_words(counts)}, which share no median: say which, as in "
-            f"'{first} step time <= 30ms' or window: {first} (in a command --window {first})"
-        )
-    if not counts:
-        raise NothingMeasured(f"{where}: no step says of which kind it is")
-    if asked is not None and asked not in counts:
-        raise NothingMeasured(f"{where}: the run has no {asked} step, only {counts_in_words(counts)}")
-    return asked or next(iter(counts))
+
+    def __init__(self, convention: Convention, anchors: Mapping[int, Sequence[Range]], path: str) -> None:
+        self._path = path
+        self.by_rank = {number: lasting(own) for number, own in anchors.items()}
+        self._by_kind: dict[int, dict[str, list[Range]]] = {}
+        for number, steps in self.by_rank.items():
+            each = ((work.kind, step) for step in steps if (work := convention.step_of(step.name)) is not None)
+            self._by_kind[number] = grouped(each)
+        ranks = self._by_kind.values()
+        most = {name: max(len(own.get(name, ())) for own in ranks) for name in convention.kind_names if ranks}
+        self.counts: Mapping[str, int] = {name: count for name, count in most.items() if count}
+        """How many of each kind there are, on the rank that has most."""
+
+    def lacks(self, kind: str | None) -> str | None:
+        """That no step is of a kind that is asked for; None where one is."""
+        if kind is None or kind in self.counts or not self.counts:
+            return None
+        return f"the run has no {kind} step, only {counts_in_words(self.counts)}"
+
+    def of(self, rank: int, kind: str | None) -> Sequence[Range]:
+        """The steps of a kind on a rank: of the only one that there is, where none is named.
+
+        Raises UsageMistake where there are several, NothingMeasured where no step is of it.
+        """
+        counts, which = self.counts, kind
+        if which is None and len(counts) > 1:
+            first = most_frequent(counts)
+            raise UsageMistake(
+                f"{self._path}: the run has {counts_in_words(counts)}, which share no median: say which, as in "
+                f"'{first} step time <= 30ms' or window: {first} (in a command --window {first})"
+            )
+        if not counts:
+            raise NothingMeasured(f"{self._path}: no step says of which kind it is")
+        if (why := self.lacks(which)) is not None:
+            raise NothingMeasured(f"{self._path}: {why}")
+        return self._by_kind[rank].get(which or next(iter(counts)), ())
 
 
-def steady_step_lengths(track: RankTrack) -> dict[int, int]:
-    """How long the steady ones of the track's steps have the GPU, in ns, by their index among those of their kind."""
-    lengths = _lengths(track.whole.track, track.group.spec.kernels)
-    known = [(i, lengths[step.start_ns]) for i, step in enumerate(track.anchors) if step.start_ns in lengths]
+def kind_step_lengths(track: RankTrack) -> dict[int, int]:
+    """How long the steps of the track's kind have the GPU, in ns, by their index among those of it. Raises as
+    :meth:`RunSteps.of` does.
+    """
+    run, spec = track.group.run, track.group.spec
+    mode = run.convention.kernels if spec.whole_run else spec.kernels
+    lengths = _lengths(track.whole.track, mode)
+    steps = run.steps.of(track.rank.number, spec.kind)
+    return {i: lengths[step.start_ns] for i, step in enumerate(steps) if step.start_ns in lengths}
+
+
+def middle_half(lengths: Mapping[int, int]) -> dict[int, int]:
+    """The steady ones of them."""
+    known = list(lengths.items())
     return dict(known[i] for i in steady_indices(len(known)))
 
 
 @kept
 def _lengths(whole: RankTrack, mode: KernelsMode) -> Mapping[int, int]:
     """By the start of each step that has kernels, whatever its kind."""
-    steps = whole.group.run.steps[whole.rank.number]
+    steps = whole.group.run.steps.by_rank[whole.rank.number]
     busy = {step.start_ns: span for step, span in zip(steps, _busy(whole, steps, mode), strict=True) if span}
     ends = [later[0] for _, later in pairwise(busy.values())] + [end for _, end in [*busy.values()][-1:]]
     return {start: end - first for (start, (first, _)), end in zip(busy.items(), ends, strict=True)}
@@ -118,8 +143,9 @@ def tokens_per_second(tracks: Sequence[RankTrack]) -> Value:
 
 def _tokens_in_time(track: RankTrack) -> tuple[int, int]:
     tokens = taken_ns = 0
-    for index, length_ns in steady_step_lengths(track).items():
-        name = track.anchors[index].name
+    steps = track.group.run.steps.of(track.rank.number, track.group.spec.kind)
+    for index, length_ns in middle_half(kind_step_lengths(track)).items():
+        name = steps[index].name
         work = track.convention.step_of(name)
         if work is None or work.tokens is None:
             raise NoRows(f"the label '{printable(name, 80)}' does not say how many tokens the step works on")

@@ -27,8 +27,8 @@ from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.analysis.step_words import Searched
 from pytest_nsys.analysis.subject import RunSubject, subject_of
-from pytest_nsys.analysis.throughput import steady_periods, step_lengths
-from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec, periods
+from pytest_nsys.analysis.throughput import steady_steps, step_lengths, step_periods
+from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec
 from pytest_nsys.core.errors import NoRows, NothingMeasured
 from pytest_nsys.core.exact import exact, median
 from pytest_nsys.core.kernel_names import readable_names
@@ -275,16 +275,16 @@ class _Summing:
 
     def _spread(self, slowest: int) -> tuple[int, int, LongestStep | None]:
         """Of how many steps of a rank its quantiles are, and which step of all ranks stands out."""
-        anchors = {rank: own[0].anchors for rank, own in self.windows.items()}
-        each = {rank: periods(own) for rank, own in anchors.items()}
+        tracks = {rank: own[0].track for rank, own in self.windows.items()}
+        each = {rank: step_periods(track) for rank, track in tracks.items()}
         found = [
             LongestStep(ns, rank, index)
             for rank, own in each.items()
-            for index, ns in enumerate(own)
-            if ns >= LONG * Fraction(median(own))
+            for index, ns in own.items()
+            if ns >= LONG * Fraction(median([*own.values()]))
         ]
         longest = max(found, default=None) if len(self.captures.runs) == 1 else None
-        return len(steady_periods(anchors[slowest])), len(anchors[slowest]), longest
+        return len(steady_steps(tracks[slowest])), len(tracks[slowest].anchors), longest
 
     def _rates(self) -> Iterator[Rate]:
         for name in RATES:

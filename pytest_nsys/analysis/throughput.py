@@ -7,6 +7,7 @@ A step is the period of an anchor: the file's own counter of steps may count oth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from math import prod
 from typing import NamedTuple
@@ -14,13 +15,13 @@ from typing import NamedTuple
 from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
-from pytest_nsys.analysis.step_kinds import SECOND_NS, steady_step_lengths, tokens_per_second
+from pytest_nsys.analysis.step_kinds import SECOND_NS, kind_step_lengths, middle_half, tokens_per_second
 from pytest_nsys.analysis.windows import periods, span_lengths, steady_indices
 from pytest_nsys.core.conventions import PARTS_OF_A_STEP
-from pytest_nsys.core.errors import NoRows
+from pytest_nsys.core.errors import NoRows, NothingMeasured
 from pytest_nsys.core.exact import distance, exact, median, percentile
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import Range, Row, Span, Value
+from pytest_nsys.core.model import Row, Span, Value
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import BARE, TIME
 from pytest_nsys.core.words import counted
@@ -34,19 +35,23 @@ def anchors(window: RankWindow) -> Iterator[Row]:
     yield Row((window.rank.number,), len(window.anchors))
 
 
-def steady_periods(anchors: Sequence[Range]) -> dict[int, int]:
-    """The periods of the steady anchors that have one, in ns by the anchor's index."""
-    found = periods(anchors)
-    return {i: found[i] for i in steady_indices(len(anchors)) if i < len(found)}
+def step_periods(track: RankTrack) -> dict[int, int]:
+    """How long each anchor lasts by its index, in ns: its period; a step that has a kind as long as it has the GPU, for
+    the next one may be of another kind, and the CPU is ahead.
+    """
+    return kind_step_lengths(track) if _of_kinds(track) else dict(enumerate(periods(track.anchors)))
 
 
 def steady_steps(track: RankTrack) -> dict[int, int]:
-    """How long the steady anchors last by index, in ns: their periods; of steps that have a kind as long as they have
-    the GPU, for the next one may be of another kind, and the CPU is ahead.
-    """
-    if track.convention.kinds and track.group.spec.anchor is None:
-        return steady_step_lengths(track)
-    return steady_periods(track.anchors)
+    """The same of the steady anchors."""
+    each = step_periods(track)
+    if _of_kinds(track):
+        return middle_half(each)
+    return {i: each[i] for i in steady_indices(len(track.anchors)) if i in each}
+
+
+def _of_kinds(track: RankTrack) -> bool:
+    return bool(track.convention.kinds) and track.group.spec.anchor is None
 
 
 def period_ns(window: RankWindow) -> Iterator[Row]:
@@ -94,18 +99,29 @@ def deviation(window: RankWindow) -> Deviation | None:
     if usual is None or window.window.index is None:
         return None
     middle, spread = usual
-    return Deviation(distance(window.window.length_ns, middle), spread)
+    lengths = _kind_lengths(window.track) if _of_kinds(window.track) else {}
+    return Deviation(distance(lengths.get(window.window.index, window.window.length_ns), middle), spread)
 
 
 @kept
 def _usual_length(track: RankTrack, span: Span) -> tuple[Value, Value] | None:
     """Median and MAD of the steady anchors of a rank, the same for all of its windows; None without any."""
-    spans = span_lengths(track.anchors, span)
-    lengths: list[Value] = [spans[i] for i in steady_indices(len(track.anchors)) if i < len(spans)]
+    if _of_kinds(track):
+        lengths: list[Value] = [*middle_half(_kind_lengths(track)).values()]
+    else:
+        spans = span_lengths(track.anchors, span)
+        lengths = [spans[i] for i in steady_indices(len(track.anchors)) if i < len(spans)]
     if not lengths:
         return None
     middle = median(lengths)
     return middle, median([distance(length, middle) for length in lengths])
+
+
+def _kind_lengths(track: RankTrack) -> dict[int, int]:
+    """None of a cut, which lacks the kernels of other steps."""
+    with suppress(NothingMeasured):
+        return kind_step_lengths(track)
+    return {}
 
 
 STEP_TIME = "step_time"
@@ -130,7 +146,7 @@ def tokens_per_s(window: RunWindow) -> Iterator[Row]:
     """
     tracks = [own.track for own in window.by_rank.values()]
     stated = window.run.workload.samples or window.run.workload.local_samples
-    if stated is None and tracks[0].convention.kinds and tracks[0].group.spec.anchor is None:
+    if stated is None and _of_kinds(tracks[0]):
         yield Row((), tokens_per_second(tracks))
         return
     tokens = samples_of(window) * sequence_length_of(window)

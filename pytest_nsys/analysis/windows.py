@@ -132,7 +132,8 @@ class LookedAt(NamedTuple):
 def noun_of(windows: Iterable[UsedWindow]) -> str:
     """What these are: steps as far as their names say so, else windows."""
     names = {used.window.name.lower() for used in windows}
-    return "step" if all("step" in name or "iteration" in name for name in names) else "window"
+    steps = ("step", "iteration", "execute_")  # vLLM's begin so
+    return "step" if all(any(word in name for word in steps) for name in names) else "window"
 
 
 def spec_under(

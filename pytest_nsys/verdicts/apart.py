@@ -16,7 +16,7 @@ from pytest_nsys.analysis.explained import Breakdown, RankWait
 from pytest_nsys.analysis.metrics import Metric, Scope
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
-from pytest_nsys.analysis.throughput import slowest_rank, steady_periods
+from pytest_nsys.analysis.throughput import slowest_rank, steady_steps
 from pytest_nsys.analysis.windows import LookedAt, UsedWindow, WindowSpec
 from pytest_nsys.core.errors import NoRows, NothingMeasured
 from pytest_nsys.core.exact import distance, percentile
@@ -151,7 +151,8 @@ class RunBreakdowns:
             return at
         run = self.captures.runs[at.capture]
         for rank in run.ranks:
-            periods, own = steady_periods(run.anchors(rank)), run.measured(spec).windows.get(rank.number, ())
+            group = run.measured(spec)
+            periods, own = steady_steps(group.tracks[rank.number]), group.windows.get(rank.number, ())
             judged = own[len(own) // 2].index if own else None
             steps = [periods[index] for index in (at.spec.index, judged) if index in periods]
             if len(steps) < 2 or ALIKE * (max(steps) - min(steps)) > max(steps):
@@ -235,7 +236,8 @@ def typical_period(run: Run, spec: WindowSpec, quantile: Label, of: int | None =
     if spec.anchor is not None:
         return None
     away: Counter[int] = Counter()
-    steady = {rank.number: steady_periods(run.anchors(rank)) for rank in run.ranks}
+    tracks = run.measured(spec).tracks
+    steady = {rank.number: steady_steps(tracks[rank.number]) if rank.number in tracks else {} for rank in run.ranks}
     for own in steady.values() if of is None else [steady[of]]:
         middle = percentile(list(own.values()), int(str(quantile).removeprefix("p"))) if own else 0
         away.update({index: abs(period_ns - middle) for index, period_ns in own.items()})
@@ -243,6 +245,8 @@ def typical_period(run: Run, spec: WindowSpec, quantile: Label, of: int | None =
     if not shared:
         return None
     index = min(shared, key=lambda index: (away[index], index))
+    if run.convention.kinds:
+        return WindowSpec(str(index), Span.RANGE, run.convention.kernels, spec.kind)
     return WindowSpec(str(index), Span.PERIOD, KernelsMode.CLIPPED)
 
 
@@ -252,6 +256,6 @@ def step_of(run: Run, spec: WindowSpec) -> WindowSpec | None:
     """
     if run.workload.steps is not None:
         return spec
-    if all(len(run.anchors(rank, spec)) == 1 for rank in run.ranks):
+    if all(len(run.anchors_under(rank, spec)) == 1 for rank in run.ranks):
         return WindowSpec("0", Span.RANGE, KernelsMode.CLIPPED) if spec.whole_run or spec.explicit else spec
     return typical_period(run, spec, MEDIAN_PERIOD)

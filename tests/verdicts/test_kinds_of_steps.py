@@ -1,0 +1,232 @@
+"""Are prefill and decode gated apart? Four requests by turns, read with torch.profiler and with nsys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.support.gates import Project
+from tests.support.serving import EngineStep, decode, four_requests, mixed, prefill, write_serving
+
+FORMATS, ENGINES = ("nsys", "kineto"), ("vllm", "sglang")
+
+
+def serve(
+    project: Project, steps: Sequence[EngineStep], format: str = "nsys", engine: str = "vllm", **how: object
+) -> str:
+    """The path of a trace of these steps."""
+    name = f"{engine}-{format}-{len(list(project.root.iterdir()))}"
+    return str(write_serving(project.root / name, format, steps, engine=engine, **how))  # type: ignore[arg-type]
+
+
+def judged(project: Project, gate: str, trace: str) -> dict[str, str]:
+    """The state of each sentence under a real pytest."""
+    project.gate(gate)
+    project.pytest(f"--nsys-trace={trace}", "--junitxml=junit.xml")
+    return {name: case.state for name, case in project.junit().items()}
+
+
+SENTENCES = {
+    "decode step time <= 11ms": "decode step time <= 9ms",
+    "prefill step time <= 41ms": "prefill step time <= 39ms",
+    "mixed step time <= 46ms": "mixed step time <= 44ms",
+    "p99 decode step time <= 11ms": "p99 decode step time <= 10ms",
+    "p90 prefill step time <= 41ms": "p90 prefill step time <= 39ms",
+    "prefill exposed <= 1100us": "prefill exposed <= 900us",
+    "decode overlap >= 70%": "decode overlap >= 80%",
+    "median decode overlap >= 70%": "median decode overlap >= 80%",
+    "decode throughput >= 240 tokens/s": "decode throughput >= 260 tokens/s",
+    "prefill throughput >= 12000 tokens/s": "prefill throughput >= 13000 tokens/s",
+    "decode launches == 10": "decode launches == 9",
+    "decode idle <= 1% of step": "decode exposed <= 5% of step",
+    "step time of decode <= 11ms": "step time of decode <= 9ms",
+    "no decode syncs": "prefill launches <= 9",
+}
+"""Green ones, and beside each one that is red on the same trace."""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_sentence_of_each_kind_is_green_and_red(project: Project, format: str, engine: str) -> None:
+    trace = serve(project, four_requests(), format, engine)
+    listed = [*SENTENCES, *SENTENCES.values()]
+    project.gate(
+        "quality: {anchors: 1}\nassertions:\n"
+        + "".join(f"- {{id: s{n}, assert: '{each}'}}\n" for n, each in enumerate(listed))
+    )
+    project.pytest(f"--nsys-trace={trace}", "--junitxml=junit.xml")
+    states = [
+        case.state for _, case in sorted(project.junit().items(), key=lambda item: int(item[0].rpartition("s")[2]))
+    ]
+    found = dict(zip(listed, states, strict=True))
+    assert found == {**dict.fromkeys(SENTENCES, "passed"), **dict.fromkeys(SENTENCES.values(), "failure")}
+
+
+def outcome(project: Project, sentence: str, trace: str) -> str:
+    """What pytest says of one sentence."""
+    project.gate(f"- {sentence}")
+    return project.pytest(f"--nsys-trace={trace}", "-v")
+
+
+@pytest.mark.parametrize(
+    "sentence", ["step time <= 11ms", "overlap >= 1%", "p50 period_ns <= 1s", "throughput >= 1 tokens/s"]
+)
+def test_several_kinds_share_no_median(project: Project, sentence: str) -> None:
+    said = outcome(project, sentence, serve(project, four_requests()))
+    assert "the run has 20 decode and 3 prefill and 1 mixed steps, which share no median" in " ".join(said.split())
+    assert "'decode step time <= 30ms' or window: decode" in " ".join(said.split())
+    assert "1 error" in said
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_run_of_one_kind_needs_no_word(project: Project, engine: str) -> None:
+    trace = serve(project, [decode(4, 10_000 + k) for k in range(9)], engine=engine)
+    assert judged(project, "- step time <= 11ms\n- decode step time <= 11ms\n- overlap >= 70%", trace) == {
+        "step time <=": "passed",
+        "decode step time <=": "passed",
+        "overlap >=": "passed",
+    }
+
+
+def test_a_kind_without_a_step_has_no_data(project: Project) -> None:
+    said = outcome(project, "prefill exposed <= 3ms", serve(project, [decode(4)] * 9))
+    assert "no data" in said
+    assert "the run has no prefill step, only 9 decode steps" in " ".join(said.split())
+
+
+@pytest.mark.parametrize(
+    ("sentence", "what"),
+    [
+        ("decod step time <= 1ms", "(did you mean 'decode'?)"),
+        ("decode prefill step time <= 1ms", "one kind of steps at a time: 'decode' or 'prefill'"),
+        ("p95 decode step time <= 1ms", "a quantile is one of p50, p90, p99, not 'p95'"),
+    ],
+)
+def test_words_that_cannot_be_meant(project: Project, sentence: str, what: str) -> None:
+    project.gate(f"convention: vllm\nassertions:\n- {sentence}")
+    assert what in " ".join(project.pytest(f"--nsys-trace={serve(project, [])}", code=2).split())
+
+
+def test_a_kind_and_the_whole_run_exclude_each_other(project: Project) -> None:
+    project.gate("window: run\nassertions:\n- decode exposed <= 3ms")
+    said = project.pytest(f"--nsys-trace={serve(project, four_requests())}", code=1)
+    assert "'decode' picks steps, and window run has none: leave one out" in " ".join(said.split())
+
+
+def test_windows_of_a_kind_are_named_in_a_key(project: Project) -> None:
+    trace = serve(project, four_requests(slow_us=5_000))
+    gate = """
+    quality: {typicality: off, anchors: 1}
+    assertions:
+    - {id: median, assert: launches == 10, window: decode}
+    - {id: steady, assert: launches == 10, window: steady decode}
+    - {id: numbered, assert: idle <= 1ms, window: 2 prefill}
+    - {id: first, assert: idle <= 1ms, window: first mixed}
+    """
+    assert set(judged(project, gate, trace).values()) == {"passed"}
+
+
+def test_a_slow_step_moves_the_percentile_alone(project: Project) -> None:
+    trace = serve(project, four_requests(slow_us=5_000))
+    found = judged(project, "- decode step time <= 11ms\n- p99 decode step time <= 11ms", trace)
+    assert [*found.values()] == ["passed", "failure"]
+
+
+def test_a_step_takes_as_long_as_it_has_the_gpu(project: Project) -> None:
+    """Its label is a step ahead: by the CPU's times the step behind a prefill would take as long as that."""
+    trace = serve(project, [prefill(), decode(1)] * 8)
+    assert set(judged(project, "- p99 decode step time <= 10ms\n- p50 prefill step time >= 40ms", trace).values()) == {
+        "passed"
+    }
+
+
+def test_what_samples_behind_the_label_is_in_the_step(project: Project) -> None:
+    trace = serve(project, four_requests())
+    without = serve(project, four_requests(), sampling=False)
+    gate = "- decode launches == 10"
+    assert [*judged(project, gate, trace).values(), *judged(project, gate, without).values()] == ["passed", "failure"]
+
+
+def test_stated_work_wins_over_labels(project: Project) -> None:
+    gate = "workload: {samples: 8}\nrun: {sequence_length: 100}\nassertions:\n- decode throughput >= 79000 tokens/s"
+    assert set(judged(project, gate, serve(project, four_requests())).values()) == {"passed"}
+
+
+def test_a_label_without_tokens_says_so(project: Project) -> None:
+    said = outcome(project, "throughput >= 1 tokens/s", serve(project, [mixed()] * 9, engine="sglang"))
+    assert "the label 'step[MIXED bs=3]' does not say how many tokens" in " ".join(said.split())
+
+
+BASELINE = """
+quality: {anchors: 1}
+tolerance: {rel: 5%}
+assertions:
+- decode step time below baseline plus tolerance
+- prefill step time below baseline plus tolerance
+- p99 decode step time below baseline plus tolerance
+- decode exposed below baseline plus tolerance
+"""
+
+
+def test_each_kind_has_a_baseline_and_a_history_of_its_own(project: Project) -> None:
+    before, slower = serve(project, four_requests()), serve(project, four_requests(prefill_us=45_000))
+    project.gate(BASELINE)
+    project.pytest(
+        f"--nsys-trace={before}", "--nsys-update-baselines", "--nsys-reason=first", "--nsys-history=h.db", code=0
+    )
+    (stored,) = project.baselines().values()
+    assert '"window": "median decode"' in stored
+    assert '"window": "median prefill"' in stored
+    project.pytest(f"--nsys-trace={slower}", "--nsys-history=h.db", "--junitxml=junit.xml", code=1)
+    states = {name.rpartition("::")[2]: case.state for name, case in project.junit().items()}
+    assert [name for name, state in states.items() if state == "failure"] == ["prefill step time below"]
+    project.pytest(f"--nsys-trace={slower}", "-k", "decode", code=0)
+
+
+def test_another_number_of_steps_is_comparable(project: Project) -> None:
+    before, after = serve(project, four_requests()), serve(project, four_requests()[6:])
+    project.gate(BASELINE)
+    project.pytest(f"--nsys-trace={before}", "--nsys-update-baselines", "--nsys-reason=first", code=0)
+    project.pytest(f"--nsys-trace={after}", code=0)
+
+
+def test_a_run_of_another_kind_is_not_comparable(project: Project) -> None:
+    before, after = serve(project, [decode(4)] * 9), serve(project, [prefill(9_000)] * 9)
+    project.gate("tolerance: {rel: 5%}\nassertions:\n- step time below baseline plus tolerance")
+    project.pytest(f"--nsys-trace={before}", "--nsys-update-baselines", "--nsys-reason=first", code=0)
+    said = project.pytest(f"--nsys-trace={after}", code=1)
+    assert "anchor: now prefill, baseline decode" in " ".join(said.split())
+
+
+def test_a_stage_of_that_name_stays_a_stage(project: Project) -> None:
+    """Where the convention that is found has no kinds."""
+    project.trace(stages=("decode_stage2_f", "stage4_f"))
+    gate = """
+    convention: {extends: pithtrain, stage: "layer00.(?P<stage>decode|stage4_f)"}
+    assertions:
+    - decode overlap >= 70%
+    """
+    assert set(judged(project, gate, "run.sqlite").values()) == {"passed"}
+    said = outcome(project, "decode overlap >= 70%", "run.sqlite")  # under auto, whose stages are others
+    assert "stage=decode" in said or "decode" in said
+
+
+def test_compare_holds_each_kind_against_its_own(project: Project) -> None:
+    before, slower = serve(project, four_requests()), serve(project, four_requests(decode_us=12_000))
+    project.gate(BASELINE)
+    said = project.command("compare", before, slower, "--gate", "gate.nsys.yaml", code=1)
+    assert "decode step time" in said
+    project.pytest(f"--nsys-trace={slower}", f"--nsys-against={before}", "--junitxml=junit.xml", code=1)
+    states = {name.rpartition("::")[2]: case.state for name, case in project.junit().items()}
+    assert states == {
+        "decode step time below": "failure",
+        "prefill step time below": "passed",
+        "p99 decode step time below": "failure",
+        "decode exposed below": "passed",
+    }
+
+
+def test_mixed_is_a_purpose_of_streams_too(project: Project) -> None:
+    found = judged(project, "- no mixed comm streams\n- mixed step time <= 50ms", serve(project, [mixed()] * 9))
+    assert set(found.values()) == {"passed"}
