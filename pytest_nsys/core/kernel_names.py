@@ -1,9 +1,9 @@
 """What is a kernel called on a screen? Short enough for a column, and told apart from those beside it.
 
-A name loses its return type, parameters, namespaces and template arguments. What then says nothing by itself
-(``elementwise_kernel``, ``Kernel2``) keeps the first of its arguments that does: ``elementwise_kernel<MulFunctor>``.
-Names that would read alike get their arguments back, and where that is not enough their namespaces. A mangled name is
-read as far as its identifiers go.
+What a person calls the kernels of a library ``spoken_names`` knows. Any other name loses its return type, parameters,
+namespaces and template arguments. What then says nothing by itself (``elementwise_kernel``, ``kentry``) keeps the first
+of its arguments that does: ``elementwise<Mul>``. Names that would read alike get their arguments back, first the type,
+and where that is not enough their namespaces. A mangled name is read as far as its identifiers go.
 
 Two runs are held against each other by :func:`telling_name`, which does not depend on what is beside a kernel.
 """
@@ -14,10 +14,11 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from itertools import groupby
+from itertools import compress, groupby
 
 from pytest_nsys.core.families import short_name
 from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.spoken_names import spoken
 from pytest_nsys.core.words import printable
 
 WIDTH = 56
@@ -30,7 +31,7 @@ _LONGEST = 1 << 16
 
 _SAYS_NOTHING = re.compile(
     r".*elementwise_kernel.*|(?:[Dd]evice_?)?[Kk]ernel(?:Ex|\d*)|kentry|reduce_kernel|multi_tensor_apply_kernel|"
-    r".*DeviceReduce.*|_?kernel_agent|for_each.*|parallel_for|launch_\w*kernel"
+    r".*DeviceReduce.*|_?kernel_agent|trampoline_kernel|for_each.*|parallel_for|launch_\w*kernel"
 )
 _WRAPPER = re.compile(
     r"gpu_kernel_impl\w*|[Aa]rray|lambda|instance|operator|const|unnamed|anonymous|void|decltype|nullptr|typename|"
@@ -60,6 +61,24 @@ _OPENING, _CLOSING = "(<[{", ")>]}"
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
 _GENERATED = re.compile(r"triton_|.*fusion|wrapped_")
 _ORDINAL = re.compile(r"(?:[._]\d+(?:d\w*)?)+$")
+
+_ENTRY = re.compile(r"(?:[Dd]evice_?)?[Kk]ernel(?:Ex|\d*)|kentry|_?kernel_agent|trampoline_kernel")
+"""What only starts the kernel that its argument names."""
+
+_SCHEDULES = ("Pingpong", "Cooperative")
+"""What a telling name has first of a kernel of CUTLASS: how it is scheduled, and no name."""
+
+_AROUND = re.compile(
+    r"^CUDAFunctor_|^launch_|(?:_?[Ff]unctor|_?[Oo]ps|_kernel_cuda|_kernel_impl|_kernel|_impl|_cuda|(?:CUDA)?KernelImpl|CUDAKernel)$"
+)
+"""What stands around the name of an operation of PyTorch."""
+
+_SCALAR = re.compile(r"\b(?P<first>AUnaryFunctor<)|\b(?P<second>BUnaryFunctor<|CUDAFunctorOnSelf_)")
+_OPERANDS = re.compile(r"\b(?:Binary|AUnary|BUnary|Unary)Functor<")
+_DTYPE = re.compile(
+    r"\b(?:float|double|long|int|bool|char|[Hh]alf|b?float16_t|BFloat16|__half|__nv_bfloat16)\b(?! ?[:(])"
+)
+_PLAIN = re.compile(r"[\w:]+")
 
 _LAYOUT = re.compile(
     r"Collective\w+|MMA_Atom|TiledMMA|\w*Layout|Underscore|Swizzle|smem_ptr_flag_bits|identity|ScaleIn|Major|Params|"
@@ -110,9 +129,9 @@ def _briefly(words: Sequence[str]) -> str:
     return ", ".join(dict.fromkeys(word for own in runs for word in own if word and not _LAYOUT.fullmatch(word)))
 
 
-def _parted(name: str) -> tuple[str, str, str]:
+def _parted(name: str, *, enumerators: bool = False) -> tuple[str, str, str]:
     """A name as it is spelled demangled, its short form, and its template arguments."""
-    spelled = _UNNAMED.sub("", _spelled(name) if name.startswith("_Z") else name)
+    spelled = _UNNAMED.sub("", _spelled(name, enumerators) if name.startswith("_Z") else name)
     short = short_name(spelled)
     at = spelled.find(f"{short}<")
     return spelled, short, _CAST.sub("", _enclosed(spelled, at + len(short))) if at >= 0 else ""
@@ -150,23 +169,52 @@ def _alike(called: dict[str, str]) -> list[list[str]]:
 def _forms(text: str, whole: str) -> tuple[str, ...]:
     """What a name may be called, the shortest first; the last is all of it."""
     plain = printable(text, _LONGEST)
-    spelled, short, inside = _parted(text)
-    if product := _TENSILE.fullmatch(spelled):
-        return f"{product[1]}{CUT}{product[2]}", plain, whole
-    found = [short]
+    spelled, short, inside = _parted(text, enumerators=True)
+    found = [*spoken(_CAST.sub("", spelled))]
+    if not found:
+        silent = inside and _SAYS_NOTHING.fullmatch(short)
+        found = _of_argument(short, inside) if silent else [short.removesuffix(".kd")]
     if inside:
         found += [f"{short}<{_tokens(inside)}>", f"{short}<{inside}>"]
-        if _SAYS_NOTHING.fullmatch(short) and (what := _says(inside)):
-            found[0] = f"{short}<{what}>"
     return tuple(dict.fromkeys(printable(each, _LONGEST) for each in (*found, plain, whole) if each.strip())) or (
         plain,
     )
 
 
-def _says(inside: str) -> str:
-    """The first name of template arguments that is none of a type, a library's wrapper or a namespace."""
-    names = (match[0] for match in _NAME.finditer(inside))
-    return next((name for name in names if not _WRAPPER.fullmatch(name)), "")
+def _of_argument(short: str, inside: str) -> list[str]:
+    """What a kernel is called that says nothing without the argument that tells what it computes."""
+    names = (match for match in _NAME.finditer(inside) if not _WRAPPER.fullmatch(match[0]))
+    what = next(names, None)
+    if what is not None and what[0] in _SCHEDULES:
+        return [short]
+    if _ENTRY.fullmatch(short):
+        return list(_of_entry(what, inside)) or [short]
+    outer = _AROUND.sub("", short) or short
+    if what is None:
+        return [outer]
+    said = _AROUND.sub("", _AROUND.sub("", what[0])) or what[0]
+    if scalar := _SCALAR.search(inside):
+        said = f"scalar {said}" if scalar["first"] else f"{said.removeprefix('CUDAFunctorOnSelf_')} scalar"
+    operands = _OPERANDS.search(inside)
+    sizes = re.match(r"(?:\d+(?:, )?)*", inside)
+    more = (
+        *_DTYPE.findall(inside, operands.end() if operands else what.end())[:1],
+        *re.findall(r"\d+", sizes[0] if sizes else ""),
+    )
+    which = re.findall(r"(?:instance |#)(\d+)", inside)[-1:]
+    told = [[said], [said, *more[:1]], [said, *more], [f"{said} #{which[0]}" if which else said, *more]]
+    return [f"{outer}<{', '.join(each)}>" for each in told]
+
+
+def _of_entry(what: re.Match[str] | None, inside: str) -> Iterator[str]:
+    """What the kernel is called that an entry starts: by its own name, then with what stands around it."""
+    if what is not None:
+        yield what[0]
+    path = inside.split("::") if _PLAIN.fullmatch(inside) else []
+    if len(path) > 1:
+        yield "::".join(path[-2:])
+    if what is not None and (own := _tokens(inside[what.end() :])):
+        yield f"{what[0]}<{own}>"
 
 
 def _enclosed(text: str, at: int) -> str:
@@ -189,11 +237,16 @@ def _tokens(inside: str) -> str:
     return ", ".join(found)
 
 
+_ENUMERATOR = re.compile(r"E(?:0|\d{1,3}E[A-Z0-9_]*)")
 _LITERAL = re.compile(r"L[a-z]n?\d+E|DF\d+[a-z]?|S[0-9A-Z]*_|\d+")
 
 
-def _spelled(mangled: str) -> str:
-    """The identifiers of a mangled name as it would read demangled, with the arguments of its template."""
+def _spelled(mangled: str, enumerators: bool) -> str:
+    """The identifiers of a mangled name as it would read demangled, with the arguments of its template.
+
+    Values of ``enumerators`` (``LNS_4KindE1E``) are told as such where that is asked for: telling names, which
+    baselines hold, take them for the length of an identifier.
+    """
     parts: list[tuple[str, bool]] = []
     at, after = 0, -1
     while match := _LITERAL.search(mangled, at):
@@ -202,6 +255,9 @@ def _spelled(mangled: str) -> str:
             after_it = at + int(match[0][:5])
             if after_it > len(mangled):
                 return mangled
+            if enumerators and _ENUMERATOR.fullmatch(mangled[match.start() - 1 : after_it]):
+                parts.append((match[0], False))
+                continue
             parts.append((mangled[at:after_it], match.start() == after))
             at = after = after_it
         elif match[0][0] == "L":
@@ -229,16 +285,23 @@ def in_the_middle(text: str, width: int) -> str:
 
 
 def _of_template(texts: Sequence[str], width: int) -> list[str]:
-    """Texts of one template that are too long: by the arguments that not all of them have."""
+    """Texts of one template that are too long: by the arguments that not all of them have, else that differ."""
     short = texts[0].partition("<")[0]
     arguments = [text[len(short) :].strip("<>").split(", ") for text in texts]
     shared = set.intersection(*map(set, arguments))
-    rest = [[each for each in own if each not in shared and not _DIGEST.fullmatch(each)] for own in arguments]
-    told = [f"{short}<{', '.join(own)}>" if own else short for own in rest]
+    told = [_with(short, [each for each in own if each not in shared]) for own in arguments]
+    if len({*told}) < len(told) and len({*map(len, arguments)}) == 1:
+        differ = [len({*each}) > 1 for each in zip(*arguments, strict=True)]
+        told = [_with(short, [*compress(own, differ)]) for own in arguments]
     if len({*told}) < len(told):
         told = [*texts]
     cut = [whole if len(whole) <= width else apart for whole, apart in zip(told, _told_apart(told, width), strict=True)]
     return [one if cut.count(one) == 1 else in_the_middle(text, width) for one, text in zip(cut, texts, strict=True)]
+
+
+def _with(short: str, arguments: Sequence[str]) -> str:
+    told = [each for each in arguments if not _DIGEST.fullmatch(each)]
+    return f"{short}<{', '.join(told)}>" if told else short
 
 
 def _told_apart(texts: Sequence[str], width: int) -> Iterator[str]:

@@ -116,7 +116,7 @@ def marked(page: Page) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("name", "numbers", "cause"),
     [
-        ("another algorithm", [6, 6], "cutlass_80"),  # what was replaced, then what replaced it
+        ("another algorithm", [6, 6], "gemm bf16 16x16x128 tn"),  # what was replaced, then what replaced it
         ("a kernel fused away", [18, 6], "silu_and_mul_kernel"),
         ("a copy inserted", [6], "copy from device to device"),
         ("a synchronising call", [12], "cudaDeviceSynchronize"),

@@ -1,0 +1,240 @@
+"""What does a person call the kernel of a library that writes its whole configuration into a name?
+
+``nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN`` is ``nvjet 192x192 bias TNN``, and an attention kernel of 4 000
+characters ``flash_fwd<hdim128, causal>``: what it computes, of what, in which tiles. Each library has one entry, which
+says several names, the shortest first: a longer one where two kernels would have the same. Facts alone are told: where
+a library changes how it writes a name, the entry no longer matches, and the name is shortened as any other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import islice
+from typing import NamedTuple
+
+Match = re.Match[str]
+Said = tuple[str, ...]
+
+
+class Spoken(NamedTuple):
+    """How the names of one library are said: ``pattern`` is of a demangled name without casts."""
+
+    pattern: re.Pattern[str]
+    say: Callable[[Match], Said]
+
+
+_TYPE = re.compile(r"tf32|bf16|f16|f32|f64|e4m3|e5m2|e2m1|[iu]8")
+_TYPES_IN_CPP = {
+    "bfloat16_t": "bf16",
+    "half_t": "f16",
+    "float": "f32",
+    "tfloat32_t": "tf32",
+    "float_e4m3_t": "e4m3",
+    "float_e5m2_t": "e5m2",
+    "int8_t": "i8",
+}
+_OF_OPERATION = {"sgemm": "f32", "dgemm": "f64", "hgemm": "f16", "s1688": "tf32", "d884": "f64", "h": "f16"}
+"""The type that an operation says where no type stands beside it."""
+
+_KIND = "gemm|fprop|dgrad|wgrad"
+
+
+def _joined(*words: str | None) -> str:
+    return " ".join(word for word in words if word)
+
+
+def _typed(operation: str) -> str:
+    """The type that a product is of."""
+    if found := _TYPE.search(operation):
+        return found[0]
+    return next((name for start, name in _OF_OPERATION.items() if operation.startswith(start)), "")
+
+
+def _tensorop(m: Match) -> Said:
+    """``cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_64x3_tn_align8``: tile, depth x stages, layout."""
+    said = _joined(m["kind"], _typed(m["op"]), f"{m['tile']}x{m['depth']}", m["layout"])
+    return said, _joined(said, f"stages{m['stages']}", m["rest"].replace("_", " ").strip())
+
+
+def _cutlass3(m: Match) -> Said:
+    said = _joined(m["kind"], _typed(m["types"]), m["tile"], m["layout"])
+    return said, _joined(said, m["rest"].replace("_", " ").strip())
+
+
+def _xmma(m: Match) -> Said:
+    split = "splitK" if "split_k" in m["rest"] else ""
+    said = _joined(m["kind"], _typed(m["types"]), m["tile"], m["layout"] or m["conv"], split)
+    more = re.findall(r"stage\d+|align[abc]\d+", m["rest"])
+    return said, _joined(said, "indexed" if m["indexed"] else "", *more)
+
+
+def _cublas(m: Match) -> Said:
+    depth = re.search(r"stages_(\d+)x(\d+)_", m["rest"])
+    if depth is None:
+        return (m[0],)
+    said = _joined("gemm", _typed(m["op"]), f"{m['tile']}x{depth[1]}", m["layout"])
+    return said, _joined(said, f"stages{depth[2]}"), m[0]
+
+
+def _nvjet(m: Match) -> Said:
+    return _joined("nvjet", m["tile"], *re.findall(r"bias|splitK", m["rest"]), m["layout"]), m[0]
+
+
+def _tensile(m: Match) -> Said:
+    return f"Cijk_… {m['tile']}", f"{m['product']}… {m['tile']}<{', '.join(m['rest'].split('_'))}>"
+
+
+def _bmm(m: Match) -> Said:
+    said = _joined("bmm", m["inputs"], m["tile"], m["layout"], "swiGlu" if "swiGlu" in m["rest"] else "")
+    return said, f"{said} -> {m['output']}"
+
+
+def _fmha_gen(m: Match) -> Said:
+    mask = {"SlidingOrChunkedCausal": "sliding", "Causal": "causal", "Dense": "dense"}[m["mask"]]
+    phase = {"Context": "prefill", "ForGen": "decode"}.get(m["phase"] or "", "")
+    told = (m["type"], f"hdim{m['hdim']}", mask, phase)
+    return f"fmha<{', '.join(filter(None, told))}>", m[0]
+
+
+def _flash(direction: str, hdim: str, causal: str) -> str:
+    return f"flash_{direction}<hdim{hdim}{', causal' if causal in ('true', '1') else ''}>"
+
+
+def _flash2(m: Match) -> Said:
+    bools = re.findall(r"\b(?:true|false|[01])\b", m["rest"])
+    at = 0 if m["name"] in ("flash_fwd_splitkv_kernel", "compute_attn_ws") else 1  # dropout first, in the others
+    causal = bools[at] if len(bools) > at else ""
+    direction = {"compute_attn_ws": "fwd", "flash_fwd_kernel": "fwd", "flash_fwd_splitkv_kernel": "fwd_splitkv"}
+    return (_flash(direction.get(m["name"], "bwd"), m["hdim"], causal),)
+
+
+def _flash3(m: Match) -> Said:
+    return (_flash(m["direction"].lower(), m["hdim"], m["causal"]),)
+
+
+def _cutlass3_template(m: Match) -> Said:
+    schedule = re.search(r"Kernel\w*WarpSpecialized(Pingpong|Cooperative)", m[0])
+    grouped = "grouped " if "GroupProblemShape" in m[0] else ""
+    tile = f"{m['m']}x{m['n']}x{m['k']}"
+    said = _joined(f"{grouped}gemm", _TYPES_IN_CPP[m["type"]], tile)
+    return said, _joined(said, schedule and schedule[1])
+
+
+def _cutlass3_told(m: Match) -> Said:
+    said = _joined("gemm", m["type"].lower(), m["tile"])
+    schedule = re.search(r"Pingpong|Cooperative", m[0])
+    return said, _joined(said, schedule and schedule[0])
+
+
+def _deep_gemm(m: Match) -> Said:
+    return (f"{m['name']}<{m['n']}x{m['k']}>",)
+
+
+def _igemm(m: Match) -> Said:
+    return _joined("igemm", m["direction"], m["layout"], m["type"], m["tile"]), m[0]
+
+
+def _sdpa(m: Match) -> Said:
+    said = _joined("cudnn sdpa", m["direction"], m["tile"])
+    return said, _joined(said, m["arch"]), m[0]
+
+
+def _as_said(template: str) -> Callable[[Match], Said]:
+    return lambda m: (m.expand(template),)
+
+
+_TILE, _TILE3 = r"(?P<tile>\d+x\d+)", r"(?P<tile>\d+x\d+x\d+)"
+
+
+def _cute(m: str = r"\d+", n: str = r"\d+", k: str = r"\d+") -> str:
+    """Of a shape of CuTe."""
+    return f"cute::tuple<cute::C<{m}>, ?cute::C<{n}>, ?cute::C<{k}> ?>"
+
+
+def _compiled(*spoken: tuple[str, Callable[[Match], Said]]) -> tuple[Spoken, ...]:
+    return tuple(Spoken(re.compile(pattern), say) for pattern, say in spoken)
+
+
+WORDS = _compiled(
+    (
+        rf"cutlass_(?:\d+_)?(?:wmma_)?(?:tensorop|simt)_(?P<op>\w*?(?P<kind>{_KIND})\w*?)_{_TILE}"
+        r"_(?P<depth>\d+)x(?P<stages>\d+)_(?P<layout>[tn]{2}|n\w*?hwc|nchw)(?P<rest>\w*)",
+        _tensorop,
+    ),
+    (
+        rf"cutlass3x_sm\d+_\w*?(?P<kind>{_KIND})_(?P<types>\w*?)_{_TILE3}_\d+x\d+x\d+_\d+_(?P<layout>[tn]{{3}})(?P<rest>\w*)",
+        _cutlass3,
+    ),
+    (
+        rf"sm\d+_xmma_(?P<kind>{_KIND})(?:_implicit_gemm)?(?P<indexed>_indexed)?_(?P<types>[a-z0-9]+)_\w*?"
+        rf"(?:(?P<layout>[tn]{{2}})_n|nhwckrsc_(?P<conv>n\w+?))_tilesize{_TILE3}(?P<rest>\w*)",
+        _xmma,
+    ),
+    (
+        rf"(?:ampere|turing|volta|hopper|maxwell)_(?P<op>\w*?gemm\w*?)_{_TILE}_(?P<rest>\w*?)(?P<layout>[tn]{{2}})$",
+        _cublas,
+    ),
+    (rf"nvjet_(?:sm\d+_)?[a-z]+_(?:mma_)?{_TILE}(?P<rest>\w*)_(?P<layout>[NT]{{3,4}})$", _nvjet),
+    (
+        rf"bmm_(?P<output>[A-Za-z0-9]+)_(?P<inputs>\w+?)_Fp32_\w*?t{_TILE3}\w*?_(?P<layout>[TN]{{2}})_(?P<rest>\w*)",
+        _bmm,
+    ),
+    (
+        r"fmhaSm\d+[a-z]?Kernel_Q(?:kv)?(?P<type>[A-Z]\w*?)O[A-Z]\w*?H(?:Qk)?(?P<hdim>\d+)\w*?"
+        r"(?P<mask>SlidingOrChunkedCausal|Causal|Dense)\w*?(?P<phase>Context|ForGen)?$",
+        _fmha_gen,
+    ),
+    (r"kernel_cutlass_[a-z0-9_]*(?P<class>[A-Z]\w*?)_object_at_", _as_said(r"\g<class>")),
+    (r"kernel_cutlass_(?P<function>\w+?)_(?:tensor|Tiled|CopyAtom)", _as_said(r"\g<function>")),
+    (rf"igemm_(?P<direction>fwd|bwd|wrw)_gtc\w*?_(?P<layout>n\w+?)_(?P<type>[a-z0-9]+)_\w*?bt{_TILE3}\w*", _igemm),
+    (rf"cudnn_generated_fort_native_sdpa_(?P<arch>sm\d+)_flash_(?P<direction>[fb]prop)\w*?_{_TILE3}\w*", _sdpa),
+    (r"cudnn_(?:infer|train)_(?P<name>\w+?)(?:_v\d+)?$", _as_said(r"\g<name>")),
+)
+"""By the words of a name."""
+
+TEMPLATES = _compiled(
+    (r"\b(?P<product>C[a-z]+_A[a-z]+_B[a-z]+_[A-Z0-9]+)_\w*?(?P<tile>MT\d+x\d+x\d+)_?(?P<rest>\w*)", _tensile),
+    (
+        r"\b(?P<name>flash_fwd_kernel|flash_fwd_splitkv_kernel|compute_attn_ws|flash_bwd_dq_dk_dv\w*)"
+        r"<[^<]*kernel_traits<(?P<hdim>\d+)[^>]*>(?P<rest>[^(]*)",
+        _flash2,
+    ),
+    (
+        rf"\bCollectiveMainloop(?P<direction>Fwd|Bwd)(?:Sm\d+)?<(?:\d+, )+{_cute()}, {_cute(k='(?P<hdim>[0-9]+)')}"
+        r".*?cutlass::arch::Sm\d+, (?P<causal>true|false|[01])\b",
+        _flash3,
+    ),
+    (
+        rf"\bGemmUniversal<.*?CollectiveMma<.*?>, {_cute('(?P<m>[0-9]+)', '(?P<n>[0-9]+)', '(?P<k>[0-9]+)')}, "
+        rf"(?:cutlass::)?(?P<type>{'|'.join(_TYPES_IN_CPP)})\b",
+        _cutlass3_template,
+    ),
+    # The same by the name that tells it in a baseline.
+    (
+        r"^device_kernel<[^>]*?(?P<tile>\d+x\d+x\d+), [^>]*?SM\d+_[\dx]+_[A-Z]*\d+(?P<type>B?F16|TF32|E[45]M[23])",
+        _cutlass3_told,
+    ),
+    (r"\bdeep_gemm::(?P<name>\w*?gemm\w*?)(?:_impl|_kernel)?<[^>]*?\b(?P<n>\d{2,})u?, (?P<k>\d{2,})u?\b", _deep_gemm),
+    (r"\brocprim::.*?wrapped_(?P<what>\w+?)_config", _as_said(r"rocprim \g<what>")),
+)
+"""By what stands in the brackets of a template, or in a word of any length."""
+
+BEGINNING = 2048
+"""Of a name that is searched, in characters: what is told stands there, and a stranger's name takes no long."""
+
+_WORD = re.compile(r"\w{10,256}")
+_MOST_WORDS = 12
+
+
+def spoken(name: str) -> Said:
+    """What a person calls a kernel of this demangled name, the shortest first; nothing where no library is known."""
+    beginning = name[:BEGINNING]
+    for word in islice(_WORD.finditer(beginning), _MOST_WORDS):
+        for pattern, say in WORDS:
+            if (found := pattern.match(word[0])) is not None:
+                return say(found)
+    for pattern, say in TEMPLATES:
+        if (found := pattern.search(beginning)) is not None:
+            return say(found)
+    return ()
