@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
+from functools import partial
+from itertools import pairwise, permutations
 
 import numpy
 
@@ -71,10 +72,24 @@ REPEATED = 0.5
 """Of a unit's kernel time, in names that occur often in it."""
 
 
+LEFT_ASIDE = 2
+JUMP = 1.5
+"""From one length to the next, of two speeds; at either end of the lengths some are left aside."""
+
+FEWEST_BESIDE = 5
+"""Units without which none is told from others that hold more."""
+
+OWN_KERNELS = 0.90
+"""Of what others hold more, in time: of the unit's own kernels."""
+
+_NONE: Vector = numpy.empty(0, numpy.int64)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Unit:
     """What repeats: the segments at ``own``, which are of these ``kinds``. ``alike``: the median of how much they are
-    like the first of their kind; ``interior`` and ``cover`` are shares.
+    like the first of their kind; ``interior`` and ``cover`` are shares, with those ``beside`` them: they hold one, and
+    more.
     """
 
     segments: Segments
@@ -83,6 +98,7 @@ class Unit:
     alike: float
     interior: float
     cover: float
+    beside: Vector
 
     def __len__(self) -> int:
         return len(self.own)
@@ -104,6 +120,12 @@ class Unit:
         return float(numpy.median(self.lengths_ns))
 
     @property
+    def two_speeds(self) -> bool:
+        """Whether some are far longer than others, and few between."""
+        inner = sorted(self.lengths_ns.tolist())[LEFT_ASIDE:-LEFT_ASIDE]
+        return any(after >= JUMP * before for before, after in pairwise(inner))
+
+    @property
     def first(self) -> int:
         """The place at which the first unit begins."""
         return int(self.segments.edges[self.own[0]])
@@ -115,19 +137,20 @@ class Unit:
         return leader
 
 
-def _unit(work: Work, found: Segments, kinds: tuple[int, ...]) -> Unit:
+def _unit(work: Work, found: Segments, kinds: tuple[int, ...], beside: Vector = _NONE) -> Unit:
     own = numpy.flatnonzero(numpy.isin(found.kind, kinds))
+    all_of = numpy.union1d(own, beside)
     edges = found.edges
     shares = []
     for before in (numpy.arange(len(work) + 1), work.time_before):
-        inside = int((before[edges[own + 1]] - before[edges[own]]).sum())
+        inside = int((before[edges[all_of + 1]] - before[edges[all_of]]).sum())
         between = int(before[edges[own[-1] + 1]] - before[edges[own[0]]])
         shares.append((inside / max(1, between), inside / max(1, int(before[-1]))))
     firsts = numpy.unique(found.kind[own], return_index=True)[1]
     others = numpy.delete(own, firsts)
     like = float(numpy.median(found.alike[others])) if len(others) else 1.0
     interior, cover = (min(each) for each in zip(*shares, strict=True))
-    return Unit(found, kinds, own, like, interior, cover)
+    return Unit(found, kinds, own, like, interior, cover, beside)
 
 
 def _often(found: Segments) -> list[int]:
@@ -143,8 +166,31 @@ def one_kind(work: Work, found: Segments) -> Unit | None:
         return None
     main = max(often, key=lambda kind: int(times[found.kind == kind].sum()))
     unit = _unit(work, found, (main,))
-    shares = unit.interior >= INTERIOR and unit.cover >= COVER
-    return unit if shares and _repeats(unit) and not _crumbs(unit) else None
+    if unit.interior < INTERIOR or unit.cover < COVER:
+        unit = _with_more(work, unit)
+    good = unit.interior >= INTERIOR and unit.cover >= COVER and _repeats(unit)
+    return unit if good and not _crumbs(unit) else None
+
+
+def _with_more(work: Work, unit: Unit) -> Unit:
+    """The same, with the segments that hold a unit and more of its own kernels: steps that a validation goes before.
+
+    A layer and what stands behind the last one are not so: that is made of other kernels.
+    """
+    between = numpy.arange(unit.own[0], unit.own[-1])
+    odd = numpy.setdiff1d(between, unit.own)
+    few = len(unit) < FEWEST_BESIDE or len(odd) * 2 > len(unit)
+    if few or not len(odd) or not repeats_inside(work, unit.counts):
+        return unit
+    edges = unit.segments.edges
+    counts = work.counts(edges[odd], edges[odd + 1])
+    one = numpy.median(work.counts(edges[unit.own], edges[unit.own + 1]), axis=0)
+    held = numpy.minimum(counts, one).sum(axis=1) >= ALIKE * one.sum()
+    more = numpy.maximum(counts - one, 0) * work.weights
+    same = more[:, one > 0].sum(axis=1) >= OWN_KERNELS * more.sum(axis=1)
+    if not (held & same).all():
+        return unit
+    return _unit(work, unit.segments, unit.kinds, odd)
 
 
 def _repeats(unit: Unit) -> bool:
@@ -193,9 +239,20 @@ def choose(work: Work) -> list[Unit]:
     if found and _before(found[0]) <= LATE and found[0].segments.alike[found[0].own].min() > 1 - TURNS_APART:
         return found
     better = _of_level(work, 1)
-    if better and (not found or len(better[0]) > len(found[0]) or _in_turns(work, better[0], found[0])):
+    if better and (not found or len(better[0]) > len(found[0]) or _surer(work, better[0], found[0])):
         return better
     return found
+
+
+def _surer(work: Work, unit: Unit, other: Unit) -> bool:
+    """Whether of a unit and another, of which it has no more, it is the step all the same."""
+    return _in_turns(work, unit, other) or _steadier(work, unit, other)
+
+
+def _steadier(work: Work, unit: Unit, other: Unit) -> bool:
+    """Whether it is the other, begun where the host does not run ahead."""
+    lost = len(other) - len(unit)
+    return lost <= 1 and other.two_speeds and not unit.two_speeds and _same(work, unit, other)
 
 
 def held(work: Work, places: Vector, unit: Unit) -> Unit | None:
@@ -241,11 +298,17 @@ def _largest(work: Work, good: Sequence[Unit]) -> list[Unit]:
         single = [unit for unit in left if not any(_several(work, unit, other) for other in left)]
         best = min(single, key=lambda unit: (len(unit), -unit.cover, unit.first))
         same = [unit for unit in left if _same(work, unit, best)]
-        same.sort(key=lambda unit: (-len(unit), len(unit.segments.kind), unit.first))
+        most = max(map(len, same))
+        same.sort(key=partial(_as_marker, most=most))
         if in_order(work, same[0]):
             return same
         left = [unit for unit in left if unit not in same]
     return []
+
+
+def _as_marker(unit: Unit, most: int) -> tuple[bool, int, int, int]:
+    """The best marker of a unit first: one that begins it where the host runs ahead makes two speeds of one."""
+    return unit.two_speeds or len(unit) < most - 1, -len(unit), len(unit.segments.kind), unit.first
 
 
 def _several(work: Work, unit: Unit, other: Unit) -> bool:
@@ -261,7 +324,8 @@ def _several(work: Work, unit: Unit, other: Unit) -> bool:
 def _held_inside(work: Work, unit: Unit, other: Unit) -> float:
     """How much of what lies between the first and the last unit others hold: of kernels or their time, the smaller."""
     low, high = unit.first, int(unit.segments.edges[unit.own[-1] + 1])
-    firsts, afters = (other.segments.edges[other.own + i].clip(low, high) for i in (0, 1))
+    inside = numpy.union1d(other.own, other.beside)
+    firsts, afters = (other.segments.edges[inside + i].clip(low, high) for i in (0, 1))
     sums = (numpy.arange(len(work) + 1), work.time_before)
     return min(int((own[afters] - own[firsts]).sum()) / max(1, int(own[high] - own[low])) for own in sums)
 

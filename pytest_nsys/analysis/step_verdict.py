@@ -41,10 +41,6 @@ OUTSIDE_KERNELS = 2
 WARM_UP = 0.5
 """Of a unit's kernels: so many before the first, which take longer than it, warm up."""
 
-LEFT_ASIDE = 2
-JUMP = 1.5
-"""From one length to the next, of two speeds; at either end of the lengths some are left aside."""
-
 MANY_UNITS = 5
 ALIKE_UNITS = 0.95
 
@@ -132,7 +128,7 @@ def what_it_is(work: Work, unit: Unit, around: Around) -> tuple[UnitIs, str | No
         return UnitIs.MAYBE_PART, None
     if len(unit.kinds) > 1:
         return UnitIs.KINDS, None
-    return (UnitIs.TWO_SPEEDS if _two_speeds(unit.lengths_ns) else UnitIs.STEP), None
+    return (UnitIs.TWO_SPEEDS if unit.two_speeds else UnitIs.STEP), None
 
 
 def confidence_in(what: UnitIs, unit: Unit) -> Confidence:
@@ -155,7 +151,8 @@ def _may_be_part(work: Work, unit: Unit) -> bool:
     if any(count >= max(OUTSIDE_KERNELS, OUTSIDE * len(work)) for count in (before, int(strange[after:].sum()))):
         return True
     from_here = found.kind[int(unit.own[0]) if warms_up else 0 :]
-    odd = [kind for kind in range(len(found.leaders)) if kind not in unit.kinds and (from_here == kind).any()]
+    same = {*unit.kinds, *found.kind[unit.beside].tolist()}
+    odd = [kind for kind in range(len(found.leaders)) if kind not in same and (from_here == kind).any()]
     if any(holds(found.leaders[kind], unit.counts) for kind in odd):
         return True
     return not repeats_inside(work, unit.counts)
@@ -165,8 +162,3 @@ def _warms_up(work: Work, unit: Unit) -> bool:
     sizes = numpy.diff(unit.segments.edges)[unit.own]
     longer = int(work.at_ns[unit.first] - work.at_ns[0]) > unit.length_ns
     return unit.first >= WARM_UP * float(numpy.median(sizes)) and longer
-
-
-def _two_speeds(lengths: Vector) -> bool:
-    inner = sorted(lengths.tolist())[LEFT_ASIDE:-LEFT_ASIDE]
-    return any(after >= JUMP * before for before, after in pairwise(inner))
