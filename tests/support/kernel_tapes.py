@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Sequence
 
 from pytest_nsys.analysis.kernel_anchors import KernelOrder, LaunchedKernels, kernel_order
-from pytest_nsys.core.model import Stream
+from pytest_nsys.core.model import NO_LAUNCH, Stream
 from pytest_nsys.core.tables import Kernels
 from tests.support.samples.builder import Process
 
@@ -25,7 +25,7 @@ def play(process: Process, text: str, *, start_ns: int = 10_000, every_ns: int =
     return start_ns
 
 
-def tape(names: Sequence[int], *, shift_ns: int = 0, spelled: Sequence[str] = ()) -> KernelOrder:
+def tape(names: Sequence[int], *, shift_ns: int = 0, spelled: Sequence[str] = (), launched: bool = True) -> KernelOrder:
     """Kernels in memory, of numbered names: those of a number have one length, give or take what their place says."""
     numbers = array("q", names)
     texts = dict(enumerate(spelled)) or {number: f"kernel_{number}" for number in sorted(set(numbers))}
@@ -34,7 +34,7 @@ def tape(names: Sequence[int], *, shift_ns: int = 0, spelled: Sequence[str] = ()
         "q", [s + 100 + 37 * (n % 20) + p * 7 % 5 for p, (s, n) in enumerate(zip(starts, numbers, strict=True))]
     )
     zeros = array("q", bytes(8 * len(numbers)))
-    launches = array("q", [start - 500 for start in starts])
+    launches = array("q", [start - 500 if launched else NO_LAUNCH for start in starts])
     flags = bytearray(len(numbers))
     kernels = Kernels(starts, ends, zeros, zeros, numbers, numbers, (Stream(0, 0, 7),), texts, flags)
     return kernel_order(LaunchedKernels(kernels, launches))
