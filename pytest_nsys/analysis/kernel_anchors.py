@@ -148,8 +148,9 @@ class KernelUnits:
 
     def __str__(self) -> str:
         some = counted(len(self.odd) + len(self.anchors), "window")
-        name = printable(self.odd[0].name, 80)
-        return f"{len(self.odd)} of {some} from {name} to the next are over 1.5x from the median: left out"
+        whose = f"from {printable(self.odd[0].name, 80)} to the next"
+        why = "over 1.5 times longer or shorter than the median one, in time or in kernels"
+        return f"{len(self.odd)} of {some} {whose} are left out: {why}"
 
 
 def kernel_units(anchor: KernelAnchor, ran: LaunchedKernels, *, by_launch: bool) -> KernelUnits:
@@ -180,7 +181,7 @@ def _units(name: str, ordered: KernelOrder, found: Column, times: Column) -> Ker
         unlike = _odd(sizes[i], size) or _odd(lengths[i], length)
         (odd if unlike else anchors).append(KernelUnit(start, end, 0, name))
     if not anchors:
-        return KernelUnits((), odd, f"no two windows from {_quoted(name)} to the next are alike")
+        return KernelUnits((), odd, f"no two windows from {printable(name, 80)} to the next are alike")
     if _whole(Fraction(sizes[-1]) / Fraction(size), Fraction(lengths[-1]) / Fraction(length or 1)):
         anchors.append(LastUnit(edges[-1], max(last_ns, edges[-1] + 1), 0, name))
     return KernelUnits(anchors, odd)
@@ -197,7 +198,8 @@ def _whole(size: Fraction, length: Fraction) -> bool:
 
 def _why_none(anchor: KernelAnchor, ordered: KernelOrder, found: int) -> str:
     if found:
-        return f"{_quoted(str(anchor))} starts once, and a window goes from one start to the next"
+        after = "" if anchor.after is None else f" after {_quoted(anchor.after)}"
+        return f"kernel {_quoted(anchor.kernel)} starts once{after}, and a window goes from one start to the next"
     places = range(len(ordered.kernels))
     names = [ordered.name_of(place) for place in places]
     known = {name for both in names for name in both}

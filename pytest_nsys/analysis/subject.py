@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import profiler_shown
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.windows import WindowSpec, absent_ranks
-from pytest_nsys.core.conventions import PARTS_OF_A_STEP
+from pytest_nsys.analysis.windows import WindowSpec, absent_ranks, anchor_of
+from pytest_nsys.core.conventions import PARTS_OF_A_STEP, Anchor
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.traces.opening import format_of
 
@@ -29,14 +29,14 @@ OF_PROFILERS = {"torch.profiler": "PyTorch", "JAX": "JAX"}
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """How the windows were found. ``anchor`` is the pattern of the ranges that are steps, of which the first rank has
-    ``count``; None where there are none. ``index`` is that of the window, and ``name`` that of its range on the first
-    rank, None where it is none of them, or several.
+    """How the windows were found. ``anchor`` is what begins the steps, of which the first rank has ``count``, besides
+    ``odd`` ones that are left out; None where there are none. ``index`` is that of the window, and ``name`` that of
+    its anchor on the first rank, None where it is none of them, or several.
     ``part``: a step has several of them; ``stated``: the window is a span of time that somebody gave.
     """
 
     convention: str
-    anchor: str | None
+    anchor: Anchor | None
     window: str
     span: Span
     kernels: KernelsMode
@@ -46,6 +46,7 @@ class Found:
     whole_run: bool
     stated: bool = False
     name: str | None = None
+    odd: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +107,12 @@ def _profiler(written: str, versions: Sequence[str]) -> str:
 
 def _found(captures: Captures, spec: WindowSpec, windows: Mapping[int, Sequence[RankWindow]]) -> Found:
     own = next(iter(windows.values()))
-    anchor = spec.anchor or captures.convention.anchor
+    anchor = anchor_of(captures.convention, spec)
     indices = {window.window.index for window in own}
     index = indices.pop() if len(indices) == 1 else None
     return Found(
         captures.convention.name,
-        str(anchor) if anchor is not None and own[0].anchors else None,
+        anchor if own[0].anchors else None,
         spec.window,
         spec.span,
         spec.kernels,
@@ -121,4 +122,5 @@ def _found(captures: Captures, spec: WindowSpec, windows: Mapping[int, Sequence[
         spec.whole_run,
         spec.explicit is not None,
         None if index is None else own[0].window.name,
+        len(odd.odd) if (odd := own[0].track.odd) is not None else 0,
     )

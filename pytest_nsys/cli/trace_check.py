@@ -54,13 +54,14 @@ def shape_of(captures: Captures, spec: WindowSpec, asked: MeasureOptions) -> Run
         Group(one.view, one.metrics, one.with_rows, {why: list(names) for why, names in one.without.items()})
         for one in available(captures, spec)
     ]
+    odd = [track.odd for track in run.measured(spec).tracks.values() if track.odd is not None][:1]
     return RunShape(
         files=files,
         ranks=[rank.number for rank in run.ranks],
         gpu=run.gpu_model(),
         convention=asked.notes[0].text if asked.notes else captures.convention_words,
         anchored=not spec.whole_run,
-        measured_as=str(spec),
+        measured_as="; ".join([str(spec), *map(str, odd)]),
         quality=crossed(run, spec, Bounds(), METRICS["exposed_ns"]),
         groups=groups,
     )

@@ -382,7 +382,7 @@ PARTS_OF_A_STEP = frozenset({BUILT_IN["pithtrain"].anchor})
 
 def convention_words(convention: Convention) -> str:
     """A convention by its name and its anchor."""
-    anchor = f", anchor '{printable(str(convention.anchor), 60)}'" if convention.anchor else ""
+    anchor = f", anchor '{printable(written_anchor(convention.anchor), 80)}'" if convention.anchor else ""
     return f"{convention.name}{anchor}"
 
 

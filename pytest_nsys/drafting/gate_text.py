@@ -141,7 +141,7 @@ def _differing(convention: Convention, base: Convention) -> Iterator[tuple[str, 
         yield "communication", [f"communication: [{', '.join(_quoted(glob) for glob in convention.communication)}]"]
     if convention.copies != base.copies:
         yield "copies", [f"copies: [{', '.join(convention.copies)}]"]
-    for key in ("span", "kernels"):
+    for key in ("span", "kernels") if convention.kernel_anchor is None else ("kernels",):
         if getattr(convention, key) is not getattr(base, key) or base.name in ("custom", "generic"):
             yield key, [f"{key}: {getattr(convention, key)}"]
 

@@ -20,7 +20,7 @@ from pytest_nsys.analysis.step_facts import FoundUnits
 from pytest_nsys.analysis.step_words import Searched, why_whole
 from pytest_nsys.analysis.subject import Found
 from pytest_nsys.analysis.summary import STEP, Summary
-from pytest_nsys.core.conventions import NO_STAGE
+from pytest_nsys.core.conventions import NO_STAGE, KernelAnchor
 from pytest_nsys.core.kernel_names import in_the_middle, readable_names
 from pytest_nsys.core.model import KernelsMode, Span, Value
 from pytest_nsys.core.numbers import Scale, format_apart, format_together, format_value, percent, scale_of
@@ -261,16 +261,21 @@ def found_words(found: Found, room: int = COLUMNS, searched: Searched = None) ->
     if found.anchor is None:
         what = f"the window {found.window} ns" if found.stated else "the whole run"
         return f"{what} is measured: {why_whole(searched)}"
+    of_kernel = isinstance(found.anchor, KernelAnchor)
     if found.whole_run:
-        before = f"the whole run is measured, with {counted(found.count, 'range')} '"
-        return f"{before}{telling(printable(found.anchor), max(LEAST_ANCHOR, room - len(before) - 1))}'"
+        many = f"{found.count} steps from " if of_kernel else f"{counted(found.count, 'range')} '"
+        before, end = f"the whole run is measured, with {many}", " to the next" if of_kernel else "'"
+        return f"{before}{telling(printable(str(found.anchor)), max(LEAST_ANCHOR, room - len(before) - len(end)))}{end}"
     whose = "part of a step" if found.part else "step"
     start, end = ("'", "' to the next") if found.span is Span.PERIOD else ("range '", "'")
+    if of_kernel:
+        start, end = "", " to the next"
     shown = f"{found.count} in all; --window {found.window}"
     if found.index is not None:
         shown = f"one of {found.count} (--window {found.index})" if found.count > 1 else "the only one"
-    before, after = f"{whose} = {start}", f"{end}, {shown}"
-    anchor = telling(printable(found.anchor), max(LEAST_ANCHOR, room - len(before) - len(after)))
+    odd = f", {found.odd} odd left out" if found.odd else ""
+    before, after = f"{whose} = {start}", f"{end}, {shown}{odd}"
+    anchor = telling(printable(str(found.anchor)), max(LEAST_ANCHOR, room - len(before) - len(after)))
     text = before + anchor + after
     how = {KernelsMode.LAUNCHED: ", kernels launched in it", KernelsMode.CLIPPED: ", kernels cut at its edges"}
     more = how.get(found.kernels, "")

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from pytest_nsys.analysis.communication import Communicated
 from pytest_nsys.analysis.summary import STEP, RankBudget, Summary
+from pytest_nsys.core.conventions import written_anchor
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.units import BARE, RATIO
 from pytest_nsys.reports.findings import sentence
@@ -42,7 +43,7 @@ class HowMeasured(Struct):
     """How the windows were found."""
 
     convention: str
-    anchor: Annotated[str | None, doc("Pattern of the ranges that are steps; None where none repeats.")]
+    anchor: Annotated[str | None, doc("What begins the steps, as --anchor takes it; None where nothing repeats.")]
     anchors: Count
     index: Annotated[int | None, doc("Of the anchor that is the window; None where it is none, or several are.")]
     name: Annotated[str | None, doc("Of that range on the first rank.")]
@@ -194,8 +195,8 @@ def shaped(summary: Summary) -> RunSummary:
             *(dict(about.mesh), about.files, about.captures),
         ),
         HowMeasured(
-            *(found.convention, found.anchor, found.count, found.index, found.name, found.part, found.whole_run),
-            *(found.window, str(found.span), str(found.kernels)),
+            *(found.convention, found.anchor and written_anchor(found.anchor), found.count, found.index, found.name),
+            *(found.part, found.whole_run, found.window, str(found.span), str(found.kernels)),
         ),
         LengthOfStep(
             *(step.metric, plain(step.ns), step.slowest, fastest[0], None if fastest[1] is None else plain(fastest[1])),

@@ -65,7 +65,7 @@ def test_an_odd_window_is_left_out_and_told(tmp_path: Path) -> None:
         (KernelAnchor("embet"), "no kernel is called 'embet' (did you mean 'embed'?)"),
         (KernelAnchor("gemm", "adamw"), "no kernel is called 'adamw' (did you mean 'adam'?)"),
         (KernelAnchor("gemm", "adam"), "'gemm' never starts after 'adam': before it ran 'embed', 'gemm'"),
-        (KernelAnchor("once"), "'kernel once' starts once"),
+        (KernelAnchor("once"), "kernel 'once' starts once"),
     ],
 )
 def test_why_there_is_no_window(tmp_path: Path, anchor: KernelAnchor, said: str) -> None:

@@ -14,7 +14,7 @@ def test_a_command_names_the_kernel(tmp_path: Path) -> None:
     (row,) = answer("--view=ranks", trace, "--anchor={kernel: embed}")["rows"]
     assert (row["index"], row["count"], row["length_ns"]) == (5, 11, 1_000)
     said = run("--view=ranks", trace, "--anchor={kernel: embed}", code=0).output
-    assert "note: convention generic, anchor 'kernel embed' (found in the trace)" in said
+    assert "note: convention generic, anchor '{kernel: embed}' (found in the trace)" in said
 
 
 def test_a_gate_file_names_the_kernel(project: Project) -> None:
@@ -29,3 +29,15 @@ def test_a_gate_file_names_the_kernel(project: Project) -> None:
         """
     )
     assert {case.text for case in project.judged().values() if case.state != "passed"} == set()
+
+
+def test_odd_steps_are_told(tmp_path: Path) -> None:
+    validation = ("embed", *["gemm"] * 8, "adam")
+    trace = written(tmp_path / "run.sqlite", [*[PLAIN] * 4, validation, *[PLAIN] * 4, validation, *[PLAIN] * 4])
+    shown = run("show", trace, "--anchor={kernel: embed}", code=0).stdout.splitlines()[0]
+    assert shown.endswith("step = kernel embed to the next, one of 11 (--window 5), 2 odd left out")
+    told = "2 of 13 windows from kernel embed to the next are left out"
+    assert told in answer("check", trace, "--anchor={kernel: embed}")["run"]["measured_as"]
+    assert told in run("rows", "period_ns", "--trace", trace, "--anchor={kernel: embed}", code=0).stderr
+    run("init", trace, "-o", tmp_path / "gates.nsys.yaml", "--anchor={kernel: embed}", code=0)
+    assert "  anchor: {kernel: embed}\n  kernels: launched\n" in (tmp_path / "gates.nsys.yaml").read_text()

@@ -24,6 +24,7 @@ from pytest_nsys.analysis.losses import FindingKind
 from pytest_nsys.analysis.sharing import Sharing
 from pytest_nsys.analysis.subject import Found, RunSubject
 from pytest_nsys.analysis.summary import KernelShare, KernelShares, LongestStep, RankBudget, Rate, StepLength, Summary
+from pytest_nsys.core.conventions import KernelAnchor
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.reports.bars import Pen
 from pytest_nsys.reports.first_screen import LINES, FirstScreen, found_words, telling
@@ -126,6 +127,10 @@ def test_the_first_line_says_how_the_step_was_found() -> None:
     assert found_words(whole) == "the whole run is measured, with 5 ranges 'ProfilerStep#%'"
     long = dataclasses.replace(FOUND, anchor="a" * 300)
     assert len(found_words(long, 70)) == 70
+    kernel = dataclasses.replace(period, anchor=KernelAnchor("embed", "adam"), odd=2)
+    assert found_words(kernel) == "step = kernel embed after adam to the next, one of 5 (--window 2), 2 odd left out"
+    all_of_it = dataclasses.replace(kernel, whole_run=True)
+    assert found_words(all_of_it) == "the whole run is measured, with 5 steps from kernel embed after adam to the next"
 
 
 def test_a_run_without_an_anchor_says_so_first(tmp_path: Path) -> None:
