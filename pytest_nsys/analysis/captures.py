@@ -190,7 +190,7 @@ class Captures:
     def windows(self, spec: WindowSpec) -> tuple[UsedWindow, ...]:
         """The windows that were measured."""
         return tuple(
-            UsedWindow(number, rank, window)
+            UsedWindow(number, rank, window, spec.by_launch)
             for number, capture in enumerate(() if spec.outside else self.runs)
             for rank, windows in sorted(capture.measured(spec).windows.items())
             for window in windows

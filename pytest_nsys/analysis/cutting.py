@@ -37,7 +37,6 @@ from pytest_nsys.core.model import (
     Clock,
     Copy,
     Interval,
-    KernelsMode,
     Lane,
     Memory,
     Range,
@@ -360,7 +359,7 @@ def _others(windows: Sequence[RankWindow]) -> Iterator[Some]:
 def _launched(windows: Sequence[RankWindow]) -> bool:
     """Whether the windows take kernels by their launches, and not by their time on the GPU."""
     spec = windows[0].spec
-    return spec.kernels is KernelsMode.LAUNCHED and not spec.whole_run
+    return spec.by_launch
 
 
 def _on_gpu(windows: Sequence[RankWindow]) -> Interval:

@@ -37,7 +37,6 @@ from pytest_nsys.core.model import (
     OPEN_END_NS,
     SINCE_1970,
     Interval,
-    KernelsMode,
     Lane,
     Note,
     ProcessId,
@@ -101,7 +100,7 @@ def idle_periods(group: WindowGroup) -> Mapping[int, Sequence[Interval]]:
         return found
     each = _idle(group.run, WindowSpec(group.spec.anchor or MEDIAN))
     for number, (trace, idle) in enumerate(zip(group.run.traces, each, strict=True)):
-        if idle and group.spec.kernels is KernelsMode.LAUNCHED and not group.spec.whole_run:
+        if idle and group.spec.by_launch:
             idle = _without_launch(trace, idle)
         found |= {rank.number: idle[rank.lane] for rank in group.run.ranks_of(number) if rank.lane in idle}
     return {number: own for number, own in found.items() if number in group.tracks}
@@ -312,7 +311,7 @@ def notes_on(
     if (found := apart(group)) is not None:
         yield Note(f"{found}: files of one run overlap in time", True)
     yield from _about_anchors(group)
-    by_launch = spec.kernels is KernelsMode.LAUNCHED and not spec.whole_run
+    by_launch = spec.by_launch
     if by_launch:
         yield from _about_unlaunched(group)
     elif stages:

@@ -33,7 +33,7 @@ from pytest_nsys.analysis.throughput import profiler_overhead
 from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec, absent_ranks, clocks
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import NoRows, TraceError
-from pytest_nsys.core.model import KernelsMode, Value
+from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value, share_of
 from pytest_nsys.core.units import MEGAHERTZ, TIME
 from pytest_nsys.core.words import are, counted, printable
@@ -163,7 +163,7 @@ def _missing_gpus(run: Run, world: int) -> Said:
 
 def _unlaunched(ground: Ground) -> Said | None:
     """Under mode launched they are in no window; else their stage is a guess."""
-    if ground.group.spec.kernels is KernelsMode.LAUNCHED and not ground.group.spec.whole_run:
+    if ground.group.spec.by_launch:
         without, whole = ground.group.unlaunched
         why = "with kernels: launched they are left out of the windows"
     elif ground.looks_up:

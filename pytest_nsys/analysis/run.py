@@ -337,7 +337,7 @@ class WindowGroup:
     @property
     def _by_launch(self) -> bool:
         """Whether kernels are in the windows that launched them, wherever on the GPU they ran."""
-        return self.spec.kernels is KernelsMode.LAUNCHED and not self.spec.whole_run
+        return self.spec.by_launch
 
     def _around(self, number: int) -> Around:
         trace = self.run.traces[number]

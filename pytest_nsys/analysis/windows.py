@@ -67,6 +67,11 @@ class WindowSpec:
         return self.window == NONE
 
     @property
+    def by_launch(self) -> bool:
+        """Whether a window's range is on the CPU, and what is measured is the kernels launched in it."""
+        return self.kernels is KernelsMode.LAUNCHED and not self.whole_run
+
+    @property
     def explicit(self) -> tuple[int, int] | None:
         """(start_ns, end_ns) where the window is given as ``START:END``."""
         match = _EXPLICIT.fullmatch(self.window)
@@ -107,11 +112,12 @@ OUTSIDE = WindowSpec(NONE)
 
 @dataclass(frozen=True, slots=True)
 class UsedWindow:
-    """The window that one rank of one capture was judged on."""
+    """The window that one rank of one capture was judged on; ``by_launch``: it spans launches, on the CPU."""
 
     capture: int
     rank: int
     window: Window
+    by_launch: bool = False
 
 
 class LookedAt(NamedTuple):

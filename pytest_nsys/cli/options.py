@@ -127,16 +127,18 @@ class MeasureOptions:
     ) -> Iterator[tuple[Captures, WindowSpec]]:
         """One capture of all paths; else as :meth:`captures`. ``span`` is taken where nobody asked for one, and
         ``families`` are those of the convention where none are given. ``may_be_a_step``: a run without an anchor is one
-        step, where none is stated how many it is.
+        step, and so is a window by its times, where nobody states how many it is.
         """
         workload = workload or Workload()
         with reading(self.executor, self.format) as library:
             convention, spec, anchored = self.fitted(traces, library, one_run=True, span=span)
             if families is not None:
                 convention = replace(convention, families=families)
-            if may_be_a_step and not anchored and spec.whole_run and workload.steps is None:
+            whole = spec.explicit is not None or (spec.whole_run and not anchored)
+            if may_be_a_step and whole and workload.steps is None:
                 workload = workload._replace(steps=1)
-                self.notes.append(Note("the whole run counts as one step: --steps N divides by N"))
+                what = "whole run" if spec.whole_run else "window"
+                self.notes.append(Note(f"the {what} counts as one step: --steps N divides by N"))
             found = library.one_run(traces, Path(), convention, workload, _requests(metrics, spec))
             yield found, found.of_usual_kind(spec)
 

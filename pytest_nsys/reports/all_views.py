@@ -11,7 +11,7 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.sharing import Sharing, sharing_in
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.exact import exact
-from pytest_nsys.core.model import KernelsMode, Note
+from pytest_nsys.core.model import Note
 from pytest_nsys.reports.budget_report import GAIN, about_budgets, budgets_of, lines_of
 from pytest_nsys.reports.kernel_report import about_collectives, about_kernels, what_of
 from pytest_nsys.reports.pipeline_report import PIPELINE
@@ -24,7 +24,7 @@ def picked(looked: Looked) -> Iterator[Picked]:
     run, spec = looked.run, looked.spec
     # A labelled rank is one without kernels, too; without labels it takes kernels to tell ranks apart.
     for rank in looked.chosen(run.labelled_ranks or run.ranks).values():
-        if spec.whole_run or spec.kernels is KernelsMode.LAUNCHED:
+        if spec.whole_run or spec.by_launch:
             group = run.measured(spec)
             for w in group.ranks.get(rank.number) or group.filled({rank.number})[rank.number]:
                 yield Picked(rank, w.window, (w.start_ns, w.end_ns) if len(w) else None)
@@ -33,7 +33,7 @@ def picked(looked: Looked) -> Iterator[Picked]:
 
 
 def _windows(looked: Looked) -> Iterator[Key]:
-    for rank, w, _ in picked(looked):
+    for rank, w, gpu_ns in picked(looked):
         label = rank.setup
         yield {
             "rank": rank.number,
@@ -50,29 +50,28 @@ def _windows(looked: Looked) -> Iterator[Key]:
             "start_ns": w.start_ns,
             "end_ns": w.end_ns,
             "length_ns": w.length_ns,
+            "window_ns": None if gpu_ns is None else gpu_ns[1] - gpu_ns[0],
         }
+
+
+def _of_ranks(looked: Looked) -> Sequence[AnyColumn]:
+    """Where kernels are chosen by their launches the range that does it is on the CPU, and what is measured is not."""
+    lengths = {"length_ns": "range (CPU)", "window_ns": "window (GPU)"} if looked.spec.by_launch else {"length_ns": ""}
+    return (
+        "rank",
+        number("pid"),
+        "setup",
+        *(Column(name, CellKind.DETAIL) for name in ("coordinates", "sizes", "micro_batch", "sequence_length", "file")),
+        "window",
+        *numbers("index", "count"),
+        *(Column(name, CellKind.EXACT) for name in ("start_ns", "end_ns")),
+        *(Column(name, CellKind.TIME, title) for name, title in lengths.items()),
+    )
 
 
 RANKS = View(
     name="ranks",
-    parts=(
-        Part(
-            columns=(
-                "rank",
-                number("pid"),
-                "setup",
-                *(
-                    Column(name, CellKind.DETAIL)
-                    for name in ("coordinates", "sizes", "micro_batch", "sequence_length", "file")
-                ),
-                "window",
-                *numbers("index", "count"),
-                *(Column(name, CellKind.EXACT) for name in ("start_ns", "end_ns")),
-                *times("length_ns"),
-            ),
-            keys=_windows,
-        ),
-    ),
+    parts=(Part(columns=_of_ranks, keys=_windows),),
     reads=(),
     notes=lambda looked: looked.run.rank_notes,
     paragraph=lambda looked: Paragraph(windows=tuple(picked(looked))),

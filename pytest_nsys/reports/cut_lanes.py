@@ -18,7 +18,7 @@ from pytest_nsys.analysis.rank_window import StreamUse
 from pytest_nsys.analysis.timeline import exposed_parts, in_order
 from pytest_nsys.core.conventions import COMPUTE, NO_STAGE
 from pytest_nsys.core.errors import NoRows
-from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Collective, Interval, KernelsMode, Stream
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Collective, Interval, Stream
 from pytest_nsys.core.tables import Kernels
 from pytest_nsys.traces.chrome.cut import CALL, COLLECTIVE, COPY, GRAPH_NODE, KERNEL, RANGE, TRANSFER
 
@@ -100,7 +100,7 @@ def _windows(one: RankCut) -> Iterator[Slice]:
         own = w.window
         facts = {"index": own.index, "count": own.count, "measured": str(w.spec), "kernels": len(w)}
         yield _within(one.span_ns, (own.start_ns, own.end_ns), WINDOW, own.name, facts)
-        if w.spec.kernels is KernelsMode.LAUNCHED and not w.spec.whole_run:
+        if w.spec.by_launch:
             yield _within(one.span_ns, (w.start_ns, w.end_ns), WINDOW, "measured on the GPU", {})
 
 

@@ -183,11 +183,16 @@ def ordinal(n: int) -> str:
     return f"{n}{suffix}"
 
 
+ON_CPU = " on the CPU"
+"""Of a range whose kernels are chosen by their launches: what is measured of them is as long as they ran."""
+
+
 def window_words(used: UsedWindow) -> str:
     """One rank's window in words, with its place among the anchors and its length."""
     window = used.window
     nth = f", {ordinal(window.index + 1)} of {window.count}" if window.index is not None else ""
-    return f"rank {used.rank}, {printable(window.name, 100)}{nth}, {format_value(window.length_ns, 'ns')}"
+    length = format_value(window.length_ns, "ns") + ON_CPU * used.by_launch
+    return f"rank {used.rank}, {printable(window.name, 100)}{nth}, {length}"
 
 
 @lru_cache(maxsize=256)
@@ -203,7 +208,7 @@ def window_lines(windows: tuple[UsedWindow, ...]) -> tuple[str, ...]:
         low, high = format_together([lengths[0], lengths[-1]])
         nth = f", {ordinal(index + 1)} of {count}" if index is not None else ""
         length = low if low == high else f"{low} to {high}"
-        lines.append(f"rank {ranks}: {printable(name, 100)}{nth}, {length}")
+        lines.append(f"rank {ranks}: {printable(name, 100)}{nth}, {length}{ON_CPU * members[0].by_launch}")
     return tuple(lines)
 
 

@@ -215,7 +215,7 @@ class FirstScreen:
         notes = [f"{found.sharing.words}: wall_exposed_all counts them"] if found.shared else []
         notes += [f"and {more} more: --view {'overlap' if found.by == 'stage' else 'collectives'}"] if more > 0 else []
         if notes:
-            yield fitted("; ".join(notes))
+            yield from textwrap.wrap("; ".join(notes), COLUMNS)
 
     def _findings(self, *, wide: bool) -> Iterator[str]:
         found = self.summary.findings

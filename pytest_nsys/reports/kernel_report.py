@@ -36,6 +36,8 @@ class KernelReport:
     def counted(self) -> str:
         """How the steps of the window are known. Nobody states 1 of a run without anchors, but who does is right."""
         sums = self.sums
+        if self.of == "window" and sums.steps == 1:
+            return "the window counts as one"
         if sums.run.workload.steps is None:
             return "the window is one" if sums.of_one_anchor else "anchors"
         return "stated" if sums.run.workload.steps > 1 or sums.anchored else "the whole run counts as one"

@@ -126,6 +126,37 @@ def test_command_shows_the_single_kernels_of_a_family(folder: Path) -> None:
     assert "no row has family gemmm (did you mean 'gemm'?)" in said
 
 
+def test_a_window_by_its_times_is_one_and_is_what_is_shown(folder: Path) -> None:
+    """Also where it cuts an anchor: of nothing else, and without a word of steps from who asks."""
+    path = steps_trace(folder / "run.sqlite", 0, 100, 200)
+    screen = json.loads(command("show", path, "--window=110:230", "--format=json", code=0))
+    view = json.loads(command("--view=kernels", path, "--window=110:230", "--format=json", code=0))
+    assert view["looked_at"] == "window 110:230, kernels contained"
+    assert (view["steps"], view["steps_counted"]) == (1, "the window counts as one")
+    assert [(row["time_ns"], row["of_window"]) for row in view["rows"]] == [
+        (kernel["ns"], kernel["share"]) for kernel in screen["kernels"]
+    ]
+    assert "note: the window counts as one step: --steps N divides by N" in view["notes"]
+
+
+def test_a_range_on_the_cpu_and_what_is_measured_of_it_have_a_name_each(folder: Path) -> None:
+    """A queue that is 400 ns behind: the range is 90 ns long, and its two kernels run for 60 of 150 ns."""
+    trace = TraceBuilder()
+    gpu = trace.process()
+    for n in range(5):
+        gpu.range("step", 1_000 * n, 1_000 * n + 90)
+        for start in (500, 620):
+            gpu.kernel("gemm", 1_000 * n + start, 1_000 * n + start + 30, launch_ns=1_000 * n + 20)
+    path = trace.write(folder / "late.sqlite")
+    asked = (path, "--convention=generic", "--anchor=step", "--kernels=launched")
+    (row,) = json.loads(command("--view=ranks", *asked, "--format=json", code=0))["rows"]
+    (measured,) = json.loads(command("rows", "window_ns", *asked, "--format=json", code=0))["rows"]
+    assert (row["length_ns"], row["window_ns"]) == (90, 150) == (row["end_ns"] - row["start_ns"], measured["window_ns"])
+    assert "range (CPU)  window (GPU)" in command("--view=ranks", *asked, code=0)
+    assert "below: kernels launched in --window 2 (step), 150 ns on the GPU" in command("show", *asked, code=0)
+    assert "window (GPU)" not in command("--view=ranks", *asked[:-1], code=0)
+
+
 def test_command_in_every_format(folder: Path) -> None:
     path = steps_trace(folder / "run.sqlite", 0, 100, 200)
     head, first, *others = command("--view=kernels", path, "--steps=2", "--format=csv", code=0).splitlines()
