@@ -7,6 +7,7 @@ kernel belongs to is none, and the kernels mode is the one under which the windo
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -25,7 +26,15 @@ from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.step_facts import Confidence, FoundUnits, NoUnits, UnitIs
 from pytest_nsys.analysis.step_kinds import counts_in_words, most_frequent
 from pytest_nsys.analysis.step_search import search
-from pytest_nsys.analysis.step_words import Searched, found_words, units_words, ways_to_name, why_whole
+from pytest_nsys.analysis.step_words import (
+    Searched,
+    anchor_of_units,
+    found_words,
+    inside_words,
+    other_units,
+    units_words,
+    why_whole,
+)
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
@@ -131,11 +140,7 @@ def choose(
         fitting = [found for found in (_built_in(open_under, convention) for convention in alike) if found is not None]
         if fitting:
             chosen, *others = fitting
-            marked = open_under(chosen.convention)
-            alone = any(len(marked.anchors(rank)) == 1 for rank in marked.ranks)
-            return replace(
-                chosen, rivals=tuple(other.base.name for other in others), searched=search(run) if alone else None
-            )
+            return _with_parts(run, open_under, replace(chosen, rivals=tuple(other.base.name for other in others)))
     return _unmarked(run, open_under, given, usual, known)
 
 
@@ -166,6 +171,17 @@ def found(
             anchors,
         )
     return choice
+
+
+def _with_parts(run: Run, open_under: OpenUnder, chosen: Choice) -> Choice:
+    """The choice with what repeats in the only step that there is: nothing else would say that it was seen."""
+    marked = open_under(chosen.convention)
+    if all(len(marked.anchors(rank)) > 1 for rank in marked.ranks):
+        return chosen
+    searched = search(run)
+    parts = inside_words(searched)
+    chosen = replace(chosen, searched=searched)
+    return chosen.because("convention", f"{parts} in one step: the whole step is measured.") if parts else chosen
 
 
 def _with_anchor(run: Run, open_under: OpenUnder, usual: Convention, anchor: Anchor) -> Choice:
@@ -318,8 +334,8 @@ def _best(open_under: OpenUnder, base: Convention, candidates: Sequence[Candidat
 
 def _whole_run(base: Convention, searched: Searched) -> Choice:
     choice = Choice(base, base, RUN).because("window", f"run, all of it in one window: {why_whole(searched)}.")
-    for way in ways_to_name(searched):
-        choice = choice.because("window", f"{way[0].upper()}{way[1:]}.")
+    if (units := other_units(searched)) is not None:
+        choice = choice.because("window", f"To measure each: --anchor {shlex.quote(anchor_of_units(units))}")
     return choice.because("window", "Better: mark the step with a range, and name it as the anchor of a convention.")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 
 from pytest_nsys.analysis.step_facts import FoundUnits, NoUnits, UnitIs
 from pytest_nsys.core.conventions import Convention, convention_words, written_anchor
@@ -13,12 +12,16 @@ from pytest_nsys.core.words import counted
 Searched = FoundUnits | NoUnits | None
 """What a search for steps gave; None where nobody searched, as a framework marks its own."""
 
+LONGEST_ANCHOR = 80
+"""Of a kernel's name inside a sentence: the first screen has it whole."""
+
 
 def found_words(convention: Convention, where: str, searched: Searched, *, anchored: bool) -> str:
     """The convention, and where it was found; not ``anchored``: why the whole run is measured."""
     if not anchored:
-        ways = "".join(f"; {way}" for way in ways_to_name(searched))
-        return f"convention {convention.name}, no anchor ({why_whole(searched)}{ways})"
+        units = other_units(searched)
+        way = "" if units is None else f"; {to_measure(units)}"
+        return f"convention {convention.name}, no anchor ({why_whole(searched)}{way})"
     found = f"found in the {where}"
     if convention.kernel_anchor is not None and isinstance(searched, FoundUnits):
         found = f"found in the kernels of the {where}: {units_words(searched)}"
@@ -27,31 +30,55 @@ def found_words(convention: Convention, where: str, searched: Searched, *, ancho
 
 def units_words(found: FoundUnits) -> str:
     """How many there are of what: ``17 steps, every 16.8 ms``."""
-    fewest = min(found.units.values())
-    often = counted(fewest, "step" if found.what is UnitIs.STEP else "repeat")
     more = "" if len({*found.units.values()}) == 1 else " or more on each rank"
-    return f"{often}{more}, every {format_value(found.period_ns)}"
+    return f"{_counted(found)}{more}, every {format_value(found.period_ns)}"
 
 
-def why_whole(searched: Searched, *, inside: bool = False) -> str:
-    """What repeats, which is why nothing of the trace is measured as a step; ``inside``: of the only one."""
+def why_whole(searched: Searched) -> str:
+    """Why nothing of the trace is measured as a step."""
     if searched is None:
         return "no range repeats around its kernels"
     if isinstance(searched, NoUnits):
         return searched.why
-    number = min(searched.units.values())
     match searched.what:
         case UnitIs.PART:
-            return f"{counted(number, 'repeat')} of a layer{' in it' if inside else ', and no step'}"
+            return f"{_counted(searched)} of a layer, and no step"
         case UnitIs.KINDS:
-            return f"{counted(number, 'step')} of {searched.kinds} kinds, which have no median in common"
+            return f"{_counted(searched)} of {searched.kinds} kinds, which have no median in common"
         case UnitIs.TWO_SPEEDS:
-            return f"{counted(number, 'repeat')} at two speeds, which have no median in common"
-        case _:
-            return f"{counted(number, 'repeat')}, which may be parts of a step"
+            return f"{_counted(searched)} at two speeds, which have no median in common"
+        case UnitIs.MAYBE_PART:
+            return f"{_counted(searched)}, which may be parts of a step"
+        case UnitIs.STEP:
+            return f"{_counted(searched)}, whose windows hold no kernels"
 
 
-def ways_to_name(searched: Searched) -> Iterator[str]:
-    """How a person measures the units that ``auto`` does not."""
-    if isinstance(searched, FoundUnits) and searched.what is not UnitIs.STEP:
-        yield f"--anchor {shlex.quote(written_anchor(searched.pattern or searched.anchor))} measures each"
+def inside_words(searched: Searched, times: str = " repeats of") -> str:
+    """What repeats in the only step; empty where nothing does."""
+    if not isinstance(searched, FoundUnits):
+        return ""
+    what = "a layer" if searched.what is UnitIs.PART else "a part"
+    return f"{min(searched.units.values())}{times} {what}"
+
+
+def other_units(searched: Searched) -> FoundUnits | None:
+    """Units that were found and are no steps."""
+    return searched if isinstance(searched, FoundUnits) and searched.what is not UnitIs.STEP else None
+
+
+def anchor_of_units(found: FoundUnits) -> str:
+    """What ``--anchor`` takes to measure each of them."""
+    return written_anchor(found.pattern or found.anchor)
+
+
+def to_measure(found: FoundUnits) -> str:
+    """What a person types to measure each of the units that ``auto`` does not."""
+    anchor = anchor_of_units(found)
+    if len(anchor) > LONGEST_ANCHOR:
+        return "`pytest-nsys TRACE` says which --anchor measures each"
+    return f"--anchor {shlex.quote(anchor)} measures each"
+
+
+def _counted(found: FoundUnits) -> str:
+    steps = found.what in (UnitIs.STEP, UnitIs.KINDS)
+    return counted(min(found.units.values()), "step" if steps else "repeat")

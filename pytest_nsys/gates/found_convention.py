@@ -28,6 +28,12 @@ class FoundConvention(NamedTuple):
         why = f"; {why_whole(self.searched)}" if self.searched is not None and convention.anchor is None else ""
         return f"{named(convention)} (found in the {self.where}{why})"
 
+    def shortly(self, convention: Convention) -> str:
+        """The same on a line with others."""
+        if convention.anchor is None and self.searched is not None:
+            return f"the whole run: {why_whole(self.searched)}"
+        return f"{named(convention)} (found)"
+
 
 def named(convention: Convention) -> str:
     """A convention by its name, and by its anchor unless that is the built-in one's own."""

@@ -20,7 +20,6 @@ from pytest_nsys.core.errors import BaselineError, GateFileError, Mistake, Nothi
 from pytest_nsys.core.file_names import misnamed
 from pytest_nsys.core.model import Step
 from pytest_nsys.core.words import counted
-from pytest_nsys.gates.found_convention import named
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import Assertion, GateFile, Outcome, Verdict, spec_for
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NotRun, NsysWarning
@@ -182,7 +181,7 @@ class GateItem(JudgedItem):
         with contextlib.suppress(NsysError):  # which is why there is no verdict
             if self._context is not None:
                 captures, gate = self._context.captures, self._context.gate
-                found = named(gate.resolved_convention) if gate.found is not None else ""
+                found = gate.found.shortly(gate.resolved_convention) if gate.found is not None else ""
                 began = f"{captures.began:%Y-%m-%d %H:%M}" if captures.began is not None else ""
                 key = captures.key(gate.run)
         self.record = replace(

@@ -21,7 +21,7 @@ import pytest
 
 from pytest_nsys.analysis.metrics import CUT, OF_ALL_RANKS, OF_ONE_WINDOW, Request
 from pytest_nsys.analysis.windows import MEDIAN, STEADY
-from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention
+from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention, written_anchor
 from pytest_nsys.core.errors import BaselineError, NsysError, UsageMistake
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import Trace
@@ -352,8 +352,7 @@ class NsysSession:
         asked = [CUT, *traces, "-o", "window.json.gz"] if view == CUT else [*traces, "--view", view]
         words = ["pytest-nsys", *(["show"] if view != CUT and traces[0].isalpha() else []), *asked]
         words += ["--rank", str(rank)] if rank is not None and view not in OF_ALL_RANKS else []
-        if convention != self._usual(gate):
-            words += ["--convention", self.shown_gate(gate)]
+        words += self._read_alike(gate)
         window = spec.window
         if view in OF_ONE_WINDOW and window == STEADY:
             window = MEDIAN if at is None or at.number is None else str(at.number)
@@ -366,11 +365,17 @@ class NsysSession:
         words += ["--kernels", str(spec.kernels)] if spec.kernels is not convention.kernels and not as_it_is else []
         return shlex.join(words)
 
-    def _usual(self, gate: GateFile) -> Convention | None:
-        """What a command takes where it is given no convention; None where it is unknown."""
+    def _read_alike(self, gate: GateFile) -> list[str]:
+        """The options by which a command reads the traces as the gate file does; none where it does by itself."""
+        convention, found = gate.resolved_convention, gate.found
+        if convention.kernel_anchor is not None and found is not None and found.where != "trace":
+            return ["--anchor", written_anchor(convention.kernel_anchor)]
+        named = ["--convention", self.shown_gate(gate)]
+        if convention.kernel_anchor is not None and found is None:  # nobody searches for what is written
+            return named
         with contextlib.suppress(NsysError):
-            return self.library.fitting(*self.sources.traces(gate)).convention
-        return None
+            return named if convention != self.library.fitting(*self.sources.traces(gate)).convention else []
+        return named
 
     def shown(self, path: Path) -> str:
         """A path as a person would type it from where pytest was started."""

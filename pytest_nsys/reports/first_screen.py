@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.analysis.communication import Communicated
-from pytest_nsys.analysis.step_facts import FoundUnits
-from pytest_nsys.analysis.step_words import Searched, why_whole
+from pytest_nsys.analysis.step_words import Searched, inside_words, why_whole
 from pytest_nsys.analysis.subject import Found
 from pytest_nsys.analysis.summary import STEP, Summary
 from pytest_nsys.core.conventions import NO_STAGE, KernelAnchor
@@ -273,14 +272,13 @@ def found_words(found: Found, room: int = COLUMNS, searched: Searched = None) ->
     shown = f"{found.count} in all; --window {found.window}"
     if found.index is not None:
         shown = f"one of {found.count} (--window {found.index})" if found.count > 1 else "the only one"
+        shown += f" ({parts})" if found.count == 1 and (parts := inside_words(searched, " ×")) else ""
     odd = f", {found.odd} odd left out" if found.odd else ""
     before, after = f"{whose} = {start}", f"{end}, {shown}{odd}"
     anchor = telling(printable(str(found.anchor)), max(LEAST_ANCHOR, room - len(before) - len(after)))
     text = before + anchor + after
     how = {KernelsMode.LAUNCHED: ", kernels launched in it", KernelsMode.CLIPPED: ", kernels cut at its edges"}
     more = how.get(found.kernels, "")
-    if found.count == 1 and isinstance(searched, FoundUnits):
-        more = f"; {why_whole(searched, inside=True)}"
     return text + more if len(text + more) <= room else text
 
 

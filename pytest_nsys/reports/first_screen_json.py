@@ -12,6 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from pytest_nsys.analysis.communication import Communicated
+from pytest_nsys.analysis.step_facts import FoundUnits
+from pytest_nsys.analysis.step_words import units_words
 from pytest_nsys.analysis.summary import STEP, RankBudget, Summary
 from pytest_nsys.core.conventions import written_anchor
 from pytest_nsys.core.model import Value
@@ -52,6 +54,7 @@ class HowMeasured(Struct):
     window: str
     span: str
     kernels: str
+    repeats: Annotated[str | None, doc("What the kernels repeat, in words; None where nothing does, or nobody looked.")]
 
 
 class RateOfWork(Struct):
@@ -186,7 +189,7 @@ def shaped(summary: Summary) -> RunSummary:
         summary.step,
         summary.communication,
     )
-    fastest = step.fastest or (None, None)
+    fastest, searched = step.fastest or (None, None), summary.searched
     return RunSummary(
         VERSION,
         [*summary.traces],
@@ -197,6 +200,7 @@ def shaped(summary: Summary) -> RunSummary:
         HowMeasured(
             *(found.convention, found.anchor and written_anchor(found.anchor), found.count, found.index, found.name),
             *(found.part, found.whole_run, found.window, str(found.span), str(found.kernels)),
+            units_words(searched) if isinstance(searched, FoundUnits) else None,
         ),
         LengthOfStep(
             *(step.metric, plain(step.ns), step.slowest, fastest[0], None if fastest[1] is None else plain(fastest[1])),

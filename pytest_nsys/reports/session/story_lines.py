@@ -83,7 +83,7 @@ def _files(story: Story, records: Sequence[Record], width: int) -> Iterator[str]
         digest = Digest(tuple(own))
         said = of_session(digest) if digest.good else counts_words(own)
         found = {record.found for record in own} - {""}
-        measured = f"; {found.pop()} (found)" if len(found) == 1 else ""
+        measured = f"; {found.pop()}" if len(found) == 1 else ""
         yield printable(_cut(f"{name}: {said[:1].lower()}{said[1:]}", width - len(measured)) + measured, width)
         warned = [f"warning: {line}" for line in _warnings(own, told=story.warning)]
         notes = [note.labelled for record in own for note in record.verdict.notes if note.warning]
