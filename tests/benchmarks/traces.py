@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from multiprocessing import get_context
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from tests.benchmarks.torch_trace import events
@@ -58,27 +59,42 @@ class _WithOperators(Export):
 
 def distinct_names(folder: Path, kernels: int) -> Path:
     """An export of one process in which each kernel has a name of its own."""
-    pid = 100
+    return kept(folder / f"{kernels}_names.sqlite", lambda path: _of_one_process(path, range(kernels)))
+
+
+def unmarked(folder: Path, kernels: int, *, shuffled: bool = False) -> Path:
+    """An export of one process without a range but that of its start: steps of 64 layers, or kernels in no order."""
+    layers = [*range(10, 40)] * 32 + [*range(20, 60)] * 32
+    step = [*range(10), *layers, *range(60, 90)]
+    numbers = (step * (kernels // len(step) + 1))[:kernels]
+    if shuffled:
+        Random(1).shuffle(numbers)
+    name = f"{kernels}_{'shuffled' if shuffled else 'unmarked'}.sqlite"
+    return kept(folder / name, lambda path: _of_one_process(path, numbers))
+
+
+def _of_one_process(path: Path, numbers: Sequence[int]) -> None:
+    """Write kernels that are launched one after the other, each called by its number."""
+    pid, kernels = 100, len(numbers)
     process = serialized(pid)
-
-    def write(path: Path) -> None:
-        with Export(path) as export:
-            put_machine(export, [pid])
-            launch = export.strings.id_of("cudaLaunchKernel_v7000")
-            launches = [(10_000 * n, 10_000 * n + 3_000, 0, process | pid, n, launch) for n in range(kernels)]
-            export.put(RUNTIME, ("start", "end", "eventClass", "globalTid", "correlationId", "nameId"), launches)
-            names = [export.strings.next_id() for _ in range(kernels)]
-            export.put(STRINGS, ("id", "value"), [(name, f"void kernel<{n}>(int)") for n, name in enumerate(names)])
-            rows = [
-                (10_000 * n + 5_000, 10_000 * n + 9_000, n, 0, 1, 7, process, *[name] * 3)
-                for n, name in enumerate(names)
-            ]
-            columns = (
-                "start end correlationId deviceId contextId streamId globalPid shortName demangledName mangledName"
-            )
-            export.put(KERNEL, columns.split(), rows)
-
-    return kept(folder / f"{kernels}_names.sqlite", write)
+    with Export(path) as export:
+        put_machine(export, [pid])
+        launch = export.strings.id_of("cudaLaunchKernel_v7000")
+        launches = [(10_000 * n, 10_000 * n + 3_000, 0, process | pid, n, launch) for n in range(kernels)]
+        export.put(RUNTIME, ("start", "end", "eventClass", "globalTid", "correlationId", "nameId"), launches)
+        export.put(
+            NVTX,
+            ("start", "end", "eventType", "globalTid", "text", "domainId"),
+            [(0, 1, PUSH_POP_RANGE, process | pid, "start", 0)],
+        )
+        names = {number: export.strings.next_id() for number in dict.fromkeys(numbers)}
+        export.put(STRINGS, ("id", "value"), [(name, f"void kernel<{number}>(int)") for number, name in names.items()])
+        rows = [
+            (10_000 * n + 5_000, 10_000 * n + 9_000, n, 0, 1, 7, process, *[names[number]] * 3)
+            for n, number in enumerate(numbers)
+        ]
+        columns = "start end correlationId deviceId contextId streamId globalPid shortName demangledName mangledName"
+        export.put(KERNEL, columns.split(), rows)
 
 
 def nodes(folder: Path, name: str, shape: StepShape, count: int) -> Path:

@@ -9,13 +9,16 @@ from pathlib import Path
 
 from pytest_nsys.analysis.metrics import METRICS
 from tests.benchmarks.measuring import Bench, Group, Line, Spent, less, seconds
-from tests.benchmarks.traces import LARGE, distinct_names, dualpipe
+from tests.benchmarks.traces import LARGE, distinct_names, dualpipe, unmarked
 
 GATE = """version: 1
 window: run
 assertions: [stage4 overlap >= 1%, no mixed comm streams, wall_exposed_ns below 1000 s]
 """
 DRIVER = ("adbc_driver_sqlite", "adbc_driver_manager")
+MOST_SEARCHED = 20
+"""Where a raw scan takes 0.3 s, six seconds."""
+
 LINEAR = 1.1
 """How much more than as often as the trace has grown counts as linear."""
 
@@ -83,6 +86,33 @@ def names(bench: Bench) -> Iterator[Line]:
     yield Line(f"pytest-nsys kernels, {kernels:_} kernels of as many names", "s", [once["names"].seconds], most=20)
 
 
+SEARCH = """
+import sys, time
+from pathlib import Path
+from pytest_nsys.analysis.capture_cache import CaptureCache
+from pytest_nsys.analysis.fitting import LABELLED
+from pytest_nsys.analysis.step_search import search
+run = CaptureCache().one_run([sys.argv[1]], Path(), LABELLED).runs[0]
+assert all(len(track.launch_ns) for track in run.whole().tracks.values())
+start = time.CLOCK()
+search(run)
+print(time.CLOCK() - start)
+"""
+
+
+def steps(bench: Bench) -> Iterator[Line]:
+    """The search for steps that nobody marked, of kernels that were read."""
+    kernels = bench.size(1_000_000, 20_000)
+    traces = {
+        name: unmarked(bench.traces, kernels, shuffled=name == "in no order") for name in ("steps", "in no order")
+    }
+    scans = {f"raw {name}": partial(bench.raw, trace) for name, trace in traces.items()}
+    found = bench.alternate(**scans, **{name: partial(bench.clocked, SEARCH, trace) for name, trace in traces.items()})
+    for name in traces:
+        ratios = [r[name].seconds / r[f"raw {name}"].seconds for r in found]
+        yield Line(f"search for steps, {kernels:_} kernels, {name}", "× raw scan", ratios, most=MOST_SEARCHED)
+
+
 def _memory(what: str, runs: list[Spent], kernels: int) -> Line:
     return Line(what, "MiB/M kernels", [run.peak_mib / kernels * 1_000_000 for run in runs], most=300)
 
@@ -90,5 +120,5 @@ def _memory(what: str, runs: list[Spent], kernels: int) -> Line:
 GROUP = Group(
     "whole runs of an nsys export, with and without the extra `fast`: `pytest`, cold to exit, less its run of one\n"
     "empty test, and `pytest-nsys` less `pytest-nsys --version`; a raw scan is SQLite's, as for the median window",
-    (commands, with_fast, without_fast, names),
+    (commands, with_fast, without_fast, names, steps),
 )
