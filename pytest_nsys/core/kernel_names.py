@@ -153,7 +153,9 @@ def readable_names(names: Collection[str], width: int = WIDTH) -> dict[str, str]
             chosen[name] += 1
     found = {name: forms[name][at] for name, at in chosen.items()}
     called = {name: in_the_middle(text, width) for name, text in found.items()}
-    for own in grouped((text.partition("<")[0], name) for name, text in found.items() if len(text) > width).values():
+    heads = {name: text.partition("<")[0] for name, text in found.items()}
+    with_arguments = (n for n, text in found.items() if len(text) > width or forms[n][0] == heads[n] != text)
+    for own in grouped((heads[name], name) for name in with_arguments).values():
         called |= zip(own, _of_template([found[name] for name in own], width), strict=True) if len(own) > 1 else ()
     for own in _alike(called):
         called |= zip(own, _told_apart([found[name] for name in own], width), strict=True)
@@ -285,16 +287,23 @@ def in_the_middle(text: str, width: int) -> str:
 
 
 def _of_template(texts: Sequence[str], width: int) -> list[str]:
-    """Texts of one template that are too long: by the arguments that not all of them have, else that differ."""
+    """Texts of one template: by the first arguments that tell them apart, of those that differ; where texts have not as
+    many, of those that others lack.
+    """
     short = texts[0].partition("<")[0]
     arguments = [text[len(short) :].strip("<>").split(", ") for text in texts]
-    shared = set.intersection(*map(set, arguments))
-    told = [_with(short, [each for each in own if each not in shared]) for own in arguments]
-    if len({*told}) < len(told) and len({*map(len, arguments)}) == 1:
+    if len({*map(len, arguments)}) == 1:
         differ = [len({*each}) > 1 for each in zip(*arguments, strict=True)]
-        told = [_with(short, [*compress(own, differ)]) for own in arguments]
-    if len({*told}) < len(told):
-        told = [*texts]
+        rest = [[*compress(own, differ)] for own in arguments]
+    else:
+        shared = set.intersection(*map(set, arguments))
+        rest = [[each for each in own if each not in shared] for own in arguments]
+    told = [*texts]
+    for many in range(1, max(map(len, rest)) + 1):
+        some = [_with(short, own[:many]) for own in rest]
+        if len({*some}) == len(some):
+            told = some
+            break
     cut = [whole if len(whole) <= width else apart for whole, apart in zip(told, _told_apart(told, width), strict=True)]
     return [one if cut.count(one) == 1 else in_the_middle(text, width) for one, text in zip(cut, texts, strict=True)]
 

@@ -82,12 +82,19 @@ def _nvjet(m: Match) -> Said:
 
 
 def _tensile(m: Match) -> Said:
-    return f"Cijk_… {m['tile']}", f"{m['product']}… {m['tile']}<{', '.join(m['rest'].split('_'))}>"
+    said = f"Cijk_… {m['tile']}"
+    return said, f"{said}<{', '.join((m['product'].removeprefix('Cijk_'), *m['rest'].split('_')))}>"
 
 
 def _bmm(m: Match) -> Said:
     said = _joined("bmm", m["inputs"], m["tile"], m["layout"], "swiGlu" if "swiGlu" in m["rest"] else "")
     return said, f"{said} -> {m['output']}"
+
+
+def _matmul_ogs(m: Match) -> Said:
+    split = "" if m["split"] == "1" else f"splitK{m['split']}"
+    said = _joined("matmul_ogs", m["inputs"], m["tile"], split, m["rest"].replace("_", " ").strip())
+    return said, _joined(said, m["layout"], f"-> {m['output']}")
 
 
 def _fmha_gen(m: Match) -> Said:
@@ -179,6 +186,11 @@ WORDS = _compiled(
     (
         rf"bmm_(?P<output>[A-Za-z0-9]+)_(?P<inputs>\w+?)_Fp32_\w*?t{_TILE3}\w*?_(?P<layout>[TN]{{2}})_(?P<rest>\w*)",
         _bmm,
+    ),
+    (
+        rf"_?matmul_ogs_(?P<layout>[NT]{{3}})_(?P<output>[a-z0-9]+?)x(?P<inputs>[a-z0-9]+)_{_TILE3}x(?P<split>\d+)"
+        r"(?P<rest>\w*)",
+        _matmul_ogs,
     ),
     (
         r"fmhaSm\d+[a-z]?Kernel_Q(?:kv)?(?P<type>[A-Z]\w*?)O[A-Z]\w*?H(?:Qk)?(?P<hdim>\d+)\w*?"
