@@ -1,10 +1,13 @@
 """Ten programs in which nobody marked a step: is the right one named, and is the drafted gate red where it should be?
 
 The truth stands beside each program in ``tests/support/awkward.py``. Where no step can be told, none may be claimed.
+``RED`` names the sentence that tells of a fault, by its metric.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +21,11 @@ from pytest_nsys.analysis.step_search import search
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.exact import distance, median
 from pytest_nsys.core.model import Value
+from pytest_nsys.gates.model import Outcome
 from tests.support.awkward import AWKWARD, LABELS
+from tests.support.commands import run
+from tests.support.drafted import Drafted
+from tests.support.injections import FAULTS, noise
 from tests.support.samples.formats import Format
 
 FORMATS = (Format.NSYS, Format.KINETO)
@@ -41,3 +48,141 @@ def test_what_repeats_is_found(tmp_path: Path, name: str, format: Format) -> Non
         assert lost in ({0}, {1}, {2})  # at either end one, which nothing of the trace begins or ends
         period: Value = max(median([b - a for a, b in pairwise(each)]) for each in starts.values())
         assert 100 * distance(found.period_ns, period) <= period
+
+
+@pytest.fixture(scope="module")
+def gates() -> dict[tuple[str, Format], Drafted]:
+    """Those that were drafted; a test drafts what is missing."""
+    return {}
+
+
+@pytest.fixture
+def drafted(
+    gates: dict[tuple[str, Format], Drafted], tmp_path_factory: pytest.TempPathFactory, name: str, format: Format
+) -> Drafted:
+    if (name, format) not in gates:
+        folder = tmp_path_factory.mktemp("drafted")
+        gates[name, format] = Drafted.of(AWKWARD[name].write(folder / "trace", format), folder)
+    return gates[name, format]
+
+
+SMALL = ("layers without names", "a graph for half of the step", "no launches")
+"""Programs whose tests take a second."""
+
+
+def _few(*small: str) -> list[object]:
+    """Each program in each format, of which those of nsys and small ones are in every run of the tests."""
+    return [
+        pytest.param(name, format, marks=() if name in small or format is Format.NSYS else pytest.mark.slow)
+        for name in AWKWARD
+        for format in FORMATS
+    ]
+
+
+@pytest.mark.parametrize(("name", "format"), _few(*SMALL))
+def test_the_drafted_gate_is_of_the_step_and_green(drafted: Drafted, tmp_path: Path, name: str, format: Format) -> None:
+    """On its own trace without a warning, and on another run of the program, in which all took a little other times."""
+    marked = AWKWARD[name].found is UnitIs.STEP
+    assert (drafted.gate.window, drafted.gate.resolved_convention.kernel_anchor is not None) == (
+        ("median", True) if marked else ("run", False)
+    )
+    own = drafted.judged(drafted.trace)
+    assert own == dict.fromkeys(own, Outcome.PASSED)
+    found = drafted.judged(AWKWARD[name].write(tmp_path / "another", format, seed=2))
+    assert set(found.values()) <= {Outcome.PASSED, Outcome.IMPROVED}, found
+
+
+WHY = {
+    "layers without names": r"23 repeats, which may be parts of a step",
+    "prefill and decode by turns": r"23 steps of 2 kinds, which have no median in common",
+}
+"""What is said where the whole run is measured."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in SMALL or name in WHY else pytest.mark.slow) for name in AWKWARD]
+)
+def test_all_commands_name_the_same(tmp_path: Path, name: str) -> None:
+    trace, other = (AWKWARD[name].write(tmp_path / str(seed), Format.NSYS, seed) for seed in (1, 2))
+    shown = run("show", trace, code=0).stdout.splitlines()[0]
+    drafts = run("init", trace, "-o", tmp_path / "gates.nsys.yaml", code=0).stdout
+    checked = " ".join(run("check", trace, code=1 if name in WHY else 0).stdout.split())
+    compared = run("compare", trace, other, code=0).stdout
+    if name in WHY:
+        assert re.search(rf": the whole run is measured: {WHY[name]}$", shown)
+        words = re.search(rf"no anchor \({WHY[name]}; --anchor '.*' measures each\)", drafts)
+        assert "problem: no step is found in the trace" in checked
+    else:
+        assert re.search(r": step = kernel .* to the next, one of \d+ ", shown), shown
+        words = re.search(r"anchor '.*?' \(found in the kernels of the trace: \d+ steps.*?\)", drafts)
+    assert words is not None, drafts
+    assert words[0] in checked
+    assert words[0].replace("of the trace", "of the base") in compared
+
+
+_UNITS = {
+    "step +10%": "window_ns",
+    "loader stall between steps": "period_ns",
+    "compute +10% in place": "compute_ns",
+    "half the kernels": "launches",
+    "a third replaced": "kernel_share",
+    "one rank +15%": "window_ns",
+    "60 syncs more": "syncs",
+    "launch gaps stretched": "window_ns",
+    "kernels duplicated": "launches",
+    "a hole": "launches",
+    "first 40% lost": "launches",
+}
+_COMMUNICATION = {
+    "NCCL renamed": "kernel_share",
+    "communication removed": "kernel_share",
+    "communication halved": "idle_ns",
+    "communication twice as long": "wall_exposed_ns",
+    "longest fifth of communication lost": "launches",
+}
+_RUN = {**_UNITS, **_COMMUNICATION, "communication twice as long": "barrier_ns"}
+del _RUN["loader stall between steps"]  # no step is told
+_UNHEARD = {**_UNITS, **_COMMUNICATION}
+_UNHEARD |= dict.fromkeys(
+    ("half the kernels", "a hole", "first 40% lost", "longest fifth of communication lost"), "idle_ns"
+)
+_UNHEARD["kernels duplicated"] = "comm_streams"
+del _UNHEARD["communication twice as long"]  # behind the compute that stays in its place
+_HIDDEN = {**_UNITS, **_COMMUNICATION}
+del _HIDDEN["communication twice as long"]  # the same
+
+RED: Mapping[str, Mapping[str, str]] = {
+    **{name: {**_UNITS, **_COMMUNICATION} for name in AWKWARD},
+    "two models": _HIDDEN,
+    "layers without names": _RUN,
+    "a graph for half of the step": _UNITS,  # on one rank
+    "prefill and decode by turns": _RUN,
+    "no launches": _UNHEARD,
+}
+
+
+def _cells() -> Iterator[object]:
+    """Two programs in every run of the tests, all others in slow ones."""
+    for name, own in RED.items():
+        for fault, metric in own.items():
+            for format in FORMATS:
+                quick = format is Format.NSYS and name == "a graph for half of the step"
+                yield pytest.param(name, format, fault, metric, marks=() if quick else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("name", "format", "fault", "metric"), [*_cells()])
+def test_a_fault_is_red(drafted: Drafted, tmp_path: Path, fault: str, metric: str) -> None:
+    assert metric in drafted.red(fault, tmp_path)
+
+
+@pytest.mark.slow
+@EACH
+def test_noise_is_green(drafted: Drafted, tmp_path: Path) -> None:
+    on = drafted.tape()
+    noise(on)
+    found = drafted.judged(on.write(tmp_path / "noisy"))
+    assert set(found.values()) <= {Outcome.PASSED, Outcome.IMPROVED}, found
+
+
+def test_every_fault_but_that_of_memory_is_in_the_table() -> None:
+    assert {*_UNITS, *_COMMUNICATION} == FAULTS.keys() - {"memory doubled"}
