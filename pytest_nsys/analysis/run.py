@@ -344,7 +344,9 @@ class WindowGroup:
         if self.spec.whole_run:
             return self.run.everything(number)
         windows = {rank.lane: self.windows.get(rank.number, ()) for rank in self._trace_ranks(number)}
-        hulls = {lane: hull((w.start_ns, w.end_ns) for w in own) for lane, own in windows.items() if own}
+        of_kernel = isinstance(anchor_of(self.run.convention, self.spec), KernelAnchor) and self.spec.explicit is None
+        beside = int(of_kernel and self._by_launch)  # what begins the next window was not launched in this one
+        hulls = {lane: hull((w.start_ns, w.end_ns - beside) for w in own) for lane, own in windows.items() if own}
         spans: dict[Lane, Interval | None] = {lane: hulls.get(lane) for lane in windows}
         kernels: Mapping[Lane, Kernels] = {}
         if spans:
