@@ -58,13 +58,13 @@ class Sharing:
 
     @property
     def words(self) -> str:
-        """``36 of 40 communication kernels (113 ms) share stream 27 with compute``."""
+        """``36 of 40 communication kernels share stream 27 with compute``."""
         which = f"{self.kernels} of {self.of} communication kernels"
         if self.kernels == self.of:
             which = "the only communication kernel" if self.of == 1 else f"all {self.of} communication kernels"
         share = "shares" if self.kernels == 1 else "share"
         where = f"{'stream' if len(self.streams) == 1 else 'streams'} {rank_ranges(self.streams)}"
-        return f"{which} ({format_value(self.ns)}) {share} {where} with compute"
+        return f"{which} {share} {where} with compute"
 
     @property
     def why_not_in_own(self) -> str:
@@ -73,7 +73,8 @@ class Sharing:
             return "no communication kernel in the window"
         exposed, overlap = (name.removesuffix("_ns") for name in ALL)
         what = "it" if self.kernels == 1 else "them"
-        return f"{self.words}: only {exposed} and {overlap} count {what}" if self.counts else ""
+        why = f"{self.words} ({format_value(self.ns)}): only {exposed} and {overlap} count {what}"
+        return why if self.counts else ""
 
 
 def sharing_in(windows: Iterable[RankWindow]) -> Sharing:

@@ -19,7 +19,7 @@ def mostly_lines(found: Mostly, of: str) -> tuple[str, str]:
             pin = "pin that memory, " if "pageable" in found.what else ""
             return (
                 f"mostly copies: for {share} of the {of} the GPU does nothing but copy{which}",
-                f"a gate on compute judges {percent(found.computes)} of it: {pin}copy ahead on another stream",
+                f"a gate on compute judges {percent(found.computes)} of it: {pin}copy on another stream beside compute",
             )
         case MostOf.IDLE:
             gap = "" if found.gap_ns is None else f", {format_value(found.gap_ns)} of it in one gap"

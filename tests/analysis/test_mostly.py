@@ -124,7 +124,7 @@ def test_a_draft_says_it_in_its_head_and_what_to_do(
     assert first in said
     text = " ".join((project.root / "gates.nsys.yaml").read_text(encoding="utf-8").replace("#", "").split())
     assert first in text
-    assert "a gate on compute judges 50% of it: pin that memory, copy ahead on another stream" in text
+    assert "a gate on compute judges 50% of it: pin that memory, copy on another stream beside compute" in text
     project.pytest("gates.nsys.yaml", code=0)
 
 
@@ -133,5 +133,5 @@ def test_a_real_run_that_copies() -> None:
     said = run("show", REAL / "h100_2gpu_1s.sqlite", code=0).stdout.splitlines()
     assert said[3:5] == [
         "mostly copies: for 97% of the run the GPU does nothing but copy, most of it pinned to device",
-        "a gate on compute judges 2.33% of it: copy ahead on another stream",
+        "a gate on compute judges 2.33% of it: copy on another stream beside compute",
     ]

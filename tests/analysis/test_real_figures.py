@@ -343,8 +343,8 @@ def test_no_communication_stream_gives_no_overlap(
             found = json.loads(view.stdout)
             assert found["rows"] == found["ranks"]
             assert {row["rank"] for row in found["ranks"]} == {rank}
-            assert " with compute: only wall_exposed_all and wall_overlap_all count " in view.stderr
-            assert " with compute: only wall_exposed_all and wall_overlap_all count " in result.stderr
+            assert "): only wall_exposed_all and wall_overlap_all count " in view.stderr
+            assert "): only wall_exposed_all and wall_overlap_all count " in result.stderr
         else:
             assert "no communication kernel in the window" in view.stderr
         assert run("--view=overlap", path, *options, "--where", "stage=none").exit_code == 3

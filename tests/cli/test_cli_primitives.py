@@ -79,7 +79,7 @@ def test_json_of_overlap(trace: Path) -> None:
     assert found["notes"] == [
         "note: convention pithtrain, anchor 'forward chunk%backward chunk%' (found in the trace)",
         "note: window median, kernels contained",
-        "note: 2 of 4 communication kernels (1 us) share stream 7 with compute: "
+        "note: 2 of 4 communication kernels share stream 7 with compute (1 us): "
         "only wall_exposed_all and wall_overlap_all count them",
     ]
     assert found["windows"] == [
@@ -279,13 +279,13 @@ def test_communication_on_streams_that_compute_is_shown_by_the_figures_that_coun
     found = run("--view=overlap", *asked, code=0)
     assert found.stdout.splitlines()[1].split() == ["rank", "pid", "wall_overlap_all", "wall_exposed_all", "barrier"]
     assert found.stdout.splitlines()[3].split()[2:] == ["0%", "4", "us", "4", "us"]
-    assert "the only communication kernel (4 us) shares stream 27 with compute" in found.stderr
+    assert "the only communication kernel shares stream 27 with compute (4 us)" in found.stderr
     gpu.kernel("gemm", 1_000, 4_000, stream=7)
     asked = (builder.write(tmp_path / "two.sqlite"), *asked[1:])
     (rank,) = answer("--view=overlap", *asked)["rows"]
     assert (rank["wall_overlap_all"], rank["wall_exposed_all_ns"], rank["barrier_ns"]) == (0.75, 1_000, 4_000)
     said = run("--view=overlap", *asked).stderr
-    assert "shares stream 27 with compute: only wall_exposed_all and wall_overlap_all count it" in said
+    assert "shares stream 27 with compute (4 us): only wall_exposed_all and wall_overlap_all count it" in said
 
 
 @pytest.mark.parametrize(

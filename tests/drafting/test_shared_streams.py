@@ -157,7 +157,7 @@ def test_a_plain_sentence_keeps_its_metric_and_its_verdict_names_the_other(proje
         said = " ".join(project.pytest(gate.name, f"--nsys-trace={name}", "-v", code=code).split())
         which = "the only communication kernel" if code else "1 of 2 communication kernels"
         told = (
-            rf"{which} \(\S+ \S+\) shares stream 27 with compute: only wall_exposed_all and wall_overlap_all count it"
+            rf"{which} shares stream 27 with compute \(\S+ \S+\): only wall_exposed_all and wall_overlap_all count it"
         )
         assert re.search(told, said), said
         assert ("no data" in said) == bool(code)
