@@ -68,7 +68,8 @@ class StepLength:
     """How long a step of the slowest rank is, in ns: as ``metric`` has it, which is that of the window where a step is
     not known, and ``why`` then says why. ``quantiles`` are of the periods of that rank, of ``steady`` of its ``steps``.
     ``fastest`` is a rank and its length, None of one rank alone. ``rates`` are what is known of its work. ``longest``
-    is told where it is ``LONG`` times the median or more, of one capture.
+    is told where it is ``LONG`` times the median or more, of one capture. ``on_cpu_ns``: how long the range of its
+    window is, where kernels are chosen by their launches.
     """
 
     metric: str
@@ -81,6 +82,7 @@ class StepLength:
     steady: int = 0
     steps: int = 0
     longest: LongestStep | None = None
+    on_cpu_ns: Value | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +272,8 @@ class _Summing:
             {str(quantile): value for (rank, quantile), value in quantiles.items() if rank == slowest},
             tuple(self._rates()),
             why,
-            *(self._spread(slowest) if quantiles else ()),
+            *(self._spread(slowest) if quantiles else (0, 0, None)),
+            median([w.window.length_ns for w in self.windows[slowest]]) if self.spec.by_launch else None,
         )
 
     def _spread(self, slowest: int) -> tuple[int, int, LongestStep | None]:

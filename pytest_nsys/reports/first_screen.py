@@ -38,6 +38,9 @@ GAPS = 3
 WORLD = "world"
 """An axis that is all ranks."""
 
+BEYOND = Fraction(3, 2)
+"""A range that is so many times its kernels' time on the GPU is told: what it does besides is in no figure."""
+
 OTHER = Fraction(101, 100)
 """Windows that are so many times a step, or a step of them, are told below it."""
 
@@ -150,6 +153,9 @@ class FirstScreen:
         yield from map(fitted, filter(None, [together] if len(together) <= COLUMNS else steps))
         if other and not self.summary.subject.found.whole_run:
             yield fitted(self._measured(windows))
+        if step.on_cpu_ns is not None and step.on_cpu_ns > BEYOND * max(windows):
+            cpu, gpu = format_value(step.on_cpu_ns), format_value(max(windows))
+            yield fitted(f"its range takes {cpu} on the CPU, its kernels {gpu} on the GPU: only these are measured")
         if self.summary.mostly is not None:
             yield from map(fitted, mostly_lines(self.summary.mostly, self._whole))
 

@@ -157,6 +157,19 @@ def test_a_range_on_the_cpu_and_what_is_measured_of_it_have_a_name_each(folder: 
     assert "window (GPU)" not in command("--view=ranks", *asked[:-1], code=0)
 
 
+@pytest.mark.parametrize(("length", "told"), [(225, False), (226, True)])
+def test_a_range_that_its_kernels_do_not_fill_is_told(folder: Path, length: int, told: bool) -> None:
+    """As of SGLang: 465 ms on the CPU, and kernels of 10 ms."""
+    trace = TraceBuilder()
+    gpu = trace.process()
+    for n in range(5):
+        gpu.range("step", 1_000 * n, 1_000 * n + length)
+        gpu.kernel("gemm", 1_000 * n + 50, 1_000 * n + 200, launch_ns=1_000 * n + 20)
+    asked = (trace.write(folder / "long.sqlite"), "--convention=generic", "--anchor=step", "--kernels=launched")
+    said = "its range takes 226 ns on the CPU, its kernels 150 ns on the GPU: only these are measured"
+    assert (said in command("show", *asked, code=0)) == told
+
+
 def test_command_in_every_format(folder: Path) -> None:
     path = steps_trace(folder / "run.sqlite", 0, 100, 200)
     head, first, *others = command("--view=kernels", path, "--steps=2", "--format=csv", code=0).splitlines()
