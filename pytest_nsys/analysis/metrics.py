@@ -236,6 +236,9 @@ STEP = "window_ns"
 PERIOD = "period_ns"
 """That of how long the steps of anchors are."""
 
+STEP_TIME = "step_time_ns"
+"""That of how long a step of the slowest rank is."""
+
 MEASURED = "measured"
 """The word before the name of what was measured outside of a trace, in sentences and wherever metrics are named."""
 

@@ -382,21 +382,37 @@ def _balance(figures: Figures) -> Iterator[DraftSentence]:
 
 
 def _times(figures: Figures) -> Iterator[DraftSentence]:
-    periods = figures.spec.window != RUN and bool(figures.rows("period_ns"))
-    if periods:
-        rows = {labels: value for labels, value in figures.rows("period_ns").items() if labels[1] == "p50"}
-        worst = figures.largest("period_ns", rows)
-        why = (f"At most {worst} from one anchor to the next: the median of the steady half.",)
-        yield _held(figures, "period_ns", why, TIME, KEPT, rows, "p50 ")
-    what = "from end to end"
-    if figures.spec.whole_run or figures.spec.kernels is KernelsMode.LAUNCHED:
-        what = "from the first start to the last end of its kernels"
-    why = (f"At most {figures.largest('window_ns')}: the window, {what}.",)
-    yield _held(figures, "window_ns", why, TIME, 2 if periods else KEPT)
+    step = _step(figures)
+    yield from step
+    windows = figures.rows("window_ns")
+    if not step or [*figures.rows("step_time_ns").values()] != [max(windows.values())]:  # of one step they are one
+        what = "from end to end"
+        if figures.spec.whole_run or figures.spec.kernels is KernelsMode.LAUNCHED:
+            what = "from the first start to the last end of its kernels"
+        why = (f"At most {figures.largest('window_ns')}: the window, {what}.",)
+        yield _held(figures, "window_ns", why, TIME, 2 if step else KEPT)
     drafted = [(metric.drafted, metric.name) for metric in METRICS.values() if metric.drafted is not None]
     for (what, rank), name in sorted(drafted, key=lambda each: each[0].rank):
         if figures.rows(name):
             yield _held(figures, name, (f"At most {figures.largest(name)}: {what}.",), TIME, rank)
+
+
+def _step(figures: Figures) -> list[DraftSentence]:
+    """How long a step takes; where an anchor is a part of one, the period of that. None of a whole run."""
+    if figures.spec.window == RUN:
+        return []
+    if rows := figures.rows("step_time_ns"):
+        shown = format_value(rows[()])
+        why = f"{shown}: a step of the slowest rank, the median of the steady half."
+        if any(len(window.anchors) == 1 for window in figures.windows):
+            why = f"{shown}: the step, on the slowest rank."
+        return [_held(figures, "step_time_ns", (why,), TIME, KEPT)]
+    rows = {labels: value for labels, value in figures.rows("period_ns").items() if labels[1] == "p50"}
+    if not rows:
+        return []
+    worst = figures.largest("period_ns", rows)
+    why = f"At most {worst} from one anchor to the next: the median of the steady half."
+    return [_held(figures, "period_ns", (why,), TIME, KEPT, rows, "p50 ")]
 
 
 def _memory(figures: Figures) -> Iterator[DraftSentence]:

@@ -24,7 +24,7 @@ from fractions import Fraction
 
 from pytest_nsys.analysis.budget_facts import BLOCKED
 from pytest_nsys.analysis.metric_names import BY_UNIT, metric_named, sentence_for
-from pytest_nsys.analysis.metrics import MEASURED, METRICS, PERIOD, Metric, measured
+from pytest_nsys.analysis.metrics import MEASURED, METRICS, PERIOD, STEP_TIME, Metric, measured
 from pytest_nsys.analysis.table import STATISTICS, Selector
 from pytest_nsys.core.conventions import KIND_WORDS, MIXED
 from pytest_nsys.core.errors import did_you_mean, hint
@@ -79,7 +79,6 @@ BIG_KERNELS = "kernel_share"
 """The metric of which a limit says how small a kernel may be."""
 
 WORD = "pipeline"
-STEP_TIME = "step_time_ns"
 RULED = "overlap_score"
 """The metric that the rule goes with."""
 

@@ -102,10 +102,12 @@ def against(verdict: Verdict, before: Captures) -> LookedAt | None:
 NOT_KEPT = "values alone were kept of the run before: pytest-nsys compare OLD NEW explains it from both traces"
 
 
-def between_periods(before: MetricTable, now: MetricTable) -> StepChange | None:
-    """The median periods of the ranks of which both sides know it; None where there are none."""
+def between_steps(before: MetricTable, now: MetricTable) -> StepChange | None:
+    """The median periods of the ranks of which both sides know it, or the step time, which is of no rank: it stands
+    for rank 0. None where there are none.
+    """
     was, is_now = (
-        {labels["rank"]: round(value) for labels, value in side.labelled() if labels["quantile"] == MEDIAN_PERIOD}
+        {labels.get("rank", 0): round(value) for labels, value in side.labelled() if usual(labels) == labels}
         for side in (before, now)
     )
     ranks = sorted(rank for rank in was.keys() & is_now.keys() if isinstance(rank, int))

@@ -17,7 +17,7 @@ from pathlib import Path
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import steps_of
 from pytest_nsys.analysis.fitting import Choice, FitAlike
-from pytest_nsys.analysis.metrics import METRICS, PERIOD, STEP
+from pytest_nsys.analysis.metrics import METRICS, PERIOD, STEP, STEP_TIME
 from pytest_nsys.analysis.root_facts import StepChange
 from pytest_nsys.analysis.table import MetricTable
 from pytest_nsys.analysis.windows import WindowSpec, noun_of
@@ -56,7 +56,7 @@ from pytest_nsys.stored.baselines.baseline_file import BEFORE_AUTO, Baseline, ke
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.tools.git import heads_of
 from pytest_nsys.verdicts.apart import RunBreakdowns
-from pytest_nsys.verdicts.causes import Why, between_periods, explain_rows, looked_at
+from pytest_nsys.verdicts.causes import Why, between_steps, explain_rows, looked_at
 from pytest_nsys.verdicts.references import OtherRun, PastRuns, ReferenceSource
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from pytest_nsys.verdicts.structure_diff import Red
@@ -330,14 +330,17 @@ def _why(assertion: Assertion, judgement: Judgement, context: GateContext, sourc
 
 
 def _periods(spec: WindowSpec, source: ReferenceSource, context: GateContext) -> StepChange | None:
-    """How long a step was and is, whatever the window: the median period of its anchors, where both sides know it; None
-    where a step has several of these.
+    """How long a step was and is, whatever the window: the median period of its anchors, else the step time, where both
+    sides know it; None where a step has several of these, or a window several steps.
     """
-    if context.captures.convention.anchor in PARTS_OF_A_STEP:
+    captures = context.captures
+    if captures.convention.anchor in PARTS_OF_A_STEP:
         return None
+    names = (PERIOD, STEP_TIME) if captures.runs[0].workload.steps is None else (PERIOD,)
     with contextlib.suppress(NsysError):
-        before = source.table(METRICS[PERIOD], spec)
-        return None if before is None else between_periods(before, context.captures.rows(METRICS[PERIOD], spec))
+        each = ((source.table(METRICS[name], spec), captures.rows(METRICS[name], spec)) for name in names)
+        found = (between_steps(before, now) for before, now in each if before is not None)
+        return next((step for step in found if step is not None), None)
     return None
 
 

@@ -240,7 +240,7 @@ class Project:
         with contextlib.closing(CaptureCache()) as cache:
             store = store_of(gate.path, self.root / "baselines", self.root)
             try:
-                gate = resolved(gate, partial(cache.fitting, [trace], self.root), store=store)
+                gate = resolved(gate, partial(cache.fitting, [trace], self.root, None), store=store)
             except NsysError as error:
                 return {assertion.full_name: _error(error) for assertion in gate.assertions}
             captures = cache.captures([trace], self.root, gate.resolved_convention, gate.workload)

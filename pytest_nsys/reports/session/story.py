@@ -12,7 +12,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from pytest_nsys.analysis.explained import Explained
-from pytest_nsys.analysis.metrics import PERIOD, metric_called
+from pytest_nsys.analysis.metrics import PERIOD, STEP_TIME, metric_called
 from pytest_nsys.analysis.root_facts import UNCHANGED, Root, RootChange, RootOf, StepChange
 from pytest_nsys.analysis.windows import RUN, noun_of
 from pytest_nsys.core.conventions import NO_STAGE
@@ -26,7 +26,6 @@ FOLDED_SHARE = Fraction(5, 100)
 """A root that leads in no row, and is less than this of the largest one, is not told."""
 
 WINDOW = "window_ns"
-STEP_TIME = "step_time_ns"
 STEP_TIMES = frozenset({WINDOW, PERIOD, STEP_TIME})
 """Metrics that are the length of a step."""
 
@@ -230,9 +229,9 @@ def step_of(record: Record) -> StepTold | None:
 
 
 def _period_of(record: Record) -> StepTold | None:
-    """The median step of all, whose period an assertion judges; None where it does not, or none before is known."""
-    rows = record.verdict.rows if record.subject.split()[-1] == "period_ns" else ()
-    before, now = _lengths(row for row in rows if _labels(row).get("quantile") == USUAL).slowest
+    """The median step of all, whose length an assertion judges; None where it does not, or none before is known."""
+    rows = record.verdict.rows if record.subject.split()[-1] in (PERIOD, STEP_TIME) else ()
+    before, now = _lengths(row for row in rows if _labels(row).get("quantile", USUAL) == USUAL).slowest
     return StepTold(record.address, before, now) if before else None
 
 
