@@ -86,7 +86,7 @@ _NONE: Vector = numpy.empty(0, numpy.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Unit:
+class RepeatedUnit:
     """What repeats: the segments at ``own``, which are of these ``kinds``. ``alike``: the median of how much they are
     like the first of their kind; ``interior`` and ``cover`` are shares, with those ``beside`` them: they hold one, and
     more.
@@ -137,7 +137,7 @@ class Unit:
         return leader
 
 
-def _unit(work: Work, found: Segments, kinds: tuple[int, ...], beside: Vector = _NONE) -> Unit:
+def _unit(work: Work, found: Segments, kinds: tuple[int, ...], beside: Vector = _NONE) -> RepeatedUnit:
     own = numpy.flatnonzero(numpy.isin(found.kind, kinds))
     all_of = numpy.union1d(own, beside)
     edges = found.edges
@@ -150,7 +150,7 @@ def _unit(work: Work, found: Segments, kinds: tuple[int, ...], beside: Vector = 
     others = numpy.delete(own, firsts)
     like = float(numpy.median(found.alike[others])) if len(others) else 1.0
     interior, cover = (min(each) for each in zip(*shares, strict=True))
-    return Unit(found, kinds, own, like, interior, cover, beside)
+    return RepeatedUnit(found, kinds, own, like, interior, cover, beside)
 
 
 def _often(found: Segments) -> list[int]:
@@ -158,7 +158,7 @@ def _often(found: Segments) -> list[int]:
     return [kind for kind in range(len(found.leaders)) if (found.kind == kind).sum() >= 2]
 
 
-def one_kind(work: Work, found: Segments) -> Unit | None:
+def one_kind(work: Work, found: Segments) -> RepeatedUnit | None:
     """The segments of the main kind, where they are a good unit."""
     times = numpy.diff(work.time_before[found.edges])
     often = _often(found)
@@ -172,7 +172,7 @@ def one_kind(work: Work, found: Segments) -> Unit | None:
     return unit if good and not _crumbs(unit) else None
 
 
-def _with_more(work: Work, unit: Unit) -> Unit:
+def _with_more(work: Work, unit: RepeatedUnit) -> RepeatedUnit:
     """The same, with the segments that hold a unit and more of its own kernels: steps that a validation goes before.
 
     A layer and what stands behind the last one are not so: that is made of other kernels.
@@ -193,7 +193,7 @@ def _with_more(work: Work, unit: Unit) -> Unit:
     return _unit(work, unit.segments, unit.kinds, odd)
 
 
-def _repeats(unit: Unit) -> bool:
+def _repeats(unit: RepeatedUnit) -> bool:
     if unit.level:
         return unit.alike >= (ALIKE_OF_FEW if len(unit) > 3 else ALIKE_OF_THREE) and len(unit) >= 3
     if len(unit) >= 3:
@@ -203,7 +203,7 @@ def _repeats(unit: Unit) -> bool:
     )
 
 
-def _crumbs(unit: Unit) -> bool:
+def _crumbs(unit: RepeatedUnit) -> bool:
     """Whether a segment of another kind, shorter than half a unit, lies between the units."""
     between = numpy.arange(unit.own[0], unit.own[-1])
     odd = between[unit.segments.kind[between] != unit.kinds[0]]
@@ -211,7 +211,7 @@ def _crumbs(unit: Unit) -> bool:
     return bool((sizes[odd] < numpy.median(sizes[unit.own]) / 2).any())
 
 
-def several_kinds(work: Work, found: Segments) -> Unit | None:
+def several_kinds(work: Work, found: Segments) -> RepeatedUnit | None:
     """The segments of two or three kinds, where they are steps of these kinds."""
     often = _often(found)
     if not 2 <= len(often) <= MOST_KINDS_OF_STEPS:
@@ -233,7 +233,7 @@ def holds(one: Vector, other: Vector) -> bool:
     return bool(numpy.minimum(one, other).sum() >= ALIKE * other.sum() and one.sum() > other.sum())
 
 
-def choose(work: Work) -> list[Unit]:
+def choose(work: Work) -> list[RepeatedUnit]:
     """The largest unit that repeats on a rank, and then as other markers begin it; empty where nothing repeats."""
     found = _of_level(work, 0)
     if found and _before(found[0]) <= LATE and found[0].segments.alike[found[0].own].min() > 1 - TURNS_APART:
@@ -244,18 +244,18 @@ def choose(work: Work) -> list[Unit]:
     return found
 
 
-def _surer(work: Work, unit: Unit, other: Unit) -> bool:
+def _surer(work: Work, unit: RepeatedUnit, other: RepeatedUnit) -> bool:
     """Whether of a unit and another, of which it has no more, it is the step all the same."""
     return _in_turns(work, unit, other) or _steadier(work, unit, other)
 
 
-def _steadier(work: Work, unit: Unit, other: Unit) -> bool:
+def _steadier(work: Work, unit: RepeatedUnit, other: RepeatedUnit) -> bool:
     """Whether it is the other, begun where the host does not run ahead."""
     lost = len(other) - len(unit)
     return lost <= 1 and other.two_speeds and not unit.two_speeds and _same(work, unit, other)
 
 
-def held(work: Work, places: Vector, unit: Unit) -> Unit | None:
+def held(work: Work, places: Vector, unit: RepeatedUnit) -> RepeatedUnit | None:
     """The units of another rank, which begin at these places as those of ``unit`` do; None where they do not."""
     if not 2 <= len(places) <= len(work) // FEWEST_KERNELS or len(places) * work.size > MOST_COUNTS:
         return None
@@ -270,13 +270,13 @@ def repeats_inside(work: Work, counts: Vector) -> bool:
     return bool(times[counts >= OFTEN].sum() >= REPEATED * times.sum())
 
 
-def _before(unit: Unit) -> float:
+def _before(unit: RepeatedUnit) -> float:
     """How much lies before the first unit, in units."""
     sizes = numpy.diff(unit.segments.edges)[unit.own]
     return unit.first / float(numpy.median(sizes))
 
 
-def _of_level(work: Work, level: int) -> list[Unit]:
+def _of_level(work: Work, level: int) -> list[RepeatedUnit]:
     each = [found for marker in markers(work, level) if (found := segments(work, marker)) is not None]
     units, kinds = (_largest(work, _good(work, each, what)) for what in (one_kind, several_kinds))
     if not units or not kinds:
@@ -287,11 +287,13 @@ def _of_level(work: Work, level: int) -> list[Unit]:
     return kinds if more and inside else units
 
 
-def _good(work: Work, each: Iterable[Segments], what: Callable[[Work, Segments], Unit | None]) -> list[Unit]:
+def _good(
+    work: Work, each: Iterable[Segments], what: Callable[[Work, Segments], RepeatedUnit | None]
+) -> list[RepeatedUnit]:
     return [unit for found in each if (unit := what(work, found)) is not None]
 
 
-def _largest(work: Work, good: Sequence[Unit]) -> list[Unit]:
+def _largest(work: Work, good: Sequence[RepeatedUnit]) -> list[RepeatedUnit]:
     """The largest of the good units whose kernels come in one order, first as its best marker begins it."""
     left = list(good)
     while left:
@@ -306,12 +308,12 @@ def _largest(work: Work, good: Sequence[Unit]) -> list[Unit]:
     return []
 
 
-def _as_marker(unit: Unit, most: int) -> tuple[bool, int, int, int]:
+def _as_marker(unit: RepeatedUnit, most: int) -> tuple[bool, int, int, int]:
     """The best marker of a unit first: one that begins it where the host runs ahead makes two speeds of one."""
     return unit.two_speeds or len(unit) < most - 1, -len(unit), len(unit.segments.kind), unit.first
 
 
-def _several(work: Work, unit: Unit, other: Unit) -> bool:
+def _several(work: Work, unit: RepeatedUnit, other: RepeatedUnit) -> bool:
     """Whether a unit is several of the other: of what lies between its first and its last those hold as much."""
     return (
         len(other) > SEVERAL_TIMES * len(unit)
@@ -321,7 +323,7 @@ def _several(work: Work, unit: Unit, other: Unit) -> bool:
     )
 
 
-def _held_inside(work: Work, unit: Unit, other: Unit) -> float:
+def _held_inside(work: Work, unit: RepeatedUnit, other: RepeatedUnit) -> float:
     """How much of what lies between the first and the last unit others hold: of kernels or their time, the smaller."""
     low, high = unit.first, int(unit.segments.edges[unit.own[-1] + 1])
     inside = numpy.union1d(other.own, other.beside)
@@ -330,7 +332,7 @@ def _held_inside(work: Work, unit: Unit, other: Unit) -> float:
     return min(int((own[afters] - own[firsts]).sum()) / max(1, int(own[high] - own[low])) for own in sums)
 
 
-def _in_turns(work: Work, unit: Unit, other: Unit) -> bool:
+def _in_turns(work: Work, unit: RepeatedUnit, other: RepeatedUnit) -> bool:
     """Whether of the others in each unit those of one turn do more: the last micro-batch ends with the optimizer."""
     places = unit.segments.edges[unit.own]
     starts = other.segments.edges[other.own]
@@ -351,12 +353,12 @@ def _in_turns(work: Work, unit: Unit, other: Unit) -> bool:
     return missing <= MISSING * int(numpy.abs(one - least).sum())
 
 
-def _same(work: Work, unit: Unit, other: Unit) -> bool:
+def _same(work: Work, unit: RepeatedUnit, other: RepeatedUnit) -> bool:
     """Whether two markers begin the same unit, each at another place of it."""
     return len(unit.kinds) == len(other.kinds) and bool(alike(work, unit.counts, other.counts[None])[0] >= ALIKE)
 
 
-def in_order(work: Work, unit: Unit) -> bool:
+def in_order(work: Work, unit: RepeatedUnit) -> bool:
     """Whether what lies in a unit lay in the one before it of its kind, near the same place."""
     found, held, asked = unit.segments, 0, 0
     for kind in unit.kinds:

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from pytest_nsys.analysis.candidates import all_ranges
 from pytest_nsys.analysis.kernel_anchors import KernelOrder, kernel_order
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.step_choice import Unit, choose, held
+from pytest_nsys.analysis.step_choice import RepeatedUnit, choose, held
 from pytest_nsys.analysis.step_facts import FoundUnits, NoUnits, UnitIs
 from pytest_nsys.analysis.step_segments import FEWEST_KERNELS, Work
-from pytest_nsys.analysis.step_verdict import Around, confidence_in, spans_of, what_it_is
+from pytest_nsys.analysis.step_verdict import AmongRanges, confidence_in, spans_of, what_it_is
 from pytest_nsys.core.columns import as_vector, distinct
 from pytest_nsys.core.conventions import KernelAnchor
 from pytest_nsys.core.exact import median
@@ -46,7 +46,7 @@ class _Begun(NamedTuple):
     """Units that a kernel begins, of one rank first: from when to when they are, by rank, and how far apart."""
 
     anchor: KernelAnchor
-    unit: Unit
+    unit: RepeatedUnit
     spans: dict[int, Sequence[Interval]]
     periods: list[Value]
 
@@ -77,7 +77,7 @@ class _Search:
             left = holds
         return self._told(first, work, left[0])
 
-    def _begun(self, first: int, work: Work, units: Sequence[Unit]) -> Iterator[_Begun]:
+    def _begun(self, first: int, work: Work, units: Sequence[RepeatedUnit]) -> Iterator[_Begun]:
         """What begins the unit on the first rank, the best first."""
         for unit in units:
             yield self._of(first, work, unit)
@@ -86,7 +86,7 @@ class _Search:
                 if (other := held(work, places, unit)) is not None:
                     yield self._of(first, work, other)
 
-    def _of(self, first: int, work: Work, unit: Unit) -> _Begun:
+    def _of(self, first: int, work: Work, unit: RepeatedUnit) -> _Begun:
         return _Begun(self._anchor(work, unit), unit, {first: spans_of(work, unit)}, [_period(unit)])
 
     def _held_on(self, number: int, work: Work, each: Sequence[_Begun]) -> list[_Begun]:
@@ -123,7 +123,7 @@ class _Search:
         short, full = order.name_of(place)
         return short if len(self._spelled[short]) == 1 else full
 
-    def _anchor(self, work: Work, unit: Unit) -> KernelAnchor:
+    def _anchor(self, work: Work, unit: RepeatedUnit) -> KernelAnchor:
         place, order = int(unit.segments.marker.places[0]), work.order
         if not unit.level:
             return KernelAnchor(self._name(order, place))
@@ -135,7 +135,7 @@ class _Search:
         each = {}
         for number, spans in sorted(begun.spans.items()):
             process = self.tracks[number].rank.process
-            each[number] = Around(spans, ranges.get((process.trace, process.global_pid)) or Ranges.of(()))
+            each[number] = AmongRanges(spans, ranges.get((process.trace, process.global_pid)) or Ranges.of(()))
         what, inside = what_it_is(work, begun.unit, each[first])
         patterns = {around.pattern() for around in each.values()} if what is UnitIs.STEP else {None}
         name = str(begun.anchor)
@@ -152,7 +152,7 @@ class _Search:
         )
 
 
-def _period(unit: Unit) -> Value:
+def _period(unit: RepeatedUnit) -> Value:
     """The median distance from one unit to what begins next."""
     lengths = unit.segments.lengths_ns
     whole = unit.own[unit.own < len(lengths) - 1]

@@ -122,7 +122,7 @@ def _mixed(x: NDArray[numpy.uint64]) -> NDArray[numpy.uint64]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Marker:
+class UnitMarker:
     """What could begin a unit, at ``places``: a name or, of level 1, a name that follows another. ``others`` are the
     places of those that take turns with it.
     """
@@ -137,7 +137,7 @@ class Marker:
         return 1 + len(self.others)
 
 
-def markers(work: Work, level: int) -> Iterator[Marker]:
+def markers(work: Work, level: int) -> Iterator[UnitMarker]:
     """The markers, the rarest first, then the earliest."""
     names, places = work.numbers[work.heads], work.heads
     if level:
@@ -155,7 +155,7 @@ def markers(work: Work, level: int) -> Iterator[Marker]:
         while len(rows):
             first, rest = rows[0], rows[1:]
             turns = (rest > first).all(axis=1) & (rest[:, :-1] < first[1:]).all(axis=1)
-            yield Marker(first, level, rest[turns])
+            yield UnitMarker(first, level, rest[turns])
             found += 1
             if found == MOST_MARKERS:
                 return
@@ -168,7 +168,7 @@ class Segments:
     none; ``leaders`` are the counts of the first of each kind, and ``alike`` how much each segment is like its leader.
     """
 
-    marker: Marker
+    marker: UnitMarker
     edges: Vector
     lengths_ns: Vector
     kind: Vector
@@ -176,7 +176,7 @@ class Segments:
     leaders: Vector
 
 
-def segments(work: Work, marker: Marker) -> Segments | None:
+def segments(work: Work, marker: UnitMarker) -> Segments | None:
     """The segments of a marker by kind; None where there are too many kinds."""
     edges = numpy.append(marker.places, len(work))
     hashes = work.hash_before[edges[1:]] - work.hash_before[edges[:-1]]

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy
 
 from pytest_nsys.analysis.candidates import range_patterns
-from pytest_nsys.analysis.step_choice import MANY_VOTES, Unit, holds, repeats_inside
+from pytest_nsys.analysis.step_choice import MANY_VOTES, RepeatedUnit, holds, repeats_inside
 from pytest_nsys.analysis.step_facts import Confidence, UnitIs
 from pytest_nsys.analysis.step_segments import Work
 from pytest_nsys.core.columns import Column, Vector, as_vector, members, minus, take, total, values
@@ -21,10 +21,8 @@ from pytest_nsys.core.conventions import BUILT_IN, PARTS_OF_A_STEP, like
 from pytest_nsys.core.model import Interval
 from pytest_nsys.core.tables import Ranges
 
-KNOWN_STEPS = (
-    *dict.fromkeys(c.range_anchor for c in BUILT_IN.values() if c.range_anchor and c.anchor not in PARTS_OF_A_STEP),
-    "execute_%context_%",
-    "step[%]",
+KNOWN_STEPS = tuple(
+    dict.fromkeys(c.range_anchor for c in BUILT_IN.values() if c.range_anchor and c.anchor not in PARTS_OF_A_STEP)
 )
 """Patterns of the ranges that frameworks mark their steps with."""
 
@@ -45,7 +43,7 @@ MANY_UNITS = 5
 ALIKE_UNITS = 0.95
 
 
-class Around:
+class AmongRanges:
     """The units of a rank, in ``spans`` of time, among the closed ranges of its process."""
 
     def __init__(self, spans: Sequence[Interval], ranges: Ranges) -> None:
@@ -105,7 +103,7 @@ class Around:
         return total(minus(take(self.ranges.end_ns, rows), take(self.ranges.start_ns, rows)))
 
 
-def spans_of(work: Work, unit: Unit) -> list[Interval]:
+def spans_of(work: Work, unit: RepeatedUnit) -> list[Interval]:
     """From when to when each unit is launched, or runs where no launches are known."""
     edges = numpy.append(work.at_ns, work.at_ns[-1] + 1)[unit.segments.edges].tolist()
     return [(edges[i], edges[i + 1]) for i in unit.own.tolist()]
@@ -118,7 +116,7 @@ def _counts_units(numbers: Sequence[set[str]]) -> bool:
     return all(len(each) <= MOST_MODULES for each in known) and all(a != b for a, b in pairwise(known))
 
 
-def what_it_is(work: Work, unit: Unit, around: Around) -> tuple[UnitIs, str | None]:
+def what_it_is(work: Work, unit: RepeatedUnit, around: AmongRanges) -> tuple[UnitIs, str | None]:
     """What the units are; of a part the range that holds several, where one does."""
     if (holder := around.holder()) is not None:
         return UnitIs.PART, holder
@@ -131,7 +129,7 @@ def what_it_is(work: Work, unit: Unit, around: Around) -> tuple[UnitIs, str | No
     return (UnitIs.TWO_SPEEDS if unit.two_speeds else UnitIs.STEP), None
 
 
-def confidence_in(what: UnitIs, unit: Unit) -> Confidence:
+def confidence_in(what: UnitIs, unit: RepeatedUnit) -> Confidence:
     """How sure it is."""
     if what in (UnitIs.MAYBE_PART, UnitIs.TWO_SPEEDS):
         return Confidence.LOW
@@ -139,7 +137,7 @@ def confidence_in(what: UnitIs, unit: Unit) -> Confidence:
     return Confidence.HIGH if what is UnitIs.STEP and sure else Confidence.MEDIUM
 
 
-def _may_be_part(work: Work, unit: Unit) -> bool:
+def _may_be_part(work: Work, unit: RepeatedUnit) -> bool:
     found = unit.segments
     first, after = unit.first, int(found.edges[unit.own[-1] + 1])
     known = numpy.zeros(work.size, numpy.bool_)
@@ -158,7 +156,7 @@ def _may_be_part(work: Work, unit: Unit) -> bool:
     return not repeats_inside(work, unit.counts)
 
 
-def _warms_up(work: Work, unit: Unit) -> bool:
+def _warms_up(work: Work, unit: RepeatedUnit) -> bool:
     sizes = numpy.diff(unit.segments.edges)[unit.own]
     longer = int(work.at_ns[unit.first] - work.at_ns[0]) > unit.length_ns
     return unit.first >= WARM_UP * float(numpy.median(sizes)) and longer

@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.kernel_anchors import LaunchedKernels, kernel_order
-from pytest_nsys.analysis.step_choice import Unit, choose
+from pytest_nsys.analysis.step_choice import RepeatedUnit, choose
 from pytest_nsys.analysis.step_facts import UnitIs
-from pytest_nsys.analysis.step_segments import Marker, Work, alike, markers, segments
-from pytest_nsys.analysis.step_verdict import Around, spans_of, what_it_is
+from pytest_nsys.analysis.step_segments import UnitMarker, Work, alike, markers, segments
+from pytest_nsys.analysis.step_verdict import AmongRanges, spans_of, what_it_is
 from pytest_nsys.core.tables import Ranges
 from tests.support.kernel_tapes import LAYER, STEP, tape
 
@@ -71,7 +71,7 @@ def test_segments_are_of_the_kinds_that_a_naive_count_says(text: str, data: st.D
     each = [Counter(names[low:high]) for low, high in pairwise(edges)]
     weights = work.weights.tolist()
     expected = naive_kinds(each, weights)
-    found = segments(work, Marker(numpy.array(places), 0, numpy.empty((0, len(places)), numpy.int64)))
+    found = segments(work, UnitMarker(numpy.array(places), 0, numpy.empty((0, len(places)), numpy.int64)))
     assert (found is None) == (expected is None)
     if found is None or expected is None:
         return
@@ -134,7 +134,7 @@ def programs(draw: st.DrawFn) -> tuple[str, int]:
     return step * draw(st.integers(4, 9)), len(step)
 
 
-def size_of(unit: Unit) -> int:
+def size_of(unit: RepeatedUnit) -> int:
     return int(numpy.median(numpy.diff(unit.segments.edges)[unit.own]))
 
 
@@ -143,7 +143,7 @@ def told(work: Work) -> tuple[UnitIs, int] | None:
     found = choose(work)
     if not found:
         return None
-    return what_it_is(work, found[0], Around(spans_of(work, found[0]), Ranges.of(())))[0], size_of(found[0])
+    return what_it_is(work, found[0], AmongRanges(spans_of(work, found[0]), Ranges.of(())))[0], size_of(found[0])
 
 
 @given(programs())
