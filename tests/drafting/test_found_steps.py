@@ -77,6 +77,23 @@ def kernels_alone(path: Path, seed: int) -> Path:
     return written(path.with_suffix(".sqlite"), [STEP] * 8, period_ns=1_000 + 10 * seed)
 
 
+def without_launches(path: Path, seed: int) -> Path:
+    return written(path.with_suffix(".sqlite"), [STEP] * 8, period_ns=1_000 + 10 * seed, lag_ns=None)
+
+
+def micro_batches(path: Path, seed: int) -> Path:
+    """Four alike in each step, of which the range alone says where they begin."""
+    trace = TraceBuilder()
+    process = trace.process()
+    for k in range(6):
+        at = 40 * MS * k + 1_000
+        process.range(f"train step {k}", at, at + 39 * MS)
+        for place, name in enumerate(KERNELS * 4):
+            start = at + 10_000 + place * MS
+            process.kernel(name, start, start + 500_000 + seed, launch_ns=start - 500)
+    return trace.write(path.with_suffix(".sqlite"))
+
+
 def nothing(path: Path, seed: int) -> Path:
     steps = [[f"kernel_{number}" for number in range(12)]]
     return written(path.with_suffix(".sqlite"), steps, lag_ns=300 + seed)
@@ -92,6 +109,8 @@ CASES: dict[str, tuple[Callable[[Path, int], Path], Anchor | None, str]] = {
     "a range of one's own": (own_range, "my turn %", "step = range 'my turn %', one of 8 (--window 4)"),
     "a range, and few kernels": (few_kernels, "my turn %", "step = range 'my turn %', one of 8 (--window 4)"),
     "kernels alone": (kernels_alone, KernelAnchor("embed"), "kernel embed"),
+    "no launches": (without_launches, KernelAnchor("embed"), "step = kernel embed to the next, one of "),
+    "steps of micro-batches": (micro_batches, "train step %", "step = range 'train step %', one of 6 (--window 3)"),
     "nothing": (nothing, None, "the whole run is measured: no sequence of kernels repeats"),
     "prefill and decode": (awkward("prefill and decode by turns"), None, "kinds, which have no median in common"),
 }

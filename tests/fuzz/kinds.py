@@ -353,7 +353,7 @@ def _stored() -> tuple[Path, str]:
     folder = Path(tempfile.mkdtemp(prefix="pytest-nsys-fuzz-"))
     loaded = load_gate_file(_gate(folder, AGAINST))
     with contextlib.closing(CaptureCache()) as library:
-        loaded = resolved(loaded, partial(library.fitting, [str(good())], Path()))
+        loaded = resolved(loaded, partial(library.fitting, [str(good())], Path(), None))
         captures = library.captures([str(good())], Path(), loaded.resolved_convention)
         written = store_rows(loaded, captures, store_of(loaded.path, folder / "baselines", folder))
     assert written is not None
@@ -380,7 +380,7 @@ def _history() -> Path:
     path = Path(tempfile.mkdtemp(prefix="pytest-nsys-fuzz-")) / "history.db"
     loaded = load_gate_file(_gate(path.parent, PAST))
     with contextlib.closing(CaptureCache()) as library:
-        loaded = resolved(loaded, partial(library.fitting, [str(good())], Path()))
+        loaded = resolved(loaded, partial(library.fitting, [str(good())], Path(), None))
         captures = library.captures([str(good())], Path(), loaded.resolved_convention)
         verdict = {"assertion": "exposed_ns", "line": 3, "outcome": "passed", "xfailed": 0}
         for commit in "123":

@@ -116,7 +116,7 @@ def gate(
         try:
             beside = measurements_of(measurements, Path())
             for one in load_gate_file(path).each:
-                loaded = resolved(one, partial(library.fitting, [str(trace)], Path()))
+                loaded = resolved(one, partial(library.fitting, [str(trace)], Path(), None))
                 captures = library.captures(
                     [str(trace)], Path(), loaded.resolved_convention, loaded.workload, (), beside
                 )
