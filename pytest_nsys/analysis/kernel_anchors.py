@@ -158,7 +158,8 @@ def kernel_units(anchor: KernelAnchor, ran: LaunchedKernels, *, by_launch: bool)
     ordered = kernel_order(ran)
     if by_launch and not ordered.launched:
         without = share_of(ran.launch_ns.count(NO_LAUNCH), len(ran.launch_ns))
-        return KernelUnits((), why=f"{without} of the kernels have no launch row: count them where they ran (clipped)")
+        instead = "kernels: clipped (--kernels=clipped) counts them where they ran"
+        return KernelUnits((), why=f"{without} of the kernels have no launch row: {instead}")
     found = ordered.occurrences(anchor)
     if len(found) < 2:
         return KernelUnits((), why=_why_none(anchor, ordered, len(found)))
@@ -205,7 +206,8 @@ def _why_none(anchor: KernelAnchor, ordered: KernelOrder, found: int) -> str:
     known = {name for both in names for name in both}
     for name in (anchor.kernel, anchor.after):
         if name is not None and name not in known:
-            return f"no kernel is called {_quoted(name)}{did_you_mean(name, sorted(known))}"
+            meant = did_you_mean(name, sorted(known)) or ": --view kernels lists them"
+            return f"no kernel is called {_quoted(name)}{meant}"
     before = [names[earlier][0] for earlier, head in pairwise(ordered.heads) if anchor.kernel in names[head]]
     if anchor.kernel not in names[ordered.heads[0]] and not before:
         return f"{_quoted(anchor.kernel)} is inside of CUDA graphs alone: name the first kernel of the graph"

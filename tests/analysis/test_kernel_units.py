@@ -10,9 +10,10 @@ import pytest
 
 from pytest_nsys.core.conventions import BUILT_IN, KernelAnchor
 from pytest_nsys.core.errors import NothingMeasured
-from pytest_nsys.core.model import KernelsMode
+from pytest_nsys.core.model import KernelsMode, Span
 from tests.support.kernel_steps import PLAIN, written
 from tests.support.measure import captures, notes, rows, windows
+from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.kineto import KinetoBuilder
 
 FIRST = replace(BUILT_IN["generic"], anchor=KernelAnchor("embed"), kernels=KernelsMode.LAUNCHED)
@@ -73,3 +74,53 @@ def test_why_there_is_no_window(tmp_path: Path, anchor: KernelAnchor, said: str)
     with pytest.raises(NothingMeasured, match="rank 0") as caught:
         rows(trace, "overlap", convention=replace(FIRST, anchor=anchor))
     assert said in str(caught.value)
+
+
+def test_without_launches_windows_are_on_the_gpu(tmp_path: Path) -> None:
+    trace = written(tmp_path / "run.sqlite", [PLAIN] * 6, lag_ns=None)
+    clipped = replace(FIRST, kernels=KernelsMode.CLIPPED)
+    (found,) = windows(trace, convention=clipped)
+    assert (found.start_ns, found.end_ns, found.index, found.count) == (12_000, 13_000, 2, 5)
+    with pytest.raises(NothingMeasured, match=r"100% of the kernels have no launch row: kernels: clipped"):
+        rows(trace, "overlap", convention=FIRST)
+
+
+def test_what_follows_the_last_start_is_a_window_where_it_is_whole(tmp_path: Path) -> None:
+    full = [*PLAIN, *["gemm"] * 6]  # of 950 ns in 1 000
+    trace = written(tmp_path / "run.sqlite", [full] * 6, period_ns=960)
+    found = windows(trace, "last", convention=FIRST)
+    assert [(w.start_ns, w.end_ns, w.index, w.count) for w in found] == [(14_500, 15_750, 5, 6)]
+    assert held(trace, "last") == [full]
+    assert rows(trace, "period_ns", convention=FIRST) == {(0, q): 960 for q in ("p50", "p90", "p99")}
+
+
+@pytest.mark.parametrize("window", ["first", "median", "last"])
+def test_span_makes_no_difference(tmp_path: Path, window: str) -> None:
+    trace = written(tmp_path / "run.sqlite", [PLAIN] * 6)
+    both = [windows(trace, window, convention=FIRST, span=span) for span in Span]
+    assert both[0] == both[1]
+    with captures(trace, convention=FIRST) as run:
+        assert run.spec(window, Span.PERIOD) == run.spec(window, Span.RANGE)
+
+
+def test_a_rank_without_the_kernel_is_named(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    for rank in range(2):
+        process = trace.process(pid=100 + rank)
+        for step in range(6):
+            process.kernel("embed" if not rank else "gemm", 1_000 * step + 100, 1_000 * step + 200)
+    with pytest.raises(
+        NothingMeasured, match=r"rank 1 \(process 101\): no kernel is called 'embed': --view kernels lists them"
+    ):
+        rows(trace.write(tmp_path / "run.sqlite"), "compute_ns", convention=FIRST)
+
+
+def test_a_graph_begins_one_window(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    process = trace.process()
+    for step in range(6):
+        graph = process.kernel("embed", 1_000 * step + 100, 1_000 * step + 200, graph_node=1, launch_ns=1_000 * step)
+        for node in range(2, 6):
+            start = 1_000 * step + 100 * node
+            process.kernel("embed", start, start + 50, graph_node=node, correlation=graph)
+    assert held(trace.write(tmp_path / "run.sqlite"), "median") == [["embed"] * 5]

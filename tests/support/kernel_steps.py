@@ -18,5 +18,8 @@ def written(path: Path, steps: Sequence[Step], *, period_ns: int = 1_000, lag_ns
     for number, step in enumerate(steps):
         for place, name in enumerate(step):
             start = 10_000 + period_ns * number + 100 * place
-            process.kernel(name, start, start + 50, launch_ns=None if lag_ns is None else start - lag_ns)
+            if lag_ns is None:
+                process.kernel(name, start, start + 50, launch=False)
+            else:
+                process.kernel(name, start, start + 50, launch_ns=start - lag_ns)
     return trace.write(path)
