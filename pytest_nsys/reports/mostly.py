@@ -16,7 +16,7 @@ def mostly_lines(found: Mostly, of: str) -> tuple[str, str]:
     match found.of:
         case MostOf.COPIES:
             which = f", most of it {printable(found.what, NAME_WIDTH)}" if found.what else ""
-            pin = "pin that memory, " if "pageable" in found.what else ""
+            pin = "pin that memory and " if "pageable" in found.what else ""
             return (
                 f"mostly copies: for {share} of the {of} the GPU does nothing but copy{which}",
                 f"a gate on compute judges {percent(found.computes)} of it: {pin}copy on another stream beside compute",

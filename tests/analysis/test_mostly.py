@@ -124,7 +124,7 @@ def test_a_draft_says_it_in_its_head_and_what_to_do(
     assert first in said
     text = " ".join((project.root / "gates.nsys.yaml").read_text(encoding="utf-8").replace("#", "").split())
     assert first in text
-    assert "a gate on compute judges 50% of it: pin that memory, copy on another stream beside compute" in text
+    assert "a gate on compute judges 50% of it: pin that memory and copy on another stream beside compute" in text
     project.pytest("gates.nsys.yaml", code=0)
 
 
