@@ -25,7 +25,7 @@ from pytest_nsys.gates.model import Outcome
 from tests.support.awkward import AWKWARD, LABELS
 from tests.support.commands import run
 from tests.support.drafted import Drafted
-from tests.support.injections import FAULTS, noise
+from tests.support.injections import FAULTS, noise, tape
 from tests.support.samples.formats import Format
 
 FORMATS = (Format.NSYS, Format.KINETO)
@@ -118,6 +118,19 @@ def test_all_commands_name_the_same(tmp_path: Path, name: str) -> None:
     assert words is not None, drafts
     assert words[0] in checked
     assert words[0].replace("of the trace", "of the base") in compared
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_pytest_runs_what_was_drafted(pytester: pytest.Pytester, name: str) -> None:
+    """Green on its own trace and on another run, red where each kernel ran twice."""
+    own, other = (AWKWARD[name].write(pytester.path / str(seed), Format.KINETO, seed) for seed in (1, 2))
+    run("init", own, "-o", pytester.path / "gates.nsys.yaml", code=0)
+    assert pytester.runpytest("gates.nsys.yaml").ret == pytest.ExitCode.OK
+    assert pytester.runpytest("gates.nsys.yaml", f"--nsys-trace={other}").ret == pytest.ExitCode.OK
+    on = tape(own)
+    FAULTS["kernels duplicated"](on)
+    worse = on.write(pytester.path / "worse")
+    assert pytester.runpytest("gates.nsys.yaml", f"--nsys-trace={worse}").ret == pytest.ExitCode.TESTS_FAILED
 
 
 _UNITS = {
