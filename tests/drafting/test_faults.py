@@ -25,7 +25,7 @@ from tests.support.reference_data import DUALPIPE, REAL
 from tests.support.samples.fsdp import FsdpShape, write_fsdp
 from tests.support.samples.kineto import KinetoBuilder
 
-FSDP, MEMORY = "fsdp", "fsdp with memory"
+FSDP, ONE, MEMORY = "fsdp", "fsdp of one step", "fsdp with memory"
 TRACES = {
     "pp1_cp2": DUALPIPE / "pp1_cp2_ep2.sqlite",
     "pp2_ep2": DUALPIPE / "pp2_ep2.sqlite",
@@ -35,14 +35,14 @@ TRACES = {
     "jax": REAL / "jax_te_attn.trace.json.gz",
 }
 
-_ALL = (FSDP, *TRACES)
-_COMMUNICATING = (FSDP, "pp1_cp2", "pp2_ep2", "mfu", "hta")
+_ALL = (FSDP, ONE, *TRACES)
+_COMMUNICATING = (FSDP, ONE, "pp1_cp2", "pp2_ep2", "mfu", "hta")
 _STEPS = (FSDP, "pp1_cp2", "pp2_ep2", "hta", "jax")
-_RANKS = (FSDP, "pp1_cp2", "pp2_ep2", "mfu")
+_RANKS = (FSDP, ONE, "pp1_cp2", "pp2_ep2", "mfu")
 
 _STEP_TIME = {**dict.fromkeys(_STEPS, "step_time_ns"), **dict.fromkeys(("pp1_cp2", "pp2_ep2"), "period_ns")}
 """What holds the length of a step: of chunks, of which a step has several, it is not known."""
-_LONGER = {**_STEP_TIME, **dict.fromkeys(("mfu", "sglang"), "window_ns")}
+_LONGER = {**_STEP_TIME, ONE: "step_time_ns", **dict.fromkeys(("mfu", "sglang"), "window_ns")}
 """The same where all that ran is one window."""
 
 RED: Mapping[str, Mapping[str, str]] = {
@@ -59,15 +59,15 @@ RED: Mapping[str, Mapping[str, str]] = {
     "communication halved": dict.fromkeys(_COMMUNICATING, "launches"),
     "communication twice as long": {**dict.fromkeys(_COMMUNICATING, "exposed_ns"), "mfu": "barrier_ns"},
     "longest fifth of communication lost": {
-        **dict.fromkeys((FSDP, "pp1_cp2", "pp2_ep2", "mfu"), "launches"),
+        **dict.fromkeys((FSDP, ONE, "pp1_cp2", "pp2_ep2", "mfu"), "launches"),
         "hta": ERROR,
     },
     "kernels duplicated": dict.fromkeys(_ALL, "launches"),
     "a hole": {
-        **dict.fromkeys((FSDP, "hta", "sglang", "mfu"), "launches"),
+        **dict.fromkeys((FSDP, ONE, "hta", "sglang", "mfu"), "launches"),
         **dict.fromkeys(("pp1_cp2", "pp2_ep2", "jax"), ERROR),
     },
-    "first 40% lost": {**dict.fromkeys(_ALL, ERROR), **dict.fromkeys(("hta", "sglang", "mfu"), "launches")},
+    "first 40% lost": {**dict.fromkeys(_ALL, ERROR), **dict.fromkeys((ONE, "hta", "sglang", "mfu"), "launches")},
     "memory doubled": {MEMORY: "peak_allocated_bytes"},
 }
 
@@ -96,7 +96,7 @@ def gates() -> dict[str, Drafted]:
 def drafted_for(gates: dict[str, Drafted], tmp_path_factory: pytest.TempPathFactory, name: str) -> Drafted:
     if name not in gates:
         folder = tmp_path_factory.mktemp("drafted")
-        trace = TRACES.get(name) or write_fsdp(folder / "trace", FsdpShape())
+        trace = TRACES.get(name) or write_fsdp(folder / "trace", FsdpShape(steps=1 if name == ONE else 6))
         if name == MEMORY:
             _with_memory(trace)
         gates[name] = Drafted.of(trace, folder)
@@ -108,7 +108,7 @@ def _each(*names: str) -> list[Any]:
     return [pytest.param(name, marks=marks if name in TRACES else ()) for name in names]
 
 
-@pytest.mark.parametrize("name", _each(FSDP, MEMORY, *TRACES))
+@pytest.mark.parametrize("name", _each(FSDP, ONE, MEMORY, *TRACES))
 def test_a_trace_is_green_on_its_own_gate_and_with_noise(drafted_for: Drafted, tmp_path: Path) -> None:
     """Without a warning on itself, and without a red where every time is a little other."""
     own = drafted_for.judged(drafted_for.trace)
@@ -124,7 +124,7 @@ def test_a_trace_is_green_on_its_own_gate_and_with_noise(drafted_for: Drafted, t
 
 CELLS = [
     pytest.param(*each.values, fault, marks=each.marks)
-    for each in _each(FSDP, MEMORY, *TRACES)
+    for each in _each(FSDP, ONE, MEMORY, *TRACES)
     for fault, row in RED.items()
     if each.values[0] in row
 ]

@@ -10,6 +10,7 @@ import pytest
 
 from tests.repository import ROOT
 from tests.support.gates import MS, Project
+from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.formats import write_one
 from tests.support.samples.fsdp import FsdpShape, write_fsdp
 
@@ -194,3 +195,28 @@ def test_what_needs_several_steps_says_so(runs: Project, sentence: str, why: str
     ((outcome, text),) = outcomes(runs, "--nsys-trace=one").values()
     assert outcome == "no data"
     assert why in text
+
+
+def test_a_gate_is_drafted_of_one_step_and_of_several_captures_of_one(runs: Project) -> None:
+    """Nothing has to be allowed, and nothing is left to write."""
+    for traces in (["one"], ["one", "other", "third"]):
+        runs.command("init", *traces, "-o", "gate.nsys.yaml", "--force", code=0)
+        text = (runs.root / "gate.nsys.yaml").read_text()
+        assert "\nwindow: first\n" in text
+        assert "\nquality:" not in text
+        assert "- step time below baseline plus " in text
+        assert "failed" not in runs.pytest(code=0)
+
+
+def test_a_step_that_is_recorded_once_is_no_layer(project: Project) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("train_step 7", 0, 100 * MS)
+    for k in range(12):
+        at = (2 + 8 * k) * MS
+        gpu.range(f"layer {k}", at - MS, at + 6 * MS)
+        for n, name in enumerate(("norm", "gemm", "flash", "gelu", "mlp")):
+            gpu.kernel(name, at + n * MS, at + (n + 1) * MS - 1_000, launch_ns=at - 9_000 + n)
+    trace.write(project.root / "run.sqlite")
+    project.gate("- step time <= 1s")
+    assert "generic, anchor 'train_step %' (found)" in project.pytest("--nsys-trace=run.sqlite", code=0)
