@@ -45,9 +45,14 @@ def most_frequent(kinds: Mapping[str, int]) -> str | None:
 
 def counts_in_words(counts: Mapping[str, int]) -> str:
     """``40 decode and 4 prefill steps``, the most frequent first."""
-    ordered = sorted(counts.items(), key=lambda item: -item[1])
-    plural = "step" if len(ordered) == 1 and ordered[0][1] == 1 else "steps"
-    return f"{' and '.join(f'{count} {name}' for name, count in ordered)} {plural}"
+    *others, last = (f"{count} {name}" for name, count in by_number(counts))
+    plural = "step" if sum(counts.values()) == 1 else "steps"
+    return f"{', '.join(others)} and {last} {plural}" if others else f"{last} {plural}"
+
+
+def by_number(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    """The most frequent first."""
+    return sorted(counts.items(), key=lambda item: -item[1])
 
 
 class RunSteps:

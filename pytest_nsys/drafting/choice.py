@@ -41,7 +41,7 @@ def with_bounds(choice: Choice, run: Run) -> Choice:
         quality[fact.check] = Allowed(fact.lets_through, printable(fact.words, 120))
         choice = choice.because("quality", f"{fact.check}: {printable(fact.words, 120)}; better: {fact.remedy}.")
     counts = anchor_counts(group)
-    fewest = min((count for _, count in counts), default=FEW_ANCHORS)
+    fewest = min((*(count for _, count in counts), *choice.kinds.values()), default=FEW_ANCHORS)
     if "anchors" not in quality and choice.window != RUN and not is_one(counts) and fewest < FEW_ANCHORS:
         quality["anchors"] = Allowed(str(fewest), f"only {counted(fewest, 'anchor')}")
         choice = choice.because("quality", f"anchors: {quality['anchors'].words}; better: profile more steps.")
@@ -60,7 +60,7 @@ LEAST_STAGED = 3
 
 def with_stages(choice: Choice, open_under: Callable[[Convention], Run]) -> Choice:
     """The drafted convention with a stage expression, and with purposes, where the trace has a pattern for them."""
-    if choice.convention.stage is not None or choice.convention.anchor is None:
+    if choice.convention.stage is not None or choice.convention.anchor is None or choice.kinds:
         return choice
     for expression in EXPRESSIONS:
         staged = replace(choice, convention=replace(choice.convention, stage=expression))

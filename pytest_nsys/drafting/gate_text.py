@@ -89,7 +89,7 @@ def _lines(draft: Draft) -> Iterator[str]:
     yield ""
     yield from _convention_lines(choice)
     yield from _comments(choice.reasons.get("window", ()))
-    yield f"window: {scalar(choice.window)}"
+    yield f"window: {scalar(choice.kind or choice.window)}"
     if choice.quality:
         yield ""
         yield from comment(

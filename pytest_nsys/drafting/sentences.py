@@ -19,8 +19,9 @@ from pytest_nsys.analysis.metric_names import spoken
 from pytest_nsys.analysis.metrics import METRICS, Unit
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.sharing import ALL, OWN, Walls, sharing_in, walls
+from pytest_nsys.analysis.step_kinds import by_number
 from pytest_nsys.analysis.table import NothingSelected
-from pytest_nsys.analysis.windows import RUN, WindowSpec
+from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec
 from pytest_nsys.core.conventions import NO_STAGE, UNKNOWN
 from pytest_nsys.core.exact import exact, median
 from pytest_nsys.core.model import KernelsMode, Label, Value
@@ -401,6 +402,8 @@ def _step(figures: Figures) -> list[DraftSentence]:
     """How long a step takes; where an anchor is a part of one, the period of that. None of a whole run."""
     if figures.spec.window == RUN:
         return []
+    if counts := figures.captures.runs[0].steps.counts:
+        return list(_step_times(figures, counts))
     if rows := figures.rows("step_time_ns"):
         shown = format_value(rows[()])
         why = f"{shown}: a step of the slowest rank, the median of the steady half."
@@ -413,6 +416,15 @@ def _step(figures: Figures) -> list[DraftSentence]:
     worst = figures.largest("period_ns", rows)
     why = f"At most {worst} from one anchor to the next: the median of the steady half."
     return [_held(figures, "period_ns", (why,), TIME, KEPT, rows, "p50 ")]
+
+
+def _step_times(figures: Figures, counts: Mapping[str, int]) -> Iterator[DraftSentence]:
+    """Of each kind of steps, the most frequent first."""
+    for kind, count in by_number(counts):
+        own = replace(figures, spec=replace(figures.spec, kind=kind, window=MEDIAN))
+        if rows := own.rows("step_time_ns"):
+            why = f"{counted(count, f'{kind} step')}, the median {format_value(max(rows.values()))} on the GPU."
+            yield _held(own, "step_time_ns", (why,), TIME, KEPT, which=f"{kind} ")
 
 
 def _memory(figures: Figures) -> Iterator[DraftSentence]:

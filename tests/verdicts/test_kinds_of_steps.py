@@ -74,7 +74,7 @@ def outcome(project: Project, sentence: str, trace: str) -> str:
 )
 def test_several_kinds_share_no_median(project: Project, sentence: str) -> None:
     said = outcome(project, sentence, serve(project, four_requests()))
-    assert "the run has 20 decode and 3 prefill and 1 mixed steps, which share no median" in " ".join(said.split())
+    assert "the run has 20 decode, 3 prefill and 1 mixed steps, which share no median" in " ".join(said.split())
     assert "'decode step time <= 30ms' or window: decode" in " ".join(said.split())
     assert "1 error" in said
 
