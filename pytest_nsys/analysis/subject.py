@@ -32,7 +32,8 @@ class Found:
     """How the windows were found. ``anchor`` is what begins the steps, of which the first rank has ``count``, besides
     ``odd`` ones that are left out; None where there are none. ``index`` is that of the window, and ``name`` that of
     its anchor on the first rank, None where it is none of them, or several.
-    ``part``: a step has several of them; ``stated``: the window is a span of time that somebody gave.
+    ``part``: a step has several of them; ``stated``: the window is a span of time that somebody gave. ``kind``: of the
+    steps that are looked at, where there are several.
     """
 
     convention: str
@@ -47,6 +48,13 @@ class Found:
     stated: bool = False
     name: str | None = None
     odd: int = 0
+    kind: str | None = None
+
+    @property
+    def numbered(self) -> str:
+        """The window as ``--window`` takes it."""
+        window = self.window if self.index is None else str(self.index)
+        return window if self.kind is None else f"'{window} {self.kind}'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,4 +131,5 @@ def _found(captures: Captures, spec: WindowSpec, windows: Mapping[int, Sequence[
         spec.explicit is not None,
         None if index is None else own[0].window.name,
         len(odd.odd) if (odd := own[0].track.odd) is not None else 0,
+        spec.kind if len(captures.runs[0].steps.counts) > 1 else None,
     )

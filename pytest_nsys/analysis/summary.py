@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
@@ -25,11 +25,12 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.mostly import Mostly, mostly
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import RunWindow
+from pytest_nsys.analysis.step_kinds import by_number
 from pytest_nsys.analysis.step_words import Searched
 from pytest_nsys.analysis.subject import RunSubject, subject_of
 from pytest_nsys.analysis.throughput import steady_steps, step_lengths, step_periods
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec
-from pytest_nsys.core.errors import NoRows, NothingMeasured
+from pytest_nsys.core.errors import NoRows, NothingMeasured, UsageMistake
 from pytest_nsys.core.exact import exact, median
 from pytest_nsys.core.kernel_names import readable_names
 from pytest_nsys.core.model import Value
@@ -63,13 +64,22 @@ class LongestStep(NamedTuple):
     window: int
 
 
+class StepsOfKind(NamedTuple):
+    """How many steps of a kind a rank has, and how long one takes."""
+
+    kind: str
+    number: int
+    ns: Value
+
+
 @dataclass(frozen=True, slots=True)
 class StepLength:
     """How long a step of the slowest rank is, in ns: as ``metric`` has it, which is that of the window where a step is
     not known, and ``why`` then says why. ``quantiles`` are of the periods of that rank, of ``steady`` of its ``steps``.
     ``fastest`` is a rank and its length, None of one rank alone. ``rates`` are what is known of its work. ``longest``
     is told where it is ``LONG`` times the median or more, of one capture. ``on_cpu_ns``: how long the range of its
-    window is, where kernels are chosen by their launches.
+    window is, where kernels are chosen by their launches. ``kinds`` are the kinds of steps where there are
+    several, of which all else is of one.
     """
 
     metric: str
@@ -83,6 +93,7 @@ class StepLength:
     steps: int = 0
     longest: LongestStep | None = None
     on_cpu_ns: Value | None = None
+    kinds: tuple[StepsOfKind, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +269,7 @@ class _Summing:
             lengths = {rank: median([own[rank] for own in each]) for rank in self.windows}
             if all(run.workload.steps is None for run in self.captures.runs):  # else an anchor is no step
                 quantiles = self.of_ranks("period_ns")
-        except NoRows as nothing:
+        except (NoRows, UsageMistake) as nothing:  # of the whole run steps may be of several kinds
             metric, why = "window_ns", str(nothing)
             lengths = {int(str(labels[0])): own for labels, own in self.of_ranks("window_ns").items()}
             ns = max(lengths.values())
@@ -273,8 +284,21 @@ class _Summing:
             tuple(self._rates()),
             why,
             *(self._spread(slowest) if quantiles else (0, 0, None)),
-            median([w.window.length_ns for w in self.windows[slowest]]) if self.spec.by_launch else None,
+            self._on_cpu_ns(slowest),
+            tuple(self._kinds()),
         )
+
+    def _on_cpu_ns(self, rank: int) -> Value | None:
+        """None of steps that have kinds, whose windows go to the next label."""
+        if not self.spec.by_launch or self.captures.convention.kinds:
+            return None
+        return median([w.window.length_ns for w in self.windows[rank]])
+
+    def _kinds(self) -> Iterator[StepsOfKind]:
+        counts = self.captures.runs[0].steps.counts
+        for kind, count in by_number(counts) if len(counts) > 1 else ():
+            for row in self.captures.rows(METRICS[STEP], replace(self.spec, window=MEDIAN, kind=kind)).rows:
+                yield StepsOfKind(kind, count, row.value)
 
     def _spread(self, slowest: int) -> tuple[int, int, LongestStep | None]:
         """Of how many steps of a rank its quantiles are, and which step of all ranks stands out."""
@@ -291,7 +315,7 @@ class _Summing:
 
     def _rates(self) -> Iterator[Rate]:
         for name in RATES:
-            with suppress(NoRows):  # nobody said how much work a step is
+            with suppress(NoRows, UsageMistake):  # nobody said how much work a step is, or of which kind
                 yield Rate(name, self.of_run(name), METRICS[name].unit)
 
     def budgets(self) -> Iterator[RankBudget]:

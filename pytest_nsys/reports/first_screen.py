@@ -147,7 +147,12 @@ class FirstScreen:
         rates = "".join(f"; {format_value(rate.value, rate.unit)}" for rate in step.rates)
         what = "step" if step.metric == STEP else self._whole
         alone = f" ({spread})" if spread and not fastest else ""
-        yield fitted(f"{what} {length}{alone}{fastest}{rates}")
+        kind = f"{self.summary.subject.found.kind} " if step.kinds and what == "step" else ""
+        yield fitted(f"{kind}{what} {length}{alone}{fastest}{rates}")
+        if step.kinds:
+            each = ", ".join(f"{own.number} {own.kind} ({format_value(own.ns)})" for own in step.kinds)
+            other = next(own.kind for own in step.kinds if own.kind != self.summary.subject.found.kind)
+            yield fitted(f"steps: {each}; of another kind: --window {other}")
         steps = [*self._steps(spread if fastest else "")]
         together = "; ".join(steps)
         yield from map(fitted, filter(None, [together] if len(together) <= COLUMNS else steps))
@@ -166,14 +171,16 @@ class FirstScreen:
             yield f"steps of rank {step.slowest} ({step.steady} steady of {step.steps}): {spread}"
         if (longest := step.longest) is not None:
             whose = f"rank {longest.rank}, " if len(self.summary.subject.ranks) > 1 else ""
-            yield f"longest step {format_value(longest.ns)} ({whose}--window {longest.window})"
+            kind = self.summary.subject.found.kind
+            window = str(longest.window) if kind is None else f"'{longest.window} {kind}'"
+            yield f"longest step {format_value(longest.ns)} ({whose}--window {window})"
 
     def _measured(self, windows: Sequence[int]) -> str:
         """What all below is of, where it is not as long as a step."""
         found = self.summary.subject.found
         name = f" ({printable(found.name, LONGEST_RANGE)})" if found.name else ""
         how = {KernelsMode.LAUNCHED: "kernels launched in ", KernelsMode.CLIPPED: "kernels cut at the edges of "}
-        which = f"{how.get(found.kernels, '')}--window {found.window if found.index is None else found.index}{name}"
+        which = f"{how.get(found.kernels, '')}--window {found.numbered}{name}"
         least, most = format_together([min(windows), max(windows)])
         return f"below: {which}, {most if least == most else f'{least} to {most}'} on the GPU"
 
@@ -271,13 +278,13 @@ def found_words(found: Found, room: int = COLUMNS, searched: Searched = None) ->
         many = f"{found.count} steps from " if of_kernel else f"{counted(found.count, 'range')} '"
         before, end = f"the whole run is measured, with {many}", " to the next" if of_kernel else "'"
         return f"{before}{telling(printable(str(found.anchor)), max(LEAST_ANCHOR, room - len(before) - len(end)))}{end}"
-    whose = "part of a step" if found.part else "step"
+    whose = "part of a step" if found.part else f"{found.kind} step" if found.kind else "step"
     start, end = ("'", "' to the next") if found.span is Span.PERIOD else ("range '", "'")
     if of_kernel:
         start, end = "", " to the next"
-    shown = f"{found.count} in all; --window {found.window}"
+    shown = f"{found.count} in all; --window {found.numbered}"
     if found.index is not None:
-        shown = f"one of {found.count} (--window {found.index})" if found.count > 1 else "the only one"
+        shown = f"one of {found.count} (--window {found.numbered})" if found.count > 1 else "the only one"
         shown += f" ({parts})" if found.count == 1 and (parts := inside_words(searched, " ×")) else ""
     odd = f", {found.odd} odd left out" if found.odd else ""
     before, after = f"{whose} = {start}", f"{end}, {shown}{odd}"

@@ -73,6 +73,14 @@ class OneStep(Struct):
     window: Annotated[int, doc("Of `--window`.")]
 
 
+class StepsOfAKind(Struct):
+    """Steps of one kind, as decode."""
+
+    kind: str
+    count: Annotated[Count, doc("Of one rank.")]
+    ns: Annotated[Exactly, doc("The median of the slowest rank.")]
+
+
 class LengthOfStep(Struct):
     """How long a step takes."""
 
@@ -87,6 +95,7 @@ class LengthOfStep(Struct):
     longest: Annotated[OneStep | None, doc("Of all ranks, where it is 1.2 times the median of its rank or more.")]
     rates: list[RateOfWork]
     why: Annotated[str, doc("Why a step is not known.")]
+    kinds: Annotated[list[StepsOfAKind], doc("Where there are several: the rest is of the first.")]
 
 
 class PartOfTime(Struct):
@@ -208,6 +217,7 @@ def shaped(summary: Summary) -> RunSummary:
             *(step.steady, step.steps, None if step.longest is None else OneStep(*step.longest)),
             [RateOfWork(rate.metric, plain(rate.value), rate.unit) for rate in step.rates],
             step.why,
+            [StepsOfAKind(own.kind, own.number, plain(own.ns)) for own in step.kinds],
         ),
         [
             TimeOfRank(budget.rank, budget.window_ns, _parts(budget), budget.bounded, budget.why)
