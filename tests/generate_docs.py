@@ -143,8 +143,8 @@ def convention_yaml(convention: Convention) -> str:
 
 
 def conventions() -> str:
-    """The built-in conventions that name something, spelt out."""
-    told = [c for c in BUILT_IN.values() if c.anchor is not None]
+    """The built-in conventions that name stages, spelt out."""
+    told = [c for c in BUILT_IN.values() if c.stage]
     return "\n".join(f"```yaml\n{convention_yaml(c)}```\n" for c in told)
 
 

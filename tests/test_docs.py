@@ -194,7 +194,7 @@ def test_every_file_that_contributing_names() -> None:
 
 @pytest.mark.parametrize("path", LINKED, ids=name_of)
 def test_a_percent_sign_stands_next_to_its_number(path: Path) -> None:
-    """As docs/style.md has it."""
+    """As STYLE.md has it."""
     assert not [line for line in path.read_text(encoding="utf-8").splitlines() if re.search(r"\d\s%", line)]
 
 

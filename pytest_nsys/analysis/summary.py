@@ -297,7 +297,8 @@ class _Summing:
     def _kinds(self) -> Iterator[StepsOfKind]:
         counts = self.captures.runs[0].steps.counts
         for kind, count in by_number(counts) if len(counts) > 1 else ():
-            for row in self.captures.rows(METRICS[STEP], replace(self.spec, window=MEDIAN, kind=kind)).rows:
+            usual = self.captures.spec(MEDIAN) if self.spec.whole_run or self.spec.explicit else self.spec
+            for row in self.captures.rows(METRICS[STEP], replace(usual, window=MEDIAN, kind=kind)).rows:
                 yield StepsOfKind(kind, count, row.value)
 
     def _spread(self, slowest: int) -> tuple[int, int, LongestStep | None]:

@@ -95,8 +95,7 @@ class Deviation(NamedTuple):
 
 def deviation(window: RankWindow) -> Deviation | None:
     """How typical a window is; None for one that is no anchor, or without steady ones."""
-    usual = _usual_length(window.track, window.spec.span)
-    if usual is None or window.window.index is None:
+    if window.window.index is None or (usual := _usual_length(window.track, window.spec.span)) is None:
         return None
     middle, spread = usual
     lengths = _kind_lengths(window.track) if _of_kinds(window.track) else {}
