@@ -151,8 +151,8 @@ class FirstScreen:
         yield fitted(f"{kind}{what} {length}{alone}{fastest}{rates}")
         if step.kinds:
             each = ", ".join(f"{own.number} {own.kind} ({format_value(own.ns)})" for own in step.kinds)
-            other = next(own.kind for own in step.kinds if own.kind != self.summary.subject.found.kind)
-            yield fitted(f"steps: {each}; of another kind: --window {other}")
+            another = next(own.kind for own in step.kinds if own.kind != self.summary.subject.found.kind)
+            yield fitted(f"steps: {each}; of another kind: --window {another}")
         steps = [*self._steps(spread if fastest else "")]
         together = "; ".join(steps)
         yield from map(fitted, filter(None, [together] if len(together) <= COLUMNS else steps))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.support.commands import run
 from tests.support.gates import Project
 from tests.support.serving import EngineStep, decode, four_requests, mixed, prefill, write_serving
 
@@ -230,3 +231,25 @@ def test_compare_holds_each_kind_against_its_own(project: Project) -> None:
 def test_mixed_is_a_purpose_of_streams_too(project: Project) -> None:
     found = judged(project, "- no mixed comm streams\n- mixed step time <= 50ms", serve(project, [mixed()] * 9))
     assert set(found.values()) == {"passed"}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_first_screen_and_a_draft_tell_kinds_apart(project: Project, format: str) -> None:
+    trace = serve(project, four_requests(), format)
+    said = run(trace, code=0).stdout.splitlines()
+    assert said[0].endswith("one of 20 (--window '10 decode')")
+    assert "steps: 20 decode (10 ms), 3 prefill (40 ms), 1 mixed (45 ms); of another kind: --window prefill" in said
+    assert len(said) <= 40
+    (shown,) = [
+        line for line in run(trace, "--window", "prefill", code=0).stdout.splitlines() if line.startswith("prefill")
+    ]
+    assert shown == "prefill step 40 ms; 12800 tokens/s"
+    assert "24 ranges" in run(trace, "--window", "run", code=0).stdout
+    project.command("init", trace, "-o", "drafted.nsys.yaml", code=0)
+    drafted = (project.root / "drafted.nsys.yaml").read_text()
+    times = [line.strip() for line in drafted.splitlines() if "step time below" in line]
+    assert times == [f"- {kind} step time below baseline plus tolerance" for kind in ("decode", "prefill", "mixed")]
+    project.pytest("drafted.nsys.yaml", code=0)
+    slower = serve(project, four_requests(prefill_us=45_000), format)
+    project.pytest("drafted.nsys.yaml", f"--nsys-trace={slower}", "--junitxml=junit.xml", code=1)
+    assert [name for name, case in project.junit().items() if case.state == "failure"] == ["prefill step time below"]
