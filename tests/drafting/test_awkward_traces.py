@@ -135,7 +135,7 @@ def test_pytest_runs_what_was_drafted(pytester: pytest.Pytester, name: str) -> N
 
 _UNITS = {
     "step +10%": "window_ns",
-    "loader stall between steps": "period_ns",
+    "loader stall between steps": "step_time_ns",
     "compute +10% in place": "compute_ns",
     "half the kernels": "launches",
     "a third replaced": "kernel_share",
