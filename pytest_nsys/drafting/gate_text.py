@@ -15,6 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from pytest_nsys.analysis.fitting import Choice, candidate_words
+from pytest_nsys.analysis.windows import MEDIAN
 from pytest_nsys.core.conventions import BUILT_IN, Convention, Purpose, written_anchor
 from pytest_nsys.core.words import printable
 from pytest_nsys.drafting.sentences import DraftSentence
@@ -89,7 +90,7 @@ def _lines(draft: Draft) -> Iterator[str]:
     yield ""
     yield from _convention_lines(choice)
     yield from _comments(choice.reasons.get("window", ()))
-    yield f"window: {scalar(choice.kind or choice.window)}"
+    yield f"window: {scalar(choice.spec.asked.removeprefix(f'{MEDIAN} '))}"
     if choice.quality:
         yield ""
         yield from comment(

@@ -21,7 +21,7 @@ from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.sharing import ALL, OWN, Walls, sharing_in, walls
 from pytest_nsys.analysis.step_kinds import by_number
 from pytest_nsys.analysis.table import NothingSelected
-from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec
+from pytest_nsys.analysis.windows import RUN, WindowSpec
 from pytest_nsys.core.conventions import NO_STAGE, UNKNOWN
 from pytest_nsys.core.exact import exact, median
 from pytest_nsys.core.model import KernelsMode, Label, Value
@@ -421,7 +421,7 @@ def _step(figures: Figures) -> list[DraftSentence]:
 def _step_times(figures: Figures, counts: Mapping[str, int]) -> Iterator[DraftSentence]:
     """Of each kind of steps, the most frequent first."""
     for kind, count in by_number(counts):
-        own = replace(figures, spec=replace(figures.spec, kind=kind, window=MEDIAN))
+        own = replace(figures, spec=replace(figures.spec, kind=kind))
         if rows := own.rows("step_time_ns"):
             why = f"{counted(count, f'{kind} step')}, the median {format_value(max(rows.values()))} on the GPU."
             yield _held(own, "step_time_ns", (why,), TIME, KEPT, which=f"{kind} ")

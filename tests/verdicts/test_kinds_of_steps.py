@@ -256,3 +256,11 @@ def test_the_first_screen_and_a_draft_tell_kinds_apart(project: Project, format:
     slower = serve(project, four_requests(prefill_us=45_000), format)
     project.pytest("drafted.nsys.yaml", f"--nsys-trace={slower}", "--junitxml=junit.xml", code=1)
     assert [name for name, case in project.junit().items() if case.state == "failure"] == ["prefill step time below"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_draft_of_one_step_asks_for_that_one(project: Project, engine: str) -> None:
+    trace = serve(project, [decode(3)], "kineto", engine)
+    project.command("init", trace, "-o", "drafted.nsys.yaml", code=0)
+    assert "window: first decode" in (project.root / "drafted.nsys.yaml").read_text().splitlines()
+    project.pytest("drafted.nsys.yaml", code=0)
