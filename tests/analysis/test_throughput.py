@@ -396,7 +396,6 @@ def test_an_anchor_that_is_no_step_times_none(tmp_path: Path) -> None:
         (REAL / "hta_nccl_data.json.gz", Fraction(442_289_715, 2)),
         (REAL / "hta_sampled_rank-0.json.gz", 607_361_000),
         (REAL / "jax_te_attn.trace.json.gz", 2_526_769),
-        (REAL / "mfu_2gpu_before.sqlite", 16_781_652),
         (DEEPSEEK, 129_012_000),  # of one step
     ],
     ids=lambda value: value.name if isinstance(value, Path) else "",

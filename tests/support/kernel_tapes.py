@@ -25,14 +25,17 @@ def play(process: Process, text: str, *, start_ns: int = 10_000, every_ns: int =
     return start_ns
 
 
+def kernel_ns(number: int) -> int:
+    """How long a kernel of this number takes on a tape, at least."""
+    return 100 + 37 * (number % 20)
+
+
 def tape(names: Sequence[int], *, shift_ns: int = 0, spelled: Sequence[str] = (), launched: bool = True) -> KernelOrder:
     """Kernels in memory, of numbered names: those of a number have one length, give or take what their place says."""
     numbers = array("q", names)
     texts = dict(enumerate(spelled)) or {number: f"kernel_{number}" for number in sorted(set(numbers))}
     starts = array("q", [shift_ns + 1000 * place for place in range(len(numbers))])
-    ends = array(
-        "q", [s + 100 + 37 * (n % 20) + p * 7 % 5 for p, (s, n) in enumerate(zip(starts, numbers, strict=True))]
-    )
+    ends = array("q", [s + kernel_ns(n) + p * 7 % 5 for p, (s, n) in enumerate(zip(starts, numbers, strict=True))])
     zeros = array("q", bytes(8 * len(numbers)))
     launches = array("q", [start - 500 if launched else NO_LAUNCH for start in starts])
     flags = bytearray(len(numbers))
