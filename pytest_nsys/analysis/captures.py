@@ -46,7 +46,7 @@ from pytest_nsys.analysis.quality import crossed
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow, WindowGroup
 from pytest_nsys.analysis.sharing import sharing_in
-from pytest_nsys.analysis.step_kinds import most_frequent
+from pytest_nsys.analysis.step_kinds import check_captures, most_frequent
 from pytest_nsys.analysis.structure import sequences
 from pytest_nsys.analysis.table import UNSEEN, Coordinates, MetricTable, combined, of_all, of_one, of_ranks
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec, spec_under
@@ -154,6 +154,8 @@ class Captures:
     def each(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> Sequence[MetricTable]:
         """The rows of a metric in each capture."""
         empty = self._table(metric)
+        if metric.scope is not Scope.CAPTURE and not spec.outside:
+            check_captures([run.steps for run in self.runs if run.traces], spec)
         return [_capture_rows(capture, metric, spec, ranks, empty) for capture in self.runs]
 
     def unordered(self, metric: Metric, spec: WindowSpec) -> tuple[str, ...]:

@@ -107,8 +107,9 @@ def _key(capture: Run, stated: Mapping[str, Label]) -> RunKey:
 
 def facts_of(runs: Sequence[Run]) -> Facts:
     """The ranks' numbers of anchors, the steps that are stated, the GPUs, how the files say that they were launched,
-    the anchors' names with their numbers left out (of steps that have kinds the kind, where all are of one), the major
-    version of the profiler, and what is stated of a pipeline, of blocks, of the batch and of the network.
+    the anchors' names with their numbers left out (of steps that have kinds the kind, where all are of one, and how
+    many there are of each, which nobody compares), the major version of the profiler, and what is stated of a pipeline,
+    of blocks, of the batch and of the network.
     """
     anchors = [run.anchors(rank) for run in runs for rank in run.ranks]
     shapes = {re.sub(r"[0-9]+", "N", name) for name in {anchor.name for own in anchors for anchor in own}}
@@ -119,6 +120,7 @@ def facts_of(runs: Sequence[Run]) -> Facts:
     peak, batch = stated.peak_gb_per_s, batch_words(stated)
     found: dict[str, set[int] | set[str]] = {
         "steps": {len(own) for own in anchors if own},
+        "kind_steps": {count for run in runs for count in run.steps.counts.values()},
         "anchor": shapes,
         "profiler": {version.split(".")[0] for version in profilers_of(runs)},
         "stated_steps": {stated.steps} if stated.steps else {"no"},
@@ -133,9 +135,9 @@ def facts_of(runs: Sequence[Run]) -> Facts:
 
 
 def steps_of(facts: Mapping[str, Any]) -> int:
-    """The most anchors that a rank had; 0 where none has any, or nobody says."""
-    stored = facts.get("steps")  # of a file that somebody may have edited
-    counts = stored if isinstance(stored, list | tuple) else ()
+    """The most anchors, of one kind, that a rank had; 0 where none has any, or nobody says."""
+    each = (facts.get(name) for name in ("steps", "kind_steps"))  # of a file that somebody may have edited
+    counts = (count for stored in each if isinstance(stored, list | tuple) for count in stored)
     return max((count for count in counts if isinstance(count, int)), default=0)
 
 

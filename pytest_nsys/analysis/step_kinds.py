@@ -8,12 +8,13 @@ as it has the GPU: from its first kernel to that of the next step, the last one 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from pytest_nsys.analysis.windows import steady_indices
+from pytest_nsys.analysis.windows import WindowSpec, steady_indices
 from pytest_nsys.core.columns import take
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NoRows, NothingMeasured, UsageMistake
@@ -84,17 +85,29 @@ class RunSteps:
         Raises UsageMistake where there are several, NothingMeasured where no step is of it.
         """
         counts, which = self.counts, kind
-        if which is None and len(counts) > 1:
-            first = most_frequent(counts)
-            raise UsageMistake(
-                f"{self._path}: the run has {counts_in_words(counts)}, which share no median: say which, as in "
-                f"'{first} step time <= 30ms' or window: {first} (in a command --window {first})"
-            )
+        if which is None:
+            of_one_kind(counts, f"{self._path}: the run has")
         if not counts:
             raise NothingMeasured(f"{self._path}: no step says of which kind it is")
         if (why := self.lacks(which)) is not None:
             raise NothingMeasured(f"{self._path}: {why}")
         return self._by_kind[rank].get(which or next(iter(counts)), ())
+
+
+def of_one_kind(counts: Mapping[str, int], who: str) -> None:
+    """Raises UsageMistake where these are steps of several kinds; ``who`` has them."""
+    if len(counts) > 1:
+        first = most_frequent(counts)
+        raise UsageMistake(
+            f"{who} {counts_in_words(counts)}, which share no median: say which, as in '{first} step time <= 30ms' or "
+            f"window: {first} (in a command --window {first})"
+        )
+
+
+def check_captures(each: Sequence[RunSteps], spec: WindowSpec) -> None:
+    """Raises UsageMistake where several captures are of several kinds, and ``spec`` leaves open which."""
+    if len(each) > 1 and spec.kind is None and spec.anchor is None and spec.explicit is None and not spec.whole_run:
+        of_one_kind(sum((Counter(own.counts) for own in each), Counter()), "the captures have")
 
 
 def kind_step_lengths(track: RankTrack) -> dict[int, int]:

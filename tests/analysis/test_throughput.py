@@ -403,3 +403,9 @@ def test_an_anchor_that_is_no_step_times_none(tmp_path: Path) -> None:
 def test_the_step_of_real_traces(path: Path, length: Fraction) -> None:
     with open_run(path) as run:
         assert [row.value for row in run.rows("step time")] == [length]
+
+
+@pytest.mark.reference
+def test_blocks_of_a_real_trace_are_no_steps() -> None:
+    with open_run(REAL / "mfu_2gpu_before.sqlite") as run, pytest.raises(NothingMeasured, match="names no anchor"):
+        run.rows("step time")

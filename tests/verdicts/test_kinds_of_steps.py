@@ -80,6 +80,36 @@ def test_several_kinds_share_no_median(project: Project, sentence: str) -> None:
     assert "1 error" in said
 
 
+@pytest.mark.parametrize("sentence", ["step time <= 1s", "overlap >= 1%", "p50 period_ns <= 1s"])
+def test_captures_of_two_kinds_share_no_median_either(project: Project, sentence: str) -> None:
+    """Each of one kind, so that none of them asks which."""
+    first, second = serve(project, [decode(4)] * 9), serve(project, [prefill()] * 9)
+    project.gate(f"- {sentence}")
+    said = " ".join(project.pytest(f"--nsys-trace={first}", f"--nsys-trace={second}").split())
+    assert "the captures have 9 decode and 9 prefill steps, which share no median" in said
+    assert "1 error" in said
+
+
+def test_a_capture_that_kept_one_decode_step_is_an_error(project: Project) -> None:
+    """Though how many there are is compared by nobody."""
+    before = serve(project, [decode(4)] * 10)
+    gate = "tolerance: {rel: 5%}\nassertions:\n- decode step time below baseline plus tolerance\n- decode exposed <= 1s"
+    project.gate(gate)
+    project.pytest(f"--nsys-trace={before}", "--nsys-update-baselines", "--nsys-reason=first", code=0)
+    for steps in ([decode(4)], [prefill(), decode(4), prefill()]):
+        assert set(judged(project, gate, serve(project, steps)).values()) == {"error"}
+    one = serve(project, [decode(4)])
+    said = project.pytest(f"--nsys-trace={one}", f"--nsys-against={before}", "-v", code=1)
+    assert "the run it is held against had 10" in " ".join(said.split())
+
+
+def test_one_decode_step_is_enough_where_one_was_accepted(project: Project) -> None:
+    project.gate("tolerance: {rel: 5%}\nassertions:\n- decode step time below baseline plus tolerance")
+    first, second = serve(project, [decode(4)]), serve(project, [decode(4, 10_030)])
+    project.pytest(f"--nsys-trace={first}", "--nsys-update-baselines", "--nsys-reason=first", code=0)
+    project.pytest(f"--nsys-trace={second}", code=0)
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_run_of_one_kind_needs_no_word(project: Project, engine: str) -> None:
     trace = serve(project, [decode(4, 10_000 + k) for k in range(9)], engine=engine)
