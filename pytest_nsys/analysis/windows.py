@@ -21,7 +21,7 @@ from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.core.conventions import Anchor, Convention, KernelAnchor
+from pytest_nsys.core.conventions import OF_KERNEL, Anchor, Convention, KernelAnchor
 from pytest_nsys.core.errors import NothingMeasured, TraceError, did_you_mean
 from pytest_nsys.core.model import KernelsMode, Lane, Note, ProcessId, Range, Rank, Setup, Span, Trace, Window
 from pytest_nsys.core.words import counted, printable
@@ -136,10 +136,13 @@ class LookedAt(NamedTuple):
 
 
 def noun_of(windows: Iterable[UsedWindow]) -> str:
-    """What these are: steps as far as their names say so, else windows."""
+    """What these are: steps as far as their names say so, else windows. Units of a kernel are steps, as ``show`` says:
+    who wants a layer names it.
+    """
     names = {used.window.name.lower() for used in windows}
     steps = ("step", "iteration", "execute_")  # vLLM's begin so
-    return "step" if all(any(word in name for word in steps) for name in names) else "window"
+    said = (name.startswith(OF_KERNEL) or any(word in name for word in steps) for name in names)
+    return "step" if all(said) else "window"
 
 
 def spec_under(

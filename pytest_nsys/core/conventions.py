@@ -80,8 +80,11 @@ class KernelAnchor(NamedTuple):
     after: str | None = None
 
     def __str__(self) -> str:
-        return f"kernel {self.kernel}" + (f" after {self.after}" if self.after is not None else "")
+        return f"{OF_KERNEL}{self.kernel}" + (f" after {self.after}" if self.after is not None else "")
 
+
+OF_KERNEL = "kernel "
+"""What the words of a kernel anchor begin with, which are the names of its windows."""
 
 Anchor = str | KernelAnchor
 """What repeats once per unit of steady work: the pattern of a range, or a kernel."""

@@ -77,6 +77,7 @@ STEP = "Step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel 25% longer"
             [slow(window="forward chunk 5")],
             "Window 12% longer (16.8 → 18.8 ms): flash_fwd_kernel 25% longer on both ranks",
         ),
+        ([slow(window="kernel embed after adam")], f"{STEP} on both ranks"),
         ([slow(world=4, causes=())], "Step 12% slower (16.8 → 18.8 ms) on ranks 0–1"),
         ([slow((0,), causes=(cause(1),))], "Step 12% slower (16.8 → 18.8 ms) on rank 0"),  # the cause of another row
         (
