@@ -270,6 +270,13 @@ def repeats_inside(work: Work, counts: Vector) -> bool:
     return bool(times[counts >= OFTEN].sum() >= REPEATED * times.sum())
 
 
+def between_optimizers(work: Work, unit: RepeatedUnit) -> bool:
+    """Whether the optimizer runs, but in at most two thirds of the units: they are micro-batches, however alike."""
+    edges, before = unit.segments.edges, work.optimizers_before
+    held = before[edges[unit.own + 1]] > before[edges[unit.own]]
+    return bool(before[-1]) and 3 * int(held.sum()) <= 2 * len(unit)
+
+
 def _before(unit: RepeatedUnit) -> float:
     """How much lies before the first unit, in units."""
     sizes = numpy.diff(unit.segments.edges)[unit.own]
@@ -320,6 +327,7 @@ def _several(work: Work, unit: RepeatedUnit, other: RepeatedUnit) -> bool:
         and other.length_ns < SEVERAL_SHORTER * unit.length_ns
         and _held_inside(work, unit, other) >= unit.interior - SAME_COVER
         and not _in_turns(work, unit, other)
+        and (not between_optimizers(work, other) or between_optimizers(work, unit))
     )
 
 

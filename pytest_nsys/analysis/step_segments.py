@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from pytest_nsys.analysis.kernel_anchors import KernelOrder
 from pytest_nsys.core.columns import Vector, as_vector, distinct, minus
+from pytest_nsys.core.families import FAMILIES, classifier
 
 MOST_COUNTS = 1 << 23
 """Segments × names of one marker: more are not counted."""
@@ -30,6 +31,9 @@ MOST_KINDS = 12
 WHOLE_KERNELS = 0.95
 WHOLE_LENGTH = (0.98, 1.1)
 """The last segment ends with the trace: it is whole where it has so much of its kind's kernels and length."""
+
+OPTIMIZER = "optimizer"
+"""The family of the kernels that a training step ends with."""
 
 _FIRST = 16
 _BLOCK = 256
@@ -65,6 +69,12 @@ class Work:
         totals = numpy.bincount(self.numbers, lengths, self.size)
         self.weights: Vector = numpy.maximum(1, numpy.rint(totals / counts)).astype(numpy.int64)
         self.time_before = numpy.concatenate([[0], numpy.cumsum(lengths)])
+        family = classifier(FAMILIES)
+        flags = numpy.array(
+            [family(kernels.names[short], kernels.names.get(full) or "") == OPTIMIZER for short, full in pairs]
+        )
+        optimizes = flags[as_vector(rows)[own]]
+        self.optimizers_before = numpy.concatenate([[0], numpy.cumsum(optimizes)])
 
     def __len__(self) -> int:
         return len(self.numbers)

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy
 
 from pytest_nsys.analysis.candidates import range_patterns
-from pytest_nsys.analysis.step_choice import MANY_VOTES, RepeatedUnit, holds, repeats_inside
+from pytest_nsys.analysis.step_choice import MANY_VOTES, RepeatedUnit, between_optimizers, holds, repeats_inside
 from pytest_nsys.analysis.step_facts import Confidence, UnitIs
 from pytest_nsys.analysis.step_segments import Work
 from pytest_nsys.core.columns import Column, Vector, as_vector, members, minus, take, total, values
@@ -37,7 +37,7 @@ OUTSIDE_KERNELS = 2
 """Kernels before the first unit, or after the last, whose names no unit has."""
 
 WARM_UP = 0.5
-"""Of a unit's kernels: so many before the first, which take longer than it, warm up."""
+"""Of a unit's kernels: where so many are before the first too, and all there takes longer than it, it warms up."""
 
 MANY_UNITS = 5
 ALIKE_UNITS = 0.95
@@ -153,10 +153,10 @@ def _may_be_part(work: Work, unit: RepeatedUnit) -> bool:
     odd = [kind for kind in range(len(found.leaders)) if kind not in same and (from_here == kind).any()]
     if any(holds(found.leaders[kind], unit.counts) for kind in odd):
         return True
-    return not repeats_inside(work, unit.counts)
+    return between_optimizers(work, unit) or not repeats_inside(work, unit.counts)
 
 
 def _warms_up(work: Work, unit: RepeatedUnit) -> bool:
-    sizes = numpy.diff(unit.segments.edges)[unit.own]
+    counts = numpy.bincount(work.numbers[: unit.first], minlength=work.size)
     longer = int(work.at_ns[unit.first] - work.at_ns[0]) > unit.length_ns
-    return unit.first >= WARM_UP * float(numpy.median(sizes)) and longer
+    return longer and bool(numpy.minimum(counts, unit.counts).sum() >= WARM_UP * unit.counts.sum())

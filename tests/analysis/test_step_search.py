@@ -57,6 +57,15 @@ PROGRAMS: dict[str, tuple[str, int, UnitIs]] = {
     "the last step cut off": (STEP * 8 + STEP[:30], 8, UnitIs.STEP),
     "the first step cut off": (STEP[20:] + STEP * 8, 8, UnitIs.STEP),
     "an optimizer after four micro-batches": ((MICRO_BATCH * 4 + "oooooo") * 6, 6, UnitIs.STEP),
+    "one kernel of an optimizer after two micro-batches": ((MICRO_BATCH * 2 + "O") * 6, 6, UnitIs.STEP),
+    "one kernel of an optimizer after four micro-batches": ((MICRO_BATCH * 4 + "O") * 6, 6, UnitIs.STEP),
+    "micro-batches of one step": (MICRO_BATCH * 6 + "OOO", 6, UnitIs.MAYBE_PART),
+    "micro-batches of two steps": (MICRO_BATCH * 3 + "OOO" + MICRO_BATCH * 4, 7, UnitIs.MAYBE_PART),
+    "one step, and updates that iterate": (
+        f"t{LAYER * 4}l" + "ijklmnpqrs" * 4 + f"u{'vwx' * 5}y" * 24,
+        24,
+        UnitIs.MAYBE_PART,
+    ),
     "forward and backward of layers that share a kernel": (
         ("t" + f"{FORWARD}g" * 6 + "l" + f"{BACKWARD}g" * 6 + "o") * 6,
         6,

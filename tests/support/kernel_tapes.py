@@ -16,11 +16,16 @@ STEP = f"t{LAYER * 6}lo"
 """Fifty-one kernels: a batch, layers that repeat, a loss, an optimizer."""
 
 
+OPTIMIZER = "O"
+"""The kernel that a training step ends with, by its name."""
+
+
 def play(process: Process, text: str, *, start_ns: int = 10_000, every_ns: int = EVERY_NS, launch: bool = True) -> int:
     """Write a kernel for each letter, one after the other; when the next would start. A blank is a pause."""
     for letter in text:
         if letter != " ":
-            process.kernel(f"kernel_{letter}", start_ns, start_ns + KERNEL_NS, launch=launch)
+            name = "adam_kernel" if letter == OPTIMIZER else f"kernel_{letter}"
+            process.kernel(name, start_ns, start_ns + KERNEL_NS, launch=launch)
         start_ns += every_ns
     return start_ns
 
