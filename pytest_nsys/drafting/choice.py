@@ -19,6 +19,7 @@ from pytest_nsys.analysis.windows import RUN
 from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, NO_STAGE, UNKNOWN, Convention, Purpose
 from pytest_nsys.core.numbers import share_of
 from pytest_nsys.core.words import counted, printable
+from pytest_nsys.drafting.sentences import drafted_kinds
 
 
 def with_libraries(choice: Choice, run: Run) -> Choice:
@@ -41,7 +42,7 @@ def with_bounds(choice: Choice, run: Run) -> Choice:
         quality[fact.check] = Allowed(fact.lets_through, printable(fact.words, 120))
         choice = choice.because("quality", f"{fact.check}: {printable(fact.words, 120)}; better: {fact.remedy}.")
     counts = anchor_counts(group)
-    fewest = min((*(count for _, count in counts), *choice.kinds.values()), default=FEW_ANCHORS)
+    fewest = min((*(count for _, count in counts), *drafted_kinds(choice.kinds).values()), default=FEW_ANCHORS)
     if "anchors" not in quality and choice.window != RUN and not is_one(counts) and fewest < FEW_ANCHORS:
         quality["anchors"] = Allowed(str(fewest), f"only {counted(fewest, 'anchor')}")
         choice = choice.because("quality", f"anchors: {quality['anchors'].words}; better: profile more steps.")

@@ -14,6 +14,7 @@ from fractions import Fraction
 from math import ceil
 
 from pytest_nsys.analysis.activity import SYNCHRONISING_CALLS, waiting_call
+from pytest_nsys.analysis.bounds import FEW_ANCHORS
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metric_names import spoken
 from pytest_nsys.analysis.metrics import METRICS, Unit
@@ -418,9 +419,14 @@ def _step(figures: Figures) -> list[DraftSentence]:
     return [_held(figures, "period_ns", (why,), TIME, KEPT, rows, "p50 ")]
 
 
+def drafted_kinds(counts: Mapping[str, int]) -> Mapping[str, int]:
+    """The kinds of steps that have enough of them for a median; where none has, all: a rare one loosens no gate."""
+    return {kind: count for kind, count in counts.items() if count >= FEW_ANCHORS} or counts
+
+
 def _step_times(figures: Figures, counts: Mapping[str, int]) -> Iterator[DraftSentence]:
-    """Of each kind of steps, the most frequent first."""
-    for kind, count in by_number(counts):
+    """Of each kind of steps that has enough of them, the most frequent first."""
+    for kind, count in by_number(drafted_kinds(counts)):
         own = replace(figures, spec=replace(figures.spec, kind=kind))
         if rows := own.rows("step_time_ns"):
             why = f"{counted(count, f'{kind} step')}, the median {format_value(max(rows.values()))} on the GPU."
