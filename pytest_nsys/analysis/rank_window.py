@@ -357,7 +357,7 @@ def explain_no_anchor(trace: Trace, convention: Convention, rank: Rank, spec: Wi
     if fits is not None and fits.anchor != convention.anchor:
         remedy = f"convention: {fits.name}, which has an anchor for it (in a command --convention {fits.name})"
     else:
-        remedy = "convention: {anchor: …} (in a command --anchor; `pytest-nsys init` finds one)"
+        remedy = "convention: {anchor: …} (in a command --anchor; `pytest-nsys TRACE` tells what repeats)"
     return f"{rank.trace}: rank {rank.number} (process {rank.pid}): {what}; {seen}. Set {remedy}, or use window {RUN}"
 
 

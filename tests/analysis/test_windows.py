@@ -156,8 +156,8 @@ def test_no_anchor_shows_the_most_frequent_names(gpu: OneProcess) -> None:
     path = Path(gpu)
     assert why(path) == (
         f"{path}: rank 0 (process 100): no range matches the anchor 'step%'; most frequent ranges: 'iteration %' (3), "
-        "'warm�[%mup' (1). Set convention: {anchor: …} (in a command --anchor; `pytest-nsys init` "
-        "finds one), or use window run"
+        "'warm�[%mup' (1). Set convention: {anchor: …} (in a command --anchor; `pytest-nsys TRACE` "
+        "tells what repeats), or use window run"
     )
     assert "no range matches the anchor 'chunk'" in why(path, window="chunk")
     with pytest.raises(NothingMeasured, match="the convention names no anchor; most frequent ranges: 'iteration %'"):
