@@ -317,6 +317,7 @@ _blocking = partial(
     _budget, definition=DEFINITION, by_order=True, rough=True, notes="budget.blocking_notes", without=_TRANSFERS
 )
 _communication = partial(Metric, of=Of.COMMUNICATION, by_order=True)
+_exposed = partial(_within, of=Of.COMMUNICATION, by_order=True, rough=True)
 _streams = partial(Metric, of=Of.STREAMS, by_order=True)
 _anchors = partial(Metric, of=Of.ANCHORS)
 _of_run = partial(Metric, scope=Scope.RUN)
@@ -368,15 +369,15 @@ _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
         _anchors("throughput.window_typicality", _NUMBER, _LOWER, _RANK, untouched=("anchors", "typicality")),
     ),
     "communication": (
-        _communication("overlap.exposed_ns", _NS, _LOWER, _STAGE, explained_by="causes.EXPOSED"),
+        _exposed("overlap.exposed_ns", dimensions=_STAGE, explained_by="causes.EXPOSED", within=False),
         _communication("overlap.overlap", _RATIO, _HIGHER, _STAGE, greatest=1, explained_by="causes.EXPOSED"),
         _communication("overlap.comm_ns", _NS, None, _STAGE, explained_by="causes.COMMUNICATION"),
         _communication("overlap.overlap_min", _RATIO, _HIGHER, _STAGE, greatest=1),
         _communication("overlap.overlap_max", _RATIO, _HIGHER, _STAGE, greatest=1),
-        _within("overlap.wall_exposed_ns", of=Of.COMMUNICATION, by_order=True, explained_by="causes.COVER"),
-        _communication("overlap.stage_wall_exposed_ns", _NS, _LOWER, _STAGE, explained_by="causes.COVER", within=True),
+        _exposed("overlap.wall_exposed_ns", explained_by="causes.COVER"),
+        _exposed("overlap.stage_wall_exposed_ns", dimensions=_STAGE, explained_by="causes.COVER"),
         _communication("overlap.wall_overlap", _RATIO, _HIGHER, _RANK, greatest=1, explained_by="causes.EXPOSED"),
-        _within("overlap.wall_exposed_all_ns", explained_by="causes.ALL_EXPOSED"),
+        _within("overlap.wall_exposed_all_ns", explained_by="causes.ALL_EXPOSED", rough=True),
         Metric("overlap.wall_overlap_all", _RATIO, _HIGHER, _RANK, greatest=1, explained_by="causes.ALL_EXPOSED"),
         _time("overlap.barrier_ns", of=Of.STREAMS, by_order=True, explained_by="causes.BARRIERS", rough=True),
         _streams("structure.barriers", _COUNT, _LOWER, _RANK),

@@ -182,6 +182,8 @@ def test_what_has_no_stage_is_judged(tmp_path: Path, sent_us: int, more: int, re
         captures = library.captures([str(worse)], tmp_path, gate.resolved_convention)
         context = GateContext(captures, gate, StoredBaseline(captures, gate, store))
         failed = [a.full_name for a in gate.assertions if evaluate(a, context).outcome is Outcome.FAILED]
-    assert {"exposed below baseline plus tolerance", "launches == baseline"} <= {a.full_name for a in gate.assertions}
+    assert {"exposed below baseline plus max(10%, 50us)", "launches == baseline"} <= {
+        a.full_name for a in gate.assertions
+    }
     assert [name for name in failed if "without a stage" in name] == red
-    assert not {"exposed below baseline plus tolerance", "launches == baseline"} & set(failed)
+    assert not {"exposed below baseline plus max(10%, 50us)", "launches == baseline"} & set(failed)

@@ -155,7 +155,7 @@ def test_a_labelled_trace_gets_a_gate_that_is_green_and_can_turn_red(project: Pr
     green(project)
     project.trace("worse.sqlite", {(1, "stage4_f"): 600}, chunks_ms=(15,) * 9)
     said = project.pytest(GATES, "--nsys-trace=worse.sqlite", code=1)
-    assert "exposed below baseline plus tolerance" in said
+    assert "exposed below baseline plus max(10%, 50us)" in said
     (project.root / "perf" / "accepted" / name).write_text(text.replace("15000000", "10000000"), encoding="utf-8")
     assert "window below baseline" in project.pytest(GATES, code=1)
     before = (project.root / GATES).read_bytes()
@@ -669,7 +669,7 @@ def test_constants_of_stages_go_first(tmp_path: Path) -> None:
     assert held(gate) >= NEVER_DROPPED
     assert " overlap >= " not in text
     assert [a.sentence for a in gate.assertions if a.metric == "exposed_ns"] == [
-        "exposed below baseline plus tolerance"
+        "exposed below baseline plus max(10%, 50us)"
     ]
 
 
@@ -804,7 +804,7 @@ def test_values_that_yaml_would_take_for_something_else() -> None:
 @pytest.mark.parametrize("name", DUALPIPE_RUNS)
 def test_the_reference_traces(tmp_path: Path, name: str) -> None:
     names = {assertion.full_name for assertion in real(tmp_path, DUALPIPE / f"{name}.sqlite").assertions}
-    assert {"no mixed comm streams", "exposed below baseline plus tolerance"} <= names
+    assert {"no mixed comm streams", "exposed below baseline plus max(10%, 50us)"} <= names
     assert ("balance of compute across pp <= 1.11" in names) is (name == "pp2_ep2")
 
 
