@@ -42,8 +42,8 @@ def check(
     of traces, which are one run, format, ranks, convention, trace quality, and which metrics have rows, or what to
     capture for them.
 
-    Exit codes: 0 no problem; 1 the plugin is not active, no step is found in the traces, or their quality is too low;
-    2 a mistake, or an unreadable file; 3 no kernels.
+    Exit codes: 0 no problem, also where the whole run is measured; 1 the plugin is not active, or the traces' quality
+    is too low; 2 a mistake, or an unreadable file; 3 no kernels.
     """
     gates, traces = _told_apart(words)
     of_traces = {"--convention": convention, "--anchor": anchor, "--executor": executor}

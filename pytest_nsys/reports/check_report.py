@@ -68,7 +68,7 @@ class RunShape(Struct):
     ranks: list[int]
     gpu: str | None
     convention: Annotated[str, doc("Convention and anchor, and where they were found.")]
-    anchored: Annotated[bool, doc("Whether the traces have steps.")]
+    anchored: Annotated[bool, doc("Whether a step is measured; else it is the whole run.")]
     measured_as: str
     quality: Annotated[list[str], doc("Bounds of trace quality that are crossed.")]
     groups: list[Group]
@@ -156,6 +156,9 @@ def _run(found: RunShape) -> Iterator[str]:
         yield from _line("", f"… and {len(found.files) - SHOWN} more files")
     yield from _line("ranks", ", ".join(filter(None, [counted(len(found.ranks), "rank"), found.gpu or "GPU unknown"])))
     yield from _line("convention", f"{found.convention.removeprefix('convention ')}; {found.measured_as}")
+    if not found.anchored:
+        marks = dict.fromkeys(MARKS.get(file.format, "NVTX") for file in found.files)
+        yield from _line("", f"note: the whole run is measured: for figures of a step, mark it ({', '.join(marks)})")
     crossed = f"{counted(len(found.quality), 'check')} failed, see below" if found.quality else "all checks passed"
     yield from _line("quality", crossed)
     for n, group in enumerate(found.groups):
@@ -186,6 +189,4 @@ def problems_of(surroundings: Surroundings, run: RunShape | None, mistakes: Iter
         found.append(surroundings.plugin.why_not)
     if run is not None:
         found += run.quality
-        marks = dict.fromkeys(MARKS.get(file.format, "NVTX") for file in run.files)
-        found += [] if run.anchored else [f"no step is found in the trace: mark it ({', '.join(marks)})"]
     return found
