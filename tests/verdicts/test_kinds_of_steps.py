@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -214,6 +215,25 @@ def test_each_kind_has_a_baseline_and_a_history_of_its_own(project: Project) -> 
     states = {name.rpartition("::")[2]: case.state for name, case in project.junit().items()}
     assert [name for name, state in states.items() if state == "failure"] == ["prefill step time below"]
     project.pytest(f"--nsys-trace={slower}", "-k", "decode", code=0)
+
+
+@pytest.mark.parametrize("first", ["decode", "prefill"])
+def test_a_kind_is_explained_by_steps_of_its_own(project: Project, first: str) -> None:
+    """Of a median step the baseline keeps one of each kind, whichever sentence is the first."""
+    second = "prefill" if first == "decode" else "decode"
+    project.gate(
+        "quality: {anchors: 1}\ntolerance: {rel: 5%}\nassertions:\n"
+        + "".join(f"- {kind} step time below baseline plus tolerance\n" for kind in (first, second))
+    )
+    before = serve(project, four_requests())
+    project.pytest(f"--nsys-trace={before}", "--nsys-update-baselines", "--nsys-reason=first", code=0)
+    slower = {"(10 → 12 ms)": four_requests(decode_us=12_000), "(40 → 45 ms)": four_requests(prefill_us=45_000)}
+    for step, now in slower.items():
+        trace = f"--nsys-trace={serve(project, now)}"
+        said = [project.pytest(trace, *how, code=1) for how in ((), (f"--nsys-against={before}",))]
+        stored, both = (re.findall(r"^  why: .*(?:\n    .*)*", each, re.MULTILINE) for each in said)
+        assert stored == both != [], said[0]
+        assert step in said[0]
 
 
 def test_another_number_of_steps_is_comparable(project: Project) -> None:

@@ -46,7 +46,7 @@ VERSION = f"5.{DEFINITION}"
 """Of what is kept, of the names of kernels, and of what blocks: what is kept in another way is not compared."""
 
 MEDIAN_PERIOD = "p50 period"
-"""Under this instead of a window the breakdown of a median period is stored."""
+"""Under this instead of a window the breakdown of a median period is stored, and of which kind of steps it is."""
 
 
 class MeasuredAs(NamedTuple):
@@ -58,8 +58,9 @@ class MeasuredAs(NamedTuple):
 
 
 def of_median_period(how: MeasuredAs) -> MeasuredAs:
-    """What rows about periods are explained by, however their window was picked."""
-    return how._replace(window=MEDIAN_PERIOD)
+    """What rows about periods are explained by, however their window was picked: ``steady decode``, ``3 decode``."""
+    kind = how.window.split(" ")[1:][-1:]
+    return how._replace(window=" ".join([MEDIAN_PERIOD, *kind]))
 
 
 Breakdowns = Mapping[MeasuredAs, Mapping[int, Breakdown]]
