@@ -298,9 +298,14 @@ class RankTrack:
         return self.group.run.anchors_under(self.rank, self.group.spec)
 
     @property
+    def units(self) -> KernelUnits | None:
+        """Those of the kernel that anchors; None where none does."""
+        return self.group.run.units(self.rank, self.group.spec)
+
+    @property
     def odd(self) -> KernelUnits | None:
-        """The units of the kernel that anchors, where some of them are odd."""
-        return self.group.run.odd_units(self.rank, self.group.spec)
+        """The same, where some of them are odd."""
+        return self.units if self.units and self.units.odd else None
 
     @property
     def whole(self) -> RankWindow:

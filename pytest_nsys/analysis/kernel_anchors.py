@@ -128,23 +128,34 @@ def _heads(track: RankTrack | LaunchedKernels, own: Column, at_ns: Column, launc
 class KernelUnits:
     """The windows of a kernel anchor on one rank, by start, and the odd ones beside them. ``why`` there are none is the
     end of a sentence.
+
+    ``on_gpu_ns``: from the start of each window's kernel to that of the next, the last one's to the end of what ran: a
+    host that is ahead launches them in another rhythm.
     """
 
     anchors: Sequence[Range]
     odd: Sequence[Range] = ()
     why: str = ""
+    on_gpu_ns: Sequence[int] = ()
+
+    @property
+    def periods_ns(self) -> dict[int, int]:
+        """How long each has the GPU, by its index; what goes to the end has no period."""
+        each = zip(self.anchors, self.on_gpu_ns, strict=True)
+        return {i: ns for i, (unit, ns) in enumerate(each) if not isinstance(unit, LastUnit)}
 
     @classmethod
     def said(cls, name: str, of_run: UnitsOfRun) -> Self:
         """Those of the run that a cut is of."""
         whole, odd = ([KernelUnit(*span, 0, name) for span in some] for some in of_run[:2])
-        return cls([*whole[:-1], LastUnit(*whole[-1])] if of_run.to_the_end else whole, odd)
+        anchors = [*whole[:-1], LastUnit(*whole[-1])] if of_run.to_the_end else whole
+        return cls(anchors, odd, on_gpu_ns=of_run.on_gpu_ns)
 
     @property
     def of_run(self) -> UnitsOfRun:
         """As a cut keeps them."""
         whole, odd = ([(unit.start_ns, unit.end_ns) for unit in some] for some in (self.anchors, self.odd))
-        return UnitsOfRun(whole, odd, any(isinstance(unit, LastUnit) for unit in self.anchors))
+        return UnitsOfRun(whole, odd, any(isinstance(unit, LastUnit) for unit in self.anchors), self.on_gpu_ns)
 
     def __str__(self) -> str:
         some = counted(len(self.odd) + len(self.anchors), "window")
@@ -178,14 +189,17 @@ def _units(name: str, ordered: KernelOrder, found: Column, times: Column) -> Ker
     edges = take(times, found)
     anchors: list[Range] = []
     odd: list[Range] = []
+    on_gpu_ns: list[int] = []
     for i, (start, end) in enumerate(pairwise(edges)):
         unlike = _odd(sizes[i], size) or _odd(lengths[i], length)
         (odd if unlike else anchors).append(KernelUnit(start, end, 0, name))
+        on_gpu_ns += [] if unlike else [lengths[i]]
     if not anchors:
         return KernelUnits((), odd, f"no two windows from {printable(name, 80)} to the next are alike")
     if _whole(Fraction(sizes[-1]) / Fraction(size), Fraction(lengths[-1]) / Fraction(length or 1)):
         anchors.append(LastUnit(edges[-1], max(last_ns, edges[-1] + 1), 0, name))
-    return KernelUnits(anchors, odd)
+        on_gpu_ns.append(lengths[-1])
+    return KernelUnits(anchors, odd, on_gpu_ns=on_gpu_ns)
 
 
 def _odd(value: int, middle: Value) -> bool:

@@ -159,12 +159,9 @@ class Run:
         found = {(str(anchor), mode): self._kernel_units(*at, mode) for mode in (False, True) if anchor is not None}
         return {place: units.of_run for place, units in found.items() if units.anchors}
 
-    def odd_units(self, rank: Rank, spec: WindowSpec) -> KernelUnits | None:
-        """The same, where some are odd."""
-        if not isinstance(anchor_of(self.convention, spec), KernelAnchor):
-            return None
-        found = self.kernel_units(rank, spec)
-        return found if found.odd else None
+    def units(self, rank: Rank, spec: WindowSpec) -> KernelUnits | None:
+        """The same; None where no kernel anchors."""
+        return self.kernel_units(rank, spec) if isinstance(anchor_of(self.convention, spec), KernelAnchor) else None
 
     @kept
     def _kernel_units(self, trace: int, lane: Lane, by_launch: bool) -> KernelUnits:

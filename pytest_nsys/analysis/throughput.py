@@ -36,10 +36,12 @@ def anchors(window: RankWindow) -> Iterator[Row]:
 
 
 def step_periods(track: RankTrack) -> dict[int, int]:
-    """How long each anchor lasts by its index, in ns: its period; a step that has a kind as long as it has the GPU, for
-    the next one may be of another kind, and the CPU is ahead.
+    """How long each anchor lasts by its index, in ns: its period; a step that has a kind, and a unit of a kernel, as
+    long as it has the GPU, for the CPU is ahead.
     """
-    return kind_step_lengths(track) if _of_kinds(track) else dict(enumerate(periods(track.anchors)))
+    if _of_kinds(track):
+        return kind_step_lengths(track)
+    return dict(enumerate(periods(track.anchors))) if track.units is None else track.units.periods_ns
 
 
 def steady_steps(track: RankTrack) -> dict[int, int]:
@@ -55,7 +57,7 @@ def _of_kinds(track: RankTrack) -> bool:
 
 
 def period_ns(window: RankWindow) -> Iterator[Row]:
-    """From one steady anchor's start to the next, of steps of a kind from first kernel to first kernel, per (rank,
+    """From one steady anchor's start to the next, on the GPU where steps have kinds or a kernel anchors, per (rank,
     quantile).
     """
     if found := list(steady_steps(window.track).values()):
@@ -98,7 +100,7 @@ def deviation(window: RankWindow) -> Deviation | None:
     if window.window.index is None or (usual := _usual_length(window.track, window.spec.span)) is None:
         return None
     middle, spread = usual
-    lengths = _kind_lengths(window.track) if _of_kinds(window.track) else {}
+    lengths = _lengths_on_gpu(window.track)
     return Deviation(distance(lengths.get(window.window.index, window.window.length_ns), middle), spread)
 
 
@@ -106,9 +108,9 @@ def deviation(window: RankWindow) -> Deviation | None:
 def _usual_length(track: RankTrack, span: Span) -> tuple[Value, Value] | None:
     """Median and MAD of the steady anchors of a rank, the same for all of its windows; None without any."""
     if _of_kinds(track):
-        lengths: list[Value] = [*middle_half(_kind_lengths(track)).values()]
+        lengths: list[Value] = [*middle_half(_lengths_on_gpu(track)).values()]
     else:
-        spans = span_lengths(track.anchors, span)
+        spans = span_lengths(track.anchors, span) if track.units is None else track.units.on_gpu_ns
         lengths = [spans[i] for i in steady_indices(len(track.anchors)) if i < len(spans)]
     if not lengths:
         return None
@@ -116,10 +118,12 @@ def _usual_length(track: RankTrack, span: Span) -> tuple[Value, Value] | None:
     return middle, median([distance(length, middle) for length in lengths])
 
 
-def _kind_lengths(track: RankTrack) -> dict[int, int]:
-    """None of a cut, which lacks the kernels of other steps."""
+def _lengths_on_gpu(track: RankTrack) -> dict[int, int]:
+    """Of steps that last as long as they have the GPU; of kinds none of a cut, which lacks the kernels of others."""
+    if track.units is not None:
+        return dict(enumerate(track.units.on_gpu_ns))
     with suppress(NothingMeasured):
-        return kind_step_lengths(track)
+        return kind_step_lengths(track) if _of_kinds(track) else {}
     return {}
 
 

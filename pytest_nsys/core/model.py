@@ -227,12 +227,13 @@ class Diagnostic(NamedTuple):
 class UnitsOfRun(NamedTuple):
     """The units of a kernel that anchors, as a cut keeps them: (start, end) of each, and of the odd ones.
 
-    ``to_the_end``: the last goes to the end of what ran.
+    ``to_the_end``: the last goes to the end of what ran. ``on_gpu_ns``: how long each has the GPU.
     """
 
     whole: Sequence[tuple[int, int]]
     odd: Sequence[tuple[int, int]]
     to_the_end: bool
+    on_gpu_ns: Sequence[int]
 
 
 class TraceFacts(NamedTuple):

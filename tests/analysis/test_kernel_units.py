@@ -39,6 +39,21 @@ def test_a_window_goes_from_one_start_to_the_next(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", KernelsMode)
+def test_a_host_that_is_ahead_makes_no_step_shorter(tmp_path: Path, mode: KernelsMode) -> None:
+    trace = TraceBuilder()
+    process = trace.process()
+    for step, start in enumerate((0, 900, 1_900, 2_900, 4_000, 5_000, 6_000, 7_000, 8_000)):
+        for place, name in enumerate(PLAIN):
+            at = 10_000 + start + 100 * place
+            process.kernel(name, at, at + 50, launch_ns=1_000 + 100 * step + 10 * place)
+    convention, path = replace(FIRST, kernels=mode), trace.write(tmp_path / "run.sqlite")
+    periods = {(0, "p50"): 1_000, (0, "p90"): 1_100, (0, "p99"): 1_100}
+    assert rows(path, "period_ns", convention=convention) == periods
+    assert rows(path, "step_time_ns", convention=convention) == {(): 1_000}
+    assert not rows(path, "window_typicality", convention=convention, window="3")  # 100 from what the others hit
+
+
+@pytest.mark.parametrize("mode", KernelsMode)
 def test_each_mode_has_the_kernels_of_a_step(tmp_path: Path, mode: KernelsMode) -> None:
     trace = written(tmp_path / "run.sqlite", [PLAIN] * 6)
     assert held(trace, "median", kernels=mode) == [list(PLAIN)]

@@ -49,7 +49,7 @@ from pytest_nsys.traces.from_memory import ApiCalls, CollectiveKey, TraceInMemor
 CUT = "pytestNsysCut"
 """The first member of the file, which says what was cut."""
 MARK = re.compile(rb'\A\s*\{\s*"' + CUT.encode() + rb'"\s*:')
-FORMAT = 4
+FORMAT = 5
 BASE, HEAD = "base", "head"
 AGAIN = "cut it again from its trace"
 
@@ -171,7 +171,7 @@ class AboutRank(msgspec.Struct, frozen=True):
     tie: Tie | None
     session_ns: int | None
     idle: list[Interval]
-    units: list[tuple[str, bool, list[Interval], list[Interval], bool]] = []
+    units: list[tuple[str, bool, list[Interval], list[Interval], bool, list[int]]] = []
 
 
 class About(msgspec.Struct, frozen=True):
@@ -369,9 +369,9 @@ class CutTrace(TraceInMemory):
 
     def _units(self) -> Mapping[tuple[int, str, bool], UnitsOfRun]:
         return {
-            (pid, anchor, by_launch): UnitsOfRun(whole, odd, to_the_end)
+            (pid, anchor, by_launch): UnitsOfRun(whole, odd, to_the_end, on_gpu_ns)
             for pid, rank in self.processes.items()
-            for anchor, by_launch, whole, odd, to_the_end in rank.about.units
+            for anchor, by_launch, whole, odd, to_the_end, on_gpu_ns in rank.about.units
         }
 
     def _lost(self) -> Iterator[str]:
