@@ -13,6 +13,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 from pytest_nsys.analysis.metric_names import metric_named, unknown
 from pytest_nsys.analysis.metrics import OF_STEP, Metric
 from pytest_nsys.analysis.table import STATISTICS, Selector
+from pytest_nsys.core.conventions import KIND_WORDS
 from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.units import ANY, HASH, format_tolerance
 from pytest_nsys.core.words import printable
@@ -258,6 +259,7 @@ class _AssertionEntry(Selecting):
             self.mistake("tolerance", of_no_metric(foreign[0]))
         self._check_exact(sentence)
         self._check_delay(sentence)
+        self._check_kind(sentence.kind)
         where = self.where(metric, fixed=sentence.where)
         warn = self._requirement("warn", sentence.judged, constant=True)
         self._check_early(warn, sentence.require)
@@ -298,6 +300,13 @@ class _AssertionEntry(Selecting):
         for key, why in (("xfail", "expects the first bad run"), ("inconclusive", "says what becomes of such runs")):
             if key in self.fields:
                 self.mistake("fail_after", f"'fail_after' cannot be used with '{key}', which {why}")
+
+    def _check_kind(self, kind: str | None) -> None:
+        """A window of its own that picks steps of another kind than the sentence would be passed over."""
+        other = self._options.get("window", "").rpartition(" ")[2]
+        known = KIND_WORDS if self.gate.convention is None else self.gate.convention.kind_names
+        if kind is not None and other in known and other != kind:
+            self.mistake("window", f"one kind of steps at a time: '{kind}' in the sentence, or '{other}' here")
 
     def _check_early(self, warn: Requirement | None, require: Requirement) -> None:
         """An early limit tells apart what holds the limit."""

@@ -160,7 +160,7 @@ def lacking(table: MetricTable, where: Mapping[str, Selector]) -> str | None:
     """The first row that ``where`` means and some capture or window lacks, with why; None where all have all."""
     for labels, why in table.missing:
         for named, _ in meant(replace(table, rows=[Row(labels, 0)]), where):
-            return f"{place_words(named)}: {why}"
+            return f"{place}: {why}" if (place := place_words(named)) else why
     return None
 
 

@@ -207,8 +207,8 @@ class OtherRun(ReferenceSource):
         self._refuse_one_capture()
         if measured.missing:
             labels, why = measured.missing[0]
-            place = place_words(zip(metric.dimensions, labels, strict=True))
-            return NotComparable(Outcome.NO_DATA, f"in {self.name} {place}: {why}")
+            place = " ".join((self.name, place_words(zip(metric.dimensions, labels, strict=True)))).rstrip()
+            return NotComparable(Outcome.NO_DATA, f"in {place}: {why}")
         outlying = tuple(Note(f"{self.name}: {line}", True) for line in self.before.outlying(metric, spec))
         own = {key: found for (name, key), found in self._decisions.items() if name == assertion.name}
         bases = map(Note, dict.fromkeys(found.basis for found in own.values()))

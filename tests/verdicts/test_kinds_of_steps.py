@@ -140,6 +140,23 @@ def test_words_that_cannot_be_meant(project: Project, sentence: str, what: str) 
     assert what in " ".join(project.pytest(f"--nsys-trace={serve(project, [])}", code=2).split())
 
 
+def test_a_window_of_another_kind_is_not_passed_over(project: Project) -> None:
+    """Of an assertion itself; that of a file is a default, which its sentences may leave."""
+    trace = serve(project, four_requests())
+    project.gate("- {assert: decode step time <= 11ms, window: 2 prefill}")
+    said = " ".join(project.pytest(f"--nsys-trace={trace}", code=2).split())
+    assert "one kind of steps at a time: 'decode' in the sentence, or 'prefill' here" in said
+    gate = "window: prefill\nquality: {anchors: 1}\nassertions:\n- decode step time <= 11ms\n- step time >= 39ms"
+    assert set(judged(project, gate, trace).values()) == {"passed"}
+
+
+def test_what_one_capture_lacks_names_no_empty_place(project: Project) -> None:
+    first, second = serve(project, [decode(4)] * 9), serve(project, [prefill()] * 9)
+    project.gate("- decode step time <= 1s")
+    said = project.pytest(f"--nsys-trace={first}", f"--nsys-trace={second}", code=1)
+    assert "no data: only 1 of 2 captures have this row" in " ".join(said.split())
+
+
 def test_a_kind_and_the_whole_run_exclude_each_other(project: Project) -> None:
     project.gate("window: run\nassertions:\n- decode exposed <= 3ms")
     said = project.pytest(f"--nsys-trace={serve(project, four_requests())}", code=1)
