@@ -243,6 +243,8 @@ class Run:
     def _why_no_anchor(self, rank: Rank, spec: WindowSpec) -> str:
         if isinstance(anchor_of(self.convention, spec), KernelAnchor):
             return f"{rank.trace}: rank {rank.number} (process {rank.pid}): {self.kernel_units(rank, spec).why}"
+        if self.convention.kinds and spec.anchor is None and self.anchors(rank):
+            return f"{rank.trace}: rank {rank.number} has no {spec.kind or 'such'} step, though another rank has"
         return explain_no_anchor(self.traces[rank.process.trace], self.convention, rank, spec)
 
     @kept

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -148,6 +150,20 @@ def test_a_window_of_another_kind_is_not_passed_over(project: Project) -> None:
     assert "one kind of steps at a time: 'decode' in the sentence, or 'prefill' here" in said
     gate = "window: prefill\nquality: {anchors: 1}\nassertions:\n- decode step time <= 11ms\n- step time >= 39ms"
     assert set(judged(project, gate, trace).values()) == {"passed"}
+
+
+def test_a_rank_without_a_step_of_the_kind_is_named(project: Project) -> None:
+    """Nobody judges the other rank alone."""
+    folder = project.root / "ranks"
+    folder.mkdir()
+    for number, steps in enumerate(([decode(4)] * 9, [prefill()] * 9)):
+        trace = json.loads(Path(serve(project, steps, "kineto")).read_text())
+        name = folder / f"rank{number}_trace.json"
+        name.write_text(json.dumps({**trace, "distributedInfo": {"rank": number, "world_size": 2}}))
+    project.gate("convention: vllm\nassertions:\n- decode step time <= 1s\n- decode exposed <= 1s")
+    said = " ".join(project.pytest("--nsys-trace=ranks", code=1).split())
+    assert "2 error" in said
+    assert "rank 1 has no decode step, though another rank has" in said
 
 
 def test_what_one_capture_lacks_names_no_empty_place(project: Project) -> None:
