@@ -8,8 +8,9 @@ the last start is a window only where it is as the median one is.
 
 from __future__ import annotations
 
+import shlex
 from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -30,9 +31,10 @@ from pytest_nsys.core.columns import (
     where,
     where_not,
 )
-from pytest_nsys.core.conventions import KernelAnchor
+from pytest_nsys.core.conventions import KernelAnchor, written_anchor
 from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.exact import median
+from pytest_nsys.core.kernel_names import called_so, readable_names
 from pytest_nsys.core.model import NO_LAUNCH, Range, UnitsOfRun, Value
 from pytest_nsys.core.numbers import share_of
 from pytest_nsys.core.tables import Kernels
@@ -220,13 +222,33 @@ def _why_none(anchor: KernelAnchor, ordered: KernelOrder, found: int) -> str:
     known = {name for both in names for name in both}
     for name in (anchor.kernel, anchor.after):
         if name is not None and name not in known:
-            meant = did_you_mean(name, sorted(known)) or ": --view kernels lists them"
-            return f"no kernel is called {_quoted(name)}{meant}"
+            return f"no kernel is called {_quoted(name)}{_meant(anchor, name, {*names})}"
     before = [names[earlier][0] for earlier, head in pairwise(ordered.heads) if anchor.kernel in names[head]]
     if anchor.kernel not in names[ordered.heads[0]] and not before:
         return f"{_quoted(anchor.kernel)} is inside of CUDA graphs alone: name the first kernel of the graph"
     told = ", ".join(map(_quoted, list(dict.fromkeys(before))[:SHOWN])) or "nothing"
     return f"{_quoted(anchor.kernel)} never starts after {_quoted(anchor.after or '')}: before it ran {told}"
+
+
+def _meant(anchor: KernelAnchor, name: str, known: Collection[tuple[str, str]]) -> str:
+    """What to type where a screen calls kernels so, else the name that is close to it, exact or as a screen has it."""
+    full = sorted({full for _, full in known})
+    if own := called_so(name, full):
+        anchors = (_instead(anchor, name, _exact(each, known)) for each in own[:SHOWN])
+        typed = " or ".join(f"--anchor {shlex.quote(written_anchor(each))}" for each in anchors)
+        return f", which is short for {counted(len(own), 'name')}: type {typed}"
+    told = {*full, *(short for short, _ in known), *readable_names(full).values()}
+    return did_you_mean(name, sorted(told)) or ": --view kernels lists them"
+
+
+def _instead(anchor: KernelAnchor, name: str, exact: str) -> KernelAnchor:
+    return anchor._replace(kernel=exact) if anchor.kernel == name else anchor._replace(after=exact)
+
+
+def _exact(full: str, known: Collection[tuple[str, str]]) -> str:
+    """A kernel's short name where no other has it, else its demangled one."""
+    (short,) = {short for short, own in known if own == full}
+    return short if sum(short == other for other, _ in known) == 1 else full
 
 
 def _quoted(name: str) -> str:

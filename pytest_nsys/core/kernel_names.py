@@ -162,6 +162,21 @@ def readable_names(names: Collection[str], width: int = WIDTH) -> dict[str, str]
     return _numbered(called, width)
 
 
+def called_so(text: str, names: Collection[str]) -> list[str]:
+    """Those of the names that a screen calls so beside the others; else those that may be called so, by fewer beside
+    them, in less room, or in a baseline.
+    """
+    beside = [name for name, called in readable_names(names).items() if called == text]
+    return beside or [name for name in names if _may_be_called(text, name)]
+
+
+def _may_be_called(text: str, name: str) -> bool:
+    head, cut, end = text.partition(CUT)
+    forms = (telling_name(name), *_forms(name[:_LONGEST], name))
+    is_cut = cut and head and end
+    return text in forms or bool(is_cut and any(each.startswith(head) and each.endswith(end) for each in forms))
+
+
 def _alike(called: dict[str, str]) -> list[list[str]]:
     """The names that are called alike, together."""
     return [own for own in grouped((text, name) for name, text in called.items()).values() if len(own) > 1]

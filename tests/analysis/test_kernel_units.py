@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from pytest_nsys.core.conventions import BUILT_IN, KernelAnchor
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import KernelsMode, Span
+from pytest_nsys.gates.convention_keys import typed_anchor
 from tests.support.kernel_steps import PLAIN, written
 from tests.support.measure import captures, notes, rows, windows
 from tests.support.samples.builder import TraceBuilder
@@ -89,6 +91,41 @@ def test_why_there_is_no_window(tmp_path: Path, anchor: KernelAnchor, said: str)
     with pytest.raises(NothingMeasured, match="rank 0") as caught:
         rows(trace, "overlap", convention=replace(FIRST, anchor=anchor))
     assert said in str(caught.value)
+
+
+NORM = "void norm::kernel<norm::Rmsnorm2dFwd<{}>>(norm::Args)"
+
+
+@pytest.mark.parametrize(
+    ("called", "exact"),
+    [
+        ("matmul_ogs bf16xmxfp4 128x128x128", "_matmul_ogs_NNT_bf16xbf16xmxfp4_128x128x128x1"),
+        ("Rmsnorm2dFwd<1>", NORM.format(1)),
+        ("kernel<Rmsnorm2dFwd, 2>", NORM.format(2)),
+        ("void norm::kernel<norm::Rmsn…wd<2>>(norm::Args)", NORM.format(2)),
+    ],
+)
+def test_a_name_from_a_screen_gets_the_exact_one(tmp_path: Path, called: str, exact: str) -> None:
+    step = ("embed", "_matmul_ogs_NNT_bf16xbf16xmxfp4_128x128x128x1", NORM.format(1), NORM.format(2))
+    trace = written(tmp_path / "run.sqlite", [step] * 6)
+    with pytest.raises(NothingMeasured, match="no kernel is called") as caught:
+        rows(trace, "overlap", convention=replace(FIRST, anchor=KernelAnchor("embed", called)))
+    assert "which is short for 1 name: type --anchor " in str(caught.value)
+    *_, typed = shlex.split(str(caught.value).partition("type ")[2])
+    assert typed_anchor(typed) == KernelAnchor("embed", exact)
+
+
+def test_a_name_that_is_short_for_several_gets_each(tmp_path: Path) -> None:
+    trace = written(tmp_path / "run.sqlite", [("embed", *(NORM.format(i) for i in range(5)))] * 6)
+    with pytest.raises(NothingMeasured, match="which is short for 5 names") as caught:
+        rows(trace, "overlap", convention=replace(FIRST, anchor=KernelAnchor("Rmsnorm2dFwd")))
+    assert str(caught.value).count("--anchor") == 3
+
+
+def test_a_name_close_to_one_of_a_screen(tmp_path: Path) -> None:
+    trace = written(tmp_path / "run.sqlite", [("embed", NORM.format(1))] * 6)
+    with pytest.raises(NothingMeasured, match=r"'Rmsnorm2Fwd' \(did you mean 'Rmsnorm2dFwd'\?\)"):
+        rows(trace, "overlap", convention=replace(FIRST, anchor=KernelAnchor("Rmsnorm2Fwd")))
 
 
 def test_without_launches_windows_are_on_the_gpu(tmp_path: Path) -> None:
