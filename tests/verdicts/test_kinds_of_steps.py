@@ -338,7 +338,8 @@ def test_the_first_screen_and_a_draft_tell_kinds_apart(project: Project, format:
     assert "quality" not in drafted, "two mixed steps loosen nothing"
     project.pytest("drafted.nsys.yaml", code=0)
     slower = serve(project, 2 * four_requests(prefill_us=45_000), format)
-    project.pytest("drafted.nsys.yaml", f"--nsys-trace={slower}", "--junitxml=junit.xml", code=1)
+    red = project.pytest("drafted.nsys.yaml", f"--nsys-trace={slower}", "--junitxml=junit.xml", code=1)
+    assert "Prefill step 12% slower (40 → 45 ms)" in red
     assert [name for name, case in project.junit().items() if case.state == "failure"] == ["prefill step time below"]
 
 

@@ -6,6 +6,7 @@ depends on the order in which the records came.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import chain
@@ -58,7 +59,8 @@ NOT_JUDGED = (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.INCO
 class StepTold(NamedTuple):
     """What happened to the step of a gate file or configuration: that of the slowest rank, before and now, in ns.
 
-    ``noun`` is *window* where the windows are no steps, *p90 step* of a quantile that is not the usual one.
+    ``noun`` is *window* where the windows are no steps, *p90 step* of a quantile that is not the usual one, *decode
+    step* of a kind.
     """
 
     address: str
@@ -215,7 +217,8 @@ def is_of_kernels(record: Record) -> bool:
 
 def most_moved(steps: Iterable[StepTold]) -> StepTold | None:
     """Of several windows the step, of several steps that whose length moved most; None of none."""
-    return min(steps, key=lambda t: (t.noun != "step", -abs(t.share), t.address, -t.before_ns), default=None)
+    usual = re.compile(r"(?!p\d).*step").fullmatch
+    return min(steps, key=lambda t: (not usual(t.noun), -abs(t.share), t.address, -t.before_ns), default=None)
 
 
 def step_of(record: Record) -> StepTold | None:
@@ -225,6 +228,9 @@ def step_of(record: Record) -> StepTold | None:
     before, now = step.slowest
     quantile = rows[0].labels.get("quantile", USUAL) if rows and record.verdict.step is None else USUAL
     noun = _noun(record) if quantile == USUAL else f"{quantile} step"
+    looked_at = record.verdict.looked_at
+    kind = record.assertion.kind or (looked_at and looked_at.spec.kind)
+    noun = f"{kind} {noun}" if kind and noun.endswith("step") else noun
     return StepTold(record.address, before, now, noun) if before else None
 
 
