@@ -116,7 +116,7 @@ class Budget:
         if self.gaps_without_launch == len(ends) > 0:
             what = "no kernel that ends a gap has a launch row, so when the host issued it is unknown"
             raise NoRows(f"{what}: {window.track.around.facts.to_see_calls}")
-        self.graph_gaps, self.contradicted = total(take(self._ran.work.graph_node, ends)), self._gaps.contradicted
+        self.contradicted = self._gaps.contradicted
         self.waits_recorded, self.waits, self.waits_joined = waited.recorded, waited.waits, waited.joined
         self.unordered = len(waited.unordered)
         self.at_least = (
@@ -170,14 +170,6 @@ class Budget:
     def blocking_ns(self) -> Mapping[str, int]:
         """How long producers of each kind blocked."""
         return {kind: self._ns(part) for kind, part in BLOCKED.items()}
-
-    @property
-    def graph_ns(self) -> int:
-        """How long the gaps are that end in a kernel of a CUDA graph."""
-        waiting = take(self._gaps.waiting, self._gaps.gap)
-        ended = where_not(equal(waiting, NONE))
-        in_graph = where(take(self._ran.work.graph_node, take(waiting, ended)))
-        return total(self._length_ns(take(ended, in_graph)))
 
     @property
     def kinds(self) -> Sequence[str]:

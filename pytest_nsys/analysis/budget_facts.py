@@ -88,7 +88,6 @@ class BudgetFacts:
     device_busy_ns: int | None
     gaps: int
     gaps_without_launch: int
-    graph_gaps: int
     contradicted: int
     unordered: int
     waits_recorded: bool
@@ -156,14 +155,13 @@ def about_bounds(found: Sequence[Budget | BudgetFacts]) -> Iterator[str]:
     yield from (f"{_BOUNDS}: {what}" for what, holds in why.items() if holds)
 
 
-def about_gaps(budgets: Sequence[Budget | BudgetFacts], *, graphs: bool = True) -> Iterator[str]:
-    """Of which gaps of these budgets less is known: each in one line. ``graphs``: those of CUDA graphs are told."""
+def about_gaps(budgets: Sequence[Budget | BudgetFacts]) -> Iterator[str]:
+    """Of which gaps of these budgets less is known: each in one line."""
     gaps = counted(sum(edges.gaps for edges in budgets), "gap")
     told = {
         "gaps_without_launch": "end in a kernel without a launch row: they count as launched at once",
-        "graph_gaps": "end in a kernel of a CUDA graph: what it waits for inside the graph is not recorded",
         "contradicted": "end before what their kernel waited for began: it blocked nothing",
     }
     for name, what in told.items():
-        if (some := sum(getattr(edges, name) for edges in budgets)) and (graphs or name != "graph_gaps"):
+        if some := sum(getattr(edges, name) for edges in budgets):
             yield f"{some} of {gaps} {what}"

@@ -318,6 +318,7 @@ def notes_on(
         yield from _about_launches(group)
     if by_launch or stages or launches:
         yield from _about_early(group)
+    yield from about_graphs(group)
     if streams:
         yield from _about_streams(group)
 
@@ -382,9 +383,15 @@ def _about_launches(group: WindowGroup) -> Iterator[Note]:
     if twice := sum(each.claimed_twice for each in found):
         share = f"{share_of(twice, looked_up)} of {looked_up}"
         yield Note(f"{share} launches lie inside ranges of two threads: the shorter range was taken")
-    nodes = sum(total(track.kernels.graph_node) for track in tracks)
-    if nodes:
-        yield Note(f"{nodes} kernels came from CUDA graphs: their stage is that of the graph's launch")
+
+
+def about_graphs(group: WindowGroup) -> Iterator[Note]:
+    """That of kernels of a CUDA graph one launch is on record: neither their order nor what each waits for."""
+    tracks = group.tracks.values()
+    if nodes := sum(total(track.kernels.graph_node) for track in tracks):
+        which = f"{nodes} of {counted(sum(len(track.kernels) for track in tracks), 'kernel')} around the windows"
+        unknown = "what each waits for inside is not recorded, and its stage is that of the launch"
+        yield Note(f"{which} ran in CUDA graphs: one launch starts many, {unknown}")
 
 
 def _about_unlaunched(group: WindowGroup) -> Iterator[Note]:

@@ -18,6 +18,7 @@ from pytest_nsys.analysis.budget import Budget, budget_of, facts_of, window_of_s
 from pytest_nsys.analysis.budget_facts import BudgetFacts, BudgetPart, about_bounds, about_gaps, parts_of
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.communication import RunCommunication, communication_of
+from pytest_nsys.analysis.doubts import about_graphs
 from pytest_nsys.analysis.findings import DOUBTS_KEPT, MOST, WORTH, Finding, findings_of
 from pytest_nsys.analysis.kernel_families import FamilySums, Usage
 from pytest_nsys.analysis.losses import FindingKind
@@ -385,5 +386,5 @@ class _Summing:
         worth = WORTH[FindingKind.STALLED]
         known = [each[0] for each in self._budgets.values() if not isinstance(each, NoRows)]
         unsure = [each for each in known if each.dependency_stalled_ns >= worth * each.window_ns]
-        graphs = any(each.graph_ns >= worth * each.window_ns for each in unsure)
-        yield from dict.fromkeys([*warnings, *about_bounds(unsure), *about_gaps(unsure, graphs=graphs)])
+        in_graphs = [note.text for run in self.captures.runs for note in about_graphs(run.measured(self.spec))]
+        yield from dict.fromkeys([*warnings, *about_bounds(unsure), *about_gaps(unsure), *in_graphs])
