@@ -105,11 +105,12 @@ def telling_name(full: str) -> str:
     """What a kernel is known by in two runs, and in a baseline: the same whatever runs beside it.
 
     The plain name and the names and numbers of its template arguments, which tell 150 ``device_kernel`` apart; without
-    namespaces, parameters, and what differs from build to build. What is longer than TELLING loses words of layout and
-    repeated ones, is cut in the middle, and ends in a digest of all of it.
+    namespaces (but that of a kernel which an entry starts), parameters, and what differs from build to build. What is
+    longer than TELLING loses words of layout and repeated ones, is cut in the middle, and ends in a digest of it all.
     """
     short, inside = _parted(full[:_LONGEST])[1:]
-    plain, words = plain_name(short), _tokens(inside)
+    plain = plain_name(short)
+    words = (_ENTRY.fullmatch(short) and _path(inside)) or _tokens(inside)
     found = printable(f"{plain}<{words}>" if words else plain, _LONGEST)
     if len(found) <= TELLING:
         return found
@@ -227,11 +228,16 @@ def _of_entry(what: re.Match[str] | None, inside: str) -> Iterator[str]:
     """What the kernel is called that an entry starts: by its own name, then with what stands around it."""
     if what is not None:
         yield what[0]
-    path = inside.split("::") if _PLAIN.fullmatch(inside) else []
-    if len(path) > 1:
-        yield "::".join(path[-2:])
+    if path := _path(inside):
+        yield path
     if what is not None and (own := _tokens(inside[what.end() :])):
         yield f"{what[0]}<{own}>"
+
+
+def _path(inside: str) -> str:
+    """A name without arguments of its own, with its innermost namespace; empty where it is no such, or has none."""
+    path = inside.split("::") if _PLAIN.fullmatch(inside) else []
+    return "::".join(path[-2:]) if len(path) > 1 else ""
 
 
 def _enclosed(text: str, at: int) -> str:

@@ -277,6 +277,9 @@ COPIES = "elementwise_kernel<128, 4, direct_copy_kernel_cuda, 10, BFloat16, int>
         (TUNED, TUNED),
         (TUNED + "_WG" * 40, "Cijk_Alik_Bljk_BBS…MT32x32x256…id323bd5"),
         (gemm(64), TELLING_GEMM),
+        ("void cutlass::device_kernel<a::fp8_ptp128c::GemmKernel>(P)", "device_kernel<fp8_ptp128c::GemmKernel>"),
+        ("void cutlass::device_kernel<a::m_grouped::GemmKernel>(P)", "device_kernel<m_grouped::GemmKernel>"),
+        ("void norm<c10::BFloat16>(P)", "norm<10, BFloat16>"),
         ("", ""),
     ],
 )
