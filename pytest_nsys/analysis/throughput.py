@@ -60,11 +60,11 @@ def period_ns(window: RankWindow) -> Iterator[Row]:
     """From one steady anchor's start to the next, on the GPU where steps have kinds or a kernel anchors, per (rank,
     quantile).
     """
-    if found := list(steady_steps(window.track).values()):
-        for quantile in QUANTILES:
-            yield Row((window.rank.number, f"p{quantile}"), percentile(found, quantile))
-    elif len(window.anchors) == 1:
-        raise NoRows("one step has no period: write step time in its place, or capture more steps")
+    if len(window.anchors) == 1:
+        raise NoRows("one step has no period and no percentiles: write step time in its place, or capture more steps")
+    found = list(steady_steps(window.track).values())
+    for quantile in QUANTILES if found else ():
+        yield Row((window.rank.number, f"p{quantile}"), percentile(found, quantile))
 
 
 def window_typicality(window: RankWindow) -> Iterator[Row]:

@@ -34,5 +34,5 @@ def mostly_lines(found: Mostly, of: str) -> tuple[str, str]:
             name = readable_names([found.what], NAME_WIDTH)[found.what]
             return (
                 f"mostly one kernel: {name} takes {share} of the {of}",
-                "a gate on its length judges little else: gate other kernels by family, as in gemm family_ns",
+                "a gate on its length judges little else: gate others by family_ns (--view kernels has the families)",
             )

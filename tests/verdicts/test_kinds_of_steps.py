@@ -113,6 +113,11 @@ def test_one_decode_step_is_enough_where_one_was_accepted(project: Project) -> N
     project.pytest(f"--nsys-trace={second}", code=0)
 
 
+def test_one_decode_step_has_no_percentile(project: Project) -> None:
+    found = judged(project, "- p99 decode step time <= 90ms\n- decode step time <= 90ms", serve(project, [decode(3)]))
+    assert [*found.values()] == ["failure", "passed"]
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_run_of_one_kind_needs_no_word(project: Project, engine: str) -> None:
     trace = serve(project, [decode(4, 10_000 + k) for k in range(9)], engine=engine)

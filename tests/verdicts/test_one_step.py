@@ -185,7 +185,7 @@ def test_what_the_gate_file_says_of_its_window(runs: Project, keys: str, error: 
 @pytest.mark.parametrize(
     ("sentence", "why"),
     [
-        ("p50 period <= 9ms", "one step has no period: write step time in its place, or capture more steps"),
+        ("p50 period <= 9ms", "one step has no period and no percentiles: write step time in its place"),
         ("window typicality <= 3", "one step has no others to be typical of: capture more steps"),
     ],
 )
