@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.commands import answer, run
 from tests.support.gates import Project
 from tests.support.kernel_steps import PLAIN, written
@@ -31,7 +33,8 @@ def test_a_gate_file_names_the_kernel(project: Project) -> None:
     assert {case.text for case in project.judged().values() if case.state != "passed"} == set()
 
 
-def test_odd_steps_are_told(tmp_path: Path) -> None:
+def test_odd_steps_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # from elsewhere its baseline would lie in what both folders have in common
     validation = ("embed", *["gemm"] * 8, "adam")
     trace = written(tmp_path / "run.sqlite", [*[PLAIN] * 4, validation, *[PLAIN] * 4, validation, *[PLAIN] * 4])
     shown = run("show", trace, "--anchor={kernel: embed}", code=0).stdout.splitlines()[0]
