@@ -342,9 +342,7 @@ def spec_for(convention: Convention, assertion: Assertion) -> WindowSpec:
 
 
 def request_of(gate: GateFile, assertion: Assertion, usual_steps: int | None = 1) -> Request:
-    """What one assertion of a gate file asks of a run; ``usual_steps`` as in Bounds, where its steps were found and
-    nobody bounds their number.
-    """
+    """What an assertion asks of a run; ``usual_steps`` as in Bounds, where steps were found and nobody bounds them."""
     chosen = gate.found is None or gate.quality.anchors != FEW_ANCHORS
     bounds = replace(gate.quality, usual_steps=None if chosen else usual_steps)
     return Request(assertion.metric, spec_for(gate.resolved_convention, assertion), bounds)
