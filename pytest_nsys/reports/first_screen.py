@@ -215,7 +215,8 @@ class FirstScreen:
         scale = scale_of([row.ns for row in rows], TIME)
         speeds = any(row.busbw is not None for row in rows)
         ranks = len(self.summary.subject.ranks) > 1
-        head = (*(("rank",) if ranks else ()), "time", "exposed", "overlap", *(("GB/s",) if speeds else ()))
+        counts = ("exposed all", "overlap all") if found.shared else ("exposed", "overlap")
+        head = (*(("rank",) if ranks else ()), "time", *counts, *(("GB/s",) if speeds else ()))
         cells = [head, *(_cells(row, scale, speeds=speeds, ranks=ranks) for row in rows)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         title = f"communication by {found.by}{', worst rank of each' if ranks else ''}"

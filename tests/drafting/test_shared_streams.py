@@ -113,6 +113,7 @@ def test_what_is_shown_is_what_a_count_gives(tmp_path: Path, format: Format, pro
     assert abs(whole["overlap"] - hidden) < 0.001
     said = run("show", trace).stdout
     assert (" with compute: wall_exposed_all counts " in said) == shared
+    assert ("exposed all  overlap all" in said) == shared
     view = answer("show", trace, "--view=overlap")
     (row,) = view["ranks"]
     exposed, hidden = counted(program.ops, every=True)
