@@ -247,10 +247,6 @@ def _built_in(open_under: OpenUnder, convention: Convention) -> Choice | None:
     choice = Choice(replace(convention, kernels=mode), convention, kinds=run.steps.counts).because("convention", what)
     if mode is not convention.kernels:
         choice = choice.because("kernels", *_why_mode(mode, holds))
-    if anchors == 2 and kind is None:
-        choice = replace(choice, window=FIRST).because(
-            "window", "first: of only two anchors the last one may be cut short by the end of the profile."
-        )
     return _of_one_step(choice) if set(counts) == {1} else choice
 
 

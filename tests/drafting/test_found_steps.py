@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from pytest_nsys import open_run
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.core.conventions import Anchor, Convention, KernelAnchor, convention_words, written_anchor
 from pytest_nsys.core.words import printable
+from pytest_nsys.reports.explanation import ordinal
 from tests.support.awkward import AWKWARD
 from tests.support.gates import MS, Project
 from tests.support.kernel_steps import PLAIN, written
@@ -23,10 +25,10 @@ KERNELS = (*PLAIN, "norm", "loss")
 STEP = ("embed", *("norm", "gemm") * 4, "adam")
 
 
-def framework(path: Path, seed: int) -> Path:
+def framework(path: Path, seed: int, steps: int = 6) -> Path:
     """Steps of torch.profiler, with layers in them."""
     trace = KinetoBuilder()
-    for k in range(6):
+    for k in range(steps):
         at = 10 * MS * k + 1_000
         trace.range(f"ProfilerStep#{k}", at, at + 9 * MS)
         for n in range(8):
@@ -105,6 +107,11 @@ def awkward(name: str) -> Callable[[Path, int], Path]:
 
 CASES: dict[str, tuple[Callable[[Path, int], Path], Anchor | None, str]] = {
     "a framework's steps": (framework, "ProfilerStep#%", "step = range 'ProfilerStep#%', one of 6 (--window 3)"),
+    "two steps": (
+        partial(framework, steps=2),
+        "ProfilerStep#%",
+        "step = range 'ProfilerStep#%', one of 2 (--window 1)",
+    ),
     "a framework's only step": (one_step, "ProfilerStep#%", "'ProfilerStep#%', the only one (7 × a layer)"),
     "a range of one's own": (own_range, "my turn %", "step = range 'my turn %', one of 8 (--window 4)"),
     "a range, and few kernels": (few_kernels, "my turn %", "step = range 'my turn %', one of 8 (--window 4)"),
@@ -124,7 +131,9 @@ def test_the_commands_agree(project: Project, case: str) -> None:
     told = "no anchor (" if anchor is None else convention_words(Convention("", anchor))
     assert says in project.command("show", trace, code=0).splitlines()[0]
     project.command("show", trace, "--format=json", code=0)
-    assert json.loads(project.result.stdout.str())["measured"]["anchor"] == words
+    measured = json.loads(project.result.stdout.str())["measured"]
+    assert measured["anchor"] == words
+    which = "" if measured["index"] is None else f", {ordinal(measured['index'] + 1)} of {measured['anchors']}, "
     project.command("init", trace, "-o", "gate.nsys.yaml", code=0)
     text = (project.root / "gate.nsys.yaml").read_text()
     assert ("window: run\n" in text) is (anchor is None)
@@ -132,13 +141,18 @@ def test_the_commands_agree(project: Project, case: str) -> None:
     project.command("check", trace, "--format=json")
     found = json.loads(project.result.stdout.str())["run"]
     assert (found["anchored"], told in found["convention"]) == (anchor is not None, True)
-    assert told in project.command("compare", trace, other)
+    compared = project.command("compare", trace, other)
+    assert told in compared
+    assert which in compared
     with open_run(trace) as run:
         assert run.convention.anchor == anchor
     window = "" if anchor is not None else ", window: run"
-    project.gate("assertions:\n  - {assert: compute < 9s" + window + "}", "own.nsys.yaml")
+    few = "quality: {anchors: 2}\n" if measured["anchors"] == 2 else ""
+    project.gate(few + "assertions:\n  - {assert: compute < 9s" + window + "}", "own.nsys.yaml")
     said = project.pytest("own.nsys.yaml", f"--nsys-trace={trace}", "-v", code=0)
     assert ("the trace; " if anchor is None else "kineto" if "kineto" in text else printable(str(anchor), 60)) in said
+    assert which in said
+    assert which in project.pytest("gate.nsys.yaml", "-v", code=0)
 
 
 def test_a_written_anchor_is_never_searched(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -395,10 +395,10 @@ def test_files_whose_processes_only_their_labels_tell_apart(tmp_path: Path) -> N
         assert ": 2 ranks; pp=1 dp=2" in text
 
 
-@pytest.mark.parametrize(("count", "anchors"), [(2, 2), (1, 5)])
-def test_few_profiled_steps(tmp_path: Path, count: int, anchors: int) -> None:
+@pytest.mark.parametrize(("count", "window", "anchors"), [(2, "median", 2), (1, "first", 5)])
+def test_few_profiled_steps(tmp_path: Path, count: int, window: str, anchors: int) -> None:
     gate, _ = draft(_kineto(tmp_path / "rank0_trace.json", count=count))
-    assert (gate.window, gate.quality.anchors, gate.quality.missing_ranks) == ("first", anchors, 1)
+    assert (gate.window, gate.quality.anchors, gate.quality.missing_ranks) == (window, anchors, 1)
 
 
 def test_jax(tmp_path: Path) -> None:
