@@ -21,7 +21,7 @@ from pytest_nsys.analysis.fitting import Choice
 from pytest_nsys.analysis.metric_names import metric_named, unknown
 from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.table import NothingSelected, Selector
-from pytest_nsys.analysis.windows import MEDIAN, OUTSIDE, RUN, UsedWindow, WindowSpec, meant_word
+from pytest_nsys.analysis.windows import MEDIAN, OUTSIDE, RUN, UsedWindow, WindowSpec, as_one_step, meant_word
 from pytest_nsys.core import shown
 from pytest_nsys.core.conventions import Anchor, Convention, written_anchor
 from pytest_nsys.core.errors import ArgumentMistake, NoRows, NsysError, hint
@@ -271,9 +271,14 @@ class NsysRun:
 
         if (view := VIEWS.get(name)) is None:
             raise ArgumentMistake(f"there is no view '{printable(str(name), 40)}'{hint(str(name), VIEWS, 'there are')}")
-        captures = Captures(self.captures.runs[:1])
-        usual = RUN if usual_spec(captures).whole_run else view.window
-        spec = captures.of_usual_kind(self._spec(window or usual, span or view.span, kernels))
+        gate, captures = self.gate, self.captures
+        anchored = not usual_spec(Captures(captures.runs[:1])).whole_run
+        asked = self._spec(window or (view.window if anchored else RUN), span or view.span, kernels)
+        if "steps" in view.takes:
+            workload = as_one_step(gate.workload, asked, anchored=anchored)
+            captures = self.captures_for(replace(gate, workload=workload))
+        captures = Captures(captures.runs[:1])
+        spec = captures.of_usual_kind(asked)
         ranks = _listed("rank", where.pop("rank", []), some=False)
         if not all(isinstance(rank, int) for rank in ranks):
             raise ArgumentMistake(f"rank= is a number or a list of numbers, not {ranks!r}")

@@ -381,6 +381,16 @@ def test_a_view_has_records_text_and_html(run: NsysRun) -> None:
         run.view("overlap", stage="stage9")
 
 
+@pytest.mark.parametrize("window", [None, "run", "100:300"])
+def test_kernels_of_a_run_without_steps_are_those_of_one(folder: Path, window: str | None) -> None:
+    """As the command has it: a script got an error where the screen shows the kernels."""
+    bare = TraceBuilder()
+    bare.process().kernel("gemm", 100, 300)
+    with open_run(bare.write(folder / "bare.sqlite")) as run:
+        (kernel,) = run.view("kernels", window=window).to_records()
+    assert (kernel["kernel"], kernel["time_ns"], kernel["launches"]) == ("gemm", 200, 1)
+
+
 def test_a_view_of_several_captures_is_of_the_first_in_all_of_its_tables(folder: Path) -> None:
     paths = [write_trace(folder / f"capture{n}.sqlite", 100 * n) for n in (1, 2, 3)]
     with open_run(paths) as several, open_run(paths[0]) as first:

@@ -25,6 +25,7 @@ from pytest_nsys.core.conventions import OF_KERNEL, Anchor, Convention, KernelAn
 from pytest_nsys.core.errors import NothingMeasured, TraceError, did_you_mean
 from pytest_nsys.core.model import KernelsMode, Lane, Note, ProcessId, Range, Rank, Setup, Span, Trace, Window
 from pytest_nsys.core.words import counted, printable
+from pytest_nsys.core.workload import Workload
 
 MEDIAN = "median"
 RUN = "run"
@@ -163,6 +164,12 @@ def spec_under(
     if asked.whole_run:
         return WindowSpec(RUN, kind=kind)  # has neither anchors nor edges: however it is asked for, it is read once
     return replace(asked, span=Span.RANGE) if asked.explicit or until_next(convention, asked) else asked
+
+
+def as_one_step(workload: Workload, spec: WindowSpec, *, anchored: bool) -> Workload:
+    """A run without an anchor is one step, and so is a window by its times, where nobody states how many it is."""
+    whole = spec.explicit is not None or (spec.whole_run and not anchored)
+    return workload._replace(steps=1) if whole and workload.steps is None else workload
 
 
 def steady_indices(count: int) -> range:

@@ -28,7 +28,7 @@ from pytest_nsys.analysis.parallel import ReadAhead
 from pytest_nsys.analysis.run import chosen_ranks
 from pytest_nsys.analysis.step_words import Searched
 from pytest_nsys.analysis.table import Selector
-from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec, meant_word, spec_under
+from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec, as_one_step, meant_word, spec_under
 from pytest_nsys.cli.shared_options import anchor_option, convention_option, executor_option
 from pytest_nsys.core.conventions import Anchor, Convention
 from pytest_nsys.core.errors import UsageMistake, hint
@@ -126,17 +126,15 @@ class MeasureOptions:
         may_be_a_step: bool = False,
     ) -> Iterator[tuple[Captures, WindowSpec]]:
         """One capture of all paths; else as :meth:`captures`. ``span`` is taken where nobody asked for one, and
-        ``families`` are those of the convention where none are given. ``may_be_a_step``: a run without an anchor is one
-        step, and so is a window by its times, where nobody states how many it is.
+        ``families`` are those of the convention where none are given. ``may_be_a_step``: as :func:`as_one_step` has it.
         """
         workload = workload or Workload()
         with reading(self.executor, self.format) as library:
             convention, spec, anchored = self.fitted(traces, library, one_run=True, span=span)
             if families is not None:
                 convention = replace(convention, families=families)
-            whole = spec.explicit is not None or (spec.whole_run and not anchored)
-            if may_be_a_step and whole and workload.steps is None:
-                workload = workload._replace(steps=1)
+            stated = workload
+            if may_be_a_step and (workload := as_one_step(stated, spec, anchored=anchored)) is not stated:
                 what = "whole run" if spec.whole_run else "window"
                 self.notes.append(Note(f"the {what} counts as one step: --steps N divides by N"))
             found = library.one_run(traces, Path(), convention, workload, _requests(metrics, spec))
