@@ -45,14 +45,14 @@ GONE: Mapping[str, str] = {
 }
 """What to write for names of metrics that there were."""
 
-_IDLE, _BUSY, _STARVED = "idle <= 10% of step", "busy >= 90% of step", "launch_starved <= 5% of step"
-_EXPOSED, _COMMUNICATION = "wall_exposed_all <= 5% of step", "collective_time <= 20% of step"
-_RATE, _MEMORY, _CLOCK = "throughput >= 12000 tokens/s", "peak_allocated <= 72GiB", "sm_clock >= 1700MHz"
+_IDLE, _BUSY, _STARVED = "idle <= 10% of step", "busy >= 90% of step", "launch starved <= 5% of step"
+_EXPOSED, _COMMUNICATION = "wall exposed all <= 5% of step", "collective time <= 20% of step"
+_RATE, _MEMORY, _CLOCK = "throughput >= 12000 tokens/s", "peak allocated <= 72GiB", "sm clock >= 1700MHz"
 _SPOKEN = {
     _STEP: "step, steps, step duration, step latency, iteration, iteration time, latency, duration, wall time, "
-    "wall clock, e2e time",
-    _RATE: "throughput, tps, tokens per second, tokens per sec, tok per s, goodput, tgs",
-    "throughput >= 64 samples/s": "samples per second, samples per sec, images per second, qps",
+    "wall clock, e2e time, time, step length, time per step, longest step",
+    _RATE: "throughput, tps, tokens per second, tokens per sec, tokens/s, tok/s, goodput, tgs",
+    "throughput >= 64 samples/s": "samples per second, samples per sec, samples/s, images per second, qps",
     _IDLE: "bubble, bubbles, bubble ratio, bubble rate, bubble time, pipeline bubble, idle time, idle ratio, gpu idle, "
     "gpu idle time, idleness",
     _BUSY: "utilization, utilisation, gpu utilization, gpu utilisation, gpu util, gpu usage, busy time, gpu time, "
@@ -63,15 +63,21 @@ _SPOKEN = {
     "comm compute overlap, compute communication overlap, hidden communication",
     "busbw >= 40GB/s": "bandwidth, bus bandwidth, network bandwidth, nccl bandwidth, bw, busbw gbps",
     "algbw >= 40GB/s": "algorithm bandwidth, alg bandwidth",
-    "compute_busy >= 75% of step": "computation, computation time, compute time, compute kernel time",
+    "compute busy >= 75% of step": "computation, computation time, compute time, compute kernel time",
     "launches <= 5000": "kernels, kernel count, num kernels, number of kernels, launch count, kernel launch count",
-    "mean_kernel >= 20us": "kernel duration, average kernel time, avg kernel duration",
-    _STARVED: "launch overhead, launch latency, launch bound, cpu overhead, cpu bound, host overhead, host bound, "
-    "python overhead, dispatch overhead",
-    "dependency_stalled <= 5% of step": "stall, stalls, stall time, stalled",
-    "gpu_gap <= 5% of step": "gap, gaps, gpu gaps, kernel gaps",
-    "straggler_lag <= 1% of step": "straggler, stragglers, straggling, skew, rank skew",
-    "collective_wait <= 5% of step": "wait, wait time, waiting, nccl wait, barrier wait",
+    "mean kernel >= 20us": "kernel duration, average kernel time, avg kernel duration",
+    _STARVED: "starved, launch overhead, launch latency, launch bound, cpu overhead, cpu bound, host overhead, "
+    "host bound, python overhead, dispatch overhead",
+    "dependency stalled <= 5% of step": "stall, stalls, stall time, stalled",
+    "blocking <= 5% of step": "blocked, blocked time",
+    "blocking comm <= 5% of step": "blocked by collective, collective, blocking communication, blocking collectives",
+    "copy blocking <= 5% of step": "blocked by copy, copy, copies, memcpy, copy time, memcpy time",
+    "blocking comm max <= 5% of step": "in comm, stalled during communication",
+    "comm alone <= 5% of step": "communication alone",
+    "compute absent <= 20% of step": "without compute, no compute",
+    "gpu gap <= 5% of step": "gap, gaps, gpu gaps, kernel gaps",
+    "straggler lag <= 1% of step": "straggler, stragglers, straggling, straggling rank, skew, rank skew",
+    "collective wait <= 5% of step": "wait, wait time, waiting, nccl wait, barrier wait",
     "balance of compute across pp <= 1.1": "imbalance, load imbalance, load balance",
     "no syncs": "sync, synchronization, synchronizations, synchronisation, cuda synchronize, device synchronize",
     "no pageable copies": "pageable, pageable memory, pageable memcpy",
@@ -83,6 +89,7 @@ _SPOKEN = {
     "measured tflops >= 400TFLOP/s": "tflops, tflop, flops, tflops per gpu, tflop per s, flop rate",
     "measured loss <= 2.5": "loss, train loss, training loss",
     "measured power <= 700W": "power, power draw, watts",
+    "measured temperature <= 80": "temperature, gpu temperature",
     "measured occupancy >= 50%": "occupancy, sm occupancy, achieved occupancy, sm utilization, sm efficiency, "
     "tensor core utilization, tensor active",
     "measured memory_bandwidth >= 2000GB/s": "memory bandwidth, hbm bandwidth, dram bandwidth",
@@ -171,11 +178,12 @@ def example(metric: Metric) -> str:
 
 def sentence_for(name: str) -> str | None:
     """What to write instead of a name that is gone, or that no metric has: as a mistake says it."""
-    key = "_".join(name.lower().split())
+    key = "_".join(name.lower().replace("-", " ").split())
     if key in GONE:
         return f"'{key}' is gone: write {GONE[key]}"
-    if key in SPOKEN:
-        shown, sentence = printable(name.replace("_", " "), 60), SPOKEN[key]
+    hyphened = metric_named(key) if "-" in name else None
+    if sentence := example(hyphened) if hyphened is not None else SPOKEN.get(key):
+        shown = printable(name.replace("_", " "), 60)
         lacks = f"no trace holds '{shown}'" if sentence.startswith(f"{MEASURED} ") else f"no metric is called '{shown}'"
         return f"{lacks}: write {sentence}"
     return None

@@ -263,7 +263,7 @@ def held_to(metric: Metric, text: str, start: int = 0) -> Metric:
     if metric.unit == RATIO:
         meant = f"is not a time: leave out '{match[0][1:].strip()}'"
     elif metric.unit != TIME:
-        meant = "is not a time: write wall_exposed_all <= 5% of step, or another time of a rank"
+        meant = "is not a time: write wall exposed all <= 5% of step, or another time of a rank"
     elif "rank" in metric.dimensions:
         meant = "is as long as a step, or more: write a time, as in <= 450ms"
     else:

@@ -348,6 +348,8 @@ def _split_metric(words: list[Word]) -> tuple[list[Word], Metric]:
     for start, name in _names(words, len(words)):
         if (metric := metric_named(name)) is not None:
             return words[:start], metric
+        if "_" in name and (told := sentence_for(name)) is not None:  # 'exposed comm' is no comm of a stage 'exposed'
+            raise SentenceMistake(words[start].offset, told)
     raise _unknown_metric(words)
 
 

@@ -319,7 +319,7 @@ class StoredBaseline(ReferenceSource):
             return f"nobody knows what its gate file asked at {base.snapshot.words}"
         now = self.gate if self.gate.found is None else replace(self.gate, convention=None)
         change = asked_less(was, now, assertion.name)
-        return f"its gate file asks for less: {change.key} {change.was} → {change.now}" if change is not None else ""
+        return f"its gate file was loosened: {change.key} {change.was} → {change.now}" if change is not None else ""
 
     def _series(self, name: str, spec: WindowSpec) -> StoredSeries | None:
         """What is stored of a metric where a reference was found. Raises BaselineError."""

@@ -227,7 +227,7 @@ def many_runs(data: dict[str, Any]) -> None:
 
 
 NO_REASON = "its refresh gives no reason"
-ASKS = "its gate file asks for less: "
+ASKS = "its gate file was loosened: "
 CHEATS: dict[str, tuple[Callable[[Project], None], str]] = {
     "a baseline of a worse run": (by_another_run, f"{ROW} is 350 us, and it stored 450 us"),
     "a run that is worse than what was accepted": (by_two_more_runs, f"{ROW} is 450 us, and it stored 350 us"),

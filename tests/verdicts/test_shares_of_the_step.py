@@ -49,9 +49,9 @@ def test_sentences(sentence: str, metric: str, comparator: str, limit: Fraction)
         (
             "syncs <= 5% of step",
             10,
-            "syncs is not a time: write wall_exposed_all <= 5% of step, or another time",
+            "syncs is not a time: write wall exposed all <= 5% of step, or another time",
         ),
-        ("busbw >= 5% of step", 10, "busbw is not a time: write wall_exposed_all"),
+        ("busbw >= 5% of step", 10, "busbw is not a time: write wall exposed all"),
         ("step time <= 5% of step", 14, "step_time_ns has no rank, so no step to be a share of: write a time"),
         ("gemm family_ns <= 5% of step", 19, "family_ns has no rank, so no step to be a share of: write a time"),
         ("p50 period <= 90% of step", 16, "period_ns is as long as a step, or more: write a time, as in <= 450ms"),
