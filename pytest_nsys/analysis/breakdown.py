@@ -34,7 +34,6 @@ from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.windows import clocks
 from pytest_nsys.core.columns import (
     Column,
-    distinct,
     equal,
     members_by,
     minus,
@@ -85,11 +84,7 @@ def _budget(window: RankWindow) -> Mapping[BudgetPart, Mapping[str, int]] | None
 @kept
 def _names(window: RankWindow) -> tuple[Column, Sequence[str]]:
     """A number for each kernel, and the telling name that the number stands for: numbered as the names are sorted."""
-    kernels, names = window.kernels, window.kernels.names
-    numbers, ids = distinct(kernels.name, kernels.full_name)
-    told = [telling_name(names.get(full) or names[short]) for short, full in ids]
-    place = {name: at for at, name in enumerate(sorted({*told}))}
-    return take(array("q", [place[name] for name in told]), numbers), [*place]
+    return window.named(lambda short, full: telling_name(full or short))
 
 
 def _in_order(window: RankWindow, kernels: Column) -> Column:

@@ -425,7 +425,7 @@ _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
         _families("kernel_families.family_ns", _NS, _LOWER, ("family",), definition=2),
         _families("kernel_families.family_launches", _COUNT, None, ("family",), definition=2),
         Metric("activity.mean_kernel_ns", _NS, None, _STAGE, of=Of.STAGE),
-        _families("structure.kernel_share", _RATIO, None, ("kernel",), greatest=1, sparse=True),
+        _families("structure.kernel_share", _RATIO, None, ("kernel",), greatest=1, sparse=True, definition=2),
     ),
     "collectives": (
         _bandwidth("collectives.algbw"),
@@ -441,8 +441,8 @@ _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
     ),
     "structure": (
         Metric("activity.launches", _COUNT, None, _STAGE, of=Of.STAGE, sums="kernel_launches"),
-        Metric("structure.kernel_launches", _COUNT, None, ("rank", "stage", "kernel"), every_stage=True),
-        Metric("structure.sequence", Unit.HASH, None, ("rank", "stage", "stream"), every_stage=True),
+        Metric("structure.kernel_launches", _COUNT, None, ("rank", "stage", "kernel"), every_stage=True, definition=2),
+        Metric("structure.sequence", Unit.HASH, None, ("rank", "stage", "stream"), every_stage=True, definition=2),
         _streams("activity.compute_streams", _COUNT, None, _RANK),
         _streams(
             "structure.compute_on_comm_streams",

@@ -16,7 +16,7 @@ import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import sub
 from typing import NamedTuple, TypeVar
@@ -100,6 +100,16 @@ class RankWindow:
     @property
     def length_ns(self) -> int:
         return self.end_ns - self.start_ns
+
+    def named(self, called: Callable[[str, str], str]) -> tuple[Column, Sequence[str]]:
+        """A number for each kernel, and what that stands for: how its short name, and the demangled one that may be
+        empty, is called. Numbered as the names are sorted.
+        """
+        kernels, names = self.kernels, self.kernels.names
+        numbers, ids = distinct(kernels.name, kernels.full_name)
+        told = [called(names[short], names.get(full, "")) for short, full in ids]
+        place = {name: at for at, name in enumerate(sorted({*told}))}
+        return take(array("q", [place[name] for name in told]), numbers), [*place]
 
     def _here(self, of_track: C) -> C:
         """What is known of each kernel of the track, of those of the window."""

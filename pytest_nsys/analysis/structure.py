@@ -1,13 +1,13 @@
 """What does a window launch, where, and in which order? Counts, names and fingerprints, which no noise moves.
 
-Kernels are told apart by their plain name: the short one, without what differs from build to build. Two runs that are
-compared are first of all two lists of names: ranks, stages, streams with their purposes, kernels, and how often.
+Kernels are told apart by :func:`row_name`: the short one, without what differs from build to build, and where it says
+nothing with the arguments of its template. Two runs that are compared are first of all two lists of names: ranks,
+stages, streams with their purposes, kernels, and how often.
 """
 
 from __future__ import annotations
 
 import enum
-from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -18,10 +18,11 @@ from pytest_nsys.analysis.explained import KEPT_KERNELS, KernelSequence
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.core.columns import Column, distinct, members_by, order, sums_by, take, total, where, where_not
+from pytest_nsys.core.columns import Column, members_by, order, sums_by, take, total, where, where_not
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.exact import exact
-from pytest_nsys.core.kernel_names import plain_name
+from pytest_nsys.core.kept import kept
+from pytest_nsys.core.kernel_names import row_name
 from pytest_nsys.core.model import Label, Note, Row, Stream, stream_labels
 from pytest_nsys.core.words import counted
 
@@ -33,14 +34,12 @@ PAGEABLE = "pageable"
 
 def kernel_launches(window: RankWindow) -> Iterator[Row]:
     """Number of kernels of one name, per (rank, stage, kernel)."""
-    names, (numbers, stages) = window.kernels.names, window.stages
+    (numbers, stages), (rows, names) = window.stages, row_names(window)
 
-    def place(number: int, name: int) -> tuple[str, str]:
-        return stages[number], plain_name(names[name])
+    def place(number: int, row: int) -> tuple[str, str]:
+        return stages[number], names[row]
 
-    for (stage, kernel), (_, count) in sorted(
-        sums_by(place, window.durations_ns, numbers, window.kernels.name).items()
-    ):
+    for (stage, kernel), (_, count) in sorted(sums_by(place, window.durations_ns, numbers, rows).items()):
         yield Row((window.rank.number, stage, kernel), count)
 
 
@@ -49,8 +48,9 @@ def kernel_share(window: RunWindow) -> Iterator[Row]:
     most: dict[str, Fraction] = {}
     for own in window.by_rank.values():
         lengths: Counter[str] = Counter()
-        for (short, _), (length, _) in own.by_name.items():
-            lengths[plain_name(own.kernels.names[short])] += length
+        names = own.kernels.names
+        for (short, full), (length, _) in own.by_name.items():
+            lengths[row_name(names[short], names.get(full, ""))] += length
         whole = lengths.total()
         for kernel, length in lengths.items() if whole else ():
             most[kernel] = max(most.get(kernel, Fraction(0)), Fraction(length, whole))
@@ -78,20 +78,22 @@ def fingerprint(names: Sequence[str]) -> int:
 
 
 def _in_order(window: RankWindow) -> Iterator[tuple[tuple[str, Label], list[str]]]:
-    """The plain names of the kernels of each (stage, stream), by start; of equal times by name."""
+    """The names of the kernels of each (stage, stream), by start; of equal times by name."""
     kernels, labels, (numbers, stages) = window.kernels, stream_labels(window.by_stream), window.stages
-    name, ids = distinct(kernels.name)
-    texts = sorted({kernels.names[number] for (number,) in ids})
-    place = {text: at for at, text in enumerate(texts)}
-    name = take(array("q", [place[kernels.names[number]] for (number,) in ids]), name)
-    ordered = order(kernels.start_ns, kernels.end_ns, name)
-    plain = [plain_name(text) for text in texts]
+    rows, names = row_names(window)
+    ordered = order(kernels.start_ns, kernels.end_ns, rows)
 
     def lane(number: int, stream: int) -> tuple[str, Stream]:
         return stages[number], kernels.streams[stream]
 
     for (stage, stream), own in sorted(members_by(lane, numbers, kernels.stream, among=ordered).items()):
-        yield (stage, labels[stream]), [plain[at] for at in take(name, own)]
+        yield (stage, labels[stream]), [names[row] for row in take(rows, own)]
+
+
+@kept
+def row_names(window: RankWindow) -> tuple[Column, Sequence[str]]:
+    """A number for each kernel, and the name in rows that it stands for: numbered as the names are sorted."""
+    return window.named(row_name)
 
 
 def barriers(window: RankWindow) -> Iterator[Row]:
@@ -121,7 +123,7 @@ def _communicating(window: RankWindow) -> Iterator[tuple[Label, int, int]]:
 class SharedStream(NamedTuple):
     """A stream whose kernels mostly communicate, and that computes too, so that its communication is barrier.
 
-    ``compute`` are (kernels, time in ns) by plain name, ``communication`` kernels by plain name.
+    ``compute`` are (kernels, time in ns) by name in rows, ``communication`` kernels.
     """
 
     label: Label
@@ -136,17 +138,15 @@ def shared_streams(window: RankWindow) -> Iterator[SharedStream]:
         communicating = take(members, where(take(window.communicates, members)))
         if 0 < len(members) - len(communicating) <= len(communicating):
             computing = take(members, where_not(take(window.communicates, members)))
-            compute, communication = (_by_plain_name(window, own) for own in (computing, communicating))
+            compute, communication = (_by_name(window, own) for own in (computing, communicating))
             counts = {name: count for name, (_, count) in communication.items()}
             yield SharedStream(labels[stream], {name: own[::-1] for name, own in compute.items()}, counts)
 
 
-def _by_plain_name(window: RankWindow, indices: Column) -> dict[str, tuple[int, int]]:
-    """(time in ns, number) of some kernels by plain name."""
-    names, kernels = window.kernels.names, window.kernels
-    return sums_by(
-        lambda name: plain_name(names[name]), take(window.durations_ns, indices), take(kernels.name, indices)
-    )
+def _by_name(window: RankWindow, indices: Column) -> dict[str, tuple[int, int]]:
+    """(time in ns, number) of some kernels by name in rows."""
+    rows, names = row_names(window)
+    return sums_by(names.__getitem__, take(window.durations_ns, indices), take(rows, indices))
 
 
 def barrier_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:

@@ -86,10 +86,12 @@ def label_key(label: Label) -> tuple[int, int, str]:
 
 
 def matches(element: str, label: Label) -> bool:
-    """Whether one element of a selector means this label."""
+    """Whether one element of a selector means this label, or what stands before the arguments of a template."""
     if isinstance(label, int):
         return re.fullmatch(r"-?[0-9]{1,18}", element) is not None and int(element) == label
-    return label == element or label.startswith(element + "_") or fnmatch.fnmatchcase(label, element)
+    if label == element or label.startswith((f"{element}_", f"{element}<")):
+        return True
+    return any(fnmatch.fnmatchcase(name, element) for name in (label, label.partition("<")[0]))
 
 
 def meant(table: MetricTable, where: Mapping[str, Selector]) -> list[Labelled]:

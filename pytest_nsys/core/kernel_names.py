@@ -5,7 +5,8 @@ namespaces and template arguments. What then says nothing by itself (``elementwi
 of its arguments that does: ``elementwise<Mul>``. Names that would read alike get their arguments back, first the type,
 and where that is not enough their namespaces. A mangled name is read as far as its identifiers go.
 
-Two runs are held against each other by :func:`telling_name`, which does not depend on what is beside a kernel.
+Two runs are held against each other by :func:`telling_name`, which does not depend on what is beside a kernel; rows of
+metrics by :func:`row_name`, which is that where the short name says nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _LONGEST = 1 << 16
 
 _SAYS_NOTHING = re.compile(
     r".*elementwise_kernel.*|(?:[Dd]evice_?)?[Kk]ernel(?:Ex|\d*)|kentry|reduce_kernel|multi_tensor_apply_kernel|"
-    r".*DeviceReduce.*|_?kernel_agent|trampoline_kernel|for_each.*|parallel_for|launch_\w*kernel"
+    r".*DeviceReduce.*|_?kernel_agent|trampoline_kernel|for_each.*|parallel_for|launch_\w*kernel|"
+    r"kernel_(?:\w+_)?(?:xdl|wmma|(?:moe|mx|grouped|batched)_gemm)\w*"
 )
 _WRAPPER = re.compile(
     r"gpu_kernel_impl\w*|[Aa]rray|lambda|instance|operator|const|unnamed|anonymous|void|decltype|nullptr|typename|"
@@ -44,15 +46,18 @@ _WRAPPER = re.compile(
 
 _NAME = re.compile(r"\b[A-Za-z_]\w*(?!\w*\s*::)")
 _CAST = re.compile(r"\((?:int|bool|unsigned int|long|unsigned long|char|short)\)\s*(?=[-\d])")
-_TOKEN = re.compile(r"\d+(?:x\d+)+\b|(\d+(?:\.\d+)?)(?:[uU]?[lL]{1,2}\b)?|[A-Za-z_]\w*(?!\w*\s*::)")
+_TOKEN = re.compile(r"(?<!\w)(?:\d+(?:x\d+)+\b|(-?\d+(?:\.\d+)?)(?:[uU]?[lL]{0,2}\b)?|[A-Za-z_]\w*(?!\w*\s*::))")
 _SCAFFOLD = re.compile(
-    r"gpu_kernel_impl\w*|[Aa]rray|lambda|operator|const|void|decltype|typename|TensorIteratorBase|T\d+|"
-    r"(?:Unary|Binary|AUnary|BUnary)Functor|ReduceOp|func_wrapper_t"
+    r"gpu_kernel_impl\w*|[Aa]rray|lambda\d*|operator|const|void|decltype|typename|TensorIteratorBase|T\d+|"
+    r"ReduceOp|func_wrapper_t|__nv_h?dl_\w+"
 )
 """What stands there and is the same in most kernels of a library."""
 
-_INSTANCE = re.compile(r"\(instance \d+\)|#\d+")
-_UNNAMED = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\{anonymous\})::")
+_INSTANCE = re.compile(r"\(instance \d+\)|#\d+|(?P<tag>__nv_dl_tag<[^<>]*(?:<[^<>]*>[^<>]*)*), \d+u?(?=>)")
+"""Which lambda of a function: a number that another lambda above it raises. Of a tag of nvcc all but that is kept."""
+
+
+_UNNAMED = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\{anonymous\}|_GLOBAL__N_\w*|_INTERNAL_\w+)::")
 _TENSILE = re.compile(r"(C[a-z]+_A[a-z]+_B[a-z]+_[A-Z]+)_\w*?(MT\d+x\d+x\d+)_.*")
 """A matrix product of AMD's libraries: which one, and by which tile; the rest is how it was tuned."""
 
@@ -60,7 +65,7 @@ _OPENING, _CLOSING = "(<[{", ")>]}"
 
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
 _GENERATED = re.compile(r"triton_|.*fusion|wrapped_")
-_ORDINAL = re.compile(r"(?:[._]\d+(?:d\w*)?)+$")
+_ORDINAL = re.compile(r"(?:[._]\d+(?:d\w*)?)+(?=$|\.kd$)")
 
 _ENTRY = re.compile(r"(?:[Dd]evice_?)?[Kk]ernel(?:Ex|\d*)|kentry|_?kernel_agent|trampoline_kernel")
 """What only starts the kernel that its argument names."""
@@ -101,6 +106,12 @@ def plain_name(short: str) -> str:
 
 
 @lru_cache(maxsize=65_536)
+def row_name(short: str, full: str) -> str:
+    """What a kernel is called in the rows of metrics: its plain name, or the telling one where that says nothing."""
+    return telling_name(full) if full and _SAYS_NOTHING.fullmatch(short) else plain_name(short)
+
+
+@lru_cache(maxsize=65_536)
 def telling_name(full: str) -> str:
     """What a kernel is known by in two runs, and in a baseline: the same whatever runs beside it.
 
@@ -130,9 +141,9 @@ def _briefly(words: Sequence[str]) -> str:
     return ", ".join(dict.fromkeys(word for own in runs for word in own if word and not _LAYOUT.fullmatch(word)))
 
 
-def _parted(name: str, *, enumerators: bool = False) -> tuple[str, str, str]:
+def _parted(name: str) -> tuple[str, str, str]:
     """A name as it is spelled demangled, its short form, and its template arguments."""
-    spelled = _UNNAMED.sub("", _spelled(name, enumerators) if name.startswith("_Z") else name)
+    spelled = _UNNAMED.sub("", _spelled(name) if name.startswith("_Z") else name)
     short = short_name(spelled)
     at = spelled.find(f"{short}<")
     return spelled, short, _CAST.sub("", _enclosed(spelled, at + len(short))) if at >= 0 else ""
@@ -187,7 +198,7 @@ def _alike(called: dict[str, str]) -> list[list[str]]:
 def _forms(text: str, whole: str) -> tuple[str, ...]:
     """What a name may be called, the shortest first; the last is all of it."""
     plain = printable(text, _LONGEST)
-    spelled, short, inside = _parted(text, enumerators=True)
+    spelled, short, inside = _parted(text)
     found = [*spoken(_CAST.sub("", spelled))]
     if not found:
         silent = inside and _SAYS_NOTHING.fullmatch(short)
@@ -251,24 +262,18 @@ def _enclosed(text: str, at: int) -> str:
 
 
 def _tokens(inside: str) -> str:
-    """Numbers and names of template arguments in their order, without namespaces, and what is repeated at once."""
-    found: list[str] = []
-    for match in _TOKEN.finditer(_INSTANCE.sub("", inside)):
-        word = match[1] or match[0]
-        if not _SCAFFOLD.fullmatch(word) and found[-1:] != [word]:
-            found.append(word)
-    return ", ".join(found)
+    """Numbers and names of template arguments in their order, without namespaces."""
+    words = (match[1] or match[0] for match in _TOKEN.finditer(_INSTANCE.sub(r"\g<tag>", inside)))
+    return ", ".join(word for word in words if not _SCAFFOLD.fullmatch(word))
 
 
 _ENUMERATOR = re.compile(r"E(?:0|\d{1,3}E[A-Z0-9_]*)")
 _LITERAL = re.compile(r"L[a-z]n?\d+E|DF\d+[a-z]?|S[0-9A-Z]*_|\d+")
 
 
-def _spelled(mangled: str, enumerators: bool) -> str:
-    """The identifiers of a mangled name as it would read demangled, with the arguments of its template.
-
-    Values of ``enumerators`` (``LNS_4KindE1E``) are told as such where that is asked for: telling names, which
-    baselines hold, take them for the length of an identifier.
+def _spelled(mangled: str) -> str:
+    """The identifiers of a mangled name as it would read demangled, with the arguments of its template, values of
+    enumerators (``LNS_4KindE1E``) among them.
     """
     parts: list[tuple[str, bool]] = []
     at, after = 0, -1
@@ -278,7 +283,7 @@ def _spelled(mangled: str, enumerators: bool) -> str:
             after_it = at + int(match[0][:5])
             if after_it > len(mangled):
                 return mangled
-            if enumerators and _ENUMERATOR.fullmatch(mangled[match.start() - 1 : after_it]):
+            if _ENUMERATOR.fullmatch(mangled[match.start() - 1 : after_it]):
                 parts.append((match[0], False))
                 continue
             parts.append((mangled[at:after_it], match.start() == after))

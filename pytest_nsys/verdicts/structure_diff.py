@@ -21,6 +21,7 @@ from pytest_nsys.analysis.table import MetricTable, label_key
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.columns import take, total
 from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.kernel_names import TELLING, in_the_middle
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.numbers import format_value, percent
 from pytest_nsys.core.words import counted, printable
@@ -153,10 +154,15 @@ def _departures(
     for row in off:
         if row.value is None or row.baseline is None:
             own = before.get(_whole(row.baseline)) if row.value is None else now.get(_whole(row.value))
-            count = f" ({counted(own.length, 'kernel')}, the first {printable(own.names[0], 80)})" if own else ""
+            count = f" ({counted(own.length, 'kernel')}, the first {_called(own.names[0])})" if own else ""
             yield row, f"{'no kernel any more' if row.value is None else 'no kernel before'}{count}"
         else:
             yield row, first_difference(before.get(_whole(row.baseline)), now.get(_whole(row.value)))
+
+
+def _called(name: Label) -> str:
+    """As a row calls a kernel; of a long name both ends, where kernels of one template differ."""
+    return in_the_middle(printable(str(name), TELLING), 80)
 
 
 def _whole(value: Value | None) -> int:
@@ -173,7 +179,7 @@ def _by_kernel(off: Sequence[JudgedRow], unit: str) -> Iterator[str]:
             f"{was} → {is_now} launches" if unit == Unit.COUNT else f"{percent(was)} → {percent(is_now)} of the time"
         )
         where = f" ({_where(rows)})" if len(rows[0].labels) > 1 else ""
-        yield f"{what}: {printable(str(kernel), 80)}, {moved}{where}"
+        yield f"{what}: {_called(kernel)}, {moved}{where}"
 
 
 def _parts(off: Sequence[JudgedRow], now: MetricTable, before: MetricTable | None) -> Iterator[tuple[JudgedRow, str]]:
@@ -194,7 +200,7 @@ def _parts(off: Sequence[JudgedRow], now: MetricTable, before: MetricTable | Non
 
 def _part(name: Label, by: Fraction, *, signed: bool) -> str:
     sign = ("+" if by > 0 else "−") if signed else ""
-    return f"{sign}{abs(by)} {printable(str(name), 80)}"
+    return f"{sign}{abs(by)} {_called(name)}"
 
 
 def _where(rows: Sequence[JudgedRow]) -> str:
@@ -216,7 +222,7 @@ def _as_before(shared: SharedStream, was: Breakdown) -> bool:
 
 def _words(shared: SharedStream) -> str:
     compute = sorted(shared.compute.items(), key=lambda item: (-item[1][1], item[0]))
-    each = [f"{printable(name, 80)} ({counted(n, 'kernel')}, {format_value(ns, 'ns')})" for name, (n, ns) in compute]
+    each = [f"{_called(name)} ({counted(n, 'kernel')}, {format_value(ns, 'ns')})" for name, (n, ns) in compute]
     more = [f"{len(each) - SHOWN} more"] if len(each) > SHOWN else []
     who = f"{', '.join([*each[:SHOWN], *more])} {'makes' if len(each) == 1 else 'make'} it a compute stream"
     number = sum(shared.communication.values())
@@ -242,7 +248,7 @@ def _cut(before: KernelSequence, now: KernelSequence, kept: int) -> bool:
 
 
 def _at(sequence: KernelSequence, place: int) -> str:
-    return printable(sequence.names[place], 80) if place < len(sequence.names) else "nothing"
+    return _called(sequence.names[place]) if place < len(sequence.names) else "nothing"
 
 
 def _way(before: KernelSequence, now: KernelSequence, place: int) -> str:

@@ -15,6 +15,7 @@ from pytest_nsys.analysis.candidates import FEWEST, Candidate, _ByLaunch, _candi
 from pytest_nsys.analysis.doubts import Uneven, _about_unlaunched, uneven_anchors
 from pytest_nsys.analysis.kernel_families import anchors_in
 from pytest_nsys.analysis.pipeline import _stage_times
+from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.structure import kernel_launches
 from pytest_nsys.analysis.timeline import Bar, _together
 from pytest_nsys.core.model import NO_LAUNCH, Range, Row
@@ -83,16 +84,29 @@ def test_more_than_a_tenth_of_kernels_without_a_launch_is_many(without: int, man
     assert [note.warning for note in _about_unlaunched(group)] == ([] if many is None else [many])
 
 
-def test_kernels_of_one_plain_name_are_counted_together() -> None:
+def test_kernels_of_one_row_name_are_counted_together() -> None:
+    names = {
+        0: "at 0x1234",
+        1: "at 0x3456",
+        2: "device_kernel",
+        3: "device_kernel<A<4>>(P)",
+        4: "device_kernel<A<8>>()",
+    }
+    kernels = SimpleNamespace(
+        names=names, name=array("q", [0, 1, 2, 1, 0, 2, 2]), full_name=array("q", [-1, -1, 3, -1, -1, 4, -1])
+    )
     window: Any = SimpleNamespace(
-        kernels=SimpleNamespace(names={0: "at 0x1234", 1: "at 0x3456", 2: "norm"}, name=array("q", [0, 1, 2, 1, 0])),
-        durations_ns=array("q", [1] * 5),
-        stages=(array("q", [0, 0, 0, 2, 1]), ["first", "second", "first"]),
+        kernels=kernels,
+        durations_ns=array("q", [1] * 7),
+        stages=(array("q", [0, 0, 0, 2, 1, 0, 0]), ["first", "second", "first"]),
         rank=SimpleNamespace(number=5),
+        named=lambda called: RankWindow.named(window, called),
     )
     assert list(kernel_launches(window)) == [
         Row((5, "first", "at 0x"), 3),
-        Row((5, "first", "norm"), 1),
+        Row((5, "first", "device_kernel"), 1),
+        Row((5, "first", "device_kernel<A, 4>"), 1),
+        Row((5, "first", "device_kernel<A, 8>"), 1),
         Row((5, "second", "at 0x"), 1),
     ]
 

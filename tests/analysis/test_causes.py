@@ -204,7 +204,7 @@ def test_kernels_of_one_short_name_are_told_apart_and_changes_add_up() -> None:
     small, large = (TILE.format(tile) for tile in (64, 128))
     was = [K(small, 0, 100), K(large, 100, 300), K(A2A, 300, 400)]
     now = [K(small, 0, 100), K(large, 100, 350), K(A2A, 350, 450)]
-    called = "device_kernel<GemmUniversal, tuple, int, C, 128>"
+    called = "device_kernel<GemmUniversal, tuple, int, int, C, 128>"
     assert told(why("compute_ns", [was], [now])) == {(CauseKind.LONGER, called): 50}
     assert broken(now).names >= {called, called.replace("128", "64"), A2A, AT_END}
 

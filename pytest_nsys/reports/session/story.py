@@ -315,7 +315,7 @@ class _Places:
     def _counted(self, record: Record, row: JudgedRow, labels: Mapping[str, Label]) -> RootChange | None:
         changes = self._changes.get(record.address, {})
         if own := {label for dimension, label in labels.items() if dimension in ("kernel", "call")}:
-            return next((each for each in changes if own.intersection(_plain_names(each.root))), None)
+            return next((each for each in changes if own.intersection(_names(each.root))), None)
         kinds, moved = COUNTED.get(record.assertion.metric, ()), Fraction(row.value or 0) - (row.baseline or 0)
         there = [each for each in changes if each.root.of in kinds and each.rank == labels.get("rank")]
         most = max(there, key=lambda each: (each.more * moved, each), default=None)
@@ -342,8 +342,9 @@ class _Places:
         return [(change, row) for change, row in pairs if change], [row for change, row in pairs if not change]
 
 
-def _plain_names(root: Root) -> set[str]:
-    return {name.partition("<")[0] for name in (root.name, root.instead_of) if name}
+def _names(root: Root) -> set[str]:
+    """What rows call the kernels of a root."""
+    return {called for name in (root.name, root.instead_of) if name for called in (name, name.partition("<")[0])}
 
 
 def failed_rows(record: Record) -> list[JudgedRow]:

@@ -42,7 +42,7 @@ _STORED_PARTS = {
 
 _PARTS = {stored: part for part, stored in _STORED_PARTS.items()}
 
-VERSION = f"6.{DEFINITION}"
+VERSION = f"7.{DEFINITION}"
 """Of what is kept, of the names of kernels, and of what blocks: what is kept in another way is not compared."""
 
 MEDIAN_PERIOD = "p50 period"
