@@ -164,7 +164,7 @@ def _cover(pairs: Sequence[Pair], was: Mapping[str, Compute], now: Mapping[str, 
 
 
 def _what_became(before: Compute | None, after: Compute | None, old_ns: int, new_ns: int) -> CauseKind:
-    """Why a compute kernel hides less: there are fewer of it, it is shorter, it or what it hid ran at another time."""
+    """Why a compute kernel hides less: there are fewer of it, it is shorter, it or what it hid moved."""
     lost = old_ns - new_ns
     if lost <= 0 or before is None:
         return CauseKind.COVER_GREW

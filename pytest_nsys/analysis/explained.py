@@ -28,7 +28,7 @@ class CauseKind(enum.StrEnum):
     SLOWEST = "another rank was the slowest before"
     COVER_SHRANK = "compute that hid it is shorter"
     COVER_VANISHED = "compute that hid it vanished"
-    COVER_MOVED = "compute that hid it ran at another time"
+    COVER_MOVED = "compute that hid it no longer runs alongside"
     COVER_GREW = "compute hides more of it"
     LAUNCH_BOUND = "the GPU waits for launches"
     IDLE = "the GPU is idle for another reason"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,6 +20,7 @@ from pytest_nsys.cli.options import (
     measuring,
     reading,
 )
+from pytest_nsys.cli.shared_options import Formats
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, Address, gate_files_below
 from pytest_nsys.core.words import printable
@@ -48,16 +49,6 @@ ENDS = {
 FORMATS = ("table", "markdown", "json", "html")
 SUFFIXES = {".txt": "table", ".md": "markdown", ".json": "json", ".html": "html", ".htm": "html"}
 """Which format a file's name asks for, where no --format does."""
-
-
-class Formats(click.Choice):  # type: ignore[type-arg]  # click 8.1 takes no parameter
-    """The formats; of one that was called otherwise it says how it is called."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Raises UsageMistake for the name that is gone."""
-        if value == "text":
-            raise UsageMistake("there is no --format text any more: type --format table")
-        return str(super().convert(value, param, ctx))
 
 
 @click.command()

@@ -316,7 +316,7 @@ class StoredBaseline(ReferenceSource):
         if not any((own.name, own.location) == (assertion.name, assertion.location) for own in self.gate.assertions):
             return "it is a sentence of a Python test"
         if was is None:
-            return f"nobody knows what its gate file asked at {base.snapshot.words}"
+            return f"what its gate file asked at {base.snapshot.words} is unknown"
         now = self.gate if self.gate.found is None else replace(self.gate, convention=None)
         change = asked_less(was, now, assertion.name)
         return f"its gate file was loosened: {change.key} {change.was} → {change.now}" if change is not None else ""
