@@ -46,7 +46,7 @@ from pytest_nsys.analysis.quality import crossed
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow, WindowGroup
 from pytest_nsys.analysis.sharing import sharing_in
-from pytest_nsys.analysis.step_kinds import check_captures, most_frequent
+from pytest_nsys.analysis.step_kinds import check_captures
 from pytest_nsys.analysis.structure import sequences
 from pytest_nsys.analysis.table import UNSEEN, Coordinates, MetricTable, combined, of_all, of_one, of_ranks
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec, spec_under
@@ -89,10 +89,10 @@ class Captures:
         return spec_under(self.convention, window, span, kernels)
 
     def of_usual_kind(self, spec: WindowSpec) -> WindowSpec:
-        """The spec, of the most frequent kind of steps where it leaves open which: what a person looks at first."""
+        """The spec, of the usual kind of steps where it leaves open which: what a person looks at first."""
         if not self.convention.kinds or spec.kind or spec.anchor or spec.whole_run or spec.explicit or spec.outside:
             return spec
-        return replace(spec, kind=most_frequent(self.runs[0].steps.counts))
+        return replace(spec, kind=self.runs[0].steps.usual)
 
     def measure(self, request: Request) -> MetricTable:
         """The rows that were asked for, of traces that are good enough for them. Raises TraceError where they are not.

@@ -24,7 +24,7 @@ from pytest_nsys.analysis.candidates import (
 from pytest_nsys.analysis.kernel_anchors import MOST_UNLAUNCHED
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.step_facts import Confidence, FoundUnits, NoUnits, UnitIs
-from pytest_nsys.analysis.step_kinds import counts_in_words, most_frequent
+from pytest_nsys.analysis.step_kinds import counts_in_words
 from pytest_nsys.analysis.step_search import search
 from pytest_nsys.analysis.step_words import (
     Searched,
@@ -72,7 +72,7 @@ class Allowed(NamedTuple):
 class Choice:
     """How the windows of a trace are found. ``base`` is the convention that it is or extends.
 
-    ``kinds`` are how many steps of each kind there are, where steps have kinds.
+    ``kinds`` are how many steps of each kind there are, where steps have kinds, of which ``kind`` is looked at.
     ``rivals`` are built-in conventions that fit as well. ``searched`` is what repeats in the kernels, where anybody
     looked. ``reasons`` are comment lines by key of the file or the
     convention; ``quality`` are bounds that the trace crosses.
@@ -87,11 +87,7 @@ class Choice:
     reasons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     quality: Mapping[str, Allowed] = field(default_factory=dict)
     kinds: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def kind(self) -> str | None:
-        """The kind of steps that is looked at where nobody says."""
-        return most_frequent(self.kinds)
+    kind: str | None = None
 
     @property
     def anchored(self) -> bool:
@@ -131,9 +127,7 @@ def choose(
         chosen = _built_in(open_under, given)
         if chosen is None:
             run = open_under(given)
-            run.measured(
-                WindowSpec(MEDIAN, given.span, given.kernels, most_frequent(run.steps.counts))
-            ).filled()  # says why
+            run.measured(WindowSpec(MEDIAN, given.span, given.kernels, run.steps.usual)).filled()  # says why
             raise NothingMeasured(f"the windows of convention {given.name} hold no kernels")
         return chosen
     for alike in _fitting(run) if given is None else ():
@@ -228,23 +222,26 @@ def _built_in(open_under: OpenUnder, convention: Convention) -> Choice | None:
     anchors = min(counts, default=0)
     if not anchors or (convention.span is Span.PERIOD and anchors < FEWEST):
         return None
-    kind = most_frequent(run.steps.counts)
+    steps, kind = run.steps, run.steps.usual
     if convention.kinds and kind is None:
         return None
     holds = Holds(run, convention.span, kind)
     usual = convention.kernels is KernelsMode.LAUNCHED and holds[KernelsMode.LAUNCHED].kernels
     mode = KernelsMode.LAUNCHED if usual else holds.best_mode
+    if kind is not None and not steps.shared:  # which is told where one is asked for: no other unit stands for it
+        mode = convention.kernels
     if mode is None:
         return None
     assert convention.anchor is not None
     often = counted(anchors, "time") + ("" if len(set(counts)) == 1 else " or more")
-    often += f": {counts_in_words(run.steps.counts)}" if run.steps.counts else ""
+    often += f": {counts_in_words(steps.counts)}" if steps.counts else ""
     labelled = len(run.labelled_ranks) if convention.setup is not None else 0
     setup = f", and the setup label of {counted(labelled, 'rank')} was read" if labelled else ""
     what = (
         f"{convention.name} fits: every rank has its anchor '{printable(str(convention.anchor), 60)}' ({often}){setup}."
     )
-    choice = Choice(replace(convention, kernels=mode), convention, kinds=run.steps.counts).because("convention", what)
+    choice = Choice(replace(convention, kernels=mode), convention, kinds=steps.counts, kind=kind)
+    choice = choice.because("convention", what)
     if mode is not convention.kernels:
         choice = choice.because("kernels", *_why_mode(mode, holds))
     return _of_one_step(choice) if set(counts) == {1} else choice

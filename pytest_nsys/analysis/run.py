@@ -244,7 +244,8 @@ class Run:
         if isinstance(anchor_of(self.convention, spec), KernelAnchor):
             return f"{rank.trace}: rank {rank.number} (process {rank.pid}): {self.kernel_units(rank, spec).why}"
         if self.convention.kinds and spec.anchor is None and self.anchors(rank):
-            return f"{rank.trace}: rank {rank.number} has no {spec.kind or 'such'} step, though another rank has"
+            lacks = f"rank {rank.number} has no {spec.kind or 'such'} step, though another rank has"
+            return f"{rank.trace}: {lacks}: give the traces of one engine"
         return explain_no_anchor(self.traces[rank.process.trace], self.convention, rank, spec)
 
     @kept

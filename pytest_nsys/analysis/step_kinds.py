@@ -72,6 +72,11 @@ class RunSteps:
         most = {name: max(len(own.get(name, ())) for own in ranks) for name in convention.kind_names if ranks}
         self.counts: Mapping[str, int] = {name: count for name, count in most.items() if count}
         """How many of each kind there are, on the rank that has most."""
+        self.shared = {name: count for name, count in self.counts.items() if all(name in own for own in ranks)}
+        """The same of the kinds that every rank has."""
+
+        self.usual = most_frequent(self.shared or self.counts)
+        """The kind that is looked at where nobody says: the most frequent, of those that every rank has if any is."""
 
     def lacks(self, kind: str | None) -> str | None:
         """That no step is of a kind that is asked for; None where one is."""

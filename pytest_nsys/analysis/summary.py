@@ -66,11 +66,11 @@ class LongestStep(NamedTuple):
 
 
 class StepsOfKind(NamedTuple):
-    """How many steps of a kind a rank has, and how long one takes."""
+    """How many steps of a kind a rank has, and how long one takes; None where another rank has none."""
 
     kind: str
     number: int
-    ns: Value
+    ns: Value | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,8 +299,11 @@ class _Summing:
         counts = self.captures.runs[0].steps.counts
         for kind, count in by_number(counts) if len(counts) > 1 else ():
             usual = self.captures.spec(MEDIAN) if self.spec.whole_run or self.spec.explicit else self.spec
-            for row in self.captures.rows(METRICS[STEP], replace(usual, window=MEDIAN, kind=kind)).rows:
-                yield StepsOfKind(kind, count, row.value)
+            try:
+                found = self.captures.rows(METRICS[STEP], replace(usual, window=MEDIAN, kind=kind)).rows
+                yield from (StepsOfKind(kind, count, row.value) for row in found)
+            except NothingMeasured:
+                yield StepsOfKind(kind, count, None)
 
     def _spread(self, slowest: int) -> tuple[int, int, LongestStep | None]:
         """Of how many steps of a rank its quantiles are, and which step of all ranks stands out."""

@@ -10,6 +10,7 @@ from pytest_nsys.analysis.bounds import Bounds
 from pytest_nsys.analysis.captures import Captures, available
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.quality import crossed
+from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.cli.asking import shown
 from pytest_nsys.cli.group import Exit
@@ -62,6 +63,14 @@ def shape_of(captures: Captures, spec: WindowSpec, asked: MeasureOptions) -> Run
         convention=asked.notes[0].text if asked.notes else captures.convention_words,
         anchored=not spec.whole_run,
         measured_as="; ".join([str(spec), *map(str, odd)]),
-        quality=crossed(run, spec, Bounds(), METRICS["exposed_ns"]),
+        quality=[*_unfilled(run, spec), *crossed(run, spec, Bounds(), METRICS["exposed_ns"])],
         groups=groups,
     )
+
+
+def _unfilled(run: Run, spec: WindowSpec) -> Iterator[str]:
+    """That a rank has no window, or an empty one."""
+    try:
+        run.measured(spec).filled()
+    except NothingMeasured as why:
+        yield str(why)

@@ -403,7 +403,7 @@ def _step(figures: Figures) -> list[DraftSentence]:
     """How long a step takes; where an anchor is a part of one, the period of that. None of a whole run."""
     if figures.spec.window == RUN:
         return []
-    if counts := figures.captures.runs[0].steps.counts:
+    if counts := figures.captures.runs[0].steps.shared:
         return list(_step_times(figures, counts))
     if rows := figures.rows("step_time_ns"):
         shown = format_value(rows[()])

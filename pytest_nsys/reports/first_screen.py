@@ -150,7 +150,10 @@ class FirstScreen:
         kind = f"{self.summary.subject.found.kind} " if step.kinds and what == "step" else ""
         yield fitted(f"{kind}{what} {length}{alone}{fastest}{rates}")
         if step.kinds:
-            each = ", ".join(f"{own.number} {own.kind} ({format_value(own.ns)})" for own in step.kinds)
+            each = ", ".join(
+                f"{own.number} {own.kind} ({'on some ranks' if own.ns is None else format_value(own.ns)})"
+                for own in step.kinds
+            )
             another = next(own.kind for own in step.kinds if own.kind != self.summary.subject.found.kind)
             yield fitted(f"steps: {each}; of another kind: --window {another}")
         steps = [*self._steps(spread if fastest else "")]

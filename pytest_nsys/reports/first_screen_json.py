@@ -78,7 +78,7 @@ class StepsOfAKind(Struct):
 
     kind: str
     count: Annotated[Count, doc("Of one rank.")]
-    ns: Annotated[Exactly, doc("The median of the slowest rank.")]
+    ns: Annotated[Exactly | None, doc("The median of the slowest rank; None where a rank has none.")]
 
 
 class LengthOfStep(Struct):
@@ -217,7 +217,7 @@ def shaped(summary: Summary) -> RunSummary:
             *(step.steady, step.steps, None if step.longest is None else OneStep(*step.longest)),
             [RateOfWork(rate.metric, plain(rate.value), rate.unit) for rate in step.rates],
             step.why,
-            [StepsOfAKind(own.kind, own.number, plain(own.ns)) for own in step.kinds],
+            [StepsOfAKind(own.kind, own.number, None if own.ns is None else plain(own.ns)) for own in step.kinds],
         ),
         [
             TimeOfRank(budget.rank, budget.window_ns, _parts(budget), budget.bounded, budget.why)

@@ -157,18 +157,38 @@ def test_a_window_of_another_kind_is_not_passed_over(project: Project) -> None:
     assert set(judged(project, gate, trace).values()) == {"passed"}
 
 
-def test_a_rank_without_a_step_of_the_kind_is_named(project: Project) -> None:
-    """Nobody judges the other rank alone."""
+def of_ranks(project: Project, *ranks: Sequence[EngineStep]) -> str:
+    """The path of a run with these steps on each rank."""
     folder = project.root / "ranks"
     folder.mkdir()
-    for number, steps in enumerate(([decode(4)] * 9, [prefill()] * 9)):
+    for number, steps in enumerate(ranks):
         trace = json.loads(Path(serve(project, steps, "kineto")).read_text())
         name = folder / f"rank{number}_trace.json"
-        name.write_text(json.dumps({**trace, "distributedInfo": {"rank": number, "world_size": 2}}))
-    project.gate("convention: vllm\nassertions:\n- decode step time <= 1s\n- decode exposed <= 1s")
-    said = " ".join(project.pytest("--nsys-trace=ranks", code=1).split())
+        name.write_text(json.dumps({**trace, "distributedInfo": {"rank": number, "world_size": len(ranks)}}))
+    return "ranks"
+
+
+@pytest.mark.parametrize("convention", ["convention: vllm\n", ""])
+def test_ranks_without_a_kind_in_common_are_read_under_no_other_convention(project: Project, convention: str) -> None:
+    """Nobody judges a rank alone."""
+    run = of_ranks(project, [decode(4)] * 9, [prefill()] * 9)
+    project.gate(convention + "assertions:\n- decode step time <= 1s\n- decode exposed <= 1s")
+    said = " ".join(project.pytest(f"--nsys-trace={run}", code=1).split())
     assert "2 error" in said
-    assert "rank 1 has no decode step, though another rank has" in said
+    assert "rank 1 has no decode step, though another rank has: give the traces of one engine" in said
+    named = ["--convention=vllm"] if convention else []
+    lacks = "rank 0 has no prefill step, though another rank has: give the traces of one engine"
+    assert lacks in project.command("init", run, "-o", "drafted.nsys.yaml", *named, code=3)
+    assert f"problem: {project.root}/ranks/rank0_trace.json: {lacks}" in project.command("check", run, *named, code=1)
+
+
+def test_a_kind_that_every_rank_has_is_looked_at_first(project: Project) -> None:
+    run = of_ranks(project, [decode(4)] * 9 + [prefill()] * 5, [prefill(41_000)] * 5)
+    said = project.command("show", run, code=0)
+    assert "prefill step 41 ms on the slowest rank (1), 40 ms on the fastest (0)" in said
+    assert "steps: 9 decode (on some ranks), 5 prefill (41 ms); of another kind: --window decode" in said
+    project.command("init", run, "-o", "drafted.nsys.yaml", code=0)
+    assert "decode step time" not in (project.root / "drafted.nsys.yaml").read_text()
 
 
 def test_what_one_capture_lacks_names_no_empty_place(project: Project) -> None:
