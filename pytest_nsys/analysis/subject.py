@@ -10,7 +10,7 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import profiler_shown
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.windows import WindowSpec, absent_ranks, anchor_of
-from pytest_nsys.core.conventions import PARTS_OF_A_STEP, Anchor
+from pytest_nsys.core.conventions import BUILT_IN, PARTS_OF_A_STEP, Anchor, Convention
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.traces.opening import format_of
 
@@ -23,6 +23,8 @@ FRAMEWORKS = (
 )
 """What names of kernels say of the program: the first that one of them fits."""
 
+ANCHORS_OF_STEPS = {convention.anchor for convention in BUILT_IN.values()} - {*PARTS_OF_A_STEP}
+
 OF_PROFILERS = {"torch.profiler": "PyTorch", "JAX": "JAX"}
 """The framework that a profiler is a part of."""
 
@@ -32,8 +34,8 @@ class Found:
     """How the windows were found. ``anchor`` is what begins the steps, of which the first rank has ``count``, besides
     ``odd`` ones that are left out; None where there are none. ``index`` is that of the window, and ``name`` that of
     its anchor on the first rank, None where it is none of them, or several.
-    ``part``: a step has several of them; ``stated``: the window is a span of time that somebody gave. ``kind``: of the
-    steps that are looked at, where there are several.
+    ``part``: a step has several of them; ``of``: what is measured, in one word; ``stated``: the window is a span of
+    time that somebody gave. ``kind``: of the steps that are looked at, where there are several.
     """
 
     convention: str
@@ -45,6 +47,7 @@ class Found:
     count: int
     part: bool
     whole_run: bool
+    of: str
     stated: bool = False
     name: str | None = None
     odd: int = 0
@@ -95,6 +98,15 @@ def subject_of(
     )
 
 
+def what_is_measured(convention: Convention, spec: WindowSpec) -> str:
+    """What shares of a window are of, in one word; a range that somebody names is a step where a framework says so."""
+    if spec.whole_run:
+        return "run"
+    anchor = anchor_of(convention, spec)
+    unknown = isinstance(spec.anchor, str) and spec.anchor not in ANCHORS_OF_STEPS
+    return "window" if spec.explicit is not None or unknown or anchor in PARTS_OF_A_STEP else "step"
+
+
 def framework_of(kernels: Iterable[str], usual: str | None = None) -> str | None:
     """What the program was written with, as the names of its kernels say; else ``usual``."""
     names = list(kernels)
@@ -128,6 +140,7 @@ def _found(captures: Captures, spec: WindowSpec, windows: Mapping[int, Sequence[
         len(own[0].anchors),
         bool(own[0].anchors) and anchor in PARTS_OF_A_STEP,
         spec.whole_run,
+        what_is_measured(captures.convention, spec),
         spec.explicit is not None,
         None if index is None else own[0].window.name,
         len(odd.odd) if (odd := own[0].track.odd) is not None else 0,

@@ -206,6 +206,7 @@ def _barriers(figures: Figures, chosen: Walls, *, communicates: bool) -> Iterato
             why = "Communication on a compute stream would wait for that stream's compute."
             yield DraftSentence("no barrier", (why,), STRUCTURE, 4)
         return
+    every = figures.rows(chosen.exposed) if chosen == ALL else {}
     if rows:
         shown = figures.largest("barrier_ns")
         hidden = any(window.hides_barriers for window in figures.windows)
@@ -213,12 +214,13 @@ def _barriers(figures: Figures, chosen: Walls, *, communicates: bool) -> Iterato
         reasons = [f"{shown} of communication on compute streams: {how}."]
         if not communicates:
             reasons.append("All communication is such, so 'exposed' and 'overlap' have no rows.")
-        yield _held(figures, "barrier_ns", tuple(reasons), HIDDEN, 4 if hidden or communicates else KEPT)
+        kept = rows == every or not (hidden or communicates)
+        yield _held(figures, "barrier_ns", tuple(reasons), HIDDEN, KEPT if kept else 4)
     if chosen == ALL:
         if not communicates:
             yield from _wall_overlap(figures, chosen.overlap)
-        if rows := figures.rows(chosen.exposed):
-            most = figures.largest(chosen.exposed, rows)
+        if every and every != rows:  # else 'barrier' holds the same figure, and more
+            most = figures.largest(chosen.exposed, every)
             why = f"At most {most} of communication without compute on any stream, 'barrier' included."
             yield _held(figures, chosen.exposed, (why,), HIDDEN, KEPT)
 

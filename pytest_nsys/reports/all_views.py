@@ -215,7 +215,7 @@ COLLECTIVES = View(
     takes=frozenset({"where", "peak"}),
     paragraph=about_collectives,
     notes=_about_ranks,
-    nothing=lambda looked: f"no communication kernel runs under {looked.spec}",
+    nothing=lambda looked: _sharing(looked).why_not_in_own,
 )
 
 

@@ -129,8 +129,7 @@ class FirstScreen:
     @property
     def _whole(self) -> str:
         """What is measured, of which shares are."""
-        found = self.summary.subject.found
-        return "run" if found.whole_run else "window" if found.part or found.stated else "step"
+        return self.summary.subject.found.of
 
     def _step(self) -> Iterator[str]:
         step = self.summary.step

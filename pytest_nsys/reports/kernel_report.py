@@ -14,6 +14,7 @@ from pytest_nsys.analysis.collectives import lacking, transfers
 from pytest_nsys.analysis.kernel_families import FamilySums, sums_of
 from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.analysis.straggling import Matched, agreeing, matched, stragglers
+from pytest_nsys.analysis.subject import what_is_measured
 from pytest_nsys.core.exact import exact
 from pytest_nsys.core.families import FAMILIES
 from pytest_nsys.core.model import Note, Value
@@ -66,21 +67,19 @@ class KernelReport:
     def of_what(self) -> tuple[str, str]:
         """What the columns of shares are of."""
         length = format_value(self.sums.window_ns)
-        return ("shares", f"of {self.of}: of its {length}, the mean over the ranks; of kernels: of total kernel")
+        return ("shares", f"of {self.of}: of {length}, the mean over the ranks; of kernels: of total kernel")
 
     def rest(self) -> Sequence[tuple[str, str]]:
         """The step beside its kernels; what held it back the budget says."""
         step = self.sums.step_time
         total = ("total kernel", f"{format_value(self.sums.total.ns)} per GPU and step")
         if step is None:
-            return (total, ("step", "unknown: state it with --step-time 412ms"))
-        how = "stated" if step.periods is None else f"median of {counted(step.periods, 'steady period')}, profiled"
-        left = exact(Fraction(step.ns) - self.sums.total.ns)
-        return (
-            total,
-            ("step", f"{format_value(step.ns)} ({how})"),
-            ("step - total kernel", format_value(left)),
-        )
+            return (total, ("step - total kernel", "unknown: state the step with --step-time 412ms"))
+        left = format_value(exact(Fraction(step.ns) - self.sums.total.ns))
+        how = ", stated"
+        if step.periods is not None:
+            how = f", the median of {counted(step.periods, 'steady period')} without that after the window"
+        return (total, ("step - total kernel", f"{left} (of {format_value(step.ns)}{how})"))
 
     def facts(self) -> dict[str, object]:
         """The same for programs: times in ns, per GPU and step."""
@@ -110,9 +109,7 @@ def _number(value: Value) -> int | float:
 
 def what_of(looked: Looked) -> str:
     """What is measured, of which shares are, in one word."""
-    if looked.spec.whole_run:
-        return "run"
-    return "window" if looked.spec.explicit else "step"
+    return what_is_measured(looked.captures.convention, looked.spec)
 
 
 def about_kernels(looked: Looked) -> Paragraph:

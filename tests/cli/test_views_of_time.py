@@ -56,10 +56,9 @@ def test_command_prints_what_was_divided_by_what_and_the_families(folder: Path) 
         "divisor              6 = 2 GPUs x 3 steps",
         "launcher             1-process-per-node",
         "looked at            window run, all kernels",
-        "shares               of run: of its 260 ns, the mean over the ranks; of kernels: of total kernel",
+        "shares               of run: of 260 ns, the mean over the ranks; of kernels: of total kernel",
         "total kernel         60 ns per GPU and step",
-        "step                 50 ns (stated)",
-        "step - total kernel  −10 ns",
+        "step - total kernel  −10 ns (of 50 ns, stated)",
     ):
         assert line in said.splitlines(), line
     assert table_of(said) == [["gemm", "gemm", "60", "ns", "69.2%", "100%", "1", "60", "ns"]]
@@ -100,9 +99,9 @@ def test_the_rest_of_the_step_is_told_and_not_judged(folder: Path) -> None:
     path = steps_trace(folder / "run.sqlite", 0, 100, 200)
     for time, rest in {"61ns": "1 ns", "60ns": "0 ns", "59ns": "−1 ns"}.items():
         said = command("--view=kernels", path, "--steps=3", f"--step-time={time}", code=0)
-        assert f"step - total kernel  {rest}" in said.splitlines()
+        assert f"step - total kernel  {rest} (of {time.replace('ns', ' ns')}, stated)" in said.splitlines()
     timed = command("--view=kernels", path, "--anchor=step%", "--window=run", code=0)
-    assert "step                 100 ns (median of 2 steady periods, profiled)" in timed
+    assert "(of 100 ns, the median of 2 steady periods without that after the window)" in timed
     assert "kernels outside of them are counted with them: --steps says otherwise" in timed
 
 

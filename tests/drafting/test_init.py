@@ -204,7 +204,9 @@ def test_communication_that_is_all_barrier(tmp_path: Path) -> None:
     gate, text = draft(steps(tmp_path / "run.sqlite", barrier=True))
     assert "All communication is such, so 'exposed' and 'overlap' have no rows." in text
     assert {"barrier_ns", "idle_ns", "window_ns"} <= {a.metric for a in gate.assertions if a.needs_baseline}
-    assert not {"overlap", "wall_overlap", "exposed_ns", "comm_streams"} & {a.metric for a in gate.assertions}
+    assert not {"overlap", "wall_overlap", "exposed_ns", "wall_exposed_all_ns", "comm_streams"} & {
+        a.metric for a in gate.assertions
+    }
 
 
 def shared_stream(path: Path, covering: int = 100) -> Path:

@@ -38,7 +38,9 @@ from tests.support.summaries import RUNS, rank_without_kernels, summary
 
 Write = Callable[[Path], Path]
 
-FOUND = Found("kineto", "ProfilerStep#%", "median", Span.RANGE, KernelsMode.LAUNCHED, 2, 5, part=False, whole_run=False)
+FOUND = Found(
+    "kineto", "ProfilerStep#%", "median", Span.RANGE, KernelsMode.LAUNCHED, 2, 5, part=False, whole_run=False, of="step"
+)
 PARTS = dict.fromkeys(BudgetPart, 0)
 
 
