@@ -199,6 +199,12 @@ def test_one_sentence_looks_at_both_sides(project: Project) -> None:
     against(project, "- no new or vanished kernels", kernels("a"), kernels("a", "a"), 0)
 
 
+@pytest.mark.parametrize("sentence", ["no new or vanished kernels above 1%", "no new kernels", "no vanished kernels"])
+def test_what_passed_says_how_many_kernels_were_judged(project: Project, sentence: str) -> None:
+    against(project, f"- {sentence}", kernels("a"), kernels("a"), 0, "--nsys-summary=summary.md")
+    assert f"| passed | `{sentence}` | none of 3 kernels |  |  |  |  |" in (project.root / "summary.md").read_text()
+
+
 def test_small_kernels_may_come_and_go(project: Project) -> None:
     """Of the 3.62 ms that the kernels of rank 0 run in the window, each of these has 10 us; rank 1 has none of them."""
     gate = "- no new or vanished kernels above {}%"

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from pytest_nsys.analysis.circumstances import RunKey
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import Step
-from pytest_nsys.core.words import printable
-from pytest_nsys.gates.model import Assertion, Outcome, Severity, Verdict
+from pytest_nsys.core.words import counted, printable
+from pytest_nsys.gates.model import Assertion, FromBaseline, Outcome, Severity, Verdict
 from pytest_nsys.reports.explanation import (
     ANY_CHANGE,
     apart,
@@ -209,6 +209,9 @@ def _worst(verdict: Verdict) -> WorstRow:
     row, unit, assertion = verdict.nearest, verdict.unit, verdict.assertion
     if row is None:
         return WorstRow()
+    limit = assertion.require.limit
+    if isinstance(limit, FromBaseline) and limit.no is not None and row.outcome is Outcome.PASSED:
+        return WorstRow(value=f"none of {counted(len({each.labels['kernel'] for each in verdict.rows}), 'kernel')}")
     worst = WorstRow(
         row=place(row, verdict),
         margin=margin_words(row, verdict),
@@ -217,6 +220,6 @@ def _worst(verdict: Verdict) -> WorstRow:
     )
     if row.value is None:
         return worst
-    limit = limit_of(row, unit, two_sided=assertion.require.comparator is None)
-    bound = "" if row.limit is None else limit_words(assertion, limit)
+    bound = limit_of(row, unit, two_sided=assertion.require.comparator is None)
+    bound = "" if row.limit is None else limit_words(assertion, bound)
     return worst._replace(value=apart(row, unit)[0], limit=limit_cell(assertion, unit, row), bound=bound)
