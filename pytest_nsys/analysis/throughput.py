@@ -57,7 +57,7 @@ def _of_kinds(track: RankTrack) -> bool:
 
 
 def period_ns(window: RankWindow) -> Iterator[Row]:
-    """From one steady anchor's start to the next, on the GPU where steps have kinds or a kernel anchors, per (rank,
+    """From one steady anchor's start to the next, on the GPU where steps have kinds or begin with a kernel, per (rank,
     quantile).
     """
     if len(window.anchors) == 1:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from pytest_nsys.analysis.budget_facts import BLOCKED
-from pytest_nsys.analysis.metric_names import BY_UNIT, metric_named, sentence_for
+from pytest_nsys.analysis.metric_names import BY_UNIT, SHORT, metric_named, sentence_for
 from pytest_nsys.analysis.metrics import MEASURED, METRICS, PERIOD, STEP_TIME, Metric, measured
 from pytest_nsys.analysis.table import STATISTICS, Selector
 from pytest_nsys.core.conventions import KIND_WORDS, MIXED
@@ -373,7 +373,7 @@ def _unknown_metric(words: list[Word]) -> SentenceMistake:
     start = len(words) - 1
     meant = did_you_mean(words[start].text, METRICS)
     for first, name in _names(words, len(words)):
-        as_long = [metric for metric in METRICS if metric.count("_") == name.count("_")]
+        as_long = [known for known in (*SHORT, *METRICS) if known.count("_") == name.count("_")]
         if nearly := did_you_mean(name, as_long, 0.8):
             start, meant = first, nearly
             break

@@ -89,6 +89,8 @@ def test_a_key_and_a_script_take_the_same_names(tmp_path: Path) -> None:
         ),
         ("throughput", 0, "no metric is called 'throughput': write throughput >= 12000 tokens/s"),
         ("family <= 5ms", 0, "unknown metric 'family'"),
+        ("rank 0 step timee <= 5ms", 7, "unknown metric 'step timee' (did you mean 'step_time'?)"),
+        ("exposd <= 5ms", 0, "unknown metric 'exposd' (did you mean 'exposed'?)"),
     ],
 )
 def test_what_no_metric_has(sentence: str, offset: int, what: str) -> None:
