@@ -27,7 +27,7 @@ from tests.support.quick_python import import_everything, name_hooks_alone, quic
 pytest_plugins = ["pytester", "tests.support.marks", "tests.support.one_process"]
 
 steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("steady", steady, max_examples=25)
+settings.register_profile("steady", steady, max_examples=10)
 settings.register_profile("long", steady, max_examples=300)  # as .ci/run asks for
 settings.load_profile("steady")  # a machine that is busy with something else fails no test
 

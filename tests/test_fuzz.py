@@ -14,16 +14,16 @@ from tests.fuzz.trial import Finding, gate, total_time
 from tests.fuzz.truth import Damaged, totals
 
 INPUTS = {
-    "exports": 25,
-    "kineto": 40,
-    "jax": 40,
-    "rocpd": 25,
-    "gates": 60,
-    "matrices": 40,
-    "sentences": 60,
-    "measurements": 40,
-    "baselines": 25,
-    "histories": 15,
+    "exports": 12,
+    "kineto": 20,
+    "jax": 20,
+    "rocpd": 12,
+    "gates": 30,
+    "matrices": 20,
+    "sentences": 30,
+    "measurements": 20,
+    "baselines": 12,
+    "histories": 7,
 }
 OF_NO_TRACE = ("gates", "matrices", "sentences", "measurements", "baselines", "histories")
 """These leave the trace whole, and break what is beside it."""

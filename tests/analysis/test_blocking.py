@@ -557,6 +557,7 @@ REAL_TRACES = sorted(
 
 @pytest.mark.reference
 @pytest.mark.parametrize("path", REAL_TRACES, ids=lambda path: path.name)
+@pytest.mark.sampled(5)
 def test_every_real_trace_adds_up(path: Path) -> None:
     for _, _, _, budget in budgets(path, KernelsMode.CLIPPED, "run"):
         assert budget is not None

@@ -329,6 +329,7 @@ def _expected_kernels(figures: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize(("path", "rank", "anchor", "mode", "anchored"), ANCHORS)
+@pytest.mark.sampled(5)
 def test_no_communication_stream_gives_no_overlap(
     path: Path, rank: int, anchor: str, mode: str, anchored: dict[str, Any]
 ) -> None:

@@ -200,6 +200,7 @@ def step_of(comm_us: int, *nested: int) -> Edit:
 
 @pytest.mark.parametrize("against", [(), ("--nsys-against=base.sqlite",)], ids=["stored", "against"])
 @pytest.mark.parametrize("turned", [False, True], ids=["lost", "found"])
+@pytest.mark.sampled(3)
 def test_what_hangs_on_an_order_that_is_lost_is_compared_with_nothing(
     project: Project, against: tuple[str, ...], turned: bool
 ) -> None:

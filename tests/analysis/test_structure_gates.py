@@ -532,6 +532,7 @@ def test_what_is_stored_is_as_its_schema_says(project: Project) -> None:
     assert load(path).dumps() == path.read_text()
 
 
+@pytest.mark.slow
 def test_baseline_of_eight_ranks_of_two_thousand_kernels_stays_small(project: Project) -> None:
     def layers(_: TraceBuilder, processes: list[Process]) -> None:
         for rank, process in enumerate(processes):

@@ -119,6 +119,7 @@ def test_every_figure_is_a_row_of_a_metric(tmp_path: Path, run: Write) -> None:
     ],
     ids=lambda trace: trace.name,
 )
+@pytest.mark.sampled(3)
 def test_and_of_real_traces(trace: Path) -> None:
     check_figures(trace)
 

@@ -34,6 +34,7 @@ def test_a_bare_path_and_show_print_the_same_screen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", RUNS)
+@pytest.mark.sampled(4)
 def test_json_follows_its_schema_and_csv_has_its_figures(tmp_path: Path, kind: str) -> None:
     trace = RUNS[kind](tmp_path)
     found = answer(trace)
@@ -147,6 +148,7 @@ def test_a_workload_says_how_much_a_step_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", BAD)
+@pytest.mark.sampled(5)
 def test_a_bad_trace_is_one_line_or_a_screen_that_says_what_it_lacks(tmp_path: Path, case: str) -> None:
     bad = BAD[case]
     shown = run(bad.write(tmp_path / f"run{bad.suffix}"), f"--convention={bad.convention}")

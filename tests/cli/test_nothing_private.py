@@ -176,6 +176,7 @@ def texts(root: Path) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.sampled(3)
 def test_what_a_profiler_stored_of_its_machine_stays_in_the_trace(project: Project, format: str) -> None:
     make, suffix = FORMATS[format]
     convention = "pithtrain" if format == "rocpd" else format

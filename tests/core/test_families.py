@@ -234,6 +234,7 @@ REAL_TRACES = {
 
 @pytest.mark.reference
 @pytest.mark.parametrize("name", REAL_TRACES)
+@pytest.mark.sampled(3)
 def test_real_traces_sum_to_what_their_files_hold(name: str) -> None:
     by_name, count = counted_by_hand(REAL / name)
     convention = BUILT_IN[REAL_TRACES[name]]

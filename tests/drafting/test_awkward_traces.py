@@ -33,6 +33,7 @@ EACH = pytest.mark.parametrize(("name", "format"), [(name, format) for name in A
 
 
 @EACH
+@pytest.mark.sampled(3)
 def test_what_repeats_is_found(tmp_path: Path, name: str, format: Format) -> None:
     """As often and as far apart as labels have it that the search does not see, on each rank; and what it is."""
     case = AWKWARD[name]
@@ -67,19 +68,13 @@ def drafted(
 
 
 SMALL = ("layers without names", "a graph for half of the step", "no launches")
-"""Programs whose tests take a second."""
+"""Programs whose tests take a second: in every run of the tests, the others in slow ones."""
+
+EACH_PROGRAM = [pytest.param(name, marks=() if name in SMALL else pytest.mark.slow) for name in AWKWARD]
 
 
-def _few(*small: str) -> list[object]:
-    """Each program in each format, of which those of nsys and small ones are in every run of the tests."""
-    return [
-        pytest.param(name, format, marks=() if name in small or format is Format.NSYS else pytest.mark.slow)
-        for name in AWKWARD
-        for format in FORMATS
-    ]
-
-
-@pytest.mark.parametrize(("name", "format"), _few(*SMALL))
+@pytest.mark.parametrize("format", [Format.NSYS, pytest.param(Format.KINETO, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", EACH_PROGRAM)
 def test_the_drafted_gate_is_of_the_step_and_green(drafted: Drafted, tmp_path: Path, name: str, format: Format) -> None:
     """On its own trace without a warning, and on other runs of the program, in which all took a little other times."""
     marked = AWKWARD[name].found is UnitIs.STEP
@@ -100,9 +95,7 @@ WHY = {
 """What is said where the whole run is measured."""
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in SMALL or name in WHY else pytest.mark.slow) for name in AWKWARD]
-)
+@pytest.mark.parametrize("name", EACH_PROGRAM)
 def test_all_commands_name_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)  # from elsewhere its baseline would lie in what both folders have in common
     trace, other = (AWKWARD[name].write(tmp_path / str(seed), Format.NSYS, seed) for seed in (1, 2))
@@ -123,6 +116,7 @@ def test_all_commands_name_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("name", SMALL)
+@pytest.mark.sampled(3)
 def test_pytest_runs_what_was_drafted(pytester: pytest.Pytester, name: str) -> None:
     """Green on its own trace and on another run, red where each kernel ran twice."""
     own, other = (AWKWARD[name].write(pytester.path / str(seed), Format.KINETO, seed) for seed in (1, 2))

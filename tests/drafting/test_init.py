@@ -821,6 +821,7 @@ def test_the_reference_traces(tmp_path: Path, name: str) -> None:
         ("mi210__gpu_only_trace__gpu_only_trace.json.gz", "ProfilerStep#%"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_real_traces(tmp_path: Path, name: str, anchor: str | None) -> None:
     assert real(tmp_path, REAL / name).resolved_convention.anchor == anchor
 

@@ -102,6 +102,7 @@ def close(ns: int, us: int) -> bool:
 
 
 @pytest.mark.parametrize(("format", "program"), CASES)
+@pytest.mark.sampled(5)
 def test_what_is_shown_is_what_a_count_gives(tmp_path: Path, format: Format, program: Program) -> None:
     trace = write(tmp_path, format, program.ops)
     shared = program.stand == ALL
@@ -125,6 +126,7 @@ def test_what_is_shown_is_what_a_count_gives(tmp_path: Path, format: Format, pro
 
 
 @pytest.mark.parametrize(("format", "program"), CASES)
+@pytest.mark.sampled(5)
 def test_a_draft_is_green_on_itself_and_red_where_more_is_exposed(
     project: Project, monkeypatch: pytest.MonkeyPatch, format: Format, program: Program
 ) -> None:

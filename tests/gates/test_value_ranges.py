@@ -244,6 +244,7 @@ def chrome_or_nsys(name: str) -> Convention:
 
 @pytest.mark.reference
 @pytest.mark.parametrize("name", sorted(name for name in expected_figures() if (REAL / name).is_file()))
+@pytest.mark.sampled(4)
 def test_no_value_of_a_real_trace_is_beyond_its_range(name: str) -> None:
     assert outside(REAL / name, chrome_or_nsys(name), (RUN, "median")) == []
 

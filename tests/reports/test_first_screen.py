@@ -85,6 +85,7 @@ def test_a_run_is_told_on_one_screen(tmp_path: Path, run: Write) -> None:
 
 
 @pytest.mark.reference
+@pytest.mark.slow
 def test_every_reference_trace_has_a_screen() -> None:
     shown = 0
     for trace in sorted(path for path in DATA.glob("*/*") if path.name.endswith((".sqlite", ".json.gz"))):
@@ -104,6 +105,7 @@ def test_of_64_ranks_the_slowest_the_median_and_the_fastest_are_shown(tmp_path: 
     assert [re.search(r"\((\w+)\)", line)[1] for line in bars] == ["slowest", "median", "fastest"]  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_ten_thousand_steps(tmp_path: Path) -> None:
     def put(gpu: object) -> None:
         for n in range(10_000):

@@ -106,6 +106,7 @@ def test_one_root_is_told_by_the_first_line_alone(project: Project) -> None:
     assert ">next</a>" not in found.text
 
 
+@pytest.mark.slow
 def test_eight_configurations_of_one_root_are_one_section_within_400_kb(project: Project) -> None:
     def busy(_: TraceBuilder, processes: list[Process]) -> None:
         for process in processes:
@@ -438,6 +439,7 @@ def test_a_mistake_and_a_broken_trace_are_told(project: Project) -> None:
     assert "<figure" not in said
 
 
+@pytest.mark.slow
 def test_eight_ranks_of_two_thousand_kernels_fit_into_two_megabytes(project: Project) -> None:
     def busy(_: TraceBuilder, processes: list[Process]) -> None:
         for process in processes:

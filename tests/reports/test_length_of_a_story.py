@@ -71,6 +71,7 @@ def outside_of_folded(markdown: str) -> list[str]:
 @pytest.mark.parametrize("configurations", [1, 2, 8])
 @pytest.mark.parametrize("assertions", [1, 5, 12])
 @pytest.mark.parametrize("ranks", [1, 2, 64])
+@pytest.mark.sampled(10)
 def test_whatever_the_ranks_assertions_and_configurations(
     ranks: int, assertions: int, configurations: int, spread: int
 ) -> None:
@@ -84,6 +85,7 @@ def test_whatever_the_ranks_assertions_and_configurations(
 
 @pytest.mark.parametrize("assertions", [1, 4])
 @pytest.mark.parametrize("roots", range(1, 9))
+@pytest.mark.sampled(5)
 def test_whatever_the_number_of_roots(roots: int, assertions: int) -> None:
     """The first is told whole, of each other what failed for it, in a line."""
     kernels = [Root(RootKind.LONGER, RootOf.KERNEL, f"kernel_{chr(97 + n)}") for n in range(roots)]

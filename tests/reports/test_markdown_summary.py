@@ -135,6 +135,7 @@ def test_what_others_wrote_counts(project: Project) -> None:
 
 
 @pytest.mark.parametrize("room", [0, 10, 500])
+@pytest.mark.sampled(3)
 def test_a_file_that_is_full_already_stays_below_the_limit_of_github(project: Project, room: int) -> None:
     project.gated("\n".join(f"- {{id: n{n}, assert: overlap >= 60%}}" for n in range(300)))
     (project.root / "summary.md").write_bytes(b"x" * (2**20 - room))
@@ -253,6 +254,7 @@ def test_a_bar_in_a_cell() -> None:
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "�", "|"])
+@pytest.mark.sampled(3)
 def test_it_is_never_too_long(letter: str) -> None:
     many = [record(f"n{n} {letter * 350}", message=letter * 1900, line=n) for n in range(2000)]
     text = summary(digest(*many))

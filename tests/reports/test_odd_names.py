@@ -70,6 +70,7 @@ def test_as_the_base(odd: Project) -> None:
 
 
 @pytest.mark.parametrize("format", ["table", "markdown", "json", "html"])
+@pytest.mark.sampled(3)
 def test_in_a_comparison(odd: Project, format: str) -> None:
     odd.trace("head.sqlite", 205)
     words = ["compare", NAME, "head.sqlite", f"--format={format}"]

@@ -122,6 +122,7 @@ def marked(page: Page) -> list[list[str]]:
         ("a synchronising call", [12], "cudaDeviceSynchronize"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_what_is_a_cause_is_drawn_and_marked(page_of: PageOf, name: str, numbers: list[int], cause: str) -> None:
     found = page_of(name)
     assert [len(one) for one in marked(found)] == numbers

@@ -97,6 +97,7 @@ def test_brackets_and_links_walk_through_the_roots(browser: Browser, project: Pr
 
 @pytest.mark.parametrize("script", [True, False])
 @pytest.mark.parametrize("width", [360, 390, 700, 1280])
+@pytest.mark.sampled(3)
 def test_labels_that_would_touch_give_way(
     browser: Browser, red: Path, dualpipe: Path, width: int, script: bool
 ) -> None:

@@ -69,6 +69,7 @@ def outcomes(project: Project) -> list[str]:
 
 @pytest.mark.parametrize("commits", ["one commit", "a commit a run"])
 @pytest.mark.parametrize("more", ["", ", severity: warn", ", fail_after: 9", ", xfail: known"])
+@pytest.mark.sampled(3)
 def test_a_red_stays_red_however_often_it_is_run(main: Project, commits: str, more: str) -> None:
     gate(main, more=more)
     for _ in range(6):

@@ -78,6 +78,7 @@ def test_a_gate_says_what_is_wrong_and_refreshes_nothing(project: Project, conve
 
 
 @pytest.mark.parametrize(("case", "format"), list(zip(BOMBS, ("kineto", "jax", "kineto", "jax"), strict=True)))
+@pytest.mark.sampled(3)
 def test_ten_gib_are_told_from_their_first_part(tmp_path: Path, case: str, format: str) -> None:
     path = tmp_path / "trace.json.gz"
     content = BOMBS[case].make(format)

@@ -211,6 +211,7 @@ PICKS = (
 
 @pytest.mark.parametrize("how", PICKS, ids=lambda how: "-".join(how.values()).replace("%", ""))
 @pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.sampled(5)
 def test_every_metric_of_a_cut_is_that_of_its_trace(format: str, how: dict[str, str], tmp_path: Path) -> None:
     trace, convention = FORMATS[format](tmp_path), CONVENTIONS.get(format, format)
     options = [f"--{name}={value}" for name, value in how.items()]
@@ -256,6 +257,7 @@ def test_the_same_bytes_each_time(tmp_path: Path) -> None:
     ],
     ids=["dualpipe", "flameox", "mi210", "hta"],
 )
+@pytest.mark.sampled(3)
 def test_real_traces(path: Path, convention: str, window: str, tmp_path: Path) -> None:
     target = tmp_path / "window.json.gz"
     run("cut", path, "-o", target, f"--convention={convention}", f"--window={window}", code=0)

@@ -20,6 +20,7 @@ ANCHOR = KernelAnchor(NCCL, "gemm")
 @pytest.mark.parametrize("kernels", KernelsMode)
 @pytest.mark.parametrize("window", ["median", "steady"])
 @pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.sampled(5)
 def test_every_metric_of_a_cut_is_that_of_its_trace(format: str, window: str, kernels: str, tmp_path: Path) -> None:
     trace, name = FORMATS[format](tmp_path), CONVENTIONS.get(format, format)
     convention = replace(BUILT_IN[name], anchor=ANCHOR)

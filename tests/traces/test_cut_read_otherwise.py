@@ -52,12 +52,14 @@ def check(trace: Path, convention: str, window: str = "median", ways: Sequence[d
 
 
 @pytest.mark.parametrize(("format", "window"), [*((f, "median") for f in FORMATS), ("pithtrain", "steady")])
+@pytest.mark.sampled(3)
 def test_each_way_of_a_cut_in_each_way(format: str, window: str, tmp_path: Path) -> None:
     trace = FORMATS[format](tmp_path)
     assert check(trace, CONVENTIONS.get(format, format), window) >= 2  # contained as clipped, and the other way round
 
 
 @pytest.mark.reference
+@pytest.mark.slow
 def test_each_way_of_a_real_trace(tmp_path: Path) -> None:
     trace = tmp_path / "trace.sqlite"
     trace.symlink_to(next(iter(sorted(DUALPIPE.glob("*.sqlite")))))

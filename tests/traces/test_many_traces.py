@@ -175,6 +175,7 @@ def test_of_a_process_that_dies_the_trace_is_named(project: Project, monkeypatch
 # Small systems, and terminals
 
 
+@pytest.mark.slow
 def test_a_thousand_files_are_no_thousand_descriptors(tmp_path: Path) -> None:
     write_nodes(tmp_path / "run", 300, ranks=1)  # more than there may be
     code = (
@@ -219,6 +220,7 @@ GATES = SLOW + "import pytest; raise SystemExit(pytest.main(['--nsys-executor=pr
 @pytest.mark.parametrize(
     ("code", "shown"), [(OVERLAP, True), (GATES.format(options=[]), True), (GATES.format(options=["-q"]), False)]
 )
+@pytest.mark.sampled(3)
 def test_a_bar_is_shown_on_a_terminal_and_wiped_out(
     project: Project, terminal: tuple[int, int], code: str, shown: bool
 ) -> None:

@@ -99,6 +99,7 @@ def test_a_gate_on_the_budget_of_one_window_reads_on_to_the_next_compute(project
 
 
 @pytest.mark.parametrize("labelled", [True, False])
+@pytest.mark.sampled(2)
 def test_more_processes_than_sqlite_may_nest_comparisons(tmp_path: Path, passes: Passes, labelled: bool) -> None:
     count = 1_200  # an expression of SQLite may be 1 000 deep
     trace = TraceBuilder()

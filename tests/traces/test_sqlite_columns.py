@@ -138,6 +138,7 @@ def test_each_way_reads_the_same(trace: Path, monkeypatch: pytest.MonkeyPatch, w
     ],
     ids=lambda place: f"{place[0].rpartition('_')[2]}.{place[1]}",
 )
+@pytest.mark.sampled(8)
 def test_a_damaged_table_is_told_alike(
     trace: Path, monkeypatch: pytest.MonkeyPatch, place: tuple[str, str], value: str, where: str
 ) -> None:

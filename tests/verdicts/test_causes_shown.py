@@ -235,6 +235,7 @@ def test_a_red_has_its_roots_and_the_length_of_a_step(judged: Project, against: 
         ("window_ns <= 1ms", ""),
     ],
 )
+@pytest.mark.sampled(3)
 def test_rows_without_parts_and_of_constants_have_roots_where_both_sides_are_known(
     project: Project, sentence: str, behind: str
 ) -> None:

@@ -454,6 +454,7 @@ def test_a_gate_file_may_ask_that_inconclusive_is_not_nothing(project: Project) 
 
 @pytest.mark.parametrize("format", ["table", "markdown", "html", "json"])
 @pytest.mark.parametrize(("base", "head"), [([200], [200, 201]), ([200, 201, 202], [200])])
+@pytest.mark.sampled(3)
 def test_the_sides_may_have_different_numbers_of_captures(
     project: Project, base: list[int], head: list[int], format: str
 ) -> None:

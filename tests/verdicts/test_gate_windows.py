@@ -103,6 +103,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("form", "seed"), [("nsys", 0), ("kineto", 1), ("rocpd", 2)])
+@pytest.mark.sampled(3)
 def test_any_gate_is_judged_alike(form: str, seed: int, steps: Path, tmp_path: Path) -> None:
     random = Random(seed)
     sentences = [sentence(random, number) for number in range(15)]
@@ -154,6 +155,7 @@ WAYS: tuple[dict[str, str], ...] = (
 
 
 @pytest.mark.parametrize("convention", FORMATS)
+@pytest.mark.sampled(3)
 def test_every_metric_of_every_window(convention: str, tmp_path: Path) -> None:
     """Memory, clocks, copies, ranges of several threads, and times that no float holds are in these."""
     trace = FORMATS[convention](tmp_path)

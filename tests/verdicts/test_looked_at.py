@@ -57,6 +57,7 @@ def program(*odd: int) -> Program:
         ("{assert: compute <= 1us, window: steady}", ODD, "usual"),
     ],
 )
+@pytest.mark.sampled(5)
 def test_the_window_of_a_red_is_that_of_its_value(
     tmp_path: Path, sentence: str, odd: tuple[int, ...], window: str, *, compared: bool
 ) -> None:

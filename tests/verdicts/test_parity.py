@@ -157,6 +157,7 @@ def numbers(captures: Captures, metric: str, window: str, span: Span, kernels: K
 
 
 @pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.sampled(3)
 def test_equal_numbers(opened: Mapping[Format, Captures], metric: str) -> None:
     able = [f for f in Format if (metric, f) not in CANNOT]
     some = len(able) < 2

@@ -86,6 +86,7 @@ def session(gate: GateFile, captures: Captures, path: Path, revision: Revision, 
 
 
 @pytest.mark.parametrize("seed", range(24))
+@pytest.mark.sampled(5)
 def test_a_replay_says_what_the_sessions_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: GateFile, traces: list[Captures], seed: int
 ) -> None:

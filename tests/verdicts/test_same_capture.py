@@ -192,6 +192,7 @@ def test_what_is_far() -> None:
 
 @pytest.mark.parametrize("number", [3, 5, 8])
 @pytest.mark.parametrize("kind", ["normal", "lognormal"])
+@pytest.mark.sampled(3)
 def test_ordinary_noise_is_no_capture_far_off(number: int, kind: str) -> None:
     """Under a CV of 2 % hardly ever; one that is 20 % off is then found nearly always."""
     chance = random.Random(number)

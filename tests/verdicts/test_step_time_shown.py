@@ -85,6 +85,7 @@ def red(project: Project, *more: str) -> tuple[dict[str, Any], str]:
     ],
     ids=["one rank", "one slower", "the same", "another", "another of three", "two steps", "one step"],
 )
+@pytest.mark.sampled(5)
 def test_a_longer_step_is_explained_by_the_slowest_rank(
     project: Project,
     write: Write,
