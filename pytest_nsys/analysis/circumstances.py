@@ -106,20 +106,22 @@ def _key(capture: Run, stated: Mapping[str, Label]) -> RunKey:
 
 
 def facts_of(runs: Sequence[Run]) -> Facts:
-    """The ranks' numbers of anchors, the steps that are stated, the GPUs, how the files say that they were launched,
-    the anchors' names with their numbers left out (of steps that have kinds the kind, where all are of one, and how
-    many there are of each, which nobody compares), the major version of the profiler, and what is stated of a pipeline,
-    of blocks, of the batch and of the network.
+    """The ranks' numbers of anchors, and of odd ones where a kernel anchors, the steps that are stated, the GPUs, how
+    the files say that they were launched, the anchors' names with their numbers left out (of steps that have kinds the
+    kind, where all are of one, and how many there are of each, which nobody compares), the major version of the
+    profiler, and what is stated of a pipeline, of blocks, of the batch and of the network.
     """
     anchors = [run.anchors(rank) for run in runs for rank in run.ranks]
     shapes = {re.sub(r"[0-9]+", "N", name) for name in {anchor.name for own in anchors for anchor in own}}
     kinds = {kind for run in runs for kind in run.steps.counts}
     if runs[0].convention.kinds:  # how many there are, and with what work, is up to the requests
         shapes, anchors = kinds if len(kinds) == 1 else set(), []
+    of_kernels = [run for run in runs if run.convention.kernel_anchor is not None]
     traced, stated = [run for run in runs if run.traces], runs[0].workload
     peak, batch = stated.peak_gb_per_s, batch_words(stated)
     found: dict[str, set[int] | set[str]] = {
         "steps": {len(own) for own in anchors if own},
+        "odd_steps": {len(run.kernel_units(rank).odd) for run in of_kernels for rank in run.ranks},
         "kind_steps": {count for run in runs for count in run.steps.counts.values()},
         "anchor": shapes,
         "profiler": {version.split(".")[0] for version in profilers_of(runs)},

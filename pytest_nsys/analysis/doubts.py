@@ -64,12 +64,13 @@ class Empty(NamedTuple):
 class Uneven(NamedTuple):
     """The fewest and the most anchors of ranks that should have as many; ``alike``: they are of one ``pp`` coordinate.
 
-    Each is (number of anchors, rank).
+    Each is (number of anchors, rank); ``of`` says so where they are the odd ones beside these.
     """
 
     fewest: tuple[int, int]
     most: tuple[int, int]
     alike: bool
+    of: str = "anchor"
 
     @property
     def apart(self) -> int:
@@ -78,7 +79,7 @@ class Uneven(NamedTuple):
 
     def __str__(self) -> str:
         (few, rank), (many, other) = self.fewest, self.most
-        return f"rank {rank} has {counted(few, 'anchor')}, rank {other} has {many}"
+        return f"rank {rank} has {counted(few, self.of)}, rank {other} has {many}"
 
 
 def empty_anchors(group: WindowGroup) -> list[Empty]:
@@ -139,15 +140,23 @@ def _between(launches: Sequence[int], spans: Sequence[Interval]) -> list[Interva
 def uneven_anchors(group: WindowGroup) -> Uneven | None:
     """The worst difference among the ranks of one ``pp`` coordinate, where pipelines do as much; else among all ranks.
 
-    None where all ranks have as many.
+    None where all ranks have as many, and as many odd ones beside them.
     """
-    counts = [(len(track.anchors), number) for number, track in group.tracks.items()]
+    anchors = {number: len(track.anchors) for number, track in group.tracks.items()}
+    odd = {number: track.odd for number, track in group.tracks.items() if track.odd is not None}
+    return _uneven(group, anchors, "anchor") or _uneven(
+        group, {number: len(odd[number].odd) if number in odd else 0 for number in anchors}, "odd window"
+    )
+
+
+def _uneven(group: WindowGroup, by_rank: Mapping[int, int], of: str) -> Uneven | None:
+    counts = [(count, number) for number, count in by_rank.items()]
     places = grouped((group.tracks[number].rank.coordinates.get("pp"), (count, number)) for count, number in counts)
-    alike = [Uneven(min(own), max(own), alike=True) for own in places.values()]
+    alike = [Uneven(min(own), max(own), True, of) for own in places.values()]
     worst = max(alike, key=lambda each: each.apart, default=None)
     if worst is not None and worst.apart:
         return worst
-    among_all = Uneven(min(counts), max(counts), alike=False) if counts else None
+    among_all = Uneven(min(counts), max(counts), False, of) if counts else None
     return among_all if among_all is not None and among_all.apart else None
 
 

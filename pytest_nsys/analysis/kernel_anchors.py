@@ -1,9 +1,9 @@
 """In which order were the kernels of a rank launched, and which windows does one make that begins each step?
 
 A CUDA graph is one launch of many kernels: only the first kernel of a launch can begin anything. A window goes from one
-start to the next. One that holds far more kernels than the median one, or takes far longer, is *odd*, and so is one of
-far fewer, or a far shorter one: a first step that compiles, a validation. Odd ones are told and left out. What follows
-the last start is a window only where it is as the median one is.
+start to the next. One that holds far more or far fewer kernels than the median one is *odd*: a validation, a first step
+that tries kernels. Odd ones are told and left out. One that only takes longer is a slow step, and is measured. What
+follows the last start is a window only where it is as the median one is.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ MOST_UNLAUNCHED = Fraction(1, 10)
 
 
 ODD = Fraction(3, 2)
-"""Times the median number of kernels, or the median length, either way."""
+"""Times the median number of kernels, either way. Length is no sign: the slow steps are what a gate looks for."""
 
 WHOLE_KERNELS, WHOLE_LENGTH = Fraction(95, 100), (Fraction(98, 100), Fraction(110, 100))
-"""Of the median, what the last window has at least, and from where to where its length may be."""
+"""The last unit ends with the trace: it is whole where it has so much of the median one's kernels and length."""
 
 SHOWN = 3
 
@@ -162,7 +162,7 @@ class KernelUnits:
     def __str__(self) -> str:
         some = counted(len(self.odd) + len(self.anchors), "window")
         whose = f"from {printable(self.odd[0].name, 80)} to the next"
-        why = "over 1.5 times longer or shorter than the median one, in time or in kernels"
+        why = "over 1.5 times as many kernels as the median one, or as few"
         return f"{len(self.odd)} of {some} {whose} are left out: {why}"
 
 
@@ -186,31 +186,35 @@ def _units(name: str, ordered: KernelOrder, found: Column, times: Column) -> Ker
     starts = take(kernels.start_ns, take(ordered.kernels, found))
     last_ns = max(take(kernels.end_ns, ordered.kernels[found[-1] :]))
     sizes = [after - place for place, after in pairwise([*found, len(ordered.kernels)])]
-    lengths = [after - start for start, after in pairwise([*starts, last_ns])]
-    size, length = median(sizes[:-1]), median(lengths[:-1])
-    edges = take(times, found)
-    anchors: list[Range] = []
-    odd: list[Range] = []
-    on_gpu_ns: list[int] = []
-    for i, (start, end) in enumerate(pairwise(edges)):
-        unlike = _odd(sizes[i], size) or _odd(lengths[i], length)
-        (odd if unlike else anchors).append(KernelUnit(start, end, 0, name))
-        on_gpu_ns += [] if unlike else [lengths[i]]
-    if not anchors:
+    on_gpu = [after - start for start, after in pairwise([*starts, last_ns])]
+    size, edges = median(sizes[:-1]), take(times, found)
+    units = [KernelUnit(start, end, 0, name) for start, end in pairwise(edges)]
+    kept = [i for i in range(len(units)) if not _odd(sizes[i], size)]
+    odd = [unit for unit, own in zip(units, sizes, strict=False) if _odd(own, size)]
+    if not kept:
         return KernelUnits((), odd, f"no two windows from {printable(name, 80)} to the next are alike")
-    if _whole(Fraction(sizes[-1]) / Fraction(size), Fraction(lengths[-1]) / Fraction(length or 1)):
-        anchors.append(LastUnit(edges[-1], max(last_ns, edges[-1] + 1), 0, name))
-        on_gpu_ns.append(lengths[-1])
-    return KernelUnits(anchors, odd, on_gpu_ns=on_gpu_ns)
+    anchors: list[Range] = [units[i] for i in kept]
+    end = len(units)
+    lengths = [after - at for at, after in pairwise([*take(ordered.at_ns, found), ordered.at_ns[-1]])]
+    own = [*kept, end]
+    if not _odd(sizes[end], size) and is_whole(
+        (sizes[end], median([sizes[i] for i in own])), (lengths[end], median([lengths[i] for i in own]))
+    ):
+        anchors.append(LastUnit(edges[end], max(last_ns, edges[end] + 1), 0, name))
+        kept = own
+    return KernelUnits(anchors, odd, on_gpu_ns=[on_gpu[i] for i in kept])
 
 
 def _odd(value: int, middle: Value) -> bool:
     return value > ODD * middle or value * ODD < middle
 
 
-def _whole(size: Fraction, length: Fraction) -> bool:
-    shortest, longest = WHOLE_LENGTH
-    return WHOLE_KERNELS <= size <= ODD and shortest <= length <= longest
+def is_whole(kernels: tuple[int, Value | float], length_ns: tuple[int, Value | float]) -> bool:
+    """Whether the last unit is one as the median is: (its own, the median) of both. Its length goes to its last launch,
+    and the medians count it.
+    """
+    shortest, longest = (share * length_ns[1] for share in WHOLE_LENGTH)
+    return kernels[0] >= WHOLE_KERNELS * kernels[1] and shortest <= length_ns[0] <= longest
 
 
 def _why_none(anchor: KernelAnchor, ordered: KernelOrder, found: int) -> str:

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy
 from numpy.typing import NDArray
 
-from pytest_nsys.analysis.kernel_anchors import KernelOrder
+from pytest_nsys.analysis.kernel_anchors import KernelOrder, is_whole
 from pytest_nsys.core.columns import Vector, as_vector, distinct, minus
 from pytest_nsys.core.families import FAMILIES, classifier
 
@@ -27,10 +27,6 @@ FEWEST_KERNELS = 4
 
 ALIKE = 0.90
 MOST_KINDS = 12
-
-WHOLE_KERNELS = 0.95
-WHOLE_LENGTH = (0.98, 1.1)
-"""The last segment ends with the trace: it is whole where it has so much of its kind's kernels and length."""
 
 OPTIMIZER = "optimizer"
 """The family of the kernels that a training step ends with."""
@@ -242,9 +238,8 @@ def _join(nearest: Floats, which: Vector, number: int, alike: Floats, low: int) 
 def _without_cut_end(kind: Vector, sizes: Vector, lengths: Vector) -> Vector:
     """The kinds, with none for the last segment unless it is as long as the others of its kind."""
     same = numpy.flatnonzero(kind == kind[-1])
-    least, most = (share * float(numpy.median(lengths[same])) for share in WHOLE_LENGTH)
-    enough = sizes[-1] >= WHOLE_KERNELS * numpy.median(sizes[same])
-    if len(same) > 1 and enough and least <= lengths[-1] <= most:
+    of_kernels, of_length = ((int(own[-1]), float(numpy.median(own[same]))) for own in (sizes, lengths))
+    if len(same) > 1 and is_whole(of_kernels, of_length):
         return kind
     kind = kind.copy()
     kind[-1] = -1

@@ -135,6 +135,7 @@ class DraftSentence:
 
 
 KEPT, PER_STAGE = 0, 99
+ENOUGH_FOR_P90 = 2 * FEW_ANCHORS
 STRUCTURE, HIDDEN, TIME = "Structure", "Communication", "Time"
 GROUPS = (STRUCTURE, HIDDEN, TIME)
 """In the order of the file."""
@@ -412,13 +413,25 @@ def _step(figures: Figures) -> list[DraftSentence]:
         why = f"{shown}: a step of the slowest rank, the median of the steady half."
         if any(len(window.anchors) == 1 for window in figures.windows):
             why = f"{shown}: the step, on the slowest rank."
-        return [_held(figures, "step_time_ns", (why,), TIME, KEPT)]
-    rows = {labels: value for labels, value in figures.rows("period_ns").items() if labels[1] == "p50"}
+        return [_held(figures, "step_time_ns", (why,), TIME, KEPT), *_slow_steps(figures)]
+    rows = _periods(figures, "p50")
     if not rows:
         return []
     worst = figures.largest("period_ns", rows)
     why = f"At most {worst} from one anchor to the next: the median of the steady half."
     return [_held(figures, "period_ns", (why,), TIME, KEPT, rows, "p50 ")]
+
+
+def _slow_steps(figures: Figures) -> Iterator[DraftSentence]:
+    """The slow ones among enough units of a kernel, which a median does not see."""
+    rows = _periods(figures, "p90")
+    if figures.captures.convention.kernel_anchor is not None and len(figures.windows[0].anchors) >= ENOUGH_FOR_P90:
+        why = f"At most {figures.largest('period_ns', rows)} for one step in ten: a median hides a slow quarter."
+        yield _held(figures, "period_ns", (why,), TIME, KEPT, rows, "p90 ")
+
+
+def _periods(figures: Figures, quantile: str) -> dict[Labels, Value]:
+    return {labels: value for labels, value in figures.rows("period_ns").items() if labels[1] == quantile}
 
 
 def drafted_kinds(counts: Mapping[str, int]) -> Mapping[str, int]:

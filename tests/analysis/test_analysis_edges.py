@@ -44,7 +44,7 @@ def test_anchors_are_counted_among_ranks_of_one_place_before_all(
 ) -> None:
     tracks = {
         number: SimpleNamespace(
-            anchors=range(count), rank=SimpleNamespace(coordinates={} if pp is None else {"pp": pp})
+            anchors=range(count), odd=None, rank=SimpleNamespace(coordinates={} if pp is None else {"pp": pp})
         )
         for number, (pp, count) in enumerate(places)
     }

@@ -13,7 +13,7 @@ from pytest_nsys.core.conventions import BUILT_IN, KernelAnchor
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.gates.convention_keys import typed_anchor
-from tests.support.kernel_steps import PLAIN, written
+from tests.support.kernel_steps import PLAIN, put, slow_quarter, written
 from tests.support.measure import captures, notes, rows, windows
 from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.kineto import KinetoBuilder
@@ -138,12 +138,29 @@ def test_without_launches_windows_are_on_the_gpu(tmp_path: Path) -> None:
 
 
 def test_what_follows_the_last_start_is_a_window_where_it_is_whole(tmp_path: Path) -> None:
-    full = [*PLAIN, *["gemm"] * 6]  # of 950 ns in 1 000
-    trace = written(tmp_path / "run.sqlite", [full] * 6, period_ns=960)
+    full = [*PLAIN, *["gemm"] * 6]  # of 900 ns from the first launch to the last
+    trace = written(tmp_path / "run.sqlite", [full] * 6, period_ns=910)
     found = windows(trace, "last", convention=FIRST)
-    assert [(w.start_ns, w.end_ns, w.index, w.count) for w in found] == [(14_500, 15_750, 5, 6)]
+    assert [(w.start_ns, w.end_ns, w.index, w.count) for w in found] == [(14_250, 15_500, 5, 6)]
     assert held(trace, "last") == [full]
-    assert rows(trace, "period_ns", convention=FIRST) == {(0, q): 960 for q in ("p50", "p90", "p99")}
+    assert rows(trace, "period_ns", convention=FIRST) == {(0, q): 910 for q in ("p50", "p90", "p99")}
+
+
+def test_a_slow_window_is_measured_and_one_of_other_kernels_is_left_out(tmp_path: Path) -> None:
+    """Four of 16 twice as long: none is odd, and their period is in the percentiles."""
+    trace = slow_quarter(tmp_path / "run.sqlite", 2_000)
+    assert rows(trace, "anchors", convention=FIRST) == {0: 16}
+    assert rows(trace, "period_ns", convention=FIRST) == {(0, "p50"): 1_000, (0, "p90"): 2_000, (0, "p99"): 2_000}
+    assert not any("left out" in note for note in notes(trace, "overlap", convention=FIRST))
+
+
+def test_ranks_with_other_numbers_of_odd_windows_are_uneven(tmp_path: Path) -> None:
+    long = ("embed", *["gemm"] * 7, "adam")
+    trace = TraceBuilder()
+    for pid, odd in ((100, 0), (101, 3)):
+        put(trace.process(pid=pid), [PLAIN] * 9 + [long] * odd + [PLAIN])
+    said = notes(trace.write(tmp_path / "run.sqlite"), "overlap", convention=FIRST)
+    assert any("rank 0 has 0 odd windows, rank 1 has 3" in note for note in said), said
 
 
 @pytest.mark.parametrize("window", ["first", "median", "last"])

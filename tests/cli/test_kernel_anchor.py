@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.commands import answer, run
 from tests.support.gates import Project
-from tests.support.kernel_steps import PLAIN, written
+from tests.support.kernel_steps import PLAIN, slow_quarter, written
 
 
 def test_a_command_names_the_kernel(tmp_path: Path) -> None:
@@ -44,3 +44,26 @@ def test_odd_steps_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert told in run("rows", "period_ns", "--trace", trace, "--anchor={kernel: embed}", code=0).stderr
     run("init", trace, "-o", tmp_path / "gates.nsys.yaml", "--anchor={kernel: embed}", code=0)
     assert "  anchor: {kernel: embed}\n  kernels: launched\n" in (tmp_path / "gates.nsys.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("slow_ns", "validation", "said"),
+    [
+        (1_000, 0, None),
+        (2_000, 0, "p90 period below baseline plus tolerance: 2 us > 1.05 us, rank 0 p90"),
+        (1_000, 4, "odd_steps: now 4, baseline 0"),
+    ],
+    ids=["as before", "a slow quarter", "validation in a quarter"],
+)
+def test_a_drafted_gate_tells_slow_steps_from_odd_ones(
+    project: Project, slow_ns: int, validation: int, said: str | None
+) -> None:
+    slow_quarter(project.root / "run.sqlite", 1_000)
+    run("init", "run.sqlite", "-o", "gates.nsys.yaml", "--anchor={kernel: embed}", code=0)
+    if validation:
+        odd = ("embed", *["gemm"] * 8, "adam")
+        written(project.root / "run.sqlite", [*[PLAIN, PLAIN, PLAIN, odd] * 4, PLAIN])
+    else:
+        slow_quarter(project.root / "run.sqlite", slow_ns)
+    report = project.pytest(code=0 if said is None else 1)
+    assert said is None or said in report

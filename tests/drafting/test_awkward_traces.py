@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from pytest_nsys.analysis.step_facts import FoundUnits, UnitIs
 from pytest_nsys.analysis.step_search import search
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.exact import distance, median
-from pytest_nsys.core.model import Value
+from pytest_nsys.core.model import KernelsMode, Value
 from pytest_nsys.gates.model import Outcome
 from tests.support.awkward import AWKWARD, LABELS
 from tests.support.commands import run
@@ -42,13 +43,17 @@ def test_what_repeats_is_found(tmp_path: Path, name: str, format: Format) -> Non
         found = search(library.captures([str(own)], tmp_path, LABELLED).runs[0])
         truth = library.captures([str(labelled)], tmp_path, BUILT_IN["generic"].with_anchor(LABELS)).runs[0]
         starts = {rank.number: [each.start_ns for each in truth.anchors(rank)] for rank in truth.ranks}
-    assert isinstance(found, FoundUnits)
-    assert found.what is case.found
-    if case.found is UnitIs.STEP:
-        lost = {steps - case.odd - found.units[rank] for rank, steps in enumerate(case.steps)}
-        assert lost in ({0}, {1}, {2})  # at either end one, which nothing of the trace begins or ends
-        period: Value = max(median([b - a for a, b in pairwise(each)]) for each in starts.values())
-        assert 100 * distance(found.period_ns, period) <= period
+        assert isinstance(found, FoundUnits)
+        assert found.what is case.found
+        if case.found is UnitIs.STEP:
+            mode = KernelsMode.LAUNCHED if found.launched else KernelsMode.CLIPPED
+            measured = replace(LABELLED.with_anchor(found.anchor), kernels=mode)
+            run = library.captures([str(own)], tmp_path, measured).runs[0]
+            assert {rank.number: len(run.anchors(rank)) for rank in run.ranks} == found.units
+            lost = {steps - case.odd - found.units[rank] for rank, steps in enumerate(case.steps)}
+            assert lost in ({0}, {1}, {2})  # at either end one, which nothing of the trace begins or ends
+            period: Value = max(median([b - a for a, b in pairwise(each)]) for each in starts.values())
+            assert 100 * distance(found.period_ns, period) <= period
 
 
 @pytest.fixture(scope="module")
