@@ -19,7 +19,7 @@ from pytest_nsys.analysis.communication import Communicated
 from pytest_nsys.analysis.step_words import Searched, inside_words, why_whole
 from pytest_nsys.analysis.subject import Found
 from pytest_nsys.analysis.summary import STEP, Summary
-from pytest_nsys.core.conventions import NO_STAGE, KernelAnchor
+from pytest_nsys.core.conventions import NO_STAGE, Anchor, KernelAnchor
 from pytest_nsys.core.kernel_names import in_the_middle, readable_names
 from pytest_nsys.core.model import KernelsMode, Span, Value
 from pytest_nsys.core.numbers import Scale, format_apart, format_together, format_value, percent, scale_of
@@ -44,7 +44,8 @@ BEYOND = Fraction(3, 2)
 OTHER = Fraction(101, 100)
 """Windows that are so many times a step, or a step of them, are told below it."""
 
-LONGEST_TITLE, LEAST_ANCHOR, LONGEST_RANGE = 36, 16, 40
+LONGEST_TITLE, LEAST_TITLE, LEAST_ANCHOR, LONGEST_RANGE = 36, 8, 16, 40
+"""The name of what is measured gives way to its numbers first, then the title."""
 
 
 class Room(NamedTuple):
@@ -112,8 +113,12 @@ class FirstScreen:
         about = self.summary.subject
         names = [Path(trace).name or trace for trace in self.summary.traces]
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        head = f"{in_the_middle(printable(names[0]), LONGEST_TITLE)}{more}: "
-        yield fitted(head + found_words(about.found, COLUMNS - len(head), self.summary.searched))
+        title = in_the_middle(printable(names[0]), LONGEST_TITLE)
+        room = COLUMNS - len(f"{title}{more}: ")
+        found = found_words(about.found, room, self.summary.searched)
+        if len(found) > room:
+            title = in_the_middle(title, max(LEAST_TITLE, len(title) + room - len(found)))
+        yield fitted(f"{title}{more}: {found}")
         number = len(about.ranks)
         gpus = f"{number} × {about.gpu}" if about.gpu else f"{counted(number, 'GPU')}, GPU model not recorded"
         said = [about.profiler, *([about.framework] if about.framework not in (None, about.profiler) else []), gpus]
@@ -280,22 +285,34 @@ def found_words(found: Found, room: int = COLUMNS, searched: Searched = None) ->
     if found.whole_run:
         many = f"{found.count} steps from " if of_kernel else f"{counted(found.count, 'range')} '"
         before, end = f"the whole run is measured, with {many}", " to the next" if of_kernel else "'"
-        return f"{before}{telling(printable(str(found.anchor)), max(LEAST_ANCHOR, room - len(before) - len(end)))}{end}"
+        return f"{before}{anchor_words(found.anchor, room - len(before) - len(end))}{end}"
     whose = "part of a step" if found.part else f"{found.kind} step" if found.kind else "step"
     start, end = ("'", "' to the next") if found.span is Span.PERIOD else ("range '", "'")
     if of_kernel:
         start, end = "", " to the next"
-    shown = f"{found.count} in all; --window {found.numbered}"
+    shown, parts = f"{found.count} in all; --window {found.numbered}", ""
     if found.index is not None:
         shown = f"one of {found.count} (--window {found.numbered})" if found.count > 1 else "the only one"
-        shown += f" ({parts})" if found.count == 1 and (parts := inside_words(searched, " ×")) else ""
+        parts = inside_words(searched, " ×") if found.count == 1 else ""
     odd = f", {found.odd} odd left out" if found.odd else ""
-    before, after = f"{whose} = {start}", f"{end}, {shown}{odd}"
-    anchor = telling(printable(str(found.anchor)), max(LEAST_ANCHOR, room - len(before) - len(after)))
-    text = before + anchor + after
     how = {KernelsMode.LAUNCHED: ", kernels launched in it", KernelsMode.CLIPPED: ", kernels cut at its edges"}
     more = how.get(found.kernels, "")
-    return text + more if len(text + more) <= room else text
+    before, after = f"{whose} = {start}", f"{end}, {shown}" + (f" ({parts}){more}" if parts else odd)
+    text = before + anchor_words(found.anchor, room - len(before) - len(after)) + after
+    return text if parts or len(text + more) > room else text + more
+
+
+def anchor_words(anchor: Anchor, width: int) -> str:
+    """What begins a window, in so many characters, of which it has LEAST_ANCHOR at least: exact where that fits, else
+    as a person calls the kernels.
+    """
+    text, width = printable(str(anchor)), max(LEAST_ANCHOR, width)
+    if isinstance(anchor, KernelAnchor) and len(text) > width:
+        own = [name for name in anchor if name is not None]
+        around = len(text) - sum(len(printable(name)) for name in own)
+        called = readable_names(own, (width - around) // len(own))
+        text = str(KernelAnchor(*(called[name] for name in own)))
+    return telling(text, width)
 
 
 def telling(anchor: str, width: int) -> str:

@@ -8,10 +8,11 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,10 +23,11 @@ from pytest_nsys.analysis.communication import Communicated, RunCommunication
 from pytest_nsys.analysis.findings import Finding
 from pytest_nsys.analysis.losses import FindingKind
 from pytest_nsys.analysis.sharing import Sharing
+from pytest_nsys.analysis.step_facts import Confidence, FoundUnits, UnitIs
 from pytest_nsys.analysis.subject import Found, RunSubject
 from pytest_nsys.analysis.summary import KernelShare, KernelShares, LongestStep, RankBudget, Rate, StepLength, Summary
-from pytest_nsys.core.conventions import KernelAnchor
-from pytest_nsys.core.model import KernelsMode, Span
+from pytest_nsys.core.conventions import Anchor, KernelAnchor
+from pytest_nsys.core.model import KernelsMode, Range, Span
 from pytest_nsys.reports.bars import Pen
 from pytest_nsys.reports.first_screen import LINES, FirstScreen, found_words, telling
 from pytest_nsys.reports.first_screen_html import as_html
@@ -135,6 +137,33 @@ def test_the_first_line_says_how_the_step_was_found() -> None:
     assert found_words(kernel) == "step = kernel embed after adam to the next, one of 5 (--window 2), 2 odd left out"
     all_of_it = dataclasses.replace(kernel, whole_run=True)
     assert found_words(all_of_it) == "the whole run is measured, with 5 steps from kernel embed after adam to the next"
+
+
+LONG = (
+    "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<{}, cutlass::bfloat16_t, Tile<128, 256, 64>>>(P)"
+)
+LAYERS = FoundUnits(
+    KernelAnchor("embed"), UnitIs.PART, Confidence.MEDIUM, {0: [Range(0, 1, 0, "embed")] * 4}, 1, launched=True
+)
+TEMPLATES = KernelAnchor(LONG.format("Forward"), LONG.format("Backward"))
+
+
+@pytest.mark.parametrize("anchor", [TEMPLATES, TEMPLATES._replace(after=None), "a" * 300], ids=str)
+@pytest.mark.parametrize(
+    ("more", "searched", "kept"),
+    [
+        ({"count": 12_345, "index": 6_172, "odd": 20}, None, ", one of 12345 (--window 6172), 20 odd left out"),
+        ({"index": None, "window": "steady", "odd": 2}, None, ", 5 in all; --window steady, 2 odd left out"),
+        ({"count": 1, "index": 0}, LAYERS, ", the only one (4 × a layer), kernels launched in it"),
+    ],
+)
+def test_the_counts_of_the_first_line_are_never_cut(
+    anchor: Anchor, more: Mapping[str, Any], searched: FoundUnits | None, kept: str
+) -> None:
+    subject = dataclasses.replace(made().subject, found=dataclasses.replace(FOUND, anchor=anchor, **more))
+    shown = FirstScreen(made(subject=subject, traces=(f"{'x' * 60}.sqlite",), searched=searched)).lines()[0]
+    assert len(shown) <= COLUMNS
+    assert shown.endswith(kept), shown
 
 
 def test_a_run_without_an_anchor_says_so_first(tmp_path: Path) -> None:
