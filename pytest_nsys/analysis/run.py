@@ -6,6 +6,7 @@ assertion or gate file that asks for the same window costs no reading.
 
 from __future__ import annotations
 
+import shlex
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -242,7 +243,8 @@ class Run:
 
     def _why_no_anchor(self, rank: Rank, spec: WindowSpec) -> str:
         if isinstance(anchor_of(self.convention, spec), KernelAnchor):
-            return f"{rank.trace}: rank {rank.number} (process {rank.pid}): {self.kernel_units(rank, spec).why}"
+            anew = f"`pytest-nsys init {shlex.quote(str(rank.trace))}` finds the step anew"
+            return f"{rank.trace}: rank {rank.number} (process {rank.pid}): {self.kernel_units(rank, spec).why}; {anew}"
         if self.convention.kinds and spec.anchor is None and self.anchors(rank):
             lacks = f"rank {rank.number} has no {spec.kind or 'such'} step, though another rank has"
             return f"{rank.trace}: {lacks}: give the traces of one engine"

@@ -43,7 +43,7 @@ def check(
     capture for them.
 
     Exit codes: 0 no problem, also where the whole run is measured; 1 the plugin is not active, or the traces' quality
-    is too low; 2 a mistake, or an unreadable file; 3 no kernels.
+    is too low; 2 a mistake, or an unreadable file; 3 no data.
     """
     gates, traces = _told_apart(words)
     of_traces = {"--convention": convention, "--anchor": anchor, "--executor": executor}

@@ -29,6 +29,9 @@ def checked_run(
     asked = MeasureOptions(convention=convention, anchor=anchor, executor=executor)
     try:
         with asked.one_run(traces, may_be_a_step=True) as (captures, spec):
+            for run in captures.runs if anchor is not None else ():
+                for rank in run.ranks:
+                    run.windows(rank, spec)  # says why the anchor that somebody typed makes none
             return shape_of(captures, spec, asked), [], Exit.GOOD
     except NsysError as error:
         code = Exit.NO_DATA if isinstance(error, NothingMeasured) else Exit.MISTAKE

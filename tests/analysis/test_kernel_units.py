@@ -111,7 +111,7 @@ def test_a_name_from_a_screen_gets_the_exact_one(tmp_path: Path, called: str, ex
     with pytest.raises(NothingMeasured, match="no kernel is called") as caught:
         rows(trace, "overlap", convention=replace(FIRST, anchor=KernelAnchor("embed", called)))
     assert "which is short for 1 name: type --anchor " in str(caught.value)
-    *_, typed = shlex.split(str(caught.value).partition("type ")[2])
+    *_, typed = shlex.split(str(caught.value).partition("type ")[2].partition("; `")[0])
     assert typed_anchor(typed) == KernelAnchor("embed", exact)
 
 

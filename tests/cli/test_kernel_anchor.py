@@ -33,6 +33,18 @@ def test_a_gate_file_names_the_kernel(project: Project) -> None:
     assert {case.text for case in project.judged().values() if case.state != "passed"} == set()
 
 
+def test_a_kernel_that_is_gone_is_no_green(project: Project) -> None:
+    """As where a pull request fuses it: the nearest name, and how the step is found anew."""
+    trace = written(project.root / "run.sqlite", [PLAIN] * 12)
+    run("init", trace, "-o", project.root / "gates.nsys.yaml", "--anchor={kernel: embed}", code=0)
+    written(trace, [("fused_embed", *PLAIN[1:])] * 12)
+    why = "no kernel is called 'embed' (did you mean 'fused_embed'?); `pytest-nsys init "
+    assert f"{why}run.sqlite` finds the step anew" in " ".join(project.pytest(code=1).split())
+    for command in (("show", trace), ("check", trace), ("rows", "period_ns", "--trace", trace)):
+        said = run(*command, "--anchor={kernel: embed}", code=3)
+        assert why in " ".join((said.stdout + said.stderr).split())
+
+
 def test_odd_steps_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # from elsewhere its baseline would lie in what both folders have in common
     validation = ("embed", *["gemm"] * 8, "adam")
