@@ -90,7 +90,7 @@ class Captures:
 
     def of_usual_kind(self, spec: WindowSpec) -> WindowSpec:
         """The spec, of the usual kind of steps where it leaves open which: what a person looks at first."""
-        if not self.convention.kinds or spec.kind or spec.anchor or spec.whole_run or spec.explicit or spec.outside:
+        if not self.convention.kinds or spec.kind or not spec.picks_steps:
             return spec
         return replace(spec, kind=self.runs[0].steps.usual)
 
@@ -155,7 +155,7 @@ class Captures:
         """The rows of a metric in each capture."""
         empty = self._table(metric)
         if metric.scope is not Scope.CAPTURE and not spec.outside:
-            check_captures([run.steps for run in self.runs if run.traces], spec)
+            check_captures({"the captures have": self.runs}, spec)
         return [_capture_rows(capture, metric, spec, ranks, empty) for capture in self.runs]
 
     def unordered(self, metric: Metric, spec: WindowSpec) -> tuple[str, ...]:
@@ -192,7 +192,7 @@ class Captures:
     def windows(self, spec: WindowSpec) -> tuple[UsedWindow, ...]:
         """The windows that were measured."""
         return tuple(
-            UsedWindow(number, rank, window, spec.by_launch)
+            UsedWindow(number, rank, window, spec.by_launch, spec.kind)
             for number, capture in enumerate(() if spec.outside else self.runs)
             for rank, windows in sorted(capture.measured(spec).windows.items())
             for window in windows

@@ -40,6 +40,7 @@ from pytest_nsys.core.columns import (
     where_not,
 )
 from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, UNKNOWN, Convention, like
+from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import (
@@ -359,6 +360,7 @@ def explain_no_anchor(trace: Trace, convention: Convention, rank: Rank, spec: Wi
     names = trace.common_range_names(rank.process.global_pid)
     shown = most_frequent(names)
     what = f"no range matches the anchor '{printable(str(anchor))}'" if anchor else "the convention names no anchor"
+    what += did_you_mean(spec.anchor or "", convention.kind_names)
     if not shown:
         seen = f"the trace holds no ranges at all: {trace.facts().to_see_ranges}"
     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -25,6 +25,7 @@ from pytest_nsys.core.words import printable
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.around import RankTrack
+    from pytest_nsys.analysis.run import Run
 
 SECOND_NS = 1_000_000_000
 
@@ -91,7 +92,7 @@ class RunSteps:
         """
         counts, which = self.counts, kind
         if which is None:
-            of_one_kind(counts, f"{self._path}: the run has")
+            of_one_kind({f"{self._path}: the run has": counts})
         if not counts:
             raise NothingMeasured(f"{self._path}: no step says of which kind it is")
         if (why := self.lacks(which)) is not None:
@@ -99,20 +100,27 @@ class RunSteps:
         return self._by_kind[rank].get(which or next(iter(counts)), ())
 
 
-def of_one_kind(counts: Mapping[str, int], who: str) -> None:
-    """Raises UsageMistake where these are steps of several kinds; ``who`` has them."""
-    if len(counts) > 1:
-        first = most_frequent(counts)
+def of_one_kind(steps: Mapping[str, Mapping[str, int]]) -> None:
+    """Raises UsageMistake where anybody has steps of several kinds: how many of each, by who has them."""
+    if any(len(counts) > 1 for counts in steps.values()):
+        first = most_frequent(_together(steps.values()))
+        said = ", ".join(f"{who} {counts_in_words(counts)}" for who, counts in steps.items() if counts)
         raise UsageMistake(
-            f"{who} {counts_in_words(counts)}, which share no median: say which, as in '{first} step time <= 30ms' or "
-            f"window: {first} (in a command --window {first})"
+            f"{said}, which share no median: say which, as in '{first} step time <= 30ms' or window: {first} "
+            f"(in a command --window {first})"
         )
 
 
-def check_captures(each: Sequence[RunSteps], spec: WindowSpec) -> None:
-    """Raises UsageMistake where several captures are of several kinds, and ``spec`` leaves open which."""
-    if len(each) > 1 and spec.kind is None and spec.anchor is None and spec.explicit is None and not spec.whole_run:
-        of_one_kind(sum((Counter(own.counts) for own in each), Counter()), "the captures have")
+def check_captures(sides: Mapping[str, Sequence[Run]], spec: WindowSpec) -> None:
+    """Raises UsageMistake where several captures, by who has them, are of several kinds, and ``spec`` leaves open
+    which.
+    """
+    if sum(map(len, sides.values())) > 1 and spec.kind is None and spec.picks_steps:
+        of_one_kind({who: _together(run.steps.counts for run in each) for who, each in sides.items()})
+
+
+def _together(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
+    return sum(map(Counter, counts), Counter())
 
 
 def kind_step_lengths(track: RankTrack) -> dict[int, int]:

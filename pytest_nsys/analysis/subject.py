@@ -35,7 +35,7 @@ class Found:
     ``odd`` ones that are left out; None where there are none. ``index`` is that of the window, and ``name`` that of
     its anchor on the first rank, None where it is none of them, or several.
     ``part``: a step has several of them; ``of``: what is measured, in one word; ``stated``: the window is a span of
-    time that somebody gave. ``kind``: of the steps that are looked at, where there are several.
+    time that somebody gave. ``kind``: of the steps that are looked at, where steps have kinds.
     """
 
     convention: str
@@ -52,6 +52,11 @@ class Found:
     name: str | None = None
     odd: int = 0
     kind: str | None = None
+
+    @property
+    def typed(self) -> str | None:
+        """The steps of a kind as ``--window`` takes them; None where steps have no kinds."""
+        return None if self.kind is None else WindowSpec(self.window, kind=self.kind).typed
 
     @property
     def numbered(self) -> str:
@@ -144,5 +149,5 @@ def _found(captures: Captures, spec: WindowSpec, windows: Mapping[int, Sequence[
         spec.explicit is not None,
         None if index is None else own[0].window.name,
         len(odd.odd) if (odd := own[0].track.odd) is not None else 0,
-        spec.kind if len(captures.runs[0].steps.counts) > 1 else None,
+        spec.kind,
     )

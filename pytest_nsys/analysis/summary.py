@@ -167,6 +167,13 @@ class Summary:
         """The paths of the first capture, of which the findings are."""
         return self.traces[:1] if self.subject.captures > 1 else self.traces
 
+    @property
+    def options(self) -> tuple[tuple[str, str], ...]:
+        """Those by which a command measures the same steps: another run may have more kinds of them than this."""
+        if (window := self.subject.found.typed) is None:
+            return self.given
+        return (*(option for option in self.given if option[0] != "--window"), ("--window", window))
+
     def __repr__(self) -> str:
         about, known = self.subject, [budget.shares for budget in self.budgets if budget.parts]
         length = f"{self.step.metric.removesuffix('_ns')} {format_value(self.step.ns)}"

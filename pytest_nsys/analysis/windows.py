@@ -21,7 +21,7 @@ from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.core.conventions import OF_KERNEL, Anchor, Convention, KernelAnchor
+from pytest_nsys.core.conventions import KIND_WORDS, OF_KERNEL, Anchor, Convention, KernelAnchor
 from pytest_nsys.core.errors import NothingMeasured, TraceError, did_you_mean
 from pytest_nsys.core.model import KernelsMode, Lane, Note, ProcessId, Range, Rank, Setup, Span, Trace, Window
 from pytest_nsys.core.words import counted, printable
@@ -34,6 +34,12 @@ _EXPLICIT = re.compile(r"(-?\d+):(-?\d+)")
 WORDS = (MEDIAN, RUN, STEADY, "first", "last")
 NONE = ""
 """The window of what was measured outside of a trace."""
+
+
+def of_one_window(window: str) -> str:
+    """A window as somebody typed it, for what shows one: of steady steps only their kind, empty where it has none."""
+    which, _, kind = window.partition(" ")
+    return kind if which == STEADY and kind in ("", *KIND_WORDS) else window
 
 
 def meant_word(window: str) -> str:
@@ -57,6 +63,16 @@ class WindowSpec:
     def asked(self) -> str:
         """The window as rows are stored under it: steps of two kinds are never one series."""
         return self.window if self.kind is None else f"{self.window} {self.kind}"
+
+    @property
+    def typed(self) -> str:
+        """The window as ``--window`` takes it."""
+        return self.kind if self.kind is not None and self.window == MEDIAN else self.asked
+
+    @property
+    def picks_steps(self) -> bool:
+        """Whether its windows are anchors of the convention."""
+        return self.anchor is None and self.explicit is None and not self.whole_run and not self.outside
 
     @property
     def whole_run(self) -> bool:
@@ -113,12 +129,15 @@ OUTSIDE = WindowSpec(NONE)
 
 @dataclass(frozen=True, slots=True)
 class UsedWindow:
-    """The window that one rank of one capture was judged on; ``by_launch``: it spans launches, on the CPU."""
+    """The window that one rank of one capture was judged on; ``by_launch``: it spans launches, on the CPU. ``kind``: of
+    a step that has one, whose time on the CPU says nothing: it waits for the GPU where it ends.
+    """
 
     capture: int
     rank: int
     window: Window
     by_launch: bool = False
+    kind: str | None = None
 
 
 class LookedAt(NamedTuple):

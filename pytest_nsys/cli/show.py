@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.analysis.windows import RUN, STEADY
+from pytest_nsys.analysis.windows import RUN, of_one_window
 from pytest_nsys.cli.options import (
     MeasureOptions,
     about_windows,
@@ -186,8 +186,8 @@ def _stages(gate: str | None) -> Workload:
 
 def _refuse_many(asked: MeasureOptions, one_window: str) -> None:
     """Raises UsageMistake for many windows where a view is of one, and says why."""
-    if one_window and asked.window == STEADY:
-        raise UsageMistake(f"--window steady is many windows: {one_window}")
+    if one_window and asked.window is not None and of_one_window(asked.window) != asked.window:
+        raise UsageMistake(f"--window {asked.window} is many windows: {one_window}")
 
 
 def takers(option: str) -> list[str]:

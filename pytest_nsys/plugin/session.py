@@ -353,9 +353,9 @@ class NsysSession:
         words = ["pytest-nsys", *(["show"] if view != CUT and traces[0].isalpha() else []), *asked]
         words += ["--rank", str(rank)] if rank is not None and view not in OF_ALL_RANKS else []
         words += self._read_alike(gate)
-        window = spec.window
-        if view in OF_ONE_WINDOW and window == STEADY:
-            window = MEDIAN if at is None or at.number is None else str(at.number)
+        if view in OF_ONE_WINDOW and spec.window == STEADY:
+            spec = replace(spec, window=MEDIAN if at is None or at.number is None else str(at.number))
+        window = spec.typed
         stated = options_of(gate.workload, view)
         words += ["--window", window] if window != MEDIAN or "--steps" in stated else []
         words += stated

@@ -28,7 +28,7 @@ from pytest_nsys.core.numbers import (
     scale_of,
 )
 from pytest_nsys.core.units import BARE, HASH, TIME, format_tolerance
-from pytest_nsys.core.words import place_words, printable, rank_ranges
+from pytest_nsys.core.words import counted, place_words, printable, rank_ranges
 from pytest_nsys.gates.judgement import HALFWAY
 from pytest_nsys.gates.model import WORSE, Assertion, Comparator, Constant, JudgedRow, Labels, Outcome, Verdict
 from pytest_nsys.reports.alike_rows import alike
@@ -189,10 +189,20 @@ ON_CPU = " on the CPU"
 
 def window_words(used: UsedWindow) -> str:
     """One rank's window in words, with its place among the anchors and its length."""
-    window = used.window
-    nth = f", {ordinal(window.index + 1)} of {window.count}" if window.index is not None else ""
-    length = format_value(window.length_ns, "ns") + ON_CPU * used.by_launch
-    return f"rank {used.rank}, {printable(window.name, 100)}{nth}, {length}"
+    return f"rank {used.rank}, {_place_and_length([used])}"
+
+
+def _place_and_length(alike: Sequence[UsedWindow]) -> str:
+    """Windows of one name and place, and how long they are; not of a kind's steps, which wait on the CPU for the GPU
+    of the one before.
+    """
+    first, lengths = alike[0], sorted({used.window.length_ns for used in alike})
+    name, index, count = first.window.name, first.window.index, first.window.count or 0
+    of = str(count) if first.kind is None else counted(count, f"{first.kind} step")
+    said = printable(name, 100) + (f", {ordinal(index + 1)} of {of}" if index is not None else "")
+    low, high = format_together([lengths[0], lengths[-1]])
+    length = f", {low if low == high else f'{low} to {high}'}{ON_CPU * first.by_launch}"
+    return said if first.kind is not None and first.by_launch else said + length
 
 
 @lru_cache(maxsize=256)
@@ -201,15 +211,8 @@ def window_lines(windows: tuple[UsedWindow, ...]) -> tuple[str, ...]:
     groups: dict[tuple[str, int | None, int | None], list[UsedWindow]] = {}
     for used in windows:
         groups.setdefault((used.window.name, used.window.index, used.window.count), []).append(used)
-    lines = []
-    for (name, index, count), members in groups.items():
-        ranks = rank_ranges(sorted({used.rank for used in members}))
-        lengths = sorted({used.window.length_ns for used in members})
-        low, high = format_together([lengths[0], lengths[-1]])
-        nth = f", {ordinal(index + 1)} of {count}" if index is not None else ""
-        length = low if low == high else f"{low} to {high}"
-        lines.append(f"rank {ranks}: {printable(name, 100)}{nth}, {length}{ON_CPU * members[0].by_launch}")
-    return tuple(lines)
+    each = groups.values()
+    return tuple(f"rank {rank_ranges(sorted({u.rank for u in own}))}: {_place_and_length(own)}" for own in each)
 
 
 _CROSSED = {Comparator.GE: "<", Comparator.GT: "<=", Comparator.LE: ">", Comparator.LT: ">=", Comparator.EQ: "!="}

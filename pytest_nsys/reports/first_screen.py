@@ -151,14 +151,14 @@ class FirstScreen:
         rates = "".join(f"; {format_value(rate.value, rate.unit)}" for rate in step.rates)
         what = "step" if step.metric == STEP else self._whole
         alone = f" ({spread})" if spread and not fastest else ""
-        kind = f"{self.summary.subject.found.kind} " if step.kinds and what == "step" else ""
-        yield fitted(f"{kind}{what} {length}{alone}{fastest}{rates}")
+        kind = self.summary.subject.found.kind
+        yield fitted(f"{f'{kind} ' if kind and what == 'step' else ''}{what} {length}{alone}{fastest}{rates}")
         if step.kinds:
             each = ", ".join(
                 f"{own.number} {own.kind} ({'on some ranks' if own.ns is None else format_value(own.ns)})"
                 for own in step.kinds
             )
-            another = next(own.kind for own in step.kinds if own.kind != self.summary.subject.found.kind)
+            another = next(own.kind for own in step.kinds if own.kind != kind)
             yield fitted(f"steps: {each}; of another kind: --window {another}")
         steps = [*self._steps(spread if fastest else "")]
         together = "; ".join(steps)
@@ -252,7 +252,7 @@ class FirstScreen:
                 said = mark + sentence(finding, COLUMNS - len(mark))
                 long = mark + sentence(finding, 2 * COLUMNS - 2 * len(mark))
                 yield from textwrap.wrap(long, COLUMNS, subsequent_indent="   ") if said.endswith("…") else [said]
-                yield f"   {win or 'more'}: {to_see_more(finding, self.summary.first, self.summary.given)}"
+                yield f"   {win or 'more'}: {to_see_more(finding, self.summary.first, self.summary.options)}"
             else:
                 below = f", {win}  {more}" if win else f"  {more}"
                 yield mark + sentence(finding, COLUMNS - len(mark) - len(below)) + below
@@ -266,7 +266,7 @@ class FirstScreen:
             yield from lines if room.whole else [fitted(f"doubtful: {doubt}", COLUMNS - len(last)) + last]
 
     def _next(self) -> Iterator[str]:
-        steps = [*next_steps(self.summary.traces, self.summary.given, self.summary.first)]
+        steps = [*next_steps(self.summary.traces, self.summary.options, self.summary.first)]
         if self.summary.subject.found.whole_run:
             steps += of_units(self.summary.traces, self.summary.searched)
         width = max(len(step.command) for step in steps)

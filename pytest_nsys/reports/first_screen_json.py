@@ -240,7 +240,7 @@ def shaped(summary: Summary) -> RunSummary:
                 {name: said if isinstance(said, str) else plain(said) for name, said in each.figures.items()},
                 each.win_ns,
                 None if each.share is None else plain(each.share),
-                to_see_more(each, summary.first, summary.given),
+                to_see_more(each, summary.first, summary.options),
             )
             for each in summary.findings
         ],
@@ -248,7 +248,7 @@ def shaped(summary: Summary) -> RunSummary:
         None
         if (most := summary.mostly) is None
         else MostOfTime(str(most.of), plain(most.share), most.what, most.gap_ns),
-        [NextStep(each.command, each.what) for each in next_steps(summary.traces, summary.given, summary.first)],
+        [NextStep(each.command, each.what) for each in next_steps(summary.traces, summary.options, summary.first)],
     )
 
 

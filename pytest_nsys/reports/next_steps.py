@@ -10,7 +10,7 @@ from pathlib import Path
 from pytest_nsys.analysis.findings import Finding
 from pytest_nsys.analysis.metrics import OF_ONE_WINDOW
 from pytest_nsys.analysis.step_words import Searched, anchor_of_units, other_units, units_words
-from pytest_nsys.analysis.windows import STEADY
+from pytest_nsys.analysis.windows import of_one_window
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import Step
 from pytest_nsys.core.words import typed
@@ -29,7 +29,7 @@ NOT_OF = {
 }
 """What was typed to measure this, and a command or a view has no option for."""
 
-_NO_STEPS = re.compile(rf"--window ({STEADY}|-?\d+:-?\d+)")
+_NO_STEPS = re.compile(r"--window -?\d+:-?\d+")
 """Windows of which it is not known how many steps they hold, by which the view of kernels divides."""
 
 Given = Sequence[tuple[str, str]]
@@ -63,10 +63,10 @@ def _command(name: str, words: Sequence[str], given: Given, more: str = "") -> s
 def _options(name: str, given: Given) -> list[str]:
     taken = [option for option in given if option[0] not in NOT_OF.get(name, ())]
     if name in OF_ONE_WINDOW:
-        taken = [option for option in taken if option != ("--window", STEADY)]
+        taken = [(option, of_one_window(value) if option == "--window" else value) for option, value in taken]
     if name == "kernels":
         taken = [option for option in taken if not _NO_STEPS.fullmatch(" ".join(option))]
-    return [word for option in taken for word in option]
+    return [word for option in taken if option[1] for word in option]
 
 
 def to_see_more(finding: Finding, traces: Sequence[str], given: Given = ()) -> str:

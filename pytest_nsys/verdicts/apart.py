@@ -130,7 +130,8 @@ class RunBreakdowns:
         own = {
             rank: windows[n] for rank, windows in ranks.items() if n < len(windows) and count in (None, len(windows))
         }
-        used = tuple(UsedWindow(capture, rank, window.window, spec.by_launch) for rank, window in sorted(own.items()))
+        how = spec.by_launch, spec.kind
+        used = tuple(UsedWindow(capture, rank, window.window, *how) for rank, window in sorted(own.items()))
         lengths = {rank: window.length_ns for rank, window in own.items()}
         at = LookedAt(spec, capture, n, used)
         return Apart(lengths, lambda rank: self._broken_down(capture, spec, n, rank), at)

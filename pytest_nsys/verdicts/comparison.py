@@ -25,6 +25,7 @@ from pytest_nsys.analysis.fitting import GENERIC, Choice
 from pytest_nsys.analysis.measurements import Measurements
 from pytest_nsys.analysis.metrics import MEASURED, measured
 from pytest_nsys.analysis.sharing import ALL, OWN, Walls, sharing_in, walls
+from pytest_nsys.analysis.step_kinds import check_captures
 from pytest_nsys.analysis.structure import ContentKind, Item, contents
 from pytest_nsys.analysis.table import NothingSelected, label_key
 from pytest_nsys.analysis.windows import MEDIAN, RUN, UsedWindow, WindowSpec
@@ -223,6 +224,8 @@ def compare_runs(pairs: Sequence[OtherRun], base: Sequence[str], head: Sequence[
         for side, captures in (("base", pair.before), ("head", pair.captures)):
             with naming(side):  # before any is measured, so that a mistake names the side
                 captures.key(pair.gate.run)
+        for spec in _held_on(pair):
+            check_captures({"base has": pair.before.runs, "head has": pair.captures.runs}, spec)
         for assertion in pair.gate.assertions:
             if assertion.needs_baseline and not assertion.reads_stored:
                 not_held.append(f"{name}: {assertion.full_name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -374,3 +375,83 @@ def test_a_draft_of_one_step_asks_for_that_one(project: Project, engine: str) ->
     project.command("init", trace, "-o", "drafted.nsys.yaml", code=0)
     assert "window: first decode" in (project.root / "drafted.nsys.yaml").read_text().splitlines()
     project.pytest("drafted.nsys.yaml", code=0)
+
+
+def commands(said: str) -> list[list[str]]:
+    """The words of each command that a text names, which may go on behind a backslash."""
+    lines = said.replace("\\\n", " ").splitlines()
+    return [shlex.split(line[at:], comments=True) for line in lines if (at := line.find("pytest-nsys ")) >= 0]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(("window", "kind"), [((), "decode"), (("--window", "2 prefill"), "prefill")])
+def test_commands_below_a_screen_measure_its_kind(
+    project: Project, format: str, window: tuple[str, ...], kind: str
+) -> None:
+    trace = serve(project, four_requests(), format)
+    other = serve(project, four_requests(decode_us=12_000, prefill_us=45_000), format)
+    named = commands(run(trace, *window, code=0).stdout)
+    assert {words[1] for words in named} == {trace, "init", "cut", "compare"}
+    for words in named:
+        assert words[1] == "init" or words[words.index("--window") + 1].endswith(kind), words
+        words = [other if word == "OTHER_RUN" else word for word in words[1:]]
+        told = project.command(*words, code=1 if words[0] == "compare" else 0)
+        assert words[0] not in ("compare", "cut") or kind in told.lower()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_commands_below_a_red_measure_its_kind(project: Project, format: str) -> None:
+    trace = serve(project, four_requests(), format)
+    red = {
+        "decode step time <= 9ms": "decode",
+        "prefill exposed <= 900us": "prefill",
+        "mixed overlap >= 90%": "mixed",
+        "decode launches <= 1": "decode",
+    }
+    for sentence, kind in [*red.items(), ("{assert: launches <= 1, window: steady prefill}", "0 prefill")]:
+        project.gate(f"quality: {{anchors: 1}}\nassertions:\n- {sentence}")
+        (words,) = commands(project.pytest(f"--nsys-trace={trace}", "-v", code=1))
+        assert words[words.index("--window") + 1] == kind
+        project.command(*words[1:], code=0)
+
+
+def test_several_kinds_on_both_sides_are_the_mistake_of_both(project: Project) -> None:
+    both, one = serve(project, four_requests()), serve(project, [decode(4)] * 9)
+    several = "20 decode, 3 prefill and 1 mixed steps"
+    for base, head, said in (
+        (both, serve(project, four_requests(11_000)), f"base has {several}, head has {several}"),
+        (one, both, f"base has 9 decode steps, head has {several}"),
+    ):
+        told = " ".join(project.command("compare", base, head, code=2).split())
+        assert f"error: {said}, which share no median: say which" in told
+        assert "(in a command --window decode)" in told
+        project.command("compare", base, head, "--window", "decode")
+    assert "prefill" in project.command("compare", one, serve(project, [prefill()] * 9), code=3)
+
+
+@pytest.mark.parametrize(
+    ("window", "meant"),
+    [("prefil", "'prefil' (did you mean 'prefill'?)"), ("stedy decode", "(did you mean 'steady'?)")],
+)
+def test_a_window_that_is_nearly_a_kind_is_hinted_at(project: Project, window: str, meant: str) -> None:
+    trace = serve(project, four_requests())
+    assert meant in project.command(trace, "--view", "overlap", "--window", window)
+    assert meant in " ".join(outcome(project, f"{{assert: overlap >= 1%, window: {window}}}", trace).split())
+
+
+def test_a_view_of_one_window_refuses_steady_steps_of_a_kind(project: Project) -> None:
+    said = project.command(serve(project, four_requests()), "--view", "kernels", "--window", "steady decode", code=2)
+    assert "--window steady decode is many windows" in said
+
+
+def test_the_only_kind_of_a_run_is_said_first(project: Project) -> None:
+    said = run(serve(project, [decode(4)] * 9), code=0).stdout.splitlines()
+    assert ": decode step = " in said[0]
+    assert said[2].startswith("decode step 10 ms")
+
+
+def test_the_window_of_a_red_is_a_step_of_its_kind(project: Project) -> None:
+    """Not its time on the CPU, which is that of the step before."""
+    said = outcome(project, "decode step time <= 9ms", serve(project, four_requests()))
+    assert "_generation_3(3), 11th of 20 decode steps" in said
+    assert "on the CPU" not in said
