@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from pytest_nsys.core.engine_steps import SGLANG_KINDS, VLLM_KINDS, StepKind, StepWork
 from pytest_nsys.core.expressions import Expression
-from pytest_nsys.core.families import FAMILIES, Families, Family, known_communication
+from pytest_nsys.core.families import FAMILIES, Families, Family, known_communication, spelled
 from pytest_nsys.core.model import KernelsMode, Setup, Span
 from pytest_nsys.core.words import printable
 
@@ -273,7 +273,8 @@ class Convention:
         """
         if short_name.startswith(COMMUNICATION_PREFIX) or any(short_name == COPY_NAMES[kind] for kind in self.copies):
             return True
-        return any(fnmatch.fnmatchcase(full_name, pattern) for pattern in self.communication)
+        names = (full_name, spelled(full_name))
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.communication for name in names)
 
 
 @lru_cache(maxsize=1024)

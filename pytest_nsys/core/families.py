@@ -45,6 +45,44 @@ def declaration(full: str) -> str:
     return text[: _parameters_at(text)[0]]
 
 
+_ENUMERATOR = re.compile(r"E(?:0|\d{1,3}E[A-Z0-9_]*)")
+_LITERAL = re.compile(r"L[a-z]n?\d+E|DF\d+[a-z]?|S[0-9A-Z]*_|\d+")
+
+
+@lru_cache(maxsize=65_536)
+def spelled(mangled: str) -> str:
+    """The identifiers of a mangled name as it would read demangled, with the arguments of its template, values of
+    enumerators (``LNS_4KindE1E``) among them. Any other name as it is.
+    """
+    if not mangled.startswith("_Z"):
+        return mangled
+    parts: list[tuple[str, bool]] = []
+    at, after = 0, -1
+    while match := _LITERAL.search(mangled, at):
+        at = match.end()
+        if match[0].isdecimal():
+            after_it = at + int(match[0][:5])
+            if after_it > len(mangled):
+                return mangled
+            if _ENUMERATOR.fullmatch(mangled[match.start() - 1 : after_it]):
+                parts.append((match[0], False))
+                continue
+            parts.append((mangled[at:after_it], match.start() == after))
+            at = after = after_it
+        elif match[0][0] == "L":
+            parts.append((re.sub(r"\D", "", match[0]), False))
+    words: list[str] = []
+    for text, goes_on in parts:
+        if goes_on and words:
+            words[-1] += f"::{text}"
+        else:
+            words.append(text)
+    if not words:
+        return mangled
+    first, *rest = words
+    return f"{first}<{', '.join(rest)}>" if rest else first
+
+
 def _named(full: str) -> str:
     return full.replace("(anonymous namespace)::", "").replace("{anonymous}::", "")
 
@@ -89,17 +127,29 @@ LIBRARIES = (
     ),
     CommunicationLibrary("HybridEP", ("hybrid_ep::*",)),
     CommunicationLibrary("NVSHMEM", ("nvshmem*",)),
+    CommunicationLibrary("rocSHMEM", ("rocshmem*",)),
     CommunicationLibrary("MSCCL++", ("mscclpp*",)),
     CommunicationLibrary("UCCL", ("uccl*",)),
-    CommunicationLibrary("pplx", ("pplx*::*dispatch*", "pplx*::*combine*")),  # flash attention has a combine of its own
+    # flash attention has a combine of its own
+    CommunicationLibrary("pplx", ("pplx*::*dispatch*", "pplx*::*combine*", "a2a_*_[rs]e*_kernel*")),
+    CommunicationLibrary("MORI", ("mori::*", "EpDispatch*", "EpCombine*")),
     CommunicationLibrary("vLLM or sglang", ("*cross_device_reduce_*", "*quickreduce*")),
+    CommunicationLibrary("AITER", ("*_cross_device_store*",)),
     CommunicationLibrary(
-        "TensorRT-LLM or FlashInfer", ("*allreduce_fusion*", "*oneShotAllReduce*", "*twoShotAllReduce*", "*moe_comm*")
+        "TensorRT-LLM or FlashInfer",
+        ("*allreduce_fusion*", "*one[Ss]hotAll[Rr]educe*", "*two[Ss]hotAll[Rr]educe*", "*moe_comm*", "moeA2A*"),
     ),
-    CommunicationLibrary("torch symmetric memory", ("one_shot_all_reduce*", "two_shot_all_reduce*", "multimem_*")),
+    CommunicationLibrary(
+        "torch symmetric memory",
+        ("one_shot_all_reduce*", "two_shot_all_reduce*", "multimem_*", "symmetric_memory::*"),
+    ),
+    CommunicationLibrary(
+        "XLA",
+        ("RaggedAllToAllKernelImpl*", "gpu::AllReduceKernelImpl*", "gpu::MultiGpuBarrierKernelImpl*"),
+    ),
     CommunicationLibrary("TransformerEngine", ("*userbuffers*",)),
     CommunicationLibrary("oneCCL", ("*oneccl*",)),
-    CommunicationLibrary("RCCL", ("rccl*",)),  # what of it is not called as NCCL's kernels are
+    CommunicationLibrary("RCCL", ("rccl*", "mscclKernel_*")),  # what of it is not called as NCCL's kernels are
 )
 """A library that is added here counts from then on, and makes its runs another convention to their baselines."""
 
@@ -126,9 +176,10 @@ _MATCHERS = [
 @lru_cache(maxsize=65_536)
 def known_communication(short: str, full: str) -> KnownLibrary | None:
     """Of which known library a kernel is, by its short and its demangled name; None for NCCL's, and for any other."""
+    full = spelled(full or short)
     both = f"{full}\n{short}"
     possible = [each for each in _MATCHERS if each[1] in both]
-    path = qualified_name(full or short) if possible else ""
+    path = qualified_name(full) if possible else ""
     for matcher, _, library, glob in possible:
         if matcher.match(path):
             return KnownLibrary(library, f"*{glob.removeprefix('*')}")
@@ -182,7 +233,7 @@ def classifier(families: Families) -> Callable[[str, str], str]:
     def family_of(short: str, full: str) -> str:
         is_known = known_communication(short, full) is not None
         if built_in:
-            short, full = short.lower(), declaration(full).lower()
+            short, full = short.lower(), declaration(spelled(full)).lower()
         known = LIBRARY + short if is_known else short
         both = f"{full}\n{known}"
         for text, matches, name in table:

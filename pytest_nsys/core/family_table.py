@@ -25,14 +25,16 @@ def _of(family: str, source: str, globs: str) -> Kernels:
     return Kernels(family, source, tuple(globs.split()))
 
 
-_HELPERS = tuple(LIBRARY + glob for glob in ("*layout*", "*_cast*", "*notify*", "clean_low_latency*"))
+_HELPERS = tuple(
+    LIBRARY + glob for glob in ("*layout*", "*_cast*", "*notify*", "clean_low_latency*", "*prepare*", "*sanitize*")
+)
 
 TABLE = (
     _of("nccl", "NCCL, RCCL", "nccl*"),
+    _of("ragged_all_to_all", "XLA", "*raggedalltoallkernelimpl*"),
     # What prepares and announces the communication of DeepEP and its kin, and moves no data itself.
     Kernels("comm_helper", "known libraries", _HELPERS),
     Kernels("communication", "known libraries", (LIBRARY + "*",)),
-    _of("ragged_all_to_all", "XLA", "*raggedalltoallkernelimpl*"),
     # A compiler puts the names of the operators that it fuses into that of its kernel, which is none of them: but for
     # products and attention, which it takes from a template.
     _of("attention", "Inductor", "triton_tem_*flex_attention* triton_tem_*flex_decoding*"),
@@ -41,6 +43,11 @@ TABLE = (
     _of("gemm", "XLA", "gemm_fusion* triton_gemm* *cublas_gemm_fusion* *cudnn_gemm_fusion*"),
     _of("softmax", "XLA", "triton_softmax*"),
     _of("triton", "Inductor", "triton_poi_* triton_red_* triton_per_* triton_for_* triton_tem_* triton_unk_*"),
+    _of(
+        "triton",
+        "Inductor",
+        "triton_spl_*",
+    ),
     _of("input_scatter_fusion", "XLA", "input_scatter_fusion*"),
     *(
         _of(f"loop_{what}_fusion", "XLA", f"loop_{what}_fusion*")
@@ -64,8 +71,9 @@ TABLE = (
     _of("moe", "vLLM", "*topkgating* *topk_softmax* *topk_sigmoid* *grouped_topk*"),
     _of("moe", "TensorRT-LLM", "*expandinputrows* *computestrides*"),
     _of("moe", "Triton", "_topk_forward* _topk_backward* *bitmatrix* _finalize_matmul*"),
-    _of("moe", "Transformer Engine", "*row_id_map* *_sort_chunks_by_*"),
+    _of("moe", "Transformer Engine", "*row_id_map* *_sort_chunks_by_* *chunk_sort_map* *fused_topk_with_score*"),
     _of("moe", "DeepSeek", "*expand_to_fused* *reduce_fused* *fused_mapping*"),
+    _of("moe", "SGLang", "_fwd_kernel_ep_*"),
     _of("attention", "every library", "*attn* *attention* *fmha* *sdpa* *mha_forward* *mha_backward*"),
     _of("attention", "FlashAttention", "*flash_fwd* *flash_bwd* *flash::*"),
     _of("attention", "FlashMLA, AITER", "*flash_mla* mla_* *::mla_* *_mla_* *mla::*"),
@@ -86,10 +94,11 @@ TABLE = (
     _of("norm", "PyTorch", "*gammabeta* *rowwisemoments* *computefusedparams*"),
     _of("norm", "Transformer Engine", "*ln_fwd* *ln_bwd*"),
     _of("norm", "FLA", "l2norm_fwd* l2norm_bwd*"),
+    _of("quantize", "DeepGEMM", "*_into_ue8m0*"),
     _of("gemm", "every library", "gemm* *[!b]gemm* *gemv* *matmul* *splitk* *split_k* *scaled_mm* *grouped_mm*"),
     _of("gemm", "cuBLAS", "nvjet* *xmma* *cublas*"),
     _of("gemm", "CUTLASS", "cutlass*_tensorop_* cutlass*_simt_*"),
-    _of("gemm", "hipBLASLt, rocBLAS", "cijk_* *rocblas* *hipblas*"),
+    _of("gemm", "hipBLASLt, rocBLAS", "*cijk_* *rocblas* *hipblas*"),
     _of("gemm", "vLLM", "*marlin* *machete* *gptq* llmm1*"),
     _of("softmax", "every library", "*softmax* *cross_entropy* *crossentropy* *nll_loss*"),
     _of("memory", "PyTorch", "*multi_tensor_apply*copyfunctor*"),

@@ -17,7 +17,7 @@ from functools import lru_cache
 from hashlib import sha256
 from itertools import compress, groupby
 
-from pytest_nsys.core.families import short_name
+from pytest_nsys.core.families import short_name, spelled
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.spoken_names import spoken
 from pytest_nsys.core.words import printable
@@ -143,10 +143,10 @@ def _briefly(words: Sequence[str]) -> str:
 
 def _parted(name: str) -> tuple[str, str, str]:
     """A name as it is spelled demangled, its short form, and its template arguments."""
-    spelled = _UNNAMED.sub("", _spelled(name) if name.startswith("_Z") else name)
-    short = short_name(spelled)
-    at = spelled.find(f"{short}<")
-    return spelled, short, _CAST.sub("", _enclosed(spelled, at + len(short))) if at >= 0 else ""
+    plain = _UNNAMED.sub("", spelled(name))
+    short = short_name(plain)
+    at = plain.find(f"{short}<")
+    return plain, short, _CAST.sub("", _enclosed(plain, at + len(short))) if at >= 0 else ""
 
 
 def readable_names(names: Collection[str], width: int = WIDTH) -> dict[str, str]:
@@ -198,8 +198,8 @@ def _alike(called: dict[str, str]) -> list[list[str]]:
 def _forms(text: str, whole: str) -> tuple[str, ...]:
     """What a name may be called, the shortest first; the last is all of it."""
     plain = printable(text, _LONGEST)
-    spelled, short, inside = _parted(text)
-    found = [*spoken(_CAST.sub("", spelled))]
+    demangled, short, inside = _parted(text)
+    found = [*spoken(_CAST.sub("", demangled))]
     if not found:
         silent = inside and _SAYS_NOTHING.fullmatch(short)
         found = _of_argument(short, inside) if silent else [short.removesuffix(".kd")]
@@ -265,41 +265,6 @@ def _tokens(inside: str) -> str:
     """Numbers and names of template arguments in their order, without namespaces."""
     words = (match[1] or match[0] for match in _TOKEN.finditer(_INSTANCE.sub(r"\g<tag>", inside)))
     return ", ".join(word for word in words if not _SCAFFOLD.fullmatch(word))
-
-
-_ENUMERATOR = re.compile(r"E(?:0|\d{1,3}E[A-Z0-9_]*)")
-_LITERAL = re.compile(r"L[a-z]n?\d+E|DF\d+[a-z]?|S[0-9A-Z]*_|\d+")
-
-
-def _spelled(mangled: str) -> str:
-    """The identifiers of a mangled name as it would read demangled, with the arguments of its template, values of
-    enumerators (``LNS_4KindE1E``) among them.
-    """
-    parts: list[tuple[str, bool]] = []
-    at, after = 0, -1
-    while match := _LITERAL.search(mangled, at):
-        at = match.end()
-        if match[0].isdecimal():
-            after_it = at + int(match[0][:5])
-            if after_it > len(mangled):
-                return mangled
-            if _ENUMERATOR.fullmatch(mangled[match.start() - 1 : after_it]):
-                parts.append((match[0], False))
-                continue
-            parts.append((mangled[at:after_it], match.start() == after))
-            at = after = after_it
-        elif match[0][0] == "L":
-            parts.append((re.sub(r"\D", "", match[0]), False))
-    words: list[str] = []
-    for text, goes_on in parts:
-        if goes_on and words:
-            words[-1] += f"::{text}"
-        else:
-            words.append(text)
-    if not words:
-        return mangled
-    first, *rest = words
-    return f"{first}<{', '.join(rest)}>" if rest else first
 
 
 def in_the_middle(text: str, width: int) -> str:

@@ -24,11 +24,29 @@ KERNELS = {
         ("communication", "void primus_turbo::deep_ep::internode::combine<8>()"),
         ("communication", "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*)"),
         ("ragged_all_to_all", "void stream_executor::gpu::RaggedAllToAllKernelImpl<long>()"),
+        ("communication", "void stream_executor::gpu::AllReduceKernelImpl<float, (xla::ReductionKind)0>(float*)"),
+        ("communication", "stream_executor::gpu::MultiGpuBarrierKernelImpl(long, long)"),
+        ("communication", "void flashinfer::trtllm_mnnvl_allreduce::oneshotAllreduceFusionKernel<8, float>(float*)"),
+        ("communication", "void tensorrt_llm::kernels::mnnvl::twoshotAllreduceKernel<8, float>(float*)"),
+        ("communication", "void tensorrt_llm::kernels::moe_comm::moeA2ADispatchKernel<8, false>(int const*)"),
+        ("comm_helper", "moeA2APrepareDispatchKernel(int*)"),
+        ("communication", "void mori::moe::EpDispatchIntraNodeKernel<float>(mori::moe::EpDispatchCombineArgs<float>)"),
+        ("communication", "EpCombineIntraNodeKernel_bf16"),
+        ("communication", "void a2a_dispatch_send_kernel<true, 8>(unsigned long)"),
+        ("communication", "_ZN5aiter33reduce_scatter_cross_device_storeIDF16bLi8EEEvPNS_8RankDataE"),
+        ("communication", "_ZN12primus_turbo7deep_ep9intranode8dispatchILi8ELi768EEEvP4int4"),
+        ("communication", "mscclKernel_Sum_half_Simple_false(ncclDevComm*, mscclAlgo*, mscclWork*)"),
+        ("communication", "c10d::symmetric_memory::(anonymous namespace)::barrier_kernel(unsigned int**, int)"),
+        ("communication", "c10d::nvshmem_extension::exchangeSplitAndOffset(long*, int, int)"),
+        ("nccl", "ncclSymkDevKernel_ReduceScatter_LDMC_sum_bf16(ncclSymkDevWorkArgs4K)"),
     ],
     "Inductor": [
         ("triton", "triton_poi_fused_add_mul_12"),
         ("triton", "triton_per_fused_native_layer_norm_0"),
         ("triton", "triton_red_fused__log_softmax_3"),
+        ("triton", "triton_red_fused__to_copy_nccl_all_reduce_mul_3"),
+        ("triton", "triton_poi_fused_all_gather_into_tensor_wait_tensor_2"),
+        ("triton", "triton_spl_fused_cumsum_1"),
         ("gemm", "triton_mm"),
         ("gemm", "triton_tem_fused_addmm_relu_7"),
         ("attention", "triton_tem_fused_flex_attention_0"),
@@ -89,6 +107,9 @@ KERNELS = {
         ("gemm", "void deep_gemm::sm90_fp8_gemm_1d2d_impl<(cute::UMMA::Major)0, 0u, 4096u, 8192u>(float*)"),
         ("gemm", "bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_TN_swiGlu_dynBatch_sm100f"),
         ("gemm", "void marlin_moe_wna16::Marlin<__nv_bfloat16>(int4*)"),
+        ("gemm", "void cutlass::Kernel<cutlass::reduction::kernel::ReduceSplitK<cutlass::MatrixShape<4, 128>>>(P)"),
+        ("gemm", "void reduce_1Block_kernel<float, 128, 7, cublasGemvTensorStridedBatched<float>>(int)"),
+        ("quantize", "void deep_gemm::transpose_and_pack_fp32_into_ue8m0<512u>(float const*)"),
     ],
     "attention on NVIDIA's GPUs": [
         ("attention", "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>, false, true>(Params)"),
@@ -123,6 +144,8 @@ KERNELS = {
     ],
     "AMD": [
         ("gemm", "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x192x64_MI16x16x1_SN_LDSB1"),
+        ("gemm", "Custom_Cijk_Alik_Bljk_HHS_BH_MT256x256x64"),
+        ("attention", "_ZN5aiter39mla_a16w16_qh16_m16x4_n16x1_coex0_mask1E"),
         ("gemm", "void ck::kernel_gemm_xdl_cshuffle_v3<ck::GridwiseGemm_xdl_cshuffle_v3<Row, Col>>(Argument)"),
         ("gemm", "_ZN2ck27kernel_gemm_xdl_cshuffle_v3INS_30GridwiseGemm_xdl_cshuffle_v3EEEvT_"),
         ("gemm", "void ck_tile::kentry<1, ck_tile::GemmKernel<ck_tile::GemmPipeline>>()"),
@@ -153,6 +176,8 @@ KERNELS = {
         ("quantize", "void transformer_engine::detail::cast_transpose_general_kernel<8, 4, float>(float const*)"),
         ("softmax", "void scaled_aligned_causal_masked_softmax_warp_forward<float, float, 9>(float*)"),
         ("moe", "_sort_chunks_by_map_kernel"),
+        ("moe", "_make_chunk_sort_map_kernel"),
+        ("moe", "void transformer_engine::fused_router::fused_topk_with_score_function_forward_kernel<float>(float*)"),
         ("quantize", "void cuda::per_channel_cast_and_transpose<256, 128, true>(void const*)"),
         ("moe", "cuda::expand_to_fused_with_scales_impl(int4 const*)"),
     ],
@@ -195,6 +220,14 @@ FAMILY_OF = classifier(FAMILIES)
 def test_what_a_kernel_is(source: str) -> None:
     found = [(FAMILY_OF(short_name(full), full), full) for _, full in KERNELS[source]]
     assert found == KERNELS[source]
+
+
+@pytest.mark.parametrize("source", KERNELS)
+def test_what_communicates_is_of_a_family_that_does(source: str) -> None:
+    """A kernel of another that counts as communication would be exposed time, one that does not would hide it."""
+    families = {"nccl", "communication", "comm_helper", "ragged_all_to_all"}
+    does = [full for _, full in KERNELS[source] if BUILT_IN["kineto"].is_communication(short_name(full), full)]
+    assert does == [full for family, full in KERNELS[source] if family in families]
 
 
 def test_every_family_has_a_kernel() -> None:
