@@ -165,7 +165,7 @@ OTHERS: list[tuple[Callable[[NsysRun], object], type[NsysError], str]] = [
     (
         lambda run: run.rows("overlap", window="99"),
         TraceError,
-        "there is no anchor 99: the rank has 5 anchors, numbered from 0",
+        "there is no anchor 99: the rank has 5, numbered from 0",
     ),
     (lambda run: judge("busy_ns <= baseline + 1%", run, run), UsageMistake, "both sides are the same trace"),
     (lambda _: open_run("nowhere.sqlite"), UsageMistake, "there is no such file"),

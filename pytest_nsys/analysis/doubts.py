@@ -50,21 +50,22 @@ from pytest_nsys.traces.gpu_log import notes_on_gpus
 
 
 class Empty(NamedTuple):
-    """How many of a rank's anchors have no kernel."""
+    """How many of a rank's anchors, which are of a ``unit``, have no kernel."""
 
     rank: int
     anchors: int
     of: int
+    unit: str
 
     def __str__(self) -> str:
         have = "has" if self.anchors == 1 else "have"
-        return f"rank {self.rank}: {self.anchors} of {counted(self.of, 'anchor')} {have} no kernel"
+        return f"rank {self.rank}: {self.anchors} of {counted(self.of, self.unit)} {have} no kernel"
 
 
 class Uneven(NamedTuple):
     """The fewest and the most anchors of ranks that should have as many; ``alike``: they are of one ``pp`` coordinate.
 
-    Each is (number of anchors, rank); ``of`` says so where they are the odd ones beside these.
+    Each is (number of what they are ``of``, rank): of anchors, or of the odd ones beside these.
     """
 
     fewest: tuple[int, int]
@@ -87,7 +88,7 @@ def empty_anchors(group: WindowGroup) -> list[Empty]:
     found = []
     for number, own in idle_periods(group).items():
         starts, anchors = {start for start, _ in own}, group.tracks[number].anchors
-        found.append(Empty(number, sum(anchor.start_ns in starts for anchor in anchors), len(anchors)))
+        found.append(Empty(number, sum(anchor.start_ns in starts for anchor in anchors), len(anchors), group.spec.unit))
     return found
 
 
@@ -144,7 +145,7 @@ def uneven_anchors(group: WindowGroup) -> Uneven | None:
     """
     anchors = {number: len(track.anchors) for number, track in group.tracks.items()}
     odd = {number: track.odd for number, track in group.tracks.items() if track.odd is not None}
-    return _uneven(group, anchors, "anchor") or _uneven(
+    return _uneven(group, anchors, group.spec.unit) or _uneven(
         group, {number: len(odd[number].odd) if number in odd else 0 for number in anchors}, "odd window"
     )
 
@@ -277,9 +278,9 @@ def is_one(counts: Sequence[tuple[int, int]]) -> bool:
     return {count for _, count in counts} == {1}
 
 
-def have_anchors(ranks: Sequence[int], count: int) -> str:
+def have_anchors(ranks: Sequence[int], count: int, spec: WindowSpec) -> str:
     """How many anchors these ranks have, in words."""
-    return f"{ranks_words(ranks)} {'has' if len(ranks) == 1 else 'have'} {counted(count, 'anchor')}"
+    return f"{ranks_words(ranks)} {'has' if len(ranks) == 1 else 'have'} {counted(count, spec.unit)}"
 
 
 def deviations(group: WindowGroup) -> list[tuple[int, Deviation]]:
@@ -367,7 +368,9 @@ def _anchor_notes(group: WindowGroup) -> Iterator[Note]:
         counts = []
     few = grouped((count, number) for number, count in counts if count < FEW_ANCHORS)
     for count, ranks in sorted(few.items()):
-        yield Note(f"{have_anchors(ranks, count)}: with fewer than {FEW_ANCHORS} the median is unreliable", True)
+        yield Note(
+            f"{have_anchors(ranks, count, group.spec)}: with fewer than {FEW_ANCHORS} the median is unreliable", True
+        )
     for number, track in group.tracks.items():
         if track.odd is not None:
             yield Note(f"rank {number}: {track.odd}")

@@ -262,7 +262,7 @@ def _anchors(ground: Ground) -> Said | None:
     if not counts:
         return None
     fewest = min(count for _, count in counts)
-    words = have_anchors([number for number, count in counts if count == fewest], fewest)
+    words = have_anchors([number for number, count in counts if count == fewest], fewest, spec)
     return fewest, words, why, remedy
 
 

@@ -217,8 +217,9 @@ def _step_ns(window: RankWindow, workload: Workload, middle: Callable[[Sequence[
     if window.anchors and Span.PERIOD not in (window.spec.span, window.track.convention.span):
         (only,) = window.anchors
         return only.end_ns - only.start_ns if window.window.index is None else window.length_ns
+    anchors = counted(len(window.anchors), window.track.group.spec.unit)
     raise NoRows(
-        f"rank {window.rank.number} has {counted(len(window.anchors), 'anchor')}, and it takes two to see how long "
+        f"rank {window.rank.number} has {anchors}, and it takes two to see how long "
         "a step is: trace more steps, or state how many the window holds: workload: {steps: N}"
     )
 

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from pytest_nsys.core.conventions import KIND_WORDS, OF_KERNEL, Anchor, Convention, KernelAnchor
 from pytest_nsys.core.errors import NothingMeasured, TraceError, did_you_mean
 from pytest_nsys.core.model import KernelsMode, Lane, Note, ProcessId, Range, Rank, Setup, Span, Trace, Window
-from pytest_nsys.core.words import counted, printable
+from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
 
 MEDIAN = "median"
@@ -73,6 +73,11 @@ class WindowSpec:
     def picks_steps(self) -> bool:
         """Whether its windows are anchors of the convention."""
         return self.anchor is None and self.explicit is None and not self.whole_run and not self.outside
+
+    @property
+    def unit(self) -> str:
+        """What a window is picked from, in a word."""
+        return "anchor" if self.kind is None else f"{self.kind} step"
 
     @property
     def whole_run(self) -> bool:
@@ -212,16 +217,16 @@ def anchor_windows(anchors: Sequence[Range], spec: WindowSpec) -> list[Window]:
             indices = steady_indices(count)
         case _:
             indices = [count // 2 if spec.index is None else spec.index]
-    return [_anchor_window(anchors, i, spec.span) for i in indices]
+    return [_anchor_window(anchors, i, spec) for i in indices]
 
 
-def _anchor_window(anchors: Sequence[Range], index: int, span: Span) -> Window:
+def _anchor_window(anchors: Sequence[Range], index: int, spec: WindowSpec) -> Window:
     count = len(anchors)
     if index >= count:
-        raise NothingMeasured(f"there is no anchor {index}: the rank has {counted(count, 'anchor')}, numbered from 0")
+        raise NothingMeasured(f"there is no {spec.unit} {index}: the rank has {count}, numbered from 0")
     anchor = anchors[index]
     end = anchor.end_ns
-    if span is Span.PERIOD and not isinstance(anchor, KernelUnit):
+    if spec.span is Span.PERIOD and not isinstance(anchor, KernelUnit):
         if index + 1 >= count:
             raise NothingMeasured(
                 f"anchor {index} of {count} has no successor, so it has no period: use span: range, or an earlier index"

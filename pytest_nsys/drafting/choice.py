@@ -44,7 +44,7 @@ def with_bounds(choice: Choice, run: Run) -> Choice:
     counts = anchor_counts(group)
     fewest = min((*(count for _, count in counts), *drafted_kinds(choice.kinds).values()), default=FEW_ANCHORS)
     if "anchors" not in quality and choice.window != RUN and not is_one(counts) and fewest < FEW_ANCHORS:
-        quality["anchors"] = Allowed(str(fewest), f"only {counted(fewest, 'anchor')}")
+        quality["anchors"] = Allowed(str(fewest), f"only {counted(fewest, 'step' if choice.kinds else 'anchor')}")
         choice = choice.because("quality", f"anchors: {quality['anchors'].words}; better: profile more steps.")
     return replace(choice, quality=quality)
 

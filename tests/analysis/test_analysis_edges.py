@@ -18,6 +18,7 @@ from pytest_nsys.analysis.pipeline import _stage_times
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.structure import kernel_launches
 from pytest_nsys.analysis.timeline import Bar, _together
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.model import NO_LAUNCH, Range, Row
 from pytest_nsys.core.tables import NO_KERNELS
 from pytest_nsys.core.workload import Parallel, TwoStages, Workload, batch_words
@@ -48,7 +49,7 @@ def test_anchors_are_counted_among_ranks_of_one_place_before_all(
         )
         for number, (pp, count) in enumerate(places)
     }
-    group: Any = SimpleNamespace(tracks=tracks)
+    group: Any = SimpleNamespace(tracks=tracks, spec=WindowSpec())
     assert uneven_anchors(group) == found
 
 

@@ -104,7 +104,7 @@ def test_a_capture_that_kept_one_decode_step_is_an_error(project: Project) -> No
         assert set(judged(project, gate, serve(project, steps)).values()) == {"error"}
     one = serve(project, [decode(4)])
     said = project.pytest(f"--nsys-trace={one}", f"--nsys-against={before}", "-v", code=1)
-    assert "the run it is held against had 10" in " ".join(said.split())
+    assert "rank 0 has 1 decode step (bound: at least 5): the run it is held against had 10" in " ".join(said.split())
 
 
 def test_one_decode_step_is_enough_where_one_was_accepted(project: Project) -> None:
@@ -112,6 +112,14 @@ def test_one_decode_step_is_enough_where_one_was_accepted(project: Project) -> N
     first, second = serve(project, [decode(4)]), serve(project, [decode(4, 10_030)])
     project.pytest(f"--nsys-trace={first}", "--nsys-update-baselines", "--nsys-reason=first", code=0)
     project.pytest(f"--nsys-trace={second}", code=0)
+
+
+def test_steps_of_a_kind_are_counted_as_such(project: Project) -> None:
+    trace = serve(project, four_requests())
+    assert "rank 0 has 3 prefill steps (bound: at least 5)" in outcome(project, "prefill step time <= 1s", trace)
+    assert (
+        "there is no prefill step 30: the rank has 3, numbered" in run(trace, "--window", "30 prefill", code=3).stderr
+    )
 
 
 def test_one_decode_step_has_no_percentile(project: Project) -> None:
