@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pytest_nsys.analysis.bounds import Bounds
 from pytest_nsys.analysis.captures import Captures, available
+from pytest_nsys.analysis.doubts import about_graphs
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.quality import crossed
 from pytest_nsys.analysis.run import Run
@@ -58,14 +59,16 @@ def shape_of(captures: Captures, spec: WindowSpec, asked: MeasureOptions) -> Run
         Group(one.view, one.metrics, one.with_rows, {why: list(names) for why, names in one.without.items()})
         for one in available(captures, spec)
     ]
-    odd = [track.odd for track in run.measured(spec).tracks.values() if track.odd is not None][:1]
+    group = run.measured(spec)
+    odd = [str(track.odd) for track in group.tracks.values() if track.odd is not None][:1]
+    hidden = [note.text for note in about_graphs(group)]
     return RunShape(
         files=files,
         ranks=[rank.number for rank in run.ranks],
         gpu=run.gpu_model(),
         convention=asked.notes[0].text if asked.notes else captures.convention_words,
         anchored=not spec.whole_run,
-        measured_as="; ".join([str(spec), *map(str, odd)]),
+        measured_as="; ".join([str(spec), *odd, *hidden]),
         quality=[*_unfilled(run, spec), *crossed(run, spec, Bounds(), METRICS["exposed_ns"])],
         groups=groups,
     )

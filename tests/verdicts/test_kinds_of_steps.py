@@ -463,3 +463,26 @@ def test_the_window_of_a_red_is_a_step_of_its_kind(project: Project) -> None:
     said = outcome(project, "decode step time <= 9ms", serve(project, four_requests()))
     assert "_generation_3(3), 11th of 20 decode steps" in said
     assert "on the CPU" not in said
+
+
+HIDDEN = "ran in CUDA graphs: one launch starts many"
+
+
+def test_what_cuda_graphs_hide_is_said_once(project: Project) -> None:
+    """Of a run, wherever notes are told: not of each assertion. In JSON notes are of assertions alone."""
+    trace, other = (serve(project, [decode(4, us + k) for k in range(9)], "kineto") for us in (10_000, 10_040))
+    project.gate("- decode step time <= 1s\n- decode exposed <= 1s\n- compute <= 1s\n- overlap >= 1%")
+    said = {
+        "pytest -v": project.pytest(
+            f"--nsys-trace={trace}", "-v", "--nsys-summary=o.md", "--nsys-html=o.html", "--nsys-json=o.json", code=0
+        ),
+        "Markdown": (project.root / "o.md").read_text(),
+        "page": (project.root / "o.html").read_text(),
+        "show": run(trace, code=0).stdout,
+        "budget": run(trace, "--view", "budget", code=0).stderr,
+        "check": run("check", trace, code=0).stdout,
+    }
+    assert {name: " ".join(text.split()).count(HIDDEN) for name, text in said.items()} == dict.fromkeys(said, 1)
+    assert " ".join(project.command("compare", trace, other, code=0).split()).count(HIDDEN) == 2, "of each side"
+    (file,) = json.loads((project.root / "o.json").read_text())["gate_files"]
+    assert {sum(HIDDEN in note for note in own["notes"]) for own in file["assertions"]} == {1}
