@@ -370,7 +370,8 @@ def explain_no_anchor(trace: Trace, convention: Convention, rank: Rank, spec: Wi
         remedy = f"convention: {fits.name}, which has an anchor for it (in a command --convention {fits.name})"
     else:
         remedy = "convention: {anchor: …} (in a command --anchor; `pytest-nsys TRACE` tells what repeats)"
-    return f"{rank.trace}: rank {rank.number} (process {rank.pid}): {what}; {seen}. Set {remedy}, or use window {RUN}"
+    remedy += f", or window: {RUN} (--window {RUN})"
+    return f"{rank.trace}: rank {rank.number} (process {rank.pid}): {what}; {seen}. Set {remedy}"
 
 
 def _convention_with_anchor(names: Sequence[str]) -> Convention | None:
