@@ -20,7 +20,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from pytest_nsys.core.engine_steps import SGLANG_KINDS, VLLM_KINDS, StepKind, StepWork
@@ -313,6 +313,9 @@ _OURS = frozenset({_PITHTRAIN_SETUP, *(kind.anchors for kind in (*VLLM_KINDS, *S
 _COLLECTIVE_LIBRARIES = ("rccl*",)
 """Kernels of AMD's library that do not keep NVIDIA's names, as most of them do. Named here since before the table."""
 
+_launched = partial(Convention, communication=_COLLECTIVE_LIBRARIES, libraries=True, kernels=KernelsMode.LAUNCHED)
+"""What frameworks have in common whose CPU is ahead of the GPU."""
+
 BUILT_IN: Mapping[str, Convention] = {
     c.name: c
     for c in (
@@ -328,14 +331,8 @@ BUILT_IN: Mapping[str, Convention] = {
             ),
         ),
         Convention(name="generic", libraries=True),
-        Convention(
-            name="kineto",
-            anchor=_TORCH_STEP,
-            communication=_COLLECTIVE_LIBRARIES,
-            libraries=True,
-            kernels=KernelsMode.LAUNCHED,
-        ),
-        Convention(
+        _launched(name="kineto", anchor=_TORCH_STEP),
+        _launched(
             name="torchtitan",
             anchor=_TORCH_STEP,
             stage=r"FSDP::(?P<stage>[a-z_]+)",
@@ -344,33 +341,10 @@ BUILT_IN: Mapping[str, Convention] = {
                 Purpose("fsdp_reduce", stages=("post_backward_reduce",)),
                 Purpose("pp_p2p", ranges=("PP:%SEND%", "PP:%RECV%")),
             ),
-            communication=_COLLECTIVE_LIBRARIES,
-            libraries=True,
-            kernels=KernelsMode.LAUNCHED,
         ),
-        Convention(
-            name="jax",
-            anchor=_JAX_STEP,
-            communication=_COLLECTIVE_LIBRARIES,
-            libraries=True,
-            kernels=KernelsMode.LAUNCHED,
-        ),
-        Convention(
-            name="sglang",
-            anchor="step[%]",
-            communication=_COLLECTIVE_LIBRARIES,
-            libraries=True,
-            kernels=KernelsMode.LAUNCHED,
-            kinds=SGLANG_KINDS,
-        ),
-        Convention(
-            name="vllm",
-            anchor="execute_%context_%_generation_%",
-            communication=_COLLECTIVE_LIBRARIES,
-            libraries=True,
-            kernels=KernelsMode.LAUNCHED,
-            kinds=VLLM_KINDS,
-        ),
+        _launched(name="jax", anchor=_JAX_STEP),
+        _launched(name="sglang", anchor="step[%]", kinds=SGLANG_KINDS),
+        _launched(name="vllm", anchor="execute_%context_%_generation_%", kinds=VLLM_KINDS),
     )
 }
 
