@@ -116,6 +116,11 @@ def asks_for_none(where: Mapping[str, Selector]) -> bool:
     return "stage" in where and NO_STAGE in where["stage"].values
 
 
+def no_stage(dimensions: Sequence[str], rows: Collection[tuple[Label, ...]]) -> bool:
+    """Whether rows are by stage, and none has one: who judged or stored them meant those."""
+    return "stage" in dimensions and all(labels[dimensions.index("stage")] == NO_STAGE for labels in rows)
+
+
 def select(table: MetricTable, where: Mapping[str, Selector]) -> list[Labelled]:
     """The rows that every selector means. Raises NothingSelected where one of its elements means none."""
     kept = meant(table, where)

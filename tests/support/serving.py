@@ -61,16 +61,20 @@ def write_serving(
     engine: str = "vllm",
     exposed_us: int = 1_000,
     sampling: bool = True,
+    setup: str = "",
 ) -> Path:
     """The trace of an engine whose CPU is ahead: it labels and launches a step while the GPU runs the one before.
 
     A decode step is one launch of a graph. Each has 8 kernels and an all-reduce of 4 ms on a stream of its own, the
     last ``exposed_us`` of which nothing hides; behind the label comes the kernel that samples, which ends the step.
+    ``setup`` is the label of the rank, if any.
     """
 
     def put(trace: Any) -> None:
         free = 1_000_000
         before = 0
+        if setup:
+            trace.range(setup, 10, 20)
         for step in steps:
             called, ends = before + 100 * US, free + step.length_us * US
             trace.range(step.label(engine), called, called + 900 * US)
