@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import Literal, NamedTuple, TypeVar
@@ -249,12 +248,9 @@ def _copies(w: RankWindow) -> Iterator[TimelineLane]:
     yield TimelineLane("copies", "and memsets", "copies", len(own), busy_ns, bars)
 
 
-_classifier = lru_cache(maxsize=4)(classifier)
-
-
 def _bars(w: RankWindow, members: Sequence[int]) -> list[Bar]:
     kernels, barriers, names = w.kernels, set(w.barriers), w.kernels.names
-    family_of = _classifier(w.track.convention.families)
+    family_of = classifier(w.track.convention.families)
     return [
         Bar(
             start_ns=kernels.start_ns[i],

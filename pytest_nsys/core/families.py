@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from fnmatch import translate
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from pytest_nsys.core.family_table import LIBRARY, TABLE, XLA_ALONE
@@ -220,6 +220,7 @@ def zero_filled(families: Families, ran: Collection[str] = ()) -> tuple[str, ...
     return tuple(name for name in names_of(families) if name not in left_out)
 
 
+@lru_cache(maxsize=4)  # a table is compiled in milliseconds, longer than most traces take
 def classifier(families: Families) -> Callable[[str, str], str]:
     """A function from a kernel's (short name, demangled name) to its family; it remembers what it said."""
     table = [
@@ -229,7 +230,7 @@ def classifier(families: Families) -> Callable[[str, str], str]:
     ]
     built_in = families == FAMILIES
 
-    @cache
+    @lru_cache(maxsize=65_536)
     def family_of(short: str, full: str) -> str:
         is_known = known_communication(short, full) is not None
         if built_in:

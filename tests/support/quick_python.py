@@ -36,6 +36,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+import pluggy
 import pytest
 
 PACKAGE = "pytest_nsys"
@@ -129,6 +130,7 @@ def remember_plugins() -> None:
         if any(entry.group == "pytest11" or entry.name in SCRIPTS for entry in distribution.entry_points)
     ]
     importlib.metadata.distributions = lambda **_: iter(known)  # type: ignore[assignment]
+    pluggy.__version__ = pluggy.__version__  # looked up on the disk for the first line of each run
 
 
 def import_everything() -> None:
