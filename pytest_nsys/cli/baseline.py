@@ -21,7 +21,7 @@ from pytest_nsys.core.words import counted, label_words, printable
 from pytest_nsys.drafting.gate_text import SCHEMA_NAME
 from pytest_nsys.gates.noise import FEWEST_TRACES
 from pytest_nsys.plugin.session import BASELINES
-from pytest_nsys.reports.tables import Cell, Format, Row, Table, measure, numbers, texts
+from pytest_nsys.reports.tables import Cell, CellKind, Column, Format, Row, Table, measure, number, numbers, texts
 from pytest_nsys.stored.baselines.baseline_file import Baseline, load, spelled
 from pytest_nsys.stored.baselines.changes import FileChange, RowChange, file_changes
 from pytest_nsys.stored.baselines.store import BaselineStore, Pruned, orphans, remove, window_beside
@@ -29,7 +29,10 @@ from pytest_nsys.stored.baselines.store import prune as prune_shelf
 from pytest_nsys.tools.git import snapshot_of
 from pytest_nsys.verdicts.refresh_modes import KEPT_RUNS, ROWS, Acceptance, Mode
 
-COLUMNS = (*texts("file", "gate", "metric", "labels", "value", "unit"), *numbers("runs"), *texts("measured"))
+COLUMNS = (
+    *texts("file", "gate", "metric", "labels"),
+    *(number("value"), Column("unit", CellKind.UNIT), number("runs"), Column("measured")),
+)
 
 
 @click.group(cls=ListingGroup)
@@ -158,7 +161,11 @@ def _rows(path: Path, stored: Baseline) -> list[Row]:
     return rows
 
 
-CHANGES = (*texts("file", "metric", "labels"), *numbers("old", "new"), *texts("change", "unit", "measured"))
+CHANGES = (
+    *texts("file", "metric", "labels"),
+    *numbers("old", "new"),
+    *(Column("change"), Column("unit", CellKind.UNIT), Column("measured")),
+)
 
 
 @baseline.command()

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import TypeVar
 
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value, percent, scale_of
 from pytest_nsys.core.units import BARE, SHARES, SIZE, TIME, kept_in
@@ -42,8 +43,8 @@ class CellKind(enum.StrEnum):
 
     ``NUMBER`` is a count; ``TIME`` (in ns) and ``SIZE`` (in bytes) have one unit in a table. ``EXACT`` is for programs
     alone, as a point in time is, and ``DETAIL`` is shown by JSON alone.
-    A ``LABEL`` is a coordinate of a row, and ``NAME`` any other text of somebody else's. ``UNIT`` is that of the values
-    beside it: of a ratio ``%`` for people, who read it in percent, and ``1`` for programs.
+    A ``LABEL`` is a coordinate of a row, and ``NAME`` any other text of somebody else's. ``UNIT`` is that of the
+    measures beside it, for programs alone: of a ratio ``1``.
     """
 
     TEXT = "text"
@@ -67,12 +68,17 @@ class Measure:
     """A cell that says itself what it holds, for a column whose rows are of several metrics."""
 
     value: Value
-    kind: CellKind
+    unit: str
+
+    @property
+    def kind(self) -> CellKind:
+        """What programs get."""
+        return CellKind.RATIO if self.unit in SHARES else CellKind.NUMBER
 
 
 def measure(value: Value, unit: str) -> Measure:
-    """The cell of a value in some unit."""
-    return Measure(value, CellKind.RATIO if unit in SHARES else CellKind.NUMBER)
+    """The cell of a value in some unit, which people read behind it: those of one unit in one scale."""
+    return Measure(value, unit)
 
 
 Cell = str | Value | Measure | Sequence[str] | Mapping[str, int] | None
@@ -195,7 +201,7 @@ class Table:
         """The columns that people see, and their cells in words of at most ``longest`` characters. Times and sizes are
         in one unit, which a column's name does not repeat.
         """
-        columns, cells = self._without(CellKind.DETAIL, CellKind.EXACT)
+        columns, cells = self._without(CellKind.DETAIL, CellKind.EXACT, CellKind.UNIT)
         for kind, unit in _SCALED.items():
             own = [i for i, column in enumerate(columns) if column.kind is kind]
             scale = scale_of([row[i] for row in cells for i in own], unit)  # type: ignore[misc]
@@ -204,9 +210,19 @@ class Table:
                 columns[i] = replace(columns[i], name=str(kind) if name in taken else name)
                 for row in cells:
                     row[i] = None if row[i] is None else format_value(row[i], unit, scale=scale)  # type: ignore[arg-type]
+        for i in range(len(columns)):
+            self._in_one_scale([row for row in cells if isinstance(row[i], Measure)], i)
         columns = [replace(column, name=column.title or column.name) for column in columns]
         words = [[printable(_shown(*pair), longest) for pair in zip(columns, row, strict=True)] for row in cells]
         return columns, words
+
+    @staticmethod
+    def _in_one_scale(rows: Iterable[list[Cell]], i: int) -> None:
+        """Write the measures of a column with their units."""
+        for unit, own in grouped((row[i].unit, row) for row in rows).items():  # type: ignore[union-attr]
+            scale = scale_of([row[i].value for row in own], unit)  # type: ignore[union-attr]
+            for row in own:
+                row[i] = format_value(row[i].value, unit, scale=scale)  # type: ignore[union-attr]
 
     def _without(self, *kinds: CellKind) -> tuple[list[Column], list[list[Cell]]]:
         """Without the columns of these kinds."""
@@ -312,8 +328,7 @@ def escape_markdown(text: str, longest: int = 200) -> str:
 
 
 def _shown(column: Column, cell: Cell) -> str:
-    if isinstance(cell, Measure):
-        return _shown(Column(column.name, cell.kind), cell.value)
+    assert not isinstance(cell, Measure)  # it was written in the scale of its column
     if cell is None:
         return ABSENT
     if isinstance(cell, str):

@@ -63,11 +63,11 @@ def test_ratios_are_unrounded_fractions(trace: Path) -> None:
 
 def test_table_of_several_metrics(trace: Path) -> None:
     assert run("overlap", "compute_ns", "--trace", trace, "--rank", "1").stdout == (
-        "metric      rank  stage     value  unit\n"
-        "----------  ----  --------  -----  ----\n"
-        "overlap     1     stage2_f  33.3%  %\n"
-        "overlap     1     stage4_f  33.3%  %\n"
-        "compute_ns  1     -          2000  ns\n"
+        "metric      rank  stage     value\n"
+        "----------  ----  --------  -----\n"
+        "overlap     1     stage2_f  33.3%\n"
+        "overlap     1     stage4_f  33.3%\n"
+        "compute_ns  1     -          2 us\n"
     )
 
 

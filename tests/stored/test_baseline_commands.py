@@ -75,10 +75,10 @@ def test_rows_with_old_new_and_change(project: Project, stored: Path) -> None:
     slower(project)
     result = diff("main")
     head, _, *rows = result.stdout.splitlines()
-    assert head.split() == ["file", "metric", "labels", "old", "new", "change", "unit", "measured"]
+    assert head.split() == ["file", "metric", "labels", "old", "new", "change", "measured"]
     assert [" ".join(row.split()) for row in rows] == [
-        f"{stored} exposed_ns rank 1 stage stage4_f 200 us 350 us +75% ns median, range, contained",
-        f"{stored} overlap rank 1 stage stage4_f 80% 65% −15 pp % median, range, contained",
+        f"{stored} exposed_ns rank 1 stage stage4_f 200 us 350 us +75% median, range, contained",
+        f"{stored} overlap rank 1 stage stage4_f 80% 65% −15 pp median, range, contained",
     ]
     now = git(project.root, "rev-parse", "HEAD")
     assert f"{stored}: 2 rows changed; reason a slower link, commit {now}\n" in result.stderr

@@ -429,9 +429,11 @@ def test_nothing_is_shown_where_there_is_no_terminal(project: Project) -> None:
 def test_a_real_report_gives_the_figures_of_its_export(project: Project) -> None:
     shutil.copyfile(REAL / "mordred.qdrep", project.root / "mordred.qdrep")
     said = project.command(
-        "rows", "compute_ns", "--trace", "mordred.qdrep", "--convention", "generic", "--window", "run", code=0
+        *("rows", "compute_ns", "--trace", "mordred.qdrep", "--convention", "generic", "--window", "run"),
+        *("--format", "csv"),
+        code=0,
     )
-    assert said.splitlines()[2].split() == ["compute_ns", "0", "6128761", "ns"]
+    assert "compute_ns,0,6128761,ns\n" in said
     (export,) = (project.root / CACHE).glob("*.sqlite")
     assert ask(export, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL") == [(12,)]
 
@@ -548,6 +550,8 @@ def test_what_a_real_nsys_writes(project: Project) -> None:
     if done.returncode:
         pytest.skip("this nsys writes no Parquet")
     said = project.command(
-        "rows", "compute_ns", "--trace", "mordred_pqtdir", "--convention", "generic", "--window", "run", code=0
+        *("rows", "compute_ns", "--trace", "mordred_pqtdir", "--convention", "generic", "--window", "run"),
+        *("--format", "csv"),
+        code=0,
     )
-    assert "compute_ns 0    6128761 ns" in said
+    assert "compute_ns,0,6128761,ns\n" in said
