@@ -47,8 +47,8 @@ MOST_UNLAUNCHED = Fraction(1, 10)
 ODD = Fraction(3, 2)
 """Times the median number of kernels, either way. Length is no sign: the slow steps are what a gate looks for."""
 
-WHOLE_KERNELS, WHOLE_LENGTH = Fraction(95, 100), (Fraction(98, 100), Fraction(110, 100))
-"""The last unit ends with the trace: it is whole where it has so much of the median one's kernels and length."""
+WHOLE_LENGTH = (Fraction(98, 100), Fraction(110, 100))
+"""The last unit ends with the trace: it is whole where it has so much of the median one's length."""
 
 SHOWN = 3
 
@@ -197,9 +197,7 @@ def _units(name: str, ordered: KernelOrder, found: Column, times: Column) -> Ker
     end = len(units)
     lengths = [after - at for at, after in pairwise([*take(ordered.at_ns, found), ordered.at_ns[-1]])]
     own = [*kept, end]
-    if not _odd(sizes[end], size) and is_whole(
-        (sizes[end], median([sizes[i] for i in own])), (lengths[end], median([lengths[i] for i in own]))
-    ):
+    if not _odd(sizes[end], size) and is_whole(lengths[end], median([lengths[i] for i in own])):
         anchors.append(LastUnit(edges[end], max(last_ns, edges[end] + 1), 0, name))
         kept = own
     return KernelUnits(anchors, odd, on_gpu_ns=[on_gpu[i] for i in kept])
@@ -209,12 +207,10 @@ def _odd(value: int, middle: Value) -> bool:
     return value > ODD * middle or value * ODD < middle
 
 
-def is_whole(kernels: tuple[int, Value | float], length_ns: tuple[int, Value | float]) -> bool:
-    """Whether the last unit is one as the median is: (its own, the median) of both. Its length goes to its last launch,
-    and the medians count it.
-    """
-    shortest, longest = (share * length_ns[1] for share in WHOLE_LENGTH)
-    return kernels[0] >= WHOLE_KERNELS * kernels[1] and shortest <= length_ns[0] <= longest
+def is_whole(length_ns: int, middle_ns: Value | float) -> bool:
+    """Whether the last unit is as long as the median one, which counts it. It goes to its last launch."""
+    shortest, longest = (share * middle_ns for share in WHOLE_LENGTH)
+    return shortest <= length_ns <= longest
 
 
 def _why_none(anchor: KernelAnchor, ordered: KernelOrder, found: int) -> str:

@@ -31,15 +31,8 @@ COVER = 0.50
 """Of all that the rank ran, at least."""
 
 COVER_OF_TWO = 0.90
-COVER_OF_KINDS = 0.80
 ALIKE_OF_FEW = 0.95
-"""Median: of two units, and of four that two names begin together."""
-
-ALIKE_OF_TWO = 0.97
-"""Of two that cover less, with votes."""
-
-ALIKE_OF_THREE = 0.98
-"""Of three that two names begin together."""
+"""Median: of two units, and of four and more that two names begin together."""
 
 MANY_VOTES = 3
 SEVERAL_TIMES = 1.5
@@ -61,11 +54,7 @@ NEAR = 0.05
 NEAR_KERNELS = 8
 IN_ORDER = 0.75
 
-KINDS_APART = 4
-"""Steps of two kinds are at most so many times as long as each other."""
-
 MOST_KINDS_OF_STEPS = 3
-TWICE = 2
 
 OFTEN = 4
 REPEATED = 0.5
@@ -166,10 +155,13 @@ def one_kind(work: Work, found: Segments) -> RepeatedUnit | None:
         return None
     main = max(often, key=lambda kind: int(times[found.kind == kind].sum()))
     unit = _unit(work, found, (main,))
-    if unit.interior < INTERIOR or unit.cover < COVER:
+    if not _fills(unit):
         unit = _with_more(work, unit)
-    good = unit.interior >= INTERIOR and unit.cover >= COVER and _repeats(unit)
-    return unit if good and not _crumbs(unit) else None
+    return unit if _fills(unit) and _repeats(unit) and not _crumbs(unit) else None
+
+
+def _fills(unit: RepeatedUnit) -> bool:
+    return unit.interior >= INTERIOR and unit.cover >= COVER
 
 
 def _with_more(work: Work, unit: RepeatedUnit) -> RepeatedUnit:
@@ -195,12 +187,8 @@ def _with_more(work: Work, unit: RepeatedUnit) -> RepeatedUnit:
 
 def _repeats(unit: RepeatedUnit) -> bool:
     if unit.level:
-        return unit.alike >= (ALIKE_OF_FEW if len(unit) > 3 else ALIKE_OF_THREE) and len(unit) >= 3
-    if len(unit) >= 3:
-        return True
-    return (unit.alike >= ALIKE_OF_FEW and unit.cover >= COVER_OF_TWO) or (
-        unit.alike >= ALIKE_OF_TWO and unit.votes >= MANY_VOTES
-    )
+        return len(unit) > 3 and unit.alike >= ALIKE_OF_FEW
+    return len(unit) > 2 or (unit.alike >= ALIKE_OF_FEW and unit.cover >= COVER_OF_TWO)
 
 
 def _crumbs(unit: RepeatedUnit) -> bool:
@@ -217,10 +205,7 @@ def several_kinds(work: Work, found: Segments) -> RepeatedUnit | None:
     if not 2 <= len(often) <= MOST_KINDS_OF_STEPS:
         return None
     unit = _unit(work, found, tuple(often))
-    if unit.interior < INTERIOR or unit.cover < COVER_OF_KINDS:
-        return None
-    lengths = [float(numpy.median(found.lengths_ns[found.kind == kind])) for kind in often]
-    if max(lengths) > KINDS_APART * min(lengths):
+    if not _fills(unit):
         return None
     if any(holds(found.leaders[one], found.leaders[other]) for one, other in permutations(often, 2)):
         return None
@@ -289,7 +274,7 @@ def _of_level(work: Work, level: int) -> list[RepeatedUnit]:
     if not units or not kinds:
         return units or kinds
     (unit, *_), (steps, *_) = units, kinds
-    more = len(steps) >= TWICE * len(unit) and abs(steps.cover - unit.cover) <= SAME_COVER
+    more = len(steps) > len(unit) and abs(steps.cover - unit.cover) <= SAME_COVER
     inside = all(repeats_inside(work, steps.segments.leaders[kind]) for kind in steps.kinds)
     return kinds if more and inside else units
 

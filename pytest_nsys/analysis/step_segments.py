@@ -195,7 +195,7 @@ def segments(work: Work, marker: UnitMarker) -> Segments | None:
         return None
     kind, alike, leaders = found
     lengths = numpy.diff(work.at_ns[marker.places], append=work.at_ns[-1])
-    kind = _without_cut_end(kind, numpy.diff(edges), lengths)
+    kind = _without_cut_end(kind, lengths)
     return Segments(marker, edges, lengths, kind, alike, leaders)
 
 
@@ -235,11 +235,10 @@ def _join(nearest: Floats, which: Vector, number: int, alike: Floats, low: int) 
     nearest[closer], which[closer] = alike[closer - low], number
 
 
-def _without_cut_end(kind: Vector, sizes: Vector, lengths: Vector) -> Vector:
+def _without_cut_end(kind: Vector, lengths: Vector) -> Vector:
     """The kinds, with none for the last segment unless it is as long as the others of its kind."""
     same = numpy.flatnonzero(kind == kind[-1])
-    of_kernels, of_length = ((int(own[-1]), float(numpy.median(own[same]))) for own in (sizes, lengths))
-    if len(same) > 1 and is_whole(of_kernels, of_length):
+    if len(same) > 1 and is_whole(int(lengths[-1]), float(numpy.median(lengths[same]))):
         return kind
     kind = kind.copy()
     kind[-1] = -1

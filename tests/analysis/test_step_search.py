@@ -94,6 +94,41 @@ def test_the_largest_unit_that_repeats_is_found(gpu: OneProcess, name: str, laun
         assert found.period_ns in range(41 * EVERY_NS, 207 * EVERY_NS, EVERY_NS)
 
 
+OTHER = f"t{'pqrsuv' * 8}lo"
+"""As long as a step, which begins as one does."""
+
+
+def partly_shuffled(places: int) -> str:
+    """Steps in which so many kernels of the 51 come in no order."""
+    each = [STEP[1:] for _ in range(16)]
+    mixed = ("".join(random.Random(seed).sample(own[:places], places)) for seed, own in enumerate(each))
+    return "".join(f"t{head}{own[places:]}" for head, own in zip(mixed, each, strict=True))
+
+
+SIDES: dict[str, tuple[str, int | None]] = {
+    "two of nearly all": ("uvwxyz" + STEP * 2, 2),
+    "two of less": ("uvwxyzUVWXYZ" * 2 + STEP * 2, None),
+    "one other among 22": (STEP * 11 + OTHER + STEP * 10, 21),
+    "one other among nine": (STEP * 4 + OTHER + STEP * 4, None),
+    "a tenth without an order": (partly_shuffled(6), 16),
+    "a third without an order": (partly_shuffled(18), None),
+    "one prefill to two decodes": ((PREFILL + DECODE * 2) * 8, 24),
+}
+"""Programs on either side of a threshold: of how many units each is, if any."""
+
+
+@pytest.mark.parametrize("name", SIDES)
+def test_a_threshold_lies_where_it_does(gpu: OneProcess, name: str) -> None:
+    text, units = SIDES[name]
+    play(gpu, text)
+    found = searched(gpu)
+    if units is None:
+        assert isinstance(found, NoUnits)
+    else:
+        assert isinstance(found, FoundUnits)
+        assert units - found.units[0] in (0, 1)
+
+
 NOTHING: dict[str, tuple[str, str]] = {
     "too few kernels": ("abcab", "5 kernels are too few to repeat"),
     "one kernel over and over": ("a" * 40, "no sequence of kernels repeats"),
