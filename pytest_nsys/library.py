@@ -20,8 +20,18 @@ from pytest_nsys.analysis.captures import Captures, why_none
 from pytest_nsys.analysis.fitting import Choice
 from pytest_nsys.analysis.metric_names import metric_named, unknown
 from pytest_nsys.analysis.metrics import METRICS, Metric
+from pytest_nsys.analysis.step_kinds import usual
 from pytest_nsys.analysis.table import NothingSelected, Selector
-from pytest_nsys.analysis.windows import MEDIAN, OUTSIDE, RUN, UsedWindow, WindowSpec, as_one_step, meant_word
+from pytest_nsys.analysis.windows import (
+    MEDIAN,
+    OUTSIDE,
+    RUN,
+    UsedWindow,
+    WindowSpec,
+    as_one_step,
+    left_open,
+    meant_word,
+)
 from pytest_nsys.core import shown
 from pytest_nsys.core.conventions import Anchor, Convention, written_anchor
 from pytest_nsys.core.errors import ArgumentMistake, NoRows, NsysError, hint
@@ -160,7 +170,7 @@ class NsysRun:
     def notes(self) -> tuple[Note, ...]:
         """What a person should know of the run before a figure of its median window is believed."""
         captures = self.captures
-        return captures.notes(captures.of_usual_kind(captures.spec(MEDIAN)))
+        return captures.notes(usual(captures.runs[0], captures.spec(MEDIAN), left_open()))
 
     def summary(self, window: str | None = None) -> Summary:
         """What is in the run, as ``pytest-nsys TRACE…`` shows it: of the median step, of a run without steps all of it.
@@ -278,7 +288,7 @@ class NsysRun:
             workload = as_one_step(gate.workload, asked, anchored=anchored)
             captures = self.captures_for(replace(gate, workload=workload))
         captures = Captures(captures.runs[:1])
-        spec = captures.of_usual_kind(asked)
+        spec = usual(captures.runs[0], asked, left_open(window, span, kernels))
         ranks = _listed("rank", where.pop("rank", []), some=False)
         if not all(isinstance(rank, int) for rank in ranks):
             raise ArgumentMistake(f"rank= is a number or a list of numbers, not {ranks!r}")

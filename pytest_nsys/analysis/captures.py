@@ -88,12 +88,6 @@ class Captures:
         """A window spec, with what is left open as the convention has it."""
         return spec_under(self.convention, window, span, kernels)
 
-    def of_usual_kind(self, spec: WindowSpec) -> WindowSpec:
-        """The spec, of the usual kind of steps where it leaves open which: what a person looks at first."""
-        if not self.convention.kinds or spec.kind or not spec.picks_steps:
-            return spec
-        return replace(spec, kind=self.runs[0].steps.usual)
-
     def measure(self, request: Request) -> MetricTable:
         """The rows that were asked for, of traces that are good enough for them. Raises TraceError where they are not.
 

@@ -17,7 +17,7 @@ from pytest_nsys.analysis.around import LONGEST_NS, Around, RankTrack
 from pytest_nsys.analysis.kernel_anchors import KernelUnits, LaunchedKernels, kernel_units
 from pytest_nsys.analysis.measurements import Measurements
 from pytest_nsys.analysis.rank_window import RankWindow, explain_empty, explain_no_anchor, in_window
-from pytest_nsys.analysis.step_kinds import RunSteps
+from pytest_nsys.analysis.step_kinds import STEPS, RunSteps, steps_on_gpu
 from pytest_nsys.analysis.windows import RUN, WindowSpec, anchor_of, anchor_windows, find_ranks, meant_word, read_labels
 from pytest_nsys.core.columns import exceeds, take, where_not
 from pytest_nsys.core.conventions import Convention, KernelAnchor, like
@@ -155,9 +155,11 @@ class Run:
         return self._kernel_units(rank.process.trace, rank.lane, mode is KernelsMode.LAUNCHED)
 
     def units_by_mode(self, rank: Rank) -> Mapping[tuple[str, bool], UnitsOfRun]:
-        """Those of a rank under both modes, as far as there are any: see TraceFacts."""
+        """Those of a rank under both modes, and its steps that have kinds, as far as there are any: see TraceFacts."""
         anchor, at = self.convention.kernel_anchor, (rank.process.trace, rank.lane)
-        found = {(str(anchor), mode): self._kernel_units(*at, mode) for mode in (False, True) if anchor is not None}
+        if anchor is None:
+            return {(STEPS, mode): steps_on_gpu(self, rank, mode) for mode in (False, True) if self.steps.counts}
+        found = {(str(anchor), mode): self._kernel_units(*at, mode) for mode in (False, True)}
         return {place: units.of_run for place, units in found.items() if units.anchors}
 
     def units(self, rank: Rank, spec: WindowSpec) -> KernelUnits | None:
@@ -238,7 +240,7 @@ class Run:
         if not anchors:
             raise NothingMeasured(self._why_no_anchor(rank, spec))
         try:
-            return anchor_windows(anchors, spec)
+            return self.steps.to_the_end(anchor_windows(anchors, spec), self, rank, spec)
         except NothingMeasured as error:
             raise NothingMeasured(f"{rank.trace}: rank {rank.number}: {error}") from None
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NoRows, NothingMeasured, UsageMistake
 from pytest_nsys.core.exact import exact
 from pytest_nsys.core.kept import grouped, kept
-from pytest_nsys.core.model import Interval, KernelsMode, Range, Value
+from pytest_nsys.core.model import KernelsMode, Range, Rank, UnitsOfRun, Value, Window
 from pytest_nsys.core.words import printable
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from pytest_nsys.analysis.run import Run
 
 SECOND_NS = 1_000_000_000
+STEPS = "steps"
+"""What a cut keeps the steps of a rank under, beside the units of kernels."""
 
 
 def lasting(anchors: Sequence[Range]) -> list[Range]:
@@ -99,6 +102,14 @@ class RunSteps:
             raise NothingMeasured(f"{self._path}: {why}")
         return self._by_kind[rank].get(which or next(iter(counts)), ())
 
+    def to_the_end(self, windows: list[Window], run: Run, rank: Rank, spec: WindowSpec) -> list[Window]:
+        """The picked windows of a rank; that of the last step of all with what follows its range, as step time has."""
+        steps = self.by_rank.get(rank.number, ()) if spec.anchor is None else ()
+        if not steps or windows[-1].start_ns != steps[-1].start_ns:
+            return windows
+        ends = dict(steps_on_gpu(run, rank, _by_launch(run, spec)).whole)
+        return [replace(window, end_ns=ends.get(window.start_ns, window.end_ns)) for window in windows]
+
 
 def of_one_kind(steps: Mapping[str, Mapping[str, int]]) -> None:
     """Raises UsageMistake where anybody has steps of several kinds: how many of each, by who has them."""
@@ -123,14 +134,30 @@ def _together(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
     return sum(map(Counter, counts), Counter())
 
 
-def kind_step_lengths(track: RankTrack) -> dict[int, int]:
-    """How long the steps of the track's kind have the GPU, in ns, by their index among those of it. Raises as
-    :meth:`RunSteps.of` does.
+def usual(run: Run, spec: WindowSpec, left_open: Collection[str]) -> WindowSpec:
+    """What a person looks at first: the spec, of the usual kind of steps where it leaves open which; of a cut
+    what it holds, where that is the spec but for the fields that are ``left_open``.
     """
-    run, spec = track.group.run, track.group.spec
-    mode = run.convention.kernels if spec.whole_run else spec.kernels
-    lengths = _lengths(track.whole.track, mode)
-    steps = run.steps.of(track.rank.number, spec.kind)
+    spec = _of_usual_kind(run, spec)
+    held = [WindowSpec(*view) for facts in run.facts[:1] for view in facts.views]
+    if spec in held:
+        return spec
+    fits = [view for view in held if replace(spec, **{name: getattr(view, name) for name in left_open}) == view]
+    return _of_usual_kind(run, next((view for view in fits if view.window == spec.window), [*fits, spec][0]))
+
+
+def _of_usual_kind(run: Run, spec: WindowSpec) -> WindowSpec:
+    kind = run.steps.usual if run.convention.kinds and not spec.kind and spec.picks_steps else spec.kind
+    return replace(spec, kind=kind)
+
+
+def kind_step_lengths(run: Run, rank: Rank, spec: WindowSpec) -> dict[int, int]:
+    """How long the steps of a rank that are of the spec's kind have the GPU, in ns, by their index among those of it.
+    Raises as :meth:`RunSteps.of` does.
+    """
+    found = steps_on_gpu(run, rank, _by_launch(run, spec))
+    lengths = dict(zip((start for start, _ in found.whole), found.on_gpu_ns, strict=True))
+    steps = run.steps.of(rank.number, spec.kind)
     return {i: lengths[step.start_ns] for i, step in enumerate(steps) if step.start_ns in lengths}
 
 
@@ -140,25 +167,37 @@ def middle_half(lengths: Mapping[int, int]) -> dict[int, int]:
     return dict(known[i] for i in steady_indices(len(known)))
 
 
-@kept
-def _lengths(whole: RankTrack, mode: KernelsMode) -> Mapping[int, int]:
-    """By the start of each step that has kernels, whatever its kind."""
-    steps = whole.group.run.steps.by_rank[whole.rank.number]
-    busy = {step.start_ns: span for step, span in zip(steps, _busy(whole, steps, mode), strict=True) if span}
-    ends = [later[0] for _, later in pairwise(busy.values())] + [end for _, end in [*busy.values()][-1:]]
-    return {start: end - first for (start, (first, _)), end in zip(busy.items(), ends, strict=True)}
+def _by_launch(run: Run, spec: WindowSpec) -> bool:
+    """The whole run has no mode of its own, and that of the convention counts."""
+    return (run.convention.kernels if spec.whole_run else spec.kernels) is KernelsMode.LAUNCHED
 
 
-def _busy(whole: RankTrack, steps: Sequence[Range], mode: KernelsMode) -> list[Interval | None]:
-    """From the first start of the kernels of each step to their last end: of those that it launched, else of those that
-    start in it.
+def steps_on_gpu(run: Run, rank: Rank, by_launch: bool) -> UnitsOfRun:
+    """The steps of a rank that have kernels, whatever their kind, and how long each has the GPU: as a cut keeps them,
+    else as the kernels say. The last step goes to the end of what was launched, or ran.
     """
-    launched = mode is KernelsMode.LAUNCHED
-    kernels = whole.launch_order if launched else range(len(whole.kernels))
+    said = run.facts[rank.process.trace].units.get((rank.process.global_pid, STEPS, by_launch))
+    return _found_on_gpu(run.whole().tracks[rank.number], by_launch) if said is None else said
+
+
+@kept
+def _found_on_gpu(whole: RankTrack, by_launch: bool) -> UnitsOfRun:
+    """Of the kernels that each launched, else of those that start in it."""
+    steps = whole.group.run.steps.by_rank[whole.rank.number]
+    kernels = whole.launch_order if by_launch else range(len(whole.kernels))
     starts, ends = take(whole.kernels.start_ns, kernels), take(whole.kernels.end_ns, kernels)
-    moments = take(whole.launch_ns, kernels) if launched else starts
-    first = [bisect_left(moments, step.start_ns) for step in steps] + [len(moments)]
-    return [(min(starts[a:b]), max(ends[a:b])) if a < b else None for a, b in pairwise(first)]
+    moments = take(whole.launch_ns, kernels) if by_launch else starts
+    places = [bisect_left(moments, step.start_ns) for step in steps] + [len(moments)]
+    busy = [(step, a, b) for step, (a, b) in zip(steps, pairwise(places), strict=True) if a < b]
+    if not busy:
+        return UnitsOfRun((), (), False, ())
+    last, first, _ = busy[-1]
+    last_ns = max(ends[first:])
+    edges = [min(starts[a:b]) for _, a, b in busy] + [last_ns]
+    to_the_end = last is steps[-1]
+    end_ns = max(last.end_ns, moments[-1] + 1 if by_launch else last_ns) if to_the_end else last.end_ns
+    windows = [*((step.start_ns, step.end_ns) for step, _, _ in busy[:-1]), (last.start_ns, end_ns)]
+    return UnitsOfRun(windows, (), to_the_end, [after - start for start, after in pairwise(edges)])
 
 
 def tokens_per_second(tracks: Sequence[RankTrack]) -> Value:
@@ -175,7 +214,7 @@ def tokens_per_second(tracks: Sequence[RankTrack]) -> Value:
 def _tokens_in_time(track: RankTrack) -> tuple[int, int]:
     tokens = taken_ns = 0
     steps = track.group.run.steps.of(track.rank.number, track.group.spec.kind)
-    for index, length_ns in middle_half(kind_step_lengths(track)).items():
+    for index, length_ns in middle_half(kind_step_lengths(track.group.run, track.rank, track.group.spec)).items():
         name = steps[index].name
         work = track.convention.step_of(name)
         if work is None or work.tokens is None:

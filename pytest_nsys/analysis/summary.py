@@ -26,11 +26,11 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.mostly import Mostly, mostly
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import RunWindow
-from pytest_nsys.analysis.step_kinds import by_number
+from pytest_nsys.analysis.step_kinds import by_number, kind_step_lengths, middle_half, usual
 from pytest_nsys.analysis.step_words import Searched
 from pytest_nsys.analysis.subject import RunSubject, subject_of
 from pytest_nsys.analysis.throughput import steady_steps, step_lengths, step_periods
-from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec
+from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec, left_open
 from pytest_nsys.core.errors import NoRows, NothingMeasured, UsageMistake
 from pytest_nsys.core.exact import exact, median
 from pytest_nsys.core.kernel_names import readable_names
@@ -188,7 +188,7 @@ class Summary:
 def usual_spec(captures: Captures) -> WindowSpec:
     """What is summed up where nobody says: the median step, of a run without steps all of it."""
     anchored = all(run.anchors(rank) for run in captures.runs for rank in run.ranks)
-    return captures.of_usual_kind(captures.spec(MEDIAN if anchored else RUN))
+    return usual(captures.runs[0], captures.spec(MEDIAN if anchored else RUN), left_open())
 
 
 Tell = Callable[[str], None]
@@ -305,12 +305,11 @@ class _Summing:
     def _kinds(self) -> Iterator[StepsOfKind]:
         counts = self.captures.runs[0].steps.counts
         for kind, count in by_number(counts) if len(counts) > 1 else ():
-            usual = self.captures.spec(MEDIAN) if self.spec.whole_run or self.spec.explicit else self.spec
-            try:
-                found = self.captures.rows(METRICS[STEP], replace(usual, window=MEDIAN, kind=kind)).rows
-                yield from (StepsOfKind(kind, count, row.value) for row in found)
-            except NothingMeasured:
-                yield StepsOfKind(kind, count, None)
+            spec, runs = replace(self.spec, kind=kind), [run for run in self.captures.runs if kind in run.steps.counts]
+            each = [[middle_half(kind_step_lengths(run, rank, spec)) for rank in run.ranks] for run in runs]
+            known = len(runs) == len(self.captures.runs) and all(map(all, each))
+            slowest = [max(median([*own.values()]) for own in ranks) for ranks in each if known]
+            yield StepsOfKind(kind, count, median(slowest) if known else None)
 
     def _spread(self, slowest: int) -> tuple[int, int, LongestStep | None]:
         """Of how many steps of a rank its quantiles are, and which step of all ranks stands out."""

@@ -7,7 +7,6 @@ A step is the period of an anchor: the file's own counter of steps may count oth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from fractions import Fraction
 from math import prod
 from typing import NamedTuple
@@ -18,7 +17,7 @@ from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.step_kinds import SECOND_NS, kind_step_lengths, middle_half, tokens_per_second
 from pytest_nsys.analysis.windows import periods, span_lengths, steady_indices
 from pytest_nsys.core.conventions import PARTS_OF_A_STEP
-from pytest_nsys.core.errors import NoRows, NothingMeasured
+from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.exact import distance, exact, median, percentile
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Row, Span, Value
@@ -40,7 +39,7 @@ def step_periods(track: RankTrack) -> dict[int, int]:
     long as it has the GPU, for the CPU is ahead.
     """
     if _of_kinds(track):
-        return kind_step_lengths(track)
+        return _kind_lengths(track)
     return dict(enumerate(periods(track.anchors))) if track.units is None else track.units.periods_ns
 
 
@@ -50,6 +49,10 @@ def steady_steps(track: RankTrack) -> dict[int, int]:
     if _of_kinds(track):
         return middle_half(each)
     return {i: each[i] for i in steady_indices(len(track.anchors)) if i in each}
+
+
+def _kind_lengths(track: RankTrack) -> dict[int, int]:
+    return kind_step_lengths(track.group.run, track.rank, track.group.spec)
 
 
 def _of_kinds(track: RankTrack) -> bool:
@@ -119,12 +122,10 @@ def _usual_length(track: RankTrack, span: Span) -> tuple[Value, Value] | None:
 
 
 def _lengths_on_gpu(track: RankTrack) -> dict[int, int]:
-    """Of steps that last as long as they have the GPU; of kinds none of a cut, which lacks the kernels of others."""
+    """Of steps that last as long as they have the GPU."""
     if track.units is not None:
         return dict(enumerate(track.units.on_gpu_ns))
-    with suppress(NothingMeasured):
-        return kind_step_lengths(track) if _of_kinds(track) else {}
-    return {}
+    return _kind_lengths(track) if _of_kinds(track) else {}
 
 
 STEP_TIME = "step_time"

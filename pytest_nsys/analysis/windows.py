@@ -196,6 +196,12 @@ def as_one_step(workload: Workload, spec: WindowSpec, *, anchored: bool) -> Work
     return workload._replace(steps=1) if whole and workload.steps is None else workload
 
 
+def left_open(window: object = None, span: object = None, kernels: object = None) -> tuple[str, ...]:
+    """The fields of a spec that nobody asked for; a window says its kind."""
+    asked = {"window": window, "span": span, "kernels": kernels, "kind": window}
+    return tuple(name for name, value in asked.items() if value is None)
+
+
 def steady_indices(count: int) -> range:
     """The middle half of the anchors: [n // 4, n − n // 4)."""
     return range(count // 4, count - count // 4)

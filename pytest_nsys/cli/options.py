@@ -26,9 +26,10 @@ from pytest_nsys.analysis.fitting import Choice
 from pytest_nsys.analysis.metrics import Request
 from pytest_nsys.analysis.parallel import ReadAhead
 from pytest_nsys.analysis.run import chosen_ranks
+from pytest_nsys.analysis.step_kinds import usual
 from pytest_nsys.analysis.step_words import Searched
 from pytest_nsys.analysis.table import Selector
-from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec, as_one_step, meant_word, spec_under
+from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec, as_one_step, left_open, meant_word, spec_under
 from pytest_nsys.cli.shared_options import Formats, anchor_option, convention_option, executor_option
 from pytest_nsys.core.conventions import Anchor, Convention
 from pytest_nsys.core.errors import UsageMistake, hint
@@ -112,7 +113,7 @@ class MeasureOptions:
             beside = measurements_of(measurements, Path())
             convention, spec, _ = self.fitted(traces, library, one_run=False)
             found = library.captures(traces, Path(), convention, None, _requests(metrics, spec), beside)
-            yield found, found.of_usual_kind(spec)
+            yield found, usual(found.runs[0], spec, left_open(self.window, self.span, self.kernels))
 
     @contextlib.contextmanager
     def one_run(
@@ -138,7 +139,7 @@ class MeasureOptions:
                 what = "whole run" if spec.whole_run else "window"
                 self.notes.append(Note(f"the {what} counts as one step: --steps N divides by N"))
             found = library.one_run(traces, Path(), convention, workload, _requests(metrics, spec))
-            yield found, found.of_usual_kind(spec)
+            yield found, usual(found.runs[0], spec, left_open(self.window, self.span, self.kernels))
 
     def chosen(self, ranks: Sequence[Rank]) -> dict[int, Rank]:
         """The ranks that were asked for, by number. Raises UsageMistake for one that does not exist."""

@@ -225,7 +225,8 @@ class Diagnostic(NamedTuple):
 
 
 class UnitsOfRun(NamedTuple):
-    """The units of a kernel that anchors, as a cut keeps them: (start, end) of each, and of the odd ones.
+    """The units of a kernel that anchors, or the steps that have kinds, as a cut keeps them: (start, end) of each, and
+    of the odd ones.
 
     ``to_the_end``: the last goes to the end of what ran. ``on_gpu_ns``: how long each has the GPU.
     """
@@ -234,6 +235,19 @@ class UnitsOfRun(NamedTuple):
     odd: Sequence[tuple[int, int]]
     to_the_end: bool
     on_gpu_ns: Sequence[int]
+
+
+class Picked(NamedTuple):
+    """How the windows of a cut were picked: the fields of a WindowSpec."""
+
+    window: str
+    span: Span
+    kernels: KernelsMode
+    kind: str | None
+
+    @property
+    def whole_run(self) -> bool:
+        return self.window == "run"
 
 
 class TraceFacts(NamedTuple):
@@ -276,6 +290,7 @@ class TraceFacts(NamedTuple):
     on_gpus: Sequence[Note] = ()
     slows_host: str = ""
     units: Mapping[tuple[int, str, bool], UnitsOfRun] = {}
+    views: Sequence[Picked] = ()
 
 
 class Api(NamedTuple):

@@ -18,7 +18,7 @@ from pathlib import Path
 from pytest_nsys.analysis.cutting import RankCut, RunCut
 from pytest_nsys.core.conventions import BUILT_IN, spelled_convention
 from pytest_nsys.core.file_names import WINDOW_SUFFIX
-from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Note, Rank
+from pytest_nsys.core.model import OPEN_END_NS, Note, Rank
 from pytest_nsys.reports.cut_lanes import CutLane, Json, lanes_of
 from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.traces.chrome.cut import CLOCK, COUNTER, CUT, FORMAT, KERNEL, MEMORY
@@ -72,10 +72,7 @@ def chrome_trace(sides: Sequence[RunCut]) -> str:
     cut: Json = {
         "format": FORMAT,
         "measured": first.measured,
-        "views": [
-            {"measured": str(spec), "whole_run": spec.whole_run, "launched": spec.kernels is KernelsMode.LAUNCHED}
-            for spec in first.specs
-        ],
+        "views": [(spec.window, spec.span, spec.kernels, spec.kind) for spec in first.specs],
         "convention": convention.name,
         "fingerprint": convention.fingerprint(),
         **({} if convention == BUILT_IN.get(convention.name) else {"mapping": spelled_convention(convention)}),

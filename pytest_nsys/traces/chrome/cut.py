@@ -28,9 +28,11 @@ from pytest_nsys.core.model import (
     Copy,
     Diagnostic,
     Interval,
+    KernelsMode,
     Lane,
     Memory,
     Note,
+    Picked,
     Setup,
     Tie,
     TraceFacts,
@@ -49,7 +51,7 @@ from pytest_nsys.traces.from_memory import ApiCalls, CollectiveKey, TraceInMemor
 CUT = "pytestNsysCut"
 """The first member of the file, which says what was cut."""
 MARK = re.compile(rb'\A\s*\{\s*"' + CUT.encode() + rb'"\s*:')
-FORMAT = 5
+FORMAT = 6
 BASE, HEAD = "base", "head"
 AGAIN = "cut it again from its trace"
 
@@ -118,14 +120,6 @@ class SaidSetup(msgspec.Struct, frozen=True):
     sequence_length: int | None
 
 
-class AboutView(msgspec.Struct, frozen=True):
-    """How windows were picked, in words. ``launched``: their kernels by their launches."""
-
-    measured: str
-    whole_run: bool
-    launched: bool
-
-
 class RankView(msgspec.Struct, frozen=True):
     """The windows of one rank that were picked in one way. ``on_gpu``: all kernels of that time are here, too."""
 
@@ -180,7 +174,7 @@ class About(msgspec.Struct, frozen=True):
     """
 
     measured: str
-    views: list[AboutView]
+    views: list[Picked]
     convention: str
     fingerprint: str
     ranges: list[str]
@@ -357,6 +351,7 @@ class CutTrace(TraceInMemory):
             files=about.files,
             on_gpus=about.on_gpus,
             units=self._units(),
+            views=about.views,
             sessions_ns={pid: s for pid, r in self.processes.items() if (s := r.about.session_ns) is not None},
             ties={p.clock: p.tie for p in told if p.tie is not None},
             zeros_ns={p.clock: zero for p in told if (zero := p.zero_ns or 0) in SINCE_1970 or p.zero_ns == 0},
@@ -467,8 +462,9 @@ class CutTrace(TraceInMemory):
         return {Lane(pid, device): copies for pid, own in each for device, copies in own}
 
 
-def _holds(how: AboutView, view: RankView, span: Interval, *, launched: bool) -> bool:
+def _holds(how: Picked, view: RankView, span: Interval, *, launched: bool) -> bool:
     """Whether all kernels of a span are here: of windows of launches also those that ran while theirs did."""
-    if how.launched and not launched and span == view.on_gpu:
+    by_launch = how.kernels is KernelsMode.LAUNCHED
+    if by_launch and not launched and span == view.on_gpu:
         return True
-    return (not launched and view.follows(span)) or (how.launched is launched and view.holds(span))
+    return (not launched and view.follows(span)) or (by_launch is launched and view.holds(span))

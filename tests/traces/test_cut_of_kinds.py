@@ -1,0 +1,72 @@
+"""Does a cut of an engine's steps show, and let a gate judge, what its trace does?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_nsys.core.model import KernelsMode
+from tests.support.commands import run
+from tests.support.gates import Project
+from tests.support.serving import decode, four_requests, prefill, write_serving
+from tests.traces.test_cut import FORMATS, cut, measured
+from tests.verdicts.test_kinds_of_steps import SENTENCES
+
+ENGINES = ("vllm", "sglang")
+OF_THE_FILE = {"traces", "subject", "next"}
+"""What the first screen says of the file and not of the run."""
+
+
+@pytest.mark.parametrize("kernels", KernelsMode)
+@pytest.mark.parametrize("window", ["decode", "last prefill", "steady decode", "last decode"])
+@pytest.mark.parametrize(("format", "engine"), [("nsys", "vllm"), ("kineto", "sglang"), ("rocpd", "vllm")])
+def test_every_metric_of_a_cut_is_that_of_its_trace(
+    format: str, engine: str, window: str, kernels: str, tmp_path: Path
+) -> None:
+    trace = write_serving(tmp_path / "run", format, four_requests(), engine=engine)
+    small = cut(trace, f"--window={window}", f"--kernels={kernels}")
+    assert measured(small, engine, window, None, kernels) == measured(trace, engine, window, None, kernels)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("format", ["nsys", "kineto"])
+def test_a_cut_for_a_gate_judges_every_kind(project: Project, format: str, engine: str) -> None:
+    trace = write_serving(project.root / "run", format, four_requests(), engine=engine)
+    project.gate("quality: {anchors: 1}\nassertions:\n" + "".join(f"- {each}\n" for each in SENTENCES))
+    small = project.root / "gate.cut.json"
+    said = run("cut", "--gate", project.root / "gate.nsys.yaml", trace, "-o", small, code=0)
+    assert f"all {len(SENTENCES)} assertions of " in said.stdout
+    project.pytest(f"--nsys-trace={small}", code=0)
+
+
+def shown(*asked: str | Path) -> Any:
+    """The first screen as JSON, without what names the file."""
+    found = json.loads(run("show", *asked, "--format=json", code=0).stdout)
+    for finding in found["findings"]:
+        del finding["command"]
+    return {key: value for key, value in found.items() if key not in OF_THE_FILE}
+
+
+@pytest.mark.parametrize("options", [(), ("--window=last",), ("--window=steady", "--kernels=clipped")])
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_cut_shows_the_screen_of_its_window(format: str, options: tuple[str, ...], tmp_path: Path) -> None:
+    trace = FORMATS[format](tmp_path)
+    assert shown(cut(trace, *options)) == shown(trace, *options)
+
+
+@pytest.mark.parametrize("options", [(), ("--window=prefill",), ("--window=steady decode", "--kernels=clipped")])
+@pytest.mark.parametrize("format", ["nsys", "kineto"])
+def test_a_cut_of_a_kind_shows_the_screen_of_its_window(format: str, options: tuple[str, ...], tmp_path: Path) -> None:
+    trace = write_serving(tmp_path / "run", format, four_requests())
+    assert shown(cut(trace, *options)) == shown(trace, *options)
+
+
+@pytest.mark.parametrize("steps", [[decode(4)], [prefill(), decode(4)]], ids=["the only step", "the last step"])
+def test_the_last_step_is_as_long_as_its_window(steps: Any, tmp_path: Path) -> None:
+    """The kernel that samples runs after its label, and is in both."""
+    rows = measured(write_serving(tmp_path / "run", "nsys", steps), "vllm", "decode", None, "launched")[0]
+    lengths = {name: rows[name][0][0].value for name in ("step_time_ns", "window_ns")}
+    assert lengths == {"step_time_ns": 10_000_000, "window_ns": 10_000_000}
