@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from pytest_nsys.verdicts.refresh_modes import Mode
 from tests.support.gates import Project
 from tests.support.git_project import commit, git, isolate, start
-from tests.support.serving import four_requests, write_serving
+from tests.support.serving import EngineStep, four_requests, write_serving
 
 GATE = """
 quality: {anchors: 1}
@@ -40,6 +41,11 @@ class Two(NamedTuple):
         """What is red on the slower trace."""
         self.project.pytest(f"--nsys-trace={trace or self.slower}", "--junitxml=junit.xml", *words)
         return [name.rpartition("::")[2] for name, each in self.project.junit().items() if each.state != "passed"]
+
+    def served(self, name: str, steps: Sequence[EngineStep], **how: Any) -> str:
+        """The path of a trace of these steps, in the same format."""
+        format = "nsys" if self.before.endswith(".sqlite") else "kineto"
+        return str(write_serving(self.project.root / f"{format}-{name}", format, steps, **how))
 
     def accept(self, *words: str) -> str:
         said: str = self.project.command(
@@ -92,12 +98,11 @@ def accepted_with_limits(two: Two) -> None:
 def across_an_axis(two: Two) -> None:
     shutil.rmtree(two.project.root / "baselines")
     where, format = two.project.root / "ranks", Path(two.before).suffix
+    where.mkdir()
     for rank, ms in enumerate((40, 45)):
         label = f"rank={rank}; pp={rank}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=1"
         steps = four_requests(10_000 + rank * 50, ms * 1000)
-        one = write_serving(where / str(rank), "nsys" if format == ".sqlite" else "kineto", steps, setup=label)
-        one.rename(where / f"rank{rank}{format}")
-        (where / str(rank)).rmdir()
+        Path(two.served(f"rank{rank}", steps, setup=label)).rename(where / f"rank{rank}{format}")
     setup = r"rank=(?P<rank>[0-9]+); pp=(?P<pp>[0-9]+)/(?P<pp_size>[0-9]+) .*"
     two.project.gate(
         f"convention: {{extends: vllm, setup: '{setup}'}}\nquality: {{anchors: 1}}\nassertions:\n"
@@ -106,17 +111,40 @@ def across_an_axis(two: Two) -> None:
     assert two.red(trace="ranks") == ["prefill balance of compute across pp <="]
 
 
-def at_the_merge_base(two: Two) -> None:
-    """What the branch accepts of one kind is told, and hides nothing of it."""
+def branch_off(two: Two) -> None:
+    """What there is is on main, and the rest on a branch."""
     start(two.project)
-    two.project.file(".gitignore", "*.sqlite\n*.json.gz\nkineto*\nnsys*\nstdout\nstderr\n")
-    git(two.project.root, "add", "-f", "baselines")
+    two.project.file(".gitignore", "*.sqlite\nkineto*\nnsys*\nstdout\nstderr\njunit.xml\n")
     commit(two.project.root)
     git(two.project.root, "switch", "-qc", "feature")
+
+
+def at_the_merge_base(two: Two) -> None:
+    """What the branch accepts of one kind is told, and hides nothing of it."""
+    branch_off(two)
     two.accept("--only", "prefill step time*")
     commit(two.project.root)
     assert two.red() == RED[1:]
     assert two.red("--nsys-baseline-ref=main") == RED
+
+
+def wider_noise_on_a_branch(two: Two) -> None:
+    """Of kernels without a stage, as those of engines are."""
+
+    def calibrate(reason: str, *exposed_us: int) -> None:
+        traces = (two.served(f"{reason}{us}", four_requests(10_000 + us), exposed_us=us) for us in exposed_us)
+        words = [f"--nsys-trace={trace}" for trace in traces]
+        two.project.refresh(*words, f"--nsys-reason={reason}", code=0, mode=Mode.CALIBRATE)
+
+    shutil.rmtree(two.project.root / "baselines")
+    two.project.gate("- {id: e, metric: exposed_ns, window: decode, baseline: {abs: 50us}}")
+    two.project.refresh(f"--nsys-trace={two.before}", "--nsys-reason=first")
+    calibrate("calm", 990, 995, 1000, 1005, 1010)
+    branch_off(two)
+    calibrate("wide", 850, 900, 1000, 1100, 1150)
+    commit(two.project.root)
+    said = two.project.pytest(f"--nsys-trace={two.before}", "--nsys-baseline-ref=main")
+    assert "noise of exposed_ns rank 0 stage none" in " ".join(said.split())
 
 
 def in_every_report(two: Two) -> None:
@@ -138,6 +166,7 @@ def in_two_workers(two: Two) -> None:
 
 COMBINATIONS = (
     *(in_a_history, under_a_waiver, accepted_alone, accepted_with_limits, across_an_axis, at_the_merge_base),
+    wider_noise_on_a_branch,
     *(in_every_report, in_two_workers),
 )
 
