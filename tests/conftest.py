@@ -73,6 +73,12 @@ def no_ci() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_baselines_of_others(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Nobody's baselines above the tests' folders are found: the search ends at a repository. For git this is none."""
+    (tmp_path_factory.getbasetemp() / ".git").mkdir()
+
+
 @pytest.fixture
 def project(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest

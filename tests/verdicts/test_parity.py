@@ -213,7 +213,7 @@ def told(report: dict[str, Any]) -> Any:
     return report["counts"], file["key"], windows, assertions
 
 
-@pytest.mark.parametrize("run", ["", "slower-"])
+@pytest.mark.parametrize("run", ["slower-", pytest.param("", marks=pytest.mark.slow)])
 def test_equal_verdicts(project: Project, steps: Path, run: str) -> None:
     project.gate(gate_text())
     project.refresh(f"--nsys-trace={steps / Format.NSYS}", code=0)
