@@ -165,7 +165,7 @@ def metrics(every: bool, format: Format) -> None:
     Each has a sentence to write. JSON and CSV have all of every metric.
     """
     if every or format in (Format.JSON, Format.CSV):
-        print_answer(format, Table(COLUMNS, list(map(_known_of, METRICS.values()))))
+        click.echo(Table(COLUMNS, list(map(_known_of, METRICS.values()))).render(format), nl=False)
         return
     first = [(example(METRICS[name]), question) for name, question in FIRST.items()]
     print_answer(format, Table([*texts("write", "to answer")], first), below=_the_rest())

@@ -166,7 +166,9 @@ def _texts(found: Shown, asked: MeasureOptions, traces: Sequence[str], pen: Pen)
     drawn = found.drawn(pen) if asked.format is Format.TABLE else []
     windows = [json_window(*each) for each in found.windows] if asked.format is Format.JSON else []
     about = about_windows(traces, found.looked.spec, windows, found.definition)
-    return "".join(f"{line}\n" for line in drawn) + found.render(asked.format, {**about, "notes": notes}), notes
+    return "".join(f"{line}\n" for line in drawn) + found.render(
+        asked.format, {**about, "notes": notes}, pen.columns
+    ), notes
 
 
 def encoding_of(output: str | None) -> str:

@@ -127,7 +127,7 @@ OVERLAP = View(
         ),
         Part(
             name="ranks",
-            caption="All communication of a rank, that on streams which also compute (barrier) included:",
+            caption="All communication of a rank, that on compute streams (barrier) included:",
             columns=(
                 *("rank", PID, figure("wall_overlap_all", title="wall_overlap_all")),
                 *(figure("wall_exposed_all_ns", title="wall_exposed_all"), figure("barrier_ns")),
@@ -201,9 +201,9 @@ COLLECTIVES = View(
                 *(figure("collective_count", "count"), figure("collective_bytes", "bytes")),
                 figure("collective_time_ns", "time_ns"),
                 figure("busbw", "busbw_mean", "mean busbw GB/s", statistic="mean"),
-                figure("busbw", title="median", statistic="median"),
-                figure("busbw", "busbw_min", "min", statistic="min"),
-                figure("busbw", "busbw_max", "max", statistic="max"),
+                figure("busbw", title="median GB/s", statistic="median"),
+                figure("busbw", "busbw_min", "min GB/s", statistic="min"),
+                figure("busbw", "busbw_max", "max GB/s", statistic="max"),
                 *(figure("traffic_share"), figure("collective_wait_ns", "wait_ns")),
                 *(figure("collective_transfer_ns", "transfer_ns"), figure("bandwidth_utilisation", "utilisation")),
             ),

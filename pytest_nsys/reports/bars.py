@@ -11,6 +11,7 @@ from typing import NamedTuple, TextIO
 
 from pytest_nsys.analysis.budget_facts import BLOCKED, BudgetPart
 from pytest_nsys.core.words import exists_in
+from pytest_nsys.reports.layout import COLUMNS, terminal_columns
 from pytest_nsys.tools.executors import on_terminal
 
 GLYPHS: Mapping[BudgetPart, tuple[str, str]] = {
@@ -26,7 +27,7 @@ LEGEND = (
     (BudgetPart.COMPUTE, "compute"),
     (BudgetPart.STARVED, "launch-starved"),
     (BudgetPart.COLLECTIVE, "blocked"),
-    (BudgetPart.BESIDE, "stalled during communication (in comm)"),
+    (BudgetPart.BESIDE, "stalled in comm"),
     (BudgetPart.STALLED, "stalled"),
 )
 _COLOURS: Mapping[BudgetPart, int] = {
@@ -46,16 +47,18 @@ Piece = tuple[BudgetPart | None, str]
 
 
 class Pen(NamedTuple):
-    """What a stream can show."""
+    """What a stream can show, in how many columns."""
 
     ascii_only: bool = False
     coloured: bool = False
+    columns: int = COLUMNS
 
     @classmethod
     def of(cls, stream: TextIO) -> Pen:
         """Blocks where the stream's encoding has them, colours where a person looks who did not forbid them."""
         coloured = on_terminal(stream) and not os.environ.get("NO_COLOR")
-        return cls.of_encoding(stream.encoding or "ascii")._replace(coloured=coloured)
+        pen = cls.of_encoding(stream.encoding or "ascii")
+        return pen._replace(coloured=coloured, columns=terminal_columns())
 
     @classmethod
     def of_encoding(cls, encoding: str) -> Pen:

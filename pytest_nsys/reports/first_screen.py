@@ -1,4 +1,4 @@
-"""How does a summary read on one screen, of at most 40 lines with 100 characters?
+"""How does a summary read on one screen, of at most 40 lines with 80 to 100 characters?
 
 What is told by name is told whole; where that is too long the empty lines between the sections go first, then the
 stages and doubts beyond the first few, whose number is said.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -27,9 +27,10 @@ from pytest_nsys.core.units import BARE, TIME
 from pytest_nsys.core.words import counted, printable, ranks_words
 from pytest_nsys.reports.bars import Pen
 from pytest_nsys.reports.findings import nothing_found, sentence, win_words
+from pytest_nsys.reports.layout import COLUMNS, Fitting, in_columns
 from pytest_nsys.reports.mostly import mostly_lines
 from pytest_nsys.reports.next_steps import next_steps, of_units, to_see_more
-from pytest_nsys.reports.rank_bars import COLUMNS, SHARES, fitted, rank_bars, told_in_tenths
+from pytest_nsys.reports.rank_bars import SHARES, rank_bars, told_in_tenths
 
 LINES = 40
 GAPS = 3
@@ -80,7 +81,7 @@ class FirstScreen:
     pen: Pen = field(default_factory=Pen)
 
     def lines(self) -> list[str]:
-        """The screen. Only a line with a path, which has to be whole, is longer than 100 characters."""
+        """The screen. Only a line with a path, which has to be whole, is longer than the pen's lines."""
         each = [self._sections(room) for room in ROOMS]
         left = [LINES - sum(map(len, sections)) for sections in each]
         fits = next((n for n, spare in enumerate(left) if spare >= GAPS), None)
@@ -98,6 +99,14 @@ class FirstScreen:
         fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
         return f"{fence}text\n{text}\n{fence}\n"
 
+    @property
+    def _columns(self) -> int:
+        """How many characters a line has."""
+        return min(COLUMNS, self.pen.columns)
+
+    def _line(self, text: str) -> str:
+        return printable(text, self._columns)
+
     def _sections(self, room: Room) -> list[Section]:
         parts = (
             [*self._subject(), *self._step()],
@@ -114,11 +123,11 @@ class FirstScreen:
         names = [Path(trace).name or trace for trace in self.summary.traces]
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         title = in_the_middle(printable(names[0]), LONGEST_TITLE)
-        room = COLUMNS - len(f"{title}{more}: ")
+        room = self._columns - len(f"{title}{more}: ")
         found = found_words(about.found, room, self.summary.searched)
         if len(found) > room:
             title = in_the_middle(title, max(LEAST_TITLE, len(title) + room - len(found)))
-        yield fitted(f"{title}{more}: {found}")
+        yield from textwrap.wrap(printable(f"{title}{more}: {found}", 2 * self._columns), self._columns)
         number = len(about.ranks)
         gpus = f"{number} × {about.gpu}" if about.gpu else f"{counted(number, 'GPU')}, GPU model not recorded"
         said = [about.profiler, *([about.framework] if about.framework not in (None, about.profiler) else []), gpus]
@@ -127,9 +136,9 @@ class FirstScreen:
         said += [" × ".join(axes)] if axes else []
         said += [counted(about.files, "file")] if about.files > 1 else []
         said += [f"medians of {about.captures} captures"] if about.captures > 1 else []
-        yield fitted(", ".join(said))
+        yield self._line(", ".join(said))
         if missing := sorted(self.summary.without):
-            yield fitted(f"nothing measured of {ranks_words(missing)}: {self.summary.without[missing[0]]}")
+            yield self._line(f"nothing measured of {ranks_words(missing)}: {self.summary.without[missing[0]]}")
 
     @property
     def _whole(self) -> str:
@@ -152,24 +161,24 @@ class FirstScreen:
         what = "step" if step.metric == STEP else self._whole
         alone = f" ({spread})" if spread and not fastest else ""
         kind = self.summary.subject.found.kind
-        yield fitted(f"{f'{kind} ' if kind and what == 'step' else ''}{what} {length}{alone}{fastest}{rates}")
+        yield self._line(f"{f'{kind} ' if kind and what == 'step' else ''}{what} {length}{alone}{fastest}{rates}")
         if step.kinds:
             each = ", ".join(
                 f"{own.number} {own.kind} ({'on some ranks' if own.ns is None else format_value(own.ns)})"
                 for own in step.kinds
             )
             another = next(own.kind for own in step.kinds if own.kind != kind)
-            yield fitted(f"steps: {each}; of another kind: --window {another}")
+            yield self._line(f"steps: {each}; of another kind: --window {another}")
         steps = [*self._steps(spread if fastest else "")]
         together = "; ".join(steps)
-        yield from map(fitted, filter(None, [together] if len(together) <= COLUMNS else steps))
+        yield from map(self._line, filter(None, [together] if len(together) <= self._columns else steps))
         if other and not self.summary.subject.found.whole_run:
-            yield fitted(self._measured(windows))
+            yield self._line(self._measured(windows))
         if step.on_cpu_ns is not None and step.on_cpu_ns > BEYOND * max(windows):
             cpu, gpu = format_value(step.on_cpu_ns), format_value(max(windows))
-            yield fitted(f"its range takes {cpu} on the CPU, its kernels {gpu} on the GPU: only these are measured")
+            yield self._line(f"its range takes {cpu} on the CPU, its kernels {gpu} on the GPU: only these are measured")
         if self.summary.mostly is not None:
-            yield from map(fitted, mostly_lines(self.summary.mostly, self._whole))
+            yield from map(self._line, mostly_lines(self.summary.mostly, self._whole))
 
     def _steps(self, spread: str) -> Iterator[str]:
         """How the steps of the slowest rank spread where that is not told yet, and which one stands out."""
@@ -201,7 +210,7 @@ class FirstScreen:
         many = len(self.summary.subject.ranks) > 1
         head = ("time", f"of {self._whole}", "launches", "family")
         widths = [max(map(len, column)) for column in zip(head, *rest, strict=True)]
-        room = COLUMNS - sum(width + 2 for width in widths)
+        room = self._columns - sum(width + 2 for width in widths)
         names = readable_names([each.name for each in kernels.largest], room)
         title = "largest kernels, mean over the ranks" if many else "largest kernels"
         each = [(names[kernel.name], cells) for kernel, cells in zip(kernels.largest, rest, strict=True)]
@@ -215,7 +224,7 @@ class FirstScreen:
     def _communication(self, most: int) -> Iterator[str]:
         found = self.summary.communication
         if found.whole is None:
-            yield fitted(f"communication: {found.why}")
+            yield self._line(f"communication: {found.why}")
             return
         every = found.each if len(found.each) > 1 or found.each[0].ns != found.whole.ns else ()
         rows = [found.whole, *(found.each[:most] if every else ())]
@@ -225,17 +234,17 @@ class FirstScreen:
         counts = ("exposed all", "overlap all") if found.shared else ("exposed", "overlap")
         head = (*(("rank",) if ranks else ()), "time", *counts, *(("GB/s",) if speeds else ()))
         cells = [head, *(_cells(row, scale, speeds=speeds, ranks=ranks) for row in rows)]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         title = f"communication by {found.by}{', worst rank of each' if ranks else ''}"
-        names = [title, "all" if every else _named(found.each[0].name), *(_named(row.name) for row in rows[1:])]
-        room = max(map(len, (printable(name, 50) for name in names)))
-        for name, row in zip(names, cells, strict=True):
-            yield f"{printable(name, 50):{room}}" + "".join(f"  {c:>{w}}" for c, w in zip(row, widths, strict=True))
+        names = ["all" if every else _named(found.each[0].name), *(_named(row.name) for row in rows[1:])]
+        named = [printable(name, 50) for name in names]
+        shorter: Callable[[int], list[str]] = lambda width: [in_the_middle(name, width) for name in named]  # noqa: E731
+        figures = (Fitting(text, own, to_the_right=True) for text, *own in zip(*cells, strict=True))
+        yield from in_columns([Fitting(title, named, shorter), *figures], self._columns, ruled=False)
         more = len(found.each) - most if every else 0
         notes = [f"{found.sharing.words}: wall_exposed_all counts them"] if found.shared else []
         notes += [f"and {more} more: --view {'overlap' if found.by == 'stage' else 'collectives'}"] if more > 0 else []
         if notes:
-            yield from textwrap.wrap("; ".join(notes), COLUMNS)
+            yield from textwrap.wrap("; ".join(notes), self._columns)
 
     def _findings(self, *, wide: bool) -> Iterator[str]:
         found = self.summary.findings
@@ -249,21 +258,21 @@ class FirstScreen:
             win, mark = win_words(finding, self._whole), f"{number}. "
             more = f"--view {finding.view}" if finding.view else f"pytest-nsys {finding.command}"
             if wide:
-                said = mark + sentence(finding, COLUMNS - len(mark))
-                long = mark + sentence(finding, 2 * COLUMNS - 2 * len(mark))
-                yield from textwrap.wrap(long, COLUMNS, subsequent_indent="   ") if said.endswith("…") else [said]
+                said = mark + sentence(finding, self._columns - len(mark))
+                long = mark + sentence(finding, 2 * self._columns - 2 * len(mark))
+                yield from textwrap.wrap(long, self._columns, subsequent_indent="   ") if said.endswith("…") else [said]
                 yield f"   {win or 'more'}: {to_see_more(finding, self.summary.first, self.summary.options)}"
             else:
                 below = f", {win}  {more}" if win else f"  {more}"
-                yield mark + sentence(finding, COLUMNS - len(mark) - len(below)) + below
+                yield mark + sentence(finding, self._columns - len(mark) - len(below)) + below
 
     def _doubts(self, room: Room) -> Iterator[str]:
         doubts, more = self.summary.doubts, len(self.summary.doubts) - room.doubts
         for number, doubt in enumerate(doubts[: room.doubts], 1):
             last = f" (and {counted(more, 'more doubt')})" if more > 0 and number == room.doubts else ""
-            text = printable(f"doubtful: {doubt}", 3 * COLUMNS) + last
-            lines = textwrap.wrap(text, COLUMNS, subsequent_indent=" " * len("doubtful: "))
-            yield from lines if room.whole else [fitted(f"doubtful: {doubt}", COLUMNS - len(last)) + last]
+            text = printable(f"doubtful: {doubt}", 3 * self._columns) + last
+            lines = textwrap.wrap(text, self._columns, subsequent_indent=" " * len("doubtful: "))
+            yield from lines if room.whole else [printable(f"doubtful: {doubt}", self._columns - len(last)) + last]
 
     def _next(self) -> Iterator[str]:
         steps = [*next_steps(self.summary.traces, self.summary.options, self.summary.first)]
@@ -271,7 +280,7 @@ class FirstScreen:
             steps += of_units(self.summary.traces, self.summary.searched)
         width = max(len(step.command) for step in steps)
         lines = [f"{step.command:{width}}  # {step.what}" for step in steps]
-        if max(map(len, lines)) + len("next: ") > COLUMNS:
+        if max(map(len, lines)) + len("next: ") > self._columns:
             lines = [step.command for step in steps]
         yield from (f"{'' if number else 'next:':5} {line}" for number, line in enumerate(lines))
 

@@ -12,8 +12,8 @@ from pytest_nsys.core.numbers import format_value, scale_of
 from pytest_nsys.core.units import TIME
 from pytest_nsys.core.words import printable
 from pytest_nsys.reports.bars import LEGEND, Pen, Piece
+from pytest_nsys.reports.layout import COLUMNS
 
-COLUMNS = 100
 RANKS_SHOWN = 8
 LONGEST_BAR, SHORTEST_BAR = 40, 8
 SHARES = 1000
@@ -33,20 +33,21 @@ HEADS = {
 
 
 def rank_bars(budgets: Sequence[RankBudget], pen: Pen) -> Iterator[str]:
-    """A heading, a line for each rank that is shown, and a legend, of at most 100 characters each."""
+    """A heading, a line for each rank that is shown, and a legend, on lines as long as the pen's."""
     chosen = shown_ranks(budgets)
+    wide = min(COLUMNS, pen.columns)
     labels = [f"rank {budget.rank}{which}" for which, budget in chosen]
     scale = scale_of([budget.window_ns for _, budget in chosen], TIME)
     times = [format_value(budget.window_ns, scale=scale) for _, budget in chosen]
     label, time = max(map(len, labels)), max(len("time"), *map(len, times))
-    shown, heads = _columns([budget for _, budget in chosen], COLUMNS - label - time - 4 - SHORTEST_BAR)
-    bar = min(LONGEST_BAR, COLUMNS - label - time - 4 - sum(len(head) for head in heads.values()))
-    title = fitted("where the time goes", label + 2 + bar)
+    shown, heads = _columns([budget for _, budget in chosen], wide - label - time - 4 - SHORTEST_BAR)
+    bar = min(LONGEST_BAR, wide - label - time - 4 - sum(len(head) for head in heads.values()))
+    title = printable("where the time goes", label + 2 + bar)
     yield f"{title:{label + 2 + bar}}  {'time':>{time}}{''.join(heads.values())}"
     longest = max(budget.window_ns for budget in shown) or 1
     for name, length, budget in zip(labels, times, shown, strict=True):
         if not budget.parts:
-            yield fitted(f"{name:{label}}  no budget: {budget.why}")
+            yield printable(f"{name:{label}}  no budget: {budget.why}", wide)
             continue
         cells = max(1, bar * budget.window_ns // longest)
         shares = share_words(budget)
@@ -111,8 +112,3 @@ def told_in_tenths(tenths: int, share: Fraction) -> str:
     if tenths == SHARES:
         return "100%" if share == 1 else ">99.9%"
     return f"{tenths // 10}.{tenths % 10}%"
-
-
-def fitted(text: str, width: int = COLUMNS) -> str:
-    """The text on one line of so many characters."""
-    return printable(text, width)

@@ -15,14 +15,17 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from html import escape
 from typing import TypeVar
 
 from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.kernel_names import WIDTH, in_the_middle, readable_names
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value, percent, scale_of
 from pytest_nsys.core.units import BARE, SHARES, SIZE, TIME, kept_in
 from pytest_nsys.core.words import printable
+from pytest_nsys.reports.layout import Fitting, in_columns
 
 
 class Format(enum.StrEnum):
@@ -43,11 +46,12 @@ class CellKind(enum.StrEnum):
 
     ``NUMBER`` is a count; ``TIME`` (in ns) and ``SIZE`` (in bytes) have one unit in a table. ``EXACT`` is for programs
     alone, as a point in time is, and ``DETAIL`` is shown by JSON alone.
-    A ``LABEL`` is a coordinate of a row, and ``NAME`` any other text of somebody else's. ``UNIT`` is that of the
-    measures beside it, for programs alone: of a ratio ``1``.
+    A ``KERNEL`` is its name, which people read as they call it. A ``LABEL`` is a coordinate of a row, and ``NAME``
+    any other text of somebody else's. ``UNIT`` is that of the measures beside it, for programs alone: of a ratio ``1``.
     """
 
     TEXT = "text"
+    KERNEL = "kernel"
     LABEL = "label"
     NAME = "name"
     LIST = "list"
@@ -60,6 +64,7 @@ class CellKind(enum.StrEnum):
     DETAIL = "detail"
 
 
+_FOR_PROGRAMS = (CellKind.DETAIL, CellKind.EXACT, CellKind.UNIT)
 _SCALED = {CellKind.TIME: TIME, CellKind.SIZE: SIZE}
 
 
@@ -130,6 +135,7 @@ class Table:
         format: Format,
         about: Mapping[str, object] | None = None,
         json_rows: Sequence[Mapping[str, object]] | None = None,
+        width: int = WHOLE_TEXT,
     ) -> str:
         """The rows. JSON is one object: ``about``, then ``rows`` (``json_rows`` where they are not the columns)."""
         match format:
@@ -142,7 +148,7 @@ class Table:
             case Format.HTML:
                 return html_page(self.html())
             case Format.TABLE:
-                return self._padded()
+                return "".join(f"{line}\n" for line in self._padded(width))
 
     def lines(self, more: str) -> list[str]:
         """The rows aligned, as a log has them; ``more`` says with ``{}`` how many were left out."""
@@ -172,17 +178,17 @@ class Table:
         more = f"<p>and {self.more} more</p>" if self.more else ""
         return f"<table>{caption}{''.join(f'<tr>{row}</tr>' for row in cells)}</table>{more}"
 
-    def _padded(self) -> str:
-        """Columns under dashes, what is a number to the right."""
+    def _padded(self, width: int) -> list[str]:
+        """Columns under dashes in so many characters, what is a number to the right."""
+        _, raw = self._without(*_FOR_PROGRAMS)
         columns, words = self._for_people()
-        lines = [[column.name for column in columns], *words]
-        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-        lines.insert(1, ["-" * width for width in widths])
-        sides = [">" if column.to_the_right else "<" for column in columns]
-        padded = (
-            [f"{cell:{side}{width}}" for cell, side, width in zip(line, sides, widths, strict=True)] for line in lines
-        )
-        return "".join("  ".join(line).rstrip() + "\n" for line in padded)
+        fitting = []
+        for i, column in enumerate(columns):
+            cells = [row[i] for row in words]
+            names = [str(row[i]) for row in raw] if column.kind is CellKind.KERNEL else cells
+            shorter = None if column.to_the_right else partial(_called, names, column.kind)
+            fitting.append(Fitting(column.name, cells, shorter, column.to_the_right))
+        return in_columns(fitting, width)
 
     def _csv(self) -> str:
         """Comma-separated values with a header; raw numbers, an absent one empty."""
@@ -201,7 +207,7 @@ class Table:
         """The columns that people see, and their cells in words of at most ``longest`` characters. Times and sizes are
         in one unit, which a column's name does not repeat.
         """
-        columns, cells = self._without(CellKind.DETAIL, CellKind.EXACT, CellKind.UNIT)
+        columns, cells = self._without(*_FOR_PROGRAMS)
         for kind, unit in _SCALED.items():
             own = [i for i, column in enumerate(columns) if column.kind is kind]
             scale = scale_of([row[i] for row in cells for i in own], unit)  # type: ignore[misc]
@@ -212,6 +218,10 @@ class Table:
                     row[i] = None if row[i] is None else format_value(row[i], unit, scale=scale)  # type: ignore[arg-type]
         for i in range(len(columns)):
             self._in_one_scale([row for row in cells if isinstance(row[i], Measure)], i)
+        for i, column in enumerate(columns):
+            if column.kind is CellKind.KERNEL:
+                for row, name in zip(cells, _called([str(row[i]) for row in cells], column.kind, WIDTH), strict=True):
+                    row[i] = name
         columns = [replace(column, name=column.title or column.name) for column in columns]
         words = [[printable(_shown(*pair), longest) for pair in zip(columns, row, strict=True)] for row in cells]
         return columns, words
@@ -228,6 +238,12 @@ class Table:
         """Without the columns of these kinds."""
         shown = [i for i, column in enumerate(self.columns) if column.kind not in kinds]
         return [self.columns[i] for i in shown], [[row[i] for i in shown] for row in self.rows]
+
+
+def _called(names: Sequence[str], kind: CellKind, width: int) -> list[str]:
+    """Names in so many characters, of kernels told apart."""
+    read = readable_names(names, width) if kind is CellKind.KERNEL else {}
+    return [read.get(name) or in_the_middle(name, width) for name in names]
 
 
 def number(name: str) -> Column:

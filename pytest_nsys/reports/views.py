@@ -10,6 +10,7 @@ import html
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from textwrap import wrap
 from typing import NamedTuple, TypeAlias
 
 from pytest_nsys.analysis.captures import Captures
@@ -21,11 +22,11 @@ from pytest_nsys.analysis.table import MetricTable, NothingSelected, Selector, m
 from pytest_nsys.analysis.windows import MEDIAN, WindowSpec
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake, hint
-from pytest_nsys.core.kernel_names import WIDTH, in_the_middle, readable_names
 from pytest_nsys.core.model import Label, Note, Rank, Span, Value, Window
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.selection import absences
 from pytest_nsys.reports.bars import Pen, Piece
+from pytest_nsys.reports.layout import COLUMNS
 from pytest_nsys.reports.tables import (
     Cell,
     CellKind,
@@ -46,6 +47,10 @@ USUAL = ("window_ns",)
 """Of whose definition a view is that shows no metric."""
 
 _EVERY_STAGE = {"stage": Selector(("*", NO_STAGE))}
+_OF_DIMENSIONS = {
+    "kernel": CellKind.KERNEL,
+    **dict.fromkeys(("rank", "stream", "device", "context"), CellKind.NUMBER),
+}
 _KINDS = {Unit.NS: CellKind.TIME, Unit.BYTES: CellKind.SIZE, Unit.RATIO: CellKind.RATIO}
 
 
@@ -215,19 +220,10 @@ class Part:
         return Table(typed, rows, self.caption)
 
     def for_people(self, table: Table) -> Table:
-        """Of a table what is read: without empty rows and columns, of many rows the first, and kernels as a person
-        calls them.
-        """
+        """Of a table what is read: without empty rows and columns, and of many rows the first."""
         shown = [row for row in table.rows if not self.filled or _says_something(table.columns, row)]
         most = len(shown) if self.most is None else self.most
         rows, more = shown[:most], len(shown[most:])
-        if "kernel" in (names := [column.name for column in table.columns]):
-            at = names.index("kernel")
-            read = readable_names({str(row[at]) for row in rows})
-            rows = [(*row[:at], read[str(row[at])], *row[at + 1 :]) for row in rows]
-        if "window" in names:
-            at = names.index("window")
-            rows = [(*row[:at], in_the_middle(str(row[at]), WIDTH), *row[at + 1 :]) for row in rows]
         own = [i for i, column in enumerate(table.columns) if not rows or any(row[i] not in (None, "") for row in rows)]
         columns = [table.columns[i] for i in own]
         return replace(table, columns=columns, rows=[[row[i] for i in own] for row in rows], more=more)
@@ -239,12 +235,12 @@ def _none(_: Looked) -> Iterable[Key]:
 
 def _column(said: AnyColumn) -> Column:
     if isinstance(said, str):
-        return Column(said, CellKind.NUMBER if said in ("rank", "stream", "device", "context") else CellKind.TEXT)
+        return Column(said, _OF_DIMENSIONS.get(said, CellKind.TEXT))
     return said.column if isinstance(said, Figure) else said
 
 
 def _says_something(columns: Sequence[Column], row: Row) -> bool:
-    return any(cell for column, cell in zip(columns, row, strict=True) if column.kind is not CellKind.TEXT)
+    return any(cell for column, cell in zip(columns, row, strict=True) if column.to_the_right)
 
 
 class Picked(NamedTuple):
@@ -380,8 +376,8 @@ class Shown:
         columns = [column for column in self.rows.columns if column.kind is not CellKind.DETAIL]
         return [{column.name: record[column.name] for column in columns} for record in _records(self.rows)]
 
-    def render(self, format: Format, about: Mapping[str, object] | None = None) -> str:
-        """The view. ``about`` is what JSON has besides."""
+    def render(self, format: Format, about: Mapping[str, object] | None = None, width: int = COLUMNS) -> str:
+        """The view. ``about`` is what JSON has besides; text has lines of ``width`` characters."""
         match format:
             case Format.JSON:
                 other = {part.name: _records(table) for part, table in self.tables if part.name != "rows"}
@@ -393,7 +389,7 @@ class Shown:
             case Format.HTML:
                 return html_page(self._repr_html_(), f"pytest-nsys: {self.view.name}")
             case Format.TABLE:
-                return "\n".join(self._text())
+                return "\n".join(self._text(width))
 
     def __str__(self) -> str:
         return "".join(f"{line}\n" for line in self.drawn()) + self.render(Format.TABLE)
@@ -406,12 +402,13 @@ class Shown:
     def _read(self) -> Iterator[tuple[Part, Table]]:
         return ((part, part.for_people(table)) for part, table in self.tables if table.rows)
 
-    def _text(self) -> Iterator[str]:
+    def _text(self, width: int) -> Iterator[str]:
         for part, table in self._read():
             caption = f"{table.caption}\n" if table.caption else ""
-            yield caption + table.render(Format.TABLE) + _more(part, table)
+            yield caption + table.render(Format.TABLE, width=width) + _more(part, table)
         if self.paragraph.below:
-            yield "".join(f"{printable(line, 1000)}\n" for line in self.paragraph.below)
+            each = (wrap(printable(line, 1000), width, subsequent_indent="  ") for line in self.paragraph.below)
+            yield "".join(f"{line}\n" for lines in each for line in lines)
 
     def _markdown(self) -> Iterator[str]:
         if drawn := self.drawn():

@@ -694,11 +694,12 @@ def run_of_two(project: Project) -> None:
 def test_the_command(project: Project) -> None:
     run_of_two(project)
     said = project.command("--view=collectives", "run", "--peak=2GB/s", code=0)
-    first = next(line.split() for line in said.splitlines() if line.lstrip().startswith("0 "))
-    assert first == [
+    first, below = (line.split() for line in said.splitlines() if line.lstrip().startswith("0  mesh_dp  AllReduce"))
+    assert [*first, *below[3:]] == [
         *("0", "mesh_dp", "AllReduce", "2", "5", "5", "MB", "6", "ms"),
         *("0.9", "1", "0.5", "1", "100%", "1", "ms", "5", "ms", "50%"),
     ]
+    assert max(map(len, said.partition("\n\n")[0].splitlines())) <= 100
     assert "straggler of mesh_dp AllReduce: rank 1 waits 1 ms less than the longest" in said
     assert "no utilisation" not in said
 

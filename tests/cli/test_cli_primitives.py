@@ -65,7 +65,7 @@ def test_table_is_padded_and_ordered_by_rank(trace: Path) -> None:
         "   0  200  stage2_f  4 us     1 us      75%          75%          75%             1\n"
         "   1  100  stage2_f  4 us     1 us      75%          75%          75%             1\n"
         "\n"
-        "All communication of a rank, that on streams which also compute (barrier) included:\n"
+        "All communication of a rank, that on compute streams (barrier) included:\n"
         "rank  pid  wall_overlap_all  wall_exposed_all  barrier\n"
         "----  ---  ----------------  ----------------  -------\n"
         "   0  200             66.7%            1.5 us   0.5 us\n"

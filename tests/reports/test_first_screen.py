@@ -31,8 +31,9 @@ from pytest_nsys.core.model import KernelsMode, Range, Span
 from pytest_nsys.reports.bars import Pen
 from pytest_nsys.reports.first_screen import LINES, FirstScreen, found_words, telling
 from pytest_nsys.reports.first_screen_html import as_html
+from pytest_nsys.reports.layout import COLUMNS
 from pytest_nsys.reports.next_steps import next_steps, to_see_more
-from pytest_nsys.reports.rank_bars import COLUMNS, share_words, shown_ranks
+from pytest_nsys.reports.rank_bars import share_words, shown_ranks
 from tests.support.many_traces import write_nodes
 from tests.support.reference_data import DATA
 from tests.support.samples.formats import Format, write_one
