@@ -242,7 +242,7 @@ class _Summing:
             try:
                 self.windows[number] = [w for run in captures.runs for w in run.measured(spec).filled({number})[number]]
             except NothingMeasured as why:
-                nothing, self.without[number] = nothing or why, str(why)
+                nothing, self.without[number] = nothing or why, from_here(str(why))
         if nothing is not None and not self.windows:
             raise nothing
 

@@ -188,6 +188,8 @@ def test_ranks_without_a_kind_in_common_are_read_under_no_other_convention(proje
     named = ["--convention=vllm"] if convention else []
     lacks = "rank 0 has no prefill step, though another rank has: give the traces of one engine"
     assert lacks in project.command("init", run, "-o", "drafted.nsys.yaml", *named, code=3)
+    beside = "nothing measured of rank 0: ranks/rank0_trace.json: rank 0 has no prefill step"
+    assert beside in project.command("show", run, *named, code=0)
     assert f"problem: {project.root}/ranks/rank0_trace.json: {lacks}" in project.command("check", run, *named, code=1)
 
 
