@@ -24,6 +24,7 @@ from pytest_nsys.analysis.summary import LongestStep, summary_of
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.cli.options import MeasureOptions
 from pytest_nsys.core.errors import NothingMeasured
+from pytest_nsys.core.kernel_names import telling_name
 from pytest_nsys.core.model import KernelsMode, Label, Value
 from pytest_nsys.core.workload import Parallel, Workload
 from tests.support.gates import write_trace
@@ -79,7 +80,7 @@ def check_kernels(kernels: object, launches: dict[tuple[Label, ...], Value], ran
     for labels, number in launches.items():
         counts[labels[-1]] += int(number)
     for kernel in kernels.largest:  # type: ignore[attr-defined]
-        names = {name for name in counts if name == kernel.name or str(name) in kernel.name}
+        names = {name for name in counts if str(name) in kernel.name or name == telling_name(kernel.name)}
         assert kernel.launches * ranks <= sum(counts[name] for name in names)
     assert len({kernel.called for kernel in kernels.largest}) == len(kernels.largest)  # type: ignore[attr-defined]
 

@@ -33,7 +33,7 @@ def whole(why: str, convention: str) -> Named:
 def engine(name: str, pattern: str, kind: str, inside: str = "") -> Named:
     """One step of an engine that serves requests."""
     drafted = f"convention {name}, anchor '{re.escape(pattern)}' .*: 1 {kind} step, window first {kind}"
-    return Named(f"step = range '{re.escape(pattern[:9])}.*', the only one{inside}", drafted)
+    return Named(f"({kind} )?step = range '{re.escape(pattern[:9])}.*', the only one{inside}", drafted)
 
 
 VLLM = "execute_%context_%_generation_%"
@@ -49,8 +49,8 @@ NAMED: Mapping[Path, Named] = {
     ),
     MORE / "hta_ns_resolution.json.gz": Named("step = range 'ProfilerStep#%', one of 5 ", f"{TORCH}, window median"),
     REAL / "hta_nccl_data.json.gz": Named("step = range 'ProfilerStep#%', one of 3 ", f"{TORCH}, window median"),
-    REAL / "hta_sampled_rank-0.json.gz": Named("step = range 'ProfilerStep#%', one of 2 ", f"{TORCH}, window first"),
-    REAL / "hta_sampled_rank-1.json.gz": Named("step = range 'ProfilerStep#%', one of 2 ", f"{TORCH}, window first"),
+    REAL / "hta_sampled_rank-0.json.gz": Named("step = range 'ProfilerStep#%', one of 2 ", f"{TORCH}, window median"),
+    REAL / "hta_sampled_rank-1.json.gz": Named("step = range 'ProfilerStep#%', one of 2 ", f"{TORCH}, window median"),
     MORE / "b200_vllm_eager.json.gz": engine("vllm", VLLM, "prefill", r" \(35 × a layer\)"),
     MORE / "vllm_decode_full_graph.json.gz": engine("vllm", VLLM, "decode"),
     MORE / "vllm_prefilldecode_piecewise.json.gz": engine("vllm", VLLM, "mixed", r" \(23 × a layer\)"),
