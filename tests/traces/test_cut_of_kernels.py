@@ -38,3 +38,13 @@ def test_a_cut_knows_its_kernel_and_no_other(tmp_path: Path) -> None:
     assert run("--view=ranks", small, code=0).stdout == run("--view=ranks", trace, "--anchor={kernel: embed}").stdout
     assert "this needs the whole run" in run("--view=ranks", small, "--anchor={kernel: adam}", code=3).stderr
     assert len(next(iter(open_trace(small).facts().units.values())).whole) == 8
+
+
+@pytest.mark.parametrize("kernels", KernelsMode)
+def test_an_odd_window_may_lie_between(kernels: str, tmp_path: Path) -> None:
+    trace = written(tmp_path / "run.sqlite", [*[PLAIN] * 4, [*PLAIN, *["gemm"] * 5], *[PLAIN] * 4])
+    convention = replace(BUILT_IN["generic"], anchor=KernelAnchor("embed"))
+    options = ["--convention=generic", "--anchor={kernel: embed}", "--window=steady", f"--kernels={kernels}"]
+    before = measured(trace, convention, "steady", None, kernels)
+    assert measured(cut(trace, *options), convention, "steady", None, kernels) == before
+    assert not isinstance(before[0]["window_ns"], str)

@@ -129,8 +129,10 @@ class RankView(msgspec.Struct, frozen=True):
     def holds(self, span: Interval) -> bool:
         """Whether all picked of the span is here: it lies in the windows, or goes from the first to the last."""
         merged = united(self.windows)
-        hull = merged[0][0], merged[-1][1]
-        return span == hull or any(start <= span[0] and span[1] <= end for start, end in merged)
+        (low, _), (_, high) = merged[0], merged[-1]
+        if span[0] == low and span[1] in (high, high - 1):  # what begins the unit after a kernel's last is left out
+            return True
+        return any(start <= span[0] and span[1] <= end for start, end in merged)
 
     def follows(self, span: Interval) -> bool:
         """Whether the span begins where the windows end: what is here of it is what a window needs."""
