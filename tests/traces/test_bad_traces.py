@@ -204,4 +204,4 @@ def test_what_is_odd_is_read(tmp_path: Path, format: str) -> None:
         path.write_bytes(content)
         result = run("rows", "compute_ns", "--trace", path, f"--convention={format}")
         assert result.exit_code == 0, (case, result.output)
-        assert result.stdout.split()[-2:] == ["300000", "ns"], case
+        assert result.stdout.split()[-2:] == ["300", "us"], case
