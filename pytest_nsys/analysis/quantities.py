@@ -14,7 +14,6 @@ from pytest_nsys.analysis.kernel_families import FamilySums, Usage, sums_of
 from pytest_nsys.analysis.metrics import Metric, Of, Scope, Unit
 from pytest_nsys.analysis.rank_window import RankWindow, StreamUse
 from pytest_nsys.analysis.run import RunWindow
-from pytest_nsys.core.conventions import MIXED
 from pytest_nsys.core.exact import exact
 from pytest_nsys.core.model import Row, Value
 
@@ -28,12 +27,16 @@ def comm_kernels(window: RankWindow) -> Iterator[Row]:
         yield Row((window.rank.number, stage), len(members))
 
 
+SHARED = "shared"
+"""Of a stream that communicates and computes: it is no communication stream, and no kernel on it hides another."""
+
+
 def _by_stream(value: Callable[[StreamUse], int]) -> OfStreams:
     def rows(window: RankWindow) -> Iterator[Row]:
         for use in sorted(window.streams, key=lambda use: (use.stream.number, use.stream.device, use.stream.context)):
             place = (use.stream.number, use.stream.device, use.stream.context)
             shared = use.communication_kernels and use.compute_kernels
-            yield Row((window.rank.number, *place, MIXED if shared else use.purpose), value(use))
+            yield Row((window.rank.number, *place, SHARED if shared else use.purpose), value(use))
 
     return rows
 

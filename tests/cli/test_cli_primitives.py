@@ -121,13 +121,13 @@ def test_json_of_setup(trace: Path) -> None:
     assert (first["micro_batch"], first["sequence_length"]) == (1, 2048)
 
 
-def test_a_stream_that_communicates_and_computes_is_mixed(trace: Path) -> None:
+def test_a_stream_that_communicates_and_computes_is_shared(trace: Path) -> None:
     rows = answer("--view=streams", trace, "--rank", "0")["rows"]
     assert [
         (r["stream"], r["comm_kernels"], r["compute_kernels"], r["comm_ns"], r["compute_ns"], r["purpose"])
         for r in rows
     ] == [
-        (7, 1, 1, 500, 5_000, "mixed"),
+        (7, 1, 1, 500, 5_000, "shared"),
         (28, 1, 0, 4_000, 0, "ep_a2a"),
     ]
 
