@@ -40,7 +40,6 @@ from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.convention_keys import check_named, convention_of
 from pytest_nsys.reports.bars import Pen
-from pytest_nsys.reports.layout import terminal_columns
 from pytest_nsys.reports.tables import Format, Table
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.executors import check_executor, on_terminal
@@ -380,7 +379,7 @@ def print_answer(
 ) -> None:
     """Print the rows, ``below`` them what people read besides, and beside them the notes, which JSON has as well."""
     lines = {} if notes is None else {"notes": note_lines(notes)}
-    click.echo(table.render(format, {**(about or {}), **lines}, json_rows, terminal_columns()), nl=False)
+    click.echo(table.render(format, {**(about or {}), **lines}, json_rows), nl=False)
     if format in (Format.TABLE, Format.MARKDOWN):
         for number, line in enumerate(below):
             click.echo(line if number else f"\n{line}")
