@@ -207,6 +207,7 @@ WORDS: Mapping[str, str] = {
     "day": "date",
     "link": "http(s) address",
     "flag": "`true` or `false`",
+    "name": "text",
 }
 """What the docs call a kind of which its schema does not tell."""
 
@@ -219,6 +220,9 @@ TEXT: Mapping[str, Any] = {
 }
 """Anything written as one word or more: true is text, too. Were it a type, editors would offer it everywhere."""
 
+NAME = {**TEXT, "if": {"type": [*TEXT["if"]["type"], "number", "boolean"]}}
+"""A text that a number or true is not: whoever means them quotes them."""
+
 TIMES = _text(r"[0-9]+(\.[0-9]+)?\s*(ns|us|µs|μs|ms|s)")
 
 SCHEMAS: Mapping[str, Mapping[str, Any]] = {
@@ -229,7 +233,8 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "line": _of("text"),
     "convention": {"anyOf": [offered(FOUND), _of("built_in"), {"keys": "convention"}]},
     "built_in": offered(CONVENTIONS),
-    "anchor": {"anyOf": [_of("text"), {"keys": "anchor"}]},
+    "name": NAME,
+    "anchor": {"anyOf": [_of("name"), {"keys": "anchor"}]},
     "window": {
         "anyOf": [
             offered(WINDOWS),

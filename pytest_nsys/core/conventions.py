@@ -90,10 +90,16 @@ Anchor = str | KernelAnchor
 """What repeats once per unit of steady work: the pattern of a range, or a kernel."""
 
 
+OF_YAML = re.compile(
+    r"""\s*(\{.*|\[.*\]|(["']).*\2|[-+]?[0-9.]+|true|false|null|~|kernel:\s.*)\s*""", re.DOTALL | re.IGNORECASE
+)
+"""What ``--anchor`` reads as a gate file does: no name, or a quoted one. All else is a name as it stands."""
+
+
 def written_anchor(anchor: Anchor) -> str:
     """An anchor as a command takes it, and a gate file has it."""
     if isinstance(anchor, str):
-        return anchor
+        return json.dumps(anchor, ensure_ascii=False) if OF_YAML.fullmatch(anchor) else anchor
     said = ((key, value) for key, value in anchor._asdict().items() if value is not None)
     return "{" + ", ".join(f"{key}: {_in_braces(value)}" for key, value in said) + "}"
 

@@ -17,7 +17,7 @@ from pytest_nsys.core.conventions import KIND_WORDS
 from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.units import ANY, HASH, format_tolerance
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.kinds import KEYS, SENTENCE_SAYS, Entry, clean_name, tolerance_of
+from pytest_nsys.gates.kinds import KEYS, SENTENCE_SAYS, Entry, tolerance_of
 from pytest_nsys.gates.limits import (
     NO_TOLERANCE,
     NOISE,
@@ -45,7 +45,7 @@ from pytest_nsys.gates.model import (
     Tolerance,
     judged,
 )
-from pytest_nsys.gates.names import comparison, without_limit
+from pytest_nsys.gates.names import clean_name, comparison, without_limit
 from pytest_nsys.gates.sentences import (
     AGGREGATE_WORDS,
     WORD,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -11,7 +12,7 @@ from typing import TypeVar
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
-from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention, ConventionMistake
+from pytest_nsys.core.conventions import BUILT_IN, OF_YAML, Anchor, Convention, ConventionMistake
 from pytest_nsys.core.errors import ArgumentMistake, GateFileError, UsageMistake, hint
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.words import printable
@@ -67,11 +68,13 @@ def check_named(traces: Sequence[str]) -> None:
 
 def typed_anchor(text: str) -> Anchor:
     """What ``--anchor`` says: the pattern of a range, or a kernel as gate files have it. Raises UsageMistake."""
-    if not text.lstrip().startswith("{"):
+    if not OF_YAML.fullmatch(text):
         return text
     reader = NodeReader(Path("--anchor"))
     try:
-        found = read_anchor(reader, compose(text.encode(errors="replace"), reader))
+        value = json.dumps(text) if text.lstrip().startswith("kernel:") else text
+        ((_, node),) = compose(f"anchor: {value}".encode(errors="replace"), reader).value
+        found = read_anchor(reader, node)
         reader.raise_any()
     except GateFileError as error:
         raise UsageMistake(f"--anchor {printable(text, 60)}: {error.mistakes[0].text}") from None

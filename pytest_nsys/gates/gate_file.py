@@ -27,10 +27,10 @@ from pytest_nsys.core.units import ANY, limit_value, parse_quantity
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion_keys import Selecting, read_assertion
 from pytest_nsys.gates.convention_keys import read_convention
-from pytest_nsys.gates.kinds import VERSION, Entry, clean_name
+from pytest_nsys.gates.kinds import VERSION, Entry
 from pytest_nsys.gates.limits import impossible, of_no_metric, own_units, without_step
 from pytest_nsys.gates.model import Assertion, Comparator, Constant, GateFile, Severity, Waiver
-from pytest_nsys.gates.names import called, names_of, told_apart, without_item
+from pytest_nsys.gates.names import called, clean_name, names_of, told_apart, without_item
 from pytest_nsys.gates.workload_keys import check_needed, read_workload
 from pytest_nsys.gates.yaml_nodes import NodeReader, compose, is_empty, read
 

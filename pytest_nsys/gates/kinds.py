@@ -32,11 +32,12 @@ from pytest_nsys.core.units import (
     relative_amount,
     tolerated,
 )
-from pytest_nsys.core.words import no_command, printable
+from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import TwoStages
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.limits import NOISE
 from pytest_nsys.gates.model import AllowMissing, Severity, Tolerance
+from pytest_nsys.gates.names import clean_name
 from pytest_nsys.gates.yaml_nodes import NodeReader
 
 SOURCE = Path(__file__).with_name("gate_file.keys.ini")
@@ -136,15 +137,6 @@ class Entry:
 def _value(kind: str, reader: NodeReader, node: Node, key: str) -> Any:
     read = KINDS[kind]
     return read(reader, node, key) if read is not None else None
-
-
-def clean_name(text: str) -> str:
-    """``text`` as a part of a test's name: one line, no control characters, no ``::``, no command of CI."""
-    visible = "".join(c for c in text if c.isprintable() or c.isspace())
-    name = " ".join(visible.split())
-    while "::" in name:
-        name = name.replace("::", ":")
-    return no_command(name)
 
 
 # -- how values are read
@@ -354,12 +346,14 @@ def _pipeline(reader: NodeReader, node: Node, key: str) -> TwoStages | None:
 def read_anchor(reader: NodeReader, node: Node, key: str = "anchor") -> Anchor | None:
     """The pattern of a range, or a kernel: ``{kernel: NAME, after: NAME}``."""
     if not isinstance(node, MappingNode):
-        text = reader.text(node, key)
-        return None if text is None else text.strip()
-    entry = Entry(reader, node, key)
-    if entry.fields and entry.missing():
-        entry.mistake("", f"{key} needs kernel: the name of the kernel that begins each window")
-    said = entry.values()
+        name = reader.name(node, key)
+        if name is not None and re.match(r"kernel:\s", name):
+            reader.mistake(node, f"a kernel stands in braces: write {{{printable(name, 80)}}}")
+        return name
+    entry = Entry(reader, node, key) if node.value else None
+    if entry is None or (entry.fields and entry.missing()):
+        reader.mistake(node, f"{key} needs kernel: the name of the kernel that begins each window")
+    said = {} if entry is None else entry.values()
     return KernelAnchor(**said) if "kernel" in said else None
 
 
@@ -458,6 +452,7 @@ KINDS: Mapping[str, Read | None] = {
     **dict.fromkeys(_BESIDE_OTHERS),
     "version": _one(_version, "a whole number from 0 on"),
     "text": _one(str.strip),
+    "name": lambda reader, node, key: reader.name(node, key),
     "texts": lambda reader, node, key: reader.texts(node, key) or None,
     "built_in": known(BUILT_IN, "convention"),
     "anchor": read_anchor,

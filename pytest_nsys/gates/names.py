@@ -11,12 +11,22 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pytest_nsys.core.words import no_command
 from pytest_nsys.gates.model import Assertion, GateFile, Location
 
 _COMPARISON = re.compile(r"!=|[<>=≤≥]+|(?<!\S)(?:below|above|at\s+(?:least|most))(?!\S)")
 
 _ITEM = re.compile(r"\[[^\W\d]\w*=.*\]$")
 """What ``for:`` adds to the name of an assertion."""
+
+
+def clean_name(text: str) -> str:
+    """``text`` as a part of a test's name: one line, no control characters, no ``::``, no command of CI."""
+    visible = "".join(c for c in text if c.isprintable() or c.isspace())
+    name = " ".join(visible.split())
+    while "::" in name:
+        name = name.replace("::", ":")
+    return no_command(name)
 
 
 def without_limit(sentence: str) -> str:

@@ -5,6 +5,7 @@ Scalars stay text: YAML 1.1 would make 8 of ``010`` and false of ``no``. Whoever
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ _KINDS = ("null", "bool", "int", "float", "str", "timestamp", "value", "seq", "m
 _PLAIN_TAGS = frozenset(_TAG + kind for kind in _KINDS)
 _UNREADABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
+_NO_NAME = {"int": "a number", "float": "a number", "bool": "true or false"}
 _LEADING_STAR = re.compile(r"(?:^|[-:,\[{])\s*\*")
 
 T = TypeVar("T")
@@ -234,6 +236,13 @@ class NodeReader:
             return None
         value: str = node.value
         return value
+
+    def name(self, node: Node, what: str) -> str | None:
+        """A text that YAML has no other meaning for: whoever means the digits or the word quotes them."""
+        text = self.text(node, what)
+        if text is not None and (kind := _NO_NAME.get(node.tag.removeprefix(_TAG))):
+            self.mistake(node, f"{what} is a name, not {kind}: quote it, as in {json.dumps(printable(text, 40))}")
+        return None if text is None else text.strip()
 
     def parsed(self, node: Node, what: str, parse: Callable[[str], T]) -> T | None:
         """What ``parse`` makes of a text; its ValueError is the mistake, ``offset`` characters into the text."""

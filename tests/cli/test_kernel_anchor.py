@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from pytest_nsys.core.conventions import written_anchor
+from pytest_nsys.gates.convention_keys import typed_anchor
 from tests.support.commands import answer, run
 from tests.support.gates import Project
 from tests.support.kernel_steps import PLAIN, slow_quarter, written
@@ -43,6 +46,36 @@ def test_a_kernel_that_is_gone_is_no_green(project: Project) -> None:
     for command in (("show", trace), ("check", trace), ("rows", "period_ns", "--trace", trace)):
         said = run(*command, "--anchor={kernel: embed}", code=3)
         assert why in " ".join((said.stdout + said.stderr).split())
+
+
+@pytest.mark.parametrize(
+    ("anchor", "said"),
+    [
+        ("{kernel: Größe}", "no kernel is called 'Größe': --view kernels lists them"),
+        (f"{{kernel: _Z{'x' * 2_000}}}", f"no kernel is called '_Z{'x' * 77}…': --view kernels lists them"),
+        ('{kernel: "em\\nbed"}', "no kernel is called 'em\N{REPLACEMENT CHARACTER}bed' (did you mean 'embed'?)"),
+        ("{kernel: gemm, after: nothing}", "no kernel is called 'nothing'"),
+        ("{kernel: embed, after: embed}", "'embed' never starts after 'embed': before it ran 'warmup', 'adam'"),
+        ("{kernel: warmup}", "kernel 'warmup' starts once, and a window goes from one start to the next"),
+        ('"3"', "no range matches the anchor '3'"),
+    ],
+    ids=lambda text: text[:30],
+)
+def test_an_anchor_that_fits_nothing_says_why(project: Project, anchor: str, said: str) -> None:
+    """No data for a command, an error of each assertion for a gate, in one sentence."""
+    trace = written(project.root / "run.sqlite", [("warmup",), *[PLAIN] * 9])
+    assert re.fullmatch(
+        f"error: .*{re.escape(said)}.*\n", run("rows", "launches", trace, "--anchor", anchor, code=3).stderr
+    )
+    project.gate(f"convention: {{extends: generic, anchor: {anchor}}}\nassertions: [launches <= 100]\n")
+    (case,) = project.judged().values()
+    assert case.state == "error"
+    assert said in case.text
+
+
+@pytest.mark.parametrize("name", ["[step]", "3", "true", '"a"', "{a}", "Größe", "[pl][profile]step %"])
+def test_a_range_called_like_something_else_can_be_typed(name: str) -> None:
+    assert typed_anchor(written_anchor(name)) == name
 
 
 def test_odd_steps_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

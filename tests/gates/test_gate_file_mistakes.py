@@ -129,6 +129,20 @@ OF_THE_FILE: list[tuple[str, list[str]]] = [
     (beside("convention: {anchor: {kernel: '', after: }}"), ["2:32: kernel is empty", "2:42: after is empty"]),
     (beside("convention: {anchor: {kernl: a}}"), ["2:23: unknown key 'kernl' (did you mean 'kernel'?)"]),
     (beside("convention: {anchor: [a]}"), ["2:22: anchor is text, not a list"]),
+    (
+        beside("convention: {anchor: {}}"),
+        ["2:22: anchor needs kernel: the name of the kernel that begins each window"],
+    ),
+    (beside("convention: {anchor: 3}"), ['2:22: anchor is a name, not a number: quote it, as in "3"']),
+    (beside("convention: {anchor: true}"), ['2:22: anchor is a name, not true or false: quote it, as in "true"']),
+    (beside("convention: {anchor: ''}"), ["2:23: anchor is empty"]),
+    (
+        beside("convention: {anchor: {kernel: 3, after: 0.5}}"),
+        [
+            '2:31: kernel is a name, not a number: quote it, as in "3"',
+            '2:41: after is a name, not a number: quote it, as in "0.5"',
+        ],
+    ),
     (beside("convention: pithtran"), ["2:13: unknown convention 'pithtran' (did you mean 'pithtrain'?)"]),
     (
         beside("convention: {extends: x, stage: '(', purposes: {mixed: {stages: a}}}"),
@@ -153,6 +167,14 @@ OF_THE_FILE: list[tuple[str, list[str]]] = [
             ["2:8: YAML tags are not allowed: '!!python/name:os.system' (quote text that begins with !)"],
         ),
         (beside("? [a]\n: 1"), ["2:3: a key is one word"]),
+        (
+            beside("convention: {anchor: 'kernel: embed'}"),
+            ["2:23: a kernel stands in braces: write {kernel: embed}"],
+        ),
+        (
+            beside("convention: {anchor: {kernel: a, kernel: b}}"),
+            ["2:34: 'kernel' is given twice (first on line 2)"],
+        ),
         (beside("window: {start: 5, end: 5}"), ["2:25: a window must end after it starts"]),
         (
             "version: 1\ntolerance: {rel: 5, abs: [50us, 1ms, 3%]}\nassertions: [overlap >= baseline - tolerance]\n",

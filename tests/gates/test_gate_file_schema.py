@@ -45,7 +45,7 @@ HELD = {
         "{setup: 'r(?P<rank>[0-9]+)', stage: '(?P<stage>s.)', communication: [a, b]}",
         "{purposes: {a: x_*, b: [x, y], c: {stage: [x], range: y}}}",
         "{span: period, kernels: launched}",
-        *("{anchor: {kernel: embed}}", "{extends: generic, anchor: {kernel: 'void f<4>(int, float)', after: 1}}"),
+        *("{anchor: {kernel: embed}}", "{extends: generic, anchor: {kernel: 'void f<4>(int, float)', after: '1'}}"),
         *("{copies: peer}", "{copies: [collective, peer, peer]}"),
         "{copies: [host_to_device, device_to_host, device_to_device]}",
         "{extends: jax, families: {gemm: '*gemm*', attention: ['*fmha*', '*attn*']}}",
