@@ -14,7 +14,7 @@ from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.gates.convention_keys import typed_anchor
 from tests.support.kernel_steps import PLAIN, put, slow_quarter, written
-from tests.support.measure import captures, notes, rows, windows
+from tests.support.measure import captures, notes, rows, rows_of, windows
 from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.kineto import KinetoBuilder
 
@@ -182,6 +182,40 @@ def test_a_rank_without_the_kernel_is_named(tmp_path: Path) -> None:
         NothingMeasured, match=r"rank 1 \(process 101\): no kernel is called 'embed': --view kernels lists them"
     ):
         rows(trace.write(tmp_path / "run.sqlite"), "compute_ns", convention=FIRST)
+
+
+def sharing_a_gpu(path: Path, *periods_ns: int) -> Path:
+    """Processes whose steps take turns on device 0, each in its own rhythm; one is launched 20 ns after the other."""
+    trace = TraceBuilder()
+    for number, period_ns in enumerate(periods_ns):
+        process = trace.process(pid=100 + number)
+        for step in range(12):
+            for place, name in enumerate(PLAIN):
+                at = 10_000 + 20 * number + period_ns * step + 100 * place
+                process.kernel(name, at, at + 10, launch_ns=at - 300)
+    return trace.write(path)
+
+
+@pytest.mark.parametrize("mode", KernelsMode)
+def test_two_processes_on_one_gpu_have_windows_of_their_own(tmp_path: Path, mode: KernelsMode) -> None:
+    trace, convention = sharing_a_gpu(tmp_path / "run.sqlite", 1_000, 1_500), replace(FIRST, kernels=mode)
+    starts = 9_700 if mode is KernelsMode.LAUNCHED else 10_000
+    found = [(w.start_ns - starts, w.end_ns - w.start_ns, w.index) for w in windows(trace, "2", convention=convention)]
+    assert found == [(2_000, 1_000, 2), (3_020, 1_500, 2)]
+    assert held(trace, "2", kernels=mode) == [list(PLAIN)] * 2
+    assert rows(trace, "step_time_ns", convention=convention) == {(): 1_500}
+    assert any("several processes use the same device id" in note for note in notes(trace, convention=convention))
+
+
+def test_captures_of_one_run_have_windows_of_their_own(tmp_path: Path) -> None:
+    both = [sharing_a_gpu(tmp_path / f"{ns}.sqlite", ns) for ns in (1_000, 1_400)]
+    other = written(tmp_path / "other.sqlite", [("fused_embed", *PLAIN[1:])] * 6)
+    with captures(*both, convention=FIRST) as run:
+        assert rows_of(run, "step_time_ns", run.spec("median")) == {(): 1_200}
+        assert [w.window.start_ns for each in run.runs for w in each.measured(run.spec("3"))] == [12_700, 13_900]
+    why = rf"{other}: rank 0 \(process 100\): no kernel is called 'embed' \(did you mean 'fused_embed'\?\)"
+    with captures(both[0], other, convention=FIRST) as run, pytest.raises(NothingMeasured, match=why):
+        rows_of(run, "step_time_ns", run.spec("median"))
 
 
 def test_a_graph_begins_one_window(tmp_path: Path) -> None:
