@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from pytest_nsys.analysis.windows import LastUnit
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.units import decimal
@@ -106,10 +107,11 @@ def _key(capture: Run, stated: Mapping[str, Label]) -> RunKey:
 
 
 def facts_of(runs: Sequence[Run]) -> Facts:
-    """The ranks' numbers of anchors, and of odd ones where a kernel anchors, the steps that are stated, the GPUs, how
-    the files say that they were launched, the anchors' names with their numbers left out (of steps that have kinds the
-    kind, where all are of one, and how many there are of each, which nobody compares), the major version of the
-    profiler, and what is stated of a pipeline, of blocks, of the batch and of the network.
+    """The ranks' numbers of anchors (but a kernel's last, which noise makes whole or not), and of odd ones where a
+    kernel anchors, the steps that are stated, the GPUs, how the files say that they were launched, the anchors' names
+    with their numbers left out (of steps that have kinds the kind, where all are of one, and how many there are of
+    each, which nobody compares), the major version of the profiler, and what is stated of a pipeline, of blocks, of the
+    batch and of the network.
     """
     anchors = [run.anchors(rank) for run in runs for rank in run.ranks]
     shapes = {re.sub(r"[0-9]+", "N", name) for name in {anchor.name for own in anchors for anchor in own}}
@@ -120,7 +122,7 @@ def facts_of(runs: Sequence[Run]) -> Facts:
     traced, stated = [run for run in runs if run.traces], runs[0].workload
     peak, batch = stated.peak_gb_per_s, batch_words(stated)
     found: dict[str, set[int] | set[str]] = {
-        "steps": {len(own) for own in anchors if own},
+        "steps": {sum(not isinstance(anchor, LastUnit) for anchor in own) for own in anchors if own},
         "odd_steps": {len(run.kernel_units(rank).odd) for run in of_kernels for rank in run.ranks},
         "kind_steps": {count for run in runs for count in run.steps.counts.values()},
         "anchor": shapes,

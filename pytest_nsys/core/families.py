@@ -131,7 +131,7 @@ LIBRARIES = (
     CommunicationLibrary("MSCCL++", ("mscclpp*",)),
     CommunicationLibrary("UCCL", ("uccl*",)),
     # flash attention has a combine of its own
-    CommunicationLibrary("pplx", ("pplx*::*dispatch*", "pplx*::*combine*", "a2a_*_[rs]e*_kernel*")),
+    CommunicationLibrary("pplx", ("pplx*::*dispatch*", "pplx*::*combine*", "a2a_dispatch_*", "a2a_combine_*")),
     CommunicationLibrary("MORI", ("mori::*", "EpDispatch*", "EpCombine*")),
     CommunicationLibrary("vLLM or sglang", ("*cross_device_reduce_*", "*quickreduce*")),
     CommunicationLibrary("AITER", ("*_cross_device_store*",)),
@@ -173,12 +173,16 @@ _MATCHERS = [
 ]
 
 
+_FUSED = re.compile(r"triton_[a-z]{3}_fused")
+"""Inductor puts the operators that it fuses into the name of its kernel, which is none of them."""
+
+
 @lru_cache(maxsize=65_536)
 def known_communication(short: str, full: str) -> KnownLibrary | None:
     """Of which known library a kernel is, by its short and its demangled name; None for NCCL's, and for any other."""
     full = spelled(full or short)
     both = f"{full}\n{short}"
-    possible = [each for each in _MATCHERS if each[1] in both]
+    possible = [each for each in _MATCHERS if each[1] in both and not _FUSED.match(full)]
     path = qualified_name(full) if possible else ""
     for matcher, _, library, glob in possible:
         if matcher.match(path):

@@ -112,3 +112,15 @@ def test_a_drafted_gate_tells_slow_steps_from_odd_ones(
         slow_quarter(project.root / "run.sqlite", slow_ns)
     report = project.pytest(code=0 if said is None else 1)
     assert said is None or said in report
+
+
+def test_a_last_step_that_is_whole_in_one_run_alone_makes_no_other_run(project: Project) -> None:
+    """It is where it has 98% of the median length: noise and the end of the profile decide, in which no gate is red."""
+    full = [*PLAIN, *["gemm"] * 6]
+    written(project.root / "run.sqlite", [full] * 12, period_ns=910)
+    run("init", "run.sqlite", "-o", "gates.nsys.yaml", "--anchor={kernel: embed}", code=0)
+    for last, anchors in ((full, 12), (full[:-1], 11)):
+        written(project.root / "run.sqlite", [*[full] * 11, last], period_ns=910)
+        said = run("rows", "anchors", "--trace", "run.sqlite", "--anchor={kernel: embed}", "--format", "csv", code=0)
+        assert f"anchors,0,{anchors}," in said.stdout
+        project.pytest(code=0)
