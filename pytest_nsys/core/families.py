@@ -133,11 +133,14 @@ LIBRARIES = (
     # flash attention has a combine of its own
     CommunicationLibrary("pplx", ("pplx*::*dispatch*", "pplx*::*combine*", "a2a_dispatch_*", "a2a_combine_*")),
     CommunicationLibrary("MORI", ("mori::*", "EpDispatch*", "EpCombine*")),
-    CommunicationLibrary("vLLM or sglang", ("*cross_device_reduce_*", "*quickreduce*")),
-    CommunicationLibrary("AITER", ("*_cross_device_store*",)),
+    CommunicationLibrary("vLLM or sglang", ("*cross_device_reduce_*", "*quickreduce*", "sp_collective::*")),
+    CommunicationLibrary("AITER", ("aiter::allgather_*", "aiter::reduce_scatter_*")),
     CommunicationLibrary(
         "TensorRT-LLM or FlashInfer",
-        ("*allreduce_fusion*", "*one[Ss]hotAll[Rr]educe*", "*two[Ss]hotAll[Rr]educe*", "*moe_comm*", "moeA2A*"),
+        (
+            *("*allreduce_fusion*", "*one[Ss]hotAll[Rr]educe*", "*two[Ss]hotAll[Rr]educe*", "lamport_*_all_reduce_*"),
+            *("*moe_comm*", "moeA2A*", "mixed_comm::*"),
+        ),
     ),
     CommunicationLibrary(
         "torch symmetric memory",

@@ -44,6 +44,13 @@ KNOWN = {
     "void a2a_combine_recv_kernel<true, 8>(unsigned long)": "pplx",
     "_ZN4mori3moe24EpCombineIntraNodeKernelIfEEvNS0_21EpDispatchCombineArgsE": "MORI",
     "EpDispatchIntraNodeKernel_bf16": "MORI",
+    "void aiter::allgather_lastdim<__hip_bfloat16, 8>(aiter::RankData*, aiter::RankSignals)": "AITER",
+    "_ZN5aiter24reduce_scatter_first_dimIDF16bLi8EEEvPNS_8RankDataE": "AITER",
+    "void sglang::sp_collective::all_gather_kernel<8u, true>(sglang::sp_collective::Params)": "vLLM or sglang",
+    "void flashinfer::mixed_comm::allreduce_kernel<1, 8, 1, false, false>(int)": "TensorRT-LLM or FlashInfer",
+    "void kernels::reduce_fusion::lamport_style_one_shot_all_reduce_norm_kernel<8, half>(int)": (
+        "TensorRT-LLM or FlashInfer"
+    ),
     "_ZN5aiter33reduce_scatter_cross_device_storeIDF16bLi8EEEvPNS_8RankDataE": "AITER",
     "void trtllm_mnnvl_allreduce::oneshotAllreduceFusionKernel<8, float>(float*)": "TensorRT-LLM or FlashInfer",
     "moeA2APrepareDispatchKernel(int*)": "TensorRT-LLM or FlashInfer",
@@ -79,6 +86,8 @@ COMPUTE = [
     "triton_poi_fused_moe_comm_allreduce_fusion_1",
     "void a2a_softmax_reduce_kernel<float>(float*)",
     "a2a_moe_regroup_kernel",
+    "void aiter::local_device_load_rmsnorm<__hip_bfloat16, 8>(aiter::RankSignals)",
+    "reduce_scatter_of_my_own",
     "splitKreduce_kernel",
     "nvjet_tst_192x192",
     "",
