@@ -34,6 +34,9 @@ COVER_OF_TWO = 0.90
 ALIKE_OF_FEW = 0.95
 """Median: of two units, and of four and more that two names begin together."""
 
+ALIKE_OF_TWO = 0.97
+"""Of two that cover less, between the ends of others, with votes."""
+
 MANY_VOTES = 3
 SEVERAL_TIMES = 1.5
 SEVERAL_SHORTER = 0.75
@@ -188,7 +191,8 @@ def _with_more(work: Work, unit: RepeatedUnit) -> RepeatedUnit:
 def _repeats(unit: RepeatedUnit) -> bool:
     if unit.level:
         return len(unit) > 3 and unit.alike >= ALIKE_OF_FEW
-    return len(unit) > 2 or (unit.alike >= ALIKE_OF_FEW and unit.cover >= COVER_OF_TWO)
+    sure = unit.alike >= ALIKE_OF_TWO and unit.votes >= MANY_VOTES
+    return len(unit) > 2 or sure or (unit.alike >= ALIKE_OF_FEW and unit.cover >= COVER_OF_TWO)
 
 
 def _crumbs(unit: RepeatedUnit) -> bool:

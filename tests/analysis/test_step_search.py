@@ -107,7 +107,9 @@ def partly_shuffled(places: int) -> str:
 
 SIDES: dict[str, tuple[str, int | None]] = {
     "two of nearly all": ("uvwxyz" + STEP * 2, 2),
-    "two of less": ("uvwxyzUVWXYZ" * 2 + STEP * 2, None),
+    "two of less": ("uvwxyzUVWXYZ" * 2 + STEP * 2, 2),
+    "two of less that differ": ("uvwxyzUVWXYZ" * 2 + STEP + STEP.replace("bc", "BC", 1), None),
+    "two between the ends of others": (STEP[-20:] + STEP * 2 + STEP[:20], 2),
     "one other among 22": (STEP * 11 + OTHER + STEP * 10, 21),
     "one other among nine": (STEP * 4 + OTHER + STEP * 4, None),
     "a tenth without an order": (partly_shuffled(6), 16),
