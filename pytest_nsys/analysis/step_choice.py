@@ -37,6 +37,9 @@ ALIKE_OF_FEW = 0.95
 ALIKE_OF_TWO = 0.97
 """Of two that cover less, between the ends of others, with votes."""
 
+ALIKE_OF_THREE = 0.98
+"""Of three that two names begin together: the first kernel of a micro-batch after an optimizer."""
+
 MANY_VOTES = 3
 SEVERAL_TIMES = 1.5
 SEVERAL_SHORTER = 0.75
@@ -190,7 +193,7 @@ def _with_more(work: Work, unit: RepeatedUnit) -> RepeatedUnit:
 
 def _repeats(unit: RepeatedUnit) -> bool:
     if unit.level:
-        return len(unit) > 3 and unit.alike >= ALIKE_OF_FEW
+        return len(unit) > 2 and unit.alike >= (ALIKE_OF_FEW if len(unit) > 3 else ALIKE_OF_THREE)
     sure = unit.alike >= ALIKE_OF_TWO and unit.votes >= MANY_VOTES
     return len(unit) > 2 or sure or (unit.alike >= ALIKE_OF_FEW and unit.cover >= COVER_OF_TWO)
 

@@ -57,6 +57,11 @@ PROGRAMS: dict[str, tuple[str, int, UnitIs]] = {
     "the last step cut off": (STEP * 8 + STEP[:30], 8, UnitIs.STEP),
     "the first step cut off": (STEP[20:] + STEP * 8, 8, UnitIs.STEP),
     "an optimizer after four micro-batches": ((MICRO_BATCH * 4 + "oooooo") * 6, 6, UnitIs.STEP),
+    "an optimizer after four micro-batches, between cut steps": (
+        MICRO_BATCH * 2 + "Opq" + (MICRO_BATCH * 4 + "Opq") * 3 + MICRO_BATCH * 2,
+        3,
+        UnitIs.STEP,
+    ),
     "one kernel of an optimizer after two micro-batches": ((MICRO_BATCH * 2 + "O") * 6, 6, UnitIs.STEP),
     "one kernel of an optimizer after four micro-batches": ((MICRO_BATCH * 4 + "O") * 6, 6, UnitIs.STEP),
     "micro-batches of one step": (MICRO_BATCH * 6 + "OOO", 6, UnitIs.MAYBE_PART),
