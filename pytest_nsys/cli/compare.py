@@ -11,15 +11,7 @@ import click
 
 from pytest_nsys.analysis.capture_cache import check_captures
 from pytest_nsys.cli.group import Exit
-from pytest_nsys.cli.options import (
-    HOW_MEASURED,
-    MeasureOptions,
-    deliver,
-    format_of,
-    measurements_option,
-    measuring,
-    reading,
-)
+from pytest_nsys.cli.options import MeasureOptions, deliver, format_of, measurements_option, measuring, reading
 from pytest_nsys.cli.shared_options import Formats
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, Address, gate_files_below
@@ -60,11 +52,7 @@ SUFFIXES = {".txt": "table", ".md": "markdown", ".json": "json", ".html": "html"
 )
 @measurements_option("--base-measurements", "capture of the base")
 @measurements_option("--head-measurements", "capture of the head")
-@click.option(
-    "--format",
-    type=Formats(FORMATS),
-    help="Default: the suffix of --output, else table.",
-)
+@click.option("--format", type=Formats(FORMATS), help="Default: the suffix of --output, else table.")
 @click.option("-o", "--output", metavar="FILE", help="File of the report; one line is printed.")
 @click.option(
     "--comparable-on",
@@ -108,7 +96,7 @@ def compare(
     written = format_of(format, output, SUFFIXES, read, default="table")
     gate_paths = _gate_paths(gates)
     check_captures(*captures)
-    _refuse_both(context, gate_paths)
+    _refuse_both(asked, gate_paths)
     files = [load_one(gate) for gate in gate_paths]
     if artifacts is not None:
         _check_artifacts(artifacts, traces)
@@ -209,12 +197,10 @@ def _gate_paths(values: Sequence[str]) -> list[Path]:
     return found
 
 
-def _refuse_both(context: click.Context, gates: Sequence[Path]) -> None:
+def _refuse_both(asked: MeasureOptions, gates: Sequence[Path]) -> None:
     """Raises UsageMistake where options say what the gate files say, and for a gate file that is given twice."""
-    said = [
-        name for name in HOW_MEASURED if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-    ]
-    if gates and said:
-        raise UsageMistake(f"--{said[0]} is what the gate file says: give --gate or --{said[0]}, not both")
+    if gates and asked.typed:
+        option, _ = asked.typed[0]
+        raise UsageMistake(f"{option} is what the gate file says: give --gate or {option}, not both")
     if len({gate.resolve() for gate in gates}) < len(gates):
         raise UsageMistake("a gate file is given twice")

@@ -13,7 +13,7 @@ from pytest_nsys.cli.options import MeasureOptions
 from pytest_nsys.core.errors import NoRows, UsageMistake
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.gates.workload_keys import ConfigMistake, read_config
+from pytest_nsys.gates.workload_keys import read_config
 from pytest_nsys.reports.run_report import RunReport
 from pytest_nsys.tools.files import write_whole
 from pytest_nsys.traces.opening import IN_FOLDERS, by_number, find_traces, is_parquet, iterations, traces_in
@@ -31,11 +31,7 @@ def show_pages(
     """
     if config is None:
         raise UsageMistake("--view config needs the configuration of the run: --config FILE.toml")
-    try:
-        workload = read_config(Path(config))
-    except ConfigMistake as mistake:
-        raise UsageMistake(str(mistake)) from None
-    workload = workload._replace(peak_gb_per_s=peak)
+    workload = read_config(Path(config))._replace(peak_gb_per_s=peak)
     pages = _named([_page(folder, workload, asked) for value in runs for folder in runs_in(value)])
     if output is None:
         click.echo("\n".join(pages.values()), nl=False)

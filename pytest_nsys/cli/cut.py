@@ -75,10 +75,8 @@ def cut(asked: MeasureOptions, traces: tuple[str, ...], output: str | None, gate
 
 def _cut_for_gate(gate_file: str, asked: MeasureOptions, traces: Sequence[str], target: Target) -> None:
     """Write what a gate file judges, and say of each assertion that cannot be judged on it as on the traces."""
-    said = {"window": asked.window, "span": asked.span, "kernels": asked.kernels, "rank": asked.ranks}
-    said |= {"convention": asked.convention, "anchor": asked.anchor and str(asked.anchor)}
-    if (name := next((name for name, value in said.items() if value), None)) is not None:
-        raise UsageMistake(f"--gate says what is measured, of every rank: leave --{name} out")
+    if asked.typed:
+        raise UsageMistake(f"--gate says what is measured, of every rank: leave {asked.typed[0][0]} out")
     if not Path(Address.of(gate_file).file).is_file():
         raise UsageMistake(f"--gate {printable(gate_file)}: is not a file: give one gate file")
     gate = load_one(Path(gate_file))

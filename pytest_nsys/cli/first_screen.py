@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from pytest_nsys.analysis.summary import summary_of
-from pytest_nsys.cli.options import HOW_MEASURED, MeasureOptions, deliver, pen_of, telling
-from pytest_nsys.core.conventions import written_anchor
-from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.cli.options import MeasureOptions, deliver, pen_of
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.gates.workload_keys import ConfigMistake, read_config
+from pytest_nsys.gates.workload_keys import read_config
 from pytest_nsys.reports.first_screen import FirstScreen
 from pytest_nsys.reports.first_screen_html import as_html
 from pytest_nsys.reports.first_screen_json import as_csv, as_json_screen
 from pytest_nsys.reports.tables import Format, html_page
-from pytest_nsys.tools.executors import on_terminal
 
 
 def first_screen(
-    asked: MeasureOptions, traces: tuple[str, ...], steps: int | None, config: str | None, output: str | None = None
+    asked: MeasureOptions, traces: tuple[str, ...], steps: int | None, config: str | None, output: str | None
 ) -> None:
     """What it is, where its steps go, its kernels, its communication, what to look at, and what to type next."""
-    shown = on_terminal(sys.stderr) and asked.format is not Format.JSON
-    with telling(shown=shown) as tell:
+    with asked.telling() as tell:
         tell("reading the trace")
         run = asked.one_run(traces, _stated(steps, config), metrics=["compute_absent_ns", "exposed_ns"])
         with run as (captures, spec):
             chosen = frozenset(asked.chosen(captures.runs[0].ranks)) if asked.ranks else None
             summary = summary_of(captures, spec, traces, tell, chosen)
-    found = replace(summary, given=tuple(_given(asked)), searched=asked.searched)
+    found = replace(summary, given=asked.typed, searched=asked.searched)
     match asked.format:
         case Format.JSON:
             text = as_json_screen(found)
@@ -47,17 +41,6 @@ def first_screen(
     deliver(text, output, drawn=True)
 
 
-def _given(asked: MeasureOptions) -> Iterator[tuple[str, str]]:
-    """The options that say how it was measured, as they were typed."""
-    yield from (("--rank", str(rank)) for rank in asked.ranks)
-    for name in HOW_MEASURED:
-        if (value := getattr(asked, name)) is not None:
-            yield f"--{name}", written_anchor(value) if name == "anchor" else str(value)
-
-
 def _stated(steps: int | None, config: str | None) -> Workload:
-    try:
-        workload = Workload() if config is None else read_config(Path(config))
-    except ConfigMistake as mistake:
-        raise UsageMistake(str(mistake)) from None
+    workload = Workload() if config is None else read_config(Path(config))
     return workload if steps is None else workload._replace(steps=steps)

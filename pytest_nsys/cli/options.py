@@ -31,7 +31,7 @@ from pytest_nsys.analysis.step_words import Searched
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec, as_one_step, left_open, meant_word, spec_under
 from pytest_nsys.cli.shared_options import Formats, anchor_option, convention_option, executor_option
-from pytest_nsys.core.conventions import Anchor, Convention
+from pytest_nsys.core.conventions import Anchor, Convention, written_anchor
 from pytest_nsys.core.errors import UsageMistake, hint
 from pytest_nsys.core.families import Families
 from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Note, Rank, Span, Window
@@ -141,24 +141,35 @@ class MeasureOptions:
             found = library.one_run(traces, Path(), convention, workload, _requests(metrics, spec))
             yield found, usual(found.runs[0], spec, left_open(self.window, self.span, self.kernels))
 
+    @property
+    def typed(self) -> tuple[tuple[str, str], ...]:
+        """The options that say how it is measured, as they were typed, each with its value."""
+        anchor = None if self.anchor is None else written_anchor(self.anchor)
+        said = {"window": self.window, "span": self.span, "kernels": self.kernels, "convention": self.convention}
+        said |= {"anchor": anchor}
+        ranks = (("--rank", str(rank)) for rank in self.ranks)
+        return *ranks, *((f"--{name}", str(value)) for name, value in said.items() if value is not None)
+
+    @contextlib.contextmanager
+    def telling(self) -> Iterator[Callable[[str], None]]:
+        """What tells a terminal what is done now, on one line that is wiped out at the end; JSON is read by programs,
+        to which a terminal shows nothing.
+        """
+        shown = on_terminal(sys.stderr) and self.format is not Format.JSON
+
+        def tell(what: str) -> None:
+            if shown:
+                print(f"\r{what} …\x1b[K", end="", file=sys.stderr, flush=True)
+
+        try:
+            yield tell
+        finally:
+            if shown:
+                print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
     def chosen(self, ranks: Sequence[Rank]) -> dict[int, Rank]:
         """The ranks that were asked for, by number. Raises UsageMistake for one that does not exist."""
         return chosen_ranks(ranks, self.ranks)
-
-
-@contextlib.contextmanager
-def telling(*, shown: bool) -> Iterator[Callable[[str], None]]:
-    """What tells a terminal what is done now, on one line that is wiped out at the end."""
-
-    def tell(what: str) -> None:
-        if shown:
-            print(f"\r{what} …\x1b[K", end="", file=sys.stderr, flush=True)
-
-    try:
-        yield tell
-    finally:
-        if shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def _requests(metrics: Sequence[str], spec: WindowSpec) -> list[Request]:
@@ -209,14 +220,8 @@ def amount(name: str, units: Mapping[str, int], wanted: str, **more: Any) -> Dec
 traces_argument = click.argument("traces", metavar="TRACES…", nargs=-1, required=True)
 format_option = choice("--format", kind=Format, default=Format.TABLE.value, help="Output format.")
 peak_option = amount(
-    "--peak",
-    {"GB/s": 1},
-    "bandwidth, as in 400GB/s",
-    metavar="GB/s",
-    help="Network bandwidth per GPU: 400GB/s.",
+    *("--peak", {"GB/s": 1}, "bandwidth, as in 400GB/s"), metavar="GB/s", help="Network bandwidth per GPU: 400GB/s."
 )
-HOW_MEASURED = ("window", "span", "kernels", "convention", "anchor")
-"""The options that say what is measured, and how."""
 
 
 def _shared() -> dict[str, Decorator]:
@@ -319,9 +324,6 @@ def check_dimensions(
 
 # Answers
 
-DEFINITION = 1
-"""Of the columns that the four primitives print."""
-
 LONGEST_NOTE = 2000
 
 
@@ -387,16 +389,16 @@ def print_answer(
 
 
 def about_windows(
-    traces: Sequence[str], spec: WindowSpec, windows: Sequence[Mapping[str, object]], definition: int = DEFINITION
+    traces: Sequence[str], spec: WindowSpec, windows: Sequence[Mapping[str, object]], definition: int
 ) -> dict[str, object]:
     """What JSON says of rows: of which trace, under which definition, and in which windows."""
     trace = traces[0] if len(traces) == 1 else list(traces)
-    return {"trace": trace, "kernels": mode_of(spec), "definition": definition, "windows": list(windows)}
-
-
-def mode_of(spec: WindowSpec) -> str:
-    """Which kernels were measured, in one word."""
-    return "all" if spec.whole_run else str(spec.kernels)
+    return {
+        "trace": trace,
+        "kernels": "all" if spec.whole_run else str(spec.kernels),
+        "definition": definition,
+        "windows": list(windows),
+    }
 
 
 def note_lines(notes: Iterable[Note]) -> list[str]:

@@ -28,7 +28,6 @@ from pytest_nsys.cli.options import (
     pen_of,
     print_notes,
     selectors_of,
-    telling,
     traces_argument,
     where_option,
 )
@@ -44,7 +43,6 @@ from pytest_nsys.reports.all_views import VIEWS
 from pytest_nsys.reports.bars import Pen
 from pytest_nsys.reports.tables import Format
 from pytest_nsys.reports.views import Looked, Shown, View
-from pytest_nsys.tools.executors import on_terminal
 
 FIRST = "the first screen"
 """What is shown without a view."""
@@ -150,7 +148,7 @@ def _show(
         may_be_a_step="steps" in view.takes,
     )
     selectors = selectors_of(where)
-    with telling(shown=on_terminal(sys.stderr) and asked.format is not Format.JSON) as tell:
+    with asked.telling() as tell:
         tell("reading the trace")
         with one_run as (captures, spec):
             looked = Looked(captures, spec, asked.ranks, selectors, encoding_of(output))

@@ -13,6 +13,7 @@ from typing import Any
 
 from yaml.nodes import Node
 
+from pytest_nsys.core.errors import UsageMistake, one_line
 from pytest_nsys.core.units import written_value
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Parallel, Workload
@@ -69,7 +70,7 @@ def _read_stated(entry: Entry, folder: Path) -> dict[str, Any]:
 def _read_config(entry: Entry, written: str, folder: Path) -> dict[str, Any]:
     try:
         said = read_config(folder / Path(written).expanduser())
-    except (ConfigMistake, RuntimeError) as mistake:  # the latter of ~nobody
+    except (UsageMistake, RuntimeError) as mistake:  # the latter of ~nobody
         entry.mistake("config", str(mistake))
         return {}
     return {key: value for key, value in said._asdict().items() if value not in (None, ())}
@@ -88,28 +89,21 @@ DEGREES = {
 REST = -1
 
 
-class ConfigMistake(ValueError):
-    """A configuration that cannot be meant; the text is one clear line that names the file."""
-
-
 def read_config(path: Path) -> Workload:
-    """What the file says. Raises ConfigMistake for one that cannot be read, or that says what cannot be."""
+    """What the file says. Raises UsageMistake for one that cannot be read, or that says what cannot be."""
     import tomllib  # few gate files name a configuration
 
     shown = printable(str(path), 1000)
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigMistake(f"{shown}: cannot be read: {error.strerror}") from None
+    with one_line(UsageMistake, f"{shown}: cannot be read"), path.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
-        raise ConfigMistake(f"{shown}: is larger than {MAX_BYTES} bytes: it is not a configuration")
+        raise UsageMistake(f"{shown}: is larger than {MAX_BYTES} bytes: it is not a configuration")
     try:
         found = tomllib.loads(content.decode("utf-8"))
     except UnicodeDecodeError:
-        raise ConfigMistake(f"{shown}: is not UTF-8 text") from None
+        raise UsageMistake(f"{shown}: is not UTF-8 text") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigMistake(f"{shown}: is not TOML: {printable(str(error))}") from None
+        raise UsageMistake(f"{shown}: is not TOML: {printable(str(error))}") from None
     return _Config(shown, found).workload()
 
 
@@ -119,7 +113,7 @@ class _Config:
     def __init__(self, shown: str, tables: Mapping[str, Any]) -> None:
         self.shown, self.tables = shown, tables
         if not any(isinstance(tables.get(name), dict) for name in ("training", "model", "parallelism")):
-            raise ConfigMistake(f"{shown}: has no table [training], [model] or [parallelism]: is it TorchTitan's?")
+            raise UsageMistake(f"{shown}: has no table [training], [model] or [parallelism]: is it TorchTitan's?")
 
     def workload(self) -> Workload:
         """Everything that the file says of the work."""
@@ -146,7 +140,7 @@ class _Config:
                 if type(value) is int and (1 <= value < 1 << 31 or (rest and value == REST)):
                     return None if value == REST else value
                 wanted = "a whole number from 1 on" + (", or -1" if rest else "")
-                raise ConfigMistake(f"{self.shown}: [{table}] {key} is {wanted}, not {printable(repr(value), 40)}")
+                raise UsageMistake(f"{self.shown}: [{table}] {key} is {wanted}, not {printable(repr(value), 40)}")
         return None
 
     def _model(self) -> str | None:

@@ -13,11 +13,11 @@ import pytest
 from pytest_nsys import open_run
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN
-from pytest_nsys.core.errors import GateFileError, NothingMeasured
+from pytest_nsys.core.errors import GateFileError, NothingMeasured, UsageMistake
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.core.workload import Parallel, Workload
 from pytest_nsys.gates.gate_file import loads_gate_file
-from pytest_nsys.gates.workload_keys import ConfigMistake, read_config
+from pytest_nsys.gates.workload_keys import read_config
 from tests.support.gates import Project, write_trace
 from tests.support.kernel_traces import steps_trace, sums
 from tests.support.measure import captures, why
@@ -239,7 +239,7 @@ def test_the_global_batch_is_that_of_all_replicas(tmp_path: Path) -> None:
 def test_a_configuration_that_cannot_be_meant(tmp_path: Path, text: str, what: str) -> None:
     path = tmp_path / "a.toml"
     path.write_text(text)
-    with pytest.raises(ConfigMistake) as caught:
+    with pytest.raises(UsageMistake) as caught:
         read_config(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert what in str(caught.value)
@@ -258,7 +258,7 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, content: bytes | None, 
     path = tmp_path / "a.toml"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(ConfigMistake, match=what):
+    with pytest.raises(UsageMistake, match=what):
         read_config(path)
 
 

@@ -14,9 +14,11 @@ import pytest
 from pytest_nsys import reports
 from pytest_nsys.analysis.findings import Finding
 from pytest_nsys.analysis.losses import FindingKind
-from pytest_nsys.cli.options import telling
+from pytest_nsys.cli import options
+from pytest_nsys.cli.options import MeasureOptions
 from pytest_nsys.reports.first_screen import LINES
 from pytest_nsys.reports.next_steps import to_see_more
+from pytest_nsys.reports.tables import Format
 from tests.support.bad_traces import BAD
 from tests.support.commands import answer, run
 from tests.support.samples.builder import TraceBuilder
@@ -129,11 +131,13 @@ def test_a_window_that_is_stated_is_not_called_the_run(tmp_path: Path, window: s
     assert any(f"of {what}  launches" in line for line in screen)
 
 
-def test_a_terminal_is_told_what_is_measured_on_one_line_that_goes(capsys: pytest.CaptureFixture[str]) -> None:
-    with telling(shown=True) as tell:
-        tell("kernels")
-    with telling(shown=False) as tell:
-        tell("kernels")
+def test_a_terminal_is_told_what_is_measured_on_one_line_that_goes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(options, "on_terminal", lambda _: True)
+    for format in (Format.TABLE, Format.JSON):
+        with MeasureOptions(format=format).telling() as tell:
+            tell("kernels")
     assert capsys.readouterr().err == "\rkernels …\x1b[K\r\x1b[K"
 
 
