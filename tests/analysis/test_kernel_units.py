@@ -146,6 +146,34 @@ def test_what_follows_the_last_start_is_a_window_where_it_is_whole(tmp_path: Pat
     assert rows(trace, "period_ns", convention=FIRST) == {(0, q): 910 for q in ("p50", "p90", "p99")}
 
 
+@pytest.mark.parametrize(
+    ("period_ns", "more", "whole"), [(918, 0, True), (920, 0, False), (910, 1, True), (905, 1, False)]
+)
+def test_how_long_the_last_window_may_be(tmp_path: Path, period_ns: int, more: int, *, whole: bool) -> None:
+    """From 0.98 to 1.1 of the median one, which takes a period."""
+    full = [*PLAIN, *["gemm"] * 6]
+    trace = written(tmp_path / "run.sqlite", [full] * 5 + [[*full, *["gemm"] * more]], period_ns=period_ns)
+    assert rows(trace, "anchors", convention=FIRST) == {0: 5 + whole}
+
+
+@pytest.mark.parametrize(("kernels", "odd"), [(6, False), (7, True), (3, False), (2, True)])
+def test_how_many_kernels_make_a_window_odd(tmp_path: Path, kernels: int, *, odd: bool) -> None:
+    """Over 1.5 times four, or so many times fewer; the last is judged as others are."""
+    other = ("embed", *["gemm"] * (kernels - 1))
+    trace = written(tmp_path / "run.sqlite", [PLAIN, PLAIN, other, PLAIN, PLAIN, PLAIN])
+    assert rows(trace, "anchors", convention=FIRST) == {0: 5 - odd}
+
+
+def test_a_last_window_of_other_kernels_is_none(tmp_path: Path) -> None:
+    full = [*PLAIN, *["gemm"] * 6]
+    trace = TraceBuilder()
+    process = trace.process()
+    put(process, [full] * 5, [910] * 5)
+    for at in (0, 200, 400, 900):
+        process.kernel("gemm" if at else "embed", 14_550 + at, 14_600 + at, launch_ns=14_250 + at)
+    assert rows(trace.write(tmp_path / "run.sqlite"), "anchors", convention=FIRST) == {0: 5}
+
+
 def test_a_slow_window_is_measured_and_one_of_other_kernels_is_left_out(tmp_path: Path) -> None:
     """Four of 16 twice as long: none is odd, and their period is in the percentiles."""
     trace = slow_quarter(tmp_path / "run.sqlite", 2_000)
