@@ -255,6 +255,8 @@ def drafted(trial: Traces, path: Path, given: Convention | None = None) -> tuple
     choice = trial.choose(given)
     captures = trial.captures(choice.convention)
     captures.refuse_twins(choice.spec)
+    for run in captures.runs:
+        run.measured(choice.spec).filled()  # says why another capture has no such window
     figures = Figures(captures, choice.spec)
     most = _mostly(figures)
     draft = Draft(

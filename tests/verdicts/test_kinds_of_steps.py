@@ -209,6 +209,12 @@ def test_what_one_capture_lacks_names_no_empty_place(project: Project) -> None:
     assert "no data: only 1 of 2 captures have this row" in " ".join(said.split())
 
 
+def test_captures_without_a_kind_in_common_are_no_draft(project: Project) -> None:
+    first, second = serve(project, [decode(4)] * 9), serve(project, [prefill()] * 9)
+    said = project.command("init", first, second, "-o", "drafted.nsys.yaml", code=3)
+    assert f"error: {second}: the run has no decode step, only 9 prefill steps" in said
+
+
 def test_a_kind_and_the_whole_run_exclude_each_other(project: Project) -> None:
     project.gate("window: run\nassertions:\n- decode exposed <= 3ms")
     said = project.pytest(f"--nsys-trace={serve(project, four_requests())}", code=1)
