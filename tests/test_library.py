@@ -22,7 +22,7 @@ from pytest_nsys.core.errors import ArgumentMistake, NothingMeasured, TraceError
 from pytest_nsys.core.shown import html_of
 from pytest_nsys.gates.model import GateFile, JudgedRow, Outcome
 from pytest_nsys.library import assertion_of
-from pytest_nsys.reports.first_screen_json import shaped
+from pytest_nsys.reports.first_screen_json import screen
 from pytest_nsys.reports.notebook import AMBER, GREEN, RED
 from pytest_nsys.verdicts.comparison import ComparedRow, Result
 from pytest_nsys.verdicts.records import records_of, uniform
@@ -402,12 +402,12 @@ def test_the_commands_of_a_summary_of_captures_run(folder: Path) -> None:
     """What is found and cut is of the first capture: commands would take all of them for files of one run."""
     paths = [str(write_trace(folder / f"capture{n}.sqlite", 100 * n)) for n in (1, 2)]
     with open_run(paths) as several:
-        found = shaped(several.summary("first"))
-    assert found.findings
-    for told in found.findings:
-        assert "--window first" in told.command
-        command(*shlex.split(told.command)[1:], code=0)
-    init, cut, compared = (each.command for each in found.next)
+        found = screen(several.summary("first"))
+    assert found["findings"]
+    for told in found["findings"]:
+        assert "--window first" in told["command"]
+        command(*shlex.split(told["command"])[1:], code=0)
+    init, cut, compared = (each["command"] for each in found["next"])
     assert all(path in init and path in compared for path in paths)
     command(*shlex.split(cut)[1:], "-o", folder / "cut.json.gz", code=0)
 

@@ -56,6 +56,11 @@ class RunCommunication:
     why: str = ""
 
     @property
+    def every(self) -> tuple[Communicated, ...]:
+        """The whole, and its parts."""
+        return self.each if self.whole is None else (self.whole, *self.each)
+
+    @property
     def shared(self) -> bool:
         """Whether the figures count what shares streams with compute, as the metrics ``…_all`` do."""
         return self.sharing.counts

@@ -6,21 +6,20 @@ Times are ns, shares between 0 and 1, and nothing is rounded to be read.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
-import msgspec
 from msgspec import Struct
 
-from pytest_nsys.analysis.communication import Communicated
+from pytest_nsys.analysis.findings import Finding
 from pytest_nsys.analysis.step_facts import FoundUnits
 from pytest_nsys.analysis.step_words import units_words
-from pytest_nsys.analysis.summary import STEP, RankBudget, Summary
+from pytest_nsys.analysis.summary import STEP, RankBudget, StepLength, Summary
 from pytest_nsys.core.conventions import written_anchor
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.units import BARE, RATIO
 from pytest_nsys.reports.findings import sentence
 from pytest_nsys.reports.next_steps import next_steps, to_see_more
-from pytest_nsys.reports.shapes import Count, doc
+from pytest_nsys.reports.shapes import Count, doc, filled
 from pytest_nsys.reports.tables import Cell, Format, Row, Table, as_json, measure, number, texts
 
 VERSION = 1
@@ -190,79 +189,63 @@ class RunSummary(Struct):
     next: list[NextStep]
 
 
-def shaped(summary: Summary) -> RunSummary:
+def screen(summary: Summary) -> dict[str, Any]:
     """The summary as a program reads it."""
-    about, found, step, communication = (
-        summary.subject,
-        summary.subject.found,
-        summary.step,
-        summary.communication,
-    )
-    fastest, searched = step.fastest or (None, None), summary.searched
-    return RunSummary(
-        VERSION,
-        [*summary.traces],
-        Traced(
-            *(about.profiler, about.framework, about.gpu, [*about.ranks], about.absent),
-            *(dict(about.mesh), about.files, about.captures),
-        ),
-        HowMeasured(
-            *(found.convention, found.anchor and written_anchor(found.anchor), found.count, found.index, found.name),
-            *(found.part, found.whole_run, found.window, str(found.span), str(found.kernels)),
-            units_words(searched) if isinstance(searched, FoundUnits) else None,
-        ),
-        LengthOfStep(
-            *(step.metric, plain(step.ns), step.slowest, fastest[0], None if fastest[1] is None else plain(fastest[1])),
-            {quantile: plain(ns) for quantile, ns in step.quantiles.items()},
-            *(step.steady, step.steps, None if step.longest is None else OneStep(*step.longest)),
-            [RateOfWork(rate.metric, plain(rate.value), rate.unit) for rate in step.rates],
-            step.why,
-            [StepsOfAKind(own.kind, own.number, None if own.ns is None else plain(own.ns)) for own in step.kinds],
-        ),
-        [
-            TimeOfRank(budget.rank, budget.window_ns, _parts(budget), budget.bounded, budget.why)
-            for budget in summary.budgets
-        ],
-        {str(rank): why for rank, why in summary.without.items()},
-        [
-            KernelOfRun(each.name, each.called, each.family, *map(plain, (each.ns, each.launches, each.share)))
-            for each in summary.kernels.largest
-        ],
-        summary.kernels.others,
-        plain(summary.kernels.others_ns),
-        communication.by,
-        communication.shared,
-        [_communicated(each) for each in (communication.whole, *communication.each) if each is not None],
-        communication.why,
-        [
-            FindingTold(
-                *(str(each.kind), sentence(each), each.rank, list(each.ranks)),
-                {name: said if isinstance(said, str) else plain(said) for name, said in each.figures.items()},
-                each.win_ns,
-                None if each.share is None else plain(each.share),
-                to_see_more(each, summary.first, summary.options),
-            )
-            for each in summary.findings
-        ],
-        [*summary.doubts],
-        None
-        if (most := summary.mostly) is None
-        else MostOfTime(str(most.of), plain(most.share), most.what, most.gap_ns),
-        [NextStep(each.command, each.what) for each in next_steps(summary.traces, summary.options, summary.first)],
-    )
+    kernels, communication = summary.kernels, summary.communication
+    own = {
+        "version": VERSION,
+        "subject": filled(Traced, {"absent_ranks": summary.subject.absent}, summary.subject),
+        "measured": _measured(summary),
+        "step": _step(summary.step),
+        "ranks": [filled(TimeOfRank, {"parts": _parts(budget)}, budget) for budget in summary.budgets],
+        "kernels": [filled(KernelOfRun, each) for each in kernels.largest],
+        "other_kernels": kernels.others,
+        "other_kernels_ns": kernels.others_ns,
+        "communication_by": communication.by,
+        "communication_shares_streams": communication.shared,
+        "communication": [filled(CommunicationOf, each) for each in communication.every],
+        "no_communication": communication.why,
+        "findings": [_finding(each, summary) for each in summary.findings],
+        "mostly": None if summary.mostly is None else filled(MostOfTime, summary.mostly),
+        "next": [filled(NextStep, each) for each in next_steps(summary.traces, summary.options, summary.first)],
+    }
+    return filled(RunSummary, own, summary)
 
 
-def plain(value: Value) -> Exactly:
-    return value if isinstance(value, int) else float(value)
+def _measured(summary: Summary) -> dict[str, Any]:
+    found, searched = summary.subject.found, summary.searched
+    own = {
+        "anchor": None if found.anchor is None else written_anchor(found.anchor),
+        "anchors": found.count,
+        "part_of_a_step": found.part,
+        "repeats": units_words(searched) if isinstance(searched, FoundUnits) else None,
+    }
+    return filled(HowMeasured, own, found)
 
 
-def _parts(budget: RankBudget) -> list[PartOfTime]:
-    return [PartOfTime(str(part), ns, plain(budget.shares[part])) for part, ns in budget.parts.items()]
+def _step(step: StepLength) -> dict[str, Any]:
+    fastest_rank, fastest_ns = step.fastest or (None, None)
+    own = {
+        "slowest_rank": step.slowest,
+        "fastest_rank": fastest_rank,
+        "fastest_ns": fastest_ns,
+        "quantiles_ns": step.quantiles,
+        "longest": None if step.longest is None else filled(OneStep, step.longest),
+        "rates": [filled(RateOfWork, rate) for rate in step.rates],
+        "kinds": [filled(StepsOfAKind, {"count": each.number}, each) for each in step.kinds],
+    }
+    return filled(LengthOfStep, own, step)
 
 
-def _communicated(each: Communicated) -> CommunicationOf:
-    overlap, busbw = (None if value is None else plain(value) for value in (each.overlap, each.busbw))
-    return CommunicationOf(each.name, each.rank, plain(each.ns), plain(each.exposed_ns), overlap, busbw)
+def _parts(budget: RankBudget) -> list[dict[str, Any]]:
+    return [
+        filled(PartOfTime, {"part": part, "ns": ns, "share": budget.shares[part]}) for part, ns in budget.parts.items()
+    ]
+
+
+def _finding(each: Finding, summary: Summary) -> dict[str, Any]:
+    own = {"text": sentence(each), "command": to_see_more(each, summary.first, summary.options)}
+    return filled(FindingTold, own, each)
 
 
 FLAT = (*texts("section", "name"), number("rank"), *texts("figure"), number("value"), *texts("unit"))
@@ -290,10 +273,7 @@ def flat_rows(summary: Summary) -> Iterator[Row]:
 
 
 def _flat_communication(summary: Summary) -> Iterator[Row]:
-    found = summary.communication
-    for each in (found.whole, *found.each):
-        if each is None:
-            continue
+    for each in summary.communication.every:
         figures = (("ns", each.ns, "ns"), ("exposed_ns", each.exposed_ns, "ns"), ("overlap", each.overlap, RATIO))
         for figure, value, unit in (*figures, ("busbw", each.busbw, "GB/s")):
             if value is not None:
@@ -306,7 +286,7 @@ def _valued(value: Value, unit: str) -> tuple[Cell, str]:
 
 def as_json_screen(summary: Summary) -> str:
     """One object."""
-    return as_json(msgspec.to_builtins(shaped(summary)))
+    return as_json(screen(summary))
 
 
 def as_csv(summary: Summary) -> str:
