@@ -133,10 +133,7 @@ def _tell(captured: ProgramRun, *, export: bool) -> None:
     for report in captured.reports:
         click.echo(f"captured {printable(str(report))} ({report.stat().st_size / 1e6:.1f} MB)")
         if export:
-            target = report.with_suffix(EXPORT)
-            nsys = export_to(report, target)
-            size = target.stat().st_size / 1e6
-            click.echo(f"exported {printable(str(target))} ({size:.1f} MB) with nsys {nsys.version}")
+            click.echo(printable(f"exported {_exported(report, report.with_suffix(EXPORT))}", LONGEST_LINE))
         for note in notes_on_gpus(report):
             click.echo(note.labelled)
 
@@ -209,5 +206,9 @@ def _export(report: Path, target: Path, *, force: bool) -> str:
             return f"{target} is there, and not older than its report (--force exports again)"
         raise UsageMistake(f"{target}: is there, and older than {report.name}: --force replaces it")
     target.parent.mkdir(parents=True, exist_ok=True)
+    return f"wrote {_exported(report, target)}"
+
+
+def _exported(report: Path, target: Path) -> str:
     nsys = export_to(report, target)
-    return f"wrote {target} ({target.stat().st_size / 1e6:.1f} MB) with nsys {nsys.version}"
+    return f"{target} ({target.stat().st_size / 1e6:.1f} MB) with nsys {nsys.version}"

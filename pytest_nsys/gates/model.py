@@ -369,6 +369,12 @@ class Outcome(enum.StrEnum):
     ERROR = "error"
 
 
+WORST_FIRST = (
+    *(Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.FAILED, Outcome.ACCEPTED),
+    *(Outcome.INCONCLUSIVE, Outcome.IMPROVED, Outcome.PASSED),
+)
+"""By which several assertions are one word."""
+
 WORSE = (Outcome.FAILED, Outcome.ACCEPTED)
 """Outcomes of a row that is outside its limit."""
 

@@ -222,6 +222,20 @@ def _at_merge_base(config: pytest.Config, ref: str) -> BaseIni:
     return next((found for found in read if found is not None), NOTHING)
 
 
+def narrowing(words: Sequence[str]) -> dict[str, Any]:
+    """The options among these words that leave tests out, by pytest's names for them."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("-k", dest="keyword", default="")
+    parser.add_argument("-m", dest="markexpr", default="")
+    for name in ("deselect", "ignore", "ignore-glob"):
+        parser.add_argument(f"--{name}", action="append")
+    parser.add_argument("--lf", "--last-failed", dest="lf", action="store_true")
+    parser.add_argument("--sw", "--stepwise", dest="stepwise", action="store_true")
+    parser.add_argument("-x", "-v", "-q", "-s", "-l", dest="letters", action="count")  # they may stand in one word
+    found = vars(parser.parse_known_args(list(words))[0])
+    return {name: value for name, value in found.items() if name != "letters"}
+
+
 def hidden_before(config: pytest.Config, path: Path) -> bool:
     """Whether pytest passed over this file or folder at the merge base: for what its ini file says, or a list that a
     conftest.py spells out.
@@ -229,11 +243,8 @@ def hidden_before(config: pytest.Config, path: Path) -> bool:
     if not (ref := given(config, REF)):
         return False
     base, here = at_merge_base(config, ref), config.invocation_params.dir
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for option in ("--ignore", "--ignore-glob"):
-        parser.add_argument(option, action="append", default=[])
-    said = parser.parse_known_args(base.words("addopts"))[0]
-    lists = [(here, said.ignore, said.ignore_glob)]
+    said = narrowing(base.words("addopts"))
+    lists = [(here, said["ignore"] or [], said["ignore_glob"] or [])]
     with contextlib.suppress(BaselineError):
         snapshot = snapshots_of(config, ref).around(path.parent)
         files = [folder / "conftest.py" for folder in path.parents if folder.is_relative_to(snapshot.top)]

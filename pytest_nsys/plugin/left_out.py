@@ -7,7 +7,6 @@ does not see any more was dropped by the repository; what is gone behind pytest'
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shlex
@@ -23,7 +22,7 @@ from pytest_nsys.core.file_names import gate_files_below, named_as_gate
 from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.outcomes import NotRun
-from pytest_nsys.plugin.base_ini import hidden_before, matches, words_of
+from pytest_nsys.plugin.base_ini import hidden_before, matches, narrowing, words_of
 from pytest_nsys.plugin.items import GateItem
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.plugin.settings import install
@@ -297,20 +296,6 @@ def _place(path: Path) -> Path:
     """Where a file lies, whichever links lead to its folder; it may be a link itself."""
     plain = Path(os.path.abspath(path))
     return plain.parent.resolve() / plain.name
-
-
-def narrowing(words: Sequence[str]) -> dict[str, Any]:
-    """The options among these words that leave tests out, by pytest's names for them."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("-k", dest="keyword", default="")
-    parser.add_argument("-m", dest="markexpr", default="")
-    for name in ("deselect", "ignore", "ignore-glob"):
-        parser.add_argument(f"--{name}", action="append")
-    parser.add_argument("--lf", "--last-failed", dest="lf", action="store_true")
-    parser.add_argument("--sw", "--stepwise", dest="stepwise", action="store_true")
-    parser.add_argument("-x", "-v", "-q", "-s", "-l", dest="letters", action="count")  # they may stand in one word
-    found = vars(parser.parse_known_args(list(words))[0])
-    return {name: value for name, value in found.items() if name != "letters"}
 
 
 def leaves_out(options: Mapping[str, Any], item: pytest.Item) -> bool:

@@ -4,8 +4,6 @@ would have caught in it: a line for each run, and how many reds there were.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -15,7 +13,7 @@ from pytest_nsys.core.exact import exact_text, median
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import change_words, format_together, format_value
 from pytest_nsys.core.words import counted, printable
-from pytest_nsys.gates.model import Outcome
+from pytest_nsys.gates.model import WORST_FIRST, Outcome
 from pytest_nsys.reports.explanation import reason_words
 from pytest_nsys.reports.page.plots import sparkline
 from pytest_nsys.reports.tables import (
@@ -186,26 +184,24 @@ def _wide(tracks: Sequence[Track]) -> tuple[str, list[str]]:
     branches = sorted({run.branch or "(none)" for run in table.runs})
     if len(branches) > 1:
         notes.append(f"runs of several branches, {', '.join(branches)}: --branch chooses")
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["time", "commit", "branch", *(printable(name, WHOLE_TEXT) for name in table.names)])
     units = [track.series.unit for track in table.tracks]
-    for run in table.runs:
-        values = [_number(value, unit) for value, unit in zip(table.line(run), units, strict=True)]
-        writer.writerow([spaced_time(run.time), run.commit or "", printable(run.branch or ""), *values])
-    return out.getvalue(), notes
+    rows = [
+        (spaced_time(run.time), run.commit, printable(run.branch or ""), *map(measure, table.line(run), units))
+        for run in table.runs
+    ]
+    columns = texts("time", "commit", "branch", *(printable(name, WHOLE_TEXT) for name in table.names))
+    return Table([*columns], rows).render(Format.CSV), notes
 
 
 # What a gate file would have caught
 
 NOT_JUDGED = "not judged"
 REPLAY_COLUMNS = (*texts("gate", "run", "commit", "branch", "then", "now", "why", "assertion", "after"),)
-_WORST_FIRST = (Outcome.NO_DATA, Outcome.FAILED, Outcome.INCONCLUSIVE, Outcome.IMPROVED, Outcome.PASSED)
 
 
 def worst(run: ReplayedRun) -> Replayed | None:
     """What a line tells of a run: a red before anything else."""
-    return min(run.found, key=lambda each: (not each.red, _WORST_FIRST.index(each.verdict.outcome)), default=None)
+    return min(run.found, key=lambda each: (not each.red, WORST_FIRST.index(each.verdict.outcome)), default=None)
 
 
 def outcome_of(run: ReplayedRun) -> str:

@@ -6,7 +6,8 @@ from unittest.mock import ANY
 
 import pytest
 
-from pytest_nsys.plugin.left_out import found_files, narrowing
+from pytest_nsys.plugin.base_ini import narrowing
+from pytest_nsys.plugin.left_out import found_files
 from pytest_nsys.reports.session.annotations import annotation_lines
 from pytest_nsys.reports.session.digest import By, LeftOut
 from pytest_nsys.reports.session.markdown import summary

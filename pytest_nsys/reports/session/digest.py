@@ -17,7 +17,7 @@ from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.words import counted
-from pytest_nsys.gates.model import JudgedRow, Outcome
+from pytest_nsys.gates.model import WORST_FIRST, JudgedRow, Outcome
 from pytest_nsys.reports.explanation import window_lines
 from pytest_nsys.reports.session.record import Record
 
@@ -32,14 +32,6 @@ NOTHING_JUDGED = "nothing judged"
 STATES = (*map(str, Outcome), "warned", "waived", "xfailed")
 """Every word that :attr:`pytest_nsys.reports.session.record.Record.state` has."""
 
-WORST_FIRST = (
-    Outcome.ERROR,
-    Outcome.INCOMPARABLE,
-    Outcome.NO_DATA,
-    Outcome.FAILED,
-    Outcome.ACCEPTED,
-    Outcome.INCONCLUSIVE,
-)
 EXIT_WORDS = {1: "something failed", 2: "interrupted", 3: "internal error", 4: "usage error", 5: "no tests"}
 """What pytest's exit statuses mean."""
 
@@ -133,7 +125,7 @@ class Digest:
             return NOTHING_JUDGED
         bad = {record.state for record in self.bad} | ({str(Outcome.FAILED)} if self.is_loosened else set())
         if bad:
-            return str(next((o for o in (*WORST_FIRST, Outcome.IMPROVED) if o in bad), Outcome.FAILED))
+            return str(next((o for o in WORST_FIRST if o in bad), Outcome.FAILED))
         if self.exit_status and self.comparison is not None:
             return NOTHING_JUDGED
         if self.exit_status:  # another test, a worker that crashed, a report that could not be written
@@ -303,7 +295,8 @@ def judged_records(stats: Mapping[str, Iterable[Any]]) -> list[Record]:
 def in_order(records: Iterable[Record]) -> list[tuple[str, int]]:
     """The states that occur, the worst first, and how many assertions ended in each."""
     counts = Counter(record.state for record in records)
-    worst = [*map(str, WORST_FIRST), "warned", "waived", "xfailed", str(Outcome.IMPROVED), str(Outcome.PASSED)]
+    *bad, improved, passed = map(str, WORST_FIRST)
+    worst = (*bad, "warned", "waived", "xfailed", improved, passed)
     return [(word, counts[word]) for word in worst if counts[word]]
 
 

@@ -435,7 +435,7 @@ def _assertion(record: Record) -> dict[str, Any]:
         "baseline": verdict.compared_with,
         "worst": filled(Worst, record.worst),
         "differences": [each._asdict() for each in verdict.differences],
-        "causes": causes(verdict.causes),
+        "causes": [*map(_cause, verdict.causes)],
         "notes": list(map(str, verdict.notes)),
         "next_steps": list(map(str, record.next_steps)),
         "explanation": record.explained,
@@ -466,12 +466,7 @@ def _change(row: JudgedRow, unit: str) -> dict[str, Any] | None:
     return {"exact": as_exact(moved), "text": change_words(row.value, row.baseline, unit)}
 
 
-def causes(rows: Sequence[Explained]) -> list[dict[str, Any]]:
-    """Why each of these rows changed."""
-    return [*map(_explained, rows)]
-
-
-def _explained(row: Explained) -> dict[str, Any]:
+def _cause(row: Explained) -> dict[str, Any]:
     told = row.explanation
     own = {
         "labels": plain_labels(row.labels),

@@ -210,16 +210,8 @@ SKEW = timedelta(minutes=5)
 Plain = dict[str, Any]
 
 WORST_FIRST = (
-    Outcome.ERROR,
-    Outcome.INCOMPARABLE,
-    Outcome.NO_DATA,
-    Outcome.FAILED,
-    Outcome.ACCEPTED,
-    DELAYED,
-    Outcome.INCONCLUSIVE,
-    Outcome.IMPROVED,
-    REFRESH,
-    Outcome.PASSED,
+    *(Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.FAILED, Outcome.ACCEPTED, DELAYED),
+    *(Outcome.INCONCLUSIVE, Outcome.IMPROVED, REFRESH, Outcome.PASSED),
 )
 
 
