@@ -24,12 +24,7 @@ from pytest_nsys.plugin import left_out
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.plugin.settings import SETTINGS, Setting, install, path_of
 from pytest_nsys.plugin.sources import named_measurements, named_traces
-from pytest_nsys.reports.session.digest import (
-    Digest,
-    keep,
-    ordered,
-    taken,
-)
+from pytest_nsys.reports.session.digest import Digest, keep, ordered, taken
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.files import append, write_whole

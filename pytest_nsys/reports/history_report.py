@@ -29,7 +29,7 @@ from pytest_nsys.reports.tables import (
     texts,
 )
 from pytest_nsys.reports.trend import SHORT_COMMIT, Trend, on_one_scale, trend_of
-from pytest_nsys.stored.history.reading import History, StoredRun, Track, how_measured, spaced_time, wide
+from pytest_nsys.stored.history.reading import History, StoredRun, Track, how_measured, spaced_time, without_holes
 from pytest_nsys.verdicts.replay import Replay, Replayed, ReplayedRun
 
 DEFINITION = 1
@@ -179,18 +179,19 @@ def _wide(tracks: Sequence[Track]) -> tuple[str, list[str]]:
     digest = max((run.id, run.digest or "") for track in tracks for run in track.runs)[1]
     others = {track.series.digest for track in tracks} - {digest}
     notes = [f"left out: runs of another key, {', '.join(sorted(others))}; --key chooses"] if others else []
-    table = wide([track for track in tracks if track.series.digest == digest])
-    notes += table.notes
-    branches = sorted({run.branch or "(none)" for run in table.runs})
+    columns, runs, holes = without_holes([track for track in tracks if track.series.digest == digest])
+    branches = sorted({run.branch or "(none)" for run in runs})
     if len(branches) > 1:
-        notes.append(f"runs of several branches, {', '.join(branches)}: --branch chooses")
-    units = [track.series.unit for track in table.tracks]
+        holes.append(f"runs of several branches, {', '.join(branches)}: --branch chooses")
     rows = [
-        (spaced_time(run.time), run.commit, printable(run.branch or ""), *map(measure, table.line(run), units))
-        for run in table.runs
+        (
+            *(spaced_time(run.time), run.commit, printable(run.branch or "")),
+            *(measure(track.by_run[run.id], track.series.unit) for _, track in columns),
+        )
+        for run in runs
     ]
-    columns = texts("time", "commit", "branch", *(printable(name, WHOLE_TEXT) for name in table.names))
-    return Table([*columns], rows).render(Format.CSV), notes
+    head = texts("time", "commit", "branch", *(printable(name, WHOLE_TEXT) for name, _ in columns))
+    return Table([*head], rows).render(Format.CSV), [*notes, *holes]
 
 
 # What a gate file would have caught

@@ -140,7 +140,7 @@ class Table:
         """The rows. JSON is one object: ``about``, then ``rows`` (``json_rows`` where they are not the columns)."""
         match format:
             case Format.JSON:
-                return as_json({**(about or {}), "rows": self._json_rows() if json_rows is None else json_rows})
+                return as_json({**(about or {}), "rows": self.records() if json_rows is None else json_rows})
             case Format.CSV:
                 return self._csv()
             case Format.MARKDOWN:
@@ -199,7 +199,8 @@ class Table:
         writer.writerows([_raw(*pair) for pair in zip(columns, row, strict=True)] for row in rows)
         return out.getvalue()
 
-    def _json_rows(self) -> list[dict[str, object]]:
+    def records(self) -> list[dict[str, object]]:
+        """The rows as programs get them."""
         pairs = (zip(self.columns, row, strict=True) for row in self.rows)
         return [{column.name: json_value(cell, column.kind) for column, cell in row} for row in pairs]
 

@@ -37,7 +37,6 @@ from pytest_nsys.reports.tables import (
     as_json,
     escape_markdown,
     html_page,
-    json_value,
 )
 
 Key = Mapping[str, Cell]
@@ -374,14 +373,14 @@ class Shown:
     def to_records(self) -> list[dict[str, object]]:
         """The rows as plain dicts, for ``pandas.DataFrame`` and ``polars.DataFrame``: whole ns, ratios from 0 to 1."""
         columns = [column for column in self.rows.columns if column.kind is not CellKind.DETAIL]
-        return [{column.name: record[column.name] for column in columns} for record in _records(self.rows)]
+        return [{column.name: record[column.name] for column in columns} for record in self.rows.records()]
 
     def render(self, format: Format, about: Mapping[str, object] | None = None, width: int = COLUMNS) -> str:
         """The view. ``about`` is what JSON has besides; text has lines of ``width`` characters."""
         match format:
             case Format.JSON:
-                other = {part.name: _records(table) for part, table in self.tables if part.name != "rows"}
-                return as_json({**(about or {}), **self.paragraph.facts, **other, "rows": _records(self.rows)})
+                other = {part.name: table.records() for part, table in self.tables if part.name != "rows"}
+                return as_json({**(about or {}), **self.paragraph.facts, **other, "rows": self.rows.records()})
             case Format.CSV:
                 return self.flat.render(Format.CSV)
             case Format.MARKDOWN:
@@ -430,8 +429,3 @@ class Shown:
 
 def _more(part: Part, table: Table) -> str:
     return f"and {table.more} others{part.more}\n" if table.more else ""
-
-
-def _records(table: Table) -> list[dict[str, object]]:
-    pairs = (zip(table.columns, row, strict=True) for row in table.rows)
-    return [{column.name: json_value(cell, column.kind) for column, cell in row} for row in pairs]

@@ -34,11 +34,7 @@ from pytest_nsys.gates.model import Assertion, Difference, FromBaseline, GateFil
 from pytest_nsys.gates.names import names_of_others
 from pytest_nsys.gates.noise import Decision, Trial, decide
 from pytest_nsys.gates.settling import settled
-from pytest_nsys.stored.baselines.baseline_file import (
-    RowLabels,
-    StoredSeries,
-    series_id,
-)
+from pytest_nsys.stored.baselines.baseline_file import RowLabels, StoredSeries, series_id
 from pytest_nsys.tools.git import branch_named, revision_of
 from pytest_nsys.traces.opening import given_twice
 from pytest_nsys.verdicts.apart import Apart, RunBreakdowns

@@ -16,10 +16,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_nsys.analysis.explained import (
-    KEPT_KERNELS,
-    KernelSequence,
-)
+from pytest_nsys.analysis.explained import KEPT_KERNELS, KernelSequence
 from pytest_nsys.analysis.metrics import METRICS, Metric, metric_called
 from pytest_nsys.analysis.table import MetricTable, label_key
 from pytest_nsys.analysis.windows import WindowSpec

@@ -20,14 +20,7 @@ from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.numbers import distance_words
 from pytest_nsys.core.words import counted, label_words, place_words, printable
 from pytest_nsys.gates.noise import deviation
-from pytest_nsys.stored.baselines.baseline_file import (
-    NOISE,
-    Baseline,
-    RowLabels,
-    SeriesId,
-    StoredSeries,
-    loads,
-)
+from pytest_nsys.stored.baselines.baseline_file import NOISE, Baseline, RowLabels, SeriesId, StoredSeries, loads
 from pytest_nsys.stored.baselines.store import WorkTree
 from pytest_nsys.tools.git import Snapshot
 

@@ -163,9 +163,7 @@ def _run(row: Mapping[str, Any]) -> StoredRun:
 
 
 def _read_rows(
-    connection: sqlite3.Connection,
-    runs: Mapping[int, StoredRun],
-    into: dict[_Place, HistorySeries],
+    connection: sqlite3.Connection, runs: Mapping[int, StoredRun], into: dict[_Place, HistorySeries]
 ) -> None:
     for row in records(connection, "rows", _of(runs), tuple(runs)):
         run = runs[row["run"]]
@@ -250,6 +248,11 @@ class Track:
         return dict(zip(self.series.dimensions, self.labels, strict=True))
 
     @property
+    def by_run(self) -> Mapping[int, Value]:
+        """The values by number of the run."""
+        return self.series.rows[self.labels]
+
+    @property
     def place(self) -> str:
         """``rank 0 stage stage2_f``."""
         return label_words(self.named)
@@ -258,20 +261,6 @@ class Track:
     def earlier(self) -> Value | None:
         """The median of the values before the last; None where there is none."""
         return median(self.values[:-1]) if len(self.values) > 1 else None
-
-
-@dataclass(frozen=True, slots=True)
-class Wide:
-    """One line per run. ``notes`` say which runs and columns are left out, and why."""
-
-    names: tuple[str, ...]
-    tracks: tuple[Track, ...]
-    runs: tuple[StoredRun, ...]
-    notes: tuple[str, ...]
-
-    def line(self, run: StoredRun) -> list[Value]:
-        """The values of a run."""
-        return [track.series.rows[track.labels][run.id] for track in self.tracks]
 
 
 def tracks_of(
@@ -337,24 +326,23 @@ def column_names(tracks: Sequence[Track]) -> list[str]:
     ]
 
 
-def wide(tracks: Sequence[Track]) -> Wide:
-    """The table without holes: columns that half of the runs have, and the runs that have all of those."""
+def without_holes(tracks: Sequence[Track]) -> tuple[list[tuple[str, Track]], list[StoredRun], list[str]]:
+    """The named columns that half of the runs have, the runs that have all of those, and what is left out, and why."""
     runs = {run.id: run for track in tracks for run in track.runs}
-    kept = [track for track in tracks if 2 * len(track.runs) >= len(runs)]
-    count = Counter(run.id for track in kept for run in track.runs)
-    whole = [run for run in runs.values() if count[run.id] == len(kept)]
-    names = dict(zip(map(id, tracks), column_names(tracks), strict=True))
+    columns: dict[bool, list[tuple[str, Track]]] = {True: [], False: []}
+    for name, track in zip(column_names(tracks), tracks, strict=True):
+        columns[2 * len(track.runs) >= len(runs)].append((name, track))
+    kept, left = columns[True], [name for name, _ in columns[False]]
+    count = Counter(run.id for _, track in kept for run in track.runs)
+    whole = [run for number, run in sorted(runs.items()) if count[number] == len(kept)]
     notes = []
-    stays = set(map(id, kept))
-    left = [names[id(track)] for track in tracks if id(track) not in stays]
     if left:
         what = counted(len(left), "column")
         notes.append(f"{what} left out, which less than half of the {len(runs)} runs have: {', '.join(left)}")
     if len(whole) < len(runs):
         what = counted(len(runs) - len(whole), "run")
         notes.append(f"{what} of {len(runs)} left out, which lack a column that the others have")
-    ordered = sorted(whole, key=lambda run: run.id)
-    return Wide(tuple(names[id(track)] for track in kept), tuple(kept), tuple(ordered), tuple(notes))
+    return kept, whole, notes
 
 
 def spaced_time(time: str) -> str:
