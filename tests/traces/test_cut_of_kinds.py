@@ -64,6 +64,23 @@ def test_a_cut_of_a_kind_shows_the_screen_of_its_window(format: str, options: tu
     assert shown(cut(trace, *options)) == shown(trace, *options)
 
 
+@pytest.mark.parametrize("asked", ["--window=prefill", "--window=first", "--kernels=clipped"])
+def test_a_cut_shows_no_other_window_than_is_asked_for(asked: str, tmp_path: Path) -> None:
+    trace = write_serving(tmp_path / "run", "nsys", four_requests())
+    told = run("show", cut(trace), asked, code=3).stderr
+    assert "is a cut (window median decode, kernels launched), and does not hold all kernels of this window" in told
+
+
+def test_a_cut_of_several_windows_shows_the_usual_one(project: Project) -> None:
+    trace = write_serving(project.root / "run", "nsys", four_requests())
+    project.gate(
+        "quality: {anchors: 1}\nassertions:\n- {assert: idle <= 1s, window: first decode}\n- decode idle <= 1s\n"
+    )
+    small = project.root / "gate.cut.json"
+    run("cut", "--gate", project.root / "gate.nsys.yaml", trace, "-o", small, code=0)
+    assert shown(small) == shown(trace)
+
+
 @pytest.mark.parametrize("steps", [[decode(4)], [prefill(), decode(4)]], ids=["the only step", "the last step"])
 def test_the_last_step_is_as_long_as_its_window(steps: Any, tmp_path: Path) -> None:
     """The kernel that samples runs after its label, and is in both."""
