@@ -18,7 +18,7 @@ from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.analysis.communication import Communicated
 from pytest_nsys.analysis.step_words import Searched, inside_words, why_whole
 from pytest_nsys.analysis.subject import Found
-from pytest_nsys.analysis.summary import STEP, Summary
+from pytest_nsys.analysis.summary import LARGEST, STEP, Summary
 from pytest_nsys.core.conventions import NO_STAGE, Anchor, KernelAnchor
 from pytest_nsys.core.kernel_names import in_the_middle, readable_names
 from pytest_nsys.core.model import KernelsMode, Span, Value
@@ -50,12 +50,15 @@ LONGEST_TITLE, LEAST_TITLE, LEAST_ANCHOR, LONGEST_RANGE = 36, 8, 16, 40
 
 
 class Room(NamedTuple):
-    """How much is told: findings on two lines each or on one, doubts whole or cut, and how many stages and doubts."""
+    """How much is told: findings on two lines each or on one, doubts whole or cut, and how many stages, doubts and
+    kernels.
+    """
 
     wide: bool
     whole: bool
     stages: int
     doubts: int
+    kernels: int = LARGEST
 
 
 ROOMS = (
@@ -67,6 +70,7 @@ ROOMS = (
     Room(False, False, 3, 2),
     Room(False, False, 1, 1),
     Room(False, False, 0, 1),
+    Room(False, False, 0, 1, 4),
 )
 """From the most to the least that a screen tells."""
 
@@ -111,7 +115,7 @@ class FirstScreen:
         parts = (
             [*self._subject(), *self._step()],
             [*rank_bars(self.summary.budgets, self.pen)],
-            [*self._kernels()],
+            [*self._kernels(room.kernels)],
             [*self._communication(room.stages)],
             [*self._findings(wide=room.wide), *self._doubts(room)],
             [*self._next()],
@@ -200,26 +204,27 @@ class FirstScreen:
         least, most = format_together([min(windows), max(windows)])
         return f"below: {which}, {most if least == most else f'{least} to {most}'} on the GPU"
 
-    def _kernels(self) -> Iterator[str]:
+    def _kernels(self, most: int) -> Iterator[str]:
         kernels = self.summary.kernels
-        scale = scale_of([each.ns for each in kernels.largest], TIME)
+        largest, more = kernels.largest[:most], kernels.largest[most:]
+        scale = scale_of([each.ns for each in largest], TIME)
         rest = [
             (format_value(k.ns, scale=scale), _tenths(k.share), format_value(k.launches, BARE), k.family)
-            for k in kernels.largest
+            for k in largest
         ]
         many = len(self.summary.subject.ranks) > 1
         head = ("time", f"of {self._whole}", "launches", "family")
         widths = [max(map(len, column)) for column in zip(head, *rest, strict=True)]
         room = self._columns - sum(width + 2 for width in widths)
-        names = readable_names([each.name for each in kernels.largest], room)
+        names = readable_names([each.name for each in largest], room)
         title = "largest kernels, mean over the ranks" if many else "largest kernels"
-        each = [(names[kernel.name], cells) for kernel, cells in zip(kernels.largest, rest, strict=True)]
+        each = [(names[kernel.name], cells) for kernel, cells in zip(largest, rest, strict=True)]
         for name, cells in [(title, head), *each]:
             numbers = (f"{cell:>{width}}  " for cell, width in zip(cells[:-1], widths, strict=False))
             yield f"{name:{room}}  {''.join(numbers)}{cells[-1]}"
-        if kernels.others:
-            others = f"{kernels.others} {'other' if kernels.others == 1 else 'others'}"
-            yield f"and {others}, together {format_value(kernels.others_ns)}"
+        if others := kernels.others + len(more):
+            together = kernels.others_ns + sum(each.ns for each in more)
+            yield f"and {others} {'other' if others == 1 else 'others'}, together {format_value(together)}"
 
     def _communication(self, most: int) -> Iterator[str]:
         found = self.summary.communication

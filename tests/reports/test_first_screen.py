@@ -335,6 +335,23 @@ def test_no_ranks_kernels_or_names_break_the_bounds(data: st.DataObject) -> None
     check_bounds(lines, found.traces)
 
 
+def test_the_fullest_run_fits_and_leaves_kernels_to_the_others() -> None:
+    rows = tuple(Communicated(f"stage {n}", n, 10**n, n, None, None) for n in range(4))
+    kernels = tuple(KernelShare(f"kernel_{n}", "", "gemm", 100 - n, Fraction(1, 20), 1) for n in range(10))
+    found = made(
+        budgets=tuple(budget(rank, 1_000 + rank) for rank in range(8)),
+        kernels=KernelShares(kernels, 5, 10_000),
+        communication=RunCommunication("stage", sharing(1), rows, rows[0], ""),
+        findings=tuple(finding(n) for n in range(5)),
+        doubts=("d",) * 4,
+        without={8: "no kernel"},
+        step=StepLength("step_time_ns", 10**9, 10**6, (7, 3), {"p50": 1, "p90": 10**12}, (), ""),
+    )
+    lines = FirstScreen(found).lines()
+    check_bounds(lines, found.traces)
+    assert "and 11 others, together 10.6 us" in lines  # 5 beside the largest, and six of these that take 564 ns
+
+
 def test_which_ranks_are_shown() -> None:
     several = [budget(rank, 1_000 + rank) for rank in range(9)]
     assert [(which.strip(), own.rank) for which, own in shown_ranks(several)] == [
