@@ -421,10 +421,10 @@ class WindowGroup:
         rank = track.rank
         if self.spec.whole_run:
             if not len(track.kernels):
-                self._without[rank.number] = NothingMeasured(f"{rank.trace}: rank {rank.number} ran no kernel")
+                nothing = f"rank {rank.number} ran no kernel: profile it again, or give the traces of the others"
+                self._without[rank.number] = NothingMeasured(f"{rank.trace}: {nothing}")
                 return []
-            bounds = Window(track.kernels.start_ns[0], max(track.kernels.end_ns), RUN)
-            self.windows[rank.number] = [bounds]
+            self.windows[rank.number] = [Window(track.kernels.start_ns[0], max(track.kernels.end_ns), RUN)]
         windows = self.windows[rank.number]
         return [RankWindow(track, w, self.spec, in_window(track, w, self.spec)) for w in windows]
 

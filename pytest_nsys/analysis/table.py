@@ -89,7 +89,7 @@ def matches(element: str, label: Label) -> bool:
     """Whether one element of a selector means this label, or what stands before the arguments of a template."""
     if isinstance(label, int):
         return re.fullmatch(r"-?[0-9]{1,18}", element) is not None and int(element) == label
-    if label == element or label.startswith((f"{element}_", f"{element}<")):
+    if label == element or label.startswith(f"{element}_"):
         return True
     return any(fnmatch.fnmatchcase(name, element) for name in (label, label.partition("<")[0]))
 

@@ -193,6 +193,11 @@ def test_ranks_without_a_kind_in_common_are_read_under_no_other_convention(proje
     assert f"problem: {project.root}/ranks/rank0_trace.json: {lacks}" in project.command("check", run, *named, code=1)
 
 
+def test_a_rank_without_a_kernel_says_what_to_do(project: Project) -> None:
+    said = project.command("init", of_ranks(project, [decode(4)] * 9, []), "-o", "drafted.nsys.yaml", code=3)
+    assert "rank 1 ran no kernel: profile it again, or give the traces of the others" in said
+
+
 def test_a_kind_that_every_rank_has_is_looked_at_first(project: Project) -> None:
     run = of_ranks(project, [decode(4)] * 9 + [prefill()] * 5, [prefill(41_000)] * 5)
     said = project.command("show", run, code=0)
