@@ -19,6 +19,7 @@ from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import change_words, format_value
 from pytest_nsys.core.words import counted, label_words, printable
 from pytest_nsys.drafting.gate_text import SCHEMA_NAME
+from pytest_nsys.gates.comparability import shown as in_words
 from pytest_nsys.gates.noise import FEWEST_TRACES
 from pytest_nsys.plugin.session import BASELINES
 from pytest_nsys.reports.tables import Cell, CellKind, Column, Format, Row, Table, measure, number, numbers, texts
@@ -141,14 +142,10 @@ def show(folder: str, format: Format) -> None:
     rows = [row for path, stored in loaded for row in _rows(path, stored)]
     print_answer(format, Table(COLUMNS, rows))
     for path, stored in loaded:
-        key = ", ".join(f"{name} {_words(value)}" for name, value in stored.key.items() if value is not None)
+        key = ", ".join(f"{name} {in_words(value)}" for name, value in stored.key.items() if value is not None)
         window = BaselineStore(path.parent, stored.gate).kept_window(path, stored)
         kept = f"; its windows are in {window_beside(path).name}" if window is not None else ""
         click.echo(f"{path}: {key}; {stored.provenance.get('reason', 'no reason stored')}{kept}", err=True)
-
-
-def _words(value: object) -> str:
-    return " ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
 
 
 def _rows(path: Path, stored: Baseline) -> list[Row]:

@@ -29,7 +29,7 @@ from pytest_nsys.gates.model import GateFile, requests_of
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.files import write_whole
-from pytest_nsys.traces.opening import JSON, find_traces, given_twice, stem_of
+from pytest_nsys.traces.opening import JSON, find_traces, refuse_twice, stem_of
 from pytest_nsys.verdicts.evaluate import GateContext, resolved
 from pytest_nsys.verdicts.gate_windows import gate_windows, unheld
 
@@ -122,8 +122,7 @@ def _files(values: Sequence[str]) -> list[Path]:
     """The files of the run. Raises UsageMistake for a path that means nothing, and for a file that appears twice."""
     check_named(values)
     paths = [path for value in values for path in find_traces(value, Path())]
-    if twice := given_twice([[path] for path in paths]):
-        raise UsageMistake(f"{twice.first} and {twice.second} are the same trace: one process would count twice")
+    refuse_twice(paths)
     return paths
 
 

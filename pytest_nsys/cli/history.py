@@ -23,6 +23,7 @@ from pytest_nsys.cli.options import (
 )
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake, did_you_mean, hint
 from pytest_nsys.core.file_names import Address
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Note
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.comparability import shown
@@ -148,9 +149,7 @@ def _tracks(
     _check_where(stored, metrics, selectors)
     tracks, absent = tracks_of(stored, metrics, selectors)
     if not tracks:
-        by_reason: dict[str, list[str]] = {}
-        for what, why in absent:
-            by_reason.setdefault(why, []).append(what)
+        by_reason = grouped((why, what) for what, why in absent)
         told = "; ".join(f"{', '.join(dict.fromkeys(of))}: {why}" for why, of in by_reason.items())
         raise NothingMeasured(f"{path}: no row matches: {told}")
     return tracks

@@ -37,6 +37,7 @@ from pytest_nsys.drafting.choice import with_bounds, with_libraries, with_stages
 from pytest_nsys.drafting.gate_text import SCHEMA_NAME, Draft, gate_text
 from pytest_nsys.drafting.margins import written_ns
 from pytest_nsys.drafting.sentences import Figures, draft_sentences, file_smallest_ns, file_tolerance
+from pytest_nsys.gates.comparability import shown as in_words
 from pytest_nsys.gates.convention_keys import check_named, convention_of
 from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.kinds import SCHEMA, SCHEMA_TITLE
@@ -301,9 +302,7 @@ def _written_traces(traces: Sequence[str], path: Path) -> tuple[str, ...]:
 
 def _about(figures: Figures, traces: Sequence[str]) -> tuple[str, ...]:
     capture = figures.captures.runs[0]
-    sizes = " ".join(f"{axis}={n}" for axis, n in figures.captures.mesh.sizes.items())
-    gpu = capture.gpu_model()
-    parts = [counted(len(capture.ranks), "rank"), sizes, gpu or ""]
+    parts = [counted(len(capture.ranks), "rank"), in_words(figures.captures.mesh.sizes), capture.gpu_model() or ""]
     names = ", ".join(Path(trace).name for trace in traces[:3]) + (" …" if len(traces) > 3 else "")
     return (
         f"Drafted by pytest-nsys init from {names}: {'; '.join(part for part in parts if part)}.",

@@ -54,6 +54,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def first_of(lines: Sequence[str], most: int, more: str = "… {} more") -> list[str]:
+    """At ``most`` so many of the lines, and how many there are besides."""
+    left = len(lines) - most
+    return [*lines[:most], *([more.format(left)] if left > 0 else [])]
+
+
 def ranks_words(ranks: Sequence[int], shown: int = 8) -> str:
     """``rank 3``, ``ranks 0, 2``, the first of many."""
     listed = ", ".join(map(str, ranks[:shown])) + (" …" if len(ranks) > shown else "")

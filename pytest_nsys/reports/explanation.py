@@ -15,6 +15,7 @@ from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.analysis.metrics import OF_STEP
 from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.exact import distance, exact
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Note, Step
 from pytest_nsys.core.numbers import (
     MINUS,
@@ -28,7 +29,7 @@ from pytest_nsys.core.numbers import (
     scale_of,
 )
 from pytest_nsys.core.units import BARE, HASH, TIME, format_tolerance
-from pytest_nsys.core.words import counted, place_words, printable, rank_ranges
+from pytest_nsys.core.words import counted, first_of, place_words, printable, rank_ranges
 from pytest_nsys.gates.judgement import HALFWAY
 from pytest_nsys.gates.model import WORSE, Assertion, Comparator, Constant, JudgedRow, Labels, Outcome, Verdict
 from pytest_nsys.reports.alike_rows import alike
@@ -41,6 +42,7 @@ WORST_ROWS = 3
 """So many are told of an assertion; the others are where all is."""
 
 SHOWN_DETAILS = 4
+SHOWN_WINDOWS = 4
 NOTE = "note:   "
 ANY_CHANGE = "any change"
 ACCEPT = "accept this run as the new normal"
@@ -208,10 +210,7 @@ def _place_and_length(alike: Sequence[UsedWindow]) -> str:
 @lru_cache(maxsize=256)
 def window_lines(windows: tuple[UsedWindow, ...]) -> tuple[str, ...]:
     """The windows that were judged, those of one name and place together: ranks, name, place, lengths."""
-    groups: dict[tuple[str, int | None, int | None], list[UsedWindow]] = {}
-    for used in windows:
-        groups.setdefault((used.window.name, used.window.index, used.window.count), []).append(used)
-    each = groups.values()
+    each = grouped(((used.window.name, used.window.index, used.window.count), used) for used in windows).values()
     return tuple(f"rank {rank_ranges(sorted({u.rank for u in own}))}: {_place_and_length(own)}" for own in each)
 
 
@@ -246,8 +245,7 @@ def shown_windows(verdict: Verdict, *, verbose: bool = True) -> tuple[str, ...]:
     if len(own) == 1:
         return (window_words(own[0]) + (f" ({measured_as})" if verbose else ""),)
     lines = window_lines(tuple(own) or windows)
-    more = [f"… {len(lines) - 4} more"] if len(lines) > 4 else []
-    return (measured_as, *lines[:4], *more) if lines else ()
+    return (measured_as, *first_of(lines, SHOWN_WINDOWS)) if lines else ()
 
 
 def margin_words(row: JudgedRow, verdict: Verdict) -> str:
@@ -326,10 +324,10 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 def reasons(verdict: Verdict, causes: Sequence[Explained], *, verbose: bool = False) -> list[str]:
     """What changed behind the rows, and the kernels that account for those which ``causes`` explain."""
-    shown = verdict.details if verbose else verdict.details[:SHOWN_DETAILS]
-    more = len(verdict.details) - len(shown)
-    left = [f"… {more} more (all of them in the JSON report)"] if more else []
-    details = [*(printable(line, 1000) for line in shown), *left]
+    most = len(verdict.details) if verbose else SHOWN_DETAILS
+    details = first_of(
+        [printable(line, 1000) for line in verdict.details], most, "… {} more (all of them in the JSON report)"
+    )
     return [*_block("change:", details), *_block("why:", cause_lines(causes, verbose=verbose))]
 
 

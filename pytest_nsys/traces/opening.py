@@ -143,9 +143,14 @@ def split_profile(folder: Path) -> list[Path]:
         if window.is_dir() and PROFILE.fullmatch(window.name):
             check_xplanes(window)
             found += traces_in(window, ())
-    if twice := given_twice([[path] for path in found]):
-        raise UsageMistake(f"{twice.first} and {twice.second} are the same trace: one process would count twice")
+    refuse_twice(found)
     return sorted(found, key=lambda path: (by_number(Path(path.name)), by_number(path)))
+
+
+def refuse_twice(paths: Iterable[Path]) -> None:
+    """Raises UsageMistake where two of the traces of a run are one."""
+    if twice := given_twice([[path] for path in paths]):
+        raise UsageMistake(f"{twice.first} and {twice.second} are the same trace: one process would count twice")
 
 
 def of_hosts(folder: Path) -> list[Path]:

@@ -13,7 +13,7 @@ from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Step
 from pytest_nsys.core.numbers import change_words
-from pytest_nsys.core.words import counted, printable
+from pytest_nsys.core.words import counted, first_of, printable
 from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.reports.causes import (
     MOST_PARTS,
@@ -164,8 +164,7 @@ def _not_run(file: NotRunFile) -> str:
 
 def _left_out(group: Sequence[LeftOut]) -> str:
     names = [code(one.name) for one in group if one.name]
-    more = [f"{len(names) - SHOWN_NAMES} more"] if len(names) > SHOWN_NAMES else []
-    listed = f": {', '.join([*names[:SHOWN_NAMES], *more])}" if names else ""
+    listed = f": {', '.join(first_of(names, SHOWN_NAMES, '{} more'))}" if names else ""
     return f"- {code(group[0].file)}: {prose(left_out_words(group))}{listed}"
 
 

@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.words import first_of, printable
+from pytest_nsys.reports.explanation import SHOWN_WINDOWS
 from pytest_nsys.reports.session.digest import FileRecords, by_file, ordered
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.tables import WHOLE_TEXT, aligned
@@ -17,7 +18,6 @@ from pytest_nsys.reports.tables import WHOLE_TEXT, aligned
 LOG_WIDTH = 100
 """What a log shows without scrolling."""
 
-SHOWN_WINDOWS = 4
 SHOWN_NOTES = 6
 
 
@@ -40,10 +40,8 @@ def summary_lines(records: Sequence[Record], *, verbose: bool = False, width: in
         lines += [f"  {line}" for line in _windows(file, verbose)]
         lines += [f"  baseline {path}" for path in file.baselines]
         lines += [f"  {line}" for line in _table(file.records, width - 2, verbose=verbose)]
-        notes = list(dict.fromkeys(note for record in file.records for note in record.verdict.notes))
-        lines += [f"  {note.labelled}" for note in notes[:SHOWN_NOTES]]
-        if len(notes) > SHOWN_NOTES:
-            lines.append(f"  … {len(notes) - SHOWN_NOTES} more notes")
+        notes = dict.fromkeys(note for record in file.records for note in record.verdict.notes)
+        lines += first_of([f"  {note.labelled}" for note in notes], SHOWN_NOTES, "  … {} more notes")
     return lines
 
 
@@ -115,7 +113,5 @@ def _cells(record: Record, *, verbose: bool) -> list[str]:
 def _windows(file: FileRecords, verbose: bool) -> Iterator[str]:
     for measured_as, windows in file.windows:
         yield measured_as
-        shown = windows if verbose else windows[:SHOWN_WINDOWS]
-        yield from (f"  {line}" for line in shown)
-        if len(shown) < len(windows):
-            yield f"  … {len(windows) - len(shown)} more (-v shows them)"
+        most = len(windows) if verbose else SHOWN_WINDOWS
+        yield from first_of([f"  {line}" for line in windows], most, "  … {} more (-v shows them)")
