@@ -85,6 +85,11 @@ def label_key(label: Label) -> tuple[int, int, str]:
     return (0, label, "") if isinstance(label, int) else (1, 0, label)
 
 
+def row_key(labels: Sequence[Label]) -> list[tuple[int, int, str]]:
+    """By which rows are ordered."""
+    return [label_key(label) for label in labels]
+
+
 def matches(element: str, label: Label) -> bool:
     """Whether one element of a selector means this label, or what stands before the arguments of a template."""
     if isinstance(label, int):
@@ -216,7 +221,7 @@ def combined(metric: Metric, each: Sequence[MetricTable], of_what: str, empty: M
     for one in each:
         unseen |= {labels: max(error, unseen.get(labels, 0)) for labels, error in one.unseen.items()}
     rows = []
-    for labels, found in sorted(values.items(), key=lambda item: [label_key(label) for label in item[0]]):
+    for labels, found in sorted(values.items(), key=lambda item: row_key(item[0])):
         if labels in unseen:  # of some of them no value is known, so no median is
             continue
         if metric.sparse:

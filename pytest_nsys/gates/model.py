@@ -16,7 +16,7 @@ from pytest_nsys.analysis.circumstances import RUN_FACTS
 from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.analysis.metrics import Metric, Request, known_metric
 from pytest_nsys.analysis.root_facts import StepChange
-from pytest_nsys.analysis.table import Selector, label_key
+from pytest_nsys.analysis.table import Selector, row_key
 from pytest_nsys.analysis.windows import OUTSIDE, LookedAt, UsedWindow, WindowSpec, spec_under
 from pytest_nsys.core.conventions import MESH_AXES, Convention
 from pytest_nsys.core.file_names import Address
@@ -484,7 +484,7 @@ class Verdict:
         sign = -1 if self.outcome is Outcome.IMPROVED else 1
         return min(
             judged,
-            key=lambda row: (sign * (row.margin or 0), [label_key(label) for label in row.labels.values()]),
+            key=lambda row: (sign * (row.margin or 0), row_key([*row.labels.values()])),
             default=next(iter(self.rows), None),
         )
 

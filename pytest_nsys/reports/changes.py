@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import Metric
-from pytest_nsys.analysis.table import label_key
+from pytest_nsys.analysis.table import label_key, row_key
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.kernel_names import in_the_middle
 from pytest_nsys.core.model import Value
@@ -226,7 +226,7 @@ def noise_lines(gate: GateFile, stored: Baseline, captures: Captures) -> list[st
 
 
 def _noise_rows(series: StoredSeries) -> Iterator[Row]:
-    for labels in sorted(series.calibration, key=lambda row: [label_key(label) for label in row]):
+    for labels in sorted(series.calibration, key=row_key):
         values = series.calibration[labels]
         middle, spread = median(values), deviation(values)
         share = Fraction(spread) / abs(Fraction(middle)) if middle else None

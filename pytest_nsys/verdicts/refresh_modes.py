@@ -15,7 +15,7 @@ from functools import cached_property
 from pytest_nsys.analysis.explained import KernelSequence
 from pytest_nsys.analysis.metric_names import metric_named
 from pytest_nsys.analysis.metrics import Metric
-from pytest_nsys.analysis.table import MetricTable, label_key, meant
+from pytest_nsys.analysis.table import MetricTable, meant, row_key
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.model import Value
@@ -298,21 +298,17 @@ def _better_rows(m: Remeasured, steps: Sequence[tuple[JudgedRow, Value | None]])
 
 def _calibrated(m: Remeasured) -> StoredSeries:
     """The values of each row in all traces. Where nothing is stored, these are the accepted runs as well."""
-    every = sorted({labels for rows in m.each.values() for labels in rows}, key=_row_order)
+    every = sorted({labels for rows in m.each.values() for labels in rows}, key=row_key)
     for name, rows in m.each.items():
         for labels in every:
             if labels not in rows:
                 raise BaselineError(f"{m.sid.metric} {m.named(labels)} is not in {name}, and is in another trace")
     values = {labels: [rows[labels] for rows in m.each.values()] for labels in every}
     if m.stored is not None and set(m.stored.rows) != set(values):
-        labels = min(set(m.stored.rows) ^ set(values), key=_row_order)
+        labels = min(set(m.stored.rows) ^ set(values), key=row_key)
         where = "the traces" if labels in m.stored.rows else "the stored baseline"
         raise BaselineError(f"{m.sid.metric} {m.named(labels)} is not in {where}: refresh the baseline first")
     accepted = m.stored.rows if m.stored else {labels: each[-KEPT_RUNS:] for labels, each in values.items()}
     found = m.series(accepted)
     found.calibration = values
     return found
-
-
-def _row_order(labels: RowLabels) -> list[tuple[int, int, str]]:
-    return [label_key(label) for label in labels]

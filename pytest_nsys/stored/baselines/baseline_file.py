@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.explained import KEPT_KERNELS, KernelSequence
 from pytest_nsys.analysis.metrics import METRICS, Metric, metric_called
-from pytest_nsys.analysis.table import MetricTable, label_key
+from pytest_nsys.analysis.table import MetricTable, row_key
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN, Convention, read_convention, spelled_convention
 from pytest_nsys.core.errors import BaselineError, one_line
@@ -164,7 +164,7 @@ def _explaining(sid: SeriesId, series: StoredSeries) -> Sequence[MeasuredAs]:
 def _series_text(sid: SeriesId, series: StoredSeries) -> str:
     head = {**sid._asdict(), "unit": series.unit, "better": series.better, "dimensions": list(series.dimensions)}
     head |= {UNORDERED: list(series.unordered)} if series.unordered else {}
-    ordered = sorted(series.rows.items(), key=lambda item: [label_key(label) for label in item[0]])
+    ordered = sorted(series.rows.items(), key=lambda item: row_key(item[0]))
     rows = [_row_text(labels, values, series.calibration.get(labels)) for labels, values in ordered]
     listed = ', "rows": [\n ' + ",\n ".join(rows) + "\n]"
     return json.dumps(head, ensure_ascii=False)[:-1] + listed + _sequences_text(series.sequences) + "}"

@@ -12,7 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from pytest_nsys.analysis.table import label_key
+from pytest_nsys.analysis.table import row_key
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.file_names import BASELINE_SUFFIX
@@ -56,7 +56,7 @@ def _of_series(sid: SeriesId, before: StoredSeries | None, after: StoredSeries |
     either = after or before
     assert either is not None
     was, now = _middles(before), _middles(after)
-    for labels in sorted({*was, *now}, key=lambda row: [label_key(label) for label in row]):
+    for labels in sorted({*was, *now}, key=row_key):
         if was.get(labels) != now.get(labels):
             named = dict(zip(either.dimensions, labels, strict=True))
             yield RowChange(sid, either.unit, named, was.get(labels), now.get(labels))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pytest_nsys.analysis.metrics import metric_called
-from pytest_nsys.analysis.table import MetricTable, NothingSelected, Selector, label_key, no_stage, select
+from pytest_nsys.analysis.table import MetricTable, NothingSelected, Selector, no_stage, row_key, select
 from pytest_nsys.core.exact import exact_value, median
 from pytest_nsys.core.model import Label, Row, Value
 from pytest_nsys.core.words import counted, label_words, printable
@@ -132,7 +132,7 @@ def ahead(runs: Sequence[StoredRun]) -> str:
 
 
 def _by_label(series: HistorySeries) -> HistorySeries:
-    ordered = sorted(series.rows.items(), key=lambda item: [label_key(label) for label in item[0]])
+    ordered = sorted(series.rows.items(), key=lambda item: row_key(item[0]))
     return replace(series, rows=dict(ordered))
 
 
