@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.rank_window import RankWindow, StreamUse, in_window
 from pytest_nsys.analysis.timeline import in_order
-from pytest_nsys.analysis.windows import WindowSpec, span_lengths, steady_indices
+from pytest_nsys.analysis.windows import WindowSpec, of_one_window, span_lengths, steady_indices
 from pytest_nsys.core.columns import Column
 from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, Purpose
 from pytest_nsys.core.errors import NothingMeasured
@@ -506,3 +506,12 @@ def test_what_no_window_can_hold_is_told(gpu: OneProcess) -> None:
         graph_trace(gpu, start, start + 5, launch_ns=6)
     told = notes(gpu, "busy_ns")
     assert any("2 CUDA graph replays were traced whole: their kernels are in no window" in note for note in told)
+
+
+@pytest.mark.parametrize(
+    ("typed", "one"),
+    [("steady", ""), ("steady decode", "decode"), ("steady state", "steady state"), ("3 decode", "3 decode")],
+)
+def test_of_steady_steps_what_shows_one_window_has_their_kind(typed: str, one: str) -> None:
+    """A range may be called 'steady state'."""
+    assert of_one_window(typed) == one

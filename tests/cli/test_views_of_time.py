@@ -46,6 +46,20 @@ def table_of(said: str, caption: str = "Kernels") -> list[list[str]]:
     return [line.split() for line in lines[rule + 1 : lines.index("", rule)]]
 
 
+@pytest.mark.parametrize(("window", "of"), [("median", "step"), ("ProfilerStep#%", "step"), ("block%", "window")])
+def test_shares_are_of_a_step_where_a_framework_says_so(folder: Path, window: str, of: str) -> None:
+    trace = KinetoBuilder()
+    for step in range(6):
+        start = 10_000 * step
+        trace.range(f"ProfilerStep#{step}", start, start + 9_000)
+        trace.range(f"block{step}", start + 500, start + 4_000)
+        trace.kernel("gemm", start + 1_000, start + 8_000, launch_ns=start + 600)
+    path = trace.write(folder / "run.json")
+    said = command("--view=kernels", path, f"--window={window}", "--steps=1", code=0)
+    assert f"shares               of {of}: " in said
+    assert f" of {of} " in command("show", path, f"--window={window}", code=0)
+
+
 def test_command_prints_what_was_divided_by_what_and_the_families(folder: Path) -> None:
     path = steps_trace(folder / "run.sqlite", 0, 100, 200, ranks=2)
     said = command("--view=kernels", path, "--steps=3", "--step-time=50ns", code=0)
