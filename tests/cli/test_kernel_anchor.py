@@ -91,6 +91,16 @@ def test_odd_steps_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "  anchor: {kernel: embed}\n  kernels: launched\n" in (tmp_path / "gates.nsys.yaml").read_text()
 
 
+@pytest.mark.parametrize(("steps", "held"), [(9, False), (10, True)])
+def test_a_draft_holds_the_slow_steps_of_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, *, held: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trace = written(tmp_path / "run.sqlite", [PLAIN] * (steps + 1))
+    run("init", trace, "-o", "gates.nsys.yaml", "--anchor={kernel: embed}", code=0)
+    assert ("- p90 period below" in (tmp_path / "gates.nsys.yaml").read_text()) is held
+
+
 @pytest.mark.parametrize(
     ("slow_ns", "validation", "said"),
     [
