@@ -28,7 +28,6 @@ from pytest_nsys.plugin.settings import install, path_of
 from pytest_nsys.plugin.sources import named_traces
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.explanation import worst_rank
-from pytest_nsys.reports.session.digest import judged_records
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.files import write_whole
 from pytest_nsys.traces.chrome.cut import BASE, HEAD
@@ -74,9 +73,11 @@ def keep(session: NsysSession, verdict: Verdict, context: GateContext) -> Artifa
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Where the windows are, and which could not be written."""
-    records = judged_records(terminalreporter.stats)
+    from pytest_nsys.plugin.terminal import reporting_of  # of the controller alone
+
+    records = reporting_of(terminalreporter.stats, config).records.values()
     paths = [record.artifact for record in records if record.artifact]
     if paths:
         where = paths[0] if len(paths) == 1 else f"{Path(paths[0]).parent}{os.sep}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,6 +22,9 @@ from pytest_nsys.reports.session.digest import Digest
 from pytest_nsys.reports.session.story import story_of
 from pytest_nsys.reports.session.story_lines import root_lines, story_lines, wrapped
 from pytest_nsys.reports.session.summary import LOG_WIDTH, count_line, summary_lines
+
+if TYPE_CHECKING:
+    from pytest_nsys.plugin.reporting import Reporting
 
 TOLD_BY_US = ("failed", "error")
 """Of pytest's categories those whose reports have a section and a line each."""
@@ -68,7 +71,7 @@ def _is_told(warning: Any) -> bool:
 def tell(reporter: Any, exit_status: int, config: pytest.Config, whole: dict[str, list[Any]]) -> None:
     """The section of the gates, and in one sentence what happened."""
     stats, verbosity = reporter.stats, config.get_verbosity()
-    digest = _digest(stats, config, exit_status)
+    digest = reporting_of(stats, config).digest(exit_status)
     width = config.get_terminal_writer().fullwidth if reporter.isatty else None
     if verbosity < -1:
         lines = [count_line(digest.records)] if digest.records else []
@@ -118,17 +121,16 @@ def _fold_lines(reporter: Any, config: pytest.Config, whole: dict[str, list[Any]
             reporter.stats[name] = [report for report in reports if id(report) not in dropped]
 
 
-def _digest(stats: dict[str, list[Any]], config: pytest.Config, exit_status: int) -> Digest:
-    """All that the reports of the session tell; of a session that writes none what pytest kept."""
+def reporting_of(stats: dict[str, list[Any]], config: pytest.Config) -> Reporting:
+    """What gathered the reports of the session; in a session that writes none, of what pytest kept."""
     from pytest_nsys.plugin.reporting import NAME, Reporting
 
-    reporting = config.pluginmanager.get_plugin(NAME)
-    if reporting is None:
-        reporting = Reporting(config, ())
-        for report in (report for reports in stats.values() for report in reports):
-            if isinstance(report, pytest.CollectReport):
-                reporting.pytest_collectreport(report)
-            elif isinstance(report, pytest.TestReport):
-                reporting.pytest_runtest_logreport(report)
-    found: Digest = reporting.digest(exit_status)
+    if isinstance(found := config.pluginmanager.get_plugin(NAME), Reporting):
+        return found
+    found = Reporting(config, ())
+    for report in (report for reports in stats.values() for report in reports):
+        if isinstance(report, pytest.CollectReport):
+            found.pytest_collectreport(report)
+        elif isinstance(report, pytest.TestReport):
+            found.pytest_runtest_logreport(report)
     return found

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.file_names import Address
@@ -281,15 +281,6 @@ def keep(records: dict[str, Record], nodeid: str, record: Record) -> None:
     """Keep the record of a test that may be reported more than once: the last one, but no good one for a bad one."""
     if nodeid not in records or records[nodeid].good or not record.good:
         records[nodeid] = record
-
-
-def judged_records(stats: Mapping[str, Iterable[Any]]) -> list[Record]:
-    """The records of the tests that pytest counts, by category; of one that is run again that of the last time."""
-    kept: dict[str, Record] = {}
-    for report in (report for category, reports in stats.items() if category != "rerun" for report in reports):
-        if hasattr(report, "nsys"):
-            keep(kept, report.nodeid, taken(report.nsys, failed=report.failed))
-    return list(kept.values())
 
 
 def in_order(records: Iterable[Record]) -> list[tuple[str, int]]:
