@@ -244,11 +244,13 @@ def _built_in(open_under: OpenUnder, convention: Convention) -> Choice | None:
     choice = choice.because("convention", what)
     if mode is not convention.kernels:
         choice = choice.because("kernels", *_why_mode(mode, holds))
-    return _of_one_step(choice) if set(counts) == {1} else choice
+    return of_one_step(choice) if set(counts) == {1} else choice
 
 
-def _of_one_step(choice: Choice) -> Choice:
-    return replace(choice, window=FIRST).because("window", "first: the trace holds one step.")
+def of_one_step(choice: Choice) -> Choice:
+    """The choice where there is one step that it could be of."""
+    one = f"{choice.kind} step" if choice.kind else "step"
+    return replace(choice, window=FIRST).because("window", f"first: the trace holds one {one}.")
 
 
 def _unmarked(
@@ -341,7 +343,7 @@ def _anchored(open_under: OpenUnder, anchor: Candidate, base: Convention) -> Cho
         return None
     choice = Choice(replace(start, kernels=mode), base)
     choice = choice.because("anchor", *_why_anchor(anchor)).because("span", *_why_span(anchor))
-    choice = _of_one_step(choice) if anchor.alone else choice
+    choice = of_one_step(choice) if anchor.alone else choice
     return choice.because("kernels", *_why_mode(mode, holds))
 
 

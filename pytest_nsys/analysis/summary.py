@@ -174,6 +174,11 @@ class Summary:
             return self.given
         return (*(option for option in self.given if option[0] != "--window"), ("--window", window))
 
+    @property
+    def kind_of_several(self) -> str | None:
+        """The kind of steps that is summed up, where there are others."""
+        return self.subject.found.kind if self.step.kinds else None
+
     def __repr__(self) -> str:
         about, known = self.subject, [budget.shares for budget in self.budgets if budget.parts]
         length = f"{self.step.metric.removesuffix('_ns')} {format_value(self.step.ns)}"

@@ -149,7 +149,7 @@ def _beside(traces: Sequence[Path], given: Sequence[Path], asked: MeasureOptions
     whole = given[0] if len(given) == 1 and given[0].is_dir() else traces[0] if len(traces) == 1 else traces[0].parent
     window, ranks = asked.window or "", [f"rank{number}" for number in asked.ranks]
     chosen = [re.sub(r"[^\w.-]+", "-", window)[:LONGEST_WORD].strip("-"), *ranks]
-    chosen += [Path(Address.of(gate).stem).name] if gate is not None else []
+    chosen += [f"gate-{Path(Address.of(gate).stem).name}"] if gate is not None else []
     name = ".".join([stem_of(whole), *filter(None, chosen)])
     path = traces[0].parent / f"{name}{CUT_SUFFIX}"
     if not os.access(path.parent, os.W_OK):

@@ -21,7 +21,7 @@ import click
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.collectives import on_record
-from pytest_nsys.analysis.fitting import GENERIC, LABELLED, Choice, choose, found
+from pytest_nsys.analysis.fitting import GENERIC, LABELLED, Choice, choose, found, of_one_step
 from pytest_nsys.analysis.mostly import mostly
 from pytest_nsys.analysis.parallel import OpenOnce
 from pytest_nsys.analysis.run import Run
@@ -29,7 +29,7 @@ from pytest_nsys.cli.asking import stores
 from pytest_nsys.cli.options import reading_ahead
 from pytest_nsys.cli.shared_options import anchor_option, convention_option, executor_option, folder_option
 from pytest_nsys.core.conventions import BUILT_IN, PARTS_OF_A_STEP, Anchor, Convention, convention_words
-from pytest_nsys.core.errors import BaselineError, NothingMeasured, NsysError, UsageMistake
+from pytest_nsys.core.errors import BaselineError, NothingMeasured, NsysError, UsageMistake, hint
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import KernelsMode, Trace
 from pytest_nsys.core.words import counted, printable
@@ -62,6 +62,7 @@ GATES = f"gates{GATE_SUFFIX}"
 @click.option("-o", "--output", metavar="FILE", default=GATES, show_default=True, help="The gate file to write.")
 @convention_option
 @anchor_option
+@click.option("--window", "kind", metavar="KIND", help="The kind of steps to gate: decode. Default: the most frequent.")
 @click.option("--force", is_flag=True, help="Replace an existing gate file and its baseline, and ask nothing.")
 @executor_option
 @folder_option
@@ -70,6 +71,7 @@ def init(
     output: str,
     convention: str | None,
     anchor: Anchor | None,
+    kind: str | None,
     force: bool,
     executor: str | None,
     baseline_dir: str | None,
@@ -84,9 +86,9 @@ def init(
     asks = not force and sys.stdin.isatty() and sys.stdout.isatty()
     path = _target(output, asks=asks, force=force)
     given = convention_of(convention, anchor)
-    alone = partial(draft_alone, given, anchor)
+    alone = partial(draft_alone, given, anchor, kind)
     with contextlib.closing(CaptureCache(OpenOnce(reading_ahead(executor), alone))) as library:
-        trial = Traces(library, traces, anchor)
+        trial = Traces(library, traces, anchor, kind)
         draft, left = drafted(trial, path, given)
         written = _write(path, draft, trial, baseline_dir, replaces=force or path.exists())
     _tell(path, draft, written, left, traces, baseline_dir)
@@ -202,11 +204,14 @@ class Left(NamedTuple):
 
 @dataclass(frozen=True)
 class Traces:
-    """The traces, opened under one convention after the other; ``anchor`` is the pattern that a person named."""
+    """The traces, opened under one convention after the other. A person named the pattern ``anchor`` and the ``kind``
+    of steps.
+    """
 
     library: CaptureCache
     traces: tuple[str, ...]
     anchor: Anchor | None = None
+    kind: str | None = None
 
     def captures(self, convention: Convention) -> Captures:
         """The captures under a convention. Raises UsageMistake, TraceError."""
@@ -227,10 +232,24 @@ class Traces:
             self._run(choice.convention).measured(choice.spec).filled()  # says why where it does not fit
         else:
             choice = _as_extended(choose(run, self._run, given, extended))
+        if self.kind is not None:
+            choice = self._of_kind(choice, self.kind)
         choice = with_libraries(choice, self._run(choice.convention))
         if given is None:
             choice = with_stages(choice, self._run)
         return with_bounds(choice, self._run(choice.convention))
+
+    def _of_kind(self, choice: Choice, kind: str) -> Choice:
+        """The choice, for steps of a kind. Raises UsageMistake for what is none, NothingMeasured where no step is."""
+        if not choice.kinds:
+            raise UsageMistake(f"--window {printable(kind, 40)}: the steps of this trace have no kinds: leave it out")
+        if kind not in (kinds := choice.convention.kind_names):
+            raise UsageMistake(f"--window {printable(kind, 40)}: is no kind of steps{hint(kind, kinds, 'there are')}")
+        steps = self._run(choice.convention).steps
+        if (lacks := steps.lacks(kind)) is not None:
+            raise NothingMeasured(f"{printable(self.traces[0])}: {lacks}")
+        chosen = replace(choice, kind=kind)
+        return of_one_step(chosen) if steps.counts[kind] == 1 else chosen
 
     def _check_captures(self) -> None:
         ranks = [[rank.number for rank in run.ranks] for run in self.captures(LABELLED).runs]
@@ -274,9 +293,9 @@ def drafted(trial: Traces, path: Path, given: Convention | None = None) -> tuple
     return checked(draft, lambda gate: trial.captures(gate.resolved_convention), path.name)
 
 
-def draft_alone(given: Convention | None, anchor: Anchor | None, trace: Trace) -> None:
+def draft_alone(given: Convention | None, anchor: Anchor | None, kind: str | None, trace: Trace) -> None:
     """Ask a trace of a run what a draft asks, by choosing for it alone; what only the run asks is read later."""
-    trial = Traces(CaptureCache(lambda *_: lambda _: trace), (str(trace.path),), anchor)
+    trial = Traces(CaptureCache(lambda *_: lambda _: trace), (str(trace.path),), anchor, kind)
     with contextlib.suppress(Exception):  # goes wrong once more for the run, and is told there
         choice = trial.choose(given)
         figures = Figures(trial.captures(choice.convention), choice.spec)

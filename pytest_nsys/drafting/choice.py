@@ -42,7 +42,9 @@ def with_bounds(choice: Choice, run: Run) -> Choice:
         quality[fact.check] = Allowed(fact.lets_through, printable(fact.words, 120))
         choice = choice.because("quality", f"{fact.check}: {printable(fact.words, 120)}; better: {fact.remedy}.")
     counts = anchor_counts(group)
-    fewest = min((*(count for _, count in counts), *drafted_kinds(choice.kinds).values()), default=FEW_ANCHORS)
+    fewest = min(
+        (*(count for _, count in counts), *drafted_kinds(choice.kinds, choice.kind).values()), default=FEW_ANCHORS
+    )
     if "anchors" not in quality and choice.window != RUN and not is_one(counts) and fewest < FEW_ANCHORS:
         quality["anchors"] = Allowed(str(fewest), f"only {counted(fewest, 'step' if choice.kinds else 'anchor')}")
         choice = choice.because("quality", f"anchors: {quality['anchors'].words}; better: profile more steps.")

@@ -434,14 +434,17 @@ def _periods(figures: Figures, quantile: str) -> dict[Labels, Value]:
     return {labels: value for labels, value in figures.rows("period_ns").items() if labels[1] == quantile}
 
 
-def drafted_kinds(counts: Mapping[str, int]) -> Mapping[str, int]:
-    """The kinds of steps that have enough of them for a median; where none has, all: a rare one loosens no gate."""
-    return {kind: count for kind, count in counts.items() if count >= FEW_ANCHORS} or counts
+def drafted_kinds(counts: Mapping[str, int], shown: str | None) -> Mapping[str, int]:
+    """The kinds of steps that have enough of them for a median, and the one ``shown``; where none has enough, all: a
+    rare one that nobody asked for loosens no gate.
+    """
+    few = max(counts.values(), default=0) < FEW_ANCHORS
+    return {kind: count for kind, count in counts.items() if few or count >= FEW_ANCHORS or kind == shown}
 
 
 def _step_times(figures: Figures, counts: Mapping[str, int]) -> Iterator[DraftSentence]:
     """Of each kind of steps that has enough of them, the most frequent first."""
-    for kind, count in by_number(drafted_kinds(counts)):
+    for kind, count in by_number(drafted_kinds(counts, figures.spec.kind)):
         own = replace(figures, spec=replace(figures.spec, kind=kind))
         if rows := own.rows("step_time_ns"):
             why = f"{counted(count, f'{kind} step')}, the median {format_value(max(rows.values()))} on the GPU."

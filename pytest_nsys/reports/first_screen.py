@@ -280,7 +280,9 @@ class FirstScreen:
             yield from lines if room.whole else [printable(f"doubtful: {doubt}", self._columns - len(last)) + last]
 
     def _next(self) -> Iterator[str]:
-        steps = [*next_steps(self.summary.traces, self.summary.options, self.summary.first)]
+        steps = [
+            *next_steps(self.summary.traces, self.summary.options, self.summary.first, self.summary.kind_of_several)
+        ]
         if self.summary.subject.found.whole_run:
             steps += of_units(self.summary.traces, self.summary.searched)
         width = max(len(step.command) for step in steps)

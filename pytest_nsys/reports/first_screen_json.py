@@ -207,7 +207,10 @@ def screen(summary: Summary) -> dict[str, Any]:
         "no_communication": communication.why,
         "findings": [_finding(each, summary) for each in summary.findings],
         "mostly": None if summary.mostly is None else filled(MostOfTime, summary.mostly),
-        "next": [filled(NextStep, each) for each in next_steps(summary.traces, summary.options, summary.first)],
+        "next": [
+            filled(NextStep, each)
+            for each in next_steps(summary.traces, summary.options, summary.first, summary.kind_of_several)
+        ],
     }
     return filled(RunSummary, own, summary)
 

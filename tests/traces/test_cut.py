@@ -566,7 +566,7 @@ BESIDE: dict[str, tuple[tuple[str, ...], str]] = {
     "a folder": (("runs/a/",), "runs/a/a.cut.json.gz"),
     "a glob": (("runs/a/*.sqlite",), "runs/a/a.cut.json.gz"),
     "two files": (("runs/a/rank0.sqlite", "runs/a/rank1.sqlite"), "runs/a/a.cut.json.gz"),
-    "for a gate": (("runs/a", "--gate=perf/step.nsys.yaml"), "runs/a/a.step.cut.json.gz"),
+    "for a gate": (("runs/a", "--gate=perf/step.nsys.yaml"), "runs/a/a.gate-step.cut.json.gz"),
 }
 
 

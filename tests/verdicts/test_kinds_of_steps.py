@@ -390,6 +390,43 @@ def test_the_first_screen_and_a_draft_tell_kinds_apart(project: Project, format:
     assert [name for name, case in project.junit().items() if case.state == "failure"] == ["prefill step time below"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "written", "told"),
+    [
+        ("decode", "window: decode", ""),
+        ("prefill", "window: prefill", "warning: rank 0 has 3 prefill steps; the gate allows it\n"),
+        ("mixed", "window: first mixed", ""),
+    ],
+)
+def test_a_draft_is_of_the_kind_that_is_named(project: Project, kind: str, written: str, told: str) -> None:
+    trace = serve(project, four_requests())
+    said = project.command("init", trace, "--window", kind, "-o", "drafted.nsys.yaml", code=0)
+    assert told in said
+    drafted = (project.root / "drafted.nsys.yaml").read_text().splitlines()
+    assert written in drafted
+    assert [line.split()[1] for line in drafted if "step time below" in line] == [*dict.fromkeys(("decode", kind))]
+    project.pytest("drafted.nsys.yaml", code=0)
+    slower = [each._replace(length_us=each.length_us * 3 // 2) for each in four_requests()]
+    red = project.pytest("drafted.nsys.yaml", f"--nsys-trace={serve(project, slower)}", code=1)
+    assert f"{kind} step time" in red
+
+
+@pytest.mark.parametrize(
+    ("kind", "steps", "code", "why"),
+    [
+        ("prefil", four_requests(), 2, "--window prefil: is no kind of steps (did you mean 'prefill'?)"),
+        ("first", four_requests(), 2, "--window first: is no kind of steps: there are prefill, decode, mixed"),
+        ("decode", [prefill()] * 5, 3, "the run has no decode step, only 5 prefill steps"),
+    ],
+)
+def test_a_kind_that_nothing_is_of_is_not_drafted(
+    project: Project, kind: str, steps: list[EngineStep], code: int, why: str
+) -> None:
+    told = project.command("init", serve(project, steps), "--window", kind, "-o", "drafted.nsys.yaml", code=code)
+    assert why in " ".join(told.split())
+    assert not (project.root / "drafted.nsys.yaml").exists()
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_draft_of_one_step_asks_for_that_one(project: Project, engine: str) -> None:
     trace = serve(project, [decode(3)], "kineto", engine)
@@ -414,7 +451,7 @@ def test_commands_below_a_screen_measure_its_kind(
     named = commands(run(trace, *window, code=0).stdout)
     assert {words[1] for words in named} == {trace, "init", "cut", "compare"}
     for words in named:
-        assert words[1] == "init" or words[words.index("--window") + 1].endswith(kind), words
+        assert words[words.index("--window") + 1].endswith(kind), words
         words = [other if word == "OTHER_RUN" else word for word in words[1:]]
         told = project.command(*words, code=1 if words[0] == "compare" else 0)
         assert words[0] not in ("compare", "cut") or kind in told.lower()
