@@ -24,7 +24,7 @@ from pytest_nsys.plugin import left_out
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.plugin.settings import SETTINGS, Setting, install, path_of
 from pytest_nsys.plugin.sources import named_measurements, named_traces
-from pytest_nsys.reports.session.digest import Digest, keep, ordered, taken
+from pytest_nsys.reports.session.digest import Digest, ordered
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.files import append, write_whole
@@ -126,10 +126,13 @@ class Reporting:
         if record is not None and str(report.outcome) == "rerun":
             self._keep_pictures(report)
         elif record is not None:
-            kept = taken(record, failed=report.failed)
+            # No report makes a bad verdict good, but where the gate file lets it fail.
+            kept = replace(record, good=not report.failed and (record.xfailed or record.good))
             if report.failed and (record.outcome is Outcome.PASSED or record.verdict.lets_pass):
                 kept = kept.saying(printable(report.longreprtext.strip().replace("\n", "; "), 2000))
-            keep(self.records, report.nodeid, kept)
+            known = self.records.get(report.nodeid)
+            if known is None or known.good or not kept.good:  # of a test that is reported twice no good one for a bad
+                self.records[report.nodeid] = kept
             self._keep_pictures(report)
         elif (
             report.failed

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -268,19 +268,6 @@ def not_run_words(files: Sequence[NotRunFile], tests: int = 0) -> str:
     configurations = sum(bool(file.configuration) for file in files)
     numbers = {"gate file": len(files) - configurations, "configuration": configurations, "test": tests}
     return f"not run: {' and '.join(counted(n, noun) for noun, n in numbers.items() if n)}, no trace given"
-
-
-def taken(record: Record, *, failed: bool) -> Record:
-    """The record of a test, with whether it is good: no report makes a bad verdict so, but where the gate file lets it
-    fail.
-    """
-    return replace(record, good=not failed and (record.xfailed or record.good))
-
-
-def keep(records: dict[str, Record], nodeid: str, record: Record) -> None:
-    """Keep the record of a test that may be reported more than once: the last one, but no good one for a bad one."""
-    if nodeid not in records or records[nodeid].good or not record.good:
-        records[nodeid] = record
 
 
 def in_order(records: Iterable[Record]) -> list[tuple[str, int]]:
