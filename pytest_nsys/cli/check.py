@@ -16,7 +16,7 @@ from pytest_nsys.core.conventions import Anchor
 from pytest_nsys.core.errors import GateFileError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, Address, named_as_gate
 from pytest_nsys.gates.gate_file import load_one
-from pytest_nsys.reports.check_report import Checked, as_json_report, as_text, problems_of
+from pytest_nsys.reports.check_report import Checked, as_json_report, as_text
 from pytest_nsys.reports.targets import YAML
 
 
@@ -60,7 +60,8 @@ def check(
 
         run, unreadable, of_run = checked_run(traces, convention, anchor, executor)
         code = code or of_run
-    problems = problems_of(surroundings, run, [*found.problems, *unreadable])
+    problems = [*found.problems, *unreadable, *filter(None, [surroundings.plugin.why_not])]
+    problems += run.quality if run is not None else []
     said = Checked(1, not problems, problems, surroundings, list(found.files), list(found.not_collected), run)
     click.echo(as_json_report(said) if format == "json" else as_text(said), nl=False)
     context.exit(code or (Exit.WORSE if problems else Exit.GOOD))

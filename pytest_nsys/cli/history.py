@@ -35,10 +35,9 @@ from pytest_nsys.reports.history_report import (
     json_run,
     replay_cells,
     replay_sentences,
-    trends_together,
 )
 from pytest_nsys.reports.tables import Format, Row, Table
-from pytest_nsys.reports.trend import SHORT_COMMIT
+from pytest_nsys.reports.trend import SHORT_COMMIT, on_one_scale, trend_of
 from pytest_nsys.stored.history.reading import History, Track, ahead, known_in, load, tracks_of
 from pytest_nsys.verdicts.replay import Replay
 
@@ -92,7 +91,7 @@ def history(
     selectors = selectors_of(where)
     stored = _without_other_keys(load(path, _gates(path, of), branch, last), key)
     tracks = _tracks(path, stored, metrics, selectors, branch, of)
-    trends = trends_together(stored, tracks)
+    trends = on_one_scale([trend_of(track, stored.verdicts) for track in tracks])
     text, doubts = history_report(stored, tracks, trends, format, sys.stdout.encoding or "ascii")
     click.echo(text, nl=False)
     told = [f"note: {line}" for line in accepted_lines(trends)]

@@ -269,9 +269,9 @@ CauseTable = tuple[str, str, Table]
 """Which row, its change, and the parts of it."""
 
 
-def cause_table(row: Explained, of: str = "") -> CauseTable:
-    """Why a row changed, as a page tells it; ``of`` stands before its place."""
-    where = of + labels_words(row.labels)
+def cause_table(row: Explained) -> CauseTable:
+    """Why a row changed, as a page tells it."""
+    where = labels_words(row.labels)
     cells = part_cells(row.explanation, MOST_ON_PAGE)
     parts = table_of(f"Causes of {where}", (number("change"), "what"), cells, longest=WHOLE_TEXT)
     return where, change_of(row), parts

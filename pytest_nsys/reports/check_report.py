@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Annotated, Any
 
@@ -180,13 +180,3 @@ MARKS = {
     "database of rocprofv3": "ROCTx",
 }
 """What marks a step, by what wrote the trace; NVTX elsewhere."""
-
-
-def problems_of(surroundings: Surroundings, run: RunShape | None, mistakes: Iterable[str] = ()) -> list[str]:
-    """What is wrong, the most urgent first."""
-    found = [*mistakes]
-    if not surroundings.plugin.active:
-        found.append(surroundings.plugin.why_not)
-    if run is not None:
-        found += run.quality
-    return found

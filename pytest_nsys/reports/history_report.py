@@ -28,7 +28,7 @@ from pytest_nsys.reports.tables import (
     numbers,
     texts,
 )
-from pytest_nsys.reports.trend import SHORT_COMMIT, Trend, on_one_scale, trend_of
+from pytest_nsys.reports.trend import SHORT_COMMIT, Trend
 from pytest_nsys.stored.history.reading import History, StoredRun, Track, how_measured, spaced_time, without_holes
 from pytest_nsys.verdicts.replay import Replay, Replayed, ReplayedRun
 
@@ -49,11 +49,6 @@ def history_report(
         case Format.JSON:
             return as_json(_json(history, tracks, trends)), ()
     return _table(tracks, trends, encoding).render(format), ()
-
-
-def trends_together(history: History, tracks: Sequence[Track]) -> list[Trend]:
-    """The trend of each row, those of one unit on one scale."""
-    return on_one_scale([trend_of(track, history.verdicts) for track in tracks])
 
 
 def _table(tracks: Sequence[Track], trends: Sequence[Trend], encoding: str) -> Table:

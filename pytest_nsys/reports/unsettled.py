@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pytest_nsys.core.kept import grouped
@@ -27,18 +27,13 @@ _LEAVES = {
 
 
 def unsettled_lines(
-    left: Sequence[Unsettled],
-    acceptance: Acceptance,
-    reason: str,
-    shown: Callable[[Path], str],
-    command: str = "",
-    today: date | None = None,
+    left: Sequence[Unsettled], acceptance: Acceptance, reason: str, shown: Callable[[Path], str], command: str
 ) -> Iterator[str]:
     """A line for each, with a waiver to paste below it where one helps; one mistake of many once. ``command`` stands
     before options where no refresh was typed.
     """
     several, begun = len({each.path for each in left}) > 1, set[Path]()
-    until = (today or datetime.now(UTC).date()) + WAIVED_FOR
+    until = datetime.now(UTC).date() + WAIVED_FOR
 
     def place(each: Unsettled) -> str:
         line = each.assertion.location.line
