@@ -151,7 +151,8 @@ def _show(
     with asked.telling() as tell:
         tell("reading the trace")
         with one_run as (captures, spec):
-            looked = Looked(captures, spec, asked.ranks, selectors, encoding_of(output))
+            encoding = "utf-8" if output is not None else sys.stdout.encoding or "ascii"
+            looked = Looked(captures, spec, asked.ranks, selectors, encoding)
             tell(f"measuring {view.name}")
             text, notes = _texts(view.look(looked), asked, traces, pen_of(output))
     deliver(text, output, drawn=True)
@@ -167,11 +168,6 @@ def _texts(found: Shown, asked: MeasureOptions, traces: Sequence[str], pen: Pen)
     return "".join(f"{line}\n" for line in drawn) + found.render(
         asked.format, {**about, "notes": notes}, pen.columns
     ), notes
-
-
-def encoding_of(output: str | None) -> str:
-    """That of where the answer goes."""
-    return "utf-8" if output is not None else sys.stdout.encoding or "ascii"
 
 
 def _stages(gate: str | None) -> Workload:

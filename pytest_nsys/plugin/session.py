@@ -293,7 +293,8 @@ class NsysSession:
                 held = OtherRun(captures, gate, before, name)
                 self._contexts[gate.address] = GateContext(captures, gate, held, past, folder=gate.path.parent)
             else:
-                stored = StoredBaseline(captures, gate, store, self.shown, self.prune_command(gate))
+                prune = self._baseline_command("prune", self.shown(gate.path))
+                stored = StoredBaseline(captures, gate, store, self.shown, prune)
                 self._contexts[gate.address] = GateContext(
                     captures, gate, stored, past, self.refresh_command(gate), gate.path.parent, self._accepted_red
                 )
@@ -325,10 +326,6 @@ class NsysSession:
         given = self.config.getoption("nsys_baseline_dir")
         words = ["pytest-nsys", "baseline", command, gate, *run]
         return shlex.join([*words, *([f"--baseline-dir={given}"] if given else [])])
-
-    def prune_command(self, gate: GateFile) -> str:
-        """What a person types to drop the stored rows that a gate file does not read any more."""
-        return self._baseline_command("prune", self.shown(gate.path))
 
     def refresh_command(self, gate: GateFile) -> str:
         """What a person types to make the present run the baseline of a gate file."""

@@ -216,7 +216,8 @@ def cause_words(cause: Cause) -> str:
     if cause.kind is CauseKind.SLOWEST:
         return f"rank {cause.straggler} was the slowest before: {before}, this rank {now}"
     if cause.kind in _COVER:
-        return f"{kernel} now overlaps {now} of {_of_what(cause)} (was {before}){_COVER[cause.kind]}{_counts(cause)}"
+        what = printable(cause.exposes, 60) or "the communication"
+        return f"{kernel} now overlaps {now} of {what} (was {before}){_COVER[cause.kind]}{_counts(cause)}"
     if cause.kind is CauseKind.WAITS:
         return f"{kernel} waits for rank {cause.straggler}, {before} → {now}{_ordinals(cause)}"
     if cause.kind in (CauseKind.APPEARED, CauseKind.VANISHED, CauseKind.BARRIER):
@@ -227,10 +228,6 @@ def cause_words(cause: Cause) -> str:
         before, now = format_apart(was, is_now, TIME)
     each = f", {cause.kernels} kernels, {before} → {now} each" if many else f", {before} → {now}"
     return f"{kernel} {cause.kind}{each}{_ordinals(cause)}"
-
-
-def _of_what(cause: Cause) -> str:
-    return printable(cause.exposes, 60) or "the communication"
 
 
 def budget_words(budget: BudgetChange) -> str:

@@ -189,11 +189,6 @@ ON_CPU = " on the CPU"
 """Of a range whose kernels are chosen by their launches: what is measured of them is as long as they ran."""
 
 
-def window_words(used: UsedWindow) -> str:
-    """One rank's window in words, with its place among the anchors and its length."""
-    return f"rank {used.rank}, {_place_and_length([used])}"
-
-
 def _place_and_length(alike: Sequence[UsedWindow]) -> str:
     """Windows of one name and place, and how long they are; not of a kind's steps, which wait on the CPU for the GPU
     of the one before.
@@ -243,7 +238,7 @@ def shown_windows(verdict: Verdict, *, verbose: bool = True) -> tuple[str, ...]:
     windows, measured_as = (at.windows, str(at.spec)) if at is not None else (verdict.windows, verdict.measured_as)
     own = [used for used in windows if used.rank == rank]
     if len(own) == 1:
-        return (window_words(own[0]) + (f" ({measured_as})" if verbose else ""),)
+        return (f"rank {rank}, {_place_and_length(own)}" + (f" ({measured_as})" if verbose else ""),)
     lines = window_lines(tuple(own) or windows)
     return (measured_as, *first_of(lines, SHOWN_WINDOWS)) if lines else ()
 
@@ -287,17 +282,14 @@ def explanation(verdict: Verdict, next_steps: Sequence[Step], *, verbose: bool =
     for table in (rows, difference_table(verdict, 100)):
         lines += [f"  {line}" for line in table.lines("… {} more")] if table.rows else []
         lines += [f"  {same}"] if same and table is rows else []
-    causes = verdict.causes if verbose or not same else _without_alike(verdict.causes)
+    causes: Sequence[Explained] = verdict.causes
+    if same and not verbose:  # of the rows with one cause the first: below the table it says where it is the same
+        causes = [first for first, *_ in by_cause(causes)]
     lines += reasons(verdict, causes, verbose=verbose)
     lines += _block("window:", () if verdict.outcome is Outcome.PASSED else shown_windows(verdict, verbose=verbose))
     notes = [*(Note(text, True) for text in verdict.warnings), *verdict.notes]
     lines += [f"  {'' if note.warning else NOTE}{note.printable(400)}" for note in notes]
     return lines + _block("next:", next_steps)
-
-
-def _without_alike(causes: Sequence[Explained]) -> list[Explained]:
-    """Of the rows with one cause the first: below the table it says where it is the same."""
-    return [first for first, *_ in by_cause(causes)]
 
 
 def folded_table(verdict: Verdict, rows: Sequence[JudgedRow]) -> tuple[Table, str]:

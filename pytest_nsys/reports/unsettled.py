@@ -75,9 +75,8 @@ def _words(each: Unsettled, acceptance: Acceptance, command: str) -> str:
         case Why.CONSTANT if each.limit is not None and not acceptance.limits:
             return f"is a constant, {_now(each)}: {command}--limits moves it to {each.limit.text}{waiver}"
         case Why.CONSTANT if each.limit is not None:
-            return (
-                f"is a constant, {_now(each)}, and {_left_alone(acceptance)}: write {each.limit.text} yourself{waiver}"
-            )
+            alone = "--only leaves it out" if acceptance.only else "its limit was not moved"
+            return f"is a constant, {_now(each)}, and {alone}: write {each.limit.text} yourself{waiver}"
         case Why.CONSTANT:
             return f"is a constant, {_now(each)}: --limits cannot move it ({each.stays}): remove it{waiver}"
         case Why.EXACT:
@@ -135,7 +134,3 @@ def _left_out(each: Unsettled, acceptance: Acceptance) -> str:
     if acceptance.only:
         return f"--only leaves it out: add --only={json.dumps(each.assertion.metric)[1:-1]}"
     return "it was not selected: refresh the whole gate file"
-
-
-def _left_alone(acceptance: Acceptance) -> str:
-    return "--only leaves it out" if acceptance.only else "its limit was not moved"
