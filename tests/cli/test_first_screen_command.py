@@ -115,6 +115,10 @@ def test_what_a_command_shows_of_a_finding_is_measured_as_it_was() -> None:
     uneven = Finding(FindingKind.UNEVEN, 1, (1,), 2, 100, 10)
     first = [("--window", "first")]
     assert to_see_more(uneven, ["run"], first) == "pytest-nsys rows compute_busy_ns run --window first"
+    late = Finding(FindingKind.STRAGGLER, 1, (0, 1), 2, 100, 10)
+    of_one = {"steady": "", "steady decode": " --window decode", "2 decode": " --window '2 decode'"}
+    for typed, asked in of_one.items():
+        assert to_see_more(late, ["run"], [("--window", typed)]) == f"pytest-nsys run{asked} --view collectives"
     slow = Finding(FindingKind.PROFILER, None, (0, 1), 2, 0, None)
     given = [("--rank", "1"), ("--window", "first"), ("--convention", "kineto")]
     assert to_see_more(slow, ["run"], given) == "pytest-nsys check run --convention kineto"
