@@ -20,9 +20,12 @@ def first_screen(
     asked: MeasureOptions, traces: tuple[str, ...], steps: int | None, config: str | None, output: str | None
 ) -> None:
     """What it is, where its steps go, its kernels, its communication, what to look at, and what to type next."""
+    workload = Workload() if config is None else read_config(Path(config))
+    if steps is not None:
+        workload = workload._replace(steps=steps)
     with asked.telling() as tell:
         tell("reading the trace")
-        run = asked.one_run(traces, _stated(steps, config), metrics=["compute_absent_ns", "exposed_ns"])
+        run = asked.one_run(traces, workload, metrics=["compute_absent_ns", "exposed_ns"])
         with run as (captures, spec):
             chosen = frozenset(asked.chosen(captures.runs[0].ranks)) if asked.ranks else None
             summary = summary_of(captures, spec, traces, tell, chosen)
@@ -39,8 +42,3 @@ def first_screen(
         case _:
             text = "".join(f"{line}\n" for line in FirstScreen(found, pen_of(output)).lines())
     deliver(text, output, drawn=True)
-
-
-def _stated(steps: int | None, config: str | None) -> Workload:
-    workload = Workload() if config is None else read_config(Path(config))
-    return workload if steps is None else workload._replace(steps=steps)

@@ -37,7 +37,9 @@ def checked_gates(values: Sequence[str], *, collects: bool) -> GateFiles:
     """The gate files that files and folders mean: those that pytest collects, or where it ``collects`` none, all."""
     absent = [f"{value}: there is no such file or folder" for value in values if not Path(value).exists()]
     there = [value for value in values if Path(value).exists()]
-    below = [found for value in there for found in _below(Path(value))]
+    below: list[Path] = []
+    for path in map(Path, there):
+        below += gate_files_below(path, named_as_gate) if path.is_dir() else [path]
     if not collects:
         return _told(below, [], absent)
     found, said = collected(there, None) if there else ([], "")
@@ -52,10 +54,6 @@ def checked_gates(values: Sequence[str], *, collects: bool) -> GateFiles:
         none = f"pytest collects no gate file (*{GATE_SUFFIX}) in {', '.join(there)}"
         return told._replace(problems=[*told.problems, none])
     return told
-
-
-def _below(path: Path) -> list[Path]:
-    return [*gate_files_below(path, named_as_gate)] if path.is_dir() else [path]
 
 
 def _told(paths: Sequence[Path], missed: Sequence[Path], absent: Sequence[str]) -> GateFiles:

@@ -27,7 +27,7 @@ from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.gates.loosening_rules import ChangeKind
 from pytest_nsys.gates.model import Comparator, JudgedRow, Outcome, Severity, Verdict
 from pytest_nsys.reports.causes import budget_words, cause_words
-from pytest_nsys.reports.changes import ChangedBaseline, change_texts
+from pytest_nsys.reports.changes import change_texts
 from pytest_nsys.reports.explanation import limit_source
 from pytest_nsys.reports.headline import of_session
 from pytest_nsys.reports.session.digest import NOTHING_JUDGED, STATES, By, Digest, FileRecords
@@ -351,7 +351,10 @@ def report(digest: Digest) -> dict[str, Any]:
         "gate_changes": None if digest.gate_changes is None else _gate_changes(digest.gate_changes),
         "left_out": [filled(LeftOutShape, {"name": one.name or None}, one) for one in digest.left_out],
         "not_run": [filled(NotRunShape, one) for one in digest.not_run],
-        "changed_baselines": [*map(_changed_baseline, digest.changed_baselines)],
+        "changed_baselines": [
+            filled(ChangedBaselineShape, {"rows": [*map(_changed_row, file.rows)]}, file)
+            for file in digest.changed_baselines
+        ],
         "comparison": None if digest.comparison is None else _comparison(digest.comparison),
         "gate_files": [*map(_gate_file, digest.files)],
     }
@@ -361,10 +364,6 @@ def report(digest: Digest) -> dict[str, Any]:
 def _gate_changes(changes: GateChanges) -> dict[str, Any]:
     found = [filled(GateChangeShape, {"file": printable(e.file, 2000)}, e, e.change) for e in changes.found]
     return filled(GateChangesShape, {"problem": printable(changes.problem, 2000), "changes": found}, changes)
-
-
-def _changed_baseline(file: ChangedBaseline) -> dict[str, Any]:
-    return filled(ChangedBaselineShape, {"rows": [*map(_changed_row, file.rows)]}, file)
 
 
 def _changed_row(row: RowChange) -> dict[str, Any]:

@@ -83,16 +83,12 @@ def breakdowns_text(breakdowns: Breakdowns) -> str:
 
 
 def _block(how: MeasuredAs, ranks: Mapping[int, Breakdown]) -> str:
-    names = sorted({name for breakdown in ranks.values() for name in (*breakdown.names, *_stages(breakdown))})
+    stages = {place.stage for each in ranks.values() for own in each.compute.values() for place in own.places}
+    names = sorted(stages.union(*(breakdown.names for breakdown in ranks.values())))
     numbers = {name: number for number, name in enumerate(names)}
     head = json.dumps({**how._asdict(), "version": VERSION, "names": names}, ensure_ascii=False)[:-1]
     lines = [line for rank in sorted(ranks) for line in _lines(rank, ranks[rank], numbers)]
     return head + ', "parts": [\n ' + ",\n ".join(lines) + "\n]}"
-
-
-def _stages(breakdown: Breakdown) -> Iterator[str]:
-    """Those of its compute, of which a name has several."""
-    return (place.stage for own in breakdown.compute.values() for place in own.places)
 
 
 def _lines(rank: int, breakdown: Breakdown, numbers: Mapping[str, int]) -> Iterator[str]:
