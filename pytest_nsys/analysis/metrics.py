@@ -387,7 +387,7 @@ _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
         _blocking(
             "budget.blocking_comm_max_ns",
             explained_by="causes.BLOCKING_COMM_MAX",
-            drafted=Drafted("the longest that communication may have blocked compute", 11),
+            drafted=Drafted("no compute, the next kernel launched, and communication ran", 11),
         ),
         Metric("overlap.overlap_tax_ns", _NS, _LOWER, _STAGE, least=None, notes="overlap.tax_notes"),
         _streams("activity.comm_streams", _COUNT, None, ("rank", "purpose")),

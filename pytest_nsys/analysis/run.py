@@ -18,10 +18,10 @@ from pytest_nsys.analysis.kernel_anchors import KernelUnits, LaunchedKernels, ke
 from pytest_nsys.analysis.measurements import Measurements
 from pytest_nsys.analysis.rank_window import RankWindow, explain_empty, explain_no_anchor, in_window
 from pytest_nsys.analysis.step_kinds import STEPS, RunSteps, steps_on_gpu
-from pytest_nsys.analysis.windows import RUN, WindowSpec, anchor_of, anchor_windows, find_ranks, meant_word, read_labels
+from pytest_nsys.analysis.windows import RUN, WORDS, WindowSpec, anchor_of, anchor_windows, find_ranks, read_labels
 from pytest_nsys.core.columns import exceeds, take, where_not
 from pytest_nsys.core.conventions import Convention, KernelAnchor, like
-from pytest_nsys.core.errors import NothingMeasured, UsageMistake
+from pytest_nsys.core.errors import NothingMeasured, UsageMistake, did_you_mean
 from pytest_nsys.core.families import known_communication
 from pytest_nsys.core.intervals import hull
 from pytest_nsys.core.kept import grouped, kept
@@ -231,8 +231,8 @@ class Run:
     def windows(self, rank: Rank, spec: WindowSpec) -> list[Window]:
         """The picked windows of a rank, before any kernel is read (not for the whole run, which kernels bound)."""
         if spec.kind is not None and (spec.explicit is not None or spec.anchor is not None):
-            window = f"window {printable(spec.window)} is none{meant_word(spec.window)}"
-            raise UsageMistake(f"'{spec.kind}' picks steps, and {window}: leave one out")
+            which = printable(spec.window) + did_you_mean(spec.window, (*WORDS, *self.convention.kind_names))
+            raise UsageMistake(f"'{spec.kind}' picks steps, and window {which} does not: leave one out")
         if spec.explicit is not None:
             start, end = spec.explicit
             return [Window(start, end, spec.window)]

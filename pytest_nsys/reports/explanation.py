@@ -195,7 +195,9 @@ def _place_and_length(alike: Sequence[UsedWindow]) -> str:
     """
     first, lengths = alike[0], sorted({used.window.length_ns for used in alike})
     name, index, count = first.window.name, first.window.index, first.window.count or 0
-    of = str(count) if first.kind is None else counted(count, f"{first.kind} step")
+    of = str(count)
+    if first.kind is not None:
+        of = f"{counted(count, f'{first.kind} step')} (--window '{index} {first.kind}')"
     said = printable(name, 100) + (f", {ordinal(index + 1)} of {of}" if index is not None else "")
     low, high = format_together([lengths[0], lengths[-1]])
     length = f", {low if low == high else f'{low} to {high}'}{ON_CPU * first.by_launch}"

@@ -247,13 +247,13 @@ def _changed(record: Record) -> str:
         return f"{record.title}: {_in_short(record.message)}"
     value, baseline, unit = row.value, row.baseline, record.verdict.unit
     if value is None or baseline is None:
-        return f"{record.subject} {reason_words(record.verdict)}"
+        return f"{record.of_kind} {reason_words(record.verdict)}"
     moved = change_words(value, baseline, unit)
     if unit not in (*SHARES, HASH) and baseline and abs(Fraction(value) / baseline) < TIMES:
         moved = _share(Fraction(value) / baseline - 1)
     both = f" ({_both(baseline, value, unit)})" if unit != HASH else ""
     where = place_words(row.labels)
-    return f"{record.subject} {moved}{both}" + (f", {where}" if where else "")
+    return f"{record.of_kind} {moved}{both}" + (f", {where}" if where else "")
 
 
 def _both(before: Value, now: Value, unit: str) -> str:
@@ -326,5 +326,5 @@ def _headroom(records: Iterable[Record]) -> Iterator[str]:
     _, _, record, row = min(found, key=lambda each: each[:2])
     unit, where = record.verdict.unit, place_words(row.labels)
     value, limit = apart(row, unit)
-    held = f"{record.subject} {value}, limit {limit}" + (f", {where}" if where else "")
+    held = f"{record.of_kind} {value}, limit {limit}" + (f", {where}" if where else "")
     yield f"least headroom {distance_words(row.margin or 0, unit)}: {held}"

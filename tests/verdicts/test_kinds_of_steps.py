@@ -226,6 +226,14 @@ def test_a_kind_and_the_whole_run_exclude_each_other(project: Project) -> None:
     assert "'decode' picks steps, and window run has none: leave one out" in " ".join(said.split())
 
 
+def test_a_misspelt_kind_beside_a_sentence_of_one_is_told(project: Project) -> None:
+    project.gate("window: prefil\nassertions:\n- decode exposed <= 3ms")
+    said = project.pytest(f"--nsys-trace={serve(project, four_requests())}", code=1)
+    assert "'decode' picks steps, and window prefil (did you mean 'prefill'?) does not: leave one out" in " ".join(
+        said.split()
+    )
+
+
 def test_windows_of_a_kind_are_named_in_a_key(project: Project) -> None:
     trace = serve(project, four_requests(slow_us=5_000))
     gate = """
@@ -511,7 +519,8 @@ def test_the_only_kind_of_a_run_is_said_first(project: Project) -> None:
 def test_the_window_of_a_red_is_a_step_of_its_kind(project: Project) -> None:
     """Not its time on the CPU, which is that of the step before."""
     said = outcome(project, "decode step time <= 9ms", serve(project, four_requests()))
-    assert "_generation_3(3), 11th of 20 decode steps" in said
+    assert "_generation_3(3), 11th of 20 decode steps (--window '10 decode')" in " ".join(said.split())
+    assert "\nDecode step_time_ns 10 ms > 9 ms" in said
     assert "on the CPU" not in said
 
 

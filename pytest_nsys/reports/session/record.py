@@ -147,6 +147,17 @@ class Record:
         return subject(self.assertion)
 
     @property
+    def kind(self) -> str:
+        """The kind of steps that is judged; empty where steps have none, or no row was looked at."""
+        looked_at = self.verdict.looked_at
+        return self.assertion.kind or (looked_at and looked_at.spec.kind) or ""
+
+    @property
+    def of_kind(self) -> str:
+        """What of the metric is judged, of which kind of steps: ``decode step_time_ns``."""
+        return f"{self.kind} {self.subject}".lstrip()
+
+    @property
     def detects(self) -> str:
         """The smallest change that the gate detects, as people read it: ``≥ 50 us (uncalibrated)``."""
         seen = self.worst.sees

@@ -228,9 +228,7 @@ def step_of(record: Record) -> StepTold | None:
     before, now = step.slowest
     quantile = rows[0].labels.get("quantile", USUAL) if rows and record.verdict.step is None else USUAL
     noun = _noun(record) if quantile == USUAL else f"{quantile} step"
-    looked_at = record.verdict.looked_at
-    kind = record.assertion.kind or (looked_at and looked_at.spec.kind)
-    noun = f"{kind} {noun}" if kind and noun.endswith("step") else noun
+    noun = f"{record.kind} {noun}" if record.kind and noun.endswith("step") else noun
     return StepTold(record.address, before, now, noun) if before else None
 
 
