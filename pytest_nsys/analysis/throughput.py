@@ -73,7 +73,9 @@ def period_ns(window: RankWindow) -> Iterator[Row]:
 def window_typicality(window: RankWindow) -> Iterator[Row]:
     """|window length − median| / MAD of the steady anchors, per rank: large is not typical.
 
-    A MAD of 0 gives 0 where the length equals the median, else no row.
+    A step that has a kind, or begins with a kernel, is here as long as until the next one begins on the GPU, idle time
+    included, which ``window_ns`` of launched kernels leaves out. A MAD of 0 gives 0 where the length equals the median,
+    else no row.
     """
     if len(window.anchors) == 1:
         raise NoRows("one step has no others to be typical of: capture more steps")
