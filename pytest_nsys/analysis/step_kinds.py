@@ -153,8 +153,11 @@ def _of_usual_kind(run: Run, spec: WindowSpec) -> WindowSpec:
 
 def kind_step_lengths(run: Run, rank: Rank, spec: WindowSpec) -> dict[int, int]:
     """How long the steps of a rank that are of the spec's kind have the GPU, in ns, by their index among those of it.
-    Raises as :meth:`RunSteps.of` does.
+    Raises as :meth:`RunSteps.of` does, and NoRows where the window is none of several kinds.
     """
+    if spec.kind is None and not spec.picks_steps and len(run.steps.counts) > 1:
+        several = counts_in_words(run.steps.counts)
+        raise NoRows(f"the window holds {several}, which share no median: say which, as window: {run.steps.usual}")
     found = steps_on_gpu(run, rank, _by_launch(run, spec))
     lengths = dict(zip((start for start, _ in found.whole), found.on_gpu_ns, strict=True))
     steps = run.steps.of(rank.number, spec.kind)

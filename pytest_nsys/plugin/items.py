@@ -256,6 +256,8 @@ class GateItem(JudgedItem):
     def _next_steps(self, verdict: Verdict) -> list[Step]:
         session = session_of(self.config)
         steps: list[Step] = []
+        if any(run.steps.lacks(verdict.assertion.kind) for run in self.context.captures.runs):
+            return steps  # what it has instead is in the message, and no command can measure what it lacks
         looked_at = (Outcome.FAILED, Outcome.ACCEPTED, Outcome.NO_DATA)
         if verdict.outcome in looked_at and verdict.assertion.outside is None:
             view = self.assertion.measures.view

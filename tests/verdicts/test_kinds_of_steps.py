@@ -143,6 +143,17 @@ def test_a_kind_without_a_step_has_no_data(project: Project) -> None:
     assert "the run has no prefill step, only 9 decode steps" in " ".join(said.split())
 
 
+def test_below_a_kind_without_a_step_no_command_is_named(project: Project) -> None:
+    """None can show it, and a run without it is nobody's new normal."""
+    project.gate("quality: {anchors: 3}\nassertions:\n- prefill exposed below baseline plus 5%")
+    project.pytest(
+        f"--nsys-trace={serve(project, four_requests())}", "--nsys-update-baselines", "--nsys-reason=first", code=0
+    )
+    said = project.pytest(f"--nsys-trace={serve(project, [decode(4)] * 9)}", "-v", code=1)
+    assert "the run has no prefill step, only 9 decode steps" in " ".join(said.split())
+    assert not commands(said)
+
+
 @pytest.mark.parametrize(
     ("sentence", "what"),
     [
@@ -492,6 +503,8 @@ def test_several_kinds_on_both_sides_are_the_mistake_of_both(project: Project) -
         assert f"error: {said}, which share no median: say which" in told
         assert "(in a command --window decode)" in told
         project.command("compare", base, head, "--window", "decode")
+    for window in ("run", "1000000:400000000"):
+        project.command("compare", both, serve(project, four_requests(12_000)), "--window", window, code=1)
     assert "prefill" in project.command("compare", one, serve(project, [prefill()] * 9), code=3)
 
 
