@@ -46,7 +46,10 @@ OTHER = Fraction(101, 100)
 """Windows that are so many times a step, or a step of them, are told below it."""
 
 LONGEST_TITLE, LEAST_TITLE, LEAST_ANCHOR, LONGEST_RANGE = 36, 8, 16, 40
-"""The name of what is measured gives way to its numbers first, then the title."""
+"""The name of what is measured gives way to its numbers first, then the title; on two lines neither does."""
+
+LONGEST_WORD = 24
+"""What a first line may leave empty, where it is broken before a word."""
 
 
 class Room(NamedTuple):
@@ -129,8 +132,10 @@ class FirstScreen:
         title = in_the_middle(printable(names[0]), LONGEST_TITLE)
         room = self._columns - len(f"{title}{more}: ")
         found = found_words(about.found, room, self.summary.searched)
-        if len(found) > room:
-            title = in_the_middle(title, max(LEAST_TITLE, len(title) + room - len(found)))
+        if len(found) - room > len(title) - LEAST_TITLE:
+            found = found_words(about.found, room + self._columns - LONGEST_WORD, self.summary.searched)
+        elif len(found) > room:
+            title = in_the_middle(title, len(title) + room - len(found))
         yield from textwrap.wrap(printable(f"{title}{more}: {found}", 2 * self._columns), self._columns)
         number = len(about.ranks)
         gpus = f"{number} × {about.gpu}" if about.gpu else f"{counted(number, 'GPU')}, GPU model not recorded"
