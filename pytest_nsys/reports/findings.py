@@ -144,8 +144,10 @@ def _copies(f: Finding) -> Said:
     what, other = {"copy": ("copies", "memsets"), "memset": ("memsets", "copies")}[str(f.figures["producer"])]
     beside = _value(f, "blocked_ns") - _value(f, "part_ns")
     more = f", {other} for {format_value(beside)}" if beside else ""
-    more += f", pageable copies hold the host for {_ns(f, 'host_ns')}" if _value(f, "host_ns") else ""
-    return f"{what} block compute for {_part(f)}{more}", "" if more else _before(f), _most_copies(f)
+    if not _value(f, "host_ns"):
+        return f"{what} block compute for {_part(f)}{more}", "" if more else _before(f), _most_copies(f)
+    host = f", {'' if what == 'copies' else 'copies '}the host for {_ns(f, 'host_ns')}"
+    return f"{what} block compute for {_part(f)}{host}", " (pageable ones)", more, _most_copies(f)
 
 
 def _most_copies(f: Finding) -> str:

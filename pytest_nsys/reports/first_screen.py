@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.analysis.communication import Communicated
+from pytest_nsys.analysis.mostly import MostOf
 from pytest_nsys.analysis.step_words import Searched, inside_words, why_whole
 from pytest_nsys.analysis.subject import Found
 from pytest_nsys.analysis.summary import LARGEST, STEP, Summary
@@ -288,7 +289,8 @@ class FirstScreen:
         steps = [
             *next_steps(self.summary.traces, self.summary.options, self.summary.first, self.summary.kind_of_several)
         ]
-        if self.summary.subject.found.whole_run:
+        copies = self.summary.mostly is not None and self.summary.mostly.of is MostOf.COPIES
+        if self.summary.subject.found.whole_run and not copies:  # windows of kernels leave most copies out
             steps += of_units(self.summary.traces, self.summary.searched)
         width = max(len(step.command) for step in steps)
         lines = [f"{step.command:{width}}  # {step.what}" for step in steps]

@@ -90,7 +90,11 @@ SENTENCES = [
     ),
     (
         finding(FindingKind.COPIES, {**COPIES, "blocked_ns": MS + HALF, "host_ns": MS // 10}, ranks=(0,)),
-        "copies block compute for 1 ms, memsets for 500 us, pageable copies hold the host for 100 us",
+        "copies block compute for 1 ms, the host for 100 us (pageable ones), memsets for 500 us",
+    ),
+    (
+        finding(FindingKind.COPIES, {**COPIES, "producer": "memset", "host_ns": MS // 10}, ranks=(0,)),
+        "memsets block compute for 1 ms, copies the host for 100 us (pageable ones)",
     ),
     (
         finding(FindingKind.COPIES, {**PART, "blocked_ns": 0, "host_ns": HALF, "pageable": 1}, ranks=(0,)),

@@ -401,13 +401,13 @@ def test_quantiles_are_told_where_steps_differ() -> None:
 
 def test_a_finding_whose_shortest_sentence_is_too_long_has_two_lines() -> None:
     times = {"part_ns": 156_000, "blocked_ns": 162_530, "host_ns": 10_800}
-    figures: dict[str, int | str] = {"producer": "copy", **times, "between": "device to device"}
+    figures: dict[str, int | str] = {**times, "between": "device to device"}
     found = Finding(FindingKind.COPIES, 0, (0, 1), 2, 1_000_000, 170_000, {**figures})
-    lines = FirstScreen(made(findings=(found,))).lines()
+    lines = FirstScreen(made(findings=(found,)), Pen(columns=80)).lines()
     at = next(number for number, line in enumerate(lines) if line.startswith("1. "))
     assert lines[at : at + 2] == [
-        "1. rank 0 (the worst of 2): copies block compute for 156 us, memsets for 6.53 us, pageable copies",
-        "   hold the host for 10.8 us; most copies are device to device",
+        "1. rank 0 (the worst of 2): launch-starved for 156 us, 10.8 us of it while the",
+        "   host copies pageable memory; most copies are device to device",
     ]
     assert lines[at + 2].startswith("   at most 17% of the step: ")
 
