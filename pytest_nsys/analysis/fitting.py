@@ -172,7 +172,8 @@ def _with_parts(run: Run, open_under: OpenUnder, chosen: Choice) -> Choice:
     marked = open_under(chosen.convention)
     if all(len(marked.anchors(rank)) > 1 for rank in marked.ranks):
         return chosen
-    searched = search(run)
+    firsts = {rank.number: marked.anchors(rank) for rank in marked.ranks}
+    searched = search(run, {number: (own[0].start_ns, own[0].end_ns) for number, own in firsts.items() if own})
     parts = inside_words(searched)
     chosen = replace(chosen, searched=searched)
     return chosen.because("convention", f"{parts} in one step: the whole step is measured.") if parts else chosen

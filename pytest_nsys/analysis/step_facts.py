@@ -8,9 +8,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pytest_nsys.core.conventions import KernelAnchor
 from pytest_nsys.core.model import Range, Value
+from pytest_nsys.core.words import printable
 
 
 class UnitIs(enum.StrEnum):
@@ -29,13 +31,35 @@ class Confidence(enum.StrEnum):
     LOW = "low"
 
 
+LONGEST_PART = 40
+"""Of the name of a part inside a sentence."""
+
+
+class RepeatedPart(NamedTuple):
+    """What repeats inside of one step or forward, by the name of its module or range, and how often: a number that
+    those prove, and no count of kernels. Where something holds them, ``holder`` is called ``holders`` times.
+    """
+
+    name: str
+    number: int
+    holder: str | None = None
+    holders: int = 1
+
+    def __str__(self) -> str:
+        words = f"{self.number} × {printable(self.name, LONGEST_PART)}"
+        if self.holders == 1 or self.holder is None:
+            return words
+        return f"{words} in each of {self.holders} × {printable(self.holder, LONGEST_PART)}"
+
+
 @dataclass(frozen=True, slots=True)
 class FoundUnits:
     """The same unit on all ranks. ``anchor`` begins it; ``units`` are whole ones by rank number, of which ``by_rank``
     has the spans (of launches where ``launched``, else on the GPU); ``period_ns`` is the median of the slowest rank.
 
     ``pattern`` is a range that starts exactly once in each unit, for a step alone. ``inside``: of a part the name of
-    the range that holds several, where one does. ``kinds``: how many kinds of steps there are, 1 where they are alike.
+    the range or module that holds several, where one does; ``repeated``: what they are parts of the model as, where
+    modules or ranges prove it. ``kinds``: how many kinds of steps there are, 1 where they are alike.
     """
 
     anchor: KernelAnchor
@@ -46,6 +70,7 @@ class FoundUnits:
     launched: bool
     pattern: str | None = None
     inside: str | None = None
+    repeated: RepeatedPart | None = None
     kinds: int = 1
 
     @property
@@ -55,6 +80,9 @@ class FoundUnits:
 
 @dataclass(frozen=True, slots=True)
 class NoUnits:
-    """Why no unit was found: ``why`` ends a sentence that begins with what was looked for."""
+    """Why no unit was found: ``why`` ends a sentence that begins with what was looked for. ``repeated``: what modules
+    say that repeats all the same.
+    """
 
     why: str
+    repeated: RepeatedPart | None = None

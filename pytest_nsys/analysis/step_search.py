@@ -5,22 +5,27 @@ It is looked for on one rank, that with most kernels; on the others what begins 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
 
+import numpy
+
 from pytest_nsys.analysis.candidates import all_ranges
 from pytest_nsys.analysis.kernel_anchors import KernelOrder, kernel_order
+from pytest_nsys.analysis.model_parts import ModuleCalls
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.step_choice import RepeatedUnit, choose, held
-from pytest_nsys.analysis.step_facts import FoundUnits, NoUnits, UnitIs
+from pytest_nsys.analysis.step_facts import FoundUnits, NoUnits, RepeatedPart, UnitIs
 from pytest_nsys.analysis.step_segments import FEWEST_KERNELS, Work
 from pytest_nsys.analysis.step_verdict import AmongRanges, confidence_in, spans_of, what_it_is
-from pytest_nsys.core.columns import as_vector, distinct
+from pytest_nsys.core.columns import Vector, as_vector, distinct
 from pytest_nsys.core.conventions import KernelAnchor
 from pytest_nsys.core.exact import median
-from pytest_nsys.core.model import Interval, Range, Value
+from pytest_nsys.core.kept import kept
+from pytest_nsys.core.model import NO_LAUNCH, Interval, Range, Value
 from pytest_nsys.core.tables import Ranges
 from pytest_nsys.core.words import counted, printable
 
@@ -37,9 +42,11 @@ APART = 1.5
 """Times a unit may be as long on one rank as on another."""
 
 
-def search(run: Run) -> FoundUnits | NoUnits:
-    """The same unit on all ranks of a run with kernels, or why there is none."""
-    return _Search(run).found()
+def search(run: Run, steps: Mapping[int, Interval] | None = None) -> FoundUnits | NoUnits:
+    """The same unit on all ranks of a run with kernels, or why there is none. ``steps`` are the only steps that there
+    are, by rank, where a framework marks one: what repeats is told of that.
+    """
+    return _Search(run, steps or {}).found()
 
 
 class _Begun(NamedTuple):
@@ -54,12 +61,18 @@ class _Begun(NamedTuple):
 class _Search:
     """One search, which reads a rank after the other."""
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    def __init__(self, run: Run, steps: Mapping[int, Interval]) -> None:
+        self.run, self.steps = run, steps
         self.tracks = {number: track for number, track in run.whole().tracks.items() if len(track.kernels)}
 
     def found(self) -> FoundUnits | NoUnits:
         """What the search comes to."""
+        found = self._found()
+        if isinstance(found, FoundUnits):
+            return found
+        return replace(found, repeated=_if_all_agree(self._in_modules(number) for number in self.tracks))
+
+    def _found(self) -> FoundUnits | NoUnits:
         sizes = {number: len(track.kernels) for number, track in self.tracks.items()}
         if not sizes or max(sizes.values()) < FEWEST:
             return NoUnits(f"{counted(max(sizes.values(), default=0), 'kernel')} are too few to repeat")
@@ -130,14 +143,41 @@ class _Search:
         before = int(work.heads[work.heads.searchsorted(place) - 1])
         return KernelAnchor(self._name(order, place), self._name(order, before))
 
+    @cached_property
+    def _ranges(self) -> Mapping[tuple[int, int], Ranges]:
+        return all_ranges(self.run).by_process
+
+    def _ranges_of(self, number: int) -> Ranges:
+        process = self.tracks[number].rank.process
+        return self._ranges.get((process.trace, process.global_pid)) or Ranges.of(())
+
+    @kept
+    def _modules_of(self, number: int) -> ModuleCalls:
+        process = self.tracks[number].rank.process
+        recorded = self.run.traces[process.trace].module_calls().get(process.global_pid, ())
+        return ModuleCalls(recorded, self._ranges_of(number))
+
+    def _launches_of(self, number: int) -> Vector:
+        times = as_vector(self.tracks[number].launch_ns)
+        return numpy.sort(times[times != NO_LAUNCH])
+
+    def _in_modules(self, number: int) -> RepeatedPart | None:
+        return self._modules_of(number).find_repeated(self._launches_of(number), self.steps.get(number))
+
     def _told(self, first: int, work: Work, begun: _Begun) -> FoundUnits:
-        ranges = all_ranges(self.run).by_process
-        each = {}
-        for number, spans in sorted(begun.spans.items()):
-            process = self.tracks[number].rank.process
-            each[number] = AmongRanges(spans, ranges.get((process.trace, process.global_pid)) or Ranges.of(()))
+        each = {
+            number: AmongRanges(spans, self._ranges_of(number), self._modules_of(number))
+            for number, spans in sorted(begun.spans.items())
+        }
         what, inside = what_it_is(work, begun.unit, each[first])
-        patterns = {around.pattern() for around in each.values()} if what is UnitIs.STEP else {None}
+        patterns = {around.pattern for around in each.values()} if what is UnitIs.STEP else {None}
+        repeated = None
+        if what in (UnitIs.PART, UnitIs.MAYBE_PART) or self.steps:
+            parts = (
+                around.find_repeated(self._launches_of(number), self.steps.get(number))
+                for number, around in each.items()
+            )
+            repeated = _if_all_agree(parts)
         name = str(begun.anchor)
         return FoundUnits(
             begun.anchor,
@@ -148,8 +188,15 @@ class _Search:
             work.order.launched,
             patterns.pop() if len(patterns) == 1 else None,
             inside,
+            repeated,
             len(begun.unit.kinds),
         )
+
+
+def _if_all_agree(parts: Iterable[RepeatedPart | None]) -> RepeatedPart | None:
+    """The part, where it is that of every rank."""
+    found = {*parts}
+    return found.pop() if len(found) == 1 else None
 
 
 def _period(unit: RepeatedUnit) -> Value:

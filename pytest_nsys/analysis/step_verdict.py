@@ -5,16 +5,17 @@ Kernels alone cannot tell a trace of layers from one of steps, and only a step m
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import pairwise
 
 import numpy
 
 from pytest_nsys.analysis.candidates import range_patterns
+from pytest_nsys.analysis.model_parts import ModuleCalls, count_numbered, numbers_in
 from pytest_nsys.analysis.step_choice import MANY_VOTES, RepeatedUnit, between_optimizers, holds, repeats_inside
-from pytest_nsys.analysis.step_facts import Confidence, UnitIs
+from pytest_nsys.analysis.step_facts import Confidence, RepeatedPart, UnitIs
 from pytest_nsys.analysis.step_segments import Work
 from pytest_nsys.core.columns import Column, Vector, as_vector, members, minus, take, total, values
 from pytest_nsys.core.conventions import BUILT_IN, PARTS_OF_A_STEP, like
@@ -25,9 +26,6 @@ KNOWN_STEPS = tuple(
     dict.fromkeys(c.range_anchor for c in BUILT_IN.values() if c.range_anchor and c.anchor not in PARTS_OF_A_STEP)
 )
 """Patterns of the ranges that frameworks mark their steps with."""
-
-_MODULE = re.compile(r"([^\W\d]\w*)\.(\d+)(?!\w)")
-"""A module of several, as PyTorch writes it: ``layers.3``."""
 
 MOST_MODULES = 2
 """Numbers of one module in a layer: its own, and the next one's, which is fetched."""
@@ -44,10 +42,10 @@ ALIKE_UNITS = 0.95
 
 
 class AmongRanges:
-    """The units of a rank, in ``spans`` of time, among the closed ranges of its process."""
+    """The units of a rank, in ``spans`` of time, among the closed ranges and the modules of its process."""
 
-    def __init__(self, spans: Sequence[Interval], ranges: Ranges) -> None:
-        self.spans, self.ranges = spans, ranges
+    def __init__(self, spans: Sequence[Interval], ranges: Ranges, modules: ModuleCalls) -> None:
+        self.spans, self.ranges, self.modules = spans, ranges, modules
         self.starts, self.ends = numpy.array(spans, numpy.int64).reshape(-1, 2).T
 
     def _like(self, fits: Callable[[str], bool]) -> tuple[Vector, Vector, Vector]:
@@ -67,18 +65,40 @@ class AmongRanges:
                 return self.ranges.names[int(name[counts.argmax()])]
         return None
 
-    def in_modules(self) -> bool:
-        """Whether each unit is one of the modules that are numbered."""
-        numbers = {i: found for i, name in enumerate(self.ranges.names) if (found := _MODULE.findall(name))}
-        start, _, name = self._like(lambda name: _MODULE.search(name) is not None)
+    def holding_module(self) -> str | None:
+        """A module, by its class, of which each call that holds a unit holds several."""
+        return self.modules.find_holder(self.starts)
+
+    @cached_property
+    def module_word(self) -> str | None:
+        """The word of the modules that are numbered, where each unit is one of them: ``layers`` of ``layers.3``."""
+        numbers = {i: found for i, name in enumerate(self.ranges.names) if (found := numbers_in(name))}
+        start, _, name = self._like(lambda name: bool(numbers_in(name)))
         place = self.starts.searchsorted(start, "right") - 1
         inside = (place >= 0) & (start < self.ends[place])
         seen: dict[str, list[set[str]]] = {}
         for at, i in numpy.unique(numpy.stack([place[inside], name[inside]]), axis=1).T.tolist():
             for word, number in numbers[i]:
                 seen.setdefault(word, [set() for _ in self.spans])[at].add(number)
-        return any(_counts_units(each) for each in seen.values())
+        return next((word for word, each in seen.items() if _counts_units(each)), None)
 
+    def find_repeated(self, launches: Vector, step: Interval | None) -> RepeatedPart | None:
+        """Return what the units are parts of a step as, by modules, else by ranges; ``step`` is the only one there is,
+        where one is marked. None where nothing proves a number.
+        """
+        if (part := self.modules.find_repeated(launches, step)) is not None:
+            return part
+        starts, names = as_vector(self.ranges.start_ns), as_vector(self.ranges.name)
+        inside = slice(None) if step is None else slice(*starts.searchsorted((step[0], step[1] + 1)))
+        counts = {self.ranges.names[i]: n for i, n in enumerate(numpy.bincount(names[inside]).tolist()) if n}
+        name = self.module_word
+        if name is not None:
+            count = count_numbered(counts, name)
+        elif (name := self.pattern) is not None:
+            count = sum(n for each, n in counts.items() if like(name)(each))
+        return None if name is None or count < 2 else RepeatedPart(name, count)
+
+    @cached_property
     def pattern(self) -> str | None:
         """The ranges on one thread of which exactly one starts in each unit, of several those with most time."""
         if len(self.spans) < 2 or not len(self.ranges):
@@ -120,7 +140,9 @@ def what_it_is(work: Work, unit: RepeatedUnit, around: AmongRanges) -> tuple[Uni
     """What the units are; of a part the range that holds several, where one does."""
     if (holder := around.holder()) is not None:
         return UnitIs.PART, holder
-    if around.in_modules():
+    if (holder := around.holding_module()) is not None:
+        return UnitIs.PART, holder
+    if around.module_word is not None:
         return UnitIs.PART, None
     if _may_be_part(work, unit):
         return UnitIs.MAYBE_PART, None

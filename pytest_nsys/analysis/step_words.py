@@ -29,36 +29,50 @@ def found_words(convention: Convention, where: str, searched: Searched, *, ancho
 
 
 def units_words(found: FoundUnits) -> str:
-    """How many there are of what: ``17 steps, every 16.8 ms``."""
+    """How many there are of what: ``17 steps, every 16.8 ms``. What is no step has no number: kernels that repeat may
+    be a layer, half of one, or two.
+    """
+    every = f"every {format_value(found.period_ns)}"
+    if found.what not in (UnitIs.STEP, UnitIs.KINDS):
+        return f"each repeat, {every}"
     more = "" if len({*found.units.values()}) == 1 else " or more on each rank"
-    return f"{_counted(found)}{more}, every {format_value(found.period_ns)}"
+    return f"{_counted(found)}{more}, {every}"
 
 
 def why_whole(searched: Searched) -> str:
     """Why nothing of the trace is measured as a step."""
     if searched is None:
         return "no range repeats around its kernels"
+    part = searched.repeated
     if isinstance(searched, NoUnits):
-        return searched.why
+        return searched.why if part is None or part.holders > 1 else f"{part}, and no step"
     match searched.what:
+        case UnitIs.PART if part is not None:
+            return f"{part}, and {'no step' if part.holders == 1 else 'nothing marks a step'}"
         case UnitIs.PART:
-            return f"{_counted(searched)} of a layer, and no step"
+            return "parts of a step repeat, and no step does"
         case UnitIs.KINDS:
             return f"{_counted(searched)} of {searched.kinds} kinds, which have no median in common"
         case UnitIs.TWO_SPEEDS:
-            return f"{_counted(searched)} at two speeds, which have no median in common"
+            return "its kernels repeat at two speeds, which have no median in common"
+        case UnitIs.MAYBE_PART if part is not None:
+            return f"{part}, which may be parts of a step"
         case UnitIs.MAYBE_PART:
-            return f"{_counted(searched)}, which may be parts of a step"
+            return "its kernels repeat, maybe in parts of a step"
         case UnitIs.STEP:
             return f"{_counted(searched)}, whose windows hold no kernels"
 
 
-def inside_words(searched: Searched, times: str = " repeats of") -> str:
-    """What repeats in the only step; empty where nothing does."""
-    if not isinstance(searched, FoundUnits):
-        return ""
-    what = "a layer" if searched.what is UnitIs.PART else "a part"
-    return f"{min(searched.units.values())}{times} {what}"
+def inside_words(searched: Searched) -> str:
+    """What repeats in the only step, and how often; empty where nothing proves it."""
+    return "" if searched is None or searched.repeated is None else str(searched.repeated)
+
+
+def repeats_words(searched: Searched) -> str | None:
+    """What repeats in the run; None where nothing does, or nobody looked."""
+    if words := inside_words(searched):
+        return words
+    return units_words(searched) if isinstance(searched, FoundUnits) else None
 
 
 def other_units(searched: Searched) -> FoundUnits | None:
@@ -80,5 +94,5 @@ def to_measure(found: FoundUnits) -> str:
 
 
 def _counted(found: FoundUnits) -> str:
-    steps = found.what in (UnitIs.STEP, UnitIs.KINDS)
-    return counted(min(found.units.values()), "step" if steps else "repeat")
+    """How many steps there are on each rank, at least."""
+    return counted(min(found.units.values()), "step")

@@ -383,6 +383,12 @@ class Trace(Protocol):
         """The ranges of each process that touch its span, NCCL's own left out, ordered by (start, end)."""
         ...
 
+    def module_calls(self) -> Mapping[int, Ranges]:
+        """The calls of a model's modules that the profiler itself recorded (``nn.Module: Block_3``), by process,
+        ordered by (start, end). They are no ranges: they say what is a part of the model, and nothing anchors there.
+        """
+        ...
+
     def common_range_names(self, global_pid: int) -> Sequence[tuple[str, int]]:
         """The names that most ranges of a process have, with their counts, to show what could be meant."""
         ...

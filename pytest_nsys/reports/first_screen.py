@@ -316,7 +316,7 @@ def found_words(found: Found, room: int = COLUMNS, searched: Searched = None) ->
     shown, parts = f"{found.count} in all; --window {found.numbered}", ""
     if found.index is not None:
         shown = f"one of {found.count} (--window {found.numbered})" if found.count > 1 else "the only one"
-        parts = inside_words(searched, " ×") if found.count == 1 else ""
+        parts = inside_words(searched) if found.count == 1 else ""
     odd = f", {found.odd} odd left out" if found.odd else ""
     how = {KernelsMode.LAUNCHED: ", kernels launched in it", KernelsMode.CLIPPED: ", kernels cut at its edges"}
     more = how.get(found.kernels, "")

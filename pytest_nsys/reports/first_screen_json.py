@@ -11,8 +11,7 @@ from typing import Annotated, Any
 from msgspec import Struct
 
 from pytest_nsys.analysis.findings import Finding
-from pytest_nsys.analysis.step_facts import FoundUnits
-from pytest_nsys.analysis.step_words import units_words
+from pytest_nsys.analysis.step_words import repeats_words
 from pytest_nsys.analysis.summary import STEP, RankBudget, StepLength, Summary
 from pytest_nsys.core.conventions import written_anchor
 from pytest_nsys.core.model import Value
@@ -221,7 +220,7 @@ def _measured(summary: Summary) -> dict[str, Any]:
         "anchor": None if found.anchor is None else written_anchor(found.anchor),
         "anchors": found.count,
         "part_of_a_step": found.part,
-        "repeats": units_words(searched) if isinstance(searched, FoundUnits) else None,
+        "repeats": repeats_words(searched),
     }
     return filled(HowMeasured, own, found)
 

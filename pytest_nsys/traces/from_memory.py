@@ -152,6 +152,10 @@ class TraceInMemory:
         touching = {pid: own.take(columns.touching(own.start_ns, own.end_ns, *spans[pid])) for pid, own in each}
         return _named(touching, not_by_nccl)
 
+    def module_calls(self) -> Mapping[int, Ranges]:
+        """None: few profilers record the calls of modules."""
+        return {}
+
     def common_range_names(self, global_pid: int) -> Sequence[tuple[str, int]]:
         """The names that most ranges of a process have, with their counts."""
         if (process := self.processes.get(global_pid)) is None:

@@ -17,6 +17,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.kernel_anchors import LaunchedKernels, kernel_order
+from pytest_nsys.analysis.model_parts import ModuleCalls
 from pytest_nsys.analysis.step_choice import RepeatedUnit, choose
 from pytest_nsys.analysis.step_facts import UnitIs
 from pytest_nsys.analysis.step_segments import UnitMarker, Work, alike, markers, segments
@@ -145,7 +146,8 @@ def told(work: Work) -> tuple[UnitIs, int] | None:
     found = choose(work)
     if not found:
         return None
-    return what_it_is(work, found[0], AmongRanges(spans_of(work, found[0]), Ranges.of(())))[0], size_of(found[0])
+    alone = AmongRanges(spans_of(work, found[0]), Ranges.of(()), ModuleCalls((), Ranges.of(())))
+    return what_it_is(work, found[0], alone)[0], size_of(found[0])
 
 
 @given(programs())

@@ -94,7 +94,7 @@ def test_the_drafted_gate_is_of_the_step_and_green(drafted: Drafted, tmp_path: P
 
 
 WHY = {
-    "layers without names": r"23 repeats, which may be parts of a step",
+    "layers without names": r"its kernels repeat, maybe in parts of a step",
     "prefill and decode by turns": r"23 steps of 2 kinds, which have no median in common",
 }
 """What is said where the whole run is measured."""

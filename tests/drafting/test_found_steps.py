@@ -112,7 +112,7 @@ CASES: dict[str, tuple[Callable[[Path, int], Path], Anchor | None, str]] = {
         "ProfilerStep#%",
         "step = range 'ProfilerStep#%', one of 2 (--window 1)",
     ),
-    "a framework's only step": (one_step, "ProfilerStep#%", "'ProfilerStep#%', the only one (7 × a layer)"),
+    "a framework's only step": (one_step, "ProfilerStep#%", "'ProfilerStep#%', the only one (8 × layers)"),
     "a range of one's own": (own_range, "my turn %", "step = range 'my turn %', one of 8 (--window 4)"),
     "a range, and few kernels": (few_kernels, "my turn %", "step = range 'my turn %', one of 8 (--window 4)"),
     "kernels alone": (kernels_alone, KernelAnchor("embed"), "kernel embed"),

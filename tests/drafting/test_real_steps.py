@@ -45,22 +45,24 @@ NAMED: Mapping[Path, Named] = {
         ),
     ),
     MORE / "deepseek_dualpipe_train.json.gz": Named(
-        r"step = range 'ProfilerStep#%', the only one \(4 × a layer\)", f"{TORCH} .*window first"
+        r"step = range 'ProfilerStep#%', the only one \(4 × dispatch\(F\)\)", f"{TORCH} .*window first"
     ),
     MORE / "hta_ns_resolution.json.gz": Named("step = range 'ProfilerStep#%', one of 5 ", f"{TORCH}, window median"),
     REAL / "hta_nccl_data.json.gz": Named("step = range 'ProfilerStep#%', one of 3 ", f"{TORCH}, window median"),
     REAL / "hta_sampled_rank-0.json.gz": Named("step = range 'ProfilerStep#%', one of 2 ", f"{TORCH}, window median"),
     REAL / "hta_sampled_rank-1.json.gz": Named("step = range 'ProfilerStep#%', one of 2 ", f"{TORCH}, window median"),
-    MORE / "b200_vllm_eager.json.gz": engine("vllm", VLLM, "prefill", r" \(35 × a layer\)"),
+    MORE / "b200_vllm_eager.json.gz": engine("vllm", VLLM, "prefill", r" \(36 × TransformerBlock\)"),
     MORE / "vllm_decode_full_graph.json.gz": engine("vllm", VLLM, "decode"),
-    MORE / "vllm_prefilldecode_piecewise.json.gz": engine("vllm", VLLM, "mixed", r" \(23 × a layer\)"),
+    MORE / "vllm_prefilldecode_piecewise.json.gz": engine(
+        "vllm", VLLM, "mixed", r" \(24 × vllm::unified_attention_with_output\)"
+    ),
     REAL / "inference__sglang_decode__sglang_Qwen3-8B_decode.json.gz": engine("sglang", "step[%]", "decode"),
     REAL / "jax_te_attn.trace.json.gz": Named(
         "step = range 'PJRT_LoadedExecutable_Execute', one of 5 ",
         "convention jax, anchor 'PJRT_LoadedExecutable_Execute'",
     ),
-    REAL / "mfu_2gpu_before.sqlite": whole("16 repeats of a layer, and no step", "generic"),
-    REAL / "h100_2gpu_1s.sqlite": whole("24 repeats, which may be parts of a step", "generic"),
+    REAL / "mfu_2gpu_before.sqlite": whole("17 × blocks, and no step", "generic"),
+    REAL / "h100_2gpu_1s.sqlite": whole("its kernels repeat, maybe in parts of a step", "generic"),
     REAL / "mi210__gpu_only_trace__gpu_only_trace.json.gz": whole("no sequence of kernels repeats", "kineto"),
     REAL / "flameox_2025.5.2.sqlite": whole("3 kernels are too few to repeat", "generic"),
     MORE / "hta_cuda_event_sync_multi_stream.json.gz": whole("3 kernels are too few to repeat", "kineto"),

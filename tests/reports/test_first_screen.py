@@ -23,7 +23,7 @@ from pytest_nsys.analysis.communication import Communicated, RunCommunication
 from pytest_nsys.analysis.findings import Finding
 from pytest_nsys.analysis.losses import FindingKind
 from pytest_nsys.analysis.sharing import Sharing
-from pytest_nsys.analysis.step_facts import Confidence, FoundUnits, UnitIs
+from pytest_nsys.analysis.step_facts import Confidence, FoundUnits, RepeatedPart, UnitIs
 from pytest_nsys.analysis.subject import Found, RunSubject
 from pytest_nsys.analysis.summary import KernelShare, KernelShares, LongestStep, RankBudget, Rate, StepLength, Summary
 from pytest_nsys.core.conventions import Anchor, KernelAnchor
@@ -144,7 +144,13 @@ LONG = (
     "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<{}, cutlass::bfloat16_t, Tile<128, 256, 64>>>(P)"
 )
 LAYERS = FoundUnits(
-    KernelAnchor("embed"), UnitIs.PART, Confidence.MEDIUM, {0: [Range(0, 1, 0, "embed")] * 4}, 1, launched=True
+    KernelAnchor("embed"),
+    UnitIs.PART,
+    Confidence.MEDIUM,
+    {0: [Range(0, 1, 0, "embed")] * 3},
+    1,
+    launched=True,
+    repeated=RepeatedPart("Block", 4),
 )
 TEMPLATES = KernelAnchor(LONG.format("Forward"), LONG.format("Backward"))
 
@@ -155,7 +161,7 @@ TEMPLATES = KernelAnchor(LONG.format("Forward"), LONG.format("Backward"))
     [
         ({"count": 12_345, "index": 6_172, "odd": 20}, None, ", one of 12345 (--window 6172), 20 odd left out"),
         ({"index": None, "window": "steady", "odd": 2}, None, ", 5 in all; --window steady, 2 odd left out"),
-        ({"count": 1, "index": 0}, LAYERS, ", the only one (4 × a layer), kernels launched in it"),
+        ({"count": 1, "index": 0}, LAYERS, ", the only one (4 × Block), kernels launched in it"),
     ],
 )
 def test_the_counts_of_the_first_line_are_never_cut(

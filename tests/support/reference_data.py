@@ -11,6 +11,9 @@ DATA = Path(__file__).parents[3] / "shared" / "data"
 DUALPIPE = DATA / "dualpipe"
 REAL = DATA / "real"
 MORE = DATA / "more"
+STEPS = DATA / "steps"
+"""Traces whose steps are hard to tell."""
+
 DEEPSEEK = MORE / "deepseek_dualpipe_train.json.gz"
 
 DUALPIPE_RUNS = ("pp1_cp2_ep2", "pp2_ep2")

@@ -40,6 +40,8 @@ STREAM_WAIT = "Stream Wait Event"
 ARROWS = frozenset({"ac2g", "async_cpu_to_gpu", "async"})
 ARROW_START = "s"
 SPANS = frozenset({"Trace"})
+FUNCTIONS = "python_function"
+"""Calls of Python's functions, and of modules among them: :func:`kineto_said.read_module_calls` reads those."""
 WINDOW_END = "Record Window End"
 NO_CATEGORY = ""
 POINTLESS = frozenset({"i", "I", "R", "M", "E"})
@@ -217,12 +219,15 @@ class EventColumns:
         self.call_pids: set[int] = set()
         self.range_pids: set[int] = set()
         self.recorded_until_ns: int | None = None
+        self.has_functions = False
+        """Whether calls of Python's functions are in the file, which are not read here."""
 
     def add(self, events: Sequence[Event]) -> None:
         """More events."""
         found: defaultdict[str | None, list[Event]] = defaultdict(list)
         for event in events:
             found[event.cat].append(event)
+        self.has_functions |= FUNCTIONS in found
         for category, some in found.items():
             if category in RANGES:
                 self._add_ranges(_with_length(some))

@@ -56,6 +56,7 @@ from pytest_nsys.traces.chrome.kineto_said import (
     models_of,
     read_collectives,
     read_memory,
+    read_module_calls,
     setup_of,
     setup_of_name,
     version_of,
@@ -274,6 +275,11 @@ class KinetoProcess:
         """What the arguments of kernels record: torch.profiler writes it for most kernels of NCCL, not for all."""
         return read_collectives(self.path) or None
 
+    @cached_property
+    def module_calls(self) -> Ranges:
+        """The calls of modules: a further pass, over a file that has any call of Python's functions."""
+        return read_module_calls(self.path) if self._events.has_functions else Ranges.of(())
+
 
 class Kineto(TraceInMemory):
     """One trace; the :class:`~pytest_nsys.core.model.Trace` of this format."""
@@ -315,6 +321,11 @@ class Kineto(TraceInMemory):
             zeros_ns={} if process.zero_ns is None else {None: process.zero_ns},
             slows_host=WITH_STACK if process.members.get("with_stack") else "",
         )
+
+    def module_calls(self) -> Mapping[int, Ranges]:
+        """Those that torch.profiler recorded, with ``with_stack`` or ``with_modules``."""
+        calls = self.process.module_calls
+        return {self.process.global_pid: calls} if len(calls) else {}
 
     def setups(self) -> Mapping[int, Setup]:
         """The rank that ``distributedInfo`` names, else the file's name."""

@@ -22,10 +22,10 @@ from msgspec import Raw, field
 
 from pytest_nsys.core.conventions import CopyKind
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Collective, Diagnostic, Memory, Setup
-from pytest_nsys.core.tables import ALWAYS_NS, Series
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Collective, Diagnostic, Memory, Range, Setup
+from pytest_nsys.core.tables import ALWAYS_NS, Ranges, Series
 from pytest_nsys.core.words import printable
-from pytest_nsys.traces.chrome.events import KERNELS, nanoseconds
+from pytest_nsys.traces.chrome.events import FUNCTIONS, KERNELS, nanoseconds
 from pytest_nsys.traces.chrome.json_stream import Decoded, EventStream
 from pytest_nsys.traces.from_memory import CollectiveKey
 from pytest_nsys.traces.messages import diagnostics
@@ -193,11 +193,49 @@ def _collective(args: CollectiveArgs) -> Collective:
 
 
 def _text(value: object) -> str | None:
-    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) and value else None
+    return _clean(value) if isinstance(value, str) and value else None
+
+
+def _clean(text: str) -> str:
+    """The text, fit to be written anywhere: a lone surrogate is no character."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _size(value: object) -> int | None:
     return value if type(value) is int and 0 <= value < 1 << 62 else None
+
+
+MODULE = "nn.Module: "
+"""What torch.profiler puts before the class of a module and the number of its instance."""
+
+
+class FunctionEvent(Decoded, frozen=True):
+    """One event, as far as it tells of the call of a module."""
+
+    cat: str | None = None
+    name: str = ""
+    tid: int | str = ""
+    ts: Raw = Raw()
+    dur: Raw = Raw()
+
+
+def read_module_calls(path: Path) -> Ranges:
+    """Return the calls of modules, ordered by (start, end), without those whose times cannot be read: they only say
+    what is a part of a model. Raises TraceError for a file that cannot be read.
+    """
+    threads: dict[int | str, int] = {}
+    found: list[Range] = []
+    for events in EventStream(path, FunctionEvent):
+        for event in events:
+            if event.cat == FUNCTIONS and event.name.startswith(MODULE):
+                try:
+                    start = nanoseconds(event.ts)
+                    end = start + nanoseconds(event.dur)
+                except ValueError:
+                    continue
+                if NO_LAUNCH < start <= end < OPEN_END_NS:
+                    found.append(Range(start, end, threads.setdefault(event.tid, len(threads)), _clean(event.name)))
+    return Ranges.of(sorted(found))
 
 
 MEMORY = "[memory]"

@@ -218,6 +218,10 @@ class NsysSqlite:
         with self._damage(NVTX):
             return read_around(self._file, spans)
 
+    def module_calls(self) -> Mapping[int, Ranges]:
+        """None: a program that marks its modules does it with ranges."""
+        return {}
+
     def common_range_names(self, global_pid: int) -> Sequence[tuple[str, int]]:
         """The names that most ranges of a process have, with their counts."""
         return common_names(self._file, global_pid) if NVTX in self._file.tables else ()

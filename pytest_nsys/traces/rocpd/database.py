@@ -156,6 +156,10 @@ class Rocpd:
         """The ranges of each process that touch its span, RCCL's own left out."""
         return self._all("region", lambda capture: read_around(capture, spans))
 
+    def module_calls(self) -> Mapping[int, Ranges]:
+        """None: a program that marks its modules does it with ranges."""
+        return {}
+
     def common_range_names(self, global_pid: int) -> Sequence[tuple[str, int]]:
         """The names that most ranges of a process have, with their counts."""
         counts = self._all("region", lambda capture: dict(common_names(capture, global_pid)))

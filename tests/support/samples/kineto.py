@@ -86,6 +86,12 @@ class KinetoBuilder:
         if end_ns is None:
             del event["dur"]
 
+    def module(self, name: str, start_ns: int, end_ns: int, *, thread: int | None = None) -> None:
+        """The call of a module, as torch.profiler records it with ``with_stack``: class and number of the instance."""
+        tid = self.pid if thread is None else thread
+        args = {"Python id": len(self.events), "Python parent id": None, "Python module id": 0}
+        self.event("python_function", f"nn.Module: {name}", start_ns, end_ns, tid=tid, args=args)
+
     def kernel(
         self,
         name: str,
