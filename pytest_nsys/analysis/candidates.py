@@ -20,7 +20,7 @@ from typing import NamedTuple
 from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.bounds import FEW_ANCHORS
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.windows import MEDIAN, WindowSpec, periods
+from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec, periods
 from pytest_nsys.core.columns import equal, minus, order, take, total, values, where_not
 from pytest_nsys.core.conventions import like
 from pytest_nsys.core.exact import distance, median
@@ -61,12 +61,14 @@ class ClosedRanges(NamedTuple):
 class Candidate:
     """A pattern of range names as an anchor. Of several ranks ``count`` is the fewest, everything else the worst.
 
+    ``working`` are those after which a kernel is launched, until the next one: the others are steps of no work.
     ``length_ns`` and ``period_ns`` are medians, ``spread`` is how far a period is from theirs, as a share of it.
     ``inside`` and ``covered`` are shares of the kernels' time: launched inside the ranges, and from first to last.
     """
 
     pattern: str
     count: int
+    working: int
     length_ns: Value
     period_ns: Value
     spread: Fraction
@@ -102,7 +104,7 @@ class Candidate:
         Of ranges inside each other the outer one is the unit.
         """
         longest = max(self.length_ns, other.length_ns)
-        same = (self.good, self.usable, self.count) == (other.good, other.usable, other.count)
+        same = (self.good, self.usable, self.working) == (other.good, other.usable, other.working)
         return (
             same
             and abs(self._quality - other._quality) <= 1  # half a step at an end of the trace is no reason
@@ -113,7 +115,7 @@ class Candidate:
     @property
     def order(self) -> tuple[object, ...]:
         """The best first: by how much they cover and enclose and how regularly, in tenths, then the longest work."""
-        return (not self.good, not self.usable, -self._quality, self.count, -self.length_ns, self.pattern)
+        return (not self.good, not self.usable, -self._quality, self.working, -self.length_ns, self.pattern)
 
     @property
     def _quality(self) -> int:
@@ -230,7 +232,10 @@ class _ByLaunch:
 
 
 def _candidate(pattern: str, anchors: Sequence[Range], work: _ByLaunch, fewest: int = FEWEST) -> Candidate | None:
-    """The anchors of one rank; None where they are too few, on several threads, or lie inside each other."""
+    """The anchors of one rank; None where they are too few, on several threads, or overlap. One that lies inside
+    another is none of its own.
+    """
+    anchors = without_nested(anchors)
     one_step = len(anchors) == 1 and _STEP.fullmatch(anchors[0].name) is not None
     if (len(anchors) < fewest and not one_step) or len({r.thread for r in anchors}) > 1:
         return None
@@ -242,15 +247,29 @@ def _candidate(pattern: str, anchors: Sequence[Range], work: _ByLaunch, fewest: 
     inside = sum(work.between(r.start_ns, r.end_ns) for r in anchors)
     covered = work.between(anchors[0].start_ns, max(anchors[-1].end_ns, anchors[-1].start_ns + int(period)))
     total = work.total_ns or 1
+    until = [*(r.start_ns - 1 for r in anchors[1:]), max(anchors[-1].end_ns, anchors[-1].start_ns + int(period))]
+    working = [r for r, end_ns in zip(anchors, until, strict=True) if work.between(r.start_ns, end_ns)]
     return Candidate(
         pattern=pattern,
         count=len(anchors),
-        length_ns=median([r.end_ns - r.start_ns for r in anchors]),
+        working=len(working),
+        length_ns=median([r.end_ns - r.start_ns for r in working or anchors]),
         period_ns=period,
         spread=Fraction(spread) / Fraction(period or 1),
         inside=Fraction(inside, total),
         covered=Fraction(covered, total),
     )
+
+
+def without_nested(ranges: Sequence[Range]) -> list[Range]:
+    """Return the ranges of one pattern, ordered by start, without those inside another of them on the same thread."""
+    ends: dict[int, int] = {}
+    outermost = []
+    for each in sorted(ranges, key=lambda each: (each.start_ns, -each.end_ns)):
+        if each.end_ns > ends.get(each.thread, NO_LAUNCH):
+            outermost.append(each)
+            ends[each.thread] = each.end_ns
+    return outermost
 
 
 def _comes_back(anchors: Sequence[Range]) -> bool:
@@ -263,6 +282,7 @@ def _worst(each: Sequence[Candidate]) -> Candidate:
     return Candidate(
         pattern=each[0].pattern,
         count=min(one.count for one in each),
+        working=min(one.working for one in each),
         length_ns=median([one.length_ns for one in each]),
         period_ns=median([one.period_ns for one in each]),
         spread=max(one.spread for one in each),
@@ -300,15 +320,33 @@ class Lag(NamedTuple):
 
 
 class Holds:
-    """What the median windows of a run hold under each mode, and how far the GPU is behind; read when it is asked."""
+    """What the median windows of a run hold under each mode, and how far the GPU is behind; read when it is asked.
+
+    Where the one in the middle launches nothing, a step of no work, all of the middle half count.
+    """
 
     def __init__(self, run: Run, span: Span, kind: str | None = None) -> None:
         self._run, self._span, self._kind = run, span, kind
 
+    @cached_property
+    def _window(self) -> str:
+        if self._held(MEDIAN, KernelsMode.LAUNCHED).kernels:
+            return MEDIAN
+        return STEADY if self._held(STEADY, KernelsMode.LAUNCHED).kernels else MEDIAN
+
+    @property
+    def place(self) -> str:
+        """In which windows it was counted, in words."""
+        return "median window" if self._window == MEDIAN else "middle half of the windows"
+
     @kept
     def __getitem__(self, mode: KernelsMode) -> Held:
-        windows = self._run.measured(WindowSpec(MEDIAN, self._span, mode, self._kind)).ranks.values()
-        own = [Held(len(each[0]), total(each[0].durations_ns)) for each in windows if each]
+        return self._held(self._window, mode)
+
+    @kept
+    def _held(self, window: str, mode: KernelsMode) -> Held:
+        measured = self._run.measured(WindowSpec(window, self._span, mode, self._kind)).ranks.values()
+        own = [Held(sum(map(len, each)), sum(total(w.durations_ns) for w in each)) for each in measured if each]
         complete = len(own) == len(self._run.ranks)
         return Held(min(h.kernels for h in own), min(h.time_ns for h in own)) if complete and own else Held(0, 0)
 
@@ -318,7 +356,7 @@ class Holds:
         lags: list[Value] = []
         without = Fraction(0)
         for mode in (KernelsMode.LAUNCHED, KernelsMode.CLIPPED):
-            for track in self._run.measured(WindowSpec(MEDIAN, self._span, mode, self._kind)).tracks.values():
+            for track in self._run.measured(WindowSpec(self._window, self._span, mode, self._kind)).tracks.values():
                 starts, launches = track.kernels.start_ns, track.launch_ns
                 own = [start - t for start, t in zip(starts, launches, strict=True) if t != NO_LAUNCH]
                 lags += [median(own)] if own else []

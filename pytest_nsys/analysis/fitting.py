@@ -384,7 +384,7 @@ def _why_span(anchor: Candidate) -> tuple[str, ...]:
 
 def _why_mode(mode: KernelsMode, holds: Holds) -> tuple[str, ...]:
     counts = ", ".join(f"{name} {holds[name].kernels}" for name in KernelsMode)
-    seen = f"Kernels in the median window by mode: {counts}."
+    seen = f"Kernels in the {holds.place} by mode: {counts}."
     if mode is KernelsMode.CONTAINED:
         return ("contained: what a window launches also runs in it.", seen)
     if mode is KernelsMode.LAUNCHED:

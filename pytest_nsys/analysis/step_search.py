@@ -25,7 +25,7 @@ from pytest_nsys.core.columns import Vector, as_vector, distinct
 from pytest_nsys.core.conventions import KernelAnchor
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import NO_LAUNCH, Interval, Range, Value
+from pytest_nsys.core.model import Interval, Range, Value
 from pytest_nsys.core.tables import Ranges
 from pytest_nsys.core.words import counted, printable
 
@@ -157,26 +157,24 @@ class _Search:
         recorded = self.run.traces[process.trace].module_calls().get(process.global_pid, ())
         return ModuleCalls(recorded, self._ranges_of(number))
 
-    def _launches_of(self, number: int) -> Vector:
-        times = as_vector(self.tracks[number].launch_ns)
-        return numpy.sort(times[times != NO_LAUNCH])
+    @kept
+    def _moments_of(self, number: int) -> Vector:
+        """When the kernels of a rank were launched, in order; of those without a launch on record, when they began."""
+        return numpy.sort(as_vector(self.tracks[number].launch_or_start_ns))
 
     def _in_modules(self, number: int) -> RepeatedPart | None:
-        return self._modules_of(number).find_repeated(self._launches_of(number), self.steps.get(number))
+        return self._modules_of(number).find_repeated(self._moments_of(number), self.steps.get(number))
 
     def _told(self, first: int, work: Work, begun: _Begun) -> FoundUnits:
         each = {
-            number: AmongRanges(spans, self._ranges_of(number), self._modules_of(number))
+            number: AmongRanges(spans, self._ranges_of(number), self._modules_of(number), self._moments_of(number))
             for number, spans in sorted(begun.spans.items())
         }
         what, inside = what_it_is(work, begun.unit, each[first])
         patterns = {around.pattern for around in each.values()} if what is UnitIs.STEP else {None}
         repeated = None
         if what in (UnitIs.PART, UnitIs.MAYBE_PART) or self.steps:
-            parts = (
-                around.find_repeated(self._launches_of(number), self.steps.get(number))
-                for number, around in each.items()
-            )
+            parts = (around.find_repeated(self.steps.get(number)) for number, around in each.items())
             repeated = _if_all_agree(parts)
         name = str(begun.anchor)
         return FoundUnits(

@@ -42,10 +42,12 @@ ALIKE_UNITS = 0.95
 
 
 class AmongRanges:
-    """The units of a rank, in ``spans`` of time, among the closed ranges and the modules of its process."""
+    """The units of a rank, in ``spans`` of time, among the closed ranges and the modules of its process. ``moments``
+    are those, in their order, at which its kernels were launched, or ran.
+    """
 
-    def __init__(self, spans: Sequence[Interval], ranges: Ranges, modules: ModuleCalls) -> None:
-        self.spans, self.ranges, self.modules = spans, ranges, modules
+    def __init__(self, spans: Sequence[Interval], ranges: Ranges, modules: ModuleCalls, moments: Vector) -> None:
+        self.spans, self.ranges, self.modules, self.moments = spans, ranges, modules, moments
         self.starts, self.ends = numpy.array(spans, numpy.int64).reshape(-1, 2).T
 
     def _like(self, fits: Callable[[str], bool]) -> tuple[Vector, Vector, Vector]:
@@ -82,11 +84,11 @@ class AmongRanges:
                 seen.setdefault(word, [set() for _ in self.spans])[at].add(number)
         return next((word for word, each in seen.items() if _counts_units(each)), None)
 
-    def find_repeated(self, launches: Vector, step: Interval | None) -> RepeatedPart | None:
+    def find_repeated(self, step: Interval | None) -> RepeatedPart | None:
         """Return what the units are parts of a step as, by modules, else by ranges; ``step`` is the only one there is,
         where one is marked. None where nothing proves a number.
         """
-        if (part := self.modules.find_repeated(launches, step)) is not None:
+        if (part := self.modules.find_repeated(self.moments, step)) is not None:
             return part
         starts, names = as_vector(self.ranges.start_ns), as_vector(self.ranges.name)
         inside = slice(None) if step is None else slice(*starts.searchsorted((step[0], step[1] + 1)))
@@ -111,11 +113,16 @@ class AmongRanges:
         return max((p for p, time in times.items() if time is not None), key=lambda p: (times[p] or 0, p), default=None)
 
     def _time_once(self, rows: Column) -> int | None:
-        """The time of ranges of which one starts in each unit; None of others.
+        """The time of ranges of which one starts in each unit; None of others. Those inside another of them do not
+        count, nor those without a kernel until the next one: these are steps of no work.
 
         A range that holds the whole step starts before its first kernel: so the last unit may have none.
         """
-        starts = as_vector(take(self.ranges.start_ns, rows))
+        starts, ends = (as_vector(take(own, rows)) for own in (self.ranges.start_ns, self.ranges.end_ns))
+        outermost = numpy.diff(numpy.maximum.accumulate(ends), prepend=-1) > 0
+        starts, ends = starts[outermost], ends[outermost]
+        before = self.moments.searchsorted(numpy.append(starts, max(self.moments[-1] + 1, starts[-1])))
+        starts = starts[numpy.diff(before) > 0]
         counts = starts.searchsorted(self.ends) - starts.searchsorted(self.starts)
         once = bool((counts[:-1] == 1).all()) and counts[-1] <= 1
         if not once or len(values(take(self.ranges.thread, rows))) > 1:

@@ -146,7 +146,7 @@ def told(work: Work) -> tuple[UnitIs, int] | None:
     found = choose(work)
     if not found:
         return None
-    alone = AmongRanges(spans_of(work, found[0]), Ranges.of(()), ModuleCalls((), Ranges.of(())))
+    alone = AmongRanges(spans_of(work, found[0]), Ranges.of(()), ModuleCalls((), Ranges.of(())), work.at_ns)
     return what_it_is(work, found[0], alone)[0], size_of(found[0])
 
 
