@@ -16,7 +16,7 @@ import glob
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,6 +25,7 @@ from pytest_nsys.core.file_names import CUT_SUFFIX, GATE_SUFFIX
 from pytest_nsys.core.model import Trace
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.gpu_log import ENDING as GPU_LOG
+from pytest_nsys.traces.other_profilers import SUFFIXES, describe_csv
 from pytest_nsys.traces.sqlite_file import SqliteFile
 
 if TYPE_CHECKING:
@@ -89,6 +90,9 @@ JSON = (".json", ".json.gz")
 XPLANE = ".xplane.pb"
 ROCPD, RESULTS, ROCPD_TABLES = ".db", "_results.db", "rocpd_"
 """How rocprofv3 ends its databases' names, and begins those of their tables; other databases lie beside traces, too."""
+CSV = ".csv"
+LOOKED_AT = 1 << 10
+"""Bytes in which the header of a CSV file is."""
 ITERATION = re.compile(r"iteration_(\d+)")
 PROFILE = re.compile(r"\d{4}(_\d\d){5}.*")
 """How JAX names the folder of a profile: by the second in which it began."""
@@ -249,6 +253,10 @@ def _xplane(path: Path) -> Trace:
     raise TraceError(f"{path}: {why_xplane(path.parent, [path.name])}")
 
 
+def _refused(path: Path) -> Trace:
+    raise TraceError(f"{path}: {_why_other(path)}")
+
+
 READERS: Mapping[str, Callable[[Path], Trace]] = {
     ".sqlite": _sqlite,
     ".sqlite3": _sqlite,
@@ -269,6 +277,7 @@ IN_WORDS: Mapping[Callable[[Path], Trace], str] = {
     _raw_stream: "raw data of nsys",
     _json: "JSON",
     _xplane: "profile of XLA",
+    _refused: "file of another profiler",
 }
 """What each reader reads, where nothing in the file says more."""
 REPORTS = (".nsys-rep", ".qdrep")
@@ -376,16 +385,39 @@ def _why_no_traces(folder: Path) -> str:
         return f"holds no trace, but {printable(raw[0])}, which nsys could not turn into a report: capture it again"
     if xplane := why_xplane(folder, [p.name for p in entries]):
         return xplane
-    results = [path for pattern in ("*", "*/*") for path in folder.glob(f"{pattern}_results.json")]
-    if results:
-        from pytest_nsys.traces.chrome.writers import why_rocprof
-
-        if why := why_rocprof(sorted(results)):
-            return why
+    if why := _why_others(folder):
+        return why
     inside = [p.name for p in entries if p.is_dir() and p.name[0] != "." and traces_in(p, IN_FOLDERS)]
     if inside:
         return f"holds no trace itself; its folder {inside[0]} does: one run is one folder"
     return f"holds no trace ({', '.join(f'*{suffix}' for suffix in (*IN_FOLDERS, *JSON, RESULTS))})"
+
+
+def _why_others(folder: Path) -> str | None:
+    """What the first file of a profiler that is not read is, and what to do; None where there is none."""
+    files = sorted(path for pattern in ("*", "*/*") for path in folder.glob(pattern) if path.is_file())
+    for path in files:
+        if path.name.endswith(JSON):
+            from pytest_nsys.traces.chrome.writers import why_not_read
+
+            with suppress(TraceError):  # of what cannot be read nothing is known
+                if why := why_not_read([path]):
+                    return why
+        elif why := _why_other(path):
+            return f"holds {printable(path.name)}, which {why}"
+    return None
+
+
+def _why_other(path: Path) -> str | None:
+    """What a file that is no JSON is, and what to do, where a profiler wrote it that is not read; else None."""
+    for suffix, why in SUFFIXES.items():
+        if path.name.endswith(suffix):
+            return why
+    if path.suffix != CSV:
+        return None
+    with suppress(OSError), path.open("rb") as file:
+        return describe_csv(file.read(LOOKED_AT))
+    return None
 
 
 def check_one_format(traces: Sequence[Trace]) -> None:
@@ -446,6 +478,8 @@ def _reader_of(path: Path) -> Callable[[Path], Trace]:
         return _parquet
     if path.name.endswith(GATE_SUFFIX):
         raise TraceError(f"{path}: is a gate file, not a trace: pytest judges by it, `pytest-nsys check` checks it")
+    if path.is_file() and _why_other(path) is not None:
+        return _refused
     known = next((read for suffix, read in READERS.items() if path.name.endswith(suffix)), None)
     if known is not None:
         return known

@@ -164,7 +164,11 @@ def stranger(path: Path) -> Path:
 
 
 CHANGED_EXPORTS: Mapping[str, tuple[str, str, int]] = {
-    "no kernels": (f"DROP TABLE {KERNEL}", "no kernels: capture with --trace=cuda,nvtx on a step that uses the GPU", 3),
+    "no kernels": (
+        f"DROP TABLE {KERNEL}",
+        "launches are on record, but the GPU side was not recorded: capture again, with no other profiler on the GPU",
+        3,
+    ),
     "a table of kernels without a row": (f"DELETE FROM {KERNEL}", "no kernel", 3),
     "no NVTX": (
         "DROP TABLE NVTX_EVENTS",
@@ -356,7 +360,7 @@ ROCPD: Mapping[str, Sqlite] = {
     ),
     "no kernels": Sqlite(
         lambda path: rocpd(path, "DELETE FROM {kernel_dispatch}"),
-        "no kernels: capture with rocprofv3 --kernel-trace",
+        "launches are on record, but the GPU side was not recorded: capture with rocprofv3 --kernel-trace",
         3,
     ),
     "no ranges": Sqlite(

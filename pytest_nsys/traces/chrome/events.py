@@ -219,15 +219,15 @@ class EventColumns:
         self.call_pids: set[int] = set()
         self.range_pids: set[int] = set()
         self.recorded_until_ns: int | None = None
-        self.has_functions = False
-        """Whether calls of Python's functions are in the file, which are not read here."""
+        self.categories: set[str | None] = set()
+        """Those of all events, also of such as are not read here."""
 
     def add(self, events: Sequence[Event]) -> None:
         """More events."""
         found: defaultdict[str | None, list[Event]] = defaultdict(list)
         for event in events:
             found[event.cat].append(event)
-        self.has_functions |= FUNCTIONS in found
+        self.categories.update(found)
         for category, some in found.items():
             if category in RANGES:
                 self._add_ranges(_with_length(some))

@@ -28,10 +28,12 @@ from pytest_nsys.core.words import counted
 from pytest_nsys.traces.chrome.events import POINTLESS, Args, Event, EventColumns, whole
 from pytest_nsys.traces.chrome.json_stream import Decoded, EventStream
 from pytest_nsys.traces.chrome.kineto import Kineto, KinetoProcess
+from pytest_nsys.traces.other_profilers import GPUS, describe_missing_gpu
 
 HOST = "/host:CPU"
 STEP_MARK = " step_num="
 _GPU = re.compile(r"/device:GPU:(\d{1,9})\b")
+_OTHER_DEVICE = re.compile(r"/device:(?!CPU|GPU|CUSTOM)[A-Z]+:\d{1,9}\b")
 _STREAM = re.compile(r"Stream #(\d{1,18})\b")
 _CALL = re.compile(r"(?:cuda|cu|hip)[A-Z]\w*")
 _KIND = re.compile(r"\bkind_(src|dst):(\w+)")
@@ -84,6 +86,8 @@ class Lanes:
         self.process = process
         self.gpus: dict[object, int] = {}
         self.hosts: set[object] = set()
+        self.others: list[str] = []
+        """What the devices are called that are no GPUs."""
         self._processes: set[object] = set()
         self._threads: dict[tuple[object, object], int | None] = {}
         self._waiting: list[JaxEvent] = []
@@ -116,6 +120,8 @@ class Lanes:
                 self.gpus[event.pid] = int(gpu[1])
             elif name.startswith(HOST):
                 self.hosts.add(event.pid)
+            elif other := _OTHER_DEVICE.match(name):
+                self.others.append(other[0])
         elif event.name == "thread_name":
             stream = _STREAM.match(name)
             self._threads[event.pid, event.tid] = int(stream[1]) if stream else None
@@ -170,6 +176,7 @@ TO_SEE_KERNELS = (
     "there is no lane 'Stream #' of a GPU, so JAX ran on the CPU or its profiler could not trace the GPU: profile a "
     "step that uses the GPU"
 )
+TO_SEE_LAUNCHED = "let no other profiler trace the GPU, and end the profile after jax.block_until_ready"
 TO_SEE_RANGES = "profile with jax.profiler.StepTraceAnnotation('train', step_num=n) around each step"
 FOLDER_TIME = re.compile(r"(\d{4})_(\d\d)_(\d\d)_(\d\d)_(\d\d)_(\d\d)")
 """How JAX names the folder of a profile: ``2025_03_01_12_00_00``."""
@@ -199,7 +206,7 @@ class JaxProcess(KinetoProcess):
         for some in stream:
             events.add(lanes.events(some))
         events.add(lanes.waiting())
-        if stream.has_events and not lanes.gpus and not lanes.hosts:
+        if stream.has_events and not lanes.gpus and not lanes.hosts and not lanes.others:
             raise TraceError(f"{self.path}: is a trace of JAX (XProf) that names no CPU and no GPU: profile again")
         return stream
 
@@ -233,13 +240,23 @@ class Jax(Kineto):
             whole_graphs=0,
             diagnostics=(Diagnostic(lost, lost),) if process.lanes.count == MOST_EVENTS else (),
             notes=(*(idle if used < named else ()), *process.notes),
-            to_see_kernels=TO_SEE_KERNELS,
+            to_see_kernels=self._to_see_kernels(),
             to_see_ranges=TO_SEE_RANGES,
             to_see_sizes="a trace of JAX has no record of the sizes of collectives",
             to_see_memory="a trace of JAX has no record of memory",
             to_see_clocks="a trace of JAX has no record of clocks",
             started_ns=self._started(),
         )
+
+    def _to_see_kernels(self) -> str:
+        """What to do where nothing ran on a GPU: by the devices that there are, or that kernels were launched."""
+        process = self.process
+        if not process.kernels and process.lanes.others:
+            device = process.lanes.others[0]
+            return f"the trace is of {device}, and {GPUS}: XProf shows it (pip install xprof)"
+        if not process.kernels and process.launched:
+            return describe_missing_gpu(process.launched, TO_SEE_LAUNCHED)
+        return TO_SEE_KERNELS
 
     def _started(self) -> int | None:
         """When the profile began, as its folder is called: by the clock and in the time zone of its machine."""

@@ -39,6 +39,7 @@ from pytest_nsys.core.words import counted
 from pytest_nsys.traces.answers import CallTable, earliest_calls
 from pytest_nsys.traces.chrome.events import (
     CALL,
+    FUNCTIONS,
     KERNEL,
     WAIT,
     Event,
@@ -63,11 +64,13 @@ from pytest_nsys.traces.chrome.kineto_said import (
 )
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAME_IDS, NAMES, TRANSFERS, kinds_to_read, told_apart
 from pytest_nsys.traces.from_memory import ApiCalls, CollectiveKey, TraceInMemory, by_device
+from pytest_nsys.traces.other_profilers import describe_device, describe_missing_gpu
 
 STEP = re.compile(r"ProfilerStep\*?#\d+")
 GRAPH_LAUNCH = "GraphLaunch"
 LAUNCHES = re.compile(r"LaunchKernel|GraphLaunch|LaunchCooperativeKernel")
 TO_SEE_KERNELS = "profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] on a step that uses the GPU"
+TO_SEE_LAUNCHED = "let no other profiler trace the GPU, and call torch.cuda.synchronize() before the profiler stops"
 TO_SEE_MEMORY = "profile with profile_memory=True"
 TO_SEE_SIZES = (
     "the kernels have no argument 'Collective name', which torch.profiler writes since torch 2.2 where "
@@ -211,6 +214,16 @@ class KinetoProcess:
             steps.append(ProfilerStep(self.names[ranges.name[i]], start, end, *(max(n, 0) for n in counts)))
         return steps
 
+    @property
+    def categories(self) -> Set[str | None]:
+        """The categories of the events in the file."""
+        return self._events.categories
+
+    @property
+    def launched(self) -> int:
+        """How many calls launched a kernel, or a graph of them."""
+        return len(self._called(self._events.calls.name, LAUNCHES.search))
+
     # -- what few ask for, and may be damaged without harm to others
 
     def _refuse_damaged(self, *kinds: str) -> None:
@@ -278,7 +291,7 @@ class KinetoProcess:
     @cached_property
     def module_calls(self) -> Ranges:
         """The calls of modules: a further pass, over a file that has any call of Python's functions."""
-        return read_module_calls(self.path) if self._events.has_functions else Ranges.of(())
+        return read_module_calls(self.path) if FUNCTIONS in self.categories else Ranges.of(())
 
 
 class Kineto(TraceInMemory):
@@ -312,7 +325,7 @@ class Kineto(TraceInMemory):
             whole_graphs=0,
             diagnostics=messages_of(process.members),
             notes=process.notes,
-            to_see_kernels=TO_SEE_KERNELS,
+            to_see_kernels=self._to_see_kernels(),
             to_see_ranges=TO_SEE_RANGES,
             to_see_sizes=TO_SEE_SIZES,
             to_see_memory=TO_SEE_MEMORY,
@@ -321,6 +334,15 @@ class Kineto(TraceInMemory):
             zeros_ns={} if process.zero_ns is None else {None: process.zero_ns},
             slows_host=WITH_STACK if process.members.get("with_stack") else "",
         )
+
+    def _to_see_kernels(self) -> str:
+        """What to do where nothing ran on a GPU: by the device that it is of, or that kernels were launched."""
+        process = self.process
+        if process.kernels:
+            return TO_SEE_KERNELS
+        if (device := describe_device(process.categories)) is not None:
+            return device
+        return describe_missing_gpu(process.launched, TO_SEE_LAUNCHED) if process.launched else TO_SEE_KERNELS
 
     def module_calls(self) -> Mapping[int, Ranges]:
         """Those that torch.profiler recorded, with ``with_stack`` or ``with_modules``."""

@@ -18,13 +18,11 @@ from pytest_nsys.traces.chrome.cut import MARK, CutTrace
 from pytest_nsys.traces.chrome.jax import Jax
 from pytest_nsys.traces.chrome.json_stream import head
 from pytest_nsys.traces.chrome.kineto import Kineto
+from pytest_nsys.traces.other_profilers import describe_json
 
 LOOKED_AT = 1 << 18
 _WIDE = (b"{\0", b"[\0", b"\xff\xfe", b"\xfe\xff")
 """How text in characters of two or four bytes begins, behind the zeros of the first."""
-
-
-_MARK_OF_ROCPROF = b'"rocprofiler-sdk-tool"'
 
 
 class Usual(NamedTuple):
@@ -81,7 +79,7 @@ def _kept(mapping: object) -> Convention | None:
 WRITERS: Mapping[str, Writer] = {
     "pytest-nsys cut": Writer(MARK, CutTrace, _of_a_cut),
     "JAX": Writer(
-        re.compile(rb'(?<!\\)"(?:highres-ticks"|/device:GPU:\d+|/host:CPU")'), Jax, lambda _: Usual(BUILT_IN["jax"])
+        re.compile(rb'(?<!\\)"(?:highres-ticks"|/device:[A-Z]+:\d+|/host:CPU")'), Jax, lambda _: Usual(BUILT_IN["jax"])
     ),
     "torch.profiler": Writer(
         re.compile(
@@ -101,6 +99,8 @@ def writer_of(path: Path) -> Writer | None:
         raise TraceError(f"{path}: is text in UTF-16 or UTF-32: write it as UTF-8, as profilers do")
     if start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] not in (b"{", b"["):
         raise TraceError(f"{path}: is not JSON: give what torch.profiler or the profiler of JAX wrote")
+    if describe_json(start, path.name) is not None:  # torch_npu has the categories of torch.profiler, too
+        return None
     return next((writer for writer in WRITERS.values() if writer.marks.search(start)), None)
 
 
@@ -117,13 +117,11 @@ def open_json(path: Path) -> Trace:
     writer = writer_of(path)
     if writer is None:
         why = "is JSON, but no trace of torch.profiler or JAX: it has none of their marks"
-        raise TraceError(f"{path}: {why_rocprof([path]) or why}")
+        raise TraceError(f"{path}: {why_not_read([path]) or why}")
     return writer.read(path)
 
 
-def why_rocprof(paths: Iterable[Path]) -> str | None:
-    """What to do about JSON of rocprofv3; None where no file is that."""
-    found = next((path for path in paths if _MARK_OF_ROCPROF in head(path, LOOKED_AT)), None)
-    if found is None:
-        return None
-    return f"holds JSON of rocprofv3 ({printable(found.name)}); its database is read: profile with rocprofv3 -f rocpd"
+def why_not_read(paths: Iterable[Path]) -> str | None:
+    """What the first JSON of another profiler is, and what to do; None where no file is that."""
+    each = (describe_json(head(path, LOOKED_AT), printable(path.name)) for path in paths)
+    return next(filter(None, each), None)

@@ -33,6 +33,7 @@ from pytest_nsys.traces.nsys.tables import (
     by_process,
     starting,
 )
+from pytest_nsys.traces.other_profilers import LAUNCHES
 from pytest_nsys.traces.sqlite_columns import Block, OddValue, check_whole, damage, read_blocks, texts_of, worth
 from pytest_nsys.traces.sqlite_conditions import listed, one_of, within
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
@@ -90,6 +91,17 @@ def calls_started(file: SqliteFile, spans: Mapping[int, Interval]) -> dict[int, 
         for thread, rows in _by_thread(tid):
             started.setdefault(thread & ~THREAD_BITS, array("q")).extend(columns.take(correlation, rows))
     return _earliest(found, {pid: Earliest(own) for pid, own in started.items()})
+
+
+def count_launches(file: SqliteFile) -> int:
+    """Return how many calls launched a kernel, or a graph of them: several rows of a correlation are one call."""
+    if RUNTIME not in file.tables or STRINGS not in file.tables:
+        return 0
+    launching = " OR ".join(f"value GLOB '{glob}'" for glob in LAUNCHES)
+    names = f"SELECT id FROM {STRINGS} WHERE {launching}"
+    each = f"SELECT DISTINCT globalTid & {~THREAD_BITS}, correlationId FROM {RUNTIME} WHERE nameId IN ({names})"
+    with damage(file, RUNTIME):
+        return int(file.rows(f"SELECT count(*) FROM ({each})")[0][0])
 
 
 def read_api_calls(

@@ -34,7 +34,14 @@ from pytest_nsys.core.tables import Kernels, LaunchCalls, Ranges, Series, Stream
 from pytest_nsys.traces.answers import EMPTY, idle
 from pytest_nsys.traces.copies_as_kernels import together, told_apart
 from pytest_nsys.traces.messages import diagnostics
-from pytest_nsys.traces.nsys.calls import calls_started, launch_calls, launches, read_api_calls, read_waits
+from pytest_nsys.traces.nsys.calls import (
+    calls_started,
+    count_launches,
+    launch_calls,
+    launches,
+    read_api_calls,
+    read_waits,
+)
 from pytest_nsys.traces.nsys.collectives import TO_SEE_SIZES, read_collectives
 from pytest_nsys.traces.nsys.gpu_metrics import SAMPLES, read_sm_clocks, to_see_clocks
 from pytest_nsys.traces.nsys.memory import (
@@ -60,9 +67,16 @@ from pytest_nsys.traces.nsys.tables import (
     read_kernels,
     strings,
 )
+from pytest_nsys.traces.other_profilers import describe_missing_gpu
 from pytest_nsys.traces.sqlite_columns import check_text, check_whole, damage, slower
 from pytest_nsys.traces.sqlite_conditions import listed, touches, within
 from pytest_nsys.traces.sqlite_file import SqliteFile
+
+TO_SEE_KERNELS = "capture with --trace=cuda,nvtx on a step that uses the GPU"
+TO_SEE_LAUNCHED = (
+    "capture again, with no other profiler on the GPU, and let the program end by itself, or add "
+    "--cuda-flush-interval=1000"
+)
 
 
 class NsysSqlite:
@@ -114,12 +128,18 @@ class NsysSqlite:
             diagnostics=self._diagnostics(),
             session_ns=max(lengths) if lengths and all(lengths) else None,
             notes=[f"{self.path}: {why}: pip install -U 'pytest-nsys[fast]'"] if (why := slower()) else (),
+            to_see_kernels=self._to_see_kernels(),
             to_see_sizes=TO_SEE_SIZES,
             to_see_memory=to_see_memory(self._file),
             to_see_clocks=to_see_clocks(self._file),
             started_ns=min(starts, default=None),
             zeros_ns={None: min(starts)} if len(starts) == 1 and min(starts) in SINCE_1970 else {},
         )
+
+    def _to_see_kernels(self) -> str:
+        """What to do where nothing ran on a GPU: by whether kernels were launched."""
+        launches = 0 if self.has_kernels() else count_launches(self._file)
+        return describe_missing_gpu(launches, TO_SEE_LAUNCHED) if launches else TO_SEE_KERNELS
 
     def _damage(self, table: str) -> AbstractContextManager[None]:
         return damage(self._file, table)

@@ -27,11 +27,13 @@ from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Lane, Memory, Proce
 from pytest_nsys.core.tables import Kernels, LaunchCalls, Ranges, StreamWait
 from pytest_nsys.traces.answers import EMPTY, idle, levels
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAMES, TRANSFERS, told_apart, touching_span
+from pytest_nsys.traces.other_profilers import describe_missing_gpu
 from pytest_nsys.traces.rocpd.captures import Captured, find_captures, versions
 from pytest_nsys.traces.rocpd.memory import TO_SEE_MEMORY, allocations, copy_row, kind_of_copies, with_a_gpu
 from pytest_nsys.traces.rocpd.regions import (
     api_calls,
     common_names,
+    count_launches,
     graph_launches,
     read_around,
     read_calls,
@@ -93,13 +95,21 @@ class Rocpd:
             whole_graphs=0,
             diagnostics=(),
             notes=[f"{self.path}: {why}: pip install -U 'pytest-nsys[fast]'"] if (why := slower()) else (),
-            to_see_kernels=TO_SEE_KERNELS,
+            to_see_kernels=self._to_see_kernels(),
             to_see_ranges=TO_SEE_RANGES,
             to_see_calls="capture with rocprofv3 --hip-trace on all ranks",
             to_see_sizes=TO_SEE_SIZES,
             to_see_memory=TO_SEE_MEMORY,
             to_see_clocks="rocprofv3 does not sample clocks",
         )
+
+    def _to_see_kernels(self) -> str:
+        """What to do where nothing ran on a GPU: by whether kernels were launched."""
+        launches = 0
+        for capture in () if self.has_kernels() else self._captures:
+            with damage(self._file, capture.table("region")):
+                launches += count_launches(capture)
+        return describe_missing_gpu(launches, TO_SEE_KERNELS) if launches else TO_SEE_KERNELS
 
     def setups(self) -> Mapping[int, Setup]:
         """The rank that the launcher put into the environment of each process."""

@@ -22,6 +22,7 @@ from pytest_nsys.core.columns import Column
 from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Range
 from pytest_nsys.core.tables import LaunchCalls, Ranges
 from pytest_nsys.traces.answers import CallTable, earliest_calls, named_ranges
+from pytest_nsys.traces.other_profilers import LAUNCHES
 from pytest_nsys.traces.rocpd.captures import NO_STACK, Captured
 from pytest_nsys.traces.sqlite_columns import (
     Block,
@@ -152,6 +153,13 @@ def graph_launches(capture: Captured) -> frozenset[int]:
         return frozenset()
     rows = capture.file.scan(f"{capture.of_event('stack_id')}, 0", capture.table("region"), one_of("name_id", names))
     return frozenset(stack for stack, _ in rows if type(stack) is int)
+
+
+def count_launches(capture: Captured) -> int:
+    """Return how many calls launched a kernel, or a graph of them. Raises TypeError for a damaged row."""
+    names = _named(capture, LAUNCHES)
+    where = one_of("name_id", names)
+    return sum(1 for _ in capture.file.scan("id, 0", capture.table("region"), where)) if names else 0
 
 
 def api_calls(

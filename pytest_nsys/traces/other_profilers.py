@@ -1,0 +1,79 @@
+"""Which traces are not read, or hold nothing to measure, though a profiler wrote them, and what is done instead?
+
+Each is told in one line, with the way out: who has such a file should not guess what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+LAUNCHES = ("*Launch*Kernel*", "*GraphLaunch*")
+"""Globs of the calls that launch a kernel, or a graph of them: ``cudaLaunchKernelExC_v11060``."""
+
+GPUS = "only GPUs of NVIDIA and AMD are measured"
+
+_ROCPD = "profile with rocprofv3 -f rocpd"
+_PERFETTO = (
+    "is a Perfetto trace, a protobuf, which is not read: export JSON (prof.export_chrome_trace('trace.json')); of "
+    f"rocprofv3, {_ROCPD}"
+)
+
+SUFFIXES: Mapping[str, str] = {
+    ".pftrace": _PERFETTO,
+    ".perfetto-trace": _PERFETTO,
+    ".ncu-rep": (
+        "is a report of Nsight Compute, which looks into single kernels and has no timeline: capture with Nsight "
+        "Systems (nsys profile --trace=cuda,nvtx)"
+    ),
+}
+"""By the ending of a name: what the file is, and what to do."""
+
+_ROCPROF = f"of rocprof, which rocprofv3 replaces: {_ROCPD}"
+_CSV_OF_ROCPROF = re.compile(
+    rb'\s*(?:"?Index"?,"?KernelName"?,|"?Dispatch_ID"?,"?GPU_ID"?,|"?Name"?,"?Calls"?,"?TotalDurationNs"?,)',
+    re.IGNORECASE,
+)
+"""The header of ``results.csv`` (rocprof), of the file plugin of rocprofv2, and of ``results.stats.csv``."""
+
+_JSON: Mapping[re.Pattern[bytes], str] = {
+    re.compile(rb'"rocprofiler-sdk-tool"'): f"holds JSON of rocprofv3 ({{}}); its database is read: {_ROCPD}",
+    re.compile(rb'"(?:\d+ )?CPU H(?:IP|SA) API"|"BeginNs"\s*:'): f"holds JSON {_ROCPROF.replace(',', ' ({}),', 1)}",
+    re.compile(
+        rb'"Ascend Hardware"|"cat"\s*:\s*"(?:async_npu|HostToDevice)"'
+    ): f"holds a trace of an Ascend NPU ({{}}), and {GPUS}: MindStudio Insight opens it",
+}
+"""By what stands near the beginning of JSON: what the file holds, with a place for its name, and what to do."""
+
+_DEVICES: Mapping[str, tuple[str, ...]] = {
+    "an Ascend NPU": ("async_npu", "HostToDevice"),
+    "MTIA": ("mtia_runtime", "mtia_ccp_events", "mtia_insight", "mtia_workloadd", "mtia_counters"),
+    "a Gaudi HPU": ("hpu_op",),
+    "a GPU of Intel": ("xpu_runtime", "xpu_driver"),
+    "a device of another vendor": ("privateuse1_runtime", "privateuse1_driver"),
+}
+"""By the categories of events that torch.profiler writes for it, a device that is no GPU of NVIDIA or AMD."""
+
+
+def describe_json(start: bytes, name: str) -> str | None:
+    """Return what JSON with this beginning holds, and what to do; None where it may be a trace that is read."""
+    return next((words.format(name) for marks, words in _JSON.items() if marks.search(start)), None)
+
+
+def describe_csv(start: bytes) -> str | None:
+    """Return what a CSV file with this beginning is, and what to do; None where no profiler is known to write it."""
+    return f"is CSV {_ROCPROF}" if _CSV_OF_ROCPROF.match(start) else None
+
+
+def describe_device(categories: Collection[str | None]) -> str | None:
+    """Return of which device a trace of torch.profiler is that has events of these categories, and no kernel of a GPU;
+    None where nothing says that it is of another.
+    """
+    device = next((name for name, own in _DEVICES.items() if not {*own}.isdisjoint(categories)), None)
+    return None if device is None else f"the trace is of {device}, and {GPUS}: open it in https://ui.perfetto.dev"
+
+
+def describe_missing_gpu(launches: int, instead: str) -> str:
+    """Return that kernels were launched, and not recorded where they ran; ``instead`` is what to do."""
+    known = "1 launch is" if launches == 1 else f"{launches} launches are"
+    return f"{known} on record, but the GPU side was not recorded: {instead}"
