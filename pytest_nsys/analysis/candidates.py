@@ -31,6 +31,9 @@ from pytest_nsys.core.tables import Ranges
 FEWEST = 3
 """Anchors without which nothing repeats: the period of the middle one needs a successor."""
 
+MOST_EMPTY = Fraction(1, 5)
+"""Of the repetitions of a range: where more are without a kernel, it is no step that now and then has no work."""
+
 HALF = Fraction(1, 2)
 
 ENCLOSES = Fraction(3, 10)
@@ -40,6 +43,7 @@ _NUMBER = re.compile(r"\d+")
 _OPERATOR = re.compile(
     r"(?:aten|autograd|c10d?|fbgemm|flash_attn|gloo|inductor|nccl|prims?|profiler|torch[a-z._]*|triton|xformers)::|nccl"
     r"|.*\bseq = |.*Backward\d*(?:$|,)|<(?:forward|backward) op>|(?:detach_?|record_param_comms)\b|_[a-z]"
+    r"|PjitFunction\("  # JAX's dispatch of a compiled function: it stands inside itself, and PJRT's range is of the run
 )
 """Names that libraries give to their own operators: they come with every model and say nothing of the step."""
 
@@ -61,7 +65,7 @@ class ClosedRanges(NamedTuple):
 class Candidate:
     """A pattern of range names as an anchor. Of several ranks ``count`` is the fewest, everything else the worst.
 
-    ``working`` are those after which a kernel is launched, until the next one: the others are steps of no work.
+    ``working`` are those after which a kernel is launched, until the next one: others are steps of no work, if few.
     ``length_ns`` and ``period_ns`` are medians, ``spread`` is how far a period is from theirs, as a share of it.
     ``inside`` and ``covered`` are shares of the kernels' time: launched inside the ranges, and from first to last.
     """
@@ -252,13 +256,18 @@ def _candidate(pattern: str, anchors: Sequence[Range], work: _ByLaunch, fewest: 
     return Candidate(
         pattern=pattern,
         count=len(anchors),
-        working=len(working),
+        working=len(working) if are_steps(len(working), len(anchors)) else len(anchors),
         length_ns=median([r.end_ns - r.start_ns for r in working or anchors]),
         period_ns=period,
         spread=Fraction(spread) / Fraction(period or 1),
         inside=Fraction(inside, total),
         covered=Fraction(covered, total),
     )
+
+
+def are_steps(working: int, count: int) -> bool:
+    """Return whether so few of the repetitions of a range have no kernel that they are steps of no work."""
+    return count - working <= MOST_EMPTY * count
 
 
 def without_nested(ranges: Sequence[Range]) -> list[Range]:

@@ -100,6 +100,15 @@ class ModuleCalls:
                 return name
         return None
 
+    def count_calls(self, name: str) -> int:
+        """Return how often modules of a class are called."""
+        return len(self._by_class[name][0])
+
+    def start_once(self, name: str, starts: Vector) -> bool:
+        """Return whether one call of a class begins between each two of the moments, which ascend."""
+        calls = numpy.sort(self._by_class[name][0])
+        return bool((numpy.diff(calls.searchsorted(starts)) == 1).all())
+
     def find_repeated(self, launches: Vector, step: Interval | None = None) -> RepeatedPart | None:
         """Return the modules that are called several times in each call of what holds them, of several those that
         launch most; None where their number differs. ``launches`` are moments that ascend, ``step`` the only step:

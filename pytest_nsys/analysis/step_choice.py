@@ -225,12 +225,17 @@ def holds(one: Vector, other: Vector) -> bool:
     return bool(numpy.minimum(one, other).sum() >= ALIKE * other.sum() and one.sum() > other.sum())
 
 
-def choose(work: Work) -> list[RepeatedUnit]:
-    """The largest unit that repeats on a rank, and then as other markers begin it; empty where nothing repeats."""
-    found = _of_level(work, 0)
+Fits = Callable[[RepeatedUnit], bool]
+
+
+def choose(work: Work, fits: Fits = lambda _: True) -> list[RepeatedUnit]:
+    """The largest unit that repeats on a rank, and then as other markers begin it, of those that fit; empty where
+    nothing repeats.
+    """
+    found = _of_level(work, 0, fits)
     if found and _before(found[0]) <= LATE and found[0].segments.alike[found[0].own].min() > 1 - TURNS_APART:
         return found
-    better = _of_level(work, 1)
+    better = _of_level(work, 1, fits)
     if better and (not found or len(better[0]) > len(found[0]) or _surer(work, better[0], found[0])):
         return better
     return found
@@ -275,9 +280,9 @@ def _before(unit: RepeatedUnit) -> float:
     return unit.first / float(numpy.median(sizes))
 
 
-def _of_level(work: Work, level: int) -> list[RepeatedUnit]:
+def _of_level(work: Work, level: int, fits: Fits) -> list[RepeatedUnit]:
     each = [found for marker in markers(work, level) if (found := segments(work, marker)) is not None]
-    units, kinds = (_largest(work, _good(work, each, what)) for what in (one_kind, several_kinds))
+    units, kinds = (_largest(work, [*filter(fits, _good(work, each, what))]) for what in (one_kind, several_kinds))
     if not units or not kinds:
         return units or kinds
     (unit, *_), (steps, *_) = units, kinds

@@ -32,6 +32,9 @@ from pytest_nsys.core.words import counted, printable
 FEWEST = 2 * FEWEST_KERNELS
 """Kernels without which no unit of them is there twice."""
 
+FEWEST_CALLS = 2
+"""Calls of a module that several units are parts of, for each to be a larger unit."""
+
 MOST_TRIED = 32
 """Kernels that take turns in beginning the same unit: so many are looked for on the other ranks."""
 
@@ -75,10 +78,11 @@ class _Search:
     def _found(self) -> FoundUnits | NoUnits:
         sizes = {number: len(track.kernels) for number, track in self.tracks.items()}
         if not sizes or max(sizes.values()) < FEWEST:
-            return NoUnits(f"{counted(max(sizes.values(), default=0), 'kernel')} are too few to repeat")
+            most = max(sizes.values(), default=0)
+            return NoUnits(f"{counted(most, 'kernel')} {'is' if most == 1 else 'are'} too few to repeat")
         first = max(sizes, key=lambda number: (sizes[number], -number))
         work = Work(kernel_order(self.tracks[first]))
-        units = choose(work)
+        units = self._choose(first, work)
         if not units:
             return NoUnits("no sequence of kernels repeats")
         left = [*islice(self._begun(first, work, units), 1 if len(self.tracks) == 1 else None)]
@@ -89,6 +93,16 @@ class _Search:
                 return NoUnits(f"kernels repeat on rank {first} from {name} to the next, on rank {number} they do not")
             left = holds
         return self._told(first, work, left[0])
+
+    def _choose(self, first: int, work: Work) -> list[RepeatedUnit]:
+        """The units of the first rank. Where they are parts of a module that is called several times, a larger one is
+        looked for, of which each holds one call: of many layers alike those are more than of steps.
+        """
+        units, modules = choose(work), self._modules_of(first)
+        holder = modules.find_holder(_starts_of(work, units[0])) if units else None
+        if holder is None or modules.count_calls(holder) < FEWEST_CALLS:
+            return units
+        return choose(work, lambda unit: modules.start_once(holder, _starts_of(work, unit))) or units
 
     def _begun(self, first: int, work: Work, units: Sequence[RepeatedUnit]) -> Iterator[_Begun]:
         """What begins the unit on the first rank, the best first."""
@@ -195,6 +209,11 @@ def _if_all_agree(parts: Iterable[RepeatedPart | None]) -> RepeatedPart | None:
     """The part, where it is that of every rank."""
     found = {*parts}
     return found.pop() if len(found) == 1 else None
+
+
+def _starts_of(work: Work, unit: RepeatedUnit) -> Vector:
+    starts: Vector = work.at_ns[unit.segments.edges[unit.own]]
+    return starts
 
 
 def _period(unit: RepeatedUnit) -> Value:

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy
 
-from pytest_nsys.analysis.candidates import range_patterns
+from pytest_nsys.analysis.candidates import are_steps, range_patterns
 from pytest_nsys.analysis.model_parts import ModuleCalls, count_numbered, numbers_in
 from pytest_nsys.analysis.step_choice import MANY_VOTES, RepeatedUnit, between_optimizers, holds, repeats_inside
 from pytest_nsys.analysis.step_facts import Confidence, RepeatedPart, UnitIs
@@ -114,7 +114,7 @@ class AmongRanges:
 
     def _time_once(self, rows: Column) -> int | None:
         """The time of ranges of which one starts in each unit; None of others. Those inside another of them do not
-        count, nor those without a kernel until the next one: these are steps of no work.
+        count, nor a few without a kernel until the next one: these are steps of no work.
 
         A range that holds the whole step starts before its first kernel: so the last unit may have none.
         """
@@ -122,7 +122,8 @@ class AmongRanges:
         outermost = numpy.diff(numpy.maximum.accumulate(ends), prepend=-1) > 0
         starts, ends = starts[outermost], ends[outermost]
         before = self.moments.searchsorted(numpy.append(starts, max(self.moments[-1] + 1, starts[-1])))
-        starts = starts[numpy.diff(before) > 0]
+        working = starts[numpy.diff(before) > 0]
+        starts = working if are_steps(len(working), len(starts)) else starts
         counts = starts.searchsorted(self.ends) - starts.searchsorted(self.starts)
         once = bool((counts[:-1] == 1).all()) and counts[-1] <= 1
         if not once or len(values(take(self.ranges.thread, rows))) > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from string import ascii_lowercase
 
 import pytest
 
@@ -138,6 +139,23 @@ def test_blocks_of_several_forwards_are_told_of_each(tmp_path: Path) -> None:
     assert isinstance(found, FoundUnits)
     assert found.what is UnitIs.PART
     assert str(found.repeated) == "8 × SwitchTransformerBlock in each of 3 × SwitchTransformer"
+
+
+def test_of_forwards_whose_layers_are_nearly_all_the_forward_is_the_step(tmp_path: Path) -> None:
+    """Layers hold as much of the kernels: without modules they are what repeats."""
+    kernels = ascii_lowercase * 5
+    trace = KinetoBuilder()
+    at = 10_000
+    for _ in range(4):
+        start, at = at, play(trace, "E", at)
+        for layer in range(8):
+            low, at = at, play(trace, kernels, at)
+            trace.module(f"Block_{layer}", low - 50, at - 60)
+        trace.module("Model_0", start - 100, at - 10)
+        at += 500
+    found = searched(trace.write(tmp_path / "forwards.json"))
+    assert isinstance(found, FoundUnits)
+    assert (found.what, found.units) == (UnitIs.STEP, {0: 4})
 
 
 def test_no_number_is_said_of_forwards_that_differ(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -57,6 +58,13 @@ def test_what_is_not_read_is_named_with_the_way_out(tmp_path: Path, case: str, f
 def test_any_other_csv_is_no_trace_of_rocprof(tmp_path: Path) -> None:
     (tmp_path / "loss.csv").write_text("step,loss\n1,2.5\n")
     assert "rocprof," not in run("show", tmp_path / "loss.csv", code=2).stderr
+
+
+def test_a_packed_export_is_told_to_be_unpacked(tmp_path: Path) -> None:
+    trace = TraceBuilder().write(tmp_path / "t.sqlite")
+    packed = tmp_path / "t.sqlite.gz"
+    packed.write_bytes(gzip.compress(trace.read_bytes()))
+    assert run("show", packed, code=2).stderr.endswith("is a packed SQLite database: unpack it (gunzip t.sqlite.gz)\n")
 
 
 # The host side alone

@@ -6,6 +6,7 @@ A new profiler is one entry of ``WRITERS``: what marks its files, and its reader
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -97,6 +98,8 @@ def writer_of(path: Path) -> Writer | None:
     start = head(path, LOOKED_AT)
     if b"\0" in start[:4] and start.strip(b"\0")[:2] in _WIDE:
         raise TraceError(f"{path}: is text in UTF-16 or UTF-32: write it as UTF-8, as profilers do")
+    if start.startswith(b"SQLite format 3"):
+        raise TraceError(f"{path}: is a packed SQLite database: unpack it (gunzip {shlex.quote(path.name)})")
     if start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] not in (b"{", b"["):
         raise TraceError(f"{path}: is not JSON: give what torch.profiler or the profiler of JAX wrote")
     if describe_json(start, path.name) is not None:  # torch_npu has the categories of torch.profiler, too
