@@ -27,7 +27,10 @@ _MODULE_CALL = re.compile(r"nn\.Module: (.+?)(?:_\d+)?")
 _CLASS = re.compile(r"([A-Z][a-z\d]*(?:[A-Z]+[a-z\d]*)+)(?:_\d+)?(?:\.forward)?")
 """A range that a hook pushes for a module, called by its class: two capitals at least, ``LlamaDecoderLayer``."""
 
-_NO_MODULE = re.compile(r"(?i)step|iter|epoch|batch|train|loop|run|profil|bench|phase|test|valid|optim|load|request")
+_NO_MODULE = re.compile(
+    r"(?i)step|iter|epoch|batch|train|loop|run|profil|bench|phase|test|valid|eval|optim|load|request|warm|measur|infer"
+    r"|generat|predict|prefill|decode(?!r)|forward|backward|pass|comput|main|data|sampl|rollout"
+)
 """Words of a program's own phases, which people write like classes, too."""
 
 _LAYER = r"layer|block|attention|attn|mlp|expert|moe"
@@ -176,8 +179,8 @@ def _classes_of(names: Sequence[str]) -> dict[str, str]:
     where one of them names a part of a model: else they may be anything.
     """
     found = {name: own for name in names if (own := _class_of(name)) is not None}
-    named = ((name, _CLASS.fullmatch(name)) for name in names if not _NO_MODULE.search(name))
-    like_classes = {name: match[1] for name, match in named if match is not None}
+    matches = ((name, _CLASS.fullmatch(name)) for name in names)
+    like_classes = {name: own[1] for name, own in matches if own is not None and not _NO_MODULE.search(own[1])}
     if any(_PART_OF_MODEL.search(name) for name in like_classes):
         found |= like_classes
     return found

@@ -119,6 +119,8 @@ class AmongRanges:
         A range that holds the whole step starts before its first kernel: so the last unit may have none.
         """
         starts, ends = (as_vector(take(own, rows)) for own in (self.ranges.start_ns, self.ranges.end_ns))
+        if not len(starts):  # a name that open ranges alone have
+            return None
         outermost = numpy.diff(numpy.maximum.accumulate(ends), prepend=-1) > 0
         starts, ends = starts[outermost], ends[outermost]
         before = self.moments.searchsorted(numpy.append(starts, max(self.moments[-1] + 1, starts[-1])))

@@ -85,7 +85,7 @@ def test_a_module_that_each_step_calls_once_makes_it_no_part(tmp_path: Path) -> 
     assert len(found.by_rank[0]) == 8
 
 
-@pytest.mark.parametrize("name", ["nn.Module: {}", "{}"])
+@pytest.mark.parametrize("name", ["nn.Module: {}", "{}", "{}.forward"])
 def test_ranges_that_hooks_push_for_modules_are_parts(tmp_path: Path, name: str) -> None:
     trace = KinetoBuilder()
     forward(trace, 10_000, mark=lambda own, start, end: trace.range(name.format(own), start, end))
@@ -115,13 +115,14 @@ def test_ranges_that_number_their_layers_are_parts(tmp_path: Path, name: str) ->
     assert found.repeated.number == 10
 
 
-@pytest.mark.parametrize("around", ["TrainEpoch_0", "epoch_0", "MyBenchmark"])
+@pytest.mark.parametrize("around", ["TrainEpoch_0", "epoch_0", "MyBenchmark", "WarmUp"])
 def test_a_range_of_the_programs_own_around_its_steps_makes_them_no_parts(tmp_path: Path, around: str) -> None:
     trace = KinetoBuilder()
 
     def mark(name: str, start: int, end: int) -> None:
         if name.startswith("SwitchTransformerBlock"):
             trace.range(name.replace("SwitchTransformerBlock", "MyIteration"), start, end)
+            trace.range("AttentionBlock", start + 10, end - 10)
 
     trace.range(around, 9_000, forward(trace, 10_000, mark=mark))
     found = searched(trace.write(tmp_path / "steps.json"))

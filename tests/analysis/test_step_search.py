@@ -310,6 +310,12 @@ def test_a_range_that_a_step_has_not_is_not_named(gpu: OneProcess, left_out: int
     assert found_in(gpu).pattern is None
 
 
+def test_a_range_that_never_ends_is_not_named(gpu: OneProcess) -> None:
+    marked(gpu, "my loop {}")
+    gpu.range("never closed", 5000, None)
+    assert found_in(gpu).pattern == "my loop %"
+
+
 def test_a_range_on_two_threads_is_not_named(gpu: OneProcess) -> None:
     marked(gpu, "my loop", thread=lambda number: 1 + number % 2)
     assert found_in(gpu).pattern is None
