@@ -52,7 +52,9 @@ class HowMeasured(Struct):
     window: str
     span: str
     kernels: str
-    repeats: Annotated[str | None, doc("What the kernels repeat, in words; None where nothing does, or nobody looked.")]
+    repeats: Annotated[
+        str | None, doc("What repeats, by modules or ranges, else the kernels; None: nothing does, or nobody looked.")
+    ]
 
 
 class RateOfWork(Struct):
