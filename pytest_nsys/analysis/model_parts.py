@@ -21,10 +21,11 @@ from pytest_nsys.core.tables import Ranges
 LEAST_SHARE = 0.25
 """Of what is launched in the outermost module: parts that launch less are no word for what repeats in it."""
 
-_MODULE_CALL = re.compile(r"nn\.Module: (.+?)(?:_\d+)?")
+MODULE = "nn.Module: "
+_MODULE_CALL = re.compile(rf"{re.escape(MODULE)}(.+?)(?:_\d+)?")
 """As torch.profiler calls a module: its class, and the number of the instance."""
 
-_CLASS = re.compile(r"([A-Z][a-z\d]*(?:[A-Z]+[a-z\d]*)+)(?:_\d+)?(?:\.forward)?")
+_CLASS = re.compile(r"([A-Z][a-z\d]*(?:[A-Z][a-z\d]*)+)(?:_\d+)?(?:\.forward)?")
 """A range that a hook pushes for a module, called by its class: two capitals at least, ``LlamaDecoderLayer``."""
 
 _NO_MODULE = re.compile(
@@ -36,24 +37,27 @@ _NO_MODULE = re.compile(
 _LAYER = r"layer|block|attention|attn|mlp|expert|moe"
 _PART_OF_MODEL = re.compile(f"(?i){_LAYER}")
 
-_NUMBERED = re.compile(
-    r"([^\W\d]\w*)\.(\d+)(?!\w)"  # as PyTorch writes the path of a module: layers.3
-    rf"|(?i:\b(\w*?(?:{_LAYER})s?)[_ #]?(\d+)(?![\w.]))"  # as people number them: layer_3, DecoderLayer 3
-)
+_DOTTED = re.compile(r"([^\W\d]\w*)\.(\d+)(?!\w)")
+"""A module of several as PyTorch writes its path: ``layers.3``."""
+
+_LABELLED = re.compile(rf"(?i)\b(\w*?(?:{_LAYER})s?)[_ #]?(\d+)(?![\w.])")
+"""As people number it: ``layer_3``, ``DecoderLayer 3``."""
+
 _NUMBER = re.compile(r"\d+")
 
 
 def numbers_in(name: str) -> list[tuple[str, str]]:
     """Return (word, number) of each module of several that the name of a range tells."""
-    found = (each.groups() for each in _NUMBERED.finditer(name))
-    return [(dotted or word, first or second) for dotted, first, word, second in found]
+    found: list[tuple[str, str]] = _DOTTED.findall(name) if "." in name else []
+    # of a million names few have such a word, and the search for one is much faster
+    return found + _LABELLED.findall(name) if _PART_OF_MODEL.search(name) else found
 
 
 def count_numbered(names: Iterable[str], word: str) -> int:
     """Return how many modules of a word run: of the ranges of one shape how many have another number, at most."""
     seen: dict[str, set[str]] = {}
     for name in names:
-        for own, number in numbers_in(name):
+        for own, number in numbers_in(name) if word in name else ():
             if own == word:
                 seen.setdefault(_NUMBER.sub("%", name), set()).add(number)
     return max(map(len, seen.values()), default=0)
@@ -178,7 +182,7 @@ def _classes_of(names: Sequence[str]) -> dict[str, str]:
     """The class of each range that is the call of a module, by its name. Ranges that are called like classes count only
     where one of them names a part of a model: else they may be anything.
     """
-    found = {name: own for name in names if (own := _class_of(name)) is not None}
+    found = {name: own for name in names if name.startswith(MODULE) and (own := _class_of(name)) is not None}
     matches = ((name, _CLASS.fullmatch(name)) for name in names)
     like_classes = {name: own[1] for name, own in matches if own is not None and not _NO_MODULE.search(own[1])}
     if any(_PART_OF_MODEL.search(name) for name in like_classes):

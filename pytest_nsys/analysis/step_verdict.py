@@ -50,9 +50,9 @@ class AmongRanges:
         self.spans, self.ranges, self.modules, self.moments = spans, ranges, modules, moments
         self.starts, self.ends = numpy.array(spans, numpy.int64).reshape(-1, 2).T
 
-    def _like(self, fits: Callable[[str], bool]) -> tuple[Vector, Vector, Vector]:
+    def _like(self, fits: Callable[[str], object]) -> tuple[Vector, Vector, Vector]:
         """(start, end, name) of the ranges whose name fits."""
-        flags = numpy.array([fits(name) for name in self.ranges.names], numpy.bool_)
+        flags = numpy.array([bool(fits(name)) for name in self.ranges.names], numpy.bool_)
         columns = (as_vector(own) for own in (self.ranges.start_ns, self.ranges.end_ns, self.ranges.name))
         chosen = flags[as_vector(self.ranges.name)] if len(flags) else slice(0)
         start, end, name = (column[chosen] for column in columns)
@@ -74,8 +74,9 @@ class AmongRanges:
     @cached_property
     def module_word(self) -> str | None:
         """The word of the modules that are numbered, where each unit is one of them: ``layers`` of ``layers.3``."""
-        numbers = {i: found for i, name in enumerate(self.ranges.names) if (found := numbers_in(name))}
-        start, _, name = self._like(lambda name: bool(numbers_in(name)))
+        by_name = {name: found for name in self.ranges.names if (found := numbers_in(name))}
+        numbers = {i: by_name[name] for i, name in enumerate(self.ranges.names) if name in by_name}
+        start, _, name = self._like(by_name.__contains__)
         place = self.starts.searchsorted(start, "right") - 1
         inside = (place >= 0) & (start < self.ends[place])
         seen: dict[str, list[set[str]]] = {}
@@ -97,7 +98,8 @@ class AmongRanges:
         if name is not None:
             count = count_numbered(counts, name)
         elif (name := self.pattern) is not None:
-            count = sum(n for each, n in counts.items() if like(name)(each))
+            fits = like(name)
+            count = sum(n for each, n in counts.items() if fits(each))
         return None if name is None or count < 2 else RepeatedPart(name, count)
 
     @cached_property
