@@ -48,18 +48,18 @@ def stream_compute_ns(window: RankWindow) -> Iterator[Row]:
 
 
 def window_ns(window: RankWindow) -> Iterator[Row]:
-    """Length of the window, per rank; with kernels launched from their first start to their last end."""
+    """Length of the window, per rank: of a step until the next one begins, with kernels launched on the GPU."""
     yield Row((window.rank.number,), window.length_ns)
 
 
 def busy_ns(window: RankWindow) -> Iterator[Row]:
     """Time in which any kernel runs, per rank."""
-    yield Row((window.rank.number,), window.busy_time.total_ns)
+    yield Row((window.rank.number,), window.meanwhile.busy_time.total_ns)
 
 
 def idle_ns(window: RankWindow) -> Iterator[Row]:
     """The window minus its busy time, per rank."""
-    yield Row((window.rank.number,), window.length_ns - window.busy_time.total_ns)
+    yield Row((window.rank.number,), window.length_ns - window.meanwhile.busy_time.total_ns)
 
 
 def comm_streams(window: RankWindow) -> Iterator[Row]:

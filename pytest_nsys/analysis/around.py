@@ -44,7 +44,7 @@ from pytest_nsys.core.columns import (
 from pytest_nsys.core.conventions import NO_STAGE, Convention
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.families import KnownLibrary, known_communication
-from pytest_nsys.core.intervals import hull
+from pytest_nsys.core.intervals import Intervals, hull
 from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import (
     NO_LAUNCH,
@@ -64,7 +64,7 @@ from pytest_nsys.core.model import (
 from pytest_nsys.core.tables import NO_CALLS, NO_KERNELS, Kernels, LaunchCalls, Ranges, Series, StreamWait, summed
 
 if TYPE_CHECKING:
-    from pytest_nsys.analysis.kernel_anchors import KernelUnits
+    from pytest_nsys.analysis.rank_steps import RankSteps
     from pytest_nsys.analysis.rank_window import RankWindow
     from pytest_nsys.analysis.run import WindowGroup
 
@@ -298,14 +298,15 @@ class RankTrack:
         return self.group.run.anchors_under(self.rank, self.group.spec)
 
     @property
-    def units(self) -> KernelUnits | None:
-        """Those of the kernel that anchors; None where none does."""
-        return self.group.run.units(self.rank, self.group.spec)
+    def steps(self) -> RankSteps | None:
+        """The steps of the rank, of whatever kind; None where its windows are picked from anything else."""
+        return self.group.run.rank_steps(self.rank, self.group.spec)
 
-    @property
-    def odd(self) -> KernelUnits | None:
-        """The same, where some of them are odd."""
-        return self.units if self.units and self.units.odd else None
+    @cached_property
+    def step_lengths_ns(self) -> Mapping[int, int]:
+        """How long each whole step that its windows are picked from has the GPU, in ns by index; none without steps."""
+        lengths = self.steps.lengths_ns() if self.steps is not None else {}
+        return {i: lengths[step.start_ns] for i, step in enumerate(self.anchors) if step.start_ns in lengths}
 
     @property
     def whole(self) -> RankWindow:
@@ -357,6 +358,12 @@ class RankTrack:
     def communicates(self) -> Flags:
         """1 where a kernel is communication under the convention."""
         return self._communicating[0]
+
+    @cached_property
+    def compute_time(self) -> Intervals:
+        """When compute ran, in whichever step."""
+        own = where_not(self.communicates)
+        return Intervals(take(self.kernels.start_ns, own), take(self.kernels.end_ns, own))
 
     @property
     def unordered(self) -> Mapping[Stream, Fraction]:

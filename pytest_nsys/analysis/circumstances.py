@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from pytest_nsys.analysis.windows import LastUnit
+from pytest_nsys.analysis.bounds import FEW_ANCHORS
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.units import decimal
@@ -107,23 +107,21 @@ def _key(capture: Run, stated: Mapping[str, Label]) -> RunKey:
 
 
 def facts_of(runs: Sequence[Run]) -> Facts:
-    """The ranks' numbers of anchors (but a kernel's last, which noise makes whole or not), and of odd ones where a
-    kernel anchors, the steps that are stated, the GPUs, how the files say that they were launched, the anchors' names
-    with their numbers left out (of steps that have kinds the kind, where all are of one, and how many there are of
-    each, which nobody compares), the major version of the profiler, and what is stated of a pipeline, of blocks, of the
-    batch and of the network.
+    """How many anchors the ranks have, as far as that makes a difference, the steps that are stated, the GPUs, how the
+    files say that they were launched, the anchors' names with their numbers left out (of steps that have kinds the
+    kind, where all are of one, and how many there are of each, which nobody compares), the major version of the
+    profiler, and what is stated of a pipeline, of blocks, of the batch and of the network.
     """
     anchors = [run.anchors(rank) for run in runs for rank in run.ranks]
     shapes = {re.sub(r"[0-9]+", "N", name) for name in {anchor.name for own in anchors for anchor in own}}
     kinds = {kind for run in runs for kind in run.steps.counts}
     if runs[0].convention.kinds:  # how many there are, and with what work, is up to the requests
         shapes, anchors = kinds if len(kinds) == 1 else set(), []
-    of_kernels = [run for run in runs if run.convention.kernel_anchor is not None]
     traced, stated = [run for run in runs if run.traces], runs[0].workload
     peak, batch = stated.peak_gb_per_s, batch_words(stated)
     found: dict[str, set[int] | set[str]] = {
-        "steps": {sum(not isinstance(anchor, LastUnit) for anchor in own) for own in anchors if own},
-        "odd_steps": {len(run.kernel_units(rank).odd) for run in of_kernels for rank in run.ranks},
+        "steps": {_how_many(len(own)) for own in anchors if own},
+        "step_counts": {len(own) for own in anchors if own},
         "kind_steps": {count for run in runs for count in run.steps.counts.values()},
         "anchor": shapes,
         "profiler": {version.split(".")[0] for version in profilers_of(runs)},
@@ -138,9 +136,14 @@ def facts_of(runs: Sequence[Run]) -> Facts:
     return {name: sorted(values) or None for name, values in found.items()}
 
 
+def _how_many(steps: int) -> str:
+    """Return a number of steps as far as it changes a figure: one has no median, and of few it is unreliable."""
+    return "1" if steps == 1 else f"2 to {FEW_ANCHORS - 1}" if steps < FEW_ANCHORS else f"{FEW_ANCHORS} and more"
+
+
 def steps_of(facts: Mapping[str, Any]) -> int:
     """The most anchors, of one kind, that a rank had; 0 where none has any, or nobody says."""
-    each = (facts.get(name) for name in ("steps", "kind_steps"))  # of a file that somebody may have edited
+    each = (facts.get(name) for name in ("step_counts", "kind_steps"))  # of a file that somebody may have edited
     counts = (count for stored in each if isinstance(stored, list | tuple) for count in stored)
     return max((count for count in counts if isinstance(count, int)), default=0)
 

@@ -41,11 +41,11 @@ from pytest_nsys.core.model import (
     Memory,
     Range,
     Rank,
+    StepsOfRun,
     Stream,
     Tie,
     Trace,
     TraceFacts,
-    UnitsOfRun,
 )
 from pytest_nsys.core.tables import NO_CALLS, NO_KERNELS, Kernels, LaunchCalls, Series, StreamWait
 from pytest_nsys.core.words import ranks_words
@@ -105,7 +105,7 @@ class RankCut:
     facts: TraceFacts
     span_ns: Interval
     idle: Sequence[Interval] = ()
-    units: Mapping[tuple[str, bool], UnitsOfRun] = field(default_factory=dict)
+    units: Mapping[tuple[str, bool], StepsOfRun] = field(default_factory=dict)
 
     @property
     def windows(self) -> list[RankWindow]:
@@ -302,7 +302,7 @@ def _whole(run: Run, specs: Sequence[WindowSpec], named: tuple[str, ...], one: R
     idle = _once(idle_periods(run.measured(spec)).get(rank.number, ()) for spec in specs)
     everywhere = _once([anchors, run.named(rank, named)]) if named else anchors
     elsewhere = [each for each in everywhere if each not in shown]
-    return replace(one, anchors=elsewhere, idle=idle, units=run.units_by_mode(rank))
+    return replace(one, anchors=elsewhere, idle=idle, units=run.steps_to_keep(rank))
 
 
 def _memory(windows: Sequence[RankWindow]) -> Memory | None:

@@ -65,7 +65,7 @@ class Empty(NamedTuple):
 class Uneven(NamedTuple):
     """The fewest and the most anchors of ranks that should have as many; ``alike``: they are of one ``pp`` coordinate.
 
-    Each is (number of what they are ``of``, rank): of anchors, or of the odd ones beside these.
+    Each is (number of what they are ``of``, rank).
     """
 
     fewest: tuple[int, int]
@@ -87,7 +87,8 @@ def empty_anchors(group: WindowGroup) -> list[Empty]:
     """The ranks that have such anchors, wherever these lie."""
     found = []
     for number, own in idle_periods(group).items():
-        starts, anchors = {start for start, _ in own}, group.tracks[number].anchors
+        starts, rank = {start for start, _ in own}, group.tracks[number].rank
+        anchors = group.run.marks(rank, group.spec)
         found.append(Empty(number, sum(anchor.start_ns in starts for anchor in anchors), len(anchors), group.spec.unit))
     return found
 
@@ -141,17 +142,10 @@ def _between(launches: Sequence[int], spans: Sequence[Interval]) -> list[Interva
 def uneven_anchors(group: WindowGroup) -> Uneven | None:
     """The worst difference among the ranks of one ``pp`` coordinate, where pipelines do as much; else among all ranks.
 
-    None where all ranks have as many, and as many odd ones beside them.
+    None where all ranks have as many.
     """
     anchors = {number: len(track.anchors) for number, track in group.tracks.items()}
-    odd = {number: track.odd for number, track in group.tracks.items() if track.odd is not None}
-    return _uneven(group, anchors, group.spec.unit) or _uneven(
-        group, {number: len(odd[number].odd) if number in odd else 0 for number in anchors}, "odd window"
-    )
-
-
-def _uneven(group: WindowGroup, by_rank: Mapping[int, int], of: str) -> Uneven | None:
-    counts = [(count, number) for number, count in by_rank.items()]
+    counts, of = [(count, number) for number, count in anchors.items()], group.spec.unit
     places = grouped((group.tracks[number].rank.coordinates.get("pp"), (count, number)) for count, number in counts)
     alike = [Uneven(min(own), max(own), True, of) for own in places.values()]
     worst = max(alike, key=lambda each: each.apart, default=None)
@@ -371,9 +365,6 @@ def _anchor_notes(group: WindowGroup) -> Iterator[Note]:
         yield Note(
             f"{have_anchors(ranks, count, group.spec)}: with fewer than {FEW_ANCHORS} the median is unreliable", True
         )
-    for number, track in group.tracks.items():
-        if track.odd is not None:
-            yield Note(f"rank {number}: {track.odd}")
     for empty in empty_anchors(group):
         yield Note(f"{empty}: its kernels were not recorded for as long as its ranges", True)
     if uneven := uneven_anchors(group):

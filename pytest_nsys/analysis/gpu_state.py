@@ -15,7 +15,7 @@ from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.core.columns import equal, take, where, where_not
+from pytest_nsys.core.columns import equal, take, where
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.exact import exact, median
 from pytest_nsys.core.intervals import Intervals
@@ -69,11 +69,10 @@ class Device:
     def __init__(self, track: RankTrack) -> None:
         self._track, self._kernels = track, track.kernels
 
-    @cached_property
+    @property
     def compute(self) -> Intervals:
         """When compute ran."""
-        own = where_not(self._track.communicates)
-        return Intervals(take(self._kernels.start_ns, own), take(self._kernels.end_ns, own))
+        return self._track.compute_time
 
     @cached_property
     def communication(self) -> Intervals:

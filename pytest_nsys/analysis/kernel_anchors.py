@@ -1,23 +1,22 @@
 """In which order were the kernels of a rank launched, and which windows does one make that begins each step?
 
-A CUDA graph is one launch of many kernels: only the first kernel of a launch can begin anything. A window goes from one
-start to the next. One that holds far more or far fewer kernels than the median one is *odd*: a validation, a first step
-that tries kernels. Odd ones are told and left out. One that only takes longer is a slow step, and is measured. What
-follows the last start is a window only where it is as the median one is.
+A CUDA graph is one launch of many kernels: only the first kernel of a launch can begin anything. A step goes from one
+start to the next, whatever it holds: one with twice the kernels is what a gate looks for.
 """
 
 from __future__ import annotations
 
 import shlex
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
-from typing import NamedTuple, Self
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 from pytest_nsys.analysis.around import RankTrack
-from pytest_nsys.analysis.windows import KernelUnit, LastUnit
+from pytest_nsys.analysis.rank_steps import RankSteps
+from pytest_nsys.analysis.windows import StepSpan
 from pytest_nsys.core.columns import (
     Column,
     chained,
@@ -33,9 +32,8 @@ from pytest_nsys.core.columns import (
 )
 from pytest_nsys.core.conventions import KernelAnchor, written_anchor
 from pytest_nsys.core.errors import did_you_mean
-from pytest_nsys.core.exact import median
 from pytest_nsys.core.kernel_names import called_so, readable_names
-from pytest_nsys.core.model import NO_LAUNCH, Range, UnitsOfRun, Value
+from pytest_nsys.core.model import NO_LAUNCH
 from pytest_nsys.core.numbers import share_of
 from pytest_nsys.core.tables import Kernels
 from pytest_nsys.core.words import counted, printable
@@ -43,12 +41,6 @@ from pytest_nsys.core.words import counted, printable
 MOST_UNLAUNCHED = Fraction(1, 10)
 """Of a rank's kernels: where more have no launch on record, they are ordered by when they started."""
 
-
-ODD = Fraction(3, 2)
-"""Times the median number of kernels, either way. Length is no sign: the slow steps are what a gate looks for."""
-
-WHOLE_LENGTH = (Fraction(98, 100), Fraction(110, 100))
-"""The last unit ends with the trace: it is whole where it has so much of the median one's length."""
 
 SHOWN = 3
 
@@ -126,91 +118,24 @@ def _heads(track: RankTrack | LaunchedKernels, own: Column, at_ns: Column, launc
     return values(chained([where_not(node), take(take(nodes, by_launch), firsts)]))
 
 
-@dataclass(frozen=True, slots=True)
-class KernelUnits:
-    """The windows of a kernel anchor on one rank, by start, and the odd ones beside them. ``why`` there are none is the
-    end of a sentence.
-
-    ``on_gpu_ns``: from the start of each window's kernel to that of the next, the last one's to the end of what ran: a
-    host that is ahead launches them in another rhythm.
-    """
-
-    anchors: Sequence[Range]
-    odd: Sequence[Range] = ()
-    why: str = ""
-    on_gpu_ns: Sequence[int] = ()
-
-    @property
-    def periods_ns(self) -> dict[int, int]:
-        """How long each has the GPU, by its index; what goes to the end has no period."""
-        each = zip(self.anchors, self.on_gpu_ns, strict=True)
-        return {i: ns for i, (unit, ns) in enumerate(each) if not isinstance(unit, LastUnit)}
-
-    @classmethod
-    def said(cls, name: str, of_run: UnitsOfRun) -> Self:
-        """Those of the run that a cut is of."""
-        whole, odd = ([KernelUnit(*span, 0, name) for span in some] for some in of_run[:2])
-        anchors = [*whole[:-1], LastUnit(*whole[-1])] if of_run.to_the_end else whole
-        return cls(anchors, odd, on_gpu_ns=of_run.on_gpu_ns)
-
-    @property
-    def of_run(self) -> UnitsOfRun:
-        """As a cut keeps them."""
-        whole, odd = ([(unit.start_ns, unit.end_ns) for unit in some] for some in (self.anchors, self.odd))
-        return UnitsOfRun(whole, odd, any(isinstance(unit, LastUnit) for unit in self.anchors), self.on_gpu_ns)
-
-    def __str__(self) -> str:
-        some = counted(len(self.odd) + len(self.anchors), "window")
-        whose = f"from {printable(self.odd[0].name, 80)} to the next"
-        why = "over 1.5 times as many kernels as the median one, or as few"
-        return f"{len(self.odd)} of {some} {whose} are left out: {why}"
-
-
-def kernel_units(anchor: KernelAnchor, ran: LaunchedKernels, *, by_launch: bool) -> KernelUnits:
-    """The windows of the anchor among all kernels of a rank: of their launches, or of their time on the GPU."""
+def steps_of_kernel(anchor: KernelAnchor, ran: LaunchedKernels, *, by_launch: bool) -> RankSteps:
+    """Return the steps that begin with the anchor among all kernels of a rank: by launch, or by time on the GPU."""
     ordered = kernel_order(ran)
     if by_launch and not ordered.launched:
         without = share_of(ran.launch_ns.count(NO_LAUNCH), len(ran.launch_ns))
         instead = "kernels: clipped (--kernels=clipped) counts them where they ran"
-        return KernelUnits((), why=f"{without} of the kernels have no launch row: {instead}")
+        return RankSteps((), why=f"{without} of the kernels have no launch row: {instead}")
     found = ordered.occurrences(anchor)
     if len(found) < 2:
-        return KernelUnits((), why=_why_none(anchor, ordered, len(found)))
-    times = ordered.at_ns if by_launch else take(ran.kernels.start_ns, ordered.kernels)
-    return _units(str(anchor), ordered, found, times)
-
-
-def _units(name: str, ordered: KernelOrder, found: Column, times: Column) -> KernelUnits:
-    """From each place in the order to the next, and from the last one to the end where that is whole."""
-    kernels = ordered.track.kernels
-    starts = take(kernels.start_ns, take(ordered.kernels, found))
+        return RankSteps((), why=_why_none(anchor, ordered, len(found)))
+    kernels, name = ran.kernels, str(anchor)
     last_ns = max(take(kernels.end_ns, ordered.kernels[found[-1] :]))
-    sizes = [after - place for place, after in pairwise([*found, len(ordered.kernels)])]
-    on_gpu = [after - start for start, after in pairwise([*starts, last_ns])]
-    size, edges = median(sizes[:-1]), take(times, found)
-    units = [KernelUnit(start, end, 0, name) for start, end in pairwise(edges)]
-    kept = [i for i in range(len(units)) if not _odd(sizes[i], size)]
-    odd = [unit for unit, own in zip(units, sizes, strict=False) if _odd(own, size)]
-    if not kept:
-        return KernelUnits((), odd, f"no two windows from {printable(name, 80)} to the next are alike")
-    anchors: list[Range] = [units[i] for i in kept]
-    end = len(units)
-    lengths = [after - at for at, after in pairwise([*take(ordered.at_ns, found), ordered.at_ns[-1]])]
-    own = [*kept, end]
-    if not _odd(sizes[end], size) and is_whole(lengths[end], median([lengths[i] for i in own])):
-        anchors.append(LastUnit(edges[end], max(last_ns, edges[end] + 1), 0, name))
-        kept = own
-    return KernelUnits(anchors, odd, on_gpu_ns=[on_gpu[i] for i in kept])
-
-
-def _odd(value: int, middle: Value) -> bool:
-    return value > ODD * middle or value * ODD < middle
-
-
-def is_whole(length_ns: int, middle_ns: Value | float) -> bool:
-    """Whether the last unit is as long as the median one, which counts it. It goes to its last launch."""
-    shortest, longest = (share * middle_ns for share in WHOLE_LENGTH)
-    return shortest <= length_ns <= longest
+    starts = take(kernels.start_ns, take(ordered.kernels, found))
+    begins = [*accumulate(starts, max), max(last_ns, *starts)]
+    edges = take(ordered.at_ns, found) if by_launch else begins[:-1]
+    ends = [*edges[1:], max(last_ns, edges[-1] + 1)]
+    steps = [StepSpan(start, end, 0, name) for start, end in zip(edges, ends, strict=True)]
+    return RankSteps(steps, list(pairwise(begins)))
 
 
 def _why_none(anchor: KernelAnchor, ordered: KernelOrder, found: int) -> str:

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 from pytest_nsys.analysis.circumstances import Launcher
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import RunWindow
-from pytest_nsys.analysis.throughput import steady_steps
+from pytest_nsys.analysis.throughput import counted_periods
 from pytest_nsys.core.conventions import COPY_NAMES
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.exact import exact, mean, median
@@ -183,7 +183,8 @@ def anchors_in(window: RankWindow) -> int | None:
     if window.spec.whole_run:
         return len(window.anchors)
     start, end = window.window.start_ns, window.window.end_ns
-    touched = [anchor for anchor in window.anchors if anchor.start_ns < end and anchor.end_ns > start]
+    marks = window.track.group.run.marks(window.rank, window.spec)
+    touched = [anchor for anchor in marks if anchor.start_ns < end and anchor.end_ns > start]
     whole = all(start <= anchor.start_ns and anchor.end_ns <= end for anchor in touched)
     return len(touched) if whole else None
 
@@ -204,7 +205,7 @@ def _steady_periods(window: RankWindow) -> list[int]:
     """Start of the next anchor minus start of the anchor, over the steady anchors but the first after the window."""
     end = window.end_ns if window.spec.whole_run else window.window.end_ns
     after = bisect_left(window.anchors, end, key=lambda anchor: anchor.start_ns)
-    return [length for i, length in steady_steps(window.track).items() if i != after]
+    return [length for i, length in counted_periods(window.track).items() if i != after]
 
 
 def family_ns(window: RunWindow) -> Iterator[Row]:

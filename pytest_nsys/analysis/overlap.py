@@ -78,35 +78,39 @@ def _exposed(communication: Intervals, window: RankWindow) -> int:
 
 def wall_exposed_ns(window: RankWindow) -> Iterator[Row]:
     """Time with communication and without compute, per rank: concurrent communication counts once."""
-    if window.communication_time.total_ns:
-        yield Row((window.rank.number,), _exposed(window.communication_time, window))
+    yield from _wall_exposed(window, window.meanwhile.communication_time)
 
 
 def stage_wall_exposed_ns(window: RankWindow) -> Iterator[Row]:
     """Time with communication of a stage and without compute, per (rank, stage)."""
-    for stage, members, _ in _communicating(window):
-        yield Row((window.rank.number, stage), _exposed(window.time_of(members), window))
+    ran = window.meanwhile
+    for stage, members, _ in _communicating(ran):
+        yield Row((window.rank.number, stage), _exposed(ran.time_of(members), ran))
 
 
 def wall_overlap(window: RankWindow) -> Iterator[Row]:
     """Share of communication's time that compute hides, per rank."""
-    yield from _wall_overlap(window, window.communication_time)
+    yield from _wall_overlap(window, window.meanwhile.communication_time)
 
 
 def wall_exposed_all_ns(window: RankWindow) -> Iterator[Row]:
     """Time with communication, barriers included, and without compute, per rank."""
-    if window.all_communication_time.total_ns:
-        yield Row((window.rank.number,), _exposed(window.all_communication_time, window))
+    yield from _wall_exposed(window, window.meanwhile.all_communication_time)
 
 
 def wall_overlap_all(window: RankWindow) -> Iterator[Row]:
     """Share of all communication's time, barriers included, that compute hides, per rank."""
-    yield from _wall_overlap(window, window.all_communication_time)
+    yield from _wall_overlap(window, window.meanwhile.all_communication_time)
+
+
+def _wall_exposed(window: RankWindow, communication: Intervals) -> Iterator[Row]:
+    if communication.total_ns:
+        yield Row((window.rank.number,), _exposed(communication, window.meanwhile))
 
 
 def _wall_overlap(window: RankWindow, communication: Intervals) -> Iterator[Row]:
     if communication.total_ns:
-        hidden = communication.common_ns(window.compute_time)
+        hidden = communication.common_ns(window.meanwhile.compute_time)
         yield Row((window.rank.number,), exact(Fraction(hidden, communication.total_ns)))
 
 

@@ -22,7 +22,7 @@ from operator import sub
 from typing import NamedTuple, TypeVar
 
 from pytest_nsys.analysis.around import Context, Contexts, RankTrack
-from pytest_nsys.analysis.windows import RUN, WindowSpec, until_next
+from pytest_nsys.analysis.windows import RUN, WindowSpec, marks_steps
 from pytest_nsys.core.columns import (
     Column,
     Flags,
@@ -42,7 +42,7 @@ from pytest_nsys.core.columns import (
 from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, UNKNOWN, Convention, like
 from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.exact import median
-from pytest_nsys.core.intervals import Intervals
+from pytest_nsys.core.intervals import Intervals, hull
 from pytest_nsys.core.model import (
     OPEN_END_NS,
     Interval,
@@ -76,7 +76,8 @@ class RankWindow:
     """The kernels of ``track`` that are in ``window`` under the spec's mode; times cut where the mode is clipped.
 
     ``positions`` are their indices in the track. ``start_ns`` and ``end_ns`` bound the window in GPU time: the
-    window's own, but with mode launched from the first start to the last end of its kernels.
+    window's own, but with mode launched from the first start to the last end of its kernels; a step, which
+    ``goes_on`` between its kernels and those of the next one, until that has the GPU. ``ran_ns`` is around all of it.
     """
 
     def __init__(self, track: RankTrack, window: Window, spec: WindowSpec, positions: Indices) -> None:
@@ -87,8 +88,12 @@ class RankWindow:
         clipped = spec.kernels is KernelsMode.CLIPPED and not spec.whole_run
         self.kernels = kernels.cut(window.start_ns, window.end_ns) if clipped else kernels
         self.start_ns, self.end_ns = window.start_ns, window.end_ns
-        if spec.kernels is KernelsMode.LAUNCHED and len(kernels) and not spec.whole_run:
-            self.start_ns, self.end_ns = min(kernels.start_ns), max(kernels.end_ns)
+        self.goes_on, self.ran_ns = False, (self.start_ns, self.end_ns)
+        if spec.by_launch and len(kernels):
+            own = min(kernels.start_ns), max(kernels.end_ns)
+            on_gpu = None if window.index is None or track.steps is None else track.steps.time_on_gpu(window.start_ns)
+            self.start_ns, self.end_ns = on_gpu or own
+            self.goes_on, self.ran_ns = on_gpu is not None, hull([own, on_gpu or own])
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -101,6 +106,17 @@ class RankWindow:
     @property
     def length_ns(self) -> int:
         return self.end_ns - self.start_ns
+
+    @cached_property
+    def meanwhile(self) -> RankWindow:
+        """All that ran in its time, cut at its edges, whichever step launched it; itself where it is no step of
+        launches: then its time is that of its kernels.
+        """
+        if not self.goes_on:
+            return self
+        spec = WindowSpec(f"{self.start_ns}:{self.end_ns}", kernels=KernelsMode.CLIPPED)
+        window = Window(self.start_ns, self.end_ns, self.window.name)
+        return RankWindow(self.track.on_gpu, window, spec, in_window(self.track.on_gpu, window, spec))
 
     def named(self, called: Callable[[str, str], str]) -> tuple[Column, Sequence[str]]:
         """A number for each kernel, and what that stands for: how its short name, and the demangled one that may be
@@ -214,7 +230,8 @@ class RankWindow:
     @cached_property
     def exposed_ns(self) -> Column:
         """Of each kernel of ``communication`` the part during which no compute ran; 0 of any other kernel."""
-        hidden = self.compute_time.covered(*self.starts_and_ends(self.communication))
+        compute = self.track.on_gpu.compute_time if self.goes_on else self.compute_time
+        hidden = compute.covered(*self.starts_and_ends(self.communication))
         exposed = minus(take(self.durations_ns, self.communication), hidden)
         return spread(self.communication, exposed, len(self), 0)
 
@@ -315,7 +332,7 @@ def in_window(track: RankTrack, window: Window, spec: WindowSpec) -> Indices:
     if spec.whole_run:
         return range(len(starts))
     # What begins with the next window belongs to that.
-    until = bisect_left if until_next(track.convention, spec) and window.index is not None else bisect_right
+    until = bisect_left if marks_steps(track.convention, spec) and window.index is not None else bisect_right
     if spec.kernels is KernelsMode.LAUNCHED:
         # A period is half open: a launch at the next anchor's start belongs to the next one.
         half_open = spec.span is Span.PERIOD and window.index is not None

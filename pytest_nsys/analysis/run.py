@@ -14,11 +14,22 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_nsys.analysis.around import LONGEST_NS, Around, RankTrack
-from pytest_nsys.analysis.kernel_anchors import KernelUnits, LaunchedKernels, kernel_units
+from pytest_nsys.analysis.kernel_anchors import LaunchedKernels, steps_of_kernel
 from pytest_nsys.analysis.measurements import Measurements
+from pytest_nsys.analysis.rank_steps import RankSteps, steps_by_launch, steps_by_time
 from pytest_nsys.analysis.rank_window import RankWindow, explain_empty, explain_no_anchor, in_window
-from pytest_nsys.analysis.step_kinds import STEPS, RunSteps, steps_on_gpu
-from pytest_nsys.analysis.windows import RUN, WORDS, WindowSpec, anchor_of, anchor_windows, find_ranks, read_labels
+from pytest_nsys.analysis.step_kinds import RunSteps
+from pytest_nsys.analysis.windows import (
+    RUN,
+    WORDS,
+    WindowSpec,
+    anchor_of,
+    anchor_windows,
+    find_ranks,
+    lasting,
+    marks_steps,
+    read_labels,
+)
 from pytest_nsys.core.columns import exceeds, take, where_not
 from pytest_nsys.core.conventions import Convention, KernelAnchor, like
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake, did_you_mean
@@ -34,9 +45,9 @@ from pytest_nsys.core.model import (
     Note,
     Range,
     Rank,
+    StepsOfRun,
     Trace,
     TraceFacts,
-    UnitsOfRun,
     Window,
 )
 from pytest_nsys.core.tables import Kernels, Ranges
@@ -135,48 +146,57 @@ class Run:
         return f"{names}: no kernels: {self.facts[0].to_see_kernels}"
 
     def anchors(self, rank: Rank, spec: WindowSpec | None = None) -> Sequence[Range]:
-        """The anchors of a rank by start, of which ``spec`` picks its windows: closed ranges like the pattern of the
-        convention, or like the one that the spec names; the units of a kernel that anchors.
+        """The anchors of a rank by start, whatever was launched in them: closed ranges like the pattern of the
+        convention, or like the one that the spec names; the steps of a kernel that anchors.
         """
         anchor = anchor_of(self.convention, spec)
         if isinstance(anchor, KernelAnchor):
-            return self.kernel_units(rank, spec).anchors
+            return self._steps_of(rank.number, self._by_launch(spec)).steps
         if anchor is None:
             return ()
         if (rank.number, anchor) not in self._anchors:
             self._anchors[rank.number, anchor] = self._find_anchors(rank, anchor)
         return self._anchors[rank.number, anchor]
 
-    def kernel_units(self, rank: Rank, spec: WindowSpec | None = None) -> KernelUnits:
-        """The units of the kernel that anchors: by launch where the spec counts kernels so, else by time on the GPU.
-        The whole run has no mode of its own, and that of the convention counts.
-        """
+    def _by_launch(self, spec: WindowSpec | None) -> bool:
+        """The whole run has no mode of its own, and that of the convention counts."""
         mode = self.convention.kernels if spec is None or spec.whole_run else spec.kernels
-        return self._kernel_units(rank.process.trace, rank.lane, mode is KernelsMode.LAUNCHED)
+        return mode is KernelsMode.LAUNCHED
 
-    def units_by_mode(self, rank: Rank) -> Mapping[tuple[str, bool], UnitsOfRun]:
-        """Those of a rank under both modes, and its steps that have kinds, as far as there are any: see TraceFacts."""
-        anchor, at = self.convention.kernel_anchor, (rank.process.trace, rank.lane)
-        if anchor is None:
-            return {(STEPS, mode): steps_on_gpu(self, rank, mode) for mode in (False, True) if self.steps.counts}
-        found = {(str(anchor), mode): self._kernel_units(*at, mode) for mode in (False, True)}
-        return {place: units.of_run for place, units in found.items() if units.anchors}
+    def rank_steps(self, rank: Rank, spec: WindowSpec) -> RankSteps | None:
+        """The steps of a rank that have a window, of whatever kind; None where anchors mark none."""
+        return self._steps_of(rank.number, self._by_launch(spec)) if marks_steps(self.convention, spec) else None
 
-    def units(self, rank: Rank, spec: WindowSpec) -> KernelUnits | None:
-        """The same; None where no kernel anchors."""
-        return self.kernel_units(rank, spec) if isinstance(anchor_of(self.convention, spec), KernelAnchor) else None
+    def steps_to_keep(self, rank: Rank) -> Mapping[tuple[str, bool], StepsOfRun]:
+        """Those of a rank by anchor and by whether they are of launches, as far as there are any: see TraceFacts."""
+        if not marks_steps(self.convention):
+            return {}
+        found = {(str(self.convention.anchor), mode): self._steps_of(rank.number, mode) for mode in (False, True)}
+        return {place: own.of_run for place, own in found.items() if own.steps}
+
+    @cached_property
+    def _by_number(self) -> Mapping[int, Rank]:
+        return {rank.number: rank for rank in self._found[0]}
 
     @kept
-    def _kernel_units(self, trace: int, lane: Lane, by_launch: bool) -> KernelUnits:
-        anchor = self.convention.kernel_anchor
-        assert anchor is not None
-        if (said := self.facts[trace].units.get((lane.global_pid, str(anchor), by_launch))) is not None:
-            return KernelUnits.said(str(anchor), said)
-        around = self.everything(trace)
-        if lane not in around.kernels:
-            return KernelUnits((), why="it ran no kernel")
-        ran = LaunchedKernels(around.kernels[lane], around.launches[lane])
-        return kernel_units(anchor, ran, by_launch=by_launch)
+    def _steps_of(self, number: int, by_launch: bool) -> RankSteps:
+        rank = self._by_number[number]
+        anchor, trace, lane = self.convention.anchor, rank.process.trace, rank.lane
+        kernel = self.convention.kernel_anchor
+        marks = self.anchors(rank) if kernel is None else ()
+        if (kept_steps := self.facts[trace].units.get((lane.global_pid, str(anchor), by_launch))) is not None:
+            return RankSteps.kept(kept_steps, marks, str(anchor))
+        if kernel is not None:
+            around = self.everything(trace)
+            if lane not in around.kernels:
+                return RankSteps((), why="it ran no kernel")
+            ran = LaunchedKernels(around.kernels[lane], around.launches[lane])
+            return steps_of_kernel(kernel, ran, by_launch=by_launch)
+        to_the_end = bool(self.convention.kinds)  # sampling runs after its range
+        if by_launch:
+            return steps_by_launch(self.whole().tracks[rank.number], marks, to_the_end=to_the_end)
+        ends = self.whole().tracks[rank.number].kernels.end_ns if to_the_end else ()
+        return steps_by_time(marks, to_the_end=max(ends, default=None))
 
     @kept
     def everything(self, trace: int) -> Around:
@@ -202,9 +222,9 @@ class Run:
         own = {rank.number: self.anchors(rank) for rank in self.ranks} if self.convention.kinds else {}
         return RunSteps(self.convention, own, str(self.path))
 
-    def anchors_under(self, rank: Rank, spec: WindowSpec) -> Sequence[Range]:
-        """The anchors that the windows of a spec are picked from: where steps have kinds, those of one; in a span of
-        time they are of any. Raises as :meth:`RunSteps.of` does.
+    def marks(self, rank: Rank, spec: WindowSpec) -> Sequence[Range]:
+        """The anchors of what a spec picks from, also those without a kernel: where steps have kinds, those of one; in
+        a span of time they are of any. Raises as :meth:`RunSteps.of` does.
         """
         anchors = self.anchors(rank, spec)
         if not self.convention.kinds or spec.anchor is not None or not anchors:
@@ -212,6 +232,20 @@ class Run:
         if spec.whole_run or spec.explicit is not None:
             return self.steps.by_rank[rank.number]
         return self.steps.of(rank.number, spec.kind)
+
+    def anchors_under(self, rank: Rank, spec: WindowSpec) -> Sequence[Range]:
+        """The anchors that the windows of a spec are picked from: of steps those that have a window, each until the
+        next. Raises as :meth:`RunSteps.of` does.
+        """
+        marks = self.marks(rank, spec)
+        if not marks or (own := self.rank_steps(rank, spec)) is None:
+            return marks
+        if not own.steps:  # whose windows are empty, which says why
+            return lasting(marks)
+        if not self.convention.kinds:
+            return own.steps
+        begins = {mark.start_ns for mark in marks}
+        return [step for step in own.steps if step.start_ns in begins]
 
     def _find_anchors(self, rank: Rank, pattern: str) -> Sequence[Range]:
         ranges = self._ranges if pattern == self.convention.range_anchor else self.ranges_named((pattern,))
@@ -240,14 +274,15 @@ class Run:
         if not anchors:
             raise NothingMeasured(self._why_no_anchor(rank, spec))
         try:
-            return self.steps.to_the_end(anchor_windows(anchors, spec), self, rank, spec)
+            return anchor_windows(anchors, spec)
         except NothingMeasured as error:
             raise NothingMeasured(f"{rank.trace}: rank {rank.number}: {error}") from None
 
     def _why_no_anchor(self, rank: Rank, spec: WindowSpec) -> str:
         if isinstance(anchor_of(self.convention, spec), KernelAnchor):
             anew = f"`pytest-nsys init {shlex.quote(str(rank.trace))}` finds the step anew"
-            return f"{rank.trace}: rank {rank.number} (process {rank.pid}): {self.kernel_units(rank, spec).why}; {anew}"
+            why = self._steps_of(rank.number, self._by_launch(spec)).why
+            return f"{rank.trace}: rank {rank.number} (process {rank.pid}): {why}; {anew}"
         if self.convention.kinds and spec.anchor is None and self.anchors(rank):
             lacks = f"rank {rank.number} has no {spec.kind or 'such'} step, though another rank has"
             return f"{rank.trace}: {lacks}: give the traces of one engine"
@@ -349,8 +384,8 @@ class WindowGroup:
         if self.spec.whole_run:
             return self.run.everything(number)
         windows = {rank.lane: self.windows.get(rank.number, ()) for rank in self._trace_ranks(number)}
-        of_kernel = isinstance(anchor_of(self.run.convention, self.spec), KernelAnchor) and self.spec.explicit is None
-        beside = int(of_kernel and self._by_launch)  # what begins the next window was not launched in this one
+        follow = marks_steps(self.run.convention, self.spec) and self.spec.explicit is None
+        beside = int(follow and self._by_launch)  # what begins the next step was not launched in this one
         hulls = {lane: hull((w.start_ns, w.end_ns - beside) for w in own) for lane, own in windows.items() if own}
         spans: dict[Lane, Interval | None] = {lane: hulls.get(lane) for lane in windows}
         kernels: Mapping[Lane, Kernels] = {}
@@ -388,9 +423,7 @@ class WindowGroup:
         one may have waited for what another ran before, or after, its own windows.
         """
         ranks = self._trace_ranks(trace)
-        filled = grouped(
-            (rank.process, (w.start_ns, w.end_ns)) for rank in ranks for w in self.ranks[rank.number] if len(w)
-        )
+        filled = grouped((rank.process, w.ran_ns) for rank in ranks for w in self.ranks[rank.number] if len(w))
         return {rank.lane: hull(filled[rank.process]) for rank in ranks if rank.process in filled}
 
     @cached_property

@@ -1,27 +1,22 @@
 """Steps of an engine that serves requests: which kind each is of, how long it lasts, and how many tokens it works on.
 
-The engine runs one step after the other on one thread, so a step lasts until the next one begins, of whichever kind:
-sampling runs after its range. Its CPU is ahead of the GPU, by a whole step where both overlap, so a step takes as long
-as it has the GPU: from its first kernel to that of the next step, the last one to the end of its kernels.
+The engine runs one step after the other on one thread, so a step lasts until the next one begins, of whichever kind.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from pytest_nsys.analysis.windows import WindowSpec, steady_indices
-from pytest_nsys.core.columns import take
+from pytest_nsys.analysis.windows import WindowSpec, lasting
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NoRows, NothingMeasured, UsageMistake
 from pytest_nsys.core.exact import exact
-from pytest_nsys.core.kept import grouped, kept
-from pytest_nsys.core.model import KernelsMode, Range, Rank, UnitsOfRun, Value, Window
+from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.model import Range, Rank, Value
 from pytest_nsys.core.words import printable
 
 if TYPE_CHECKING:
@@ -29,18 +24,8 @@ if TYPE_CHECKING:
     from pytest_nsys.analysis.run import Run
 
 SECOND_NS = 1_000_000_000
-STEPS = "steps"
-"""What a cut keeps the steps of a rank under, beside the units of kernels."""
-
-
-def lasting(anchors: Sequence[Range]) -> list[Range]:
-    """Each until the next begins; what lies inside another is a part of that."""
-    steps: list[Range] = []
-    for anchor in anchors:
-        if not steps or anchor.start_ns >= steps[-1].end_ns:
-            steps.append(anchor)
-    ends = [later.start_ns for _, later in pairwise(steps)]
-    return [*(step._replace(end_ns=end) for step, end in zip(steps, ends, strict=False)), *steps[-1:]]
+FEWEST_WITHOUT_FIRST = 3
+"""Steps of which the first is not counted."""
 
 
 def most_frequent(kinds: Mapping[str, int]) -> str | None:
@@ -102,14 +87,6 @@ class RunSteps:
             raise NothingMeasured(f"{self._path}: {why}")
         return self._by_kind[rank].get(which or next(iter(counts)), ())
 
-    def to_the_end(self, windows: list[Window], run: Run, rank: Rank, spec: WindowSpec) -> list[Window]:
-        """The picked windows of a rank; that of the last step of all with what follows its range, as step time has."""
-        steps = self.by_rank.get(rank.number, ()) if spec.anchor is None else ()
-        if not steps or windows[-1].start_ns != steps[-1].start_ns:
-            return windows
-        ends = dict(steps_on_gpu(run, rank, _by_launch(run, spec)).whole)
-        return [replace(window, end_ns=ends.get(window.start_ns, window.end_ns)) for window in windows]
-
 
 def of_one_kind(steps: Mapping[str, Mapping[str, int]]) -> None:
     """Raises UsageMistake where anybody has steps of several kinds: how many of each, by who has them."""
@@ -152,60 +129,29 @@ def _of_usual_kind(run: Run, spec: WindowSpec) -> WindowSpec:
 
 
 def kind_step_lengths(run: Run, rank: Rank, spec: WindowSpec) -> dict[int, int]:
-    """How long the steps of a rank that are of the spec's kind have the GPU, in ns, by their index among those of it.
-    Raises as :meth:`RunSteps.of` does, and NoRows where the window is none of several kinds.
+    """How long the whole steps of a rank that are of the spec's kind have the GPU, in ns, by their index among those of
+    it. Raises as :meth:`RunSteps.of` does, and NoRows where the window is none of several kinds.
     """
     if spec.kind is None and not spec.picks_steps and len(run.steps.counts) > 1:
         several = counts_in_words(run.steps.counts)
         raise NoRows(f"the window holds {several}, which share no median: say which, as window: {run.steps.usual}")
-    found = steps_on_gpu(run, rank, _by_launch(run, spec))
-    lengths = dict(zip((start for start, _ in found.whole), found.on_gpu_ns, strict=True))
-    steps = run.steps.of(rank.number, spec.kind)
-    return {i: lengths[step.start_ns] for i, step in enumerate(steps) if step.start_ns in lengths}
+    own = run.rank_steps(rank, spec)
+    lengths = own.lengths_ns() if own is not None else {}
+    begins = {step.start_ns for step in run.steps.of(rank.number, spec.kind)}
+    return dict(enumerate(ns for start_ns, ns in lengths.items() if start_ns in begins))
 
 
-def middle_half(lengths: Mapping[int, int]) -> dict[int, int]:
-    """The steady ones of them."""
-    known = list(lengths.items())
-    return dict(known[i] for i in steady_indices(len(known)))
-
-
-def _by_launch(run: Run, spec: WindowSpec) -> bool:
-    """The whole run has no mode of its own, and that of the convention counts."""
-    return (run.convention.kernels if spec.whole_run else spec.kernels) is KernelsMode.LAUNCHED
-
-
-def steps_on_gpu(run: Run, rank: Rank, by_launch: bool) -> UnitsOfRun:
-    """The steps of a rank that have kernels, whatever their kind, and how long each has the GPU: as a cut keeps them,
-    else as the kernels say. The last step goes to the end of what was launched, or ran.
+def counted_steps(lengths: Mapping[int, int]) -> dict[int, int]:
+    """Return the steps that a mean, a median and every quantile count, in ns by index: all but the first where there
+    are three or more, for the profiler's start disturbs that.
     """
-    said = run.facts[rank.process.trace].units.get((rank.process.global_pid, STEPS, by_launch))
-    return _found_on_gpu(run.whole().tracks[rank.number], by_launch) if said is None else said
-
-
-@kept
-def _found_on_gpu(whole: RankTrack, by_launch: bool) -> UnitsOfRun:
-    """Of the kernels that each launched, else of those that start in it."""
-    steps = whole.group.run.steps.by_rank[whole.rank.number]
-    kernels = whole.launch_order if by_launch else range(len(whole.kernels))
-    starts, ends = take(whole.kernels.start_ns, kernels), take(whole.kernels.end_ns, kernels)
-    moments = take(whole.launch_ns, kernels) if by_launch else starts
-    places = [bisect_left(moments, step.start_ns) for step in steps] + [len(moments)]
-    busy = [(step, a, b) for step, (a, b) in zip(steps, pairwise(places), strict=True) if a < b]
-    if not busy:
-        return UnitsOfRun((), (), False, ())
-    last, first, _ = busy[-1]
-    last_ns = max(ends[first:])
-    edges = [min(starts[a:b]) for _, a, b in busy] + [last_ns]
-    to_the_end = last is steps[-1]
-    end_ns = max(last.end_ns, moments[-1] + 1 if by_launch else last_ns) if to_the_end else last.end_ns
-    windows = [*((step.start_ns, step.end_ns) for step, _, _ in busy[:-1]), (last.start_ns, end_ns)]
-    return UnitsOfRun(windows, (), to_the_end, [after - start for start, after in pairwise(edges)])
+    known = list(lengths.items())
+    return dict(known[1:] if len(known) >= FEWEST_WITHOUT_FIRST else known)
 
 
 def tokens_per_second(tracks: Sequence[RankTrack]) -> Value:
-    """Tokens of the steady steps over the time that these take, of the rank that takes longest: the ranks of an engine
-    work on the same batch. Raises NoRows where labels do not say how many, or the ranks' differ.
+    """Tokens of the steps over the time that these take, of the rank that takes longest: the ranks of an engine work on
+    the same batch. Raises NoRows where labels do not say how many, or the ranks' differ.
     """
     each = [_tokens_in_time(track) for track in tracks]
     if len({tokens for tokens, _ in each}) > 1:
@@ -216,9 +162,8 @@ def tokens_per_second(tracks: Sequence[RankTrack]) -> Value:
 
 def _tokens_in_time(track: RankTrack) -> tuple[int, int]:
     tokens = taken_ns = 0
-    steps = track.group.run.steps.of(track.rank.number, track.group.spec.kind)
-    for index, length_ns in middle_half(kind_step_lengths(track.group.run, track.rank, track.group.spec)).items():
-        name = steps[index].name
+    for index, length_ns in counted_steps(track.step_lengths_ns).items():
+        name = track.anchors[index].name
         work = track.convention.step_of(name)
         if work is None or work.tokens is None:
             raise NoRows(f"the label '{printable(name, 80)}' does not say how many tokens the step works on")

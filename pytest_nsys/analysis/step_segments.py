@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 import numpy
 from numpy.typing import NDArray
 
-from pytest_nsys.analysis.kernel_anchors import KernelOrder, is_whole
+from pytest_nsys.analysis.kernel_anchors import KernelOrder
 from pytest_nsys.core.columns import Vector, as_vector, distinct, minus
 from pytest_nsys.core.families import FAMILIES, classifier
 
@@ -27,6 +28,9 @@ FEWEST_KERNELS = 4
 
 ALIKE = 0.90
 MOST_KINDS = 12
+
+WHOLE_LENGTH = (Fraction(98, 100), Fraction(110, 100))
+"""The last segment ends with the trace: it is whole where it has so much of the median one's length."""
 
 OPTIMIZER = "optimizer"
 """The family of the kernels that a training step ends with."""
@@ -238,7 +242,8 @@ def _join(nearest: Floats, which: Vector, number: int, alike: Floats, low: int) 
 def _without_cut_end(kind: Vector, lengths: Vector) -> Vector:
     """The kinds, with none for the last segment unless it is as long as the others of its kind."""
     same = numpy.flatnonzero(kind == kind[-1])
-    if len(same) > 1 and is_whole(int(lengths[-1]), float(numpy.median(lengths[same]))):
+    shortest, longest = (share * float(numpy.median(lengths[same])) for share in WHOLE_LENGTH)
+    if len(same) > 1 and shortest <= int(lengths[-1]) <= longest:
         return kind
     kind = kind.copy()
     kind[-1] = -1

@@ -18,13 +18,11 @@ from pytest_nsys.analysis.step_choice import MANY_VOTES, RepeatedUnit, between_o
 from pytest_nsys.analysis.step_facts import Confidence, RepeatedPart, UnitIs
 from pytest_nsys.analysis.step_segments import Work
 from pytest_nsys.core.columns import Column, Vector, as_vector, members, minus, take, total, values
-from pytest_nsys.core.conventions import BUILT_IN, PARTS_OF_A_STEP, like
+from pytest_nsys.core.conventions import BUILT_IN, like
 from pytest_nsys.core.model import Interval
 from pytest_nsys.core.tables import Ranges
 
-KNOWN_STEPS = tuple(
-    dict.fromkeys(c.range_anchor for c in BUILT_IN.values() if c.range_anchor and c.anchor not in PARTS_OF_A_STEP)
-)
+KNOWN_STEPS = tuple(dict.fromkeys(c.range_anchor for c in BUILT_IN.values() if c.range_anchor and not c.part))
 """Patterns of the ranges that frameworks mark their steps with."""
 
 MOST_MODULES = 2

@@ -31,8 +31,8 @@ OF_PROFILERS = {"torch.profiler": "PyTorch", "JAX": "JAX"}
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """How the windows were found. ``anchor`` is what begins the steps, of which the first rank has ``count``, besides
-    ``odd`` ones that are left out; None where there are none. ``index`` is that of the window, and ``name`` that of
+    """How the windows were found. ``anchor`` is what begins the steps, of which the first rank has ``count``; None
+    where there are none. ``index`` is that of the window, and ``name`` that of
     its anchor on the first rank, None where it is none of them, or several.
     ``part``: a step has several of them; ``of``: what is measured, in one word; ``stated``: the window is a span of
     time that somebody gave. ``kind``: of the steps that are looked at, where steps have kinds.
@@ -50,7 +50,6 @@ class Found:
     of: str
     stated: bool = False
     name: str | None = None
-    odd: int = 0
     kind: str | None = None
 
     @property
@@ -107,9 +106,13 @@ def what_is_measured(convention: Convention, spec: WindowSpec) -> str:
     """What shares of a window are of, in one word; a range that somebody names is a step where a framework says so."""
     if spec.whole_run:
         return "run"
-    anchor = anchor_of(convention, spec)
     unknown = isinstance(spec.anchor, str) and spec.anchor not in ANCHORS_OF_STEPS
-    return "window" if spec.explicit is not None or unknown or anchor in PARTS_OF_A_STEP else "step"
+    return "window" if spec.explicit is not None or unknown or _is_part(convention, spec) else "step"
+
+
+def _is_part(convention: Convention, spec: WindowSpec) -> bool:
+    """Whether a step has several of what the windows are picked from."""
+    return convention.marks_parts if spec.anchor is None else spec.anchor in PARTS_OF_A_STEP
 
 
 def framework_of(kernels: Iterable[str], usual: str | None = None) -> str | None:
@@ -143,11 +146,10 @@ def _found(captures: Captures, spec: WindowSpec, windows: Mapping[int, Sequence[
         spec.kernels,
         index,
         len(own[0].anchors),
-        bool(own[0].anchors) and anchor in PARTS_OF_A_STEP,
+        bool(own[0].anchors) and _is_part(captures.convention, spec),
         spec.whole_run,
         what_is_measured(captures.convention, spec),
         spec.explicit is not None,
         None if index is None else own[0].window.name,
-        len(odd.odd) if (odd := own[0].track.odd) is not None else 0,
         spec.kind,
     )

@@ -26,10 +26,10 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.mostly import Mostly, mostly
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import RunWindow
-from pytest_nsys.analysis.step_kinds import by_number, kind_step_lengths, middle_half, usual
+from pytest_nsys.analysis.step_kinds import by_number, counted_steps, kind_step_lengths, usual
 from pytest_nsys.analysis.step_words import Searched
 from pytest_nsys.analysis.subject import RunSubject, subject_of
-from pytest_nsys.analysis.throughput import steady_steps, step_lengths, step_periods
+from pytest_nsys.analysis.throughput import counted_periods, step_lengths, step_periods
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec, left_open
 from pytest_nsys.core.errors import NoRows, NothingMeasured, UsageMistake
 from pytest_nsys.core.exact import exact, median
@@ -78,9 +78,8 @@ class StepLength:
     """How long a step of the slowest rank is, in ns: as ``metric`` has it, which is that of the window where a step is
     not known, and ``why`` then says why. ``quantiles`` are of the periods of that rank, of ``steady`` of its ``steps``.
     ``fastest`` is a rank and its length, None of one rank alone. ``rates`` are what is known of its work. ``longest``
-    is told where it is ``LONG`` times the median or more, of one capture. ``on_cpu_ns``: how long the range of its
-    window is, where kernels are chosen by their launches. ``kinds`` are the kinds of steps where there are
-    several, of which all else is of one.
+    is told where it is ``LONG`` times the median or more, of one capture. ``kinds`` are the kinds of steps where there
+    are several, of which all else is of one.
     """
 
     metric: str
@@ -93,7 +92,6 @@ class StepLength:
     steady: int = 0
     steps: int = 0
     longest: LongestStep | None = None
-    on_cpu_ns: Value | None = None
     kinds: tuple[StepsOfKind, ...] = ()
 
 
@@ -297,21 +295,14 @@ class _Summing:
             tuple(self._rates()),
             why,
             *(self._spread(slowest) if quantiles else (0, 0, None)),
-            self._on_cpu_ns(slowest),
             tuple(self._kinds()),
         )
-
-    def _on_cpu_ns(self, rank: int) -> Value | None:
-        """None of steps that have kinds, whose windows go to the next label."""
-        if not self.spec.by_launch or self.captures.convention.kinds:
-            return None
-        return median([w.window.length_ns for w in self.windows[rank]])
 
     def _kinds(self) -> Iterator[StepsOfKind]:
         counts = self.captures.runs[0].steps.counts
         for kind, count in by_number(counts) if len(counts) > 1 else ():
             spec, runs = replace(self.spec, kind=kind), [run for run in self.captures.runs if kind in run.steps.counts]
-            each = [[middle_half(kind_step_lengths(run, rank, spec)) for rank in run.ranks] for run in runs]
+            each = [[counted_steps(kind_step_lengths(run, rank, spec)) for rank in run.ranks] for run in runs]
             known = len(runs) == len(self.captures.runs) and all(map(all, each))
             slowest = [max(median([*own.values()]) for own in ranks) for ranks in each if known]
             yield StepsOfKind(kind, count, median(slowest) if known else None)
@@ -327,7 +318,7 @@ class _Summing:
             if ns >= LONG * Fraction(median([*own.values()]))
         ]
         longest = max(found, default=None) if len(self.captures.runs) == 1 else None
-        return len(steady_steps(tracks[slowest])), len(tracks[slowest].anchors), longest
+        return len(counted_periods(tracks[slowest])), len(tracks[slowest].anchors), longest
 
     def _rates(self) -> Iterator[Rate]:
         for name in RATES:

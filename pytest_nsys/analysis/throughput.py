@@ -6,19 +6,20 @@ A step is the period of an anchor: the file's own counter of steps may count oth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from math import prod
 from typing import NamedTuple
 
 from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
-from pytest_nsys.analysis.step_kinds import SECOND_NS, kind_step_lengths, middle_half, tokens_per_second
+from pytest_nsys.analysis.step_kinds import SECOND_NS, counted_steps, tokens_per_second
 from pytest_nsys.analysis.windows import periods, span_lengths, steady_indices
 from pytest_nsys.core.conventions import PARTS_OF_A_STEP
 from pytest_nsys.core.errors import NoRows
-from pytest_nsys.core.exact import distance, exact, median, percentile
+from pytest_nsys.core.exact import distance, exact, mean, median, percentile
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Row, Span, Value
 from pytest_nsys.core.numbers import format_value
@@ -27,6 +28,12 @@ from pytest_nsys.core.words import counted
 from pytest_nsys.core.workload import Parallel, Workload
 
 QUANTILES = (50, 90, 99)
+STATISTICS: Mapping[str, Callable[[Sequence[Value]], Value]] = {
+    **{f"p{quantile}": partial(percentile, percent=quantile) for quantile in QUANTILES},
+    "mean": mean,
+    "max": max,
+}
+"""What is told of the lengths of steps, by the label of its row."""
 
 
 def anchors(window: RankWindow) -> Iterator[Row]:
@@ -35,47 +42,34 @@ def anchors(window: RankWindow) -> Iterator[Row]:
 
 
 def step_periods(track: RankTrack) -> dict[int, int]:
-    """How long each anchor lasts by its index, in ns: its period; a step that has a kind, and a unit of a kernel, as
-    long as it has the GPU, for the CPU is ahead.
+    """How long each anchor lasts by its index, in ns: a whole step as long as it has the GPU, anything else from its
+    start to the next one's.
     """
-    if _of_kinds(track):
-        return _kind_lengths(track)
-    return dict(enumerate(periods(track.anchors))) if track.units is None else track.units.periods_ns
+    if track.steps is None:
+        return dict(enumerate(periods(track.anchors)))
+    return dict(track.step_lengths_ns)
 
 
-def steady_steps(track: RankTrack) -> dict[int, int]:
-    """The same of the steady anchors."""
-    each = step_periods(track)
-    if _of_kinds(track):
-        return middle_half(each)
-    return {i: each[i] for i in steady_indices(len(track.anchors)) if i in each}
-
-
-def _kind_lengths(track: RankTrack) -> dict[int, int]:
-    return kind_step_lengths(track.group.run, track.rank, track.group.spec)
-
-
-def _of_kinds(track: RankTrack) -> bool:
-    return bool(track.convention.kinds) and track.group.spec.anchor is None
+def counted_periods(track: RankTrack) -> dict[int, int]:
+    """The same of the anchors that a mean, a median and every quantile count."""
+    return counted_steps(step_periods(track))
 
 
 def period_ns(window: RankWindow) -> Iterator[Row]:
-    """From one steady anchor's start to the next, on the GPU where steps have kinds or begin with a kernel, per (rank,
-    quantile).
+    """Length of the whole steps but the first, on the GPU with kernels launched, per (rank, quantile): p50, p90, p99,
+    their mean and the longest. Of parts of a step it is the time from the start of one to the next.
     """
     if len(window.anchors) == 1:
         raise NoRows("one step has no period and no percentiles: write step time in its place, or capture more steps")
-    found = list(steady_steps(window.track).values())
-    for quantile in QUANTILES if found else ():
-        yield Row((window.rank.number, f"p{quantile}"), percentile(found, quantile))
+    found = list(counted_periods(window.track).values())
+    for statistic, of in STATISTICS.items() if found else ():
+        yield Row((window.rank.number, statistic), of(found))
 
 
 def window_typicality(window: RankWindow) -> Iterator[Row]:
-    """|window length − median| / MAD of the steady anchors, per rank: large is not typical.
+    """|window length − median| / MAD of the steps, per rank: large is not typical.
 
-    A step that has a kind, or begins with a kernel, is here as long as until the next one begins on the GPU, idle time
-    included, which ``window_ns`` of launched kernels leaves out. A MAD of 0 gives 0 where the length equals the median,
-    else no row.
+    A MAD of 0 gives 0 where the length equals the median, else no row.
     """
     if len(window.anchors) == 1:
         raise NoRows("one step has no others to be typical of: capture more steps")
@@ -105,17 +99,17 @@ def deviation(window: RankWindow) -> Deviation | None:
     if window.window.index is None or (usual := _usual_length(window.track, window.spec.span)) is None:
         return None
     middle, spread = usual
-    lengths = _lengths_on_gpu(window.track)
-    return Deviation(distance(lengths.get(window.window.index, window.window.length_ns), middle), spread)
+    own_ns = window.length_ns if window.goes_on else window.window.length_ns
+    return Deviation(distance(own_ns, middle), spread)
 
 
 @kept
 def _usual_length(track: RankTrack, span: Span) -> tuple[Value, Value] | None:
-    """Median and MAD of the steady anchors of a rank, the same for all of its windows; None without any."""
-    if _of_kinds(track):
-        lengths: list[Value] = [*middle_half(_lengths_on_gpu(track)).values()]
+    """Median and MAD of the counted steps of a rank, of the middle half of what is none; None without any."""
+    if track.steps is not None:
+        lengths: list[Value] = [*counted_periods(track).values()]
     else:
-        spans = span_lengths(track.anchors, span) if track.units is None else track.units.on_gpu_ns
+        spans = span_lengths(track.anchors, span)
         lengths = [spans[i] for i in steady_indices(len(track.anchors)) if i < len(spans)]
     if not lengths:
         return None
@@ -123,20 +117,13 @@ def _usual_length(track: RankTrack, span: Span) -> tuple[Value, Value] | None:
     return middle, median([distance(length, middle) for length in lengths])
 
 
-def _lengths_on_gpu(track: RankTrack) -> dict[int, int]:
-    """Of steps that last as long as they have the GPU."""
-    if track.units is not None:
-        return dict(enumerate(track.units.on_gpu_ns))
-    return _kind_lengths(track) if _of_kinds(track) else {}
-
-
 STEP_TIME = "step_time"
 STATE_UNPROFILED = "state workload: {step_time: 412ms} in the gate file, or measure step_time (--nsys-measurements)"
 
 
 def step_time_ns(window: RunWindow) -> Iterator[Row]:
-    """Length of a step of the slowest rank: the median period of its steady anchors, whatever the window; of a single
-    anchor the window, under ``run`` and ``START:END`` its range; with ``steps: N`` the window over N.
+    """Length of a step of the slowest rank: the median of its whole steps but the first, whatever the window; of a
+    single step the window, under ``run`` and ``START:END`` its range; with ``steps: N`` the window over N.
     """
     yield Row((), _step_time_ns(window))
 
@@ -152,7 +139,7 @@ def tokens_per_s(window: RunWindow) -> Iterator[Row]:
     """
     tracks = [own.track for own in window.by_rank.values()]
     stated = window.run.workload.samples or window.run.workload.local_samples
-    if stated is None and _of_kinds(tracks[0]):
+    if stated is None and tracks[0].convention.kinds and tracks[0].group.spec.anchor is None:
         yield Row((), tokens_per_second(tracks))
         return
     tokens = samples_of(window) * sequence_length_of(window)
@@ -209,15 +196,14 @@ def _step_time_ns(window: RunWindow, middle: Callable[[Sequence[Value]], Value] 
 def _step_ns(window: RankWindow, workload: Workload, middle: Callable[[Sequence[Value]], Value]) -> Value:
     if workload.steps is not None:
         return exact(Fraction(window.length_ns, workload.steps))
-    if (window.spec.anchor or window.track.convention.anchor) in PARTS_OF_A_STEP:
+    if window.spec.anchor in PARTS_OF_A_STEP or (not window.spec.anchor and window.track.convention.marks_parts):
         raise NoRows(
             f"an anchor of the convention {window.track.convention.name} is a part of a step: pick a window of whole "
             "steps, and state how many: workload: {steps: N}"
         )
-    steady: list[Value] = [*steady_steps(window.track).values()] or [*periods(window.anchors)]
-    if steady:
-        return middle(steady)
-    if window.anchors and Span.PERIOD not in (window.spec.span, window.track.convention.span):
+    if steps := [*counted_periods(window.track).values()]:
+        return middle(list[Value](steps))
+    if window.anchors and window.spec.span is not Span.PERIOD:
         (only,) = window.anchors
         return only.end_ns - only.start_ns if window.window.index is None else window.length_ns
     anchors = counted(len(window.anchors), window.track.group.spec.unit)

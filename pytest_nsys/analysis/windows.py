@@ -21,7 +21,7 @@ from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.core.conventions import KIND_WORDS, OF_KERNEL, Anchor, Convention, KernelAnchor
+from pytest_nsys.core.conventions import KIND_WORDS, OF_KERNEL, Anchor, Convention
 from pytest_nsys.core.errors import NothingMeasured, TraceError, did_you_mean
 from pytest_nsys.core.model import KernelsMode, Lane, Note, ProcessId, Range, Rank, Setup, Span, Trace, Window
 from pytest_nsys.core.words import printable
@@ -123,9 +123,13 @@ def anchor_of(convention: Convention, spec: WindowSpec | None) -> Anchor | None:
     return (spec and spec.anchor) or convention.anchor
 
 
-def until_next(convention: Convention, spec: WindowSpec) -> bool:
-    """Whether windows go to the next anchor whatever the span: units of a kernel, and steps that have kinds."""
-    return isinstance(anchor_of(convention, spec), KernelAnchor) or (bool(convention.kinds) and spec.anchor is None)
+def marks_steps(convention: Convention, spec: WindowSpec | None = None) -> bool:
+    """Return whether anchors mark steps, which follow one another without a hole whatever the span.
+
+    A part of a step, and a range that somebody names, are measured by themselves.
+    """
+    named = spec is not None and spec.anchor is not None
+    return convention.anchor is not None and not named and not convention.marks_parts
 
 
 OUTSIDE = WindowSpec(NONE)
@@ -178,7 +182,7 @@ def spec_under(
     kind: str | None = None,
 ) -> WindowSpec:
     """A window spec, with what is left open as the convention has it. Where steps have kinds ``window`` may end in one:
-    ``decode``, ``steady decode``; and a step lasts until the next begins.
+    ``decode``, ``steady decode``. A step lasts until the next begins, so that its span is its period.
     """
     *which, last = window.split(" ")
     if last in convention.kind_names:
@@ -187,7 +191,7 @@ def spec_under(
     asked = WindowSpec(window, span or convention.span, kernels or convention.kernels, kind)
     if asked.whole_run:
         return WindowSpec(RUN, kind=kind)  # has neither anchors nor edges: however it is asked for, it is read once
-    return replace(asked, span=Span.RANGE) if asked.explicit or until_next(convention, asked) else asked
+    return replace(asked, span=Span.RANGE) if asked.explicit or marks_steps(convention, asked) else asked
 
 
 def as_one_step(workload: Workload, spec: WindowSpec, *, anchored: bool) -> Workload:
@@ -202,9 +206,9 @@ def left_open(window: object = None, span: object = None, kernels: object = None
     return tuple(name for name, value in asked.items() if value is None)
 
 
-def steady_indices(count: int) -> range:
-    """The middle half of the anchors: [n // 4, n − n // 4)."""
-    return range(count // 4, count - count // 4)
+def steady_indices(count: int, whole: int | None = None) -> range:
+    """Return the middle half of the anchors, [n // 4, n − n // 4), as far as they are among the first ``whole``."""
+    return range(count // 4, min(count - count // 4, count if whole is None else whole))
 
 
 def anchor_windows(anchors: Sequence[Range], spec: WindowSpec) -> list[Window]:
@@ -212,7 +216,7 @@ def anchor_windows(anchors: Sequence[Range], spec: WindowSpec) -> list[Window]:
 
     Raises NothingMeasured where an index does not exist, or the period of the last anchor is asked for.
     """
-    count = len(anchors)
+    count, whole = len(anchors), whole_steps(anchors)
     indices: Sequence[int]
     match spec.window:
         case "first":
@@ -220,10 +224,16 @@ def anchor_windows(anchors: Sequence[Range], spec: WindowSpec) -> list[Window]:
         case "last":
             indices = [count - 1]
         case "steady":
-            indices = steady_indices(count)
+            indices = steady_indices(count, whole)
         case _:
-            indices = [count // 2 if spec.index is None else spec.index]
+            indices = [min(count // 2, whole - 1) if spec.index is None else spec.index]
     return [_anchor_window(anchors, i, spec) for i in indices]
+
+
+def whole_steps(anchors: Sequence[Range]) -> int:
+    """Return how many of the anchors are whole: of steps the last has no next one, and is whole only if it is alone."""
+    follow = bool(anchors) and isinstance(anchors[0], StepSpan)
+    return len(anchors) - 1 if follow and len(anchors) > 1 else len(anchors)
 
 
 def _anchor_window(anchors: Sequence[Range], index: int, spec: WindowSpec) -> Window:
@@ -232,7 +242,7 @@ def _anchor_window(anchors: Sequence[Range], index: int, spec: WindowSpec) -> Wi
         raise NothingMeasured(f"there is no {spec.unit} {index}: the rank has {count}, numbered from 0")
     anchor = anchors[index]
     end = anchor.end_ns
-    if spec.span is Span.PERIOD and not isinstance(anchor, KernelUnit):
+    if spec.span is Span.PERIOD and not isinstance(anchor, StepSpan):
         if index + 1 >= count:
             raise NothingMeasured(
                 f"anchor {index} of {count} has no successor, so it has no period: use span: range, or an earlier index"
@@ -241,29 +251,29 @@ def _anchor_window(anchors: Sequence[Range], index: int, spec: WindowSpec) -> Wi
     return Window(anchor.start_ns, end, anchor.name, index, count)
 
 
-class KernelUnit(Range):
-    """From one start of a kernel to the next, which may be none of the next anchor: its length is its period."""
+class StepSpan(Range):
+    """A step on the host: from its own begin to that of the next step, of the last one to the end of its work."""
 
     __slots__ = ()
 
 
-class LastUnit(KernelUnit):
-    """From the last start to the end of what ran: it has no period."""
-
-    __slots__ = ()
+def lasting(anchors: Sequence[Range]) -> list[Range]:
+    """Return each anchor until the next begins; what lies inside another is a part of that."""
+    steps: list[Range] = []
+    for anchor in anchors:
+        if not steps or anchor.start_ns >= steps[-1].end_ns:
+            steps.append(StepSpan(*anchor))
+    ends = [later.start_ns for _, later in pairwise(steps)]
+    return [*(step._replace(end_ns=end) for step, end in zip(steps, ends, strict=False)), *steps[-1:]]
 
 
 def span_lengths(anchors: Sequence[Range], span: Span) -> list[int]:
-    """Window length of each anchor; with span period the last anchor has none. A unit of kernels is its own period."""
-    if span is Span.RANGE or isinstance(next(iter(anchors), None), KernelUnit):
-        return [a.end_ns - a.start_ns for a in anchors]
-    return periods(anchors)
+    """Window length of each anchor; with span period the last anchor has none."""
+    return [a.end_ns - a.start_ns for a in anchors] if span is Span.RANGE else periods(anchors)
 
 
 def periods(anchors: Sequence[Range]) -> list[int]:
-    """Start of each next anchor minus start of the anchor, of a unit of kernels its length; the last may have none."""
-    if anchors and isinstance(anchors[0], KernelUnit):
-        return [a.end_ns - a.start_ns for a in anchors if not isinstance(a, LastUnit)]
+    """Start of each next anchor minus start of the anchor; the last has none."""
     return [b.start_ns - a.start_ns for a, b in pairwise(anchors)]
 
 

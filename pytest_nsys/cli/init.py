@@ -28,7 +28,7 @@ from pytest_nsys.analysis.run import Run
 from pytest_nsys.cli.asking import stores
 from pytest_nsys.cli.options import reading_ahead
 from pytest_nsys.cli.shared_options import anchor_option, convention_option, executor_option, folder_option
-from pytest_nsys.core.conventions import BUILT_IN, PARTS_OF_A_STEP, Anchor, Convention, convention_words
+from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention, convention_words
 from pytest_nsys.core.errors import BaselineError, NothingMeasured, NsysError, UsageMistake, hint
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import KernelsMode, Trace
@@ -332,7 +332,7 @@ def _about(figures: Figures, traces: Sequence[str]) -> tuple[str, ...]:
 def _mostly(figures: Figures) -> tuple[str, ...]:
     """What the windows mostly are, and what to do: a gate on the rest judges little."""
     found = mostly(figures.captures.runs[0].measured(figures.spec).filled())
-    part = figures.captures.convention.anchor in PARTS_OF_A_STEP or figures.spec.explicit is not None
+    part = figures.captures.convention.marks_parts or figures.spec.explicit is not None
     of = "run" if figures.spec.whole_run else "window" if part else "step"
     return () if found is None else mostly_lines(found, of)
 

@@ -60,7 +60,6 @@ def shape_of(captures: Captures, spec: WindowSpec, asked: MeasureOptions) -> Run
         for one in available(captures, spec)
     ]
     group = run.measured(spec)
-    odd = [str(track.odd) for track in group.tracks.values() if track.odd is not None][:1]
     hidden = [note.text for note in about_graphs(group)]
     return RunShape(
         files=files,
@@ -68,7 +67,7 @@ def shape_of(captures: Captures, spec: WindowSpec, asked: MeasureOptions) -> Run
         gpu=run.gpu_model(),
         convention=asked.notes[0].text if asked.notes else captures.convention_words,
         anchored=not spec.whole_run,
-        measured_as="; ".join([str(spec), *odd, *hidden]),
+        measured_as="; ".join([str(spec), *hidden]),
         quality=[*_unfilled(run, spec), *crossed(run, spec, Bounds(), METRICS["exposed_ns"])],
         groups=groups,
     )

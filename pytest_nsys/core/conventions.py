@@ -128,7 +128,8 @@ class Convention:
     ``micro_batch``, ``sequence_length``. ``stage``: expression whose group ``stage`` is the stage; its last match
     in a range's name counts. ``communication``: globs on the demangled names of kernels that communicate
     besides NCCL's; ``libraries``: those of all known libraries do. ``families``: the table that kernels are counted by.
-    ``copies``: kinds of copies that are communication, too, in the order of CopyKind.
+    ``copies``: kinds of copies that are communication, too, in the order of CopyKind. ``part``: an anchor is a part of
+    a step, as a chunk is, and no step.
     """
 
     name: str
@@ -143,6 +144,7 @@ class Convention:
     families: Families = FAMILIES
     copies: tuple[CopyKind, ...] = ()
     kinds: tuple[StepKind, ...] = ()
+    part: bool = False
 
     def __post_init__(self) -> None:
         if self.stage is not None and "stage" not in _compiled("stage", self.stage).groups:
@@ -161,6 +163,11 @@ class Convention:
     def kernel_anchor(self) -> KernelAnchor | None:
         """The kernel that anchors, None where a range does or nothing."""
         return self.anchor if isinstance(self.anchor, KernelAnchor) else None
+
+    @property
+    def marks_parts(self) -> bool:
+        """Whether a step has several anchors: as this convention says, or a built-in one of the same anchor does."""
+        return self.part or self.anchor in PARTS_OF_A_STEP
 
     @property
     def purpose_names(self) -> tuple[str, ...]:
@@ -202,7 +209,7 @@ class Convention:
             facts["libraries"] = sorted(added)
         if self.families == FAMILIES:
             del facts["families"]  # the built-in ones: conventions had none once, and their baselines stay valid
-        for later in ("copies", "kinds"):
+        for later in ("copies", "kinds", "part"):
             if not facts[later]:
                 del facts[later]
         if isinstance(self.anchor, KernelAnchor):
@@ -328,6 +335,7 @@ BUILT_IN: Mapping[str, Convention] = {
         Convention(
             name="pithtrain",
             anchor="forward chunk%backward chunk%",
+            part=True,
             setup=_PITHTRAIN_SETUP,
             stage=r"(?P<stage>stage[1-5]_[fbw])",
             purposes=(
@@ -360,7 +368,7 @@ KIND_WORDS = tuple(dict.fromkeys(word for convention in BUILT_IN.values() for wo
 MESH_AXES = tuple(dict.fromkeys(axis for convention in BUILT_IN.values() for axis in convention.mesh_axes))
 """The axes that setup labels can state under some built-in convention."""
 
-PARTS_OF_A_STEP = frozenset({BUILT_IN["pithtrain"].anchor})
+PARTS_OF_A_STEP = frozenset(c.anchor for c in BUILT_IN.values() if c.part)
 """Anchors of which a step has several: their period is not a step's length."""
 
 
@@ -463,6 +471,7 @@ _READ: Mapping[str, Callable[[Any], Any]] = {
     "purposes": _purposes,
     "communication": _texts,
     "libraries": _flag,
+    "part": _flag,
     "span": Span,
     "kernels": KernelsMode,
     "families": _families,

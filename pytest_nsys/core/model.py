@@ -224,17 +224,13 @@ class Diagnostic(NamedTuple):
     told: str
 
 
-class UnitsOfRun(NamedTuple):
-    """The units of a kernel that anchors, or the steps that have kinds, as a cut keeps them: (start, end) of each, and
-    of the odd ones.
-
-    ``to_the_end``: the last goes to the end of what ran. ``on_gpu_ns``: how long each has the GPU.
+class StepsOfRun(NamedTuple):
+    """The steps of a rank that have a window, as a cut keeps them: (start, end) of each on the host, in ns, and of the
+    same on the GPU. The last of several has no next one, and ends with its own work.
     """
 
-    whole: Sequence[tuple[int, int]]
-    odd: Sequence[tuple[int, int]]
-    to_the_end: bool
-    on_gpu_ns: Sequence[int]
+    on_host: Sequence[Interval]
+    on_gpu: Sequence[Interval]
 
 
 class Picked(NamedTuple):
@@ -289,7 +285,7 @@ class TraceFacts(NamedTuple):
     sessions_ns: Mapping[int, int] = {}
     on_gpus: Sequence[Note] = ()
     slows_host: str = ""
-    units: Mapping[tuple[int, str, bool], UnitsOfRun] = {}
+    units: Mapping[tuple[int, str, bool], StepsOfRun] = {}
     views: Sequence[Picked] = ()
 
 

@@ -1,7 +1,7 @@
 """Are two runs comparable (R0)? Every circumstance in which they differ is named; none is passed over quietly.
 
 The key of a run (convention, mesh, world size, micro-batch, sequence length, GPU model) names its baseline file: what a
-trace does not say is equal only to what another does not say. The facts (steps, odd ones, those that are stated, GPUs,
+trace does not say is equal only to what another does not say. The facts (steps, those that are stated, GPUs,
 launcher, anchor names, the profiler's major version, the stated pipeline and blocks) are stored in the file, and
 compared where both sides know them. A gate file may narrow the list on purpose with ``comparable_on``.
 """
@@ -17,7 +17,7 @@ from pytest_nsys.gates.model import Difference, GateFile
 
 KEY_FIELDS = ("convention", "mesh", "micro_batch", "sequence_length", "world", "gpu")
 FACT_FIELDS = (
-    *("steps", "odd_steps", "stated_steps", "gpus", "launcher", "anchor", "profiler"),
+    *("steps", "stated_steps", "gpus", "launcher", "anchor", "profiler"),
     *("pipeline", "blocks", "batch", "peak"),
 )
 FIELDS = (*KEY_FIELDS, *FACT_FIELDS)

@@ -40,9 +40,6 @@ GAPS = 3
 WORLD = "world"
 """An axis that is all ranks."""
 
-BEYOND = Fraction(3, 2)
-"""A range that is so many times its kernels' time on the GPU is told: what it does besides is in no figure."""
-
 OTHER = Fraction(101, 100)
 """Windows that are so many times a step, or a step of them, are told below it."""
 
@@ -184,9 +181,6 @@ class FirstScreen:
         yield from map(self._line, filter(None, [together] if len(together) <= self._columns else steps))
         if other and not self.summary.subject.found.whole_run:
             yield self._line(self._measured(windows))
-        if step.on_cpu_ns is not None and step.on_cpu_ns > BEYOND * max(windows):
-            cpu, gpu = format_value(step.on_cpu_ns), format_value(max(windows))
-            yield self._line(f"its range takes {cpu} on the CPU, its kernels {gpu} on the GPU: only these are measured")
         if self.summary.mostly is not None:
             yield from map(self._line, mostly_lines(self.summary.mostly, self._whole))
 
@@ -317,10 +311,9 @@ def found_words(found: Found, room: int = COLUMNS, searched: Searched = None) ->
     if found.index is not None:
         shown = f"one of {found.count} (--window {found.numbered})" if found.count > 1 else "the only one"
         parts = inside_words(searched) if found.count == 1 else ""
-    odd = f", {found.odd} odd left out" if found.odd else ""
     how = {KernelsMode.LAUNCHED: ", kernels launched in it", KernelsMode.CLIPPED: ", kernels cut at its edges"}
     more = how.get(found.kernels, "")
-    before, after = f"{whose} = {start}", f"{end}, {shown}" + (f" ({parts}){more}" if parts else odd)
+    before, after = f"{whose} = {start}", f"{end}, {shown}" + (f" ({parts}){more}" if parts else "")
     text = before + anchor_words(found.anchor, room - len(before) - len(after)) + after
     return text if parts or len(text + more) > room else text + more
 

@@ -5,10 +5,10 @@ A row of several captures or windows is explained by the one whose value is near
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pytest_nsys.analysis.captures import Captures
@@ -16,10 +16,10 @@ from pytest_nsys.analysis.explained import Breakdown, RankWait
 from pytest_nsys.analysis.metrics import Metric, Scope
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
-from pytest_nsys.analysis.throughput import slowest_rank, steady_steps
-from pytest_nsys.analysis.windows import LookedAt, UsedWindow, WindowSpec
+from pytest_nsys.analysis.throughput import STATISTICS, counted_periods, slowest_rank
+from pytest_nsys.analysis.windows import LookedAt, UsedWindow, WindowSpec, marks_steps
 from pytest_nsys.core.errors import NoRows, NothingMeasured
-from pytest_nsys.core.exact import distance, percentile
+from pytest_nsys.core.exact import distance
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value
 from pytest_nsys.gates.model import Labels
@@ -153,7 +153,7 @@ class RunBreakdowns:
         run = self.captures.runs[at.capture]
         for rank in run.ranks:
             group = run.measured(spec)
-            periods, own = steady_steps(group.tracks[rank.number]), group.windows.get(rank.number, ())
+            periods, own = counted_periods(group.tracks[rank.number]), group.windows.get(rank.number, ())
             judged = own[len(own) // 2].index if own else None
             steps = [periods[index] for index in (at.spec.index, judged) if index in periods]
             if len(steps) < 2 or ALIKE * (max(steps) - min(steps)) > max(steps):
@@ -228,26 +228,28 @@ def usual(labels: Labels) -> Labels:
 
 
 def typical_period(run: Run, spec: WindowSpec, quantile: Label, of: int | None = None) -> WindowSpec | None:
-    """The period that stands for a quantile of all: of the steady anchors the one that is nearest to it on all ranks,
-    or on rank ``of``.
+    """The step that stands for a quantile of all, their mean or the longest: the one that is nearest to it on all
+    ranks, or on rank ``of``.
 
     Of the median one step for all ranks, so that a collective is matched and the trace passed once. None where a rank
     has none, or the window is not of the convention's anchors.
     """
     if spec.anchor is not None:
         return None
-    away: Counter[int] = Counter()
+    away: dict[int, Fraction] = {}
     tracks = run.measured(spec).tracks
-    steady = {rank.number: steady_steps(tracks[rank.number]) if rank.number in tracks else {} for rank in run.ranks}
-    for own in steady.values() if of is None else [steady[of]]:
-        middle = percentile(list(own.values()), int(str(quantile).removeprefix("p"))) if own else 0
-        away.update({index: abs(period_ns - middle) for index, period_ns in own.items()})
-    shared = [index for index in away if all(index in own for own in steady.values())]
+    each = {rank.number: counted_periods(tracks[rank.number]) if rank.number in tracks else {} for rank in run.ranks}
+    for own in each.values() if of is None else [each[of]]:
+        middle = STATISTICS[str(quantile)](list(own.values())) if own else 0
+        for index, period_ns in own.items():
+            away[index] = away.get(index, 0) + Fraction(distance(period_ns, middle))
+    shared = [index for index in away if all(index in own for own in each.values())]
     if not shared:
         return None
     index = min(shared, key=lambda index: (away[index], index))
-    if run.convention.kinds:
-        return WindowSpec(str(index), Span.RANGE, run.convention.kernels, spec.kind)
+    if marks_steps(run.convention):
+        kernels = run.convention.kernels if spec.whole_run else spec.kernels
+        return WindowSpec(str(index), Span.RANGE, kernels, spec.kind)
     return WindowSpec(str(index), Span.PERIOD, KernelsMode.CLIPPED)
 
 

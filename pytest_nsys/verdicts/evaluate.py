@@ -21,7 +21,7 @@ from pytest_nsys.analysis.metrics import METRICS, PERIOD, STEP, STEP_TIME
 from pytest_nsys.analysis.root_facts import StepChange
 from pytest_nsys.analysis.table import MetricTable
 from pytest_nsys.analysis.windows import WindowSpec, noun_of
-from pytest_nsys.core.conventions import PARTS_OF_A_STEP, Convention
+from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, TraceError
 from pytest_nsys.core.model import Note
 from pytest_nsys.core.words import counted, printable
@@ -334,7 +334,7 @@ def _periods(spec: WindowSpec, source: ReferenceSource, context: GateContext) ->
     sides know it; None where a step has several of these, or a window several steps.
     """
     captures = context.captures
-    if captures.convention.anchor in PARTS_OF_A_STEP:
+    if captures.convention.marks_parts:
         return None
     names = (PERIOD, STEP_TIME) if captures.runs[0].workload.steps is None else (PERIOD,)
     with contextlib.suppress(NsysError):

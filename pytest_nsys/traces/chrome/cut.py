@@ -34,9 +34,9 @@ from pytest_nsys.core.model import (
     Note,
     Picked,
     Setup,
+    StepsOfRun,
     Tie,
     TraceFacts,
-    UnitsOfRun,
 )
 from pytest_nsys.core.tables import Kernels, LaunchCalls, Ranges, Series, StreamWait
 from pytest_nsys.core.words import counted, printable
@@ -167,7 +167,7 @@ class AboutRank(msgspec.Struct, frozen=True):
     tie: Tie | None
     session_ns: int | None
     idle: list[Interval]
-    units: list[tuple[str, bool, list[Interval], list[Interval], bool, list[int]]] = []
+    units: list[tuple[str, bool, list[Interval], list[Interval]]] = []
 
 
 class About(msgspec.Struct, frozen=True):
@@ -364,11 +364,11 @@ class CutTrace(TraceInMemory):
             to_see_clocks=clocks,
         )
 
-    def _units(self) -> Mapping[tuple[int, str, bool], UnitsOfRun]:
+    def _units(self) -> Mapping[tuple[int, str, bool], StepsOfRun]:
         return {
-            (pid, anchor, by_launch): UnitsOfRun(whole, odd, to_the_end, on_gpu_ns)
+            (pid, anchor, by_launch): StepsOfRun(on_host, on_gpu)
             for pid, rank in self.processes.items()
-            for anchor, by_launch, whole, odd, to_the_end, on_gpu_ns in rank.about.units
+            for anchor, by_launch, on_host, on_gpu in rank.about.units
         }
 
     def _lost(self) -> Iterator[str]:

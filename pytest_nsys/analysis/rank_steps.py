@@ -1,0 +1,126 @@
+"""From when to when does each step of a rank last, on the host and on the GPU?
+
+Steps follow one another without a hole. With kernels counted by their launches a step holds what was launched from its
+begin to that of the next one, and has the GPU from its first kernel on the main stream to the next step's: what lies
+between two steps is time of the first. Counted by time, both are the host's. The last of several steps has no next one:
+it ends with its own work, and no mean, median or quantile counts it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate, pairwise
+
+from pytest_nsys.analysis.around import LONGEST_NS, RankTrack
+from pytest_nsys.analysis.windows import StepSpan, lasting, whole_steps
+from pytest_nsys.core.columns import bounds, equal, minus, sums, take, touching, where, where_not
+from pytest_nsys.core.model import Interval, Range, StepsOfRun
+
+NEARLY_MOST = Fraction(9, 10)
+"""Of the most compute time that a stream has: streams with so much are as good a main stream, and the lowest is it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankSteps:
+    """The steps of a rank that have a window, by start: on the host, and by index from when to when each has the GPU.
+
+    ``why`` there are none is the end of a sentence.
+    """
+
+    steps: Sequence[Range]
+    on_gpu: Sequence[Interval] = ()
+    why: str = ""
+
+    @classmethod
+    def kept(cls, of_run: StepsOfRun, marks: Sequence[Range], name: str = "") -> RankSteps:
+        """Return those of the run that a cut is of, named as its ``marks`` are that begin with them, else ``name``."""
+        names = {mark.start_ns: mark for mark in marks}
+        unnamed = Range(0, 0, 0, name)
+        steps = [StepSpan(start, end, *names.get(start, unnamed)[2:]) for start, end in of_run.on_host]
+        return cls(steps, of_run.on_gpu)
+
+    @property
+    def of_run(self) -> StepsOfRun:
+        """As a cut keeps them."""
+        return StepsOfRun([(step.start_ns, step.end_ns) for step in self.steps], self.on_gpu)
+
+    def lengths_ns(self) -> dict[int, int]:
+        """Return how long each whole step has the GPU, in ns, by when it begins on the host."""
+        each = zip(self.steps, self.on_gpu, strict=True)
+        lengths = {step.start_ns: end - begin for step, (begin, end) in each}
+        return dict(list(lengths.items())[: whole_steps(self.steps)])
+
+    def time_on_gpu(self, start_ns: int) -> Interval | None:
+        """Return from when to when the step has the GPU that begins at a moment of the host; None where none does."""
+        at = bisect_left(self.steps, start_ns, key=lambda step: step.start_ns)
+        return self.on_gpu[at] if at < len(self.steps) and self.steps[at].start_ns == start_ns else None
+
+
+def steps_by_time(marks: Sequence[Range], *, to_the_end: int | None = None) -> RankSteps:
+    """Return the steps of a rank whose kernels are counted by time: as long on the GPU as on the host.
+
+    ``to_the_end``: until when the last one lasts, where that is not the end of its range.
+    """
+    steps = lasting(marks)
+    if to_the_end is not None and steps:
+        steps[-1] = steps[-1]._replace(end_ns=max(steps[-1].end_ns, to_the_end))
+    return RankSteps(steps, [(step.start_ns, step.end_ns) for step in steps])
+
+
+def steps_by_launch(whole: RankTrack, marks: Sequence[Range], *, to_the_end: bool) -> RankSteps:
+    """Return the steps of a rank, all of whose kernels are ``whole``, by what was launched in them.
+
+    A step without a kernel on the main stream has no window: its time is that of the step before. ``to_the_end``: what
+    was launched after the last range belongs to the last step.
+    """
+    kernels, steps = whole.kernels, lasting(marks)
+    launched = whole.launch_order
+    main = take(launched, where(equal(take(kernels.stream, launched), main_stream(whole))))
+    moments, starts = take(whole.launch_ns, main), take(kernels.start_ns, main)
+    places = [*(bisect_left(moments, step.start_ns) for step in steps), len(moments)]
+    if steps and not to_the_end:
+        own = bisect_right(moments, steps[-1].end_ns)  # but for a range that only marks where the last step begins
+        places[-1] = own if own > places[-2] else len(moments)
+    begun = [(step, min(starts[a:b]), b) for step, (a, b) in zip(steps, pairwise(places), strict=True) if a < b]
+    if not begun:
+        return RankSteps((), why="no step launches a kernel on the stream that computes most")
+    begins = list(accumulate((at for _, at, _ in begun), max))
+    last, _, after = begun[-1]
+    end_ns = last.end_ns if last is steps[-1] else steps[-1].end_ns
+    end_ns = max(end_ns, moments[after - 1] + 1)
+    last_ns = max(_work_until(whole, last.start_ns, end_ns, to_the_end=to_the_end), begins[-1])
+    if len(begun) == 1:  # the range of a step alone may go on after its work: the host was not done
+        last_ns = max(last_ns, last.end_ns)
+    edges = [*(step.start_ns for step, _, _ in begun), end_ns]
+    found = [step._replace(start_ns=a, end_ns=b) for (step, _, _), (a, b) in zip(begun, pairwise(edges), strict=True)]
+    return RankSteps(found, list(pairwise([*begins, last_ns])))
+
+
+def main_stream(whole: RankTrack) -> int:
+    """Return which stream of a rank's kernels computes most, the lowest of those that nearly do; -1 without a kernel.
+
+    Of a rank that only communicates it is the one that is busiest.
+    """
+    kernels = whole.kernels
+    own = where_not(whole.communicates) or range(len(kernels))
+    lengths = take(minus(kernels.end_ns, kernels.start_ns), own)
+    times = sums(take(kernels.stream, own), lengths, len(kernels.streams))
+    used = {*take(kernels.stream, own)}
+    near = [i for i in used if times[i] >= NEARLY_MOST * max(times)]
+    return min(near, key=kernels.streams.__getitem__, default=-1)
+
+
+def _work_until(whole: RankTrack, start_ns: int, end_ns: int, *, to_the_end: bool) -> int:
+    """Until when kernels, copies and memsets ran that were launched in a span of the host, or from its start on."""
+    found = start_ns
+    transfers = whole.transfers
+    moved = whole.around.transfer_calls.get(whole.rank.lane) if transfers else None
+    for work, calls in ((whole.kernels, whole.launch_ns), (transfers, moved.start_ns if moved else None)):
+        if work is None or calls is None:
+            continue
+        if own := touching(calls, calls, start_ns, LONGEST_NS if to_the_end else end_ns - 1):
+            found = max(found, bounds(take(work.end_ns, own))[1])
+    return found
