@@ -25,7 +25,7 @@ LEAST_BEHIND = Fraction(1, 20)
 NOISE = Fraction(1, 50)
 """What got longer or shorter by less is a root only where nothing else is."""
 
-_LATE = (CauseKind.LAUNCH_BOUND, CauseKind.STARVED)
+_LATE = (CauseKind.LAUNCH_BOUND, CauseKind.STARVED, CauseKind.BETWEEN)
 _LESS_COVER = (CauseKind.COVER_SHRANK, CauseKind.COVER_VANISHED)
 _WAITED = (CauseKind.IDLE, CauseKind.STALLED, CauseKind.BESIDE, CauseKind.BLOCKS)
 _OTHERWISE = (RootKind.APPEARED, RootKind.VANISHED, RootKind.REPLACED, RootKind.ELSEWHERE)

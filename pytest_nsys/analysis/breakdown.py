@@ -12,6 +12,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 
 from pytest_nsys.analysis.beside_kernels import clock_mhz, host_waits, transferred
@@ -20,6 +21,7 @@ from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.analysis.explained import (
     AT_END,
     AT_START,
+    NEXT_STEP,
     UNNAMED,
     Barrier,
     Breakdown,
@@ -74,7 +76,8 @@ def _budget(window: RankWindow) -> Mapping[BudgetPart, Mapping[str, int]] | None
     found: dict[BudgetPart, Counter[str]] = {}
     try:
         for part, name, ns in budget_of(window).names():
-            found.setdefault(part, Counter())[AT_END if name is None else telling_name(name)] += ns
+            last = NEXT_STEP if part is BudgetPart.BETWEEN else AT_END
+            found.setdefault(part, Counter())[last if name is None or last == NEXT_STEP else telling_name(name)] += ns
     except NoRows:
         return None
     found[BudgetPart.COMPUTE] = Counter({UNNAMED: window.length_ns - sum(own.total() for own in found.values())})
@@ -199,6 +202,7 @@ def _places(window: RankWindow) -> dict[str, list[ComputePlace]]:
 
 def _walls(window: RankWindow) -> dict[Wall, dict[str, int]]:
     """Each instant of the window by what it went to, and by the kernel."""
+    window, between_ns = window.meanwhile, _between_ns(window)
     computing, communicating = _computing(window), _Owners(window, window.all_communication)
     alone = minus(communicating.ends, communicating.begins)
     exposed = minus(alone, window.compute_time.covered(communicating.begins, communicating.ends))
@@ -208,15 +212,24 @@ def _walls(window: RankWindow) -> dict[Wall, dict[str, int]]:
     }
     found = {wall: Counter({name: ns for name, (ns, _) in own.items()}) for wall, own in of_kernels.items()}
     launch, idle = Counter[str](), Counter[str]()
-    for name, launch_ns, idle_ns in _gaps(window):
+    for name, launch_ns, idle_ns in _gaps(window, between_ns):
         launch[name] += launch_ns
         idle[name] += idle_ns
     found |= {Wall.LAUNCH: launch, Wall.IDLE: idle}
     return {wall: {name: ns for name, ns in sorted(by.items()) if ns} for wall, by in found.items()}
 
 
-def _gaps(window: RankWindow) -> Iterator[tuple[str, int, int]]:
-    """Of each idle time the kernel that ended it, how long that was not launched, and how long it was."""
+def _between_ns(window: RankWindow) -> int:
+    """How long the GPU waited for the next step to be launched; 0 where that is not known."""
+    with suppress(NoRows):
+        return budget_of(window).between_steps_ns or 0
+    return 0
+
+
+def _gaps(window: RankWindow, between_ns: int) -> Iterator[tuple[str, int, int]]:
+    """Of each idle time the kernel that ended it, how long that was not launched, and how long it was; at the end
+    between two steps, where nothing computes for so long.
+    """
     free = window.start_ns
     for start, end in window.busy_time:
         first = bisect_left(window.kernels.start_ns, start)
@@ -226,11 +239,15 @@ def _gaps(window: RankWindow) -> Iterator[tuple[str, int, int]]:
         waiting = 0 if launch == NO_LAUNCH else max(0, min(launch, start) - free)
         yield _name(window, i), waiting, start - free - waiting
         free = max(free, end)
-    yield AT_END, 0, window.end_ns - free
+    tail_ns = window.end_ns - free
+    between_ns = min(tail_ns, between_ns)
+    yield NEXT_STEP, between_ns, 0
+    yield AT_END, 0, tail_ns - between_ns
 
 
 def _gaps_before(window: RankWindow) -> dict[str, GapsBefore]:
     """The times without compute, by the compute kernel that ended them."""
+    window = window.meanwhile
     computing, (numbers, names) = _computing(window), _names(window)
     begins, ends = computing.begins, computing.ends
     if not begins:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pytest_nsys.analysis.activity import SYNCHRONISING_CALLS, waiting_call
 from pytest_nsys.analysis.around import RankTrack
+from pytest_nsys.analysis.between_steps import own_work_until
 from pytest_nsys.analysis.budget_facts import (
     BLOCKED,
     MOST,
@@ -36,6 +37,7 @@ from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.columns import (
+    NEVER,
     Column,
     Flags,
     chained,
@@ -103,11 +105,15 @@ class Budget:
         self._track, self._low, self._high = window.track.on_gpu, window.start_ns, window.end_ns
         self._device = device_of(window)
         waited = waiting_around(self._track)
-        self._ran, self._gaps = waited.operations, waited.gaps(self._low, self._high)
+        own_until = own_work_until(window)
+        self._ran = waited.operations
+        self._gaps = waited.gaps(self._low, self._high, NEVER if own_until is None else own_until)
         self.window_ns, self.gaps = window.length_ns, len(self._gaps.waiting)
         self.compute_busy_ns = self._device.compute.covered_ns(self._low, self._high)
         self.compute_absent_ns = self.window_ns - self.compute_busy_ns
-        self.launch_starved_ns, self.stalled_beside_comm_ns = self._ns(BudgetPart.STARVED), self._ns(BudgetPart.BESIDE)
+        self.between_steps_ns = None if own_until is None else self._ns(BudgetPart.BETWEEN)
+        self.launch_starved_ns = self._ns(BudgetPart.STARVED) + (self.between_steps_ns or 0)
+        self.stalled_beside_comm_ns = self._ns(BudgetPart.BESIDE)
         self.dependency_stalled_ns = self._ns(BudgetPart.STALLED) + self.stalled_beside_comm_ns
         ends_none = self._gaps.waiting[-1:] == array("q", [NONE])
         self.tail_ns = self._gaps.end_ns[-1] - self._gaps.start_ns[-1] if ends_none else 0
@@ -205,13 +211,18 @@ class Budget:
 
     def starved_in(self, calls: Mapping[int, Mapping[str, Intervals]]) -> Mapping[str, int]:
         """The same of some calls, by thread and name."""
-        starved, found = self._followed(BudgetPart.STARVED), Counter[str]()
+        starved, found = self._followed(BudgetPart.STARVED, BudgetPart.BETWEEN), Counter[str]()
         threads = take(self._ran.kernel_calls.thread, self._waiting(starved))
         for thread, own in members_by(lambda thread: thread, threads).items():
             at = take(starved, own)
             for name, spans in calls.get(thread, {}).items():
                 found[name] += total(spans.covered(take(self._gaps.start_ns, at), take(self._gaps.end_ns, at)))
         return {name: ns for name, ns in found.most_common() if ns}
+
+    def thread_after(self, part: BudgetPart) -> int | None:
+        """The thread that launched what ends the last gap of a class; None where nothing on record does."""
+        own = self._followed(part)[-1:]
+        return self._ran.kernel_calls.thread[self._waiting(own)[0]] if own else None
 
     def waiting_in_calls(self, *, copies: bool = False) -> Column:
         """How much of each launch-starved part, by start, the thread that launched the kernel stood in any call of
@@ -288,8 +299,9 @@ class Budget:
             who = take(self._gaps.producer, own) if part in _KIND else self._waiting(own)
             found = sums_by(called, self._length_ns(own), take(work.name, who), take(work.full_name, who))
             yield from ((part, name, ns) for name, (ns, _) in found.items())
-        if self.tail_ns:
-            yield BudgetPart.STARVED, None, self.tail_ns
+        for part in (BudgetPart.STARVED, BudgetPart.BETWEEN):
+            if ns := self._ns(part) - total(self._length_ns(self._followed(part))):
+                yield part, None, ns
 
     def held_by_transfers(self) -> Iterator[tuple[str, int, str, int]]:
         """``copy`` or ``memset``, when it began that blocked, which kernel waited, in full, and for how long."""
@@ -344,7 +356,7 @@ def facts_of(budget: Budget) -> BudgetFacts:
     """The budget as plain data. Raises NoRows for a window that takes no time: it has no shares."""
     if not budget.window_ns:
         raise NoRows("the window takes no time: its only kernels are of length 0")
-    late = (BudgetPart.STARVED, BudgetPart.BESIDE, BudgetPart.STALLED)
+    late = (BudgetPart.STARVED, BudgetPart.BETWEEN, BudgetPart.BESIDE, BudgetPart.STALLED)
     before = [each for part in late for each in budget.before(part)[:MOST]]
     before.sort(key=lambda one: (-one.ns, one.part, one.waiting, one.stage))
     own: dict[str, Any] = {"producers": budget.producers()[:MOST], "before": before[:MOST]}
@@ -392,6 +404,38 @@ def launch_starved_ns(window: RankWindow) -> Iterator[Row]:
     Where no compute follows, all of the time is launch-starved; where that kernel has no launch row, none of it is.
     """
     yield Row((window.rank.number,), budget_of(window).launch_starved_ns)
+
+
+def host_between(window: RankWindow) -> str:
+    """Name the longest range, or call that waits, in which the host was for most of the time between two steps, on the
+    thread that launches next; empty where none is on record.
+    """
+    budget, track = budget_of(window), window.track
+    spans, thread = budget.spans(BudgetPart.BETWEEN), budget.thread_after(BudgetPart.BETWEEN)
+    if thread is None:
+        return ""
+    process, between = track.rank.process.global_pid, Intervals(spans.start_ns, spans.end_ns)
+    marks = {mark.name for mark in track.group.run.marks(track.rank, track.group.spec)}
+    ranges = track.around.trace.ranges_around({process: (spans.start_ns[0], spans.end_ns[-1])}).get(process, ())
+    calls = ((call.start_ns, call.end_ns, waiting_call(call.name)) for call in _calls(track).get(thread, ()))
+    stood = [each for each in calls if each[2]]
+    stood += ((r.start_ns, r.end_ns, r.name) for r in ranges if r.thread == thread and r.name not in marks)
+    found = [
+        (end_ns - start_ns, name)
+        for start_ns, end_ns, name in stood
+        if start_ns > window.window.start_ns  # what goes on for longer than a step says nothing of this time
+        and 2 * between.covered_ns(start_ns, end_ns) > between.total_ns
+    ]
+    return max(found, default=(0, ""))[1]
+
+
+def between_steps_ns(window: RankWindow) -> Iterator[Row]:
+    """No compute: the step's own work had ended, and the next step was not launched yet, per rank.
+
+    It is a part of ``launch_starved_ns``. The last step of a run has no next one, and no row.
+    """
+    if (between := budget_of(window).between_steps_ns) is not None:
+        yield Row((window.rank.number,), between)
 
 
 def blocking_ns(window: RankWindow) -> Iterator[Row]:

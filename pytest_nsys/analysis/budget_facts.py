@@ -16,8 +16,10 @@ from pytest_nsys.core.words import counted
 if TYPE_CHECKING:
     from pytest_nsys.analysis.budget import Budget
 
-DEFINITION = 2
-"""Of what blocked: each moment is credited to what ran then. 1 credited a gap to the producer that ended last."""
+DEFINITION = 3
+"""Of what blocked: each moment is credited to what ran then, and a step lasts until the next one. 1 credited a gap to
+the producer that ended last, 2 left out the time between steps.
+"""
 
 MOST = 3
 """Of what is told by name."""
@@ -26,11 +28,13 @@ MOST = 3
 class BudgetPart(enum.StrEnum):
     """What the time of a window falls into: disjoint, and together all of it. ``BLOCKED`` has one for each producer.
 
-    ``BESIDE`` is stalled while communication ran, which it may have waited for.
+    ``BETWEEN`` is launch-starved too: after the last operation of a step, until the next one is launched. ``BESIDE`` is
+    stalled while communication ran, which it may have waited for.
     """
 
     COMPUTE = "compute"
     STARVED = "launch-starved"
+    BETWEEN = "between steps"
     COLLECTIVE = "blocked by collective"
     COPY = "blocked by copy"
     MEMSET = "blocked by memset"
@@ -80,7 +84,8 @@ class BudgetFacts:
     """The budget of one window of one rank. Times are ns.
 
     ``device_busy_ns`` and ``device_idle_ns`` are None where the trace does not say when copies ran; ``comm_alone_ns``
-    is None there, too, and where nothing communicates. ``contradicted`` gaps end before something began that their
+    is None there, too, and where nothing communicates. ``between_steps_ns`` is a part of ``launch_starved_ns``, None of
+    what is no step, or the last one. ``contradicted`` gaps end before something began that their
     kernel waited for. ``unordered`` streams keep no order, and prove nothing. ``at_least``: more may have been blocked,
     for not every edge is known, or the copies are not. ``producers`` and ``before`` are the largest.
     """
@@ -99,6 +104,7 @@ class BudgetFacts:
     compute_absent_ns: int
     comm_alone_ns: int | None
     launch_starved_ns: int
+    between_steps_ns: int | None
     tail_ns: int
     in_syncs: Mapping[str, int]
     blocking_ns: Mapping[str, int]
@@ -117,7 +123,8 @@ def parts_of(facts: BudgetFacts) -> dict[BudgetPart, int]:
     beside = facts.stalled_beside_comm_ns
     return {
         BudgetPart.COMPUTE: facts.compute_busy_ns,
-        BudgetPart.STARVED: facts.launch_starved_ns,
+        BudgetPart.STARVED: facts.launch_starved_ns - (facts.between_steps_ns or 0),
+        BudgetPart.BETWEEN: facts.between_steps_ns or 0,
         **blocked,
         BudgetPart.BESIDE: beside,
         BudgetPart.STALLED: facts.dependency_stalled_ns - beside,

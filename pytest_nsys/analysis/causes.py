@@ -260,6 +260,7 @@ def _budget(*parts: BudgetPart) -> Parts:
 
 _BUDGET = {
     BudgetPart.STARVED: CauseKind.STARVED,
+    BudgetPart.BETWEEN: CauseKind.BETWEEN,
     BudgetPart.BESIDE: CauseKind.BESIDE,
     BudgetPart.STALLED: CauseKind.STALLED,
 }
@@ -302,7 +303,8 @@ ALL_EXPOSED, BUSY = _walls(Wall.EXPOSED, budget=True), _walls(Wall.COMPUTE, Wall
 IDLE, WHOLE = _walls(Wall.LAUNCH, Wall.IDLE, budget=True), _walls(*Wall, budget=True)
 COMPUTE_BUSY, NO_COMPUTE = _walls(Wall.COMPUTE), _walls(Wall.EXPOSED, Wall.LAUNCH, Wall.IDLE)
 COMPUTE_ABSENT = _budget(*(part for part in BudgetPart if part is not BudgetPart.COMPUTE))
-STARVED, STALLED = _budget(BudgetPart.STARVED), _budget(BudgetPart.BESIDE, BudgetPart.STALLED)
+STARVED, BETWEEN = _budget(BudgetPart.STARVED, BudgetPart.BETWEEN), _budget(BudgetPart.BETWEEN)
+STALLED = _budget(BudgetPart.BESIDE, BudgetPart.STALLED)
 BLOCKING, BLOCKING_COMM = _budget(*BLOCKED.values()), _budget(BudgetPart.COLLECTIVE)
 BLOCKING_COMM_MAX = _budget(BudgetPart.COLLECTIVE, BudgetPart.BESIDE)._replace(measured_ns=lambda *_: None)
 """Communication that ran while something else blocked counts in the row, and in no part."""

@@ -35,6 +35,7 @@ class CauseKind(enum.StrEnum):
     COMPUTE = "compute takes longer"
     EXPOSED = "exposed communication takes longer"
     STARVED = "the host launches it late"
+    BETWEEN = "the host launches no step"
     BLOCKS = "compute waits for it"
     BESIDE = "stalls during communication"
     STALLED = "stalls for another reason"
@@ -219,6 +220,9 @@ class Wall(enum.StrEnum):
 
 AT_START, AT_END = "[the window's start]", "[the window's end]"
 """Stand for the kernel that ends a gap where none does, and where nothing but the window began before it."""
+
+NEXT_STEP = "[the next step]"
+"""Stands for what ends the time between two steps."""
 
 UNNAMED = ""
 """Stands for all compute kernels of a budget."""

@@ -15,7 +15,7 @@ from functools import cached_property, partial
 
 from pytest_nsys.analysis.activity import sync_calls
 from pytest_nsys.analysis.bounds import Bounds
-from pytest_nsys.analysis.budget import window_of_several
+from pytest_nsys.analysis.budget import host_between, window_of_several
 from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.doubts import uneven_anchors
@@ -54,6 +54,7 @@ MORE: Mapping[FindingKind, tuple[str, str]] = {
     FindingKind.COMMUNICATION: ("overlap", ""),
     FindingKind.SYNCS: ("budget", ""),
     FindingKind.LAUNCHES: ("budget", ""),
+    FindingKind.BETWEEN: ("budget", ""),
     FindingKind.COPIES: ("budget", ""),
     FindingKind.OTHER_DEVICE: ("budget", ""),
     FindingKind.STALLED: ("budget", ""),
@@ -64,7 +65,7 @@ MORE: Mapping[FindingKind, tuple[str, str]] = {
 }
 """What shows more: a view, or a command."""
 
-OF_THE_HOST = {FindingKind.SYNCS, FindingKind.LAUNCHES}
+OF_THE_HOST = {FindingKind.SYNCS, FindingKind.LAUNCHES, FindingKind.BETWEEN}
 """What a host that is slowed by the profiler makes longer than it is."""
 
 Figures = Mapping[str, Value | str]
@@ -309,18 +310,26 @@ def _before(losses: Losses, part: BudgetPart) -> Figures:
 
 def _launches(look: _Look, rank: int) -> Figures:
     losses = look.losses[rank]
-    found: Figures = {"part_ns": losses.budget.launch_starved_ns, **_before(losses, BudgetPart.STARVED)}
+    starved_ns = losses.budget.launch_starved_ns - (losses.budget.between_steps_ns or 0)
+    found: Figures = {"part_ns": starved_ns, **_before(losses, BudgetPart.STARVED)}
     if losses.before_tiny_ns < WORTH[FindingKind.LAUNCHES] * losses.window.length_ns:
         return found
     tiny, kernels = losses.tiny_kernels()
     return {**found, "tiny": tiny, "kernels": kernels}
 
 
+def _between(look: _Look, rank: int) -> Figures:
+    losses = look.losses[rank]
+    found: Figures = {"part_ns": losses.budget.between_steps_ns or 0, "window_ns": losses.budget.window_ns}
+    host = host_between(losses.window)
+    return {**found, "host": host} if host else found
+
+
 def _copies(look: _Look, rank: int) -> Figures:
     losses = look.losses[rank]
     budget, host = losses.budget, losses.host_in_copies_ns
     blocked = {kind: ns for kind in ("copy", "memset") if (ns := budget.blocking_ns[kind])}
-    found: dict[str, Value | str] = {"part_ns": budget.launch_starved_ns}
+    found: dict[str, Value | str] = {"part_ns": budget.launch_starved_ns - (budget.between_steps_ns or 0)}
     if blocked:
         most = max(blocked, key=lambda kind: blocked[kind])
         found = {"part_ns": blocked[most], "producer": most, "more_ns": sum(blocked.values()) - blocked[most] + host}
@@ -349,6 +358,7 @@ _FIGURES: Mapping[FindingKind, _Of] = {
     FindingKind.COMMUNICATION: _communication,
     FindingKind.SYNCS: _syncs,
     FindingKind.LAUNCHES: _launches,
+    FindingKind.BETWEEN: _between,
     FindingKind.COPIES: _copies,
     FindingKind.OTHER_DEVICE: _elsewhere,
     FindingKind.STALLED: _stalled,

@@ -44,7 +44,9 @@ from pytest_nsys.core.model import NO_LAUNCH, Stream
 PARTS = tuple(BudgetPart)
 """The parts of a window by number."""
 
-STARVED, BESIDE, STALLED = map(PARTS.index, (BudgetPart.STARVED, BudgetPart.BESIDE, BudgetPart.STALLED))
+STARVED, BETWEEN, BESIDE, STALLED = map(
+    PARTS.index, (BudgetPart.STARVED, BudgetPart.BETWEEN, BudgetPart.BESIDE, BudgetPart.STALLED)
+)
 _OF_KIND = bytearray(PARTS.index(BLOCKED[kind]) if kind in BLOCKED else 0 for kind in KINDS)
 
 
@@ -102,18 +104,18 @@ class Waiting:
     def _depends(self) -> Dependencies:
         return Dependencies(self.operations, self._ordered)
 
-    def gaps(self, low: int, high: int) -> Gaps:
-        """The gaps of [low, high)."""
+    def gaps(self, low: int, high: int, own_until: int = NEVER) -> Gaps:
+        """The gaps of [low, high), of a step whose own work ends at ``own_until``."""
         starts, ends = self._without_compute(low, high)
         waiting = self._next(ends)
         issued = self._issued(starts, ends, waiting)
         late = where(minus(issued, starts))
-        starved = take(starts, late), take(issued, late), late, _all(NONE, late)
+        starved, between = _starved(take(starts, late), take(issued, late), late, own_until)
         open_ones = where(minus(ends, issued))
         reached = self._depends.of(take(waiting, open_ones), take(issued, open_ones))
         held = self._held(take(open_ones, reached.owners), reached.operations, issued, ends)
         stalled = self._stalled(starts, take(issued, open_ones), take(ends, open_ones), held)
-        each = _Parts(starved, bytearray([STARVED]) * len(late)), held, stalled
+        each = starved, between, held, stalled
         by_start = order(chained([parts.columns[0] for parts in each]))
         part = take(bytearray().join(parts.part for parts in each), by_start)
         columns = zip(*(parts.columns for parts in each), strict=True)
@@ -175,6 +177,17 @@ class Waiting:
         """Without a launch row it is the last."""
         work, launch = self.operations.work, self.operations.kernel_calls.start_ns[kernel]
         return NEVER if launch == NO_LAUNCH else launch, work.streams[work.stream[kernel]], work.correlation[kernel]
+
+
+def _starved(starts: Column, ends: Column, gap: Column, own_until: int) -> tuple[_Parts, _Parts]:
+    """The launch-starved parts of gaps: until a step's own work ends, and from then on."""
+    edges = earlier(ends, later(starts, _all(own_until, starts)))
+    found = []
+    for part, start, end in ((STARVED, starts, edges), (BETWEEN, edges, ends)):
+        some = where(minus(end, start))
+        columns = take(start, some), take(end, some), take(gap, some), _all(NONE, some)
+        found.append(_Parts(columns, bytearray([part]) * len(some)))
+    return found[0], found[1]
 
 
 def _all(value: int, like: Column) -> Column:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
-from pytest_nsys.analysis.explained import AT_END, Breakdown, HostWaits, Transferred, Wall
+from pytest_nsys.analysis.explained import AT_END, NEXT_STEP, Breakdown, HostWaits, Transferred, Wall
 from pytest_nsys.analysis.found_roots import Found, Length, changed, found
 from pytest_nsys.analysis.root_facts import Root, RootKind, RootOf
 
@@ -42,6 +42,8 @@ def _late(was: Breakdown, now: Breakdown) -> Waits:
     tails = [side.walls[Wall.IDLE].get(AT_END, 0) for side in (was, now)]
     longer = max(0, now.wall_ns(*Wall) - was.wall_ns(*Wall))
     waits[AT_END] = tails[0], min(tails[1], tails[0] + longer)
+    between = before.get(NEXT_STEP, 0), after.get(NEXT_STEP, 0)
+    waits[NEXT_STEP] = between[0], min(between[1], between[0] + longer)
     return {name: both for name, both in sorted(waits.items()) if both[1] > both[0]}
 
 

@@ -49,6 +49,7 @@ class FindingKind(enum.StrEnum):
     COMMUNICATION = "communication"
     SYNCS = "synchronising calls"
     LAUNCHES = "launches"
+    BETWEEN = "between steps"
     COPIES = "copies"
     OTHER_DEVICE = "another device"
     STALLED = "stalled"
@@ -77,6 +78,7 @@ class Losses:
             FindingKind.COMMUNICATION: total(self.beside.ns) - shared,
             FindingKind.SYNCS: total(self._in_syncs),
             FindingKind.LAUNCHES: total(self._late_ns),
+            FindingKind.BETWEEN: self.budget.between_steps_ns or 0,
             FindingKind.COPIES: self.blocked_by_copies_ns + self.host_in_copies_ns,
             FindingKind.OTHER_DEVICE: self.budget.blocking_ns["other_device"],
             FindingKind.STALLED: self.stalled_ns,
@@ -143,7 +145,7 @@ class Losses:
         nothing.
         """
         longest = next(((each.waiting, each.ns) for each in self.budget.before(part)), ("", 0))
-        tail_ns = self.budget.tail_ns if part is BudgetPart.STARVED else 0
+        tail_ns = self.budget.tail_ns if part is BudgetPart.STARVED and not self.budget.between_steps_ns else 0
         return ("", tail_ns) if tail_ns > longest[1] else longest
 
     @property

@@ -402,6 +402,13 @@ _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
             explained_by="causes.STARVED",
             drafted=Drafted("no compute, and the next compute kernel not launched yet", 10),
         ),
+        _budget(
+            "budget.between_steps_ns",
+            rough=True,
+            explained_by="causes.BETWEEN",
+            drafted=Drafted("no compute between two steps: the host launches nothing", 9),
+            without="the last step of a run has no next one",
+        ),
         _blocking("budget.dependency_stalled_ns", explained_by="causes.STALLED"),
         _within("activity.gpu_gap_ns"),
         _budget("budget.compute_absent_ns", rough=True, explained_by="causes.COMPUTE_ABSENT"),

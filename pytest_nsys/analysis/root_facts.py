@@ -40,8 +40,8 @@ class RootOf(enum.StrEnum):
 
 class Root(NamedTuple):
     """What rows, ranks and configurations of one story share. ``name`` tells the thing apart from others, and is of
-    HOST the kernel before which the GPU waits (AT_END: no more is launched until the window ends), empty where all are
-    launched later; empty of ALL, too. ``stage`` is empty where there is none.
+    HOST the kernel before which the GPU waits (AT_END: no more is launched until the window ends; NEXT_STEP: nothing is
+    between two steps), empty where all are launched later; empty of ALL, too. ``stage`` is empty where there is none.
     ``instead_of`` is what ran in the same place before, of REPLACED.
     """
 

@@ -17,6 +17,7 @@ from pytest_nsys.tools.executors import on_terminal
 GLYPHS: Mapping[BudgetPart, tuple[str, str]] = {
     BudgetPart.COMPUTE: ("█", "#"),
     BudgetPart.STARVED: ("·", "."),
+    BudgetPart.BETWEEN: ("─", "_"),
     **dict.fromkeys(BLOCKED.values(), ("▓", "X")),
     BudgetPart.BESIDE: ("▒", "x"),
     BudgetPart.STALLED: ("░", "-"),
@@ -26,13 +27,15 @@ GLYPHS: Mapping[BudgetPart, tuple[str, str]] = {
 LEGEND = (
     (BudgetPart.COMPUTE, "compute"),
     (BudgetPart.STARVED, "launch-starved"),
+    (BudgetPart.BETWEEN, "between steps"),
     (BudgetPart.COLLECTIVE, "blocked"),
-    (BudgetPart.BESIDE, "stalled in comm"),
+    (BudgetPart.BESIDE, "in comm"),
     (BudgetPart.STALLED, "stalled"),
 )
 _COLOURS: Mapping[BudgetPart, int] = {
     BudgetPart.COMPUTE: 90,
     BudgetPart.STARVED: 33,
+    BudgetPart.BETWEEN: 93,
     BudgetPart.COLLECTIVE: 31,
     BudgetPart.COPY: 35,
     BudgetPart.MEMSET: 35,

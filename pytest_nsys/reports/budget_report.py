@@ -71,7 +71,8 @@ def lines_of(facts: BudgetFacts) -> Iterator[Line]:
     yield Line(BudgetPart.COMPUTE, facts.compute_busy_ns, won_back=False)
     yield Line(WITHOUT, facts.compute_absent_ns)
     yield Line(BudgetPart.STARVED, facts.launch_starved_ns)
-    of_it = {"after the last kernel": facts.tail_ns, **_in_calls(facts.in_syncs)}
+    between = {"between steps": facts.between_steps_ns or 0}
+    of_it = {**between, "after the last kernel": facts.tail_ns, **_in_calls(facts.in_syncs)}
     yield from (Line(f"{BudgetPart.STARVED}: {what}", ns) for what, ns in of_it.items() if ns)
     for kind, part in BLOCKED.items():
         ns = facts.blocking_ns[kind]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from pytest_nsys.analysis.explained import BudgetChange, Cause, CauseKind, Explained, Explanation
+from pytest_nsys.analysis.explained import NEXT_STEP, BudgetChange, Cause, CauseKind, Explained, Explanation
 from pytest_nsys.analysis.root_facts import RootChange, RootKind, RootOf
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.kept import grouped
@@ -39,6 +39,7 @@ _WALLS = {
     CauseKind.LAUNCH_BOUND: "the GPU waits for the launch of {} (CPU-bound)",
     CauseKind.IDLE: "the GPU is idle before {}, already launched,",
     CauseKind.STARVED: "the host launches {} late:",
+    CauseKind.BETWEEN: "the GPU waits for the host between steps",
     CauseKind.BLOCKS: "{} blocks compute:",
     CauseKind.BESIDE: "{} stalls during communication:",
     CauseKind.STALLED: "{} stalls for another reason:",
@@ -210,6 +211,8 @@ def cause_words(cause: Cause) -> str:
     before, now = format_apart(cause.before_ns, cause.now_ns, TIME)
     kernel = printable(cause.kernel, 60)
     if cause.kind in _WALLS:
+        if cause.kernel == NEXT_STEP:
+            return f"{_WALLS[CauseKind.BETWEEN]}: {both_words(before, now)}"
         counts = _counts(cause) if cause.kind in (CauseKind.COMPUTE, CauseKind.EXPOSED) else ""
         waits = "" if cause.straggler is None else f": it waits for rank {cause.straggler}"
         return f"{_WALLS[cause.kind].format(kernel)} {before} → {now}{counts}{waits}"

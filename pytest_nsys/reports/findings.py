@@ -130,6 +130,12 @@ def _launches(f: Finding) -> Said:
     return f"launch-bound: {_part(f)} launch-starved", _tiny(f), _before(f)
 
 
+def _between(f: Finding) -> Said:
+    share = percent(Fraction(_value(f, "part_ns")) / Fraction(_value(f, "window_ns")))
+    said = f"{_part(f)} between steps, {share} of the step"
+    return said, f": the host is in {_name(f, 'host')}" if "host" in f.figures else ": the host launches nothing"
+
+
 def _tiny(f: Finding) -> str:
     if "tiny" not in f.figures:
         return ""
@@ -194,6 +200,7 @@ _SENTENCES: Mapping[FindingKind, Callable[[Finding], Said]] = {
     FindingKind.COMMUNICATION: _communication,
     FindingKind.SYNCS: _syncs,
     FindingKind.LAUNCHES: _launches,
+    FindingKind.BETWEEN: _between,
     FindingKind.COPIES: _copies,
     FindingKind.OTHER_DEVICE: _elsewhere,
     FindingKind.STALLED: _stalled,

@@ -22,6 +22,7 @@ SHARES = 1000
 HEADS = {
     BudgetPart.COMPUTE: "compute",
     BudgetPart.STARVED: "starved",
+    BudgetPart.BETWEEN: "between",
     BudgetPart.COLLECTIVE: "collective",
     BudgetPart.COPY: "copy",
     BudgetPart.MEMSET: "memset",

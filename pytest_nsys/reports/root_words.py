@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
+from pytest_nsys.analysis.explained import NEXT_STEP
 from pytest_nsys.analysis.root_facts import Root, RootChange, RootKind, RootOf
 from pytest_nsys.core.families import OTHER_KIND, kind_of, known_communication
 from pytest_nsys.core.kept import grouped
@@ -66,7 +67,8 @@ def moved_words(told: Moved, called: Mapping[str, str], *, everywhere: bool = Fa
         return f"{'all kernels alike' if everywhere else 'all compute'} {_shares(told, signed=True)}{_clock(largest)}"
     if root.of is RootOf.HOST:
         before = f" before {name}" if name else ""
-        return f"the GPU waits for the host{before}: {_both(largest)}"
+        when = " between steps" if root.name == NEXT_STEP else before
+        return f"the GPU waits for the host{when}: {_both(largest)}"
     if root.of is RootOf.CALL and root.kind in (RootKind.LONGER, RootKind.SHORTER):
         way = "longer" if largest.change_ns > 0 else "less"
         return f"the GPU waits {_amounts(told)} {way} while the host is in {name}"
