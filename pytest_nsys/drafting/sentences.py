@@ -17,7 +17,7 @@ from pytest_nsys.analysis.activity import SYNCHRONISING_CALLS, waiting_call
 from pytest_nsys.analysis.bounds import FEW_ANCHORS
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metric_names import spoken
-from pytest_nsys.analysis.metrics import METRICS, Unit
+from pytest_nsys.analysis.metrics import METRICS, STEP_TIME, Unit
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.sharing import ALL, OWN, Walls, sharing_in, walls
 from pytest_nsys.analysis.step_kinds import by_number
@@ -392,7 +392,9 @@ def _times(figures: Figures) -> Iterator[DraftSentence]:
     windows = figures.rows("window_ns")
     if not step or [*figures.rows("step_time_ns").values()] != [max(windows.values())]:  # of one step they are one
         what = "from end to end"
-        if figures.spec.whole_run or figures.spec.kernels is KernelsMode.LAUNCHED:
+        if any(window.goes_on for window in figures.windows):
+            what = "until the next step begins on the GPU"
+        elif figures.spec.whole_run or figures.spec.kernels is KernelsMode.LAUNCHED:
             what = "from the first start to the last end of its kernels"
         why = (f"At most {figures.largest('window_ns')}: the window, {what}.",)
         yield _held(figures, "window_ns", why, TIME, 2 if step else KEPT)
@@ -410,7 +412,7 @@ def _step(figures: Figures) -> list[DraftSentence]:
         return list(_step_times(figures, counts))
     if rows := figures.rows("step_time_ns"):
         shown = format_value(rows[()])
-        why = f"{shown}: a step of the slowest rank, the median of the steady half."
+        why = f"{shown}: a step of the slowest rank, the median of all whole steps but the first."
         if any(len(window.anchors) == 1 for window in figures.windows):
             why = f"{shown}: the step, on the slowest rank."
         return [_held(figures, "step_time_ns", (why,), TIME, KEPT), *_slow_steps(figures)]
@@ -418,16 +420,19 @@ def _step(figures: Figures) -> list[DraftSentence]:
     if not rows:
         return []
     worst = figures.largest("period_ns", rows)
-    why = f"At most {worst} from one anchor to the next: the median of the steady half."
+    why = f"At most {worst} from one anchor to the next: the median of all but the first."
     return [_held(figures, "period_ns", (why,), TIME, KEPT, rows, "p50 ")]
 
 
 def _slow_steps(figures: Figures) -> Iterator[DraftSentence]:
-    """The slow ones among enough units of a kernel, which a median does not see."""
+    """What slow steps make longer, which a median does not see: the mean, and of enough steps the slow ones."""
+    if rows := _periods(figures, "mean"):
+        why = f"At most {figures.largest('period_ns', rows)} on average: a median hides slow steps."
+        yield _held(figures, "period_ns", (why,), TIME, KEPT, rows, "mean ", STEP_TIME)
     rows = _periods(figures, "p90")
-    if figures.captures.convention.kernel_anchor is not None and len(figures.windows[0].anchors) >= ENOUGH_FOR_P90:
-        why = f"At most {figures.largest('period_ns', rows)} for one step in ten: a median hides a slow quarter."
-        yield _held(figures, "period_ns", (why,), TIME, KEPT, rows, "p90 ")
+    if rows and len(figures.windows[0].anchors) >= ENOUGH_FOR_P90:
+        why = f"At most {figures.largest('period_ns', rows)} for nine steps in ten: a median hides a slow quarter."
+        yield _held(figures, "period_ns", (why,), TIME, KEPT, rows, "p90 ", STEP_TIME)
 
 
 def _periods(figures: Figures, quantile: str) -> dict[Labels, Value]:
@@ -466,10 +471,12 @@ def _held(
     rank: int,
     among: Mapping[Labels, Value] | None = None,
     which: str = "",
+    called: str = "",
 ) -> DraftSentence:
     """A time, or memory, against its baseline, with the file's tolerance where that is wide enough and not too wide.
 
-    ``among`` are the rows that are judged, of which the largest says what its limit is.
+    ``among`` are the rows that are judged, of which the largest says what its limit is. ``called``: the metric that the
+    sentence names, where that means its rows.
     """
     middles = figures.rows(metric) if among is None else among
     rows = [own for labels, own in figures.each(metric).items() if labels in middles]
@@ -485,7 +492,7 @@ def _held(
     else:
         words = f"max({int(100 * own)}%, {written_ns(smallest)})" if is_time else f"{int(100 * own)}%"
     limit = _limit_words(max(middles.values()), own, smallest, METRICS[metric].unit)
-    sentence = f"{which}{spoken(METRICS[metric])} below baseline plus {words}"
+    sentence = f"{which}{spoken(METRICS[called or metric])} below baseline plus {words}"
     return DraftSentence(sentence, (f"{why[0]} {limit}", *why[1:]), group, rank)
 
 

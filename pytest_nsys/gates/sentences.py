@@ -67,7 +67,7 @@ NEARLY_AGGREGATES = {"avg": "mean", "average": "mean", "maximum": "max", "minimu
 NUMBERED = frozenset({"rank"})
 """Dimensions whose labels are numbers; mesh axes are too."""
 
-QUANTILES = ("p50", "p90", "p99")
+QUANTILES = ("p50", "p90", "p99", "mean", "max")
 
 MAX_LENGTH = 500
 """Most characters of a sentence: nobody reads a longer one, and the file may be a stranger's."""
@@ -89,7 +89,7 @@ _LONGEST_NAME = 5
 
 _WORD = re.compile(r"!=|[<>=≤≥]+|(?:(?!!=)[^\s<>=≤≥])+")
 _PERCENTILE = re.compile(r"p[0-9]+")
-_OF_ROWS = {"quantile": _PERCENTILE, "statistic": re.compile("|".join(STATISTICS))}
+_OF_ROWS = {"quantile": re.compile("p[0-9]+|mean|max"), "statistic": re.compile("|".join(STATISTICS))}
 """Dimensions of what a row takes of many values, and the words for it."""
 
 
@@ -323,8 +323,10 @@ def _parse_subject(words: list[Word], axes: Collection[str], kinds: Collection[s
 
 
 def _of_steps(subject: Subject, words: list[Word]) -> Subject:
-    """``p99 step time`` is that of the steps, not of the one step time of a run."""
-    if subject.metric.name != STEP_TIME or not subject.aggregates or not subject.aggregates[0].word.startswith("p"):
+    """``p99 step time`` and ``mean step time`` are those of the steps, not of the one step time of a run."""
+    if subject.metric.name != STEP_TIME or not subject.aggregates:
+        return subject
+    if _OF_ROWS["quantile"].fullmatch(subject.aggregates[0].word) is None:
         return subject
     (asked,) = (word for word in words if word.text == subject.aggregates[0].word)
     found = replace(subject, metric=METRICS[PERIOD], aggregates=())
