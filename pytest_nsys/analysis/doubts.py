@@ -26,11 +26,13 @@ from pytest_nsys.analysis.bounds import FEW_ANCHORS
 from pytest_nsys.analysis.common_clock import zeros_of
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.sharing import sharing_in
+from pytest_nsys.analysis.step_kinds import counted_steps
 from pytest_nsys.analysis.throughput import Deviation, deviation
-from pytest_nsys.analysis.windows import MEDIAN, WindowSpec, anchor_of
+from pytest_nsys.analysis.windows import MEDIAN, WindowSpec, anchor_of, numbered
 from pytest_nsys.core.columns import total
 from pytest_nsys.core.conventions import BUILT_IN, Convention, KernelAnchor
 from pytest_nsys.core.errors import NothingMeasured
+from pytest_nsys.core.exact import median
 from pytest_nsys.core.families import KnownLibrary, qualified_name
 from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import (
@@ -153,6 +155,47 @@ def uneven_anchors(group: WindowGroup) -> Uneven | None:
         return worst
     among_all = Uneven(min(counts), max(counts), False, of) if counts else None
     return among_all if among_all is not None and among_all.apart else None
+
+
+LONG = Fraction(3, 2)
+"""Times the judged step: steps that take longer are told where they make up MUCH of the run."""
+
+MUCH = Fraction(5, 100)
+
+
+class SlowSteps(NamedTuple):
+    """How many ``steps`` of a rank, ``of`` how many, take over ``LONG`` times as long as the judged one, and the
+    ``share`` of the time of all that they take.
+    """
+
+    rank: int
+    steps: int
+    of: int
+    share: Fraction
+
+    def __str__(self) -> str:
+        slow = f"{self.steps} of {counted(self.of, 'step')} {'takes' if self.steps == 1 else 'take'}"
+        told = f"over {float(LONG):g} times as long as the judged one, {percent(self.share)} of the time of all"
+        return f"rank {self.rank}: {slow} {told}: 'mean step time' counts every step"
+
+
+def slow_steps(group: WindowGroup) -> SlowSteps | None:
+    """Return the rank whose longer steps make up most of its run, where that is MUCH; else None."""
+    found = []
+    for number, windows in group.ranks.items():
+        lengths = [*counted_steps(windows[0].track.step_lengths_ns).values()] if windows else []
+        judged = median([window.length_ns for window in windows if window.window.index is not None] or [0])
+        slow = [ns for ns in lengths if judged and ns > LONG * Fraction(judged)]
+        found.append(SlowSteps(number, len(slow), len(lengths), Fraction(sum(slow), sum(lengths) or 1)))
+    worst = max(found, key=lambda each: (each.share, -each.rank), default=None)
+    return worst if worst is not None and worst.share >= MUCH else None
+
+
+def are_at_other_steps(group: WindowGroup) -> bool:
+    """Return whether steps count up on every rank, and no two ranks hold one of the same number."""
+    tracks = group.tracks.values()
+    each = [{*numbered(track.anchors)} for track in tracks if track.steps is not None and not track.convention.kinds]
+    return len(each) > 1 and all(each) and not set.intersection(*each)
 
 
 class Apart(NamedTuple):
@@ -369,6 +412,15 @@ def _anchor_notes(group: WindowGroup) -> Iterator[Note]:
         yield Note(f"{empty}: its kernels were not recorded for as long as its ranges", True)
     if uneven := uneven_anchors(group):
         yield Note(f"{uneven}: windows picked by number hold different work", uneven.alike)
+    mixed = [number for number, track in group.tracks.items() if track.steps is not None and track.steps.mixed]
+    if mixed:
+        yield Note(
+            f"{ranks_words(mixed)}: steps under one label launch other kernels, and take no turns: they are mixed"
+        )
+    if are_at_other_steps(group):
+        yield Note("the ranks hold no step of the same number: what is compared across them is other work", True)
+    if slow := slow_steps(group):
+        yield Note(str(slow), True)
     for number, found in deviations(group):
         if found.in_spreads > UNTYPICAL:
             yield Note(f"rank {number}: the window is untypical, {found}", True)

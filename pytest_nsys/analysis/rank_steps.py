@@ -16,7 +16,7 @@ from itertools import accumulate, pairwise
 
 from pytest_nsys.analysis.around import LONGEST_NS, RankTrack
 from pytest_nsys.analysis.windows import StepSpan, lasting, whole_steps
-from pytest_nsys.core.columns import bounds, equal, minus, sums, take, touching, where, where_not
+from pytest_nsys.core.columns import bounds, counts, distinct, equal, minus, sums, take, touching, where, where_not
 from pytest_nsys.core.model import Interval, Range, StepsOfRun
 
 NEARLY_MOST = Fraction(9, 10)
@@ -27,12 +27,14 @@ NEARLY_MOST = Fraction(9, 10)
 class RankSteps:
     """The steps of a rank that have a window, by start: on the host, and by index from when to when each has the GPU.
 
-    ``why`` there are none is the end of a sentence.
+    ``why`` there are none is the end of a sentence. ``mixed``: under one label they are of several kinds, which come
+    back and take no turns.
     """
 
     steps: Sequence[Range]
     on_gpu: Sequence[Interval] = ()
     why: str = ""
+    mixed: bool = False
 
     @classmethod
     def kept(cls, of_run: StepsOfRun, marks: Sequence[Range], name: str = "") -> RankSteps:
@@ -73,11 +75,12 @@ def steps_by_time(marks: Sequence[Range], *, to_the_end: int | None = None) -> R
 def steps_by_launch(whole: RankTrack, marks: Sequence[Range], *, to_the_end: bool) -> RankSteps:
     """Return the steps of a rank, all of whose kernels are ``whole``, by what was launched in them.
 
-    A step without a kernel on the main stream has no window: its time is that of the step before. ``to_the_end``: what
-    was launched after the last range belongs to the last step.
+    A step without a kernel on the main stream has no window: its time is that of the step before. Labels that take
+    turns, as those of micro-batches of which one steps the optimizer, are one step together. ``to_the_end``: what was
+    launched after the last range belongs to the last step.
     """
-    kernels, steps = whole.kernels, lasting(marks)
-    launched = whole.launch_order
+    kernels, launched = whole.kernels, whole.launch_order
+    steps, mixed = _in_turns(whole, lasting(marks), to_the_end=to_the_end)
     main = take(launched, where(equal(take(kernels.stream, launched), main_stream(whole))))
     moments, starts = take(whole.launch_ns, main), take(kernels.start_ns, main)
     places = [*(bisect_left(moments, step.start_ns) for step in steps), len(moments)]
@@ -96,7 +99,7 @@ def steps_by_launch(whole: RankTrack, marks: Sequence[Range], *, to_the_end: boo
         last_ns = max(last_ns, last.end_ns)
     edges = [*(step.start_ns for step, _, _ in begun), end_ns]
     found = [step._replace(start_ns=a, end_ns=b) for (step, _, _), (a, b) in zip(begun, pairwise(edges), strict=True)]
-    return RankSteps(found, list(pairwise([*begins, last_ns])))
+    return RankSteps(found, list(pairwise([*begins, last_ns])), mixed=mixed)
 
 
 def main_stream(whole: RankTrack) -> int:
@@ -124,3 +127,65 @@ def _work_until(whole: RankTrack, start_ns: int, end_ns: int, *, to_the_end: boo
         if own := touching(calls, calls, start_ns, LONGEST_NS if to_the_end else end_ns - 1):
             found = max(found, bounds(take(work.end_ns, own))[1])
     return found
+
+
+ALIKE = Fraction(9, 10)
+"""Steps whose kernels are less alike are of two kinds."""
+
+MOST_KINDS = 4
+"""Of more kinds none comes back often enough to take turns."""
+
+
+def _in_turns(whole: RankTrack, steps: list[Range], *, to_the_end: bool) -> tuple[list[Range], bool]:
+    """Join steps of several kinds that take turns, each group ending with its rarest kind; and whether there are
+    several kinds that come back and take none. Engines say of which kind a step is, and their steps are left alone.
+    """
+    if to_the_end or len(steps) < FEWEST_IN_TURNS:
+        return steps, False
+    kinds = _kinds(whole, steps)
+    inner = kinds[1:]  # the profiler's start disturbs the first
+    changes = [b for a, b in pairwise(inner) if a != b]
+    if None in inner or len({*changes}) == len(changes):  # all alike, or each kind stands together: a warm-up
+        return steps, False
+    size = next((n for n in range(2, len(inner) // 2 + 1) if inner[n:] == inner[:-n]), None)
+    if size is None:
+        return steps, True
+    period = inner[:size]
+    rarest = min(period, key=lambda kind: (period.count(kind), period.index(kind)))
+    end = 1 + max(i for i, kind in enumerate(period) if kind == rarest)  # the first step that ends a group, among all
+    begins = [i for i in range(len(steps)) if (i - end - 1) % size == 0]
+    return [steps[i]._replace(end_ns=steps[min(i + size, len(steps)) - 1].end_ns) for i in begins], False
+
+
+FEWEST_IN_TURNS = 5
+"""Labels: two whole groups of two, after the first."""
+
+
+def _kinds(whole: RankTrack, steps: Sequence[Range]) -> list[int | None]:
+    """Number what each step launches by how alike it is, counted by kernel and weighted by their mean length; None of
+    more than ``MOST_KINDS``.
+    """
+    kernels, launched = whole.kernels, whole.launch_order
+    numbers, names = distinct(take(kernels.name, launched), take(kernels.full_name, launched))
+    lengths = sums(numbers, take(minus(kernels.end_ns, kernels.start_ns), launched), len(names))
+    mean_ns = [ns // max(1, count) for ns, count in zip(lengths, counts(numbers, len(names)), strict=True)]
+    moments = take(whole.launch_ns, launched)
+    leaders: list[Sequence[int]] = []
+    found: list[int | None] = []
+    for step in steps:
+        own = range(bisect_left(moments, step.start_ns), bisect_left(moments, step.end_ns))
+        launches = counts(take(numbers, own), len(names))
+        kind = next((i for i, leader in enumerate(leaders) if _alike(leader, launches, mean_ns) >= ALIKE), None)
+        if kind is None and len(leaders) < MOST_KINDS:
+            kind, leaders = len(leaders), [*leaders, launches]
+        found.append(kind)
+    return found
+
+
+def _alike(one: Sequence[int], other: Sequence[int], mean_ns: Sequence[int]) -> Fraction:
+    """Return 1 − Σ|a − b| / Σ(a + b) over the kernels of two steps, plain or weighted, whichever is less."""
+    apart = [abs(a - b) for a, b in zip(one, other, strict=True)]
+    both = [a + b for a, b in zip(one, other, strict=True)]
+    weighted = (sum(n * ns for n, ns in zip(each, mean_ns, strict=True)) for each in (apart, both))
+    shares = (Fraction(sum(apart), sum(both) or 1), Fraction(next(weighted), next(weighted) or 1))
+    return 1 - max(shares)

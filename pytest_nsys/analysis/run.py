@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from pytest_nsys.analysis.rank_steps import RankSteps, steps_by_launch, steps_by
 from pytest_nsys.analysis.rank_window import RankWindow, explain_empty, explain_no_anchor, in_window
 from pytest_nsys.analysis.step_kinds import RunSteps
 from pytest_nsys.analysis.windows import (
+    MEDIAN,
     RUN,
     WORDS,
     WindowSpec,
@@ -28,7 +29,9 @@ from pytest_nsys.analysis.windows import (
     find_ranks,
     lasting,
     marks_steps,
+    numbered,
     read_labels,
+    whole_steps,
 )
 from pytest_nsys.core.columns import exceeds, take, where_not
 from pytest_nsys.core.conventions import Convention, KernelAnchor, like
@@ -273,10 +276,28 @@ class Run:
         anchors = self.anchors_under(rank, spec)
         if not anchors:
             raise NothingMeasured(self._why_no_anchor(rank, spec))
+        picked = spec
+        if spec.window == MEDIAN and (shared := self.shared_steps(spec)):
+            picked = replace(spec, window=str(numbered(anchors)[shared[len(shared) // 2]]))
         try:
-            return anchor_windows(anchors, spec)
+            return anchor_windows(anchors, picked)
         except NothingMeasured as error:
             raise NothingMeasured(f"{rank.trace}: rank {rank.number}: {error}") from None
+
+    @kept
+    def shared_steps(self, spec: WindowSpec) -> Sequence[int]:
+        """The numbers of the whole steps that all ranks hold, by which ranks are compared; empty where the ranks hold
+        the same ones, where none is shared, and where names do not count steps.
+        """
+        if not marks_steps(self.convention, spec) or self.convention.kinds or len(self.ranks) < 2:
+            return ()
+        each = []
+        for rank in self.ranks:
+            anchors = self.anchors_under(rank, spec)
+            each.append([*numbered(anchors)][: whole_steps(anchors)])
+        if all(own == each[0] for own in each):
+            return ()
+        return sorted(set(each[0]).intersection(*each[1:]))
 
     def _why_no_anchor(self, rank: Rank, spec: WindowSpec) -> str:
         if isinstance(anchor_of(self.convention, spec), KernelAnchor):

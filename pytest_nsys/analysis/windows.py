@@ -230,6 +230,15 @@ def anchor_windows(anchors: Sequence[Range], spec: WindowSpec) -> list[Window]:
     return [_anchor_window(anchors, i, spec) for i in indices]
 
 
+def numbered(anchors: Sequence[Range]) -> dict[int, int]:
+    """Return the index of each step by the number that its name ends with; empty where the names do not count up."""
+    found = [re.search(r"([0-9]{1,18})[^0-9]*$", anchor.name) for anchor in anchors]
+    numbers = [int(match[1]) for match in found if match is not None]
+    shapes = {re.sub("[0-9]+", "", anchor.name) for anchor in anchors}
+    counts_up = len(numbers) == len(anchors) and len(shapes) == 1 and all(a < b for a, b in pairwise(numbers))
+    return {number: index for index, number in enumerate(numbers)} if counts_up else {}
+
+
 def whole_steps(anchors: Sequence[Range]) -> int:
     """Return how many of the anchors are whole: of steps the last has no next one, and is whole only if it is alone."""
     follow = bool(anchors) and isinstance(anchors[0], StepSpan)
