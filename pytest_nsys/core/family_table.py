@@ -43,11 +43,9 @@ TABLE = (
     _of("gemm", "XLA", "gemm_fusion* triton_gemm* *cublas_gemm_fusion* *cudnn_gemm_fusion*"),
     _of("softmax", "XLA", "triton_softmax*"),
     _of("triton", "Inductor", "triton_poi_* triton_red_* triton_per_* triton_for_* triton_tem_* triton_unk_*"),
-    _of(
-        "triton",
-        "Inductor",
-        "triton_spl_*",
-    ),
+    _of("triton", "Inductor", "triton_spl_*"),
+    # PyTorch 2.0 and 2.1 say no category: what follows is the operators, or the signature alone (triton__0d1d2d).
+    _of("triton", "Inductor", "triton_ triton__ triton__[0-9]* triton_fused_*"),
     _of("input_scatter_fusion", "XLA", "input_scatter_fusion*"),
     *(
         _of(f"loop_{what}_fusion", "XLA", f"loop_{what}_fusion*")
@@ -80,14 +78,20 @@ TABLE = (
     _of("attention", "FlashInfer", "*prefillwith*kvcache* *decodewith*kvcache* *mergestate* *lengthmerge*"),
     _of("attention", "SGLang", "_fwd_kernel _fwd_kernel_stage* _fwd_grouped_kernel* _bwd_kernel"),
     _of("attention", "vLLM, SageAttention, DeepGEMM", "reduce_segments* *qk_int*_sv_* *mqa_logits*"),
+    _of("attention", "AITER", "sage_fwd* _sage_fwd*"),
     _of("state_space", "Mamba, FLA", "*selective_scan* *selective_state* *chunk_scan* *chunk_state* *state_passing*"),
     _of("state_space", "FLA", "*delta_rule* *gated_delta* *chunk_fwd_kernel_o* *chunk_*_kkt_* *recompute_w_u*"),
     _of("state_space", "Mamba, FLA", "*causal_conv1d* *chunk_local_cumsum* *chunk_cumsum*"),
     _of("convolution", "cuDNN", "*implicit_gemm* *implicitgemm* *fprop* *convolve* *scudnn* *winograd*"),
     _of("convolution", "cuDNN", "[dw]grad* *[!a-ce-z][dw]grad*"),
+    # By the instruction: s884cudnn, s1688cudnn, i8816cudnn are what s884gemm is of cuBLAS, with a relu in the name.
+    _of("convolution", "cuDNN", "*[0-9]cudnn_* *_hcudnn_*"),
+    # By FFT, and the offsets that a kernel of its looks up; cuFFT's own kernels are called regular_fft and vector_fft.
+    _of("convolution", "cuDNN", "*fft[12]d_[rc]2[rc]_* flip_filter* *cask_cudnn*offsetskernel*"),
     _of("convolution", "PyTorch", "*conv_depthwise* *conv[123]d* *im2col* *col2im*"),
-    _of("convolution", "MIOpen", "igemm_* *miopen*conv* *asmconv* *naive_conv* *im2d2col* *miopensp3*"),
-    _of("convolution", "composable kernel", "*::*grouped_conv* *groupedconv* *device_conv*"),
+    _of("convolution", "MIOpen", "igemm_* *miopen*conv* *asmconv* *naive_conv* *im[23]d2col* *miopensp3*"),
+    # With or without a namespace: a mangled name that was cut has none that can be read.
+    _of("convolution", "composable kernel", "*grouped_conv* *groupedconv* *device_conv*"),
     _of("norm", "every library", "*layer_norm* *layernorm* *rms_norm* *rmsnorm* *batch_norm* *batchnorm* *group_norm*"),
     _of("norm", "every library", "*groupnorm* *instance_norm* *weight_norm* *qk_norm* *qknorm* *normalization*"),
     _of("norm", "cuDNN", "*cudnn::bn_*"),
