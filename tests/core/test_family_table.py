@@ -90,6 +90,7 @@ KERNELS = {
         ("attention", "_sage_fwd_mask"),
         ("state_space", "chunk_gated_delta_rule_fwd_kernel_h_blockdim64"),
         ("state_space", "_chunk_scan_fwd_kernel"),
+        ("state_space", "chunk_global_cumsum_scalar_kernel"),
         ("norm", "_layer_norm_fwd_1pass_kernel"),
         ("norm", "_rms_norm_forward_kernel"),
         ("norm", "l2norm_fwd_kernel"),
