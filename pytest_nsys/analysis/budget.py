@@ -264,13 +264,14 @@ class Budget:
 
     def producers(self) -> list[Blocking]:
         """What blocked what, the largest first."""
-        own, names = self._followed(*BLOCKED.values()), self._ran.work.names
+        own, work, name_of = self._followed(*BLOCKED.values()), self._ran.work, self._ran.name_of
         by, waiting = take(self._gaps.producer, own), self._waiting(own)
         codes, stages = self._ran.stages(by)
         found = self._longest(
             own,
-            lambda part, name, code, waiting: (_KIND[PARTS[part]], names[name], stages[code], names[waiting]),
-            *(take(self._gaps.part, own), take(self._ran.work.name, by), codes, take(self._ran.work.name, waiting)),
+            lambda part, code, *ids: (_KIND[PARTS[part]], name_of(*ids[:2]), stages[code], name_of(*ids[2:])),
+            *(take(self._gaps.part, own), codes),
+            *(take(column, who) for who in (by, waiting) for column in (work.name, work.full_name)),
         )
         return [Blocking(*who, ns, gaps) for who, ns, gaps in found]
 
@@ -278,26 +279,22 @@ class Budget:
         """Before which kernels the launch-starved or the stalled time lay, the largest first; what nothing
         follows is left out.
         """
-        own, names = self._followed(*parts), self._ran.work.names
+        own, work, name_of = self._followed(*parts), self._ran.work, self._ran.name_of
         waiting = self._waiting(own)
         codes, stages = self._ran.stages(waiting)
-        columns = take(self._ran.work.name, waiting), codes
-        found = self._longest(own, lambda name, code: (names[name], stages[code]), *columns)
+        columns = take(work.name, waiting), take(work.full_name, waiting), codes
+        found = self._longest(own, lambda short, full, code: (name_of(short, full), stages[code]), *columns)
         return [Delayed(parts[-1].value, *of, ns, gaps) for of, ns, gaps in found]
 
     def names(self) -> Iterator[tuple[BudgetPart, str | None, int]]:
         """How long each part of the gaps is, by what blocked, else by the kernel that waited, in full; None where none
         does.
         """
-        work, names = self._ran.work, self._ran.work.names
-
-        def called(short: int, full: int) -> str:
-            return names.get(full) or names[short]
-
+        work = self._ran.work
         for part in PARTS:
             own = self._followed(part)
             who = take(self._gaps.producer, own) if part in _KIND else self._waiting(own)
-            found = sums_by(called, self._length_ns(own), take(work.name, who), take(work.full_name, who))
+            found = sums_by(self._ran.name_of, self._length_ns(own), take(work.name, who), take(work.full_name, who))
             yield from ((part, name, ns) for name, (ns, _) in found.items())
         for part in (BudgetPart.STARVED, BudgetPart.BETWEEN):
             if ns := self._ns(part) - total(self._length_ns(self._followed(part))):
@@ -310,7 +307,7 @@ class Budget:
         of_both = (take(column, each) for each in (by, self._waiting(own)) for column in (work.name, work.full_name))
         producer, _, short, full = of_both
         for at, *ids, ns in zip(take(work.start_ns, by), producer, short, full, self._length_ns(own), strict=True):
-            yield names[ids[0]], at, names.get(ids[2]) or names[ids[1]], ns
+            yield names[ids[0]], at, self._ran.name_of(*ids[1:]), ns
 
     def each(self) -> Iterator[GapPart]:
         """The parts of the gaps by start."""

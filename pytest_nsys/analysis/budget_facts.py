@@ -54,8 +54,8 @@ BLOCKED: Mapping[str, BudgetPart] = {
 
 @dataclass(frozen=True, slots=True)
 class Blocking:
-    """For how long one producer held up one kind of kernel, and in how many gaps. ``name`` is a kernel's short name, of
-    copies and memsets the ``kind``.
+    """For how long one producer held up one kind of kernel, and in how many gaps. ``name`` is a kernel's demangled
+    name, of copies and memsets the ``kind``; ``waiting`` is a demangled name.
     """
 
     kind: str

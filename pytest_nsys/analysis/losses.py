@@ -175,12 +175,13 @@ class Losses:
         """Of the streams of these the one with most such time without compute: it, how many communication kernels it
         has, and its compute kernels by name, most launches first.
         """
-        window, stream, names = self.window, self.window.kernels.stream, self.window.kernels.names
+        window, stream = self.window, self.window.kernels.stream
         own = members_by(lambda stream: stream, take(stream, self.barriers))
         exposed = {number: self._covered(window.time_of(take(self.barriers, at))) for number, at in own.items()}
         number = max(exposed, key=lambda number: (exposed[number], -number))
         compute = take(window.compute, where(equal(take(stream, window.compute), number)))
-        found = Counter(names[name] for name in take(window.kernels.name, compute))
+        numbers, names = window.named(lambda short, full: full or short)
+        found = Counter(names[number] for number in take(numbers, compute))
         return window.kernels.streams[number], len(own[number]), dict(found.most_common())
 
     def waited_for(self, kind: str) -> int:
@@ -196,8 +197,8 @@ class Losses:
         near = take(near, where(take(track.communicates, near)))
         codes, known, _ = track.contexts
         by = members_by(
-            lambda name, code: (known[code][0], kernels.names[name]),
-            *(take(column, near) for column in (kernels.name, codes)),
+            lambda short, full, code: (known[code][0], kernels.names.get(full) or kernels.names[short]),
+            *(take(column, near) for column in (kernels.name, kernels.full_name, codes)),
         )
         found = {
             who: self._covered(Intervals(take(kernels.start_ns, at), take(kernels.end_ns, at)))

@@ -38,7 +38,7 @@ NONE = -1
 
 
 class Operation(NamedTuple):
-    """One of them. ``name`` is a kernel's short name, of copies and memsets the ``kind``."""
+    """One of them. ``name`` is a kernel's demangled name, of copies and memsets the ``kind``."""
 
     kind: str
     name: str
@@ -141,6 +141,10 @@ class Operations:
     def _after(self) -> Flags:
         return bytearray().join(bytearray([piece.after]) * len(piece.work) for piece in self._pieces)
 
+    def name_of(self, short: int, full: int) -> str:
+        """Return the demangled name by the numbers of both names; where there is none, and of copies, the short one."""
+        return self.work.names.get(full) or self.work.names[short]
+
     def told(self, operations: Column) -> Mapping[int, Operation]:
         """Each of some operations by its index; NONE is none."""
         own, work = values(take(operations, where_not(equal(operations, NONE)))), self.work
@@ -148,7 +152,7 @@ class Operations:
         return {
             i: Operation(
                 kind=KINDS[self.kind[i]],
-                name=work.names[work.name[i]],
+                name=self.name_of(work.name[i], work.full_name[i]),
                 stage=stages[code],
                 stream=work.streams[work.stream[i]],
                 start_ns=work.start_ns[i],

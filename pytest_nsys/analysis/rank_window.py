@@ -157,6 +157,12 @@ class RankWindow:
         """(time in ns, number) of the kernels of each (short name id, demangled name id)."""
         return sums_by(lambda *ids: ids, self.durations_ns, self.kernels.name, self.kernels.full_name)
 
+    @property
+    def whole_names(self) -> frozenset[str]:
+        """The demangled names of the kernels, the short ones of those without."""
+        names = self.kernels.names
+        return frozenset(names.get(full) or names[short] for short, full in self.by_name)
+
     @cached_property
     def compute_streams(self) -> frozenset[int]:
         """Indices of the streams with at least one compute kernel in the window."""

@@ -136,6 +136,11 @@ class KernelShares:
     others: int
     others_ns: Value
 
+    @property
+    def names(self) -> list[str]:
+        """The demangled names of the largest."""
+        return [each.name for each in self.largest]
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Summary:

@@ -24,7 +24,7 @@ from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.families import OTHER, OTHER_KIND, classifier, kind_of
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.kept import grouped
-from pytest_nsys.core.kernel_names import telling_name
+from pytest_nsys.core.kernel_names import readable_names, telling_name
 from pytest_nsys.core.model import Interval, Stream, stream_labels
 from pytest_nsys.core.tables import NO_KERNELS
 from pytest_nsys.core.words import counted, printable
@@ -49,8 +49,8 @@ LaneKind = Literal["compute", "communication", "copies"]
 
 
 class Bar(NamedTuple):
-    """One kernel or transfer, or so many ``kernels`` that are too short to be told apart. ``telling`` is what tells a
-    kernel apart from others of its name.
+    """One kernel or transfer, or so many ``kernels`` that are too short to be told apart. ``name`` is what a person
+    calls the kernel, ``telling`` what it is known by in two runs.
     """
 
     start_ns: int
@@ -138,8 +138,10 @@ def timeline_of(w: RankWindow, standing: ClockStanding = ALONE) -> Timeline:
     """The window; ``standing`` says where its clock stands beside those of other ranks."""
     own = w.window
     nth = f", window {own.index + 1} of {own.count}" if own.index is not None else ""
-    streams, exposed = in_order(w.streams), grouped(exposed_parts(w))
-    lanes = [*(_lane(w, name, use, exposed) for name, use in streams), *_copies(w)]
+    streams, exposed, (facts, gaps) = in_order(w.streams), grouped(exposed_parts(w)), _budget(w)
+    whole = w.whole_names | {each.name for gap in gaps for each in (gap.waiting, gap.producer) if each is not None}
+    called = readable_names(sorted(whole))
+    lanes = [*(_lane(w, name, use, exposed, called) for name, use in streams), *_copies(w)]
     found = Timeline(
         place=" ".join(f"{axis}={at}" for axis, at in w.rank.coordinates.items()),
         window=printable(own.name) + nth,
@@ -153,15 +155,21 @@ def timeline_of(w: RankWindow, standing: ClockStanding = ALONE) -> Timeline:
         bands=list(_bands(w)),
         lanes=lanes,
     )
-    try:
-        facts = facts_of(budget_of(w))
-    except NoRows as nothing:
-        return replace(found, budget_why=printable(str(nothing), 400))
-    gaps = [DrawnGap(part) for part in budget_of(w).each()]
-    if len(gaps) > MANY_KERNELS:
-        gaps = list(in_cells(gaps, w.length_ns // GAP_CELLS))
+    if isinstance(facts, NoRows):
+        return replace(found, budget_why=printable(str(facts), 400))
+    parts = [DrawnGap(gap) for gap in gaps]
+    if len(parts) > MANY_KERNELS:
+        parts = list(in_cells(parts, w.length_ns // GAP_CELLS))
     numbers = {use.stream: number for number, (_, use) in enumerate(streams)}
-    return replace(found, budget=facts, gaps=list(_drawn(w, gaps, numbers)))
+    return replace(found, budget=facts, gaps=list(_drawn(w, parts, numbers, called)))
+
+
+def _budget(w: RankWindow) -> tuple[BudgetFacts | NoRows, Sequence[GapPart]]:
+    """Return the budget with its parts of gaps; without one why there is none, and no part."""
+    try:
+        return facts_of(budget_of(w)), [*budget_of(w).each()]
+    except NoRows as nothing:
+        return nothing, ()
 
 
 def in_cells(gaps: Iterable[DrawnGap], cell_ns: int) -> Iterator[DrawnGap]:
@@ -191,8 +199,12 @@ def _named(one: Named) -> Named:
     return one._replace(name=printable(one.name, LONGEST_NAME), stage=printable(one.stage, LONGEST_NAME))
 
 
-def _drawn(w: RankWindow, gaps: Iterable[DrawnGap], lanes: Mapping[Stream, int]) -> Iterator[DrawnGap]:
-    """The gaps with arrows; ``lanes`` numbers the lane of each stream, and copies and memsets come after these."""
+def _drawn(
+    w: RankWindow, gaps: Iterable[DrawnGap], lanes: Mapping[Stream, int], called: Mapping[str, str]
+) -> Iterator[DrawnGap]:
+    """The gaps with arrows, and kernels by what they are ``called``; ``lanes`` numbers the lane of each stream, and
+    copies and memsets come after these.
+    """
     streams = w.kernels.streams
     drawn = {(w.kernels.start_ns[i], streams[w.kernels.stream[i]]) for i in w.compute}
 
@@ -201,13 +213,16 @@ def _drawn(w: RankWindow, gaps: Iterable[DrawnGap], lanes: Mapping[Stream, int])
         if by is not None and waiting is not None and (waiting.start_ns, waiting.stream) in drawn:
             begin = len(lanes) if by.kind in ("copy", "memset") else lanes.get(by.stream)
             arrow = None if begin is None else (begin, lanes[waiting.stream])
-        part = part._replace(waiting=waiting and _named(waiting), producer=by and _named(by))
+        waiting, by = (each and _named(each._replace(name=called[each.name])) for each in (waiting, by))
+        part = part._replace(waiting=waiting, producer=by)
         yield DrawnGap(part, number, arrow)
 
 
-def _lane(w: RankWindow, name: str, use: StreamUse, exposed: Mapping[int, Sequence[Interval]]) -> TimelineLane:
+def _lane(
+    w: RankWindow, name: str, use: StreamUse, exposed: Mapping[int, Sequence[Interval]], called: Mapping[str, str]
+) -> TimelineLane:
     members = w.by_stream[use.stream]
-    bars = _bars(w, members)
+    bars = _bars(w, members, called)
     if len(w) > MANY_KERNELS:
         bars = list(_together(bars, w.length_ns // CELLS))
     return TimelineLane(
@@ -248,21 +263,22 @@ def _copies(w: RankWindow) -> Iterator[TimelineLane]:
     yield TimelineLane("copies", "and memsets", "copies", len(own), busy_ns, bars)
 
 
-def _bars(w: RankWindow, members: Sequence[int]) -> list[Bar]:
+def _bars(w: RankWindow, members: Sequence[int], called: Mapping[str, str]) -> list[Bar]:
     kernels, barriers, names = w.kernels, set(w.barriers), w.kernels.names
     family_of = classifier(w.track.convention.families)
+    each = ((i, names[kernels.name[i]], names.get(kernels.full_name[i], "")) for i in members)
     return [
         Bar(
             start_ns=kernels.start_ns[i],
             end_ns=kernels.end_ns[i],
-            name=names[kernels.name[i]],
+            name=called[full or short],
             stage=_stage(w, i),
-            family=family_of(names[kernels.name[i]], names.get(kernels.full_name[i], "")),
+            family=family_of(short, full),
             exposed_ns=w.exposed_ns[i],
             is_barrier=i in barriers,
-            telling=telling_name(names.get(kernels.full_name[i]) or names[kernels.name[i]]),
+            telling=telling_name(full or short),
         )
-        for i in members
+        for i, short, full in each
     ]
 
 

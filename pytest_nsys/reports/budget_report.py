@@ -6,8 +6,8 @@ explains is at most, what is shown; communication has both ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
@@ -98,10 +98,10 @@ def _in_calls(in_syncs: Mapping[str, int]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class BudgetReport:
-    """The budgets of some ranks, each with its number. ``full``: the whole names of kernels, by their short ones."""
+    """The budgets of some ranks, each with its number, and the demangled names ``beside`` which kernels are named."""
 
     budgets: Mapping[int, BudgetFacts]
-    full: Mapping[str, str] = field(default_factory=dict)
+    beside: Collection[str] = ()
 
     @cached_property
     def scale(self) -> Scale:
@@ -152,7 +152,7 @@ class BudgetReport:
     def producers(self) -> Iterator[str]:
         """Sentences of the largest producers of each rank, and of what waited longest for none."""
         for rank, facts in self.budgets.items():
-            yield from (f"rank {rank}: {line}" for line in held_up(facts, self.scale, self.full))
+            yield from (f"rank {rank}: {line}" for line in held_up(facts, self.scale, self.beside))
 
     def notes(self) -> Iterator[str]:
         """What bounds these figures."""
@@ -186,7 +186,7 @@ def budgets_of(looked: Looked) -> Budgets:
 def about_budgets(looked: Looked) -> Paragraph:
     """A bar for each rank, and who blocked whom."""
     budgets = budgets_of(looked)
-    report = BudgetReport(budgets.found, _full_names(budgets.windows))
+    report = BudgetReport(budgets.found, {name for window in budgets.windows for name in window.whole_names})
     return Paragraph(
         above=[*report.bars(looked.encoding)],
         below=[report.about_gain(), *report.producers()],
@@ -216,16 +216,6 @@ def _ceilings(facts: BudgetFacts) -> dict[str, float | None]:
     return {what: None if above is None else float(above) for what, above in found.items()}
 
 
-def _full_names(windows: Iterable[RankWindow]) -> Mapping[str, str]:
-    """By short name the whole name of the kernels that alone are called so."""
-    found: dict[str, set[str]] = {}
-    for window in windows:
-        names = window.kernels.names
-        for short, full in window.by_name:
-            found.setdefault(names[short], set()).add(names.get(full, ""))
-    return {short: full for short, (full, *others) in found.items() if full and not others}
-
-
 def producer_words(each: Blocking, scale: Scale, called: Mapping[str, str]) -> str:
     """``stage4_b combine blocks grouped_gemm for 1.02 ms in 12 gaps``, with what each kernel is called."""
     return f"{_kernel(each.stage, called[each.name])} blocks {called[each.waiting]} {_how_long(each, scale)}"
@@ -239,21 +229,14 @@ def _how_long(each: Blocking | Delayed, scale: Scale) -> str:
     return f"for {format_value(each.ns, scale=scale)} in {counted(each.gaps, 'gap')}"
 
 
-def held_up(facts: BudgetFacts, scale: Scale, full: Mapping[str, str] | None = None) -> list[str]:
+def held_up(facts: BudgetFacts, scale: Scale, beside: Collection[str] = ()) -> list[str]:
     """Who blocked whom, and which kernels were launched too late or stalled, the longest of each first; kernels as a
-    person calls them, after the ``full`` names of the short ones.
+    person calls them ``beside`` others.
     """
     names = [name for each in facts.producers for name in (each.name, each.waiting)]
-    called = called_by(full or {}, *names, *(each.waiting for each in facts.before))
+    called = readable_names([*sorted(beside), *names, *(each.waiting for each in facts.before)])
     late = (
         f"{each.part} before {_kernel(each.stage, called[each.waiting])} {_how_long(each, scale)}"
         for each in facts.before
     )
     return [*(producer_words(each, scale, called) for each in facts.producers), *late]
-
-
-def called_by(full: Mapping[str, str], *names: str) -> dict[str, str]:
-    """What each kernel is called, by its short name."""
-    whole = {name: full.get(name, name) for name in names}
-    read = readable_names(list(dict.fromkeys(whole.values())))
-    return {name: read[own] for name, own in whole.items()}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from pytest_nsys.analysis.findings import Finding
 from pytest_nsys.analysis.losses import TINY_KERNEL_NS, FindingKind
-from pytest_nsys.core.families import OTHER_KIND, kind_of
+from pytest_nsys.core.families import OTHER_KIND, kind_of, short_name
 from pytest_nsys.core.kernel_names import readable_names
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value, percent
@@ -19,11 +20,12 @@ NAME_WIDTH = 40
 """Of a kernel's name in a sentence."""
 
 
-def sentence(finding: Finding, width: int = WHOLE_TEXT) -> str:
+def sentence(finding: Finding, width: int = WHOLE_TEXT, beside: Collection[str] = ()) -> str:
     """What it is, on which rank, with its figures: ``rank 1: 1.2 ms of exposed communication, …``. Where that is more
-    than ``width`` characters, as much of it as there is room for.
+    than ``width`` characters, as much of it as there is room for. Kernels are named as a table names them ``beside``
+    others of these demangled names.
     """
-    said = _SENTENCES[finding.kind](finding)
+    said = _SENTENCES[finding.kind](_name_kernels(finding, beside))
     several = finding.rank is not None and finding.looked_at > 1
     whose = f"rank {finding.rank}: " if several else ""
     worst = f"rank {finding.rank} (the worst of {len(finding.ranks)}): " if len(finding.ranks) > 1 else whose
@@ -66,10 +68,18 @@ def _name(finding: Finding, name: str) -> str:
     return printable(str(finding.figures[name]), NAME_WIDTH)
 
 
-def _kernel(finding: Finding, name: str) -> str:
-    """A kernel's name as a person reads it."""
-    full = str(finding.figures[name])
-    return readable_names([full], NAME_WIDTH)[full]
+_OF_KERNELS = ("before", "kernel", "mostly")
+"""The figures that are the demangled name of a kernel."""
+
+
+def _name_kernels(finding: Finding, beside: Collection[str]) -> Finding:
+    """Return it with its kernels by the names that a person reads, and a collective by its kind."""
+    names = {figure: str(finding.figures[figure]) for figure in _OF_KERNELS if finding.figures.get(figure)}
+    readable = readable_names([*beside, *names.values()], NAME_WIDTH)
+    called = {figure: readable[name] for figure, name in names.items()}
+    if finding.kind is FindingKind.COMMUNICATION and (kind := kind_of(short_name(names["kernel"]))) != OTHER_KIND:
+        called["kernel"] = kind
+    return replace(finding, figures={**finding.figures, **called})
 
 
 def _part(finding: Finding) -> str:
@@ -94,7 +104,7 @@ def _before(finding: Finding) -> str:
     if not _value(finding, "before_ns"):
         return ""
     last = finding.figures["before"] == ""
-    return _of_it(finding, "before_ns", "after the last kernel" if last else f"before {_kernel(finding, 'before')}")
+    return _of_it(finding, "before_ns", "after the last kernel" if last else f"before {_name(finding, 'before')}")
 
 
 def _and_more(finding: Finding, where: str) -> str:
@@ -110,14 +120,12 @@ def _wrong_stream(f: Finding) -> Said:
     compute, said = _count(f, "compute_kernels", "compute kernel"), f"{_part(f)} of communication"
     if _value(f, "compute_kernels") > _value(f, "comm_kernels"):
         return said, f" on stream {f.figures['stream']}, which it shares with {compute}"
-    return said, f" on stream {f.figures['stream']}, among {compute}", f" (mostly {_kernel(f, 'mostly')})"
+    return said, f" on stream {f.figures['stream']}, among {compute}", f" (mostly {_name(f, 'mostly')})"
 
 
 def _communication(f: Finding) -> Said:
-    kind = kind_of(str(f.figures["kernel"]))
-    what = _kernel(f, "kernel") if kind == OTHER_KIND else kind
     stage = f" of {_name(f, 'stage')}" if "stage" in f.figures else ""
-    return f"{_part(f)} of exposed communication", f", longest {what}{stage}"
+    return f"{_part(f)} of exposed communication", f", longest {_name(f, 'kernel')}{stage}"
 
 
 def _syncs(f: Finding) -> Said:
@@ -163,7 +171,7 @@ def _most_copies(f: Finding) -> str:
 
 
 def _elsewhere(f: Finding) -> Said:
-    where = f"for {_kernel(f, 'kernel')}"
+    where = f"for {_name(f, 'kernel')}"
     return f"compute waits {_part(f)} for another device of its process", _of_it(f, "before_ns", where)
 
 

@@ -182,7 +182,7 @@ class FirstScreen:
         if other and not self.summary.subject.found.whole_run:
             yield self._line(self._measured(windows))
         if self.summary.mostly is not None:
-            yield from map(self._line, mostly_lines(self.summary.mostly, self._whole))
+            yield from map(self._line, mostly_lines(self.summary.mostly, self._whole, self.summary.kernels.names))
 
     def _steps(self, spread: str) -> Iterator[str]:
         """How the steps of the slowest rank spread where that is not told yet, and which one stands out."""
@@ -252,7 +252,7 @@ class FirstScreen:
             yield from textwrap.wrap("; ".join(notes), self._columns)
 
     def _findings(self, *, wide: bool) -> Iterator[str]:
-        found = self.summary.findings
+        found, beside = self.summary.findings, self.summary.kernels.names
         if not found:
             computes = [budget.shares[BudgetPart.COMPUTE] for budget in self.summary.budgets if budget.parts]
             none = nothing_found(min(computes), self._whole) if computes else "no rank has a budget"
@@ -263,13 +263,13 @@ class FirstScreen:
             win, mark = win_words(finding, self._whole), f"{number}. "
             more = f"--view {finding.view}" if finding.view else f"pytest-nsys {finding.command}"
             if wide:
-                said = mark + sentence(finding, self._columns - len(mark))
-                long = mark + sentence(finding, 2 * self._columns - 2 * len(mark))
+                said = mark + sentence(finding, self._columns - len(mark), beside)
+                long = mark + sentence(finding, 2 * self._columns - 2 * len(mark), beside)
                 yield from textwrap.wrap(long, self._columns, subsequent_indent="   ") if said.endswith("…") else [said]
                 yield f"   {win or 'more'}: {to_see_more(finding, self.summary.first, self.summary.options)}"
             else:
                 below = f", {win}  {more}" if win else f"  {more}"
-                yield mark + sentence(finding, self._columns - len(mark) - len(below)) + below
+                yield mark + sentence(finding, self._columns - len(mark) - len(below), beside) + below
 
     def _doubts(self, room: Room) -> Iterator[str]:
         doubts, more = self.summary.doubts, len(self.summary.doubts) - room.doubts

@@ -248,7 +248,8 @@ def _parts(budget: RankBudget) -> list[dict[str, Any]]:
 
 
 def _finding(each: Finding, summary: Summary) -> dict[str, Any]:
-    own = {"text": sentence(each), "command": to_see_more(each, summary.first, summary.options)}
+    text = sentence(each, beside=summary.kernels.names)
+    own = {"text": text, "command": to_see_more(each, summary.first, summary.options)}
     return filled(FindingTold, own, each)
 
 
@@ -273,7 +274,8 @@ def flat_rows(summary: Summary) -> Iterator[Row]:
         yield from (("kernel", kernel.name, None, name, *_valued(value, unit)) for name, value, unit in figures)
     yield from _flat_communication(summary)
     for finding in summary.findings:
-        yield ("finding", sentence(finding), finding.rank, "win_ns", finding.win_ns, "ns")
+        text = sentence(finding, beside=summary.kernels.names)
+        yield ("finding", text, finding.rank, "win_ns", finding.win_ns, "ns")
 
 
 def _flat_communication(summary: Summary) -> Iterator[Row]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from pytest_nsys.analysis.mostly import Mostly, MostOf
 from pytest_nsys.core.kernel_names import readable_names
 from pytest_nsys.core.numbers import format_value, percent
@@ -10,8 +12,10 @@ from pytest_nsys.core.words import printable
 NAME_WIDTH = 40
 
 
-def mostly_lines(found: Mostly, of: str) -> tuple[str, str]:
-    """``97% of the run is copies, most of them pinned to device``, and what to do. ``of`` is what was measured."""
+def mostly_lines(found: Mostly, of: str, beside: Collection[str] = ()) -> tuple[str, str]:
+    """``97% of the run is copies, most of them pinned to device``, and what to do. ``of`` is what was measured.
+    A kernel is named as a table names it ``beside`` others of these demangled names.
+    """
     share = percent(found.share)
     match found.of:
         case MostOf.COPIES:
@@ -31,7 +35,7 @@ def mostly_lines(found: Mostly, of: str) -> tuple[str, str]:
                 f"a gate on its length judges the gaps: {do}",
             )
         case _:
-            name = readable_names([found.what], NAME_WIDTH)[found.what]
+            name = readable_names([*beside, found.what], NAME_WIDTH)[found.what]
             return (
                 f"mostly one kernel: {name} takes {share} of the {of}",
                 "a gate on its length judges little else: gate others by family_ns (--view kernels has the families)",

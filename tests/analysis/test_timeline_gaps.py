@@ -66,6 +66,20 @@ def test_each_part_of_a_gap_has_its_class_and_says_who_waited(gpu: OneProcess) -
     assert found.budget.compute_absent_ns == sum(length for _, length, _ in told(found))
 
 
+def test_kernels_of_one_short_name_are_told_apart_in_bars_gaps_and_budget(gpu: OneProcess) -> None:
+    gpu.range("step", 0, 100)
+    entry = "void ck_tile::kentry<2, ck_tile::{}>(int)"
+    for start, what, launch in ((0, "Fmha", -20), (30, "Norm", 25), (60, "Fmha", 55)):
+        gpu.kernel("kentry", start, start + 10, demangled=entry.format(what), launch_ns=launch, launch_length_ns=1)
+    found = drawn(Path(gpu))
+    assert [bar.name for bar in found.lanes[0].bars] == ["Fmha", "Norm", "Fmha"]
+    named = [part.waiting.name for part, *_ in found.gaps if part.waiting is not None]
+    assert [*dict.fromkeys(named)] == ["Norm", "Fmha"]
+    assert found.budget is not None
+    starved = {each.waiting: each.ns for each in found.budget.before if each.part == BudgetPart.STARVED}
+    assert starved == {entry.format("Norm"): 16, entry.format("Fmha"): 16}
+
+
 def test_stalled_time_with_communication_is_told_apart(gpu: OneProcess) -> None:
     gpu.range("step", 0, 100)
     gpu.kernel("gemm", 0, 10, launch_ns=-20, launch_length_ns=1)

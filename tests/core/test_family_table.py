@@ -14,6 +14,7 @@ from tests.support.kernel_traces import sums
 from tests.support.reference_data import MORE, REAL
 
 NATIVE = "void at::native::"
+CK = "ck::tensor_operation::device::"
 CUTE = "cute::tuple<cute::C<128>, cute::C<256>, cute::C<64>>"
 KERNELS = {
     "NCCL, RCCL and what else communicates": [
@@ -51,6 +52,10 @@ KERNELS = {
         ("gemm", "triton_tem_fused_addmm_relu_7"),
         ("attention", "triton_tem_fused_flex_attention_0"),
         ("convolution", "triton_tem_fused_convolution_4"),
+        ("triton", "triton__0d1d2d3de"),
+        ("triton", "triton_"),
+        ("triton", "triton_fused_relu_7_0d1d2d"),
+        ("gemm", "triton_mm_0d1d2d"),
     ],
     "XLA": [
         ("gemm", "gemm_fusion_dot_6.kd"),
@@ -81,8 +86,11 @@ KERNELS = {
         ("attention", "kernel_unified_attention_2d"),
         ("attention", "_fwd_grouped_kernel_stage1"),
         ("attention", "_attn_fwd"),
+        ("attention", "sage_fwd"),
+        ("attention", "_sage_fwd_mask"),
         ("state_space", "chunk_gated_delta_rule_fwd_kernel_h_blockdim64"),
         ("state_space", "_chunk_scan_fwd_kernel"),
+        ("state_space", "chunk_global_cumsum_scalar_kernel"),
         ("norm", "_layer_norm_fwd_1pass_kernel"),
         ("norm", "_rms_norm_forward_kernel"),
         ("norm", "l2norm_fwd_kernel"),
@@ -124,6 +132,8 @@ KERNELS = {
         ("attention", "void flashinfer::PersistentVariableLengthMergeStatesKernel<8u, 16u>(float*)"),
         ("attention", "void flash_fwd_splitkv_mla_kernel<Flash_fwd_kernel_traits_mla<576, 64, 64, 8>>(Params)"),
         ("attention", "void deep_gemm::sm90_fp8_mqa_logits<32u, 128u>(int)"),
+        ("attention", "void qk_int_sv_f8_attn_kernel<128u, 64u, 32u, 64u, 128u, (QuantGranularity)2>(signed char*)"),
+        ("attention", "void qk_int8_sv_f16_accum_f32<128u>(signed char*)"),
     ],
     "what serves": [
         ("rope", "void vllm::rotary_embedding_kernel<c10::BFloat16, true>(long const*)"),
@@ -164,6 +174,15 @@ KERNELS = {
         ("convolution", "MIOpenConvUni"),
         ("convolution", "miopenSp3AsmConv_v30_3_1_gfx9_fp32_f2x3_stride1"),
         ("convolution", "gcnAsmConv1x1U"),
+        ("convolution", "Im3d2Col"),
+        ("convolution", "void ck::kernel_grouped_conv_fwd_xdl_cshuffle_v3<ck::GridwiseGemm_xdl_cshuffle_v3<Row>>(T)"),
+        ("convolution", f"void {CK}(anonymous namespace)::kernel_grouped_conv_bwd_weight_xdl<ck::GridwiseGemm>(T)"),
+        ("convolution", "_ZN2ck49kernel_grouped_conv_fwd_multiple_abd_xdl_cshuffleINS_23GridwiseGemmMultipleABDEEEvT_"),
+        # As a file has it that cuts long names, or that leaves the namespaces out.
+        ("convolution", "_ZN2ck46kernel_grouped_conv_bwd_weight_xdl_cshuffle_v3INS_30GridwiseGemm_xdl"),
+        ("convolution", "kernel_grouped_conv_bwd_weight_xdl_cshuffle_v3.kd"),
+        ("convolution", "kernel_grouped_conv_fwd_xdl_gemm"),
+        ("gemm", "_ZN2ck23kernel_grouped_gemm_xdlINS_12GridwiseGemmEEEvT_"),
         ("memory", "SubTensorOpWithScalar1d"),
         ("memory", "batched_transpose_16x64_pack_1x4_ediv_1x2_half"),
         ("memory", "__amd_rocclr_fillBufferAligned.kd"),
@@ -186,6 +205,21 @@ KERNELS = {
         ("convolution", "void cutlass_cudnn_train::Kernel<cutlass_tensorop_s1688wgrad_optimized_tf32_256x128>(Params)"),
         ("convolution", "void wgrad_alg0_engine<float, 128, 6, 7, 3, 3, 5, false, 512>(int)"),
         ("convolution", "cudnn_infer_volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"),
+        ("convolution", "volta_fp16_s884cudnn_fp16_256x128_ldg8_relu_exp_interior_nhwc_tn_v1"),
+        ("convolution", "turing_fp16_s1688cudnn_fp16_128x128_ldg8_relu_f2f_exp_interior_nhwc2nchw_tn_v1"),
+        ("convolution", "turing_int8_i8816cudnn_int8_256x64_ldg16_relu_singleBuffer_medium_nt_v1"),
+        ("convolution", "volta_h884cudnn_256x64_sliced1x2_ldg8_relu_exp_small_nhwc_tn_v1"),
+        ("convolution", "maxwell_fp16_hcudnn_fp16_128x64_relu_small_nn_v1"),
+        ("convolution", "volta_scudnn_128x64_relu_small_nn_v1"),
+        ("convolution", "maxwell_scudnn_128x128_relu_interior_nn_v1"),
+        ("gemm", "volta_fp16_s884gemm_fp16_128x128_ldg8_relu_f2f_tn"),
+        ("gemm", "turing_h1688gemm_128x128_ldg8_relu_stages_32x1_tn"),
+        ("convolution", "void fft2d_r2c_32x32<float, false, 5u, false>(float2*, float const*, int)"),
+        ("convolution", "void fft2d_c2r_32x32<float, false, false, 0u, false, false>(float*, float2 const*, int)"),
+        ("convolution", "void fft1d_r2c_32<float, float, float2, false, false>(float2*, float const*, int)"),
+        ("convolution", "void flip_filter<float, float>(float*, float const*, int, int, int, int)"),
+        ("convolution", "cask_cudnn::computeWgradSplitKOffsetsKernel(cask_cudnn::ComputeSplitKOffsetsParams)"),
+        ("convolution", "void cask_cudnn_infer::computeOffsetsKernel<true, false>(cask_cudnn_infer::Params)"),
         ("norm", "void cudnn::bn_fw_tr_1C11_singleread<float, 512, true>(cudnn::bn_fw_tr_1C11_args<float>)"),
         ("memory", "void cudnn::ops::nchwToNhwcKernel<float, float, float>(float const*)"),
     ],
@@ -209,6 +243,8 @@ KERNELS = {
     ],
     "what nobody knows": [
         ("other", "my_kernel(int)"),
+        ("other", "void vector_fft<0u, EPT<3u>, 1u, 8u>(kernel_arguments_t<unsigned int>)"),  # cuFFT's
+        ("other", "triton_kernel_of_mine"),
         ("other", "add_one(const float *, float *, int)"),
         ("other", "void mine(cutlass::gemm::Params, flash::Params)"),
     ],

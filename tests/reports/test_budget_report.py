@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.budget_facts import Blocking, BudgetFacts, BudgetPart, Delayed, about_edges, ceiling, parts_of
+from pytest_nsys.core.kernel_names import readable_names
 from pytest_nsys.core.numbers import Scale
 from pytest_nsys.reports.bars import shared_out
-from pytest_nsys.reports.budget_report import WIDTH, BudgetReport, called_by, producer_words
+from pytest_nsys.reports.budget_report import WIDTH, BudgetReport, held_up, producer_words
 from pytest_nsys.reports.tables import Format
 
 BOUNDS = "blocked and stalled are bounds"
@@ -141,8 +142,13 @@ def test_kernels_are_called_as_a_person_reads_them() -> None:
         "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bLi256EEvPT0_",
         "void cutlass::Kernel<cutlass_80_gemm>(int)",
     )
-    called = called_by({"Kernel": product}, mangled, "Kernel", "copy")
-    assert called == {mangled: "add_rmsnorm_quant_kernel", "Kernel": "cutlass_80_gemm", "copy": "copy"}
+    copy = Blocking("copy", "copy", "none", mangled, 1_000_000, 1)
+    late = Delayed("stalled", product, "none", 1_000_000, 1)
+    scale = Scale("ms", Fraction(1_000_000))
+    assert held_up(facts(producers=[copy], before=[late]), scale) == [
+        "copy blocks add_rmsnorm_quant_kernel for 1 ms in 1 gap",
+        "stalled before cutlass_80_gemm for 1 ms in 1 gap",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +160,7 @@ def test_kernels_are_called_as_a_person_reads_them() -> None:
     ],
 )
 def test_a_producer_is_a_sentence(each: Blocking, said: str) -> None:
-    called = called_by({}, each.name, each.waiting)
+    called = readable_names([each.name, each.waiting])
     assert producer_words(each, Scale("ms", Fraction(1_000_000)), called) == said
 
 

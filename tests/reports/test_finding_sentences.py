@@ -12,6 +12,7 @@ from pytest_nsys.analysis.findings import Figures, Finding, findings_of
 from pytest_nsys.analysis.losses import FindingKind
 from pytest_nsys.analysis.quality import Fact
 from pytest_nsys.cli.options import MeasureOptions
+from pytest_nsys.core.kernel_names import readable_names
 from pytest_nsys.reports.findings import command_for, nothing_found, sentence, win_words
 from tests.support.commands import run as command
 from tests.support.reference_data import DATA
@@ -135,6 +136,33 @@ SENTENCES = [
 @pytest.mark.parametrize(("each", "text"), SENTENCES, ids=lambda each: getattr(each, "kind", ""))
 def test_sentences(each: Finding, text: str) -> None:
     assert sentence(each) == text
+
+
+OPERATION = "void at::native::vectorized_elementwise_kernel<4, at::native::{}Functor<{}>>(int)"
+ENTRY = "void ck_tile::kentry<ck_tile::gfx950_t, 2, ck_tile::FmhaFwdKernel<ck_tile::Pipeline>>(int)"
+
+
+@pytest.mark.parametrize(
+    ("name", "beside", "called"),
+    [
+        (ENTRY, (), "FmhaFwdKernel"),
+        (OPERATION.format("Fill", "float"), [OPERATION.format("Add", "float")], "vectorized_elementwise<Fill>"),
+        (OPERATION.format("Fill", "int"), [OPERATION.format("Fill", "float")], "vectorized_elementwise<Fill, int>"),
+    ],
+)
+def test_kernels_are_called_as_a_table_calls_them_beside_others(name: str, beside: list[str], called: str) -> None:
+    text = sentence(finding(FindingKind.LAUNCHES, {**BEFORE, "before": name}, ranks=(0,)), beside=beside)
+    assert text.endswith(f" before {called}")
+    assert readable_names([*beside, name])[name] == called
+
+
+def test_a_collective_is_called_by_its_kind_and_no_parameter_makes_it_one() -> None:
+    name = "void deep_ep::intranode::dispatch<8>(ReduceScatterArgs)"
+    text = sentence(finding(FindingKind.COMMUNICATION, {**SENDRECV, "kernel": name}, ranks=(0,)))
+    assert text == "1 ms of exposed communication, longest dispatch of stage4_f"
+    name = f"void ncclDevKernel_AllReduce_Sum_{'long_' * 20}bf16(ncclSendRecvArgs)"
+    text = sentence(finding(FindingKind.COMMUNICATION, {**SENDRECV, "kernel": name}, ranks=(0,)))
+    assert text == "1 ms of exposed communication, longest AllReduce of stage4_f"
 
 
 def test_every_kind_has_a_sentence() -> None:
