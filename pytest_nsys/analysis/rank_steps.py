@@ -76,11 +76,12 @@ def steps_by_launch(whole: RankTrack, marks: Sequence[Range], *, to_the_end: boo
     """Return the steps of a rank, all of whose kernels are ``whole``, by what was launched in them.
 
     A step without a kernel on the main stream has no window: its time is that of the step before. Labels that take
-    turns, as those of micro-batches of which one steps the optimizer, are one step together. ``to_the_end``: what was
-    launched after the last range belongs to the last step.
+    turns, as those of micro-batches of which one steps the optimizer, are one step together. What was launched after
+    the last range belongs to the last step, of one alone only ``to_the_end``.
     """
     kernels, launched = whole.kernels, whole.launch_order
-    steps, mixed = _in_turns(whole, lasting(marks), to_the_end=to_the_end)
+    steps, mixed = (lasting(marks), False) if to_the_end else _in_turns(whole, lasting(marks))
+    to_the_end |= len(steps) > 1
     main = take(launched, where(equal(take(kernels.stream, launched), main_stream(whole))))
     moments, starts = take(whole.launch_ns, main), take(kernels.start_ns, main)
     places = [*(bisect_left(moments, step.start_ns) for step in steps), len(moments)]
@@ -136,11 +137,11 @@ MOST_KINDS = 4
 """Of more kinds none comes back often enough to take turns."""
 
 
-def _in_turns(whole: RankTrack, steps: list[Range], *, to_the_end: bool) -> tuple[list[Range], bool]:
-    """Join steps of several kinds that take turns, each group ending with its rarest kind; and whether there are
-    several kinds that come back and take none. Engines say of which kind a step is, and their steps are left alone.
+def _in_turns(whole: RankTrack, steps: list[Range]) -> tuple[list[Range], bool]:
+    """Join steps of several kinds that take turns, each group ending with its rarest kind; and say whether there are
+    several kinds that come back and take none.
     """
-    if to_the_end or len(steps) < FEWEST_IN_TURNS:
+    if len(steps) < FEWEST_IN_TURNS:
         return steps, False
     kinds = _kinds(whole, steps)
     inner = kinds[1:]  # the profiler's start disturbs the first
