@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_nsys.analysis.metrics import CUT, OF_ALL_RANKS, OF_ONE_WINDOW, Request
+from pytest_nsys.analysis.metrics import CUT, OF_ONE_WINDOW, Request
 from pytest_nsys.analysis.windows import MEDIAN, STEADY
 from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention, written_anchor
 from pytest_nsys.core.errors import BaselineError, NsysError, UsageMistake
@@ -348,7 +348,7 @@ class NsysSession:
             traces = traces[capture : capture + 1]
         asked = [CUT, *traces, "-o", "window.json.gz"] if view == CUT else [*traces, "--view", view]
         words = ["pytest-nsys", *(["show"] if view != CUT and traces[0].isalpha() else []), *asked]
-        words += ["--rank", str(rank)] if rank is not None and view not in OF_ALL_RANKS else []
+        words += ["--rank", str(rank)] if rank is not None else []
         words += self._read_alike(gate)
         if view in OF_ONE_WINDOW and spec.window == STEADY:
             spec = replace(spec, window=MEDIAN if at is None or at.number is None else str(at.number))
