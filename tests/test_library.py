@@ -412,9 +412,13 @@ def test_the_commands_of_a_summary_of_captures_run(folder: Path) -> None:
     command(*shlex.split(cut)[1:], "-o", folder / "cut.json.gz", code=0)
 
 
-def test_a_view_of_all_ranks_shows_none_alone(run: NsysRun) -> None:
-    with pytest.raises(UsageMistake, match="kernels is of all ranks together"):
-        run.view("kernels", rank=0)
+def test_a_view_of_kernels_sums_over_the_ranks_that_are_asked_for(run: NsysRun) -> None:
+    def total_ns(**asked: int | list[int]) -> int:
+        return sum(Fraction(str(record["time_ns"])) for record in run.view("kernels", **asked).to_records())
+
+    of_two = (total_ns(rank=0), total_ns(rank=1))
+    assert of_two[0] != of_two[1]
+    assert 2 * total_ns() == 2 * total_ns(rank=[0, 1]) == sum(of_two)
 
 
 def test_records_of_a_view_are_plain(run: NsysRun) -> None:

@@ -275,7 +275,7 @@ class View:
 
     ``reads`` are metrics that are read ahead, and whose notes are told. ``window`` and ``span`` are taken where nobody
     asks; ``one_window`` says why many do not go. ``takes`` are options (by their Python names) that not all views have.
-    ``nothing`` is said where no table has a row; ``of_run``: its rows are of all ranks together, and of none alone.
+    ``nothing`` is said where no table has a row.
     """
 
     name: str

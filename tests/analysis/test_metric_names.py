@@ -57,7 +57,7 @@ def test_both_spellings_are_one_metric() -> None:
 def test_a_key_and_a_script_take_the_same_names(tmp_path: Path) -> None:
     with open_run(write_trace(tmp_path / "a.sqlite")) as run:
         assert [row.value for row in run.rows("idle")] == [row.value for row in run.rows("idle_ns")]
-        with pytest.raises(ArgumentMistake, match="no metric is called 'bubble': write idle <= "):
+        with pytest.raises(ArgumentMistake, match="no metric is called 'bubble': write compute absent <= 10% of step"):
             run.rows("bubble")
         with pytest.raises(ArgumentMistake, match="what the unit of a limit says: write tokens_per_s or samples_per_s"):
             run.rows("throughput")
@@ -76,10 +76,10 @@ def test_a_key_and_a_script_take_the_same_names(tmp_path: Path) -> None:
         ("starved <= 5%", 0, "no metric is called 'starved': write launch starved <= 5% of step"),
         ("exposed comm <= 2ms", 0, "no metric is called 'exposed comm': write wall exposed all <= 5% of step"),
         ("stalled during communication <= 5%", 0, "no metric is called 'stalled during communication': write blocking"),
-        ("without compute <= 5%", 0, "no metric is called 'without compute': write compute absent <= 20% of step"),
+        ("without compute <= 5%", 0, "no metric is called 'without compute': write compute absent <= 10% of step"),
         ("blocked by copy <= 5%", 0, "no metric is called 'blocked by copy': write copy blocking <= 5% of step"),
         ("tokens/s >= 5", 0, "no metric is called 'tokens/s': write throughput >= 12000 tokens/s"),
-        ("no bubble", 3, "no metric is called 'bubble': write idle <= "),
+        ("no bubble", 3, "no metric is called 'bubble': write compute absent <= 10% of step"),
         ("throughput >= 12000", 0, "throughput in tokens/s or samples/s? Write throughput >= 12000 tokens/s or "),
         ("throughput >= 40%", 0, "throughput in tokens/s or samples/s? Write throughput >= 40 tokens/s or throughput"),
         (

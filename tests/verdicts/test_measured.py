@@ -205,7 +205,7 @@ def test_a_gate_file_without_measurements_says_how_to_give_them(project: Project
     project.gate("- measured mfu >= 45%")
     assert "give --nsys-measurements=FILE, or `measurements:` in the gate file" in project.pytest(code=1)
     project.trace()
-    assert "measured mfu: no measurements: give --nsys-measurements=FILE" in project.pytest("--nsys-trace=run.sqlite")
+    assert "measured mfu: no measurements: give pytest --nsys-measurements=FILE" in project.pytest("--nsys-trace=run.sqlite")
 
 
 def test_the_command_line_counts_before_the_gate_file_and_that_before_the_ini_file(project: Project) -> None:
