@@ -26,7 +26,7 @@ from pytest_nsys.core.words import counted
 
 K = TypeVar("K", bound=Hashable)
 
-STATE_STEPS = "set workload: {steps: N} in the gate file, or look with --view kernels --steps N"
+STATE_STEPS = "set workload: {steps: N} in the gate file, or look with `pytest-nsys TRACE --view kernels --steps N`"
 
 
 class Usage(NamedTuple):

@@ -148,7 +148,10 @@ def _missing_ranks(ground: Ground) -> Said:
 
 
 def _missing_gpus(run: Run, world: int) -> Said:
-    """A process may have one GPU or several: what counts is how many there are in all. Raises SeveralCaptures for more."""
+    """A process may have one GPU or several: what counts is how many there are in all.
+
+    Raises SeveralCaptures for more.
+    """
     found, where = counted(len(run.ranks), "GPU"), counted(len(run.traces), "file")
     if len(run.ranks) > world:
         raise SeveralCaptures(

@@ -131,7 +131,9 @@ def _lengths_on_gpu(track: RankTrack) -> dict[int, int]:
 
 
 STEP_TIME = "step_time"
-STATE_UNPROFILED = "state workload: {step_time: 412ms} in the gate file, or measure step_time (--nsys-measurements)"
+STATE_UNPROFILED = (
+    "state workload: {step_time: 412ms} in the gate file, or measure step_time (pytest --nsys-measurements)"
+)
 
 
 def step_time_ns(window: RunWindow) -> Iterator[Row]:

@@ -189,7 +189,7 @@ def diff(context: click.Context, ref: str, folder: str, exit_code: bool, format:
     """Show what changed in the baselines since the branch left REF.
 
     Compares the rows below FOLDER (default: baselines/) in the work tree with the merge base of REF and HEAD, as
-    --nsys-baseline-ref does. FOLDER may be gone.
+    pytest --nsys-baseline-ref does. FOLDER may be gone.
 
     Exit codes: 0; 1 with --exit-code where something differs; 2 a mistake or an unreadable file.
     """

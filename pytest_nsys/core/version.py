@@ -1,4 +1,7 @@
-"""Which version is this, and where is it told of? That of the next release, with ``.dev0`` until the commit of the release itself."""
+"""Which version is this, and where is it told of?
+
+The version is that of the next release, with ``.dev0`` until the commit of the release itself.
+"""
 
 VERSION = "0.1.0.dev0"
 

@@ -424,7 +424,8 @@ def check_one_format(traces: Sequence[Trace]) -> None:
     for trace in traces:
         if _reader(trace) is not _reader(traces[0]) and not (_of_nsys(trace) and _of_nsys(traces[0])):
             raise SeveralCaptures(
-                f"{traces[0].path} and {trace.path} are of two formats: one run is of one profiler: give the files of one"
+                f"{traces[0].path} and {trace.path} are of two formats: one run is of one profiler: give the files of "
+                "one"
             )
 
 
