@@ -19,6 +19,7 @@ from tests.support.advice import (
     own_options,
 )
 from tests.support.commands import run
+from tests.support.gates import Project
 from tests.support.samples.builder import TraceBuilder
 from tests.support.summaries import RUNS, bare_kernels
 
@@ -120,3 +121,20 @@ def test_files_of_several_captures_are_told_from_a_run_without_an_option_that_is
     for command in ("show", "check"):
         said = run(command, *both, code=2).output
         assert "no setup label tells them apart: these are captures of one rank: give the files of one run\n" in said
+
+
+def test_pytest_names_its_option_for_captures_and_a_refresh_that_of_its_own(project: Project) -> None:
+    for name in ("a", "b"):
+        project.trace(f"run/{name}.sqlite", label=None)
+    project.gate("convention: pithtrain\nassertions: [compute below baseline plus 5%]")
+    project.file(
+        "test_fixture.py",
+        """
+        def test_rows(nsys_run):
+            nsys_run.under("pithtrain").rows("compute_ns")
+        """,
+    )
+    given = "give the files of one run, or each capture by its own "
+    assert " ".join(project.pytest("--nsys-trace=run", code=1).split()).count(f"{given}--nsys-trace") >= 2
+    said = project.command("baseline", "refresh", project.name, "--trace=run", "--reason=first", code=2)
+    assert f"{given}--trace" in " ".join(said.split())

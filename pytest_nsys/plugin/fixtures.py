@@ -133,4 +133,4 @@ class NsysGate:
             session_of(self._config).sources.names.update(gate.names)
             return gate
         except GateFileError as error:
-            raise pytest.fail.Exception(self.explain(error), pytrace=False) from None
+            raise pytest.fail.Exception(str(error), pytrace=False) from None

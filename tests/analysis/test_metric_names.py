@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys import ArgumentMistake, open_run
+from pytest_nsys import ArgumentMistake, judge, open_run
 from pytest_nsys.analysis.metric_names import BY_UNIT, GONE, SHORT, SPOKEN, metric_named
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.gates.limits import SentenceMistake
 from tests.support.gate_files import asked, mistakes
 from tests.support.gates import write_trace
+from tests.support.samples.builder import TraceBuilder
 
 DIMENSIONS = {dimension for metric in METRICS.values() for dimension in metric.dimensions}
 
@@ -63,6 +64,22 @@ def test_a_key_and_a_script_take_the_same_names(tmp_path: Path) -> None:
             run.rows("throughput")
     said = mistakes("version: 1\nassertions:\n- {metric: iteration_ns, require: <= 1ms}\n")
     assert said == ["3:12: 'iteration_ns' is gone: write step time <= 450ms"]
+
+
+def test_what_is_written_for_a_bubble_is_red_on_a_stage_that_waits_for_its_neighbour(tmp_path: Path) -> None:
+    """The kernel that receives runs while the stage waits: the GPU is never idle."""
+    trace = TraceBuilder()
+    gpu = trace.process()
+    for step in range(5):
+        at = step * 10_000_000
+        gpu.range(f"ProfilerStep#{step}", at, at + 10_000_000)
+        gpu.kernel("gemm", at + 10_000, at + 3_500_000, stream=7)
+        gpu.kernel("ncclDevKernel_SendRecv", at + 3_500_000, at + 9_990_000, stream=20)
+    advised = SPOKEN["bubble"]
+    with open_run(trace.write(tmp_path / "run.sqlite")) as run:
+        assert not judge(advised, run).good
+        assert judge("idle <= 10% of step", run).good
+    assert {SPOKEN[word] for word in SPOKEN if "bubble" in word} == {advised}
 
 
 @pytest.mark.parametrize(

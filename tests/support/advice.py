@@ -199,4 +199,4 @@ def _texts(path: Path) -> Iterator[tuple[str, int]]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said | parts:
             yield node.value, node.lineno
         if isinstance(node, ast.JoinedStr):
-            yield "".join(p.value if isinstance(p, ast.Constant) else FILLED_IN for p in node.values), node.lineno
+            yield "".join(str(p.value) if isinstance(p, ast.Constant) else FILLED_IN for p in node.values), node.lineno
