@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
+from pytest_nsys.cli.group import REMOVED
+from pytest_nsys.core.version import DOCUMENTATION, page_url
 from pytest_nsys.reports.all_views import VIEWS
+from tests.repository import PROJECT, ROOT
 from tests.support.advice import (
     ANY,
     PYTEST,
@@ -99,6 +103,16 @@ def test_what_can_be_typed_is_none(text: str, pytestconfig: pytest.Config) -> No
 
 
 # Advice that nobody could follow
+
+
+def test_no_text_names_a_page_that_an_installed_package_lacks() -> None:
+    told = [*lines_of_help(), *messages()]
+    assert [line for line in told if re.search(r"(?<![\w/.])docs/[\w-]+\.md", line.text)] == []
+    assert PROJECT["urls"]["Documentation"] == DOCUMENTATION
+    named = {page for line in told for page in re.findall(rf"{re.escape(DOCUMENTATION)}([\w-]+)/", line.text)}
+    assert "what-holds-the-step-back" in named
+    assert [page for page in (*named, "runs-over-time") if not (ROOT / "docs" / f"{page}.md").exists()] == []
+    assert page_url("runs-over-time") in REMOVED["bisect-exit"]
 
 
 def test_the_number_of_steps_is_asked_for_where_it_can_be_typed(tmp_path: Path) -> None:

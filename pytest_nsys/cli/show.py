@@ -67,7 +67,7 @@ class ViewName(click.Choice[str]):
         return value
 
 
-@click.command(epilog=f"What its words mean: {page_url('what-holds-the-step-back')}")
+@click.command(epilog=f"\b\nWhat its words mean:\n{page_url('what-holds-the-step-back')}")  # an address keeps its line
 @traces_argument
 @click.option("--view", type=ViewName([*VIEWS, CONFIG]), help="Show one part in full. Default: the first screen.")
 @where_option
