@@ -39,7 +39,7 @@ def files() -> list[Path]:
         for path in (ROOT / name).rglob("*")
         if path.suffix in (".md", ".yml", ".yaml")
     )
-    return sorted({*text, *below})
+    return sorted({*text, *below, ROOT / "pytest_nsys" / "core" / "version.py"})
 
 
 def commits() -> dict[str, set[str]]:

@@ -22,6 +22,7 @@ from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import GateFileError
 from pytest_nsys.core.model import KernelsMode, Span, Window
 from pytest_nsys.core.units import NANOSECONDS
+from pytest_nsys.core.version import DOCUMENTATION
 from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.kinds import KEYS
 from pytest_nsys.gates.model import Aggregate, GateFile, Outcome
@@ -234,8 +235,8 @@ def test_no_page_names_a_command_that_is_gone(path: Path) -> None:
 
 
 def test_the_words_of_the_first_screen_are_told_where_its_help_says() -> None:
-    (named,) = re.findall(r"docs/([\w-]+\.md)", run("show", "--help", code=0).stdout)
-    told = page(named).partition("## Words of the first screen\n")[2].partition("\n## ")[0]
+    (named,) = re.findall(rf"{re.escape(DOCUMENTATION)}([\w-]+)/", run("show", "--help", code=0).stdout)
+    told = page(f"{named}.md").partition("## Words of the first screen\n")[2].partition("\n## ")[0]
     words = {*HEADS.values(), "step", "window", "exposed", "at most", "doubtful"}
     assert {*re.findall(r"\*\*([^*]+)\*\*", told)} == words
     others = ("blocked", "throughput gain", BudgetPart.BESIDE)

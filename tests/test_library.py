@@ -412,9 +412,14 @@ def test_the_commands_of_a_summary_of_captures_run(folder: Path) -> None:
     command(*shlex.split(cut)[1:], "-o", folder / "cut.json.gz", code=0)
 
 
-def test_a_view_of_all_ranks_shows_none_alone(run: NsysRun) -> None:
-    with pytest.raises(UsageMistake, match="kernels is of all ranks together"):
-        run.view("kernels", rank=0)
+def test_a_view_of_kernels_sums_over_the_ranks_that_are_asked_for(run: NsysRun) -> None:
+    def total_ns(*ranks: int) -> float:
+        return float(str(run.view("kernels", rank=ranks).paragraph.facts["total_kernel_ns"]))
+
+    assert total_ns(0) != total_ns(1)
+    assert 2 * total_ns() == 2 * total_ns(0, 1) == total_ns(0) + total_ns(1)
+    by_family = [float(row.value) for row in run.rows("family_ns")]
+    assert sum(by_family) == total_ns()
 
 
 def test_records_of_a_view_are_plain(run: NsysRun) -> None:

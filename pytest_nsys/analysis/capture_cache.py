@@ -220,8 +220,7 @@ def _check_numbers(captures: Sequence[Sequence[Path]], measurements: Files) -> N
     if measurements and captures and len(measurements) != len(captures):
         files, runs = counted(len(measurements), "value"), counted(len(captures), "capture")
         raise UsageMistake(
-            f"measurements are given for each capture, in the order of the traces: there are {files} of "
-            f"--nsys-measurements for {runs}"
+            f"measurements are given for each capture, in the order of the traces: there are {files} for {runs}"
         )
     if len(set(measurements)) < len(measurements):
         names = ", ".join(str(path) for own in measurements for path in own)

@@ -310,8 +310,11 @@ def _rank_rows(metric: Metric, windows: Sequence[RankWindow], empty: MetricTable
 def _run_rows(
     capture: Run, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None, empty: MetricTable
 ) -> MetricTable:
-    """The rows of all ranks together; of some ranks those that are theirs, where the metric has the dimension."""
-    each = [_measured(metric, window, empty) for window in capture.measured(spec).together()]
+    """The rows of all ranks together; of some ranks those that are theirs, where the metric has the dimension. Kernels
+    are summed over the ranks that are asked for, as a sum tells nothing of one of them.
+    """
+    summed = ranks if metric.of is Of.FAMILIES else None
+    each = [_measured(metric, window, empty) for window in capture.measured(spec).together(summed)]
     return of_ranks(combined(metric, each, "windows", empty), ranks)
 
 

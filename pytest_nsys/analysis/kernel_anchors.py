@@ -163,7 +163,7 @@ def _meant(anchor: KernelAnchor, name: str, known: Collection[tuple[str, str]]) 
         typed = " or ".join(f"--anchor {shlex.quote(written_anchor(each))}" for each in anchors)
         return f", which is short for {counted(len(own), 'name')}: type {typed}"
     told = {*full, *(short for short, _ in known), *readable_names(full).values()}
-    return did_you_mean(name, sorted(told)) or ": --view kernels lists them"
+    return did_you_mean(name, sorted(told)) or ": `pytest-nsys TRACE --view kernels` lists them"
 
 
 def _instead(anchor: KernelAnchor, name: str, exact: str) -> KernelAnchor:

@@ -7,7 +7,7 @@ The families of the table are zero-filled: one that vanished is a row of 0. They
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple, TypeVar
@@ -26,7 +26,7 @@ from pytest_nsys.core.words import counted
 
 K = TypeVar("K", bound=Hashable)
 
-STATE_STEPS = "set workload: {steps: N} in the gate file, or --steps N"
+STATE_STEPS = "set workload: {steps: N} in the gate file, or look with `pytest-nsys TRACE --view kernels --steps N`"
 
 
 class Usage(NamedTuple):
@@ -75,9 +75,19 @@ class FamilySums:
         return self.run.workload.steps or self._counted()
 
     @property
+    def ranks(self) -> Sequence[int]:
+        """Return the numbers of the ranks that are summed."""
+        return [w.rank.number for w in self._windows]
+
+    @property
+    def of_all_ranks(self) -> bool:
+        """Whether the ranks are all that the run has."""
+        return len(self._windows) == len(self.run.ranks)
+
+    @property
     def launcher(self) -> Launcher:
-        """Of the files and GPUs of this run."""
-        return Launcher.of(self.gpus, self.run.files)
+        """Of the files and GPUs of this run, also where some ranks are left out."""
+        return Launcher.of(self.gpus if self.of_all_ranks else len(self.run.ranks), self.run.files)
 
     @property
     def divisor(self) -> int:

@@ -18,8 +18,8 @@ from pytest_nsys.traces.measurements import Measurement, read_measurements
 
 MAX_SHOWN = 12
 NONE_GIVEN = (
-    "no measurements: give --nsys-measurements=FILE, or `measurements:` in the gate file, or nsys_measurements in the "
-    "ini file"
+    "no measurements: give pytest --nsys-measurements=FILE, or `pytest-nsys rows` --measurements FILE, or set "
+    "`measurements:` in the gate file, or nsys_measurements in the ini file"
 )
 
 

@@ -45,6 +45,7 @@ GONE: Mapping[str, str] = {
 }
 """What to write for names of metrics that there were."""
 
+_ABSENT = "compute absent <= 10% of step"
 _IDLE, _BUSY, _STARVED = "idle <= 10% of step", "busy >= 90% of step", "launch starved <= 5% of step"
 _EXPOSED, _COMMUNICATION = "wall exposed all <= 5% of step", "collective time <= 20% of step"
 _RATE, _MEMORY, _CLOCK = "throughput >= 12000 tokens/s", "peak allocated <= 72GiB", "sm clock >= 1700MHz"
@@ -53,8 +54,9 @@ _SPOKEN = {
     "wall clock, e2e time, time, step length, time per step, longest step",
     _RATE: "throughput, tps, tokens per second, tokens per sec, tokens/s, tok/s, goodput, tgs",
     "throughput >= 64 samples/s": "samples per second, samples per sec, samples/s, images per second, qps",
-    _IDLE: "bubble, bubbles, bubble ratio, bubble rate, bubble time, pipeline bubble, idle time, idle ratio, gpu idle, "
-    "gpu idle time, idleness",
+    # a stage that waits for its neighbour runs a communication kernel meanwhile: it is not idle
+    _ABSENT: "bubble, bubbles, bubble ratio, bubble rate, bubble time, pipeline bubble, without compute, no compute",
+    _IDLE: "idle time, idle ratio, gpu idle, gpu idle time, idleness",
     _BUSY: "utilization, utilisation, gpu utilization, gpu utilisation, gpu util, gpu usage, busy time, gpu time, "
     "active time, duty cycle, kernel time, gpu kernel time, cuda time",
     _EXPOSED: "exposed communication, exposed comm, exposed nccl, exposed time, non overlapped communication",
@@ -74,7 +76,6 @@ _SPOKEN = {
     "copy blocking <= 5% of step": "blocked by copy, copy, copies, memcpy, copy time, memcpy time",
     "blocking comm max <= 5% of step": "in comm, stalled during communication",
     "comm alone <= 5% of step": "communication alone",
-    "compute absent <= 20% of step": "without compute, no compute",
     "gpu gap <= 5% of step": "gap, gaps, gpu gaps, kernel gaps",
     "straggler lag <= 1% of step": "straggler, stragglers, straggling, straggling rank, skew, rank skew",
     "collective wait <= 5% of step": "wait, wait time, waiting, nccl wait, barrier wait",

@@ -294,8 +294,6 @@ _VIEWS_BY = {"collective": "collectives", "stream": "streams", "kernel": "kernel
 _OF_KERNELS = {"compute_ns", "total_kernel_ns"}
 OF_ONE_WINDOW = ("kernels", "collectives", "pipeline")
 """Views that many windows do not go with."""
-OF_ALL_RANKS = ("kernels",)
-"""Views that show no rank alone."""
 
 _RANK, _STAGE = ("rank",), ("rank", "stage")
 _LOWER, _HIGHER = Better.LOWER, Better.HIGHER
@@ -304,7 +302,7 @@ _SHARED = "no stream mostly communicates; communication on compute streams is co
 _STEADY = ("uneven_anchors", "typicality")
 _STEP_TIME = (
     "the step time is unknown: no steady anchors give a period, or an anchor is not a step; set "
-    "workload: {step_time: 412ms} in the gate file, or --step-time 412ms"
+    "workload: {step_time: 412ms} in the gate file, or look with `pytest-nsys TRACE --view kernels --step-time 412ms`"
 )
 _MEMORY = "the trace does not say which memory the window's copies read and write"
 

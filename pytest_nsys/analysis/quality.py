@@ -32,7 +32,7 @@ from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.throughput import profiler_overhead
 from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec, absent_ranks, clocks
 from pytest_nsys.core.conventions import NO_STAGE
-from pytest_nsys.core.errors import NoRows, TraceError
+from pytest_nsys.core.errors import NoRows, SeveralCaptures
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value, share_of
 from pytest_nsys.core.units import MEGAHERTZ, TIME
@@ -148,12 +148,15 @@ def _missing_ranks(ground: Ground) -> Said:
 
 
 def _missing_gpus(run: Run, world: int) -> Said:
-    """A process may have one GPU or several: what counts is how many there are in all. Raises TraceError for more."""
+    """A process may have one GPU or several: what counts is how many there are in all.
+
+    Raises SeveralCaptures for more.
+    """
     found, where = counted(len(run.ranks), "GPU"), counted(len(run.traces), "file")
     if len(run.ranks) > world:
-        raise TraceError(
-            f"{run.traces[0].path}: {found} ran kernels in {where}, but the gate file states world {world}: give the "
-            "files of one profiling window, each other its own --nsys-trace, or correct run: {world: …}"
+        raise SeveralCaptures(
+            f"{run.traces[0].path}: {found} ran kernels in {where}, but the gate file states world {world}: correct "
+            "run: {world: …}, or give the files of one profiling window"
         )
     absent = world - len(run.ranks)
     words = f"{absent} of {world} GPUs {are(absent)} missing"

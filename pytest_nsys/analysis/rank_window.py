@@ -393,7 +393,7 @@ def explain_no_anchor(trace: Trace, convention: Convention, rank: Rank, spec: Wi
         remedy = f"convention: {fits.name}, which has an anchor for it (in a command --convention {fits.name})"
     else:
         remedy = "convention: {anchor: …} (in a command --anchor; `pytest-nsys TRACE` tells what repeats)"
-    remedy += f", or window: {RUN} (--window {RUN})"
+    remedy += f", or window: {RUN} (`pytest-nsys TRACE --window {RUN}`)"
     return f"{rank.trace}: rank {rank.number} (process {rank.pid}): {what}; {seen}. Set {remedy}"
 
 

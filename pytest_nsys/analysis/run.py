@@ -498,20 +498,22 @@ class WindowGroup:
         return {number: self.ranks[number] for number in chosen}
 
     @kept
-    def together(self) -> Sequence[RunWindow]:
-        """The filled windows of all ranks, the first of each, then the second, and so on.
+    def together(self, ranks: frozenset[int] | None = None) -> Sequence[RunWindow]:
+        """The filled windows of all ranks, or of some, the first of each, then the second, and so on.
 
         Raises NothingMeasured as :meth:`filled` does, and where the ranks have different numbers of windows.
         """
-        ranks = self.filled()
-        counts = {len(windows) for windows in ranks.values()}
+        if ranks is not None and ranks >= {*self.ranks, *self._without}:
+            return self.together()  # what was summed over all ranks is kept there
+        filled = self.filled(ranks)
+        counts = {len(windows) for windows in filled.values()}
         if len(counts) > 1:
             raise NothingMeasured(
                 f"{self.run.traces[0].path}: the ranks have from {min(counts)} to {max(counts)} windows, so no window "
                 "is that of the whole run: take one window, as in window: median"
             )
         return [
-            RunWindow(self.run, {number: windows[i] for number, windows in ranks.items()}, self)
+            RunWindow(self.run, {number: windows[i] for number, windows in filled.items()}, self)
             for i in range(max(counts, default=0))
         ]
 

@@ -95,7 +95,7 @@ def of_one_kind(steps: Mapping[str, Mapping[str, int]]) -> None:
         said = ", ".join(f"{who} {counts_in_words(counts)}" for who, counts in steps.items() if counts)
         raise UsageMistake(
             f"{said}, which share no median: say which, as in '{first} step time <= 30ms' or window: {first} "
-            f"(in a command --window {first})"
+            f"(`pytest-nsys TRACE --window {first}`)"
         )
 
 

@@ -118,7 +118,9 @@ def _usual_length(track: RankTrack, span: Span) -> tuple[Value, Value] | None:
 
 
 STEP_TIME = "step_time"
-STATE_UNPROFILED = "state workload: {step_time: 412ms} in the gate file, or measure step_time (--nsys-measurements)"
+STATE_UNPROFILED = (
+    "state workload: {step_time: 412ms} in the gate file, or measure step_time (pytest --nsys-measurements)"
+)
 
 
 def step_time_ns(window: RunWindow) -> Iterator[Row]:

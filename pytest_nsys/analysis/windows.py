@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pytest_nsys.core.conventions import KIND_WORDS, OF_KERNEL, Anchor, Convention
-from pytest_nsys.core.errors import NothingMeasured, TraceError, did_you_mean
+from pytest_nsys.core.errors import NothingMeasured, SeveralCaptures, TraceError, did_you_mean
 from pytest_nsys.core.model import KernelsMode, Lane, Note, ProcessId, Range, Rank, Setup, Span, Trace, Window
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
@@ -289,8 +289,8 @@ def periods(anchors: Sequence[Range]) -> list[int]:
 Labels = Mapping[int, Setup]
 """The setup label of each labelled process of one trace, by serialised process id."""
 
-_ONCE = "give each capture its own --nsys-trace, and a view one of them"
-
+_OF_ONE_RANK = "these are captures of one rank: give the files of one run"
+_ONE_LABEL = "a rank is one process: capture one run, in which each process pushes a label of its own"
 
 _SHOWN = 8
 
@@ -328,10 +328,13 @@ def _labelled(traces: Sequence[Trace], labels: Sequence[Labels]) -> tuple[tuple[
         for pid, setup in own.items():
             rank = Rank(setup.rank, ProcessId(number, pid), None, setup, trace.path)
             if (other := ranks.get(setup.rank)) is not None:
-                raise TraceError(
+                twice = (
                     f"rank {setup.rank} appears twice in this run ({other.trace}, process {other.pid}; "
-                    f"{rank.trace}, process {rank.pid}): {_ONCE}"
+                    f"{rank.trace}, process {rank.pid})"
                 )
+                if other.trace == rank.trace:  # no choice of files tells them apart
+                    raise TraceError(f"{twice}: {_ONE_LABEL}")
+                raise SeveralCaptures(f"{twice}: {_OF_ONE_RANK}")
             ranks[setup.rank] = rank
     ordered = tuple(ranks[n] for n in sorted(ranks))
     return ordered, tuple(_mesh_notes(ordered))
@@ -378,9 +381,9 @@ def _ordinals(lanes: Sequence[tuple[int, Path, Lane]]) -> tuple[tuple[Rank, ...]
     seen: dict[Lane, Path] = {}
     for _, path, lane in lanes:
         if lane in seen:
-            raise TraceError(
+            raise SeveralCaptures(
                 f"{seen[lane]} and {path} hold the same process {ProcessId(0, lane.global_pid).pid} "
-                f"on device {lane.device}, and no setup label tells them apart: {_ONCE}"
+                f"on device {lane.device}, and no setup label tells them apart: {_OF_ONE_RANK}"
             )
         seen[lane] = path
     ranks = tuple(

@@ -10,11 +10,12 @@ from pathlib import Path
 import click
 
 from pytest_nsys.cli.asking import Accepted, shown, stores, update
+from pytest_nsys.cli.gate_check import holds_gates
 from pytest_nsys.cli.group import Exit, ListingGroup, complain
 from pytest_nsys.cli.options import format_option, measurements_option, print_answer
 from pytest_nsys.cli.shared_options import executor_option, folder_option
 from pytest_nsys.core.errors import BaselineError, UsageMistake
-from pytest_nsys.core.file_names import GATE_SUFFIX, gate_files_below
+from pytest_nsys.core.file_names import GATE_SUFFIX, Address, gate_files_below
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import change_words, format_value
 from pytest_nsys.core.words import counted, label_words, printable
@@ -130,14 +131,14 @@ def calibrate(
 def show(folder: str, format: Format) -> None:
     """Print the rows of every baseline below FOLDER.
 
-    The default is baselines/.
+    The default is baselines/. Of gate files, or a folder of them, those that a gate run finds.
     """
-    root = Path(folder)
+    root = Path(Address.of(folder).file)
     if not root.exists():
-        raise UsageMistake(f"{root}: there is no such folder: give the folder of the baselines")
-    paths = [root] if root.is_file() else sorted(p for p in root.rglob("*.json") if p.name != SCHEMA_NAME)
-    if not paths or paths[0].suffix != ".json":
-        raise UsageMistake(f"{root}: holds no baseline (*.json): give the folder of the baselines")
+        raise UsageMistake(f"{root}: there is no such folder: give that of the baselines, or the gate files")
+    paths = _baselines_below(folder)
+    if not paths:
+        raise UsageMistake(f"{root}: holds no baseline (*.json): give the folder of the baselines, or the gate files")
     loaded = [(path, load(path)) for path in paths]
     rows = [row for path, stored in loaded for row in _rows(path, stored)]
     print_answer(format, Table(COLUMNS, rows))
@@ -146,6 +147,19 @@ def show(folder: str, format: Format) -> None:
         window = BaselineStore(path.parent, stored.gate).kept_window(path, stored)
         kept = f"; its windows are in {window_beside(path).name}" if window is not None else ""
         click.echo(f"{path}: {key}; {stored.provenance.get('reason', 'no reason stored')}{kept}", err=True)
+
+
+def _baselines_below(word: str) -> list[Path]:
+    """Return the files of baselines that a path means: one of them, those below a folder, or those of gate files."""
+    root = Path(word)
+    if root.is_file() and root.suffix == ".json":
+        return [root]
+    if below := sorted(path for path in root.rglob("*.json") if path.name != SCHEMA_NAME):
+        return below
+    if not holds_gates(Path(Address.of(word).file)):
+        return []
+    of_gates = (path for gate, place in stores([word], None) for path, _ in place.store(gate).all())
+    return sorted({shown(path) for path in of_gates})
 
 
 def _rows(path: Path, stored: Baseline) -> list[Row]:
@@ -175,7 +189,7 @@ def diff(context: click.Context, ref: str, folder: str, exit_code: bool, format:
     """Show what changed in the baselines since the branch left REF.
 
     Compares the rows below FOLDER (default: baselines/) in the work tree with the merge base of REF and HEAD, as
-    --nsys-baseline-ref does. FOLDER may be gone.
+    pytest --nsys-baseline-ref does. FOLDER may be gone.
 
     Exit codes: 0; 1 with --exit-code where something differs; 2 a mistake or an unreadable file.
     """

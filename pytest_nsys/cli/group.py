@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import click
 
 from pytest_nsys.core.errors import GOES_ON, GateFileError, NothingMeasured, NsysError, UsageMistake, did_you_mean
-from pytest_nsys.core.version import VERSION
+from pytest_nsys.core.version import VERSION, page_url
 from pytest_nsys.core.words import print_plainly, printable
 
 LONGEST_LINE = 4000
@@ -79,7 +79,7 @@ REMOVED = {
     "doctor": "pytest-nsys check [TRACES…]",
     "lint": "pytest-nsys check [GATE FILES…]",
     "replay": "pytest-nsys history --gate GATE",
-    "bisect-exit": "git bisect run sh bisect.sh, with the script in docs/runs-over-time.md",
+    "bisect-exit": f"git bisect run sh bisect.sh, with the script in {page_url('runs-over-time')}",
     "--yes": "--force",
     "--upgrade": "pytest-nsys check",
     "--db": "--history FILE",

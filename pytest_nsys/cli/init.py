@@ -44,7 +44,7 @@ from pytest_nsys.gates.kinds import SCHEMA, SCHEMA_TITLE
 from pytest_nsys.gates.model import GateFile, Outcome, spec_for
 from pytest_nsys.gates.selection import absences, excuse
 from pytest_nsys.reports.chrome_trace import kept_windows
-from pytest_nsys.reports.mostly import mostly_lines
+from pytest_nsys.reports.mostly import SHOW_RUN, mostly_lines
 from pytest_nsys.stored.baselines.store import BaselineStore, store_of
 from pytest_nsys.tools.files import write_whole
 from pytest_nsys.traces.opening import usual_convention
@@ -334,7 +334,7 @@ def _mostly(figures: Figures) -> tuple[str, ...]:
     found = mostly(figures.captures.runs[0].measured(figures.spec).filled())
     part = figures.captures.convention.marks_parts or figures.spec.explicit is not None
     of = "run" if figures.spec.whole_run else "window" if part else "step"
-    return () if found is None else mostly_lines(found, of)
+    return () if found is None else mostly_lines(found, of, SHOW_RUN)
 
 
 def _why_tolerance(figures: Figures) -> tuple[str, ...]:

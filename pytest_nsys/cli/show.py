@@ -34,6 +34,7 @@ from pytest_nsys.cli.options import (
 from pytest_nsys.core.errors import UsageMistake, hint
 from pytest_nsys.core.families import Families
 from pytest_nsys.core.units import NANOSECONDS
+from pytest_nsys.core.version import page_url
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.convention_keys import built_in_or_read
@@ -66,7 +67,7 @@ class ViewName(click.Choice[str]):
         return value
 
 
-@click.command()
+@click.command(epilog=f"\b\nWhat its words mean:\n{page_url('what-holds-the-step-back')}")  # an address keeps its line
 @traces_argument
 @click.option("--view", type=ViewName([*VIEWS, CONFIG]), help="Show one part in full. Default: the first screen.")
 @where_option
@@ -104,8 +105,6 @@ def show(
     ranks: setup and windows. overlap: communication of each stage, and what hides it. streams: what each ran. kernels:
     time, share and launches by name and by family. collectives: bytes, bandwidth, waits. budget: what holds the step
     back. pipeline: two stages of a gate file. config: a page on a run of TorchTitan.
-
-    What its words mean: docs/what-holds-the-step-back.md
     """
     name = view or FIRST
     _refuse_others(context, name)

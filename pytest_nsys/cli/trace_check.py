@@ -45,7 +45,7 @@ def measurements_among(values: Sequence[str]) -> Iterator[str]:
         with contextlib.suppress(NsysError):
             for path in find_measurements(value, Path()):
                 read_measurements(path)
-                yield f"{path}: holds measurements, not a trace: give it as --nsys-measurements={value}"
+                yield f"{path}: holds measurements, not a trace: pytest takes it as --nsys-measurements={value}"
 
 
 def shape_of(captures: Captures, spec: WindowSpec, asked: MeasureOptions) -> RunShape:

@@ -31,6 +31,13 @@ class TraceError(NsysError):
     """A trace that cannot be read or judged: not SQLite, truncated, no kernels, no anchor, empty window."""
 
 
+class SeveralCaptures(UsageMistake, TraceError):
+    """Files that are given as one run, and are captures of several: it ends in what to give instead.
+
+    Who takes several captures, as pytest does, says behind it by which option.
+    """
+
+
 class CaptureError(NsysError):
     """A capture that cannot be taken, or that left no report: no nsys, a folder that cannot be written."""
 

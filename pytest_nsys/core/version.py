@@ -1,3 +1,14 @@
-"""Which version is this? That of the next release, with ``.dev0`` until the commit of the release itself."""
+"""Which version is this, and where is it told of?
+
+The version is that of the next release, with ``.dev0`` until the commit of the release itself.
+"""
 
 VERSION = "0.1.0.dev0"
+
+DOCUMENTATION = "https://pytest-nsys.github.io/pytest-nsys/"
+"""Where the pages of ``docs/`` are read: an installed package has none of them. As ``project.urls`` has it."""
+
+
+def page_url(page: str) -> str:
+    """Return the address of a page of ``docs/``, which is named without its ending."""
+    return f"{DOCUMENTATION}{page}/"

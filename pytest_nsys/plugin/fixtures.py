@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -26,13 +27,25 @@ from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 
 
 class RunUnderTest(NsysRun):
-    """The run under test under one convention (the one that it fits unless ``under`` says otherwise)."""
+    """The run under test under one convention (the one that it fits unless ``under`` says otherwise).
+
+    ``explain`` makes of an error the text that a person gets.
+    """
+
+    explain: Callable[[NsysError], str] = str
 
     @classmethod
     def of(cls, config: pytest.Config) -> RunUnderTest:
         """The run that the options and the ini file name."""
         session = session_of(config)
-        return cls(session.captures, None, resolve=session.resolved, paths=given(config, "nsys_trace") or ())
+        found = cls(session.captures, None, resolve=session.resolved, paths=given(config, "nsys_trace") or ())
+        found.explain = session.explain_error
+        return found
+
+    def under(self, convention: Named, anchor: Anchor | None = None) -> Self:
+        found = super().under(convention, anchor)
+        found.explain = self.explain
+        return found
 
     @property
     def captures(self) -> Captures:
@@ -44,7 +57,7 @@ class RunUnderTest(NsysRun):
         except NoTraceGiven as nothing:
             raise NotRun(str(nothing)) from None
         except NsysError as error:
-            raise pytest.fail.Exception(str(error), pytrace=False) from None
+            raise pytest.fail.Exception(self.explain(error), pytrace=False) from None
 
     def rows(self, metric: str, **asked: Any) -> list[MetricRow]:
         """As of any run; where there is nothing to judge, or the trace cannot be judged, the test fails."""
@@ -56,7 +69,7 @@ class RunUnderTest(NsysRun):
         except NoRows as nothing:
             raise GateNotJudged(str(nothing)) from None
         except NsysError as error:
-            raise pytest.fail.Exception(str(error), pytrace=False) from None
+            raise pytest.fail.Exception(self.explain(error), pytrace=False) from None
 
 
 class NsysGate:
@@ -97,7 +110,7 @@ class NsysGate:
         except NoTraceGiven as nothing:
             raise NotRun(str(nothing)) from None
         except NsysError as error:
-            raise pytest.fail.Exception(f"{sentence}\n  error: {error}", pytrace=False) from None
+            raise pytest.fail.Exception(f"{sentence}\n  error: {session.explain_error(error)}", pytrace=False) from None
         if not verdict.good:
             failed = verdict.outcome in (Outcome.FAILED, Outcome.ACCEPTED, Outcome.IMPROVED)
             steps = [Step(verdict.next_step)] if verdict.next_step else []

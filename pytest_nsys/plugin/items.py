@@ -169,10 +169,11 @@ class GateItem(JudgedItem):
             self._error(error)
 
     def _error(self, error: NsysError) -> NoReturn:
-        self._keep(error_record(self.assertion, str(error)))
-        self.nothing_measured = isinstance(error, NothingMeasured)
         session = session_of(self.config)
-        text = f"error: {session.told(str(error))}\n{self.assertion.location.at_line}: {self.assertion.sentence}"
+        told = session.explain_error(error)
+        self._keep(error_record(self.assertion, told))
+        self.nothing_measured = isinstance(error, NothingMeasured)
+        text = f"error: {session.told(told)}\n{self.assertion.location.at_line}: {self.assertion.sentence}"
         raise pytest.fail.Exception(text, pytrace=False) from None  # the line says it all; no chain of exceptions
 
     def _keep(self, record: Record, verdict: Verdict | None = None) -> None:

@@ -153,7 +153,7 @@ class Refreshing:
         shown, lines = self.session.shown, []
         for written in self.written:
             lines.append(f"baseline {shown(written.path)}: {written.words}")
-            lines += [f"  {line}" for line in written_lines(written, folded=folded)]
+            lines += [f"  {line}" for line in written_lines(written, self.session.shown, folded=folded)]
             lines += [f"  {self.session.told(written.kept)}"] if written.kept else []
             lines += [f"  {note}" for note in written.notes]
             if written.mode is Mode.CALIBRATE:

@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_nsys.analysis.metrics import CUT, OF_ALL_RANKS, OF_ONE_WINDOW, Request
+from pytest_nsys.analysis.metrics import CUT, OF_ONE_WINDOW, Request
 from pytest_nsys.analysis.windows import MEDIAN, STEADY
 from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention, written_anchor
-from pytest_nsys.core.errors import BaselineError, NsysError, UsageMistake
+from pytest_nsys.core.errors import BaselineError, NsysError, SeveralCaptures, UsageMistake
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import Trace
 from pytest_nsys.core.words import folders_up, from_here
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.model import Assertion, GateFile, Verdict, requests_of, spec_for
 from pytest_nsys.gates.workload_keys import options_of
-from pytest_nsys.plugin.settings import given, path_of
+from pytest_nsys.plugin.settings import ACCEPTANCE, given, path_of
 from pytest_nsys.plugin.sources import MEASUREMENTS, Source, Sources, plain, prefix
 
 if TYPE_CHECKING:
@@ -348,7 +348,7 @@ class NsysSession:
             traces = traces[capture : capture + 1]
         asked = [CUT, *traces, "-o", "window.json.gz"] if view == CUT else [*traces, "--view", view]
         words = ["pytest-nsys", *(["show"] if view != CUT and traces[0].isalpha() else []), *asked]
-        words += ["--rank", str(rank)] if rank is not None and view not in OF_ALL_RANKS else []
+        words += ["--rank", str(rank)] if rank is not None else []
         words += self._read_alike(gate)
         if view in OF_ONE_WINDOW and spec.window == STEADY:
             spec = replace(spec, window=MEDIAN if at is None or at.number is None else str(at.number))
@@ -389,6 +389,13 @@ class NsysSession:
         """Close the traces that were opened."""
         if "library" in vars(self):
             self.library.close()
+
+    def explain_error(self, error: NsysError) -> str:
+        """Return the text of an error; files of several captures may be given here, each by an option of its own."""
+        if not isinstance(error, SeveralCaptures):
+            return str(error)
+        option = "--trace" if self.config.stash.get(ACCEPTANCE, None) is not None else "--nsys-trace"
+        return f"{error}, or each capture by its own {option}"
 
     def told(self, text: str) -> str:
         """A message with its paths as :meth:`shown` has them."""

@@ -189,7 +189,6 @@ KERNELS = View(
     takes=frozenset({"where", "steps", "step_time", "families"}),
     paragraph=about_kernels,
     notes=_about_ranks,
-    of_run=True,
 )
 
 COLLECTIVES = View(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from pytest_nsys.analysis.captures import Captures
@@ -19,7 +20,7 @@ from pytest_nsys.core.exact import median
 from pytest_nsys.core.kernel_names import in_the_middle
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import change_words, distance_words, format_apart, format_value
-from pytest_nsys.core.words import counted, place_words, printable
+from pytest_nsys.core.words import counted, place_words, printable, typed
 from pytest_nsys.gates.gate_changes import GateChange, GateChanges
 from pytest_nsys.gates.judgement import judge
 from pytest_nsys.gates.loosening_rules import ChangeKind
@@ -184,14 +185,16 @@ def change_lines(files: Sequence[ChangedBaseline]) -> list[str]:
     return lines
 
 
-def written_lines(written: Written, *, folded: bool) -> list[str]:
-    """A line for each row that a refresh changed; ``folded``: for ten, those first that let most pass."""
+def written_lines(written: Written, shown: Callable[[Path], str], *, folded: bool) -> list[str]:
+    """A line for each row that a refresh changed; ``folded``: for ten, those first that let most pass. ``shown`` is a
+    path as a person types it.
+    """
     rows = written.changes
     if not folded or len(rows) <= SHOWN_ROWS + 1:
         return [*map(_row_words, rows)]
     worst = worst_first(FileChange(written.path, State.CHANGED, tuple(rows), old=written.old, new=written.new))
     known = written.old is not None and commit_of(written.path.parent) is not None
-    told = f"pytest-nsys baseline {'diff HEAD' if known else 'show'} lists them"
+    told = f"pytest-nsys baseline {'diff HEAD' if known else 'show'} {typed([shown(written.path.parent)])} lists them"
     return [*map(_row_words, worst[:SHOWN_ROWS]), f"… and {counted(len(rows) - SHOWN_ROWS, 'more row')} ({told})"]
 
 

@@ -46,6 +46,9 @@ OTHER = Fraction(101, 100)
 LONGEST_TITLE, LEAST_TITLE, LEAST_ANCHOR, LONGEST_RANGE = 36, 8, 16, 40
 """The name of what is measured gives way to its numbers first, then the title; on two lines neither does."""
 
+TYPICAL = "p50"
+"""The quantile that says how long a step usually is, as the first figure of a line does."""
+
 LONGEST_WORD = 24
 """What a first line may leave empty, where it is broken before a word."""
 
@@ -160,13 +163,15 @@ class FirstScreen:
             length, least = format_apart(step.ns, ns, TIME)
             length, fastest = f"{length} on the slowest rank ({step.slowest})", f", {least} on the fastest ({rank})"
         values = format_together([*step.quantiles.values()])
-        told = zip(step.quantiles, values, strict=True) if len(set(step.quantiles.values())) > 1 else ()
-        spread = ", ".join(map(" ".join, told))
+        told = dict(zip(step.quantiles, values, strict=True)) if len(set(step.quantiles.values())) > 1 else {}
+        spread = ", ".join(map(" ".join, told.items()))
         windows = [budget.window_ns for budget in self.summary.budgets]
         other = max(windows) > OTHER * step.ns or OTHER * max(windows) < step.ns
         rates = "".join(f"; {format_value(rate.value, rate.unit)}" for rate in step.rates)
         what = "step" if step.metric == STEP else self._whole
-        alone = f" ({spread})" if spread and not fastest else ""
+        # beside the length that is judged another typical one, of the steady steps, would leave open which counts
+        tail = ", ".join(f"{quantile} {value}" for quantile, value in told.items() if quantile != TYPICAL)
+        alone = f" ({tail})" if tail and not fastest else ""
         kind = self.summary.subject.found.kind
         yield self._line(f"{f'{kind} ' if kind and what == 'step' else ''}{what} {length}{alone}{fastest}{rates}")
         if step.kinds:
@@ -182,7 +187,9 @@ class FirstScreen:
         if other and not self.summary.subject.found.whole_run:
             yield self._line(self._measured(windows))
         if self.summary.mostly is not None:
-            yield from map(self._line, mostly_lines(self.summary.mostly, self._whole, self.summary.kernels.names))
+            yield from map(
+                self._line, mostly_lines(self.summary.mostly, self._whole, beside=self.summary.kernels.names)
+            )
 
     def _steps(self, spread: str) -> Iterator[str]:
         """How the steps of the slowest rank spread where that is not told yet, and which one stands out."""
@@ -261,7 +268,7 @@ class FirstScreen:
         yield "what to look at, and the most that fixing it could win"
         for number, finding in enumerate(found, 1):
             win, mark = win_words(finding, self._whole), f"{number}. "
-            more = f"--view {finding.view}" if finding.view else f"pytest-nsys {finding.command}"
+            more = f"--view {finding.view}" if finding.view else f"pytest-nsys {finding.command} TRACE…"
             if wide:
                 said = mark + sentence(finding, self._columns - len(mark), beside)
                 long = mark + sentence(finding, 2 * self._columns - 2 * len(mark), beside)

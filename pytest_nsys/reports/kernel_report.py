@@ -20,7 +20,7 @@ from pytest_nsys.core.families import FAMILIES
 from pytest_nsys.core.model import Note, Value
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import BARE, TIME
-from pytest_nsys.core.words import counted, printable
+from pytest_nsys.core.words import counted, printable, ranks_words
 from pytest_nsys.reports.tables import aligned
 from pytest_nsys.reports.views import Looked, Paragraph
 
@@ -48,10 +48,12 @@ class KernelReport:
         sums = self.sums
         files = sums.run.files
         own = () if self.built_in else (("families", "its own"),)
-        per_file = f"{format_value(Fraction(sums.gpus, files), BARE)} per file"
+        which = f"{format_value(Fraction(sums.gpus, files), BARE)} per file"
+        if not sums.of_all_ranks:
+            which = f"{ranks_words(sums.ranks)}, of {len(sums.run.ranks)}"
         return (
             ("trace files", str(files)),
-            ("GPUs", f"{sums.gpus} ({per_file})"),
+            ("GPUs", f"{sums.gpus} ({which})"),
             ("steps", f"{sums.steps} ({self.counted})"),
             ("divisor", f"{sums.divisor} = {counted(sums.gpus, 'GPU')} x {counted(sums.steps, 'step')}"),
             ("launcher", str(sums.launcher)),
@@ -114,7 +116,7 @@ def what_of(looked: Looked) -> str:
 
 def about_kernels(looked: Looked) -> Paragraph:
     """What the sums are divided by, and the step beside them."""
-    sums, run = sums_of(looked.together), looked.run
+    sums, run = sums_of(looked.asked_together), looked.run
     report = KernelReport(sums, str(looked.spec), what_of(looked))
     noted = [Note(text) for facts in run.facts for text in facts.notes]
     if looked.spec.whole_run and run.workload.steps is None:

@@ -12,9 +12,14 @@ from pytest_nsys.core.words import printable
 NAME_WIDTH = 40
 
 
-def mostly_lines(found: Mostly, of: str, beside: Collection[str] = ()) -> tuple[str, str]:
-    """``97% of the run is copies, most of them pinned to device``, and what to do. ``of`` is what was measured.
-    A kernel is named as a table names it ``beside`` others of these demangled names.
+SHOW_RUN = "pytest-nsys TRACE "
+"""Stands before options where another command than the first screen tells of them."""
+
+
+def mostly_lines(found: Mostly, of: str, command: str = "", beside: Collection[str] = ()) -> tuple[str, str]:
+    """``97% of the run is copies, most of them pinned to device``, and what to do. ``of`` is what was measured,
+    ``command`` what stands before options that show more, where it is not the one that was typed. A kernel is named as
+    a table names it ``beside`` others of these demangled names.
     """
     share = percent(found.share)
     match found.of:
@@ -27,9 +32,9 @@ def mostly_lines(found: Mostly, of: str, beside: Collection[str] = ()) -> tuple[
             )
         case MostOf.IDLE:
             gap = "" if found.gap_ns is None else f", {format_value(found.gap_ns)} of it in one gap"
-            do = "--view budget says what they wait for"
+            do = f"{command}--view budget says what they wait for"
             if of == "run":
-                do = "profile whole steps alone, or pick --window START:END"
+                do = f"profile whole steps alone, or pick {command}--window START:END"
             return (
                 f"mostly idle: for {share} of the {of} nothing runs on the GPU{gap}",
                 f"a gate on its length judges the gaps: {do}",
@@ -38,5 +43,6 @@ def mostly_lines(found: Mostly, of: str, beside: Collection[str] = ()) -> tuple[
             name = readable_names([*beside, found.what], NAME_WIDTH)[found.what]
             return (
                 f"mostly one kernel: {name} takes {share} of the {of}",
-                "a gate on its length judges little else: gate others by family_ns (--view kernels has the families)",
+                "a gate on its length judges little else: gate others by family_ns "
+                f"({command}--view kernels has the families)",
             )

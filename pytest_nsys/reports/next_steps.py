@@ -25,9 +25,8 @@ NOT_OF = {
     "init": ("--window", "--span", "--kernels", "--rank"),
     "compare": ("--rank",),
     "check": ("--window", "--span", "--kernels", "--rank"),
-    "kernels": ("--rank",),
 }
-"""What was typed to measure this, and a command or a view has no option for."""
+"""What was typed to measure this, and a command has no option for."""
 
 _NO_STEPS = re.compile(r"--window -?\d+:-?\d+")
 """Windows of which it is not known how many steps they hold, by which the view of kernels divides."""

@@ -94,6 +94,12 @@ class Looked:
         (found,) = self.run.measured(self.spec).together()
         return found
 
+    @cached_property
+    def asked_together(self) -> RunWindow:
+        """The window of the ranks asked for."""
+        (found,) = self.run.measured(self.spec).together(frozenset(self.ranks))
+        return found
+
     def table(self, metric: Metric) -> MetricTable:
         return self.captures.rows(metric, self.spec, frozenset(self.ranks))
 
@@ -269,7 +275,7 @@ class View:
 
     ``reads`` are metrics that are read ahead, and whose notes are told. ``window`` and ``span`` are taken where nobody
     asks; ``one_window`` says why many do not go. ``takes`` are options (by their Python names) that not all views have.
-    ``nothing`` is said where no table has a row; ``of_run``: its rows are of all ranks together, and of none alone.
+    ``nothing`` is said where no table has a row.
     """
 
     name: str
@@ -282,7 +288,6 @@ class View:
     paragraph: Callable[[Looked], Paragraph] = lambda _: Paragraph()
     notes: Callable[[Looked], Iterable[Note]] | None = None
     nothing: Callable[[Looked], str] = lambda _: "nothing to show"
-    of_run: bool = False
 
     def look(self, looked: Looked) -> Shown:
         """The view of a run. Raises NothingMeasured where it shows nothing, UsageMistake."""
@@ -301,9 +306,7 @@ class View:
         return Shown(self, looked, tables, paragraph, tuple(dict.fromkeys(notes)))
 
     def _check(self, looked: Looked) -> None:
-        """Raises UsageMistake for a dimension that no table has, and for ranks where its rows are of none."""
-        if self.of_run and looked.asked:
-            raise UsageMistake(f"the view {self.name} is of all ranks together: it cannot show some of them")
+        """Raises UsageMistake for a dimension that no table has."""
         known = frozenset[str]().union(*(part.dimensions(looked) for part in self.parts))
         for dimension in looked.where:
             if dimension not in (names := [*sorted(known), *looked.captures.mesh.sizes]):

@@ -20,7 +20,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_nsys.core.errors import TraceError, UsageMistake, one_line
+from pytest_nsys.core.errors import SeveralCaptures, TraceError, UsageMistake, one_line
 from pytest_nsys.core.file_names import CUT_SUFFIX, GATE_SUFFIX
 from pytest_nsys.core.model import Trace
 from pytest_nsys.core.words import printable
@@ -175,9 +175,8 @@ def the_iteration(folder: Path) -> list[Path]:
     found = iterations(folder)
     if len(found) > 1:
         names = ", ".join(path.name for path in found[:3]) + (" …" if len(found) > 3 else "")
-        raise UsageMistake(
-            f"{folder}: holds the traces of {len(found)} steps ({names}), each with its ranks: give one of them, or "
-            "each its own --nsys-trace"
+        raise SeveralCaptures(
+            f"{folder}: holds the traces of {len(found)} steps ({names}), each with its ranks: give one of them"
         )
     return traces_in(found[0], ()) if found else []
 
@@ -424,9 +423,9 @@ def check_one_format(traces: Sequence[Trace]) -> None:
     """Raises TraceError where the traces of one run are of two formats; a report is of the format of its export."""
     for trace in traces:
         if _reader(trace) is not _reader(traces[0]) and not (_of_nsys(trace) and _of_nsys(traces[0])):
-            raise TraceError(
-                f"{traces[0].path} and {trace.path} are of two formats: one run is of one profiler; give each its own "
-                "--nsys-trace"
+            raise SeveralCaptures(
+                f"{traces[0].path} and {trace.path} are of two formats: one run is of one profiler: give the files of "
+                "one"
             )
 
 

@@ -207,7 +207,8 @@ def test_a_rank_without_the_kernel_is_named(tmp_path: Path) -> None:
         for step in range(6):
             process.kernel("embed" if not rank else "gemm", 1_000 * step + 100, 1_000 * step + 200)
     with pytest.raises(
-        NothingMeasured, match=r"rank 1 \(process 101\): no kernel is called 'embed': --view kernels lists them"
+        NothingMeasured,
+        match=r"rank 1 \(process 101\): no kernel is called 'embed': `pytest-nsys TRACE --view kernels` lists them",
     ):
         rows(trace.write(tmp_path / "run.sqlite"), "compute_ns", convention=FIRST)
 

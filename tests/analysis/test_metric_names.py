@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys import ArgumentMistake, open_run
+from pytest_nsys import ArgumentMistake, judge, open_run
 from pytest_nsys.analysis.metric_names import BY_UNIT, GONE, SHORT, SPOKEN, metric_named
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.gates.limits import SentenceMistake
 from tests.support.gate_files import asked, mistakes
 from tests.support.gates import write_trace
+from tests.support.samples.builder import TraceBuilder
 
 DIMENSIONS = {dimension for metric in METRICS.values() for dimension in metric.dimensions}
 
@@ -57,12 +58,28 @@ def test_both_spellings_are_one_metric() -> None:
 def test_a_key_and_a_script_take_the_same_names(tmp_path: Path) -> None:
     with open_run(write_trace(tmp_path / "a.sqlite")) as run:
         assert [row.value for row in run.rows("idle")] == [row.value for row in run.rows("idle_ns")]
-        with pytest.raises(ArgumentMistake, match="no metric is called 'bubble': write idle <= "):
+        with pytest.raises(ArgumentMistake, match="no metric is called 'bubble': write compute absent <= 10% of step"):
             run.rows("bubble")
         with pytest.raises(ArgumentMistake, match="what the unit of a limit says: write tokens_per_s or samples_per_s"):
             run.rows("throughput")
     said = mistakes("version: 1\nassertions:\n- {metric: iteration_ns, require: <= 1ms}\n")
     assert said == ["3:12: 'iteration_ns' is gone: write step time <= 450ms"]
+
+
+def test_what_is_written_for_a_bubble_is_red_on_a_stage_that_waits_for_its_neighbour(tmp_path: Path) -> None:
+    """The kernel that receives runs while the stage waits: the GPU is never idle."""
+    trace = TraceBuilder()
+    gpu = trace.process()
+    for step in range(5):
+        at = step * 10_000_000
+        gpu.range(f"ProfilerStep#{step}", at, at + 10_000_000)
+        gpu.kernel("gemm", at + 10_000, at + 3_500_000, stream=7)
+        gpu.kernel("ncclDevKernel_SendRecv", at + 3_500_000, at + 9_990_000, stream=20)
+    advised = SPOKEN["bubble"]
+    with open_run(trace.write(tmp_path / "run.sqlite")) as run:
+        assert not judge(advised, run).good
+        assert judge("idle <= 10% of step", run).good
+    assert {SPOKEN[word] for word in SPOKEN if "bubble" in word} == {advised}
 
 
 @pytest.mark.parametrize(
@@ -76,10 +93,10 @@ def test_a_key_and_a_script_take_the_same_names(tmp_path: Path) -> None:
         ("starved <= 5%", 0, "no metric is called 'starved': write launch starved <= 5% of step"),
         ("exposed comm <= 2ms", 0, "no metric is called 'exposed comm': write wall exposed all <= 5% of step"),
         ("stalled during communication <= 5%", 0, "no metric is called 'stalled during communication': write blocking"),
-        ("without compute <= 5%", 0, "no metric is called 'without compute': write compute absent <= 20% of step"),
+        ("without compute <= 5%", 0, "no metric is called 'without compute': write compute absent <= 10% of step"),
         ("blocked by copy <= 5%", 0, "no metric is called 'blocked by copy': write copy blocking <= 5% of step"),
         ("tokens/s >= 5", 0, "no metric is called 'tokens/s': write throughput >= 12000 tokens/s"),
-        ("no bubble", 3, "no metric is called 'bubble': write idle <= "),
+        ("no bubble", 3, "no metric is called 'bubble': write compute absent <= 10% of step"),
         ("throughput >= 12000", 0, "throughput in tokens/s or samples/s? Write throughput >= 12000 tokens/s or "),
         ("throughput >= 40%", 0, "throughput in tokens/s or samples/s? Write throughput >= 40 tokens/s or throughput"),
         (

@@ -320,9 +320,9 @@ def test_an_overhead_that_nobody_knows(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "run.sqlite")
     line = (
         "trace quality: the overhead of the profiler is unknown: no unprofiled step time is given: "
-        "state workload: {step_time: 412ms} in the gate file, or measure step_time (--nsys-measurements) (bound: at "
-        "most 10%): a distorted step would pass unnoticed; measure a step without the profiler, or write quality: "
-        "{profiler_overhead: off} in the gate file"
+        "state workload: {step_time: 412ms} in the gate file, or measure step_time (pytest --nsys-measurements) "
+        "(bound: at most 10%): a distorted step would pass unnoticed; measure a step without the profiler, or write "
+        "quality: {profiler_overhead: off} in the gate file"
     )
     assert doubts(path, "overlap", "profiler_overhead: 10%", workload=None) == [line]
     assert doubts(path, "profiler_overhead", "profiler_overhead: 10%") == []

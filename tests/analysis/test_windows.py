@@ -157,7 +157,7 @@ def test_no_anchor_shows_the_most_frequent_names(gpu: OneProcess) -> None:
     assert why(path) == (
         f"{path}: rank 0 (process 100): no range matches the anchor 'step%'; most frequent ranges: 'iteration %' (3), "
         "'warm�[%mup' (1). Set convention: {anchor: …} (in a command --anchor; `pytest-nsys TRACE` "
-        "tells what repeats), or window: run (--window run)"
+        "tells what repeats), or window: run (`pytest-nsys TRACE --window run`)"
     )
     assert "no range matches the anchor 'chunk'" in why(path, window="chunk")
     with pytest.raises(NothingMeasured, match="the convention names no anchor; most frequent ranges: 'iteration %'"):
@@ -168,7 +168,7 @@ def test_no_anchor_names_the_convention_that_has_one(gpu: OneProcess) -> None:
     gpu.kernel("gemm", 10, 20, launch_ns=5)
     gpu.range("ProfilerStep#7", 1, 90)
     kineto = "Set convention: kineto, which has an anchor for it (in a command --convention kineto), or window: run"
-    assert why(gpu).endswith(f"{kineto} (--window run)")
+    assert why(gpu).endswith(f"{kineto} (`pytest-nsys TRACE --window run`)")
     with pytest.raises(NothingMeasured, match=r"no range matches the anchor 'chunk'.*Set convention: \{anchor: …\}"):
         rows(gpu, "busy_ns", window="chunk", convention=BUILT_IN["kineto"])
 

@@ -51,8 +51,11 @@ def test_a_kernel_that_is_gone_is_no_green(project: Project) -> None:
 @pytest.mark.parametrize(
     ("anchor", "said"),
     [
-        ("{kernel: Größe}", "no kernel is called 'Größe': --view kernels lists them"),
-        (f"{{kernel: _Z{'x' * 2_000}}}", f"no kernel is called '_Z{'x' * 77}…': --view kernels lists them"),
+        ("{kernel: Größe}", "no kernel is called 'Größe': `pytest-nsys TRACE --view kernels` lists them"),
+        (
+            f"{{kernel: _Z{'x' * 2_000}}}",
+            f"no kernel is called '_Z{'x' * 77}…': `pytest-nsys TRACE --view kernels` lists them",
+        ),
         ('{kernel: "em\\nbed"}', "no kernel is called 'em\N{REPLACEMENT CHARACTER}bed' (did you mean 'embed'?)"),
         ("{kernel: gemm, after: nothing}", "no kernel is called 'nothing'"),
         ("{kernel: embed, after: embed}", "'embed' never starts after 'embed': before it ran 'warmup', 'adam'"),

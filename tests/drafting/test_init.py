@@ -525,7 +525,7 @@ def test_files_of_different_ranks_are_one_run(project: Project) -> None:
         assert run.ranks == (0, 1)
     project.gate("- compute_ns < 1us", "red.nsys.yaml")
     red = project.pytest("-v", "red.nsys.yaml", *(f"--nsys-trace={name}" for name in each), code=1)
-    assert "next:   pytest-nsys node0.sqlite node1.sqlite --view kernels\n" in red
+    assert "next:   pytest-nsys node0.sqlite node1.sqlite --view kernels --rank 0\n" in red
 
 
 def test_a_strange_file_in_the_place_of_the_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,7 @@ def test_a_measurement_without_its_word_is_told(tmp_path: Path) -> None:
 def test_check_says_what_takes_measurements(project: Project) -> None:
     project.file("m.json", '{"mfu": 0.45}')
     said = project.command("check", "m.json", code=2)
-    assert "problem: m.json: holds measurements, not a trace: give it as --nsys-measurements=m.json" in said
+    assert "problem: m.json: holds measurements, not a trace: pytest takes it as --nsys-measurements=m.json" in said
 
 
 def test_check_tells_of_a_schema_of_another_version(project: Project) -> None:

@@ -45,7 +45,7 @@ FEW = Fact("anchors", "count", 1, "rank 0 has 1 anchor", "too few", "trace more"
 SENTENCES = [
     (
         finding(FindingKind.STRAGGLER, WAITS),
-        "rank 1 (the worst of 2): waits 1 ms for other ranks in AllReduce, longest for rank 3, "
+        "rank 1 (the worst of 2 of 4 ranks): waits 1 ms for other ranks in AllReduce, longest for rank 3, "
         "and 500 us in other collectives",
     ),
     (
@@ -192,7 +192,7 @@ def test_commands_name_the_user_s_own_traces() -> None:
 @pytest.mark.parametrize(
     ("width", "text"),
     [
-        (99, "rank 1 (the worst of 2): launch-bound: 1 ms launch-starved, 500 us of it before gemm"),
+        (111, "rank 1 (the worst of 2 of 4 ranks): launch-bound: 1 ms launch-starved, 500 us of it before gemm"),
         (83, "rank 1: launch-bound: 1 ms launch-starved, 500 us of it before gemm"),
         (66, "rank 1: launch-bound: 1 ms launch-starved"),
         (40, "rank 1: launch-bound: 1 ms launch-starv…"),

@@ -221,6 +221,9 @@ def test_findings_have_a_command_to_paste_where_there_is_room_and_the_view_where
     check_bounds(lines, tight.traces)
     assert sum(line.endswith(", at most 15% of the step  --view overlap") for line in lines) == 5
     assert "and 212 others, together 3 ns" in lines
+    slow = Finding(FindingKind.PROFILER, None, (0,), 1, 1_000_000, None, {"overhead": Fraction(1, 4)})
+    lines = FirstScreen(dataclasses.replace(tight, findings=(finding(),) * 4 + (slow,))).lines()
+    assert sum(line.endswith("  pytest-nsys check TRACE…") for line in lines) == 1
 
 
 def test_what_comes_next_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,7 +405,7 @@ def test_quantiles_are_told_where_steps_differ() -> None:
         StepLength("step_time_ns", 900_000, 0, None, {"p50": 900_000, "p90": p90}, (), "") for p90 in (900_000, 950_000)
     )
     assert FirstScreen(made(step=same)).lines()[2] == "step 900 us"
-    assert FirstScreen(made(step=other)).lines()[2] == "step 900 us (p50 900 us, p90 950 us)"
+    assert FirstScreen(made(step=other)).lines()[2] == "step 900 us (p90 950 us)"
 
 
 def test_a_finding_whose_shortest_sentence_is_too_long_has_two_lines() -> None:

@@ -501,7 +501,7 @@ def test_several_kinds_on_both_sides_are_the_mistake_of_both(project: Project) -
     ):
         told = " ".join(project.command("compare", base, head, code=2).split())
         assert f"error: {said}, which share no median: say which" in told
-        assert "(in a command --window decode)" in told
+        assert "(`pytest-nsys TRACE --window decode`)" in told
         project.command("compare", base, head, "--window", "decode")
     for window in ("run", "1000000:400000000"):
         project.command("compare", both, serve(project, four_requests(12_000)), "--window", window, code=1)

@@ -203,9 +203,10 @@ def test_a_sentence_that_cannot_be_meant_is_a_mistake_of_the_gate_file(project: 
 
 def test_a_gate_file_without_measurements_says_how_to_give_them(project: Project) -> None:
     project.gate("- measured mfu >= 45%")
-    assert "give --nsys-measurements=FILE, or `measurements:` in the gate file" in project.pytest(code=1)
+    assert "give pytest --nsys-measurements=FILE, or `pytest-nsys rows` --measurements" in project.pytest(code=1)
     project.trace()
-    assert "measured mfu: no measurements: give --nsys-measurements=FILE" in project.pytest("--nsys-trace=run.sqlite")
+    told = "measured mfu: no measurements: give pytest --nsys-measurements=FILE"
+    assert told in project.pytest("--nsys-trace=run.sqlite")
 
 
 def test_the_command_line_counts_before_the_gate_file_and_that_before_the_ini_file(project: Project) -> None:
@@ -231,7 +232,7 @@ def test_several_captures_are_medians_and_each_has_its_file(project: Project) ->
     project.pytest(*files, code=0)
     project.pytest(*files, *traces, code=0)
     said = project.pytest(*files[:2], *traces, code=1)
-    assert "there are 2 values of --nsys-measurements for 3 captures" in said
+    assert "there are 2 values for 3 captures" in said
     measured(project, entry("x", 9, "ms"), name="m1.json")
     assert "m1.json: x has unit ns, neither side better, labels none, and in m0.json unit 1" in project.pytest(*files)
     measured(project, entry("y", 9), name="m1.json")
@@ -284,7 +285,7 @@ OVERHEAD = "measurements: m.json\nworkload: {{steps: 1{0}}}\nassertions:\n- prof
             [entry("loss", 2)],
             "",
             "no unprofiled step time is given: state workload: {step_time: 412ms} in the gate file, or "
-            "measure step_time (--nsys-measurements)",
+            "measure step_time (pytest --nsys-measurements)",
         ),
         ([entry("step_time", 12)], "", "step_time is not a step time (unit 1, neither side better, labels none)"),
         ([entry("step_time", 0, "ms")], "", "entry 1 (step_time): a measured 0 ms is impossible"),

@@ -268,6 +268,8 @@ def test_the_command(project: Project) -> None:
     assert "rank 1 stage stage4_f" in said
     assert "gpu NVIDIA H100 80GB HBM3; the first" in said
     assert "200000" in project.command("baseline", "show", path, "--format=json", code=0)
+    for where in ("perf", "perf/gate.nsys.yaml"):  # as a refresh takes them
+        assert project.command("baseline", "show", where, code=0) == said
 
 
 def test_the_command_writes_where_it_is_told(project: Project) -> None:
@@ -314,8 +316,8 @@ def test_showing_what_is_not_there(project: Project) -> None:
     Path(project.root, "baselines").mkdir()
     assert "holds no baseline" in project.command("baseline", "show", code=2)
     project.file("gates/nsys-gate-file.schema.json", "{}")
-    gate = project.file("gates/a.nsys.yaml", "version: 1")
-    for path in ("gates", gate.relative_to(project.root)):
+    project.gate(GATE, "gates/a.nsys.yaml")
+    for path in ("gates", "gates/a.nsys.yaml"):
         said = project.command("baseline", "show", path, code=2)
         assert f"error: {path}: holds no baseline (*.json): give the folder of the baselines" in said
     project.file("baselines/gate/a.json", "{")
@@ -326,7 +328,7 @@ def test_the_ten_rows_that_changed_most_are_shown_on_the_terminal(project: Proje
     project.gated(GATE + "  - window_ns below baseline plus tolerance\n", ranks=16)
     said = project.refresh("--nsys-trace=run.sqlite", "--nsys-json=report.json")
     assert said.count(": new → ") == 10
-    assert "  … and 38 more rows (pytest-nsys baseline show lists them)\n" in said
+    assert "  … and 38 more rows (pytest-nsys baseline show baselines/gate lists them)\n" in said
     lines = json.loads((project.root / "report.json").read_text(encoding="utf-8"))["refreshed"]
     assert sum(": new → " in line for line in lines) == 48
 
@@ -335,7 +337,8 @@ def test_the_ten_rows_that_changed_most_are_shown_on_the_terminal(project: Proje
     told = [line for line in said.splitlines() if line.startswith("  exposed_ns rank")]
     assert [line.split()[2] for line in told] == [str(rank) for rank in range(15, 5, -1)]
     assert told[0] == "  exposed_ns rank 15 stage4_f: 200 us → 450 us (+125%)"
-    assert "  … and 6 more rows (pytest-nsys baseline show lists them)\n" in said  # outside of git nothing else does
+    shows = "pytest-nsys baseline show baselines/gate"  # outside of git nothing else does
+    assert f"  … and 6 more rows ({shows} lists them)\n" in said
     said = project.refresh("--nsys-trace=run.sqlite", "-v")
     assert said.count(" → 200 us (−") == 16
     assert "more rows" not in said
