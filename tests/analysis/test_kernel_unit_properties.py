@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.windows import LastUnit
 from pytest_nsys.core.conventions import BUILT_IN, KernelAnchor
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import KernelsMode
@@ -71,17 +70,16 @@ def test_every_launch_of_a_step_is_in_exactly_one_window(before: list[Launch], s
         with captures(path, convention=OF_KERNELS) as opened:
             run = opened.runs[0]
             (rank,) = run.ranks
-            units = run.kernel_units(rank)
-            spans = [(unit.start_ns, unit.end_ns) for unit in (*units.anchors, *units.odd)]
+            found = run.anchors(rank)
+            spans = [(step.start_ns, step.end_ns) for step in found]
             begun = [time for time, each in zip(times, launches, strict=True) if each.name == "embed"]
-            whole = [span for span in sorted(spans) if span[0] != begun[-1]]
-            assert whole == list(pairwise(begun))
+            assert spans[:-1] == list(pairwise(begun))
             held: list[int] = []
-            for index, unit in enumerate(units.anchors):
+            for index, unit in enumerate(found):
                 (window,) = run.measured(opened.spec(str(index))).ranks[rank.number]
                 own = sorted(window.launch_ns)
                 assert own[0] == unit.start_ns
-                until = max(times) + 1 if isinstance(unit, LastUnit) else unit.end_ns
+                until = max(times) + 1 if unit is found[-1] else unit.end_ns
                 assert own == [time for time in times if unit.start_ns <= time < until]
                 held += own
             assert len(held) == len(set(held))

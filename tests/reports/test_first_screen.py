@@ -134,8 +134,8 @@ def test_the_first_line_says_how_the_step_was_found() -> None:
     assert found_words(whole) == "the whole run is measured, with 5 ranges 'ProfilerStep#%'"
     long = dataclasses.replace(FOUND, anchor="a" * 300)
     assert len(found_words(long, 70)) == 70
-    kernel = dataclasses.replace(period, anchor=KernelAnchor("embed", "adam"), odd=2)
-    assert found_words(kernel) == "step = kernel embed after adam to the next, one of 5 (--window 2), 2 odd left out"
+    kernel = dataclasses.replace(period, anchor=KernelAnchor("embed", "adam"))
+    assert found_words(kernel) == "step = kernel embed after adam to the next, one of 5 (--window 2)"
     all_of_it = dataclasses.replace(kernel, whole_run=True)
     assert found_words(all_of_it) == "the whole run is measured, with 5 steps from kernel embed after adam to the next"
 
@@ -159,8 +159,8 @@ TEMPLATES = KernelAnchor(LONG.format("Forward"), LONG.format("Backward"))
 @pytest.mark.parametrize(
     ("more", "searched", "kept"),
     [
-        ({"count": 12_345, "index": 6_172, "odd": 20}, None, ", one of 12345 (--window 6172), 20 odd left out"),
-        ({"index": None, "window": "steady", "odd": 2}, None, ", 5 in all; --window steady, 2 odd left out"),
+        ({"count": 12_345, "index": 6_172}, None, ", one of 12345 (--window 6172)"),
+        ({"index": None, "window": "steady"}, None, ", 5 in all; --window steady"),
         ({"count": 1, "index": 0}, LAYERS, ", the only one (4 × Block), kernels launched in it"),
     ],
 )

@@ -37,7 +37,7 @@ def test_a_cut_knows_its_kernel_and_no_other(tmp_path: Path) -> None:
     small = cut(trace, "--anchor={kernel: embed}")
     assert run("--view=ranks", small, code=0).stdout == run("--view=ranks", trace, "--anchor={kernel: embed}").stdout
     assert "this needs the whole run" in run("--view=ranks", small, "--anchor={kernel: adam}", code=3).stderr
-    assert len(next(iter(open_trace(small).facts().units.values())).whole) == 8
+    assert len(next(iter(open_trace(small).facts().units.values())).on_host) == 9
 
 
 @pytest.mark.parametrize("kernels", KernelsMode)
