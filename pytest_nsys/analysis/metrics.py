@@ -309,7 +309,7 @@ _MEMORY = "the trace does not say which memory the window's copies read and writ
 _TRANSFERS = "the trace does not say when and where copies and memsets ran"
 
 _time = partial(Metric, unit=_NS, better=_LOWER, dimensions=_RANK)
-_within = partial(_time, within=True)
+_within = partial(_time, within=True, definition=2)
 _budget = partial(_within, window_by="compute_absent_ns")
 _blocking = partial(
     _budget, definition=DEFINITION, by_order=True, rough=True, notes="budget.blocking_notes", without=_TRANSFERS
@@ -347,18 +347,25 @@ _waits = partial(
 
 _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
     "time of the step": (
-        _of_run("throughput.step_time_ns", _NS, _LOWER, (), explained_by="causes.WHOLE", slowest=True),
-        _time("activity.window_ns", explained_by="causes.WHOLE"),
+        _of_run("throughput.step_time_ns", _NS, _LOWER, (), definition=2, explained_by="causes.WHOLE", slowest=True),
+        _time("activity.window_ns", definition=2, explained_by="causes.WHOLE"),
         _anchors(
-            "throughput.period_ns", _NS, _LOWER, ("rank", "quantile"), explained_by="causes.WHOLE", untouched=_STEADY
+            "throughput.period_ns",
+            _NS,
+            _LOWER,
+            ("rank", "quantile"),
+            definition=2,
+            explained_by="causes.WHOLE",
+            untouched=_STEADY,
         ),
-        _of_run("throughput.samples_per_s", Unit.SAMPLES_PER_S, _HIGHER, ()),
-        _of_run("throughput.tokens_per_s", Unit.TOKENS_PER_S, _HIGHER, ()),
+        _of_run("throughput.samples_per_s", Unit.SAMPLES_PER_S, _HIGHER, (), definition=2),
+        _of_run("throughput.tokens_per_s", Unit.TOKENS_PER_S, _HIGHER, (), definition=2),
         _of_run(
             "throughput.profiler_overhead",
             _RATIO,
             _LOWER,
             (),
+            definition=2,
             least=None,
             of=Of.ANCHORS,
             untouched=("profiler_overhead", *_STEADY),
@@ -367,7 +374,7 @@ _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
         _anchors("throughput.window_typicality", _NUMBER, _LOWER, _RANK, untouched=("anchors", "typicality")),
     ),
     "communication": (
-        _exposed("overlap.exposed_ns", dimensions=_STAGE, explained_by="causes.EXPOSED", within=False),
+        _exposed("overlap.exposed_ns", dimensions=_STAGE, definition=1, explained_by="causes.EXPOSED", within=False),
         _communication("overlap.overlap", _RATIO, _HIGHER, _STAGE, greatest=1, explained_by="causes.EXPOSED"),
         _communication("overlap.comm_ns", _NS, None, _STAGE, explained_by="causes.COMMUNICATION"),
         _communication("overlap.overlap_min", _RATIO, _HIGHER, _STAGE, greatest=1),

@@ -209,6 +209,7 @@ class Convention:
             facts["libraries"] = sorted(added)
         if self.families == FAMILIES:
             del facts["families"]  # the built-in ones: conventions had none once, and their baselines stay valid
+        facts["part"] = self.marks_parts
         for later in ("copies", "kinds", "part"):
             if not facts[later]:
                 del facts[later]

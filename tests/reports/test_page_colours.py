@@ -19,6 +19,7 @@ Linear = tuple[float, float, float]
 
 ALSO_APART = (
     *combinations(("exposed", "part-starved", "attention"), 2),
+    ("part-starved", "part-between"),
     *combinations(("gemm", "communication", "part-copy"), 2),
 )
 """What an engineer took for one: three that were orange, gold and tan, and three blues."""

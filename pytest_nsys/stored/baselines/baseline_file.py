@@ -39,7 +39,7 @@ from pytest_nsys.stored.baselines.breakdowns import (
     read_breakdowns,
 )
 
-FORMAT = 1
+FORMAT = 2
 
 NO_WINDOW = "none"
 """Stands for window, span and kernels of what was measured outside of a trace."""
@@ -191,7 +191,8 @@ def loads(content: bytes, shown: str) -> Baseline:
             raise ValueError("the file is not an object")
         if data.get("format") != FORMAT or isinstance(data["format"], bool):  # True is 1 to Python
             raise ValueError(
-                f"format {data.get('format')!r} is not {FORMAT}: written by another version of pytest-nsys"
+                f"format {data.get('format')!r} is not {FORMAT}: written by another version of pytest-nsys; delete the "
+                "file and refresh it"
             )
         series = dict(_series(entry) for entry in data["series"])
         if len(series) != len(data["series"]):

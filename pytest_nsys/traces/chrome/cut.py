@@ -51,7 +51,7 @@ from pytest_nsys.traces.from_memory import ApiCalls, CollectiveKey, TraceInMemor
 CUT = "pytestNsysCut"
 """The first member of the file, which says what was cut."""
 MARK = re.compile(rb'\A\s*\{\s*"' + CUT.encode() + rb'"\s*:')
-FORMAT = 6
+FORMAT = 7
 BASE, HEAD = "base", "head"
 AGAIN = "cut it again from its trace"
 
