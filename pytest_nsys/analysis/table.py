@@ -193,6 +193,8 @@ def _what_exists(table: MetricTable, dimension: str) -> str:
     shown = _labels(table, dimension)
     if not shown:
         return f"no row has a {dimension}" if meant(table, {}) else _why_no_rows(table)
+    if dimension == "stage" and shown == [NO_STAGE]:
+        return "no kernel of its rows has a stage: leave the stage out to judge them"
     plural = _LISTED.get(dimension, f"{dimension}s")
     return f"{plural} with a row: {', '.join(shown[:16])}{' …' if len(shown) > 16 else ''}"
 

@@ -331,8 +331,10 @@ class Refresh:
 
     def _by_series(self) -> dict[SeriesId, list[Assertion]]:
         """The assertions that read each series that is wanted, also those that are not wanted themselves."""
-        wanted = {series_for(self.gate.resolved_convention, assertion): assertion for assertion in self.wanted}
-        found: dict[SeriesId, list[Assertion]] = {sid: [] for sid in wanted}
+        having = [assertion for assertion in self.wanted if assertion.full_name not in self.without_data]
+        found: dict[SeriesId, list[Assertion]] = {
+            series_for(self.gate.resolved_convention, assertion): [] for assertion in having
+        }
         for assertion in self.gate.assertions:
             if assertion.reads_stored and (sid := series_for(self.gate.resolved_convention, assertion)) in found:
                 found[sid].append(settled(assertion, self.context.captures))

@@ -99,3 +99,11 @@ def test_a_run_that_lost_its_stages_is_not_held_against_them(project: Project) -
     (case,) = project.judged().values()
     assert case.properties["nsys_outcome"] == "no data"
     assert "have no stage" in case.text
+
+
+def test_a_sentence_of_a_stage_says_that_there_is_none(project: Project) -> None:
+    project.gate(NONE + "assertions: [all_gather overlap >= 75%, overlap >= 75%, exposed below baseline plus 5%]")
+    unstaged(project, "run.sqlite", 200)
+    said = " ".join(project.refresh("--nsys-trace=run.sqlite", code=1).split())
+    assert "no row has stage all_gather; no kernel of its rows has a stage: leave the stage out to judge them" in said
+    assert [case.state for case in project.judged().values()] == ["failure", "passed", "passed"]
