@@ -48,7 +48,16 @@ from pytest_nsys.analysis.run import Run, RunWindow, WindowGroup
 from pytest_nsys.analysis.sharing import sharing_in
 from pytest_nsys.analysis.step_kinds import check_captures
 from pytest_nsys.analysis.structure import sequences
-from pytest_nsys.analysis.table import UNSEEN, Coordinates, MetricTable, combined, of_all, of_one, of_ranks
+from pytest_nsys.analysis.table import (
+    UNSEEN,
+    Coordinates,
+    MetricTable,
+    combined,
+    count_unstaged,
+    of_all,
+    of_one,
+    of_ranks,
+)
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec, spec_under
 from pytest_nsys.core.columns import minus, total
 from pytest_nsys.core.errors import GOES_ON, NoRows, NothingMeasured, NsysError, TraceError, UsageMistake
@@ -141,8 +150,16 @@ class Captures:
         each = self.each(metric, spec, ranks)
         if metric.window_by and len(each) > 1:
             by = self.each(METRICS[metric.window_by], spec, ranks)
-            return of_one(list(zip(each, by, strict=True)), self._table(metric), captures=True)
-        return combined(metric, each, "captures", self._table(metric))
+            table = of_one(list(zip(each, by, strict=True)), self._table(metric), captures=True)
+        else:
+            table = combined(metric, each, "captures", self._table(metric))
+        counting = count_unstaged(table)
+        if ranks is None or counting is table:
+            return counting
+        # Some ranks alone do not say whether the run has stages.
+        with contextlib.suppress(NsysError):  # a rank that nobody asked for has no window
+            return replace(table, every_stage=self.rows(metric, spec).every_stage)
+        return table
 
     @kept
     def each(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> Sequence[MetricTable]:
@@ -163,7 +180,7 @@ class Captures:
     def _table(self, metric: Metric) -> MetricTable:
         """A table of the metric without a row."""
         sizes, where = self.mesh.sizes, self.mesh.coordinates
-        every_stage = metric.every_stage or (bool(self.convention.kinds) and self.convention.stage is None)
+        every_stage = metric.every_stage or self.convention.stage is None
         return MetricTable(metric.dimensions, (), where, sizes, every_stage, metric.without)
 
     @kept
@@ -180,7 +197,8 @@ class Captures:
 
     def stored(self, metric: Metric, rows: Mapping[tuple[Label, ...], Value]) -> MetricTable:
         """Rows of a baseline as a gate sees them, its ranks standing where those of this run do."""
-        return replace(self._table(metric), rows=tuple(starmap(Row, rows.items())), patchy=metric.over_clocks)
+        table = replace(self._table(metric), rows=tuple(starmap(Row, rows.items())), patchy=metric.over_clocks)
+        return count_unstaged(table)
 
     @kept
     def windows(self, spec: WindowSpec) -> tuple[UsedWindow, ...]:

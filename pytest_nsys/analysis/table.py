@@ -45,9 +45,10 @@ class Selector(NamedTuple):
 class MetricTable:
     """Rows of one metric, as measured or as stored.
 
-    ``every_stage``: kernels without a stage count where no selector asks for one. ``without`` says why there may be no
-    row. ``missing`` are the rows that some capture or window lacks, with why. ``unseen`` maps the labels of rows that
-    there are not, because their values are less than they may be wrong by, to that. ``patchy``: of which is unknown.
+    ``every_stage``: kernels without a stage count where no selector asks for one, as those of a run without stages do.
+    ``without`` says why there may be no row. ``missing`` are the rows that some capture or window lacks, with why.
+    ``unseen`` maps the labels of rows that there are not, because their values are less than they may be wrong by, to
+    that. ``patchy``: of which is unknown.
     """
 
     dimensions: tuple[str, ...]
@@ -102,7 +103,7 @@ def matches(element: str, label: Label) -> bool:
 def meant(table: MetricTable, where: Mapping[str, Selector]) -> list[Labelled]:
     """The rows that every selector means; there may be none.
 
-    Kernels without a stage are left out unless a selector asks for stage ``none``, or the metric counts every stage.
+    Kernels without a stage are left out unless a selector asks for stage ``none``, or the table counts every stage.
     """
     counts = table.every_stage if "stage" not in where else asks_for_none(where)
     staged_only = "stage" in table.dimensions and not counts
@@ -124,6 +125,17 @@ def asks_for_none(where: Mapping[str, Selector]) -> bool:
 def no_stage(dimensions: Sequence[str], rows: Collection[tuple[Label, ...]]) -> bool:
     """Whether rows are by stage, and none has one: who judged or stored them meant those."""
     return "stage" in dimensions and all(labels[dimensions.index("stage")] == NO_STAGE for labels in rows)
+
+
+def count_unstaged(table: MetricTable) -> MetricTable:
+    """Return the table so that kernels without a stage count where no row, missing and unseen ones too, has a stage.
+
+    It is the table itself where some have one, or every stage counts already.
+    """
+    labels = [*(row.labels for row in table.rows), *(labels for labels, _ in table.missing), *table.unseen]
+    if table.every_stage or not no_stage(table.dimensions, labels):
+        return table
+    return replace(table, every_stage=True)
 
 
 def select(table: MetricTable, where: Mapping[str, Selector]) -> list[Labelled]:
@@ -181,6 +193,8 @@ def _what_exists(table: MetricTable, dimension: str) -> str:
     shown = _labels(table, dimension)
     if not shown:
         return f"no row has a {dimension}" if meant(table, {}) else _why_no_rows(table)
+    if dimension == "stage" and shown == [NO_STAGE]:
+        return "no kernel of its rows has a stage: leave the stage out to judge them"
     plural = _LISTED.get(dimension, f"{dimension}s")
     return f"{plural} with a row: {', '.join(shown[:16])}{' …' if len(shown) > 16 else ''}"
 

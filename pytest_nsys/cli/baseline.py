@@ -76,8 +76,8 @@ def refresh(
 
     --rows: 'moved' writes what moved beyond its tolerance, 'all' every row, 'new' rows that are not stored, 'better'
     what improved beyond its tolerance. Prints old and new values, and keeps the measured windows beside the baseline.
-    Refuses a run with an error, no data or a structural failure. Ends with what is still red, and what to type;
-    --limits moves constants to two digits on the worse side, and prints the diff.
+    Refuses a run with an error or a structural failure, and leaves out what has no data. Ends with what is still red,
+    and what to type; --limits moves constants to two digits on the worse side, and prints the diff.
     """
     if accept_run and rows is not None:
         raise UsageMistake("--accept-run takes every row: leave --rows out")

@@ -39,6 +39,7 @@ from pytest_nsys.drafting.margins import (
     smallest_ns,
     written_ns,
 )
+from pytest_nsys.drafting.steady_steps import StepMisses, count_misses
 from pytest_nsys.gates.selection import balance
 
 Labels = tuple[Label, ...]
@@ -353,7 +354,12 @@ def _why_overlap(figures: Figures, metric: str, rows: Mapping[Labels, Value], li
     away = distance_words(Fraction(min(rows.values())) - Fraction(limit, 100), RATIO)
     least = figures.smallest(metric, rows)
     rest = f", median {percent(median(list(rows.values())))}" if len(rows) > 1 else ""
-    return (f"At worst {least}{rest}: headroom {away}.",)
+
+    def breaks(labels: Labels, value: Value) -> bool:
+        return labels in rows and 100 * Fraction(value) < limit
+
+    misses = count_misses(figures.captures, figures.spec, METRICS[metric], breaks)
+    return (f"At worst {least}{rest}: headroom {away}.", *_describe(misses))
 
 
 def _exposed(figures: Figures, chosen: Walls) -> Iterator[DraftSentence]:
@@ -493,7 +499,19 @@ def _held(
         words = f"max({int(100 * own)}%, {written_ns(smallest)})" if is_time else f"{int(100 * own)}%"
     limit = _limit_words(max(middles.values()), own, smallest, METRICS[metric].unit)
     sentence = f"{which}{spoken(METRICS[called or metric])} below baseline plus {words}"
-    return DraftSentence(sentence, (f"{why[0]} {limit}", *why[1:]), group, rank)
+
+    def breaks(labels: Labels, value: Value) -> bool:
+        middle = middles.get(labels)
+        return middle is not None and Fraction(value) > Fraction(middle) + max(
+            own * Fraction(middle), Fraction(smallest)
+        )
+
+    misses = count_misses(figures.captures, figures.spec, METRICS[metric], breaks)
+    return DraftSentence(sentence, (f"{why[0]} {limit}", *why[1:], *_describe(misses)), group, rank)
+
+
+def _describe(misses: StepMisses | None) -> tuple[str, ...]:
+    return () if misses is None else (str(misses),)
 
 
 def _limit_words(value: Value, share: Fraction, smallest: Value, unit: str) -> str:

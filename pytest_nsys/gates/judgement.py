@@ -93,6 +93,7 @@ def judge(
     ``reference`` is what the assertion is compared with, where it needs a baseline. ``today`` (default: in UTC) is what
     waivers expire by.
     """
+    now, reference = _count_stages_alike(now, reference)
     found = _with_origins(_judge(assertion, now, reference), assertion, now)
     if assertion.warn is not None:
         found = replace(found, rows=tuple(_warned(assertion.warn, row) for row in found.rows))
@@ -104,6 +105,21 @@ def judge(
     if not lost or found.outcome is Outcome.NO_DATA:
         return found
     return replace(found, outcome=Outcome.NO_DATA, reason=told(lost))  # the rows that there are stay to be seen
+
+
+def _count_stages_alike(
+    now: MetricTable, reference: Reference | NotComparable | None
+) -> tuple[MetricTable, Reference | NotComparable | None]:
+    """Return both sides so that kernels without a stage count in each or in none: a run that lost its stages is not
+    held against rows of stages, which an aggregate would hide.
+    """
+    if not isinstance(reference, Reference):
+        return now, reference
+    if all(table.every_stage for table in (now, *reference.runs, *reference.calibration)):
+        return now, reference
+    runs = [replace(table, every_stage=False) for table in reference.runs]
+    calibration = [replace(table, every_stage=False) for table in reference.calibration]
+    return replace(now, every_stage=False), replace(reference, runs=runs, calibration=calibration)
 
 
 def _with_origins(judgement: Judgement, assertion: Assertion, now: MetricTable) -> Judgement:

@@ -308,6 +308,10 @@ class GateItem(JudgedItem):
             why = session.refreshing.refused[self.gate.address] = session.told(refusal.reason)
             self._keep(error_record(self.assertion, f"refused: {why}", refusal.outcome))
             raise GateNotJudged(f"refused: {why}\n{self.assertion.location.at_line}: {self.assertion.sentence}")
+        if (nothing := refresh.without_data.get(self.assertion.full_name)) is not None:
+            why = f"not stored: {session_of(self.config).told(nothing)}"
+            self._keep(error_record(self.assertion, why, Outcome.NO_DATA))
+            raise GateNotJudged(f"{why}\n{self.assertion.location.at_line}: {self.assertion.sentence}")
         if self.assertion.reads_stored:
             refresh.wanted.append(self.assertion)
         elif self.assertion.needs_baseline:

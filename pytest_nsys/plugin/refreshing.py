@@ -141,7 +141,9 @@ class Refreshing:
                 contexts.append(self.session.looked_at_again(gate))
 
         def settles(gate: GateFile, assertion: Assertion) -> bool:
+            refresh = self._refreshes.get(gate.address)
             anew = not assertion.reads_stored and self.chosen(assertion)
+            anew = anew and (refresh is None or assertion.full_name not in refresh.without_data)
             return assertion.needs_baseline and (anew or gate.address in self.refused)
 
         self.left = unsettled(contexts, settles)

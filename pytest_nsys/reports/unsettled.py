@@ -19,6 +19,7 @@ from pytest_nsys.verdicts.unsettled import Unsettled, Why
 SHOWN = 10
 WAIVED_FOR = timedelta(days=30)
 _BEGIN = 'pytest --nsys-update-baselines --nsys-reason "…" --nsys-history=PATH'
+_STAYS = "; what is stored of it stays"
 _LEAVES = {
     Mode.NEW: "writes no row that is stored",
     Mode.BETTER: "writes no row that is worse",
@@ -42,7 +43,8 @@ def unsettled_lines(
     mistakes = grouped((each.reason, each) for each in left if each.why is Why.ERROR)
     for reason, same in mistakes.items():
         more = f" and {counted(len(same) - 1, 'more line')}" if len(same) > 1 else ""
-        yield f"still red: {place(same[0])}{more} cannot be judged: {printable(reason, 160)}"
+        stays = _STAYS if any(each.stored for each in same) else ""
+        yield f"still red: {place(same[0])}{more} cannot be judged: {printable(reason, 160)}{stays}"
     left = [each for each in left if each.why is not Why.ERROR]
     for each in left[:SHOWN]:
         name = printable(without_item(each.assertion.full_name), 60)
@@ -92,7 +94,8 @@ def _words(each: Unsettled, acceptance: Acceptance, command: str) -> str:
         case Why.NOT_BEGUN:
             return f"has no data ({why}): {_BEGIN} begins it"
         case Why.NO_DATA:
-            return f"has no data ({why}): record what it measures, or give it allow_no_data: true"
+            stays = _STAYS if each.stored else ""
+            return f"has no data ({why}): record what it measures, or give it allow_no_data: true{stays}"
         case Why.HOLDS:
             return "holds, and is expected to fail: remove its xfail"
     return f"cannot be judged: {why}"

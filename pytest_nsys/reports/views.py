@@ -20,7 +20,6 @@ from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow, chosen_ranks
 from pytest_nsys.analysis.table import MetricTable, NothingSelected, Selector, meant, select
 from pytest_nsys.analysis.windows import MEDIAN, WindowSpec
-from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake, hint
 from pytest_nsys.core.model import Label, Note, Rank, Span, Value, Window
 from pytest_nsys.core.words import printable
@@ -45,7 +44,6 @@ Key = Mapping[str, Cell]
 USUAL = ("window_ns",)
 """Of whose definition a view is that shows no metric."""
 
-_EVERY_STAGE = {"stage": Selector(("*", NO_STAGE))}
 _OF_DIMENSIONS = {
     "kernel": CellKind.KERNEL,
     **dict.fromkeys(("rank", "stream", "device", "context"), CellKind.NUMBER),
@@ -108,8 +106,6 @@ class Looked:
         table = self.table(metric)
         axes = self.captures.mesh.sizes if "rank" in table.dimensions else ()
         where = {d: s for d, s in self.where.items() if d in table.dimensions or d in axes}
-        if "stage" in table.dimensions and "stage" not in where and self.captures.convention.stage is None:
-            where |= _EVERY_STAGE
         try:
             found = select(table, where) if self.where else meant(table, where)
         except NothingSelected as nothing:

@@ -23,11 +23,11 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import RunKey
 from pytest_nsys.analysis.fitting import GENERIC, Choice
 from pytest_nsys.analysis.measurements import Measurements
-from pytest_nsys.analysis.metrics import MEASURED, measured
+from pytest_nsys.analysis.metrics import MEASURED, METRICS, measured
 from pytest_nsys.analysis.sharing import ALL, OWN, Walls, sharing_in, walls
 from pytest_nsys.analysis.step_kinds import check_captures
 from pytest_nsys.analysis.structure import ContentKind, Item, contents
-from pytest_nsys.analysis.table import NothingSelected, label_key
+from pytest_nsys.analysis.table import NothingSelected, asks_for_none, label_key
 from pytest_nsys.analysis.windows import MEDIAN, RUN, UsedWindow, WindowSpec
 from pytest_nsys.core.conventions import Anchor, Convention
 from pytest_nsys.core.errors import NothingMeasured, NsysError, naming
@@ -470,7 +470,11 @@ class TwoRuns:
         gate = GateFile(name, own, convention, quality=quality, window=window, span=span, kernels=kernels)
         if own:
             other = OWN if self._walls(gate) == ALL else ALL
-            own = tuple(assertion for assertion in own if assertion.metric not in other)
+            own = tuple(
+                assertion
+                for assertion in own
+                if assertion.metric not in other and not (asks_for_none(assertion.where) and self._has_no_stages(gate))
+            )
             gate = replace(gate, assertions=own)
         if not all(self.measurements):
             return gate
@@ -486,6 +490,14 @@ class TwoRuns:
             if name in before.names
         ]
         return replace(gate, assertions=(*own, *held))
+
+    def _has_no_stages(self, gate: GateFile) -> bool:
+        """Return whether no kernel of either side has a stage, so that the assertions of every stage hold them all."""
+        with contextlib.suppress(NsysError):  # who judges it is told
+            pair = self.under(gate)
+            spec = pair.captures.spec(gate.window, gate.span, gate.kernels)
+            return all(side.rows(METRICS["launches"], spec).every_stage for side in (pair.before, pair.captures))
+        return False
 
     def _walls(self, gate: GateFile) -> Walls:
         """The metrics of all communication of a rank, for both sides."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.metrics import MEASURED, Better, Metric, measured
-from pytest_nsys.analysis.table import MetricTable, NothingSelected, no_stage
+from pytest_nsys.analysis.table import MetricTable, NothingSelected, count_unstaged
 from pytest_nsys.core.errors import BaselineError, GateFileError, UsageMistake
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Row, Value
@@ -190,5 +190,4 @@ def _judged(assertion: Assertion, series: StoredSeries) -> Mapping[tuple[object,
 
 def _table(metric: Metric, series: StoredSeries, rows: Mapping[RowLabels, Value]) -> MetricTable:
     found = [Row(labels, value) for labels, value in rows.items()]
-    every_stage = metric.every_stage or no_stage(series.dimensions, rows)
-    return MetricTable(series.dimensions, found, {}, every_stage=every_stage, patchy=True)
+    return count_unstaged(MetricTable(series.dimensions, found, {}, every_stage=metric.every_stage, patchy=True))

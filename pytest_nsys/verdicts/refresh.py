@@ -1,13 +1,15 @@
 """A run becomes the new normal: when does a refresh refuse, and what does it write?
 
-It refuses, for a whole gate file, on any assertion without data and on a structural assertion (a count held against a
-constant) that fails, unless its limit is moved. Which rows are written is the mode's (``refresh_modes``); the rows of
-one file never come from runs of different circumstances. One write per file, at the end, under a lock.
+It refuses, for a whole gate file, on any assertion in error and on a structural assertion (a count held against a
+constant) that fails, unless its limit is moved. An assertion without data is left out: what is stored of it stays, and
+the others are written. A calibration refuses on it, as all rows of its traces go together. Which rows are written is
+the mode's (``refresh_modes``); the rows of one file never come from runs of different circumstances. One write per
+file, at the end, under a lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -22,6 +24,7 @@ from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted
 from pytest_nsys.gates.comparability import differences, told
+from pytest_nsys.gates.judgement import Judgement
 from pytest_nsys.gates.model import Assertion, GateFile, Outcome, spec_for
 from pytest_nsys.gates.noise import FEWEST_TRACES
 from pytest_nsys.gates.settling import settled
@@ -41,7 +44,7 @@ from pytest_nsys.stored.baselines.changes import RowChange, changes
 from pytest_nsys.stored.baselines.store import BaselineStore, digest_of, window_beside
 from pytest_nsys.tools.git import commit_of
 from pytest_nsys.verdicts.evaluate import GateContext, rows_now
-from pytest_nsys.verdicts.refresh_modes import Mode, Remeasured, renew
+from pytest_nsys.verdicts.refresh_modes import Mode, Remeasured, keep_unmeasured, renew
 
 LARGEST_WINDOW_BYTES = 1_000_000
 """What a repository bears of each accepted run, as git keeps every one of them."""
@@ -138,13 +141,29 @@ class Refresh:
                 return Refusal(f"{name}: {refusal.reason}", refusal.outcome)
         return None
 
+    @cached_property
+    def without_data(self) -> Mapping[str, str]:
+        """Why assertions have no data, by their full names: their rows are not written."""
+        if self.mode is Mode.CALIBRATE:
+            return {}
+        return {
+            assertion.full_name: str(found) if isinstance(found, NsysError) else found.reason
+            for assertion, found in self._rows_now
+            if _has_no_data(found)
+        }
+
+    @cached_property
+    def _rows_now(self) -> Sequence[tuple[Assertion, Judgement | NsysError]]:
+        return list(_look_at(self.gate.assertions, self.context))
+
     def _refusal_of(self, context: GateContext) -> Refusal | None:
-        for assertion in self.gate.assertions:
-            try:
-                judgement = rows_now(assertion, context)
-            except NsysError as error:
-                outcome = Outcome.NO_DATA if isinstance(error, NothingMeasured) else Outcome.ERROR
-                return Refusal(f"'{assertion.full_name}' is in error: {error}", outcome)
+        calibrates = self.mode is Mode.CALIBRATE
+        for assertion, judgement in _look_at(self.gate.assertions, context) if calibrates else self._rows_now:
+            if _has_no_data(judgement) and not calibrates:
+                continue
+            if isinstance(judgement, NsysError):
+                outcome = Outcome.NO_DATA if _has_no_data(judgement) else Outcome.ERROR
+                return Refusal(f"'{assertion.full_name}' is in error: {judgement}", outcome)
             if judgement.outcome is Outcome.NO_DATA:
                 return Refusal(f"'{assertion.full_name}' has no data: {judgement.reason}", Outcome.NO_DATA)
             structural = assertion.measures.unit is Unit.COUNT and not assertion.needs_baseline
@@ -197,7 +216,7 @@ class Refresh:
             _refuse_twice(self.shown(path), measured)
         series, within = dict(stored), 0
         for each in measured:
-            renewed = renew(self.mode, each)
+            renewed = keep_unmeasured(each, renew(self.mode, each))
             notes += renewed.notes
             if renewed.series is not None:
                 series[each.sid] = renewed.series
@@ -239,7 +258,8 @@ class Refresh:
             return None, ""
         where, (content, why) = self.shown(window_beside(path)), self._kept()
         if content is not None:
-            part = ", though not all rows are of it" if self.partial or not self.mode.replaces else ""
+            mixed = self.partial or not self.mode.replaces or (old is not None and bool(self._stored_without_data(old)))
+            part = ", though not all rows are of it" if mixed else ""
             return content, f"{where} holds the windows of this run ({format_value(len(content), Unit.BYTES)}){part}"
         said = [f"the windows of this run are not kept: {why}"] if why else []
         said += [f"{where} was removed: its windows were of the run before"] if before else []
@@ -284,6 +304,11 @@ class Refresh:
         how = told(differences(self._facts, old.facts, compared)) if old else ""
         if old is None or not how:
             return False, []
+        if self.mode.replaces and (names := self._stored_without_data(old)):
+            raise IncomparableError(
+                f"{self.shown(path)}: holds another run ({how}), of which the rows of '{names[0]}' stay, as it has no "
+                "data now, and one file never mixes two: record what it measures, or remove it"
+            )
         kept = {*old.series} - {*self._by_series()} - {*stale(self.gate, old)}
         if not self.mode.replaces or self.partial or kept:
             raise IncomparableError(
@@ -293,10 +318,23 @@ class Refresh:
         again = ", and its noise is to be calibrated again" if any(s.calibration for s in old.series.values()) else ""
         return True, [f"the stored run was another one ({how}): every row is written{again}"]
 
+    def _stored_without_data(self, old: Baseline) -> list[str]:
+        """Return the assertions without data that read what is stored, by their full names."""
+        convention = self.gate.resolved_convention
+        return [
+            assertion.full_name
+            for assertion in self.gate.assertions
+            if assertion.full_name in self.without_data
+            and assertion.reads_stored
+            and series_for(convention, assertion) in old.series
+        ]
+
     def _by_series(self) -> dict[SeriesId, list[Assertion]]:
         """The assertions that read each series that is wanted, also those that are not wanted themselves."""
-        wanted = {series_for(self.gate.resolved_convention, assertion): assertion for assertion in self.wanted}
-        found: dict[SeriesId, list[Assertion]] = {sid: [] for sid in wanted}
+        having = [assertion for assertion in self.wanted if assertion.full_name not in self.without_data]
+        found: dict[SeriesId, list[Assertion]] = {
+            series_for(self.gate.resolved_convention, assertion): [] for assertion in having
+        }
         for assertion in self.gate.assertions:
             if assertion.reads_stored and (sid := series_for(self.gate.resolved_convention, assertion)) in found:
                 found[sid].append(settled(assertion, self.context.captures))
@@ -313,7 +351,9 @@ class Refresh:
         spec, now = spec_for(captures.convention, readers[0]), rows(captures)
         orders = captures.sequences(spec) if metric.unit is Unit.HASH else {}
         table, unordered = partial(captures.stored, metric), captures.unordered(metric, spec)
-        return Remeasured(sid, metric, now, stored, readers, table, each, orders, unordered)
+        unmeasured = [reader for reader in readers if reader.full_name in self.without_data]
+        measured = [reader for reader in readers if reader not in unmeasured]
+        return Remeasured(sid, metric, now, stored, measured, table, each, orders, unordered, unmeasured)
 
     def _provenance(self, old: Baseline | None) -> dict[str, Any]:
         captures = self.context.captures
@@ -329,6 +369,21 @@ class Refresh:
             return {**(before or {**found, "captures": 1}), NOISE: noise}
         kept = {NOISE: before[NOISE]} if NOISE in before else {}
         return {**found, "captures": len(captures.runs), **kept}
+
+
+def _look_at(
+    assertions: Iterable[Assertion], context: GateContext
+) -> Iterator[tuple[Assertion, Judgement | NsysError]]:
+    """Yield each assertion with what it would judge, or why nobody can tell."""
+    for assertion in assertions:
+        try:
+            yield assertion, rows_now(assertion, context)
+        except NsysError as error:
+            yield assertion, error
+
+
+def _has_no_data(found: Judgement | NsysError) -> bool:
+    return isinstance(found, NothingMeasured) or (isinstance(found, Judgement) and found.outcome is Outcome.NO_DATA)
 
 
 def _refuse_twice(path: str, measured: Sequence[Remeasured]) -> None:

@@ -83,7 +83,8 @@ def named(assertion: Assertion, pattern: str) -> bool:
 
 @dataclass(frozen=True)
 class Remeasured:
-    """One series: its rows now, what is stored of it, and the assertions that read it.
+    """One series: its rows now, what is stored of it, and the assertions that read it; ``unmeasured`` are those of them
+    that have no data now.
 
     ``table`` spells rows as a gate sees them; ``each`` are the rows of every capture by itself, by its name.
     ``sequences`` are what the values of now stand for where they are fingerprints, ``unordered`` the streams that keep
@@ -99,6 +100,7 @@ class Remeasured:
     each: Mapping[str, Mapping[RowLabels, Value]] = field(default_factory=dict)
     sequences: Mapping[int, KernelSequence] = field(default_factory=dict)
     unordered: tuple[str, ...] = ()
+    unmeasured: Sequence[Assertion] = ()
 
     @cached_property
     def middles(self) -> dict[RowLabels, Value]:
@@ -180,6 +182,30 @@ def renew(mode: Mode, measured: Remeasured) -> Renewed:
         case Mode.BETTER:
             return _ratcheted(measured, stored)
     return _replaced(mode, measured, stored)
+
+
+def keep_unmeasured(m: Remeasured, renewed: Renewed) -> Renewed:
+    """Return the series with the rows that it would lose, and that assertions without data mean: nobody has seen that
+    those are gone. They keep their median, as all rows of a series hold the same number of runs.
+    """
+    series, stored = renewed.series, m.stored
+    if series is None or stored is None or not m.unmeasured:
+        return renewed
+    gone = m.table({labels: value for labels, value in m.middles.items() if labels not in series.rows})
+    selected = [labels for reader in m.unmeasured for labels, _ in meant(gone, reader.where)]
+    kept = {tuple(labels[dimension] for dimension in m.metric.dimensions) for labels in selected}
+    if not kept:
+        return renewed
+    runs = len(series.runs) or 1
+    whole = replace(
+        series,
+        rows={**series.rows, **{labels: [m.middles[labels]] * runs for labels in kept}},
+        calibration={**series.calibration, **{k: v for k, v in stored.calibration.items() if k in kept}},
+        sequences={**stored.sequences, **series.sequences},
+    )
+    names = ", ".join(f"'{reader.full_name}'" for reader in m.unmeasured)
+    note = printable(f"{m.sid.metric}: {counted(len(kept), 'stored row')} of {names} kept, without data now")
+    return Renewed(whole, (*renewed.notes, note))
 
 
 def _replaced(mode: Mode, m: Remeasured, stored: StoredSeries) -> Renewed:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from itertools import chain, combinations, islice
 
 from pytest_nsys.analysis.metrics import Better, Metric, measured
-from pytest_nsys.analysis.table import MetricTable, no_stage
+from pytest_nsys.analysis.table import MetricTable, count_unstaged
 from pytest_nsys.analysis.windows import spec_under
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import NsysError
@@ -348,10 +348,8 @@ def _table(metric: Metric, rows: Mapping[RowLabels, Value], run: StoredRun) -> M
     mesh = (run.key or {}).get("mesh")
     sizes |= mesh if isinstance(mesh, dict) else {}
     found = [Row(labels, value) for labels, value in rows.items()]
-    every_stage = metric.every_stage or (bool(run.facts.get("kind_steps")) and no_stage(metric.dimensions, rows))
-    return MetricTable(
-        metric.dimensions, found, run.coordinates, sizes, every_stage, metric.without, patchy=metric.over_clocks
-    )
+    mesh_table = MetricTable(metric.dimensions, found, run.coordinates, sizes, metric.every_stage, metric.without)
+    return count_unstaged(replace(mesh_table, patchy=metric.over_clocks))
 
 
 def _verdict(assertion: Assertion, judged: Judgement, waited: Judgement) -> Verdict:

@@ -6,6 +6,7 @@ that they make, in every configuration: the worst value rules.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import Value
-from pytest_nsys.gates.judgement import Judgement, breaks_rule
+from pytest_nsys.gates.judgement import Judgement, Reference, breaks_rule
 from pytest_nsys.gates.model import Assertion, Constant, GateFile, JudgedRow, Outcome, Verdict
 from pytest_nsys.gates.moved_limits import LimitStays, MovedLimit, ceiling_beyond, movable, moved_limit
 from pytest_nsys.gates.settling import settled
@@ -43,6 +44,7 @@ class Unsettled:
     """An entry of a gate file that is red, or ``BETTER`` than what is stored; of several items or configurations the
     worst. ``row`` is the worst row, where there is one. ``limit`` is where ``--limits`` moves it to, ``stays`` why it
     cannot; ``ceiling`` is that of a waiver that lets it pass, empty where none does. ``waived``: the file has waivers.
+    ``stored``: what is stored of it stays, as it has no data now.
     """
 
     path: Path
@@ -55,6 +57,7 @@ class Unsettled:
     stays: str = ""
     ceiling: str = ""
     waived: bool = False
+    stored: bool = False
 
     @property
     def red(self) -> bool:
@@ -90,12 +93,18 @@ def _left(assertion: Assertion, context: GateContext, waived: bool) -> Unsettled
         asked = settled(assertion, context.captures)
         judgement = context.judged(asked)
     except NsysError as error:
-        return Unsettled(path, assertion, Why.ERROR, configuration, reason=str(error))
+        stored = _is_stored(assertion, context)
+        return Unsettled(path, assertion, Why.ERROR, configuration, reason=str(error), stored=stored)
     why_left = _why(asked, judgement)
     if why_left is None:
         return None
-    if why_left is Why.NO_DATA and rows_now(asked, context).outcome is not Outcome.NO_DATA:
-        why_left = Why.NOT_BEGUN
+    stored = False
+    if judgement.outcome is Outcome.NO_DATA and why_left in (Why.NO_DATA, Why.NOT_WRITTEN):
+        measured = rows_now(asked, context)
+        if measured.outcome is Outcome.NO_DATA:
+            why_left, judgement, stored = Why.NO_DATA, measured, _is_stored(asked, context)
+        elif why_left is Why.NO_DATA:
+            why_left = Why.NOT_BEGUN
     row = worst_row(judgement)
     limit, stays, ceiling = None, "", ""
     if row is not None and row.value is not None and why_left in (Why.CONSTANT, Why.EXACT):
@@ -104,7 +113,15 @@ def _left(assertion: Assertion, context: GateContext, waived: bool) -> Unsettled
             limit = moved_limit(asked, row.value)
         except LimitStays as stay:
             stays = str(stay)
-    return Unsettled(path, asked, why_left, configuration, row, judgement.reason, limit, stays, ceiling, waived)
+    reason = judgement.reason
+    return Unsettled(path, asked, why_left, configuration, row, reason, limit, stays, ceiling, waived, stored)
+
+
+def _is_stored(assertion: Assertion, context: GateContext) -> bool:
+    """Return whether the baseline has rows that the assertion is held against."""
+    with contextlib.suppress(NsysError):  # told by its items
+        return assertion.reads_stored and isinstance(context.reference(assertion), Reference)
+    return False
 
 
 def worst_row(judgement: Judgement) -> JudgedRow | None:

@@ -90,14 +90,15 @@ def test_selectors(trace: Path) -> None:
     assert places("stage=*_f", "pp=1") == [(1, "stage2_f"), (1, "stage4_f")]
 
 
-def test_launches_without_a_stage_only_when_asked(tmp_path: Path) -> None:
+def test_launches_without_a_stage_only_when_asked_or_where_none_has_one(tmp_path: Path) -> None:
     builder = TraceBuilder()
     gpu = builder.process()
     gpu.kernel("gemm", 10_000, 20_000)
     path = builder.write(tmp_path / "run.sqlite")
     options = ("--trace", path, "--window", "run", "--convention", "generic")
-    run("launches", *options, code=3)
-    assert rows("launches", *options, "--where", "stage=none") == [{"rank": 0, "stage": "none", "launches": 1}]
+    for asked in ((), ("--where", "stage=none")):
+        assert rows("launches", *options, *asked) == [{"rank": 0, "stage": "none", "launches": 1}]
+    run("launches", *options, "--where", "stage=*", code=3)
 
 
 def test_captures_give_medians(tmp_path: Path) -> None:

@@ -875,3 +875,23 @@ def test_a_comment_claims_no_more_than_was_seen(tmp_path: Path) -> None:
     seen = draft(steps(tmp_path / "synchronises.sqlite", edit=after))[1]
     assert "  # No synchronising call in the window.\n  - no syncs\n" in seen
     assert "stays ahead" not in unseen + seen
+
+
+def test_a_limit_says_how_many_steady_steps_break_it(tmp_path: Path) -> None:
+    """Where more than one step of the capture computes longer than the median one, and where none does."""
+
+    def longer(process: Process) -> None:
+        for k in (2, 3):
+            at = 10 * MS * k + 6_500_000
+            process.kernel("gemm", at, at + MS, launch_ns=10 * MS * k + 20_000)
+
+    for name in ("even", "uneven"):
+        (tmp_path / name).mkdir()
+    _, even = draft(steps(tmp_path / "even" / "run.sqlite"))
+    assert "break" not in even.partition("assertions:")[2]
+    _, uneven = draft(steps(tmp_path / "uneven" / "run.sqlite", edit=longer))
+    lines = [line.strip() for line in uneven.splitlines()]
+    at = lines.index("- compute below baseline plus tolerance")
+    assert re.fullmatch(r"# 2 of \d steady steps break it: the median step is judged\.", lines[at - 1])
+    (sentence,) = re.findall(r"rel: (\d+)%", uneven)
+    assert sentence == re.findall(r"rel: (\d+)%", even)[0]

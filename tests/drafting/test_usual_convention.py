@@ -104,7 +104,9 @@ def test_a_next_step_names_a_convention_where_the_command_takes_another(project:
 
 def test_the_file_is_looked_at_once_for_all_next_steps(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     good("kineto").write(project.root / "run.json")
-    project.gate("trace: run.json\nconvention: kineto\nassertions:\n" + "  - compute_ns <= 1us\n  - launches <= 0\n")
+    project.gate(
+        "trace: run.json\nconvention: kineto\nassertions:\n" + "  - compute_ns <= 1us\n  - stage9 launches <= 0\n"
+    )
     looked: list[tuple[object, ...]] = []
 
     def watched(run: Run, under: OpenUnder, usual: Convention, *more: Any) -> Choice:

@@ -12,6 +12,7 @@ import pytest
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.stored.baselines.baseline_file import Baseline
 from pytest_nsys.stored.baselines.store import BaselineStore
+from pytest_nsys.verdicts.refresh_modes import Mode
 from tests.support.gates import ACCEPTING, MS, Project
 from tests.support.samples.builder import Process, TraceBuilder
 
@@ -184,20 +185,10 @@ def test_no_workers_are_no_xdist(gated: Project) -> None:
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
-    "an assertion without data": (
-        GATE + "  - stage5 overlap >= 60%",
-        {},
-        "'stage5 overlap >= 60%' has no data: no row has stage stage5",
-    ),
     "an assertion in error": (
-        GATE + "  - {assert: overlap >= 60%, window: '99'}",
+        "quality: {anchors: 100}\nassertions:\n  - anchors == baseline\n  - overlap >= 60%",
         {},
         "'overlap >= 60%' is in error: ",
-    ),
-    "a baseline without data": (
-        GATE + "  - stage5 overlap >= baseline - 1pp",
-        {},
-        "'stage5 overlap >= baseline - 1pp' has no data",
     ),
     "a structure that fails": (
         STRUCTURE,
@@ -216,18 +207,88 @@ def test_refused(project: Project, case: str, before: bool) -> None:
     kept = project.baselines()
     project.gated(gate, 500, **trace)
     said = project.refresh("--nsys-trace=run.sqlite", "-v", code=1)
-    assert "exposed_ns below baseline plus tolerance" in said
     assert f"baseline of gate.nsys.yaml not written: refused: {why}" in said
-    assert f"refused: {why}" in project.refresh("--nsys-trace=run.sqlite", "-k", "exposed_ns", code=1)  # deselected
+    word = "anchors" if "anchors" in gate else "exposed_ns"
+    assert word in said
+    assert f"refused: {why}" in project.refresh("--nsys-trace=run.sqlite", "-k", word, code=1)  # the others deselected
     assert project.baselines() == kept
 
 
 def test_a_refused_gate_file_does_not_hold_up_another(project: Project) -> None:
     project.gate(GATE, "good.nsys.yaml")
-    project.gate(GATE + "  - stage5 overlap >= 60%", "bad.nsys.yaml")
+    project.gate(GATE + "  - compute_streams == 9", "bad.nsys.yaml")
     project.trace()
     project.refresh("--nsys-trace=run.sqlite", code=1)
     assert [name.split("/")[0] for name in project.baselines()] == ["good"]
+
+
+NO_STAGE5 = "no row has stage stage5; stages with a row: stage2_f, stage4_f"
+WITHOUT_DATA = {
+    "a constant": ("stage5 overlap >= 60%", NO_STAGE5),
+    "a baseline": ("stage5 overlap >= baseline - 1pp", NO_STAGE5),
+    "a window that is not there": ("{assert: overlap >= baseline - 1pp, window: '99'}", "there is no anchor 99"),
+}
+
+
+@pytest.mark.parametrize("case", WITHOUT_DATA)
+@pytest.mark.parametrize("selected", [(), ("-k", "exposed_ns")])
+def test_what_has_no_data_does_not_hold_up_the_others(project: Project, case: str, selected: tuple[str, ...]) -> None:
+    """It is left out with its reason, and is told though nobody selected it."""
+    sentence, why = WITHOUT_DATA[case]
+    project.gated(f"{GATE}  - {sentence}")
+    said = project.refresh("--nsys-trace=run.sqlite", *selected, code=0 if selected else 1)
+    assert ": new file, 4 rows" in said
+    (line,) = (line for line in said.splitlines() if line.startswith("still red: "))
+    assert "line 5 " in line
+    assert why in line
+    (text,) = project.baselines().values()
+    assert [series["metric"] for series in json.loads(text)["series"]] == ["exposed_ns"]
+    assert project.judged()["exposed_ns below baseline plus tolerance"].state == "passed"
+
+
+def stored_rows(project: Project) -> dict[tuple[str, str], int]:
+    """The accepted value of rank 0 by metric and stage."""
+    (text,) = project.baselines().values()
+    series = json.loads(text)["series"]
+    return {(one["metric"], row[1]): row[-1][-1] for one in series for row in one["rows"] if row[0] == 0}
+
+
+@pytest.mark.parametrize("rows", [Mode.MOVED, Mode.ALL])
+def test_what_is_stored_of_an_assertion_without_data_stays(project: Project, rows: Mode) -> None:
+    """Be it a series of its own, or one that another assertion reads."""
+    project.accepted(
+        """
+        tolerance: {rel: 5%, abs: 50us}
+        assertions:
+          - stage2 exposed_ns below baseline plus tolerance
+          - stage4 exposed_ns below baseline plus tolerance
+          - stage4 comm_ns below baseline plus tolerance
+        """
+    )
+    before = stored_rows(project)
+    project.trace(exposed_us=500, stages=("stage2_f",))
+    said = project.refresh("--nsys-trace=run.sqlite", mode=rows, code=1)
+    assert stored_rows(project) == {**before, ("exposed_ns", "stage2_f"): 500 * 1_000}
+    assert (
+        "exposed_ns: 2 stored rows of 'stage4 exposed_ns below baseline plus tolerance' kept, without data now" in said
+    )
+    assert "though not all rows are of it" in said
+    left = [line for line in said.splitlines() if line.startswith("still red: ")]
+    assert [line.split()[3] for line in left] == ["5", "6"]
+    assert all(line.endswith("; what is stored of it stays") for line in left)
+    assert [case.properties["nsys_outcome"] for case in project.judged().values()] == ["passed", "no data", "no data"]
+
+
+def test_a_run_of_other_circumstances_is_not_mixed_with_what_stays(project: Project) -> None:
+    sentences = "  - stage4 overlap >= baseline - 1pp\n"
+    project.accepted(GATE + sentences)
+    kept = project.baselines()
+    project.trace(exposed_us=500, stages=("stage2_f",), chunks_ms=(15,) * 7)
+    said = project.refresh("--nsys-trace=run.sqlite", code=1)
+    assert project.baselines() == kept
+    told = " ".join(said.split())
+    assert "holds another run (steps: now 7, baseline 5)" in told
+    assert "the rows of 'stage4 overlap >= baseline - 1pp' stay, as it has no data now" in told
 
 
 @pytest.mark.parametrize(
@@ -308,7 +369,7 @@ def test_the_command_and_its_mistakes(project: Project, case: str) -> None:
     project.gate("- overlap >= 99.9%", "red.nsys.yaml")
     project.file("broken.sqlite", "no database")
     assert said in project.command("baseline", "refresh", *arguments, code=code)
-    assert project.baselines() == {}
+    assert bool(project.baselines()) == (case == "no data")  # of the others of the file
 
 
 def test_showing_what_is_not_there(project: Project) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pytest_nsys.analysis.metrics import metric_called
-from pytest_nsys.analysis.table import MetricTable, NothingSelected, Selector, no_stage, row_key, select
+from pytest_nsys.analysis.table import MetricTable, NothingSelected, Selector, count_unstaged, row_key, select
 from pytest_nsys.core.exact import exact_value, median
 from pytest_nsys.core.model import Label, Row, Value
 from pytest_nsys.core.words import counted, label_words, printable
@@ -275,10 +275,8 @@ def tracks_of(
         runs = [run for run in history.runs if (run.gate, run.digest) == (series.gate, series.digest)]
         coordinates = next((run.coordinates for run in reversed(runs) if run.coordinates), {})
         metric = metric_called(series.sid.metric)
-        every_stage = (metric is not None and metric.every_stage) or no_stage(series.dimensions, series.rows)
-        table = MetricTable(
-            series.dimensions, [Row(labels, 0) for labels in series.rows], coordinates, every_stage=every_stage
-        )
+        every_stage, rows = metric is not None and metric.every_stage, [Row(labels, 0) for labels in series.rows]
+        table = count_unstaged(MetricTable(series.dimensions, rows, coordinates, every_stage=every_stage))
         try:
             chosen = select(table, selectors)
         except NothingSelected as nothing:

@@ -1,0 +1,58 @@
+"""How many of the steady steps of a capture break a limit that is drafted from its median one?
+
+The gate judges the median step, so a few that break the limit make no run red; many say that the next median may. It is
+told and widens nothing: a limit as wide as the slowest step would let a slower program pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from math import ceil
+from typing import NamedTuple
+
+from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.metrics import Metric, Scope
+from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec
+from pytest_nsys.core.errors import NsysError
+from pytest_nsys.core.model import Label, Value
+from pytest_nsys.core.words import counted
+
+MOST_MEASURED = 16
+"""Steps of each rank that are measured: each costs as much as the median one, and a share of steps needs no more."""
+
+Breaks = Callable[[tuple[Label, ...], Value], bool]
+
+
+class StepMisses(NamedTuple):
+    """How many of ``steps`` have a row that breaks a limit."""
+
+    broken: int
+    steps: int
+
+    def __str__(self) -> str:
+        of = counted(self.steps, "steady step")
+        return f"{self.broken} of {of} {'breaks' if self.broken == 1 else 'break'} it: the median step is judged."
+
+
+def count_misses(captures: Captures, spec: WindowSpec, metric: Metric, breaks: Breaks) -> StepMisses | None:
+    """Count the steady steps of a capture in which a row of any rank breaks a limit; None where none does, where the
+    metric is not one of a rank's step, or of several captures, whose spread has made the limit.
+    """
+    if len(captures.runs) > 1:
+        return None
+    if spec.window != MEDIAN or metric.scope is not Scope.RANK or not metric.of_kernels:
+        return None
+    with contextlib.suppress(NsysError):  # a capture of one step has no others
+        own = captures.runs[0].measured(replace(spec, window=STEADY)).filled().values()
+        steps = list(zip(*own, strict=False))
+        chosen = steps[:: ceil(len(steps) / MOST_MEASURED) or 1]
+        broken = sum(any(_has_miss(metric, window, breaks) for window in step) for step in chosen)
+        return StepMisses(broken, len(chosen)) if broken else None
+    return None
+
+
+def _has_miss(metric: Metric, window: RankWindow, breaks: Breaks) -> bool:
+    return any(breaks(row.labels, row.value) for row in metric.rows(window))
