@@ -166,6 +166,11 @@ def _place(window: RankWindow) -> str:
     return f"{window.rank.trace}: rank {window.rank.number}"
 
 
+def _marks(window: RankWindow) -> Sequence[Range]:
+    """The anchors, between which units of work lie: also those without a kernel, for ranges alone are looked at."""
+    return window.track.group.run.marks(window.rank, window.spec)
+
+
 def _what_exists(run: Run, window: RankWindow) -> str:
     process = window.rank.process
     common = most_frequent(run.traces[process.trace].common_range_names(process.global_pid))
@@ -177,7 +182,7 @@ def _why_left_out(gaps: Mapping[str, int]) -> str:
 
 
 def _pipeline(run: Run, window: RankWindow, stages: TwoStages) -> Pipeline:
-    lengths = periods(window.anchors)
+    lengths = periods(_marks(window))
     _check_enough(window, len(lengths), stages.warm_up)
     found = _stage_times(run, window, stages)
     for stage, patterns, by_unit in zip(STAGES, stages[:2], found.by_unit, strict=True):
@@ -207,7 +212,7 @@ def _pipeline(run: Run, window: RankWindow, stages: TwoStages) -> Pipeline:
 def _check_enough(window: RankWindow, units: int, warm_up: int) -> None:
     if units >= warm_up + FEWEST_UNITS:
         return
-    said = f"{counted(len(window.anchors), 'anchor')} make {counted(units, 'unit')} of work"
+    said = f"{counted(len(_marks(window)), 'anchor')} make {counted(units, 'unit')} of work"
     if units < FEWEST_UNITS:
         remedy = f"capture {FEWEST_UNITS + 1} anchors at least"
     else:
@@ -226,7 +231,7 @@ class _StageTimes(NamedTuple):
 
 
 def _stage_times(run: Run, window: RankWindow, stages: TwoStages) -> _StageTimes:
-    starts = [anchor.start_ns for anchor in window.anchors]
+    starts = [anchor.start_ns for anchor in _marks(window)]
     by_unit: tuple[dict[int, int], dict[int, int]] = ({}, {})
     unclosed: set[int] = set()
     reach: dict[tuple[int, int], int] = {}
@@ -268,9 +273,9 @@ def _stage_of(stages: TwoStages) -> Callable[[Range], int]:
 
 def _steady_span(window: RankWindow) -> Interval:
     """From the start of the first steady anchor to the end of the last steady period."""
-    steady = steady_indices(len(window.anchors))
-    last = min(steady.stop, len(window.anchors) - 1)
-    starts = [anchor.start_ns for anchor in window.anchors]
+    steady = steady_indices(len(_marks(window)))
+    last = min(steady.stop, len(_marks(window)) - 1)
+    starts = [anchor.start_ns for anchor in _marks(window)]
     if len(starts) < 2 or starts[last] <= starts[steady.start]:
         raise NothingMeasured(f"{_place(window)}: {counted(len(starts), 'anchor')} make no steady period")
     return starts[steady.start], starts[last]

@@ -86,20 +86,21 @@ def steps_by_launch(whole: RankTrack, marks: Sequence[Range], *, to_the_end: boo
     moments, starts = take(whole.launch_ns, main), take(kernels.start_ns, main)
     places = [*(bisect_left(moments, step.start_ns) for step in steps), len(moments)]
     if steps and not to_the_end:
-        own = bisect_right(moments, steps[-1].end_ns)  # but for a range that only marks where the last step begins
-        places[-1] = own if own > places[-2] else len(moments)
-    begun = [(step, min(starts[a:b]), b) for step, (a, b) in zip(steps, pairwise(places), strict=True) if a < b]
+        own = bisect_right(moments, steps[-1].end_ns)
+        to_the_end = own <= places[-2]  # the range only marks where the step begins
+        places[-1] = len(moments) if to_the_end else own
+    begun = [(step, min(starts[a:b])) for step, (a, b) in zip(steps, pairwise(places), strict=True) if a < b]
     if not begun:
         return RankSteps((), why="no step launches a kernel on the stream that computes most")
-    begins = list(accumulate((at for _, at, _ in begun), max))
-    last, _, after = begun[-1]
-    end_ns = last.end_ns if last is steps[-1] else steps[-1].end_ns
-    end_ns = max(end_ns, moments[after - 1] + 1)
+    begins = list(accumulate((at for _, at in begun), max))
+    (last, _), end_ns = begun[-1], steps[-1].end_ns
+    every = take(whole.launch_ns, launched)
+    end_ns = max(end_ns, every[(len(every) if to_the_end else bisect_right(every, end_ns)) - 1] + 1)
     last_ns = max(_work_until(whole, last.start_ns, end_ns, to_the_end=to_the_end), begins[-1])
     if len(begun) == 1:  # the range of a step alone may go on after its work: the host was not done
         last_ns = max(last_ns, last.end_ns)
-    edges = [*(step.start_ns for step, _, _ in begun), end_ns]
-    found = [step._replace(start_ns=a, end_ns=b) for (step, _, _), (a, b) in zip(begun, pairwise(edges), strict=True)]
+    edges = [*(step.start_ns for step, _ in begun), end_ns]
+    found = [step._replace(start_ns=a, end_ns=b) for (step, _), (a, b) in zip(begun, pairwise(edges), strict=True)]
     return RankSteps(found, list(pairwise([*begins, last_ns])), mixed=mixed)
 
 

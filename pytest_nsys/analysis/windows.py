@@ -230,9 +230,12 @@ def anchor_windows(anchors: Sequence[Range], spec: WindowSpec) -> list[Window]:
     return [_anchor_window(anchors, i, spec) for i in indices]
 
 
+_STEP_NUMBER = re.compile(r"(?:step|iter)[a-z_]*[ #=:\[]*([0-9]{1,18})(?![0-9])", re.IGNORECASE)
+
+
 def numbered(anchors: Sequence[Range]) -> dict[int, int]:
-    """Return the index of each step by the number that its name ends with; empty where the names do not count up."""
-    found = [re.search(r"([0-9]{1,18})[^0-9]*$", anchor.name) for anchor in anchors]
+    """Return the index of each step by the number in its name, ``step 7``; empty where the names do not count up."""
+    found = [_STEP_NUMBER.search(anchor.name) for anchor in anchors]
     numbers = [int(match[1]) for match in found if match is not None]
     shapes = {re.sub("[0-9]+", "", anchor.name) for anchor in anchors}
     counts_up = len(numbers) == len(anchors) and len(shapes) == 1 and all(a < b for a, b in pairwise(numbers))

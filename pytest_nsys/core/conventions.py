@@ -193,8 +193,8 @@ class Convention:
         return ("" if "|" in self.setup else prefix) + "%"
 
     def with_anchor(self, anchor: Anchor | None) -> Convention:
-        """The same with another anchor, where one is given: kinds are told by the names of its own."""
-        return self if anchor in (None, self.anchor) else dataclasses.replace(self, anchor=anchor, kinds=())
+        """The same with another anchor, where one is given, of steps: kinds are told by the names of its own."""
+        return self if anchor in (None, self.anchor) else dataclasses.replace(self, anchor=anchor, kinds=(), part=False)
 
     def fingerprint(self, added: Collection[str] = ()) -> str:
         """A short hash of everything that changes what is measured; the name alone does not.

@@ -45,7 +45,7 @@ def test_anchors_are_counted_among_ranks_of_one_place_before_all(
 ) -> None:
     tracks = {
         number: SimpleNamespace(
-            anchors=range(count), odd=None, rank=SimpleNamespace(coordinates={} if pp is None else {"pp": pp})
+            anchors=range(count), rank=SimpleNamespace(coordinates={} if pp is None else {"pp": pp})
         )
         for number, (pp, count) in enumerate(places)
     }
@@ -56,10 +56,14 @@ def test_anchors_are_counted_among_ranks_of_one_place_before_all(
 def windowed(
     span: tuple[int, int], *anchors: tuple[int, int], index: int | None = None, whole_run: bool = False
 ) -> Any:
+    own = [SimpleNamespace(start_ns=start, end_ns=end) for start, end in anchors]
+    run = SimpleNamespace(marks=lambda *_: own)
     return SimpleNamespace(
         window=SimpleNamespace(start_ns=span[0], end_ns=span[1], index=index),
         spec=SimpleNamespace(whole_run=whole_run),
-        anchors=[SimpleNamespace(start_ns=start, end_ns=end) for start, end in anchors],
+        anchors=own,
+        rank=None,
+        track=SimpleNamespace(group=SimpleNamespace(run=run)),
     )
 
 

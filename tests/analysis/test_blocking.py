@@ -263,7 +263,8 @@ def said(budget: Budget) -> list[Part]:
     for start, end, part, _, by in budget.each():
         gap = found.pop() if found and found[-1].end == start else Part(start, start, start)
         held = (*gap.held, (by.kind, start, end)) if by is not None else gap.held
-        found.append(Part(gap.start, end if part is BudgetPart.STARVED else gap.issued, end, held))
+        starved = part in (BudgetPart.STARVED, BudgetPart.BETWEEN)
+        found.append(Part(gap.start, end if starved else gap.issued, end, held))
     return found
 
 

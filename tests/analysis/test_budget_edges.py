@@ -168,8 +168,9 @@ def test_steady_windows_add_up_in_the_one_that_is_shown(gpu: OneProcess) -> None
         gpu.kernel("gemm", at, at + 20, launch_ns=at - 9, launch_length_ns=1)
         gpu.memcpy(at + 20, at + 20 + gap // 2, launch_ns=at - 5)
         gpu.kernel("gemm", at + 20 + gap, at + 100, launch_ns=at - 3, launch_length_ns=1)
-    assert parts(gpu, "steady") == {"launch_starved_ns": 0, "copy": 15, "dependency_stalled_ns": 15}
-    assert rows(gpu, "compute_absent_ns", convention=PLAIN, window="steady") == {0: 30}
+    assert parts(gpu, "steady") == {"launch_starved_ns": 892, "copy": 15, "dependency_stalled_ns": 23}
+    assert rows(gpu, "compute_absent_ns", convention=PLAIN, window="steady") == {0: 930}
+    assert rows(gpu, "between_steps_ns", convention=PLAIN, window="steady") == {0: 892}
 
 
 # -- who blocks

@@ -1,9 +1,10 @@
-"""Which windows does a kernel make that anchors, what is in each, and what is said of those that are odd?"""
+"""Which windows does a kernel make that anchors, what is in each, and how long is it?"""
 
 from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,11 @@ from tests.support.samples.kineto import KinetoBuilder
 FIRST = replace(BUILT_IN["generic"], anchor=KernelAnchor("embed"), kernels=KernelsMode.LAUNCHED)
 
 
+def periods(**values: object) -> dict[tuple[int, str], object]:
+    """The rows of ``period_ns`` of rank 0."""
+    return {(0, statistic): value for statistic, value in values.items()}
+
+
 def held(path: Path, window: str, **more: Any) -> list[list[str]]:
     """The names of the kernels of each window."""
     convention = replace(FIRST, **more)
@@ -33,11 +39,11 @@ def test_a_window_goes_from_one_start_to_the_next(tmp_path: Path) -> None:
     trace = written(tmp_path / "run.sqlite", [PLAIN] * 6)
     found = windows(trace, "steady", convention=FIRST)
     assert [(w.start_ns, w.end_ns, w.index, w.count) for w in found] == [
-        (9_700 + 1_000 * i, 10_700 + 1_000 * i, i, 5) for i in (1, 2, 3)
+        (9_700 + 1_000 * i, 10_700 + 1_000 * i, i, 6) for i in (1, 2, 3, 4)
     ]
-    assert held(trace, "steady") == [list(PLAIN)] * 3
-    assert rows(trace, "anchors", convention=FIRST) == {0: 5}
-    assert rows(trace, "period_ns", convention=FIRST) == {(0, q): 1_000 for q in ("p50", "p90", "p99")}
+    assert held(trace, "steady") == [list(PLAIN)] * 4
+    assert rows(trace, "anchors", convention=FIRST) == {0: 6}
+    assert rows(trace, "period_ns", convention=FIRST) == periods(p50=1_000, p90=1_000, p99=1_000, mean=1_000, max=1_000)
 
 
 @pytest.mark.parametrize("mode", KernelsMode)
@@ -49,8 +55,8 @@ def test_a_host_that_is_ahead_makes_no_step_shorter(tmp_path: Path, mode: Kernel
             at = 10_000 + start + 100 * place
             process.kernel(name, at, at + 50, launch_ns=1_000 + 100 * step + 10 * place)
     convention, path = replace(FIRST, kernels=mode), trace.write(tmp_path / "run.sqlite")
-    periods = {(0, "p50"): 1_000, (0, "p90"): 1_100, (0, "p99"): 1_100}
-    assert rows(path, "period_ns", convention=convention) == periods
+    each = periods(p50=1_000, p90=1_100, p99=1_100, mean=Fraction(7_100, 7), max=1_100)
+    assert rows(path, "period_ns", convention=convention) == each
     assert rows(path, "step_time_ns", convention=convention) == {(): 1_000}
     assert not rows(path, "window_typicality", convention=convention, window="3")  # 100 from what the others hit
 
@@ -67,14 +73,15 @@ def test_a_rank_that_its_trace_names_has_windows(tmp_path: Path) -> None:
         for place, name in enumerate(PLAIN):
             start = 10_000 + 1_000 * step + 100 * place
             trace.kernel(name, start, start + 50, launch_ns=start - 300)
-    assert rows(trace.write(tmp_path / "run.json"), "anchors", convention=FIRST) == {1: 5}
+    assert rows(trace.write(tmp_path / "run.json"), "anchors", convention=FIRST) == {1: 6}
 
 
-def test_an_odd_window_is_left_out_and_told(tmp_path: Path) -> None:
+def test_a_window_of_other_kernels_is_measured(tmp_path: Path) -> None:
+    """More kernels, or fewer, are what a gate looks for."""
     long = ("embed", *["gemm"] * 7, "adam")
     trace = written(tmp_path / "run.sqlite", [PLAIN, PLAIN, long, PLAIN, PLAIN, PLAIN])
-    assert [w.start_ns for w in windows(trace, "steady", convention=FIRST)] == [10_700, 12_700]
-    assert any("1 of 5 windows" in note for note in notes(trace, "overlap", convention=FIRST))
+    assert [w.start_ns for w in windows(trace, "steady", convention=FIRST)] == [10_700, 11_700, 12_700, 13_700]
+    assert held(trace, "2") == [list(long)]
 
 
 @pytest.mark.parametrize(
@@ -132,63 +139,33 @@ def test_without_launches_windows_are_on_the_gpu(tmp_path: Path) -> None:
     trace = written(tmp_path / "run.sqlite", [PLAIN] * 6, lag_ns=None)
     clipped = replace(FIRST, kernels=KernelsMode.CLIPPED)
     (found,) = windows(trace, convention=clipped)
-    assert (found.start_ns, found.end_ns, found.index, found.count) == (12_000, 13_000, 2, 5)
+    assert (found.start_ns, found.end_ns, found.index, found.count) == (13_000, 14_000, 3, 6)
     with pytest.raises(NothingMeasured, match=r"100% of the kernels have no launch row: kernels: clipped"):
         rows(trace, "overlap", convention=FIRST)
 
 
-def test_what_follows_the_last_start_is_a_window_where_it_is_whole(tmp_path: Path) -> None:
-    full = [*PLAIN, *["gemm"] * 6]  # of 900 ns from the first launch to the last
-    trace = written(tmp_path / "run.sqlite", [full] * 6, period_ns=910)
-    found = windows(trace, "last", convention=FIRST)
-    assert [(w.start_ns, w.end_ns, w.index, w.count) for w in found] == [(14_250, 15_500, 5, 6)]
-    assert held(trace, "last") == [full]
-    assert rows(trace, "period_ns", convention=FIRST) == {(0, q): 910 for q in ("p50", "p90", "p99")}
-
-
-@pytest.mark.parametrize(
-    ("period_ns", "more", "whole"), [(918, 0, True), (920, 0, False), (910, 1, True), (905, 1, False)]
-)
-def test_how_long_the_last_window_may_be(tmp_path: Path, period_ns: int, more: int, *, whole: bool) -> None:
-    """From 0.98 to 1.1 of the median one, which takes a period."""
-    full = [*PLAIN, *["gemm"] * 6]
-    trace = written(tmp_path / "run.sqlite", [full] * 5 + [[*full, *["gemm"] * more]], period_ns=period_ns)
-    assert rows(trace, "anchors", convention=FIRST) == {0: 5 + whole}
-
-
-@pytest.mark.parametrize(("kernels", "odd"), [(6, False), (7, True), (3, False), (2, True)])
-def test_how_many_kernels_make_a_window_odd(tmp_path: Path, kernels: int, *, odd: bool) -> None:
-    """Over 1.5 times four, or so many times fewer; the last is judged as others are."""
-    other = ("embed", *["gemm"] * (kernels - 1))
-    trace = written(tmp_path / "run.sqlite", [PLAIN, PLAIN, other, PLAIN, PLAIN, PLAIN])
-    assert rows(trace, "anchors", convention=FIRST) == {0: 5 - odd}
-
-
-def test_a_last_window_of_other_kernels_is_none(tmp_path: Path) -> None:
+def test_the_last_window_ends_with_its_work_and_counts_in_no_median(tmp_path: Path) -> None:
     full = [*PLAIN, *["gemm"] * 6]
     trace = TraceBuilder()
     process = trace.process()
     put(process, [full] * 5, [910] * 5)
-    for at in (0, 200, 400, 900):
+    for at in (0, 200, 400, 3_000):
         process.kernel("gemm" if at else "embed", 14_550 + at, 14_600 + at, launch_ns=14_250 + at)
-    assert rows(trace.write(tmp_path / "run.sqlite"), "anchors", convention=FIRST) == {0: 5}
+    path = trace.write(tmp_path / "run.sqlite")
+    assert rows(path, "window_ns", convention=FIRST, window="last") == {0: 3_050}
+    assert rows(path, "anchors", convention=FIRST) == {0: 6}
+    assert rows(path, "period_ns", convention=FIRST) == periods(p50=910, p90=910, p99=910, mean=910, max=910)
 
 
-def test_a_slow_window_is_measured_and_one_of_other_kernels_is_left_out(tmp_path: Path) -> None:
-    """Four of 16 twice as long: none is odd, and their period is in the percentiles."""
+def test_slow_windows_are_in_the_percentiles_and_the_mean(tmp_path: Path) -> None:
+    """Of 15 after the first four take twice as long."""
     trace = slow_quarter(tmp_path / "run.sqlite", 2_000)
-    assert rows(trace, "anchors", convention=FIRST) == {0: 16}
-    assert rows(trace, "period_ns", convention=FIRST) == {(0, "p50"): 1_000, (0, "p90"): 2_000, (0, "p99"): 2_000}
-    assert not any("left out" in note for note in notes(trace, "overlap", convention=FIRST))
-
-
-def test_ranks_with_other_numbers_of_odd_windows_are_uneven(tmp_path: Path) -> None:
-    long = ("embed", *["gemm"] * 7, "adam")
-    trace = TraceBuilder()
-    for pid, odd in ((100, 0), (101, 3)):
-        put(trace.process(pid=pid), [PLAIN] * 9 + [long] * odd + [PLAIN])
-    said = notes(trace.write(tmp_path / "run.sqlite"), "overlap", convention=FIRST)
-    assert any("rank 0 has 0 odd windows, rank 1 has 3" in note for note in said), said
+    assert rows(trace, "anchors", convention=FIRST) == {0: 17}
+    found = periods(p50=1_000, p90=2_000, p99=2_000, mean=Fraction(19_000, 15), max=2_000)
+    assert rows(trace, "period_ns", convention=FIRST) == found
+    assert any(
+        "4 of 15 steps take over 1.5 times as long" in note for note in notes(trace, "overlap", convention=FIRST)
+    )
 
 
 @pytest.mark.parametrize("window", ["first", "median", "last"])

@@ -14,7 +14,7 @@ from pytest_nsys.analysis.structure import fingerprint
 from pytest_nsys.core.exact import percentile
 from pytest_nsys.core.families import FAMILIES, zero_filled
 from pytest_nsys.core.model import Value
-from tests.support.measure import OF_SIZES, OF_THE_GPU, STEP, captures, notes, rows
+from tests.support.measure import OF_SIZES, OF_THE_GPU, STEP, STEPS, captures, notes, rows
 from tests.support.one_process import OneProcess
 from tests.support.samples.builder import TraceBuilder
 
@@ -72,6 +72,7 @@ EXPECTED: dict[str, dict[object, Value]] = {
     "compute_busy_ns": {0: 40 + 40},
     "compute_absent_ns": {0: 400 - 80},
     "comm_alone_ns": {0: 20 + 30 + 20 + 10},
+    "between_steps_ns": {},  # no step comes after it
     "launch_starved_ns": {0: 100 + 200},  # gemm is launched until 3 012, gelu until 132, and after 200 nothing is
     "blocking_ns": {(0, "collective"): 0, (0, "copy"): 0, (0, "memset"): 0},
     "dependency_stalled_ns": {0: 20},
@@ -135,7 +136,7 @@ EXPECTED: dict[str, dict[object, Value]] = {
 @pytest.mark.parametrize("metric", METRICS)
 def test_metric(timeline: OneProcess, metric: str) -> None:
     assert metric in EXPECTED, f"{metric}: work its rows out by hand, and add them to EXPECTED"
-    assert rows(timeline, metric) == EXPECTED[metric]
+    assert rows(timeline, metric, convention=STEPS) == EXPECTED[metric]
 
 
 def test_every_number_above_is_of_a_metric() -> None:
@@ -308,14 +309,21 @@ def periods(gpu: OneProcess, *lengths: int) -> OneProcess:
     return gpu
 
 
-def test_period_quantiles_are_nearest_ranks_over_the_steady_anchors(gpu: OneProcess) -> None:
-    periods(gpu, 900, 900, 40, 10, 30, 20, 900)  # 8 anchors, steady: 2 … 5
-    assert rows(gpu, "period_ns") == {(0, "p50"): 20, (0, "p90"): 40, (0, "p99"): 40}
+def of_lengths(**values: object) -> dict[tuple[int, str], object]:
+    """The rows of ``period_ns`` of rank 0."""
+    return {(0, statistic): value for statistic, value in values.items()}
+
+
+def test_quantiles_mean_and_longest_are_of_all_whole_steps_but_the_first(gpu: OneProcess) -> None:
+    periods(gpu, 900, 500, 40, 10, 30, 20, 900)
+    expected = of_lengths(p50=30, p90=900, p99=900, mean=250, max=900)
+    assert rows(gpu, "period_ns") == expected
+    assert rows(gpu, "period_ns", convention=STEPS) == expected
     assert rows(gpu, "anchors") == {0: 8}
 
 
-def test_last_anchor_has_no_period_to_count(gpu: OneProcess) -> None:
-    assert rows(periods(gpu, 10, 30), "period_ns") == {(0, "p50"): 10, (0, "p90"): 30, (0, "p99"): 30}
+def test_of_two_whole_steps_both_count_and_the_last_of_the_run_never_does(gpu: OneProcess) -> None:
+    assert rows(periods(gpu, 10, 30), "period_ns") == of_lengths(p50=10, p90=30, p99=30, mean=20, max=30)
 
 
 @pytest.mark.parametrize(("percent", "expected"), [(1, 1), (10, 1), (11, 2), (50, 5), (90, 9), (91, 10), (99, 10)])

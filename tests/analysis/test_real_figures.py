@@ -155,7 +155,7 @@ def check_process(path: Path, rank: int, pid: str, figures: Figures) -> int:
     full = figures_of(path, *options, "--window=run")
     assert {name: full[name] for name in figures["full"]} == figures["full"]
     for anchor, anchored in figures["anchors"].items():
-        check_anchored(path, anchored, *options, f"--anchor={anchor}")
+        check_anchored(path, anchored, *options, f"--window={anchor}")
     checked = {"anchors", "devices", "full", "streams", "kernels_without_launch_row"}
     assert figures.keys() - NOT_HAD.keys() - {COPIES} == checked
     kernels: int = full["n_kernels"]
@@ -198,11 +198,13 @@ def test_a_report(tmp_path: Path) -> None:
     check_export(Path(shutil.copyfile(REAL / "mordred.qdrep", tmp_path / "mordred.qdrep")), first)
 
 
-def test_the_durations_of_all_anchors() -> None:
+def test_the_durations_of_all_anchors(tmp_path: Path) -> None:
     path, rank = REAL / "mfu_2gpu_before.sqlite", EXPORTS["mfu_2gpu_before.sqlite"]["result"]["pid 144"]
     anchor = "FSDP::pre_forward (blocks.%"
     figures = rank["anchors"][anchor]
-    options = (*GENERIC, "--rank=0", f"--anchor={anchor}")
+    parts = tmp_path / "parts.yaml"
+    parts.write_text(f"extends: generic\nanchor: {json.dumps(anchor)}\npart: true\n")
+    options = (f"--convention={parts}", "--rank=0")
     rows = [answer("--view=ranks", path, *options, f"--window={k}")["rows"][0] for k in range(figures["n"])]
     lengths = [row["length_ns"] for row in rows]
     assert (min(lengths), max(lengths)) == (figures["dur_min_ns"], figures["dur_max_ns"])
@@ -229,7 +231,7 @@ def test_a_trace_of_torch(name: str) -> None:
         anchored = expected["anchor user_annotation"]
         # The anchors of the trace without steps are both of its annotations, which no other range's name is like.
         anchor = "ProfilerStep#%" if anchored["name"].startswith("ProfilerStep") else "%32%"
-        check_anchored(path, anchored, *options, f"--anchor={anchor}")
+        check_anchored(path, anchored, *options, f"--window={anchor}")
     assert expected.keys() <= {"full", "streams", "n_kernels", "rank", "world_size", "anchor user_annotation"}
 
 
@@ -252,7 +254,7 @@ def test_files_of_one_job_are_one_run(tmp_path: Path) -> None:
     for name in ("hta_sampled_rank-0.json.gz", "hta_sampled_rank-1.json.gz"):
         (tmp_path / name).symlink_to(REAL / name)
     found = answer("rows", "compute_ns", "--trace", tmp_path, "--convention", "kineto")
-    assert [(row["rank"], row["compute_ns"]) for row in found["rows"]] == [(0, 104068000), (1, 136425000)]
+    assert [(row["rank"], row["compute_ns"]) for row in found["rows"]] == [(0, 106252000), (1, 135548000)]
 
 
 def test_every_file_is_accounted_for() -> None:
@@ -339,7 +341,7 @@ def test_no_communication_stream_gives_no_overlap(
     path: Path, rank: int, anchor: str, mode: str, anchored: dict[str, Any]
 ) -> None:
     """All communication of these traces is barrier, so no overlap may be claimed, of whatever definition."""
-    options = ("--convention", "generic", "--anchor", anchor, "--rank", str(rank), *MODES[mode])
+    options = ("--convention", "generic", "--window", anchor, "--rank", str(rank), *MODES[mode])
     result = run("rows", *OVERLAPS, "--where", "rank=" + str(rank), "--trace", path, *options)
     assert result.exit_code == 3
     if _expected_kernels(anchored[mode]):

@@ -20,6 +20,9 @@ from pytest_nsys.core.workload import Workload
 STEP = replace(BUILT_IN["pithtrain"], name="step", anchor="step%")
 """PithTrain's stages, purposes and setup label around anchors that are quick to write."""
 
+STEPS = replace(STEP, part=False)
+"""The same anchors as whole steps, each of which lasts until the next."""
+
 SETUP = "rank={}; pp={}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
 """The setup label of one rank of two, to be filled with its number twice."""
 
