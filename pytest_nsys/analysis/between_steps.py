@@ -13,7 +13,7 @@ from pytest_nsys.core.tables import Kernels
 def own_work_until(window: RankWindow) -> int | None:
     """Return when the last kernel, copy or memset of a step ended, in ns; None of what is no step, or the last one."""
     track, index = window.track, window.window.index
-    if index is None or track.steps is None or len(track.anchors) == 1 or not len(window):
+    if index is None or track.steps is None or len(track.steps.steps) < 2 or not len(window):
         return None
     last = track.steps.steps[whole_steps(track.steps.steps) - 1]
     if window.window.start_ns > last.start_ns:

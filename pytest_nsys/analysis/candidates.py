@@ -20,7 +20,7 @@ from typing import NamedTuple
 from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.bounds import FEW_ANCHORS
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec, periods
+from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec, periods, without_nested
 from pytest_nsys.core.columns import equal, minus, order, take, total, values, where_not
 from pytest_nsys.core.conventions import like
 from pytest_nsys.core.exact import distance, median
@@ -268,17 +268,6 @@ def _candidate(pattern: str, anchors: Sequence[Range], work: _ByLaunch, fewest: 
 def are_steps(working: int, count: int) -> bool:
     """Return whether so few of the repetitions of a range have no kernel that they are steps of no work."""
     return count - working <= MOST_EMPTY * count
-
-
-def without_nested(ranges: Sequence[Range]) -> list[Range]:
-    """Return the ranges of one pattern, ordered by start, without those inside another of them on the same thread."""
-    ends: dict[int, int] = {}
-    outermost = []
-    for each in sorted(ranges, key=lambda each: (each.start_ns, -each.end_ns)):
-        if each.end_ns > ends.get(each.thread, NO_LAUNCH):
-            outermost.append(each)
-            ends[each.thread] = each.end_ns
-    return outermost
 
 
 def _comes_back(anchors: Sequence[Range]) -> bool:

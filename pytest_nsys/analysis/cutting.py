@@ -363,8 +363,8 @@ def _launched(windows: Sequence[RankWindow]) -> bool:
 
 
 def _on_gpu(windows: Sequence[RankWindow]) -> Interval:
-    """The time of the windows on the GPU, from the first to the last."""
-    return _hull([t for w in windows for t in (w.start_ns, w.end_ns)])
+    """The time of the windows and of their kernels on the GPU, from the first to the last."""
+    return _hull([t for w in windows for t in w.ran_ns])
 
 
 def identity(kernels: Kernels, i: int) -> tuple[int, int, int, Stream]:

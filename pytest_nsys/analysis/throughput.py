@@ -125,7 +125,7 @@ STATE_UNPROFILED = (
 
 def step_time_ns(window: RunWindow) -> Iterator[Row]:
     """Length of a step of the slowest rank: the median of its whole steps but the first, whatever the window; of a
-    single step the window, under ``run`` and ``START:END`` its range; with ``steps: N`` the window over N.
+    single step that; with ``steps: N`` the window over N.
     """
     yield Row((), _step_time_ns(window))
 

@@ -23,7 +23,19 @@ from typing import NamedTuple
 
 from pytest_nsys.core.conventions import KIND_WORDS, OF_KERNEL, Anchor, Convention
 from pytest_nsys.core.errors import NothingMeasured, SeveralCaptures, TraceError, did_you_mean
-from pytest_nsys.core.model import KernelsMode, Lane, Note, ProcessId, Range, Rank, Setup, Span, Trace, Window
+from pytest_nsys.core.model import (
+    NO_LAUNCH,
+    KernelsMode,
+    Lane,
+    Note,
+    ProcessId,
+    Range,
+    Rank,
+    Setup,
+    Span,
+    Trace,
+    Window,
+)
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
 
@@ -269,12 +281,20 @@ class StepSpan(Range):
     __slots__ = ()
 
 
+def without_nested(ranges: Sequence[Range]) -> list[Range]:
+    """Return the ranges of one pattern, ordered by start, without those inside another of them on the same thread."""
+    ends: dict[int, int] = {}
+    outermost = []
+    for each in sorted(ranges, key=lambda each: (each.start_ns, -each.end_ns)):
+        if each.end_ns > ends.get(each.thread, NO_LAUNCH):
+            outermost.append(each)
+            ends[each.thread] = each.end_ns
+    return outermost
+
+
 def lasting(anchors: Sequence[Range]) -> list[Range]:
     """Return each anchor until the next begins; what lies inside another is a part of that."""
-    steps: list[Range] = []
-    for anchor in anchors:
-        if not steps or anchor.start_ns >= steps[-1].end_ns:
-            steps.append(StepSpan(*anchor))
+    steps: list[Range] = [StepSpan(*anchor) for anchor in without_nested(anchors)]
     ends = [later.start_ns for _, later in pairwise(steps)]
     return [*(step._replace(end_ns=end) for step, end in zip(steps, ends, strict=False)), *steps[-1:]]
 

@@ -119,8 +119,9 @@ def test_kernels_of_one_row_name_are_counted_together() -> None:
 def stage_times(*ranges: tuple[str, int, int]) -> Any:
     """Of units that begin at 100, 200 and 300 ns, the last of which nobody knows the end of."""
     named = [Range(start, end, 1, name) for name, start, end in ranges]
-    window: Any = SimpleNamespace(anchors=[SimpleNamespace(start_ns=at) for at in (100, 200, 300)], rank=0)
-    run: Any = SimpleNamespace(named=lambda *_: named)
+    marks = [SimpleNamespace(start_ns=at) for at in (100, 200, 300)]
+    run: Any = SimpleNamespace(named=lambda *_: named, marks=lambda *_: marks)
+    window: Any = SimpleNamespace(rank=0, spec=None, track=SimpleNamespace(group=SimpleNamespace(run=run)))
     return _stage_times(run, window, TwoStages(("a",), ("b",)))
 
 

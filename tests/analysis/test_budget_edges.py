@@ -170,7 +170,6 @@ def test_steady_windows_add_up_in_the_one_that_is_shown(gpu: OneProcess) -> None
         gpu.kernel("gemm", at + 20 + gap, at + 100, launch_ns=at - 3, launch_length_ns=1)
     assert parts(gpu, "steady") == {"launch_starved_ns": 892, "copy": 15, "dependency_stalled_ns": 23}
     assert rows(gpu, "compute_absent_ns", convention=PLAIN, window="steady") == {0: 930}
-    assert rows(gpu, "between_steps_ns", convention=PLAIN, window="steady") == {0: 892}
 
 
 # -- who blocks

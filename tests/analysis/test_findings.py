@@ -26,7 +26,7 @@ from pytest_nsys.core.workload import Workload
 from pytest_nsys.reports.findings import sentence
 from pytest_nsys.reports.next_steps import to_see_more
 from tests.support.commands import answer
-from tests.support.measure import captures
+from tests.support.measure import STEPS, captures
 from tests.support.reference_data import DATA
 from tests.support.samples.builder import LAUNCH_LENGTH_NS, Process, TraceBuilder
 from tests.support.samples.gpu_state import sm_clock
@@ -74,7 +74,7 @@ def found(path: Path, put: Put, workload: Workload | None = None) -> dict[Findin
     """The findings of the median step of a trace."""
     trace = TraceBuilder()
     put(Traced(trace, NcclRanges(trace), 2 * STEP_NS))
-    with captures(trace.write(path / "run.sqlite"), workload=workload) as run:
+    with captures(trace.write(path / "run.sqlite"), convention=STEPS, workload=workload) as run:
         each = findings_of(run, run.spec("median"), most=len(FindingKind))
     return {finding.kind: finding for finding in each}
 
@@ -89,6 +89,11 @@ def gap_with(between: Callable[[Traced, Process], object], *, launch: int = EARL
         t.gemm(gpu, stop, STEP_NS, launch=launch)
 
     return put
+
+
+def until(end: int) -> Put:
+    """A step that computes until then; the next one is launched when it begins."""
+    return lambda t: t.gemm(t.process(), 0, end)
 
 
 def nothing(_t: Traced, _gpu: Process) -> None:
@@ -251,6 +256,13 @@ CASES = [
         1 * MS,
         {"part_ns": 1 * MS, "before": "gemm", "before_ns": 1 * MS},
         gap_with(nothing, launch=LESS - 3 * US, stop=LESS),
+    ),
+    Case(
+        FindingKind.BETWEEN,
+        until(5 * MS),
+        5 * MS,
+        {"part_ns": 5 * MS, "window_ns": STEP_NS},
+        until(STEP_NS - 99 * US),
     ),
     Case(
         FindingKind.SYNCS,

@@ -106,14 +106,18 @@ def test_ranges_around_the_same_launches_have_the_same_figures(
     launched: list[Launch], pauses: list[int], window: str
 ) -> None:
     rest = [replace(each, after_ns=100 + each.after_ns) for each in launched]
-    first, *others = [Launch("embed", pause, 7, 10, 40) for pause in pauses]
-    launches = [first, *(each for begins in others for each in (*rest, begins))]  # the last begins, and is no step
+    first, *others = [Launch("embed", pause, 7, 10, 4_000) for pause in pauses]
+    launches = [
+        first,
+        *(each for begins in others for each in (*rest, begins)),
+    ]  # the last has no end
     with TemporaryDirectory() as folder, ExitStack() as stack:
         plain, marked = TraceBuilder(), TraceBuilder()
         put(plain.process(), launches)
         process = marked.process()
         times = put(process, launches)
-        for number, (start, end) in enumerate(pairwise(times[:: len(rest) + 1])):
+        starts = times[:: len(rest) + 1]
+        for number, (start, end) in enumerate(pairwise([*starts, starts[-1] + 2])):
             process.range(f"step {number}", start, end - 1)
         paths = plain.write(Path(folder, "plain.sqlite")), marked.write(Path(folder, "marked.sqlite"))
         both = [

@@ -121,7 +121,7 @@ EXPECTED: dict[str, dict[object, Value]] = {
     "family_ns": {**dict.fromkeys(zero_filled(FAMILIES), 0), "gemm": 40, "elementwise": 40, "nccl": 160},
     "family_launches": {**dict.fromkeys(zero_filled(FAMILIES), 0), "gemm": 1, "elementwise": 1, "nccl": 5},
     "total_kernel_ns": {(): 240},
-    "step_minus_kernel_ns": {},  # a single anchor has no period
+    "step_minus_kernel_ns": {(): 400 - 240},
     "collective_count": {(0, "unknown", "AllReduce"): 1, (0, "unknown", "SendRecv"): 4},
     "collective_time_ns": {(0, "unknown", "AllReduce"): 30, (0, "unknown", "SendRecv"): 60 + 10 + 40 + 20},
     **{metric: {} for metric in OF_SIZES},  # no kernel has a record of its size

@@ -159,7 +159,7 @@ def test_a_run_finds_the_same_steps_by_the_anchor_that_is_written_down(gpu: OneP
     found = found_in(gpu)
     with opened(gpu, replace(LABELLED.with_anchor(found.anchor), kernels=KernelsMode.LAUNCHED)) as run:
         anchors = run.anchors(run.ranks[0])
-    assert [each.start_ns for each in anchors] == [each.start_ns for each in found.by_rank[0]]
+    assert [each.start_ns for each in anchors][1:] == [each.start_ns for each in found.by_rank[0]]
 
 
 def test_many_steps_that_three_kernels_begin_are_sure(gpu: OneProcess) -> None:

@@ -57,6 +57,9 @@ class SaidGroup:
         self.on_gpu = self.tracks
         self.ranks: dict[int, Sequence[RankWindow]] = {}
 
+    def rank_steps(self, *_: object) -> None:
+        """Its window is no step."""
+
     def whole(self) -> SaidGroup:
         return self
 

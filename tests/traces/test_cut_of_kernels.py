@@ -23,7 +23,7 @@ ANCHOR = KernelAnchor(NCCL, "gemm")
 @pytest.mark.sampled(5)
 def test_every_metric_of_a_cut_is_that_of_its_trace(format: str, window: str, kernels: str, tmp_path: Path) -> None:
     trace, name = FORMATS[format](tmp_path), CONVENTIONS.get(format, format)
-    convention = replace(BUILT_IN[name], anchor=ANCHOR)
+    convention = BUILT_IN[name].with_anchor(ANCHOR)
     how = {"window": window, "kernels": str(kernels)}
     options = [f"--{key}={value}" for key, value in how.items()]
     small = cut(trace, f"--convention={name}", f"--anchor={written_anchor(ANCHOR)}", *options)
