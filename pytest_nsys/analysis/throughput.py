@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
-from pytest_nsys.analysis.step_kinds import SECOND_NS, counted_steps, tokens_per_second
+from pytest_nsys.analysis.step_kinds import SECOND_NS, counted_steps, kind_step_lengths, tokens_per_second
 from pytest_nsys.analysis.windows import periods, span_lengths, steady_indices
 from pytest_nsys.core.conventions import PARTS_OF_A_STEP
 from pytest_nsys.core.errors import NoRows
@@ -43,10 +43,12 @@ def anchors(window: RankWindow) -> Iterator[Row]:
 
 def step_periods(track: RankTrack) -> dict[int, int]:
     """How long each anchor lasts by its index, in ns: a whole step as long as it has the GPU, anything else from its
-    start to the next one's.
+    start to the next one's. Raises NoRows where steps of several kinds are asked for together.
     """
     if track.steps is None:
         return dict(enumerate(periods(track.anchors)))
+    if track.convention.kinds:
+        return kind_step_lengths(track.group.run, track.rank, track.group.spec)
     return dict(track.step_lengths_ns)
 
 

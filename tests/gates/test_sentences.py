@@ -201,7 +201,7 @@ def test_the_requirement_keeps_its_words() -> None:
         ("max median overlap >= 60%", 4, "one aggregate at a time: 'max' or 'median'"),
         ("p100 overlap >= 60%", 0, "'p100': percentiles are p1 to p99"),
         ("p0 overlap >= 60%", 0, "'p0': percentiles are p1 to p99"),
-        ("p75 period_ns < 2ms", 0, "a quantile is one of p50, p90, p99, not 'p75'"),
+        ("p75 period_ns < 2ms", 0, "a quantile is one of p50, p90, p99, mean, max, not 'p75'"),
         ("no", 2, "the metric is missing after 'no'"),
         ("no overlap", 0, "'no' is for times and counts: overlap is neither"),
         ("no syncs < 3", 9, "'no …' takes no limit: remove '<'"),

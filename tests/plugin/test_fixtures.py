@@ -69,7 +69,7 @@ def test_without_a_trace(project: Project, call: str) -> None:
     "body",
     [
         "assert [str(row.value) for row in nsys_gate('stage2 overlap >= 60%').rows] == ['4/5', '4/5']",
-        "nsys_gate('window_ns == 2ms', convention='pithtrain', anchor='layer00.stage2_f')",
+        "nsys_gate('window_ns == 20ms', convention='pithtrain', anchor='layer00.stage2_f')",
         "with pytest.raises(pytest_nsys.GateNotJudged):\n    nsys_gate('stage5 overlap >= 60%')",
     ],
     ids=["it holds", "under another convention", "without data"],

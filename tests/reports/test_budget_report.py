@@ -37,6 +37,7 @@ def facts(**more: Any) -> BudgetFacts:
         "compute_absent_ns": 4_000_000,
         "comm_alone_ns": 1_500_000,
         "launch_starved_ns": 1_000_000,
+        "between_steps_ns": None,
         "tail_ns": 0,
         "in_syncs": {},
         "blocking_ns": {"collective": 1_020_000, "copy": 500_000, "memset": 0, "other_device": 0},

@@ -252,7 +252,7 @@ def test_a_baseline_is_replaced_in_one_step(project: Project, accepted: Path, mo
     monkeypatch.setattr(Path, "replace", watched)
     project.trace(exposed_us=500)
     project.refresh("--nsys-trace=run.sqlite")
-    assert seen == [(1, True)]
+    assert seen == [(2, True)]
 
 
 def test_the_folder_by_option_is_relative_to_where_one_stands(project: Project) -> None:

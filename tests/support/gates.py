@@ -42,6 +42,7 @@ from pytest_nsys.verdicts.evaluate import GateContext, evaluate, resolved
 from pytest_nsys.verdicts.refresh_modes import Acceptance
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from tests.support.samples.builder import Process, TraceBuilder
+from tests.support.samples.schema import CURRENT
 
 ANCHOR = "forward chunk {0} (phase1) backward chunk {0} (phase0)"
 GPU = "NVIDIA H100 80GB HBM3"
@@ -71,13 +72,14 @@ def write_trace(
     label: str | None = "rank={rank}; pp={rank}/{ranks} dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048",
     gpu: str | None = GPU,
     edit: Edit | None = None,
+    profiler: str = CURRENT.product,
 ) -> Path:
     """Ranks that repeat one chunk of 15 ms every 20 ms; the median is the third, from 40 ms on. In each stage of it
     communication runs for 1 ms on stream 28, hidden behind a gemm on stream 7 but for its last ``exposed_us``: of all,
     or by (rank, stage), then 200 elsewhere. So 200 is an overlap of 80%, and None is no kernel at all. ``edit`` adds
     what the test is about. The last chunk starts some ns late, by the file's name: no two runs take the same time.
     """
-    trace = TraceBuilder()
+    trace = TraceBuilder(CURRENT._replace(product=profiler))
     processes = []
     own = _number_of(path)
     for rank in range(ranks):

@@ -231,10 +231,10 @@ ASKS = "its gate file was loosened: "
 CHEATS: dict[str, tuple[Callable[[Project], None], str]] = {
     "a baseline of a worse run": (by_another_run, f"{ROW} is 350 us, and it stored 450 us"),
     "a run that is worse than what was accepted": (by_two_more_runs, f"{ROW} is 450 us, and it stored 350 us"),
-    "no baseline any more": (deleted, "4e9df1d62af7.json is gone, or of another run"),
+    "no baseline any more": (deleted, "6dca38a89a56.json is gone, or of another run"),
     "a baseline that is broken": (broken, "is not a baseline"),
-    "rows in the file of another gate": (moved_to_another_file, "4e9df1d62af7.json is gone, or of another run"),
-    "rows in the file of another key": (moved_to_another_key, "4e9df1d62af7.json is gone, or of another run"),
+    "rows in the file of another gate": (moved_to_another_file, "6dca38a89a56.json is gone, or of another run"),
+    "rows in the file of another key": (moved_to_another_key, "6dca38a89a56.json is gone, or of another run"),
     "another id": (with_id, f"{ASKS}assertion none → mine"),
     "a wider tolerance": (looser("rel: 5%", "rel: 30%"), f"{ASKS}tolerance rel 5% → 30%"),
     "a wider amount": (looser("abs: 20us", "abs: 100us"), f"{ASKS}tolerance abs 20us → 100us"),
@@ -276,7 +276,7 @@ def test_the_noise_of_a_branch_accepts_nothing_and_is_told(branch: Project) -> N
     commit(branch.root)
     branch.trace(exposed_us={(1, "stage4_f"): 450})
     said = branch.pytest(RUN, REF, "--nsys-gate-changes=fail", code=1)
-    assert "this PR loosens: baselines/perf__gate/4e9df1d62af7.json noise of exposed_ns" in said
+    assert "this PR loosens: baselines/perf__gate/6dca38a89a56.json noise of exposed_ns" in said
     assert "not accepted on this branch" in said
 
 
@@ -311,7 +311,7 @@ def test_a_configuration_that_took_the_place_of_another_accepts_nothing(branch: 
     commit(branch.root)
     found = by_name(report_of(branch, REF, code=1))[NAME]
     assert found["state"] == "failed"
-    assert "; not accepted on this branch: baselines/perf__gate@small/4e9df1d62af7.json is gone" in found["message"]
+    assert "; not accepted on this branch: baselines/perf__gate@small/6dca38a89a56.json is gone" in found["message"]
 
 
 def test_of_two_refreshes_both_reasons_are_told(branch: Project) -> None:

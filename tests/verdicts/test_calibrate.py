@@ -114,7 +114,7 @@ def test_a_refresh_keeps_the_noise_of_rows_that_stay(gated: Project) -> None:
 
 def test_the_noise_of_another_run_does_not_stay(gated: Project) -> None:
     calibrate(gated, traces(gated))
-    gated.trace(chunks_ms=(15,) * 7)
+    gated.trace(profiler="2025.6.1")
     said = gated.refresh("--nsys-trace=run.sqlite")
     assert "every row is written, and its noise is to be calibrated again" in said
     assert series(gated)["rows"][0] == [0, "stage2_f", [200_000]]
@@ -150,10 +150,10 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         "exposed_ns rank 1 stage4_f is not in a3.sqlite, and is in another trace",
     ),
     "another key": (GATE, {"gpu": "NVIDIA B200"}, "differ in gpu"),
-    "another number of steps": (
+    "another profiler": (
         GATE,
-        {"chunks_ms": (15,) * 7},
-        "a3.sqlite is from a different setup than a1.sqlite (steps: now 7, a1.sqlite 5)",
+        {"profiler": "2025.6.1"},
+        "a3.sqlite is from a different setup than a1.sqlite (profiler: now 2025, a1.sqlite 2026)",
     ),
     "a structure that fails in one": (
         GATE + "  - no mixed comm streams",
@@ -181,10 +181,10 @@ def test_refused_for_one_trace_of_five(project: Project, case: str) -> None:
 
 
 def test_a_baseline_of_another_run_is_not_calibrated(gated: Project) -> None:
-    gated.trace(chunks_ms=(15,) * 7)
+    gated.trace(profiler="2025.6.1")
     gated.refresh("--nsys-trace=run.sqlite")
     before = gated.baselines()
-    assert "holds another run (steps: now 5, baseline 7)" in calibrate(gated, traces(gated), code=1)
+    assert "holds another run (profiler: now 2026, baseline 2025)" in calibrate(gated, traces(gated), code=1)
     assert gated.baselines() == before
 
 
@@ -220,6 +220,6 @@ def test_the_command_and_its_mistakes(project: Project) -> None:
     said = project.command(*CALIBRATE, *names[:4], code=2)
     assert "noise is measured on 5 or more traces of one commit, not on 4: give more" in said
     assert "there is no such file" in project.command(*CALIBRATE, *names, "no.sqlite", code=2)
-    project.trace("a3.sqlite", chunks_ms=(15,) * 7)
+    project.trace("a3.sqlite", profiler="2025.6.1")
     assert "is from a different setup than" in project.command(*CALIBRATE, *names, code=3)
     assert project.baselines() == {}

@@ -53,7 +53,10 @@ def differing(folder: Path, head: Path, gate: str = "") -> list[tuple[str, str, 
 @pytest.mark.parametrize(
     ("now", "differ"),
     [
-        ({"chunks_ms": [15] * 7}, [("steps", "7", "5")]),
+        ({"chunks_ms": [15] * 7}, []),
+        ({"chunks_ms": [15] * 4}, [("steps", "2 to 4", "5 and more")]),
+        ({"chunks_ms": [15]}, [("steps", "1", "5 and more")]),
+        ({"profiler": "2025.6.1"}, [("profiler", "2025", "2026")]),
         ({"gpu": "NVIDIA B200"}, [("gpu", "NVIDIA B200", GPU)]),
         ({"gpu": None}, [("gpu", "not stated", GPU)]),
         (
@@ -110,10 +113,10 @@ def test_narrowed_to_the_mesh_the_baseline_of_another_gpu_counts(project: Projec
 
 
 def test_what_is_still_compared_still_stops_it(project: Project) -> None:
-    accepted(project, narrowed("mesh, steps"))
-    project.trace("head.sqlite", gpu="NVIDIA A100", chunks_ms=[15] * 7)
+    accepted(project, narrowed("mesh, profiler"))
+    project.trace("head.sqlite", gpu="NVIDIA A100", profiler="2025.6.1")
     said = project.pytest("--nsys-trace=head.sqlite", code=1)
-    assert "steps: now 7, baseline 5" in said
+    assert "profiler: now 2025, baseline 2026" in said
     assert "gpu: now" not in said
 
 
@@ -122,5 +125,5 @@ def test_a_baseline_that_does_not_say_its_facts_is_compared_on_its_key(project: 
     path = project.root / "baselines" / next(iter(project.baselines()))
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in lines if not line.startswith('"facts"')))
-    project.trace("head.sqlite", chunks_ms=[15] * 7)
+    project.trace("head.sqlite", profiler="2025.6.1")
     project.pytest("--nsys-trace=head.sqlite", code=0)

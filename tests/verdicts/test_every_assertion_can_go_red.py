@@ -161,6 +161,7 @@ def broadcast(size_bytes: int) -> Trace:
 LONGER = {"chunks_ms": (15, 15, 16, 15, 15)}
 BATCH = "workload: {steps: 1, samples: 6}\nrun: {sequence_length: 100}\n"
 NETWORK = "workload: {peak: 2GB/s}\n"
+WHOLE_STEPS = "convention: {extends: pithtrain, anchor: forward chunk%}\n"
 
 METRIC_CASES = {
     "collective_count": Reds("AllReduce collective_count <= 1", reduced(calls=2), reduced()),
@@ -204,6 +205,7 @@ METRIC_CASES = {
     "compute_absent_ns": Reds("compute_absent_ns <= 13.4ms", {"chunks_ms": (15, 15, 16, 15, 15)}, {}),
     "comm_alone_ns": Reds("comm_alone_ns <= 400us", added(("ncclDevKernel_AllReduce", 7, 5_000, 5_010)), {}),
     "launch_starved_ns": Reds("rank 0 launch_starved_ns <= 12.9ms", held_back(500, "late"), held_back(500)),
+    "between_steps_ns": Reds("between_steps_ns <= 14ms", {"every_ms": 21}, {}, WHOLE_STEPS),
     "blocking_ns": Reds("blocking_ns of copy <= 100us", held_back(101, "copy"), held_back(100, "copy")),
     "dependency_stalled_ns": Reds("dependency_stalled_ns <= 104us", held_back(101), held_back(100)),
     "blocking_comm_ns": Reds("blocking_comm_ns of stage4_f <= 100us", held_back(101, "wait"), held_back(101)),

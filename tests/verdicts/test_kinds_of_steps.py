@@ -159,7 +159,7 @@ def test_below_a_kind_without_a_step_no_command_is_named(project: Project) -> No
     [
         ("decod step time <= 1ms", "(did you mean 'decode'?)"),
         ("decode prefill step time <= 1ms", "one kind of steps at a time: 'decode' or 'prefill'"),
-        ("p95 decode step time <= 1ms", "a quantile is one of p50, p90, p99, not 'p95'"),
+        ("p95 decode step time <= 1ms", "a quantile is one of p50, p90, p99, mean, max, not 'p95'"),
     ],
 )
 def test_words_that_cannot_be_meant(project: Project, sentence: str, what: str) -> None:

@@ -87,7 +87,7 @@ def test_the_window_of_a_red_is_that_of_its_value(
 @pytest.mark.parametrize(
     ("sentence", "more"),
     [
-        ("p90 period_ns <= 1us", r" --window [58] --span period --kernels clipped"),
+        ("p90 period_ns <= 1us", r" --window \d"),
         ("window <= 1us", ""),
         ("{assert: window <= 1us, window: 3}", " --window 3"),
         ("{assert: window <= 1us, window: steady, kernels: launched}", " --window steady --kernels launched"),

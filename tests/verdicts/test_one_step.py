@@ -90,7 +90,7 @@ def test_a_step_of_torchtitan_is_judged(project: Project) -> None:
     assert "all 3 assertions passed" in project.pytest(f"--nsys-trace={again}", code=0)
     said = project.pytest(f"--nsys-trace={slower}", code=1)
     assert "3 assertions: 3 failed; torchtitan (found)" in said
-    assert "Step 11% slower (16.1 → 17.8 ms): AllGather starts 1.68 ms later on both ranks" in said
+    assert "Step 11% slower (15.6 → 17.3 ms): AllGather starts 1.68 ms later on both ranks" in said
 
 
 @pytest.fixture
@@ -133,7 +133,9 @@ def test_more_steps_than_the_baseline_had_are_not_comparable(runs: Project) -> N
     runs.refresh("--nsys-trace=one")
     found = outcomes(runs, "--nsys-trace=ten")
     assert [outcome for outcome, _ in found.values()] == ["incomparable", "incomparable", "passed"]
-    assert all("(steps: now 10, baseline 1)" in text for outcome, text in found.values() if outcome == "incomparable")
+    assert all(
+        "(steps: now 5 and more, baseline 1)" in text for outcome, text in found.values() if outcome == "incomparable"
+    )
 
 
 def test_the_other_side_says_how_many_steps_there_should_be(runs: Project) -> None:
@@ -141,7 +143,7 @@ def test_the_other_side_says_how_many_steps_there_should_be(runs: Project) -> No
     assert {each for each, _ in outcomes(runs, "--nsys-trace=one", "--nsys-against=other").values()} == {"passed"}
     found = outcomes(runs, "--nsys-trace=one", "--nsys-against=ten")
     assert all("the run it is held against had 10" in text for _, text in found.values())
-    assert "steps: now 1, base 10" in runs.command("compare", "ten", "one", code=3)
+    assert "steps: now 1, base 5 and more" in runs.command("compare", "ten", "one", code=3)
     assert "step" in runs.command("compare", "one", "other", code=0)
 
 
@@ -152,7 +154,7 @@ def test_several_captures_of_one_step(runs: Project) -> None:
     runs.refresh(*three)
     (text,) = runs.baselines().values()
     assert '"step_time_ns"' in text
-    assert f"[{7_200_000 + 20_000}" in text  # the middle one
+    assert f"[{7_200_000 + 21_000}" in text  # the middle one
     said = runs.pytest(*three, code=0)
     assert NOTE not in said
     mixed = outcomes(runs, "--nsys-trace=one", "--nsys-trace=ten")

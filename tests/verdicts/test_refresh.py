@@ -283,11 +283,11 @@ def test_a_run_of_other_circumstances_is_not_mixed_with_what_stays(project: Proj
     sentences = "  - stage4 overlap >= baseline - 1pp\n"
     project.accepted(GATE + sentences)
     kept = project.baselines()
-    project.trace(exposed_us=500, stages=("stage2_f",), chunks_ms=(15,) * 7)
+    project.trace(exposed_us=500, stages=("stage2_f",), profiler="2025.6.1")
     said = project.refresh("--nsys-trace=run.sqlite", code=1)
     assert project.baselines() == kept
     told = " ".join(said.split())
-    assert "holds another run (steps: now 7, baseline 5)" in told
+    assert "holds another run (profiler: now 2025, baseline 2026)" in told
     assert "the rows of 'stage4 overlap >= baseline - 1pp' stay, as it has no data now" in told
 
 

@@ -179,7 +179,8 @@ def test_an_option_that_is_gone_says_what_is_typed_instead(project: Project, opt
 def test_the_circumstances_are_stored(accepted: Project) -> None:
     (text,) = accepted.baselines().values()
     assert json.loads(text)["facts"] == {
-        "steps": [5],
+        "steps": ["5 and more"],
+        "step_counts": [5],
         "stated_steps": ["no"],
         "gpus": [2],
         "launcher": ["1-process-per-node"],
@@ -188,10 +189,10 @@ def test_the_circumstances_are_stored(accepted: Project) -> None:
     }
 
 
-def test_another_number_of_steps_writes_every_row(accepted: Project) -> None:
-    accepted.trace(exposed_us=201, chunks_ms=(15,) * 7)
+def test_another_profiler_writes_every_row(accepted: Project) -> None:
+    accepted.trace(exposed_us=201, profiler="2025.6.1")
     said = accepted.refresh(RUN)
-    assert "the stored run was another one (steps: now 7, baseline 5): every row is written" in said
+    assert "the stored run was another one (profiler: now 2025, baseline 2026): every row is written" in said
     assert list(stored(accepted).values()) == [[201]] * 4
     accepted.pytest(RUN, code=0)
 
@@ -199,9 +200,9 @@ def test_another_number_of_steps_writes_every_row(accepted: Project) -> None:
 @pytest.mark.parametrize("mode", [Mode.NEW, Mode.ACCEPT_RUN, Mode.BETTER])
 def test_runs_of_other_circumstances_are_not_mixed(accepted: Project, mode: Mode) -> None:
     before = accepted.baselines()
-    accepted.trace(exposed_us=50, chunks_ms=(15,) * 7)
+    accepted.trace(exposed_us=50, profiler="2025.6.1")
     said = accepted.refresh(RUN, code=1, mode=mode)
-    assert "holds another run (steps: now 7, baseline 5), and one file never mixes two" in said
+    assert "holds another run (profiler: now 2025, baseline 2026), and one file never mixes two" in said
     assert accepted.baselines() == before
 
 
@@ -211,14 +212,14 @@ def test_part_of_a_file_is_not_refreshed_from_another_run(
 ) -> None:
     project.accepted(TWO)
     before = project.baselines()
-    project.trace(exposed_us=500, chunks_ms=(15,) * 7)
+    project.trace(exposed_us=500, profiler="2025.6.1")
     assert "one file never mixes two" in project.refresh(RUN, *options, code=1, only=only)
     assert project.baselines() == before
 
 
 def test_circumstances_that_are_not_compared_may_differ(project: Project) -> None:
     project.accepted("comparable_on: [world, gpu]" + GATE, 200)
-    project.trace(exposed_us=210, chunks_ms=(15,) * 7)
+    project.trace(exposed_us=210, profiler="2025.6.1")
     project.refresh(RUN, mode=Mode.ACCEPT_RUN)
     assert list(stored(project).values()) == [[200, 210]] * 4
 
@@ -231,7 +232,7 @@ def test_the_command_passes_its_modes_on(accepted: Project) -> None:
     words = ("baseline", "refresh", "gate.nsys.yaml", "--trace=run.sqlite", "--reason=r")
     assert "2 runs kept" in accepted.command(*words, "--accept-run", "--only=exposed*", code=0)
     assert "this run is accepted already" in accepted.command(*words, "--accept-run", code=2)
-    accepted.trace(exposed_us=210, chunks_ms=(15,) * 7)
+    accepted.trace(exposed_us=210, profiler="2025.6.1")
     assert "never mixes two" in accepted.command(*words, "--rows=better", code=3)
     assert "did you mean 'exposed_ns'?" in accepted.command(*words, "--only=exposd_ns", code=2)
 

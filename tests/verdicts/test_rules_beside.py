@@ -309,7 +309,7 @@ def test_of_a_capture_the_rows_that_are_missing_are_those_of_the_ranks_that_were
     rows = tuple(Row(each, 5) for each in labels)
     found = MetricTable(metric.dimensions, rows, {}, without="why", missing=tuple((each, "lost") for each in labels))
     monkeypatch.setattr(evaluation, "_measured", lambda *_: found)
-    capture: Any = SimpleNamespace(measured=lambda _: SimpleNamespace(together=lambda: [None]))
+    capture: Any = SimpleNamespace(measured=lambda _: SimpleNamespace(together=lambda *_: [None]))
     some = evaluation._run_rows(capture, metric, WindowSpec(), frozenset({1, 2}), found)
     assert ([row.labels for row in some.rows], [lost for lost, _ in some.missing], some.without) == (
         labels[1:],
