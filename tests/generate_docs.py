@@ -131,8 +131,8 @@ def convention_yaml(convention: Convention) -> str:
             p.name: {k: list(v) for k, v in (("stage", p.stages), ("range", p.ranges)) if v}
             for p in convention.purposes
         }
-    if convention.kinds:
-        keys["kinds"] = {kind.name: kind.anchors for kind in convention.kinds}
+    if convention.part:
+        keys["part"] = True
     if convention.kinds:
         keys["kinds"] = {kind.name: kind.anchors for kind in convention.kinds}
     if convention.communication:

@@ -363,15 +363,14 @@ def _why_overlap(figures: Figures, metric: str, rows: Mapping[Labels, Value], li
 
 
 def _exposed(figures: Figures, chosen: Walls) -> Iterator[DraftSentence]:
-    """Per stage, and of what has none; of the rank where nothing has a stage, unless ``chosen`` is held already."""
+    """Per stage, and of what has none; of that alone where nothing has a stage, unless ``chosen`` is held already."""
     by_name = by_stage(figures.rows("exposed_ns"))
     unstaged = by_name.pop(NO_STAGE, {})
     staged = {labels: value for rows in by_name.values() for labels, value in rows.items()}
-    metric = "exposed_ns" if staged else chosen.exposed
-    if not (rows := staged or (figures.rows(metric) if chosen == OWN else {})):
+    if not (rows := staged or (unstaged if chosen == OWN else {})):
         return
-    why = f"At most {figures.largest(metric, rows)} of communication without compute beside it."
-    yield _held(figures, metric, (why,), HIDDEN, KEPT, rows)
+    why = f"At most {figures.largest('exposed_ns', rows)} of communication without compute beside it."
+    yield _held(figures, "exposed_ns", (why,), HIDDEN, KEPT, rows)
     if staged and unstaged:
         why = f"The same of communication without a stage: at most {figures.largest(metric, unstaged)}."
         held = _held(figures, metric, (why,), HIDDEN, KEPT, unstaged)

@@ -49,7 +49,10 @@ def test_what_repeats_is_found(tmp_path: Path, name: str, format: Format) -> Non
             mode = KernelsMode.LAUNCHED if found.launched else KernelsMode.CLIPPED
             measured = replace(LABELLED.with_anchor(found.anchor), kernels=mode)
             run = library.captures([str(own)], tmp_path, measured).runs[0]
-            assert {rank.number: len(run.anchors(rank)) for rank in run.ranks} == found.units
+            for rank in run.ranks:  # also those of other kernels, and the last
+                assert {each.start_ns for each in found.by_rank[rank.number]} <= {
+                    each.start_ns for each in run.anchors(rank)
+                }
             lost = {steps - case.odd - found.units[rank] for rank, steps in enumerate(case.steps)}
             assert lost in ({0}, {1}, {2})  # at either end one, which nothing of the trace begins or ends
             period: Value = max(median([b - a for a, b in pairwise(each)]) for each in starts.values())
@@ -151,7 +154,7 @@ _COMMUNICATION = {
     "NCCL renamed": "kernel_share",
     "communication removed": "kernel_share",
     "communication halved": "idle_ns",
-    "communication twice as long": "wall_exposed_ns",
+    "communication twice as long": "exposed_ns",
     "longest fifth of communication lost": "launches",
 }
 _RUN = {**_UNITS, **_COMMUNICATION, "communication twice as long": "barrier_ns"}
@@ -165,11 +168,23 @@ del _UNHEARD["communication twice as long"]  # behind the compute that stays in 
 _HIDDEN = {**_UNITS, **_COMMUNICATION}
 del _HIDDEN["communication twice as long"]  # the same
 
+_LONG_STEP = {**_UNITS, **_COMMUNICATION, "a hole": "period_ns"}
+"""Of more steps the judged one may be whole: the hole is one long step beside it, which the mean counts."""
+
+
+def _enough_left(faults: Mapping[str, str]) -> Mapping[str, str]:
+    """Of so many steps that five and more are left, which are as good as all."""
+    return {fault: metric for fault, metric in faults.items() if fault != "first 40% lost"}
+
+
 RED: Mapping[str, Mapping[str, str]] = {
     **{name: {**_UNITS, **_COMMUNICATION} for name in AWKWARD},
-    "two models": _HIDDEN,
+    "warm-up steps": _enough_left(_LONG_STEP),
+    "validation every third step": _enough_left(_LONG_STEP),
+    "gradient accumulation": _LONG_STEP,
+    "two models": _enough_left({**_HIDDEN, "a hole": "period_ns"}),
     "layers without names": _RUN,
-    "a graph for half of the step": _UNITS,  # on one rank
+    "a graph for half of the step": _enough_left(_UNITS),  # on one rank
     "prefill and decode by turns": _RUN,
     "no launches": _UNHEARD,
 }

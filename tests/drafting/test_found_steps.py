@@ -110,7 +110,7 @@ CASES: dict[str, tuple[Callable[[Path, int], Path], Anchor | None, str]] = {
     "two steps": (
         partial(framework, steps=2),
         "ProfilerStep#%",
-        "step = range 'ProfilerStep#%', one of 2 (--window 1)",
+        "step = range 'ProfilerStep#%', one of 2 (--window 0)",
     ),
     "a framework's only step": (one_step, "ProfilerStep#%", "'ProfilerStep#%', the only one (8 × layers)"),
     "a range of one's own": (own_range, "my turn %", "step = range 'my turn %', one of 8 (--window 4)"),

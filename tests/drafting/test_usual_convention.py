@@ -94,10 +94,10 @@ def test_a_next_step_names_a_convention_where_the_command_takes_another(project:
     good("kineto").write(project.root / "run.json")
     red = "trace: run.json\nconvention: {name}\nassertions:\n  - {{assert: compute_ns <= 1us{more}}}"
     project.gate(red.format(name="kineto", more=""))
-    assert "pytest-nsys run.json --view kernels\n" in project.pytest(code=1)
+    assert "pytest-nsys run.json --view kernels --rank 0\n" in project.pytest(code=1)
     project.command("--view=kernels", "run.json", code=0)
     project.gate(red.format(name="pithtrain", more=", window: ProfilerStep#2"))
-    look = "pytest-nsys run.json --view kernels --convention gate.nsys.yaml --window 'ProfilerStep#2'"
+    look = "pytest-nsys run.json --view kernels --rank 0 --convention gate.nsys.yaml --window 'ProfilerStep#2'"
     assert look in project.pytest(code=1)
     project.command(*look.replace("'", "").split()[1:], code=0)
 

@@ -210,7 +210,10 @@ def test_bars_are_as_long_as_their_windows_and_tell_the_parts_apart() -> None:
     assert all(line.isascii() for line in plain)
 
 
-@given(st.lists(st.integers(0, 10**12), min_size=8, max_size=8).filter(any), st.integers(1, 100))
+@given(
+    st.lists(st.integers(0, 10**12), min_size=len(BudgetPart), max_size=len(BudgetPart)).filter(any),
+    st.integers(1, 100),
+)
 def test_a_bar_has_its_cells_and_no_part_is_off_by_one(lengths: list[int], cells: int) -> None:
     parts = dict(zip(BudgetPart, lengths, strict=True))
     found = shared_out(parts, cells)

@@ -82,6 +82,14 @@ SENTENCES = [
         "launch-bound: 1 ms launch-starved, all of it after the last kernel",
     ),
     (
+        finding(FindingKind.BETWEEN, {"part_ns": MS, "window_ns": 4 * MS, "host": "load"}, ranks=(0,)),
+        "1 ms between steps, 25% of the step: the host is in load",
+    ),
+    (
+        finding(FindingKind.BETWEEN, {"part_ns": MS, "window_ns": 4 * MS}, ranks=(0,)),
+        "1 ms between steps, 25% of the step: the host launches nothing",
+    ),
+    (
         finding(FindingKind.COPIES, {**COPIES, "between": "pinned to device", "copies": 107}, ranks=(0,)),
         "copies block compute for 1 ms, 500 us of it before gemm; most copies are pinned to device",
     ),

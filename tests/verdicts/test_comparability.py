@@ -43,7 +43,9 @@ MESH = "cp=1 dp=1 ep=1 pp="
 def differing(folder: Path, head: Path, gate: str = "") -> list[tuple[str, str, str]]:
     """In what a run differs from a usual one, as a verdict has it."""
     path = folder / "gate.nsys.yaml"
-    path.write_text(f"version: 1\nquality: {{missing_ranks: off}}\n{gate}assertions: [exposed_ns <= baseline + 5%]\n")
+    path.write_text(
+        f"version: 1\nquality: {{missing_ranks: off, anchors: 1}}\n{gate}assertions: [exposed_ns <= baseline + 5%]\n"
+    )
     with open_run(head) as run, open_run(write_trace(folder / "base.sqlite")) as base:
         (verdict,) = judge(path, run, base)
     assert (verdict.outcome is Outcome.INCOMPARABLE) == bool(verdict.differences)
