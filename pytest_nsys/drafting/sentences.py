@@ -372,8 +372,8 @@ def _exposed(figures: Figures, chosen: Walls) -> Iterator[DraftSentence]:
     why = f"At most {figures.largest('exposed_ns', rows)} of communication without compute beside it."
     yield _held(figures, "exposed_ns", (why,), HIDDEN, KEPT, rows)
     if staged and unstaged:
-        why = f"The same of communication without a stage: at most {figures.largest(metric, unstaged)}."
-        held = _held(figures, metric, (why,), HIDDEN, KEPT, unstaged)
+        why = f"The same of communication without a stage: at most {figures.largest('exposed_ns', unstaged)}."
+        held = _held(figures, "exposed_ns", (why,), HIDDEN, KEPT, unstaged)
         yield replace(held, entry=_unstaged("exposed", held.title))
 
 
