@@ -30,6 +30,7 @@ def host_roots(rank: int, was: Breakdown, now: Breakdown) -> Iterator[Found]:
         yield from calls
     yield from transfers
     yield from _launches(rank, late, sum(each.change.change_ns for each in stood_in or calls))
+    yield from _sooner(rank, was, now)
 
 
 def _late(was: Breakdown, now: Breakdown) -> Waits:
@@ -45,6 +46,14 @@ def _late(was: Breakdown, now: Breakdown) -> Waits:
     between = before.get(NEXT_STEP, 0), after.get(NEXT_STEP, 0)
     waits[NEXT_STEP] = between[0], min(between[1], between[0] + longer)
     return {name: both for name, both in sorted(waits.items()) if both[1] > both[0]}
+
+
+def _sooner(rank: int, was: Breakdown, now: Breakdown) -> Iterator[Found]:
+    """Less time between two steps, where the step is shorter."""
+    before, after = (side.walls[Wall.LAUNCH].get(NEXT_STEP, 0) for side in (was, now))
+    if after < before and now.wall_ns(*Wall) < was.wall_ns(*Wall):
+        root = Root(RootKind.SHORTER, RootOf.HOST, NEXT_STEP)
+        yield found(rank, root, Length(ns=before), Length(ns=after), [NEXT_STEP])
 
 
 def _is_later(was: Breakdown, now: Breakdown, name: str) -> bool:

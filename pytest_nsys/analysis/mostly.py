@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from pytest_nsys.analysis.budget import Budget, budget_of, window_of_several
+from pytest_nsys.analysis.gpu_state import device_of
 from pytest_nsys.analysis.losses import Losses
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.core.columns import sums_by, take
@@ -85,7 +86,7 @@ def _budgets(windows: Mapping[int, Sequence[RankWindow]]) -> Iterator[tuple[Rank
 def _only_copies_ns(known: Sequence[tuple[RankWindow, Budget]]) -> int:
     """How long copies and memsets run while no kernel does."""
     busy = ((budget.device_busy_ns, window) for window, budget in known)
-    return sum(ns - w.busy_time.covered_ns(w.start_ns, w.end_ns) for ns, w in busy if ns is not None)
+    return sum(ns - w.meanwhile.busy_time.covered_ns(w.start_ns, w.end_ns) for ns, w in busy if ns is not None)
 
 
 def _idle_ns(known: Sequence[tuple[RankWindow, Budget]]) -> int:
@@ -94,7 +95,8 @@ def _idle_ns(known: Sequence[tuple[RankWindow, Budget]]) -> int:
 
 
 def _gaps(window: RankWindow) -> Iterator[tuple[int, int]]:
-    return window.busy_time.uncovered(window.start_ns, window.end_ns)
+    """When nothing ran, copies and the work of other steps included."""
+    return (device_of(window).busy or window.meanwhile.busy_time).uncovered(window.start_ns, window.end_ns)
 
 
 def _largest_kernel(windows: Sequence[RankWindow]) -> tuple[str, int]:

@@ -87,7 +87,9 @@ def as_sentence(text: str, names: Collection[str] = ()) -> str:
 def _bad(digest: Digest, story: Story) -> Iterator[str]:
     """What failed, then what could not be judged."""
     if story.reds and not story.warning:
-        yield story_sentence(story)
+        faster = _faster(digest, story)
+        yield from filter(None, [faster])
+        yield story_sentence(story._replace(steps={}) if faster else story)
     yield from _accepted(digest.bad, digest)
     unjudged = [each for each in story.not_judged if not all(record.good for record in each.records)]
     for outcome, own in grouped((each.outcome, each) for each in unjudged).items():
@@ -99,6 +101,17 @@ def _bad(digest: Digest, story: Story) -> Iterator[str]:
         more = f", and {counted(len(own) - 1, 'other reason')}" if len(own) > 1 else ""
         yield f"{counted(count, 'assertion')} {_WORDS[outcome]}: {what}{_in_short(own[0].message)}{more}"
     yield from _improved(digest, digest.bad)
+
+
+def _faster(digest: Digest, story: Story) -> str:
+    """Why the step of a comparison is faster, where that is not what its reds are about; else empty."""
+    better = [record for record in digest.records if record.state == Outcome.IMPROVED]
+    if digest.comparison is None or story.step is None or story.step.unchanged or story.step.share >= 0 or not better:
+        return ""
+    own = story_of(digest, better)
+    if not own.roots or not _is_behind(own.roots[0], story.step):
+        return ""
+    return _joined(_step_words(story), _root(own, effect=False), ": ")
 
 
 def _accepted(records: Iterable[Record], digest: Digest) -> Iterator[str]:
