@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pytest_nsys.analysis.bounds import Bounds
 from pytest_nsys.analysis.captures import Captures, available
-from pytest_nsys.analysis.doubts import about_graphs
+from pytest_nsys.analysis.doubts import about_graphs, slow_steps
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.quality import crossed
 from pytest_nsys.analysis.run import Run
@@ -67,7 +67,7 @@ def shape_of(captures: Captures, spec: WindowSpec, asked: MeasureOptions) -> Run
         gpu=run.gpu_model(),
         convention=asked.notes[0].text if asked.notes else captures.convention_words,
         anchored=not spec.whole_run,
-        measured_as="; ".join([str(spec), *hidden]),
+        measured_as="; ".join([str(spec), *hidden, *map(str, filter(None, [slow_steps(group)]))]),
         quality=[*_unfilled(run, spec), *crossed(run, spec, Bounds(), METRICS["exposed_ns"])],
         groups=groups,
     )
