@@ -123,6 +123,7 @@ def facts_of(runs: Sequence[Run]) -> Facts:
         "steps": {_how_many(len(own)) for own in anchors if own},
         "step_counts": {len(own) for own in anchors if own},
         "kind_steps": {count for run in runs for count in run.steps.counts.values()},
+        "kind_work": set(runs[0].steps.work_words()),
         "anchor": shapes,
         "profiler": {version.split(".")[0] for version in profilers_of(runs)},
         "stated_steps": {stated.steps} if stated.steps else {"no"},

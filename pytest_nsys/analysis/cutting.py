@@ -234,7 +234,10 @@ def _of_a_trace(
             events += [*moved.start_ns, *moved.end_ns]
         waited = None if waits is None else waits.get(pid, ())
         memory, clocks = _memory(windows), _sm_clocks(windows)
-        events += [*(memory.levels.at_ns[1:] if memory else ()), *(clocks.at_ns if clocks else ())]
+        # The peak of the run may be anywhere: it makes nothing else be shown.
+        until_ns = max(w.window.end_ns for w in windows)
+        allocated = [at_ns for at_ns in memory.levels.at_ns[1:] if at_ns <= until_ns] if memory else ()
+        events += [*allocated, *(clocks.at_ns if clocks else ())]
         low, high = span = _hull([*_touched(windows, beside), *events])
         view = CutView(
             windows=windows,
@@ -269,7 +272,7 @@ def _together(pieces: Sequence[RankCut]) -> RankCut:
         ranges=_once(piece.ranges for piece in pieces),
         calls=None if first.calls is None else _once(piece.calls or () for piece in pieces),
         copies=None if first.copies is None else _once(piece.copies or () for piece in pieces),
-        memory=first.memory and first.memory._replace(levels=_levels(pieces)),
+        memory=first.memory and first.memory._replace(levels=_levels(p.memory.levels for p in pieces if p.memory)),
         sm_clocks=Series.of(sorted(_once(samples))) if samples else None,
         span_ns=_hull([*chain.from_iterable(piece.span_ns for piece in pieces)]),
     )
@@ -283,15 +286,13 @@ def _once(parts: Iterable[Iterable[T]]) -> list[T]:
     return list(found.elements())
 
 
-def _levels(pieces: Sequence[RankCut]) -> Series:
-    """What was allocated in the windows of all pieces, which are parts of one series."""
-    found: list[tuple[int, int]] = []
-    for levels in sorted(
-        (piece.memory.levels for piece in pieces if piece.memory), key=lambda levels: levels.at_ns[:1]
-    ):
-        known = found[-1][0] if found else None
-        found += [level for level in zip(*levels, strict=True) if known is None or level[0] > known]
-    return Series.of(found)
+def _levels(parts: Iterable[Series]) -> Series:
+    """What was allocated, of parts of one series: what several of them hold once, all levels of a moment in order."""
+    found: dict[int, list[int]] = {}
+    for part in parts:
+        for at_ns, own in grouped(zip(*part, strict=True)).items():
+            found[at_ns] = max(own, found.get(at_ns, []), key=len)
+    return Series.of((at_ns, level) for at_ns in sorted(found) for level in found[at_ns])
 
 
 def _whole(run: Run, specs: Sequence[WindowSpec], named: tuple[str, ...], one: RankCut) -> RankCut:
@@ -306,11 +307,14 @@ def _whole(run: Run, specs: Sequence[WindowSpec], named: tuple[str, ...], one: R
 
 
 def _memory(windows: Sequence[RankWindow]) -> Memory | None:
-    """What was allocated when the first window begins, and what changed until the last one ends."""
+    """What was allocated when the first window begins, what changed until the last one ends, and the run's peak."""
     found = windows[0].track.memory
-    own = [w.window for w in windows]
-    span = min(w.start_ns for w in own), max(w.end_ns for w in own)
-    return None if found is None else found._replace(levels=found.levels.levels(*span))
+    if found is None:
+        return None
+    own, levels = [w.window for w in windows], found.levels
+    shown = levels.levels(min(w.start_ns for w in own), max(w.end_ns for w in own))
+    peak = max(zip(*levels, strict=True), key=lambda level: (level[1], -level[0]), default=None)
+    return found._replace(levels=_levels([shown, Series.of([peak] if peak is not None else [])]))
 
 
 def _sm_clocks(windows: Sequence[RankWindow]) -> Series | None:

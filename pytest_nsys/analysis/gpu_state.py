@@ -29,18 +29,16 @@ MEGA = 1_000_000
 
 
 def peak_allocated_bytes(window: RankWindow) -> Iterator[Row]:
-    """Most bytes allocated on the GPU at a moment of the window, per rank.
+    """Most bytes allocated on the GPU at a moment of the run, per rank, whatever the window: any peak is one too many.
 
     torch.profiler says what tensors have, nsys what the driver gave: PyTorch keeps more of that than its tensors have.
     """
     memory = window.track.memory
     if memory is None:
         raise NoRows(f"the trace does not say what was allocated: {window.track.around.facts.to_see_memory}")
-    own = window.window
-    levels = memory.levels.levels(own.start_ns, own.end_ns).value
-    if not levels:
-        raise NoRows("no allocation is on record before the window ends: record from the start of the program")
-    yield Row((window.rank.number,), max(levels))
+    if not memory.levels.value:
+        raise NoRows("no allocation is on record: record from the start of the program")
+    yield Row((window.rank.number,), max(memory.levels.value))
 
 
 def memory_notes(runs: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:

@@ -472,6 +472,7 @@ _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
             _LOWER,
             _RANK,
             of=Of.GPU,
+            definition=2,
             notes="gpu_state.memory_notes",
             untouched=("sm_clock", "profiler_overhead"),
         ),

@@ -459,12 +459,22 @@ def _step_times(figures: Figures, counts: Mapping[str, int]) -> Iterator[DraftSe
         if rows := own.rows("step_time_ns"):
             why = f"{counted(count, f'{kind} step')}, the median {format_value(max(rows.values()))} on the GPU."
             yield _held(own, "step_time_ns", (why,), TIME, KEPT, which=f"{kind} ")
+    yield from _throughput(replace(figures, spec=WindowSpec(RUN)))
+
+
+def _throughput(figures: Figures) -> Iterator[DraftSentence]:
+    """The tokens of an engine in a second over steps of all kinds: which kinds take the time is in no step time."""
+    for rate in figures.rows("tokens_per_s").values():
+        why = f"{format_value(rate, METRICS['tokens_per_s'].unit)} over steps of all kinds, with the time between them."
+        share = relative([*figures.each("tokens_per_s").values()])
+        sentence = f"tokens_per_s above baseline minus {int(100 * share)}%"
+        yield DraftSentence({"assert": sentence, "window": RUN}, (why,), TIME, KEPT)
 
 
 def _memory(figures: Figures) -> Iterator[DraftSentence]:
     if figures.rows("peak_allocated_bytes"):
         most = figures.largest("peak_allocated_bytes")
-        why = f"At most {most} allocated on the GPU at any moment of the window."
+        why = f"At most {most} allocated on the GPU at any moment of the run."
         yield _held(figures, "peak_allocated_bytes", (why,), TIME, 1)
 
 

@@ -8,7 +8,9 @@ compared where both sides know them. A gate file may narrow the list on purpose 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
+from fractions import Fraction
 from typing import Any
 
 from pytest_nsys.core.conventions import Convention, convention_words
@@ -20,7 +22,10 @@ FACT_FIELDS = (
     *("steps", "stated_steps", "gpus", "launcher", "anchor", "profiler"),
     *("pipeline", "blocks", "batch", "peak"),
 )
-FIELDS = (*KEY_FIELDS, *FACT_FIELDS)
+KIND_WORK = "kind_work"
+"""What an engine did: compared, within ALIKE, for times of a kind alone."""
+
+FIELDS = (*KEY_FIELDS, *FACT_FIELDS, KIND_WORK)
 """What a gate file may name under ``comparable_on``."""
 
 
@@ -29,12 +34,41 @@ def differences(
 ) -> tuple[Difference, ...]:
     """The circumstances that differ, of those that are compared ``on`` (None: all), in the order of ``FIELDS``."""
     found = []
-    for name in FIELDS if on is None else [f for f in FIELDS if f in on]:
+    for name in [f for f in FIELDS if f != KIND_WORK and (on is None or f in on)]:
         a, b = now.get(name), was.get(name)
         unknown = name in FACT_FIELDS and (a is None or b is None)
         if a != b and not unknown:
             found.append(Difference(name, shown(a), shown(b)))
     return tuple(found)
+
+
+ALIKE = Fraction(10, 100)
+"""Of the steps, and of the tokens of a step: by no more an engine's work may differ."""
+
+
+def other_work(
+    now: Mapping[str, Any], was: Mapping[str, Any], kind: str | None, on: Collection[str] | None = None
+) -> tuple[Difference, ...]:
+    """Return how the steps of a kind have other work, or another share of all steps; nothing where a side does not say,
+    or no kind is asked for.
+    """
+    sides = [_work_of(side.get(KIND_WORK), kind) for side in (now, was)]
+    if kind is None or (on is not None and KIND_WORK not in on) or None in sides:
+        return ()
+    (share, tokens, words), (old_share, old_tokens, old_words) = (side for side in sides if side is not None)
+    apart = abs(share - old_share) > 100 * ALIKE or abs(tokens - old_tokens) > ALIKE * max(tokens, old_tokens)
+    return (Difference(kind, words, old_words),) if apart else ()
+
+
+def _work_of(said: object, kind: str | None) -> tuple[int, Fraction, str] | None:
+    """The share of a kind in percent and its tokens, as ``RunSteps.work_words`` has them, and in words."""
+    for line in said if isinstance(said, list | tuple) else ():
+        found = re.fullmatch(
+            r"(\w+): (([0-9]{1,3})% of the steps(?:, ([0-9]{1,18}(?:\.[0-9])?) tokens each)?)", str(line)
+        )
+        if found is not None and found[1] == kind:
+            return int(found[3]), Fraction(found[4] or 0), found[2]
+    return None
 
 
 def found_otherwise(gate: GateFile) -> tuple[Difference, ...]:

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_nsys.analysis.captures import Asked, Captures, Times, how_same, looked_at, same_files, times_of
 from pytest_nsys.analysis.circumstances import steps_of
 from pytest_nsys.analysis.explained import KernelSequence
-from pytest_nsys.analysis.metrics import Metric
+from pytest_nsys.analysis.metrics import Metric, Unit
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.table import MetricTable, NothingSelected
 from pytest_nsys.analysis.windows import MEDIAN, WindowSpec
@@ -27,7 +27,7 @@ from pytest_nsys.core.errors import NsysError, UsageMistake, naming
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Note, Value
 from pytest_nsys.core.words import from_here, place_words
-from pytest_nsys.gates.comparability import differences, found_otherwise, told
+from pytest_nsys.gates.comparability import differences, found_otherwise, other_work, told
 from pytest_nsys.gates.comparability import shown as in_words
 from pytest_nsys.gates.judgement import BadRuns, NotComparable, Reference, RowKey, folded
 from pytest_nsys.gates.model import Assertion, Difference, FromBaseline, GateFile, Labels, Outcome, request_of, spec_for
@@ -56,6 +56,13 @@ def other_order(now: Sequence[str], was: Sequence[str]) -> tuple[Difference, ...
     """That other streams keep no order: then the values mean something else."""
     each = (", ".join(side) or "none" for side in (now, was))
     return () if tuple(now) == tuple(was) else (Difference("streams that keep no order", *each),)
+
+
+def other_work_of(
+    now: Mapping[str, Any], was: Mapping[str, Any], metric: Metric, spec: WindowSpec, on: Collection[str] | None
+) -> tuple[Difference, ...]:
+    """That the steps of a kind, whose times are compared, have other work."""
+    return other_work(now, was, spec.kind, on) if metric.unit == Unit.NS else ()
 
 
 class ReferenceSource(ABC):
@@ -200,6 +207,9 @@ class OtherRun(ReferenceSource):
         if changed := another_kind(metric, was) or other_order(self.captures.unordered(metric, spec), order):
             how = ", ".join(f"{d.name} {d.baseline}, now {d.now}" for d in changed)
             return NotComparable(Outcome.INCOMPARABLE, f"{metric.name} in {self.name} has {how}", changed)
+        if changed := other_work_of(self.captures.facts, self.before.facts, metric, spec, self.gate.comparable_on):
+            how = told(changed, self.name)
+            return NotComparable(Outcome.INCOMPARABLE, f"the engine did other work ({how})", changed)
         self._refuse_one_capture()
         if measured.missing:
             labels, why = measured.missing[0]

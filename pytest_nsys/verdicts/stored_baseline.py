@@ -43,7 +43,7 @@ from pytest_nsys.stored.baselines.baseline_file import (
 from pytest_nsys.stored.baselines.store import BaselineStore, MergeBase
 from pytest_nsys.verdicts.apart import MEDIAN_PERIOD, Apart
 from pytest_nsys.verdicts.merge_base import Before, gate_file_at, held_to
-from pytest_nsys.verdicts.references import ReferenceSource, another_kind, other_order
+from pytest_nsys.verdicts.references import ReferenceSource, another_kind, other_order, other_work_of
 
 LONGEST_REASON = 300
 NEW_METRIC = "this branch is the first to measure it: it is compared with the branch's own baseline"
@@ -263,6 +263,8 @@ class StoredBaseline(ReferenceSource):
         ):
             how = ", ".join(f"{d.name} {d.baseline}, now {d.now}" for d in changed)
             return NotComparable(Outcome.INCOMPARABLE, f"{self.shown(path)} holds {metric.name} with {how}", changed)
+        if other := other_work_of(self.captures.facts, baseline.facts, metric, spec, self.gate.comparable_on):
+            return NotComparable(Outcome.INCOMPARABLE, f"the engine did other work ({told(other)})", other)
         found = accepted_runs(series, partial(self.captures.stored, metric))
         return replace(found, origin=f"{self.shown(path)}{self.store.files.origin}", notes=self._notes(baseline))
 

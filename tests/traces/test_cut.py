@@ -334,7 +334,9 @@ def test_gaps_say_why_no_compute_ran(gpu: OneProcess) -> None:
 
 
 def test_memory_and_clocks_are_curves(tmp_path: Path) -> None:
-    """From what was allocated when the window begins on; the fourth of seven steps begins at 46 900."""
+    """From what was allocated when the window begins on, and the run's peak; the fourth of seven steps begins at
+    46 900.
+    """
     shown = chrome(cut(nsys(tmp_path), "--rank=1"))
     curves: dict[str, list[tuple[int, int]]] = {}
     for event in shown.events:
@@ -342,7 +344,8 @@ def test_memory_and_clocks_are_curves(tmp_path: Path) -> None:
             curves.setdefault(event["name"], []).append((nanoseconds(event["ts"]), event["args"]["value"]))
     held = [1_000 * number + 1 for number in range(4)]
     memory = [(46_900, sum(held[:3])), (46_950, sum(held)), (46_960, sum(held) + 500), (46_970, sum(held))]
-    assert curves["allocated bytes"] == memory
+    peak = (85_660, sum(1_000 * number + 1 for number in range(7)) + 500)
+    assert curves["allocated bytes"] == [*memory, peak]
     assert curves["SM clock in Hz"] == [(3_001 * k, 1_500_000_000 + 7 * k) for k in range(16, 19)]
 
 

@@ -258,7 +258,7 @@ def test_a_trace_without_communication_is_compared_by_what_it_has(project: Proje
 
 def test_longer_communication_alone_is_a_hint() -> None:
     gate = load_gate_file(BUILT_IN_PATH)
-    assert [a.metric for a in gate.assertions if a.severity is Severity.WARN] == ["comm_ns", "sequence"]
+    assert [a.metric for a in gate.assertions if a.severity is Severity.WARN] == ["comm_ns", "period_ns", "sequence"]
 
 
 # Gate files

@@ -336,7 +336,7 @@ def test_a_kind_is_explained_by_steps_of_its_own(project: Project, first: str) -
 
 
 def test_another_number_of_steps_is_comparable(project: Project) -> None:
-    before, after = serve(project, four_requests()), serve(project, four_requests()[6:])
+    before, after = serve(project, four_requests()), serve(project, four_requests() * 2)
     project.gate(BASELINE)
     project.pytest(f"--nsys-trace={before}", "--nsys-update-baselines", "--nsys-reason=first", code=0)
     project.pytest(f"--nsys-trace={after}", code=0)
@@ -558,3 +558,41 @@ def test_what_cuda_graphs_hide_is_said_once(project: Project) -> None:
     assert " ".join(project.command("compare", trace, other, code=0).split()).count(HIDDEN) == 2, "of each side"
     (file,) = json.loads((project.root / "o.json").read_text())["gate_files"]
     assert {sum(HIDDEN in note for note in own["notes"]) for own in file["assertions"]} == {1}
+
+
+def drafted(project: Project, steps: Sequence[EngineStep]) -> None:
+    """A gate file that ``init`` drafts, with its baseline."""
+    project.name = "gates.nsys.yaml"
+    run("init", serve(project, steps), "-o", project.root / project.name, code=0)
+
+
+def test_a_draft_holds_the_tokens_of_all_kinds_and_the_time_between(project: Project) -> None:
+    """Batches of 2 in place of 8 are no slower steps, and 798 → 202 tokens a second."""
+    drafted(project, [prefill(), *[decode(8)] * 20])
+    text = (project.root / project.name).read_text()
+    assert "assert: tokens_per_s above baseline minus 5%" in text
+    assert "over steps of all kinds, with the time between them." in text
+    project.pytest(project.name, code=0)
+    said = project.pytest(project.name, f"--nsys-trace={serve(project, [prefill(), *[decode(2)] * 20])}", "-v", code=1)
+    assert re.search(r"failed +tokens_per_s above ", said)
+    told = " ".join(said.split())
+    assert (
+        "the engine did other work (decode: now 95% of the steps, 2 tokens each, baseline 95% of the steps, 8" in told
+    )
+
+
+def test_decode_that_moves_into_mixed_steps_is_red(project: Project) -> None:
+    drafted(project, [prefill(), *[decode(4)] * 20, *[mixed()] * 2])
+    moved = serve(project, [prefill(), *[decode(4)] * 14, *[mixed()] * 8])
+    said = project.pytest(project.name, f"--nsys-trace={moved}", "-v", code=1)
+    assert "the engine did other work (decode: now 61% of the steps" in " ".join(said.split())
+
+
+def test_what_an_engine_did_need_not_agree_where_nobody_asks(project: Project) -> None:
+    base, head = serve(project, [decode(8)] * 12), serve(project, [decode(4)] * 12)
+    gate = "comparable_on: [convention]\nassertions: [decode step time <= baseline + 5%]\n"
+    project.gate(gate)
+    project.refresh(f"--nsys-trace={base}")
+    project.pytest(f"--nsys-trace={head}", code=0)
+    project.gate(gate.replace("[convention]", "[convention, kind_work]"))
+    project.pytest(f"--nsys-trace={head}", code=1)
