@@ -265,8 +265,15 @@ def _changed(record: Record) -> str:
     if unit not in (*SHARES, HASH) and baseline and abs(Fraction(value) / baseline) < TIMES:
         moved = _share(Fraction(value) / baseline - 1)
     both = f" ({_both(baseline, value, unit)})" if unit != HASH else ""
-    where = place_words(row.labels)
-    return f"{record.of_kind} {moved}{both}" + (f", {where}" if where else "")
+    what, where = _row_words(record, row)
+    return f"{what} {moved}{both}" + (f", {where}" if where else "")
+
+
+def _row_words(record: Record, row: JudgedRow) -> tuple[str, str]:
+    """What a row is of, and where it stands: ``p90 of period_ns`` and ``rank 3``; either is one of several rows."""
+    places = {name: label for name, label in row.labels.items() if name != "quantile"}
+    of = f"{row.labels['quantile']} of " if "quantile" in row.labels else ""
+    return f"{of}{record.of_kind}", place_words(places)
 
 
 def _both(before: Value, now: Value, unit: str) -> str:
@@ -337,7 +344,8 @@ def _headroom(records: Iterable[Record]) -> Iterator[str]:
     if not found:
         return
     _, _, record, row = min(found, key=lambda each: each[:2])
-    unit, where = record.verdict.unit, place_words(row.labels)
+    unit = record.verdict.unit
     value, limit = apart(row, unit)
-    held = f"{record.of_kind} {value}, limit {limit}" + (f", {where}" if where else "")
+    what, where = _row_words(record, row)
+    held = f"{what} {value}, limit {limit}" + (f", {where}" if where else "")
     yield f"least headroom {distance_words(row.margin or 0, unit)}: {held}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.windows import RUN
@@ -13,6 +15,10 @@ from pytest_nsys.core.errors import NsysError
 from pytest_nsys.drafting.gate_text import gate_text
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import GateFile, Outcome
+from pytest_nsys.reports.headline import of_session
+from pytest_nsys.reports.session.digest import Digest
+from pytest_nsys.reports.session.record import Record, record_of
+from pytest_nsys.reports.session.story import led_by
 from pytest_nsys.stored.baselines.store import BaselineStore, store_of
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
@@ -20,6 +26,13 @@ from tests.support.injections import FAULTS, Tape, tape
 
 ERROR = "error"
 """No window is left to judge, or anchors have no kernel."""
+
+
+class Judged(NamedTuple):
+    """What was said of a run that is worse: the records that failed, the worst first, and the sentence of all."""
+
+    red: Sequence[Record]
+    sentence: str
 
 
 @dataclass(frozen=True)
@@ -31,13 +44,13 @@ class Drafted:
     store: BaselineStore
 
     @classmethod
-    def of(cls, trace: Path, folder: Path) -> Drafted:
-        """What ``init`` drafts, of which nothing was left out."""
+    def of(cls, trace: Path, folder: Path, more: Sequence[str] = ()) -> Drafted:
+        """What ``init`` drafts, of which nothing was left out, and more sentences."""
         path = folder / "gates.nsys.yaml"
         with contextlib.closing(CaptureCache()) as library:
             draft, left = drafted(Traces(library, (str(trace),)), path)
             assert left == []
-            path.write_text(gate_text(draft), encoding="utf-8")
+            path.write_text("".join([gate_text(draft), *(f"  - {sentence}\n" for sentence in more)]), encoding="utf-8")
             gate = load_gate_file(path)
             store = store_of(path, folder / "baselines", folder)
             store_rows(gate, library.captures([str(trace)], folder, gate.resolved_convention), store)
@@ -53,9 +66,7 @@ class Drafted:
     def judged(self, trace: Path) -> dict[str, Outcome]:
         """How each sentence ends, by its metric, of several the one that does not pass; a warning is no *passed*."""
         found: dict[str, Outcome] = {}
-        with contextlib.closing(CaptureCache()) as library:
-            captures = library.captures([str(trace)], trace.parent, self.gate.resolved_convention)
-            context = GateContext(captures, self.gate, StoredBaseline(captures, self.gate, self.store))
+        with self._context(trace) as context:
             for assertion in self.gate.assertions:
                 outcome = Outcome.ERROR
                 with contextlib.suppress(NsysError):
@@ -65,6 +76,19 @@ class Drafted:
                 if found.get(assertion.metric, Outcome.PASSED) is Outcome.PASSED:
                     found[assertion.metric] = outcome
         return found
+
+    def told(self, trace: Path) -> Judged:
+        """What a report leads with."""
+        with self._context(trace) as context:
+            records = [record_of(evaluate(assertion, context), "run") for assertion in self.gate.assertions]
+        red = [record for record in led_by(records) if record.outcome is Outcome.FAILED]
+        return Judged(red, of_session(Digest(records=tuple(records))))
+
+    @contextlib.contextmanager
+    def _context(self, trace: Path) -> Iterator[GateContext]:
+        with contextlib.closing(CaptureCache()) as library:
+            captures = library.captures([str(trace)], trace.parent, self.gate.resolved_convention)
+            yield GateContext(captures, self.gate, StoredBaseline(captures, self.gate, self.store))
 
     def red(self, fault: str, folder: Path) -> set[str]:
         """The metrics of the sentences that are red with the fault, and ERROR where one is none to judge."""

@@ -2,58 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.explained import Explanation
 from pytest_nsys.analysis.root_facts import RootChange, RootKind
-from pytest_nsys.cli.init import Traces, drafted, store_rows
-from pytest_nsys.drafting.gate_text import gate_text
-from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.model import Outcome
-from pytest_nsys.reports.headline import of_session
-from pytest_nsys.reports.session.digest import Digest
-from pytest_nsys.reports.session.record import Record, record_of
-from pytest_nsys.reports.session.story import led_by
-from pytest_nsys.stored.baselines.store import store_of
-from pytest_nsys.verdicts.evaluate import GateContext, evaluate
-from pytest_nsys.verdicts.stored_baseline import StoredBaseline
+from tests.support.drafted import Drafted
 from tests.support.faults import FAULTS, Expected, Fault
 from tests.support.injections import stretched, tape
 from tests.support.reference_data import DUALPIPE, REAL
 from tests.support.samples.formats import Format
 
 pytestmark = pytest.mark.slow
-
-
-class Judged(NamedTuple):
-    """What was said of a run that is worse: the records that failed, the worst first, and the sentence of all."""
-
-    red: Sequence[Record]
-    sentence: str
-
-
-def judged(base: Path, head: Path, folder: Path, more: Sequence[str]) -> Judged:
-    """The run held by the gate that ``init`` drafts for the other, with more sentences, and its baseline."""
-    path = folder / "gates.nsys.yaml"
-    with contextlib.closing(CaptureCache()) as library:
-        draft, left = drafted(Traces(library, (str(base),)), path)
-        assert left == []
-        path.write_text("".join([gate_text(draft), *(f"  - {sentence}\n" for sentence in more)]), encoding="utf-8")
-        gate = load_gate_file(path)
-        store = store_of(path, folder / "baselines", folder)
-        store_rows(gate, library.captures([str(base)], folder, gate.resolved_convention), store)
-        captures = library.captures([str(head)], folder, gate.resolved_convention)
-        context = GateContext(captures, gate, StoredBaseline(captures, gate, store))
-        records = [record_of(evaluate(assertion, context), "run") for assertion in gate.assertions]
-    red = [record for record in led_by(records) if record.outcome is Outcome.FAILED]
-    return Judged(red, of_session(Digest(records=tuple(records))))
 
 
 def fits(found: RootChange, expected: Expected) -> bool:
@@ -90,7 +53,8 @@ def test_a_red_leads_with_what_was_injected(tmp_path: Path, fault: Fault, format
     base = fault.program().write(tmp_path / "base", format, 1)
     worse = fault.program()
     fault.change(worse)
-    red, sentence = judged(base, worse.write(tmp_path / "head", format, 2), tmp_path, fault.gate)
+    drafted = Drafted.of(base, tmp_path, fault.gate)
+    red, sentence = drafted.told(worse.write(tmp_path / "head", format, 2))
     assert red
     rows = [row for record in red for row in record.verdict.causes]
     for row in rows:
@@ -137,7 +101,7 @@ def test_what_was_put_into_a_real_trace_is_named(tmp_path: Path, fault: RealFaul
             (trace / path.name).symlink_to(path)
     on = tape(trace)
     stretched(on, fault.kernel, fault.percent)
-    red, sentence = judged(trace, on.write(tmp_path / "run"), tmp_path, ())
+    red, sentence = Drafted.of(trace, tmp_path).told(on.write(tmp_path / "run"))
     first = next((row.roots[0] for record in red for row in record.verdict.causes if row.roots), None)
     assert first is not None
     assert fault.kernel in first.root.name, first
