@@ -423,6 +423,17 @@ class JudgedRow:
         """
         return None if not self.sees or self.margin is None else 1 - Fraction(self.margin) / Fraction(self.sees)
 
+    @property
+    def headroom(self) -> Fraction | None:
+        """How much of its tolerance, or of a constant limit, a row may still lose before it fails: of rows of any unit
+        the least is nearest to failing. None where it may not move at all: it holds, and is not about to fail.
+        """
+        if self.times_tolerance is not None:
+            return 1 - self.times_tolerance
+        if not self.margin or self.limit is None:
+            return None
+        return Fraction(self.margin) / max(abs(Fraction(self.limit)), Fraction(1, 1_000_000))
+
 
 class Difference(NamedTuple):
     """One circumstance in which a run and what it is compared with differ."""
@@ -482,11 +493,12 @@ class Verdict:
         if self.outcome in WORSE:  # a waived row may be further out than the one that failed
             judged = [row for row in judged if not row.waived]
         sign = -1 if self.outcome is Outcome.IMPROVED else 1
-        return min(
-            judged,
-            key=lambda row: (sign * (row.margin or 0), row_key([*row.labels.values()])),
-            default=next(iter(self.rows), None),
-        )
+
+        def key(row: JudgedRow) -> tuple[bool, Value, Value, object]:
+            used = row.headroom if self.outcome is Outcome.PASSED else 0
+            return used is None, used or 0, sign * (row.margin or 0), row_key([*row.labels.values()])
+
+        return min(judged, key=key, default=next(iter(self.rows), None))
 
     @property
     def margin(self) -> Value | None:

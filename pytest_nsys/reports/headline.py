@@ -15,14 +15,14 @@ from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.numbers import TIMES, change_words, distance_words, format_apart, format_value, percent
+from pytest_nsys.core.numbers import TIMES, change_words, format_apart, format_value, percent
 from pytest_nsys.core.units import HASH, SHARES, TIME
 from pytest_nsys.core.words import counted, place_words, printable, rank_ranges
 from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.explanation import apart, crossed_words, reason_words
 from pytest_nsys.reports.root_words import DIGITS, both_words, share_words
 from pytest_nsys.reports.roots import called_in, in_how_many, root_sentence
-from pytest_nsys.reports.session.digest import Digest, counts_words, in_order, nearest, not_run_words
+from pytest_nsys.reports.session.digest import Digest, counts_words, in_order, not_run_words
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.story import (
     MOVED,
@@ -335,17 +335,18 @@ def _improved(digest: Digest, records: Iterable[Record]) -> Iterator[str]:
 
 
 def _headroom(records: Iterable[Record]) -> Iterator[str]:
-    """The row that is nearest to failing, as a share of its limit."""
+    """The row that has least left of what it may lose, and how much that is."""
     found = [
-        (near[0], number, record, near[1])
+        (row.headroom, number, record, row)
         for number, record in enumerate(sorted(records, key=lambda record: record.known_by))
-        if (near := nearest(row for row in record.verdict.rows if row.outcome is Outcome.PASSED and not row.waived))
+        for row in record.verdict.rows
+        if row.headroom is not None and row.outcome is Outcome.PASSED and not row.waived
     ]
     if not found:
         return
-    _, _, record, row = min(found, key=lambda each: each[:2])
-    unit = record.verdict.unit
-    value, limit = apart(row, unit)
+    left, _, record, row = min(found, key=lambda each: each[:2])
+    value, limit = apart(row, record.verdict.unit)
     what, where = _row_words(record, row)
+    of = "tolerance" if row.times_tolerance is not None else "limit"
     held = f"{what} {value}, limit {limit}" + (f", {where}" if where else "")
-    yield f"least headroom {distance_words(row.margin or 0, unit)}: {held}"
+    yield f"least headroom {percent(left, DIGITS)} of {of}: {held}"

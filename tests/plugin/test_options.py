@@ -363,7 +363,7 @@ def test_a_green_summary(project: Project) -> None:
     ((name, _),) = project.baselines().items()
     lines = project.pytest("--nsys-trace=run.sqlite", code=0).partition("= nsys gate =")[2].splitlines()
     assert [line for line in lines if not line.startswith("=")] == [
-        "perf/gate.nsys.yaml: all 4 assertions passed; least headroom 50 us; pithtrain (found)",
+        "perf/gate.nsys.yaml: all 4 assertions passed; least headroom 20% of limit; pithtrain (found)",
         "",
     ]
     said = project.pytest("--nsys-trace=run.sqlite", "-v", code=0)

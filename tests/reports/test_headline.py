@@ -66,6 +66,28 @@ def green(name: str = "green", value: int = 84, limit: int = 60, **more: Any) ->
 STEP = "Step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel 25% longer"
 
 
+def within(used_ns: int, tolerance_ns: int, rank: int = 0) -> JudgedRow:
+    """A row that holds, and is worse than its baseline of 1 ms by what it used of its tolerance."""
+    held = {
+        "tolerance": tolerance_ns,
+        "margin": tolerance_ns - used_ns,
+        "outcome": Outcome.PASSED,
+        "labels": {"rank": rank},
+    }
+    return row(1_000_000 + used_ns, 1_000_000, 1_000_000 + tolerance_ns, **held)
+
+
+def test_the_least_headroom_is_of_the_row_that_used_most_of_its_tolerance() -> None:
+    """However far it is from its limit in ns; and no row beneath it has less."""
+    wide, narrow = within(90_000, 100_000), within(1_000, 10_000)
+    one = record("exposed", "passed", subject="exposed_ns", unit="ns", judged=(narrow, within(0, 5_000, 1)))
+    other = record("window", "passed", subject="window_ns", unit="ns", judged=(wide, within(1_000, 10_000, 1)))
+    said = "Both assertions passed; least headroom 10% of tolerance: window_ns 1.09 ms, limit 1.1 ms, rank 0"
+    assert of_session(digest(one, other)) == of_session(digest(other, one)) == said
+    assert other.verdict.nearest is wide
+    assert one.verdict.nearest is narrow
+
+
 @pytest.mark.parametrize(
     ("records", "expected"),
     [
@@ -246,12 +268,15 @@ P90: dict[str, Label] = {"rank": 0, "quantile": "p90"}
             [slow(), green(file="perf/b.nsys.yaml")],
             f"{STEP} on 2 of 2 ranks, 1 of 2 gate files (perf/gate.nsys.yaml)",
         ),
-        ([green(), green("b", 75)], "Both assertions passed; least headroom 15 pp: overlap 75%, limit 60%, rank 0"),
+        (
+            [green(), green("b", 75)],
+            "Both assertions passed; least headroom 25% of limit: overlap 75%, limit 60%, rank 0",
+        ),
         ([record("a", "passed")], "1 assertion passed"),
         (
             [slow(severity="warn", good=True), green()],
             "Warning: step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel 25% longer on both ranks; "
-            "2 assertions: 1 warned, 1 passed; least headroom 24 pp: overlap 84%, limit 60%, rank 0",
+            "2 assertions: 1 warned, 1 passed; least headroom 40% of limit: overlap 84%, limit 60%, rank 0",
         ),
         (
             [red(outcome="improved", good=True, judged=(row(14 * MS, 16 * MS, 15 * MS, outcome=Outcome.IMPROVED),))],
@@ -286,7 +311,7 @@ def test_every_mixture(records: list[Record], expected: str) -> None:
 
 OVERLP = Mistake("perf/a.nsys.yaml", "unknown metric 'overlp'", 7, 3)
 LEFT = LeftOut("perf/gate.nsys.yaml", "b", By.ARGUMENTS, "deselected")
-GREEN = "1 assertion passed; least headroom 24 pp: overlap 84%, limit 60%, rank 0"
+GREEN = "1 assertion passed; least headroom 40% of limit: overlap 84%, limit 60%, rank 0"
 
 
 @pytest.mark.parametrize(
@@ -357,7 +382,7 @@ def test_a_comparison_without_a_red_row_says_what_a_session_says(project: Projec
     project.gated("- exposed_ns below baseline plus 5%\n")
     project.trace("base.sqlite")
     found = run("compare", "base.sqlite", "run.sqlite", "--gate=gate.nsys.yaml", "--format=html", code=0).stdout
-    said = "1 assertion passed; least headroom 10 us: exposed_ns 200 us, limit 210 us, rank 0 stage2_f"
+    said = "1 assertion passed; least headroom 100% of tolerance: exposed_ns 200 us, limit 210 us, rank 0 stage2_f"
     assert [text.replace("\u00a0", " ") for text in Page(found).texts["h1"]] == [said]
 
 

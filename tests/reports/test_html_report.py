@@ -177,7 +177,7 @@ def test_a_green_session_has_the_rank_that_is_nearest_to_failing(project: Projec
     found = page(project, code=0)
     assert [text.partition(" (")[0] for text in found.texts["h3"]] == ["rank 1"]
     assert found.texts["h1"] == [
-        "1 assertion passed; least headroom 20\u00a0pp: overlap 30%, limit 10%, rank 1 stage4_f"
+        "1 assertion passed; least headroom 200% of limit: overlap 30%, limit 10%, rank 1 stage4_f"
     ]
 
 

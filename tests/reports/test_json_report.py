@@ -49,7 +49,7 @@ def test_a_green_run(project: Project) -> None:
     accepted(project)
     found = report_of(project, "--nsys-trace=base.sqlite", code=0)
     assert (found["verdict"], found["good"], found["exit_status"]) == ("passed", True, 0)
-    assert found["headline"].startswith("All 3 assertions passed; least headroom 50 us: exposed_ns")
+    assert found["headline"].startswith("All 3 assertions passed; least headroom 33% of limit: overlap")
     assert found["story"]["roots"] == found["story"]["steps"] == []
     assert found["counts"]["passed"] == 3
     (file,) = found["gate_files"]

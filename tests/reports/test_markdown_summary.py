@@ -55,7 +55,7 @@ def row(value: int, **more: Any) -> JudgedRow:
 def test_a_green_summary(project: Project) -> None:
     project.accepted(GATE)
     text = summary_of(project, "--nsys-trace=run.sqlite", code=0)
-    head = "## Both assertions passed; least headroom 50 us: exposed\\_ns 200 us, limit 250 us, rank 0 stage2\\_f\n\n"
+    head = "## Both assertions passed; least headroom 33% of limit: overlap 80%, limit 60%, rank 0 stage2\\_f\n\n"
     head += "Performance gate: passed. 2 assertions: 2 passed.\n\n### `gate.nsys.yaml`\n\n"
     assert text.startswith(head)
     found = "pithtrain (found in the baseline)"

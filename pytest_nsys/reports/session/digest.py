@@ -17,7 +17,7 @@ from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.words import counted
-from pytest_nsys.gates.model import WORST_FIRST, JudgedRow, Outcome
+from pytest_nsys.gates.model import WORST_FIRST, Outcome
 from pytest_nsys.reports.explanation import window_lines
 from pytest_nsys.reports.session.record import Record
 
@@ -293,21 +293,7 @@ def worst_first(records: Iterable[Record]) -> list[Record]:
     """What failed, then what deserves a look, then the rest, by how near it is to failing."""
 
     def key(record: Record) -> tuple[int, Fraction]:
-        near = nearest(record.verdict.rows)
-        return (2 if not record.is_open else int(record.good), near[0] if near is not None else Fraction(1 << 62))
+        left = [row.headroom for row in record.verdict.rows if row.headroom is not None]
+        return 2 if not record.is_open else int(record.good), min(left, default=Fraction(1 << 62))
 
     return sorted(records, key=key)
-
-
-def nearest(rows: Iterable[JudgedRow]) -> tuple[Fraction, JudgedRow] | None:
-    """The row with the least margin as a share of its limit, and that share: how near an assertion is to failing beside
-    others.
-
-    A row that holds and may not move at all is not about to fail, and says nothing.
-    """
-    found = [
-        (Fraction(row.margin) / max(abs(Fraction(row.limit)), Fraction(1, 1_000_000)), row)
-        for row in rows
-        if row.margin is not None and row.limit is not None and (row.margin or row.outcome is not Outcome.PASSED)
-    ]
-    return min(found, key=lambda each: each[0], default=None)
