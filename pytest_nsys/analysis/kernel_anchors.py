@@ -15,7 +15,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from pytest_nsys.analysis.around import RankTrack
-from pytest_nsys.analysis.rank_steps import RankSteps
+from pytest_nsys.analysis.rank_steps import RankSteps, groups_in_turns
 from pytest_nsys.analysis.windows import StepSpan
 from pytest_nsys.core.columns import (
     Column,
@@ -41,6 +41,11 @@ from pytest_nsys.core.words import counted, printable
 MOST_UNLAUNCHED = Fraction(1, 10)
 """Of a rank's kernels: where more have no launch on record, they are ordered by when they started."""
 
+
+STARTS_A_STEP = 2
+"""Of a kernel by turns with other work after it: it came to start twice in each step, and half a step is no step. What
+follows more starts in turns, as a validation every third step, the search tells from steps.
+"""
 
 SHOWN = 3
 
@@ -129,6 +134,8 @@ def steps_of_kernel(anchor: KernelAnchor, ran: LaunchedKernels, *, by_launch: bo
     if len(found) < 2:
         return RankSteps((), why=_why_none(anchor, ordered, len(found)))
     kernels, name = ran.kernels, str(anchor)
+    turns, _ = groups_in_turns(kernels, ordered.kernels, [*found, len(ordered.kernels)], most=STARTS_A_STEP)
+    found = take(found, array("q", [own[0] for own in turns]))
     last_ns = max(take(kernels.end_ns, ordered.kernels[found[-1] :]))
     starts = take(kernels.start_ns, take(ordered.kernels, found))
     begins = [*accumulate(starts, max), max(last_ns, *starts)]

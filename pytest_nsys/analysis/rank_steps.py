@@ -16,8 +16,21 @@ from itertools import accumulate, pairwise
 
 from pytest_nsys.analysis.around import LONGEST_NS, RankTrack
 from pytest_nsys.analysis.windows import StepSpan, lasting, whole_steps
-from pytest_nsys.core.columns import bounds, counts, distinct, equal, minus, sums, take, touching, where, where_not
+from pytest_nsys.core.columns import (
+    Column,
+    bounds,
+    counts,
+    distinct,
+    equal,
+    minus,
+    sums,
+    take,
+    touching,
+    where,
+    where_not,
+)
 from pytest_nsys.core.model import Interval, Range, StepsOfRun
+from pytest_nsys.core.tables import Kernels
 
 NEARLY_MOST = Fraction(9, 10)
 """Of the most compute time that a stream has: streams with so much are as good a main stream, and the lowest is it."""
@@ -139,44 +152,56 @@ MOST_KINDS = 4
 
 
 def _in_turns(whole: RankTrack, steps: list[Range]) -> tuple[list[Range], bool]:
-    """Join steps of several kinds that take turns, each group ending with its rarest kind; and say whether there are
-    several kinds that come back and take none.
-    """
+    """Join steps of several kinds that take turns; and say whether there are kinds that come back and take none."""
     if len(steps) < FEWEST_IN_TURNS:
         return steps, False
-    kinds = _kinds(whole, steps)
-    inner = kinds[1:]  # the profiler's start disturbs the first
+    moments = take(whole.launch_ns, whole.launch_order)
+    places = [bisect_left(moments, at_ns) for at_ns in (*(step.start_ns for step in steps), steps[-1].end_ns)]
+    turns, mixed = groups_in_turns(whole.kernels, whole.launch_order, places)
+    return [steps[own[0]]._replace(end_ns=steps[own[-1]].end_ns) for own in turns], mixed
+
+
+def groups_in_turns(
+    kernels: Kernels, launched: Column, places: Sequence[int], *, most: int | None = None
+) -> tuple[list[range], bool]:
+    """Return which steps are one together, as ranges of their numbers: several kinds that take turns, in groups of at
+    ``most`` so many that end with the rarest kind, else each alone; and whether there are several kinds that come back
+    and take no turns.
+
+    A step has the ``launched`` kernels from one of the ``places`` to the next.
+    """
+    count = len(places) - 1
+    alone = [range(i, i + 1) for i in range(count)]
+    if count < FEWEST_IN_TURNS:
+        return alone, False
+    inner = _kinds(kernels, launched, places)[1:]  # the profiler's start disturbs the first
     changes = [b for a, b in pairwise(inner) if a != b]
     if None in inner or len({*changes}) == len(changes):  # all alike, or each kind stands together: a warm-up
-        return steps, False
+        return alone, False
     size = next((n for n in range(2, len(inner) // 2 + 1) if inner[n:] == inner[:-n]), None)
-    if size is None:
-        return steps, True
+    if size is None or (most is not None and size > most):
+        return alone, size is None
     period = inner[:size]
     rarest = min(period, key=lambda kind: (period.count(kind), period.index(kind)))
     end = 1 + max(i for i, kind in enumerate(period) if kind == rarest)  # the first step that ends a group, among all
-    begins = [i for i in range(len(steps)) if (i - end - 1) % size == 0]
-    return [steps[i]._replace(end_ns=steps[min(i + size, len(steps)) - 1].end_ns) for i in begins], False
+    return [range(i, min(i + size, count)) for i in range(count) if (i - end - 1) % size == 0], False
 
 
 FEWEST_IN_TURNS = 5
 """Labels: two whole groups of two, after the first."""
 
 
-def _kinds(whole: RankTrack, steps: Sequence[Range]) -> list[int | None]:
+def _kinds(kernels: Kernels, launched: Column, places: Sequence[int]) -> list[int | None]:
     """Number what each step launches by how alike it is, counted by kernel and weighted by their mean length; None of
     more than ``MOST_KINDS``.
     """
-    kernels, launched = whole.kernels, whole.launch_order
     numbers, names = distinct(take(kernels.name, launched), take(kernels.full_name, launched))
     lengths = sums(numbers, take(minus(kernels.end_ns, kernels.start_ns), launched), len(names))
     mean_ns = [ns // max(1, count) for ns, count in zip(lengths, counts(numbers, len(names)), strict=True)]
-    moments = take(whole.launch_ns, launched)
     leaders: list[Sequence[int]] = []
     found: list[int | None] = []
-    for step in steps:
-        own = range(bisect_left(moments, step.start_ns), bisect_left(moments, step.end_ns))
-        launches = counts(take(numbers, own), len(names))
+    for first, end in pairwise(places):
+        launches = counts(take(numbers, range(first, end)), len(names))
         kind = next((i for i, leader in enumerate(leaders) if _alike(leader, launches, mean_ns) >= ALIKE), None)
         if kind is None and len(leaders) < MOST_KINDS:
             kind, leaders = len(leaders), [*leaders, launches]

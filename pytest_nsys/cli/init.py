@@ -22,6 +22,7 @@ from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.collectives import on_record
 from pytest_nsys.analysis.fitting import GENERIC, LABELLED, Choice, choose, found, of_one_step
+from pytest_nsys.analysis.metrics import Unit
 from pytest_nsys.analysis.mostly import mostly
 from pytest_nsys.analysis.parallel import OpenOnce
 from pytest_nsys.analysis.run import Run
@@ -30,12 +31,14 @@ from pytest_nsys.cli.options import reading_ahead
 from pytest_nsys.cli.shared_options import anchor_option, convention_option, executor_option, folder_option
 from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention, convention_words
 from pytest_nsys.core.errors import BaselineError, NothingMeasured, NsysError, UsageMistake, hint
+from pytest_nsys.core.exact import median
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import KernelsMode, Trace
+from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.drafting.choice import with_bounds, with_libraries, with_stages
 from pytest_nsys.drafting.gate_text import SCHEMA_NAME, Draft, gate_text
-from pytest_nsys.drafting.margins import written_ns
+from pytest_nsys.drafting.margins import far_apart, written_ns
 from pytest_nsys.drafting.sentences import Figures, draft_sentences, file_smallest_ns, file_tolerance
 from pytest_nsys.gates.comparability import shown as in_words
 from pytest_nsys.gates.convention_keys import check_named, convention_of
@@ -88,10 +91,10 @@ def init(
     given = convention_of(convention, anchor)
     alone = partial(draft_alone, given, anchor, kind)
     with contextlib.closing(CaptureCache(OpenOnce(reading_ahead(executor), alone))) as library:
-        trial = Traces(library, traces, anchor, kind)
+        trial, others = agreeing(Traces(library, traces, anchor, kind), given)
         draft, left = drafted(trial, path, given)
         written = _write(path, draft, trial, baseline_dir, replaces=force or path.exists())
-    _tell(path, draft, written, left, traces, baseline_dir)
+    _tell(path, draft, written, [*others, *left], trial.traces, baseline_dir)
 
 
 # The files
@@ -181,6 +184,8 @@ def _tell(
         click.echo(f"warning: {allowed.words}; the gate allows it")
     for each in left[:SHOWN_LEFT]:
         click.echo(f"left out '{printable(each.title, 60)}': {printable(each.why, 160)}")
+    if len(left) > SHOWN_LEFT:
+        click.echo(f"left out {len(left) - SHOWN_LEFT} more")
     given = [] if draft.traces else [f"--nsys-trace={trace}" for trace in traces]
     gate = ["pytest", shown, *([f"--nsys-baseline-dir={baseline_dir}"] if baseline_dir else [])]
     accept = ["pytest-nsys", "baseline", "refresh", shown, *(["--baseline-dir", baseline_dir] if baseline_dir else [])]
@@ -196,7 +201,7 @@ REASON = "first baseline by pytest-nsys init"
 
 
 class Left(NamedTuple):
-    """A sentence that was left out, and what it said of its own trace."""
+    """A sentence that was left out and what it said of its own trace, or a trace and how it differs from the others."""
 
     title: str
     why: str
@@ -265,6 +270,29 @@ def _as_extended(choice: Choice) -> Choice:
     base = BUILT_IN.get(choice.base.name)
     same = base is not None and base.with_anchor(choice.base.anchor) == choice.base
     return replace(choice, base=base) if base is not None and same else choice
+
+
+def agreeing(trial: Traces, given: Convention | None) -> tuple[Traces, list[Left]]:
+    """Return the captures whose steps are about as long as in most, and the others: merged, their spread would let pass
+    what they differ by. Raises NothingMeasured, UsageMistake, TraceError.
+    """
+    if len(trial.traces) < 2:
+        return trial, []
+    choice = trial.choose(given)
+    captures = trial.captures(choice.convention)
+    if len(captures.runs) != len(trial.traces) or choice.spec.whole_run:  # files of one run, or no step is known
+        return trial, []
+    captures.refuse_twins(choice.spec)
+    for run in captures.runs:
+        run.measured(choice.spec).filled()
+    longest = [max(own) for own in zip(*Figures(captures, choice.spec).each("window_ns").values(), strict=True)]
+    apart = far_apart(longest)
+    agreed = [n for n in range(len(longest)) if n not in apart]
+    usual = format_value(median([longest[n] for n in agreed]), Unit.NS)
+    whose = f"in {len(agreed)} others" if len(agreed) > 1 else f"in {trial.traces[agreed[0]]}"
+    why = "{} a step, {} {}: a hiccup, or another program"
+    others = [Left(trial.traces[n], why.format(format_value(longest[n], Unit.NS), usual, whose)) for n in apart]
+    return replace(trial, traces=tuple(trial.traces[n] for n in agreed)), others
 
 
 def drafted(trial: Traces, path: Path, given: Convention | None = None) -> tuple[Draft, list[Left]]:

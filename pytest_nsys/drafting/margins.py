@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from math import ceil, floor
 
+from pytest_nsys.core.exact import distance
 from pytest_nsys.core.model import Value
 from pytest_nsys.gates.noise import FEWEST_RUNS, bound
 
@@ -22,6 +23,11 @@ ROUGH = Fraction(10, 100)
 LEAST = Fraction(2, 100)
 FACTOR = 3
 """Of the range of two or three captures."""
+
+MOST_OF_STEP = Fraction(10, 100)
+"""By which captures of one program differ in the length of their steps, and which a gate on it forgives: of more they
+are captures of different programs, or one is a hiccup, and a gate that forgives it sees nothing.
+"""
 
 SMALLEST_NS = 50_000
 """Times that differ by less are taken for equal, where the window is long enough for that."""
@@ -63,6 +69,12 @@ def points(rows: Sequence[Sequence[Value]]) -> Fraction:
     """The distance of a ratio that lets every row of these captures pass again, as a plain fraction."""
     noises = _noises(rows)
     return GUESS if noises is None else max([LEAST, *noises])
+
+
+def far_apart(values: Sequence[Value]) -> list[int]:
+    """Return the places of what is over ``MOST_OF_STEP`` from the median of all, of two from the first."""
+    usual = values[0] if len(values) == 2 else sorted(values)[len(values) // 2]
+    return [place for place, value in enumerate(values) if distance(value, usual) > MOST_OF_STEP * usual]
 
 
 def _noises(rows: Sequence[Sequence[Value]]) -> list[Fraction] | None:

@@ -31,6 +31,7 @@ from pytest_nsys.core.units import RATIO
 from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.drafting.margins import (
     GUESS,
+    MOST_OF_STEP,
     ROUGH,
     hundredths_above,
     percent_below,
@@ -106,6 +107,7 @@ def by_stage(rows: Mapping[Labels, Value]) -> dict[str, dict[Labels, Value]]:
 
 # Assertions
 
+STEP_LENGTHS = ("window_ns", "step_time_ns", "period_ns")
 MOST = 14
 MOST_STAGES = 4
 LEAST_PERCENT = 5
@@ -144,7 +146,7 @@ GROUPS = (STRUCTURE, HIDDEN, TIME)
 
 def file_tolerance(figures: Figures) -> Fraction:
     """The relative tolerance of the file: what the window's length needs."""
-    return relative([*figures.each("window_ns").values()], file_smallest_ns(figures))
+    return min(MOST_OF_STEP, relative([*figures.each("window_ns").values()], file_smallest_ns(figures)))
 
 
 def file_smallest_ns(figures: Figures) -> int:
@@ -466,7 +468,7 @@ def _throughput(figures: Figures) -> Iterator[DraftSentence]:
     """The tokens of an engine in a second over steps of all kinds: which kinds take the time is in no step time."""
     for rate in figures.rows("tokens_per_s").values():
         why = f"{format_value(rate, METRICS['tokens_per_s'].unit)} over steps of all kinds, with the time between them."
-        share = relative([*figures.each("tokens_per_s").values()])
+        share = min(MOST_OF_STEP, relative([*figures.each("tokens_per_s").values()]))
         sentence = f"tokens_per_s above baseline minus {int(100 * share)}%"
         yield DraftSentence({"assert": sentence, "window": RUN}, (why,), TIME, KEPT)
 
@@ -498,6 +500,7 @@ def _held(
     rough, is_time = METRICS[metric].rough, METRICS[metric].unit == Unit.NS
     smallest = file_smallest_ns(figures) if is_time else 0
     own = relative(rows, smallest, ROUGH if rough else GUESS)
+    own = min(own, MOST_OF_STEP) if metric in STEP_LENGTHS else own
     usual = file_tolerance(figures)
     if metric == "compute_ns" and (least := smallest_ns(min(map(min, rows)))) < smallest:
         own, smallest = relative(rows, least), least

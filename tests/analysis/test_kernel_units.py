@@ -84,6 +84,24 @@ def test_a_window_of_other_kernels_is_measured(tmp_path: Path) -> None:
     assert held(trace, "2") == [list(long)]
 
 
+@pytest.mark.parametrize("mode", KernelsMode)
+def test_a_kernel_that_comes_to_start_twice_a_step_makes_no_halves(tmp_path: Path, mode: KernelsMode) -> None:
+    """Else a limit on the step holds that is as slow as before, or slower."""
+    before, behind = ("embed", "gemm", "gemm", "gemm"), ("embed", "back", "back", "adam")
+    convention = replace(FIRST, kernels=mode)
+    whole = written(tmp_path / "once.sqlite", [PLAIN] * 6)
+    halves = written(tmp_path / "twice.sqlite", [before, behind] * 6)
+    assert rows(whole, "step_time_ns", convention=convention) == {(): 1_000}
+    assert rows(halves, "step_time_ns", convention=convention) == {(): 2_000}
+    assert rows(halves, "anchors", convention=convention) == {0: 6}
+    assert held(halves, "median", kernels=mode) == [[*before, *behind]]
+
+
+def test_a_kernel_with_other_work_in_every_third_window_is_no_third_of_a_step(tmp_path: Path) -> None:
+    trace = written(tmp_path / "run.sqlite", [PLAIN, PLAIN, (*PLAIN, "validate", "validate")] * 4)
+    assert rows(trace, "anchors", convention=FIRST) == {0: 12}
+
+
 @pytest.mark.parametrize(
     ("anchor", "said"),
     [

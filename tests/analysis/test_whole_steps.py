@@ -167,7 +167,8 @@ def written(path: Path, steps: Sequence[Step]) -> tuple[Path, list[Ran]]:
             if own.copy:
                 process.memcpy(start, end, stream=own.stream, launch_ns=launch)
             else:
-                process.kernel(f"kernel_{own.stream}", start, end, stream=own.stream, launch_ns=launch)
+                name = f"kernel_{number}"  # in each step its own, so that no two take turns
+                process.kernel(name, start, end, stream=own.stream, launch_ns=launch)
         process.range(f"ProfilerStep#{number}", at, at + step.host_ns - 10)
         at += step.host_ns
     return trace.write(path / "steps.sqlite"), ran

@@ -34,7 +34,7 @@ from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.drafting import sentences
 from pytest_nsys.drafting.gate_text import SCHEMA_NAME, Draft, gate_text, scalar
-from pytest_nsys.drafting.margins import noise_of, percent_below, points, relative, smallest_ns, written_ns
+from pytest_nsys.drafting.margins import far_apart, noise_of, percent_below, points, relative, smallest_ns, written_ns
 from pytest_nsys.drafting.sentences import STRUCTURE, DraftSentence
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import GateFile
@@ -45,9 +45,11 @@ from tests.support.gates import MS, Edit, Project, write_trace
 from tests.support.many_traces import write_nodes
 from tests.support.reference_data import DEEPSEEK, DUALPIPE, DUALPIPE_RUNS, REAL
 from tests.support.samples.builder import Process, TraceBuilder
+from tests.support.samples.formats import Format
 from tests.support.samples.gpu_state import allocate
 from tests.support.samples.jax import JaxBuilder
 from tests.support.samples.kineto import KinetoBuilder
+from tests.support.training_run import WHOLE, Training, slower
 
 GATES = "gates.nsys.yaml"
 STEPS = [(k, 10 * MS * k + 1_000) for k in range(8)]
@@ -601,6 +603,35 @@ def test_the_spread_of_captures_sets_the_margins(tmp_path: Path) -> None:
     assert "exposed below baseline plus max(30%, 50us)" in names
     assert gate.tolerance is not None
     assert gate.tolerance.relative == Fraction(2, 100)
+
+
+@pytest.mark.parametrize(
+    ("slow", "count", "said"),
+    [(1, 2, "4.22 ms in 0.json"), (0, 3, "4.22 ms in 2 others"), (4, 5, "4.22 ms in 4 others")],
+)
+def test_a_capture_that_disagrees_is_named_and_widens_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: int, count: int, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = []
+    for n in range(count):  # each a little later than the one before, for one file is one sample
+        own = slower(WHOLE, 30) if n == slow else {name: ns + n for name, ns in WHOLE.items()}
+        names.append(Training(steps=(own,) * 8).write(tmp_path / f"{n}.json", Format.KINETO).name)
+    told = run("init", *names, code=0).stdout
+    assert f"left out '{slow}.json': 5.46 ms a step, {said}: a hiccup, or another program\n" in told
+    gate = load_gate_file(tmp_path / GATES)
+    assert gate.tolerance is not None
+    assert gate.tolerance.relative <= Fraction(5, 100)
+    assert gate.traces == tuple(name for name in names if name != f"{slow}.json")
+    assert {"step time below baseline plus tolerance", "mean step time below baseline plus tolerance"} <= {
+        assertion.full_name for assertion in gate.assertions
+    }
+
+
+def test_captures_of_a_noisy_program_let_no_step_be_a_tenth_longer() -> None:
+    assert far_apart([100, 109, 95, 104]) == []
+    assert far_apart([100, 112]) == [1]
+    assert far_apart([130, 100, 101]) == [0]
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_the_parts_add_up_in_the_report(judged: Project) -> None:
 
 def test_a_comparison_has_them(judged: Project) -> None:
     said = judged.command("compare", "run.sqlite", "head.sqlite", code=1)
-    assert re.search(r"exposed_ns: .*\n  why:    rank 1 stage2_f, \+450 us:\n +\+450 us ", said), said
+    assert re.search(r"failed: overlap: .*\n  why:    rank 1 stage2_f, \+450 us:\n +\+450 us ", said), said
 
 
 def test_a_refresh_without_a_change_leaves_the_file(judged: Project) -> None:
