@@ -6,6 +6,8 @@ import gzip
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -16,11 +18,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.budget import budget_of, host_between
+from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.doubts import slow_steps
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.cli.init import Traces
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.model import KernelsMode
 from tests.analysis.test_step_search import opened
@@ -60,18 +64,23 @@ def _expected() -> Mapping[str, Sequence[Any]]:
 @pytest.mark.reference
 @pytest.mark.parametrize("name", _expected() or [pytest.param("", marks=pytest.mark.skip("no reference traces"))])
 def test_windows_and_budgets_of_real_steps_are_those_of_a_naive_count(tmp_path: Path, name: str) -> None:
-    path = DATA / name
-    if ".sqlite" in name:
-        path = tmp_path / path.stem
-        with gzip.open(DATA / name) as packed, path.open("wb") as plain:
-            shutil.copyfileobj(packed, plain)
-    with opened(path, SAXPY if "saxpy" in name else KINETO) as run:
+    with opened(unpacked(DATA / name, tmp_path), SAXPY if "saxpy" in name else KINETO) as run:
         for lane, rank in zip(_expected()[name], run.ranks, strict=True):
             found = all_steps(run, rank.number)
             assert [_figures(window) for window in found] == lane["steps"]
             # of two steps index 0 is judged, the only whole one, where the file says n // 2
             judged = min(lane["judged"], max(0, len(found) - 2))
             assert window_of(run, "median", rank.number).window.index == judged
+
+
+def unpacked(path: Path, folder: Path) -> Path:
+    """An export that is packed, as nsys writes it."""
+    if not path.name.endswith(".sqlite.gz"):
+        return path
+    plain = folder / path.stem
+    with gzip.open(path) as packed, plain.open("wb") as file:
+        shutil.copyfileobj(packed, file)
+    return plain
 
 
 def _figures(window: RankWindow) -> dict[str, Any]:
@@ -109,6 +118,33 @@ def test_the_time_between_real_steps(name: str, between_us: Sequence[int | None]
         ]
         assert not rows(each[-1], "between_steps_ns")  # the last step has no next one
         assert "0_workers" not in name or "DataLoader" in host_between(each[3])
+
+
+REAL_TRACES = [
+    path
+    for path in sorted(DATA.rglob("*"))
+    if path.name.endswith((".sqlite", ".sqlite.gz", ".json.gz")) and "cpu" not in path.name
+]
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("path", REAL_TRACES, ids=lambda path: path.name)
+def test_the_parts_of_all_steps_sum_to_the_run(tmp_path: Path, path: Path) -> None:
+    """As ``init`` finds the steps of each trace; parts of steps may leave time between them."""
+    with closing(CaptureCache()) as library:
+        traces = Traces(library, (str(unpacked(path, tmp_path)),))
+        choice = traces.choose(None)
+        run = traces.captures(choice.convention).runs[0]
+        for rank in run.ranks if choice.spec.picks_steps else ():
+            count = len(run.measured(replace(choice.spec, window="first")).ranks[rank.number][0].anchors)
+            specs = [replace(choice.spec, window=str(index), kind=None) for index in range(count)]
+            each = [run.measured(spec).ranks[rank.number][0] for spec in specs]
+            for window in each:
+                budget = budget_of(window)
+                waited = budget.launch_starved_ns + budget.dependency_stalled_ns + sum(budget.blocking_ns.values())
+                assert budget.compute_busy_ns + waited == window.length_ns
+            if not choice.convention.part:
+                assert [window.end_ns for window in each[:-1]] == [window.start_ns for window in each[1:]]
 
 
 # Steps that a test makes up, against an oracle that shares no code
