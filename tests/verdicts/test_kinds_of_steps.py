@@ -596,3 +596,12 @@ def test_what_an_engine_did_need_not_agree_where_nobody_asks(project: Project) -
     project.pytest(f"--nsys-trace={head}", code=0)
     project.gate(gate.replace("[convention]", "[convention, kind_work]"))
     project.pytest(f"--nsys-trace={head}", code=1)
+
+
+def test_a_comparison_of_other_work_is_not_green(project: Project) -> None:
+    """Batches of 2 in place of 8: their steps are as long, and do a quarter of the work."""
+    base, head = (
+        serve(project, [prefill(), *[decode(batch, 10_000 + batch + k) for k in range(20)]]) for batch in (8, 2)
+    )
+    said = " ".join(project.command("compare", base, head, "--window", "decode", code=3).split())
+    assert "the engine did other work" in said
