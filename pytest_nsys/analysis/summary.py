@@ -29,7 +29,7 @@ from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.analysis.step_kinds import by_number, counted_steps, kind_step_lengths, usual
 from pytest_nsys.analysis.step_words import Searched
 from pytest_nsys.analysis.subject import RunSubject, subject_of
-from pytest_nsys.analysis.throughput import counted_periods, step_lengths, step_periods
+from pytest_nsys.analysis.throughput import counted_periods, step_lengths
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec, left_open
 from pytest_nsys.core.errors import NoRows, NothingMeasured, UsageMistake
 from pytest_nsys.core.exact import exact, median
@@ -315,7 +315,7 @@ class _Summing:
     def _spread(self, slowest: int) -> tuple[int, int, LongestStep | None]:
         """Of how many steps of a rank its quantiles are, and which step of all ranks stands out."""
         tracks = {rank: own[0].track for rank, own in self.windows.items()}
-        each = {rank: step_periods(track) for rank, track in tracks.items()}
+        each = {rank: counted_periods(track) for rank, track in tracks.items()}
         found = [
             LongestStep(ns, rank, index)
             for rank, own in each.items()

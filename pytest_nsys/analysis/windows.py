@@ -377,7 +377,8 @@ def _mesh_notes(ranks: Sequence[Rank]) -> list[Note]:
         absent, _, some = _absent(ranks, ranks[-1].number + 1)
         return [Note(f"rank {some} is in no trace, though rank {ranks[-1].number} is", True)] if absent else []
     absent, world, some = absent_ranks(ranks)
-    return [Note(f"{absent} of {world} ranks of the mesh are in no trace: {some}", True)] if absent else []
+    are = "is" if absent == 1 else "are"
+    return [Note(f"{absent} of {world} ranks of the mesh {are} in no trace: {some}", True)] if absent else []
 
 
 def absent_ranks(ranks: Sequence[Rank]) -> tuple[int, int, str]:

@@ -290,7 +290,8 @@ def agreeing(trial: Traces, given: Convention | None) -> tuple[Traces, list[Left
     agreed = [n for n in range(len(longest)) if n not in apart]
     usual = format_value(median([longest[n] for n in agreed]), Unit.NS)
     whose = f"in {len(agreed)} others" if len(agreed) > 1 else f"in {trial.traces[agreed[0]]}"
-    why = "{} a step, {} {}: a hiccup, or another program"
+    which = ", and of two nobody knows which: give a third" if len(longest) == 2 else ""
+    why = f"{{}} a step, {{}} {{}}: a hiccup, or another program{which}"
     others = [Left(trial.traces[n], why.format(format_value(longest[n], Unit.NS), usual, whose)) for n in apart]
     return replace(trial, traces=tuple(trial.traces[n] for n in agreed)), others
 

@@ -22,6 +22,7 @@ from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.sharing import ALL, OWN, Walls, sharing_in, walls
 from pytest_nsys.analysis.step_kinds import by_number
 from pytest_nsys.analysis.table import NothingSelected
+from pytest_nsys.analysis.throughput import counted_periods, step_periods
 from pytest_nsys.analysis.windows import RUN, WindowSpec
 from pytest_nsys.core.conventions import NO_STAGE, UNKNOWN
 from pytest_nsys.core.exact import exact, median
@@ -290,7 +291,8 @@ def _kernels(figures: Figures) -> Iterator[DraftSentence]:
     big = [(labels, value) for labels, value in figures.rows("kernel_share").items() if 100 * value > limit]
     if big:
         most = figures.largest("kernel_share", dict(big))
-        why = f"{len(big)} of {len(each)} kernels have over {limit}% of the kernel time, most {most}."
+        many = f"{len(big)} of {counted(len(each), 'kernel')} {'has' if len(big) == 1 else 'have'}"
+        why = f"{many} over {limit}% of the kernel time, most {most}."
         yield DraftSentence(f"no new or vanished kernels above {limit}%", (why,), STRUCTURE, KEPT)
 
 
@@ -419,7 +421,7 @@ def _step(figures: Figures) -> list[DraftSentence]:
         return list(_step_times(figures, counts))
     if rows := figures.rows("step_time_ns"):
         shown = format_value(rows[()])
-        why = f"{shown}: a step of the slowest rank, the median of all whole steps but the first."
+        why = f"{shown}: a step of the slowest rank, {_which_steps(figures.windows)}."
         if any(len(window.anchors) == 1 for window in figures.windows):
             why = f"{shown}: the step, on the slowest rank."
         return [_held(figures, "step_time_ns", (why,), TIME, KEPT), *_slow_steps(figures)]
@@ -429,6 +431,14 @@ def _step(figures: Figures) -> list[DraftSentence]:
     worst = figures.largest("period_ns", rows)
     why = f"At most {worst} from one anchor to the next: the median of all but the first."
     return [_held(figures, "period_ns", (why,), TIME, KEPT, rows, "p50 ")]
+
+
+def _which_steps(windows: Sequence[RankWindow]) -> str:
+    counted_numbers = [len(counted_periods(window.track)) for window in windows]
+    if any(len(step_periods(window.track)) > number for window, number in zip(windows, counted_numbers, strict=True)):
+        return "the median of all whole steps but the first"
+    most = max(counted_numbers)
+    return "the only whole one" if most == 1 else f"the median of {most} whole ones"
 
 
 def _slow_steps(figures: Figures) -> Iterator[DraftSentence]:

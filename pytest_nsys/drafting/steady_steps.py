@@ -1,6 +1,6 @@
-"""How many of the steady steps of a capture break a limit that is drafted from its median one?
+"""How many of the steady steps of a capture break a limit that is drafted from its middle one?
 
-The gate judges the median step, so a few that break the limit make no run red; many say that the next median may. It is
+The gate judges the middle step, so a few that break the limit make no run red; many say that the next median may. It is
 told and widens nothing: a limit as wide as the slowest step would let a slower program pass.
 """
 
@@ -34,7 +34,7 @@ class StepMisses(NamedTuple):
 
     def __str__(self) -> str:
         of = counted(self.steps, "steady step")
-        return f"{self.broken} of {of} {'breaks' if self.broken == 1 else 'break'} it: the median step is judged."
+        return f"{self.broken} of {of} {'breaks' if self.broken == 1 else 'break'} it: the middle step is judged."
 
 
 def count_misses(captures: Captures, spec: WindowSpec, metric: Metric, breaks: Breaks) -> StepMisses | None:

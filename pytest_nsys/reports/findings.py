@@ -143,7 +143,8 @@ def _launches(f: Finding) -> Said:
 def _between(f: Finding) -> Said:
     share = percent(Fraction(_value(f, "part_ns")) / Fraction(_value(f, "window_ns")))
     said = f"{_part(f)} between steps, {share} of the step"
-    return said, f": the host is in {_name(f, 'host')}" if "host" in f.figures else ": the host launches nothing"
+    host = f"the host is in {_name(f, 'host')}" if "host" in f.figures else "the next step is not launched yet"
+    return said, f": {host}"
 
 
 def _tiny(f: Finding) -> str:

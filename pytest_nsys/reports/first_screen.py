@@ -209,7 +209,8 @@ class FirstScreen:
         how = {KernelsMode.LAUNCHED: "kernels launched in ", KernelsMode.CLIPPED: "kernels cut at the edges of "}
         which = f"{how.get(found.kernels, '')}--window {found.numbered}{name}"
         least, most = format_together([min(windows), max(windows)])
-        return f"below: {which}, {most if least == most else f'{least} to {most}'} on the GPU"
+        where = " on the GPU" if found.kernels is KernelsMode.LAUNCHED else ""  # else from anchor to anchor
+        return f"below: {which}, {most if least == most else f'{least} to {most}'}{where}"
 
     def _kernels(self, most: int) -> Iterator[str]:
         kernels = self.summary.kernels

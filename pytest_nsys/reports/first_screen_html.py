@@ -10,8 +10,16 @@ from pytest_nsys.reports.bars import Pen
 from pytest_nsys.reports.first_screen import FirstScreen
 
 _STYLE = "font-family: ui-monospace, monospace; line-height: 1.3; overflow-x: auto"
-_COLOURS = {"90": "#8a9199", "33": "#c98a00", "31": "#b3261e", "35": "#c2589f", "36": "#55a3aa", "34": "#7d8f3c"}
-"""What the colours of a terminal are on a page."""
+_COLOURS = {
+    "90": "#8a9199",
+    "33": "#c98a00",
+    "93": "#b08d57",
+    "31": "#b3261e",
+    "35": "#c2589f",
+    "36": "#55a3aa",
+    "34": "#7d8f3c",
+}
+"""What the colours of a terminal are on a page, for every part of the bars."""
 
 _COLOURED = re.compile("\x1b\\[(\\d+)m(.*?)\x1b\\[0m")
 

@@ -87,7 +87,7 @@ SENTENCES = [
     ),
     (
         finding(FindingKind.BETWEEN, {"part_ns": MS, "window_ns": 4 * MS}, ranks=(0,)),
-        "1 ms between steps, 25% of the step: the host launches nothing",
+        "1 ms between steps, 25% of the step: the next step is not launched yet",
     ),
     (
         finding(FindingKind.COPIES, {**COPIES, "between": "pinned to device", "copies": 107}, ranks=(0,)),

@@ -34,10 +34,12 @@ from pytest_nsys.reports.first_screen_html import as_html
 from pytest_nsys.reports.layout import COLUMNS
 from pytest_nsys.reports.next_steps import next_steps, to_see_more
 from pytest_nsys.reports.rank_bars import share_words, shown_ranks
+from tests.support.commands import run
 from tests.support.many_traces import write_nodes
 from tests.support.reference_data import DATA
 from tests.support.samples.formats import Format, write_one
 from tests.support.summaries import RUNS, rank_without_kernels, summary
+from tests.support.training_run import PLAIN
 
 Write = Callable[[Path], Path]
 
@@ -382,6 +384,12 @@ def test_as_html_names_are_text_and_bars_have_colours() -> None:
     assert '<span style="color: #c98a00">····' in html
 
 
+def test_as_html_the_time_between_steps_has_a_colour(tmp_path: Path) -> None:
+    trace = dataclasses.replace(PLAIN, loading_ns=3_000_000).write(tmp_path / "run.json", Format.KINETO)
+    html = run("show", trace, "--format", "html", code=0).stdout
+    assert '<span style="color: #b08d57">─' in html
+
+
 @pytest.mark.parametrize(
     ("more", "second"),
     [
@@ -429,9 +437,9 @@ def test_a_step_that_stands_out_is_told() -> None:
 @pytest.mark.parametrize(
     ("kernels", "below"),
     [
-        (KernelsMode.CONTAINED, "below: --window 1 (step 1), 1 ms on the GPU"),
+        (KernelsMode.CONTAINED, "below: --window 1 (step 1), 1 ms"),
         (KernelsMode.LAUNCHED, "below: kernels launched in --window 1 (step 1), 1 ms on the GPU"),
-        (KernelsMode.CLIPPED, "below: kernels cut at the edges of --window 1 (step 1), 1 ms on the GPU"),
+        (KernelsMode.CLIPPED, "below: kernels cut at the edges of --window 1 (step 1), 1 ms"),
     ],
 )
 def test_a_window_that_is_no_step_is_told_below_it(kernels: KernelsMode, below: str) -> None:

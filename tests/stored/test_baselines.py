@@ -420,7 +420,8 @@ def test_what_is_wrong_in_a_baseline_is_said_in_one_line(case: str) -> None:
     said = str(caught.value)
     assert said.startswith("b.json: is not a baseline: ")
     assert what in said
-    assert said.endswith("restore it from git, or delete it and refresh")
+    advice = "delete the file and refresh it" if "format" in case else "restore it from git, or delete it and refresh"
+    assert said.endswith(advice)
     assert "\n" not in said
 
 

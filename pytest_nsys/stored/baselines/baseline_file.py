@@ -190,9 +190,9 @@ def loads(content: bytes, shown: str) -> Baseline:
         if not isinstance(data, dict):
             raise ValueError("the file is not an object")
         if data.get("format") != FORMAT or isinstance(data["format"], bool):  # True is 1 to Python
-            raise ValueError(
-                f"format {data.get('format')!r} is not {FORMAT}: written by another version of pytest-nsys; delete the "
-                "file and refresh it"
+            raise BaselineError(
+                f"{shown}: is not a baseline: format {printable(repr(data.get('format')), 40)} is not {FORMAT}: "
+                "written by another version of pytest-nsys; delete the file and refresh it"
             )
         series = dict(_series(entry) for entry in data["series"])
         if len(series) != len(data["series"]):
