@@ -112,7 +112,9 @@ def facts_of(runs: Sequence[Run]) -> Facts:
     kind, where all are of one, and how many there are of each, which nobody compares), the major version of the
     profiler, and what is stated of a pipeline, of blocks, of the batch and of the network.
     """
-    anchors = [run.anchors(rank) for run in runs for rank in run.ranks]
+    each = [(run, rank) for run in runs for rank in run.ranks]
+    anchors = [run.anchors(rank) for run, rank in each]
+    together = [run.labels_of_a_step(rank) for run, rank in each]
     shapes = {re.sub(r"[0-9]+", "N", name) for name in {anchor.name for own in anchors for anchor in own}}
     kinds = {kind for run in runs for kind in run.steps.counts}
     if runs[0].convention.kinds:  # how many there are, and with what work, is up to the requests
@@ -120,10 +122,10 @@ def facts_of(runs: Sequence[Run]) -> Facts:
     traced, stated = [run for run in runs if run.traces], runs[0].workload
     peak, batch = stated.peak_gb_per_s, batch_words(stated)
     found: dict[str, set[int] | set[str]] = {
-        "steps": {_how_many(len(own)) for own in anchors if own},
+        "steps": {_how_many(len(own), labels) for own, labels in zip(anchors, together, strict=False) if own},
         "step_counts": {len(own) for own in anchors if own},
         "kind_steps": {count for run in runs for count in run.steps.counts.values()},
-        "kind_work": set(runs[0].steps.work_words()),
+        "kind_work": {line for run in runs for line in run.steps.work_words()},
         "anchor": shapes,
         "profiler": {version.split(".")[0] for version in profilers_of(runs)},
         "stated_steps": {stated.steps} if stated.steps else {"no"},
@@ -137,9 +139,12 @@ def facts_of(runs: Sequence[Run]) -> Facts:
     return {name: sorted(values) or None for name, values in found.items()}
 
 
-def _how_many(steps: int) -> str:
-    """Return a number of steps as far as it changes a figure: one has no median, and of few it is unreliable."""
-    return "1" if steps == 1 else f"2 to {FEW_ANCHORS - 1}" if steps < FEW_ANCHORS else f"{FEW_ANCHORS} and more"
+def _how_many(steps: int, labels: int) -> str:
+    """Return a number of steps as far as it changes a figure: one has no median, of few it is unreliable, and one of
+    several ``labels`` is no step of one.
+    """
+    number = "1" if steps == 1 else f"2 to {FEW_ANCHORS - 1}" if steps < FEW_ANCHORS else f"{FEW_ANCHORS} and more"
+    return number if labels == 1 else f"{number}, {labels} labels each"
 
 
 def steps_of(facts: Mapping[str, Any]) -> int:

@@ -170,6 +170,17 @@ class Run:
         """The steps of a rank that have a window, of whatever kind; None where anchors mark none."""
         return self._steps_of(rank.number, self._by_launch(spec)) if marks_steps(self.convention, spec) else None
 
+    def labels_of_a_step(self, rank: Rank) -> int:
+        """Return how many labels the longest step of a rank has: several where they take turns, else 1."""
+        spec = WindowSpec(kernels=self.convention.kernels)
+        if self.convention.kinds or self.convention.kernel_anchor is not None or not self._by_launch(spec):
+            return 1
+        steps, marks = self.rank_steps(rank, spec), [mark.start_ns for mark in self.anchors(rank)]
+        if steps is None:
+            return 1
+        each = (bisect_left(marks, step.end_ns) - bisect_left(marks, step.start_ns) for step in steps.steps[:-1])
+        return max(each, default=1)
+
     def steps_to_keep(self, rank: Rank) -> Mapping[tuple[str, bool], StepsOfRun]:
         """Those of a rank by anchor and by whether they are of launches, as far as there are any: see TraceFacts."""
         if not marks_steps(self.convention):

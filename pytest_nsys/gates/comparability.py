@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
-from pytest_nsys.core.conventions import Convention, convention_words
+from pytest_nsys.core.conventions import KIND_WORDS, Convention, convention_words
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.model import Difference, GateFile
 
@@ -49,26 +50,56 @@ ALIKE = Fraction(10, 100)
 def other_work(
     now: Mapping[str, Any], was: Mapping[str, Any], kind: str | None, on: Collection[str] | None = None
 ) -> tuple[Difference, ...]:
-    """Return how the steps of a kind have other work, or another share of all steps; nothing where a side does not say,
-    or no kind is asked for.
+    """Return how the steps of a kind have other work, or another share of all steps, in any capture of either side.
+
+    Without a kind it is that of all steps, where they are of one. Nothing where a side does not say.
     """
-    sides = [_work_of(side.get(KIND_WORK), kind) for side in (now, was)]
-    if kind is None or (on is not None and KIND_WORK not in on) or None in sides:
+    if on is not None and KIND_WORK not in on:
         return ()
-    (share, tokens, words), (old_share, old_tokens, old_words) = (side for side in sides if side is not None)
-    apart = abs(share - old_share) > 100 * ALIKE or abs(tokens - old_tokens) > ALIKE * max(tokens, old_tokens)
-    return (Difference(kind, words, old_words),) if apart else ()
+    works = [_works(side.get(KIND_WORK)) for side in (now, was)]
+    if kind is None and len(kinds := {*works[0], *works[1]}) == 1:
+        (kind,) = kinds
+    if kind is None:
+        return ()
+    pairs = product(*(each.get(kind, ()) for each in works))
+    return next(((Difference(kind, own.words, old.words),) for own, old in pairs if own.is_other(old)), ())
 
 
-def _work_of(said: object, kind: str | None) -> tuple[int, Fraction, str] | None:
-    """The share of a kind in percent and its tokens, as ``RunSteps.work_words`` has them, and in words."""
+def kind_asked(window: str, kind: str | None = None) -> str | None:
+    """Return of which kind of steps a window is that a gate file or a series names; None where it names none."""
+    return kind or next((word for word in window.split() if word in KIND_WORDS), None)
+
+
+def all_other_work(
+    now: Mapping[str, Any], was: Mapping[str, Any], on: Collection[str] | None = None
+) -> tuple[Difference, ...]:
+    """Return the same of every kind that both sides have steps of, in order of their names."""
+    kinds = sorted({*_works(now.get(KIND_WORK))} & {*_works(was.get(KIND_WORK))})
+    return tuple(difference for kind in kinds for difference in other_work(now, was, kind, on))
+
+
+class _Work(NamedTuple):
+    """The share of a kind in percent and the mean tokens of its steps, and both in words."""
+
+    share: int
+    tokens: Fraction
+    words: str
+
+    def is_other(self, old: _Work) -> bool:
+        other_tokens = abs(self.tokens - old.tokens) > ALIKE * max(self.tokens, old.tokens)
+        return other_tokens or abs(self.share - old.share) > 100 * ALIKE
+
+
+def _works(said: object) -> Mapping[str, list[_Work]]:
+    """What ``RunSteps.work_words`` says, by kind, once for each capture that says something else."""
+    found: dict[str, list[_Work]] = {}
     for line in said if isinstance(said, list | tuple) else ():
-        found = re.fullmatch(
+        words = re.fullmatch(
             r"(\w+): (([0-9]{1,3})% of the steps(?:, ([0-9]{1,18}(?:\.[0-9])?) tokens each)?)", str(line)
         )
-        if found is not None and found[1] == kind:
-            return int(found[3]), Fraction(found[4] or 0), found[2]
-    return None
+        if words is not None:
+            found.setdefault(words[1], []).append(_Work(int(words[3]), Fraction(words[4] or 0), words[2]))
+    return found
 
 
 def found_otherwise(gate: GateFile) -> tuple[Difference, ...]:

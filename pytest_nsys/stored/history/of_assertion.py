@@ -16,7 +16,8 @@ from typing import Any
 
 from pytest_nsys.core.exact import exact_value
 from pytest_nsys.core.model import Value
-from pytest_nsys.gates.comparability import differences
+from pytest_nsys.core.units import TIME
+from pytest_nsys.gates.comparability import differences, kind_asked, other_work
 from pytest_nsys.gates.judgement import BadRuns, PastRun
 from pytest_nsys.gates.model import Assertion, Outcome, Severity
 from pytest_nsys.gates.names import names_of
@@ -175,8 +176,11 @@ class _Past:
         """The runs alike, newest first."""
         columns = {name: [value] for name, value in {"gate": self.asked.gate, **where}.items()}
         besides = "key IS NOT NULL" + (f" AND id < {before.id}" if before is not None else "")
+        assertion, now, on = self.asked.of.assertion, self.asked.key, self.asked.on
+        kind, is_time = kind_asked(assertion.window, assertion.kind), assertion.measures.unit == TIME
         for run in stored_runs(self.connection, columns, newest_first=True, besides=besides):
-            if not differences(self.asked.key, {**(run.key or {}), **run.facts}, self.asked.on):
+            was = {**(run.key or {}), **run.facts}
+            if not differences(now, was, on) and not (is_time and other_work(now, was, kind, on)):
                 yield run
 
     def own(self, run: StoredRun) -> list[Mapping[str, Any]]:
