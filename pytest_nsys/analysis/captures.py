@@ -153,7 +153,8 @@ class Captures:
             table = of_one(list(zip(each, by, strict=True)), self._table(metric), captures=True)
         else:
             table = combined(metric, each, "captures", self._table(metric))
-        counting = count_unstaged(table)
+        # A convention that says its stages itself has them: where they are lost, no other row stands for them.
+        counting = count_unstaged(table) if self.convention.libraries else table
         if ranks is None or counting is table:
             return counting
         # Some ranks alone do not say whether the run has stages.

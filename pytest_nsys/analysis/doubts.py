@@ -28,7 +28,7 @@ from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.sharing import sharing_in
 from pytest_nsys.analysis.step_kinds import counted_steps
 from pytest_nsys.analysis.throughput import Deviation, deviation
-from pytest_nsys.analysis.windows import MEDIAN, WindowSpec, anchor_of, numbered
+from pytest_nsys.analysis.windows import MEDIAN, WindowSpec, anchor_of, numbered, whole_steps
 from pytest_nsys.core.columns import total
 from pytest_nsys.core.conventions import BUILT_IN, Convention, KernelAnchor
 from pytest_nsys.core.errors import NothingMeasured
@@ -192,9 +192,9 @@ def slow_steps(group: WindowGroup) -> SlowSteps | None:
 
 
 def are_at_other_steps(group: WindowGroup) -> bool:
-    """Return whether steps count up on every rank, and no two ranks hold one of the same number."""
-    tracks = group.tracks.values()
-    each = [{*numbered(track.anchors)} for track in tracks if track.steps is not None and not track.convention.kinds]
+    """Return whether steps count up on every rank, and no two ranks hold a whole one of the same number."""
+    stepping = [track for track in group.tracks.values() if track.steps is not None and not track.convention.kinds]
+    each = [{*[*numbered(track.anchors)][: whole_steps(track.anchors)]} for track in stepping]
     return len(each) > 1 and all(each) and not set.intersection(*each)
 
 

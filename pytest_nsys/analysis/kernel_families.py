@@ -6,7 +6,7 @@ The families of the table are zero-filled: one that vanished is a row of 0. They
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
@@ -20,8 +20,9 @@ from pytest_nsys.core.conventions import COPY_NAMES
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.exact import exact, mean, median
 from pytest_nsys.core.families import OTHER, classifier, names_of, zero_filled
-from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import Row, Value
+from pytest_nsys.core.intervals import hull
+from pytest_nsys.core.kept import grouped, kept
+from pytest_nsys.core.model import Range, Row, Value
 from pytest_nsys.core.words import counted
 
 K = TypeVar("K", bound=Hashable)
@@ -193,10 +194,21 @@ def anchors_in(window: RankWindow) -> int | None:
     if window.spec.whole_run:
         return len(window.anchors)
     start, end = window.window.start_ns, window.window.end_ns
-    marks = window.track.group.run.marks(window.rank, window.spec)
-    touched = [anchor for anchor in marks if anchor.start_ns < end and anchor.end_ns > start]
-    whole = all(start <= anchor.start_ns and anchor.end_ns <= end for anchor in touched)
+    run = window.track.group.run
+    marks, steps = run.marks(window.rank, window.spec), run.rank_steps(window.rank, window.spec)
+    spans = [(mark.start_ns, mark.end_ns) for mark in marks]
+    if steps is not None and steps.steps:  # of several labels that take turns one step
+        by_step = grouped(
+            (bisect_right(steps.steps, at_ns, key=_start_ns) - 1, (at_ns, to_ns)) for at_ns, to_ns in spans
+        )
+        spans = [hull(own) for number, own in by_step.items() if number >= 0]
+    touched = [(at_ns, to_ns) for at_ns, to_ns in spans if at_ns < end and to_ns > start]
+    whole = all(start <= at_ns and to_ns <= end for at_ns, to_ns in touched)
     return len(touched) if whole else None
+
+
+def _start_ns(step: Range) -> int:
+    return step.start_ns
 
 
 def _why_unknown(held: list[int | None]) -> str:

@@ -95,7 +95,7 @@ def steps_by_launch(whole: RankTrack, marks: Sequence[Range], *, to_the_end: boo
     kernels, launched = whole.kernels, whole.launch_order
     steps, mixed = (lasting(marks), False) if to_the_end else _in_turns(whole, lasting(marks))
     to_the_end |= len(steps) > 1
-    main = take(launched, where(equal(take(kernels.stream, launched), main_stream(whole))))
+    main = _on_main_stream(whole, steps)
     moments, starts = take(whole.launch_ns, main), take(kernels.start_ns, main)
     places = [*(bisect_left(moments, step.start_ns) for step in steps), len(moments)]
     if steps and not to_the_end:
@@ -117,18 +117,30 @@ def steps_by_launch(whole: RankTrack, marks: Sequence[Range], *, to_the_end: boo
     return RankSteps(found, list(pairwise([*begins, last_ns])), mixed=mixed)
 
 
-def main_stream(whole: RankTrack) -> int:
-    """Return which stream of a rank's kernels computes most, the lowest of those that nearly do; -1 without a kernel.
+def _on_main_stream(whole: RankTrack, steps: Sequence[Range]) -> Column:
+    """Return the launched kernels of the stream that computes most from the first step on, in order of their launches.
 
-    Of a rank that only communicates it is the one that is busiest.
+    Of streams that nearly compute most it is the lowest, of a rank that only communicates the busiest. Where most steps
+    have no kernel there, as after a change of streams, it is the one on which most steps have some.
     """
-    kernels = whole.kernels
-    own = where_not(whole.communicates) or range(len(kernels))
+    kernels, launched = whole.kernels, whole.launch_order
+    of_steps = bisect_left(take(whole.launch_ns, launched), steps[0].start_ns) if steps else 0
+    launched = launched[of_steps:]
+    own = take(launched, where_not(take(whole.communicates, launched))) or launched
     lengths = take(minus(kernels.end_ns, kernels.start_ns), own)
     times = sums(take(kernels.stream, own), lengths, len(kernels.streams))
-    used = {*take(kernels.stream, own)}
-    near = [i for i in used if times[i] >= NEARLY_MOST * max(times)]
-    return min(near, key=kernels.streams.__getitem__, default=-1)
+    each = {i: take(launched, where(equal(take(kernels.stream, launched), i))) for i in {*take(kernels.stream, own)}}
+    near = [i for i in each if times[i] >= NEARLY_MOST * max(times)]
+    main = min(near, key=kernels.streams.__getitem__, default=-1)
+    in_steps = {i: _steps_with(take(whole.launch_ns, on_stream), steps) for i, on_stream in each.items()}
+    if each and 2 * in_steps[main] < max(in_steps.values()):
+        main = min(each, key=lambda i: (-in_steps[i], -times[i], kernels.streams[i]))
+    return each.get(main, launched[:0])
+
+
+def _steps_with(moments: Column, steps: Sequence[Range]) -> int:
+    places = [*(bisect_left(moments, step.start_ns) for step in steps), len(moments)]
+    return sum(first < end for first, end in pairwise(places))
 
 
 def _work_until(whole: RankTrack, start_ns: int, end_ns: int, *, to_the_end: bool) -> int:
@@ -174,7 +186,7 @@ def groups_in_turns(
     alone = [range(i, i + 1) for i in range(count)]
     if count < FEWEST_IN_TURNS:
         return alone, False
-    inner = _kinds(kernels, launched, places)[1:]  # the profiler's start disturbs the first
+    inner = _kinds(kernels, launched, places)[1:-1]  # the profiler's start disturbs the first, its end cuts the last
     changes = [b for a, b in pairwise(inner) if a != b]
     if None in inner or len({*changes}) == len(changes):  # all alike, or each kind stands together: a warm-up
         return alone, False
@@ -187,8 +199,8 @@ def groups_in_turns(
     return [range(i, min(i + size, count)) for i in range(count) if (i - end - 1) % size == 0], False
 
 
-FEWEST_IN_TURNS = 5
-"""Labels: two whole groups of two, after the first."""
+FEWEST_IN_TURNS = 6
+"""Labels: two whole groups of two, after the first and before the last."""
 
 
 def _kinds(kernels: Kernels, launched: Column, places: Sequence[int]) -> list[int | None]:

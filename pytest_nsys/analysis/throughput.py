@@ -207,7 +207,7 @@ def _step_ns(window: RankWindow, workload: Workload, middle: Callable[[Sequence[
         )
     if steps := [*counted_periods(window.track).values()]:
         return middle(list[Value](steps))
-    if window.anchors and window.spec.span is not Span.PERIOD:
+    if len(window.anchors) == 1 and window.spec.span is not Span.PERIOD:
         (only,) = window.anchors
         return only.end_ns - only.start_ns if window.window.index is None else window.length_ns
     anchors = counted(len(window.anchors), window.track.group.spec.unit)

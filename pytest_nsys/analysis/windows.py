@@ -293,8 +293,11 @@ def without_nested(ranges: Sequence[Range]) -> list[Range]:
 
 
 def lasting(anchors: Sequence[Range]) -> list[Range]:
-    """Return each anchor until the next begins; what lies inside another is a part of that."""
-    steps: list[Range] = [StepSpan(*anchor) for anchor in without_nested(anchors)]
+    """Return each anchor until the next begins; what lies inside another is a part of that, and of several that begin
+    at one moment, as on two threads, the longest is the step.
+    """
+    begun = {anchor.start_ns: anchor for anchor in reversed(without_nested(anchors))}
+    steps: list[Range] = [StepSpan(*begun[at_ns]) for at_ns in sorted(begun)]
     ends = [later.start_ns for _, later in pairwise(steps)]
     return [*(step._replace(end_ns=end) for step, end in zip(steps, ends, strict=False)), *steps[-1:]]
 

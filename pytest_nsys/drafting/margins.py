@@ -72,8 +72,10 @@ def points(rows: Sequence[Sequence[Value]]) -> Fraction:
 
 
 def far_apart(values: Sequence[Value]) -> list[int]:
-    """Return the places of what is over ``MOST_OF_STEP`` from the median of all, of two from the first."""
-    usual = values[0] if len(values) == 2 else sorted(values)[len(values) // 2]
+    """Return the places of what is over ``MOST_OF_STEP`` from the lower median of all, of two from the first."""
+    if not values:
+        return []
+    usual = values[0] if len(values) == 2 else sorted(values)[(len(values) - 1) // 2]
     return [place for place, value in enumerate(values) if distance(value, usual) > MOST_OF_STEP * usual]
 
 

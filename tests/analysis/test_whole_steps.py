@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 
 from pytest_nsys.analysis.budget import budget_of, host_between
 from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.doubts import slow_steps
+from pytest_nsys.analysis.circumstances import facts_of
+from pytest_nsys.analysis.doubts import are_at_other_steps, slow_steps
+from pytest_nsys.analysis.kernel_families import anchors_in
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
@@ -341,6 +343,91 @@ def test_a_step_without_a_kernel_on_the_main_stream_is_time_of_the_one_before(tm
         assert [window.window.name for window in found] == [f"ProfilerStep#{n}" for n in (0, 1, 2, 4, 5)]
         assert [window.length_ns for window in found[:-1]] == [100 * US, 100 * US, 200 * US, 100 * US]
         assert len(found[2]) == 2  # its kernels, and those of the step without a window
+
+
+@pytest.mark.parametrize("before_steps", [True, False])
+def test_the_main_stream_is_one_of_the_steps(tmp_path: Path, before_steps: bool) -> None:
+    """Though most compute ran before the first of them, or in a few steps on a stream that the others do not use."""
+    trace = TraceBuilder()
+    process = trace.process()
+    first_ns, slow = 500 * MS, 0 if before_steps else 3
+    if before_steps:
+        process.kernel("gemm", 10 * MS, 210 * MS, stream=7, launch_ns=5 * MS)
+    for number in range(10):
+        at = first_ns + number * 40 * MS
+        stream, length_ns = (7, 38 * MS) if number < slow else (13, 8 * MS)
+        process.kernel("gemm", at + MS, at + MS + length_ns, stream=stream, launch_ns=at + 10 * US)
+        process.range(f"ProfilerStep#{number}", at, at + 39 * MS)
+    with opened(trace.write(tmp_path / "t.sqlite"), KINETO) as run:
+        found = all_steps(run)
+        assert [window.length_ns for window in found[:-1]] == [40 * MS] * (9 - slow)
+        assert rows(window_of(run, "median"), "idle_ns")[()] == 32 * MS
+
+
+def test_a_last_step_that_is_cut_off_parts_no_group(tmp_path: Path) -> None:
+    """Of 12 labels that take turns in pairs the last has lost all kernels but its first."""
+    labels = [*[MICRO, LAST] * 5, MICRO, "a"]
+    with opened(turns(tmp_path / "t.sqlite", labels), KINETO) as run:
+        assert [window.length_ns for window in all_steps(run)[:-1]] == [980 * US] * 5
+
+
+def test_how_many_labels_a_step_has_is_a_circumstance(tmp_path: Path) -> None:
+    """A group of labels and one label are no steps of one length."""
+    for number, (labels, said) in enumerate(
+        [([MICRO, LAST] * 6, ["5 and more, 2 labels each"]), ([LAST] * 12, ["5 and more"])]
+    ):
+        with opened(turns(tmp_path / f"{number}.sqlite", labels), KINETO) as run:
+            assert facts_of([run])["steps"] == said
+
+
+def test_a_span_of_time_holds_as_many_steps_as_groups_of_labels(tmp_path: Path) -> None:
+    with opened(turns(tmp_path / "t.sqlite", [MICRO, LAST] * 6), KINETO) as run:
+        step = all_steps(run)[2]
+        start_ns, end_ns = step.anchors[2].start_ns, step.anchors[2].end_ns
+        window = window_of(run, f"{start_ns}:{end_ns}")
+        assert anchors_in(window) == 1
+
+
+def test_labels_of_several_threads_at_one_moment_are_one_step(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    process = trace.process()
+    for number in range(6):
+        at = 10 * US + number * 100 * US
+        process.kernel("gemm", at + 5 * US, at + 55 * US, launch_ns=at)
+        for thread in (process.thread, process.thread + 1):
+            process.range(f"ProfilerStep#{number}", at - US, at + 90 * US, thread=thread)
+    with opened(trace.write(tmp_path / "t.sqlite"), replace(KINETO, kernels=KernelsMode.CLIPPED)) as run:
+        assert [window.length_ns for window in all_steps(run)[:-1]] == [100 * US] * 5
+
+
+def test_devices_of_one_process_have_steps_of_their_own(tmp_path: Path) -> None:
+    """Device 1 idles in the last step, which takes no kernel from device 0."""
+    trace = TraceBuilder()
+    process = trace.process()
+    for number in range(9):
+        at = 10 * US + number * 100 * US
+        for device in (0, 1) if number < 8 else (0,):
+            for place in range(3):
+                start = at + (5 + 20 * place) * US
+                process.kernel("gemm", start, start + 10 * US, launch_ns=at + place * US, device=device)
+        process.range(f"ProfilerStep#{number}", at - US, at + 90 * US)
+    with opened(trace.write(tmp_path / "t.sqlite"), KINETO) as run:
+        for index in range(8):
+            assert len(window_of(run, index, 0)) == 3
+        steady = run.measured(WindowSpec("steady", kernels=KernelsMode.LAUNCHED))
+        assert {len(window) for window in steady.ranks[0]} == {3}
+
+
+def test_ranks_that_share_a_part_of_a_step_alone_are_at_other_steps(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    for rank, first in enumerate((1, 5)):
+        process = trace.process(pid=100 + rank)
+        for number in range(5):
+            at = 10 * US + number * 100 * US
+            process.kernel("gemm", at + 5 * US, at + 55 * US, launch_ns=at)
+            process.range(f"ProfilerStep#{first + number}", at - US, at + 90 * US)
+    with opened(trace.write(tmp_path / "t.sqlite"), KINETO) as run:
+        assert are_at_other_steps(run.measured(WindowSpec(kernels=KernelsMode.LAUNCHED)))
 
 
 def test_ranks_are_compared_at_the_same_number(tmp_path: Path) -> None:

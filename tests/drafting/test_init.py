@@ -633,6 +633,8 @@ def test_captures_of_a_noisy_program_let_no_step_be_a_tenth_longer() -> None:
     assert far_apart([100, 109, 95, 104]) == []
     assert far_apart([100, 112]) == [1]
     assert far_apart([130, 100, 101]) == [0]
+    assert far_apart([10, 10, 15, 15]) == [2, 3]
+    assert far_apart([]) == []
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,12 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 
-from pytest_nsys.core.columns import equal, where_not
+from pytest_nsys.core.columns import touching
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.families import known_communication
+from pytest_nsys.core.intervals import hull
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import (
-    NO_LAUNCH,
     SINCE_1970,
     Api,
     Collective,
@@ -253,23 +254,25 @@ class NsysSqlite:
         bounded = [span for span in spans.values() if span is not None]
         whole = len(bounded) < len(spans)
         conditions = {n: "1" if s is None else touches(s) for n, s in spans.items()}
-        hull = "1" if whole or not bounded else touches((min(bounded)[0], max(b for _, b in bounded)))
-        return self._kernels(conditions, hull, whole=whole)
+        around = "1" if whole or not bounded else touches(hull(bounded))
+        return self._kernels(conditions, around, whole=whole)
 
     def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
         """The kernels of each lane that have a launch row starting in its span, edges included."""
         if RUNTIME not in self._file.tables:
             return {}
+        processes = grouped((lane.global_pid, span) for lane, span in spans.items())  # of one on several devices all
         with self._damage(RUNTIME):
-            calls = calls_started(self._file, {lane.global_pid: span for lane, span in spans.items()})
+            calls = calls_started(self._file, {pid: hull(own) for pid, own in processes.items()})
         ids = {lane: own for lane in spans if (own := calls.get(lane.global_pid, EMPTY).ids)}
         if not ids:
             return {}
         conditions = {lane: within("correlationId", own[0], own[-1]) for lane, own in ids.items()}
-        hull = within("correlationId", min(own[0] for own in ids.values()), max(own[-1] for own in ids.values()))
-        found = self._kernels(conditions, hull, whole=False)
+        any_id = within("correlationId", min(own[0] for own in ids.values()), max(own[-1] for own in ids.values()))
+        found = self._kernels(conditions, any_id, whole=False)
         launched = {lane: calls[lane.global_pid].starts_of(kernels.correlation) for lane, kernels in found.items()}
-        return {lane: kernels.take(where_not(equal(launched[lane], NO_LAUNCH))) for lane, kernels in found.items()}
+        inside = {lane: touching(at_ns, at_ns, *spans[lane]) for lane, at_ns in launched.items()}
+        return {lane: kernels.take(inside[lane]) for lane, kernels in found.items()}
 
     def idle(self, spans: Mapping[Lane, Sequence[Interval]]) -> Mapping[Lane, Sequence[Interval]]:
         """Those of the spans of each lane in which no kernel runs."""

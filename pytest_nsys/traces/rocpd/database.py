@@ -193,7 +193,7 @@ class Rocpd:
         def read(capture: Captured) -> dict[Lane, Kernels]:
             own = _of_capture(capture, spans)
             with damage(self._file, capture.table("region")):
-                stacks = stacks_started(capture, {lane.global_pid: span for lane, span in own.items()}) if own else ()
+                stacks = stacks_started(capture, own.values()) if own else ()
             where = capture.of_event(within("stack_id", min(stacks), max(stacks))) if stacks else ""
             return self._read(capture, own, where, whole=False) if stacks else {}
 

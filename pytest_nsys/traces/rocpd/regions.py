@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -124,12 +124,12 @@ def _launching(calls: CallTable, parents: Mapping[int, int]) -> CallTable:
     return CallTable(calls.ids, LaunchCalls(*(columns.take(column, rows) for column in calls.calls)))
 
 
-def stacks_started(capture: Captured, spans: Mapping[int, Interval]) -> set[int]:
+def stacks_started(capture: Captured, spans: Collection[Interval]) -> set[int]:
     """The stack ids of the calls that start in the hull of the spans, and of the calls of HSA inside them. Raises
     TypeError for a damaged row.
     """
     categories = (*capture.categories.hip, *capture.categories.hsa)
-    low, high = min(low for low, _ in spans.values()), max(high for _, high in spans.values())
+    low, high = min(low for low, _ in spans), max(high for _, high in spans)
     row = f"start, {capture.of_event('category_id')}, {capture.of_event('stack_id')}"
     rows = capture.file.scan(row, capture.table("region"), within("start", low, high))
     found: set[int] = set()
