@@ -605,3 +605,29 @@ def test_a_comparison_of_other_work_is_not_green(project: Project) -> None:
     )
     said = " ".join(project.command("compare", base, head, "--window", "decode", code=3).split())
     assert "the engine did other work" in said
+
+
+def test_other_work_is_seen_without_a_word_of_the_kind_and_in_any_capture(project: Project) -> None:
+    """Steps are of one kind, which no sentence names; and of three captures one alone does what the baseline did."""
+    project.gate("assertions: [step time <= baseline + 5%, window_ns <= baseline + 5%]")
+    base, *same = (serve(project, [decode(8, 10_000 + first + k) for k in range(12)]) for first in (0, 1))
+    others = [serve(project, [decode(2, 10_000 + first + k) for k in range(12)]) for first in (2, 3)]
+    project.refresh(f"--nsys-trace={base}")
+    project.pytest(*(f"--nsys-trace={trace}" for trace in same), code=0)
+    said = project.pytest(f"--nsys-trace={others[0]}", "-v", code=1)
+    assert "the engine did other work (decode: now 100% of the steps, 2 tokens each" in " ".join(said.split())
+    said = project.pytest(*(f"--nsys-trace={trace}" for trace in (*same, *others)), "-v", code=1)
+    assert "the engine did other work" in " ".join(said.split())
+
+
+def test_a_refresh_mixes_no_steps_of_other_work(project: Project) -> None:
+    """Of every sentence the rows are written anew, whether they moved or not."""
+    project.gate("assertions: [decode step time <= baseline + 5%, tokens_per_s >= baseline - 5%]")
+    base, head = (serve(project, [decode(batch, 10_000 + batch + k) for k in range(12)]) for batch in (8, 2))
+    project.refresh(f"--nsys-trace={base}")
+    refresh = ("baseline", "refresh", project.name, f"--trace={head}", "--reason=new")
+    said = " ".join(project.command(*refresh, code=0).split())
+    assert "the stored run was another one (decode: now 100% of the steps, 2 tokens each, baseline 100%" in said
+    assert "every row is written" in said
+    project.pytest(f"--nsys-trace={head}", code=0)
+    project.pytest(f"--nsys-trace={base}", code=1)
