@@ -312,9 +312,11 @@ def _memory(windows: Sequence[RankWindow]) -> Memory | None:
     if found is None:
         return None
     own, levels = [w.window for w in windows], found.levels
-    shown = levels.levels(min(w.start_ns for w in own), max(w.end_ns for w in own))
+    shown = [*zip(*levels.levels(min(w.start_ns for w in own), max(w.end_ns for w in own)), strict=True)]
     peak = max(zip(*levels, strict=True), key=lambda level: (level[1], -level[0]), default=None)
-    return found._replace(levels=_levels([shown, Series.of([peak] if peak is not None else [])]))
+    if peak is not None and peak not in shown:
+        shown = sorted([peak, *shown], key=lambda level: level[0])  # stable: before what follows it at its moment
+    return found._replace(levels=Series.of(shown))
 
 
 def _sm_clocks(windows: Sequence[RankWindow]) -> Series | None:

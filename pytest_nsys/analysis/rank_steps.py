@@ -105,7 +105,10 @@ def steps_by_launch(whole: RankTrack, marks: Sequence[Range], *, to_the_end: boo
     begun = [(step, min(starts[a:b])) for step, (a, b) in zip(steps, pairwise(places), strict=True) if a < b]
     if not begun:
         return RankSteps((), why="no step launches a kernel on the stream that computes most")
+    # Of steps that begin at one moment the first has the time: one of no length is no window.
     begins = list(accumulate((at for _, at in begun), max))
+    begun = [own for own, (before, at) in zip(begun, pairwise([-1, *begins]), strict=True) if at > before]
+    begins = sorted({*begins})
     (last, _), end_ns = begun[-1], steps[-1].end_ns
     every = take(whole.launch_ns, launched)
     end_ns = max(end_ns, every[(len(every) if to_the_end else bisect_right(every, end_ns)) - 1] + 1)

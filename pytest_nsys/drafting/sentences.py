@@ -469,9 +469,11 @@ def _step_times(figures: Figures, counts: Mapping[str, int]) -> Iterator[DraftSe
     for kind, count in by_number(drafted_kinds(counts, figures.spec.kind)):
         own = replace(figures, spec=replace(figures.spec, kind=kind))
         if rows := own.rows("step_time_ns"):
-            why = f"{counted(count, f'{kind} step')}, the median {format_value(max(rows.values()))} on the GPU."
+            which = ", the median" if count > 1 else ","
+            why = f"{counted(count, f'{kind} step')}{which} {format_value(max(rows.values()))} on the GPU."
             yield _held(own, "step_time_ns", (why,), TIME, KEPT, which=f"{kind} ")
-    yield from _throughput(replace(figures, spec=WindowSpec(RUN)))
+    if sum(counts.values()) > 1:  # of one step it says what its time says
+        yield from _throughput(replace(figures, spec=WindowSpec(RUN)))
 
 
 def _throughput(figures: Figures) -> Iterator[DraftSentence]:

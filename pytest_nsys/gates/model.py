@@ -430,7 +430,7 @@ class JudgedRow:
         """
         if self.times_tolerance is not None:
             return 1 - self.times_tolerance
-        if not self.margin or self.limit is None:
+        if self.margin is None or self.limit is None or (not self.margin and self.outcome is Outcome.PASSED):
             return None
         return Fraction(self.margin) / max(abs(Fraction(self.limit)), Fraction(1, 1_000_000))
 

@@ -85,6 +85,8 @@ def test_the_least_headroom_is_of_the_row_that_used_most_of_its_tolerance() -> N
     said = "Both assertions passed; least headroom 10% of tolerance: window_ns 1.09 ms, limit 1.1 ms, rank 0"
     assert of_session(digest(one, other)) == of_session(digest(other, one)) == said
     assert other.verdict.nearest is wide
+    assert row(5, None, 5).headroom == 0  # below a strict limit, and red
+    assert row(5, None, 5, outcome=Outcome.PASSED).headroom is None
     assert one.verdict.nearest is narrow
 
 

@@ -136,16 +136,26 @@ def _label(part: Shown, share: str, of_width: Fraction) -> tuple[str, str] | Non
 def _legend(told: Sequence[tuple[str, BudgetFacts, Mapping[Shown, int]]], scale: Scale) -> Iterator[Drawn]:
     """Each part that is any time in one of the windows, in words: what it is in each."""
     _, head, now = told[-1]
-    unsure = head.blocking_comm_max_ns - head.blocking_ns["collective"] >= LEAST_TOLD * head.window_ns
     for part, own in now.items():
-        most = unsure and part is BudgetPart.COLLECTIVE
+        most = _is_unsure(head) and part is BudgetPart.COLLECTIVE
         if not most and not any(parts[part] for _, _, parts in told):
             continue
-        bound = f"≥{NO_BREAK}" if most or (head.at_least and part in BLOCKED.values()) else ""
-        words = f"{bound}{_time(own, scale)} ({in_percent(Fraction(own, head.window_ns))})" if own or not most else ""
-        words += f"{', ' if words else ''}≤{NO_BREAK}{_time(head.blocking_comm_max_ns, scale)}" if most else ""
-        words += "".join(f"; {name} {_time(parts[part], scale)}" for name, _, parts in told[:-1])
+        words = _amount(head, part, own, scale, f" ({in_percent(Fraction(own, head.window_ns))})")
+        words += "".join(f"; {name} {_amount(facts, part, parts[part], scale)}" for name, facts, parts in told[:-1])
         yield {"class": css(part), "name": str(part), "told": words}
+
+
+def _is_unsure(facts: BudgetFacts) -> bool:
+    """Whether the ends of what collectives block are so far apart that both are told."""
+    return facts.blocking_comm_max_ns - facts.blocking_ns["collective"] >= LEAST_TOLD * facts.window_ns
+
+
+def _amount(facts: BudgetFacts, part: Shown, ns: int, scale: Scale, share: str = "") -> str:
+    """A part's time and its share, with both ends where it is known by them."""
+    most = _is_unsure(facts) and part is BudgetPart.COLLECTIVE
+    bound = f"≥{NO_BREAK}" if most or (share and facts.at_least and part in BLOCKED.values()) else ""
+    words = f"{bound}{_time(ns, scale)}{share}" if ns or not most else ""
+    return words + (f"{', ' if words else ''}≤{NO_BREAK}{_time(facts.blocking_comm_max_ns, scale)}" if most else "")
 
 
 def _table(name: str, facts: BudgetFacts) -> Any:
