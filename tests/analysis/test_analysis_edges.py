@@ -57,7 +57,7 @@ def windowed(
     span: tuple[int, int], *anchors: tuple[int, int], index: int | None = None, whole_run: bool = False
 ) -> Any:
     own = [SimpleNamespace(start_ns=start, end_ns=end) for start, end in anchors]
-    run = SimpleNamespace(marks=lambda *_: own)
+    run = SimpleNamespace(marks=lambda *_: own, rank_steps=lambda *_: None)
     return SimpleNamespace(
         window=SimpleNamespace(start_ns=span[0], end_ns=span[1], index=index),
         spec=SimpleNamespace(whole_run=whole_run),

@@ -209,7 +209,7 @@ def test_kernels_without_a_stage_are_shown_on_demand(tmp_path: Path) -> None:
 
 def test_communication_without_any_stage_is_shown(trace: Path) -> None:
     own = trace.with_name("own.yaml")
-    own.write_text("{anchor: forward%, stage: '(?P<stage>no_such)'}")
+    own.write_text("{extends: generic, anchor: forward%, stage: '(?P<stage>no_such)'}")
     options = ("--view=overlap", trace, "--convention", own)
     assert {row["stage"] for row in answer(*options)["rows"]} == {"none"}
     assert "wall_overlap_all" in run(*options, code=0).stdout

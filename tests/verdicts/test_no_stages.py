@@ -15,8 +15,8 @@ ANCHOR = "anchor: forward chunk%backward chunk%"
 NONE = f"convention: {{{ANCHOR}}}\n"
 """A convention without stages."""
 
-UNSAID = f"convention: {{{ANCHOR}, stage: '(?P<stage>FSDP::[a-z_]+)'}}\n"
-"""One whose stages no range of these traces says."""
+UNSAID = f"convention: {{extends: generic, {ANCHOR}, stage: '(?P<stage>FSDP::[a-z_]+)'}}\n"
+"""One of any program, whose stages no range of these traces says."""
 
 BY_STAGE = """\
 tolerance: {rel: 5%, abs: 50us}
@@ -107,3 +107,13 @@ def test_a_sentence_of_a_stage_says_that_there_is_none(project: Project) -> None
     said = " ".join(project.refresh("--nsys-trace=run.sqlite", code=1).split())
     assert "no row has stage all_gather; no kernel of its rows has a stage: leave the stage out to judge them" in said
     assert [case.state for case in project.judged().values()] == ["failure", "passed", "passed"]
+
+
+def test_a_limit_on_stages_of_its_own_convention_is_held_by_no_other_row(project: Project) -> None:
+    """With its ranges it would be red: they are what was lost."""
+    project.gate("convention: pithtrain\nassertions: [overlap >= 70%]")
+    project.trace("run.sqlite", 400)
+    assert [case.state for case in project.judged().values()] == ["failure"]
+    unstaged(project, "run.sqlite", 200)
+    (case,) = project.judged().values()
+    assert (case.state, case.properties["nsys_outcome"]) == ("failure", "no data")
