@@ -102,6 +102,17 @@ def _works(said: object) -> Mapping[str, list[_Work]]:
     return found
 
 
+def comparable_line(differing: Iterable[Difference], on: Collection[str] | None) -> str:
+    """Return the whole line of a gate file by which what differs need not agree; empty where no line says so."""
+    names = {each.name if each.name in FIELDS else KIND_WORK for each in differing if each.name in _COMPARED}
+    kept = [field for field in FIELDS if (on is None or field in on) and field not in names]
+    return f"comparable_on: [{', '.join(kept)}]" if names else ""
+
+
+_COMPARED = {*FIELDS, *KIND_WORDS}
+"""What differs by these names a gate file may leave out; of other work the name is that of the kind."""
+
+
 def found_otherwise(gate: GateFile) -> tuple[Difference, ...]:
     """That the run alone would be read under another convention than the one that was found for it."""
     asked = gate.comparable_on is None or "convention" in gate.comparable_on

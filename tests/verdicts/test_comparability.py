@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_nsys import Outcome, judge, open_run
+from pytest_nsys.gates.comparability import FIELDS
 from tests.support.gates import ANCHOR, GPU, Project, write_trace
 from tests.support.sql import execute
 
@@ -129,3 +131,18 @@ def test_a_baseline_that_does_not_say_its_facts_is_compared_on_its_key(project: 
     path.write_text("".join(line for line in lines if not line.startswith('"facts"')))
     project.trace("head.sqlite", profiler="2025.6.1")
     project.pytest("--nsys-trace=head.sqlite", code=0)
+
+
+@pytest.mark.parametrize("agreeing", ["", "world, gpu, steps, profiler"])
+def test_what_is_incomparable_prints_the_line_to_paste(project: Project, agreeing: str) -> None:
+    """Of all that must agree all but what differs: pasted, the run is judged."""
+    gate = narrowed(agreeing) if agreeing else GATE
+    project.accepted(gate, 200)
+    exported_by(project.trace("run.sqlite", 200), "2025.6.1")
+    said = " ".join(project.pytest("--nsys-trace=run.sqlite", code=1).split())
+    pasted = r"next: (comparable_on: \[[a-z_, ]+\]) \(in the gate file, where this may differ on purpose\)"
+    (line,) = re.findall(pasted, said)
+    fields = line.removeprefix("comparable_on: [").removesuffix("]").split(", ")
+    assert {*fields} == {*(agreeing.split(", ") if agreeing else FIELDS)} - {"profiler"}
+    project.gate(f"{line}\n" + GATE.lstrip("\n"))
+    project.pytest("--nsys-trace=run.sqlite", code=0)
