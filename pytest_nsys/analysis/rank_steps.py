@@ -107,12 +107,13 @@ def steps_by_launch(whole: RankTrack, marks: Sequence[Range], *, to_the_end: boo
         return RankSteps((), why="no step launches a kernel on the stream that computes most")
     # Of steps that begin at one moment the first has the time: one of no length is no window.
     begins = list(accumulate((at for _, at in begun), max))
-    begun = [own for own, (before, at) in zip(begun, pairwise([-1, *begins]), strict=True) if at > before]
+    begun = [own for own, (before, at) in zip(begun, pairwise([begins[0] - 1, *begins]), strict=True) if at > before]
     begins = sorted({*begins})
     (last, _), end_ns = begun[-1], steps[-1].end_ns
     every = take(whole.launch_ns, launched)
     end_ns = max(end_ns, every[(len(every) if to_the_end else bisect_right(every, end_ns)) - 1] + 1)
-    last_ns = max(_work_until(whole, last.start_ns, end_ns, to_the_end=to_the_end), begins[-1])
+    latest_ns = LONGEST_NS if to_the_end else max(steps[-1].end_ns, end_ns - 1)  # what the range's end launches, too
+    last_ns = max(_work_until(whole, last.start_ns, latest_ns), begins[-1])
     if len(begun) == 1:  # the range of a step alone may go on after its work: the host was not done
         last_ns = max(last_ns, last.end_ns)
     edges = [*(step.start_ns for step, _ in begun), end_ns]
@@ -146,15 +147,15 @@ def _steps_with(moments: Column, steps: Sequence[Range]) -> int:
     return sum(first < end for first, end in pairwise(places))
 
 
-def _work_until(whole: RankTrack, start_ns: int, end_ns: int, *, to_the_end: bool) -> int:
-    """Until when kernels, copies and memsets ran that were launched in a span of the host, or from its start on."""
+def _work_until(whole: RankTrack, start_ns: int, end_ns: int) -> int:
+    """Until when kernels, copies and memsets ran that were launched in a span of the host, its edges included."""
     found = start_ns
     transfers = whole.transfers
     moved = whole.around.transfer_calls.get(whole.rank.lane) if transfers else None
     for work, calls in ((whole.kernels, whole.launch_ns), (transfers, moved.start_ns if moved else None)):
         if work is None or calls is None:
             continue
-        if own := touching(calls, calls, start_ns, LONGEST_NS if to_the_end else end_ns - 1):
+        if own := touching(calls, calls, start_ns, end_ns):
             found = max(found, bounds(take(work.end_ns, own))[1])
     return found
 
