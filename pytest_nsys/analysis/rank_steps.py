@@ -97,7 +97,7 @@ def steps_by_launch(whole: RankTrack, marks: Sequence[Range], *, to_the_end: boo
     to_the_end |= len(steps) > 1
     main = _on_main_stream(whole, steps)
     moments, starts = take(whole.launch_ns, main), take(kernels.start_ns, main)
-    places = [*(bisect_left(moments, step.start_ns) for step in steps), len(moments)]
+    places = _places(moments, steps)
     if steps and not to_the_end:
         own = bisect_right(moments, steps[-1].end_ns)
         to_the_end = own <= places[-2]  # the range only marks where the step begins
@@ -142,9 +142,13 @@ def _on_main_stream(whole: RankTrack, steps: Sequence[Range]) -> Column:
     return each.get(main, launched[:0])
 
 
+def _places(moments: Column, steps: Sequence[Range]) -> list[int]:
+    """Return where among moments each step begins, and the end of the last: all after its begin is of it."""
+    return [*(bisect_left(moments, step.start_ns) for step in steps), len(moments)]
+
+
 def _steps_with(moments: Column, steps: Sequence[Range]) -> int:
-    places = [*(bisect_left(moments, step.start_ns) for step in steps), len(moments)]
-    return sum(first < end for first, end in pairwise(places))
+    return sum(first < end for first, end in pairwise(_places(moments, steps)))
 
 
 def _work_until(whole: RankTrack, start_ns: int, end_ns: int) -> int:

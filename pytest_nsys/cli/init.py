@@ -286,7 +286,8 @@ def agreeing(trial: Traces, given: Convention | None) -> tuple[Traces, list[Left
     for run in captures.runs:
         run.measured(choice.spec).filled()
     longest = [max(own) for own in zip(*Figures(captures, choice.spec).each("window_ns").values(), strict=True)]
-    apart = far_apart(longest)
+    if not (apart := far_apart(longest)):
+        return trial, []
     agreed = [n for n in range(len(longest)) if n not in apart]
     usual = format_value(median([longest[n] for n in agreed]), Unit.NS)
     whose = f"in {len(agreed)} others" if len(agreed) > 1 else f"in {trial.traces[agreed[0]]}"

@@ -15,6 +15,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from pytest_nsys.core.conventions import KIND_WORDS, Convention, convention_words
+from pytest_nsys.core.units import TIME
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.model import Difference, GateFile
 
@@ -24,7 +25,7 @@ FACT_FIELDS = (
     *("pipeline", "blocks", "batch", "peak"),
 )
 KIND_WORK = "kind_work"
-"""What an engine did: compared, within ALIKE, for times of a kind alone."""
+"""What an engine did: compared, within MOST_OTHER_WORK, for times of a kind alone."""
 
 FIELDS = (*KEY_FIELDS, *FACT_FIELDS, KIND_WORK)
 """What a gate file may name under ``comparable_on``."""
@@ -43,7 +44,7 @@ def differences(
     return tuple(found)
 
 
-ALIKE = Fraction(10, 100)
+MOST_OTHER_WORK = Fraction(10, 100)
 """Of the steps, and of the tokens of a step: by no more an engine's work may differ."""
 
 
@@ -65,17 +66,29 @@ def other_work(
     return next(((Difference(kind, own.words, old.words),) for own, old in pairs if own.is_other(old)), ())
 
 
-def kind_asked(window: str, kind: str | None = None) -> str | None:
-    """Return of which kind of steps a window is that a gate file or a series names; None where it names none."""
-    return kind or next((word for word in window.split() if word in KIND_WORDS), None)
+def are_alike(
+    now: Mapping[str, Any],
+    was: Mapping[str, Any],
+    on: Collection[str] | None,
+    *,
+    unit: str,
+    window: str,
+    kind: str | None = None,
+) -> bool:
+    """Return whether values of two stored runs may be compared, in a unit and of a window as a gate file or a series
+    names it, which may end in a kind of steps.
+    """
+    asked = kind or next((word for word in window.split() if word in KIND_WORDS), None)
+    return not differences(now, was, on) and not (unit == TIME and other_work(now, was, asked, on))
 
 
-def all_other_work(
+def all_differences(
     now: Mapping[str, Any], was: Mapping[str, Any], on: Collection[str] | None = None
 ) -> tuple[Difference, ...]:
-    """Return the same of every kind that both sides have steps of, in order of their names."""
+    """Return the circumstances that differ, and the other work of every kind that both sides have steps of."""
     kinds = sorted({*_works(now.get(KIND_WORK))} & {*_works(was.get(KIND_WORK))})
-    return tuple(difference for kind in kinds for difference in other_work(now, was, kind, on))
+    other = (difference for kind in kinds for difference in other_work(now, was, kind, on))
+    return (*differences(now, was, on), *other)
 
 
 class _Work(NamedTuple):
@@ -86,8 +99,8 @@ class _Work(NamedTuple):
     words: str
 
     def is_other(self, old: _Work) -> bool:
-        other_tokens = abs(self.tokens - old.tokens) > ALIKE * max(self.tokens, old.tokens)
-        return other_tokens or abs(self.share - old.share) > 100 * ALIKE
+        other_tokens = abs(self.tokens - old.tokens) > MOST_OTHER_WORK * max(self.tokens, old.tokens)
+        return other_tokens or abs(self.share - old.share) > 100 * MOST_OTHER_WORK
 
 
 def _works(said: object) -> Mapping[str, list[_Work]]:
@@ -106,7 +119,7 @@ def comparable_line(differing: Iterable[Difference], on: Collection[str] | None)
     """Return the whole line of a gate file by which what differs need not agree; empty where no line says so."""
     names = {each.name if each.name in FIELDS else KIND_WORK for each in differing if each.name in _COMPARED}
     kept = [field for field in FIELDS if (on is None or field in on) and field not in names]
-    return f"comparable_on: [{', '.join(kept)}]" if names else ""
+    return f"comparable_on: [{', '.join(kept)}]" if names and kept else ""  # an empty list is a mistake
 
 
 _COMPARED = {*FIELDS, *KIND_WORDS}

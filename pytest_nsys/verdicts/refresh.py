@@ -23,7 +23,7 @@ from pytest_nsys.core.errors import BaselineError, IncomparableError, NothingMea
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted
-from pytest_nsys.gates.comparability import all_other_work, differences, told
+from pytest_nsys.gates.comparability import all_differences, told
 from pytest_nsys.gates.judgement import Judgement
 from pytest_nsys.gates.model import Assertion, GateFile, Outcome, spec_for
 from pytest_nsys.gates.noise import FEWEST_TRACES
@@ -299,14 +299,10 @@ class Refresh:
         if self.mode is Mode.CALIBRATE:
             first, *rest = self._each.items()
             for name, captures in rest:
-                now, was = captures.facts, first[1].facts
-                if how := told((*differences(now, was, compared), *all_other_work(now, was, compared)), first[0]):
+                if how := told(all_differences(captures.facts, first[1].facts, compared), first[0]):
                     raise IncomparableError(f"{name} is from a different setup than {first[0]} ({how})")
-        if old is None:
-            return False, []
-        now, was = self._facts, old.facts
-        how = told((*differences(now, was, compared), *all_other_work(now, was, compared)))
-        if not how:
+        how = told(all_differences(self._facts, old.facts, compared)) if old else ""
+        if old is None or not how:
             return False, []
         if self.mode.replaces and (names := self._stored_without_data(old)):
             raise IncomparableError(

@@ -23,8 +23,7 @@ from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.families import LIBRARIES
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Row, Value
-from pytest_nsys.core.units import TIME
-from pytest_nsys.gates.comparability import differences, kind_asked, other_work
+from pytest_nsys.gates.comparability import are_alike
 from pytest_nsys.gates.judgement import BadRuns, Judgement, PastRun, Reference, delayed, judge
 from pytest_nsys.gates.model import Assertion, FromBaseline, FromHistory, GateFile, Outcome, Verdict, spec_for
 from pytest_nsys.gates.names import names_of_others
@@ -279,10 +278,9 @@ class Replay:
         """The same rows of a run that is comparable with the one at ``place``; None where it is not, or has none."""
         now = self.history.runs[place]
         circumstances = {**(now.key or {}), **now.facts}
-        was, on = {**(run.key or {}), **run.facts}, self.gate.comparable_on
-        if run.key is None or differences(circumstances, was, on):
-            return None
-        if stored.unit == TIME and other_work(circumstances, was, kind_asked(stored.sid.window), on):
+        was = {**(run.key or {}), **run.facts}
+        on, unit, window = self.gate.comparable_on, stored.unit, stored.sid.window
+        if run.key is None or not are_alike(circumstances, was, on, unit=unit, window=window):
             return None
         own = next((s for s in self._by_run.get(run.id, ()) if (s.sid, s.unit) == (stored.sid, stored.unit)), None)
         return _rows(own, run) if own is not None and own.dimensions == stored.dimensions else None

@@ -418,27 +418,25 @@ def test_devices_of_one_process_have_steps_of_their_own(tmp_path: Path) -> None:
         assert {len(window) for window in steady.ranks[0]} == {3}
 
 
-def test_ranks_that_share_a_part_of_a_step_alone_are_at_other_steps(tmp_path: Path) -> None:
+def of_ranks(path: Path, firsts: Sequence[int], count: int) -> Path:
+    """Ranks that each hold so many steps, from a number of its own on."""
     trace = TraceBuilder()
-    for rank, first in enumerate((1, 5)):
+    for rank, first in enumerate(firsts):
         process = trace.process(pid=100 + rank)
-        for number in range(5):
+        for number in range(count):
             at = 10 * US + number * 100 * US
             process.kernel("gemm", at + 5 * US, at + 55 * US, launch_ns=at)
             process.range(f"ProfilerStep#{first + number}", at - US, at + 90 * US)
-    with opened(trace.write(tmp_path / "t.sqlite"), KINETO) as run:
+    return trace.write(path)
+
+
+def test_ranks_that_share_a_part_of_a_step_alone_are_at_other_steps(tmp_path: Path) -> None:
+    with opened(of_ranks(tmp_path / "t.sqlite", (1, 5), 5), KINETO) as run:
         assert are_at_other_steps(run.measured(WindowSpec(kernels=KernelsMode.LAUNCHED)))
 
 
 def test_ranks_are_compared_at_the_same_number(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    for rank, first in enumerate((3, 5)):
-        process = trace.process(pid=100 + rank)
-        for number in range(6):
-            at = 10 * US + number * 100 * US
-            process.kernel("gemm", at + 5 * US, at + 55 * US, launch_ns=at)
-            process.range(f"ProfilerStep#{first + number}", at - US, at + 90 * US)
-    with opened(trace.write(tmp_path / "t.sqlite"), KINETO) as run:
+    with opened(of_ranks(tmp_path / "t.sqlite", (3, 5), 6), KINETO) as run:
         group = run.measured(WindowSpec("median", kernels=KernelsMode.LAUNCHED))
         assert {own[0].window.name for own in group.ranks.values()} == {"ProfilerStep#6"}
 

@@ -629,6 +629,17 @@ def test_a_capture_that_disagrees_is_named_and_widens_nothing(
     }
 
 
+def test_of_many_captures_that_disagree_as_many_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = []
+    for n in range(9):
+        own = {name: (ns if n < 5 else 2 * ns) + n for name, ns in WHOLE.items()}
+        names.append(Training(steps=(own,) * 8).write(tmp_path / f"{n}.json", Format.KINETO).name)
+    told = run("init", *names, code=0).stdout
+    assert re.findall(r"left out '(\d)\.json'", told) == ["5", "6", "7"]
+    assert "left out 1 more\n" in told
+
+
 def test_captures_of_a_noisy_program_let_no_step_be_a_tenth_longer() -> None:
     assert far_apart([100, 109, 95, 104]) == []
     assert far_apart([100, 112]) == [1]

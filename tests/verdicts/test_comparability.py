@@ -146,3 +146,12 @@ def test_what_is_incomparable_prints_the_line_to_paste(project: Project, agreein
     assert {*fields} == {*(agreeing.split(", ") if agreeing else FIELDS)} - {"profiler"}
     project.gate(f"{line}\n" + GATE.lstrip("\n"))
     project.pytest("--nsys-trace=run.sqlite", code=0)
+
+
+def test_where_nothing_would_be_left_to_agree_no_line_is_printed(project: Project) -> None:
+    """An empty list is a mistake of form."""
+    project.accepted(narrowed("profiler"), 200)
+    exported_by(project.trace("run.sqlite", 200), "2025.6.1")
+    said = project.pytest("--nsys-trace=run.sqlite", code=1)
+    assert "is from a different setup" in " ".join(said.split())
+    assert "comparable_on: []" not in said

@@ -16,8 +16,7 @@ from typing import Any
 
 from pytest_nsys.core.exact import exact_value
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.units import TIME
-from pytest_nsys.gates.comparability import differences, kind_asked, other_work
+from pytest_nsys.gates.comparability import are_alike
 from pytest_nsys.gates.judgement import BadRuns, PastRun
 from pytest_nsys.gates.model import Assertion, Outcome, Severity
 from pytest_nsys.gates.names import names_of
@@ -176,11 +175,11 @@ class _Past:
         """The runs alike, newest first."""
         columns = {name: [value] for name, value in {"gate": self.asked.gate, **where}.items()}
         besides = "key IS NOT NULL" + (f" AND id < {before.id}" if before is not None else "")
-        assertion, now, on = self.asked.of.assertion, self.asked.key, self.asked.on
-        kind, is_time = kind_asked(assertion.window, assertion.kind), assertion.measures.unit == TIME
+        asked, assertion = self.asked, self.asked.of.assertion
+        unit, window, kind = assertion.measures.unit, assertion.window, assertion.kind
         for run in stored_runs(self.connection, columns, newest_first=True, besides=besides):
             was = {**(run.key or {}), **run.facts}
-            if not differences(now, was, on) and not (is_time and other_work(now, was, kind, on)):
+            if are_alike(asked.key, was, asked.on, unit=unit, window=window, kind=kind):
                 yield run
 
     def own(self, run: StoredRun) -> list[Mapping[str, Any]]:
