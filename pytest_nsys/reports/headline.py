@@ -109,7 +109,7 @@ def _faster(digest: Digest, story: Story) -> str:
     if digest.comparison is None or story.step is None or story.step.unchanged or story.step.share >= 0 or not better:
         return ""
     own = story_of(digest, better)
-    if not own.roots or not _is_behind(own.roots[0], story.step):
+    if not own.roots or not _accounts_for(own.roots[0], story.step):
         return ""
     return _joined(_step_words(story), _root(own, effect=False), ": ")
 
@@ -188,8 +188,12 @@ def _short_address(address: str) -> str:
 
 def _is_behind(root: StoryRoot, step: StepTold) -> bool:
     """Whether the length of a step moved by what a root did: a row says so, or it went the same way by half of it."""
+    return root.of_step or _accounts_for(root, step)
+
+
+def _accounts_for(root: StoryRoot, step: StepTold) -> bool:
     moved, change = step.now_ns - step.before_ns, root.largest.change_ns
-    return root.of_step or (moved * change > 0 and 2 * abs(change) >= abs(moved))
+    return moved * change > 0 and 2 * abs(change) >= abs(moved)
 
 
 def _root(story: Story, *, effect: bool) -> str:

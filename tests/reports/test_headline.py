@@ -140,6 +140,29 @@ def test_what_made_a_step_faster_is_told_of_what_is_red_by_it() -> None:
     assert of_session(digest(less)) == f"Step 10% faster (20 → 18 ms); {said}"
 
 
+@pytest.mark.parametrize(
+    ("change_ns", "expected"),
+    [
+        (-2 * MS, "Step 10% faster (20 → 18 ms): gemm 50% shorter on rank 0; "),
+        (-MS // 2, "Step 10% faster (20 → 18 ms); "),  # accounts for a quarter
+        (2 * MS, "Step 10% faster (20 → 18 ms); "),  # the other way
+    ],
+)
+def test_a_comparison_says_why_a_step_is_faster_before_what_got_worse(change_ns: int, expected: str) -> None:
+    step = StepChange({0: 20 * MS}, {0: 18 * MS})
+    shorter = RootChange(SHORT, 0, 4 * MS, 4 * MS + change_ns, 2, 2)
+    causes = (Explained({"rank": 0}, Explanation(-2 * MS, (), -2 * MS), (shorter,)),)
+    held = row(18 * MS, 20 * MS, 21 * MS, outcome=Outcome.IMPROVED)
+    better = record("s", "improved", subject="window_ns", unit="ns", judged=(held,), causes=causes, step=step)
+    added = (Explained({"rank": 0}, Explanation(3 * MS, (), 3 * MS), (RootChange(GONE, 0, 2 * MS, 0, 2, 0),)),)
+    worse = red("e", "exposed_ns", judged=(row(4 * MS, MS, 2 * MS),), causes=added, step=step)
+    compared: Any = object()
+    said = of_session(digest(better, worse, comparison=compared))
+    assert said.startswith(f"{expected}kernel weight_grad is gone (2 times, 2 ms), exposed 1 → 4 ms on rank 0")
+    alone = of_session(digest(better, worse))
+    assert alone.startswith("Step 10% faster (20 → 18 ms); kernel weight_grad is gone")
+
+
 SHORT = Root(RootKind.SHORTER, RootOf.KERNEL, "gemm")
 COVER = Cause(CauseKind.COVER_SHRANK, "gemm", 3 * MS, exposes="ncclDevKernel_SendRecv")
 
