@@ -115,11 +115,13 @@ def _works(said: object) -> Mapping[str, list[_Work]]:
     return found
 
 
-def comparable_line(differing: Iterable[Difference], on: Collection[str] | None) -> str:
-    """Return the whole line of a gate file by which what differs need not agree; empty where no line says so."""
+def agreeing_fields(differing: Iterable[Difference], on: Collection[str] | None = None) -> list[str]:
+    """Return all that must agree but what differs: by these fields, named by a gate file or a command, it need not.
+
+    None where no field says so, and where none would be left: an empty list is a mistake.
+    """
     names = {each.name if each.name in FIELDS else KIND_WORK for each in differing if each.name in _COMPARED}
-    kept = [field for field in FIELDS if (on is None or field in on) and field not in names]
-    return f"comparable_on: [{', '.join(kept)}]" if names and kept else ""  # an empty list is a mistake
+    return [field for field in FIELDS if names and (on is None or field in on) and field not in names]
 
 
 _COMPARED = {*FIELDS, *KIND_WORDS}

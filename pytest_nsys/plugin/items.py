@@ -20,7 +20,7 @@ from pytest_nsys.core.errors import BaselineError, GateFileError, Mistake, Nothi
 from pytest_nsys.core.file_names import misnamed
 from pytest_nsys.core.model import Step
 from pytest_nsys.core.words import counted
-from pytest_nsys.gates.comparability import comparable_line
+from pytest_nsys.gates.comparability import agreeing_fields
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import Assertion, GateFile, Outcome, Verdict, spec_for
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NotRun, NsysWarning
@@ -270,9 +270,9 @@ class GateItem(JudgedItem):
             if self._straggles(verdict):
                 view, rank = "collectives", None
             steps.append(Step(session.look_command(self.context.gate, verdict, view, rank)))
-        if verdict.outcome is Outcome.INCOMPARABLE and (
-            line := comparable_line(verdict.differences, self.gate.comparable_on)
-        ):
+        fields = agreeing_fields(verdict.differences, self.gate.comparable_on)
+        if verdict.outcome is Outcome.INCOMPARABLE and fields:
+            line = f"comparable_on: [{', '.join(fields)}]"
             steps.append(Step(line, "in the gate file, where this may differ on purpose"))
         if verdict.next_step:
             accepts = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)

@@ -347,6 +347,10 @@ def test_runs_of_two_meshes_stand_side_by_side_without_a_verdict(project: Projec
     said = compare("base.sqlite", "head.sqlite", code=3).stdout
     assert "Side by side, not judged" in said
     assert "worse" not in said
+    (line,) = (line for line in said.splitlines() if line.startswith("where this may differ on purpose, add "))
+    pasted = line.removeprefix("where this may differ on purpose, add ").split()
+    assert "--comparable-on=mesh" not in pasted
+    assert compare("base.sqlite", "head.sqlite", *pasted, code=1).stdout.startswith("worse: ")
 
 
 def test_comparable_on_narrows_what_must_agree_and_still_tells(project: Project) -> None:

@@ -17,7 +17,7 @@ from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import change_words, format_apart, format_signed, format_value, scale_of
 from pytest_nsys.core.units import BARE, TIME
 from pytest_nsys.core.words import counted, rank_ranges
-from pytest_nsys.gates.comparability import shown
+from pytest_nsys.gates.comparability import agreeing_fields, shown
 from pytest_nsys.gates.model import Comparator, Outcome
 from pytest_nsys.gates.noise import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARATION, IMPOSSIBLE
 from pytest_nsys.reports.explanation import (
@@ -149,6 +149,8 @@ def beside(comparison: Comparison) -> Iterator[str]:
     same = len(comparison.unmoved) - changed
     if comparison.side_by_side:
         yield f"{counted(same, 'row')} the same on both sides"
+        if fields := agreeing_fields(comparison.circumstances):
+            yield f"where this may differ on purpose, add {' '.join(f'--comparable-on={field}' for field in fields)}"
     else:
         yield significance(comparison)
         yield f"{counted(changed, 'row')} changed within the limits, {same} not at all"
