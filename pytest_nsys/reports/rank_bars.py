@@ -32,6 +32,13 @@ HEADS = {
 }
 """The columns beside the bars; the legend below them has the words."""
 
+FOLDS = (
+    (BudgetPart.COPY, (BudgetPart.MEMSET, BudgetPart.ELSEWHERE), "copies"),
+    (BudgetPart.STALLED, (BudgetPart.BESIDE,), HEADS[BudgetPart.STALLED]),
+)
+"""Where all columns need more room than there is: a part, those added to it, and the heading of the sum. In this order,
+as many as are needed: nine parts of ranks with long numbers fit on no line."""
+
 
 def rank_bars(budgets: Sequence[RankBudget], pen: Pen) -> Iterator[str]:
     """A heading, a line for each rank that is shown, and a legend, on lines as long as the pen's."""
@@ -42,7 +49,7 @@ def rank_bars(budgets: Sequence[RankBudget], pen: Pen) -> Iterator[str]:
     times = [format_value(budget.window_ns, scale=scale) for _, budget in chosen]
     label, time = max(map(len, labels)), max(len("time"), *map(len, times))
     shown, heads = _columns([budget for _, budget in chosen], wide - label - time - 4 - SHORTEST_BAR)
-    bar = min(LONGEST_BAR, wide - label - time - 4 - sum(len(head) for head in heads.values()))
+    bar = max(1, min(LONGEST_BAR, wide - label - time - 4 - sum(len(head) for head in heads.values())))
     title = printable("where the time goes", label + 2 + bar)
     yield f"{title:{label + 2 + bar}}  {'time':>{time}}{''.join(heads.values())}"
     longest = max(budget.window_ns for budget in shown) or 1
@@ -60,22 +67,26 @@ def rank_bars(budgets: Sequence[RankBudget], pen: Pen) -> Iterator[str]:
 
 
 def _columns(budgets: Sequence[RankBudget], room: int) -> tuple[Sequence[RankBudget], Mapping[BudgetPart, str]]:
-    """The budgets with a heading for each part that any of them has; where these need more room than there is, what
-    memsets and other devices block is added to what copies do.
-    """
+    """Give the budgets with a heading for each part that any of them has, folded until these fit into the room."""
     present = [part for part in HEADS if any(budget.parts.get(part) for budget in budgets)]
-    heads = {part: f"  {HEADS[part]:>{len('100.0%')}}" for part in present}
-    if sum(map(len, heads.values())) <= room:
-        return budgets, heads
-    added = (BudgetPart.MEMSET, BudgetPart.ELSEWHERE)
-    folded = [replace(budget, parts=_folded(budget.parts, added)) for budget in budgets]
-    heads[BudgetPart.COPY] = "  copies"
-    return folded, {part: heads[part] for part in HEADS if part in heads and part not in added}
+    heads = {part: _heading(HEADS[part]) for part in present}
+    for part, added, head in FOLDS:
+        if sum(map(len, heads.values())) <= room:
+            break
+        budgets = [replace(budget, parts=_folded(budget.parts, part, added)) for budget in budgets]
+        if heads.keys() & {part, *added}:
+            heads[part] = _heading(head)
+        heads = {each: heads[each] for each in HEADS if each in heads and each not in added}
+    return budgets, heads
 
 
-def _folded(parts: Mapping[BudgetPart, int], added: Sequence[BudgetPart]) -> dict[BudgetPart, int]:
-    whole = sum(parts[part] for part in (BudgetPart.COPY, *added)) if parts else 0
-    return {part: whole if part is BudgetPart.COPY else ns for part, ns in parts.items() if part not in added}
+def _heading(words: str) -> str:
+    return f"  {words:>{len('100.0%')}}"
+
+
+def _folded(parts: Mapping[BudgetPart, int], whole: BudgetPart, added: Sequence[BudgetPart]) -> dict[BudgetPart, int]:
+    total_ns = sum(parts[part] for part in (whole, *added)) if parts else 0
+    return {part: total_ns if part is whole else ns for part, ns in parts.items() if part not in added}
 
 
 def _legend(parts: Sequence[BudgetPart], pen: Pen) -> Iterator[Piece]:

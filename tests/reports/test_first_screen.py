@@ -33,7 +33,7 @@ from pytest_nsys.reports.first_screen import LINES, FirstScreen, found_words, te
 from pytest_nsys.reports.first_screen_html import as_html
 from pytest_nsys.reports.layout import COLUMNS
 from pytest_nsys.reports.next_steps import next_steps, to_see_more
-from pytest_nsys.reports.rank_bars import share_words, shown_ranks
+from pytest_nsys.reports.rank_bars import rank_bars, share_words, shown_ranks
 from tests.support.commands import run
 from tests.support.many_traces import write_nodes
 from tests.support.reference_data import DATA
@@ -300,6 +300,17 @@ def test_shares_add_up_to_100_percent(parts: list[int]) -> None:
     for part, share in one.shares.items():
         assert (told[part] == "0%") is (share == 0)
         assert (told[part] == "100%") is (share == 1)
+
+
+def test_every_part_of_ranks_that_differ_a_billionfold_fits_beside_a_bar() -> None:
+    every = dict.fromkeys(BudgetPart, 111055555)
+    instant = dict.fromkeys(BudgetPart, 0) | {BudgetPart.STALLED: 1}
+    budgets = (RankBudget(11_000, 999_499_995, every), *(RankBudget(rank, 1, instant) for rank in range(8)))
+    head, slowest, *_ = rank_bars(budgets, Pen(ascii_only=True, coloured=False, columns=100))
+    assert all(len(line) <= 100 for line in (head, slowest))
+    assert "copies" in head
+    assert "in comm" not in head  # in what stalls, where it has no room of its own
+    assert slowest.endswith("22.2%")
 
 
 names = st.text(st.characters(codec="utf-8"), max_size=120)
