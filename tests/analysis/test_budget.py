@@ -96,9 +96,11 @@ def counted(work: list[Ran], kernels: KernelsMode, window: str, *, peer: bool) -
     if window == "run":
         low, high = min(each.start_ns for each in own), max(each.end_ns for each in own)
     elif kernels is KernelsMode.LAUNCHED:  # of one step alone: to the end of its range or of its work
-        stream = main_stream(own)
-        own = [each for each in own if 0 <= each.launch_ns <= 100]
-        moved = [each.end_ns for each in work if each not in own and 0 <= each.launch_ns <= 100]
+        stream, until = main_stream(own), 100
+        if not any(each.stream == stream and 0 <= each.launch_ns <= until for each in own):
+            until = 1_000  # its range only marks where the step begins
+        own = [each for each in own if 0 <= each.launch_ns <= until]
+        moved = [each.end_ns for each in work if each not in own and 0 <= each.launch_ns <= until]
         low = min(each.start_ns for each in own if each.stream == stream)
         high = max(100, *(each.end_ns for each in own), *moved)
     elif kernels is KernelsMode.CONTAINED:
