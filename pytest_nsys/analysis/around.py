@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
@@ -158,10 +159,13 @@ class Around:
         return take(bytearray(known.values()), numbers), known
 
     @kept
+    def order_of(self, lane: Lane) -> StreamOrder:
+        """Which streams keep their order."""
+        return order_of(self.kernels.get(lane) or NO_KERNELS)
+
     def unordered(self, lane: Lane) -> Mapping[Stream, Fraction]:
         """The streams that keep no order, with the share that shows it."""
-        kernels = self.kernels.get(lane)
-        return unordered(kernels) if kernels is not None and len(kernels) else {}
+        return self.order_of(lane).unordered
 
     @cached_property
     def _communication(self) -> dict[Lane, Column]:
@@ -371,6 +375,11 @@ class RankTrack:
         return self.group.tracks[self.rank.number].around.unordered(self.rank.lane)
 
     @cached_property
+    def covering(self) -> Column:
+        """The kernels over several later ones of a stream that otherwise keeps its order: no such row is true."""
+        return self.around.order_of(self.rank.lane).covering
+
+    @cached_property
     def uncounted(self) -> Mapping[tuple[int, int], KnownLibrary]:
         """The (short, demangled) name ids of kernels of known communication libraries that count as compute."""
         names = self.kernels.names
@@ -461,17 +470,53 @@ MOST_INSIDE = Fraction(1, 100)
 """Of a stream's kernel time, at most: more inside other kernels, and it is none."""
 
 
-def unordered(kernels: Kernels) -> Mapping[Stream, Fraction]:
-    """The streams that are none, each with the share of its kernel time that ran inside other kernels of it."""
+SEVERAL = 3
+"""Kernels: one that lies over so many later ones of its stream is either wrong, or the stream keeps no order."""
+
+FEW_COVERING = Fraction(1, 100)
+"""Of a stream's kernels, at least one: where more lie over several others, the stream keeps no order."""
+
+
+class StreamOrder(NamedTuple):
+    """The streams that keep no order, each with the share of its kernel time that ran inside other kernels of it; and
+    by index the kernels of the others that lie over several later ones, which cannot be.
+    """
+
+    unordered: Mapping[Stream, Fraction]
+    covering: Column
+
+
+def order_of(kernels: Kernels) -> StreamOrder:
+    """Return which streams keep their order; nodes of graphs do not count, of which one launch starts many."""
     own = where_not(kernels.graph_node)
+    inside, over = _nested(kernels, own)
+    wide = [kernel for kernel, count in Counter(over).items() if count >= SEVERAL]
+    on_streams, wide_ones = Counter(take(kernels.stream, own)), Counter(kernels.stream[kernel] for kernel in wide)
+    few = {stream for stream, count in wide_ones.items() if count == 1 or count <= FEW_COVERING * on_streams[stream]}
+    if covering := {kernel for kernel in wide if kernels.stream[kernel] in few}:
+        own = array("q", [kernel for kernel in own if kernel not in covering])
+        inside, _ = _nested(kernels, own)
+    unordered = _shares_inside(kernels, own, inside)
+    true = (kernel for kernel in covering if kernels.streams[kernels.stream[kernel]] in unordered)
+    return StreamOrder(unordered, array("q", sorted(covering.difference(true))))
+
+
+def _nested(kernels: Kernels, own: Column) -> tuple[Column, Column]:
+    """Return which of some kernels lie inside an earlier one of their stream, and inside which."""
     stream, start, end = (take(column, own) for column in (kernels.stream, kernels.start_ns, kernels.end_ns))
-    lengths = minus(end, start)
     longest_first = order(stream, start, minus(start, end))
-    inside = take(longest_first, where_not(records(*(take(column, longest_first) for column in (stream, end)))))
+    reaching = records(*(take(column, longest_first) for column in (stream, end)))
+    inside, outer = where_not(reaching), where(reaching)
+    by_stream = take(own, longest_first)
+    return take(by_stream, inside), take(by_stream, take(outer[:1] + outer, places(outer, inside)))
+
+
+def _shares_inside(kernels: Kernels, own: Column, inside: Column) -> Mapping[Stream, Fraction]:
+    """Return of each stream of which too much time is inside other kernels how much that is."""
     if not inside:
         return {}
-    size = len(kernels.streams)
-    whole, part = sums(stream, lengths, size), sums(take(stream, inside), take(lengths, inside), size)
+    size, lengths = len(kernels.streams), minus(kernels.end_ns, kernels.start_ns)
+    whole, part = (sums(take(kernels.stream, some), take(lengths, some), size) for some in (own, inside))
     return {
         each: Fraction(part[number], whole[number])
         for number, each in enumerate(kernels.streams)

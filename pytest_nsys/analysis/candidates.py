@@ -18,7 +18,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from pytest_nsys.analysis.around import RankTrack
-from pytest_nsys.analysis.bounds import FEW_ANCHORS
+from pytest_nsys.analysis.facts.bounds import FEW_ANCHORS
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec, periods, without_nested
 from pytest_nsys.core.columns import equal, minus, order, take, total, values, where_not

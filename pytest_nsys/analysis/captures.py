@@ -26,10 +26,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.around import RankTrack
-from pytest_nsys.analysis.bounds import Bounds
 from pytest_nsys.analysis.circumstances import Facts, RunKey, facts_of, key_of, profilers_of
-from pytest_nsys.analysis.doubts import ONE_STEP, notes_on
 from pytest_nsys.analysis.explained import KernelSequence
+from pytest_nsys.analysis.facts.bounds import Bounds
+from pytest_nsys.analysis.facts.fact import Fact, Weight
+from pytest_nsys.analysis.facts.ground import Ground
+from pytest_nsys.analysis.facts.kinds import facts_of as facts_about
 from pytest_nsys.analysis.metrics import (
     MEASURED,
     METRICS,
@@ -42,7 +44,6 @@ from pytest_nsys.analysis.metrics import (
     known_metric,
     measured,
 )
-from pytest_nsys.analysis.quality import crossed
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow, WindowGroup
 from pytest_nsys.analysis.sharing import sharing_in
@@ -63,11 +64,14 @@ from pytest_nsys.core.columns import minus, total
 from pytest_nsys.core.errors import GOES_ON, NoRows, NothingMeasured, NsysError, TraceError, UsageMistake
 from pytest_nsys.core.exact import distance, mean, median
 from pytest_nsys.core.kept import grouped, kept
-from pytest_nsys.core.model import KernelsMode, Label, Note, Row, Span, Unseen, Value
+from pytest_nsys.core.model import KernelsMode, Label, Note, Row, Span, Unseen, Value, merged
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted, from_here, place_words, printable
 
 _SECOND_NS = 1_000_000_000
+
+NO_BOUNDS = Bounds()
+"""What a gate file has that bounds nothing on purpose."""
 
 
 class Mesh(NamedTuple):
@@ -106,8 +110,8 @@ class Captures:
         found = self.rows(metric, request.spec)  # an empty window says more than what is wrong with it
         if metric.outside:
             return found
-        if doubts := self._doubts(request.bounds, request.spec, metric):
-            raise TraceError(GOES_ON.join(doubts))
+        if errors := self._errors(request.bounds, request.spec, metric):
+            raise TraceError(GOES_ON.join(errors))
         self.refuse_twins(request.spec)
         return found
 
@@ -218,20 +222,31 @@ class Captures:
             yield from windows[len(windows) // 2 :][:1]
 
     @kept
-    def notes(self, spec: WindowSpec, *metrics: Metric) -> tuple[Note, ...]:
+    def notes(self, spec: WindowSpec, *metrics: Metric, bounds: Bounds = NO_BOUNDS) -> tuple[Note, ...]:
         """What a person should know about the measurements of these metrics."""
-        stages = any(metric.looks_up for metric in metrics)
-        streams = not metrics or any(metric.of not in (Of.FAMILIES, Of.GPU) for metric in metrics)
-        launches = any(metric.window_by for metric in metrics)
-        runs = () if spec.outside else self.runs
-        found = [
-            note for run in runs for note in notes_on(run, spec, stages=stages, streams=streams, launches=launches)
-        ]
+        found = [fact.note for fact in self.facts_about(spec, bounds, *(metrics or (METRICS["busy_ns"],)))]
         for about in dict.fromkeys(metric.about for metric in metrics):
             found += about(self.runs, spec) if about else ()
-        found = [note for note in found if note != ONE_STEP or len(runs) == 1]
         found += [Note(line, True) for metric in metrics for line in self.outlying(metric, spec)]
-        return tuple(dict.fromkeys(note._replace(text=from_here(note.text)) for note in found))
+        return merged([note._replace(text=from_here(note.text)) for note in found])
+
+    def notes_of(self, spec: WindowSpec, *names: str) -> Sequence[Note]:
+        """Notes of facts of these names alone, for what hangs on no more; none of a run without kernels."""
+        with contextlib.suppress(NothingMeasured):
+            each = [facts_about(Ground(run, spec, METRICS["busy_ns"]), names) for run in self.runs]
+            return merged([fact.note for facts in each for fact in facts])
+        return ()
+
+    @kept
+    def facts_about(self, spec: WindowSpec, bounds: Bounds, *metrics: Metric) -> Sequence[Fact]:
+        """The facts that the measurements of these metrics hang on, the heaviest first."""
+        runs = () if spec.outside else self.runs
+        grounds = [Ground(run, spec, metric, bounds) for run in runs for metric in metrics]
+        found = dict.fromkeys(fact for ground in grounds for fact in facts_about(ground))
+        # Of several captures of one step each the scatter is known.
+        shown = (fact for fact in found if len(runs) == 1 or fact.name != "single_step")
+        heaviest = {fact.sentence: fact for fact in sorted(shown, key=lambda fact: fact.weight)}
+        return sorted(heaviest.values(), key=lambda fact: -fact.weight)
 
     def outlying(self, metric: Metric, spec: WindowSpec) -> tuple[str, ...]:
         """The captures that lie far from the others, a line each: their median hides it."""
@@ -242,10 +257,12 @@ class Captures:
         return tuple(f"{names[far.capture]}: {far.told(metric)}" for far in outlying(each))
 
     @kept
-    def _doubts(self, bounds: Bounds, spec: WindowSpec, metric: Metric) -> Sequence[str]:
+    def _errors(self, bounds: Bounds, spec: WindowSpec, metric: Metric) -> Sequence[str]:
         """Why the traces are not good enough to judge a metric: a line for each crossed bound."""
         several = len(self.runs) > 1
-        lines = ((run.path, line) for run in self.runs for line in crossed(run, spec, bounds, metric))
+        grounds = ((run.path, Ground(run, spec, metric, bounds)) for run in self.runs)
+        found = ((path, fact) for path, ground in grounds for fact in facts_about(ground))
+        lines = ((path, fact.error) for path, fact in found if fact.weight is Weight.ERROR)
         return [f"{path}: {line}" if several else line for path, line in lines]
 
     def key(self, stated: Mapping[str, Label]) -> RunKey:
@@ -380,6 +397,9 @@ def why_none(captures: Captures, metric: Metric, spec: WindowSpec) -> str:
     missing = next((why for _, why in table.missing), "")
     return table.without or missing or _NO_ROW
 
+
+OF_A_RUN = ("compute_absent_ns", "exposed_ns")
+"""Metrics on whose ground a run stands that nobody has asked for anything else: its budget and its communication."""
 
 FEWEST = 3
 """Captures among which one can be the other: of two nobody knows which."""

@@ -22,16 +22,15 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.run import Run, RunWindow
+from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.analysis.table import STATISTICS
-from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.columns import sums_by, take
 from pytest_nsys.core.conventions import UNKNOWN
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.exact import aggregate, exact, median
 from pytest_nsys.core.families import kind_of
 from pytest_nsys.core.kept import grouped, kept
-from pytest_nsys.core.model import Collective, Note, Row, Value
+from pytest_nsys.core.model import Collective, Row, Value
 from pytest_nsys.core.words import counted, printable
 
 DTYPE_BYTES = {
@@ -306,19 +305,15 @@ def lacking(window: RankWindow) -> Iterator[str]:
         yield f"{counted(len(unsized), 'kernel')} of a group whose size is not recorded: it was made before the capture"
 
 
-def collective_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
-    """What the traces do not say of the collectives in the windows of a window spec."""
-    windows = (window for run in captures for window in run.measured(spec))
-    some = [window for window in windows if transfers(window)]
-    blind = [window for window in some if window.track.collectives is None]
-    if blind:
-        traces = list(dict.fromkeys(str(window.rank.trace) for window in blind))
-        more = f" and {len(traces) - 1} more" if len(traces) > 1 else ""
-        yield Note(f"{traces[0]}{more}: no bytes and no bandwidths: {blind[0].track.around.facts.to_see_sizes}")
-    for window in some:
-        if window.track.collectives is not None:
-            for line in lacking(window):
-                yield Note(f"rank {window.rank.number}: {line}", True)
+def unsized(window: RankWindow) -> dict[str, tuple[int, int]]:
+    """Return of each kind of collective that is partly sized how many kernels have no bandwidth on record, and of how
+    many. Of a kind without any size there are no rows, which says so.
+    """
+    sizes: dict[str, list[bool]] = {}
+    for (_, kind), own in transfers(window).items():
+        known = sum(t.bytes is not None and t.record.group_size is not None for t in own.recorded)
+        sizes.setdefault(kind, []).extend([True] * known + [False] * (own.kernels - known))
+    return {kind: (own.count(False), len(own)) for kind, own in sizes.items() if len({*own}) > 1}
 
 
 SYMMETRIC = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast")

@@ -24,7 +24,7 @@ from pytest_nsys.analysis.common_clock import (
     common_clock,
     zeros_of,
 )
-from pytest_nsys.analysis.doubts import idle_periods
+from pytest_nsys.analysis.facts.steps import idle_periods
 from pytest_nsys.analysis.gaps import goes_on
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run

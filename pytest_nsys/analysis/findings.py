@@ -14,15 +14,15 @@ from fractions import Fraction
 from functools import cached_property, partial
 
 from pytest_nsys.analysis.activity import sync_calls
-from pytest_nsys.analysis.bounds import Bounds
 from pytest_nsys.analysis.budget import host_between, window_of_several
 from pytest_nsys.analysis.budget_facts import BudgetPart
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.doubts import uneven_anchors
+from pytest_nsys.analysis.captures import OF_A_RUN, Captures
+from pytest_nsys.analysis.facts.bounds import Bounds
+from pytest_nsys.analysis.facts.fact import Fact, Measured, Weight
+from pytest_nsys.analysis.facts.steps import uneven_anchors
 from pytest_nsys.analysis.gpu_state import MEGA, sm_clock_mhz
 from pytest_nsys.analysis.losses import FindingKind, Losses
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.quality import Fact, Ground, doubts
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.sharing import Walls, sharing_in, walls
 from pytest_nsys.analysis.straggling import Waited, waited
@@ -223,11 +223,12 @@ class _Look:
         """What a gate would call an error of the trace, as far as it is known without a gate file; and a profiler that
         slows the host, where there are ``wins`` that the host could bring.
         """
-        metric = METRICS["exposed_ns" if self.run.convention.stage is not None else "compute_absent_ns"]
+        metrics = map(METRICS.__getitem__, OF_A_RUN)
         bounds = Bounds(world=self.run.workload.world)
-        facts = [fact for fact, _ in doubts(Ground(self.run, self.group, metric, bounds))]
+        facts = [each for each in self.captures.facts_about(self.spec, bounds, *metrics) if each.weight is Weight.ERROR]
         for number, why in ((number, why) for number, why in self.without.items() if number in self.told):
-            facts.append(Fact("budget", "count", None, f"what rank {number} waits for is unknown", why, ""))
+            unknown = Measured(None, f"what rank {number} waits for is unknown", why)
+            facts.append(Fact("budget", "count", unknown, Weight.DOUBT))
         yield from (self._of_all(FindingKind.DOUBT, doubt=fact) for fact in facts)
         slow = next((facts.slows_host for facts in self.run.facts if facts.slows_host), "")
         if slow and OF_THE_HOST & {*wins}:

@@ -15,8 +15,8 @@ from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_nsys.analysis.bounds import Bounds
 from pytest_nsys.analysis.budget_facts import DEFINITION
+from pytest_nsys.analysis.facts.bounds import Bounds
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core import units
 from pytest_nsys.core.model import Row, Unseen
@@ -208,6 +208,11 @@ class Metric:
         return self.of is Of.OUTSIDE
 
     @property
+    def reads_sizes(self) -> bool:
+        """Whether it hangs on how many bytes a collective moves."""
+        return self.name in _OF_SIZES
+
+    @property
     def looks_up(self) -> frozenset[str]:
         """What of kernels is looked up at their launches: ``stage``, ``purpose``."""
         return frozenset({"stage", "purpose"} & set(self.dimensions) if self.of_kernels else ())
@@ -226,6 +231,8 @@ class Metric:
         """The rows of one window, of what the metric's scope says."""
         return [row for row in self.function(window) if isinstance(row, Row)]
 
+
+_OF_SIZES = frozenset({"algbw", "busbw", "bandwidth_utilisation", "collective_bytes", "traffic_share"})
 
 OF_STEP = " of step"
 """What stands behind the name of a time, where its rows are shares of their windows."""
@@ -333,7 +340,7 @@ _blocks = partial(
     needs=Need("blocks", "[…]"),
     without="no blocks are stated: blocks: […] in the gate file",
 )
-_collective = partial(Metric, dimensions=("rank", "group", "collective"), notes="collectives.collective_notes")
+_collective = partial(Metric, dimensions=("rank", "group", "collective"))
 _bandwidth = partial(
     _collective,
     unit=Unit.GB_PER_S,

@@ -88,7 +88,7 @@ def _questions(captures: Captures, requests: Sequence[Request]) -> Iterator[Call
         yield partial(captures.runs[0].measured, request.spec)
         if metric is not None:
             yield partial(_measure, captures, request)
-        yield partial(captures.notes, request.spec, *filter(None, [metric]))
+        yield partial(captures.notes, request.spec, *filter(None, [metric]), bounds=request.bounds)
 
 
 def _measure(captures: Captures, request: Request) -> None:

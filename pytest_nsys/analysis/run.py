@@ -10,8 +10,10 @@ import shlex
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from pytest_nsys.analysis.around import LONGEST_NS, Around, RankTrack
 from pytest_nsys.analysis.kernel_anchors import LaunchedKernels, steps_of_kernel
@@ -33,7 +35,7 @@ from pytest_nsys.analysis.windows import (
     read_labels,
     whole_steps,
 )
-from pytest_nsys.core.columns import exceeds, take, where_not
+from pytest_nsys.core.columns import Column, equal, exceeds, minus, take, total, where, where_not
 from pytest_nsys.core.conventions import Convention, KernelAnchor, like
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake, did_you_mean
 from pytest_nsys.core.families import known_communication
@@ -373,6 +375,31 @@ class RunWindow:
     group: WindowGroup
 
 
+class Unlaunched(NamedTuple):
+    """How many kernels, of how many, have no launch on record, and the time of both in ns."""
+
+    kernels: int = 0
+    among: int = 0
+    ns: int = 0
+    among_ns: int = 0
+
+    @property
+    def share(self) -> Fraction:
+        """Of the kernel time."""
+        return Fraction(self.ns, self.among_ns or 1)
+
+    @classmethod
+    def of(cls, kernels: Kernels, launches: Column) -> Unlaunched:
+        """Return those of kernels whose launches, NO_LAUNCH where there is none, stand at the same places."""
+        lengths, without = minus(kernels.end_ns, kernels.start_ns), where(equal(launches, NO_LAUNCH))
+        return cls(len(without), len(kernels), total(take(lengths, without)), total(lengths))
+
+    @classmethod
+    def of_all(cls, each: Iterable[Unlaunched]) -> Unlaunched:
+        """Return the sum of several."""
+        return cls(*map(sum, zip(cls(), *each, strict=True)))
+
+
 class WindowGroup:
     """The windows of all ranks for one window spec; launches and ranges are read for all when first asked for."""
 
@@ -459,14 +486,13 @@ class WindowGroup:
         return {rank.lane: hull(filled[rank.process]) for rank in ranks if rank.process in filled}
 
     @cached_property
-    def unlaunched(self) -> tuple[int, int]:
-        """Kernels without a launch row that ran while the windows' kernels did, and how many ran then in all."""
-        without = ran = 0
-        for around in self._meanwhile:
-            for launches in around.launches.values():
-                ran += len(launches)
-                without += launches.count(NO_LAUNCH)
-        return without, ran
+    def unlaunched(self) -> Unlaunched:
+        """What ran while the windows' kernels did."""
+        return Unlaunched.of_all(
+            Unlaunched.of(around.kernels[lane], launches)
+            for around in self._meanwhile
+            for lane, launches in around.launches.items()
+        )
 
     @cached_property
     def out_of_session(self) -> int:

@@ -17,7 +17,6 @@ from pytest_nsys.analysis.collectives import (
     Labels,
     MatchedGroup,
     Transfer,
-    collective_notes,
     match,
     matches,
     transfers,
@@ -218,8 +217,7 @@ def stragglers(found: Matched) -> Iterator[tuple[Labels, int, int]]:
 
 
 def wait_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
-    """What collectives lack, and how well the clocks are one on which their waits stand."""
-    yield from collective_notes(captures, spec)
+    """How well the clocks are one on which the waits of collectives stand."""
     for run in captures:
         if clocks(run.ranks) > 1:
             try:

@@ -16,9 +16,8 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.budget import Budget, budget_of, facts_of, window_of_several
 from pytest_nsys.analysis.budget_facts import BudgetFacts, BudgetPart, about_bounds, about_gaps, parts_of
-from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.captures import OF_A_RUN, Captures
 from pytest_nsys.analysis.communication import RunCommunication, communication_of
-from pytest_nsys.analysis.doubts import about_graphs
 from pytest_nsys.analysis.findings import DOUBTS_KEPT, MOST, WORTH, Finding, findings_of
 from pytest_nsys.analysis.kernel_families import FamilySums, Usage
 from pytest_nsys.analysis.losses import FindingKind
@@ -389,12 +388,11 @@ class _Summing:
 
     def doubts(self) -> Iterator[str]:
         """What makes the figures doubtful, each once: of bounds where what nothing explains is worth a finding."""
-        notes = self.captures.notes(self.spec, METRICS["compute_absent_ns"], METRICS["exposed_ns"])
+        notes = self.captures.notes(self.spec, *map(METRICS.__getitem__, OF_A_RUN))
         warnings = [note.text for note in notes if note.warning]
         if len(paths := self.captures.paths) == 1:
             warnings = [text.removeprefix(f"{from_here(str(paths[0]))}: ") for text in warnings]
         worth = WORTH[FindingKind.STALLED]
         known = [each[0] for each in self._budgets.values() if not isinstance(each, NoRows)]
         unsure = [each for each in known if each.dependency_stalled_ns >= worth * each.window_ns]
-        in_graphs = [note.text for run in self.captures.runs for note in about_graphs(run.measured(self.spec))]
-        yield from dict.fromkeys([*warnings, *about_bounds(unsure), *about_gaps(unsure), *in_graphs])
+        yield from dict.fromkeys([*warnings, *about_bounds(unsure), *about_gaps(unsure)])

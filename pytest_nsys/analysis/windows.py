@@ -363,11 +363,12 @@ def _labelled(traces: Sequence[Trace], labels: Sequence[Labels]) -> tuple[tuple[
                 raise SeveralCaptures(f"{twice}: {_OF_ONE_RANK}")
             ranks[setup.rank] = rank
     ordered = tuple(ranks[n] for n in sorted(ranks))
-    return ordered, tuple(_mesh_notes(ordered))
+    _check_sizes(ordered)
+    return ordered, ()
 
 
-def _mesh_notes(ranks: Sequence[Rank]) -> list[Note]:
-    """Ranks that the sizes of the labels promise and no trace holds; sizes that contradict each other are an error."""
+def _check_sizes(ranks: Sequence[Rank]) -> None:
+    """Raises TraceError where labels state other sizes of the mesh."""
     first = ranks[0].setup
     assert first is not None  # every rank here has a label
     for rank in ranks:
@@ -376,20 +377,18 @@ def _mesh_notes(ranks: Sequence[Rank]) -> list[Note]:
                 f"setup labels conflict: '{printable(first.text)}' and '{printable(rank.setup.text)}' state other "
                 "sizes: these are not files of one run"
             )
-    if not first.sizes:
-        absent, _, some = _absent(ranks, ranks[-1].number + 1)
-        return [Note(f"rank {some} is in no trace, though rank {ranks[-1].number} is", True)] if absent else []
-    absent, world, some = absent_ranks(ranks)
-    are = "is" if absent == 1 else "are"
-    return [Note(f"{absent} of {world} ranks of the mesh {are} in no trace: {some}", True)] if absent else []
 
 
 def absent_ranks(ranks: Sequence[Rank]) -> tuple[int, int, str]:
-    """How many ranks the sizes of the setup labels promise and no trace holds, of how many, and the first of them."""
+    """Return how many ranks no trace holds, of how many, and the first of them.
+
+    The sizes of the setup labels promise them; without sizes they are the numbers left out below the highest, of more
+    than one rank: one alone may be all that was recorded, as rank 3 of a job is.
+    """
     setup = ranks[0].setup if ranks else None
-    if setup is None or not setup.sizes:
+    if setup is None or (not setup.sizes and len(ranks) == 1):
         return 0, len(ranks), ""
-    return _absent(ranks, prod(setup.sizes.values()))
+    return _absent(ranks, prod(setup.sizes.values()) if setup.sizes else ranks[-1].number + 1)
 
 
 def clocks(ranks: Sequence[Rank]) -> int:

@@ -14,7 +14,6 @@ import click
 
 from pytest_nsys.analysis.cutting import RunCut
 from pytest_nsys.analysis.cutting import cut as cut_out
-from pytest_nsys.analysis.doubts import about_uncounted
 from pytest_nsys.analysis.metrics import Unit
 from pytest_nsys.cli.asking import stores
 from pytest_nsys.cli.options import MeasureOptions, measuring, note_lines, print_notes, reading
@@ -63,7 +62,7 @@ def cut(asked: MeasureOptions, traces: tuple[str, ...], output: str | None, gate
         (run,) = captures.runs
         found = cut_out(run, [spec], frozenset(asked.chosen(run.ranks)))
         target.write(packed(chrome_trace([found]), target.path))
-        doubts = [*asked.notes, *about_uncounted(run.measured(spec)), *map(Note, found.clock_lines())]
+        doubts = [*asked.notes, *captures.notes_of(spec, "unknown_communication"), *map(Note, found.clock_lines())]
     launched = sum(len(w) for one in found.ranks for w in one.windows)
     what = f"{counted(len(found.ranks), 'rank')}, {counted(launched, 'kernel')}, {spec}"
     click.echo(f"wrote {target.shown}: {what}; open it in {VIEWER}")

@@ -6,11 +6,10 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pytest_nsys.analysis.bounds import Bounds
-from pytest_nsys.analysis.captures import Captures, available
-from pytest_nsys.analysis.doubts import about_graphs, slow_steps
+from pytest_nsys.analysis.captures import OF_A_RUN, Captures, available
+from pytest_nsys.analysis.facts.bounds import Bounds
+from pytest_nsys.analysis.facts.fact import Weight
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.quality import crossed
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.cli.asking import shown
@@ -59,16 +58,16 @@ def shape_of(captures: Captures, spec: WindowSpec, asked: MeasureOptions) -> Run
         Group(one.view, one.metrics, one.with_rows, {why: list(names) for why, names in one.without.items()})
         for one in available(captures, spec)
     ]
-    group = run.measured(spec)
-    hidden = [note.text for note in about_graphs(group)]
+    found = captures.facts_about(spec, Bounds(world=run.workload.world), *map(METRICS.__getitem__, OF_A_RUN))
     return RunShape(
         files=files,
         ranks=[rank.number for rank in run.ranks],
         gpu=run.gpu_model(),
         convention=asked.notes[0].text if asked.notes else captures.convention_words,
         anchored=not spec.whole_run,
-        measured_as="; ".join([str(spec), *hidden, *map(str, filter(None, [slow_steps(group)]))]),
-        quality=[*_unfilled(run, spec), *crossed(run, spec, Bounds(), METRICS["exposed_ns"])],
+        measured_as=str(spec),
+        quality=[*_unfilled(run, spec), *(fact.error for fact in found if fact.weight is Weight.ERROR)],
+        doubts=[fact.sentence for fact in found if fact.weight is Weight.DOUBT],
         groups=groups,
     )
 

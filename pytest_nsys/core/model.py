@@ -207,6 +207,12 @@ class Note(NamedTuple):
         return Note(printable(self.text, limit - len("warning: ") * self.warning), self.warning)
 
 
+def merged(notes: Iterable[Note]) -> tuple[Note, ...]:
+    """Return each text once, those that cast doubt first: for one metric a fact may cast doubt, and for another not."""
+    warnings = {note.text: note.warning for note in sorted(notes, key=lambda note: note.warning)}
+    return tuple(sorted((Note(*each) for each in warnings.items()), key=lambda note: not note.warning))
+
+
 class Step(NamedTuple):
     """What to do next: a command to type or a key to set, and what it is for."""
 

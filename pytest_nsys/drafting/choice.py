@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from pytest_nsys.analysis.bounds import FEW_ANCHORS
-from pytest_nsys.analysis.doubts import anchor_counts, is_one, uncounted
+from pytest_nsys.analysis.facts.bounds import FEW_ANCHORS
+from pytest_nsys.analysis.facts.communication import uncounted
+from pytest_nsys.analysis.facts.fact import Weight
+from pytest_nsys.analysis.facts.ground import Ground
+from pytest_nsys.analysis.facts.kinds import facts_of
+from pytest_nsys.analysis.facts.steps import anchor_counts, is_one
 from pytest_nsys.analysis.fitting import Allowed, Choice
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.quality import Ground, doubts
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import RUN
 from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, NO_STAGE, UNKNOWN, Convention, Purpose
@@ -35,13 +38,14 @@ def with_libraries(choice: Choice, run: Run) -> Choice:
 
 def with_bounds(choice: Choice, run: Run) -> Choice:
     """The choice with the bounds of quality that this trace crosses set on purpose, each with what would be better."""
-    group = run.measured(choice.spec)
     metric = replace(METRICS["exposed_ns"], dimensions=("rank", "stage", "purpose"))
     quality: dict[str, Allowed] = {}
-    for fact, _ in doubts(Ground(run, group, metric)):
-        quality[fact.check] = Allowed(fact.lets_through, printable(fact.words, 120))
-        choice = choice.because("quality", f"{fact.check}: {printable(fact.words, 120)}; better: {fact.remedy}.")
-    counts = anchor_counts(group)
+    errors = (fact for fact in facts_of(Ground(run, choice.spec, metric)) if fact.weight is Weight.ERROR)
+    for fact in errors:
+        words = printable(fact.words, 120)
+        quality[fact.name] = Allowed(fact.lets_through, words)
+        choice = choice.because("quality", f"{fact.name}: {words}; better: {fact.found.remedy}.")
+    counts = anchor_counts(run.measured(choice.spec))
     fewest = min(
         (*(count for _, count in counts), *drafted_kinds(choice.kinds, choice.kind).values()), default=FEW_ANCHORS
     )

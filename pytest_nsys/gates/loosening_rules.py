@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeGuard
 
-from pytest_nsys.analysis.bounds import AT_LEAST, OFF, Bounds
+from pytest_nsys.analysis.facts.bounds import AT_LEAST, OFF, Bounds
 from pytest_nsys.analysis.table import Selector, with_usual
 from pytest_nsys.core.conventions import NO_STAGE, Convention, KernelAnchor, convention_words, written_anchor
 from pytest_nsys.core.numbers import format_value

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from pytest_nsys.analysis.budget_facts import ceiling
-from pytest_nsys.analysis.doubts import about_uncounted
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.sharing import Sharing, sharing_in
 from pytest_nsys.core.conventions import NO_STAGE
@@ -73,7 +72,7 @@ RANKS = View(
     name="ranks",
     parts=(Part(columns=_of_ranks, keys=_windows),),
     reads=(),
-    notes=lambda looked: looked.run.rank_notes,
+    notes=lambda looked: looked.captures.notes_of(looked.spec, "missing_ranks", "numbering"),
     paragraph=lambda looked: Paragraph(windows=tuple(picked(looked))),
 )
 
@@ -141,10 +140,9 @@ OVERLAP = View(
 )
 
 
-def _about_ranks(looked: Looked) -> Iterator[Note]:
+def _about_ranks(looked: Looked) -> Sequence[Note]:
     """Where a view hangs on no launch and no stream."""
-    yield from looked.run.rank_notes
-    yield from about_uncounted(looked.run.measured(looked.spec))
+    return looked.captures.notes_of(looked.spec, "missing_ranks", "numbering", "unknown_communication")
 
 
 def _by_kernel(looked: Looked) -> Sequence[AnyColumn]:

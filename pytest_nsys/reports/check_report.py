@@ -71,6 +71,7 @@ class RunShape(Struct):
     anchored: Annotated[bool, doc("Whether a step is measured; else it is the whole run.")]
     measured_as: str
     quality: Annotated[list[str], doc("Bounds of trace quality that are crossed.")]
+    doubts: Annotated[list[str], doc("What makes figures of a step doubtful, within its bound.")]
     groups: list[Group]
 
 
@@ -161,6 +162,8 @@ def _run(found: RunShape) -> Iterator[str]:
         yield from _line("", f"note: the whole run is measured: for figures of a step, mark it ({', '.join(marks)})")
     crossed = f"{counted(len(found.quality), 'check')} failed, see below" if found.quality else "all checks passed"
     yield from _line("quality", crossed)
+    for number, doubt in enumerate(found.doubts):
+        yield from _line("" if number else "in doubt", doubt, indent="  " if number else "")
     for n, group in enumerate(found.groups):
         name = SAID.get(group.name, group.name)
         yield from _line("" if n else "metrics", f"{name:<12}{group.with_rows} of {group.metrics} have rows")

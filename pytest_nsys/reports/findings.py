@@ -202,7 +202,7 @@ def _profiler(f: Finding) -> Said:
 def _doubt(f: Finding) -> Said:
     fact = f.doubt
     assert fact is not None
-    return fact.words, f": {fact.why}", f"; {fact.remedy}" if fact.remedy else ""
+    return fact.words, f": {fact.found.why}", f"; {fact.found.remedy}" if fact.found.remedy else ""
 
 
 _SENTENCES: Mapping[FindingKind, Callable[[Finding], Said]] = {

@@ -10,7 +10,6 @@ from functools import cached_property
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.collectives import Found, Labels, Transfers, shares, sized, transfers
-from pytest_nsys.analysis.doubts import about_uncounted
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.analysis.throughput import check_world, shards_of, world_of
@@ -94,7 +93,7 @@ class RunReport:
                 ("parallel", degrees),
                 ("GPUs", gpus),
                 ("looked at", str(self.spec)),
-                *(("in doubt", note.text) for note in about_uncounted(run.measured(self.spec))),
+                *(("in doubt", note.text) for note in self.captures.notes_of(self.spec, "unknown_communication")),
             ]
         )
 

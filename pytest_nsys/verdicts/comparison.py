@@ -17,10 +17,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.analysis.bounds import Bounds
 from pytest_nsys.analysis.capture_cache import CaptureCache, Files
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import RunKey
+from pytest_nsys.analysis.facts.bounds import Bounds
 from pytest_nsys.analysis.fitting import GENERIC, Choice
 from pytest_nsys.analysis.measurements import Measurements
 from pytest_nsys.analysis.metrics import MEASURED, METRICS, measured

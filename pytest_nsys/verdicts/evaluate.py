@@ -154,6 +154,11 @@ class GateContext:
             raise TraceError(self._of_another_run)
         return self.captures.measure(request_of(self.gate, assertion, self._usual_steps))
 
+    def notes(self, assertion: Assertion) -> Sequence[Note]:
+        """What a person should know about what the assertion judges."""
+        asked = request_of(self.gate, assertion, self._usual_steps)
+        return self.captures.notes(asked.spec, assertion.measures, bounds=asked.bounds)
+
     @cached_property
     def _usual_steps(self) -> int | None:
         """Of the captures, or of what they are held against where these have one step; None where they have others."""
@@ -205,7 +210,7 @@ class GateContext:
     def same_as_baseline(self) -> tuple[Note, ...]:
         """That the trace is the one that the stored baseline was taken from."""
         same = self.baseline.same if isinstance(self.baseline, StoredBaseline) else None
-        return () if same is None else (Note(f"{same.words}: {same.why}"),)
+        return () if same is None else (same.note,)
 
     @cached_property
     def worse(self) -> bool:
@@ -301,7 +306,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
         ),
         notes=(
             *(context.same_as_baseline if assertion.reads_stored else ()),
-            *(note for note in context.captures.notes(spec, metric) if note.text not in message),
+            *(note for note in context.notes(assertion) if note.text not in message),
             *context.disagreements,
             *context.unheld,
             *(context.unchecked if assertion.outside is not None else ()),

@@ -11,8 +11,9 @@ from pathlib import Path
 from pytest_nsys.analysis.captures import ENOUGH, Captures
 from pytest_nsys.analysis.circumstances import steps_of
 from pytest_nsys.analysis.explained import KernelSequence, Wall
+from pytest_nsys.analysis.facts.fact import Fact, Measured, Weight
+from pytest_nsys.analysis.facts.kinds import weighed
 from pytest_nsys.analysis.metrics import METRICS, Metric, Unit, known_metric
-from pytest_nsys.analysis.quality import Fact
 from pytest_nsys.analysis.table import MetricTable
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import BaselineError, NsysError, TraceError
@@ -195,9 +196,8 @@ class StoredBaseline(ReferenceSource):
         assertion = settled(assertion, self.captures)
         found = self._stored(assertion.measures, assertion)
         if isinstance(found, Reference):
-            most = self.gate.quality.same_as_baseline
-            if self.same is not None and most is not None and self.same.crosses(most):
-                raise TraceError(self.same.line(most))
+            if self.same is not None and self.same.weight is Weight.ERROR:
+                raise TraceError(self.same.error)
             note = self.store.base.note if self.store.base is not None else ""
             return replace(found, warnings=(note,) if note else ())
         if isinstance(self._found, NotComparable) and self._found.outcome is Outcome.INCOMPARABLE:
@@ -232,7 +232,8 @@ class StoredBaseline(ReferenceSource):
             return None
         words = f"all {rows} judged rows, {times} of them times, equal {self.shown(path)} to the nanosecond"
         why = "this is the trace that the baseline was taken from"
-        return Fact("same_as_baseline", "count", 1, words, why, "judge the trace of this run")
+        found = Measured(1, words, why, "judge the trace of this run")
+        return weighed("same_as_baseline", found, self.gate.quality)
 
     @cached_property
     def _measured_before(self) -> frozenset[str]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_nsys.analysis.candidates import FEWEST, Candidate, _ByLaunch, _candidate, _unambiguous
-from pytest_nsys.analysis.doubts import Uneven, _about_unlaunched, uneven_anchors
+from pytest_nsys.analysis.facts.steps import Uneven, uneven_anchors
 from pytest_nsys.analysis.kernel_families import anchors_in
 from pytest_nsys.analysis.pipeline import _stage_times
 from pytest_nsys.analysis.rank_window import RankWindow
@@ -81,12 +81,6 @@ def windowed(
 )
 def test_a_window_holds_its_anchor_or_those_that_it_does_not_cut(window: Any, anchors: int | None) -> None:
     assert anchors_in(window) == anchors
-
-
-@pytest.mark.parametrize(("without", "many"), [(0, None), (1, False), (10, False), (11, True)])
-def test_more_than_a_tenth_of_kernels_without_a_launch_is_many(without: int, many: bool | None) -> None:
-    group: Any = SimpleNamespace(unlaunched=(without, 100))
-    assert [note.warning for note in _about_unlaunched(group)] == ([] if many is None else [many])
 
 
 def test_kernels_of_one_row_name_are_counted_together() -> None:

@@ -489,7 +489,7 @@ def test_the_largest_win_comes_first_and_places_are_kept_for_doubts(tmp_path: Pa
     gpu = trace.process()
     gpu.range("step", 0, STEP_NS)
     gpu.range("step", STEP_NS, 2 * STEP_NS)
-    t.gemm(gpu, -STEP_NS, 1 * MS)
+    t.gemm(gpu, -STEP_NS, 1 * MS, launch=-STEP_NS)
     copy(1 * MS, 2 * MS)(t, gpu)
     t.gemm(gpu, 2 * MS, 3 * MS)
     nccl(3 * MS, 5 * MS)(t, gpu)

@@ -294,9 +294,8 @@ def test_untypical_window_is_told_and_an_explicit_one_has_no_typicality(gpu: One
     for i, length in enumerate((50, 50, 20, 21, 90, 22, 20, 50, 50)):
         gpu.range("step", 100 * i, 100 * i + length)
         gpu.kernel("gemm", 100 * i + 1, 100 * i + 2, launch_ns=100 * i)
-    assert "rank 0: the window is untypical, 69 MAD from the steady median" in [
-        note.replace(".0 MAD", " MAD") for note in notes(gpu, "compute_ns")
-    ]
+    said = "rank 0: the window is 69 MAD from the steady median: an untypical window does not represent the run"
+    assert any(note.startswith(said) for note in notes(gpu, "compute_ns"))
     assert rows(gpu, "window_typicality", window="0:100") == {}
 
 
@@ -415,7 +414,10 @@ def test_kernel_without_a_launch_row_is_looked_up_at_its_start_and_its_share_tol
     gpu.kernel("gemm", 150, 160, launch=False)
     gpu.kernel("gemm", 170, 190, launch_ns=50)
     assert rows(gpu, "launches") == {(0, "none"): 1, (0, "stage3_f"): 1}
-    told = "50% of 2 kernels around the windows have no launch row: their stage was looked up at their GPU start"
+    told = (
+        "1 of 2 kernels around the windows, 33.3% of their time, has no launch on record: their stage could only be "
+        "looked up at their GPU start, which runs behind; trace the CUDA API on all ranks"
+    )
     assert told in notes(gpu, "launches")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.doubts import apart
+from pytest_nsys.analysis.facts.recording import apart
 from pytest_nsys.analysis.metrics import Request
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import TraceError, UsageMistake

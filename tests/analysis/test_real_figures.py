@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 
+from pytest_nsys.analysis.facts.launches import launchless
+from pytest_nsys.core.conventions import BUILT_IN
 from tests.support.commands import answer, run
 from tests.support.fake_nsys import needs_nsys
+from tests.support.measure import captures
 from tests.support.reference_data import DUALPIPE, DUALPIPE_RUNS, REAL, expected_figures
 
 pytestmark = [pytest.mark.reference, pytest.mark.usefixtures("read_once")]
@@ -136,11 +139,9 @@ def check_export(path: Path, expected: Figures) -> None:
     counts = [check_process(path, rank, pid, figures) for rank, (pid, figures) in enumerate(ranks)]
     assert sum(counts) == expected["n_kernels"]
     unlaunched = sum(figures["kernels_without_launch_row"] for _, figures in ranks)
-    said = run("rows", "launches", "--where=stage=none", "--trace", path, *GENERIC, "--window=run").stderr
-    share = re.search(r"([0-9.]+)% of ([0-9]+) kernels around the windows have no launch row", said)
-    assert (share is not None) == bool(unlaunched)
-    if share is not None:
-        assert (share[1], int(share[2])) == (f"{100 * unlaunched / sum(counts):.3g}", sum(counts))
+    with captures(path, convention=BUILT_IN["generic"]) as opened:
+        found = launchless(opened.runs[0].measured(opened.spec("run")))
+    assert (found.kernels, found.among) == (unlaunched, sum(counts))
     assert expected.keys() == {"n_kernels", "result"}
 
 

@@ -39,7 +39,7 @@ def kernels(*names: str, stream: int = 9, stage: str = "stage4_f", ranks: tuple[
     """More kernels in the median window, 10 us each, launched for a stage."""
 
     def edit(_: TraceBuilder, processes: list[Process]) -> None:
-        launched = {"stage2_f": 41, "stage4_f": 45}.get(stage, 54)
+        launched = {"stage2_f": 41, "stage4_f": 45}.get(stage, 40)
         for rank in ranks:
             for i, name in enumerate(names):
                 start = AT + 20_000 * i

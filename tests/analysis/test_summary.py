@@ -15,10 +15,10 @@ from pytest_nsys import open_run
 from pytest_nsys.analysis.budget_facts import BLOCKED, BudgetPart
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.communication import SHARED_NAME
+from pytest_nsys.analysis.facts.fact import Fact, Measured, Weight
 from pytest_nsys.analysis.findings import Finding, _Look
 from pytest_nsys.analysis.losses import FindingKind
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.quality import Fact
 from pytest_nsys.analysis.subject import framework_of
 from pytest_nsys.analysis.summary import LongestStep, summary_of
 from pytest_nsys.analysis.windows import WindowSpec
@@ -409,7 +409,7 @@ def test_of_many_findings_the_profiler_that_slows_the_host_keeps_its_place(
     """It says of all others by how much they may be wrong, and stands nowhere else; what is doubtful does."""
     wins = [Finding(kind, 0, (0,), 1, 100, 50 - n) for n, kind in enumerate([*FindingKind][:6])]
     profiler = Finding(FindingKind.PROFILER, None, (0,), 1, 0, None, {"recorded": "with_stack"})
-    fact = Fact("anchors", "count", 1, "rank 0 has 1 anchor", "too few", "trace more")
+    fact = Fact("anchors", "count", Measured(1, "rank 0 has 1 anchor", "too few", "trace more"), Weight.ERROR, 5)
     doubtful = [Finding(FindingKind.DOUBT, None, (0,), 1, 0, None, {}, fact)] * doubts
     monkeypatch.setattr(_Look, "wins", lambda _: iter(wins))
     monkeypatch.setattr(_Look, "doubts", lambda *_: iter([*doubtful, profiler]))

@@ -79,7 +79,7 @@ def test_json_of_overlap(trace: Path) -> None:
     assert found["notes"] == [
         "note: convention pithtrain, anchor 'forward chunk%backward chunk%' (found in the trace)",
         "note: window median, kernels contained",
-        "note: 2 of 4 communication kernels share stream 7 with compute (1 us): "
+        "warning: 2 of 4 communication kernels share stream 7 with compute (1 us): "
         "only wall_exposed_all and wall_overlap_all count them",
     ]
     assert found["windows"] == [

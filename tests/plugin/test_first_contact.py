@@ -163,7 +163,15 @@ def test_check_names_the_version_of_a_format(version: str | None, told: str) -> 
     plugin = Plugin(active=True, why_not="", rootdir="/", inifile=None)
     around = Surroundings("1", "3.12", "python", "9", plugin, None, {}, [])
     held = RunShape(
-        [file], [0], None, "convention kineto", anchored=True, measured_as="window median", quality=[], groups=[]
+        [file],
+        [0],
+        None,
+        "convention kineto",
+        anchored=True,
+        measured_as="window median",
+        quality=[],
+        doubts=[],
+        groups=[],
     )
     text = as_text(Checked(1, good=True, problems=[], surroundings=around, gate_files=[], not_collected=[], run=held))
     assert f"trace        a.json: {told}\n" in text

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_nsys.analysis.facts.fact import Fact, Measured, Weight
 from pytest_nsys.analysis.findings import Figures, Finding, findings_of
 from pytest_nsys.analysis.losses import FindingKind
-from pytest_nsys.analysis.quality import Fact
 from pytest_nsys.cli.options import MeasureOptions
 from pytest_nsys.core.kernel_names import readable_names
 from pytest_nsys.reports.findings import command_for, nothing_found, sentence, win_words
@@ -40,7 +40,7 @@ CAST = "void at::native::cast<float>(int)"
 SHARED: Figures = {**PART, "stream": 7, "comm_kernels": 2, "compute_kernels": 1, "mostly": CAST}
 SYNC: Figures = {**PART, "more_ns": 0, "call": "cudaStreamSynchronize", "calls": 1}
 WAITS: Figures = {**PART, "more_ns": HALF, "for_rank": 3, "collective": "AllReduce"}
-FEW = Fact("anchors", "count", 1, "rank 0 has 1 anchor", "too few", "trace more")
+FEW = Fact("anchors", "count", Measured(1, "rank 0 has 1 anchor", "too few", "trace more"), Weight.ERROR, 5)
 
 SENTENCES = [
     (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.doubts import empty_anchors
+from pytest_nsys.analysis.facts.steps import empty_anchors
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN

@@ -15,6 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from pytest_nsys.analysis.metrics import Request
 from pytest_nsys.core.conventions import CopyKind
 from pytest_nsys.core.errors import TraceError, UsageMistake
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Lane, Range
@@ -40,7 +41,7 @@ from pytest_nsys.traces.nsys.memory import _calls
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.opening import _reader_of, find_traces, given_twice, traces_in
 from pytest_nsys.traces.sqlite_file import SqliteFile
-from tests.support.measure import notes
+from tests.support.measure import captures, notes
 from tests.support.one_process import OneProcess
 from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.kineto import KinetoBuilder
@@ -452,7 +453,10 @@ def test_ranks_of_file_names_that_are_missing_are_told(tmp_path: Path) -> None:
         trace.range("step", 0, 100)
         trace.kernel("gemm", 50, 60, launch_ns=5)
         trace.write(tmp_path / "run" / f"rank{number}.json")
-    assert "rank 1 is in no trace, though rank 2 is" in notes(tmp_path / "run", "compute_ns", window="run")
+    told = "1 of 3 ranks is missing: no trace holds rank 1, though there is a rank 2; profile all ranks"
+    assert told in notes(tmp_path / "run", "compute_ns", window="run")
+    with captures(tmp_path / "run") as run, pytest.raises(TraceError, match="missing_ranks: 1"):
+        run.measure(Request("compute_ns", run.spec("run")))
 
 
 def test_kernels_of_two_devices_are_lanes_of_their_own(tmp_path: Path) -> None:

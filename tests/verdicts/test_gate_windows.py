@@ -23,7 +23,7 @@ from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import GateFile
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import OtherRun
-from tests.analysis.test_quality import session
+from tests.analysis.test_facts import session
 from tests.support.chrome import chrome
 from tests.support.commands import run
 from tests.support.gates import ANCHOR, MS, Project

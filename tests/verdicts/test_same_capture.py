@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sqlite3
 from contextlib import closing
@@ -103,17 +104,21 @@ OWN = "this is the trace that the baseline was taken from"
 
 
 def test_a_baseline_is_judged_on_its_own_trace_and_says_so(project: Project) -> None:
-    """Green, without a warning, in the terminal, the page, the Markdown and the JSON."""
+    """Green and doubtful, without -v too, in the terminal, the page, the Markdown and the JSON."""
     project.accepted(EIGHT)
     reports = ("page.html", "report.md", "report.json")
     options = ("--nsys-html=page.html", "--nsys-summary=report.md", "--nsys-json=report.json")
-    said = project.pytest("-v", "--nsys-trace=run.sqlite", "-W", "error", *options, code=0)
-    assert "note: all 12 judged rows, 8 of them times, equal baselines/gate/" in said
+    said = project.pytest("--nsys-trace=run.sqlite", "-W", "error", *options, code=0)
+    said = " ".join(said.split())
+    assert "warning: all 12 judged rows, 8 of them times, equal baselines/gate/" in said
     assert f".json to the nanosecond: {OWN}" in said
     for name in reports:
         assert OWN in (project.root / name).read_text(encoding="utf-8")
+    verdicts = json.loads((project.root / "report.json").read_text())["gate_files"][0]["assertions"]
+    assert all(any(OWN in doubt for doubt in each["doubts"]) for each in verdicts)
     project.gate(f"quality: {{same_as_baseline: 1}}\nassertions:\n{EIGHT}")
-    project.pytest("-v", "--nsys-trace=run.sqlite", code=0)
+    assert OWN not in project.pytest("--nsys-trace=run.sqlite", code=0)
+    assert OWN in project.pytest("-v", "--nsys-trace=run.sqlite", code=0)
     project.gate(f"quality: {{same_as_baseline: 0}}\nassertions:\n{EIGHT}\n- window_ns <= 1s")
     cases = project.cases("--nsys-trace=run.sqlite", code=1)
     assert [case.state for case in cases.values()] == ["error"] * 4 + ["passed"]

@@ -7,12 +7,13 @@ row varies over the steady windows is a dot for each window along the values, th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
 from pytest_nsys.analysis.root_facts import RootKind
 from pytest_nsys.core.exact import median, percentile
+from pytest_nsys.core.model import merged
 from pytest_nsys.core.numbers import MINUS, format_value
 from pytest_nsys.core.words import counted
 from pytest_nsys.gates.model import JudgedRow, Outcome, Verdict
@@ -87,7 +88,13 @@ def margin_told(worst: WorstRow, verdict: Verdict) -> str:
 
 
 def notes_of(record: Record) -> list[str]:
-    return [*record.verdict.warnings, *map(str, record.verdict.notes)]
+    """Return what an assertion tells beside its rows; what makes its trace doubtful stands above the table."""
+    return [*record.verdict.warnings, *(note.text for note in record.verdict.notes if not note.warning)]
+
+
+def doubts_in(records: Iterable[Record]) -> list[str]:
+    """Return what makes the traces of assertions doubtful, each once."""
+    return [note.text for note in merged(n for record in records for n in record.verdict.notes) if note.warning]
 
 
 WIDTH, MIDDLE = 140, 70

@@ -13,7 +13,7 @@ from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.core.words import printable
 from pytest_nsys.reports.changes import gate_change_lines
 from pytest_nsys.reports.headline import of_session
-from pytest_nsys.reports.page.assertion_view import MIDDLE, WIDTH, assertion_view, notes_of
+from pytest_nsys.reports.page.assertion_view import MIDDLE, WIDTH, assertion_view, doubts_in, notes_of
 from pytest_nsys.reports.page.page import Drawn, render
 from pytest_nsys.reports.page.pictures import Picture, Pictures, by_turn
 from pytest_nsys.reports.page.root_view import Section, section_views, sections_of, windows_of
@@ -48,6 +48,7 @@ def session_page(digest: Digest) -> str:
         beside=[*beside(digest.comparison)] if digest.comparison is not None else [],
         two_sides=tables(digest.comparison, verbose=True) if digest.comparison is not None else [],
         facts=[*_facts(digest), *past.in_short],
+        doubts=doubts_in(digest.records),
         gate_changes=list(gate_change_lines(digest.gate_changes)) if digest.gate_changes is not None else [],
         sections=told,
         files=[_file(file, digest.pictures, views) for file in digest.files],

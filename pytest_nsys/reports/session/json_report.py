@@ -145,6 +145,7 @@ class AssertionShape(Shape):
     causes: Annotated[
         list[CauseShape], doc("The kernels behind each row that is worse: its parts add up to the change.")
     ]
+    doubts: Annotated[list[str], doc("What makes its trace doubtful, within the bounds of quality.")]
     notes: list[str]
     warnings: list[str]
     next_steps: Annotated[list[str], doc("Commands to type next.")]
@@ -435,7 +436,8 @@ def _assertion(record: Record) -> dict[str, Any]:
         "worst": filled(Worst, record.worst),
         "differences": [each._asdict() for each in verdict.differences],
         "causes": [*map(_cause, verdict.causes)],
-        "notes": list(map(str, verdict.notes)),
+        "doubts": [note.text for note in verdict.notes if note.warning],
+        "notes": [note.text for note in verdict.notes if not note.warning],
         "next_steps": list(map(str, record.next_steps)),
         "explanation": record.explained,
         "rows": [_row(row, verdict) for row in verdict.rows],

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.core.kept import grouped
-from pytest_nsys.core.model import Step
+from pytest_nsys.core.model import Note, Step, merged
 from pytest_nsys.core.numbers import change_words
 from pytest_nsys.core.words import counted, first_of, printable
 from pytest_nsys.gates.gate_changes import GateChanges
@@ -280,11 +280,13 @@ def _gate_file(configurations: Sequence[FileRecords], *, folded: bool) -> Iterat
         lines += [f"#### {code(file.name)}", ""] if len(configurations) > 1 else []
         lines += _table_of(file)
     windows = _windows(configurations)
+    doubts = [f"- **Doubtful**: {prose(note.text)}" for note in _notes(configurations) if note.warning]
     if folded:
         counts = counts_words([record for file in configurations for record in file.records])
+        yield from (*doubts, "") if doubts else ()
         yield from _folded(f"{code(title)}: {counts}", [*lines, *windows])
     else:
-        yield from (f"### {code(title)}", "", *lines)
+        yield from (f"### {code(title)}", "", *([*doubts, ""] if doubts else []), *lines)
         yield from _folded("Windows and notes", windows)
 
 
@@ -306,9 +308,14 @@ def _table_of(file: FileRecords) -> Iterator[str]:
 def _windows(configurations: Sequence[FileRecords]) -> list[str]:
     windows = dict.fromkeys(each for file in configurations for each in file.windows if each[1])
     lines = [f"- {prose(how)}\n" + "\n".join(f"  - {prose(w)}" for w in each) for how, each in windows]
-    records = [record for file in configurations for record in file.records]
-    notes = dict.fromkeys(note for r in records for note in (*map(str, r.verdict.notes), *r.verdict.warnings))
-    return [*lines, *(f"- {prose(note)}" for note in notes)]
+    notes = [note.text for note in _notes(configurations) if not note.warning]
+    warnings = [text for file in configurations for record in file.records for text in record.verdict.warnings]
+    return [*lines, *(f"- {prose(note)}" for note in dict.fromkeys([*notes, *warnings]))]
+
+
+def _notes(configurations: Sequence[FileRecords]) -> Sequence[Note]:
+    records = (record for file in configurations for record in file.records)
+    return merged(note for record in records for note in record.verdict.notes)
 
 
 def _folded(title: str, items: Sequence[str]) -> Iterator[str]:

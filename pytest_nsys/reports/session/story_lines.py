@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
 
 from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.model import merged
 from pytest_nsys.core.numbers import format_apart
 from pytest_nsys.core.words import counted, no_command, printable
 from pytest_nsys.gates.model import Outcome
@@ -73,8 +74,8 @@ def _command(line: str, width: int) -> Iterator[str]:
 
 
 def _files(story: Story, records: Sequence[Record], width: int) -> Iterator[str]:
-    """Each gate file, with all of its configurations, in a line: what held, or how many did not; and what it warns of:
-    the first of its verdicts, and the first of its traces.
+    """Each gate file, with all of its configurations, in a line: what held, or how many did not; the first warning of
+    its verdicts, and all that makes its traces doubtful.
     """
     by_file = grouped((record.file, record) for record in records)
     for file, own in [*by_file.items()][:SHOWN_FILES]:
@@ -86,8 +87,8 @@ def _files(story: Story, records: Sequence[Record], width: int) -> Iterator[str]
         measured = f"; {found.pop()}" if len(found) == 1 else ""
         yield printable(_cut(f"{name}: {said[:1].lower()}{said[1:]}", width - len(measured)) + measured, width)
         warned = [f"warning: {line}" for line in _warnings(own, told=story.warning)]
-        notes = [note.labelled for record in own for note in record.verdict.notes if note.warning]
-        yield from (f"  {line}" for part in (warned, notes) for line in _first_of(part))
+        doubts = [note.labelled for note in merged(n for record in own for n in record.verdict.notes) if note.warning]
+        yield from (f"  {line}" for line in (*_first_of(warned), *doubts))
     if len(by_file) > SHOWN_FILES:
         rest = [record for own in [*by_file.values()][SHOWN_FILES:] for record in own]
         yield f"… {counted(len(by_file) - SHOWN_FILES, 'gate file')} more: {counts_words(rest)}"

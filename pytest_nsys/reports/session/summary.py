@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
+from pytest_nsys.core.model import merged
 from pytest_nsys.core.words import first_of, printable
 from pytest_nsys.reports.explanation import SHOWN_WINDOWS
 from pytest_nsys.reports.session.digest import FileRecords, by_file, ordered
@@ -40,8 +41,11 @@ def summary_lines(records: Sequence[Record], *, verbose: bool = False, width: in
         lines += [f"  {line}" for line in _windows(file, verbose)]
         lines += [f"  baseline {path}" for path in file.baselines]
         lines += [f"  {line}" for line in _table(file.records, width - 2, verbose=verbose)]
-        notes = dict.fromkeys(note for record in file.records for note in record.verdict.notes)
-        lines += first_of([f"  {note.labelled}" for note in notes], SHOWN_NOTES, "  … {} more notes")
+        notes = merged(note for record in file.records for note in record.verdict.notes)
+        lines += [f"  {note.labelled}" for note in notes if note.warning]
+        lines += first_of(
+            [f"  {note.labelled}" for note in notes if not note.warning], SHOWN_NOTES, "  … {} more notes"
+        )
     return lines
 
 

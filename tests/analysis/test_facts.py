@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.doubts import empty_anchors
+from pytest_nsys.analysis.facts.recording import tells_of_loss
+from pytest_nsys.analysis.facts.steps import empty_anchors
 from pytest_nsys.analysis.metrics import METRICS, Request
-from pytest_nsys.analysis.quality import tells_of_loss
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import GOES_ON, TraceError
 from pytest_nsys.core.model import KernelsMode, Note
@@ -87,7 +87,7 @@ def deep_ep(_: TraceBuilder, processes: list[Process]) -> None:
 
 def unlaunched(_: TraceBuilder, processes: list[Process]) -> None:
     """One of the five kernels of rank 0's window, of nine in all."""
-    processes[0].kernel("gemm", MIDDLE + 1_200_000, MIDDLE + 1_300_000, stream=7, launch=False)
+    processes[0].kernel("gemm", MIDDLE + 1_200_000, MIDDLE + 1_700_000, stream=7, launch=False)
 
 
 def outside_stages(_: TraceBuilder, processes: list[Process]) -> None:
@@ -158,9 +158,9 @@ CASES: dict[str, Case] = {
     "unlaunched": (
         {"edit": unlaunched},
         "",
-        "trace quality: 11.1% of 9 kernels have no launch row (bound: at most 10%): their stage could only be looked "
-        "up at their GPU start, which runs behind; trace the CUDA API on all ranks, or write quality: "
-        "{unlaunched: 11.2%} in the gate file",
+        "trace quality: 1 of 9 kernels around the windows, 6.49% of their time, has no launch on record (bound: at "
+        "most 5%): their stage could only be looked up at their GPU start, which runs behind; trace the CUDA API on "
+        "all ranks, or write quality: {unlaunched: 6.5%} in the gate file",
         "overlap",
     ),
     "unstaged": (
@@ -352,8 +352,8 @@ def test_kernels_at_impossible_times(tmp_path: Path, edit: Edit, said: str) -> N
 @pytest.mark.parametrize(
     ("edit", "label", "note"),
     [
-        (more_anchors(1, ranks=2, work=False), ALIKE, "rank 1: 1 of 6 anchors has no kernel"),
-        (lost(1), ALIKE, "rank 1: 1 of 5 anchors has no kernel"),
+        (more_anchors(1, ranks=2, work=False), ALIKE, "rank 0: 1 of 6 anchors has no kernel"),
+        (lost(1), ALIKE, "rank 0: 1 of 5 anchors has no kernel"),
         (more_anchors(1, ranks=1, work=True), ALIKE, "rank 1 has 5 anchors, rank 0 has 6"),
         # ranks of two places in a pipeline may have other numbers of anchors
         (more_anchors(2, ranks=1, work=True), LABEL.replace("/4", "/2"), "rank 1 has 5 anchors, rank 0 has 7"),
@@ -380,23 +380,19 @@ def before_its_launch(*leads_ns: int) -> Edit:
     ("metric", "kernels"),
     [("exposed_ns", None), ("launch_starved_ns", None), ("compute_ns", KernelsMode.LAUNCHED), ("compute_ns", None)],
 )
-def test_kernels_that_begin_before_their_launch_are_told(
+def test_a_kernel_that_begins_before_its_launch_cannot_be_true(
     tmp_path: Path, metric: str, kernels: KernelsMode | None
 ) -> None:
     """Clocks of CPU and GPU are some us apart in good traces; what is read off no launch is as good."""
 
-    def told(*leads_ns: int) -> list[Note]:
+    def lines(*leads_ns: int) -> list[str]:
         path = write_trace(tmp_path / "run.sqlite", edit=before_its_launch(*leads_ns))
-        with captures(path, convention=PITHTRAIN) as run:
-            found = run.notes(run.spec("median", None, kernels), METRICS[metric])
-        return [note for note in found if "before the launch" in note.text]
+        return doubts(path, metric, kernels=kernels)
 
     by_launch = metric != "compute_ns" or kernels is not None
-    found = told(8 * MS, 100_001, 100_000)
-    assert [note.warning for note in found] == [True] * by_launch
-    said = " around the windows, 2 began before the launch, by up to 8 ms (rank 1): "
-    assert all(said in note.text for note in found)
-    assert told(100_000, 4_300) == []
+    said = "2 rows of kernels cannot be true (bound: at most 0): a kernel of rank 1 begins 8 ms before the call"
+    assert [said in line for line in lines(8 * MS, 100_001, 100_000)] == [True] * by_launch
+    assert lines(100_000, 4_300) == []
 
 
 @pytest.mark.parametrize("metric", ["anchors", "period_ns"])
@@ -486,7 +482,8 @@ def test_launch_rows_matter_where_launches_are_asked_for(tmp_path: Path) -> None
     path = write_trace(tmp_path / "run.sqlite", edit=unlaunched, label=None)
     assert doubts(path, "compute_ns") == []
     (line,) = doubts(path, "compute_ns", kernels=KernelsMode.LAUNCHED)
-    assert "11.1% of 9 kernels have no launch row (bound: at most 10%): with kernels: launched they are left" in line
+    assert "1 of 9 kernels around the windows, 6.49% of their time, has no launch on record (bound: at most 5%)" in line
+    assert "with kernels: launched they are left out of the windows" in line
     assert doubts(path, "launches", convention=replace(BUILT_IN["generic"], anchor=PITHTRAIN.anchor)) == []
 
 

@@ -1,0 +1,97 @@
+"""What is a fact about a trace, and how does it read? One sentence, wherever it is printed."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from fractions import Fraction
+from math import ceil, floor
+from typing import NamedTuple
+
+from pytest_nsys.analysis.facts.bounds import AT_LEAST, OFF
+from pytest_nsys.core.model import Note, Value
+from pytest_nsys.core.units import MEGAHERTZ, TIME
+
+_TENTHS: Mapping[str, Fraction] = {"%": Fraction(1000), TIME: Fraction(10, 10**9)}
+_WRITTEN = {"%": "%", MEGAHERTZ: MEGAHERTZ, TIME: "s"}
+"""Of a bound by its unit: how many tenths of what is written it has, and the unit that is written."""
+
+
+class Weight(enum.IntEnum):
+    """What a fact does to what hangs on it: it is told beside it, makes it doubtful, or is an error in its place."""
+
+    NOTE = 0
+    DOUBT = 1
+    ERROR = 2
+
+
+class Measured(NamedTuple):
+    """What was found out: ``words`` say the ``value``, ``why`` why it matters, ``remedy`` what to do about it.
+
+    The value is None where it is unknown, which is worse than any bound. ``doubtful``: unless it is an error, or a gate
+    file bears it on purpose, it makes doubtful what hangs on it; else it is a note.
+    """
+
+    value: Value | None
+    words: str
+    why: str = ""
+    remedy: str = ""
+    doubtful: bool = True
+
+
+class Fact(NamedTuple):
+    """One fact about a run. ``name`` is the key of its bound in ``quality:``, ``unit`` that of its value: ``count``,
+    ``%`` (a plain fraction), ``1``, ``MHz`` or ``ns``, of which a gate file has seconds. ``bound`` is None where no
+    value is an error.
+    """
+
+    name: str
+    unit: str
+    found: Measured
+    weight: Weight
+    bound: Value | None = None
+
+    @property
+    def words(self) -> str:
+        """What was found, without what it means."""
+        return self.found.words
+
+    @property
+    def sentence(self) -> str:
+        """What was found, why it matters and what to do."""
+        return self._said(self.words)
+
+    def _said(self, words: str) -> str:
+        return "; ".join(filter(None, [": ".join(filter(None, [words, self.found.why])), self.found.remedy]))
+
+    @property
+    def note(self) -> Note:
+        """The sentence as it stands beside a verdict."""
+        return Note(self.sentence, self.weight > Weight.NOTE)
+
+    @property
+    def error(self) -> str:
+        """The sentence as it stands in place of a verdict, with the bound that lets this trace through."""
+        side = "at least" if self.name in AT_LEAST else "at most"
+        shown = "" if self.bound is None else f" (bound: {side} {self._written(self.bound)})"
+        setting = f"write quality: {{{self.name}: {self.lets_through}}} in the gate file"
+        return f"trace quality: {self._said(self.words + shown)}, or {setting}"
+
+    @property
+    def lets_through(self) -> str:
+        """The bound that this fact does not cross, as a gate file has it."""
+        return OFF if self.found.value is None else self._written(self.found.value)
+
+    def _written(self, value: Value) -> str:
+        """Return a bound as a gate file has it; a fraction is rounded so that it lets the value through."""
+        scaled = Fraction(value) * _TENTHS.get(self.unit, 10)
+        tenths = floor(scaled) if self.name in AT_LEAST else ceil(scaled)
+        number = str(tenths // 10) if tenths % 10 == 0 else f"{tenths // 10}.{tenths % 10}"
+        return number + _WRITTEN.get(self.unit, "")
+
+
+def is_worse(name: str, value: Value | None, bound: Value) -> bool:
+    """Return whether a value is worse than a bound: fewer anchors, more of anything else; what is unknown always is."""
+    if value is None:
+        return True
+    return value < bound if name in AT_LEAST else value > bound

@@ -1,0 +1,64 @@
+"""What does a fact look at, and which facts hang on what a metric is read off?"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pytest_nsys.analysis.facts.bounds import Bounds
+from pytest_nsys.analysis.metrics import Metric, Of
+from pytest_nsys.analysis.run import Run, WindowGroup
+from pytest_nsys.analysis.windows import WindowSpec, marks_steps
+
+
+class Ground(NamedTuple):
+    """What a metric is measured on, and what it asks of it. What holds of it depends on what is asked alone, never on
+    what happens to be read already.
+    """
+
+    run: Run
+    spec: WindowSpec
+    metric: Metric
+    bounds: Bounds = Bounds()
+
+    @property
+    def group(self) -> WindowGroup:
+        """The windows, which are picked once. Raises NothingMeasured for a run without kernels."""
+        return self.run.measured(self.spec)
+
+    def is_measured(self) -> bool:
+        """Return True: whatever is read off a trace hangs on it."""
+        return True
+
+    def counts_kernels(self) -> bool:
+        """Return whether a kernel more or less makes a difference."""
+        return self.metric.of_kernels
+
+    def tells_streams_apart(self) -> bool:
+        """Return whether it matters on which stream a kernel ran."""
+        return self.metric.of not in (Of.FAMILIES, Of.GPU)
+
+    def looks_up_stages(self) -> bool:
+        """Return whether the stage of a kernel is looked up."""
+        return "stage" in self.metric.looks_up and self.run.convention.stage is not None
+
+    def looks_up_purposes(self) -> bool:
+        """Return whether the purpose of a kernel is looked up."""
+        return bool(self.metric.looks_up and self.run.convention.purposes)
+
+    def looks_up_launches(self) -> bool:
+        """Return whether stages or purposes are looked up at launches: of communication on its own streams at least."""
+        of_some = self.looks_up_purposes() and any(window.communication for window in self.group)
+        return self.looks_up_stages() or of_some
+
+    def reads_launches(self) -> bool:
+        """Return whether it makes a difference when a kernel was launched."""
+        own = self.metric.looks_up or self.metric.window_by
+        return self.metric.of_kernels and (self.spec.by_launch or bool(own))
+
+    def follows_launches(self) -> bool:
+        """Return whether windows hold what their steps launched, for which every launch of the run is read."""
+        return self.counts_kernels() and self.spec.by_launch and marks_steps(self.run.convention, self.spec)
+
+    def reads_sizes(self) -> bool:
+        """Return whether it hangs on how many bytes a collective moves."""
+        return self.metric.reads_sizes

@@ -1,0 +1,216 @@
+"""Which ranks, processes and files were recorded, and what does the profiler say of it?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from pytest_nsys.analysis.around import RankTrack
+from pytest_nsys.analysis.common_clock import zeros_of
+from pytest_nsys.analysis.facts.fact import Measured
+from pytest_nsys.analysis.facts.ground import Ground
+from pytest_nsys.analysis.gpu_state import sm_clock_mhz
+from pytest_nsys.analysis.run import Run, WindowGroup
+from pytest_nsys.analysis.throughput import profiler_overhead
+from pytest_nsys.analysis.windows import absent_ranks, clocks
+from pytest_nsys.core.errors import NoRows, SeveralCaptures
+from pytest_nsys.core.model import SINCE_1970, Interval, ProcessId, Value
+from pytest_nsys.core.numbers import format_value
+from pytest_nsys.core.units import MEGAHERTZ
+from pytest_nsys.core.words import are, counted, printable
+from pytest_nsys.traces.gpu_log import notes_on_gpus
+
+
+def measure_missing_ranks(ground: Ground) -> Iterator[Measured]:
+    """Yield how many ranks are promised and in no trace: by the setup labels, by the gate file, by numbers left out."""
+    run, stated = ground.run, ground.bounds.world
+    labelled = any(rank.setup is not None for rank in run.ranks)
+    if stated is not None and not labelled:
+        yield _missing_gpus(run, stated)
+        return
+    absent, world, some = absent_ranks(run.ranks)
+    why = f"no trace holds rank{'' if absent == 1 else 's'} {some}"
+    if run.sizes:
+        why += " of the setup labels' mesh"
+    elif absent:
+        why += f", though there is a rank {run.ranks[-1].number}"
+    if stated is not None and stated - len(run.ranks) > absent:
+        absent, world = stated - len(run.ranks), stated
+        why = f"the gate file states world {world}, and the traces hold {counted(len(run.ranks), 'rank')}"
+    yield Measured(absent, f"{absent} of {world} ranks {are(absent)} missing", why, "profile all ranks")
+
+
+def _missing_gpus(run: Run, world: int) -> Measured:
+    """Return how many GPUs are missing: a process may have one or several, and what counts is how many there are.
+
+    Raises SeveralCaptures for more.
+    """
+    found, where = counted(len(run.ranks), "GPU"), counted(len(run.traces), "file")
+    if len(run.ranks) > world:
+        raise SeveralCaptures(
+            f"{run.traces[0].path}: {found} ran kernels in {where}, but the gate file states world {world}: correct "
+            "run: {world: …}, or give the files of one profiling window"
+        )
+    absent = world - len(run.ranks)
+    words = f"{absent} of {world} GPUs {are(absent)} missing"
+    why = f"the gate file states world {world}, and {found} ran kernels in {where}"
+    return Measured(absent, words, why, "give the files of all processes")
+
+
+def measure_numbering(ground: Ground) -> Iterator[Measured]:
+    """Yield how ranks are numbered that no label numbers."""
+    for note in ground.run.rank_notes:
+        yield Measured(1, note.text, doubtful=note.warning)
+
+
+def measure_unlabelled_processes(ground: Ground) -> Iterator[Measured]:
+    """Yield the processes that ran kernels beside labelled ones, and are judged nowhere."""
+    for number, trace in enumerate(ground.run.traces):
+        own = {rank.process.global_pid for rank in ground.run.ranks if rank.process.trace == number}
+        if unasked := trace.unasked() - own:
+            shown = ", ".join(str(ProcessId(number, pid).pid) for pid in sorted(unasked))
+            words, why = f"{trace.path}: kernels of process {shown} are not judged", "it has no setup label"
+            yield Measured(len(unasked), words, why, "push one, or correct the convention's setup expression")
+
+
+def measure_whole_graphs(ground: Ground) -> Iterator[Measured]:
+    """Yield how many replays of CUDA graphs were recorded without their kernels."""
+    graphs = sum(facts.whole_graphs for facts in ground.run.facts)
+    words = f"{counted(graphs, 'CUDA graph replay')} {'was' if graphs == 1 else 'were'} traced whole"
+    yield Measured(graphs, words, "their kernels are in no window", "capture with --cuda-graph-trace=node")
+
+
+_LOSS = re.compile(r"\b(dropped|lost|discarded|overflow\w*)\b", re.IGNORECASE)
+_OF_EVENTS = re.compile(r"\b(event|record|range|buffer|activit|kernel)", re.IGNORECASE)
+_NOT_OURS = re.compile(
+    r"\b(no|0|zero) (\w+ ){0,3}(event|record)|sampl|perf\b|ftrace|schedul|OS runtime|ETW|network|metric", re.IGNORECASE
+)
+
+
+def tells_of_loss(text: str) -> bool:
+    """Return whether a diagnostic says that events of the GPU, its API or NVTX were lost.
+
+    ``Not all … events might have been collected`` says no such thing: the profiler writes it of most good traces.
+    """
+    return bool(_LOSS.search(text) and _OF_EVENTS.search(text) and not _NOT_OURS.search(text))
+
+
+def measure_dropped(ground: Ground) -> Iterator[Measured]:
+    """Yield how many signs there are of lost events: what the profiler says, and kernels outside of its session."""
+    told = [each.told for facts in ground.run.facts for each in facts.diagnostics if tells_of_loss(each.raw)]
+    outside = ground.group.out_of_session if ground.metric.of_kernels else 0
+    parts = [f"the profiler says: {printable(told[0])}"] if told else []
+    if outside:
+        what = "starts" if outside == 1 else "start"
+        parts.append(f"{counted(outside, 'kernel')} around the windows {what} outside the profiler's session")
+    number = len(told) + outside
+    words = f"events were dropped or are out of range, {counted(number, 'sign')} of it"
+    why = f"{' and '.join(parts)}, so rows may be missing or wrong"
+    yield Measured(number, words, why, "profile fewer steps or event kinds, or export again")
+
+
+def measure_diagnostics(ground: Ground) -> Iterator[Measured]:
+    """Yield how many warnings and errors the profiler wrote. Most are of good traces, too."""
+    run = ground.run
+    by_trace = zip(run.traces, run.facts, strict=True)
+    each = [(trace.path, printable(said.told)) for trace, facts in by_trace for said in facts.diagnostics]
+    told = [f"{path} says: {text}" for path, text in each[:3]]
+    words = f"the profiler reports {counted(len(each), 'problem')}"
+    yield Measured(len(each), words, " | ".join(told), "fix what it reports", doubtful=False)
+
+
+def measure_reader_notes(ground: Ground) -> Iterator[Measured]:
+    """Yield what the readers of the traces found worth telling."""
+    for facts in ground.run.facts:
+        for text in facts.notes:
+            yield Measured(1, printable(text, 1000), doubtful=False)
+
+
+def measure_gpu_state(ground: Ground) -> Iterator[Measured]:
+    """Yield what nvidia-smi said of the GPUs before and after the run: throttling, clocks and drivers."""
+    for trace, facts in zip(ground.run.traces, ground.run.facts, strict=True):
+        of_cut = (note._replace(text=f"{trace.path}: {note.text}") for note in facts.on_gpus)
+        for note in (*notes_on_gpus(trace.path), *of_cut):
+            yield Measured(1, note.text, doubtful=note.warning)
+
+
+class Apart(NamedTuple):
+    """A file ends ``gap_ns`` before the next one begins."""
+
+    earlier: Path
+    later: Path
+    gap_ns: int
+
+    def __str__(self) -> str:
+        return f"{self.earlier} ends {format_value(self.gap_ns)} before {self.later} begins"
+
+
+def measure_apart(ground: Ground) -> Iterator[Measured]:
+    """Yield the time between two files, of which one is of another run."""
+    if (found := apart(ground.group)) is not None:
+        why = "files of one run overlap in time, and one of these is of another run"
+        yield Measured(found.gap_ns, str(found), why, "give the files that were written together")
+
+
+def apart(group: WindowGroup) -> Apart | None:
+    """The longest time between files of a run, as far as their clocks are absolute; None where all overlap."""
+    zeros = zeros_of(group.run)
+    each = [(track.rank.process.clock, track) for track in group.tracks.values() if track.rank.process.clock in zeros]
+    spans = sorted((*_moments(group.run, track, zeros[clock]), track.rank.trace) for clock, track in each)
+    found: list[Apart] = []
+    for number, (begins, _, later) in enumerate(spans[1:], 1):
+        ends, earlier = max((end, path) for _, end, path in spans[:number])
+        found += [Apart(earlier, later, begins - ends)] if begins > ends else []
+    return max(found, key=lambda each: each.gap_ns, default=None)
+
+
+def _moments(run: Run, track: RankTrack, zero_ns: int) -> Interval:
+    """When the profiler was on at least, in ns since 1970: its session, the anchors and the kernels around windows."""
+    process, facts = track.rank.process, run.facts[track.rank.process.trace]
+    times = [t for anchor in track.anchors for t in (anchor.start_ns, anchor.end_ns)]
+    times += [*track.kernels.start_ns[:1], *track.kernels.end_ns[-1:]]
+    low, high = min(times, default=0), max(times, default=0)
+    if low in SINCE_1970:  # an export can shift all times to UTC
+        return low, high
+    session_ns = facts.sessions_ns.get(process.global_pid, facts.session_ns) or 0
+    return zero_ns + (min(low, 0) if session_ns else low), zero_ns + max(high, session_ns)
+
+
+def measure_clocks(ground: Ground) -> Iterator[Measured]:
+    """Yield how many clocks the ranks' times count on."""
+    number = clocks(ground.run.ranks)
+    words = f"the ranks use {counted(number, 'clock')}"
+    why = "times of different files or machines are comparable only within the error of their clocks"
+    yield Measured(number, words, why, "profile all ranks into one report")
+
+
+def measure_profiler_overhead(ground: Ground) -> Iterator[Measured]:
+    """Yield how much longer a step takes under the profiler, in the window where it is most."""
+    try:
+        found = [value for window in ground.group.together() for _, value in profiler_overhead(window)]
+    except NoRows as nothing:
+        words = f"the overhead of the profiler is unknown: {nothing}"
+        why, remedy = "a distorted step would pass unnoticed", "measure a step without the profiler"
+        yield Measured(None, words, why, remedy)
+        return
+    words = f"a step takes {format_value(max(found), '%', 6)} longer under the profiler"
+    why = "the trace measures the program and its profiler, not the program alone"
+    yield Measured(max(found), words, why, "trace fewer kinds of events")
+
+
+def measure_sm_clock(ground: Ground) -> Iterator[Measured]:
+    """Yield the lowest median clock of the SMs of a rank."""
+    found: list[tuple[Value, int]] = []
+    for window in ground.group:
+        try:
+            found += [(value, window.rank.number) for _, value in sm_clock_mhz(window)]
+        except NoRows as nothing:
+            words = f"rank {window.rank.number}: the clock of the SMs is unknown: {nothing}"
+            yield Measured(None, words, "a throttled GPU would pass unnoticed", "sample GPU metrics")
+            return
+    clock, number = min(found)
+    words = f"rank {number}: the SMs ran at {format_value(clock, MEGAHERTZ, 6)} (median of the window)"
+    why = "the GPU was throttled or its clocks were set low, so all times are longer than they should be"
+    yield Measured(clock, words, why, "let the GPU cool, or lock its clocks (nvidia-smi --lock-gpu-clocks)")

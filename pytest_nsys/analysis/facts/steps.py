@@ -1,0 +1,280 @@
+"""Do the steps of a run say enough? Their number on each rank, whether they have kernels, and how alike they are.
+
+A window is found by counting anchors. Where the record of the kernels does not reach over that of the ranges, or where
+one rank has fewer anchors than the ranks beside it, the one in the middle may be whole and be another piece of work.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import pairwise
+from typing import NamedTuple
+
+from pytest_nsys.analysis.facts.bounds import FEW_ANCHORS
+from pytest_nsys.analysis.facts.fact import Measured
+from pytest_nsys.analysis.facts.ground import Ground
+from pytest_nsys.analysis.run import Run, WindowGroup
+from pytest_nsys.analysis.step_kinds import counted_steps
+from pytest_nsys.analysis.throughput import Deviation, deviation
+from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec, anchor_of, numbered, whole_steps
+from pytest_nsys.core.conventions import KernelAnchor
+from pytest_nsys.core.errors import NothingMeasured
+from pytest_nsys.core.exact import median
+from pytest_nsys.core.kept import grouped, kept
+from pytest_nsys.core.model import OPEN_END_NS, Interval, Lane, Range, Trace
+from pytest_nsys.core.numbers import percent
+from pytest_nsys.core.words import counted, ranks_words
+
+
+def measure_anchors(ground: Ground) -> Iterator[Measured]:
+    """Yield the fewest anchors of a rank, where something is a median over anchors.
+
+    One range that was asked for by name is no median; an index is none. Nor is one step alone that ``first`` asks for,
+    or the default where runs like this one have no more to choose from: that is told.
+    """
+    spec = ground.group.spec
+    counts = anchor_counts(ground.group)
+    usual = ground.bounds.usual_steps
+    why, remedy = "the median of so few is unreliable", "profile more steps"
+    if spec.anchor is not None:
+        counts = [(number, count) for number, count in counts if count > 1]
+    elif spec.window not in (MEDIAN, STEADY) and (is_one(counts) or "quantile" not in ground.metric.dimensions):
+        return
+    elif spec.window == MEDIAN and is_one(counts):
+        if usual is not None and usual < FEW_ANCHORS:
+            return
+        why = why if usual is None else f"the run it is held against had {usual}"
+        remedy = "profile more steps, or, where one is what you capture, write window: first"
+    if counts:
+        fewest = min(count for _, count in counts)
+        ranks = [number for number, count in counts if count == fewest]
+        has = "has" if len(ranks) == 1 else "have"
+        yield Measured(fewest, f"{ranks_words(ranks)} {has} {counted(fewest, spec.unit)}", why, remedy)
+
+
+def measure_single_step(ground: Ground) -> Iterator[Measured]:
+    """Yield that every rank has one step, from which nobody can tell how much steps differ."""
+    if is_one(anchor_counts(ground.group)):
+        yield Measured(1, "one step", "the noise within this run is unknown", "several captures would show it")
+
+
+def measure_empty_anchors(ground: Ground) -> Iterator[Measured]:
+    """Yield the rank with the greatest share of anchors in which no kernel runs."""
+    found = max(empty_anchors(ground.group), key=lambda each: Fraction(each.anchors, each.of), default=None)
+    if found is not None:
+        why = "its kernels were not recorded for as long as its ranges, so any window may lack some"
+        remedy = "profile fewer steps, and look at what the profiler said"
+        yield Measured(Fraction(found.anchors, found.of), str(found), why, remedy)
+
+
+def measure_uneven_anchors(ground: Ground) -> Iterator[Measured]:
+    """Yield how many anchors a rank has more than another, where the window is found by their number."""
+    spec, found = ground.group.spec, uneven_anchors(ground.group)
+    counted_off = spec.window in (MEDIAN, STEADY, "last") or spec.anchor is not None
+    if found is not None and found.alike and counted_off:
+        yield Measured(found.apart, str(found), OTHER_WORK, "profile the same steps on all ranks")
+
+
+def measure_uneven_pipeline(ground: Ground) -> Iterator[Measured]:
+    """Yield the same of ranks at two places of a pipeline, which may rightly have other numbers of anchors."""
+    found = uneven_anchors(ground.group)
+    if found is not None and not found.alike:
+        yield Measured(found.apart, str(found), OTHER_WORK, doubtful=False)
+
+
+OTHER_WORK = "so their windows hold different work"
+
+
+def measure_mixed_labels(ground: Ground) -> Iterator[Measured]:
+    """Yield the ranks whose steps are of several kinds under one label, which take no turns."""
+    tracks = ground.group.tracks.items()
+    if mixed := [number for number, track in tracks if track.steps is not None and track.steps.mixed]:
+        words = f"{ranks_words(mixed)}: steps under one label launch other kernels, and take no turns"
+        yield Measured(len(mixed), words, "the median is of several kinds of steps", doubtful=False)
+
+
+def measure_other_steps(ground: Ground) -> Iterator[Measured]:
+    """Yield that the ranks hold no step of the same number."""
+    if are_at_other_steps(ground.group):
+        words = "the ranks hold no step of the same number"
+        yield Measured(1, words, "what is compared across them is other work", "profile the same steps on all ranks")
+
+
+def measure_slow_steps(ground: Ground) -> Iterator[Measured]:
+    """Yield the greatest share of a rank's time in steps that are far longer than the judged one."""
+    if (found := slow_steps(ground.group)) is not None:
+        yield Measured(found.share, str(found), "'mean step time' counts every step")
+
+
+def measure_typicality(ground: Ground) -> Iterator[Measured]:
+    """Yield how far the window of a rank is from its steady median, of the rank where it is farthest, in MAD."""
+    found = max(deviations(ground.group), key=lambda item: item[1].in_spreads, default=None)
+    if found is not None:
+        words, why = f"rank {found[0]}: the window is {found[1]}", "an untypical window does not represent the run"
+        yield Measured(found[1].in_spreads, words, why, "profile more steps or take another window")
+
+
+class Empty(NamedTuple):
+    """How many of a rank's anchors, which are of a ``unit``, have no kernel."""
+
+    rank: int
+    anchors: int
+    of: int
+    unit: str
+
+    def __str__(self) -> str:
+        have = "has" if self.anchors == 1 else "have"
+        return f"rank {self.rank}: {self.anchors} of {counted(self.of, self.unit)} {have} no kernel"
+
+
+class Uneven(NamedTuple):
+    """The fewest and the most anchors of ranks that should have as many; ``alike``: they are of one ``pp`` coordinate.
+
+    Each is (number of what they are ``of``, rank).
+    """
+
+    fewest: tuple[int, int]
+    most: tuple[int, int]
+    alike: bool
+    of: str = "anchor"
+
+    @property
+    def apart(self) -> int:
+        """How many anchors lie between them."""
+        return self.most[0] - self.fewest[0]
+
+    def __str__(self) -> str:
+        (few, rank), (many, other) = self.fewest, self.most
+        return f"rank {rank} has {counted(few, self.of)}, rank {other} has {many}"
+
+
+def empty_anchors(group: WindowGroup) -> list[Empty]:
+    """The ranks that have such anchors, wherever these lie."""
+    found = []
+    for number, own in idle_periods(group).items():
+        starts, rank = {start for start, _ in own}, group.tracks[number].rank
+        anchors = group.run.marks(rank, group.spec)
+        found.append(Empty(number, sum(anchor.start_ns in starts for anchor in anchors), len(anchors), group.spec.unit))
+    return found
+
+
+@kept
+def idle_periods(group: WindowGroup) -> Mapping[int, Sequence[Interval]]:
+    """By rank the times from one anchor to the next in which none of its kernels runs; under kernels: launched, in
+    which none is launched either. A unit of kernels always has some.
+    """
+    found: dict[int, Sequence[Interval]] = {}
+    if isinstance(anchor_of(group.run.convention, group.spec), KernelAnchor):
+        return found
+    each = _idle(group.run, WindowSpec(group.spec.anchor or MEDIAN))
+    for number, (trace, idle) in enumerate(zip(group.run.traces, each, strict=True)):
+        if idle and group.spec.by_launch:
+            idle = _without_launch(trace, idle)
+        found |= {rank.number: idle[rank.lane] for rank in group.run.ranks_of(number) if rank.lane in idle}
+    return {number: own for number, own in found.items() if number in group.tracks}
+
+
+@kept
+def _idle(run: Run, spec: WindowSpec) -> list[Mapping[Lane, Sequence[Interval]]]:
+    """By trace, whichever windows are measured."""
+    each = []
+    for number, trace in enumerate(run.traces):
+        anchors = {rank.lane: run.anchors(rank, spec) for rank in run.ranks_of(number)}
+        each.append(trace.idle({lane: _periods(own) for lane, own in anchors.items() if own}))
+    return each
+
+
+def _periods(anchors: Sequence[Range]) -> list[Interval]:
+    starts = sorted({anchor.start_ns for anchor in anchors})
+    return list(pairwise([*starts, OPEN_END_NS]))
+
+
+def _without_launch(trace: Trace, idle: Mapping[Lane, Sequence[Interval]]) -> Mapping[Lane, Sequence[Interval]]:
+    try:
+        kernels = trace.kernels_launched({lane: (own[0][0], own[-1][1]) for lane, own in idle.items()})
+    except NothingMeasured:  # of a cut, which says what it was in its trace
+        return idle
+    launches = {lane: sorted(own) for lane, own in trace.launches(kernels).items()}
+    each = {lane: _between(launches.get(lane, ()), own) for lane, own in idle.items()}
+    return {lane: own for lane, own in each.items() if own}
+
+
+def _between(launches: Sequence[int], spans: Sequence[Interval]) -> list[Interval]:
+    """The spans in which there is none."""
+    return [(low, high) for low, high in spans if bisect_left(launches, low) == bisect_left(launches, high)]
+
+
+def uneven_anchors(group: WindowGroup) -> Uneven | None:
+    """The worst difference among the ranks of one ``pp`` coordinate, where pipelines do as much; else among all ranks.
+
+    None where all ranks have as many.
+    """
+    anchors = {number: len(track.anchors) for number, track in group.tracks.items()}
+    counts, of = [(count, number) for number, count in anchors.items()], group.spec.unit
+    places = grouped((group.tracks[number].rank.coordinates.get("pp"), (count, number)) for count, number in counts)
+    alike = [Uneven(min(own), max(own), True, of) for own in places.values()]
+    worst = max(alike, key=lambda each: each.apart, default=None)
+    if worst is not None and worst.apart:
+        return worst
+    among_all = Uneven(min(counts), max(counts), False, of) if counts else None
+    return among_all if among_all is not None and among_all.apart else None
+
+
+LONG = Fraction(3, 2)
+"""Times the judged step: steps that take longer are slow."""
+
+
+class SlowSteps(NamedTuple):
+    """How many ``steps`` of a rank, ``of`` how many, take over ``LONG`` times as long as the judged one, and the
+    ``share`` of the time of all that they take.
+    """
+
+    rank: int
+    steps: int
+    of: int
+    share: Fraction
+
+    def __str__(self) -> str:
+        slow = f"{self.steps} of {counted(self.of, 'step')} {'takes' if self.steps == 1 else 'take'}"
+        told = f"over {float(LONG):g} times as long as the judged one, {percent(self.share)} of the time of all"
+        return f"rank {self.rank}: {slow} {told}"
+
+
+def slow_steps(group: WindowGroup) -> SlowSteps | None:
+    """Return the rank whose longer steps make up most of its run; None where no rank has any."""
+    found = []
+    for number, windows in group.ranks.items():
+        lengths = [*counted_steps(windows[0].track.step_lengths_ns).values()] if windows else []
+        judged = median([window.length_ns for window in windows if window.window.index is not None] or [0])
+        slow = [ns for ns in lengths if judged and ns > LONG * Fraction(judged)]
+        found.append(SlowSteps(number, len(slow), len(lengths), Fraction(sum(slow), sum(lengths) or 1)))
+    worst = max(found, key=lambda each: (each.share, -each.rank), default=None)
+    return worst if worst is not None and worst.steps else None
+
+
+def are_at_other_steps(group: WindowGroup) -> bool:
+    """Return whether steps count up on every rank, and no two ranks hold a whole one of the same number."""
+    stepping = [track for track in group.tracks.values() if track.steps is not None and not track.convention.kinds]
+    each = [{*[*numbered(track.anchors)][: whole_steps(track.anchors)]} for track in stepping]
+    return len(each) > 1 and all(each) and not set.intersection(*each)
+
+
+def anchor_counts(group: WindowGroup) -> list[tuple[int, int]]:
+    """Return (rank number, number of anchors) of each rank that has one."""
+    return [(number, len(track.anchors)) for number, track in group.tracks.items() if track.anchors]
+
+
+def is_one(counts: Sequence[tuple[int, int]]) -> bool:
+    """Return whether every rank has one anchor: the run is one step."""
+    return {count for _, count in counts} == {1}
+
+
+def deviations(group: WindowGroup) -> list[tuple[int, Deviation]]:
+    """(rank number, how far its window is from the steady median) where each has one window by an anchor."""
+    return [
+        (number, found)
+        for number, windows in group.ranks.items()
+        if len(windows) == 1 and (found := deviation(windows[0])) is not None
+    ]
