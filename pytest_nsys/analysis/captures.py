@@ -108,8 +108,9 @@ class Captures:
         """
         metric = self.metric(request.metric or "")
         found = self.rows(metric, request.spec)  # an empty window says more than what is wrong with it
-        if metric.outside:
-            return found
+        if metric.outside:  # with a trace, its ranks are those that have a value
+            world = request.bounds.world if not self.paths else None
+            return replace(found, coordinates={**{rank: {} for rank in range(world or 0)}, **found.coordinates})
         if errors := self._errors(request.bounds, request.spec, metric):
             raise TraceError(GOES_ON.join(errors))
         self.refuse_twins(request.spec)

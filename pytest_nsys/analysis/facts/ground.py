@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pytest_nsys.analysis.facts.bounds import Bounds
-from pytest_nsys.analysis.metrics import Metric, Of
+from pytest_nsys.analysis.metrics import PERIOD, Metric, Of
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.windows import WindowSpec, marks_steps
 
@@ -30,8 +30,11 @@ class Ground(NamedTuple):
         return True
 
     def counts_kernels(self) -> bool:
-        """Return whether a kernel more or less makes a difference."""
-        return self.metric.of_kernels
+        """Return whether a kernel more or less makes a difference: to the length of steps, too, that launches make."""
+        return self.metric.of_kernels or (self.metric.name == PERIOD and self._steps_by_launch())
+
+    def _steps_by_launch(self) -> bool:
+        return self.spec.by_launch and marks_steps(self.run.convention, self.spec)
 
     def tells_streams_apart(self) -> bool:
         """Return whether it matters on which stream a kernel ran."""
@@ -53,11 +56,11 @@ class Ground(NamedTuple):
     def reads_launches(self) -> bool:
         """Return whether it makes a difference when a kernel was launched."""
         own = self.metric.looks_up or self.metric.window_by
-        return self.metric.of_kernels and (self.spec.by_launch or bool(own))
+        return self.counts_kernels() and (self.spec.by_launch or bool(own))
 
     def follows_launches(self) -> bool:
         """Return whether windows hold what their steps launched, for which every launch of the run is read."""
-        return self.counts_kernels() and self.spec.by_launch and marks_steps(self.run.convention, self.spec)
+        return self.counts_kernels() and self._steps_by_launch()
 
     def reads_sizes(self) -> bool:
         """Return whether it hangs on how many bytes a collective moves."""

@@ -66,12 +66,12 @@ def measure_impossible_rows(ground: Ground) -> Iterator[Measured]:
     """
     number, why = 0, ""
     for rank, track in ground.group.tracks.items():
-        kernels = track.kernels
-        for kernel in track.covering:
+        kernels, covering = track.on_gpu.kernels, track.on_gpu.covering
+        for kernel in covering:
             name, stream = printable(kernels.names[kernels.name[kernel]], 60), kernels.streams[kernels.stream[kernel]]
             took = format_value(kernels.end_ns[kernel] - kernels.start_ns[kernel])
             why = why or f"{name} of {took} lies over later kernels of stream {stream.number} of rank {rank}"
-        number += len(track.covering)
+        number += len(covering)
         if ground.reads_launches() and track.launched.early:
             number += track.launched.early
             lead = format_value(track.launched.lead_ns)

@@ -1,0 +1,113 @@
+"""Can what was not recorded, or recorded wrongly, pass? Each case turned a limit green, or was told as a fine step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_nsys.gates.model import Outcome
+from tests.support.drafted import Drafted
+from tests.support.gates import Project
+from tests.support.samples.formats import Format
+from tests.support.training_run import COMM, COMPUTE, MS, PLAIN, REDUCE, STEPS, US, Training
+
+LAUNCHING = [each for each in Format if each is not Format.JAX]
+"""JAX records no calls of the host."""
+
+Row = dict[str, Any]
+"""A kernel as a builder takes it: its name, start_ns, end_ns, stream and launch_ns."""
+
+
+@dataclass(frozen=True)
+class Recorded(Training):
+    """The same run as a profiler that goes wrong records it: every kernel passes through ``change``, which may drop it.
+    There are gemms without a launch at ``unlaunched``, from when to when in ns.
+    """
+
+    change: Callable[[int, Row], Row | None] = lambda _, row: row
+    unlaunched: tuple[tuple[int, int], ...] = ()
+
+    def put(self, trace: Any) -> None:
+        write, number = trace.kernel, iter(range(1_000_000))
+
+        def kernel(name: str, start_ns: int, end_ns: int, *, stream: int, launch_ns: int) -> None:
+            row = {"name": name, "start": start_ns, "end": end_ns, "stream": stream, "launch_ns": launch_ns}
+            if (found := self.change(next(number), row)) is not None:
+                write(found["name"], found["start"], found["end"], stream=found["stream"], launch_ns=found["launch_ns"])
+
+        trace.kernel = kernel
+        super().put(trace)
+        trace.kernel = write
+        for start_ns, end_ns in self.unlaunched:
+            write("nvjet_tst_128x256", start_ns, end_ns, stream=COMPUTE, launch=False)
+
+
+def judged(folder: Path, format: Format, run: Training) -> set[Outcome]:
+    """How the sentences end that ``init`` drafts of the run as it was."""
+    whole = Drafted.of(PLAIN.write(folder / "whole", format), folder)
+    assert {*whole.judged(whole.trace).values()} == {Outcome.PASSED}
+    return {*whole.judged(run.write(folder / "run", format)).values()}
+
+
+def covering(number: int, row: Row) -> Row:
+    """One gemm of the third step ends after the last."""
+    gemm = number == 2 * len(PLAIN.steps[0]) + 1
+    return {**row, "end": row["start"] + 3_400 * MS} if gemm else row
+
+
+@pytest.mark.parametrize("format", Format)
+def test_a_kernel_over_all_later_ones_of_its_stream_is_no_kernel(tmp_path: Path, format: Format) -> None:
+    """With it overlap was 100% and exposed 0: it hides all communication."""
+    assert judged(tmp_path, format, Recorded(change=covering)) == {Outcome.ERROR}
+
+
+@pytest.mark.parametrize("format", LAUNCHING)
+def test_kernels_without_a_launch_after_the_last_step_are_looked_for(tmp_path: Path, format: Format) -> None:
+    """They were looked for near the window alone."""
+    late = tuple((at, at + 2 * MS) for at in range(200 * MS, 600 * MS, 3 * MS))
+    assert judged(tmp_path, format, Recorded(unlaunched=late)) == {Outcome.ERROR}
+
+
+@pytest.mark.parametrize("format", LAUNCHING)
+def test_a_collective_that_starts_before_its_launch_is_of_another(tmp_path: Path, format: Format) -> None:
+    """By 290% of a step, as of a launch that was lost: the next one's is taken for it."""
+
+    def early(_: int, row: Row) -> Row:
+        return {**row, "launch_ns": row["start"] + 300 * US} if row["name"] == REDUCE else row
+
+    assert Outcome.PASSED not in judged(tmp_path, format, Recorded(change=early))
+
+
+def test_collectives_that_move_onto_the_compute_stream_are_told_below_the_green_line(project: Project) -> None:
+    """What shares a stream with compute is in no row of the plain metrics, of which the limit then holds."""
+
+    def moved(number: int, row: Row) -> Row:
+        half = row["name"] == REDUCE and number // len(PLAIN.steps[0]) % 2
+        return {**row, "stream": COMPUTE} if half else row
+
+    assert STEPS % 2 == 0
+    Recorded(change=moved).write(project.root / "run.sqlite", Format.NSYS)
+    project.gate("window: run\nassertions: [wall exposed <= 9s]")
+    assert COMM != COMPUTE
+    said = " ".join(project.pytest("--nsys-trace=run.sqlite", code=0).split())
+    assert "1 assertion passed" in said
+    assert "warning: 12 of 24 communication kernels share stream 7 with compute" in said
+    project.gate("window: run\nassertions: [wall exposed all <= 9s]")
+    assert "warning: 12 of 24" not in project.pytest("--nsys-trace=run.sqlite", code=0)
+
+
+def test_a_rank_without_its_measurement_is_no_data(project: Project) -> None:
+    """The world is stated, and the value of its slowest rank is not there."""
+    values = [{"metric": "memory", "value": 70, "unit": "GiB", "labels": {"rank": rank}} for rank in (0, 1, 3)]
+    project.file("measured.json", json.dumps(values))
+    project.gate("run: {world: 4}\nassertions: [measured memory <= 72GiB, max measured memory <= 72GiB]")
+    said = project.pytest("--nsys-measurements=measured.json", code=1)
+    assert "no data: rank 2 has no row" in said
+    assert project.result.parseoutcomes() == {"failed": 2}
+    project.gate("run: {world: 4}\nallow_missing: {'*': [2]}\nassertions: [measured memory <= 72GiB]")
+    project.pytest("--nsys-measurements=measured.json", code=0)
