@@ -62,12 +62,18 @@ class Args(Decoded, frozen=True):
     graph_node: int | None = field(default=None, name="graph node id")
     wait_on_stream: int | None = None
     record: int | None = field(default=None, name="wait_on_cuda_event_record_corr_id")
+    original_stream: int | None = None
+
+    @property
+    def ran_on(self) -> int | None:
+        """The stream. Where the exporter moved a kernel of a graph to a lane for display, ``stream`` is that lane."""
+        return self.stream if self.original_stream is None else self.original_stream
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Self:
         """Numbers may be written as text, and what is none says nothing; streams were called ``stream 7`` once."""
         written = dict(zip(cls.__struct_fields__, map(found.get, cls.__struct_encode_fields__), strict=True))
-        place = {name: first_whole(written.pop(name)) for name in ("device", "stream")}
+        place = {name: first_whole(written.pop(name)) for name in ("device", "stream", "original_stream")}
         node = int(bool(written.pop("graph_node")))
         return cls(**place, graph_node=node, **{name: whole(value) for name, value in written.items()})
 
@@ -424,7 +430,7 @@ Key = tuple[int | None, int | None, int | None, int | str, int | str]
 
 def _key(event: Event) -> Key:
     args = event.args or NO_ARGS
-    return args.device, args.context, args.stream, event.pid, event.tid
+    return args.device, args.context, args.ran_on, event.pid, event.tid
 
 
 def _place(
@@ -436,7 +442,7 @@ def _place(
 
 def _places(events: Sequence[Event]) -> tuple[list[Key], dict[Key, tuple[int | None, int, int | None]]]:
     """The key of each event, and the place of each key."""
-    keys = [(a.device, a.context, a.stream, e.pid, e.tid) for e in events for a in (e.args or NO_ARGS,)]
+    keys = [(a.device, a.context, a.ran_on, e.pid, e.tid) for e in events for a in (e.args or NO_ARGS,)]
     return keys, {key: _place(*key) for key in dict.fromkeys(keys)}
 
 

@@ -25,7 +25,7 @@ from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Collective, Diagnostic, Memory, Range, Setup
 from pytest_nsys.core.tables import ALWAYS_NS, Ranges, Series
 from pytest_nsys.core.words import printable
-from pytest_nsys.traces.chrome.events import FUNCTIONS, KERNELS, nanoseconds
+from pytest_nsys.traces.chrome.events import FUNCTIONS, KERNELS, nanoseconds, whole
 from pytest_nsys.traces.chrome.json_stream import Decoded, EventStream
 from pytest_nsys.traces.from_memory import CollectiveKey
 from pytest_nsys.traces.messages import diagnostics
@@ -140,6 +140,63 @@ def kind_of(name: str) -> CopyKind | None:
 UNDEFINED = "undefined"
 """The description of a group that the program gave none."""
 
+MOST_RANKS = 30
+"""Of a larger group torch.profiler writes the first ones and the last; what annotates a graph may write all."""
+
+_NAMESPACES = re.compile(r"\A(?:torch|c10|at)(?:\.|::)")
+_DTYPES = {
+    **{
+        name.lower(): name
+        for name in (
+            *("Byte", "Char", "Short", "Int", "Long", "UInt16", "UInt32", "UInt64", "Bool"),
+            *("Half", "BFloat16", "Float", "Double", "ComplexHalf", "ComplexFloat", "ComplexDouble"),
+            *("Float8_e4m3fn", "Float8_e5m2", "Float8_e4m3fnuz", "Float8_e5m2fnuz", "Float8_e8m0fnu"),
+            *("Float4_e2m1fn_x2", "QInt8", "QUInt8", "QInt32"),
+        )
+    },
+    "uint8": "Byte",
+    "unsigned char": "Byte",
+    "int8": "Char",
+    "signed char": "Char",
+    "int16": "Short",
+    "int32": "Int",
+    "int64": "Long",
+    "long int": "Long",
+    "long long": "Long",
+    "cfloat": "ComplexFloat",
+    "float16": "Half",
+    "float32": "Float",
+    "float64": "Double",
+    "cdouble": "ComplexDouble",
+    "complex32": "ComplexHalf",
+    "complex64": "ComplexFloat",
+    "complex128": "ComplexDouble",
+    "complex<half>": "ComplexHalf",
+    "complex<c10::half>": "ComplexHalf",
+    "complex<float>": "ComplexFloat",
+    "complex<double>": "ComplexDouble",
+}
+"""What c10 calls a type, by what torch and C++ call it, in lower case and without a namespace."""
+
+
+def dtype_of(written: str) -> str:
+    """The type in the words of c10, however it is spelt; one that is not known stays as it is, to be told.
+
+    A kernel of a graph may have ``bfloat16`` where its eager twin has ``BFloat16``.
+    """
+    return _DTYPES.get(_NAMESPACES.sub("", written.strip()).lower(), written)
+
+
+def _ranks(written: object) -> str | None:
+    """The ranks of a group, spelt as torch.profiler does it: ``[0, 1]``."""
+    if written is None:
+        return None
+    each = written if isinstance(written, list) else str(written).strip("[]() ").split(",")
+    ranks = [str(rank).strip() for rank in each]
+    if len(ranks) > MOST_RANKS and "..." not in ranks:
+        ranks = [*ranks[: MOST_RANKS - 1], "...", ranks[-1]]
+    return _clean(f"[{', '.join(ranks)}]")
+
 
 class CollectiveArgs(Decoded, frozen=True):
     """What is read of a kernel's ``args``, and what torch.profiler calls it."""
@@ -178,17 +235,21 @@ def read_collectives(path: Path) -> dict[CollectiveKey, Collective]:
 
 
 def _collective(args: CollectiveArgs) -> Collective:
-    """Members are the ranks as they are written: of a large group they are cut short, and equal on all its ranks."""
+    """Members are the ranks as they are written: of a large group they are cut short, and equal on all its ranks.
+
+    The annotations of a CUDA graph are written as text, numbers and lists too.
+    """
+    dtype, ranks = _text(args.dtype), _ranks(args.ranks)
     description = _text(args.description)
     name = _text(args.group)
     return Collective(
         name=str(args.name),
         group=name if description in (None, UNDEFINED) else description,
-        members=None if name is None and args.ranks is None else f"{name} {args.ranks}",
+        members=None if name is None and ranks is None else f"{name} {ranks}",
         group_size=_size(args.group_size),
         in_elements=_size(args.in_elements),
         out_elements=_size(args.out_elements),
-        dtype=_text(args.dtype),
+        dtype=None if dtype is None else dtype_of(dtype),
     )
 
 
@@ -202,7 +263,8 @@ def _clean(text: str) -> str:
 
 
 def _size(value: object) -> int | None:
-    return value if type(value) is int and 0 <= value < 1 << 62 else None
+    number = whole(value)
+    return number if number is not None and 0 <= number < 1 << 62 else None
 
 
 MODULE = "nn.Module: "

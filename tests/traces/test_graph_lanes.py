@@ -1,0 +1,158 @@
+"""Does a CUDA graph whose kernels the exporter annotated and moved to lanes give the figures of its eager twin?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_nsys.analysis.collectives import DTYPE_BYTES
+from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.traces.chrome import json_stream
+from pytest_nsys.traces.chrome.kineto import Kineto
+from pytest_nsys.traces.chrome.kineto_said import dtype_of
+from tests.support.measure import captures, rows_of
+from tests.support.samples.kineto import KinetoBuilder
+
+KINETO = BUILT_IN["kineto"]
+STEP_NS, STEPS = 1_000_000, 5
+COMPUTE, COMMUNICATION, LANE = 7, 28, 61
+METRICS = (
+    *("overlap", "exposed_ns", "barrier_ns", "wall_exposed_ns", "compute_ns", "comm_ns", "stream_compute_ns"),
+    *("collective_count", "collective_bytes", "collective_wait_ns", "collective_transfer_ns", "algbw", "busbw"),
+    *("comm_streams", "compute_streams", "device_idle_ns", "comm_alone_ns"),
+)
+
+Args = dict[str, Any]
+Spelling = Callable[[Args], Args]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks so small that events are read many at once, as those of a real trace are."""
+    for name, size in {"BLOCK": 4_000, "PIECE": 2_000, "TAIL": 300}.items():
+        monkeypatch.setattr(json_stream, name, size)
+
+
+def collective(ranks: int) -> Args:
+    """What torch.profiler records of the kernel of an eager all-gather."""
+    return {
+        "Collective name": "_allgather_base",
+        "In msg nelems": 1024,
+        "Out msg nelems": 1024 * ranks,
+        "Group size": ranks,
+        "dtype": "BFloat16",
+        "Process Group Name": "3",
+        "Process Group Description": "mesh_dp",
+        "Process Group Ranks": f"[{', '.join(map(str, range(ranks)))}]"
+        if ranks <= 30
+        else "[{}, ..., {}]".format(", ".join(map(str, range(29))), ranks - 1),
+    }
+
+
+def as_text(args: Args) -> Args:
+    """The same as an annotation says it: every value as text."""
+    return {name: str(value) for name, value in args.items()} | {"dtype": "bfloat16", "Is asynchronized op": "False"}
+
+
+def with_all_ranks(args: Args) -> Args:
+    """The same by a version that does not shorten the list of ranks."""
+    ranks = int(args["Group size"])
+    return as_text(args) | {"Process Group Ranks": str(list(range(ranks))), "dtype": "torch.bfloat16"}
+
+
+def with_numbers(args: Args) -> Args:
+    """The same with the ranks as a list, and without spaces between them."""
+    return {**args, "Process Group Ranks": list(range(int(args["Group size"]))), "dtype": "c10::BFloat16"}
+
+
+def written(folder: Path, spell: Spelling | None, ranks: int = 2, *, moved: bool = True) -> Path:
+    """The traces of two ranks, of which the second comes late to its collectives: eager, or as replays of a graph."""
+    for rank in (0, 1):
+        trace = KinetoBuilder(rank, 2, pid=100 + rank)
+        for step in range(STEPS):
+            begin = STEP_NS * (step + 1)
+            late = 40_000 * rank
+            trace.range(f"ProfilerStep#{step}", begin, begin + STEP_NS - 10_000)
+            graph = None if spell is None else trace.api("cudaGraphLaunch", begin + 10_000)
+            kernels = [
+                ("gemm", COMPUTE, 100_000, 400_000 + late, {}),
+                ("ncclDevKernel_AllGather", COMMUNICATION, 300_000 + late, 600_000, collective(ranks)),
+                ("gemm", COMPUTE, 600_000, 700_000, {}),
+                ("ncclDevKernel_AllGather", COMPUTE, 700_000 + late, 800_000, collective(ranks)),
+            ]
+            for node, (name, stream, start, end, args) in enumerate(kernels, 1):
+                more: dict[str, Any] = dict(args if spell is None or not args else spell(args))
+                if graph is not None:
+                    more |= {"graph node id": node, "graph id": 5, "module_fqn": "layers.0.attention.wq"}
+                if graph is not None and moved:
+                    more |= {"original_stream": stream}
+                    stream = LANE if name == "gemm" else COMPUTE
+                called = begin + 20_000 + 1_000 * node
+                trace.kernel(
+                    name, begin + start, begin + end, stream=stream, launch_ns=called, correlation=graph, **more
+                )
+        trace.write(folder / f"rank{rank}.json")
+    return folder
+
+
+def figures(folder: Path) -> Mapping[str, object]:
+    """Every row of the median step, the groups of the collectives included."""
+    with captures(folder, convention=KINETO) as opened:
+        found: dict[str, object] = {name: rows_of(opened, name, opened.spec("median")) for name in METRICS}
+    trace = Kineto(folder / "rank0.json")
+    (known,) = (trace.collectives(trace.kernels(dict.fromkeys(trace.lanes()))) or {}).values()
+    return found | {"records": sorted(filter(None, known))}
+
+
+@pytest.mark.parametrize("moved", [True, False], ids=["moved to lanes", "on their streams"])
+@pytest.mark.parametrize("spell", [as_text, with_all_ranks, with_numbers])
+@pytest.mark.parametrize("ranks", [2, 40])
+def test_a_graph_has_the_figures_of_its_eager_twin(tmp_path: Path, spell: Spelling, ranks: int, moved: bool) -> None:
+    eager = figures(written(tmp_path / "eager", None, ranks))
+    assert eager["barrier_ns"] == {0: 100_000, 1: 60_000}
+    assert eager["exposed_ns"] == {(0, "none"): 200_000, (1, "none"): 160_000}
+    assert eager["collective_bytes"] == {(r, "mesh_dp", "AllGather"): 2 * 2 * 1024 * ranks for r in (0, 1)}
+    assert bool(eager["collective_wait_ns"]) == (ranks == 2)  # of 40 ranks two are here
+    assert figures(written(tmp_path / "graph", spell, ranks, moved=moved)) == eager
+
+
+def test_a_copy_of_a_graph_is_on_its_own_stream_too(tmp_path: Path) -> None:
+    trace = KinetoBuilder()
+    trace.kernel("gemm", 1_000, 2_000)
+    trace.memcpy(3_000, 4_000, stream=LANE)
+    trace.events[-1]["args"] |= {"original_stream": 13, "graph node id": 2}
+    opened = Kineto(trace.write(tmp_path / "trace.json"))
+    (copies,) = (opened.transfers(dict.fromkeys(opened.lanes())) or {}).values()
+    assert [stream.number for stream in copies.streams] == [13]
+
+
+@pytest.mark.parametrize(
+    ("spellings", "word"),
+    [
+        (("bfloat16", "BFloat16", "c10::BFloat16", "torch.bfloat16", "at::BFloat16", " BFLOAT16 "), "BFloat16"),
+        (("float16", "Half", "half", "c10::Half", "torch.half"), "Half"),
+        (("float32", "float", "Float", "torch.float32"), "Float"),
+        (("float64", "double", "Double"), "Double"),
+        (("int64", "long", "Long", "long int"), "Long"),
+        (("int32", "int", "Int", "torch.int32"), "Int"),
+        (("uint8", "Byte", "unsigned char", "torch.uint8"), "Byte"),
+        (("int8", "Char", "signed char"), "Char"),
+        (("bool", "Bool"), "Bool"),
+        (("float8_e4m3fn", "Float8_e4m3fn", "c10::Float8_e4m3fn", "torch.float8_e4m3fn"), "Float8_e4m3fn"),
+        (("float8_e5m2fnuz", "c10::Float8_e5m2fnuz"), "Float8_e5m2fnuz"),
+        (("float4_e2m1fn_x2", "c10::Float4_e2m1fn_x2"), "Float4_e2m1fn_x2"),
+        (("complex64", "c10::complex<float>"), "ComplexFloat"),
+    ],
+)
+def test_every_spelling_of_a_type_is_the_word_of_c10(spellings: tuple[str, ...], word: str) -> None:
+    assert {dtype_of(spelt) for spelt in spellings} == {word}
+    assert word in DTYPE_BYTES
+
+
+def test_every_type_whose_size_is_known_keeps_its_name() -> None:
+    assert {name: dtype_of(name) for name in DTYPE_BYTES} == {name: name for name in DTYPE_BYTES}
+    assert {dtype_of(name.lower()) for name in DTYPE_BYTES} == {*DTYPE_BYTES}
+    assert dtype_of("float3_new") == "float3_new"
