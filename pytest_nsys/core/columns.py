@@ -399,6 +399,12 @@ def exceeds(column: Column, other: Column) -> bool:
     return bool((_seen(column) > _seen(other)).any())
 
 
+def impossible(starts: Column, ends: Column) -> Flags:
+    """1 where a span ends before it starts, or starts and ends at 0."""
+    start, end = _seen(starts), _seen(ends)
+    return bytearray(((end < start) | ((start | end) == 0)).view(numpy.uint8).data)
+
+
 def members_by(key: Callable[..., K], *columns: Column, among: Column | None = None) -> dict[K, Column]:
     """The indices of each key, of all or ``among`` some; ``key`` is asked once for each distinct row of the columns."""
     numbers, rows = distinct(*(column if among is None else take(column, among) for column in columns))

@@ -230,6 +230,28 @@ class Diagnostic(NamedTuple):
     told: str
 
 
+class ImpossibleRows(NamedTuple):
+    """How many operations of the GPU have times that cannot be, and what the first of them says.
+
+    An operation that ends before it starts, has no end, or starts and ends at 0, as one that the profiler did not
+    time, is left out of everything that is measured.
+    """
+
+    number: int = 0
+    first: str = ""
+
+    @classmethod
+    def of(cls, number: int, what: str, name: str, stream: object, start_ns: object, end_ns: object) -> ImpossibleRows:
+        """So many rows, of which this one is the first; ``what`` is a kernel, a copy or a memset."""
+        called = f"{what} {printable(name, 80)}" if name else what
+        end = "no end" if end_ns is None else f"end {end_ns}"
+        return cls(number, f"{called} on stream {stream}: start {start_ns}, {end}")
+
+    def and_(self, other: ImpossibleRows) -> ImpossibleRows:
+        """Those of both, the first of which is the first here."""
+        return ImpossibleRows(self.number + other.number, self.first or other.first)
+
+
 class StepsOfRun(NamedTuple):
     """The steps of a rank that have a window, as a cut keeps them: (start, end) of each on the host, in ns, and of the
     same on the GPU. The last of several has no next one, and ends with its own work.
@@ -264,7 +286,7 @@ class TraceFacts(NamedTuple):
     ``zeros_ns`` maps a machine (see ``Clock``) to the moment from which its times count, in ns since 1970; None stands
     for the only machine of the file. Whatever is no such moment of SINCE_1970 is left out. ``ties`` are of its machines
     where the file knows more of them than its collectives say.
-    ``files``: how many files of the profiler are in it.
+    ``files``: how many files of the profiler are in it. ``impossible``: its rows that were left out.
     ``on_gpus`` is what a cut kept of the logs of nvidia-smi beside its traces.
     ``slows_host`` is the setting of the profiler, if any, that makes every call of the host longer.
     ``units`` are those of a cut by serialised process id, anchor, and whether they are of launches.
@@ -293,6 +315,7 @@ class TraceFacts(NamedTuple):
     slows_host: str = ""
     units: Mapping[tuple[int, str, bool], StepsOfRun] = {}
     views: Sequence[Picked] = ()
+    impossible: ImpossibleRows = ImpossibleRows()
 
 
 class Api(NamedTuple):

@@ -20,11 +20,11 @@ from pytest_nsys.core.model import Range, Stream
 class Kernels:
     """Kernels of one rank as parallel columns, ordered by start: compact enough for a whole run.
 
-    Kernels that start together stand in any order. None ends before it starts: a reader refuses a trace that says so.
-    ``stream`` holds indices into ``streams``; ``name`` and ``full_name`` (short and demangled) are ids that
-    ``names`` spells out. A file that has one name only: the short one is ``families.short_name`` of it. ``correlation``
-    joins a kernel to its launch, and is NO_LAUNCH where nothing launched it. ``graph_node`` is 1 where a CUDA graph
-    launched the kernel: those share the correlation of the one graph launch.
+    Kernels that start together stand in any order. None ends before it starts: a reader leaves such a row out, and
+    counts it (``ImpossibleRows``). ``stream`` holds indices into ``streams``; ``name`` and ``full_name`` (short and
+    demangled) are ids that ``names`` spells out. A file that has one name only: the short one is
+    ``families.short_name`` of it. ``correlation`` joins a kernel to its launch, and is NO_LAUNCH where nothing launched
+    it. ``graph_node`` is 1 where a CUDA graph launched the kernel: those share the correlation of the one graph launch.
     """
 
     start_ns: array[int]

@@ -13,12 +13,13 @@ import gzip
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 
 from pytest_nsys.analysis.cutting import RankCut, RunCut
 from pytest_nsys.core.conventions import BUILT_IN, spelled_convention
 from pytest_nsys.core.file_names import WINDOW_SUFFIX
-from pytest_nsys.core.model import OPEN_END_NS, Note, Rank
+from pytest_nsys.core.model import OPEN_END_NS, ImpossibleRows, Note, Rank
 from pytest_nsys.reports.cut_lanes import CutLane, Json, lanes_of
 from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.traces.chrome.cut import CLOCK, COUNTER, CUT, FORMAT, KERNEL, MEMORY
@@ -69,6 +70,7 @@ def chrome_trace(sides: Sequence[RunCut]) -> str:
     # Of the whole run: they tell its convention from that of runs without known libraries.
     libraries = sorted({pair for trace in first.run.traces for pair in trace.library_kernels()})
     traces = list({one.rank.process.trace: one.facts for one in first.ranks}.values())
+    impossible = reduce(ImpossibleRows.and_, (facts.impossible for facts in traces), ImpossibleRows())
     cut: Json = {
         "format": FORMAT,
         "measured": first.measured,
@@ -78,6 +80,7 @@ def chrome_trace(sides: Sequence[RunCut]) -> str:
         **({} if convention == BUILT_IN.get(convention.name) else {"mapping": spelled_convention(convention)}),
         **({"copies": list(convention.copies)} if convention.copies else {}),
         **({"libraries": libraries} if libraries else {}),
+        **({"impossible": impossible} if impossible.number else {}),
         "ranges": first.patterns,
         "diagnostics": [each.told for facts in traces for each in facts.diagnostics],
         "to_see": (traces[0].to_see_sizes, traces[0].to_see_memory, traces[0].to_see_clocks),

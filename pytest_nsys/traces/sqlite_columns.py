@@ -23,10 +23,10 @@ from typing import Protocol, TypeVar
 from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Column
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import Lane, Stream
+from pytest_nsys.core.model import ImpossibleRows, Lane, Stream
 from pytest_nsys.core.tables import Kernels
 from pytest_nsys.core.words import counted, printable
-from pytest_nsys.traces.sqlite_conditions import LISTED, listed
+from pytest_nsys.traces.sqlite_conditions import IMPOSSIBLE, LISTED, listed
 from pytest_nsys.traces.sqlite_file import FAILURES, SqliteFile, SqlRow
 
 Block = Sequence[Column]
@@ -210,11 +210,14 @@ class Columns:
     def extend(self, part: Block) -> None:
         """More kernels: start, end, correlation, number in ``streams``, name, full name, and 1 for a node of a graph.
 
-        Raises OddValue.
+        Impossible rows are left out: :func:`impossible_rows` counts them.
         """
-        if columns.exceeds(part[0], part[1]):
-            raise OddValue("a kernel ends before it starts")
-        self._parts.append(part)
+        left_out = columns.impossible(part[0], part[1])
+        if any(left_out):
+            possible = columns.where_not(left_out)
+            part = [columns.take(column, possible) for column in part]
+        if part[0]:
+            self._parts.append(part)
 
     def sorted_kernels(self, names: Mapping[int, str], path: Path, named_by: str = "StringIds") -> Kernels:
         """The kernels, ordered by start, after which this has none. Raises TraceError where the table that names them
@@ -247,6 +250,25 @@ class Columns:
     def name_ids(self) -> set[int]:
         """Every name that was read."""
         return {name for part in self._parts for column in part[4:6] for name in columns.values(column)}
+
+
+def impossible_rows(
+    file: SqliteFile, table: str, what: str, stream: str, name: str, name_of: Callable[[int], str] = lambda _: ""
+) -> ImpossibleRows:
+    """The rows of a table whose times cannot be; ``stream`` and ``name`` are columns of it, or expressions.
+
+    A time that is no number is damage, and for who reads the row to refuse.
+    """
+    rows = file.scan(f"start, end, {stream}, {name}", table, IMPOSSIBLE)
+    number, first = 0, None
+    for row in rows:
+        if {type(row[0]), type(row[1])} == {int}:
+            number += 1
+            first = row if first is None else min(first, row, key=lambda each: (*each[:2], str(each[2:])))
+    if first is None:
+        return ImpossibleRows()
+    start, end, on, named = first
+    return ImpossibleRows.of(number, what, name_of(named) if type(named) is int else "", on, start, end)
 
 
 def read_blocks(

@@ -14,6 +14,8 @@ RUNS = 3
 LISTED = 20_000
 """So many ids are asked for at once: a statement may have a million bytes."""
 FIRST, LAST = -(1 << 63), (1 << 63) - 1
+IMPOSSIBLE = "(end < start OR (start = 0 AND end = 0)) IS TRUE"
+"""A row that ends before it starts, or was not timed: see :class:`~pytest_nsys.core.model.ImpossibleRows`."""
 NO_TEXT = "({0} < '' OR {0} >= x'')"
 """A number or a blob where a name is; NULL is none."""
 

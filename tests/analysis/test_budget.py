@@ -273,8 +273,6 @@ def test_a_graph_that_was_traced_whole_leaves_its_window_without_a_budget(gpu: O
 @pytest.mark.parametrize(
     ("table", "change", "what"),
     [
-        ("MEMCPY", "end = start - 1", "ends before it starts"),
-        ("MEMSET", "end = start - 1", "ends before it starts"),
         ("MEMSET", "start = 'soon'", "holds a value that cannot be"),
         ("MEMCPY", "end = NULL", "holds a value that cannot be"),
         ("MEMSET", "streamId = NULL", "holds a value that cannot be"),
@@ -311,9 +309,9 @@ def test_a_copy_that_takes_longer_than_a_column_holds_is_refused(tmp_path: Path,
 def test_a_damaged_copy_of_torch_is_refused_where_it_is_asked_for(tmp_path: Path, category: str, what: str) -> None:
     trace = KinetoBuilder(rank=None)
     trace.kernel("gemm", 1_000, 3_000)
-    trace.event(category, "it", 2_000, 1_000, pid=0, tid=7, args={"device": 0, "stream": 7})
+    trace.event(category, "it", 2_000, 2_500, pid=0, tid=7, args={"device": 0, "stream": 7}, dur="soon")
     path = trace.write(tmp_path / "run.json")
-    with pytest.raises(TraceError, match=rf"{what} 'it' at ts 2\.000 ends before it starts"):
+    with pytest.raises(TraceError, match=rf"{what} 'it' at ts 2\.000 has no duration that can be read"):
         rows(path, "device_busy_ns", convention=PLAIN, window="run")
     assert rows(path, "busy_ns", convention=PLAIN, window="run") == {0: 2_000}
 

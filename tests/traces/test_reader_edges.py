@@ -18,7 +18,7 @@ from msgspec import Raw
 from pytest_nsys.analysis.metrics import Request
 from pytest_nsys.core.conventions import CopyKind
 from pytest_nsys.core.errors import TraceError, UsageMistake
-from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Lane, Range
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, ImpossibleRows, Lane, Range
 from pytest_nsys.core.model import Collective as CollectiveRecord
 from pytest_nsys.core.tables import Kernels
 from pytest_nsys.traces.answers import EMPTY, Earliest
@@ -92,15 +92,20 @@ def test_an_end_of_the_recording_that_is_no_time_says_nothing() -> None:
     assert columns({"ph": "i", "name": "another instant", "ts": "1.000"}).recorded_until_ns is None
 
 
-@pytest.mark.parametrize("category", ["kernel", "user_annotation"])
 @pytest.mark.parametrize("beside", [(), ("1.0",)], ids=["in columns", "one by one"])
-def test_what_ends_before_it_starts_is_damaged(category: str, beside: Sequence[str]) -> None:
-    others = [event(category, ts, tid="a name") for ts in beside]
+def test_a_range_that_ends_before_it_starts_is_damaged(beside: Sequence[str]) -> None:
+    others = [event("user_annotation", ts, tid="a name") for ts in beside]
     with pytest.raises(TraceError, match=r"'it' at ts 5\.000 ends before it starts: damaged; profile again"):
-        columns(*others, event(category, "5.000", "-0.001"))
-    nothing = columns(*others, event(category, "5.000", "0.000"))
-    ends = nothing.kernels.end if category == "kernel" else nothing.ranges.end
-    assert ends[-1] == 5_000
+        columns(*others, event("user_annotation", "5.000", "-0.001"))
+    assert columns(*others, event("user_annotation", "5.000", "0.000")).ranges.end[-1] == 5_000
+
+
+@pytest.mark.parametrize("beside", [(), ("1.0",)], ids=["in columns", "one by one"])
+def test_a_kernel_that_ends_before_it_starts_is_left_out(beside: Sequence[str]) -> None:
+    others = [event("kernel", ts) for ts in beside]
+    found = columns(*others, event("kernel", "5.000", "-0.001"), event("kernel", "6.000", "0.000"))
+    assert list(found.kernels.start) == [*(1_000 for _ in beside), 6_000]
+    assert found.impossible == ImpossibleRows(1, "kernel it on stream 7: start 5000, end 4999")
 
 
 @pytest.mark.parametrize("thread", [6, "6", "a thread"])
@@ -180,7 +185,7 @@ def test_copies_are_those_of_a_known_device() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [([], "no number"), (True, "no number"), (None, "missing"), ("", "missing"), ("soon", "soon")]
+    ("value", "shown"), [([], "no number"), (True, "no number"), ("", "missing"), ("soon", "soon")]
 )
 def test_a_duration_that_is_none_is_shown(value: object, shown: str) -> None:
     with pytest.raises(TraceError, match=rf"kernel 'it' at ts 5\.000 has no duration that can be read \(dur {shown}\)"):

@@ -27,6 +27,7 @@ from pytest_nsys.core.model import (
     Collective,
     Copy,
     Diagnostic,
+    ImpossibleRows,
     Interval,
     KernelsMode,
     Lane,
@@ -172,7 +173,8 @@ class AboutRank(msgspec.Struct, frozen=True):
 
 class About(msgspec.Struct, frozen=True):
     """What the file says of itself. ``diagnostics`` are what the profiler told, ``to_see`` how to capture the sizes of
-    collectives, what is allocated, the clock of the SMs, ``on_gpus`` what nvidia-smi said before and after the run.
+    collectives, what is allocated, the clock of the SMs, ``on_gpus`` what nvidia-smi said before and after the run,
+    ``impossible`` which rows of the traces were left out.
     """
 
     measured: str
@@ -188,6 +190,7 @@ class About(msgspec.Struct, frozen=True):
     copies: list[str] = []
     libraries: list[tuple[str, str]] = []
     mapping: dict[str, Any] | None = None
+    impossible: ImpossibleRows = ImpossibleRows()
 
 
 class CutProcess:
@@ -354,6 +357,7 @@ class CutTrace(TraceInMemory):
             on_gpus=about.on_gpus,
             units=self._units(),
             views=about.views,
+            impossible=about.impossible,
             sessions_ns={pid: s for pid, r in self.processes.items() if (s := r.about.session_ns) is not None},
             ties={p.clock: p.tie for p in told if p.tie is not None},
             zeros_ns={p.clock: zero for p in told if (zero := p.zero_ns or 0) in SINCE_1970 or p.zero_ns == 0},

@@ -22,9 +22,10 @@ from typing import Any, NamedTuple, Self
 from msgspec import DecodeError, Raw, field
 from msgspec.json import Decoder
 
-from pytest_nsys.core.columns import Column
+from pytest_nsys.core import columns
+from pytest_nsys.core.columns import Column, Flags
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, OPEN_END_NS, Stream
+from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, OPEN_END_NS, ImpossibleRows, Stream
 from pytest_nsys.core.tables import Place
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.chrome.json_stream import Decoded
@@ -50,6 +51,9 @@ TRANSFER_KINDS: Mapping[str | None, int] = {**dict.fromkeys(COPIES, COPY_ID), **
 
 KERNEL, CALL, RANGE, WAIT = "kernel", "API call", "range", "stream-wait"
 """What events are called where one is damaged, as those of ``TRANSFERS`` are."""
+ON_GPU = frozenset({KERNEL, *TRANSFERS.values()})
+NO_END = NO_LAUNCH
+"""Stands for the end of an operation that has none."""
 
 
 class Args(Decoded, frozen=True):
@@ -225,6 +229,7 @@ class EventColumns:
         self.call_pids: set[int] = set()
         self.range_pids: set[int] = set()
         self.recorded_until_ns: int | None = None
+        self.impossible = ImpossibleRows()
         self.categories: set[str | None] = set()
         """Those of all events, also of such as are not read here."""
 
@@ -283,10 +288,18 @@ class EventColumns:
             events = [event for event in events if _key(event) in numbers]
             keys = [key for key in keys if key in numbers]
         self._add_on_gpu(self.transfers, events, TRANSFERS[kind], [numbers[key] for key in keys])
-        self.transfer_kind.extend([kind] * len(events))
+        self.transfer_kind.extend([kind] * (len(self.transfers.start) - len(self.transfer_kind)))
 
     def _add_on_gpu(self, rows: GpuRows, events: Sequence[Event], kind: str, places: Sequence[int]) -> None:
         start, end = self._spans(events, kind)
+        left_out = columns.impossible(start, end)
+        if any(left_out):
+            known = list(rows.places)
+            for i in columns.where(left_out):
+                self._leave_out(kind, events[i].name, known[places[i]], start[i], end[i])
+            possible = columns.where_not(left_out)
+            start, end = columns.take(start, possible), columns.take(end, possible)
+            events, places = [events[i] for i in possible], [places[i] for i in possible]
         rows.start.extend(start)
         rows.end.extend(end)
         rows.correlation.extend(_correlations(events))
@@ -294,10 +307,32 @@ class EventColumns:
         rows.name.extend(self._names(events))
         rows.graph_node.extend([bool(event.args and event.args.graph_node) for event in events])
 
+    def _leave_out(self, kind: str, name: str, place: tuple[int, int, int], start_ns: int, end_ns: int) -> None:
+        """Count an operation whose times cannot be."""
+        end = None if end_ns == NO_END else end_ns
+        self.impossible = self.impossible.and_(ImpossibleRows.of(1, kind, name, place[-1], start_ns, end))
+
+    def leave_out_at(self, time_ns: int) -> None:
+        """Leave out the operations that start at a moment at which none did, for the profiler did not time them."""
+        if any(left_out := columns.equal(self.kernels.start, time_ns)):
+            self.kernels = self._without(self.kernels, left_out, [KERNEL] * len(left_out))
+        if any(left_out := columns.equal(self.transfers.start, time_ns)):
+            kinds = [TRANSFERS[kind] for kind in self.transfer_kind]
+            self.transfers = self._without(self.transfers, left_out, kinds)
+            self.transfer_kind = columns.take(self.transfer_kind, columns.where_not(left_out))
+
+    def _without(self, rows: GpuRows, left_out: Flags, kinds: Sequence[str]) -> GpuRows:
+        names, known = self.names.texts(), list(rows.places)
+        for i in columns.where(left_out):
+            self._leave_out(kinds[i], names[rows.name[i]], known[rows.place[i]], rows.start[i], rows.end[i])
+        possible = columns.where_not(left_out)
+        start, end, correlation, place, name = (columns.take(column, possible) for column in rows[:5])
+        return GpuRows(start, end, correlation, place, name, columns.take(rows.graph_node, possible), rows.places)
+
     def _add_calls(self, events: Sequence[Event]) -> None:
         start, end = self._spans(events, CALL)
-        columns = start, end, self._threads(events), self._names(events), _correlations(events)
-        for column, part in zip(self.calls, columns, strict=True):
+        parts = start, end, self._threads(events), self._names(events), _correlations(events)
+        for column, part in zip(self.calls, parts, strict=True):
             column.extend(part)
         self.call_pids |= _pids(events)
 
@@ -365,12 +400,16 @@ class EventColumns:
         return array("q", [start for start, _ in spans]), array("q", [end for _, end in spans])
 
     def _span(self, event: Event, kind: str) -> tuple[int, int]:
-        """When one begins and ends; a range may be open. What is no kernel and no range ends where it starts if its end
-        cannot be read, and the damage is kept for those who ask for such an end.
+        """When one begins and ends; a range may be open, and an operation of the GPU may end before it starts, or have
+        no end. What is no kernel and no range ends where it starts if its end cannot be read, and the damage is kept
+        for those who ask for such an end.
         """
         start = self._time(event, kind)
-        if kind == RANGE and (event.ph == "B" or event.dur is None or _as_bytes(event.dur) in (b"", b"null")):
+        endless = event.dur is None or _as_bytes(event.dur) in (b"", b"null")
+        if kind == RANGE and (event.ph == "B" or endless):
             return start, OPEN_END_NS
+        if kind in ON_GPU and endless:
+            return start, NO_END
         try:
             return start, self._fits(event, kind, start + self._length(event, kind))
         except TraceError as error:
@@ -390,7 +429,7 @@ class EventColumns:
             length = nanoseconds(event.dur)
         except ValueError:
             raise self._wrong(event, kind, f"has no duration that can be read (dur {_shown(event.dur)})") from None
-        if length < 0:
+        if length < 0 and kind not in ON_GPU:
             raise self._wrong(event, kind, "ends before it starts")
         return length
 

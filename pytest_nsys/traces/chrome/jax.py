@@ -246,6 +246,7 @@ class Jax(Kineto):
             to_see_memory="a trace of JAX has no record of memory",
             to_see_clocks="a trace of JAX has no record of clocks",
             started_ns=self._started(),
+            impossible=process.impossible,
         )
 
     def _to_see_kernels(self) -> str:

@@ -28,6 +28,7 @@ from pytest_nsys.core.model import (
     SINCE_1970,
     Collective,
     Copy,
+    ImpossibleRows,
     Lane,
     Memory,
     Setup,
@@ -104,6 +105,7 @@ class KinetoProcess:
                 "apart: a merged trace; give the file of each rank"
             )
         self.members = stream.members
+        self._leave_out_untimed()
         number = self._number()
         self.pid, self.global_pid = number & PID_BITS, number << 24
         short_names = short_names_of(events)
@@ -125,6 +127,12 @@ class KinetoProcess:
         for some in stream:
             events.add(some)
         return stream
+
+    def _leave_out_untimed(self) -> None:
+        """Of a clock that counts from 1970, what starts in 1970 was not timed."""
+        starts, base = self._events.kernels.start, self.members.get("baseTimeNanoseconds", 0)
+        if starts and type(base) is int and base + columns.bounds(starts)[1] in SINCE_1970:
+            self._events.leave_out_at(-base)
 
     def _number(self) -> int:
         """What tells the process from others."""
@@ -218,6 +226,11 @@ class KinetoProcess:
     def categories(self) -> Set[str | None]:
         """The categories of the events in the file."""
         return self._events.categories
+
+    @property
+    def impossible(self) -> ImpossibleRows:
+        """The operations that were left out, for their times cannot be."""
+        return self._events.impossible
 
     @property
     def launched(self) -> int:
@@ -333,6 +346,7 @@ class Kineto(TraceInMemory):
             started_ns=process.started_ns,
             zeros_ns={} if process.zero_ns is None else {None: process.zero_ns},
             slows_host=WITH_STACK if process.members.get("with_stack") else "",
+            impossible=process.impossible,
         )
 
     def _to_see_kernels(self) -> str:

@@ -145,7 +145,7 @@ def read_as_kernels(file: SqliteFile, kinds: Sequence[str]) -> dict[Lane, Kernel
     name = f"CASE copyKind {' '.join(f'WHEN {number} THEN {name}' for number, name in numbers.items())} END"
     where = f"copyKind IN ({listed(numbers)})"
     tables, _ = read_kernels(file, None, where, whole=True, table=MEMCPY, name=name)
-    return {lane: table.sorted_kernels(NAMES, file.path) for lane, table in tables.items()}
+    return {lane: table.sorted_kernels(NAMES, file.path) for lane, table in tables.items() if table}
 
 
 def read_transfers(

@@ -25,6 +25,7 @@ from pytest_nsys.core.model import (
     Collective,
     Copy,
     Diagnostic,
+    ImpossibleRows,
     Interval,
     Lane,
     Memory,
@@ -60,11 +61,13 @@ from pytest_nsys.traces.nsys.tables import (
     KERNEL,
     MEMCPY,
     NVTX,
+    OPERATIONS,
     REQUIRED,
     RUNTIME,
     STRINGS,
     by_process,
     check_process,
+    read_impossible,
     read_kernels,
     strings,
 )
@@ -135,7 +138,18 @@ class NsysSqlite:
             to_see_clocks=to_see_clocks(self._file),
             started_ns=min(starts, default=None),
             zeros_ns={None: min(starts)} if len(starts) == 1 and min(starts) in SINCE_1970 else {},
+            impossible=self._impossible,
         )
+
+    @cached_property
+    def _impossible(self) -> ImpossibleRows:
+        """The operations whose times cannot be."""
+        found = ImpossibleRows()
+        for table, what in OPERATIONS.items():
+            if self._file.has(table, "start", "end"):
+                with self._damage(table):
+                    found = found.and_(read_impossible(self._file, table, what))
+        return found
 
     def _to_see_kernels(self) -> str:
         """What to do where nothing ran on a GPU: by whether kernels were launched."""
@@ -283,7 +297,8 @@ class NsysSqlite:
         place = f"{self._file.row_id(KERNEL) or 0} BETWEEN ? AND ?"
 
         def busy(lanes: Sequence[Lane], span: Interval) -> set[Lane]:
-            own = f"{place} AND end > ? AND start < ? AND globalPid IN ({listed(lane.global_pid for lane in lanes)})"
+            own = f"{place} AND end > ? AND start < ? AND end >= start"
+            own += f" AND globalPid IN ({listed(lane.global_pid for lane in lanes)})"
             if len(lanes) == 1 and lanes[0].device is not None:
                 own += f" AND deviceId = {lanes[0].device}"
             sql = f"SELECT DISTINCT globalPid, deviceId FROM {KERNEL} WHERE {own} LIMIT {len(lanes)}"
@@ -299,7 +314,7 @@ class NsysSqlite:
             for pid, device, start, end in self._file.scan("globalPid, deviceId, start, end", KERNEL, hull):
                 check_process(pid, device)
                 check_whole(device, start, end)
-                for lane in (Lane(pid, device), Lane(pid, None)):
+                for lane in (Lane(pid, device), Lane(pid, None)) if start <= end else ():
                     found[lane].append((start, end))
         return found
 

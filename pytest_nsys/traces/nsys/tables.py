@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from pytest_nsys.core.model import NO_LAUNCH, Interval, Lane, Stream
+from pytest_nsys.core.model import NO_LAUNCH, ImpossibleRows, Interval, Lane, Stream
 from pytest_nsys.traces.sqlite_columns import (
     Columns,
     OddValue,
@@ -23,6 +23,7 @@ from pytest_nsys.traces.sqlite_columns import (
     check_whole,
     damage,
     fill,
+    impossible_rows,
     read_blocks,
     read_texts,
 )
@@ -59,6 +60,16 @@ def kernel_row(file: SqliteFile, table: str = KERNEL, name: str = "") -> Sequenc
     row[correlation] = f"ifnull({row[correlation]}, {NO_LAUNCH})"
     row[node] = f"{row[node]} IS NOT NULL"
     return row
+
+
+OPERATIONS = {KERNEL: "kernel", MEMCPY: "copy", MEMSET: "memset", GRAPHS: "graph replay"}
+"""What runs on the GPU, by table, and what one row of it is called."""
+
+
+def read_impossible(file: SqliteFile, table: str, what: str) -> ImpossibleRows:
+    """The rows of one of ``OPERATIONS`` whose times cannot be. Raises TypeError for a value that cannot be."""
+    stream, name = file.column(table, "streamId"), file.column(table, "shortName")
+    return impossible_rows(file, table, what, stream, name, lambda number: strings(file, [number]).get(number, ""))
 
 
 THREAD_BITS = 0xFFFFFF

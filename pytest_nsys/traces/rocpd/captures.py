@@ -85,6 +85,10 @@ class Symbols(NamedTuple):
         each = zip(self.ids, self.short, self.full, strict=True)
         return {number: (self.texts[short], self.texts[full]) for number, short, full in each}
 
+    def name_of(self, number: int) -> str:
+        """The short name of an id; empty where there is none."""
+        return self.names().get(number, ("",))[0]
+
 
 class Captured:
     """The tables of one capture."""

@@ -23,7 +23,18 @@ from pytest_nsys.core import columns
 from pytest_nsys.core.conventions import like
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.families import known_communication
-from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Lane, Memory, ProcessId, Setup, Stream, TraceFacts
+from pytest_nsys.core.model import (
+    NO_LAUNCH,
+    Api,
+    ImpossibleRows,
+    Interval,
+    Lane,
+    Memory,
+    ProcessId,
+    Setup,
+    Stream,
+    TraceFacts,
+)
 from pytest_nsys.core.tables import Kernels, LaunchCalls, Ranges, StreamWait
 from pytest_nsys.traces.answers import EMPTY, idle, levels
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAMES, TRANSFERS, told_apart, touching_span
@@ -40,7 +51,16 @@ from pytest_nsys.traces.rocpd.regions import (
     read_ranges,
     stacks_started,
 )
-from pytest_nsys.traces.sqlite_columns import Block, Columns, check_whole, damage, fill, read_blocks, slower
+from pytest_nsys.traces.sqlite_columns import (
+    Block,
+    Columns,
+    check_whole,
+    damage,
+    fill,
+    impossible_rows,
+    read_blocks,
+    slower,
+)
 from pytest_nsys.traces.sqlite_conditions import listed, touches, within
 from pytest_nsys.traces.sqlite_file import SqliteFile
 
@@ -101,7 +121,19 @@ class Rocpd:
             to_see_sizes=TO_SEE_SIZES,
             to_see_memory=TO_SEE_MEMORY,
             to_see_clocks="rocprofv3 does not sample clocks",
+            impossible=self._impossible,
         )
+
+    @cached_property
+    def _impossible(self) -> ImpossibleRows:
+        """The operations whose times cannot be."""
+        found = ImpossibleRows()
+        for capture in self._captures:
+            kernels, copies = capture.table("kernel_dispatch"), capture.table("memory_copy")
+            row, stream = (capture.stream, "kernel_id"), self._file.column(copies, capture.stream)
+            found = found.and_(impossible_rows(self._file, kernels, "kernel", *row, capture.symbols.name_of))
+            found = found.and_(impossible_rows(self._file, copies, "copy", stream, "NULL"))
+        return found
 
     def _to_see_kernels(self) -> str:
         """What to do where nothing ran on a GPU: by whether kernels were launched."""
@@ -237,7 +269,7 @@ class Rocpd:
         def busy(lanes: Sequence[Lane], span: Interval) -> set[Lane]:
             rows = [row for lane in lanes for row in capture.rows_of(lane.global_pid)]
             devices = {lane.device for lane in lanes}
-            where = f"{place} AND end > ? AND start < ? AND pid IN ({listed(rows)})"
+            where = f"{place} AND end > ? AND start < ? AND end >= start AND pid IN ({listed(rows)})"
             if None not in devices:
                 where += f" AND agent_id IN ({listed(n for n, a in capture.agents.items() if a.device in devices)})"
             sql = f'SELECT DISTINCT pid, agent_id FROM "{table}" WHERE {where} LIMIT {len(rows)}'
@@ -252,7 +284,7 @@ class Rocpd:
         table, hull = capture.table("kernel_dispatch"), _hull(around)
         for pid, agent, start, end in self._file.scan("pid, agent_id, start, end", table, hull):
             check_whole(pid, agent, start, end)
-            for device in (capture.device(agent), None):
+            for device in (capture.device(agent), None) if start <= end else ():
                 found[Lane(capture.process(pid), device)].append((start, end))
         return found
 
