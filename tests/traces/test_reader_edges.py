@@ -154,10 +154,10 @@ def test_events_as_the_profiler_writes_them_go_through_column_by_column(monkeypa
     assert found.names.texts() == ["it"]
 
 
-def test_processes_are_told_by_number() -> None:
+def test_processes_are_told_by_what_they_are_called() -> None:
     assert columns(event("cpu_op", "1.000", pid=8), event("cpu_op", "2.000", pid=1)).range_pids == {1, 8}
     odd = event("cpu_op", "1.0", pid="no number", tid="x")
-    assert columns(odd).range_pids == set()
+    assert columns(odd).range_pids == {"no number"}
 
 
 @pytest.mark.parametrize("one_by_one", [False, True])
@@ -215,7 +215,8 @@ def test_a_time_beyond_every_clock_is_damaged() -> None:
 
 
 def content(tmp_path: Path, trace: KinetoBuilder) -> KinetoProcess:
-    return KinetoProcess(trace.write(tmp_path / "trace.json"))
+    (process,) = Kineto(trace.write(tmp_path / "trace.json")).processes.values()
+    return process
 
 
 def kineto(tmp_path: Path, trace: KinetoBuilder) -> tuple[Kineto, Lane]:
@@ -255,7 +256,8 @@ def test_of_several_calls_of_one_correlation_the_earliest_counts(tmp_path: Path)
     for start in (130, 90, 120):
         trace.api("cudaLaunchKernel", start, correlation=7)
     opened, lane = kineto(tmp_path, trace)
-    assert opened.process.launches.starts() == {7: 90}
+    (process,) = opened.processes.values()
+    assert process.launches.starts() == {7: 90}
     assert opened.kernels_launched({lane: SPAN}) == {}
     assert starts(opened.kernels_launched({lane: (0, 90)})[lane]) == [500]
 

@@ -226,12 +226,20 @@ class EventColumns:
         self.ranges = RangeRows(array("q"), array("q"), array("q"), array("i"))
         self.waits: list[Wait] = []
         self.damaged: dict[tuple[str, str], TraceError] = {}
-        self.call_pids: set[int] = set()
-        self.range_pids: set[int] = set()
+        self.call_pids: set[int | str] = set()
+        self.range_pids: set[int | str] = set()
+        self.ends = 0
+        """How often the recording ended: of one process once at most."""
         self.recorded_until_ns: int | None = None
         self.impossible = ImpossibleRows()
         self.categories: set[str | None] = set()
         """Those of all events, also of such as are not read here."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is anything that ran: on a GPU, a call or a range."""
+        some = self.kernels.start or self.transfers.start or self.calls.start or self.ranges.start
+        return bool(some or self.impossible.number)
 
     def add(self, events: Sequence[Event]) -> None:
         """More events."""
@@ -334,13 +342,13 @@ class EventColumns:
         parts = start, end, self._threads(events), self._names(events), _correlations(events)
         for column, part in zip(self.calls, parts, strict=True):
             column.extend(part)
-        self.call_pids |= _pids(events)
+        self.call_pids |= {event.pid for event in events}
 
     def _add_ranges(self, events: Sequence[Event]) -> None:
         start, end = self._spans(events, RANGE)
         for column, part in zip(self.ranges, (start, end, self._threads(events), self._names(events)), strict=True):
             column.extend(part)
-        self.range_pids |= _pids(events)
+        self.range_pids |= {event.pid for event in events}
 
     def _names(self, events: Sequence[Event]) -> Column:
         return array("i", [self.names[event.name] for event in events])
@@ -375,6 +383,7 @@ class EventColumns:
         span = event.cat in SPANS
         if not span and event.name != WINDOW_END:
             return
+        self.ends += not span
         try:
             end = nanoseconds(event.ts) + (nanoseconds(event.dur) if span else 0)
         except ValueError:
@@ -491,10 +500,6 @@ def _correlations(events: Sequence[Event]) -> Column:
         return array("q", [NO_LAUNCH if c is None else c for c in found] if None in found else found)
     except OverflowError:
         return array("q", [NO_LAUNCH if whole(c) is None else c for c in found])
-
-
-def _pids(events: Sequence[Event]) -> set[int]:
-    return {pid for pid in {event.pid for event in events} if type(pid) is int}
 
 
 def whole(value: object) -> int | None:

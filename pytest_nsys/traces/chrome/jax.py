@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
-from typing import Any
+from pathlib import Path
 
 from msgspec import Raw
 
@@ -27,7 +27,8 @@ from pytest_nsys.core.model import Diagnostic, Setup, TraceFacts
 from pytest_nsys.core.words import counted
 from pytest_nsys.traces.chrome.events import POINTLESS, Args, Event, EventColumns, whole
 from pytest_nsys.traces.chrome.json_stream import Decoded, EventStream
-from pytest_nsys.traces.chrome.kineto import Kineto, KinetoProcess
+from pytest_nsys.traces.chrome.kineto import Content, FurtherPasses, Kineto, KinetoProcess, check_events
+from pytest_nsys.traces.chrome.merged import UNLABELLED
 from pytest_nsys.traces.other_profilers import GPUS, describe_missing_gpu
 
 HOST = "/host:CPU"
@@ -199,16 +200,17 @@ class JaxProcess(KinetoProcess):
     memory = None
     collectives = None
 
-    def _read(self, events: EventColumns) -> EventStream[Any]:
+    def __init__(self, path: Path) -> None:
         # Every file calls its process 701: its place in the file system tells it from the others of the run.
         self.lanes = lanes = Lanes(process=0)
-        stream = EventStream(self.path, JaxEvent)
+        stream, events = EventStream(path, JaxEvent), EventColumns(path)
         for some in stream:
             events.add(lanes.events(some))
         events.add(lanes.waiting())
-        if stream.has_events and not lanes.gpus and not lanes.hosts and not lanes.others:
-            raise TraceError(f"{self.path}: is a trace of JAX (XProf) that names no CPU and no GPU: profile again")
-        return stream
+        check_events(stream)
+        if not lanes.gpus and not lanes.hosts and not lanes.others:
+            raise TraceError(f"{path}: is a trace of JAX (XProf) that names no CPU and no GPU: profile again")
+        super().__init__(Content(path, {UNLABELLED: events}, stream.members), FurtherPasses(path))
 
     def _number(self) -> int:
         digest = sha256(str(self.path.resolve()).encode("utf-8", "surrogateescape")).digest()
@@ -222,10 +224,16 @@ class JaxProcess(KinetoProcess):
 class Jax(Kineto):
     """One trace; the :class:`~pytest_nsys.core.model.Trace` of this format."""
 
-    @cached_property
+    @property
     def process(self) -> JaxProcess:
+        """The one process. Raises TraceError."""
+        return next(iter(self.processes.values()))
+
+    @cached_property
+    def processes(self) -> Mapping[int, JaxProcess]:
         """What is in the file. Raises TraceError."""
-        return JaxProcess(self.path)
+        process = JaxProcess(self.path)
+        return {process.global_pid: process}
 
     def facts(self) -> TraceFacts:
         """How many of the GPUs that the file names ran a kernel, and what became of the last step."""

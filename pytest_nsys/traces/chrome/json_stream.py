@@ -113,6 +113,9 @@ TAIL = 1 << 16
 """At the end of the file so much is left to the standard library, with the end of the list in it."""
 FIRST_WINDOW = 1 << 16
 
+OF_ONE_PROCESS = frozenset({"distributedInfo"})
+"""Members of the root that two processes cannot share."""
+
 _BLANK = b" \t\r\n"
 _PADDING = _BLANK + b"\0"
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
@@ -216,7 +219,10 @@ class EventStream(Generic[E]):
             self._pass(1)
             yield from self._list()
         else:
-            self.members[name] = self._value()
+            value = self._value()
+            if name in OF_ONE_PROCESS and self.members.get(name, value) != value:
+                raise self._broken(f"a second {name}: these are two traces")
+            self.members[name] = value
 
     # -- the list of events
 

@@ -1,4 +1,5 @@
-"""Reading a torch.profiler (Kineto) trace, of 2021 to 2.13, of CUDA and ROCm: one file is one process.
+"""Reading a torch.profiler (Kineto) trace, of 2021 to 2.13, of CUDA and ROCm: one file is one process, or was merged of
+several (``merged.py``), each of which is read as if it had a file of its own.
 
 The file is passed once, in blocks, when something is first asked, and what counts of it is kept in columns: about a
 tenth of the file's size. Its rank is what ``distributedInfo`` says, else what the file's name does; where the process
@@ -11,9 +12,11 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import zip_longest
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +26,7 @@ from pytest_nsys.core.conventions import CopyKind
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.families import short_name
 from pytest_nsys.core.model import (
+    MACHINE_BITS,
     NO_LAUNCH,
     OPEN_END_NS,
     SINCE_1970,
@@ -63,6 +67,14 @@ from pytest_nsys.traces.chrome.kineto_said import (
     setup_of_name,
     version_of,
 )
+from pytest_nsys.traces.chrome.merged import (
+    UNLABELLED,
+    by_label,
+    describe_labels,
+    in_order,
+    number_of,
+    ranks_of,
+)
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAME_IDS, NAMES, TRANSFERS, kinds_to_read, told_apart
 from pytest_nsys.traces.from_memory import ApiCalls, CollectiveKey, TraceInMemory, by_device
 from pytest_nsys.traces.other_profilers import describe_device, describe_missing_gpu
@@ -85,29 +97,75 @@ WITH_STACK = "with_stack=True"
 
 
 PID_BITS = 0xFFFFFF
+MOST_NUMBERED_TWICE = 0.01
+"""Of the correlations of one process: each is of one call, and but for graphs of one kernel."""
+
+
+class FurtherPasses:
+    """What few measurements ask for: each takes a pass of its own over the file, for all its processes at once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def memory(self) -> Mapping[str, Mapping[int, Memory]]:
+        """What was allocated, by label and device."""
+        return read_memory(self.path)
+
+    @cached_property
+    def collectives(self) -> Mapping[str, Mapping[CollectiveKey, Collective]]:
+        """What is recorded of kernels as collectives, by label."""
+        return read_collectives(self.path)
+
+    @cached_property
+    def module_calls(self) -> Mapping[str, Ranges]:
+        """The calls of modules, by label."""
+        return read_module_calls(self.path)
+
+
+class Content(NamedTuple):
+    """What one pass over a file found: its events by label, and what the root says beside them."""
+
+    path: Path
+    parts: Mapping[str, EventColumns]
+    members: Mapping[str, Any]
+
+
+def read_content(path: Path) -> Content:
+    """What counts of a file. Raises TraceError."""
+    stream = EventStream(path, Event)
+    parts = {UNLABELLED: EventColumns(path)}
+    for some in stream:
+        for label, own in by_label(some).items():
+            if label not in parts:
+                parts[label] = EventColumns(path)
+            parts[label].add(own)
+    check_events(stream)
+    with_work = {label: own for label, own in parts.items() if own.has_work}
+    return Content(path, with_work or {UNLABELLED: parts[UNLABELLED]}, stream.members)
+
+
+def check_events(stream: EventStream[Any]) -> None:
+    """Raises TraceError for a file that was passed, and has no list of events."""
+    if not stream.has_events:
+        raise TraceError(f"{stream.path}: is JSON, but holds no traceEvents: it is not a trace")
 
 
 class KinetoProcess:
-    """What counts of one file, read in one pass. Raises TraceError where that fails."""
+    """What counts of one process: of a file, or of a label in a file that was merged. Raises TraceError."""
 
     STEP = STEP
     sm_clocks = None
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._events = events = EventColumns(path)
-        stream = self._read(events)
-        if not stream.has_events:
-            raise TraceError(f"{path}: is JSON, but holds no traceEvents: it is not a trace")
-        if len(events.call_pids) > 1:
-            raise TraceError(
-                f"{path}: holds API calls of {len(events.call_pids)} processes, whose correlations cannot be told "
-                "apart: a merged trace; give the file of each rank"
-            )
-        self.members = stream.members
+    def __init__(self, content: Content, further: FurtherPasses, label: str = UNLABELLED, machine: int = 0) -> None:
+        """``machine`` tells processes of one file apart: each keeps its number, and is taken to have its own clock."""
+        self.path, self.label, self.members = content.path, label, content.members
+        self._events = events = content.parts[label]
+        self._further = further
+        self._check_single()
         self._leave_out_untimed()
         number = self._number()
-        self.pid, self.global_pid = number & PID_BITS, number << 24
+        self.pid, self.global_pid = number & PID_BITS, machine << MACHINE_BITS | number << 24
         short_names = short_names_of(events)
         self.names = events.names.texts()
         self._mark_graphs()
@@ -116,17 +174,32 @@ class KinetoProcess:
         self.calls = ApiCalls(*events.calls, self.names) if events.calls.start else None
         ran = columns.values(everything.correlation)
         self.launches = self._launches(ran)
+        self._check_numbers()
         self.ranges = Ranges(*events.ranges, self.names)
         self.started_ns = self._started()
         self.notes = tuple(self._about_steps(ran))
         events.kernels = GpuRows.none()._replace(places=events.kernels.places)  # they are kept in order alone
 
-    def _read(self, events: EventColumns) -> EventStream[Any]:
-        """Put every event that counts into the columns; the stream, at its end."""
-        stream = EventStream(self.path, Event)
-        for some in stream:
-            events.add(some)
-        return stream
+    def _check_single(self) -> None:
+        """Raises TraceError where the events are those of several processes that no label tells apart."""
+        if (number := len(self._events.call_pids)) > 1:
+            raise self._merged(f"holds API calls of {number} processes, whose correlations cannot be told apart")
+        if self._events.ends > 1:
+            raise self._merged(f"holds the ends of {self._events.ends} recordings under one process number")
+
+    def _check_numbers(self) -> None:
+        """Raises TraceError where calls and the kernels that they launched have the numbers of others."""
+        kernels, calls = self._events.kernels, self._events.calls
+        if len(self.launches.ids) >= len(calls.correlation):
+            return
+        called = Counter(calls.correlation)
+        ran = Counter(columns.take(kernels.correlation, columns.where_not(kernels.graph_node)))
+        twice = sum(count > 1 and called[number] > 1 for number, count in ran.items() if number != NO_LAUNCH)
+        if twice > MOST_NUMBERED_TWICE * len(ran):
+            raise self._merged(f"has {counted(twice, 'correlation')} with two calls and two kernels each")
+
+    def _merged(self, what: str) -> TraceError:
+        return TraceError(f"{self.path}: {what}: a merged trace; give the file of each rank")
 
     def _leave_out_untimed(self) -> None:
         """Of a clock that counts from 1970, what starts in 1970 was not timed."""
@@ -136,7 +209,8 @@ class KinetoProcess:
 
     def _number(self) -> int:
         """What tells the process from others."""
-        return min(self._events.call_pids or self._events.range_pids, default=0) & PID_BITS
+        pids = self._events.call_pids or self._events.range_pids
+        return min((n for pid in pids if (n := number_of(pid)) is not None), default=0) & PID_BITS
 
     def _called(self, rows: Column, wanted: Callable[[str], object]) -> Column:
         """Where in a column of names a wanted one stands."""
@@ -168,7 +242,7 @@ class KinetoProcess:
     def _arrows(self, wanted: Set[int]) -> Iterator[tuple[int, int]]:
         """Correlation and start of the arrows that lead to wanted kernels."""
         for events in EventStream(self.path, Event) if wanted else ():
-            yield from arrow_starts(events, wanted)
+            yield from arrow_starts(by_label(events).get(self.label, ()), wanted)
 
     def _started(self) -> int | None:
         """When the first kernel or range began, in ns since 1970; None where the file does not say.
@@ -294,17 +368,18 @@ class KinetoProcess:
     @cached_property
     def memory(self) -> Mapping[int, Memory] | None:
         """What was allocated on each device; None where no event says it."""
-        return read_memory(self.path) or None
+        return self._further.memory.get(self.label)
 
     @cached_property
     def collectives(self) -> Mapping[CollectiveKey, Collective] | None:
         """What the arguments of kernels record: torch.profiler writes it for most kernels of NCCL, not for all."""
-        return read_collectives(self.path) or None
+        return self._further.collectives.get(self.label)
 
     @cached_property
     def module_calls(self) -> Ranges:
         """The calls of modules: a further pass, over a file that has any call of Python's functions."""
-        return read_module_calls(self.path) if FUNCTIONS in self.categories else Ranges.of(())
+        known = self._further.module_calls if FUNCTIONS in self.categories else {}
+        return known.get(self.label, Ranges.of(()))
 
 
 class Kineto(TraceInMemory):
@@ -315,63 +390,91 @@ class Kineto(TraceInMemory):
 
     def close(self) -> None:
         """Let go what was read; reading on reads it again."""
-        self.__dict__.pop("process", None)
+        self.__dict__.pop("processes", None)
 
     @cached_property
-    def process(self) -> KinetoProcess:
-        """What is in the file. Raises TraceError."""
-        return KinetoProcess(self.path)
+    def processes(self) -> Mapping[int, KinetoProcess]:
+        """What is in the file, by serialised process id. Raises TraceError."""
+        content = read_content(self.path)
+        further = FurtherPasses(self.path)
+        each = (
+            KinetoProcess(content, further, label, machine) for machine, label in enumerate(in_order(content.parts))
+        )
+        return {process.global_pid: process for process in each}
 
     @property
-    def processes(self) -> Mapping[int, KinetoProcess]:
-        """The one process. Raises TraceError."""
-        return {self.process.global_pid: self.process}
+    def members(self) -> Mapping[str, Any]:
+        """The root's members: those of the first rank where the file was merged."""
+        return next(iter(self.processes.values())).members
 
     def facts(self) -> TraceFacts:
         """Version, GPU models, the profiler's own messages, and what became of the last step."""
-        process = self.process
-        models = models_of(process.members)
+        members, each = self.members, self.processes.values()
+        models = models_of(members)
+        started = [process.started_ns for process in each if process.started_ns is not None]
+        zeros = {pid >> MACHINE_BITS: process.zero_ns for pid, process in self.processes.items()}
         return TraceFacts(
-            profiler_version=version_of(process.members),
-            gpus={(process.pid, device): models[device] for device in process.kernels if device in models},
+            profiler_version=version_of(members),
+            gpus={(own.pid, device): models[device] for own in each for device in own.kernels if device in models},
             models=sorted(set(models.values())),
             whole_graphs=0,
-            diagnostics=messages_of(process.members),
-            notes=process.notes,
+            diagnostics=messages_of(members),
+            notes=[*self._about_labels(), *(note for process in each for note in process.notes)],
             to_see_kernels=self._to_see_kernels(),
             to_see_ranges=TO_SEE_RANGES,
             to_see_sizes=TO_SEE_SIZES,
             to_see_memory=TO_SEE_MEMORY,
-            to_see_clocks=WITHOUT_CLOCKS if is_of_amd(process.members) else TO_SEE_CLOCKS,
-            started_ns=process.started_ns,
-            zeros_ns={} if process.zero_ns is None else {None: process.zero_ns},
-            slows_host=WITH_STACK if process.members.get("with_stack") else "",
-            impossible=process.impossible,
+            to_see_clocks=WITHOUT_CLOCKS if is_of_amd(members) else TO_SEE_CLOCKS,
+            started_ns=min(started, default=None),
+            zeros_ns={None if len(each) == 1 else own: zero for own, zero in zeros.items() if zero is not None},
+            files=len(each),
+            slows_host=WITH_STACK if members.get("with_stack") else "",
+            impossible=reduce(ImpossibleRows.and_, (process.impossible for process in each), ImpossibleRows()),
         )
+
+    def _labels(self) -> list[str]:
+        return [process.label for process in self.processes.values()]
+
+    def _about_labels(self) -> Iterator[str]:
+        if len(labels := self._labels()) > 1:
+            yield f"{self.path}: was merged of {counted(len(labels), 'rank')}: {describe_labels(labels)}"
 
     def _to_see_kernels(self) -> str:
         """What to do where nothing ran on a GPU: by the device that it is of, or that kernels were launched."""
-        process = self.process
-        if process.kernels:
+        each = self.processes.values()
+        if any(process.kernels for process in each):
             return TO_SEE_KERNELS
-        if (device := describe_device(process.categories)) is not None:
+        if (device := describe_device({category for own in each for category in own.categories})) is not None:
             return device
-        return describe_missing_gpu(process.launched, TO_SEE_LAUNCHED) if process.launched else TO_SEE_KERNELS
+        launched = sum(process.launched for process in each)
+        return describe_missing_gpu(launched, TO_SEE_LAUNCHED) if launched else TO_SEE_KERNELS
 
     def module_calls(self) -> Mapping[int, Ranges]:
         """Those that torch.profiler recorded, with ``with_stack`` or ``with_modules``."""
-        calls = self.process.module_calls
-        return {self.process.global_pid: calls} if len(calls) else {}
+        each = ((pid, process.module_calls) for pid, process in self.processes.items())
+        return {pid: calls for pid, calls in each if len(calls)}
 
     def setups(self) -> Mapping[int, Setup]:
-        """The rank that ``distributedInfo`` names, else the file's name."""
-        setup = setup_of(self.process.members) or setup_of_name(self.path.name)
-        return {} if setup is None else {self.process.global_pid: setup}
+        """The rank that ``distributedInfo`` names, else the file's name. Of a file that was merged the labels name
+        them: what its root says is of the first one.
+        """
+        said = setup_of(self.members)
+        if len(self.processes) == 1:
+            setup = said or setup_of_name(self.path.name)
+            return {} if setup is None else dict.fromkeys(self.processes, setup)
+        world = prod(said.sizes.values()) if said is not None and said.sizes else None
+        ranks = ranks_of(self._labels(), world)
+        sizes = {} if world is None else {"world": world}
+        return {
+            pid: Setup(f"process {own.label}: rank {ranks[own.label]}", ranks[own.label], {}, sizes)
+            for pid, own in self.processes.items()
+            if ranks
+        }
 
     def copies_as_kernels(self, kinds: Sequence[str]) -> Mapping[Lane, Kernels]:
         """All copies of these kinds, each named for its kind, by device."""
-        found = self.process.copies_as_kernels({*kinds_to_read(kinds)})
-        return told_apart(self, {Lane(self.process.global_pid, device): own for device, own in found.items()}, kinds)
+        each = ((pid, own.copies_as_kernels({*kinds_to_read(kinds)})) for pid, own in self.processes.items())
+        return told_apart(self, {Lane(pid, device): some for pid, own in each for device, some in own.items()}, kinds)
 
 
 def gpu_table(rows: GpuRows, names: Mapping[int, str], name: Column, full_name: Column) -> Kernels:

@@ -27,6 +27,7 @@ from pytest_nsys.core.tables import ALWAYS_NS, Ranges, Series
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.chrome.events import FUNCTIONS, KERNELS, nanoseconds, whole
 from pytest_nsys.traces.chrome.json_stream import Decoded, EventStream
+from pytest_nsys.traces.chrome.merged import label_of
 from pytest_nsys.traces.from_memory import CollectiveKey
 from pytest_nsys.traces.messages import diagnostics
 
@@ -218,19 +219,22 @@ class CollectiveEvent(Decoded, frozen=True):
     ARGS = CollectiveArgs
 
     cat: str | None = None
+    pid: int | str = ""
     ts: Raw = Raw()
     args: CollectiveArgs | None = None
 
 
-def read_collectives(path: Path) -> dict[CollectiveKey, Collective]:
-    """What is recorded of each kernel with a collective's name. Raises TraceError for a file that cannot be read."""
-    found: dict[CollectiveKey, Collective] = {}
+def read_collectives(path: Path) -> Mapping[str, Mapping[CollectiveKey, Collective]]:
+    """What is recorded of each kernel with a collective's name, by the label of its process. Raises TraceError for a
+    file that cannot be read.
+    """
+    found: defaultdict[str, dict[CollectiveKey, Collective]] = defaultdict(dict)
     for events in EventStream(path, CollectiveEvent):
         for event in events:
             if event.cat in KERNELS and event.args is not None and isinstance(event.args.name, str):
                 correlation = _size(event.args.correlation)
                 key = CollectiveKey(NO_LAUNCH if correlation is None else correlation, nanoseconds(event.ts))
-                found[key] = _collective(event.args)
+                found[label_of(event.pid)][key] = _collective(event.args)
     return found
 
 
@@ -276,17 +280,18 @@ class FunctionEvent(Decoded, frozen=True):
 
     cat: str | None = None
     name: str = ""
+    pid: int | str = ""
     tid: int | str = ""
     ts: Raw = Raw()
     dur: Raw = Raw()
 
 
-def read_module_calls(path: Path) -> Ranges:
-    """Return the calls of modules, ordered by (start, end), without those whose times cannot be read: they only say
-    what is a part of a model. Raises TraceError for a file that cannot be read.
+def read_module_calls(path: Path) -> Mapping[str, Ranges]:
+    """Return the calls of modules by the label of their process, ordered by (start, end), without those whose times
+    cannot be read: they only say what is a part of a model. Raises TraceError for a file that cannot be read.
     """
     threads: dict[int | str, int] = {}
-    found: list[Range] = []
+    found: defaultdict[str, list[Range]] = defaultdict(list)
     for events in EventStream(path, FunctionEvent):
         for event in events:
             if event.cat == FUNCTIONS and event.name.startswith(MODULE):
@@ -296,8 +301,9 @@ def read_module_calls(path: Path) -> Ranges:
                 except ValueError:
                     continue
                 if NO_LAUNCH < start <= end < OPEN_END_NS:
-                    found.append(Range(start, end, threads.setdefault(event.tid, len(threads)), _clean(event.name)))
-    return Ranges.of(sorted(found))
+                    thread = threads.setdefault(event.tid, len(threads))
+                    found[label_of(event.pid)].append(Range(start, end, thread, _clean(event.name)))
+    return {label: Ranges.of(sorted(calls)) for label, calls in found.items()}
 
 
 MEMORY = "[memory]"
@@ -320,21 +326,26 @@ class MemoryEvent(Decoded, frozen=True):
     ARGS = MemoryArgs
 
     name: str = ""
+    pid: int | str = ""
     ts: Raw = Raw()
     args: MemoryArgs | None = None
 
 
-def read_memory(path: Path) -> Mapping[int, Memory]:
-    """What was allocated on each device from each change on; before the first one what it changed.
+def read_memory(path: Path) -> Mapping[str, Mapping[int, Memory]]:
+    """What was allocated by each process, by its label, on each device from each change on; before the first one what
+    it changed.
 
     Raises TraceError for a file that cannot be read, or holds an event that cannot be.
     """
-    found: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    found: defaultdict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
     for events in EventStream(path, MemoryEvent):
         for event in events:
             if event.name == MEMORY and event.args is not None and _on_gpu(event.args):
-                found[_whole(path, event.args.device)].append(_change(path, event))
-    return {device: Memory(_levels(changes)) for device, changes in sorted(found.items())}
+                found[label_of(event.pid), _whole(path, event.args.device)].append(_change(path, event))
+    known: defaultdict[str, dict[int, Memory]] = defaultdict(dict)
+    for (label, device), changes in sorted(found.items()):
+        known[label][device] = Memory(_levels(changes))
+    return known
 
 
 def _on_gpu(args: MemoryArgs) -> bool:
