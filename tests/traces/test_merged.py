@@ -207,15 +207,21 @@ def test_a_process_beside_the_labelled_ones_is_one_of_them(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("label", "ends", "said"),
+    ("label", "ends", "numbered_from", "said"),
     [
-        (NO_LABEL, True, "holds the ends of 2 recordings under one process number"),
-        (NO_LABEL, False, "has 10 correlations with two calls and two kernels each"),
-        (OTHER_WORDS, True, "holds API calls of 2 processes, whose correlations cannot be told apart"),
+        (NO_LABEL, True, 0, "holds the ends of 2 recordings under one process number"),
+        (NO_LABEL, False, 0, "has 10 correlations with two calls and two kernels each"),
+        (NO_LABEL, False, 10_000, "is in ProfilerStep#0 twice at one time under one process number"),
+        (OTHER_WORDS, True, 0, "holds API calls of 2 processes, whose correlations cannot be told apart"),
     ],
 )
-def test_processes_of_one_number_are_an_error(tmp_path: Path, label: Label, ends: bool, said: str) -> None:
+def test_processes_of_one_number_are_an_error(
+    tmp_path: Path, label: Label, ends: bool, numbered_from: int, said: str
+) -> None:
     traces = [rank_trace(rank) for rank in range(2)]
+    for args in (event.get("args", {}) for event in traces[1].events):
+        if "correlation" in args:
+            args["correlation"] += numbered_from
     for trace in traces if not ends else ():
         trace.events = [event for event in trace.events if event["name"] != "Record Window End"]
     path = merged(tmp_path / "all.json", traces, label)

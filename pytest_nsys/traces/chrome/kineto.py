@@ -15,7 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property, reduce
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -271,6 +271,9 @@ class KinetoProcess:
         start, end, _, name = self._events.ranges
         found = sorted(self._called(name, self.STEP.fullmatch), key=lambda i: (start[i], end[i], self.names[name[i]]))
         described = self._steps(found, ran)
+        for step, after in pairwise(described):
+            if step.name == after.name and after.start_ns < step.end_ns and STEP.fullmatch(step.name):
+                raise self._merged(f"is in {step.name} twice at one time under one process number")
         why = why_incomplete(described, self._events.recorded_until_ns)
         if why is None:
             return
