@@ -213,7 +213,7 @@ class Columns:
         Impossible rows are left out: :func:`impossible_rows` counts them.
         """
         left_out = columns.impossible(part[0], part[1])
-        if any(left_out):
+        if 1 in left_out:
             possible = columns.where_not(left_out)
             part = [columns.take(column, possible) for column in part]
         if part[0]:

@@ -301,7 +301,7 @@ class EventColumns:
     def _add_on_gpu(self, rows: GpuRows, events: Sequence[Event], kind: str, places: Sequence[int]) -> None:
         start, end = self._spans(events, kind)
         left_out = columns.impossible(start, end)
-        if any(left_out):
+        if 1 in left_out:
             known = list(rows.places)
             for i in columns.where(left_out):
                 self._leave_out(kind, events[i].name, known[places[i]], start[i], end[i])
@@ -322,9 +322,9 @@ class EventColumns:
 
     def leave_out_at(self, time_ns: int) -> None:
         """Leave out the operations that start at a moment at which none did, for the profiler did not time them."""
-        if any(left_out := columns.equal(self.kernels.start, time_ns)):
+        if 1 in (left_out := columns.equal(self.kernels.start, time_ns)):
             self.kernels = self._without(self.kernels, left_out, [KERNEL] * len(left_out))
-        if any(left_out := columns.equal(self.transfers.start, time_ns)):
+        if 1 in (left_out := columns.equal(self.transfers.start, time_ns)):
             kinds = [TRANSFERS[kind] for kind in self.transfer_kind]
             self.transfers = self._without(self.transfers, left_out, kinds)
             self.transfer_kind = columns.take(self.transfer_kind, columns.where_not(left_out))

@@ -98,7 +98,7 @@ WITH_STACK = "with_stack=True"
 
 PID_BITS = 0xFFFFFF
 MOST_NUMBERED_TWICE = 0.01
-"""Of the correlations of one process: each is of one call, and but for graphs of one kernel."""
+"""The share of correlations that may have two calls and two kernels: in one process one call launches one kernel."""
 
 
 class FurtherPasses:
