@@ -390,7 +390,7 @@ def test_a_kernel_that_begins_before_its_launch_cannot_be_true(
         return doubts(path, metric, kernels=kernels)
 
     by_launch = metric != "compute_ns" or kernels is not None
-    said = "2 rows of kernels cannot be true (bound: at most 0): a kernel of rank 1 begins 8 ms before the call"
+    said = "2 rows of the GPU's work cannot be true (bound: at most 0): a kernel of rank 1 begins 8 ms before the call"
     assert [said in line for line in lines(8 * MS, 100_001, 100_000)] == [True] * by_launch
     assert lines(100_000, 4_300) == []
 

@@ -66,6 +66,17 @@ def test_a_kernel_over_all_later_ones_of_its_stream_is_no_kernel(tmp_path: Path,
     assert judged(tmp_path, format, Recorded(change=covering)) == {Outcome.ERROR}
 
 
+@pytest.mark.parametrize("times", [{"start": 0, "end": 0}, {"end": 0}], ids=["not collected", "no end"])
+@pytest.mark.parametrize("format", Format)
+def test_a_kernel_at_no_time_is_no_kernel(tmp_path: Path, format: Format, times: dict[str, int]) -> None:
+    """It was left out in silence, of which every limit holds; or the window was as long as the clock is old."""
+
+    def untimed(_: int, row: Row) -> Row:
+        return {**row, **times} if row["name"] == "flash_fwd_kernel" else row
+
+    assert judged(tmp_path, format, Recorded(change=untimed)) == {Outcome.ERROR}
+
+
 @pytest.mark.parametrize("format", LAUNCHING)
 def test_kernels_without_a_launch_after_the_last_step_are_looked_for(tmp_path: Path, format: Format) -> None:
     """They were looked for near the window alone."""

@@ -185,7 +185,10 @@ def test_a_rank_that_no_label_names_is_told_as_missing(tmp_path: Path) -> None:
     path = merged(tmp_path / "all.json", traces, lambda i: f"[TP{2 * i + 1:02d}] ")
     with captures(path, convention=KINETO) as opened:
         assert [rank.number for rank in opened.runs[0].ranks] == [1, 3]
-    assert any("2 of 4 ranks of the mesh are in no trace: 0, 2" in note for note in notes(path, convention=KINETO))
+    assert any(
+        "2 of 4 ranks are missing: no trace holds ranks 0, 2 of the setup labels' mesh" in note
+        for note in notes(path, convention=KINETO)
+    )
 
 
 def test_one_label_alone_is_one_rank(tmp_path: Path) -> None:

@@ -61,10 +61,12 @@ def measure_unlaunched_in_run(ground: Ground) -> Iterator[Measured]:
 
 
 def measure_impossible_rows(ground: Ground) -> Iterator[Measured]:
-    """Yield how many rows cannot be true: kernels that begin before they are launched, kernels that lie over several
-    later ones of a stream that otherwise keeps its order.
+    """Yield how many rows cannot be true: those that a reader left out, as they end before they start or at 0, kernels
+    that begin before they are launched, and kernels that lie over several later ones of a stream that otherwise keeps
+    its order.
     """
-    number, why = 0, ""
+    impossible = [facts.impossible for facts in ground.run.facts]
+    number, why = sum(each.number for each in impossible), next((each.first for each in impossible if each.first), "")
     for rank, track in ground.group.tracks.items():
         kernels, covering = track.on_gpu.kernels, track.on_gpu.covering
         for kernel in covering:
@@ -77,7 +79,7 @@ def measure_impossible_rows(ground: Ground) -> Iterator[Measured]:
             lead = format_value(track.launched.lead_ns)
             why = why or f"a kernel of rank {rank} begins {lead} before the call that launched it"
     if number:
-        words = f"{counted(number, 'row')} of kernels cannot be true"
+        words = f"{counted(number, 'row')} of the GPU's work cannot be true"
         yield Measured(number, words, why, "profile or export again")
 
 
