@@ -156,7 +156,7 @@ def about_bounds(found: Sequence[Budget | BudgetFacts]) -> Iterator[str]:
     why = {
         "the trace records no stream waits": any(not edges.waits_recorded for edges in found),
         f"{missing} of {counted(waits, 'stream wait')} have no event record": missing > 0,
-        "streams that keep no order prove nothing": any(edges.unordered for edges in found),
+        "kernels that overlap on one stream prove nothing": any(edges.unordered for edges in found),
         "the trace does not say when copies and memsets ran": any(edges.device_busy_ns is None for edges in found),
     }
     yield from (f"{_BOUNDS}: {what}" for what, holds in why.items() if holds)

@@ -17,7 +17,7 @@ from pathlib import Path
 Labels = Mapping[str, object] | Iterable[tuple[str, object]]
 """The coordinates of a row, each with its dimension."""
 
-VAGUE = ("none", "other", "unknown")
+VAGUE = ("other", "unknown")
 """Labels that say nothing without their dimension."""
 
 
@@ -27,11 +27,15 @@ def label_words(labels: Labels) -> str:
 
 
 def place_words(labels: Labels) -> str:
-    """A row's labels for people: a name speaks for itself, ``rank 0 stage2_f``."""
-    return " ".join(
-        label if isinstance(label, str) and label[:1].isalpha() and label not in VAGUE else f"{dimension} {label}"
-        for dimension, label in _pairs(labels)
-    )
+    """Return a row's labels for people: a name speaks for itself, ``rank 0 stage2_f``, ``rank 0 no stage``."""
+    return " ".join(_place(dimension, label) for dimension, label in _pairs(labels))
+
+
+def _place(dimension: str, label: object) -> str:
+    if label == "none":
+        return f"no {dimension}"
+    named = isinstance(label, str) and label[:1].isalpha() and label not in VAGUE
+    return str(label) if named else f"{dimension} {label}"
 
 
 def _pairs(labels: Labels) -> Iterable[tuple[str, object]]:

@@ -272,7 +272,7 @@ def sees_words(row: JudgedRow, verdict: Verdict) -> str:
     if limit.tolerance is None:
         return ANY_CHANGE
     seen = distance_words(row.sees, verdict.unit)
-    behind = printable(row.test, 100) or ("uncalibrated" if row.noise is None else "")
+    behind = printable(row.test, 100) or ("noise not measured" if row.noise is None else "")
     return f"{seen} ({behind})" if behind else seen
 
 

@@ -53,9 +53,9 @@ def another_kind(now: Metric, was: Metric | StoredSeries) -> tuple[Difference, .
 
 
 def other_order(now: Sequence[str], was: Sequence[str]) -> tuple[Difference, ...]:
-    """That other streams keep no order: then the values mean something else."""
-    each = (", ".join(side) or "none" for side in (now, was))
-    return () if tuple(now) == tuple(was) else (Difference("streams that keep no order", *each),)
+    """That kernels overlap on other streams than before: then the values mean something else."""
+    each = (", ".join(side) or "no stream" for side in (now, was))
+    return () if tuple(now) == tuple(was) else (Difference("streams of overlapping kernels", *each),)
 
 
 def other_work_of(

@@ -168,7 +168,7 @@ def renew(mode: Mode, measured: Remeasured) -> Renewed:
         if mode.replaces:
             return Renewed(replace(measured, stored=None).replaced(measured.now))
         raise BaselineError(
-            f"{measured.sid.metric} is stored for other streams that keep no order: refresh the baseline as a whole"
+            f"{measured.sid.metric} is stored of kernels that overlap on other streams: refresh the baseline as a whole"
         )
     if mode is Mode.CALIBRATE:
         return Renewed(_calibrated(measured))

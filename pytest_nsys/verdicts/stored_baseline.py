@@ -259,11 +259,12 @@ class StoredBaseline(ReferenceSource):
         series = baseline.series.get(sid)
         if series is None:
             return self._without(sid.metric, sid, path, baseline)
-        if changed := another_kind(metric, series) or other_order(
-            self.captures.unordered(metric, spec), series.unordered
-        ):
-            how = ", ".join(f"{d.name} {d.baseline}, now {d.now}" for d in changed)
-            return NotComparable(Outcome.INCOMPARABLE, f"{self.shown(path)} holds {metric.name} with {how}", changed)
+        if kind := another_kind(metric, series):
+            how = ", ".join(f"{d.name} {d.baseline}, now {d.now}" for d in kind)
+            return NotComparable(Outcome.INCOMPARABLE, f"{self.shown(path)} holds {metric.name} with {how}", kind)
+        if order := other_order(self.captures.unordered(metric, spec), series.unordered):
+            what = f"{self.shown(path)} holds {metric.name} of kernels in another order ({told(order)})"
+            return NotComparable(Outcome.INCOMPARABLE, what, order)
         if other := other_work_of(self.captures.facts, baseline.facts, metric, spec, self.gate.comparable_on):
             return NotComparable(Outcome.INCOMPARABLE, f"the engine did other work ({told(other)})", other)
         found = accepted_runs(series, partial(self.captures.stored, metric))

@@ -177,7 +177,7 @@ def test_who_blocked_and_what_was_late_are_told_by_rank() -> None:
     ("more", "said"),
     [
         ({"waits_recorded": True}, []),
-        ({"waits_recorded": True, "unordered": 1}, [f"{BOUNDS}: streams that keep no order prove nothing"]),
+        ({"waits_recorded": True, "unordered": 1}, [f"{BOUNDS}: kernels that overlap on one stream prove nothing"]),
         ({}, [f"{BOUNDS}: the trace records no stream waits"]),
         (
             {"waits_recorded": True, "waits": 98, "waits_joined": 90, "device_busy_ns": None},

@@ -388,9 +388,9 @@ def test_json_in_a_page_ends_nothing_and_reads_back(text: str) -> None:
 # The file
 
 
-def test_the_page_says_what_the_gate_detects_as_the_summary_does(tmp_path: Path) -> None:
+def test_the_page_says_what_the_gate_sees_as_the_summary_does(tmp_path: Path) -> None:
     said = red_session(tmp_path, "--nsys-html", "red.html").read_text()
-    assert "<dt>detects</dt><dd>≥ 806 us (uncalibrated)</dd>" in unicodedata.normalize("NFKC", said)
+    assert "<dt>smallest change</dt><dd>≥ 806 us (noise not measured)</dd>" in unicodedata.normalize("NFKC", said)
 
 
 def test_the_same_traces_give_the_same_bytes(project: Project) -> None:

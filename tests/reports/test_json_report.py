@@ -91,7 +91,7 @@ def test_every_row_is_exact_and_readable(project: Project) -> None:
     assert (worst["change"]["text"], worst["limit"]["text"], worst["noise"]) == ("+100.5%", "250 us", None)
     assert worst["limit_source"] == "baseline + max(5%, 50us)"
     assert [row["outcome"] for row in red["rows"]] == ["failed", "passed", "passed", "passed"]
-    assert red["worst"]["sees"] == "50 us (uncalibrated)"
+    assert red["worst"]["sees"] == "50 us (noise not measured)"
     assert red["explanation"].splitlines()[1].startswith("gate.nsys.yaml:5: exposed_ns below")
     assert any(step.startswith("pytest-nsys baseline refresh") for step in red["next_steps"])
     ratio = found["overlap >= 60%"]["rows"][0]

@@ -61,12 +61,12 @@ def test_a_green_summary(project: Project) -> None:
     found = "pithtrain (found in the baseline)"
     assert f"run `run.sqlite (2 ranks, pp=2 dp=1 cp=1 ep=1, NVIDIA H100 80GB HBM3, {found})`; against `base" in text
     (table,) = tables(text)
-    assert table[0] == ["verdict", "assertion", "value", "limit", "headroom", "detects", "worst row"]
+    assert table[0] == ["verdict", "assertion", "value", "limit", "headroom", "smallest change", "worst row"]
     assert table[2] == [
         *("passed", "`overlap >= 60%`", "80%", "&gt;= 60%", "20 pp", ""),
         "rank 0 stage2\\_f",
     ]
-    assert table[3][5] == "≥ 50 us (uncalibrated)"
+    assert table[3][5] == "≥ 50 us (noise not measured)"
     assert "rank 0–1: forward chunk 2 (phase1) backward chunk 2 (phase0), 3rd of 5, 15 ms" in text
     assert "####" not in text
 

@@ -60,7 +60,7 @@ def test_it_fits(columns: int) -> None:
         "value": "700 us",
         "limit": "<= 220 us (baseline + max(5%, 20us))",
         "bound": "<= 220 us",
-        "sees": "≥ 20 us (uncalibrated)",
+        "sees": "≥ 20 us (noise not measured)",
     }
     records = [
         record("stage2 overlap >= 60%", **overlap, rows=4),
@@ -74,7 +74,7 @@ def test_it_fits(columns: int) -> None:
         assert cell in together, together
     assert "max(5%" not in together
     more = " ".join(" ".join(summary_lines(records, verbose=True, width=columns)).split())
-    for cell in ("<= 220 us (baseline + max(5%, 20us))", "≥ 20 us (uncalibrated)", "worst of 4"):
+    for cell in ("<= 220 us (baseline + max(5%, 20us))", "≥ 20 us (noise not measured)", "worst of 4"):
         assert cell in more, more
 
 

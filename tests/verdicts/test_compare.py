@@ -226,7 +226,7 @@ def test_the_built_in_gate_points_the_way_that_each_metric_gets_worse() -> None:
     [
         (everywhere("gemm", stage="stage2_f"), "launches", "rank 1 stage2_f", "worse"),
         (everywhere("gemm", stage="stage3_f"), "launches", "rank 1 stage3_f", "new"),
-        (everywhere("gemm"), "launches", "rank 1 stage none", "new"),
+        (everywhere("gemm"), "launches", "rank 1 no stage", "new"),
         (everywhere("ncclDevKernel_SendRecv", stream=40), "comm_streams", "rank 1 purpose unknown", "worse"),
         (everywhere("gemm", stream=41), "compute_streams", "rank 1", "worse"),
     ],
@@ -381,7 +381,7 @@ def test_what_hangs_on_a_lost_order_alone_is_not_held(project: Project) -> None:
     lost = said.count("\nincomparable: ")
     assert re.match(
         rf"worse: \d+ rows of \d+ outside the limit; "
-        rf"the runs differ in streams that keep no order; {lost} assertions not held against base\n",
+        rf"the runs differ in streams of overlapping kernels; {lost} assertions not held against base\n",
         said,
     )
     assert re.search(r"worse +compute_ns +rank 0 +1.6 ms +3.4 ms +\+112% +<= ", said)

@@ -144,7 +144,7 @@ def wider_noise_on_a_branch(two: Two) -> None:
     calibrate("wide", 850, 900, 1000, 1100, 1150)
     commit(two.project.root)
     said = two.project.pytest(f"--nsys-trace={two.before}", "--nsys-baseline-ref=main")
-    assert "noise of exposed_ns rank 0 stage none" in " ".join(said.split())
+    assert "noise of exposed_ns rank 0 no stage" in " ".join(said.split())
 
 
 def in_every_report(two: Two) -> None:

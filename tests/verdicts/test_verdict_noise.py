@@ -171,7 +171,7 @@ def test_too_few_runs_without_calibration_measure_no_noise(project: Project, acc
     project.gate(f"- {SENTENCE}")
     store(project, accepted_us)
     (case,) = judged(project, 210, code=0).values()
-    assert case.properties["nsys_sees"] == "10 us (uncalibrated)"
+    assert case.properties["nsys_sees"] == "10 us (noise not measured)"
     assert "warning: " not in project.result.stdout.str()
     (case,) = judged(project, 211, code=1).values()
     assert case.properties["nsys_outcome"] == "failed"
@@ -208,7 +208,7 @@ def test_a_balance_that_one_calibration_trace_has_not_is_not_measured(project: P
     series.calibration[0, "stage2_f"][-1] = 0
     path.write_text(stored.dumps(), encoding="utf-8")
     (case,) = judged(project, 200, code=0).values()
-    assert case.properties["nsys_sees"] == "0.05 (uncalibrated)"
+    assert case.properties["nsys_sees"] == "0.05 (noise not measured)"
 
 
 def test_noise_is_of_the_aggregate_that_is_judged(project: Project) -> None:

@@ -299,7 +299,15 @@ def _about(file: FileRecords) -> str:
 def _table_of(file: FileRecords) -> Iterator[str]:
     about = _about(file)
     yield from (about, "") if about else ()
-    columns = ("verdict", _name("assertion"), number("value"), "limit", number("headroom"), "detects", "worst row")
+    columns = (
+        "verdict",
+        _name("assertion"),
+        number("value"),
+        "limit",
+        number("headroom"),
+        "smallest change",
+        "worst row",
+    )
     records = sorted(file.records, key=lambda record: (record.good, not record.is_open))
     bad = range(sum(not record.good for record in records))
     yield from _printed(table_of("", columns, map(_cells, records), longest=2000), bad)
@@ -327,7 +335,7 @@ def _cells(record: Record) -> tuple[str, ...]:
     worst = record.worst
     where = worst.row + (f", worst of {record.rows}" if worst.row and record.rows > 1 and not record.good else "")
     why = "" if worst.value else record.message
-    told = (record.full_name, worst.value, worst.limit, record.headroom, record.detects, where or why)
+    told = (record.full_name, worst.value, worst.limit, record.headroom, record.smallest_change, where or why)
     return record.state, *told
 
 

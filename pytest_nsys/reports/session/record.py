@@ -158,8 +158,8 @@ class Record:
         return f"{self.kind} {self.subject}".lstrip()
 
     @property
-    def detects(self) -> str:
-        """The smallest change that the gate detects, as people read it: ``≥ 50 us (uncalibrated)``."""
+    def smallest_change(self) -> str:
+        """The smallest change that the gate can see, as people read it: ``≥ 50 us (noise not measured)``."""
         seen = self.worst.sees
         return f"≥ {seen}" if seen and seen != ANY_CHANGE else seen
 

@@ -49,7 +49,7 @@ def summary_lines(records: Sequence[Record], *, verbose: bool = False, width: in
     return lines
 
 
-COLUMNS = ("", "assertion", "value", "limit", "headroom", "detects", "where", "on base")
+COLUMNS = ("", "assertion", "value", "limit", "headroom", "smallest change", "where", "on base")
 LEAST_KEPT = 3
 LEAST_WIDTH = 40
 NAME = 1
@@ -107,11 +107,11 @@ def _fitted(rows: Sequence[Sequence[str]], width: int) -> Iterator[list[str]]:
 def _cells(record: Record, *, verbose: bool) -> list[str]:
     """How an assertion ended, its name, value, limit, headroom and place; all that is known of them if ``verbose``."""
     worst, name = record.worst, record.full_name if verbose else printable(record.full_name, LONGEST_NAME)
-    limit, detects = (worst.limit, record.detects) if verbose else (worst.bound, "")
+    limit, sees = (worst.limit, record.smallest_change) if verbose else (worst.bound, "")
     where = worst.row if worst.value else ""
     if verbose and where and record.rows > 1:
         where += f", worst of {record.rows}"
-    return [record.state, name, worst.value, limit, record.headroom, detects, where, record.on_base]
+    return [record.state, name, worst.value, limit, record.headroom, sees, where, record.on_base]
 
 
 def _windows(file: FileRecords, verbose: bool) -> Iterator[str]:
