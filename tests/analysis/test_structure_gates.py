@@ -110,8 +110,8 @@ def test_kernels_without_a_stage_are_part_of_the_structure(project: Project) -> 
     gate = "- sequence == baseline\n- no new kernels\n- no vanished kernels"
     said = against(project, gate, before, now, 1)
     assert "rank 0 stage none stream 9: kernel 1 of 1: a before, b now" in said
-    assert "new: b, 0 → 1 launches (rank 0 no stage)" in said
-    assert "vanished: a, 1 → 0 launches (rank 0 no stage)" in said
+    assert "new: b, 0 → 1 launches (rank 0 stage none)" in said
+    assert "vanished: a, 1 → 0 launches (rank 0 stage none)" in said
 
 
 def test_beyond_what_is_kept_the_fingerprint_still_decides(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
