@@ -12,7 +12,7 @@ import os
 from array import array
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, TypeAlias, TypeVar
 
 _SPINS = "OPENBLAS_THREAD_TIMEOUT"
@@ -262,6 +262,19 @@ def records(groups: Column, values: Column) -> Flags:
     keys = _numbered(_seen(groups))[0] * (len(known) + 1) + ranks
     found = numpy.ones(len(keys), numpy.uint8)
     found[1:] = keys[1:] > numpy.maximum.accumulate(keys)[:-1]
+    return bytearray(found.data)
+
+
+def outermost(groups: Column, starts: Column, ends: Column) -> Flags:
+    """1 where a span lies in none before it of its group; by group, by start, the longest first. What begins where the
+    one before it ends lies beside it.
+    """
+    group, begins, reaches = _seen(groups), _seen(starts), _seen(ends)
+    found = numpy.ones(len(group), numpy.uint8)
+    edges = [0, *(numpy.flatnonzero(group[1:] != group[:-1]) + 1).tolist(), len(group)]
+    for low, high in pairwise(edges):
+        until = numpy.maximum.accumulate(reaches[low:high])[:-1]
+        found[low + 1 : high] = (reaches[low + 1 : high] > until) | (begins[low + 1 : high] >= until)
     return bytearray(found.data)
 
 

@@ -327,6 +327,29 @@ class Api(NamedTuple):
     thread: int
 
 
+class LaunchKind(enum.StrEnum):
+    """What a call puts on a GPU: one kernel, one copy, or all nodes of a graph."""
+
+    KERNEL = "kernel"
+    COPY = "copy"
+    GRAPH = "graph"
+
+
+class LaunchRecord(NamedTuple):
+    """What is on record of the work of ``calls`` of one kind: nothing of the work of ``without`` of them. Of a replay
+    that ran less than another one of its graph the missing share counts.
+
+    ``first`` is the first of those. ``outside`` are calls beside these: before that of the first recorded kernel of the
+    process, or after that of the last, as a profiler writes them that began or stopped in between.
+    """
+
+    kind: LaunchKind
+    calls: int
+    without: Value = 0
+    first: Api | None = None
+    outside: int = 0
+
+
 class Copy(NamedTuple):
     """One copy between memories, on the GPU's clock. ``source`` and ``target`` are kinds of memory in lower case, as
     ``pageable``, ``pinned`` or ``device``; empty where the trace does not say. ``launch_ns``: when it was launched, its
@@ -445,6 +468,19 @@ class Trace(Protocol):
     def stream_waits(self) -> Mapping[int, Sequence[StreamWait]] | None:
         """Every stream-wait by process, in the order of its place; None where the trace has not one on record: then
         nothing tells whether there were any.
+        """
+        ...
+
+    def launch_records(
+        self, spans: Mapping[int, Interval | None], kernels: Mapping[Lane, Kernels], /
+    ) -> Mapping[int, Sequence[LaunchRecord]] | None:
+        """Of the calls that launch work and start in the span of their process (None: all of them), how much work is on
+        record, by kind. Of a process without a span all calls count, if it has more than a few. ``kernels`` are such as
+        were read before, and are not looked for again.
+
+        A call inside another one is part of it. What fails launches nothing, nor does, without a record of it, what a
+        thread calls while it captures a graph; memsets and copies of 0 bytes are no work. None where the trace has no
+        record of any call.
         """
         ...
 

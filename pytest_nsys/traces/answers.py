@@ -13,8 +13,29 @@ from typing import NamedTuple
 from pytest_nsys.core import columns
 from pytest_nsys.core.columns import NEVER, Column
 from pytest_nsys.core.conventions import COMMUNICATION_PREFIX
-from pytest_nsys.core.model import NO_LAUNCH, Interval, Lane, Memory
+from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Lane, Memory
 from pytest_nsys.core.tables import NO_CALLS, LaunchCalls, Ranges, Series
+
+
+class ApiCalls(NamedTuple):
+    """Calls of the API in any order, as parallel columns; ``name`` holds indices into ``names``."""
+
+    start_ns: Column
+    end_ns: Column
+    thread: Column
+    name: Column
+    correlation: Column
+    names: Sequence[str]
+
+    def take(self, rows: Column) -> ApiCalls:
+        """The calls at ``rows``, in that order."""
+        start, end, thread, name, correlation = (columns.take(column, rows) for column in self[:5])
+        return ApiCalls(start, end, thread, name, correlation, self.names)
+
+    def rows(self) -> Iterator[Api]:
+        """Each call as one object, in their order."""
+        names = map(self.names.__getitem__, self.name)
+        return map(Api, self.start_ns, names, self.end_ns, self.thread)
 
 
 class CallTable(NamedTuple):

@@ -19,7 +19,7 @@ from pytest_nsys.core.conventions import like
 from pytest_nsys.core.families import known_communication
 from pytest_nsys.core.model import NO_LAUNCH, Api, Collective, Copy, Interval, Lane, Memory
 from pytest_nsys.core.tables import NO_KERNELS, Kernels, LaunchCalls, Ranges, Series, StreamWait
-from pytest_nsys.traces.answers import CallTable, idle_among, named_ranges, not_by_nccl
+from pytest_nsys.traces.answers import ApiCalls, CallTable, idle_among, named_ranges, not_by_nccl
 from pytest_nsys.traces.copies_as_kernels import merged, touching_span
 
 T = TypeVar("T")
@@ -30,17 +30,6 @@ class CollectiveKey(NamedTuple):
 
     correlation: int
     start_ns: int
-
-
-class ApiCalls(NamedTuple):
-    """Calls of the API in any order, as parallel columns; ``name`` holds indices into ``names``."""
-
-    start_ns: Column
-    end_ns: Column
-    thread: Column
-    name: Column
-    correlation: Column
-    names: Sequence[str]
 
 
 class Process(Protocol):

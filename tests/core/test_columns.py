@@ -111,6 +111,18 @@ def test_stretches_are_walked_and_records_told(lengths: list[tuple[int, int]], r
     assert done("records", column(g for g, _ in rows), column(v for _, v in rows)) == bytearray(wanted)
 
 
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0, 8)), max_size=12))
+def test_what_lies_in_no_other_span_of_its_group_is_outermost(rows: list[tuple[int, int, int]]) -> None:
+    rows.sort(key=lambda row: (row[0], row[1], -row[2]))
+    spans = [(group, start, start + length) for group, start, length in rows]
+    wanted = []
+    for i, (group, start, end) in enumerate(spans):
+        until = [before for own, _, before in spans[:i] if own == group]
+        wanted.append(not until or end > max(until) or start >= max(until))
+    asked = (column(each) for each in (zip(*spans, strict=True) if spans else ((), (), ())))
+    assert done("outermost", *asked) == bytearray(wanted)
+
+
 @given(times)
 def test_a_moment_belongs_to_the_span_that_began_first(found: list[tuple[int, int]]) -> None:
     starts, ends = spans_of(found)

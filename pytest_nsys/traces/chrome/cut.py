@@ -11,6 +11,7 @@ import json
 import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence, Set
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -24,6 +25,7 @@ from pytest_nsys.core.model import (
     NO_LAUNCH,
     OPEN_END_NS,
     SINCE_1970,
+    Api,
     Collective,
     Copy,
     Diagnostic,
@@ -31,6 +33,8 @@ from pytest_nsys.core.model import (
     Interval,
     KernelsMode,
     Lane,
+    LaunchKind,
+    LaunchRecord,
     Memory,
     Note,
     Picked,
@@ -41,13 +45,13 @@ from pytest_nsys.core.model import (
 )
 from pytest_nsys.core.tables import Kernels, LaunchCalls, Ranges, Series, StreamWait
 from pytest_nsys.core.words import counted, printable
-from pytest_nsys.traces.answers import earliest_calls
+from pytest_nsys.traces.answers import ApiCalls, earliest_calls
 from pytest_nsys.traces.chrome.events import EventColumns, GpuRows, nanoseconds
 from pytest_nsys.traces.chrome.json_stream import Decoded, EventStream
 from pytest_nsys.traces.chrome.kineto import gpu_table
 from pytest_nsys.traces.chrome.kineto_said import CollectiveArgs
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAMES, TRANSFERS, merged, united
-from pytest_nsys.traces.from_memory import ApiCalls, CollectiveKey, TraceInMemory, by_device
+from pytest_nsys.traces.from_memory import CollectiveKey, TraceInMemory, by_device
 
 CUT = "pytestNsysCut"
 """The first member of the file, which says what was cut."""
@@ -121,11 +125,31 @@ class SaidSetup(msgspec.Struct, frozen=True):
     sequence_length: int | None
 
 
+class SaidLaunches(msgspec.Struct, frozen=True):
+    """A LaunchRecord; ``without`` is a fraction, ``first`` the time, the name, the end and the thread of a call."""
+
+    kind: LaunchKind
+    calls: int
+    without: tuple[int, int]
+    first: tuple[int, str, int, int] | None
+    outside: int
+
+    def record(self) -> LaunchRecord:
+        """The same as the trace had it."""
+        share = Fraction(*self.without)
+        without = share.numerator if share.denominator == 1 else share
+        return LaunchRecord(self.kind, self.calls, without, self.first and Api(*self.first), self.outside)
+
+
 class RankView(msgspec.Struct, frozen=True):
-    """The windows of one rank that were picked in one way. ``on_gpu``: all kernels of that time are here, too."""
+    """The windows of one rank that were picked in one way. ``on_gpu``: all kernels of that time are here, too.
+
+    ``launches`` is what became of the calls in the windows, where work of one was lost.
+    """
 
     windows: list[Interval]
     on_gpu: Interval | None
+    launches: list[SaidLaunches] = []
 
     def holds(self, span: Interval) -> bool:
         """Whether all picked of the span is here: it lies in the windows, or goes from the first to the last."""
@@ -134,6 +158,10 @@ class RankView(msgspec.Struct, frozen=True):
         if span[0] == low and span[1] in (high, high - 1):  # what begins the unit after a kernel's last is left out
             return True
         return any(start <= span[0] and span[1] <= end for start, end in merged)
+
+    def lies_in(self, span: Interval) -> bool:
+        """Whether the span goes from before the windows, where their kernels may have been launched, to their end."""
+        return span[0] <= min(self.windows)[0] and max(end for _, end in self.windows) <= span[1]
 
     def follows(self, span: Interval) -> bool:
         """Whether the span begins where the windows end: what is here of it is what a window needs."""
@@ -451,6 +479,18 @@ class CutTrace(TraceInMemory):
                     "measure the same window, span and kernels, or measure on the trace; a cut for a gate file is "
                     "made by pytest-nsys cut --gate FILE TRACES"
                 )
+
+    def launch_records(
+        self, spans: Mapping[int, Interval | None], _kernels: Mapping[Lane, Kernels], /
+    ) -> Mapping[int, Sequence[LaunchRecord]]:
+        """What the trace had on record of the calls in the windows that a span holds: of others a cut holds no call."""
+        found: dict[int, Sequence[LaunchRecord]] = {}
+        views = [(pid, view) for pid, rank in self.processes.items() for view in rank.about.views]
+        for pid, view in views:
+            span = spans.get(pid)
+            if view.launches and (self._whole_run if span is None else view.holds(span) or view.lies_in(span)):
+                found.setdefault(pid, [said.record() for said in view.launches])
+        return found
 
     def copies_as_kernels(self, kinds: Sequence[str]) -> Mapping[Lane, Kernels]:
         """The copies that counted as communication.

@@ -64,6 +64,7 @@ class Args(Decoded, frozen=True):
     stream: int | None = None
     correlation: int | None = None
     graph_node: int | None = field(default=None, name="graph node id")
+    graph: int | None = field(default=None, name="graph id")
     wait_on_stream: int | None = None
     record: int | None = field(default=None, name="wait_on_cuda_event_record_corr_id")
     original_stream: int | None = None
@@ -168,7 +169,9 @@ class Numbers(dict[Any, int]):
 
 
 class GpuRows(NamedTuple):
-    """Kernels, or copies and memsets; ``place`` is the number of a (device, context, stream) in ``places``."""
+    """Kernels, or copies and memsets; ``place`` is the number of a (device, context, stream) in ``places``, ``graph``
+    the id of the graph that launched one, 0 where nothing says of which.
+    """
 
     start: Column
     end: Column
@@ -176,12 +179,13 @@ class GpuRows(NamedTuple):
     place: Column
     name: Column
     graph_node: bytearray
+    graph: Column
     places: Numbers
 
     @classmethod
     def none(cls) -> Self:
         """No row yet."""
-        return cls(array("q"), array("q"), array("q"), array("i"), array("i"), bytearray(), Numbers())
+        return cls(array("q"), array("q"), array("q"), array("i"), array("i"), bytearray(), array("q"), Numbers())
 
 
 class CallRows(NamedTuple):
@@ -314,6 +318,10 @@ class EventColumns:
         rows.place.extend(places)
         rows.name.extend(self._names(events))
         rows.graph_node.extend([bool(event.args and event.args.graph_node) for event in events])
+        graphs = [event.args and event.args.graph for event in events]
+        rows.graph.extend(
+            [whole(graph) or 0 for graph in graphs] if any(graphs) else array("q", bytes(8 * len(graphs)))
+        )
 
     def _leave_out(self, kind: str, name: str, place: tuple[int, int, int], start_ns: int, end_ns: int) -> None:
         """Count an operation whose times cannot be."""

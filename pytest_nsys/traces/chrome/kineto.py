@@ -14,7 +14,8 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from functools import cached_property, reduce
+from fractions import Fraction
+from functools import cached_property, partial, reduce
 from itertools import pairwise, zip_longest
 from math import prod
 from pathlib import Path
@@ -30,10 +31,13 @@ from pytest_nsys.core.model import (
     NO_LAUNCH,
     OPEN_END_NS,
     SINCE_1970,
+    Api,
     Collective,
     Copy,
     ImpossibleRows,
+    Interval,
     Lane,
+    LaunchRecord,
     Memory,
     Setup,
     Stream,
@@ -41,7 +45,7 @@ from pytest_nsys.core.model import (
 )
 from pytest_nsys.core.tables import Kernels, LaunchCalls, Place, Ranges, StreamWait, each_once
 from pytest_nsys.core.words import counted
-from pytest_nsys.traces.answers import CallTable, earliest_calls
+from pytest_nsys.traces.answers import ApiCalls, CallTable, earliest_calls
 from pytest_nsys.traces.chrome.events import (
     CALL,
     FUNCTIONS,
@@ -61,6 +65,7 @@ from pytest_nsys.traces.chrome.kineto_said import (
     messages_of,
     models_of,
     read_collectives,
+    read_empty_copies,
     read_memory,
     read_module_calls,
     setup_of,
@@ -76,7 +81,8 @@ from pytest_nsys.traces.chrome.merged import (
     ranks_of,
 )
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAME_IDS, NAMES, TRANSFERS, kinds_to_read, told_apart
-from pytest_nsys.traces.from_memory import ApiCalls, CollectiveKey, TraceInMemory, by_device
+from pytest_nsys.traces.from_memory import CollectiveKey, TraceInMemory, by_device
+from pytest_nsys.traces.launch_records import Recorded, is_of_a_capture, lacking_of, records_of
 from pytest_nsys.traces.other_profilers import describe_device, describe_missing_gpu
 
 STEP = re.compile(r"ProfilerStep\*?#\d+")
@@ -121,6 +127,11 @@ class FurtherPasses:
     def module_calls(self) -> Mapping[str, Ranges]:
         """The calls of modules, by label."""
         return read_module_calls(self.path)
+
+    @cached_property
+    def empty_copies(self) -> Mapping[str, Set[int]]:
+        """The correlations of calls that copy 0 bytes, by label."""
+        return read_empty_copies(self.path)
 
 
 class Content(NamedTuple):
@@ -178,6 +189,7 @@ class KinetoProcess:
         self.ranges = Ranges(*events.ranges, self.names)
         self.started_ns = self._started()
         self.notes = tuple(self._about_steps(ran))
+        self._lacking = self._lacking_replays()
         events.kernels = GpuRows.none()._replace(places=events.kernels.places)  # they are kept in order alone
 
     def _check_single(self) -> None:
@@ -224,6 +236,14 @@ class KinetoProcess:
         of_graph = columns.joined(graphs, array("q", [c != NO_LAUNCH for c in graphs]), 0, kernels.correlation)
         for i in columns.where(of_graph):
             kernels.graph_node[i] = 1
+
+    def _lacking_replays(self) -> Mapping[int, Fraction]:
+        """The missing share of each replay of a graph that ran less than another one."""
+        each = (self._events.kernels, self._events.transfers)
+        graphs = columns.chained([rows.graph for rows in each])
+        own = columns.where(graphs)
+        correlations = columns.chained([rows.correlation for rows in each])
+        return lacking_of(columns.take(graphs, own), columns.take(correlations, own))
 
     def _launches(self, ran: Column) -> CallTable:
         """The earliest call by correlation. Kernels that no call launched may have an arrow from one, whose start is
@@ -324,6 +344,27 @@ class KinetoProcess:
     def check_calls(self) -> None:
         """Raises TraceError where the end of a call is damaged."""
         self._refuse_damaged(CALL)
+
+    @property
+    def recorded(self) -> Recorded:
+        """What of its calls' work is on record."""
+        kernels = columns.values(columns.chained([array("q"), *(own.correlation for own in self.kernels.values())]))
+        others = columns.values(self._events.transfers.correlation)
+        asked = (partial(self._kernel_calls, kernels), self._captures, self._empty_copies)
+        return Recorded(kernels, others, self._lacking, lambda: kernels, *asked)
+
+    def _kernel_calls(self, kernels: Column) -> Interval | None:
+        """From the first call that launched one of the kernels to the last."""
+        starts = self.launches.starts_of(kernels)
+        known = columns.take(starts, columns.where_not(columns.equal(starts, NO_LAUNCH)))
+        return columns.bounds(known) if known else None
+
+    def _captures(self) -> Iterator[Api]:
+        rows = self._called(self._events.calls.name, is_of_a_capture)
+        return ApiCalls(*self._events.calls, self.names).take(rows).rows()
+
+    def _empty_copies(self) -> Set[int]:
+        return self._further.empty_copies.get(self.label, frozenset())
 
     @cached_property
     def transfers(self) -> Mapping[int, Kernels]:
@@ -456,6 +497,18 @@ class Kineto(TraceInMemory):
         """Those that torch.profiler recorded, with ``with_stack`` or ``with_modules``."""
         each = ((pid, process.module_calls) for pid, process in self.processes.items())
         return {pid: calls for pid, calls in each if len(calls)}
+
+    def launch_records(
+        self, spans: Mapping[int, Interval | None], _kernels: Mapping[Lane, Kernels], /
+    ) -> Mapping[int, Sequence[LaunchRecord]] | None:
+        """Of the calls that launch work and start in the span of each process, how much work is on record."""
+        calling = {pid: own for pid, own in self.processes.items() if own.calls is not None}
+        each = {
+            pid: records_of(own.calls, own.recorded, spans.get(pid))
+            for pid, own in calling.items()
+            if own.calls is not None
+        }
+        return {pid: found for pid, found in each.items() if found} if calling else None
 
     def setups(self) -> Mapping[int, Setup]:
         """The rank that ``distributedInfo`` names, else the file's name. Of a file that was merged the labels name

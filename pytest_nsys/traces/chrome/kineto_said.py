@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Collective, Diagnostic, Memory, Range, Setup
 from pytest_nsys.core.tables import ALWAYS_NS, Ranges, Series
 from pytest_nsys.core.words import printable
-from pytest_nsys.traces.chrome.events import FUNCTIONS, KERNELS, nanoseconds, whole
+from pytest_nsys.traces.chrome.events import CALLS, FUNCTIONS, KERNELS, nanoseconds, whole
 from pytest_nsys.traces.chrome.json_stream import Decoded, EventStream
 from pytest_nsys.traces.chrome.merged import label_of
 from pytest_nsys.traces.from_memory import CollectiveKey
@@ -304,6 +304,36 @@ def read_module_calls(path: Path) -> Mapping[str, Ranges]:
                     thread = threads.setdefault(event.tid, len(threads))
                     found[label_of(event.pid)].append(Range(start, end, thread, _clean(event.name)))
     return {label: Ranges.of(sorted(calls)) for label, calls in found.items()}
+
+
+class CallArgs(Decoded, frozen=True):
+    """What is read of the arguments of a call, which torch.profiler writes under ROCm."""
+
+    correlation: int | None = None
+    size: int | str | None = field(default=None, name="bytes")
+
+
+class CallEvent(Decoded, frozen=True):
+    """One event, as far as it tells of what a call copies."""
+
+    ARGS = CallArgs
+
+    cat: str | None = None
+    pid: int | str = ""
+    args: CallArgs | None = None
+
+
+def read_empty_copies(path: Path) -> Mapping[str, Set[int]]:
+    """Return the correlations of calls that copy 0 bytes by the label of their process, as far as it is written. Raises
+    TraceError.
+    """
+    found: defaultdict[str, set[int]] = defaultdict(set)
+    for events in EventStream(path, CallEvent):
+        for event in events:
+            args = event.args if event.cat in CALLS else None
+            if args is not None and args.correlation is not None and args.size in (0, "0"):
+                found[label_of(event.pid)].add(args.correlation)
+    return found
 
 
 MEMORY = "[memory]"

@@ -28,6 +28,7 @@ from pytest_nsys.core.model import (
     ImpossibleRows,
     Interval,
     Lane,
+    LaunchRecord,
     Memory,
     Setup,
     TraceFacts,
@@ -46,6 +47,7 @@ from pytest_nsys.traces.nsys.calls import (
 )
 from pytest_nsys.traces.nsys.collectives import TO_SEE_SIZES, read_collectives
 from pytest_nsys.traces.nsys.gpu_metrics import SAMPLES, read_sm_clocks, to_see_clocks
+from pytest_nsys.traces.nsys.launch_records import read_launch_records
 from pytest_nsys.traces.nsys.memory import (
     MEMORY,
     TRANSFER_TABLES,
@@ -355,6 +357,12 @@ class NsysSqlite:
         """What the payloads of NCCL's own ranges say of the kernels that were launched inside them."""
         with self._damage(NVTX):
             return read_collectives(self._file, kernels)
+
+    def launch_records(
+        self, spans: Mapping[int, Interval | None], kernels: Mapping[Lane, Kernels], /
+    ) -> Mapping[int, Sequence[LaunchRecord]] | None:
+        """Of the calls that launch work and start in the span of their process, how much work is on record."""
+        return read_launch_records(self._file, spans, kernels)
 
     def api_calls(self, name_globs: Sequence[str], spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]] | None:
         """The calls whose name matches a glob and that start in the span, one per correlation id, by process."""

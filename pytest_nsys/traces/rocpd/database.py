@@ -29,6 +29,7 @@ from pytest_nsys.core.model import (
     ImpossibleRows,
     Interval,
     Lane,
+    LaunchRecord,
     Memory,
     ProcessId,
     Setup,
@@ -40,6 +41,7 @@ from pytest_nsys.traces.answers import EMPTY, idle, levels
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAMES, TRANSFERS, told_apart, touching_span
 from pytest_nsys.traces.other_profilers import describe_missing_gpu
 from pytest_nsys.traces.rocpd.captures import Captured, find_captures, versions
+from pytest_nsys.traces.rocpd.launch_records import read_launch_records
 from pytest_nsys.traces.rocpd.memory import TO_SEE_MEMORY, allocations, copy_row, kind_of_copies, with_a_gpu
 from pytest_nsys.traces.rocpd.regions import (
     api_calls,
@@ -310,6 +312,14 @@ class Rocpd:
 
     def collectives(self, kernels: Mapping[Lane, Kernels]) -> None:
         """None: nothing says of how many ranks a collective is."""
+
+    def launch_records(
+        self, spans: Mapping[int, Interval | None], kernels: Mapping[Lane, Kernels], /
+    ) -> Mapping[int, Sequence[LaunchRecord]] | None:
+        """Of the calls that launch work and start in the span of their process, how much work is on record."""
+        each = self._all("region", lambda capture: {capture: read_launch_records(capture, spans, kernels)}).values()
+        known = [own for own in each if own is not None]
+        return {pid: some for own in known for pid, some in own.items()} if known else None
 
     def api_calls(self, name_globs: Sequence[str], spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]] | None:
         """The calls of HIP whose name matches a glob and that start in the span, by process."""

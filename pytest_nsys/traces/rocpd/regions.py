@@ -148,7 +148,7 @@ def stacks_started(capture: Captured, spans: Collection[Interval]) -> set[int]:
 
 def graph_launches(capture: Captured) -> frozenset[int]:
     """The stack ids of the calls that launched a graph. Raises TypeError for a damaged row."""
-    names = _named(capture, [GRAPH_LAUNCH])
+    names = named_calls(capture, [GRAPH_LAUNCH])
     if not names:
         return frozenset()
     rows = capture.file.scan(f"{capture.of_event('stack_id')}, 0", capture.table("region"), one_of("name_id", names))
@@ -157,7 +157,7 @@ def graph_launches(capture: Captured) -> frozenset[int]:
 
 def count_launches(capture: Captured) -> int:
     """Return how many calls launched a kernel, or a graph of them. Raises TypeError for a damaged row."""
-    names = _named(capture, LAUNCHES)
+    names = named_calls(capture, LAUNCHES)
     where = one_of("name_id", names)
     return sum(1 for _ in capture.file.scan("id, 0", capture.table("region"), where)) if names else 0
 
@@ -171,7 +171,7 @@ def api_calls(
     """
     if not any(capture.has_events(category) for category in capture.categories.hip):
         return None
-    names = _named(capture, name_globs)
+    names = named_calls(capture, name_globs)
     own = {row: spans[pid] for row, pid in capture.processes.items() if pid in spans}
     if not names or not own:
         return {}
@@ -187,7 +187,8 @@ def api_calls(
     return {pid: sorted(some, key=lambda call: (call.start_ns, call.name)) for pid, some in calls.items()}
 
 
-def _named(capture: Captured, globs: Sequence[str]) -> dict[int, str]:
+def named_calls(capture: Captured, globs: Sequence[str]) -> dict[int, str]:
+    """The names of calls that match a glob, by id. Raises TypeError for what is no name."""
     matches = " OR ".join("string GLOB ?" for _ in globs)
     return texts_of(capture.file.rows(f'SELECT id, string FROM "{capture.table("string")}" WHERE {matches}', globs))
 

@@ -162,6 +162,7 @@ class Process:
         thread: int | None = None,
         demangled: str | None = None,
         graph_node: int | None = None,
+        graph: int | None = None,
         correlation: int | None = None,
         launch: bool = True,
         launch_class: int = RUNTIME_API,
@@ -191,6 +192,7 @@ class Process:
             demangledName=id_of(demangled or name),
             mangledName=id_of(f"_Z{len(name)}{name}v"),
             graphNodeId=graph_node,
+            graphId=graph,
         )
         return number
 

@@ -1,0 +1,206 @@
+"""Of the calls of an export that launched work, how many have it on record?
+
+The table of calls is passed once for the calls that launch, by name, and each table of what ran once for its ids. Where
+work is missing, calls are looked at once more: by then something is wrong, and what it is may take a pass.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from fractions import Fraction
+from functools import cached_property, partial
+
+from pytest_nsys.core import columns
+from pytest_nsys.core.columns import Column
+from pytest_nsys.core.intervals import hull
+from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Lane, LaunchKind, LaunchRecord
+from pytest_nsys.core.tables import Kernels
+from pytest_nsys.traces.answers import ApiCalls, Earliest
+from pytest_nsys.traces.launch_records import (
+    CAPTURES,
+    KINDS,
+    NEXT_IDS,
+    Recorded,
+    around,
+    ids_of,
+    kind_of_call,
+    lacking_of,
+    records_of,
+)
+from pytest_nsys.traces.nsys.calls import call_tables, read_api_calls
+from pytest_nsys.traces.nsys.tables import (
+    GRAPHS,
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    RUNTIME,
+    STRINGS,
+    THREAD_BITS,
+    by_process,
+)
+from pytest_nsys.traces.sqlite_columns import Block, damage, read_blocks, texts_of, worth
+from pytest_nsys.traces.sqlite_conditions import listed, one_of, within
+from pytest_nsys.traces.sqlite_file import SqliteFile
+
+PROBES = 2_000
+"""So many rows at least show which processes there are."""
+
+EVER = (-(1 << 63), (1 << 63) - 1)
+
+
+def read_launch_records(
+    file: SqliteFile, spans: Mapping[int, Interval | None], kernels: Mapping[Lane, Kernels]
+) -> Mapping[int, Sequence[LaunchRecord]] | None:
+    """What is on record of the work of the calls that start in the span of their process, by process; of a process
+    without a span of all. None where the file has no call. Raises TraceError for a damaged row.
+    """
+    if RUNTIME not in file.tables or STRINGS not in file.tables:
+        return None
+    names = _names(file)
+    calls = _read_calls(file, names, spans)
+    if not calls:
+        return {}
+    work = _Work(file, names, calls, ids_of(kernels))
+    each = {pid: records_of(own, work.of(pid), spans.get(pid)) for pid, own in calls.items()}
+    return {pid: found for pid, found in each.items() if found}
+
+
+def _names(file: SqliteFile) -> dict[int, str]:
+    """The names of the calls that launch work, by id."""
+    globs = [*KINDS]
+    with damage(file, STRINGS):
+        matches = " OR ".join("value GLOB ?" for _ in globs)
+        return texts_of(file.rows(f"SELECT id, value FROM {STRINGS} WHERE {matches}", globs))
+
+
+def _read_calls(
+    file: SqliteFile, known: Mapping[int, str], spans: Mapping[int, Interval | None]
+) -> dict[int, ApiCalls]:
+    """The calls of these names in the spans that did not fail, by process."""
+    if not known:
+        return {}
+    names, ids = [*known.values()], array("q", known)
+    bounded = {pid: around(span) for pid, span in ({**dict.fromkeys(_processes(file)), **spans}).items()}
+    own = {pid: "1" if span is None else within("start", *span) for pid, span in bounded.items()}
+    each = [span for span in bounded.values() if span is not None]
+    first = within("start", *hull(each)) if len(each) == len(bounded) else "1"
+    launches = f"{one_of('nameId', known)} AND ifnull({file.column(RUNTIME, 'returnValue')}, 0) = 0"
+    where = f"{first} AND {launches} AND {by_process('globalTid', own)}"
+    row = ("globalTid", f"ifnull(correlationId, {NO_LAUNCH})", "start", "end", "nameId")
+    with damage(file, RUNTIME):
+        blocks = read_blocks(file, row, RUNTIME, where, list[Block], whole=None in bounded.values())
+        if not blocks:
+            return {}
+        tid, correlation, start, end, name = map(columns.chained, zip(*blocks, strict=True))
+    order = columns.order(ids)
+    number = columns.joined(columns.take(ids, order), order, 0, name)
+    threads, keys = columns.distinct(tid)
+    thread = columns.take(array("q", [key & THREAD_BITS for (key,) in keys]), threads)
+    everything = ApiCalls(start, end, thread, number, correlation, names)
+    return {
+        pid: everything.take(rows) for pid, rows in columns.members_by(lambda each: each & ~THREAD_BITS, tid).items()
+    }
+
+
+def _processes(file: SqliteFile) -> set[int]:
+    """The processes that call, but for one with hardly a call: of a large table some rows say it, from end to end."""
+    row_id, last = file.row_id(RUNTIME), file.about(RUNTIME)
+    rows = range(1, last + 1, max(1, last // PROBES))
+    where = f"{row_id} IN ({listed(rows)})" if row_id else "1"
+    with damage(file, RUNTIME):
+        found = file.rows(f"SELECT DISTINCT globalTid FROM {RUNTIME} WHERE {where}")
+    return {tid & ~THREAD_BITS for (tid,) in found if type(tid) is int}
+
+
+class _Work:
+    """What of the work of some calls is in the tables of an export."""
+
+    def __init__(
+        self, file: SqliteFile, names: Mapping[int, str], calls: Mapping[int, ApiCalls], read: Mapping[int, Column]
+    ) -> None:
+        self._file, self._names, self._calls, self._read = file, names, calls, read
+        each = [columns.bounds(own.correlation) for own in calls.values()]
+        low, high = min(low for low, _ in each), max(high for _, high in each) + NEXT_IDS
+        self._where = f"correlationId BETWEEN {low} AND {high}"
+
+    def of(self, pid: int) -> Recorded:
+        """What is on record of one process."""
+        return Recorded(
+            self._read.get(pid, array("q")),
+            self._others.get(pid, array("q")),
+            self._lacking.get(pid, {}),
+            lambda: self._kernels.get(pid, array("q")),
+            lambda: self._kernel_calls.get(pid),
+            lambda: self._captures.get(pid, ()),
+            frozenset,
+            partial(self._launching, pid),
+        )
+
+    @cached_property
+    def _kernels(self) -> Mapping[int, Column]:
+        return {pid: columns.values(own) for pid, own in self._ids([KERNEL], self._where).items()}
+
+    @cached_property
+    def _others(self) -> Mapping[int, Column]:
+        return {pid: columns.values(own) for pid, own in self._ids([MEMCPY, MEMSET, GRAPHS], self._where).items()}
+
+    def _ids(self, tables: Iterable[str], where: str) -> dict[int, Column]:
+        """The ids of the rows that pass, by process, as they stand: a damaged one is the id of no call."""
+        found: dict[int, list[Column]] = {}
+        for table in tables:
+            if self._file.has(table, "globalPid", "correlationId"):
+                for pid, correlation in self._rows(table, ("globalPid", "correlationId"), where):
+                    for number, rows in _groups(pid):
+                        found.setdefault(number, []).append(columns.take(correlation, rows))
+        return {pid: columns.chained(own) for pid, own in found.items()}
+
+    def _rows(self, table: str, names: Sequence[str], where: str) -> list[Block]:
+        row = [f"CAST(ifnull({name}, 0) AS INTEGER)" for name in names]
+        with damage(self._file, table):
+            return read_blocks(self._file, row, table, where, list[Block], whole=worth(self._file.about(table)))
+
+    @cached_property
+    def _lacking(self) -> Mapping[int, Mapping[int, Fraction]]:
+        """By process the missing share of each replay that ran less than another one of its graph."""
+        known = ("globalPid", "graphId", "correlationId")
+        found: dict[int, list[tuple[Column, Column]]] = {}
+        for table in (KERNEL, MEMCPY):
+            if self._replays and self._file.has(table, "graphNodeId", *known):
+                for pid, *node in self._rows(table, known, "graphNodeId IS NOT NULL AND graphId IS NOT NULL"):
+                    for number, rows in _groups(pid):
+                        graph, correlation = (columns.take(column, rows) for column in node)
+                        found.setdefault(number, []).append((graph, correlation))
+        return {pid: lacking_of(*map(columns.chained, zip(*own, strict=True))) for pid, own in found.items()}
+
+    @property
+    def _replays(self) -> bool:
+        """Whether a call launches a graph."""
+        named = (own.names[name] for own in self._calls.values() for name in columns.values(own.name))
+        return any(kind_of_call(name) is LaunchKind.GRAPH for name in named)
+
+    @cached_property
+    def _kernel_calls(self) -> Mapping[int, Interval]:
+        """By process from the first call that launched a kernel, or a graph, to the last."""
+        ids = {pid: Earliest(own) for pid, own in self._ids((KERNEL, GRAPHS), "correlationId IS NOT NULL").items()}
+        with damage(self._file, RUNTIME):
+            tables = call_tables(self._file, {pid: own for pid, own in ids.items() if pid in self._calls})
+        return {pid: columns.bounds(own.calls.start_ns) for pid, own in tables.items() if own.ids}
+
+    def _launching(self, pid: int, ids: Interval) -> Set[int]:
+        """Those of the ids between two that are of a call that launches work."""
+        where = f"correlationId BETWEEN {ids[0]} AND {ids[1]} AND {by_process('globalTid', {pid: '1'})}"
+        names = one_of("nameId", self._names)
+        with damage(self._file, RUNTIME):
+            return {number for number, _ in self._file.scan("correlationId, 0", RUNTIME, f"{where} AND {names}")}
+
+    @cached_property
+    def _captures(self) -> Mapping[int, Sequence[Api]]:
+        """By process the calls that begin the capture of a graph, or end it."""
+        with damage(self._file, RUNTIME):
+            return read_api_calls(self._file, CAPTURES, dict.fromkeys(self._calls, EVER)) or {}
+
+
+def _groups(column: Column) -> Iterator[tuple[int, Column]]:
+    """Each distinct number, and where it stands."""
+    return iter(columns.members_by(lambda number: number, column).items())
