@@ -24,6 +24,7 @@ from pytest_nsys.analysis.common_clock import (
     common_clock,
     zeros_of,
 )
+from pytest_nsys.analysis.facts.lost_work import launch_records
 from pytest_nsys.analysis.facts.steps import idle_periods
 from pytest_nsys.analysis.gaps import goes_on
 from pytest_nsys.analysis.rank_window import RankWindow
@@ -38,6 +39,7 @@ from pytest_nsys.core.model import (
     Copy,
     Interval,
     Lane,
+    LaunchRecord,
     Memory,
     Range,
     Rank,
@@ -75,13 +77,15 @@ class CutView:
 
     ``others`` are in no window and belong to what is measured again. ``on_gpu_ns``: all kernels of that time are here,
     where that is not the windows' own. ``transfers`` are the copies and memsets that ran in the windows and until
-    compute came next; None where the trace has no record of any.
+    compute came next; None where the trace has no record of any. ``launches`` is what is on record of the calls in the
+    windows, where work of one is not.
     """
 
     windows: Sequence[RankWindow]
     others: Sequence[Some]
     on_gpu_ns: Interval | None
     transfers: Some | None
+    launches: Sequence[LaunchRecord]
 
 
 @dataclass(frozen=True)
@@ -244,6 +248,7 @@ def _of_a_trace(
             others=beside,
             on_gpu_ns=_on_gpu(windows) if _launched(windows) else None,
             transfers=None if moved is None else Some(moved, transfer_calls.get(lane, NO_CALLS), range(len(moved))),
+            launches=_launches(windows[0]),
         )
         yield RankCut(
             rank=rank,
@@ -335,6 +340,13 @@ def _calls(
         return found
     standing = {pid: [call for call in own if call.end_ns >= spans[pid][0]] for pid, own in before.items()}
     return {pid: [*standing.get(pid, ()), *found.get(pid, ())] for pid in {**standing, **found}}
+
+
+def _launches(window: RankWindow) -> Sequence[LaunchRecord]:
+    """What is on record of the calls in the windows of a rank's process, where work of one is not."""
+    process = window.rank.process
+    found = (launch_records(window.track.group)[process.trace] or {}).get(process.global_pid, ())
+    return found if any(record.without or record.outside for record in found) else ()
 
 
 def _transfers(windows: Sequence[RankWindow]) -> Kernels | None:

@@ -13,13 +13,14 @@ import gzip
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from functools import reduce
 from pathlib import Path
 
 from pytest_nsys.analysis.cutting import RankCut, RunCut
 from pytest_nsys.core.conventions import BUILT_IN, spelled_convention
 from pytest_nsys.core.file_names import WINDOW_SUFFIX
-from pytest_nsys.core.model import OPEN_END_NS, ImpossibleRows, Note, Rank
+from pytest_nsys.core.model import OPEN_END_NS, ImpossibleRows, LaunchRecord, Note, Rank
 from pytest_nsys.reports.cut_lanes import CutLane, Json, lanes_of
 from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.traces.chrome.cut import CLOCK, COUNTER, CUT, FORMAT, KERNEL, MEMORY
@@ -181,7 +182,11 @@ def _about(side: RunCut, one: RankCut, pid: int, base_ns: int, lanes: Sequence[t
         "threads": {str(tid): lane.thread for tid, lane in lanes if lane.thread is not None},
         "waits": one.waits,
         "views": [
-            {"windows": [(w.window.start_ns, w.window.end_ns) for w in view.windows], "on_gpu": view.on_gpu_ns}
+            {
+                "windows": [(w.window.start_ns, w.window.end_ns) for w in view.windows],
+                "on_gpu": view.on_gpu_ns,
+                **({"launches": [_said(record) for record in view.launches]} if view.launches else {}),
+            }
             for view in one.views
         ],
         "session_ns": facts.sessions_ns.get(rank.process.global_pid, facts.session_ns),
@@ -189,6 +194,11 @@ def _about(side: RunCut, one: RankCut, pid: int, base_ns: int, lanes: Sequence[t
         **({"units": [(*place, *units) for place, units in one.units.items()]} if one.units else {}),
         "anchors": [(r.start_ns, None if r.end_ns == OPEN_END_NS else r.end_ns, r.thread, r.name) for r in one.anchors],
     }
+
+
+def _said(record: LaunchRecord) -> Json:
+    """What became of the calls of one kind, with the missing share as a fraction."""
+    return {**record._asdict(), "without": Fraction(record.without).as_integer_ratio()}
 
 
 def _names(side: RunCut, one: RankCut, pid: int, order: int, lanes: Sequence[tuple[int, CutLane]]) -> Iterator[str]:

@@ -14,7 +14,8 @@ from pytest_nsys.gates.model import Outcome
 from tests.support.drafted import Drafted
 from tests.support.gates import Project
 from tests.support.samples.formats import Format
-from tests.support.training_run import COMM, COMPUTE, MS, PLAIN, REDUCE, STEPS, US, Training
+from tests.support.samples.rocpd import RocpdBuilder
+from tests.support.training_run import COMM, COMPUTE, MICRO, MS, PLAIN, REDUCE, STEPS, US, Training
 
 LAUNCHING = [each for each in Format if each is not Format.JAX]
 """JAX records no calls of the host."""
@@ -25,8 +26,8 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Recorded(Training):
-    """The same run as a profiler that goes wrong records it: every kernel passes through ``change``, which may drop it.
-    There are gemms without a launch at ``unlaunched``, from when to when in ns.
+    """The same run as a profiler that goes wrong records it: every kernel passes through ``change``, which may drop it:
+    then its launch alone is on record. There are gemms without a launch at ``unlaunched``, from when to when in ns.
     """
 
     change: Callable[[int, Row], Row | None] = lambda _, row: row
@@ -37,7 +38,10 @@ class Recorded(Training):
 
         def kernel(name: str, start_ns: int, end_ns: int, *, stream: int, launch_ns: int) -> None:
             row = {"name": name, "start": start_ns, "end": end_ns, "stream": stream, "launch_ns": launch_ns}
-            if (found := self.change(next(number), row)) is not None:
+            if (found := self.change(next(number), row)) is None:
+                call = "hipLaunchKernel" if isinstance(trace, RocpdBuilder) else "cudaLaunchKernel"
+                trace.api(call, launch_ns, launch_ns + 2 * US)
+            else:
                 write(found["name"], found["start"], found["end"], stream=found["stream"], launch_ns=found["launch_ns"])
 
         trace.kernel = kernel
@@ -47,9 +51,9 @@ class Recorded(Training):
             write("nvjet_tst_128x256", start_ns, end_ns, stream=COMPUTE, launch=False)
 
 
-def judged(folder: Path, format: Format, run: Training) -> set[Outcome]:
+def judged(folder: Path, format: Format, run: Training, before: Training = PLAIN) -> set[Outcome]:
     """How the sentences end that ``init`` drafts of the run as it was."""
-    whole = Drafted.of(PLAIN.write(folder / "whole", format), folder)
+    whole = Drafted.of(before.write(folder / "whole", format), folder)
     assert {*whole.judged(whole.trace).values()} == {Outcome.PASSED}
     return {*whole.judged(run.write(folder / "run", format)).values()}
 
@@ -92,6 +96,25 @@ def test_a_collective_that_starts_before_its_launch_is_of_another(tmp_path: Path
         return {**row, "launch_ns": row["start"] + 300 * US} if row["name"] == REDUCE else row
 
     assert Outcome.PASSED not in judged(tmp_path, format, Recorded(change=early))
+
+
+@pytest.mark.parametrize("format", LAUNCHING)
+def test_a_single_step_whose_recording_ended_inside_it_is_no_step(tmp_path: Path, format: Format) -> None:
+    """It had lost its last third, and was improved against a whole one."""
+    step = {f"{name}_{layer}": ns for layer in range(6) for name, ns in MICRO.items()}
+    run = Training((step,))
+    lost = Recorded(run.steps, change=lambda number, row: row if number < 12 else None)
+    assert judged(tmp_path, format, lost, run) == {Outcome.ERROR}
+
+
+@pytest.mark.parametrize("format", LAUNCHING)
+def test_gemms_that_were_lost_are_missed(tmp_path: Path, format: Format) -> None:
+    """Their launches are on record: a limit on compute was met."""
+
+    def lose(number: int, row: Row) -> Row | None:
+        return row if "nvjet" not in row["name"] or number % 4 == 0 else None
+
+    assert judged(tmp_path, format, Recorded(change=lose)) == {Outcome.ERROR}
 
 
 def test_collectives_that_move_onto_the_compute_stream_are_told_below_the_green_line(project: Project) -> None:

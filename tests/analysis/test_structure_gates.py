@@ -29,6 +29,7 @@ from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.jax import JaxBuilder
 from tests.support.samples.kineto import KinetoBuilder
 from tests.support.samples.odd_rows import raw
+from tests.support.samples.schema import MEMCPY
 from tests.support.sql import execute
 
 AT = 46 * MS
@@ -263,7 +264,13 @@ def test_syncs_name_the_calls(project: Project) -> None:
     """Under a constant those of now; where the other side is at hand what came and went."""
 
     def calling(*names: str) -> Edit:
-        return lambda _, processes: [processes[0].api(f"{name}_v3020", 50 * MS, 51 * MS) for name in names] and None
+        def edit(trace: TraceBuilder, processes: list[Process]) -> None:
+            for name in names:
+                number = processes[0].api(f"{name}_v3020", 50 * MS, 51 * MS)
+                if "Memcpy" in name:
+                    trace.insert(MEMCPY, **processes[0].gpu_span(50 * MS, 51 * MS, number), bytes=4, copyKind=1)
+
+        return edit
 
     project.gate("- no syncs\n- syncs <= baseline")
     project.trace("base.sqlite", edit=calling("cudaMemcpy"))

@@ -14,7 +14,7 @@ AT_LEAST = frozenset({"anchors", "sm_clock"})
 """Facts whose bound is the least that is good; of all others it is the most."""
 
 UNITS: Mapping[str, str] = {
-    **dict.fromkeys(("unlaunched", "unlaunched_in_run", "unstaged", "unclassified"), "%"),
+    **dict.fromkeys(("launches_without_work", "unlaunched", "unlaunched_in_run", "unstaged", "unclassified"), "%"),
     **dict.fromkeys(("unknown_communication", "unsized_collectives", "empty_anchors", "slow_steps"), "%"),
     "apart": TIME,
     "typicality": "1",
@@ -48,6 +48,8 @@ class Bounds:
     unknown_communication: Fraction | None = Fraction(0)
     unsized_collectives: Fraction | None = Fraction(0)
     whole_graphs: int | None = 0
+    launches_without_work: Fraction | None = Fraction(1, 100)
+    processes_without_kernels: int | None = 0
     dropped: int | None = 0
     diagnostics: int | None = None
     anchors: int | None = FEW_ANCHORS

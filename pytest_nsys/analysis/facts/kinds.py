@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
-from pytest_nsys.analysis.facts import communication, launches, recording, steps
+from pytest_nsys.analysis.facts import communication, launches, lost_work, recording, steps
 from pytest_nsys.analysis.facts.bounds import DEFAULTS, FEW_ANCHORS, Bounds, unit_of
 from pytest_nsys.analysis.facts.fact import Fact, Measured, Weight, is_worse
 from pytest_nsys.analysis.facts.ground import Ground
@@ -27,6 +27,8 @@ class FactKind(NamedTuple):
 KINDS: Mapping[str, FactKind] = {
     "missing_ranks": FactKind(recording.measure_missing_ranks),
     "impossible_rows": FactKind(launches.measure_impossible_rows, Ground.counts_kernels),
+    "launches_without_work": FactKind(lost_work.measure_launches_without_work, Ground.counts_kernels),
+    "processes_without_kernels": FactKind(lost_work.measure_processes_without_kernels, Ground.counts_kernels),
     "unlaunched": FactKind(launches.measure_unlaunched, Ground.counts_kernels),
     # Real captures begin with it: 5% to 7% in some, more in slices of a run.
     "unlaunched_in_run": FactKind(launches.measure_unlaunched_in_run, Ground.follows_launches, quiet=Fraction(5, 100)),
@@ -47,6 +49,7 @@ KINDS: Mapping[str, FactKind] = {
     "profiler_overhead": FactKind(recording.measure_profiler_overhead, on_demand=True),
     "sm_clock": FactKind(recording.measure_sm_clock, on_demand=True),
     # What follows has no bound: no amount of it is an error.
+    "launches_outside": FactKind(lost_work.measure_launches_outside, Ground.counts_kernels),
     "other_steps": FactKind(steps.measure_other_steps),
     "unmatched_patterns": FactKind(communication.measure_unmatched_patterns, Ground.tells_streams_apart),
     "unlabelled_processes": FactKind(recording.measure_unlabelled_processes),

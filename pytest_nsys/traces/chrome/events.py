@@ -342,8 +342,10 @@ class EventColumns:
         for i in columns.where(left_out):
             self._leave_out(kinds[i], names[rows.name[i]], known[rows.place[i]], rows.start[i], rows.end[i])
         possible = columns.where_not(left_out)
-        start, end, correlation, place, name = (columns.take(column, possible) for column in rows[:5])
-        return GpuRows(start, end, correlation, place, name, columns.take(rows.graph_node, possible), rows.places)
+        times = columns.take(rows.start, possible), columns.take(rows.end, possible)
+        correlation, place, name = (columns.take(column, possible) for column in rows[2:5])
+        graphs = columns.take(rows.graph_node, possible), columns.take(rows.graph, possible)
+        return GpuRows(*times, correlation, place, name, *graphs, rows.places)
 
     def _add_calls(self, events: Sequence[Event]) -> None:
         start, end = self._spans(events, CALL)
