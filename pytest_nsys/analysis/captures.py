@@ -399,8 +399,8 @@ def why_none(captures: Captures, metric: Metric, spec: WindowSpec) -> str:
     return table.without or missing or _NO_ROW
 
 
-OF_A_RUN = ("compute_absent_ns", "exposed_ns")
-"""Metrics on whose ground a run stands that nobody has asked for anything else: its budget and its communication."""
+OF_A_RUN = ("compute_absent_ns", "launches")
+"""Metrics on whose ground a run stands of which nobody has asked for anything: its budget, and kernels by stage."""
 
 FEWEST = 3
 """Captures among which one can be the other: of two nobody knows which."""
