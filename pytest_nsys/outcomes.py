@@ -7,12 +7,21 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_nsys.core.words import fit_to_print
 
-class GateFailed(AssertionError):
+
+class NotGood(AssertionError):
+    """What pytest prints of a verdict that is not good, which commands no terminal."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(fit_to_print(text))
+
+
+class GateFailed(NotGood):
     """The verdict *failed*: a row is outside its limit."""
 
 
-class GateNotJudged(AssertionError):
+class GateNotJudged(NotGood):
     """*No data* or *incomparable*: nothing was judged, which is no pass and no expected failure."""
 
 
@@ -22,3 +31,6 @@ class NotRun(pytest.skip.Exception):  # type: ignore[name-defined, misc]
 
 class NsysWarning(pytest.PytestWarning):
     """A gate that passed with something to say: a stale baseline, ``severity: warn``, an early warning."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(fit_to_print(text))

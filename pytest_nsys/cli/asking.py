@@ -15,9 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import click
-
 from pytest_nsys.cli.group import Exit
+from pytest_nsys.cli.saying import say
 from pytest_nsys.core.errors import IncomparableError, UsageMistake, hint
 from pytest_nsys.core.file_names import Address, named_as_gate
 from pytest_nsys.core.words import has_words, printable
@@ -210,6 +209,6 @@ def stores(gate_files: Sequence[str], baseline_dir: str | None) -> list[tuple[Ga
         raise UsageMistake(f"{printable(absent)}: there is no such file or folder")
     found, said = collected(gate_files, baseline_dir)
     if said or not found:
-        click.echo(said, err=True, nl=False)
+        say(said, err=True, nl=False)
         raise UsageMistake(f"no gate file to be read in {', '.join(gate_files)}")
     return [(gate, each) for each in found for gate in load_gate_file(each.path).each]

@@ -13,6 +13,7 @@ from pytest_nsys.cli.asking import Accepted, shown, stores, update
 from pytest_nsys.cli.gate_check import holds_gates
 from pytest_nsys.cli.group import Exit, ListingGroup, complain
 from pytest_nsys.cli.options import format_option, measurements_option, print_answer
+from pytest_nsys.cli.saying import say
 from pytest_nsys.cli.shared_options import executor_option, folder_option
 from pytest_nsys.core.errors import BaselineError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, Address, gate_files_below
@@ -146,7 +147,7 @@ def show(folder: str, format: Format) -> None:
         key = ", ".join(f"{name} {in_words(value)}" for name, value in stored.key.items() if value is not None)
         window = BaselineStore(path.parent, stored.gate).kept_window(path, stored)
         kept = f"; its windows are in {window_beside(path).name}" if window is not None else ""
-        click.echo(f"{path}: {key}; {stored.provenance.get('reason', 'no reason stored')}{kept}", err=True)
+        say(f"{path}: {key}; {stored.provenance.get('reason', 'no reason stored')}{kept}", err=True)
 
 
 def _baselines_below(word: str) -> list[Path]:
@@ -204,9 +205,9 @@ def diff(context: click.Context, ref: str, folder: str, exit_code: bool, format:
         about = {"since": snapshot.commit, "ref": ref, "files": [_file(c) for c in found]}
         print_answer(format, Table(CHANGES, rows), about)
     for change in found:
-        click.echo(_told(change), err=True)
+        say(_told(change), err=True)
     files = f"{counted(len(found), 'file')} changed" if found else "no baseline changed"
-    click.echo(f"{files} since {snapshot.words}, in the work tree", err=True)
+    say(f"{files} since {snapshot.words}, in the work tree", err=True)
     if any(change.broken for change in found):
         context.exit(Exit.MISTAKE)
     context.exit(Exit.WORSE if found and exit_code else Exit.GOOD)
@@ -290,7 +291,7 @@ def prune(
         except BaselineError as error:
             errors.append(error)
     for line in lines if lines or errors else ["nothing to prune: every stored series is in use"]:
-        click.echo(printable(line, 2000))
+        say(printable(line, 2000))
     for broken_file in errors:
         complain(broken_file)
     context.exit(Exit.MISTAKE if errors else Exit.GOOD)

@@ -13,6 +13,7 @@ import click
 
 from pytest_nsys.capture.program import EXPORT, MICRO_BATCHES, NsysCommand, ProgramRun, Slurm, job_of, plan, run_capture
 from pytest_nsys.cli.group import LONGEST_LINE, Exit, complain
+from pytest_nsys.cli.saying import say
 from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.gpu_log import notes_on_gpus
@@ -68,9 +69,7 @@ def capture(
             raise UsageMistake("--plan needs --world-size")
         found = plan(world, pp, ep, cp, gpus_per_node, job.nodes)
         parts = f"{MICRO_BATCHES} micro-batches per stage × DP {found.dp} × EP {ep}"
-        click.echo(
-            f"nodes         {found.nodes}\nDP            {found.dp}\nglobal batch  {found.global_batch} ({parts})"
-        )
+        say(f"nodes         {found.nodes}\nDP            {found.dp}\nglobal batch  {found.global_batch} ({parts})")
         if only_plan:
             if program:
                 raise UsageMistake("--plan runs nothing: leave the program out, or --plan")
@@ -85,7 +84,7 @@ def capture(
     if not captured.good:
         complain(f"the program ended with {captured.code}; its report is kept")
         sys.exit(Exit.WORSE)
-    click.echo(f"judge it: pytest --nsys-trace={printable(output)}")
+    say(f"judge it: pytest --nsys-trace={printable(output)}")
 
 
 def _placed(job: Slurm, node: int | None) -> Slurm:
@@ -131,11 +130,11 @@ def _nodes(asked: int | None, job: Slurm) -> int:
 
 def _tell(captured: ProgramRun, *, export: bool) -> None:
     for report in captured.reports:
-        click.echo(f"captured {printable(str(report))} ({report.stat().st_size / 1e6:.1f} MB)")
+        say(f"captured {printable(str(report))} ({report.stat().st_size / 1e6:.1f} MB)")
         if export:
-            click.echo(printable(f"exported {_exported(report, report.with_suffix(EXPORT))}", LONGEST_LINE))
+            say(printable(f"exported {_exported(report, report.with_suffix(EXPORT))}", LONGEST_LINE))
         for note in notes_on_gpus(report):
-            click.echo(note.labelled)
+            say(note.labelled)
 
 
 @click.command()
@@ -155,7 +154,7 @@ def export(reports: tuple[str, ...], output: str | None, force: bool) -> None:
     failed = False
     for report, target in zip(paths, targets, strict=True):
         try:
-            click.echo(printable(_export(report, target, force=force), LONGEST_LINE))
+            say(printable(_export(report, target, force=force), LONGEST_LINE))
         except NsysError as error:
             failed = True
             complain(error)

@@ -11,6 +11,7 @@ import click
 from pytest_nsys.cli.environment import look_around
 from pytest_nsys.cli.gate_check import GateFiles, checked_gates, holds_gates
 from pytest_nsys.cli.group import Exit
+from pytest_nsys.cli.saying import say
 from pytest_nsys.cli.shared_options import Formats, anchor_option, convention_option, executor_option
 from pytest_nsys.core.conventions import Anchor
 from pytest_nsys.core.errors import GateFileError, UsageMistake
@@ -63,7 +64,7 @@ def check(
     problems = [*found.problems, *unreadable, *filter(None, [surroundings.plugin.why_not])]
     problems += run.quality if run is not None else []
     said = Checked(1, not problems, problems, surroundings, list(found.files), list(found.not_collected), run)
-    click.echo(as_json_report(said) if format == "json" else as_text(said), nl=False)
+    say(as_json_report(said) if format == "json" else as_text(said), nl=False)
     context.exit(code or (Exit.WORSE if problems else Exit.GOOD))
 
 

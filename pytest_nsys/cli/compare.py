@@ -12,6 +12,7 @@ import click
 from pytest_nsys.analysis.capture_cache import check_captures
 from pytest_nsys.cli.group import Exit
 from pytest_nsys.cli.options import MeasureOptions, deliver, format_of, measurements_option, measuring, reading
+from pytest_nsys.cli.saying import say
 from pytest_nsys.cli.shared_options import Formats
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, Address, gate_files_below
@@ -115,7 +116,7 @@ def compare(
             digest = dataclasses.replace(digest, pictures=_pictures(digest, judged))
     deliver(_report(digest, written, verbose), output)
     if output is not None:
-        click.echo(f"{digest.headline}; written to {output}")
+        say(f"{digest.headline}; written to {output}")
     context.exit(ENDS[found.result])
 
 
@@ -167,7 +168,7 @@ def _keep_windows(folder: Path, judged: Sequence[tuple[OtherRun, Verdict]]) -> N
     for pair, verdict in judged:
         if has_failed(verdict):
             path = write_window(folder, pair.gate.address, verdict, pair.captures, pair.before)
-            click.echo(f"wrote {printable(str(path), 1000)}: {printable(verdict.assertion.full_name)}", err=True)
+            say(f"wrote {printable(str(path), 1000)}: {printable(verdict.assertion.full_name)}", err=True)
 
 
 def _sides(paths: Sequence[str], base: Sequence[str], head: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

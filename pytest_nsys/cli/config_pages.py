@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
-import click
-
 from pytest_nsys.cli.options import MeasureOptions
+from pytest_nsys.cli.saying import say
 from pytest_nsys.core.errors import NoRows, UsageMistake
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
@@ -34,7 +33,7 @@ def show_pages(
     workload = read_config(Path(config))._replace(peak_gb_per_s=peak)
     pages = _named([_page(folder, workload, asked) for value in runs for folder in runs_in(value)])
     if output is None:
-        click.echo("\n".join(pages.values()), nl=False)
+        say("\n".join(pages.values()), nl=False)
         return
     folder = Path(output)
     for name, text in pages.items():
@@ -46,7 +45,7 @@ def show_pages(
     for name, text in pages.items():
         if not (folder / name).exists():
             write_whole(folder / name, text.encode())
-        click.echo(folder / name)
+        say(folder / name)
 
 
 def runs_in(value: str) -> list[Path]:

@@ -17,6 +17,7 @@ from pytest_nsys.analysis.cutting import cut as cut_out
 from pytest_nsys.analysis.metrics import Unit
 from pytest_nsys.cli.asking import stores
 from pytest_nsys.cli.options import MeasureOptions, measuring, note_lines, print_notes, reading
+from pytest_nsys.cli.saying import say
 from pytest_nsys.core.errors import UsageMistake, one_line
 from pytest_nsys.core.file_names import CUT_SUFFIX, GATE_SUFFIX, Address
 from pytest_nsys.core.model import Note
@@ -65,10 +66,10 @@ def cut(asked: MeasureOptions, traces: tuple[str, ...], output: str | None, gate
         doubts = [*asked.notes, *captures.notes_of(spec, "unknown_communication"), *map(Note, found.clock_lines())]
     launched = sum(len(w) for one in found.ranks for w in one.windows)
     what = f"{counted(len(found.ranks), 'rank')}, {counted(launched, 'kernel')}, {spec}"
-    click.echo(f"wrote {target.shown}: {what}; open it in {VIEWER}")
+    say(f"wrote {target.shown}: {what}; open it in {VIEWER}")
     if lying := next((path for folder in (Path(), paths[0].parent) for path in sorted(folder.glob(GATES))), None):
         command = shlex.join(["pytest-nsys", "cut", "--gate", os.path.relpath(lying), *traces])
-        click.echo(f"for what a gate judges: {command}")
+        say(f"for what a gate judges: {command}")
     print_notes(note_lines(doubts))
 
 
@@ -95,8 +96,8 @@ def _cut_for_gate(gate_file: str, asked: MeasureOptions, traces: Sequence[str], 
             lacking = list(unheld(GateContext(captures, gate), GateContext(again, gate)))
         target.write(content)
     size = format_value(len(content), Unit.BYTES)
-    click.echo(f"wrote {target.shown} ({size}): {_held(found)}")
-    click.echo(_judged(gate, gate_file, len(lacking)))
+    say(f"wrote {target.shown} ({size}): {_held(found)}")
+    say(_judged(gate, gate_file, len(lacking)))
     notes = [*([Note(fitting.told)] if fitting is not None else []), *map(Note, found.clock_lines())]
     notes += [
         Note(f"{gate_file}:{a.location.line}: '{a.full_name}' cannot be judged on the cut: it {why}", True)

@@ -14,6 +14,7 @@ import click
 
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.cli.init import store_rows
+from pytest_nsys.cli.saying import say
 from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.plugin.session import BASELINES
@@ -63,11 +64,9 @@ def demo(folder: str, dualpipe: bool) -> None:
         ("accept the regression: baselines and limits, and it is green", [*accept, "--reason", "only a demo"]),
     ]
     gate = root / shown.gate
-    click.echo(
-        f"wrote {gate}, two traces of a simulated {shown.step} step, and the baseline of the good one. Now type:\n"
-    )
+    say(f"wrote {gate}, two traces of a simulated {shown.step} step, and the baseline of the good one. Now type:\n")
     for what, words in steps:
-        click.echo(f"  {shlex.join(words)}\n      {what}")
+        say(f"  {shlex.join(words)}\n      {what}")
 
 
 def write_demo(root: Path, shown: Demo = FSDP) -> None:

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import click
-
 from pytest_nsys.cli.asking import collected, shown
+from pytest_nsys.cli.saying import say
 from pytest_nsys.core.errors import GateFileError, Mistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, gate_files_below, misnamed, named_as_gate
 from pytest_nsys.core.words import counted
@@ -48,7 +47,7 @@ def checked_gates(values: Sequence[str], *, collects: bool) -> GateFiles:
     missed = [path for path in below if path.resolve() not in known and not misnamed(path.name)]
     told = _told(paths, missed, absent)
     if said and not any(each.mistakes for each in told.files):  # a mark that is not registered, a conftest
-        click.echo(said, err=True, nl=False)
+        say(said, err=True, nl=False)
         return GateFiles((), told.not_collected, [*absent, "pytest cannot collect the gate files: see what it printed"])
     if there and not found:
         none = f"pytest collects no gate file (*{GATE_SUFFIX}) in {', '.join(there)}"

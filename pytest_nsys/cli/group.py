@@ -6,6 +6,7 @@ Commands are found by name and imported when they are called, so that one does n
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 import traceback
@@ -16,6 +17,7 @@ from typing import Any, NoReturn
 
 import click
 
+from pytest_nsys.cli.saying import say
 from pytest_nsys.core.errors import GOES_ON, GateFileError, NothingMeasured, NsysError, UsageMistake, did_you_mean
 from pytest_nsys.core.version import VERSION, page_url
 from pytest_nsys.core.words import print_plainly, printable
@@ -35,7 +37,7 @@ class Exit(IntEnum):
 
 
 def complain(line: object) -> None:
-    click.echo(f"error: {printable(str(line), LONGEST_LINE)}", err=True)
+    say(f"error: {printable(str(line), LONGEST_LINE)}", err=True)
 
 
 SHOW = "show"
@@ -181,7 +183,7 @@ class LazyGroup(ListingGroup):
         known = self.list_commands(ctx)
         word = args[0] if args else ""
         if word in known and os.path.lexists(word):
-            click.echo(f"note: {word} is the command; for the path {word} write ./{word}", err=True)
+            say(f"note: {word} is the command; for the path {word} write ./{word}", err=True)
         elif word in REMOVED:
             raise UsageMistake(f"there is no command '{word}' any more: type {REMOVED[word]}")
         elif word in MEANT:
@@ -243,10 +245,15 @@ def errors_as_exit_codes() -> Iterator[None]:
         if not (instead := REMOVED.get(option) or REMOVED.get(f"{command} {option}")):
             raise
         _end(Exit.MISTAKE, f"there is no option '{option}' any more: type {instead}")
-    except (click.exceptions.Exit, click.ClickException):
+    except click.exceptions.Exit:
         raise
+    except click.ClickException as error:
+        shown = io.StringIO()
+        error.show(shown)  # with words that somebody typed
+        say(shown.getvalue(), err=True, nl=False)
+        sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):  # click would end with 1
-        click.echo("\ninterrupted", err=True)
+        say("\ninterrupted", err=True)
         sys.exit(Exit.INTERRUPTED)
     except Exception as error:  # Python would end with 1, which is a verdict: "worse"
         if os.environ.get(DEBUG):
@@ -264,5 +271,5 @@ def _end(code: Exit, *lines: str) -> NoReturn:
 def show_version(ctx: click.Context, _parameter: click.Parameter, asked: bool) -> None:
     """The ``--version`` option: the version of the installed distribution."""
     if asked:
-        click.echo(f"pytest-nsys {VERSION}")
+        say(f"pytest-nsys {VERSION}")
         ctx.exit()

@@ -21,6 +21,7 @@ from pytest_nsys.cli.options import (
     selectors_of,
     where_option,
 )
+from pytest_nsys.cli.saying import say
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake, did_you_mean, hint
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.kept import grouped
@@ -93,7 +94,7 @@ def history(
     tracks = _tracks(path, stored, metrics, selectors, branch, of)
     trends = on_one_scale([trend_of(track, stored.verdicts) for track in tracks])
     text, doubts = history_report(stored, tracks, trends, format, sys.stdout.encoding or "ascii")
-    click.echo(text, nl=False)
+    say(text, nl=False)
     told = [f"note: {line}" for line in accepted_lines(trends)]
     notes = [*_notes(tracks), *told, *(f"warning: {doubt}" for doubt in (*doubts, ahead(stored.runs)) if doubt)]
     print_notes(printable(note, 2000) for note in notes)

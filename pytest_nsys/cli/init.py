@@ -28,6 +28,7 @@ from pytest_nsys.analysis.parallel import OpenOnce
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.cli.asking import stores
 from pytest_nsys.cli.options import reading_ahead
+from pytest_nsys.cli.saying import say
 from pytest_nsys.cli.shared_options import anchor_option, convention_option, executor_option, folder_option
 from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention, convention_words
 from pytest_nsys.core.errors import BaselineError, NothingMeasured, NsysError, UsageMistake, hint
@@ -171,30 +172,30 @@ def _tell(
     shown = os.path.relpath(path)
     choice = draft.choice
     own = "this trace" if len(traces) == 1 else "these traces"
-    click.echo(f"wrote {shown}: {counted(len(draft.sentences), 'assertion')}, all of which pass on {own}")
+    say(f"wrote {shown}: {counted(len(draft.sentences), 'assertion')}, all of which pass on {own}")
     if written is not None:
-        click.echo(f"wrote {os.path.relpath(written.path)}: their baseline")
-        click.echo(written.kept)
-    click.echo(f"wrote {os.path.relpath(path.with_name(SCHEMA_NAME))}: editors check the gate file by it")
+        say(f"wrote {os.path.relpath(written.path)}: their baseline")
+        say(written.kept)
+    say(f"wrote {os.path.relpath(path.with_name(SCHEMA_NAME))}: editors check the gate file by it")
     found = choice.told if choice.searched is not None else f"convention {convention_words(choice.convention)}"
-    click.echo(f"{found}, {choice.spec}")
+    say(f"{found}, {choice.spec}")
     for line in draft.mostly:
-        click.echo(line)
+        say(line)
     for allowed in choice.quality.values():
-        click.echo(f"warning: {allowed.words}; the gate allows it")
+        say(f"warning: {allowed.words}; the gate allows it")
     for each in left[:SHOWN_LEFT]:
-        click.echo(f"left out '{printable(each.title, 60)}': {printable(each.why, 160)}")
+        say(f"left out '{printable(each.title, 60)}': {printable(each.why, 160)}")
     if len(left) > SHOWN_LEFT:
-        click.echo(f"left out {len(left) - SHOWN_LEFT} more")
+        say(f"left out {len(left) - SHOWN_LEFT} more")
     given = [] if draft.traces else [f"--nsys-trace={trace}" for trace in traces]
     gate = ["pytest", shown, *([f"--nsys-baseline-dir={baseline_dir}"] if baseline_dir else [])]
     accept = ["pytest-nsys", "baseline", "refresh", shown, *(["--baseline-dir", baseline_dir] if baseline_dir else [])]
-    click.echo("\nnow type:")
-    click.echo(f"  {shlex.join([*gate, *given])}")
-    click.echo(f"  {shlex.join(gate)} --nsys-trace=THE_NEXT_RUN")
-    click.echo(f'  {shlex.join(accept)} --trace=THE_NEXT_RUN --reason "…"')
+    say("\nnow type:")
+    say(f"  {shlex.join([*gate, *given])}")
+    say(f"  {shlex.join(gate)} --nsys-trace=THE_NEXT_RUN")
+    say(f'  {shlex.join(accept)} --trace=THE_NEXT_RUN --reason "…"')
     cut = shlex.join(["pytest-nsys", "cut", "--gate", shown, *(traces if len(traces) <= SHOWN_LEFT else ["TRACES"])])
-    click.echo(f"  {cut}  # what it judges, as one small trace")
+    say(f"  {cut}  # what it judges, as one small trace")
 
 
 REASON = "first baseline by pytest-nsys init"

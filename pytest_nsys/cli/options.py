@@ -30,6 +30,7 @@ from pytest_nsys.analysis.step_kinds import usual
 from pytest_nsys.analysis.step_words import Searched
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec, as_one_step, left_open, meant_word, spec_under
+from pytest_nsys.cli.saying import say
 from pytest_nsys.cli.shared_options import Formats, anchor_option, convention_option, executor_option
 from pytest_nsys.core.conventions import Anchor, Convention, written_anchor
 from pytest_nsys.core.errors import UsageMistake, hint
@@ -365,7 +366,7 @@ def deliver(text: str, output: str | None, *, drawn: bool = False) -> None:
     What is ``drawn`` has the colours that its stream takes.
     """
     if output is None:
-        click.echo(text, nl=False, color=drawn or None)
+        say(text, nl=False, drawn=drawn)
     else:
         write_whole(Path(output), text.encode())
 
@@ -381,10 +382,10 @@ def print_answer(
 ) -> None:
     """Print the rows, ``below`` them what people read besides, and beside them the notes, which JSON has as well."""
     lines = {} if notes is None else {"notes": note_lines(notes)}
-    click.echo(table.render(format, {**(about or {}), **lines}, json_rows), nl=False)
+    say(table.render(format, {**(about or {}), **lines}, json_rows), nl=False)
     if format in (Format.TABLE, Format.MARKDOWN):
         for number, line in enumerate(below):
-            click.echo(line if number else f"\n{line}")
+            say(line if number else f"\n{line}")
     print_notes(lines.get("notes", ()))
 
 
@@ -408,7 +409,7 @@ def note_lines(notes: Iterable[Note]) -> list[str]:
 
 def print_notes(lines: Iterable[str]) -> None:
     for line in lines:
-        click.echo(line, err=True)
+        say(line, err=True)
 
 
 def json_window(rank: Rank, window: Window, gpu_ns: tuple[int, int] | None) -> dict[str, object]:

@@ -26,6 +26,7 @@ from pytest_nsys.cli.options import (
     selectors_of,
     where_option,
 )
+from pytest_nsys.cli.saying import say
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Note
@@ -165,7 +166,7 @@ def metrics(every: bool, format: Format) -> None:
     Each has a sentence to write. JSON and CSV have all of every metric.
     """
     if every or format in (Format.JSON, Format.CSV):
-        click.echo(Table(COLUMNS, list(map(_known_of, METRICS.values()))).render(format), nl=False)
+        say(Table(COLUMNS, list(map(_known_of, METRICS.values()))).render(format), nl=False)
         return
     first = [(example(METRICS[name]), question) for name, question in FIRST.items()]
     print_answer(format, Table([*texts("write", "to answer")], first), below=_the_rest())

@@ -1,7 +1,7 @@
 """What can go wrong, in classes that the outside tells apart: each carries one clear line for the person.
 
-Every message says what is wrong, where, and what to do, with the word that was probably meant. Whoever raises one has
-already stripped control characters from the names in it (:func:`pytest_nsys.core.words.printable`).
+Every message says what is wrong, where, and what to do, with the word that was probably meant. Whoever raises one makes
+the names in it one line (:func:`pytest_nsys.core.words.printable`); no message commands a terminal.
 """
 
 from __future__ import annotations
@@ -10,9 +10,14 @@ import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
+from pytest_nsys.core.words import fit_to_print
+
 
 class NsysError(Exception):
     """Base of all errors that end in one line for the person, never in a traceback."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(fit_to_print(text))
 
 
 class UsageMistake(NsysError):

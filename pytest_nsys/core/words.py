@@ -88,10 +88,37 @@ def printable(text: str, limit: int = 200) -> str:
 
     Names in a trace come from somebody else's program and may hold escape sequences, or what CI takes for a command.
     """
-    if len(text) > limit or not text.isprintable():
-        text = "".join(c if c.isprintable() else "�" for c in text[: limit + 1])
-    text = no_command(text)
+    text = no_command(_without_controls(text[: limit + 1]))
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+_COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
+
+
+def fit_to_print(text: str, *, coloured: bool = False) -> str:
+    """Take out of lines of text what commands a terminal or a CI system: all that is printed goes through here.
+
+    Who writes a line has made each name in it :func:`printable`, so that it stays on its line; this holds where one was
+    forgotten. The colours of what is ``coloured`` stay.
+    """
+    clean = _coloured_line if coloured else _without_controls
+    return "\n".join(no_command(clean(line)) for line in text.split("\n"))
+
+
+def _coloured_line(line: str) -> str:
+    pieces = _COLOUR.split(line)  # every other one is a colour
+    return "".join(piece if number % 2 else _without_controls(piece) for number, piece in enumerate(pieces))
+
+
+_OUR_SPACES = "\u00a0\u202f"
+"""Spaces at which no line is broken: of our texts, and harmless."""
+
+
+def _without_controls(text: str) -> str:
+    """``text`` with a sign in place of each control and format character: escapes, line ends, marks of direction."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in _OUR_SPACES else "�" for c in text)
 
 
 def has_words(reason: str) -> bool:

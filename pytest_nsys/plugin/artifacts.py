@@ -23,6 +23,7 @@ from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.model import WORSE, Verdict, spec_for
+from pytest_nsys.plugin.saying import say
 from pytest_nsys.plugin.session import NsysSession
 from pytest_nsys.plugin.settings import install, path_of
 from pytest_nsys.plugin.sources import named_traces
@@ -82,10 +83,10 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if paths:
         where = paths[0] if len(paths) == 1 else f"{Path(paths[0]).parent}{os.sep}"
         what = counted(len(paths), "window")
-        terminalreporter.line(f"nsys: wrote {what} of failed assertions: {where} (open in {VIEWER})")
+        say(terminalreporter, f"nsys: wrote {what} of failed assertions: {where} (open in {VIEWER})")
     for record in records:
         if record.artifact_lost:
-            terminalreporter.line(f"nsys: window not written: {record.artifact_lost}", red=True)
+            say(terminalreporter, f"nsys: window not written: {record.artifact_lost}", red=True)
 
 
 SUFFIX = ".json.gz"

@@ -105,15 +105,16 @@ def _find_whole_sentences(config: pytest.Config) -> None:
 
 @contextlib.contextmanager
 def _usage_errors() -> Generator[None]:
-    """A UsageMistake inside becomes pytest's own usage error."""
+    """A UsageMistake inside becomes pytest's own usage error; none commands a terminal by the option that it names."""
     try:
         yield
     except Exception as error:
         from pytest_nsys.core.errors import UsageMistake
+        from pytest_nsys.core.words import fit_to_print
 
-        if not isinstance(error, UsageMistake):
+        if not isinstance(error, UsageMistake | pytest.UsageError):
             raise
-        raise pytest.UsageError(str(error)) from error
+        raise pytest.UsageError(fit_to_print(str(error))) from error
 
 
 def _refuse_stray_traces(config: pytest.Config) -> None:

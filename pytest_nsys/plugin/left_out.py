@@ -24,6 +24,7 @@ from pytest_nsys.core.words import counted, printable
 from pytest_nsys.outcomes import NotRun
 from pytest_nsys.plugin.base_ini import hidden_before, matches, narrowing, words_of
 from pytest_nsys.plugin.items import GateItem
+from pytest_nsys.plugin.saying import say
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.plugin.settings import install
 from pytest_nsys.plugin.sources import GIVEN_BY, NOT_GIVEN
@@ -166,7 +167,7 @@ class Selection:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """What was left out, but for what a person asked for."""
         for line in lines(one for one in self.found if one.by is not By.ARGUMENTS):
-            terminalreporter.line(f"nsys: left out: {line}", yellow=True)
+            say(terminalreporter, f"nsys: left out: {line}", yellow=True)
 
     def left_out(self, judged: Iterable[str], *, ended: bool = False) -> Iterator[LeftOut]:
         """Everything that was found and got no verdict, by file and name. ``judged`` are node ids; ``ended``: the

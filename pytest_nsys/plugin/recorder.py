@@ -16,6 +16,7 @@ from pytest_nsys.core.errors import HistoryError, NsysError
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.model import Assertion, GateFile, Outcome, Verdict
+from pytest_nsys.plugin.saying import say
 from pytest_nsys.plugin.session import NsysSession, session_of
 from pytest_nsys.plugin.settings import install, path_of
 from pytest_nsys.stored.history.database import (
@@ -164,4 +165,4 @@ class Recorder:
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self.line:
-            terminalreporter.line(self.line)
+            say(terminalreporter, self.line)

@@ -21,6 +21,7 @@ from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.model import Outcome
 from pytest_nsys.plugin import left_out
+from pytest_nsys.plugin.saying import say
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.plugin.settings import SETTINGS, Setting, install, path_of
 from pytest_nsys.plugin.sources import named_measurements, named_traces
@@ -235,13 +236,13 @@ class Reporting:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Where the reports are; the annotations last, a line each."""
         for path in self.written:
-            terminalreporter.line(f"nsys: wrote {path}")
+            say(terminalreporter, f"nsys: wrote {path}")
         for why in self.not_written:
-            terminalreporter.line(f"nsys: report {why}", red=True)
+            say(terminalreporter, f"nsys: report {why}", red=True)
         if self.full:
-            terminalreporter.line(f"nsys: report {self.full}", yellow=True)
+            say(terminalreporter, f"nsys: report {self.full}", yellow=True)
         for line in self.annotations:
-            terminalreporter.line(line)
+            terminalreporter.line(line)  # a command of ours, in which every text is escaped
 
 
 def _reason(text: str) -> str:

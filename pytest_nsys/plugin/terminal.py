@@ -15,6 +15,7 @@ import pytest
 
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.outcomes import NsysWarning
+from pytest_nsys.plugin.saying import say
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.plugin.settings import given
 from pytest_nsys.reports.headline import of_session
@@ -55,7 +56,7 @@ def folded(reporter: Any, config: pytest.Config) -> Generator[dict[str, list[Any
         left = sum(len(reports) - len(stats[name]) for name, reports in whole.items())
         stats |= whole
         if left and not config.getoption("no_summary", default=False):
-            reporter.line(f"… {left} more (-v shows them)")
+            say(reporter, f"… {left} more (-v shows them)")
 
 
 def _is_ours(report: Any) -> bool:
@@ -85,7 +86,7 @@ def tell(reporter: Any, exit_status: int, config: pytest.Config, whole: dict[str
     if lines:
         reporter.section("nsys gate")
         for line in lines:
-            reporter.line(line)
+            say(reporter, line)
     _fold_lines(reporter, config, whole)
 
 

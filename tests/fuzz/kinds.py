@@ -14,7 +14,7 @@ from typing import Any
 
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.cli.init import store_rows
-from pytest_nsys.core.errors import GateFileError
+from pytest_nsys.core.errors import BaselineError, GateFileError
 from pytest_nsys.gates.gate_changes import compared
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.stored.baselines.store import store_of
@@ -366,7 +366,13 @@ def baselines(random: Random, folder: Path, found: Finding) -> None:
     path = folder / where
     path.parent.mkdir(parents=True)
     path.write_bytes(texts.broken_json(random, text))
-    gate(found, _gate(folder, AGAINST), random.choice((good(), _worse())), path)
+    file, trace = _gate(folder, AGAINST), random.choice((good(), _worse()))
+    gate(found, file, trace, path)
+    command(found, ["baseline", "show", f"--format={random.choice(('table', 'json', 'markdown'))}", str(path)], path)
+    with found.step("refreshed"), contextlib.suppress(BaselineError), contextlib.closing(CaptureCache()) as library:
+        loaded = resolved(load_gate_file(file), partial(library.fitting, [str(trace)], Path(), None))
+        captures = library.captures([str(trace)], Path(), loaded.resolved_convention)
+        store_rows(loaded, captures, store_of(loaded.path, folder / "baselines", folder))
 
 
 @functools.cache

@@ -203,7 +203,7 @@ def loads(content: bytes, shown: str) -> Baseline:
         return Baseline(
             dict(data["key"]), str(data["gate"]), dict(data["provenance"]), series, facts, parts, convention, outdated
         )
-    except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BaselineError(
             f"{shown}: is not a baseline: {_problem(error, data)}; restore it from git, or delete it and refresh"
         ) from error
@@ -221,7 +221,7 @@ def _problem(error: Exception, data: Any) -> str:
     """What is wrong, in words: of a wrong shape the schema knows the place better than an exception does."""
     if isinstance(error, json.JSONDecodeError):
         return f"line {error.lineno}: {error.msg}"
-    if isinstance(error, KeyError | TypeError | IndexError):
+    if isinstance(error, LookupError | TypeError | AttributeError):
         import jsonschema  # only a broken file pays for this import
 
         schema = json.loads(Path(__file__).with_name("baseline.schema.json").read_text(encoding="utf-8"))
