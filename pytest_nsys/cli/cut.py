@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from pytest_nsys.core.errors import UsageMistake, one_line
 from pytest_nsys.core.file_names import CUT_SUFFIX, GATE_SUFFIX, Address
 from pytest_nsys.core.model import Note
 from pytest_nsys.core.numbers import format_value
-from pytest_nsys.core.words import counted, printable
+from pytest_nsys.core.words import counted, printable, typed
 from pytest_nsys.gates.convention_keys import check_named
 from pytest_nsys.gates.gate_file import load_one
 from pytest_nsys.gates.model import GateFile, requests_of
@@ -68,7 +67,7 @@ def cut(asked: MeasureOptions, traces: tuple[str, ...], output: str | None, gate
     what = f"{counted(len(found.ranks), 'rank')}, {counted(launched, 'kernel')}, {spec}"
     say(f"wrote {target.shown}: {what}; open it in {VIEWER}")
     if lying := next((path for folder in (Path(), paths[0].parent) for path in sorted(folder.glob(GATES))), None):
-        command = shlex.join(["pytest-nsys", "cut", "--gate", os.path.relpath(lying), *traces])
+        command = typed(["pytest-nsys", "cut", "--gate", os.path.relpath(lying), *traces])
         say(f"for what a gate judges: {command}")
     print_notes(note_lines(doubts))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +12,7 @@ from pytest_nsys.cli.asking import collected, shown
 from pytest_nsys.cli.saying import say
 from pytest_nsys.core.errors import GateFileError, Mistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, gate_files_below, misnamed, named_as_gate
-from pytest_nsys.core.words import counted
+from pytest_nsys.core.words import counted, typed
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.kinds import SCHEMA, SCHEMA_TITLE
 from pytest_nsys.reports.check_report import CheckedGate, MistakeAt
@@ -81,6 +80,6 @@ def _stale_schema(path: Path) -> str:
         copy = path.parent / found["path"] if found is not None else None
         own = copy.read_bytes() if copy is not None and copy.is_file() else b""
         if copy is not None and SCHEMA_TITLE in own and own != SCHEMA.read_bytes():
-            command = shlex.join(["cp", str(SCHEMA), str(shown(copy))])
+            command = typed(["cp", str(SCHEMA), str(shown(copy))])
             return f"its copy of the schema is of another version: {command}"
     return ""

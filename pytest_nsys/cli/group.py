@@ -240,14 +240,11 @@ def errors_as_exit_codes() -> Iterator[None]:
     except OSError as error:
         what = error.strerror or str(error)
         _end(Exit.MISTAKE, f"{error.filename}: {what}" if error.filename else f"cannot write or read: {what}")
-    except click.NoSuchOption as error:
-        option, command = error.option_name, error.ctx.info_name if error.ctx is not None else ""
-        if not (instead := REMOVED.get(option) or REMOVED.get(f"{command} {option}")):
-            raise
-        _end(Exit.MISTAKE, f"there is no option '{option}' any more: type {instead}")
     except click.exceptions.Exit:
         raise
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption) and (instead := _instead_of(error)):
+            _end(Exit.MISTAKE, f"there is no option '{error.option_name}' any more: type {instead}")
         shown = io.StringIO()
         error.show(shown)  # with words that somebody typed
         say(shown.getvalue(), err=True, nl=False)
@@ -260,6 +257,12 @@ def errors_as_exit_codes() -> Iterator[None]:
             traceback.print_exc()
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         _end(Exit.MISTAKE, f"this is a bug in pytest-nsys, please report it: {said} ({DEBUG}=1 shows where)")
+
+
+def _instead_of(error: click.NoSuchOption) -> str | None:
+    """What to type in place of an option that there was; None for one that never was."""
+    command = error.ctx.info_name if error.ctx is not None else ""
+    return REMOVED.get(error.option_name) or REMOVED.get(f"{command} {error.option_name}")
 
 
 def _end(code: Exit, *lines: str) -> NoReturn:

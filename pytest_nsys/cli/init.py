@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -36,7 +35,7 @@ from pytest_nsys.core.exact import median
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import KernelsMode, Trace
 from pytest_nsys.core.numbers import format_value
-from pytest_nsys.core.words import counted, printable
+from pytest_nsys.core.words import counted, printable, typed
 from pytest_nsys.drafting.choice import with_bounds, with_libraries, with_stages
 from pytest_nsys.drafting.gate_text import SCHEMA_NAME, Draft, gate_text
 from pytest_nsys.drafting.margins import far_apart, written_ns
@@ -191,10 +190,10 @@ def _tell(
     gate = ["pytest", shown, *([f"--nsys-baseline-dir={baseline_dir}"] if baseline_dir else [])]
     accept = ["pytest-nsys", "baseline", "refresh", shown, *(["--baseline-dir", baseline_dir] if baseline_dir else [])]
     say("\nnow type:")
-    say(f"  {shlex.join([*gate, *given])}")
-    say(f"  {shlex.join(gate)} --nsys-trace=THE_NEXT_RUN")
-    say(f'  {shlex.join(accept)} --trace=THE_NEXT_RUN --reason "…"')
-    cut = shlex.join(["pytest-nsys", "cut", "--gate", shown, *(traces if len(traces) <= SHOWN_LEFT else ["TRACES"])])
+    say(f"  {typed([*gate, *given])}")
+    say(f"  {typed(gate)} --nsys-trace=THE_NEXT_RUN")
+    say(f'  {typed(accept)} --trace=THE_NEXT_RUN --reason "…"')
+    cut = typed(["pytest-nsys", "cut", "--gate", shown, *(traces if len(traces) <= SHOWN_LEFT else ["TRACES"])])
     say(f"  {cut}  # what it judges, as one small trace")
 
 

@@ -7,8 +7,10 @@ a hook needs, when the hook needs it.
 from __future__ import annotations
 
 import contextlib
+import linecache
 import os
 import sys
+import warnings
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -29,6 +31,8 @@ TRACE_SUFFIXES = (
     *(".sqlite", ".nsys-rep", ".qdrep", ".qdstrm", "_results.db"),
     *("_trace.json", ".pt.trace.json", ".json.gz"),
 )
+
+LONGEST_LINE = 4000
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -180,10 +184,12 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     measurements = given(config, "nsys_measurements")
     if not traces and not folder and not measurements:
         return []
+    from pytest_nsys.core.words import printable
+
     where = ", ".join(traces) if traces else "as each gate file says"
     where += f"; measurements {', '.join(measurements)}" if measurements else ""
     if against := [*(config.getoption("nsys_against") or ()), *(config.getoption("nsys_against_measurements") or ())]:
-        return [f"nsys: trace {where}; against {', '.join(against)}"]
+        return [printable(f"nsys: trace {where}; against {', '.join(against)}", LONGEST_LINE)]
     lines = [f"nsys: trace {where}; baselines in {folder or 'the nearest baselines/ above each gate file'}"]
     updating = config.getoption("nsys_update_baselines")
     ref = given(config, "nsys_baseline_ref")
@@ -191,7 +197,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         lines[0] += f", as of the merge base of {ref}"
     if updating:
         lines.append(f"nsys: baselines are updated: {config.getoption('nsys_reason')}")
-    return lines
+    return [printable(line, LONGEST_LINE) for line in lines]
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
@@ -220,6 +226,16 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         from pytest_nsys.plugin.branch import guard
 
         guard(session)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_warning_recorded(warning_message: warnings.WarningMessage) -> None:
+    """Make the line of a gate file fit to print, which pytest shows below a warning of it."""
+    if warning_message.category.__module__ == "pytest_nsys.outcomes":
+        from pytest_nsys.core.words import fit_to_print
+
+        line = linecache.getline(warning_message.filename, warning_message.lineno)
+        warning_message.line = fit_to_print(line.strip())
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -9,7 +9,6 @@ import atexit
 import contextlib
 import gc
 import os
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +24,7 @@ from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention, written_a
 from pytest_nsys.core.errors import BaselineError, NsysError, SeveralCaptures, UsageMistake
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import Trace
-from pytest_nsys.core.words import folders_up, from_here
+from pytest_nsys.core.words import folders_up, from_here, typed
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.model import Assertion, GateFile, Verdict, requests_of, spec_for
 from pytest_nsys.gates.workload_keys import options_of
@@ -325,7 +324,7 @@ class NsysSession:
     def _baseline_command(self, command: str, gate: str, *run: str) -> str:
         given = self.config.getoption("nsys_baseline_dir")
         words = ["pytest-nsys", "baseline", command, gate, *run]
-        return shlex.join([*words, *([f"--baseline-dir={given}"] if given else [])])
+        return typed([*words, *([f"--baseline-dir={given}"] if given else [])])
 
     def refresh_command(self, gate: GateFile) -> str:
         """What a person types to make the present run the baseline of a gate file."""
@@ -360,7 +359,7 @@ class NsysSession:
         as_it_is = spec.whole_run or spec.explicit
         words += ["--span", str(spec.span)] if spec.span is not convention.span and not as_it_is else []
         words += ["--kernels", str(spec.kernels)] if spec.kernels is not convention.kernels and not as_it_is else []
-        return shlex.join(words)
+        return typed(words)
 
     def _read_alike(self, gate: GateFile) -> list[str]:
         """The options by which a command reads the traces as the gate file does; none where it does by itself."""
