@@ -22,7 +22,7 @@ from pytest_nsys.cli.options import (
     where_option,
 )
 from pytest_nsys.cli.saying import say
-from pytest_nsys.core.errors import NothingMeasured, UsageMistake, did_you_mean, hint
+from pytest_nsys.core.errors import NothingMeasured, UsageMistake, did_you_mean, hint, naming
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Note
@@ -90,10 +90,11 @@ def history(
             raise UsageMistake("--gate judges by all that the file asserts: leave METRIC and --where out")
         context.exit(_judge(path, gate, of, branch, key, last, format))
     selectors = selectors_of(where)
-    stored = _without_other_keys(load(path, _gates(path, of), branch, last), key)
+    stored = _without_other_keys(path, load(path, _gates(path, of), branch, last), key)
     tracks = _tracks(path, stored, metrics, selectors, branch, of)
     trends = on_one_scale([trend_of(track, stored.verdicts) for track in tracks])
-    text, doubts = history_report(stored, tracks, trends, format, sys.stdout.encoding or "ascii")
+    with naming(str(path)):
+        text, doubts = history_report(stored, tracks, trends, format, sys.stdout.encoding or "ascii")
     say(text, nl=False)
     told = [f"note: {line}" for line in accepted_lines(trends)]
     notes = [*_notes(tracks), *told, *(f"warning: {doubt}" for doubt in (*doubts, ahead(stored.runs)) if doubt)]
@@ -112,12 +113,14 @@ def _gates(path: Path, wanted: str | None) -> list[str] | None:
     return found
 
 
-def _without_other_keys(stored: History, key: str | None) -> History:
+def _without_other_keys(path: Path, stored: History, key: str | None) -> History:
     if key is None:
         return stored
     digests = sorted({run.digest for run in stored.runs if run.digest is not None})
     if digests and not any(digest.startswith(key) for digest in digests):
-        raise UsageMistake(f"there is no run of the key '{printable(key, 40)}': stored are {', '.join(digests)}")
+        raise UsageMistake(
+            f"{path}: there is no run of the key '{printable(key, 40)}': stored are {', '.join(digests)}"
+        )
     runs = tuple(run for run in stored.runs if (run.digest or "").startswith(key))
     return History(runs, tuple(s for s in stored.series if s.digest.startswith(key)), stored.verdicts)
 
@@ -215,7 +218,7 @@ def _judge(
     asked = [(gate, each) for gate, name in chosen for each in (meant if meant is not None else [name])]
     _check_names(path, [name for _, name in asked], known)
     replays = [
-        (name, Replay(gate, _without_other_keys(load(path, [name], branch), key), last))
+        (name, Replay(gate, _without_other_keys(path, load(path, [name], branch), key), last))
         for gate, name in asked
         if name in known
     ]

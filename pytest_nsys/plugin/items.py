@@ -373,7 +373,7 @@ def _accepted(session: NsysSession, context: GateContext) -> Captures | None:
     held, gate = context.baseline, context.gate
     if isinstance(held, OtherRun):
         return held.before
-    with contextlib.suppress(NsysError):
+    with contextlib.suppress(NsysError, OSError):  # a page without them is no verdict: the scratch folder may be full
         if isinstance(held, StoredBaseline) and (kept := held.window) is not None:
             file = session.scratch / f"{digest_of(kept)}{WINDOW_SUFFIX}"
             file.write_bytes(kept)

@@ -8,6 +8,7 @@ steps through rows that a filter drops. A run of a thousand files has some tens 
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import stat
 import threading
@@ -54,6 +55,13 @@ SqlRow = tuple[Any, ...]
 T = TypeVar("T")
 
 
+_NO_MORE = r"(?:(?!\b(?:FROM|SELECT|UNION)\b)[^()])*"
+PLAIN_VIEW = re.compile(
+    rf'CREATE VIEW \S+\s+AS\s+SELECT\b{_NO_MORE}\bFROM\s+(?P<table>"\w+"|\w+)\s*(?:WHERE\b{_NO_MORE})?', re.IGNORECASE
+)
+"""A view of some rows and columns of one table: without another table, a query inside or a function."""
+
+
 class _OpenFiles(threading.local):
     """The files that a thread has open, the least recently used first."""
 
@@ -87,11 +95,19 @@ class SqliteFile:
         self._connections: list[sqlite3.Connection] = []
         self.being_read = 0
         try:
-            names = self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
+            named = self.rows("SELECT name, type, sql FROM sqlite_master WHERE type IN ('table', 'view')")
         except TraceError:
             self.close()
             raise
-        self.tables = frozenset(str(name) for (name,) in names)
+        self.tables = frozenset(str(name) for name, kind, _ in named if kind == "table")
+        self.views = {str(name): str(sql) for name, kind, sql in named if kind == "view"}
+
+    def read_views(self) -> None:
+        """Take a view of one table for the table that it is called like. A format whose views repeat its tables does
+        not; nor is any other view read, which may have no end.
+        """
+        found = ((name, PLAIN_VIEW.fullmatch(sql)) for name, sql in self.views.items())
+        self.tables |= {name for name, of in found if of is not None and of["table"].strip('"') in self.tables}
 
     def _check_header(self) -> None:
         with one_line(TraceError, f"{self.path}: cannot be read"):
@@ -217,7 +233,9 @@ class SqliteFile:
 
     @kept
     def row_id(self, table: str) -> str:
-        """What SQLite numbers the rows by, under a name that no column hides; "" for a table WITHOUT ROWID."""
+        """What SQLite numbers the rows by, under a name that no column hides; "" for a view, a table WITHOUT ROWID."""
+        if table in self.views:  # of which an older SQLite says NULL for each row
+            return ""
         columns = {str(name).lower() for _, name, *_ in self.rows(f'PRAGMA table_xinfo("{table}")')}
         name = next((name for name in ROW_IDS if name not in columns), "")
         try:

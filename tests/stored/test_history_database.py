@@ -226,7 +226,18 @@ def test_a_session_is_written_whole_or_not_at_all(history: Path) -> None:
     broken.series[0]["rows"].append([[1, "stage2_f"], "nan"])
     with pytest.raises(HistoryError, match="'nan' is not a value"):
         append(history, [entry(), broken])
-    assert not history.exists() or ask(history, "SELECT count(*) FROM sqlite_master") == [(0,)]
+    assert [*history.parent.iterdir()] == []
+
+
+def test_a_full_disk_leaves_no_empty_history(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr("pytest_nsys.stored.history.database._create", full)
+    with pytest.raises(HistoryError) as error:
+        append(history, [entry()])
+    assert str(error.value) == f"{history}: cannot be read or written: database or disk is full"
+    assert [*history.parent.iterdir()] == []
 
 
 WRITER = """

@@ -41,6 +41,8 @@ from pytest_nsys.traces.nsys.memory import _calls
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.opening import _reader_of, find_traces, given_twice, traces_in
 from pytest_nsys.traces.sqlite_file import SqliteFile
+from tests.support.commands import answer
+from tests.support.gates import write_trace
 from tests.support.measure import captures, notes
 from tests.support.one_process import OneProcess
 from tests.support.samples.builder import Process, TraceBuilder
@@ -844,3 +846,14 @@ def test_a_folder_is_searched_for_suffixes_of_two_parts(tmp_path: Path) -> None:
     for name in ("run.kernels.csv", "run.csv"):
         (tmp_path / name).touch()
     assert traces_in(tmp_path, (".sqlite", ".kernels.csv")) == [tmp_path / "run.kernels.csv"]
+
+
+@pytest.mark.parametrize(
+    "table", ["StringIds", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"]
+)
+def test_a_view_is_read_like_the_table_that_it_stands_for(tmp_path: Path, table: str) -> None:
+    path, tables_alone = write_trace(tmp_path / "run.sqlite"), tmp_path / "tables.sqlite"
+    tables_alone.write_bytes(path.read_bytes())
+    execute(path, f"ALTER TABLE {table} RENAME TO hidden", f"CREATE VIEW {table} AS SELECT * FROM hidden")
+    asked = ("rows", "exposed_ns", "--kernels=launched")
+    assert answer(*asked, f"--trace={path}")["rows"] == answer(*asked, f"--trace={tables_alone}")["rows"]

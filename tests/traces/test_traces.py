@@ -191,14 +191,35 @@ def test_ranges_are_pushed_or_started_ones_recorded_or_imported(
 # -- schemas that are not nsys's own
 
 
-def test_view_is_no_table(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("what", "said",
+    [
+        "SELECT * FROM mine, mine AS other",
+        "SELECT * FROM (SELECT * FROM mine)",
+        "SELECT * FROM other",
+        "SELECT * FROM mine UNION ALL SELECT * FROM mine",
+    ],
+)
+def test_view_of_more_than_one_table_is_no_table(tmp_path: Path, what: str) -> None:
     path = one_step(tmp_path)
     execute(
         path,
         f"ALTER TABLE {schema.KERNEL} RENAME TO mine",
-        f"CREATE VIEW {schema.KERNEL} AS SELECT * FROM mine",
+        "CREATE VIEW other AS SELECT * FROM mine",
+        f"CREATE VIEW {schema.KERNEL} AS {what}",
     )
     with pytest.raises(NothingMeasured, match=r"trace\.sqlite: no kernels"):
+        rows(path, "exposed_ns")
+
+
+def test_names_that_are_a_view_of_more_are_told(tmp_path: Path) -> None:
+    path = one_step(tmp_path)
+    execute(
+        path,
+        "ALTER TABLE StringIds RENAME TO mine",
+        "CREATE VIEW StringIds AS SELECT * FROM mine UNION SELECT * FROM mine",
+    )
+    with pytest.raises(TraceError, match="has a view of no one table as StringIds, so no kernel has a name"):
         rows(path, "exposed_ns")
 
 

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import sqlite3
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -241,10 +242,35 @@ def now() -> datetime:
 def append(path: Path, runs: Sequence[RunEntry]) -> str | None:
     """Write the runs of one session; the time of an earlier run that is yet to come, None where there is none.
 
-    Raises HistoryError; then nothing is written.
+    Raises HistoryError; then nothing is written, and where there was no file there is none.
     """
-    if not runs:
+    if not runs or _begun(path, runs):
         return None
+    return _append(path, runs)
+
+
+def _begun(path: Path, runs: Sequence[RunEntry]) -> bool:
+    """Put a history of these runs where there is no file; False where there is one. It is written beside that place
+    and linked into it: SQLite leaves an empty file where the disk is full.
+    """
+    if os.path.lexists(path):
+        return False
+    with _told_of(path), tempfile.TemporaryDirectory(prefix=f".{path.name[:100]}.", dir=path.parent) as folder:
+        draft = Path(folder, "history.db")
+        try:
+            _append(draft, runs)
+        except HistoryError as error:  # which names a file that nobody knows
+            raise HistoryError(str(error).replace(str(draft), str(path))) from error
+        try:
+            os.link(draft, path)
+        except FileExistsError:  # somebody else began one meanwhile, and has written into it
+            return False
+        except OSError:  # a file system without links
+            draft.replace(path)
+    return True
+
+
+def _append(path: Path, runs: Sequence[RunEntry]) -> str | None:
     import sqlite_utils
 
     time, soon = (at.strftime("%Y-%m-%dT%H:%M:%SZ") for at in (now(), now() + SKEW))

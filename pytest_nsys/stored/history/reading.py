@@ -166,9 +166,9 @@ def _read_rows(
     connection: sqlite3.Connection, runs: Mapping[int, StoredRun], into: dict[_Place, HistorySeries]
 ) -> None:
     for row in records(connection, "rows", _of(runs), tuple(runs)):
-        run = runs[row["run"]]
-        if run.digest is None:
-            raise ValueError(f"run {run.id} has rows and no key")
+        run = runs.get(row["run"])
+        if run is None or run.digest is None:
+            raise ValueError(f"run {row['run']} has rows and no {'entry' if run is None else 'key'}")
         sid = SeriesId(*(row[name] for name in SeriesId._fields))
         place = run.gate, run.digest, sid, row["unit"], row["better"], row["dimensions"]
         if place not in into:

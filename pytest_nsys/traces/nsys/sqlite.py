@@ -92,6 +92,7 @@ class NsysSqlite:
         self.path = path
         self._file = SqliteFile(path) if file is None else file
         self._unasked: set[int] = set()
+        self._file.read_views()  # whoever shrinks an export leaves one where a table was
         try:
             self._check_tables()
         except TraceError:
@@ -109,7 +110,8 @@ class NsysSqlite:
                 if missing:
                     raise TraceError(f"{self.path}: table {table} lacks the column {', '.join(missing)}")
         if STRINGS not in tables and KERNEL in tables:
-            raise TraceError(f"{self.path}: has no table {STRINGS}, so no kernel has a name: export the report again")
+            has = "a view of no one table as" if STRINGS in self._file.views else "no table"
+            raise TraceError(f"{self.path}: has {has} {STRINGS}, so no kernel has a name: export the report again")
 
     def close(self) -> None:
         """Let the file go."""
