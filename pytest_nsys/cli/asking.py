@@ -189,15 +189,51 @@ class Collecting(Asking):
         self.found = [Collected(path, own.baseline_folder(path), root) for path in sorted(self.paths)]
 
 
+class Placing(Asking):
+    """Collects nothing, and tells where the baselines of a gate file lie that need not be there yet."""
+
+    found: Collected | None = None
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def pytest_ignore_collect(self) -> bool:
+        return True
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        from pytest_nsys.plugin.session import session_of
+
+        folder = session_of(session.config).baseline_folder(self.path)
+        self.found = Collected(self.path, folder, session.config.rootpath)
+
+
+def _complaints(asking: Asking, places: Sequence[str], baseline_dir: str | None) -> str:
+    """Have pytest collect; what it says where not all is well, else nothing."""
+    said, complaints = io.StringIO(), io.StringIO()
+    with redirect_stdout(said), redirect_stderr(complaints):
+        code = ask_pytest(asking, places, baseline_dir, "--collect-only", "-q", "--no-header")
+    if code in (0, NOTHING_SELECTED):
+        return ""
+    return complaints.getvalue() + ("" if code == MISUSED else said.getvalue())  # of a list none is wrong
+
+
 def collected(gate_files: Sequence[str], baseline_dir: str | None) -> tuple[list[Collected], str]:
     """The gate files that pytest finds in files and folders, sorted, and what it says where not all is well."""
-    asking, said, complaints = Collecting(), io.StringIO(), io.StringIO()
-    with redirect_stdout(said), redirect_stderr(complaints):
-        code = ask_pytest(asking, gate_files, baseline_dir, "--collect-only", "-q", "--no-header")
-    if code in (0, NOTHING_SELECTED):
-        return asking.found, ""
-    listed = "" if code == MISUSED else said.getvalue()  # of which none is wrong
-    return asking.found, complaints.getvalue() + listed
+    asking = Collecting()
+    said = _complaints(asking, gate_files, baseline_dir)
+    return asking.found, said
+
+
+def place_of(path: Path, baseline_dir: str | None) -> Collected:
+    """Where the baselines of a gate file lie that need not be there yet. Raises UsageMistake where pytest does not
+    start in its folder.
+    """
+    asking = Placing(path)
+    said = _complaints(asking, [str(path.parent)], baseline_dir)
+    if asking.found is None:
+        say(said, err=True, nl=False)
+        raise UsageMistake(f"pytest does not start in {path.parent}, so nobody knows where baselines lie")
+    return asking.found
 
 
 def stores(gate_files: Sequence[str], baseline_dir: str | None) -> list[tuple[GateFile, Collected]]:

@@ -9,7 +9,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from pytest_nsys.analysis.metrics import Unit
 from pytest_nsys.analysis.mostly import mostly
 from pytest_nsys.analysis.parallel import OpenOnce
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.cli.asking import stores
+from pytest_nsys.cli.asking import place_of
 from pytest_nsys.cli.options import reading_ahead
 from pytest_nsys.cli.saying import say
 from pytest_nsys.cli.shared_options import anchor_option, convention_option, executor_option, folder_option
@@ -128,32 +128,48 @@ def _target(output: str, *, asks: bool, force: bool) -> Path:
 
 
 def _write(path: Path, draft: Draft, trial: Traces, baseline_dir: str | None, *, replaces: bool) -> Written | None:
-    """The gate file, the schema beside it and the baseline: all of them, or as it was before."""
-    schema = path.with_name(SCHEMA_NAME)
-    before = {each: each.read_bytes() if each.exists() else None for each in (path, schema)}
+    """Write the baseline, the schema beside the gate file, and the gate file last: all of them, or as it was before.
+
+    Who is killed in between leaves a baseline that nobody reads, and no gate that lacks its own.
+    """
+    text, schema = gate_text(draft), path.with_name(SCHEMA_NAME)
+    gate, before = loads_gate_file(text, path=path), _contents(path, schema)
+    stored: Path | None = None
     new = [folder for folder in path.parents if not folder.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(schema, SCHEMA.read_bytes())
-        write_whole(path, gate_text(draft).encode())
-        gate, place = stores([str(path)], baseline_dir)[0]
-        captures, store = trial.captures(gate.resolved_convention), place.store(gate)
+        store = place_of(path, baseline_dir).store(gate)
         if not replaces and store.all():
             raise BaselineError(f"{store.folder}: holds baselines of this gate file already: give --force")
+        before, stored = before | _contents(*store.folder.glob("*")), store.folder
+        new += [folder for folder in (store.folder, store.folder.parent) if not folder.exists()]
+        captures = trial.captures(gate.resolved_convention)
         written = store_rows(gate, captures, store, keep=kept_windows)
         if wrong := judged(gate, captures, store):
             raise NothingMeasured(f"the drafted gate does not pass on its own trace: {next(iter(wrong.values()))}")
+        write_whole(schema, SCHEMA.read_bytes())
+        write_whole(path, text.encode())
     except (NsysError, OSError):
-        for each, content in before.items():
-            if content is None:
-                each.unlink(missing_ok=True)
-            else:
-                write_whole(each, content)
+        for each in {*before, *(stored.glob("*") if stored is not None else ())}:
+            _put_back(each, before.get(each))
         for folder in new:
-            with contextlib.suppress(OSError):  # the baseline that was there
+            with contextlib.suppress(OSError):  # something else is in it, or it was never made
                 folder.rmdir()
         raise
     return written
+
+
+def _contents(*paths: Path) -> dict[Path, bytes | None]:
+    return {path: path.read_bytes() if path.is_file() else None for path in paths}
+
+
+def _put_back(path: Path, content: bytes | None) -> None:
+    """Make a file what it was. A full disk may keep it from that only where it let the file be replaced."""
+    with contextlib.suppress(OSError):
+        if content is None:
+            path.unlink(missing_ok=True)
+        elif path.read_bytes() != content:
+            write_whole(path, content)
 
 
 # What is said
@@ -440,9 +456,27 @@ def _excused(draft: Draft, evidence_of: Callable[[GateFile], Captures], name: st
     return replace(draft, allow_missing=excuse(found)) if found else draft
 
 
+@contextlib.contextmanager
+def _scratch_folder() -> Iterator[Path]:
+    """A folder in which a draft is tried. Raises UsageMistake where it cannot be written, which says where to make
+    room: nobody knows the folder itself.
+    """
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder).resolve()
+    except (OSError, BaselineError) as error:
+        why = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(why, OSError):
+            raise
+        where = tempfile.tempdir or "the folder of temporary files"
+        raise UsageMistake(
+            f"{where}: the draft cannot be tried there: {why.strerror}: make room, or set TMPDIR"
+        ) from error
+
+
 def _wrong(draft: Draft, evidence_of: Callable[[GateFile], Captures], name: str) -> dict[int, str]:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder).resolve() / name
+    with _scratch_folder() as folder:
+        path = folder / name
         gate = loads_gate_file(gate_text(draft), path=path)
         captures = evidence_of(gate)
         store = store_of(path, path.parent / "baselines", path.parent)

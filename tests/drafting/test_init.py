@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import json
 import os
@@ -38,6 +39,7 @@ from pytest_nsys.drafting.margins import far_apart, noise_of, percent_below, poi
 from pytest_nsys.drafting.sentences import STRUCTURE, DraftSentence
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import GateFile
+from pytest_nsys.tools import files
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.sqlite_file import SqliteFile
 from tests.support.commands import answer, run
@@ -546,6 +548,71 @@ def test_a_project_whose_pytest_is_broken_is_left_as_it_was(project: Project) ->
     assert done.returncode == 2
     assert "conftest" in done.stderr
     assert project.files() == {"run.sqlite", "conftest.py"}
+
+
+def full_disk_below(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str = "") -> None:
+    """Let no file be written below a folder, or none of those that end in ``name``."""
+
+    def full(target: Path, content: bytes) -> None:
+        if target.is_relative_to(folder) and target.name.endswith(name):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target.parent / f".{target.name}.abc.tmp"))
+        replace_file(target, content)
+
+    replace_file = files._replace
+    monkeypatch.setattr(files, "_replace", full)
+
+
+@pytest.mark.parametrize("name", [".json", GATES, SCHEMA_NAME])
+def test_a_full_disk_leaves_all_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_trace(tmp_path / "run.sqlite")
+    full_disk_below(tmp_path, monkeypatch, name)
+    said = run("init", "run.sqlite", "-o", "perf/", code=2).output
+    assert "No space left on device" in said
+    assert ".tmp" not in said
+    assert [path.name for path in tmp_path.iterdir()] == ["run.sqlite"]
+
+
+def test_a_full_disk_leaves_the_gate_that_there_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_trace(tmp_path / "run.sqlite")
+    run("init", "run.sqlite", code=0)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    full_disk_below(tmp_path, monkeypatch, GATES)
+    write_trace(tmp_path / "other.sqlite", 300)
+    run("init", "other.sqlite", "--force", code=2)
+    (tmp_path / "other.sqlite").unlink()
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_full_disk_for_temporary_files_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project, scratch = tmp_path / "project", tmp_path / "scratch"
+    scratch.mkdir()
+    write_trace(project / "run.sqlite")
+    monkeypatch.chdir(project)
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    full_disk_below(scratch, monkeypatch)
+    said = run("init", "run.sqlite", code=2).output
+    what = "the draft cannot be tried there: No space left on device: make room, or set TMPDIR"
+    assert said == f"error: {scratch}: {what}\n"
+    assert [path.name for path in project.iterdir()] == ["run.sqlite"]
+
+
+def test_the_baseline_is_written_before_the_gate_that_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_trace(tmp_path / "run.sqlite")
+    written: list[str] = []
+
+    def noted(target: Path, content: bytes) -> None:
+        replace_file(target, content)
+        if target.is_relative_to(tmp_path):
+            written.append(target.name)
+
+    replace_file = files._replace
+    monkeypatch.setattr(files, "_replace", noted)
+    run("init", "run.sqlite", code=0)
+    assert written[-1] == GATES
+    assert [name for name in written if name.endswith(".json") and name != SCHEMA_NAME]
 
 
 def test_a_trace_far_away_is_not_named_in_the_file(tmp_path: Path) -> None:

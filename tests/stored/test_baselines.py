@@ -132,6 +132,13 @@ def test_a_broken_baseline_is_an_error_of_one_line(project: Project, accepted: P
     assert f"error: {accepted.relative_to(project.root)}: is not a baseline: line 1: " in case.text
 
 
+def test_a_null_is_one_line_of_the_refresh_too(project: Project, accepted: Path) -> None:
+    accepted.write_text(json.dumps({**json.loads(accepted.read_text()), "breakdowns": [None]}))
+    said = project.refresh("--nsys-trace=run.sqlite", code=1)
+    assert "this is a bug" not in said
+    assert "$.breakdowns[0]: None is not of type 'object'; restore it from git, or delete it" in " ".join(said.split())
+
+
 def test_a_broken_baseline_is_not_replaced_by_a_refresh(project: Project, accepted: Path) -> None:
     accepted.write_text(f"<<<<<<< HEAD\n{accepted.read_text()}")
     before = accepted.read_bytes()
@@ -407,6 +414,16 @@ BROKEN = {
     "a label with a point": ('"stage2_f"', "0.5", "a label that is neither text nor a number"),
     "facts that are a list": ('{"anchor"', '[[1], {"anchor"', "line "),
     "facts that are a number": ('{"anchor": ["step"]}', "3", "$.facts: 3 is not of type 'object'"),
+    "breakdowns of null": (
+        '"breakdowns": [\n',
+        '"breakdowns": [null,\n',
+        "$.breakdowns[0]: None is not of type 'object'",
+    ),
+    "breakdowns that are text": (
+        '"breakdowns": [\n',
+        '"breakdowns": "x", "more": [\n',
+        "$.breakdowns: 'x' is not of type",
+    ),
     "nested without end": (FILE, "[" * 100_000, ""),
 }
 

@@ -329,7 +329,7 @@ def test_csv_is_of_one_gate_file_and_of_the_newest_key(history: Path, monkeypatc
     nightly(history, monkeypatch, [*runs, entry("4", gate="other.nsys.yaml")])
     several = run(history, "--format", "csv")
     assert (several.exit_code, several.stdout) == (2, "")
-    assert "csv is of one gate file: give --of; stored are gate.nsys.yaml, other.nsys.yaml" in several.stderr
+    assert "perf.db: csv is of one gate file: give --of; stored are gate.nsys.yaml, other.nsys.yaml" in several.stderr
     result = run(history, "--format", "csv", "--of", "gate.nsys.yaml")
     assert [line["branch"] for line in csv.DictReader(io.StringIO(result.stdout))] == ["main", "topic"]
     assert "warning: left out: runs of another key, aaaa; --key chooses" in result.stderr
@@ -350,7 +350,7 @@ def test_csv_is_of_one_gate_file_and_of_the_newest_key(history: Path, monkeypatc
             2,
             "there is no run of the gate file 'gat.nsys.yaml' (did you mean 'gate.nsys.yaml'?)",
         ),
-        (["--key", "f"], 2, "there is no run of the key 'f': stored are 0123456789ab"),
+        (["--key", "f"], 2, "perf.db: there is no run of the key 'f': stored are 0123456789ab"),
         (["--where", "rank"], 2, "--where is DIM=VALUE, not 'rank'"),
         (["exposed_ns", "--where", "rnk=1"], 2, "exposed_ns has no dimension 'rnk' (did you mean 'rank'?)"),
         (["--where", "rnk=1"], 2, "what is stored has no dimension 'rnk' (did you mean 'rank'?)"),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from pytest_nsys.core.file_names import WINDOW_SUFFIX
 from pytest_nsys.reports import chrome_trace
 from pytest_nsys.stored.baselines.baseline_file import WINDOW, load
 from pytest_nsys.stored.baselines.store import BaselineStore, MergeBase, Snapshots, digest_of, window_beside
@@ -40,6 +44,28 @@ def test_only_the_bytes_that_the_baseline_names_are_its_window(stored: Path) -> 
     assert store.kept_window(stored, baseline) is None
     window.unlink()
     assert store.kept_window(stored, baseline) is None
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_full_scratch_folder_is_no_verdict(project: Project, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    project.accepted("- exposed_ns <= baseline + 50us")
+    project.trace(exposed_us=900)
+    write_bytes = Path.write_bytes
+
+    def full(*words: object, **_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(words[:1]))
+
+    def written(path: Path, content: bytes) -> int:
+        return full(path) if path.name.endswith(WINDOW_SUFFIX) else write_bytes(path, content)
+
+    if what == "file":
+        monkeypatch.setattr(Path, "write_bytes", written)
+    else:
+        monkeypatch.setattr("tempfile.TemporaryDirectory", full)
+    said = project.pytest("--nsys-trace=run.sqlite", "--nsys-html=page.html", code=1)
+    assert "4 of 4 rows above their limit" in said
+    assert "No space left" not in said
+    assert "exposed_ns" in (project.root / "page.html").read_text()
 
 
 # -- a refresh keeps them, or removes those of the run before

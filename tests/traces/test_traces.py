@@ -192,7 +192,7 @@ def test_ranges_are_pushed_or_started_ones_recorded_or_imported(
 
 
 @pytest.mark.parametrize(
-    ("what", "said",
+    "what",
     [
         "SELECT * FROM mine, mine AS other",
         "SELECT * FROM (SELECT * FROM mine)",
