@@ -392,6 +392,13 @@ def commit_of(folder: Path) -> str | None:
     return _said(folder, "rev-parse", "--verify", "-q", "HEAD") or None
 
 
+def made_at_s(folder: Path, commit: str) -> int | None:
+    """When a commit was made, in seconds since 1970: by its committer, as a rebase leaves the author's date."""
+    head = (_said(folder, "cat-file", "commit", commit) or "").partition("\n\n")[0]
+    found = re.search(r"^committer .* ([0-9]{1,15}) [+-][0-9]{4}$", head, re.MULTILINE)
+    return int(found[1]) if found else None
+
+
 def heads_of(folder: Path, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """The commits that a program which is measured here may be at: what is checked out, and of a request that CI has
     merged for a try its last commit. Empty where git does not say.

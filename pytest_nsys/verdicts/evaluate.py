@@ -57,6 +57,7 @@ from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.tools.git import heads_of
 from pytest_nsys.verdicts.apart import RunBreakdowns
 from pytest_nsys.verdicts.causes import Why, between_steps, explain_rows, looked_at
+from pytest_nsys.verdicts.of_commit import age_at_commit
 from pytest_nsys.verdicts.references import OtherRun, PastRuns, ReferenceSource
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from pytest_nsys.verdicts.structure_diff import Red
@@ -152,7 +153,17 @@ class GateContext:
         """
         if settled(assertion, self.captures).outside is not None and self._of_another_run:
             raise TraceError(self._of_another_run)
-        return self.captures.measure(request_of(self.gate, assertion, self._usual_steps))
+        found = self.captures.measure(request_of(self.gate, assertion, self._usual_steps))
+        if not assertion.measures.outside and self._of_an_earlier_commit:
+            raise TraceError(self._of_an_earlier_commit)
+        return found
+
+    @cached_property
+    def _of_an_earlier_commit(self) -> str:
+        """That the traces are older than the commit that is judged; empty where nothing says so."""
+        most = self.gate.quality.older_than_commit
+        age = age_at_commit(self.captures, self.folder) if self.folder is not None and most is not None else None
+        return age.line(most) if age is not None and most is not None and age.crosses(most) else ""
 
     def notes(self, assertion: Assertion) -> Sequence[Note]:
         """What a person should know about what the assertion judges."""

@@ -17,11 +17,17 @@ UNITS: Mapping[str, str] = {
     **dict.fromkeys(("launches_without_work", "unlaunched", "unlaunched_in_run", "unstaged", "unclassified"), "%"),
     **dict.fromkeys(("unknown_communication", "unsized_collectives", "empty_anchors", "slow_steps"), "%"),
     "apart": TIME,
+    "older_than_commit": TIME,
     "typicality": "1",
     "profiler_overhead": "%",
     "sm_clock": MEGAHERTZ,
 }
 """Of the bounds that are no counts."""
+
+LONGEST_JOB_NS = 24 * 60 * 60 * 1_000_000_000
+"""More than a job of CI lasts, of which nothing says the length: hosts end one within a day. A commit may be made, or
+rebased, after its capture began; and JAX names local time, which is up to 14 hours off.
+"""
 
 OFF = "off"
 """In place of a bound: any value passes."""
@@ -60,6 +66,7 @@ class Bounds:
     typicality: Fraction | None = None
     clocks: int | None = None
     same_as_baseline: int | None = None
+    older_than_commit: Fraction | None = Fraction(LONGEST_JOB_NS)
     profiler_overhead: Fraction | None = None
     sm_clock: Fraction | None = None
     world: int | None = None

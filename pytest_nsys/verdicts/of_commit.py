@@ -1,0 +1,45 @@
+"""Can a capture be of the commit that is judged? One that began before that commit was made is of another program."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+
+from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.quality import Fact
+from pytest_nsys.core.model import SINCE_1970
+from pytest_nsys.core.units import TIME
+from pytest_nsys.core.words import counted
+from pytest_nsys.tools.executors import in_ci
+from pytest_nsys.tools.git import SHORT, heads_of, made_at_s
+
+_SECOND_NS = 1_000_000_000
+
+
+def age_at_commit(captures: Captures, folder: Path) -> Fact | None:
+    """How long before the commit around ``folder`` the oldest capture began. None outside of CI, where anybody may
+    judge an old trace; where no trace tells the time of day; and where git names no commit.
+    """
+    known = [facts.started_ns for run in captures.runs for facts in run.facts if facts.started_ns is not None]
+    began_ns = min((each for each in known if each in SINCE_1970), default=None)
+    if began_ns is None or not in_ci():
+        return None
+    # Of a request that CI has merged for a try the program may be of its last commit, which is the older one.
+    made = [(made_s, head) for head in heads_of(folder) if (made_s := made_at_s(folder, head)) is not None]
+    if not made or (age_ns := min(made)[0] * _SECOND_NS - began_ns) <= 0:
+        return None
+    made_s, head = min(made)
+    began, then = _spoken(began_ns // _SECOND_NS), _spoken(made_s)
+    words = f"the capture began at {began}, {_length(age_ns)} before commit {head[:SHORT]} was made at {then}"
+    why = "it is of an earlier program"
+    return Fact("older_than_commit", TIME, Fraction(age_ns), words, why, "profile this commit")
+
+
+def _length(age_ns: int) -> str:
+    hours = age_ns // (3_600 * _SECOND_NS)
+    return counted(hours // 24, "day") if hours >= 48 else counted(hours, "hour")
+
+
+def _spoken(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
