@@ -38,6 +38,13 @@ def test_some_inputs_of_each_kind(kind: str) -> None:
         assert some, "no input is green: its gate file is red on the undamaged trace"
 
 
+@pytest.mark.parametrize(
+    ("kind", "seed", "number"), [("baselines", 12, 19), ("histories", 22, 253), ("histories", 23, 922)]
+)
+def test_inputs_that_failed_once(kind: str, seed: int, number: int) -> None:
+    assert run(kind, seed, number).failures == []
+
+
 def test_an_input_is_the_same_for_the_same_seed() -> None:
     assert run("exports", 0, 3).green == run("exports", 0, 3).green
 
