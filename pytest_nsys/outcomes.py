@@ -10,18 +10,18 @@ import pytest
 from pytest_nsys.core.words import fit_to_print
 
 
-class NotGood(AssertionError):
+class BadVerdict(AssertionError):
     """What pytest prints of a verdict that is not good, which commands no terminal."""
 
     def __init__(self, text: str) -> None:
         super().__init__(fit_to_print(text))
 
 
-class GateFailed(NotGood):
+class GateFailed(BadVerdict):
     """The verdict *failed*: a row is outside its limit."""
 
 
-class GateNotJudged(NotGood):
+class GateNotJudged(BadVerdict):
     """*No data* or *incomparable*: nothing was judged, which is no pass and no expected failure."""
 
 

@@ -25,8 +25,8 @@ UNITS: Mapping[str, str] = {
 """Of the bounds that are no counts."""
 
 LONGEST_JOB_NS = 24 * 60 * 60 * 1_000_000_000
-"""More than a job of CI lasts, of which nothing says the length: hosts end one within a day. A commit may be made, or
-rebased, after its capture began; and JAX names local time, which is up to 14 hours off.
+"""More than a job of CI lasts, of which nothing says the length: GitHub ends those on its machines after six hours. A
+commit may be made, or rebased, after its capture began, and JAX names local time, which is up to 14 hours off.
 """
 
 OFF = "off"
