@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import steps_of
+from pytest_nsys.analysis.facts.fact import Weight
 from pytest_nsys.analysis.fitting import Choice, FitAlike
 from pytest_nsys.analysis.metrics import METRICS, PERIOD, STEP, STEP_TIME
 from pytest_nsys.analysis.root_facts import StepChange
@@ -161,9 +162,8 @@ class GateContext:
     @cached_property
     def _of_an_earlier_commit(self) -> str:
         """That the traces are older than the commit that is judged; empty where nothing says so."""
-        most = self.gate.quality.older_than_commit
-        age = age_at_commit(self.captures, self.folder) if self.folder is not None and most is not None else None
-        return age.line(most) if age is not None and most is not None and age.crosses(most) else ""
+        age = age_at_commit(self.captures, self.folder, self.gate.quality) if self.folder is not None else None
+        return age.error if age is not None and age.weight is Weight.ERROR else ""
 
     def notes(self, assertion: Assertion) -> Sequence[Note]:
         """What a person should know about what the assertion judges."""

@@ -7,9 +7,10 @@ from fractions import Fraction
 from pathlib import Path
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.quality import Fact
+from pytest_nsys.analysis.facts.bounds import Bounds
+from pytest_nsys.analysis.facts.fact import Fact, Measured
+from pytest_nsys.analysis.facts.kinds import weighed
 from pytest_nsys.core.model import SINCE_1970
-from pytest_nsys.core.units import TIME
 from pytest_nsys.core.words import counted
 from pytest_nsys.tools.executors import in_ci
 from pytest_nsys.tools.git import SHORT, heads_of, made_at_s
@@ -17,8 +18,8 @@ from pytest_nsys.tools.git import SHORT, heads_of, made_at_s
 _SECOND_NS = 1_000_000_000
 
 
-def age_at_commit(captures: Captures, folder: Path) -> Fact | None:
-    """How long before the commit around ``folder`` the oldest capture began. None outside of CI, where anybody may
+def age_at_commit(captures: Captures, folder: Path, bounds: Bounds) -> Fact | None:
+    """Return how long before the commit around ``folder`` the oldest capture began. None outside of CI, where anybody may
     judge an old trace; where no trace tells the time of day; and where git names no commit.
     """
     known = [facts.started_ns for run in captures.runs for facts in run.facts if facts.started_ns is not None]
@@ -33,7 +34,8 @@ def age_at_commit(captures: Captures, folder: Path) -> Fact | None:
     began, then = _spoken(began_ns // _SECOND_NS), _spoken(made_s)
     words = f"the capture began at {began}, {_length(age_ns)} before commit {head[:SHORT]} was made at {then}"
     why = "it is of an earlier program"
-    return Fact("older_than_commit", TIME, Fraction(age_ns), words, why, "profile this commit")
+    # Within the bound it is a job that was slow, or a commit made anew: no doubt.
+    return weighed("older_than_commit", Measured(Fraction(age_ns), words, why, "profile this commit", False), bounds)
 
 
 def _length(age_ns: int) -> str:
