@@ -19,8 +19,8 @@ _SECOND_NS = 1_000_000_000
 
 
 def age_at_commit(captures: Captures, folder: Path, bounds: Bounds) -> Fact | None:
-    """Return how long before the commit around ``folder`` the oldest capture began. None outside of CI, where anybody may
-    judge an old trace; where no trace tells the time of day; and where git names no commit.
+    """Return how long before the commit around ``folder`` the oldest capture began. None outside of CI, where anybody
+    may judge an old trace; where no trace tells the time of day; and where git names no commit.
     """
     known = [facts.started_ns for run in captures.runs for facts in run.facts if facts.started_ns is not None]
     began_ns = min((each for each in known if each in SINCE_1970), default=None)
