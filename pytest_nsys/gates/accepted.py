@@ -24,7 +24,16 @@ from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import change_words, format_apart
 from pytest_nsys.core.units import HASH
 from pytest_nsys.core.words import counted, place_words, printable
-from pytest_nsys.gates.judgement import Judgement, Reference, RowKey, amounting, breaks_rule, folded, row_key
+from pytest_nsys.gates.judgement import (
+    Judgement,
+    Reference,
+    RowKey,
+    allowed_change,
+    amounting,
+    breaks_rule,
+    folded,
+    row_key,
+)
 from pytest_nsys.gates.model import Assertion, FromBaseline, JudgedRow, Outcome, Severity, Unmatched
 
 LET_PASS = "set nsys_accepted = pass in the ini file of the merge base"
@@ -118,7 +127,7 @@ def _is_within(assertion: Assertion, limit: FromBaseline, row: JudgedRow, values
         return row.value in values
     middle = median(values)
     tolerance = limit.tolerance.amount(middle, assertion.judged.unit) if limit.tolerance is not None else 0
-    return distance(row.value, middle) <= max(tolerance, row.noise or 0)
+    return distance(row.value, middle) <= allowed_change(limit, tolerance, row.noise)
 
 
 def _told(assertion: Assertion, beyond: Sequence[tuple[JudgedRow, Sequence[Value]]]) -> str:

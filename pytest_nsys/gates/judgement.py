@@ -28,8 +28,9 @@ from pytest_nsys.analysis.table import Labelled, MetricTable, NothingSelected, S
 from pytest_nsys.core.exact import distance, exact, median
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Label, Note, Row, Value
+from pytest_nsys.core.numbers import distance_words
 from pytest_nsys.core.units import HASH
-from pytest_nsys.core.words import counted, place_words
+from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.model import (
     Assertion,
     Constant,
@@ -202,6 +203,22 @@ def reach(
     return exact(limit.tolerance.amount(median(accepted), unit)), bound(accepted, calibration, among, together)
 
 
+MOST_EXCUSED = 2
+"""So many tolerances is what noise may excuse. Without an end one hiccup among the captures of a calibration would let
+every later regression pass.
+"""
+
+
+def allowed_change(limit: FromBaseline, tolerance: Value, noise: Value | None) -> Value:
+    """Return how far worse than its baseline a row may be before it fails: max(T, B), and at most 2T.
+
+    Where the noise is the tolerance, it alone decides.
+    """
+    if limit.tolerance is not None and limit.tolerance.noise:
+        return noise or 0
+    return min(max(tolerance, noise or 0), MOST_EXCUSED * tolerance)
+
+
 def _against_constant(assertion: Assertion, limit: Fraction, row: Labelled) -> JudgedRow:
     labels, value = row
     comparator = assertion.require.comparator
@@ -264,7 +281,7 @@ def _against_baseline(
             judged.append(JudgedRow(dict(key), None, None, Outcome.NO_DATA, baseline=was))
     if limit.tolerance is not None and limit.tolerance.noise and (unmeasured := _unmeasured(judged, reference)):
         return Judgement(Outcome.NO_DATA, reason=unmeasured)
-    return amounting(judged, warnings=tuple(_about_tolerance(limit, judged)))
+    return amounting(judged, warnings=tuple(_about_tolerance(limit, judged, assertion.judged.unit)))
 
 
 def _unmatched(
@@ -320,16 +337,17 @@ class _BaselineScale:
         key = row_key(self._assertion, labels)
         decision = self._reference.decisions.get(key) if self._reference.decisions is not None else None
         tolerance, noise = self._reach(key, accepted)
-        reach = max(tolerance, noise or 0)
+        reach = allowed_change(self._limit, tolerance, noise)
         worse = worse_by(require, value, middle)
         limit = exact(Fraction(middle) + (require.worse or (1 if value >= middle else -1)) * reach)
         outcome = Outcome.PASSED
         if worse > reach:
             decided = self._limit.tolerance is None or decision is None or decision.worse
-            outcome = Outcome.FAILED if decided else unclear
+            beyond_excuse = not noise_alone and worse > MOST_EXCUSED * tolerance
+            outcome = Outcome.FAILED if decided or beyond_excuse else unclear
         elif worse > tolerance:
             outcome = unclear
-        elif worse < -Fraction(reach) and (decision is None or decision.better):
+        elif worse < -max(Fraction(tolerance), Fraction(noise or 0)) and (decision is None or decision.better):
             outcome = Outcome.IMPROVED
         by_test_alone = decision is not None and noise_alone
         return JudgedRow(
@@ -371,20 +389,37 @@ def _unmeasured(rows: Sequence[JudgedRow], reference: Reference) -> str | None:
     )
 
 
-def _about_tolerance(limit: FromBaseline, rows: Sequence[JudgedRow]) -> Iterator[str]:
+def _about_tolerance(limit: FromBaseline, rows: Sequence[JudgedRow], unit: str) -> Iterator[str]:
     """What is wrong with a tolerance in the light of the baseline that it is held to."""
     tolerance = limit.tolerance
     if tolerance is None or tolerance.noise:
         return
     if tolerance.relative and any(row.baseline == 0 and row.tolerance == 0 for row in rows):
         yield "a baseline is 0 and the tolerance has no abs of its unit: any change of it fails"
-    tighter = [row for row in rows if row.noise is not None and row.tolerance is not None and row.noise > row.tolerance]
-    if tighter:
-        most = place_words(max(tighter, key=lambda row: Fraction(row.noise or 0) - (row.tolerance or 0)).labels)
-        yield (
-            f"the tolerance is tighter than the measured noise in {len(tighter)} of {counted(len(rows), 'row')}"
-            f"{f' (most in {most})' if most else ''}: only changes beyond the noise can fail it"
-        )
+    if doubt := describe_noise(rows, unit):
+        yield doubt
+
+
+def describe_noise(rows: Sequence[JudgedRow], unit: str) -> str:
+    """Say what a gate cannot see, as its tolerance is tighter than the measured noise; empty where none is."""
+    tighter = [row for row in rows if _excess(row) > 0]
+    if not tighter:
+        return ""
+    blind = [row for row in tighter if (row.noise or 0) > MOST_EXCUSED * (row.tolerance or 0)]
+    row = max(blind or tighter, key=_excess)
+    noise, tolerance = (distance_words(each or 0, unit) for each in (row.noise, row.tolerance))
+    among, place = f"in {len(blind or tighter)} of {counted(len(rows), 'row')}", place_words(row.labels)
+    where = f" ({printable(place)})" if place else ""
+    if not blind:
+        what = f"the tolerance is tighter than the noise {among}: {tolerance} < {noise}{where}"
+        return f"{what}: only changes beyond the noise can fail it"
+    what = f"the noise is more than twice the tolerance {among}: {noise}, tolerance {tolerance}{where}"
+    return f"{what}: no change below {noise} can be told from chance: calibrate anew, or widen the tolerance"
+
+
+def _excess(row: JudgedRow) -> Fraction:
+    """How much the noise of a row is more than its tolerance; 0 where nobody knows the noise."""
+    return Fraction(0) if row.noise is None else Fraction(row.noise) - (row.tolerance or 0)
 
 
 WORST_FIRST = (

@@ -19,6 +19,7 @@ from pytest_nsys.analysis.root_facts import StepChange
 from pytest_nsys.analysis.table import Selector, row_key
 from pytest_nsys.analysis.windows import OUTSIDE, LookedAt, UsedWindow, WindowSpec, spec_under
 from pytest_nsys.core.conventions import MESH_AXES, Convention
+from pytest_nsys.core.exact import distance
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import KernelsMode, Label, Note, Span, Value
 from pytest_nsys.core.shown import html_of
@@ -417,11 +418,21 @@ class JudgedRow:
         return None if self.tolerance is None else max(self.tolerance, self.noise or 0)
 
     @property
+    def reach(self) -> Value | None:
+        """How far worse than its baseline the row may be before it fails; None where it has no limit of a baseline.
+
+        It is less than ``sees`` where the noise is more than a tolerance may be exceeded for it.
+        """
+        if self.tolerance is None or self.limit is None or self.baseline is None:
+            return None
+        return distance(self.limit, self.baseline)
+
+    @property
     def times_tolerance(self) -> Fraction | None:
         """How much worse the value is than the baseline, in units of what it may be, negative where it is better; None
         where it may not change, or has no limit.
         """
-        return None if not self.sees or self.margin is None else 1 - Fraction(self.margin) / Fraction(self.sees)
+        return None if not self.reach or self.margin is None else 1 - Fraction(self.margin) / Fraction(self.reach)
 
     @property
     def headroom(self) -> Fraction | None:

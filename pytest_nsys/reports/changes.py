@@ -22,7 +22,7 @@ from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import change_words, distance_words, format_apart, format_value
 from pytest_nsys.core.words import counted, place_words, printable, typed
 from pytest_nsys.gates.gate_changes import GateChange, GateChanges
-from pytest_nsys.gates.judgement import judge
+from pytest_nsys.gates.judgement import describe_noise, judge
 from pytest_nsys.gates.loosening_rules import ChangeKind
 from pytest_nsys.gates.model import Assertion, FromBaseline, GateFile, JudgedRow
 from pytest_nsys.gates.noise import deviation
@@ -251,15 +251,9 @@ def _of_tolerance(reader: Assertion, series: StoredSeries, captures: Captures) -
     most = distance_words(widest.noise or 0, unit)
     if limit.tolerance.noise:
         return f"{reader.full_name}: the noise is the tolerance, up to {most}{_place(widest)}"
-    tighter = [row for row in rows if (row.noise or 0) > (row.tolerance or 0)]
-    if not tighter:
-        return f"{reader.full_name}: the tolerance holds the noise, which is up to {most}"
-    worst = max(tighter, key=lambda row: Fraction(row.noise or 0) - (row.tolerance or 0))
-    return (
-        f"{reader.full_name}: warning: the tolerance is tighter than the noise in {len(tighter)} of "
-        f"{counted(len(rows), 'row')}: {distance_words(worst.tolerance or 0, unit)} < "
-        f"{distance_words(worst.noise or 0, unit)}{_place(worst)}"
-    )
+    if doubt := describe_noise(rows, unit):
+        return f"{reader.full_name}: warning: {doubt}"
+    return f"{reader.full_name}: the tolerance holds the noise, which is up to {most}"
 
 
 def _judged(reader: Assertion, metric: Metric, series: StoredSeries, captures: Captures) -> Iterator[JudgedRow]:

@@ -30,7 +30,7 @@ from pytest_nsys.core.numbers import (
 )
 from pytest_nsys.core.units import BARE, HASH, TIME, format_tolerance
 from pytest_nsys.core.words import counted, first_of, place_words, printable, rank_ranges
-from pytest_nsys.gates.judgement import HALFWAY
+from pytest_nsys.gates.judgement import HALFWAY, MOST_EXCUSED
 from pytest_nsys.gates.model import WORSE, Assertion, Comparator, Constant, JudgedRow, Labels, Outcome, Verdict
 from pytest_nsys.reports.alike_rows import alike
 from pytest_nsys.reports.causes import by_cause, cause_lines
@@ -93,7 +93,7 @@ def subject(assertion: Assertion) -> str:
 def limit_source(assertion: Assertion, unit: str, row: JudgedRow | None = None) -> str:
     """Where a baseline limit comes from: ``baseline + max(5%, 50us)``; empty for a constant.
 
-    Where the noise of ``row`` is more than its tolerance, the limit comes from the noise.
+    Where the noise of ``row`` is more than its tolerance, the limit comes from the noise, up to twice the tolerance.
     """
     limit = assertion.require.limit
     if isinstance(limit, Constant):
@@ -102,9 +102,12 @@ def limit_source(assertion: Assertion, unit: str, row: JudgedRow | None = None) 
     tolerance = limit.tolerance
     if tolerance is None or assertion.require.comparator is Comparator.EQ:
         return limit.source
+    amount = format_tolerance(tolerance.relative, tolerance.absolute.get(unit), unit)
+    if not tolerance.noise and row is not None and (row.noise or 0) > MOST_EXCUSED * (row.tolerance or 0):
+        return f"{limit.source} {sign} {MOST_EXCUSED} × {amount}"
     if tolerance.noise or (row is not None and row.noise is not None and row.noise > (row.tolerance or 0)):
         return f"{limit.source} {sign} measured noise"
-    return f"{limit.source} {sign} {format_tolerance(tolerance.relative, tolerance.absolute.get(unit), unit)}"
+    return f"{limit.source} {sign} {amount}"
 
 
 def change(row: JudgedRow, unit: str) -> str:
@@ -149,9 +152,9 @@ def limit_words(assertion: Assertion, limit: str) -> str:
 def limit_of(row: JudgedRow, unit: str, scale: Scale | None = None, *, two_sided: bool) -> str:
     """The limit of a row; of one that is held on both sides both bounds, ``9–11 ms``, unless the value reads as one."""
     value, limit = apart(row, unit, scale)
-    if not two_sided or row.baseline is None or row.sees is None or unit == HASH:
+    if not two_sided or row.baseline is None or row.reach is None or unit == HASH:
         return limit
-    low, high = (exact(Fraction(row.baseline) + way * row.sees) for way in (-1, 1))
+    low, high = (exact(Fraction(row.baseline) + way * row.reach) for way in (-1, 1))
     scale = scale or scale_of([low, high], unit)
     reads_as_one = value in (format_value(end, unit, scale=scale) for end in (low, high))
     return limit if reads_as_one else format_range(low, high, unit, scale)

@@ -153,7 +153,7 @@ def _change(assertion: Assertion, old: StoredSeries, new: StoredSeries) -> KeyCh
     wider = [
         (was, row)
         for key, row in _judged(assertion, new).items()
-        if (was := before.get(key)) is not None and _noise(row) > max(_noise(was), row.tolerance or 0)
+        if (was := before.get(key)) is not None and (row.reach or 0) > max(was.reach or 0, row.tolerance or 0)
     ]
     if not wider:
         return None

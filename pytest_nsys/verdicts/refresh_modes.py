@@ -20,7 +20,7 @@ from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.words import counted, place_words, printable
-from pytest_nsys.gates.judgement import Judgement, Reference, judge, reach, worse_by
+from pytest_nsys.gates.judgement import Judgement, Reference, allowed_change, judge, reach, worse_by
 from pytest_nsys.gates.model import Assertion, Comparator, FromBaseline, JudgedRow
 from pytest_nsys.gates.names import names_of
 from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId, StoredSeries, accepted_runs
@@ -234,7 +234,7 @@ def _moved(m: Remeasured) -> dict[RowLabels, Value]:
 
 
 def _has_moved(m: Remeasured, labels: RowLabels, value: Value) -> bool:
-    """Whether a row moved by more than an assertion that reads it can see: max(T, B)."""
+    """Whether a row moved by more than an assertion that reads it lets pass."""
     assert m.stored is not None
     readers = [reader for reader in m.readers if meant(m.table({labels: 0}), reader.where)] or m.readers
     for reader in readers:
@@ -242,16 +242,16 @@ def _has_moved(m: Remeasured, labels: RowLabels, value: Value) -> bool:
         assert isinstance(limit, FromBaseline)
         calibration, among = m.stored.calibration.get(labels, ()), m.stored.among_calibration
         tolerance, noise = reach(limit, str(m.metric.unit), m.stored.rows[labels], calibration, among, together)
-        if distance(m.middles[labels], value) > max(tolerance, noise or 0):
+        if distance(m.middles[labels], value) > allowed_change(limit, tolerance, noise):
             return True
     return False
 
 
 def _beyond(row: JudgedRow) -> bool:
-    """Whether a judged row is off its baseline by more than the gate can see, on either side."""
+    """Whether a judged row is off its baseline by more than the gate lets pass, on either side."""
     assert row.value is not None
     assert row.baseline is not None
-    return distance(row.value, row.baseline) > (row.sees or 0)
+    return distance(row.value, row.baseline) > (row.reach or 0)
 
 
 def _with_new(m: Remeasured, stored: StoredSeries) -> StoredSeries:
@@ -285,7 +285,7 @@ def _ratcheted(m: Remeasured, stored: StoredSeries) -> Renewed:
     make a baseline that no run has reached.
     """
     steps = [step for reader in m.readers for step in _steps(m, reader)]
-    worse = {tuple(row.labels.items()) for row, by in steps if by is not None and by > (row.sees or 0)}
+    worse = {tuple(row.labels.items()) for row, by in steps if by is not None and by > (row.reach or 0)}
     notes = [f"{m.sid.metric}: {counted(len(worse), 'row')} worse than stored, left alone"] if worse else []
     if other := set(m.now) ^ set(m.middles):
         notes.append(f"{m.sid.metric}: {counted(len(other), 'row')} new or gone, left alone")

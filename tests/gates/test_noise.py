@@ -290,4 +290,4 @@ def test_a_target_is_missed_by_its_share(target: simulation.Target, red: int, ve
 def test_a_tolerance_is_tighter_than_noise_that_is_more(noise: int | None, said: int) -> None:
     row = JudgedRow({"rank": 0}, 1_000, 1_050, Outcome.PASSED, 1_000, 50, margin=50, noise=noise)
     limit = FromBaseline(Tolerance(Fraction(1, 20), {}))
-    assert len([*_about_tolerance(limit, [row])]) == said
+    assert len([*_about_tolerance(limit, [row], "ns")]) == said

@@ -142,8 +142,8 @@ def test_what_makes_runs_incomparable(project: Project) -> None:
 
 def test_a_change_within_the_noise(project: Project) -> None:
     """What the gate cannot tell is neither green nor red, and the summary says what it could have seen."""
-    project.gate("tolerance: {rel: 1%}\nassertions:\n  - max exposed_ns below baseline plus tolerance")
-    quiet = [f"--nsys-trace={project.trace(f'{n}.sqlite', exposed_us=180 + 10 * n).name}" for n in range(5)]
+    project.gate("tolerance: {rel: 10%}\nassertions:\n  - max exposed_ns below baseline plus tolerance")
+    quiet = [f"--nsys-trace={project.trace(f'{n}.sqlite', exposed_us=192 + 4 * n).name}" for n in range(5)]
     project.refresh(quiet[2])
     project.refresh(*quiet, mode=Mode.CALIBRATE)
     project.trace(exposed_us=230)
