@@ -42,6 +42,7 @@ from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.convention_keys import Named, check_named, convention_of
 from pytest_nsys.gates.gate_file import load_one
+from pytest_nsys.gates.hiccups import leave_out_hiccup
 from pytest_nsys.gates.judgement import lacking
 from pytest_nsys.gates.limits import SentenceMistake
 from pytest_nsys.gates.model import (
@@ -369,11 +370,12 @@ def judge(what: str | Path, run: NsysRun, against: NsysRun | None = None) -> Ver
         gate = run.resolved(gate)
     elif gate.convention is None:
         gate = resolved(gate, lambda _: run.found, lambda _: against.found)
-    context = GateContext(run.captures_for(gate), gate)
+    captures = run.captures_for(gate)
+    context = GateContext(leave_out_hiccup(captures, gate), gate)
     if against is not None:
         before = against.captures_for(gate)
-        check_two_runs(context.captures.paths, before.paths)
-        context.baseline = OtherRun(context.captures, gate, before)
+        check_two_runs(captures.paths, before.paths)
+        context.baseline = OtherRun(context.captures, gate, leave_out_hiccup(before, gate))
     verdicts = tuple(evaluate(assertion, context) for assertion in gate.assertions)
     return verdicts if isinstance(what, Path) else verdicts[0]
 

@@ -6,11 +6,6 @@ that a second assertion, or a second gate file on the same trace, costs no readi
 Are they good samples together? Two captures, or two files of one, are one in other bytes after a copy through VACUUM,
 or where a report is exported twice. No two runs of a program take the same time to the nanosecond. Equal counts say
 nothing: good runs have them.
-
-Of three or more, their median hides one that is far off: more than a tenth from the median of the others, and several
-times what those differ by among themselves. That is pooled over the rows of a metric, for two captures alone agree by
-chance; a small row counts on the scale of the mean row. The factor falls with the number of captures as their range
-rises: together they stand for about six deviations.
 """
 
 from __future__ import annotations
@@ -19,7 +14,6 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from fractions import Fraction
 from functools import cached_property
 from itertools import combinations, starmap
 from pathlib import Path
@@ -44,6 +38,7 @@ from pytest_nsys.analysis.metrics import (
     known_metric,
     measured,
 )
+from pytest_nsys.analysis.outliers import FEWEST, find_outliers
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow, WindowGroup
 from pytest_nsys.analysis.sharing import sharing_in
@@ -62,11 +57,9 @@ from pytest_nsys.analysis.table import (
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec, spec_under
 from pytest_nsys.core.columns import minus, total
 from pytest_nsys.core.errors import GOES_ON, NoRows, NothingMeasured, NsysError, TraceError, UsageMistake
-from pytest_nsys.core.exact import distance, mean, median
 from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import KernelsMode, Label, Note, Row, Span, Unseen, Value, merged
-from pytest_nsys.core.numbers import format_value
-from pytest_nsys.core.words import counted, from_here, place_words, printable
+from pytest_nsys.core.words import counted, from_here, place_words
 
 _SECOND_NS = 1_000_000_000
 
@@ -81,12 +74,42 @@ class Mesh(NamedTuple):
     sizes: Mapping[str, int]
 
 
+class LeftOut(NamedTuple):
+    """A capture that is a hiccup: its place among those that were taken, and the line that names it."""
+
+    place: int
+    line: str
+
+
 class Captures:
     """The captures of one program under one convention. Raises TraceError where they cannot be judged."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[Run], left_out: LeftOut | None = None) -> None:
+        """Take the captures that count; ``left_out`` is one that was taken beside them and does not."""
         self.runs = tuple(runs)
+        self.left_out = left_out
         self.convention = runs[0].convention
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The place of each capture among those that were taken."""
+        missing = self.left_out.place if self.left_out is not None else None
+        return tuple(place for place in range(self.taken) if place != missing)
+
+    @property
+    def taken(self) -> int:
+        """How many captures were taken, one that is left out included: by this a rule is chosen."""
+        return len(self.runs) + (self.left_out is not None)
+
+    @kept
+    def leave_out(self, place: int, why: str) -> Captures:
+        """Return the captures without one, whose files stay open with these. Nothing of it counts any more."""
+        others = [run for n, run in enumerate(self.runs) if n != place]
+        line = f"{self._named(place)} is a hiccup, and left out of every row: {why}"
+        return Captures(others, LeftOut(place, from_here(line)))
+
+    def _named(self, place: int) -> str:
+        return f"capture {place + 1} of {len(self.runs)} ({self.runs[place].path.name})"
 
     @property
     def began(self) -> datetime | None:
@@ -211,7 +234,7 @@ class Captures:
         """The windows that were measured."""
         return tuple(
             UsedWindow(number, rank, window, spec.by_launch, spec.kind)
-            for number, capture in enumerate(() if spec.outside else self.runs)
+            for number, capture in (() if spec.outside else zip(self.places, self.runs, strict=True))
             for rank, windows in sorted(capture.measured(spec).windows.items())
             for window in windows
         )
@@ -229,6 +252,7 @@ class Captures:
         for about in dict.fromkeys(metric.about for metric in metrics):
             found += about(self.runs, spec) if about else ()
         found += [Note(line, True) for metric in metrics for line in self.outlying(metric, spec)]
+        found += [Note(self.left_out.line)] if self.left_out is not None else []
         return merged([note._replace(text=from_here(note.text)) for note in found])
 
     def notes_of(self, spec: WindowSpec, *names: str) -> Sequence[Note]:
@@ -251,11 +275,16 @@ class Captures:
 
     def outlying(self, metric: Metric, spec: WindowSpec) -> tuple[str, ...]:
         """The captures that lie far from the others, a line each: their median hides it."""
-        if metric.unit is Unit.HASH or len(self.runs) < FEWEST:
+        if metric.unit is Unit.HASH or len(self.runs) < FEWEST or self.left_out is not None:
             return ()
         each = [dict(one.rows) for one in self.each(metric, spec)]
-        names = [f"capture {n} of {len(each)} ({run.path.name})" for n, run in enumerate(self.runs, 1)]
-        return tuple(f"{names[far.capture]}: {far.told(metric)}" for far in outlying(each))
+
+        def row(labels: tuple[Label, ...]) -> str:
+            return f"{place_words(zip(metric.dimensions, labels, strict=True))} {metric.name}".strip()
+
+        return tuple(
+            f"{self._named(far.capture)}: {far.describe(row(far.key), metric.unit)}" for far in find_outliers(each)
+        )
 
     @kept
     def _errors(self, bounds: Bounds, spec: WindowSpec, metric: Metric) -> Sequence[str]:
@@ -401,63 +430,6 @@ def why_none(captures: Captures, metric: Metric, spec: WindowSpec) -> str:
 
 OF_A_RUN = ("compute_absent_ns", "launches")
 """Metrics on whose ground a run stands of which nobody has asked for anything: its budget, and kernels by stage."""
-
-FEWEST = 3
-"""Captures among which one can be the other: of two nobody knows which."""
-
-FAR = Fraction(1, 10)
-RANGES = 18
-"""Over the number of captures: how many times the range of the others is far."""
-
-Labels = tuple[Label, ...]
-Rows = Mapping[Labels, Value]
-
-
-class Outlying(NamedTuple):
-    """A capture (by its place) with ``rows`` rows far from the others; the farthest, and the median of the others."""
-
-    capture: int
-    rows: int
-    labels: Labels
-    value: Value
-    others: Value
-
-    def told(self, metric: Metric) -> str:
-        """The row and how far it is off: ``rank 1 stage stage2_f exposed_ns is 900 us, the others' median 200 us``."""
-        row = place_words(zip(metric.dimensions, self.labels, strict=True))
-        value, others = (format_value(each, metric.unit) for each in (self.value, self.others))
-        more = f", and {counted(self.rows - 1, 'more row')} far off" if self.rows > 1 else ""
-        return f"{printable(f'{row} {metric.name}'.strip())} is {value}, the median of the others {others}{more}"
-
-
-def outlying(captures: Sequence[Rows]) -> list[Outlying]:
-    """The captures that lie far from the others in some row that all of them have, by their place."""
-    shared = [labels for labels in captures[0] if all(labels in capture for capture in captures)]
-    found = []
-    for place, capture in enumerate(captures if len(captures) >= FEWEST else ()):
-        others = [other for i, other in enumerate(captures) if i != place]
-        if far := list(_far({labels: capture[labels] for labels in shared}, others)):
-            labels = shared[max(far, key=lambda each: each[0])[1]]
-            found.append(Outlying(place, len(far), labels, capture[labels], median([o[labels] for o in others])))
-    return found
-
-
-def _far(capture: Rows, others: Sequence[Rows]) -> Iterator[tuple[Fraction, int]]:
-    """How many times as far as they may be the rows are that are far, and their places."""
-    each = [[other[labels] for other in others] for labels in capture]
-    middles = [Fraction(median(values)) for values in each]
-    usual = Fraction(mean([abs(middle) for middle in middles])) if middles else Fraction(0)
-    if not usual:
-        return
-    scales = [max(usual, abs(middle)) for middle in middles]
-    ranges = [Fraction(max(values) - min(values)) for values in each]
-    pooled = Fraction(median([range_ / scale for range_, scale in zip(ranges, scales, strict=True)]))
-    times = Fraction(RANGES, len(others) + 1)
-    for at, value in enumerate(capture.values()):
-        reach = max(FAR * scales[at], times * max(ranges[at], pooled * scales[at]))
-        if (apart := Fraction(distance(value, middles[at]))) > reach:
-            yield apart / reach, at
-
 
 ENOUGH = 8
 """Rows of time that are not 0, or kernels: fewer may agree by chance, as two steps of one kernel do."""

@@ -424,7 +424,7 @@ class JudgedRow:
         It is less than ``sees`` where the noise is more than a tolerance may be exceeded for it.
         """
         if self.tolerance is None or self.limit is None or self.baseline is None:
-            return None
+            return self.sees
         return distance(self.limit, self.baseline)
 
     @property

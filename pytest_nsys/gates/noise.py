@@ -141,15 +141,20 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Trial(NamedTuple):
-    """The values of one row, a capture each. ``worse`` says which way is worse: +1 up, −1 down, 0 either."""
+    """The values of one row, a capture each. ``worse`` says which way is worse: +1 up, −1 down, 0 either.
+
+    ``left_out`` is how many captures of each side were taken and do not count, as they are hiccups.
+    """
 
     before: tuple[Value, ...]
     after: tuple[Value, ...]
     worse: int
+    left_out: tuple[int, int] = (0, 0)
 
     @property
     def captures(self) -> str:
-        return f"{len(self.before)} + {len(self.after)} captures"
+        without = f" ({sum(self.left_out)} left out)" if any(self.left_out) else ""
+        return f"{len(self.before)} + {len(self.after)} captures{without}"
 
 
 class Decision(NamedTuple):
@@ -185,7 +190,9 @@ def can_test(trial: Trial) -> bool:
 
 
 def _fewest(trial: Trial) -> int:
-    return min(len(trial.before), len(trial.after))
+    """The captures of the smaller side, as they were taken: to leave a hiccup out does not make a weaker rule."""
+    before, after = trial.left_out
+    return min(len(trial.before) + before, len(trial.after) + after)
 
 
 def _moved(asked: Mapping[Key, tuple[Trial, int]]) -> dict[Key, _Moved]:

@@ -16,6 +16,7 @@ from pytest_nsys.core.errors import ArgumentMistake, GateFileError, NoRows, NoTr
 from pytest_nsys.core.model import Step
 from pytest_nsys.gates.convention_keys import Named, convention_of
 from pytest_nsys.gates.gate_file import load_one
+from pytest_nsys.gates.hiccups import leave_out_hiccup
 from pytest_nsys.gates.model import GateFile, Outcome, Verdict
 from pytest_nsys.library import MetricRow, NsysRun, assertion_of
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NotRun, NsysWarning
@@ -105,7 +106,7 @@ class NsysGate:
                 context = session.context(gate)
             else:
                 gate = session.resolved(gate, anchor)
-                context = GateContext(session.captures(gate), gate)
+                context = GateContext(leave_out_hiccup(session.captures(gate), gate), gate)
             verdict = evaluate(assertion, context)
         except NoTraceGiven as nothing:
             raise NotRun(str(nothing)) from None

@@ -277,17 +277,20 @@ class NsysSession:
             captures = self.captures(gate)
             # Only what has a trace pays for what reads and judges it.
             from pytest_nsys.analysis.capture_cache import check_two_runs
+            from pytest_nsys.gates.hiccups import leave_out_hiccup
             from pytest_nsys.verdicts.evaluate import GateContext
             from pytest_nsys.verdicts.references import OtherRun, PastRuns
             from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 
+            all_paths, captures = captures.paths, leave_out_hiccup(captures, gate)
             store = self.store(gate)
             ref = self.snapshots.ref if self.snapshots is not None else ""
             past = PastRuns(captures, gate, store.gate, self.history, self.shown, ref)
             if other := self.sources.base(gate):
                 requests = self._requests(self.sources.both(gate)[0], convention, gate.workload, gate)
                 before = self._opened(*other, convention, gate.workload, requests)
-                check_two_runs(captures.paths, before.paths)
+                check_two_runs(all_paths, before.paths)
+                before = leave_out_hiccup(before, gate)
                 name = ", ".join(other[0].values or other[1].values)
                 held = OtherRun(captures, gate, before, name)
                 self._contexts[gate.address] = GateContext(captures, gate, held, past, folder=gate.path.parent)
@@ -342,8 +345,9 @@ class NsysSession:
         """
         convention, traces, at = gate.resolved_convention, self.traces(gate), verdict.looked_at
         spec = spec_for(convention, verdict.assertion) if at is None else at.spec
-        if (count := len(self.captures(gate).runs)) > 1:
-            capture = at.capture if at is not None and len(traces) == count else 0
+        captures = self.context(gate).captures
+        if captures.taken > 1:
+            capture = captures.places[at.capture if at is not None and len(traces) == captures.taken else 0]
             traces = traces[capture : capture + 1]
         asked = [CUT, *traces, "-o", "window.json.gz"] if view == CUT else [*traces, "--view", view]
         words = ["pytest-nsys", *(["show"] if view != CUT and traces[0].isalpha() else []), *asked]

@@ -38,6 +38,7 @@ from pytest_nsys.core.words import counted, from_here
 from pytest_nsys.gates import gate_file
 from pytest_nsys.gates.comparability import differences, found_otherwise
 from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.hiccups import leave_out_hiccup
 from pytest_nsys.gates.judgement import RowKey, folded
 from pytest_nsys.gates.model import (
     Assertion,
@@ -441,7 +442,8 @@ class TwoRuns:
         beside = self.measurements[side == "head"]
         with naming(side):
             convention, requests = gate.resolved_convention, requests_of(gate)
-            return self.cache.captures(getattr(self, side), Path(), convention, gate.workload, requests, beside)
+            opened = self.cache.captures(getattr(self, side), Path(), convention, gate.workload, requests, beside)
+            return leave_out_hiccup(opened, gate)
 
     def _fitting(self, side: str, known: Sequence[Convention] = ()) -> Choice:
         with naming(side):

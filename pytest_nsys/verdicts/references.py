@@ -190,8 +190,10 @@ class OtherRun(ReferenceSource):
             return {}  # the assertion itself says why it cannot be judged; the others are judged without it
         shared = [key for key in before[0] if all(key in rows for rows in (*before, *after))]
         worse = assertion.require.worse
+        left_out = (int(self.before.left_out is not None), int(self.captures.left_out is not None))
         return {
-            key: Trial(tuple(rows[key] for rows in before), tuple(rows[key] for rows in after), worse) for key in shared
+            key: Trial(tuple(rows[key] for rows in before), tuple(rows[key] for rows in after), worse, left_out)
+            for key in shared
         }
 
     def reference(self, assertion: Assertion) -> Reference | NotComparable:
@@ -215,7 +217,8 @@ class OtherRun(ReferenceSource):
             labels, why = measured.missing[0]
             place = " ".join((self.name, place_words(zip(metric.dimensions, labels, strict=True)))).rstrip()
             return NotComparable(Outcome.NO_DATA, f"in {place}: {why}")
-        outlying = tuple(Note(f"{self.name}: {line}", True) for line in self.before.outlying(metric, spec))
+        outlying = [Note(f"{self.name}: {line}", True) for line in self.before.outlying(metric, spec)]
+        outlying += [Note(f"{self.name}: {left.line}")] if (left := self.before.left_out) is not None else []
         own = {key: found for (name, key), found in self._decisions.items() if name == assertion.name}
         bases = map(Note, dict.fromkeys(found.basis for found in own.values()))
         return Reference(runs=[measured], decisions=own, origin=self.name, notes=(*bases, *outlying, *copied))

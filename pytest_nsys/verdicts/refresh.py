@@ -24,6 +24,7 @@ from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted
 from pytest_nsys.gates.comparability import all_differences, told
+from pytest_nsys.gates.hiccups import Hiccup
 from pytest_nsys.gates.judgement import Judgement
 from pytest_nsys.gates.model import Assertion, GateFile, Outcome, spec_for
 from pytest_nsys.gates.noise import FEWEST_TRACES
@@ -45,6 +46,7 @@ from pytest_nsys.stored.baselines.store import BaselineStore, digest_of, window_
 from pytest_nsys.tools.git import commit_of
 from pytest_nsys.verdicts.evaluate import GateContext, rows_now
 from pytest_nsys.verdicts.refresh_modes import Mode, Remeasured, keep_unmeasured, renew
+from pytest_nsys.verdicts.stored_baseline import find_stored_hiccups
 
 LARGEST_WINDOW_BYTES = 1_000_000
 """What a repository bears of each accepted run, as git keeps every one of them."""
@@ -132,7 +134,7 @@ class Refresh:
         """
         if self.mode is not Mode.CALIBRATE:
             return self._refusal_of(self.context)
-        count = len(self.context.captures.runs)
+        count = self.context.captures.taken
         if count < FEWEST_TRACES:
             what = f"noise is measured on {FEWEST_TRACES} or more traces, not on {count}"
             return Refusal(what, Outcome.ERROR)
@@ -211,7 +213,12 @@ class Refresh:
         anew, notes = self._begins_anew(path, old)
         before = None if anew else old
         stored = dict(before.series) if before else {}
-        measured = [self._remeasured(sid, readers, stored.get(sid)) for sid, readers in self._by_series().items()]
+        hiccups = find_stored_hiccups(self.gate, self.context.captures, before) if before else {}
+        measured = [
+            self._remeasured(sid, readers, stored.get(sid), hiccups) for sid, readers in self._by_series().items()
+        ]
+        if (left := self.context.captures.left_out) is not None:
+            notes.append(left.line)
         if self.mode is Mode.ACCEPT_RUN:
             _refuse_twice(self.shown(path), measured)
         series, within = dict(stored), 0
@@ -340,8 +347,14 @@ class Refresh:
                 found[sid].append(settled(assertion, self.context.captures))
         return found
 
-    def _remeasured(self, sid: SeriesId, readers: Sequence[Assertion], stored: StoredSeries | None) -> Remeasured:
-        captures = self.context.captures
+    def _remeasured(
+        self,
+        sid: SeriesId,
+        readers: Sequence[Assertion],
+        stored: StoredSeries | None,
+        hiccups: Mapping[int, Hiccup],
+    ) -> Remeasured:
+        captures, hiccup = self.context.captures, hiccups.get(len(stored.runs)) if stored is not None else None
         metric = captures.metric(sid.metric)
 
         def rows(of: Captures) -> dict[RowLabels, Value]:
@@ -353,7 +366,7 @@ class Refresh:
         table, unordered = partial(captures.stored, metric), captures.unordered(metric, spec)
         unmeasured = [reader for reader in readers if reader.full_name in self.without_data]
         measured = [reader for reader in readers if reader not in unmeasured]
-        return Remeasured(sid, metric, now, stored, measured, table, each, orders, unordered, unmeasured)
+        return Remeasured(sid, metric, now, stored, measured, table, each, hiccup, orders, unordered, unmeasured)
 
     def _provenance(self, old: Baseline | None) -> dict[str, Any]:
         captures = self.context.captures
@@ -365,7 +378,7 @@ class Refresh:
         }
         before = old.provenance if old else {}
         if self.mode is Mode.CALIBRATE:
-            noise = {**found, "traces": len(captures.runs)}
+            noise = {**found, "traces": len(captures.runs)}  # those that count
             return {**(before or {**found, "captures": 1}), NOISE: noise}
         kept = {NOISE: before[NOISE]} if NOISE in before else {}
         return {**found, "captures": len(captures.runs), **kept}

@@ -20,6 +20,7 @@ from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.words import counted, place_words, printable
+from pytest_nsys.gates.hiccups import Hiccup
 from pytest_nsys.gates.judgement import Judgement, Reference, allowed_change, judge, reach, worse_by
 from pytest_nsys.gates.model import Assertion, Comparator, FromBaseline, JudgedRow
 from pytest_nsys.gates.names import names_of
@@ -86,7 +87,8 @@ class Remeasured:
     """One series: its rows now, what is stored of it, and the assertions that read it; ``unmeasured`` are those of them
     that have no data now.
 
-    ``table`` spells rows as a gate sees them; ``each`` are the rows of every capture by itself, by its name.
+    ``table`` spells rows as a gate sees them; ``each`` are the rows of every capture by itself, by its name. ``hiccup``
+    is the stored run that does not count.
     ``sequences`` are what the values of now stand for where they are fingerprints, ``unordered`` the streams that keep
     no order now.
     """
@@ -98,20 +100,28 @@ class Remeasured:
     readers: Sequence[Assertion]
     table: Callable[[Mapping[RowLabels, Value]], MetricTable]
     each: Mapping[str, Mapping[RowLabels, Value]] = field(default_factory=dict)
+    hiccup: Hiccup | None = None
     sequences: Mapping[int, KernelSequence] = field(default_factory=dict)
     unordered: tuple[str, ...] = ()
     unmeasured: Sequence[Assertion] = ()
 
     @cached_property
+    def counted(self) -> StoredSeries | None:
+        """What is stored of it, as a gate reads it: without the accepted run that is a hiccup."""
+        if self.stored is None or self.hiccup is None:
+            return self.stored
+        return self.stored.without({self.hiccup.place})
+
+    @cached_property
     def middles(self) -> dict[RowLabels, Value]:
         """The stored baseline of each row."""
-        return self.stored.middles if self.stored else {}
+        return self.counted.middles if self.counted else {}
 
     @cached_property
     def reference(self) -> Reference:
         """What the assertions are held against as long as nothing is written."""
-        assert self.stored is not None
-        return accepted_runs(self.stored, self.table)
+        assert self.counted is not None
+        return accepted_runs(self.counted, self.table)
 
     def reference_of(self, rows: Mapping[RowLabels, Value]) -> Reference:
         """What the assertions are held against once ``rows`` are the one accepted run."""
@@ -235,13 +245,13 @@ def _moved(m: Remeasured) -> dict[RowLabels, Value]:
 
 def _has_moved(m: Remeasured, labels: RowLabels, value: Value) -> bool:
     """Whether a row moved by more than an assertion that reads it lets pass."""
-    assert m.stored is not None
+    assert m.counted is not None
     readers = [reader for reader in m.readers if meant(m.table({labels: 0}), reader.where)] or m.readers
     for reader in readers:
         limit, together = reader.require.limit, len(meant(m.table(m.now), reader.where)) or 1
         assert isinstance(limit, FromBaseline)
-        calibration, among = m.stored.calibration.get(labels, ()), m.stored.among_calibration
-        tolerance, noise = reach(limit, str(m.metric.unit), m.stored.rows[labels], calibration, among, together)
+        calibration, among = m.counted.calibration.get(labels, ()), m.counted.among_calibration
+        tolerance, noise = reach(limit, str(m.metric.unit), m.counted.rows[labels], calibration, among, together)
         if distance(m.middles[labels], value) > allowed_change(limit, tolerance, noise):
             return True
     return False

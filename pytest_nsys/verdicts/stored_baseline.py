@@ -14,6 +14,7 @@ from pytest_nsys.analysis.explained import KernelSequence, Wall
 from pytest_nsys.analysis.facts.fact import Fact, Measured, Weight
 from pytest_nsys.analysis.facts.kinds import weighed
 from pytest_nsys.analysis.metrics import METRICS, Metric, Unit, known_metric
+from pytest_nsys.analysis.outliers import FEWEST_FOR_HICCUP
 from pytest_nsys.analysis.table import MetricTable
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import BaselineError, NsysError, TraceError
@@ -23,6 +24,7 @@ from pytest_nsys.core.words import printable
 from pytest_nsys.gates.accepted import Refreshed
 from pytest_nsys.gates.comparability import differences, found_otherwise, told
 from pytest_nsys.gates.gate_changes import asked_less
+from pytest_nsys.gates.hiccups import Hiccup, find_judged_hiccup
 from pytest_nsys.gates.judgement import NotComparable, Reference
 from pytest_nsys.gates.model import Assertion, Difference, GateFile, Labels, Outcome, spec_for
 from pytest_nsys.gates.settling import settled
@@ -64,6 +66,29 @@ def _reasons(versions: Iterable[bytes | None], then: Baseline) -> Iterator[str]:
         with suppress(BaselineError):
             if (reason := reason_of(loads(content, ""))) not in ("", reason_of(then)):
                 yield reason
+
+
+def find_stored_hiccups(gate: GateFile, captures: Captures, baseline: Baseline) -> Mapping[int, Hiccup]:
+    """Return the accepted run that is a hiccup in the series that hold so many runs, by that number.
+
+    Series of as many runs were accepted together, so that a place is one run in all of them.
+    """
+    by_count: dict[int, list[tuple[Assertion, StoredSeries]]] = {}
+    for assertion in gate.assertions:
+        if assertion.reads_stored and (series := baseline.series.get(series_for(captures.convention, assertion))):
+            by_count.setdefault(len(series.runs), []).append((assertion, series))
+    found = {}
+    for count, readers in by_count.items():
+        if count < FEWEST_FOR_HICCUP:
+            continue
+        stored = {assertion.name: series for assertion, series in readers}
+
+        def tables_of(assertion: Assertion, stored: Mapping[str, StoredSeries] = stored) -> list[MetricTable]:
+            return [captures.stored(assertion.measures, rows) for rows in stored[assertion.name].runs]
+
+        if (hiccup := find_judged_hiccup([each for each, _ in readers], captures, tables_of)) is not None:
+            found[count] = hiccup
+    return found
 
 
 @dataclass
@@ -267,8 +292,26 @@ class StoredBaseline(ReferenceSource):
             return NotComparable(Outcome.INCOMPARABLE, what, order)
         if other := other_work_of(self.captures.facts, baseline.facts, metric, spec, self.gate.comparable_on):
             return NotComparable(Outcome.INCOMPARABLE, f"the engine did other work ({told(other)})", other)
+        notes = self._notes(baseline)
+        if (hiccup := self._hiccups.get(len(series.runs))) is not None:
+            notes = (*notes, Note(f"accepted run {hiccup.place + 1} of {len(series.runs)} is left out: {hiccup.why}"))
+            series = series.without({hiccup.place})
+        series = self._without_own(metric, spec, series)
         found = accepted_runs(series, partial(self.captures.stored, metric))
-        return replace(found, origin=f"{self.shown(path)}{self.store.files.origin}", notes=self._notes(baseline))
+        return replace(found, origin=f"{self.shown(path)}{self.store.files.origin}", notes=notes)
+
+    @cached_property
+    def _hiccups(self) -> Mapping[int, Hiccup]:
+        assert not isinstance(self._found, NotComparable)
+        return find_stored_hiccups(self.gate, self.captures, self._found[1])
+
+    def _without_own(self, metric: Metric, spec: WindowSpec, series: StoredSeries) -> StoredSeries:
+        """The series without the accepted run that this capture is: a run is not held to itself where others stand."""
+        if self.same is None:
+            return series
+        now = dict(self.captures.rows(metric, spec).rows)
+        own = {place for place, run in enumerate(series.runs) if run == now}
+        return series.without(own) if len(own) < len(series.runs) else series
 
     def refreshed(self, assertion: Assertion) -> Refreshed | None:
         """What the branch made of the rows that are held against the merge base's; None where it left them as they

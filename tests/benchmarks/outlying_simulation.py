@@ -15,7 +15,7 @@ from itertools import product
 from random import Random
 from typing import NamedTuple
 
-from pytest_nsys.analysis.captures import Rows, outlying
+from pytest_nsys.analysis.outliers import find_outliers
 from tests.benchmarks.noisy_traces import COMMON, EXPOSED_NS, OUTLYING_BY
 
 TRIALS = 2_000
@@ -59,14 +59,14 @@ class Cell(NamedTuple):
         for _ in range(trials):
             sizes = [size(random) for _ in range(rows)]
             captures = [self.drawn(random, sizes) for _ in range(self.captures)]
-            cried += bool(outlying([*map(_rows, captures)]))
+            cried += bool(find_outliers([*map(_rows, captures)]))
             captures[0] = [value * (1 + OUTLYING_BY) for value in captures[0]]
-            named += [each.capture for each in outlying([*map(_rows, captures)])] == [0]
+            named += [each.capture for each in find_outliers([*map(_rows, captures)])] == [0]
         return cried / trials, named / trials
 
 
-def _rows(values: Sequence[float]) -> Rows:
-    return {(n,): round(value) for n, value in enumerate(values)}
+def _rows(values: Sequence[float]) -> dict[int, int]:
+    return {n: round(value) for n, value in enumerate(values)}
 
 
 CELLS = tuple(Cell(*each) for each in product((0.02, 0.05), (0.0, COMMON), GATES, (3, 5)))

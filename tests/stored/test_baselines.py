@@ -401,7 +401,7 @@ BROKEN = {
     "a row of labels alone": (', "stage2_f", [200000]]', "]", "does not fit its dimensions"),
     "a row too long": ("[200000]]", "[200000], [1, 2, 3, 4, 5], [6]]", "does not fit its dimensions"),
     "a calibration of nothing": ("[1, 2, 3, 4, 5]", "[]", "does not fit its dimensions"),
-    "a calibration of four": ("[1, 2, 3, 4, 5]", "[1, 2, 3, 4]", "has 4 calibration values, and 5 are the fewest"),
+    "a calibration of three": ("[1, 2, 3, 4, 5]", "[1, 2, 3]", "has 3 calibration values, and 4 are the fewest"),
     "calibrations of several lengths": ("[1, 2, 3, 4, 5]", "[1, 2, 3, 4, 5, 6]", "different numbers of calibration"),
     "rows of several accepted runs": ("[200000]", "[1, 2]", "different numbers of accepted runs"),
     "a number with a point": ("200000", "200000.5", "200000.5 is not a value"),

@@ -211,6 +211,23 @@ def test_two_assertions_on_one_row_are_asked_their_own_questions(project: Projec
     assert [each.properties["nsys_outcome"] for each in found.values()] == ["improved", "failed"]
 
 
+def test_a_hiccup_before_hides_no_regression_of_half(project: Project) -> None:
+    """All five captures after are 50% worse. One of five before is a hiccup: its range, and the test, excused them."""
+    project.gate("- exposed_ns below baseline plus 5%\n- window_ns below baseline plus 5%\n")
+    base, head = [200, 201, 202, 203, 204], [300, 301, 302, 303, 304]
+    for hiccup in (int(1.7 * 204), 40):
+        cases = project.cases(*both_sides(project, [*base[:4], hiccup], head), "-v", code=1)
+        assert cases["exposed_ns below"].properties["nsys_outcome"] == "failed"
+        assert "exact rank-sum test of 4 + 5 captures (1 left out)" in printed(project)
+        assert "base4.sqlite) is a hiccup, and left out of every row" in printed(project)
+
+
+def test_a_hiccup_after_makes_no_unchanged_run_red(project: Project) -> None:
+    project.gate("- exposed_ns below baseline plus 5%\n")
+    cases = project.cases(*both_sides(project, [200, 201, 202, 203, 204], [199, 200, 201, 202, 900]), "-v", code=0)
+    assert [found.properties["nsys_outcome"] for found in cases.values()] == ["passed"]
+
+
 def test_one_row_alone_is_significant_where_many_tested_together_are_not(project: Project) -> None:
     assert holm(project, 1) == ["failed"]
     assert "(p = 0.028)" in printed(project)

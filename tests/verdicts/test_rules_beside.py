@@ -364,7 +364,7 @@ class Captured:
 def test_a_calibration_is_refused_for_too_few_traces_or_by_one_of_them(
     monkeypatch: pytest.MonkeyPatch, traces: int, refusal: Refusal
 ) -> None:
-    context: Any = Captured(SimpleNamespace(runs=range(traces)))
+    context: Any = Captured(SimpleNamespace(runs=range(traces), taken=traces))
     refresh = Refresh(cast(Any, None), context, "why", Mode.CALIBRATE)
     monkeypatch.setitem(vars(refresh), "_each", {"a.sqlite": 1, "b.sqlite": 2})
     gone = Refusal("gone", Outcome.NO_DATA)

@@ -160,6 +160,29 @@ def test_what_is_red_and_what_is_seen(
     assert {name: case.properties[f"nsys_{name}"] for name in said} == said
 
 
+@pytest.mark.parametrize(("now_us", "code"), [(201, 0), (212, 1), (300, 1)])
+def test_an_accepted_run_that_is_a_hiccup_is_left_out_and_named(project: Project, now_us: int, code: int) -> None:
+    """With it B were 417 us."""
+    project.gate(f"- {SENTENCE}")
+    store(project, (200, 201, 340, 199, 200))
+    project.trace(exposed_us=now_us)
+    said = project.pytest("-v", "--nsys-trace=run.sqlite", code=code)
+    line = "accepted run 3 of 5 is left out: rank 0 stage2_f exposed_ns is 340 us, the median of the others 200 us"
+    assert f"{line}, and 3 more rows far off" in said
+
+
+@pytest.mark.parametrize("now_us", [201, 211, 215])
+def test_a_refresh_sees_what_the_gate_sees(project: Project, now_us: int) -> None:
+    project.gate(f"- {SENTENCE}")
+    store(project, (200, 201, 340, 199, 200))
+    project.trace(exposed_us=now_us)
+    (case,) = project.judged().values()
+    said = project.refresh("--nsys-trace=run.sqlite")
+    moved = case.properties["nsys_outcome"] == "failed"
+    assert ("4 rows changed" in said) is moved
+    assert ("no row moved beyond its tolerance" in said) is not moved
+
+
 def test_a_tolerance_tighter_than_the_noise_is_told_at_the_line(project: Project) -> None:
     project.gate(f"- no syncs\n- {FIFTEEN}\n- exposed_ns <= baseline + 30%")
     store(project)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,6 +57,9 @@ and its kernels as numbers of names, repetitions counted: ``0 1*12 2``.
 
 _RUN = re.compile(r"([0-9]{1,9})(?:\*([1-9][0-9]{0,8}))?")
 
+_FEWEST_STORED = FEWEST_TRACES - 1
+"""Values of a calibration: one of its traces may have been a hiccup, which is not stored."""
+
 RowLabels = tuple[Label, ...]
 
 
@@ -96,6 +99,11 @@ class StoredSeries:
     def runs(self) -> list[dict[RowLabels, Value]]:
         """The rows of each accepted run, oldest first."""
         return _by_run(self.rows)
+
+    def without(self, places: Container[int]) -> StoredSeries:
+        """Return the series without the accepted runs at some places."""
+        kept = {key: [v for k, v in enumerate(values) if k not in places] for key, values in self.rows.items()}
+        return replace(self, rows=kept)
 
     @property
     def middles(self) -> dict[RowLabels, Value]:
@@ -255,9 +263,11 @@ def _series(entry: Mapping[str, Any]) -> tuple[SeriesId, StoredSeries]:
         if tuple(labels) in series.rows:
             raise ValueError(f"the row {json.dumps(labels)} of {sid.metric} appears twice")
         series.rows[tuple(labels)], *calibration = ([exact_value(v) for v in each] for each in numbers)
-        if calibration and len(calibration[0]) < FEWEST_TRACES:
+        if calibration and len(calibration[0]) < _FEWEST_STORED:
             few = counted(len(calibration[0]), "calibration value")
-            raise ValueError(f"the row {json.dumps(row)} of {sid.metric} has {few}, and {FEWEST_TRACES} are the fewest")
+            raise ValueError(
+                f"the row {json.dumps(row)} of {sid.metric} has {few}, and {_FEWEST_STORED} are the fewest"
+            )
         if calibration:
             series.calibration[tuple(labels)] = calibration[0]
     for what, rows in (("accepted runs", series.rows), ("calibration traces", series.calibration)):
