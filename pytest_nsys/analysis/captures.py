@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.circumstances import Facts, RunKey, facts_of, key_of, profilers_of
 from pytest_nsys.analysis.explained import KernelSequence
-from pytest_nsys.analysis.facts.bounds import Bounds
+from pytest_nsys.analysis.facts.bounds import ENOUGH, Bounds
 from pytest_nsys.analysis.facts.fact import Fact, Weight
 from pytest_nsys.analysis.facts.ground import Ground
 from pytest_nsys.analysis.facts.kinds import facts_of as facts_about
@@ -430,9 +430,6 @@ def why_none(captures: Captures, metric: Metric, spec: WindowSpec) -> str:
 
 OF_A_RUN = ("compute_absent_ns", "launches")
 """Metrics on whose ground a run stands of which nobody has asked for anything: its budget, and kernels by stage."""
-
-ENOUGH = 8
-"""Rows of time that are not 0, or kernels: fewer may agree by chance, as two steps of one kernel do."""
 
 USUAL = ("window_ns", "busy_ns", "idle_ns", "compute_ns", "gpu_gap_ns", "period_ns")
 """Looked at beside what is asked, for a gate may ask for ratios alone: read off kernels and anchors that are there."""

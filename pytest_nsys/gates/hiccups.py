@@ -6,17 +6,16 @@ capture is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.outliers import FEWEST_FOR_HICCUP, find_hiccup
 from pytest_nsys.analysis.table import MetricTable, NothingSelected
-from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.exact import exact, median
-from pytest_nsys.core.model import Value
+from pytest_nsys.core.model import KernelsMode, Span, Value
 from pytest_nsys.core.units import TIME
 from pytest_nsys.core.words import place_words
 from pytest_nsys.gates.judgement import RowKey, folded
@@ -35,38 +34,38 @@ def leave_out_hiccup(captures: Captures, gate: GateFile) -> Captures:
     """Return the captures on which the gate file is judged: all, or of five or more those without a hiccup."""
     if len(captures.runs) < FEWEST_FOR_HICCUP or captures.left_out is not None:
         return captures
-
-    def measure(assertion: Assertion) -> Sequence[MetricTable]:
-        return captures.each(assertion.measures, spec_for(captures.convention, assertion))
-
-    hiccup = find_judged_hiccup(gate.assertions, captures, measure)
+    measured: list[tuple[Assertion, Sequence[MetricTable]]] = []
+    for assertion in gate.assertions:
+        with suppress(NsysError):  # the verdict says why
+            known = settled(assertion, captures)
+            if known.judged.unit == TIME:
+                measured.append((known, captures.each(known.measures, spec_for(captures.convention, known))))
+    hiccup = find_judged_hiccup(measured)
     return captures if hiccup is None else captures.leave_out(*hiccup)
 
 
-def find_judged_hiccup(
-    assertions: Iterable[Assertion], captures: Captures, tables_of: Callable[[Assertion], Sequence[MetricTable]]
-) -> Hiccup | None:
-    """Return the hiccup among captures, of which ``tables_of`` has what an assertion measures, a table each; None where
-    there is none. ``captures`` say what a sentence means. An assertion that has no rows says nothing here.
+def find_judged_hiccup(measured: Iterable[tuple[Assertion, Sequence[MetricTable]]]) -> Hiccup | None:
+    """Return the hiccup among captures; None where there is none.
+
+    ``measured`` is each assertion, as it is judged, with what it measures of every capture.
     """
     rows: list[dict[_Judged, Value]] = []
     tolerances: dict[_Judged, Value] = {}
-    for assertion in assertions:
-        with suppress(NsysError, NothingSelected):  # the verdict says why
-            known = settled(assertion, captures)
-            if known.judged.unit != TIME:
-                continue
-            what = " ".join([*(step.word for step in reversed(known.aggregates)), known.metric])
-            spec = spec_for(captures.convention, known)
+    for assertion, tables in measured:
+        if assertion.judged.unit != TIME or len(tables) < FEWEST_FOR_HICCUP:
+            continue
+        with suppress(NothingSelected):  # the verdict says why
+            what = " ".join([*(step.word for step in reversed(assertion.aggregates)), assertion.metric])
+            window = (assertion.window, assertion.span, assertion.kernels, assertion.kind)
             each = [
-                {_Judged(what, spec, key): value for key, value in folded(table, known).items()}
-                for table in tables_of(known)
+                {_Judged(what, window, key): value for key, value in folded(table, assertion).items()}
+                for table in tables
             ]
             rows = rows or [{} for _ in each]
             for own, values in zip(rows, each, strict=True):
                 own.update(values)
             for row in each[0]:
-                tolerance = _tolerance_of(known, [values[row] for values in each if row in values])
+                tolerance = _tolerance_of(assertion, [values[row] for values in each if row in values])
                 if tolerance is not None:  # of two sentences on one row the stricter counts
                     tolerances[row] = min(tolerance, tolerances.get(row, tolerance))
     found = find_hiccup(rows, tolerances)
@@ -79,7 +78,7 @@ class _Judged(NamedTuple):
     """A row as a sentence judges it: the metric with its aggregates, the window, and the row's labels."""
 
     what: str
-    spec: WindowSpec
+    window: tuple[str, Span | None, KernelsMode | None, str | None]
     row: RowKey
 
 

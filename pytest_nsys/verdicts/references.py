@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -29,13 +29,14 @@ from pytest_nsys.core.model import Note, Value
 from pytest_nsys.core.words import from_here, place_words
 from pytest_nsys.gates.comparability import differences, found_otherwise, other_work, told
 from pytest_nsys.gates.comparability import shown as in_words
+from pytest_nsys.gates.hiccups import find_judged_hiccup
 from pytest_nsys.gates.judgement import BadRuns, NotComparable, Reference, RowKey, folded
 from pytest_nsys.gates.model import Assertion, Difference, FromBaseline, GateFile, Labels, Outcome, request_of, spec_for
 from pytest_nsys.gates.names import names_of_others
 from pytest_nsys.gates.noise import Decision, Trial, decide
 from pytest_nsys.gates.settling import settled
-from pytest_nsys.stored.baselines.baseline_file import RowLabels, StoredSeries, series_id
-from pytest_nsys.tools.git import branch_named, revision_of
+from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId, StoredSeries, series_id
+from pytest_nsys.tools.git import branch_named, heads_of, revision_of
 from pytest_nsys.traces.opening import given_twice
 from pytest_nsys.verdicts.apart import Apart, RunBreakdowns
 
@@ -258,6 +259,16 @@ def in_common(runs: Sequence[Mapping[RowLabels, Value]]) -> list[dict[RowLabels,
     return [{labels: run[labels] for labels in usual} for run in whole]
 
 
+def follow_runs(assertion: Assertion, tables: Sequence[MetricTable], origin: str) -> Reference:
+    """Return what an assertion is held against where its limit follows runs, oldest first: without one hiccup."""
+    hiccup = find_judged_hiccup([(assertion, tables)])
+    if hiccup is None:
+        return Reference(tables, origin=origin)
+    note = Note(f"run {hiccup.place + 1} of these {len(tables)} is left out: {hiccup.why}")
+    rest = [table for place, table in enumerate(tables) if place != hiccup.place]
+    return Reference(rest, origin=origin, notes=(note,))
+
+
 @dataclass
 class PastRuns(ReferenceSource):
     """The earlier runs like this one of a gate file, which the history knows by ``name``.
@@ -289,7 +300,11 @@ class PastRuns(ReferenceSource):
             )
         asked = limit.history
         kind = {"unit": str(metric.unit), "dimensions": as_json(list(metric.dimensions))}
-        runs = self._past(assertion).last_runs(asked.runs, asked.branch, asked.lag, kind)
+        past = self._past(assertion)
+        runs = past.last_runs(asked.runs, asked.branch, asked.lag, kind)
+        if not runs and replace(past, commits=(), times={}).last_runs(asked.runs, asked.branch, asked.lag, kind):
+            held = f"{self.shown(self.path)} holds {metric.name} of this commit, or of this capture, alone"
+            return NotComparable(Outcome.NO_DATA, f"{held}: a run is never held to itself: {asked.begins}")
         if not runs:
             where = f" on branch {asked.branch}" if asked.branch is not None else ""
             lag = f" before the newest {asked.lag}, which lag leaves out" if asked.lag else ""
@@ -300,7 +315,7 @@ class PastRuns(ReferenceSource):
             return NotComparable(
                 Outcome.NO_DATA, f"the runs in {self.shown(self.path)} have no row of {metric.name} in common"
             )
-        return Reference(tables, origin=f"{asked.source} in {self.shown(self.path)}")
+        return follow_runs(settled(assertion, self.captures), tables, f"{asked.source} in {self.shown(self.path)}")
 
     @cached_property
     def branch(self) -> str | None:
@@ -337,4 +352,17 @@ class PastRuns(ReferenceSource):
         assert self.path is not None
         sid = series_id(settled(assertion, self.captures).measures, spec_for(self.captures.convention, assertion))
         of = OfAssertion(assertion, sid, names_of_others(assertion, self.gate))
-        return PastOf(self.path, self.name, self.captures.identity(self.gate.run), of, self.gate.comparable_on)
+        key, commits = self.captures.identity(self.gate.run), heads_of(self.gate.path.parent)
+        return PastOf(self.path, self.name, key, of, self.gate.comparable_on, commits, self._times)
+
+    @cached_property
+    def _times(self) -> Mapping[tuple[SeriesId, RowLabels], Value]:
+        """The rows of time that are not 0 of all that the gate file measures in the trace."""
+        found: dict[tuple[SeriesId, RowLabels], Value] = {}
+        for assertion in self.gate.assertions:
+            if assertion.outside is None and assertion.measures.unit is Unit.NS:
+                spec = spec_for(self.captures.convention, assertion)
+                with suppress(NsysError):  # the assertion says why
+                    rows = self.captures.rows(assertion.measures, spec).rows
+                    found |= {(series_id(assertion.measures, spec), row.labels): row.value for row in rows if row.value}
+        return found

@@ -355,6 +355,7 @@ class Refresh:
         hiccups: Mapping[int, Hiccup],
     ) -> Remeasured:
         captures, hiccup = self.context.captures, hiccups.get(len(stored.runs)) if stored is not None else None
+        place = hiccup.place if hiccup is not None else None
         metric = captures.metric(sid.metric)
 
         def rows(of: Captures) -> dict[RowLabels, Value]:
@@ -366,7 +367,7 @@ class Refresh:
         table, unordered = partial(captures.stored, metric), captures.unordered(metric, spec)
         unmeasured = [reader for reader in readers if reader.full_name in self.without_data]
         measured = [reader for reader in readers if reader not in unmeasured]
-        return Remeasured(sid, metric, now, stored, measured, table, each, hiccup, orders, unordered, unmeasured)
+        return Remeasured(sid, metric, now, stored, measured, table, each, place, orders, unordered, unmeasured)
 
     def _provenance(self, old: Baseline | None) -> dict[str, Any]:
         captures = self.context.captures

@@ -20,7 +20,6 @@ from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.words import counted, place_words, printable
-from pytest_nsys.gates.hiccups import Hiccup
 from pytest_nsys.gates.judgement import Judgement, Reference, allowed_change, judge, reach, worse_by
 from pytest_nsys.gates.model import Assertion, Comparator, FromBaseline, JudgedRow
 from pytest_nsys.gates.names import names_of
@@ -88,7 +87,7 @@ class Remeasured:
     that have no data now.
 
     ``table`` spells rows as a gate sees them; ``each`` are the rows of every capture by itself, by its name. ``hiccup``
-    is the stored run that does not count.
+    is the place of the stored run that does not count.
     ``sequences`` are what the values of now stand for where they are fingerprints, ``unordered`` the streams that keep
     no order now.
     """
@@ -100,7 +99,7 @@ class Remeasured:
     readers: Sequence[Assertion]
     table: Callable[[Mapping[RowLabels, Value]], MetricTable]
     each: Mapping[str, Mapping[RowLabels, Value]] = field(default_factory=dict)
-    hiccup: Hiccup | None = None
+    hiccup: int | None = None
     sequences: Mapping[int, KernelSequence] = field(default_factory=dict)
     unordered: tuple[str, ...] = ()
     unmeasured: Sequence[Assertion] = ()
@@ -110,7 +109,7 @@ class Remeasured:
         """What is stored of it, as a gate reads it: without the accepted run that is a hiccup."""
         if self.stored is None or self.hiccup is None:
             return self.stored
-        return self.stored.without({self.hiccup.place})
+        return self.stored.without({self.hiccup})
 
     @cached_property
     def middles(self) -> dict[RowLabels, Value]:

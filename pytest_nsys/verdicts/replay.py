@@ -33,7 +33,7 @@ from pytest_nsys.stored.history.database import REFRESH
 from pytest_nsys.stored.history.of_assertion import OfAssertion, RunState, standing
 from pytest_nsys.stored.history.reading import History, HistorySeries, StoredRun, newest
 from pytest_nsys.verdicts.evaluate import message_of
-from pytest_nsys.verdicts.references import in_common
+from pytest_nsys.verdicts.references import follow_runs, in_common
 
 
 class After(enum.StrEnum):
@@ -223,7 +223,12 @@ class Replay:
         if limit.history is not None:
             return self._of_history(assertion, limit.history, stored, place), None
         earlier = self._alike(stored, place, before=True)
-        judged = ((run, rows) for run, rows in earlier if run.outcome != Outcome.ERROR)
+        judged = (
+            (run, rows)
+            for run, rows in earlier
+            if self._accepted(assertion, stored.sid, run)
+            or not (run.outcome == Outcome.ERROR or self._is_itself(place, run))
+        )
         last = next(judged, None)
         if last is None:
             raise _NotReplayed("there is no earlier comparable run")
@@ -237,7 +242,7 @@ class Replay:
         tables = [_table(assertion.measures, rows, runs[-1][0]) for rows in in_common([rows for _, rows in runs])]
         if not tables:
             raise _NotReplayed("there are no earlier comparable runs")
-        return Reference(tables, origin=asked.source)
+        return follow_runs(assertion, tables, asked.source)
 
     def _followed(
         self, assertion: Assertion, asked: FromHistory, stored: HistorySeries, place: int
@@ -250,10 +255,16 @@ class Replay:
                 continue
             said = self._said.get((assertion.name, run.id))
             accepted = self._accepted(assertion, stored.sid, run)
+            if not accepted and self._is_itself(place, run):
+                continue
             if accepted or not ((said is not None and said.out) or self._again(stored, place, run)):
                 yield run, rows
             if accepted:
                 return
+
+    def _is_itself(self, place: int, run: StoredRun) -> bool:
+        """Whether a run is of the commit of that at ``place``, which is never held to itself."""
+        return run.commit is not None and run.commit == self.history.runs[place].commit
 
     def _again(self, stored: HistorySeries, place: int, run: StoredRun) -> bool:
         """Whether a run that is comparable with the one at ``place`` is another one of an earlier one's commit."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
-from pytest_nsys.analysis.captures import ENOUGH, Captures
+from pytest_nsys.analysis.bounds import ENOUGH
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import steps_of
 from pytest_nsys.analysis.explained import KernelSequence, Wall
 from pytest_nsys.analysis.facts.fact import Fact, Measured, Weight
@@ -76,17 +77,17 @@ def find_stored_hiccups(gate: GateFile, captures: Captures, baseline: Baseline) 
     by_count: dict[int, list[tuple[Assertion, StoredSeries]]] = {}
     for assertion in gate.assertions:
         if assertion.reads_stored and (series := baseline.series.get(series_for(captures.convention, assertion))):
-            by_count.setdefault(len(series.runs), []).append((assertion, series))
+            with suppress(NsysError):  # the verdict says why
+                by_count.setdefault(len(series.runs), []).append((settled(assertion, captures), series))
     found = {}
     for count, readers in by_count.items():
         if count < FEWEST_FOR_HICCUP:
             continue
-        stored = {assertion.name: series for assertion, series in readers}
-
-        def tables_of(assertion: Assertion, stored: Mapping[str, StoredSeries] = stored) -> list[MetricTable]:
-            return [captures.stored(assertion.measures, rows) for rows in stored[assertion.name].runs]
-
-        if (hiccup := find_judged_hiccup([each for each, _ in readers], captures, tables_of)) is not None:
+        measured = [
+            (assertion, [captures.stored(assertion.measures, rows) for rows in series.runs])
+            for assertion, series in readers
+        ]
+        if (hiccup := find_judged_hiccup(measured)) is not None:
             found[count] = hiccup
     return found
 

@@ -210,6 +210,7 @@ def test_a_limit_from_the_history_of_a_branch_is_held_against_that_branch(main: 
     main.gate(f"- {{id: follows, {limit}}}\n- {{id: waits, {limit}, fail_after: 2}}")
 
     def failed(trace: str) -> list[str]:
+        git(main.root, "commit", "-q", "--allow-empty", "-m", "next")
         return [line for line in main.pytest("-v", trace, HISTORY).splitlines() if line.startswith("  failed: ")]
 
     assert [failed(RUN), failed(RUN), failed(RUN)] == [[]] * 3

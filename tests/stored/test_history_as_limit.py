@@ -338,3 +338,63 @@ def test_no_run_is_written_over_the_rows_of_a_lost_one(history: Path) -> None:
     for judge in (check_writable, lambda path: append(path, [entry()]), lambda path: past_of(path).last_runs(1)):
         with pytest.raises(HistoryError, match="rows of run 3 without the run"):
             judge(history)
+
+
+# A run is never held to itself
+
+ITSELF = "perf.db holds exposed_ns of this commit, or of this capture, alone: a run is never held to itself"
+WIDE = "".join(
+    f"- {{metric: {metric}, baseline: {{history: 3, rel: 5%}}}}\n" for metric in ("exposed_ns", "window_ns", "busy_ns")
+)
+
+
+def test_a_second_attempt_of_a_commit_is_not_held_to_the_first(main: Project) -> None:
+    """Its history was lost: the first attempt began it anew, and is red for want of a run before."""
+    (main.root / "perf.db").unlink()
+    next_commit(main)
+    assert "there is no history yet" in judged(main, "slow", 1)
+    said = " ".join(judged(main, "run", 1).split())
+    assert ITSELF in said
+    assert ITSELF in " ".join(judged(main, "slow", 1, "--nsys-json=report.json", "--nsys-summary=report.md").split())
+    for name in ("report.json", "report.md"):
+        assert ITSELF.removeprefix("perf.db holds exposed_ns") in (main.root / name).read_text(encoding="utf-8")
+    next_commit(main)
+    assert "no data" not in judged(main, "slow", 0)
+
+
+def test_what_is_of_the_own_commit_is_left_out_of_what_a_limit_follows(main: Project) -> None:
+    """Else the slow attempts of a commit become the normal of its next one."""
+    gate(main, more=", inconclusive: fail")
+    next_commit(main)
+    for _ in range(4):
+        assert "300 us > 210 us" in judged(main, "slow", 1)
+
+
+def test_a_refresh_in_the_judged_commit_is_its_own_work_and_counts(main: Project) -> None:
+    next_commit(main)
+    judged(main, "slow", 1)
+    main.refresh("--nsys-trace=slow.sqlite", HISTORY, "--nsys-reason=a slower link")
+    judged(main, "slow", 0)
+
+
+def test_the_same_capture_is_no_run_to_follow_whatever_commit_it_is_of(main: Project) -> None:
+    """Of 8 rows of time and more, which are equal to the nanosecond."""
+    (main.root / "perf.db").unlink()
+    main.gate(WIDE)
+    next_commit(main)
+    judged(main, "run", 1)
+    next_commit(main)
+    assert ITSELF in " ".join(judged(main, "run", 1).split())
+    main.trace("other.sqlite", 201)
+    judged(main, "other", 0)
+
+
+def test_a_run_of_the_history_that_is_a_hiccup_is_left_out(main: Project) -> None:
+    main.gate("- {id: follows, metric: exposed_ns, baseline: {history: 9, rel: 5%}}")
+    nights(main, 1, "run", 0)
+    main.gate("- {id: follows, metric: exposed_ns, baseline: {history: 9, rel: 90%}}")
+    nights(main, 1, "slow", 0)
+    main.gate("- {id: follows, metric: exposed_ns, baseline: {history: 9, rel: 5%}}")
+    next_commit(main)
+    said = judged(main, "slow", 1, "-v")
+    assert "run 5 of these 5 is left out: rank 0 stage2_f exposed_ns is 300 us, the median of the others 200 us" in said

@@ -96,6 +96,7 @@ def test_a_replay_says_what_the_sessions_said(
         branch = random.choice(("main", "main", "topic"))
         commit = commit if random.random() < 0.3 else str(next(numbers))
         monkeypatch.setattr(references, "revision_of", lambda _, at=branch: Revision(None, at, None))
+        monkeypatch.setattr(references, "heads_of", lambda _, at=commit: (at,))
         refresh = random.random() < 0.1
         captures = random.choice(traces)
         said.append(session(gate, captures, tmp_path / "h.db", Revision(commit, branch, False), refresh=refresh))

@@ -29,6 +29,9 @@ LONGEST_JOB_NS = 24 * 60 * 60 * 1_000_000_000
 commit may be made, or rebased, after its capture began, and JAX names local time, which is up to 14 hours off.
 """
 
+ENOUGH = 8
+"""Rows of time that are not 0, or kernels: fewer may agree by chance, as two steps of one kernel do."""
+
 OFF = "off"
 """In place of a bound: any value passes."""
 

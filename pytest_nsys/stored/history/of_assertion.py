@@ -9,13 +9,15 @@ from __future__ import annotations
 import enum
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pytest_nsys.analysis.bounds import ENOUGH
 from pytest_nsys.core.exact import exact_value
 from pytest_nsys.core.model import Value
+from pytest_nsys.core.units import TIME
 from pytest_nsys.gates.comparability import are_alike
 from pytest_nsys.gates.judgement import BadRuns, PastRun
 from pytest_nsys.gates.model import Assertion, Outcome, Severity
@@ -100,6 +102,9 @@ def _off(verdict: Mapping[str, Any]) -> bool:
 class PastOf:
     """The runs of a gate file in the history at ``path`` that are alike ``key``, or in what is compared ``on``; ``key``
     may hold the facts as well. Looked at for one assertion.
+
+    ``commits`` are those that the judged run may be of, ``times`` its rows of time that are not 0: what is of its own
+    commit, or the same capture, is no run to hold it to.
     """
 
     path: Path
@@ -107,6 +112,8 @@ class PastOf:
     key: Mapping[str, Any]
     of: OfAssertion
     on: Collection[str] | None = None
+    commits: Collection[str] = ()
+    times: Mapping[tuple[SeriesId, RowLabels], Value] = field(default_factory=dict)
 
     def last_runs(
         self, count: int, branch: str | None = None, lag: int = 0, kind: Mapping[str, str] | None = None
@@ -115,7 +122,8 @@ class PastOf:
         stay out.
 
         It follows runs of ``branch`` (None: of any) in which the assertion held, from the last one on that a refresh
-        accepted; of a commit's runs on one branch the first that was judged. A run in which the assertion did not run
+        accepted; of a commit's runs on one branch the first that was judged; of the judged run's own commit, or
+        capture, what a refresh accepted alone. A run in which the assertion did not run
         counts as long as it had run in none, and nothing of what it measures was bad. ``kind`` are columns of the rows,
         and what they must hold.
 
@@ -130,6 +138,8 @@ class PastOf:
                 if len(found) == count + lag:
                     break
                 accepted = past.standing(run) is RunState.ACCEPTED
+                if not accepted and past.is_itself(run):
+                    continue
                 if past.follows(run) and (accepted or not past.judged_before(run)) and (rows := past.rows(run)):
                     found.append(rows)
                 if accepted:
@@ -202,6 +212,18 @@ class _Past:
             return found in (RunState.HELD, RunState.ACCEPTED)
         each = (standing([verdict], self.asked.of.assertion) for verdict in self._of_measured(run))
         return run.id < self._first and not {RunState.OUT, RunState.ERROR} & {*each}
+
+    def is_itself(self, run: StoredRun) -> bool:
+        """Whether a run is of the commit that is judged, or the same capture."""
+        if run.commit is not None and run.commit in self.asked.commits:
+            return True
+        times = self.asked.times
+        if len(times) < ENOUGH:
+            return False
+        found = records(self.connection, "rows", "run = ? AND unit = ?", (run.id, TIME))
+        stored = {(SeriesId(*(row[name] for name in SeriesId._fields)), labels_of(row)): row["value"] for row in found}
+        shared = [key for key in times if key in stored]
+        return len(shared) >= ENOUGH and all(times[key] == exact_value(stored[key]) for key in shared)
 
     def judged_before(self, run: StoredRun) -> bool:
         """Whether an earlier run of the same commit and branch stands for it."""
