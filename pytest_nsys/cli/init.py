@@ -21,10 +21,12 @@ from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.collectives import on_record
 from pytest_nsys.analysis.fitting import GENERIC, LABELLED, Choice, choose, found, of_one_step
-from pytest_nsys.analysis.metrics import Unit
+from pytest_nsys.analysis.metrics import METRICS, Unit
 from pytest_nsys.analysis.mostly import mostly
+from pytest_nsys.analysis.outliers import find_hiccup
 from pytest_nsys.analysis.parallel import OpenOnce
 from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.cli.asking import place_of
 from pytest_nsys.cli.options import reading_ahead
 from pytest_nsys.cli.saying import say
@@ -33,13 +35,13 @@ from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention, conventio
 from pytest_nsys.core.errors import BaselineError, NothingMeasured, NsysError, UsageMistake, hint
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.file_names import GATE_SUFFIX
-from pytest_nsys.core.model import KernelsMode, Trace
+from pytest_nsys.core.model import KernelsMode, Label, Trace, Value
 from pytest_nsys.core.numbers import format_value
-from pytest_nsys.core.words import counted, printable, typed
+from pytest_nsys.core.words import counted, place_words, printable, typed
 from pytest_nsys.drafting.choice import with_bounds, with_libraries, with_stages
 from pytest_nsys.drafting.gate_text import SCHEMA_NAME, Draft, gate_text
 from pytest_nsys.drafting.margins import far_apart, written_ns
-from pytest_nsys.drafting.sentences import Figures, draft_sentences, file_smallest_ns, file_tolerance
+from pytest_nsys.drafting.sentences import NEVER_DROPPED, Figures, draft_sentences, file_smallest_ns, file_tolerance
 from pytest_nsys.gates.comparability import shown as in_words
 from pytest_nsys.gates.convention_keys import check_named, convention_of
 from pytest_nsys.gates.gate_file import loads_gate_file
@@ -198,6 +200,11 @@ def _tell(
         say(line)
     for allowed in choice.quality.values():
         say(f"warning: {allowed.words}; the gate allows it")
+    doubted = [sentence for sentence in draft.sentences if sentence.doubt]
+    for sentence in doubted[:SHOWN_LEFT]:
+        say(f"warning: '{printable(sentence.title, 60)}': {printable(sentence.doubt, 200)}")
+    if len(doubted) > SHOWN_LEFT:
+        say(f"warning: so do captures of {counted(len(doubted) - SHOWN_LEFT, 'more assertion')}")
     for each in left[:SHOWN_LEFT]:
         say(f"left out '{printable(each.title, 60)}': {printable(each.why, 160)}")
     if len(left) > SHOWN_LEFT:
@@ -289,8 +296,8 @@ def _as_extended(choice: Choice) -> Choice:
 
 
 def agreeing(trial: Traces, given: Convention | None) -> tuple[Traces, list[Left]]:
-    """Return the captures whose steps are about as long as in most, and the others: merged, their spread would let pass
-    what they differ by. Raises NothingMeasured, UsageMistake, TraceError.
+    """Return the captures that are alike, and the others with why: merged, their spread would let pass what they differ
+    by. Raises NothingMeasured, UsageMistake, TraceError.
     """
     if len(trial.traces) < 2:
         return trial, []
@@ -301,16 +308,40 @@ def agreeing(trial: Traces, given: Convention | None) -> tuple[Traces, list[Left
     captures.refuse_twins(choice.spec)
     for run in captures.runs:
         run.measured(choice.spec).filled()
-    longest = [max(own) for own in zip(*Figures(captures, choice.spec).each("window_ns").values(), strict=True)]
-    if not (apart := far_apart(longest)):
+    others = _find_other_lengths(captures, choice.spec, trial.traces) or _find_hiccup(captures, choice.spec)
+    if not others:
         return trial, []
+    agreed = tuple(trace for place, trace in enumerate(trial.traces) if place not in others)
+    return replace(trial, traces=agreed), [Left(trial.traces[place], why) for place, why in others.items()]
+
+
+def _find_other_lengths(captures: Captures, spec: WindowSpec, names: Sequence[str]) -> dict[int, str]:
+    """Return the captures whose longest step is unlike those of most, with both in words."""
+    longest = [max(own) for own in zip(*Figures(captures, spec).each("window_ns").values(), strict=True)]
+    apart = far_apart(longest)
     agreed = [n for n in range(len(longest)) if n not in apart]
+    if not apart:
+        return {}
     usual = format_value(median([longest[n] for n in agreed]), Unit.NS)
-    whose = f"in {len(agreed)} others" if len(agreed) > 1 else f"in {trial.traces[agreed[0]]}"
+    whose = f"in {len(agreed)} others" if len(agreed) > 1 else f"in {names[agreed[0]]}"
     which = ", and of two nobody knows which: give a third" if len(longest) == 2 else ""
-    why = f"{{}} a step, {{}} {{}}: a hiccup, or another program{which}"
-    others = [Left(trial.traces[n], why.format(format_value(longest[n], Unit.NS), usual, whose)) for n in apart]
-    return replace(trial, traces=tuple(trial.traces[n] for n in agreed)), others
+    why = f"{usual} {whose}: a hiccup, or another program{which}"
+    return {n: f"{format_value(longest[n], Unit.NS)} a step, {why}" for n in apart}
+
+
+def _find_hiccup(captures: Captures, spec: WindowSpec) -> dict[int, str]:
+    """Return the one capture of five or more that is a hiccup, by a row of a time that is drafted."""
+    rows: list[dict[tuple[str, tuple[Label, ...]], Value]] = [{} for _ in captures.runs]
+    metrics = [name for name, each in METRICS.items() if each.drafted is not None and each.unit is Unit.NS]
+    for name in dict.fromkeys((*NEVER_DROPPED, "exposed_ns", *metrics)):
+        for own, table in zip(rows, captures.each(METRICS[name], spec), strict=True):
+            own.update({(name, row.labels): row.value for row in table.rows})
+    hiccup = find_hiccup(rows)
+    if hiccup is None:
+        return {}
+    name, labels = hiccup.key
+    row = place_words(zip(METRICS[name].dimensions, labels, strict=True))
+    return {hiccup.capture: f"a hiccup: {hiccup.describe(f'{row} {name}'.strip(), Unit.NS)}"}
 
 
 def drafted(trial: Traces, path: Path, given: Convention | None = None) -> tuple[Draft, list[Left]]:
@@ -325,6 +356,8 @@ def drafted(trial: Traces, path: Path, given: Convention | None = None) -> tuple
         run.measured(choice.spec).filled()  # says why another capture has no such window
     figures = Figures(captures, choice.spec)
     most = _mostly(figures)
+    sentences = draft_sentences(figures)
+    doubted = [Left(each.title, each.doubt) for each in sentences if not each.drafted]
     draft = Draft(
         about=(*_about(figures, trial.traces), *most),
         mostly=most,
@@ -333,10 +366,11 @@ def drafted(trial: Traces, path: Path, given: Convention | None = None) -> tuple
         tolerance=file_tolerance(figures),
         smallest=written_ns(file_smallest_ns(figures)),
         tolerance_why=_why_tolerance(figures),
-        sentences=tuple(draft_sentences(figures)),
+        sentences=tuple(each for each in sentences if each.drafted),
         world=len(captures.runs[0].ranks),
     )
-    return checked(draft, lambda gate: trial.captures(gate.resolved_convention), path.name)
+    draft, left = checked(draft, lambda gate: trial.captures(gate.resolved_convention), path.name)
+    return draft, [*doubted, *left]
 
 
 def draft_alone(given: Convention | None, anchor: Anchor | None, kind: str | None, trace: Trace) -> None:
@@ -413,7 +447,9 @@ def store_rows(
 
 
 def judged(gate: GateFile, captures: Captures, store: BaselineStore) -> dict[int, str]:
-    """What is wrong with each assertion, by its place; nothing where all pass without a warning."""
+    """What is wrong with each assertion, by its place; nothing where all pass without a warning but that captures
+    disagree.
+    """
     context = GateContext(captures, gate, StoredBaseline(captures, gate, store))
     found: dict[int, str] = {}
     for place, assertion in enumerate(gate.assertions):
@@ -422,8 +458,11 @@ def judged(gate: GateFile, captures: Captures, store: BaselineStore) -> dict[int
         except NsysError as error:
             found[place] = str(error)
             continue
-        if verdict.outcome is not Outcome.PASSED or verdict.warnings:
-            found[place] = f"{verdict.outcome}: {verdict.warnings[0] if verdict.warnings else verdict.message}"
+        # That captures disagree is told, and no reason to judge less: a gate on the rest would see less still.
+        far = captures.outlying(assertion.measures, spec_for(captures.convention, assertion))
+        said = [warning for warning in verdict.warnings if warning not in far]
+        if verdict.outcome is not Outcome.PASSED or said:
+            found[place] = f"{verdict.outcome}: {said[0] if said else verdict.message}"
     return found
 
 

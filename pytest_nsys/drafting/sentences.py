@@ -32,9 +32,11 @@ from pytest_nsys.core.units import RATIO
 from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.drafting.margins import (
     GUESS,
+    LEAST,
     MOST_OF_STEP,
     ROUGH,
     hundredths_above,
+    noise_of,
     percent_below,
     points,
     relative,
@@ -42,6 +44,7 @@ from pytest_nsys.drafting.margins import (
     written_ns,
 )
 from pytest_nsys.drafting.steady_steps import StepMisses, count_misses
+from pytest_nsys.gates.judgement import MOST_EXCUSED
 from pytest_nsys.gates.selection import balance
 
 Labels = tuple[Label, ...]
@@ -109,6 +112,9 @@ def by_stage(rows: Mapping[Labels, Value]) -> dict[str, dict[Labels, Value]]:
 # Assertions
 
 STEP_LENGTHS = ("window_ns", "step_time_ns", "period_ns")
+NEVER_DROPPED = (*STEP_LENGTHS, "compute_ns")
+"""Metrics without which a slower step passes: they are drafted however much captures differ, with a warning."""
+
 MOST = 14
 MOST_STAGES = 4
 LEAST_PERCENT = 5
@@ -124,13 +130,16 @@ Entry = str | Mapping[str, str | Mapping[str, str]]
 class DraftSentence:
     """One entry under ``assertions:``: a sentence, or the keys of a mapping. ``group`` is the heading it stands below.
 
-    ``why`` are comment lines. Of too many the largest ``rank`` goes first; KEPT never does.
+    ``why`` are comment lines. Of too many the largest ``rank`` goes first; KEPT never does. ``doubt`` is what its
+    captures differ by, where that is more than the sentence bears: it is told. ``drafted``: it is written all the same.
     """
 
     entry: Entry
     why: tuple[str, ...]
     group: str
     rank: int
+    doubt: str = ""
+    drafted: bool = True
 
     @property
     def title(self) -> str:
@@ -156,7 +165,7 @@ def file_smallest_ns(figures: Figures) -> int:
 
 
 def draft_sentences(figures: Figures) -> list[DraftSentence]:
-    """The assertions, in the order of the file."""
+    """The assertions, in the order of the file, and those that are not drafted, with their doubt."""
     windows = figures.windows
     found: list[DraftSentence] = []
     communicates = any(window.communication for window in windows)
@@ -173,8 +182,8 @@ def draft_sentences(figures: Figures) -> list[DraftSentence]:
     found += _balance(figures)
     found += _times(figures)
     found += _memory(figures)
-    while len(found) > MOST:
-        found.remove(max(found, key=lambda sentence: sentence.rank))
+    while sum(sentence.drafted for sentence in found) > MOST:
+        found.remove(max((each for each in found if each.drafted), key=lambda sentence: sentence.rank))
     return sorted(found, key=lambda sentence: GROUPS.index(sentence.group))
 
 
@@ -511,18 +520,25 @@ def _held(
     rows = [own for labels, own in figures.each(metric).items() if labels in middles]
     rough, is_time = METRICS[metric].rough, METRICS[metric].unit == Unit.NS
     smallest = file_smallest_ns(figures) if is_time else 0
-    own = relative(rows, smallest, ROUGH if rough else GUESS)
-    own = min(own, MOST_OF_STEP) if metric in STEP_LENGTHS else own
-    usual = file_tolerance(figures)
+    most, usual = _largest_share(figures, metric, max(middles.values())), file_tolerance(figures)
+    guess = ROUGH if rough else GUESS
+    own = min(most, relative(rows, smallest, guess))
+    doubt, aggregate = _find_doubt(rows, max(own, usual), smallest, METRICS[metric].unit), ""
+    if doubt and metric not in STEP_LENGTHS and len(rows) > 1:
+        # The largest row of a capture moves less by chance than each of many.
+        whole = [[max(captures) for captures in zip(*rows, strict=True)]]
+        share = min(most, relative(whole, smallest, guess))
+        if not _find_doubt(whole, max(share, usual), smallest, METRICS[metric].unit):
+            rows, own, doubt, aggregate = whole, share, "", "max "
     if metric == "compute_ns" and (least := smallest_ns(min(map(min, rows)))) < smallest:
-        own, smallest = relative(rows, least), least
+        own, smallest = min(most, relative(rows, least)), least
         words = f"max({int(100 * own)}%, {written_ns(smallest)})"
     elif own <= usual:
         own, words = usual, "tolerance"
     else:
         words = f"max({int(100 * own)}%, {written_ns(smallest)})" if is_time else f"{int(100 * own)}%"
     limit = _limit_words(max(middles.values()), own, smallest, METRICS[metric].unit)
-    sentence = f"{which}{spoken(METRICS[called or metric])} below baseline plus {words}"
+    sentence = f"{aggregate}{which}{spoken(METRICS[called or metric])} below baseline plus {words}"
 
     def breaks(labels: Labels, value: Value) -> bool:
         middle = middles.get(labels)
@@ -531,7 +547,35 @@ def _held(
         )
 
     misses = count_misses(figures.captures, figures.spec, METRICS[metric], breaks)
-    return DraftSentence(sentence, (f"{why[0]} {limit}", *why[1:], *_describe(misses)), group, rank)
+    told = (f"{why[0]} {limit}", *why[1:], *_describe(misses), *([f"{doubt[:1].upper()}{doubt[1:]}."] if doubt else []))
+    is_drafted = not doubt or metric in NEVER_DROPPED
+    outlying = figures.captures.outlying(METRICS[metric], figures.spec)
+    return DraftSentence(sentence, told, group, rank, doubt or "; ".join(outlying), is_drafted)
+
+
+def _largest_share(figures: Figures, metric: str, largest: Value) -> Fraction:
+    """Return the most that a tolerance may be of a metric: of times a tenth of the step."""
+    if metric in STEP_LENGTHS or not largest:
+        return MOST_OF_STEP
+    if METRICS[metric].unit != Unit.NS:
+        return Fraction(1)
+    share = MOST_OF_STEP * Fraction(min(figures.rows("window_ns").values())) / Fraction(largest)
+    return max(LEAST, Fraction(int(100 * share), 100))
+
+
+def _find_doubt(rows: Sequence[Sequence[Value]], share: Fraction, smallest: Value, unit: str) -> str:
+    """Say what a tolerance cannot see, as captures differ by chance by more than twice as much; empty where none do."""
+    blind = []
+    for captures in rows:
+        noise = noise_of(captures, len(rows))
+        tolerance = max(share * abs(Fraction(median(captures))), Fraction(smallest))
+        if noise is not None and noise > MOST_EXCUSED * tolerance:
+            blind.append((Fraction(noise), tolerance))
+    if not blind:
+        return ""
+    most, allowed = (format_value(exact(each), unit) for each in max(blind))
+    alike = "take captures that are more alike, or more of them"
+    return f"captures differ by up to {most} by chance, more than twice a tolerance of {allowed}: {alike}"
 
 
 def _describe(misses: StepMisses | None) -> tuple[str, ...]:

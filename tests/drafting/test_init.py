@@ -38,7 +38,7 @@ from pytest_nsys.drafting.gate_text import SCHEMA_NAME, Draft, gate_text, scalar
 from pytest_nsys.drafting.margins import far_apart, noise_of, percent_below, points, relative, smallest_ns, written_ns
 from pytest_nsys.drafting.sentences import STRUCTURE, DraftSentence
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.model import GateFile
+from pytest_nsys.gates.model import FromBaseline, GateFile
 from pytest_nsys.tools import files
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.sqlite_file import SqliteFile
@@ -47,11 +47,11 @@ from tests.support.gates import MS, Edit, Project, write_trace
 from tests.support.many_traces import write_nodes
 from tests.support.reference_data import DEEPSEEK, DUALPIPE, DUALPIPE_RUNS, REAL
 from tests.support.samples.builder import Process, TraceBuilder
-from tests.support.samples.formats import Format
+from tests.support.samples.formats import ENDINGS, Format
 from tests.support.samples.gpu_state import allocate
 from tests.support.samples.jax import JaxBuilder
 from tests.support.samples.kineto import KinetoBuilder
-from tests.support.training_run import WHOLE, Training, slower
+from tests.support.training_run import REDUCE, WHOLE, Training, slower
 
 GATES = "gates.nsys.yaml"
 STEPS = [(k, 10 * MS * k + 1_000) for k in range(8)]
@@ -694,6 +694,63 @@ def test_a_capture_that_disagrees_is_named_and_widens_nothing(
     assert {"step time below baseline plus tolerance", "mean step time below baseline plus tolerance"} <= {
         assertion.full_name for assertion in gate.assertions
     }
+
+
+@pytest.mark.parametrize("format", [Format.KINETO, Format.NSYS, Format.ROCPD])
+def test_a_hiccup_in_one_time_of_five_captures_is_named_and_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: Format
+) -> None:
+    """The step is within a tenth of that of the others, and what one collective takes is not."""
+    monkeypatch.chdir(tmp_path)
+    steps = [slower(WHOLE, 40, REDUCE) if n == 3 else {name: ns + n for name, ns in WHOLE.items()} for n in range(5)]
+    paths = [
+        Training(steps=(own,) * 8).write(tmp_path / f"{n}.{ENDINGS[format]}", format) for n, own in enumerate(steps)
+    ]
+    told = run("init", *[path.name for path in paths], code=0).stdout
+    assert re.search(rf"left out '{paths[3].name}': a hiccup: .*_ns is .*, the median of the others ", told)
+    gate = load_gate_file(tmp_path / GATES)
+    assert paths[3].name not in gate.traces
+    assert {"step_time_ns", "compute_ns", "kernel_share"} <= {assertion.metric for assertion in gate.assertions}
+    limits = [each.require.limit for each in gate.assertions]
+    tolerances = [
+        limit.tolerance for limit in limits if isinstance(limit, FromBaseline) and limit.tolerance is not None
+    ]
+    assert max(tolerance.relative for tolerance in tolerances) <= Fraction(5, 100)
+
+
+def test_a_step_that_differs_too_much_by_chance_is_drafted_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No tolerance of a step is above a tenth, and what else would be blind is named and not drafted."""
+    monkeypatch.chdir(tmp_path)
+    names = []
+    for n, percent in enumerate((0, 8, -8)):
+        own = {name: ns + n for name, ns in slower(WHOLE, percent).items()}
+        names.append(Training(steps=(own,) * 8).write(tmp_path / f"{n}.json", Format.KINETO).name)
+    told = run("init", *names, code=0).stdout
+    chance = r"captures differ by up to .* ms by chance, more than twice a tolerance of .*: take captures"
+    assert re.search(rf"warning: 'step time below baseline plus tolerance': {chance}", told)
+    gate = load_gate_file(tmp_path / GATES)
+    assert gate.tolerance is not None
+    assert gate.tolerance.relative == Fraction(10, 100)
+    assert {"step_time_ns", "compute_ns"} <= {assertion.metric for assertion in gate.assertions}
+
+
+def test_rows_that_differ_too_much_by_chance_are_drafted_as_their_largest(tmp_path: Path) -> None:
+    """Which of two ranks computes longer is chance, and how long the longer one does is not."""
+
+    def computing(first: int) -> Edit:
+        def edit(_: TraceBuilder, processes: list[Process]) -> None:
+            for rank, process in enumerate(processes):
+                length = 8 * MS if rank == first else 4 * MS
+                process.kernel("gemm", 46 * MS, 46 * MS + length + first, launch_ns=45 * MS + 10_000)
+
+        return edit
+
+    traces = [write_trace(tmp_path / f"{n}.sqlite", edit=computing(n % 2)) for n in range(3)]
+    _, text = draft(*traces)
+    assert "  - max compute below baseline plus " in text
+    assert "  - compute below " not in text
 
 
 def test_of_many_captures_that_disagree_as_many_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

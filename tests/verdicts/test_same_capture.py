@@ -137,6 +137,17 @@ def test_an_accepted_run_is_told_and_a_new_assertion_hides_none(project: Project
     assert OWN in project.pytest("--nsys-trace=1.sqlite", code=1)
 
 
+def test_an_accepted_run_is_held_to_the_others_and_not_to_itself(project: Project) -> None:
+    """With itself among the two the median were 215 us, and 230 within 10% of it."""
+    project.gate(EIGHT.replace("5%", "10%"))
+    for number, exposed_us in enumerate((200, 230)):
+        project.trace(f"{number}.sqlite", exposed_us)
+        project.refresh(f"--nsys-trace={number}.sqlite", mode=Mode.ACCEPT_RUN)
+    said = project.pytest("-v", "--nsys-trace=1.sqlite", code=1)
+    assert "230 us > 220 us" in said
+    assert OWN in said
+
+
 def test_fewer_times_say_nothing(project: Project) -> None:
     project.accepted(EIGHT.replace("- busy_ns <= baseline + 5%\n", ""))
     assert OWN not in project.pytest("--nsys-trace=run.sqlite", code=0)
