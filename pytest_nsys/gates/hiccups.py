@@ -32,7 +32,7 @@ class Hiccup(NamedTuple):
 
 def leave_out_hiccup(captures: Captures, gate: GateFile) -> Captures:
     """Return the captures on which the gate file is judged: all, or of five or more those without a hiccup."""
-    if len(captures.runs) < FEWEST_FOR_HICCUP or captures.left_out is not None:
+    if captures.taken < FEWEST_FOR_HICCUP or captures.left_out is not None:
         return captures
     measured: list[tuple[Assertion, Sequence[MetricTable]]] = []
     for assertion in gate.assertions:

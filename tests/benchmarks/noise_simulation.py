@@ -1,6 +1,7 @@
 """How often does a gate cry wolf, and how often does it see a change? R3 and R4 on traces whose noise is known.
 
     python -m tests.benchmarks.noise_simulation              # about ten minutes on two cores
+    python -m tests.benchmarks.noise_simulation --hiccups    # two minutes: one capture of five is a hiccup
     python -m tests.benchmarks.noise_simulation --small      # seconds: does everything run? (what CI does)
 
 Every value is measured: each trace is an SQLite export of two ranks with eight stages, written by the builder and read
@@ -31,6 +32,7 @@ from functools import lru_cache, partial
 from random import Random
 
 from pytest_nsys.core.model import Label, Value
+from pytest_nsys.gates.hiccups import leave_out_hiccup
 from pytest_nsys.gates.judgement import NotComparable, Reference, judge
 from pytest_nsys.gates.model import GateFile, Outcome, spec_for
 from pytest_nsys.stored.baselines.baseline_file import StoredSeries, accepted_runs
@@ -43,12 +45,18 @@ DRIFT_BETWEEN, DRIFT_WITHIN = 0.02, 0.03
 
 @dataclass(frozen=True)
 class Noise:
-    """A noise model: the drift of each capture, where one is. ``sessions``: before the judged trace, ± where both."""
+    """A noise model: the drift of each capture, where one is. ``sessions``: before the judged trace, ± where both.
+
+    With a ``hiccup`` one capture of these ``sides`` takes so much longer: of the accepted runs and of the calibration,
+    or of those before; of those that are judged.
+    """
 
     name: str
     shape: str = "normal"
     sessions: tuple[float, ...] = (0.0,)
     order: str = ""
+    hiccup: float = 0.0
+    sides: str = ""
 
 
 @dataclass(frozen=True)
@@ -197,18 +205,27 @@ def outcome(rule: Rule, gate: GateFile, before: Sequence[Values], after: Sequenc
     A baseline that was made by its calibration was calibrated on its own runs.
     """
     (assertion,) = gate.assertions
-    now = Drawn(example(), after)
+    now = leave_out_hiccup(Drawn(example(), after), gate)
     spec = spec_for(now.convention, assertion)
     reference: Reference | NotComparable
     if rule.captures:
-        reference = OtherRun(now, gate, Drawn(example(), before)).reference(assertion)
+        was = leave_out_hiccup(Drawn(example(), before), gate)
+        reference = OtherRun(now, gate, was).reference(assertion)
     else:
         accepted, calibration = before[: rule.stored], before[rule.stored :]
         calibration = accepted if rule.on_its_own else calibration
+        accepted, calibration = (_without_hiccup(gate, values) for values in (accepted, calibration))
         series = StoredSeries("ns", "lower", METRIC.dimensions, by_row(accepted), by_row(calibration))
         reference = accepted_runs(series, partial(now.stored, METRIC))
     table = now.rows(METRIC, spec)
     return judge(assertion, table, reference).outcome
+
+
+def _without_hiccup(gate: GateFile, runs: Sequence[Values]) -> Sequence[Values]:
+    """The runs that count, as of a calibration and of accepted runs."""
+    found = leave_out_hiccup(Drawn(example(), runs), gate)
+    assert isinstance(found, Drawn)
+    return found.values
 
 
 def by_row(runs: Sequence[Values]) -> dict[tuple[Label, ...], list[Value]]:
@@ -237,7 +254,13 @@ class Cell:
         rule = self.rule
         count = rule.captures or rule.stored + (CALIBRATION if rule.calibrated else 0)
         levels = [Level(shape, drift, self.change, one_row and self.change > 0) for drift in self.noise.sessions]
-        return [Level(shape)] * count, [levels] * rule.judged
+        before, after = [Level(shape)] * count, [levels] * rule.judged
+        if "before" in self.noise.sides:
+            for place in {0, rule.stored} if rule.calibrated else {0}:
+                before[place] = Level(shape, self.noise.hiccup)
+        if "after" in self.noise.sides:
+            after[0] = [replace(level, drift=self.noise.hiccup) for level in levels]
+        return before, after
 
     @property
     def levels(self) -> set[Level]:
@@ -313,6 +336,50 @@ def draw(
     return drawn
 
 
+HALF_MORE, FIFTH_MORE = 0.7, 0.2
+HICCUPS = (
+    PLAIN,
+    *(
+        Noise(f"one capture × {1 + hiccup:g} {words}", hiccup=hiccup, sides=sides)
+        for hiccup in (HALF_MORE, FIFTH_MORE)
+        for sides, words in (("before", "before"), ("after", "after"), ("before after", "on either side"))
+    ),
+)
+OF_HICCUPS = (R3, OF_FIVE, R4_OF_5)
+BEYOND = (0.0, 0.05, 0.10, 0.15)
+"""Nothing, T, 2T and 3T: the last is promised whatever one capture does."""
+
+PROMISED = 0.01
+"""Of verdicts that a hiccup may change."""
+
+
+def hiccup_cells() -> Iterator[Cell]:
+    """The shares of the table of hiccups. A single capture that is judged is itself, whatever it is."""
+    for rule in OF_HICCUPS:
+        for noise in HICCUPS:
+            if rule.judged > 1 or "after" not in noise.sides:
+                yield from (Cell(noise, "8 rows", rule, change) for change in BEYOND)
+
+
+def hiccup_table(found: Mapping[Cell, Trials]) -> Iterator[str]:
+    """Markdown: false alarms, and what is missed, a line for each rule and noise."""
+    yield "| rule | noise | no change: red | " + " | ".join(f"+{c:.0%}: not red" for c in BEYOND[1:]) + " |"
+    yield "| --- " * (2 + len(BEYOND)) + "|"
+    for rule, noise in dict.fromkeys((cell.rule, cell.noise) for cell in found):
+        red = [found[Cell(noise, "8 rows", rule, change)].share(Outcome.FAILED) for change in BEYOND]
+        shares = [red[0], *(1 - share for share in red[1:])]
+        yield f"| {rule.name} | {noise.name} | " + " | ".join(f"{100 * share:.1f} %" for share in shares) + " |"
+
+
+def broken_promises(found: Mapping[Cell, Trials]) -> Iterator[str]:
+    """What hiccups change at three tolerances, or make red where nothing changed, in more trials than is promised."""
+    for cell, trials in found.items():
+        plain, (low, high) = found[replace(cell, noise=PLAIN)].share(Outcome.FAILED), trials.interval(Outcome.FAILED)
+        if (not cell.change and low > plain + PROMISED) or (cell.change == BEYOND[-1] and high < plain - PROMISED):
+            red = trials.words(Outcome.FAILED)
+            yield f"{cell.rule.name}, {cell.noise.name}, {cell.change:+.0%}: {red} red, {plain:.1%} without"
+
+
 def cells() -> Iterator[Cell]:
     """All shares of the table, in its order."""
     for noise, gates in ABOUT:
@@ -320,9 +387,8 @@ def cells() -> Iterator[Cell]:
             yield from (Cell(noise, gate, rule, change) for rule in rules for change in CHANGES)
 
 
-def simulate(trials: int, seed: int) -> dict[Cell, Trials]:
-    """All trials of all cells, on all cores; the same for a seed on whatever machine."""
-    asked = list(cells())
+def simulate(asked: Sequence[Cell], trials: int, seed: int) -> dict[Cell, Trials]:
+    """All trials of some cells, on all cores; the same for a seed on whatever machine."""
     sizes: dict[Level, int] = {}
     for cell in asked:
         for level in cell.levels:
@@ -357,11 +423,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--trials", type=int, default=TRIALS, help=f"of each cell of the table (default: {TRIALS})")
     parser.add_argument("--small", action="store_true", help=f"{SMALL} trials of each cell")
+    parser.add_argument("--hiccups", action="store_true", help="the table of hiccups alone")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args(arguments)
     trials = SMALL if asked.small else asked.trials
-    found = simulate(trials, asked.seed)
-    print(f"{trials} trials a cell, seed {asked.seed}; shares with their 95 % intervals\n")
+    hiccups = simulate(list(hiccup_cells()), trials, asked.seed)
+    print(f"{trials} trials a cell, seed {asked.seed}\n")
+    print("\n".join(hiccup_table(hiccups)) + "\n")
+    broken = list(broken_promises(hiccups))
+    print("\n".join(f"MISSED   {line}" for line in broken))
+    if asked.hiccups:
+        return int(bool(broken))
+    found = simulate(list(cells()), trials, asked.seed)
+    print("Shares with their 95 % intervals\n")
     print("\n".join(table(found)) + "\n")
     verdicts = []
     for target in TARGETS:
@@ -370,7 +444,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         requests = f"at {'least' if target.at_least else 'most'} {100 * target.share:g} %"
         where = f"{target.rule.name}, {target.noise.name}, {target.gate}, {target.change:+.0%}"
         print(f"{verdicts[-1]:8} {where}: {cell.words(Outcome.FAILED)} red, {requests}")
-    return int("MISSED" in verdicts or ("MISSED?" in verdicts and not asked.small))
+    return int(bool(broken) or "MISSED" in verdicts or ("MISSED?" in verdicts and not asked.small))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from random import Random
 
-from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.captures import Captures, LeftOut
 from pytest_nsys.analysis.circumstances import RunKey
 from pytest_nsys.analysis.metrics import METRICS, Metric, Request
 from pytest_nsys.analysis.run import Run
@@ -164,7 +164,22 @@ class Drawn(Captures):
         super().__init__(like.runs)
         self.mesh, self.facts = like.mesh, like.facts
         self._like = like
+        self._values = tuple(drawn)
         self._drawn = [like.stored(METRIC, dict(zip(LABELS, values, strict=True))) for values in drawn]
+
+    @property
+    def taken(self) -> int:
+        return len(self._drawn) + (self.left_out is not None)
+
+    def leave_out(self, place: int, why: str) -> Drawn:
+        others = Drawn(self._like, [values for n, values in enumerate(self._values) if n != place])
+        others.left_out = LeftOut(place, why)
+        return others
+
+    @property
+    def values(self) -> Sequence[Values]:
+        """Those of each capture that counts."""
+        return self._values
 
     def each(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> Sequence[MetricTable]:  # noqa: ARG002
         return self._drawn

@@ -291,3 +291,37 @@ def test_a_tolerance_is_tighter_than_noise_that_is_more(noise: int | None, said:
     row = JudgedRow({"rank": 0}, 1_000, 1_050, Outcome.PASSED, 1_000, 50, margin=50, noise=noise)
     limit = FromBaseline(Tolerance(Fraction(1, 20), {}))
     assert len([*_about_tolerance(limit, [row], "ns")]) == said
+
+
+# One hiccup of any size, of whatever side
+
+LEVEL_NS, TOLERANCE_NS = 400_000, 20_000
+"""A row, and 5% of it. Each capture is within a quarter of that from the level, as nearly all are at a CV of 1 %."""
+
+
+def scattered(random: Random, level_ns: int) -> Values:
+    return tuple(level_ns + random.randint(-TOLERANCE_NS // 4, TOLERANCE_NS // 4) for _ in LABELS)
+
+
+@pytest.mark.parametrize("rule", [simulation.R4_OF_5, simulation.OF_FIVE], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("side", ["before", "after", "none"])
+@given(
+    random=st.randoms(use_true_random=False),
+    hiccup=st.tuples(st.integers(0, 9), st.integers(1, 10**9), st.booleans()),
+    change_ns=st.one_of(st.just(0), st.integers(3 * TOLERANCE_NS, 30 * TOLERANCE_NS)),
+)
+def test_one_hiccup_of_any_size_changes_no_verdict(
+    rule: simulation.Rule, side: str, random: Random, hiccup: tuple[int, int, bool], change_ns: int
+) -> None:
+    """Three tolerances more are red and an unchanged run is green, whatever one capture of five holds."""
+    # Some ns apart, as no two captures are equal to the nanosecond.
+    before = [scattered(random, LEVEL_NS + n) for n in range(5 if rule.captures else 10)]
+    after = [scattered(random, LEVEL_NS + change_ns + 10 + n) for n in range(5)]
+    place, value_ns, in_all_rows = hiccup
+    hit = {"before": before, "after": after}.get(side, [])
+    if hit:
+        place %= len(hit)
+        hit[place] = tuple(value_ns if in_all_rows or n == 3 else own for n, own in enumerate(hit[place]))
+    gate = simulation.gate_of(simulation.GATES["8 rows"], "5%")
+    expected = Outcome.FAILED if change_ns else Outcome.PASSED
+    assert simulation.outcome(rule, gate, before, after) is expected
