@@ -339,11 +339,10 @@ def draw(
 HALF_MORE, FIFTH_MORE = 0.7, 0.2
 HICCUPS = (
     PLAIN,
-    *(
-        Noise(f"one capture × {1 + hiccup:g} {words}", hiccup=hiccup, sides=sides)
-        for hiccup in (HALF_MORE, FIFTH_MORE)
-        for sides, words in (("before", "before"), ("after", "after"), ("before after", "on either side"))
-    ),
+    Noise("one capture × 1.7 before", hiccup=HALF_MORE, sides="before"),
+    Noise("one capture × 1.7 after", hiccup=HALF_MORE, sides="after"),
+    Noise("one capture × 1.7 on either side", hiccup=HALF_MORE, sides="before after"),
+    Noise("one capture × 1.2 on either side", hiccup=FIFTH_MORE, sides="before after"),
 )
 OF_HICCUPS = (R3, OF_FIVE, R4_OF_5)
 BEYOND = (0.0, 0.05, 0.10, 0.15)
