@@ -281,7 +281,22 @@ def _against_baseline(
             judged.append(JudgedRow(dict(key), None, None, Outcome.NO_DATA, baseline=was))
     if limit.tolerance is not None and limit.tolerance.noise and (unmeasured := _unmeasured(judged, reference)):
         return Judgement(Outcome.NO_DATA, reason=unmeasured)
-    return amounting(judged, warnings=tuple(_about_tolerance(limit, judged, assertion.judged.unit)))
+    told = [*_about_tolerance(limit, judged, assertion.judged.unit)]
+    if reference.decisions is not None:
+        told += _about_captures(limit, judged, reference.decisions, assertion)
+    return amounting(judged, warnings=tuple(told))
+
+
+def _about_captures(
+    limit: FromBaseline, rows: Sequence[JudgedRow], decisions: Mapping[RowKey, Decision], assertion: Assertion
+) -> Iterator[str]:
+    """What two sets of captures cannot tell: of noise up to twice the tolerance their test takes care."""
+    if limit.tolerance is None or limit.tolerance.noise:
+        return
+    known = [(row, decisions.get(row_key(assertion, row.labels))) for row in rows if row.tolerance is not None]
+    noisy = [replace(row, noise=found.noise) for row, found in known if found is not None]
+    if any(map(_is_blind, noisy)):
+        yield describe_noise(noisy, assertion.judged.unit, "take more captures")
 
 
 def _unmatched(
@@ -400,12 +415,14 @@ def _about_tolerance(limit: FromBaseline, rows: Sequence[JudgedRow], unit: str) 
         yield doubt
 
 
-def describe_noise(rows: Sequence[JudgedRow], unit: str) -> str:
-    """Say what a gate cannot see, as its tolerance is tighter than the measured noise; empty where none is."""
+def describe_noise(rows: Sequence[JudgedRow], unit: str, remedy: str = "calibrate anew") -> str:
+    """Say what a gate cannot see, as its tolerance is tighter than the measured noise; empty where none is. ``remedy``
+    is what makes the noise smaller.
+    """
     tighter = [row for row in rows if _excess(row) > 0]
     if not tighter:
         return ""
-    blind = [row for row in tighter if (row.noise or 0) > MOST_EXCUSED * (row.tolerance or 0)]
+    blind = [row for row in tighter if _is_blind(row)]
     row = max(blind or tighter, key=_excess)
     noise, tolerance = (distance_words(each or 0, unit) for each in (row.noise, row.tolerance))
     among, place = f"in {len(blind or tighter)} of {counted(len(rows), 'row')}", place_words(row.labels)
@@ -414,7 +431,12 @@ def describe_noise(rows: Sequence[JudgedRow], unit: str) -> str:
         what = f"the tolerance is tighter than the noise {among}: {tolerance} < {noise}{where}"
         return f"{what}: only changes beyond the noise can fail it"
     what = f"the noise is more than twice the tolerance {among}: {noise}, tolerance {tolerance}{where}"
-    return f"{what}: no change below {noise} can be told from chance: calibrate anew, or widen the tolerance"
+    return f"{what}: no change below {noise} can be told from chance: {remedy}, or widen the tolerance"
+
+
+def _is_blind(row: JudgedRow) -> bool:
+    """Whether the noise is more than may be excused: neither a green nor a red says much then."""
+    return row.noise is not None and row.noise > MOST_EXCUSED * (row.tolerance or 0)
 
 
 def _excess(row: JudgedRow) -> Fraction:

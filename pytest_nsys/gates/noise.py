@@ -160,13 +160,15 @@ class Trial(NamedTuple):
 class Decision(NamedTuple):
     """Whether the captures say that the row moved, to the worse or to the better.
 
-    ``label`` is what they say of this row alone, in a word or two; ``basis`` how all such rows were decided.
+    ``label`` is what they say of this row alone, in a word or two; ``basis`` how all such rows were decided. ``noise``
+    is the shift that chance alone may give, None where the captures are too few to say.
     """
 
     worse: bool
     better: bool
     label: str
     basis: str
+    noise: Value | None = None
 
 
 class _Moved(NamedTuple):
@@ -181,7 +183,20 @@ def decide(trials: Mapping[Key, Trial]) -> dict[Key, Decision]:
     """What each row's captures say, all rows of a gate file taken together."""
     worse = _moved({key: (trial, trial.worse) for key, trial in trials.items()})
     better = _moved({key: (trial, -trial.worse) for key, trial in trials.items()})
-    return {key: Decision(worse[key].moved, better[key].moved, worse[key].label, worse[key].basis) for key in trials}
+    return {
+        key: Decision(
+            found.moved, better[key].moved, found.label, found.basis, shift_by_chance(trials[key], len(trials))
+        )
+        for key, found in worse.items()
+    }
+
+
+def shift_by_chance(trial: Trial, rows: int) -> Value | None:
+    """Return the shift between both sides that one in a hundred unchanged gates of so many rows exceeds in a row."""
+    if not can_test(trial):
+        return None
+    freedom, spread = _pooled(trial)
+    return exact(_root_above(quantile(freedom, FALSE_ALARMS / rows) ** 2 * spread))
 
 
 def can_test(trial: Trial) -> bool:
@@ -234,13 +249,18 @@ def _by_separation_of_many(trial: Trial, direction: int, rows: int) -> _Moved:
     basis = f"{found.basis} beyond the noise of {rows} rows"
     if not found.moved:
         return _Moved(False, found.label, basis)
-    before, after = len(trial.before), len(trial.after)
-    freedom = before + after - 2
-    squares = (before - 1) * variance(trial.before) + (after - 1) * variance(trial.after)
-    spread = squares / freedom * (Fraction(1, before) + Fraction(1, after))
+    freedom, spread = _pooled(trial)
     t = quantile(freedom, ALPHA / rows / (1 if direction else 2))
     moved = Fraction(median(trial.after) - median(trial.before)) ** 2 > t**2 * spread
     return _Moved(moved, found.label if moved else f"{found.label}, within noise", basis)
+
+
+def _pooled(trial: Trial) -> tuple[int, Fraction]:
+    """Degrees of freedom of both sides together, and the variance of the shift between them."""
+    before, after = len(trial.before), len(trial.after)
+    freedom = before + after - 2
+    squares = (before - 1) * variance(trial.before) + (after - 1) * variance(trial.after)
+    return freedom, squares / freedom * (Fraction(1, before) + Fraction(1, after))
 
 
 def _separated(trial: Trial, direction: int) -> bool:

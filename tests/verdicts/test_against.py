@@ -222,6 +222,22 @@ def test_a_hiccup_before_hides_no_regression_of_half(project: Project) -> None:
         assert "base4.sqlite) is a hiccup, and left out of every row" in printed(project)
 
 
+@pytest.mark.parametrize("head", [[199, 221, 241, 259, 282], [401, 421, 441, 461, 481]])
+def test_captures_that_scatter_by_more_than_twice_the_tolerance_are_told_also_where_all_is_green(
+    tmp_path: Path, head: list[int]
+) -> None:
+    found = held(tmp_path, [200, 220, 240, 260, 280], head, "exposed_ns below baseline plus 5%")
+    assert found.outcome == ("passed" if head[0] < 300 else "failed")
+    (doubt,) = (warning for warning in found.warnings if "told from chance" in warning)
+    assert doubt.startswith("the noise is more than twice the tolerance in 1 of 1 row: 5")
+    assert doubt.endswith("can be told from chance: take more captures, or widen the tolerance")
+
+
+def test_captures_that_scatter_by_less_have_no_doubt(tmp_path: Path) -> None:
+    sides = [200, 203, 206, 209, 212], [201, 204, 207, 208, 211]
+    assert held(tmp_path, *sides, "exposed_ns below baseline plus 5%").warnings == ()
+
+
 def test_a_hiccup_after_makes_no_unchanged_run_red(project: Project) -> None:
     project.gate("- exposed_ns below baseline plus 5%\n")
     cases = project.cases(*both_sides(project, [200, 201, 202, 203, 204], [199, 200, 201, 202, 900]), "-v", code=0)
