@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
-from pytest_nsys.analysis.bounds import ENOUGH
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import steps_of
 from pytest_nsys.analysis.explained import KernelSequence, Wall
+from pytest_nsys.analysis.facts.bounds import ENOUGH
 from pytest_nsys.analysis.facts.fact import Fact, Measured, Weight
 from pytest_nsys.analysis.facts.kinds import weighed
 from pytest_nsys.analysis.metrics import METRICS, Metric, Unit, known_metric
