@@ -305,15 +305,17 @@ def lacking(window: RankWindow) -> Iterator[str]:
         yield f"{counted(len(unsized), 'kernel')} of a group whose size is not recorded: it was made before the capture"
 
 
-def unsized(window: RankWindow) -> dict[str, tuple[int, int]]:
-    """Return of each kind of collective that is partly sized how many kernels have no bandwidth on record, and of how
-    many. Of a kind without any size there are no rows, which says so.
+def unrecorded(window: RankWindow, *, sizes: bool) -> dict[str, tuple[int, int]]:
+    """Return of each kind of collective that is partly on record how many kernels are not, and of how many: by their
+    group, or with ``sizes`` by their bandwidth. Of a kind without any there are no rows that are held to be all.
     """
-    sizes: dict[str, list[bool]] = {}
+    found: dict[str, list[bool]] = {}
     for (_, kind), own in transfers(window).items():
-        known = sum(t.bytes is not None and t.record.group_size is not None for t in own.recorded)
-        sizes.setdefault(kind, []).extend([True] * known + [False] * (own.kernels - known))
-    return {kind: (own.count(False), len(own)) for kind, own in sizes.items() if len({*own}) > 1}
+        known = len(own.recorded)
+        if sizes:
+            known = sum(t.bytes is not None and t.record.group_size is not None for t in own.recorded)
+        found.setdefault(kind, []).extend([True] * known + [False] * (own.kernels - known))
+    return {kind: (own.count(False), len(own)) for kind, own in found.items() if len({*own}) > 1}
 
 
 SYMMETRIC = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast")

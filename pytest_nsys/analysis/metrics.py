@@ -208,6 +208,11 @@ class Metric:
         return self.of is Of.OUTSIDE
 
     @property
+    def of_all_steps(self) -> bool:
+        """Whether it looks at every step of the run, whichever window is judged."""
+        return self.name in _OF_ALL_STEPS
+
+    @property
     def reads_sizes(self) -> bool:
         """Whether it hangs on how many bytes a collective moves."""
         return self.name in _OF_SIZES
@@ -232,6 +237,7 @@ class Metric:
         return [row for row in self.function(window) if isinstance(row, Row)]
 
 
+_OF_ALL_STEPS = frozenset({"period_ns", "step_time_ns", "samples_per_s", "tokens_per_s"})
 _OF_SIZES = frozenset({"algbw", "busbw", "bandwidth_utilisation", "collective_bytes", "traffic_share"})
 
 OF_STEP = " of step"

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import NamedTuple
 
-from pytest_nsys.analysis.collectives import lacking, transfers, unsized
+from pytest_nsys.analysis.collectives import lacking, transfers, unrecorded
 from pytest_nsys.analysis.facts.fact import Measured
 from pytest_nsys.analysis.facts.ground import Ground
 from pytest_nsys.analysis.metrics import Of
@@ -60,14 +60,16 @@ def measure_unknown_communication(ground: Ground) -> Iterator[Measured]:
 
 
 def measure_unsized_collectives(ground: Ground) -> Iterator[Measured]:
-    """Yield the kind of collective of which some have no size on record, with the greatest share of these."""
+    """Yield the kind of collective of which some have no group or size on record, with the greatest share of these."""
+    sizes = ground.metric.reads_sizes
     windows = [window for window in ground.group if transfers(window) and window.track.collectives is not None]
-    each = [(Fraction(*own), window, kind) for window in windows for kind, own in unsized(window).items()]
+    each = [(Fraction(*n), window, kind) for window in windows for kind, n in unrecorded(window, sizes=sizes).items()]
     if each:
         share, window, kind = max(each, key=lambda found: (found[0], -found[1].rank.number, found[2]))
-        words = f"rank {window.rank.number}: {percent(share)} of the {kind} kernels have no size on record"
+        lacks = f"no {'size' if sizes else 'group'} on record"
+        words = f"rank {window.rank.number}: {percent(share)} of the {kind} kernels have {lacks}"
         remedy = "begin the capture before the process groups are made, and profile whole steps"
-        yield Measured(share, words, "bandwidths are of the others alone", remedy)
+        yield Measured(share, words, f"{'bandwidths' if sizes else 'rows by group'} are of the others alone", remedy)
 
 
 def measure_missing_sizes(ground: Ground) -> Iterator[Measured]:

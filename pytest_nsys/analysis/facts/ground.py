@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 from pytest_nsys.analysis.facts.bounds import Bounds
-from pytest_nsys.analysis.metrics import PERIOD, Metric, Of
+from pytest_nsys.analysis.metrics import Metric, Of
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.windows import WindowSpec, marks_steps
+from pytest_nsys.core.errors import NothingMeasured
 
 
 class Ground(NamedTuple):
@@ -25,13 +27,24 @@ class Ground(NamedTuple):
         """The windows, which are picked once. Raises NothingMeasured for a run without kernels."""
         return self.run.measured(self.spec)
 
+    @property
+    def launching(self) -> WindowGroup:
+        """The windows whose launches count: of a metric of all of several steps the whole run, as far as launches make
+        steps and the trace has all of it.
+        """
+        several = any(len(track.anchors) > 1 for track in self.group.tracks.values())
+        if self.metric.of_all_steps and several and self._steps_by_launch():
+            with suppress(NothingMeasured):  # of a cut
+                return self.run.whole()
+        return self.group
+
     def is_measured(self) -> bool:
         """Return True: whatever is read off a trace hangs on it."""
         return True
 
     def counts_kernels(self) -> bool:
         """Return whether a kernel more or less makes a difference: to the length of steps, too, that launches make."""
-        return self.metric.of_kernels or (self.metric.name == PERIOD and self._steps_by_launch())
+        return self.metric.of_kernels or (self.metric.of_all_steps and self._steps_by_launch())
 
     def _steps_by_launch(self) -> bool:
         return self.spec.by_launch and marks_steps(self.run.convention, self.spec)
@@ -65,3 +78,7 @@ class Ground(NamedTuple):
     def reads_sizes(self) -> bool:
         """Return whether it hangs on how many bytes a collective moves."""
         return self.metric.reads_sizes
+
+    def tells_groups_apart(self) -> bool:
+        """Return whether it matters of which process group a collective is, or how large."""
+        return "group" in self.metric.dimensions

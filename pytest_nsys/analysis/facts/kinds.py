@@ -35,7 +35,7 @@ KINDS: Mapping[str, FactKind] = {
     "unstaged": FactKind(communication.measure_unstaged, Ground.looks_up_stages, on_demand=True),
     "unclassified": FactKind(communication.measure_unclassified, Ground.looks_up_purposes, on_demand=True),
     "unknown_communication": FactKind(communication.measure_unknown_communication, Ground.counts_kernels),
-    "unsized_collectives": FactKind(communication.measure_unsized_collectives, Ground.reads_sizes),
+    "unsized_collectives": FactKind(communication.measure_unsized_collectives, Ground.tells_groups_apart),
     "whole_graphs": FactKind(recording.measure_whole_graphs, Ground.counts_kernels),
     "dropped": FactKind(recording.measure_dropped),
     "diagnostics": FactKind(recording.measure_diagnostics),

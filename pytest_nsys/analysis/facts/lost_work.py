@@ -102,7 +102,7 @@ def _told(group: WindowGroup) -> Iterator[Told]:
 
 def measure_launches_without_work(ground: Ground) -> Iterator[Measured]:
     """Yield the largest share of the calls of one kind of a process that have no work on record."""
-    group = ground.group
+    group = ground.launching
     if each := [told for told in _told(group) if told.without]:
         worst = max(each, key=lambda told: (told.share, told.calls))
         words = _words(group, worst, len({told.process for told in each}) - 1)
@@ -131,7 +131,7 @@ def _where(group: WindowGroup) -> str:
 def measure_processes_without_kernels(ground: Ground) -> Iterator[Measured]:
     """Yield how many processes launch kernels and have none on record."""
     found = []
-    for number, (trace, records) in enumerate(zip(ground.run.traces, launch_records(ground.group), strict=True)):
+    for number, (trace, records) in enumerate(zip(ground.run.traces, launch_records(ground.launching), strict=True)):
         launching = {
             pid: sum(record.calls for record in own if record.kind is not LaunchKind.COPY and record.without)
             for pid, own in (records or {}).items()
@@ -154,12 +154,10 @@ def measure_launches_outside(ground: Ground) -> Iterator[Measured]:
     """Yield the share of calls that launch work before the first recorded kernel or after the last: of windows that are
     no steps of launches.
     """
-    each = [*_told(ground.group)]
+    group = ground.launching
+    each = [*_told(group)]
     if outside := sum(told.record.outside - told.cut_off for told in each):
-        share = Fraction(outside, outside + sum(told.calls for told in each))
-        which = f"{outside} of {outside + sum(told.calls for told in each)} calls that launch work"
-        words = (
-            f"{which} {_where(ground.group)} came before that of the first recorded kernel or after that of the last"
-        )
-        doubtful = not ground.spec.whole_run or share > MUCH_OUTSIDE
-        yield Measured(share, words, "the profiler did not record all of it", doubtful=doubtful)
+        calls = outside + sum(told.calls for told in each)
+        words = f"{outside} of {calls} calls that launch work {_where(group)} came before or after all recorded kernels"
+        doubtful = not group.spec.whole_run or Fraction(outside, calls) > MUCH_OUTSIDE
+        yield Measured(Fraction(outside, calls), words, "the profiler did not record all of it", doubtful=doubtful)
