@@ -44,7 +44,7 @@ from pytest_nsys.core.columns import (
 )
 from pytest_nsys.core.conventions import NO_STAGE, Convention
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.families import KnownLibrary, known_communication
+from pytest_nsys.core.families import KnownLibrary, fused_communication, known_communication
 from pytest_nsys.core.intervals import Intervals, hull
 from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import (
@@ -63,6 +63,7 @@ from pytest_nsys.core.model import (
     TraceFacts,
 )
 from pytest_nsys.core.tables import NO_CALLS, NO_KERNELS, Kernels, LaunchCalls, Ranges, Series, StreamWait, summed
+from pytest_nsys.traces.copies_as_kernels import merged
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.rank_steps import RankSteps
@@ -386,6 +387,21 @@ class RankTrack:
         compute = (key for key, flag in self._communicating[1].items() if not flag)
         found = ((key, known_communication(names[key[0]], names.get(key[1], ""))) for key in compute)
         return {key: known for key, known in found if known is not None}
+
+    @cached_property
+    def fused(self) -> Mapping[tuple[int, int], str]:
+        """What says of kernels that count as compute that they communicate as well, by (short, demangled) name ids."""
+        names = self.kernels.names
+        compute = (key for key, flag in self._communicating[1].items() if not flag and key not in self.uncounted)
+        found = ((key, fused_communication(names.get(key[1], "") or names[key[0]])) for key in compute)
+        return {key: identifier for key, identifier in found if identifier}
+
+    @property
+    def copies_between_gpus(self) -> Kernels:
+        """The copies of the run that move data between GPUs and are no communication under the convention."""
+        lane, of_run = self.rank.lane, self.group.run.copies_between_gpus(self.rank.process.trace)
+        own = sorted(at for at in of_run if at.global_pid == lane.global_pid and lane.device in (None, at.device))
+        return merged([of_run[at] for at in own]) or NO_KERNELS
 
     @cached_property
     def launch_ns(self) -> Column:

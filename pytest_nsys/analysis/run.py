@@ -215,6 +215,11 @@ class Run:
         return steps_by_time(marks, to_the_end=max(ends, default=None))
 
     @kept
+    def copies_between_gpus(self, trace: int) -> Mapping[Lane, Kernels]:
+        """What copies move between GPUs, as far as the convention does not count it as communication."""
+        return self.traces[trace].copies_between_gpus()
+
+    @kept
     def everything(self, trace: int) -> Around:
         """All that the ranks of a trace ran."""
         spans: dict[Lane, Interval | None] = {rank.lane: None for rank in self.ranks_of(trace)}

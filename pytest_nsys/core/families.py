@@ -22,7 +22,7 @@ from fnmatch import translate
 from functools import lru_cache
 from typing import NamedTuple
 
-from pytest_nsys.core.family_table import LIBRARY, TABLE, XLA_ALONE
+from pytest_nsys.core.family_table import FUSED_WITH_COMMUNICATION, LIBRARY, TABLE, XLA_ALONE
 
 _CLOSING = {"(": ")", "<": ">", "[": "]", "{": "}"}
 
@@ -191,6 +191,26 @@ def known_communication(short: str, full: str) -> KnownLibrary | None:
         if matcher.match(path):
             return KnownLibrary(library, f"*{glob.removeprefix('*')}")
     return None
+
+
+_BOTH = re.compile("|".join(map(translate, FUSED_WITH_COMMUNICATION)))
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_COLLECTIVE_WORDS = re.compile(r"(?<=_)(all|reduce)_(gather|reduce|scatter|to_all)(?=_)")
+
+
+@lru_cache(maxsize=65_536)
+def fused_communication(full: str) -> str:
+    """What in a kernel's name, parameters aside, says that it multiplies and communicates in one; empty for nothing."""
+    text = spelled(full)
+    identifiers = [] if _FUSED.match(text) else re.findall(r"\w+", declaration(text))
+    return next(filter(_says_both, identifiers), "")
+
+
+@lru_cache(maxsize=65_536)
+def _says_both(identifier: str) -> bool:
+    words = re.split(r"_+", _CAMEL.sub("_", identifier).lower())
+    spoken = _COLLECTIVE_WORDS.sub(lambda found: found[0].replace("_", ""), f"_{'_'.join(filter(None, words))}_")
+    return _BOTH.fullmatch(spoken) is not None
 
 
 OTHER = "other"

@@ -133,3 +133,20 @@ TABLE = (
 
 XLA_ALONE = frozenset(row.family for row in TABLE) - {row.family for row in TABLE if row.source != "XLA"}
 """Families that no run has which XLA did not compile: they have rows only where one of their kernels ran."""
+
+_COLLECTIVES = ("allgather", "allreduce", "reducescatter", "alltoall", "a2a")
+_PRODUCTS = ("gemm", "matmul", "_mm_", "_bmm_")
+
+FUSED_WITH_COMMUNICATION = (
+    *(glob for c in _COLLECTIVES for p in _PRODUCTS for glob in (f"*_{c}*{p}*", f"*{p}*_{c}*", f"*{p}{c}*")),
+    # Flux and Triton-distributed say the collective with two letters.
+    *("*_ag_*gemm_*", "*_aggemm_*", "*gemm_ag_*", "*gemm_*_ag_kernel*", "*gemm_*_ag_scatter*", "*_ag_matmul_*"),
+    *("*gemm_rs_*", "*_gemmrs_*", "*gemm_*gather_rs_*", "*matmul_rs_*", "*gemm_ar_*", "*_gemmar_*", "*matmul_ar_*"),
+    # CUTLASS, JAX
+    *("*_distributed_gemm_*", "*_dist_gemm_*", "*_distgemm_*", "*_collective_matmul_*", "*_collective_gemm_*"),
+)
+"""Identifiers of kernels that multiply and communicate in one: of their time nobody can tell which is which.
+
+Held against the words of an identifier in small letters, ``GemmV3AGKernel`` as ``_gemm_v3_ag_kernel_``, where
+``all_gather`` and its kin are one word.
+"""

@@ -501,6 +501,12 @@ class Trace(Protocol):
         """All copies of these kinds (of conventions.CopyKind), each named for its kind, by process and device."""
         ...
 
+    def copies_between_gpus(self) -> Mapping[Lane, Kernels]:
+        """The copies to another GPU, and those that a collective launched, that are not among the kernels; each named
+        for its kind, by process and device.
+        """
+        ...
+
     def transfers(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels] | None:
         """What kept the GPU of each lane busy and touches its span (None: all of it), as kernels that are called
         ``copy``, ``memset`` and, of CUDA graphs that were traced whole, ``graph``. None where the format or its version

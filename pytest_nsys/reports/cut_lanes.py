@@ -240,13 +240,16 @@ def _copies(one: RankCut) -> Iterator[Slice]:
 
 
 def _transfers(one: RankCut) -> Iterator[Slice]:
-    """The copies and memsets that ran in the windows, in their whole length."""
+    """The copies and memsets that ran in the windows, in their whole length; between GPUs by the name of their kind."""
     shown: Counter[object] = Counter()
+    between = one.windows[0].track.copies_between_gpus
+    called = {identity(between, i): _name(between, i) for i in range(len(between))}
     for some in (view.transfers for view in one.views if view.transfers is not None):
         own, work = Counter[object](), some.kernels
         for i in some.positions:
             if _is_new((identity(work, i), _name(work, i)), own, shown):
-                yield Slice(work.start_ns[i], work.end_ns[i], TRANSFER, _name(work, i), _place(some, i))
+                name = called.get(identity(work, i), _name(work, i))
+                yield Slice(work.start_ns[i], work.end_ns[i], TRANSFER, name, _place(some, i))
 
 
 def _threads(one: RankCut) -> Iterator[tuple[int, list[Slice]]]:

@@ -29,6 +29,12 @@ TRANSFERS: Mapping[int, str] = {COPY_ID: "copy", MEMSET_ID: "memset", GRAPH_ID: 
 BY_NCCL = (CopyKind.PEER, CopyKind.DEVICE_TO_DEVICE)
 """What the copy engines do for a collective: profilers call it the one or the other, by how the memory is mapped."""
 
+BETWEEN_GPUS = (CopyKind.PEER, CopyKind.COLLECTIVE)
+"""What communicates, whichever copies a convention counts."""
+
+CALLS = (COMMUNICATION_PREFIX + "%", "c10d::%", "record_param_comms%")
+"""Ranges inside which NCCL launches its work: its own, and the operators of PyTorch's process groups."""
+
 
 def kinds_to_read(kinds: Sequence[str]) -> tuple[CopyKind, ...]:
     """The kinds that profilers tell apart; which copies are of a collective shows only where they were launched."""
@@ -37,13 +43,13 @@ def kinds_to_read(kinds: Sequence[str]) -> tuple[CopyKind, ...]:
 
 
 def told_apart(trace: Trace, copies: Mapping[Lane, Kernels], kinds: Sequence[str]) -> Mapping[Lane, Kernels]:
-    """Of copies of :func:`kinds_to_read` those of ``kinds``: what was launched inside a range of NCCL is a collective.
+    """Of copies of :func:`kinds_to_read` those of ``kinds``: what was launched inside one of ``CALLS`` is a collective.
 
-    Ranges of NCCL are those whose name starts as its kernels do, on any thread; one that was never closed is left out.
+    They are ranges on any thread; one that was never closed is left out.
     """
     if CopyKind.COLLECTIVE not in kinds or not copies:
         return copies
-    ranges, launches = trace.ranges([COMMUNICATION_PREFIX + "%"]), trace.launches(copies)
+    ranges, launches = trace.ranges(CALLS), trace.launches(copies)
     by_nccl, wanted = {NAME_IDS[kind] for kind in BY_NCCL}, {NAME_IDS[kind] for kind in kinds}
     found: dict[Lane, Kernels] = {}
     for lane, some in copies.items():
@@ -127,6 +133,11 @@ class WithCopies:
             inside = [i for i, time in enumerate(launches) if time != NO_LAUNCH and low <= time <= high]
             launched[lane] = copies[lane].take(inside)
         return together(self._trace.kernels_launched(spans), launched)
+
+    def copies_between_gpus(self) -> Mapping[Lane, Kernels]:
+        """Those of the trace, without the copies that are among its kernels."""
+        each = ((lane, _without(some, self._of(lane))) for lane, some in self._trace.copies_between_gpus().items())
+        return {lane: rest for lane, rest in each if len(rest)}
 
     def transfers(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels] | None:
         """The copies and memsets of each lane that touch its span, without the copies that are among its kernels."""

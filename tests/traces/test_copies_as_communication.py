@@ -364,7 +364,7 @@ def test_a_gate_goes_red_on_exposed_copies(project: Project) -> None:
     for tenths, outcome in ((0, "passed"), (5, "failed")):
         copy_ms(tenths)
         assert project.cases("--nsys-trace=run.sqlite")["copies"].properties["nsys_outcome"] == outcome
-    project.gate(gate.replace(", copies: [peer]", ""))
+    project.gate("quality: {unknown_communication: 10%}\n" + gate.replace(", copies: [peer]", ""))
     assert project.cases("--nsys-trace=run.sqlite")["copies"].properties["nsys_outcome"] == "passed"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import NamedTuple
@@ -17,14 +17,17 @@ from pytest_nsys.analysis.collectives import lacking, transfers, unrecorded
 from pytest_nsys.analysis.facts.fact import Measured
 from pytest_nsys.analysis.facts.ground import Ground
 from pytest_nsys.analysis.metrics import Of
-from pytest_nsys.analysis.run import WindowGroup
+from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.sharing import sharing_in
-from pytest_nsys.core.columns import total
-from pytest_nsys.core.conventions import BUILT_IN, NO_STAGE, Convention
+from pytest_nsys.core.columns import minus, total
+from pytest_nsys.core.conventions import BUILT_IN, COPY_NAMES, NO_STAGE, Convention, CopyKind
+from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.families import KnownLibrary, qualified_name
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value, percent, share_of
 from pytest_nsys.core.words import counted, printable
+from pytest_nsys.traces.copies_as_kernels import BETWEEN_GPUS, touching_span
 
 
 def _share(part: int, whole: int, what: str, why: str, remedy: str) -> Iterator[Measured]:
@@ -54,9 +57,64 @@ def measure_unclassified(ground: Ground) -> Iterator[Measured]:
 
 
 def measure_unknown_communication(ground: Ground) -> Iterator[Measured]:
-    """Yield the share of the kernel time of known communication libraries' kernels that count as compute."""
+    """Yield what communicates and does not count so, a share each: of the kernel time kernels of known libraries and
+    those that multiply as well, of the time of kernels and copies copies between GPUs.
+    """
     if (found := uncounted(ground.group)) is not None:
         yield Measured(found.share, found.words, found.why, found.remedy(ground.run.convention))
+    yield from _measure_fused(ground.group)
+    try:
+        yield from _measure_copies(ground.run, ground.group)
+    except TraceError as error:
+        if _has_process_group(ground.run, ground.group):
+            words = f"what copies move between GPUs is unknown: {error}"
+            yield Measured(None, words, "they may be communication that nothing counts")
+
+
+def _measure_fused(group: WindowGroup) -> Iterator[Measured]:
+    """Yield the share of the kernel time of kernels whose names say that they multiply and communicate in one."""
+    times, kernels = _times_of(group, [window.track.fused for window in group])
+    if kernels:
+        whole = sum(total(window.durations_ns) for window in group)
+        say = "says by name that it multiplies and communicates" if kernels == 1 else ""
+        what = f"{counted(kernels, 'kernel')} {say or 'say by name that they multiply and communicate'} in one"
+        share = Fraction(sum(times.values()), whole or 1)
+        words = f"{what}, {percent(share)} of the kernel time ({_longest(times)})"
+        why = "all of it counts as compute, and what communication costs in it cannot be told"
+        yield Measured(share, words, why, "judge the step by its length")
+
+
+def _measure_copies(run: Run, group: WindowGroup) -> Iterator[Measured]:
+    """Yield the share of the time of kernels and copies of those copies that a collective launched, or that go from GPU
+    to GPU where a process group communicates, and that the convention leaves out.
+    """
+    times: Counter[str] = Counter()
+    copies = 0
+    for window in group:
+        own = touching_span(window.track.copies_between_gpus, (window.start_ns, window.end_ns))
+        own = own.cut(window.start_ns, window.end_ns)
+        for name, ns in zip(own.name, minus(own.end_ns, own.start_ns), strict=True):
+            times[own.names[name]] += ns
+        copies += len(own)
+    if not copies or not (COPY_NAMES[CopyKind.COLLECTIVE] in times or _has_process_group(run, group)):
+        return
+    whole = sum(times.values()) + sum(total(window.durations_ns) for window in group)
+    share = Fraction(sum(times.values()), whole or 1)
+    which = ", ".join(f"{name.strip('[]')} {format_value(ns)}" for name, ns in sorted(times.items()))
+    are_left = "is" if copies == 1 else "are"
+    number = "1 copy" if copies == 1 else f"{copies} copies"
+    words = f"{number} between GPUs {are_left} no communication under this convention, "
+    words += f"{percent(share)} of the time of kernels and copies ({which})"
+    kinds = [*run.convention.copies, *(kind for kind in BETWEEN_GPUS if COPY_NAMES[kind] in times)]
+    listed = ", ".join(kind for kind in CopyKind if kind in kinds)
+    why = "what the copy engines move is in no exposed time and no overlap"
+    yield Measured(share, words, why, extended(run.convention, f"copies: [{listed}]"))
+
+
+def _has_process_group(run: Run, group: WindowGroup) -> bool:
+    """Whether several processes work together, or kernels of a collective ran."""
+    several = len({rank.process for rank in run.ranks}) > 1 or any(rank.number for rank in run.labelled_ranks)
+    return several or any(window.communication for window in group)
 
 
 def measure_unsized_collectives(ground: Ground) -> Iterator[Measured]:
@@ -150,12 +208,9 @@ class Uncounted(NamedTuple):
     @property
     def words(self) -> str:
         """How many, of whom, how long, and which take longest."""
-        order = sorted(self.times_ns.items(), key=lambda item: (-item[1], item[0]))
-        each = [f"{printable(name, 80)} {format_value(ns)}" for name, ns in order[:SHOWN]]
-        more = [f"{len(order) - SHOWN} more"] if len(order) > SHOWN else []
         count = "counts" if self.kernels == 1 else "count"
         who = f"{counted(self.kernels, 'kernel')} of {self.libraries} {count} as compute"
-        return f"{who}, {percent(self.share)} of the kernel time ({', '.join([*each, *more])})"
+        return f"{who}, {percent(self.share)} of the kernel time ({_longest(self.times_ns)})"
 
     def globs(self, convention: Convention) -> tuple[str, ...]:
         """What the convention names so far, and them."""
@@ -163,25 +218,46 @@ class Uncounted(NamedTuple):
 
     def remedy(self, convention: Convention) -> str:
         """The line that makes them communication."""
-        key = f"communication: {json.dumps(self.globs(convention), ensure_ascii=False)}"
-        if convention == BUILT_IN.get(convention.name):
-            return f"write convention: {{extends: {convention.name}, {key}}}"
-        return f"write {key} in the convention"
+        return extended(convention, f"communication: {json.dumps(self.globs(convention), ensure_ascii=False)}")
 
 
 def uncounted(group: WindowGroup) -> Uncounted | None:
     """Such kernels in the windows of a group; None for none."""
-    times: Counter[str] = Counter()
-    found: set[KnownLibrary] = set()
-    kernels = 0
-    for window in group:
-        names, own = window.kernels.names, window.track.uncounted
-        for key in own.keys() & window.by_name.keys() if own else ():
-            ns, count = window.by_name[key]
-            times[qualified_name(names.get(key[1], "") or names[key[0]])] += ns
-            found.add(own[key])
-            kernels += count
+    times, kernels = _times_of(group, [_called(window) for window in group])
     if not kernels:
         return None
-    whole = sum(total(window.durations_ns) for window in group)
-    return Uncounted(times, kernels, whole, frozenset(found))
+    each = ((window.track.uncounted, window.by_name) for window in group)
+    found = frozenset(own[key] for own, ran in each if own for key in own.keys() & ran.keys())
+    return Uncounted(times, kernels, sum(total(window.durations_ns) for window in group), found)
+
+
+def _called(window: RankWindow) -> Mapping[tuple[int, int], str]:
+    """Return the qualified names of a window's uncounted kernels, by their (short, demangled) name ids."""
+    names = window.kernels.names
+    return {key: qualified_name(names.get(key[1], "") or names[key[0]]) for key in window.track.uncounted}
+
+
+def _times_of(group: WindowGroup, called: Sequence[Mapping[tuple[int, int], str]]) -> tuple[Mapping[str, int], int]:
+    """Return the time in ns of kernels by what they are called, by name ids in each window, and how many there are."""
+    times: Counter[str] = Counter()
+    kernels = 0
+    for window, own in zip(group, called, strict=True):
+        for key in own.keys() & window.by_name.keys() if own else ():
+            ns, count = window.by_name[key]
+            times[own[key]] += ns
+            kernels += count
+    return times, kernels
+
+
+def _longest(times_ns: Mapping[str, int]) -> str:
+    """Return the names that take longest, each with its time, and how many more there are."""
+    order = sorted(times_ns.items(), key=lambda item: (-item[1], item[0]))
+    each = [f"{printable(name, 80)} {format_value(ns)}" for name, ns in order[:SHOWN]]
+    return ", ".join([*each, *([f"{len(order) - SHOWN} more"] if len(order) > SHOWN else [])])
+
+
+def extended(convention: Convention, key: str) -> str:
+    """Return the line that gives a convention one more key."""
+    if convention == BUILT_IN.get(convention.name):
+        return f"write convention: {{extends: {convention.name}, {key}}}"
+    return f"write {key} in the convention"

@@ -227,7 +227,7 @@ class CutProcess:
     def __init__(self, path: Path, about: AboutRank) -> None:
         self.about, self.global_pid = about, about.clock << MACHINE_BITS | about.pid << 24
         self._events, self._short_names = EventColumns(path), array("q")
-        self._as_kernels = GpuRows.none()
+        self._as_kernels, self._between_gpus = GpuRows.none(), GpuRows.none()
         self._launches: list[tuple[int, int, int, int]] = []
         self._copies: list[tuple[int | None, Copy]] = []
         self._counters: dict[str, list[tuple[int, int]]] = {MEMORY: [], CLOCK: []}
@@ -265,7 +265,11 @@ class CutProcess:
             self._launches.append((correlation, *launched))
         names = self._events.names
         if category == TRANSFER:
-            rows, number = self._events.transfers, TRANSFER_IDS[name]
+            rows, number = self._events.transfers, TRANSFER_IDS.get(name, COPY_ID)
+            if name not in TRANSFER_IDS:
+                between = self._between_gpus
+                place = between.places[args.device, args.context, args.stream]
+                _put(between, start, end, correlation, place, COPY_NAME_IDS[name], 0)
         elif name in COPY_NAME_IDS:
             rows, number = self._as_kernels, COPY_NAME_IDS[name]
         else:
@@ -283,6 +287,7 @@ class CutProcess:
         kernels = gpu_table(events.kernels, dict(enumerate(names)), self._short_names, events.kernels.name)
         self.kernels = by_device(kernels)
         self.as_kernels = by_device(gpu_table(self._as_kernels, NAMES, self._as_kernels.name, self._as_kernels.name))
+        self.between_gpus = by_device(gpu_table(self._between_gpus, NAMES, *[self._between_gpus.name] * 2))
         self.devices = sorted({*self.kernels, *self.as_kernels})
         correlation, *calls = [array("q", column) for column in zip(*self._launches, strict=True)] or [array("q")] * 4
         self.launches = earliest_calls(correlation, LaunchCalls(*calls))
@@ -505,6 +510,11 @@ class CutTrace(TraceInMemory):
                 "measure under that convention, or on the trace"
             )
         each = ((pid, rank.as_kernels.items()) for pid, rank in self.processes.items())
+        return {Lane(pid, device): copies for pid, own in each for device, copies in own}
+
+    def copies_between_gpus(self) -> Mapping[Lane, Kernels]:
+        """Those around the windows that did not count as communication."""
+        each = ((pid, rank.between_gpus.items()) for pid, rank in self.processes.items())
         return {Lane(pid, device): copies for pid, own in each for device, copies in own}
 
 

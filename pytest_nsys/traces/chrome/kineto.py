@@ -80,7 +80,15 @@ from pytest_nsys.traces.chrome.merged import (
     number_of,
     ranks_of,
 )
-from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAME_IDS, NAMES, TRANSFERS, kinds_to_read, told_apart
+from pytest_nsys.traces.copies_as_kernels import (
+    BETWEEN_GPUS,
+    COPY_ID,
+    NAME_IDS,
+    NAMES,
+    TRANSFERS,
+    kinds_to_read,
+    told_apart,
+)
 from pytest_nsys.traces.from_memory import CollectiveKey, TraceInMemory, by_device
 from pytest_nsys.traces.launch_records import Recorded, is_of_a_capture, lacking_of, records_of
 from pytest_nsys.traces.other_profilers import describe_device, describe_missing_gpu
@@ -531,6 +539,10 @@ class Kineto(TraceInMemory):
         """All copies of these kinds, each named for its kind, by device."""
         each = ((pid, own.copies_as_kernels({*kinds_to_read(kinds)})) for pid, own in self.processes.items())
         return told_apart(self, {Lane(pid, device): some for pid, own in each for device, some in own.items()}, kinds)
+
+    def copies_between_gpus(self) -> Mapping[Lane, Kernels]:
+        """The copies to another GPU, and those that a collective launched."""
+        return self.copies_as_kernels(BETWEEN_GPUS)
 
 
 def gpu_table(rows: GpuRows, names: Mapping[int, str], name: Column, full_name: Column) -> Kernels:

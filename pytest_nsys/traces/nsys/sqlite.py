@@ -35,7 +35,7 @@ from pytest_nsys.core.model import (
 )
 from pytest_nsys.core.tables import Kernels, LaunchCalls, Ranges, Series, StreamWait
 from pytest_nsys.traces.answers import EMPTY, idle
-from pytest_nsys.traces.copies_as_kernels import together, told_apart
+from pytest_nsys.traces.copies_as_kernels import BETWEEN_GPUS, together, told_apart
 from pytest_nsys.traces.messages import diagnostics
 from pytest_nsys.traces.nsys.calls import (
     calls_started,
@@ -380,6 +380,10 @@ class NsysSqlite:
         """All copies of these kinds, each named for its kind, by process and device."""
         with self._damage(MEMCPY):
             return told_apart(self, read_as_kernels(self._file, kinds), kinds)
+
+    def copies_between_gpus(self) -> Mapping[Lane, Kernels]:
+        """The copies to another GPU, and those that a collective launched."""
+        return self.copies_as_kernels(BETWEEN_GPUS)
 
     def transfers(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels] | None:
         """The copies and memsets of each lane that touch its span; None where the version has no place of each."""

@@ -38,7 +38,7 @@ from pytest_nsys.core.model import (
 )
 from pytest_nsys.core.tables import Kernels, LaunchCalls, Ranges, StreamWait
 from pytest_nsys.traces.answers import EMPTY, idle, levels
-from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAMES, TRANSFERS, told_apart, touching_span
+from pytest_nsys.traces.copies_as_kernels import BETWEEN_GPUS, COPY_ID, NAMES, TRANSFERS, told_apart, touching_span
 from pytest_nsys.traces.other_profilers import describe_missing_gpu
 from pytest_nsys.traces.rocpd.captures import Captured, find_captures, versions
 from pytest_nsys.traces.rocpd.launch_records import read_launch_records
@@ -338,6 +338,10 @@ class Rocpd:
             return self._copies(capture, copy_row(capture, name), where, None, NAMES, whole=True)
 
         return told_apart(self, self._all("memory_copy", read), kinds)
+
+    def copies_between_gpus(self) -> Mapping[Lane, Kernels]:
+        """The copies to another GPU, and those that a collective launched."""
+        return self.copies_as_kernels(BETWEEN_GPUS)
 
     def transfers(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels] | None:
         """The copies of each lane that touch its span; memsets are kernels of ROCm."""
