@@ -129,7 +129,7 @@ def facts_of(runs: Sequence[Run]) -> Facts:
         "anchor": shapes,
         "profiler": {version.split(".")[0] for version in profilers_of(runs)},
         "stated_steps": {stated.steps} if stated.steps else {"no"},
-        "gpus": {len(run.ranks) for run in traced},
+        "gpus": {run.count_gpus([rank.number for rank in run.ranks]) for run in traced},
         "launcher": {str(Launcher.of(len(run.ranks), run.files)) for run in traced},
         "pipeline": set(stated.pipeline.words if stated.pipeline else ()),
         "blocks": set(stated.blocks),

@@ -67,8 +67,9 @@ class FamilySums:
 
     @cached_property
     def gpus(self) -> int:
-        """Distinct (file, process, device) that ran a kernel in the windows."""
-        return len({(w.rank.process, stream.device) for w in self._windows for stream in w.by_stream})
+        """How many ran a kernel in the windows, one that several processes used once."""
+        each = ((w.rank.process, stream.device) for w in self._windows for stream in w.by_stream)
+        return len({self.run.gpu_of(*place) for place in each})
 
     @cached_property
     def steps(self) -> int:

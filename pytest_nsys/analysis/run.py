@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -48,6 +49,7 @@ from pytest_nsys.core.model import (
     KernelsMode,
     Lane,
     Note,
+    ProcessId,
     Range,
     Rank,
     StepsOfRun,
@@ -344,6 +346,40 @@ class Run:
             known = {model for (pid, gpu), model in facts.gpus.items() if own & {(pid, gpu), (pid, None)}}
             found |= known or (set(facts.models) if own and len(facts.models) == 1 else set())
         return " + ".join(sorted(found)) or None
+
+    @cached_property
+    def shared_gpus(self) -> Sequence[Sequence[Rank]]:
+        """The ranks of each GPU that several processes used, as far as the traces tell GPUs apart."""
+        places = {(n, pid, uuid) for n, facts in enumerate(self.facts) for (pid, _), uuid in facts.uuids.items()}
+        users = Counter(uuid for _, _, uuid in places)
+        if all(count == 1 for count in users.values()):  # which devices a labelled process used takes reading
+            return ()
+        ran = [(rank, device) for rank in self.ranks for device in self._devices_of(rank)]
+        each = grouped((self.gpu_of(rank.process, device), rank) for rank, device in ran).values()
+        return [own for own in each if len({rank.process for rank in own}) > 1]
+
+    def _devices_of(self, rank: Rank) -> Sequence[int]:
+        if rank.device is not None:
+            return [rank.device]
+        lanes = self.traces[rank.process.trace].lanes()
+        own = (lane.device for lane in lanes if lane.global_pid == rank.process.global_pid)
+        return [device for device in own if device is not None]
+
+    def gpu_of(self, process: ProcessId, device: int) -> object:
+        """What tells the GPU that a process calls ``device`` from the others of the run."""
+        uuid = self.facts[process.trace].uuids.get((process.pid, device))
+        return (process, device) if uuid is None or process in self._namesakes else uuid
+
+    @cached_property
+    def _namesakes(self) -> frozenset[ProcessId]:
+        """Processes of several machines or containers with one number, whose devices nothing tells apart."""
+        each = grouped(((process.trace, process.pid), process) for process in {rank.process for rank in self.ranks})
+        return frozenset(process for own in each.values() if len(own) > 1 for process in own)
+
+    def count_gpus(self, ranks: Collection[int]) -> int:
+        """Count the GPUs of some ranks, one that several of them used once."""
+        shared = ([rank.number for rank in own if rank.number in ranks] for own in self.shared_gpus)
+        return len(ranks) - sum(max(len(own) - 1, 0) for own in shared)
 
     @cached_property
     def libraries(self) -> frozenset[str]:

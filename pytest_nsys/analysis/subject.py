@@ -67,14 +67,15 @@ class Found:
 @dataclass(frozen=True, slots=True)
 class RunSubject:
     """What was traced. ``framework`` and ``gpu`` are None where the trace does not say; ``mesh`` are the sizes of its
-    axes. ``ranks`` have figures; ``absent`` are ranks of the mesh that no trace holds. ``captures``: of how many runs
-    of the program the figures are medians.
+    axes. ``ranks`` have figures, and ran on ``gpus`` GPUs, which several may share; ``absent`` are ranks of the mesh
+    that no trace holds. ``captures``: of how many runs of the program the figures are medians.
     """
 
     profiler: str
     framework: str | None
     gpu: str | None
     ranks: tuple[int, ...]
+    gpus: int
     absent: int
     mesh: Mapping[str, int]
     files: int
@@ -94,6 +95,7 @@ def subject_of(
         framework_of([*kernels, captures.convention.range_anchor or ""], framework),
         run.gpu_model(),
         tuple(windows),
+        run.count_gpus(tuple(windows)),
         absent_ranks(run.ranks)[0],
         {axis: size for axis, size in run.sizes.items() if size > 1},
         run.files,

@@ -278,7 +278,8 @@ class TraceFacts(NamedTuple):
     """What a trace says of the machine and the profiler, as far as its version records it.
 
     ``gpus`` maps (pid, device) to the model; ``models`` are all models of the machine, for versions that do not
-    say which process used which. ``whole_graphs`` counts CUDA graph replays traced without their kernels.
+    say which process used which. ``uuids`` maps (pid, device) to what tells that GPU from all others, in whichever
+    process and file; it is no name to show. ``whole_graphs`` counts CUDA graph replays traced without their kernels.
     ``diagnostics`` are the profiler's own warnings and errors. ``session_ns`` is how long it ran, from time 0 on.
     ``notes`` is what its reader found worth telling. ``to_see_kernels``, ``to_see_ranges``, ``to_see_calls``,
     ``to_see_sizes`` (of collectives), ``to_see_memory``, ``to_see_clocks`` (of the SMs): how to capture the missing.
@@ -316,6 +317,7 @@ class TraceFacts(NamedTuple):
     units: Mapping[tuple[int, str, bool], StepsOfRun] = {}
     views: Sequence[Picked] = ()
     impossible: ImpossibleRows = ImpossibleRows()
+    uuids: Mapping[tuple[int, int], str] = {}
 
 
 class Api(NamedTuple):

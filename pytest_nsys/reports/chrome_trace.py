@@ -18,9 +18,10 @@ from functools import reduce
 from pathlib import Path
 
 from pytest_nsys.analysis.cutting import RankCut, RunCut
+from pytest_nsys.analysis.run import Run
 from pytest_nsys.core.conventions import BUILT_IN, spelled_convention
 from pytest_nsys.core.file_names import WINDOW_SUFFIX
-from pytest_nsys.core.model import OPEN_END_NS, ImpossibleRows, LaunchRecord, Note, Rank
+from pytest_nsys.core.model import OPEN_END_NS, ImpossibleRows, LaunchRecord, Note, Rank, TraceFacts
 from pytest_nsys.reports.cut_lanes import CutLane, Json, lanes_of
 from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.traces.chrome.cut import CLOCK, COUNTER, CUT, FORMAT, KERNEL, MEMORY
@@ -191,6 +192,7 @@ def _about(side: RunCut, one: RankCut, pid: int, base_ns: int, lanes: Sequence[t
         ],
         "session_ns": facts.sessions_ns.get(rank.process.global_pid, facts.session_ns),
         "idle": one.idle,
+        **({"shares": shares} if (shares := _shares(side.run, rank, facts)) else {}),
         **({"units": [(*place, *units) for place, units in one.units.items()]} if one.units else {}),
         "anchors": [(r.start_ns, None if r.end_ns == OPEN_END_NS else r.end_ns, r.thread, r.name) for r in one.anchors],
     }
@@ -199,6 +201,15 @@ def _about(side: RunCut, one: RankCut, pid: int, base_ns: int, lanes: Sequence[t
 def _said(record: LaunchRecord) -> Json:
     """What became of the calls of one kind, with the missing share as a fraction."""
     return {**record._asdict(), "without": Fraction(record.without).as_integer_ratio()}
+
+
+def _shares(run: Run, rank: Rank, facts: TraceFacts) -> dict[str, int]:
+    """The number of each GPU of a rank by its device, in a run in which processes share one."""
+    if not run.shared_gpus:
+        return {}
+    numbers = {uuid: n for n, uuid in enumerate(sorted({own for each in run.facts for own in each.uuids.values()}))}
+    own = ((device, uuid) for (pid, device), uuid in sorted(facts.uuids.items()) if pid == rank.pid)
+    return {str(device): numbers[uuid] for device, uuid in own if rank.device in (None, device)}
 
 
 def _names(side: RunCut, one: RankCut, pid: int, order: int, lanes: Sequence[tuple[int, CutLane]]) -> Iterator[str]:

@@ -139,7 +139,8 @@ class FirstScreen:
             title = in_the_middle(title, len(title) + room - len(found))
         yield from textwrap.wrap(printable(f"{title}{more}: {found}", 2 * self._columns), self._columns)
         number = len(about.ranks)
-        gpus = f"{number} × {about.gpu}" if about.gpu else f"{counted(number, 'GPU')}, GPU model not recorded"
+        gpus = f"{about.gpus} × {about.gpu}" if about.gpu else f"{counted(about.gpus, 'GPU')}, GPU model not recorded"
+        gpus += f", {number} processes" if about.gpus < number else ""
         said = [about.profiler, *([about.framework] if about.framework not in (None, about.profiler) else []), gpus]
         said += [f"{number} of {number + about.absent} ranks"] if about.absent else []
         axes = [f"{axis} {size}" for axis, size in about.mesh.items() if axis != WORLD]

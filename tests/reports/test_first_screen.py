@@ -60,7 +60,7 @@ def sharing(kernels: int) -> Sharing:
 
 
 def made(**more: object) -> Summary:
-    subject = RunSubject("nsys 2025.5", "PyTorch", "NVIDIA H100", (0,), 0, {}, 1, 1, FOUND)
+    subject = RunSubject("nsys 2025.5", "PyTorch", "NVIDIA H100", (0,), 1, 0, {}, 1, 1, FOUND)
     step = StepLength("step_time_ns", 1_000_000, 0, None, {}, (), "")
     kernel = KernelShare("gemm", "gemm", "gemm", 600_000, 12, Fraction(6, 10))
     communication = RunCommunication("collective", sharing(0), (), None, "no communication kernel in the window")
@@ -405,7 +405,8 @@ def test_as_html_the_time_between_steps_has_a_colour(tmp_path: Path) -> None:
     ("more", "second"),
     [
         ({"absent": 63, "mesh": {"world": 64}}, "nsys 2025.5, PyTorch, 1 × NVIDIA H100, 1 of 64 ranks"),
-        ({"gpu": None, "ranks": (0, 1)}, "nsys 2025.5, PyTorch, 2 GPUs, GPU model not recorded"),
+        ({"gpu": None, "ranks": (0, 1), "gpus": 2}, "nsys 2025.5, PyTorch, 2 GPUs, GPU model not recorded"),
+        ({"ranks": (0, 1)}, "nsys 2025.5, PyTorch, 1 × NVIDIA H100, 2 processes"),
         ({"profiler": "JAX", "framework": "JAX"}, "JAX, 1 × NVIDIA H100"),
         (
             {"mesh": {"pp": 2, "ep": 4}, "files": 8, "captures": 3},

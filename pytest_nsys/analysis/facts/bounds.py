@@ -49,6 +49,7 @@ class Bounds:
     """
 
     missing_ranks: int | None = 0
+    shared_gpus: int | None = 0
     impossible_rows: int | None = 0
     unlaunched: Fraction | None = Fraction(5, 100)
     unlaunched_in_run: Fraction | None = Fraction(1, 2)

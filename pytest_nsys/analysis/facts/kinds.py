@@ -26,6 +26,7 @@ class FactKind(NamedTuple):
 
 KINDS: Mapping[str, FactKind] = {
     "missing_ranks": FactKind(recording.measure_missing_ranks),
+    "shared_gpus": FactKind(recording.measure_shared_gpus, Ground.counts_kernels),
     "impossible_rows": FactKind(launches.measure_impossible_rows, Ground.counts_kernels),
     "launches_without_work": FactKind(lost_work.measure_launches_without_work, Ground.counts_kernels),
     "processes_without_kernels": FactKind(lost_work.measure_processes_without_kernels, Ground.counts_kernels),

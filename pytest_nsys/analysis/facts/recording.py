@@ -19,7 +19,7 @@ from pytest_nsys.core.errors import NoRows, SeveralCaptures
 from pytest_nsys.core.model import SINCE_1970, Interval, ProcessId, Value
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import MEGAHERTZ
-from pytest_nsys.core.words import are, counted, printable
+from pytest_nsys.core.words import are, counted, printable, ranks_words
 from pytest_nsys.traces.gpu_log import notes_on_gpus
 
 
@@ -57,6 +57,16 @@ def _missing_gpus(run: Run, world: int) -> Measured:
     words = f"{absent} of {world} GPUs {are(absent)} missing"
     why = f"the gate file states world {world}, and {found} ran kernels in {where}"
     return Measured(absent, words, why, "give the files of all processes")
+
+
+def measure_shared_gpus(ground: Ground) -> Iterator[Measured]:
+    """Yield how many GPUs several processes used, as under MPS."""
+    if shared := ground.run.shared_gpus:
+        first = sorted({rank.number for rank in shared[0]})
+        more = f", and {counted(len(shared) - 1, 'more GPU')} {are(len(shared) - 1)} shared" if len(shared) > 1 else ""
+        words = f"{ranks_words(first)} ran on one GPU{more}"
+        why = "each waits for kernels of the other, and its idle time is not that of the GPU"
+        yield Measured(len(shared), words, why, "give each process a GPU of its own")
 
 
 def measure_numbering(ground: Ground) -> Iterator[Measured]:

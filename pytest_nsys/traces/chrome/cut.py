@@ -169,7 +169,9 @@ class RankView(msgspec.Struct, frozen=True):
 
 
 class AboutRank(msgspec.Struct, frozen=True):
-    """What the file says of one rank. ``views`` are in the order of those of the file."""
+    """What the file says of one rank. ``views`` are in the order of those of the file, ``shares`` numbers the GPUs of a
+    run in which processes share some, by device.
+    """
 
     pid: int
     side: str
@@ -197,6 +199,7 @@ class AboutRank(msgspec.Struct, frozen=True):
     session_ns: int | None
     idle: list[Interval]
     units: list[tuple[str, bool, list[Interval], list[Interval]]] = []
+    shares: dict[int, int] = {}
 
 
 class About(msgspec.Struct, frozen=True):
@@ -383,6 +386,7 @@ class CutTrace(TraceInMemory):
             profiler_version=next((p.profiler for p in told if p.profiler is not None), None),
             gpus={(p.pid, device): model for p in told for device, model in p.gpus.items()},
             models=sorted({model for p in told for model in p.models}),
+            uuids={(p.pid, device): f"{self.path} {number}" for p in told for device, number in p.shares.items()},
             whole_graphs=max((p.whole_graphs for p in told), default=0),
             diagnostics=[Diagnostic(text, text) for text in about.diagnostics],
             notes=(f"{self.path}: is a cut ({about.measured}, convention {about.convention}){both}", *self._lost()),

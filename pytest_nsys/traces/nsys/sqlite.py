@@ -132,6 +132,7 @@ class NsysSqlite:
             profiler_version=stated.get("EXPORT_PRODUCT_VERSION"),
             gpus=self._gpus(),
             models=self._models(),
+            uuids=self._uuids(),
             whole_graphs=graphs,
             diagnostics=self._diagnostics(),
             session_ns=max(lengths) if lengths and all(lengths) else None,
@@ -175,6 +176,26 @@ class NsysSqlite:
             rows = self._file.rows(sql)
             check_whole(*(number for row in rows for number in row[:2]))
             return {(pid, device): check_text(name) for pid, device, name in rows}
+
+    def _uuids(self) -> dict[tuple[int, int], str]:
+        """The GPU of each device of a process by its UUID; where none is on record, of one machine by its number."""
+        has = self._file.has
+        if not has("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid"):
+            return {}
+        uuid, alone = "d.uuid" if has("TARGET_INFO_CUDA_DEVICE", "uuid") else "NULL", "0"
+        join = ""
+        if has("TARGET_INFO_GPU", "id", "uuid", "vmId"):
+            uuid, join = f"ifnull({uuid}, g.uuid)", "LEFT JOIN TARGET_INFO_GPU g ON g.id = d.gpuId"
+            alone = "(SELECT count(DISTINCT vmId) FROM TARGET_INFO_GPU) = 1"
+        sql = f"SELECT d.pid, d.cudaId, d.gpuId, {uuid}, {alone} FROM TARGET_INFO_CUDA_DEVICE d {join}"
+        found: dict[tuple[int, int], set[str]] = {}
+        with self._damage("TARGET_INFO_CUDA_DEVICE"):
+            for pid, device, number, unique, one_machine in self._file.rows(sql):
+                known = isinstance(unique, str) and set(unique.upper()) - {*"GPU-0"}
+                told = unique if known else f"{self.path} {number}" if one_machine else None
+                if told is not None:
+                    found.setdefault((pid, device), set()).add(told)
+        return {place: min(own) for place, own in found.items() if len(own) == 1}
 
     def _models(self) -> tuple[str, ...]:
         if not self._file.has("TARGET_INFO_GPU", "name"):

@@ -56,11 +56,14 @@ _NO_RANGES = re.compile("CONTROL|NAME", re.IGNORECASE)
 
 
 class Agent(NamedTuple):
-    """A CPU or a GPU; ``device`` counts the GPUs of the machine."""
+    """A CPU or a GPU; ``device`` counts the GPUs of the machine, ``unique`` tells it from those of others; empty where
+    nothing does.
+    """
 
     is_gpu: bool
     device: int
     model: str
+    unique: str = ""
 
 
 class Categories(NamedTuple):
@@ -118,16 +121,28 @@ class Captured:
         names = ", ".join(column(table, name) for name in ("product_name", "model_name", "name"))
         found: dict[int, Agent] = {}
         with damage(self.file, table):
-            rows = self.file.rows(f'SELECT id, type, {column(table, "type_index")}, {names} FROM "{table}" ORDER BY id')
+            place = ", ".join(column(table, name) for name in ("type_index", "nid", "absolute_index", "uuid"))
+            rows = self.file.rows(f'SELECT id, type, {place}, {names} FROM "{table}" ORDER BY id')
             taken: set[int] = set()
-            for number, kind, index, *called in rows:
+            machines = self._machines
+            for number, kind, index, node, absolute, uuid, *called in rows:
                 check_whole(number, number if index is None else index)
                 is_gpu = kind == "GPU"
                 device = number if index is None or (is_gpu and index in taken) else index
                 taken |= {device} if is_gpu else set()
                 model = next((check_text(name) for name in called if name), "")
-                found[number] = Agent(is_gpu, device, model)
+                told = node in machines and absolute is not None
+                found[number] = Agent(is_gpu, device, model, f"{machines[node]} {absolute} {uuid}" if told else "")
         return found
+
+    @cached_property
+    def _machines(self) -> Mapping[object, str]:
+        """The name and the id of the machine of each node."""
+        table = self.table("info_node")
+        if not self.file.has(table, "id", "machine_id", "hostname"):
+            return {}
+        rows = self.file.rows(f'SELECT id, hostname, machine_id FROM "{table}"')
+        return {node: f"{host} {machine}" for node, host, machine in rows if host and machine}
 
     def is_gpu(self, agent: int) -> bool:
         """Whether an agent is a GPU. Raises OddValue for what is no agent."""

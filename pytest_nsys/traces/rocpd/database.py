@@ -105,15 +105,20 @@ class Rocpd:
     def facts(self) -> TraceFacts:
         """The schema, and the GPUs that ran kernels; never the stored environment."""
         gpus: dict[tuple[int, int], str] = {}
+        uuids: dict[tuple[int, int], str] = {}
         for capture in self._captures:
             for lane in self._lanes[capture]:
-                model = next((a.model for a in capture.agents.values() if a.is_gpu and a.device == lane.device), "")
-                if model and lane.device is not None:
-                    gpus[ProcessId(0, lane.global_pid).pid, lane.device] = model
+                agent = next((a for a in capture.agents.values() if a.is_gpu and a.device == lane.device), None)
+                if agent is None or lane.device is None:
+                    continue
+                place = (ProcessId(0, lane.global_pid).pid, lane.device)
+                gpus |= {place: agent.model} if agent.model else {}
+                uuids |= {place: agent.unique} if agent.unique else {}
         return TraceFacts(
             profiler_version=versions(self._file),
             gpus=gpus,
             models=sorted(set(gpus.values())),
+            uuids=uuids,
             whole_graphs=0,
             diagnostics=(),
             notes=[f"{self.path}: {why}: pip install -U 'pytest-nsys[fast]'"] if (why := slower()) else (),
