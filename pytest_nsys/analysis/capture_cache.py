@@ -6,7 +6,6 @@ An error is remembered too, so that a trace fails only once; two captures of the
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -24,7 +23,15 @@ from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.core.model import Trace
 from pytest_nsys.core.words import counted
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.traces.opening import check_one_format, find_traces, given_twice, open_trace, shared, usual_convention
+from pytest_nsys.traces.opening import (
+    Twice,
+    check_one_format,
+    find_traces,
+    given_twice,
+    open_trace,
+    shared,
+    usual_convention,
+)
 
 Files = tuple[tuple[Path, ...], ...]
 """The files of each capture."""
@@ -201,18 +208,26 @@ def _named(captures: Sequence[str], base: Path) -> list[Sequence[Path]]:
 def _together(traces: Sequence[str], base: Path) -> Sequence[Path]:
     """The files of one run. Raises UsageMistake for one that is given twice."""
     found = [path for value in traces for path in find_traces(value, base)]
-    path, times = Counter(path.resolve() for path in found).most_common(1)[0]
-    if times > 1:
-        raise UsageMistake(f"{path}: is given twice; give each file of the run once")
+    _check_copies([found])
     return found
 
 
 def _check_copies(captures: Sequence[Sequence[Path]]) -> None:
-    """Raises UsageMistake where two captures hold the same trace, which would be taken for two without any noise."""
-    if (found := given_twice(captures)) is None:
-        return
-    what = f"{found.first} and {found.second} hold the same bytes" if found.is_copy else f"{found.first} is given twice"
-    raise UsageMistake(f"{what}: one trace is one sample")
+    """Raises UsageMistake where two captures hold the same trace, which would be taken for two without any noise, or
+    one holds it twice, which would be taken for two processes.
+    """
+    for own in captures:
+        if found := given_twice([path] for path in own):
+            why = "one process would count twice; give each file of the run once"
+            raise UsageMistake(f"{_told(found)}: {why}")
+    if found := given_twice(captures):
+        raise UsageMistake(f"{_told(found)}: one trace is one sample")
+
+
+def _told(twice: Twice) -> str:
+    if twice.is_copy:
+        return f"{twice.first} and {twice.second} hold the same bytes"
+    return f"{twice.first} is given twice"
 
 
 def _check_numbers(captures: Sequence[Sequence[Path]], measurements: Files) -> None:

@@ -28,7 +28,7 @@ from pytest_nsys.gates.model import GateFile, requests_of
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.files import write_whole
-from pytest_nsys.traces.opening import JSON, find_traces, refuse_twice, stem_of
+from pytest_nsys.traces.opening import JSON, find_traces, stem_of
 from pytest_nsys.verdicts.evaluate import GateContext, resolved
 from pytest_nsys.verdicts.gate_windows import gate_windows, unheld
 
@@ -60,6 +60,7 @@ def cut(asked: MeasureOptions, traces: tuple[str, ...], output: str | None, gate
         return
     with asked.one_run(traces) as (captures, spec):
         (run,) = captures.runs
+        captures.refuse_twins(spec)
         found = cut_out(run, [spec], frozenset(asked.chosen(run.ranks)))
         target.write(packed(chrome_trace([found]), target.path))
         doubts = [*asked.notes, *captures.notes_of(spec, "unknown_communication"), *map(Note, found.clock_lines())]
@@ -86,6 +87,8 @@ def _cut_for_gate(gate_file: str, asked: MeasureOptions, traces: Sequence[str], 
             gate = resolved(gate, lambda _: fitting, store=place.store(gate))
         convention, requests = gate.resolved_convention, requests_of(gate)
         captures = library.one_run(traces, Path(), convention, gate.workload, requests)
+        for spec in dict.fromkeys(request.spec for request in requests):
+            captures.refuse_twins(spec)
         found = gate_windows(gate, captures.runs[0])
         content = packed(chrome_trace([found]), target.path)
         with tempfile.TemporaryDirectory() as draft:
@@ -118,11 +121,9 @@ def _judged(gate: GateFile, gate_file: str, unlike: int) -> str:
 
 
 def _files(values: Sequence[str]) -> list[Path]:
-    """The files of the run. Raises UsageMistake for a path that means nothing, and for a file that appears twice."""
+    """The files of the run. Raises UsageMistake for a path that means nothing."""
     check_named(values)
-    paths = [path for value in values for path in find_traces(value, Path())]
-    refuse_twice(paths)
-    return paths
+    return [path for value in values for path in find_traces(value, Path())]
 
 
 def _target(output: str, traces: Sequence[Path], given: Sequence[Path]) -> Target:

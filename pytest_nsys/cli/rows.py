@@ -112,7 +112,6 @@ def _selected(
     """The rows of every metric, and what is to be said of the rest. Raises NothingMeasured where there is no row."""
     found: list[MetricRow] = []
     absent: list[str] = []
-    captures.refuse_twins(spec)
     for metric in metrics:
         table = captures.rows(metric, OUTSIDE if metric.outside else spec, ranks if captures.paths else None)
         for labels, why in table.missing:

@@ -139,7 +139,7 @@ def iterations(folder: Path) -> list[Path]:
 
 def split_profile(folder: Path) -> list[Path]:
     """The traces of JAX below a log folder, by host: one profiling window may lie in several ``profile/<time>/``, for
-    each process names its folder by its own clock. Raises UsageMistake where one lacks its JSON or appears twice.
+    each process names its folder by its own clock. Raises UsageMistake where one lacks its JSON.
     """
     root = next((path for path in (folder / "plugins" / "profile", folder / "profile") if path.is_dir()), folder)
     found: list[Path] = []
@@ -147,14 +147,7 @@ def split_profile(folder: Path) -> list[Path]:
         if window.is_dir() and PROFILE.fullmatch(window.name):
             check_xplanes(window)
             found += traces_in(window, ())
-    refuse_twice(found)
     return sorted(found, key=lambda path: (by_number(Path(path.name)), by_number(path)))
-
-
-def refuse_twice(paths: Iterable[Path]) -> None:
-    """Raises UsageMistake where two of the traces of a run are one."""
-    if twice := given_twice([[path] for path in paths]):
-        raise UsageMistake(f"{twice.first} and {twice.second} are the same trace: one process would count twice")
 
 
 def of_hosts(folder: Path) -> list[Path]:

@@ -202,7 +202,7 @@ def test_command_takes_several_files_for_one_run_and_each_once(folder: Path) -> 
     said = command("--view=kernels", "n1.sqlite", "n2.sqlite", "--steps=1", code=0)
     assert re.search("trace files +2\n", said)
     assert table_of(said)[0] == ["gemm", "gemm", "15", "ns", "100%", "100%", "1", "15", "ns"]
-    assert "is given twice; give each file of the run once" in command(
+    assert "is given twice: one process would count twice; give each file of the run once" in command(
         "--view=kernels", "n1.sqlite", "n?.sqlite", "--steps=1", code=2
     )
 

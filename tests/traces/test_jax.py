@@ -165,8 +165,8 @@ def test_one_window_may_be_split_over_folders(tmp_path: Path, below: str) -> Non
 def test_a_process_that_comes_twice(tmp_path: Path) -> None:
     for second in (1, 2):
         jax_trace().write(tmp_path / f"2025_01_31_23_59_5{second}" / "node.trace.json.gz")
-    with pytest.raises(UsageMistake, match=r"are the same trace: one process would count twice"):
-        find_traces(str(tmp_path), Path())
+    with pytest.raises(UsageMistake, match=r"hold the same bytes: one process would count twice"):
+        exposed(tmp_path)
 
 
 @pytest.mark.parametrize("folder", ["2025_01_31_23_59_51", "."])

@@ -265,7 +265,7 @@ def test_a_folder_with_reports_and_exports_counts_each_rank_once(tmp_path: Path,
     label, run = "rank={0}; pp={0}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048", tmp_path / "run"
     for rank in range(2):
         export = write_trace(run / f"node{rank}.sqlite", ranks=1, label=label.format(rank))
-        make_older(write_report(run / f"node{rank}.nsys-rep"), export)
+        make_older(write_report(run / f"node{rank}.nsys-rep", f"of node {rank}"), export)
     (run / "node1.sqlite").unlink()
     nsys.tell(content=write_trace(tmp_path / "one.sqlite", ranks=1, label=label.format(1)))
     for value in ("run", "run/*"):
