@@ -235,6 +235,7 @@ class NsysRun:
             if wrong := check_dimension(dimension, asked, (*self.gate.axes, *axes)):
                 raise ArgumentMistake(wrong)
         selectors = {d: Selector(tuple(map(str, _listed(d, labels)))) for d, labels in where.items()}
+        captures.refuse_twins(spec)
         table = captures.rows(asked, spec)
         try:
             if lost := lacking(table, selectors):

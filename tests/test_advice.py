@@ -25,6 +25,7 @@ from tests.support.advice import (
 from tests.support.commands import run
 from tests.support.gates import Project
 from tests.support.samples.builder import TraceBuilder
+from tests.support.sql import execute
 from tests.support.summaries import RUNS, bare_kernels
 
 TEXTS: dict[str, Callable[[], Iterator[Printed]]] = {
@@ -132,6 +133,7 @@ def test_files_of_several_captures_are_told_from_a_run_without_an_option_that_is
         (tmp_path / name).mkdir()
         bare_kernels(tmp_path / name)
     both = [next((tmp_path / name).iterdir()) for name in ("a", "b")]
+    execute(both[1], "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = end + 1")
     for command in ("show", "check"):
         said = run(command, *both, code=2).output
         assert "no setup label tells them apart: these are captures of one rank: give the files of one run\n" in said

@@ -136,6 +136,7 @@ class Captures:
             return replace(found, coordinates={**{rank: {} for rank in range(world or 0)}, **found.coordinates})
         if errors := self._errors(request.bounds, request.spec, metric):
             raise TraceError(GOES_ON.join(errors))
+        self.refuse_twins(request.spec)
         return found
 
     @kept
@@ -173,13 +174,8 @@ class Captures:
 
     @kept
     def rows(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> MetricTable:
-        """The rows of a metric, of all ranks or of some: medians over captures, each the median over its windows.
-
-        Raises as :meth:`refuse_twins` does.
-        """
+        """The rows of a metric, of all ranks or of some: medians over captures, each the median over its windows."""
         each = self.each(metric, spec, ranks)
-        if metric.scope is not Scope.CAPTURE:
-            self.refuse_twins(spec)
         if metric.window_by and len(each) > 1:
             by = self.each(METRICS[metric.window_by], spec, ranks)
             table = of_one(list(zip(each, by, strict=True)), self._table(metric), captures=True)
@@ -268,10 +264,7 @@ class Captures:
 
     @kept
     def facts_about(self, spec: WindowSpec, bounds: Bounds, *metrics: Metric) -> Sequence[Fact]:
-        """The facts that the measurements of these metrics hang on, the heaviest first. Raises as :meth:`refuse_twins`
-        does.
-        """
-        self.refuse_twins(spec)
+        """The facts that the measurements of these metrics hang on, the heaviest first."""
         runs = () if spec.outside else self.runs
         grounds = [Ground(run, spec, metric, bounds) for run in runs for metric in metrics]
         found = dict.fromkeys(fact for ground in grounds for fact in facts_about(ground))

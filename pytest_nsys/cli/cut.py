@@ -60,7 +60,6 @@ def cut(asked: MeasureOptions, traces: tuple[str, ...], output: str | None, gate
         return
     with asked.one_run(traces) as (captures, spec):
         (run,) = captures.runs
-        captures.refuse_twins(spec)
         found = cut_out(run, [spec], frozenset(asked.chosen(run.ranks)))
         target.write(packed(chrome_trace([found]), target.path))
         doubts = [*asked.notes, *captures.notes_of(spec, "unknown_communication"), *map(Note, found.clock_lines())]

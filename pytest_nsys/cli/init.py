@@ -305,6 +305,7 @@ def agreeing(trial: Traces, given: Convention | None) -> tuple[Traces, list[Left
     captures = trial.captures(choice.convention)
     if len(captures.runs) != len(trial.traces) or choice.spec.whole_run:  # files of one run, or no step is known
         return trial, []
+    captures.refuse_twins(choice.spec)
     for run in captures.runs:
         run.measured(choice.spec).filled()
     others = _find_other_lengths(captures, choice.spec, trial.traces) or _find_hiccup(captures, choice.spec)
@@ -350,6 +351,7 @@ def drafted(trial: Traces, path: Path, given: Convention | None = None) -> tuple
     """
     choice = trial.choose(given)
     captures = trial.captures(choice.convention)
+    captures.refuse_twins(choice.spec)
     for run in captures.runs:
         run.measured(choice.spec).filled()  # says why another capture has no such window
     figures = Figures(captures, choice.spec)

@@ -33,7 +33,7 @@ from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec, as_one_step, l
 from pytest_nsys.cli.saying import say
 from pytest_nsys.cli.shared_options import Formats, anchor_option, convention_option, executor_option
 from pytest_nsys.core.conventions import Anchor, Convention, written_anchor
-from pytest_nsys.core.errors import UsageMistake, hint
+from pytest_nsys.core.errors import NothingMeasured, UsageMistake, hint
 from pytest_nsys.core.families import Families
 from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Note, Rank, Span, Window
 from pytest_nsys.core.units import UnitMistake, parse_quantity
@@ -114,7 +114,7 @@ class MeasureOptions:
             beside = measurements_of(measurements, Path())
             convention, spec, _ = self.fitted(traces, library, one_run=False)
             found = library.captures(traces, Path(), convention, None, _requests(metrics, spec), beside)
-            yield found, usual(found.runs[0], spec, left_open(self.window, self.span, self.kernels))
+            yield found, self._apart(found, spec)
 
     @contextlib.contextmanager
     def one_run(
@@ -140,7 +140,14 @@ class MeasureOptions:
                 what = "whole run" if spec.whole_run else "window"
                 self.notes.append(Note(f"the {what} counts as one step: --steps N divides by N"))
             found = library.one_run(traces, Path(), convention, workload, _requests(metrics, spec))
-            yield found, usual(found.runs[0], spec, left_open(self.window, self.span, self.kernels))
+            yield found, self._apart(found, spec)
+
+    def _apart(self, found: Captures, spec: WindowSpec) -> WindowSpec:
+        """The windows as they are measured. Raises UsageMistake where two captures, or two ranks, are one trace."""
+        measured = usual(found.runs[0], spec, left_open(self.window, self.span, self.kernels))
+        with contextlib.suppress(NothingMeasured):  # which whoever asks for a figure is told
+            found.refuse_twins(measured)
+        return measured
 
     @property
     def typed(self) -> tuple[tuple[str, str], ...]:

@@ -72,8 +72,8 @@ def test_rank_that_comes_twice_is_an_error(tmp_path: Path) -> None:
 
     captures = tmp_path / "captures"
     captures.mkdir()
-    for name in ("before.sqlite", "after.sqlite"):
-        write(captures / name, (100, 10, label(1)))
+    for name, length in (("before.sqlite", 10), ("after.sqlite", 11)):
+        write(captures / name, (100, length, label(1)))
     with pytest.raises(TraceError, match=twice):
         rows(captures, "compute_ns")
 
@@ -141,8 +141,8 @@ def test_ordinals_follow_file_process_and_device(tmp_path: Path) -> None:
 
 
 def test_unlabelled_files_of_the_same_process_and_device_are_an_error(tmp_path: Path) -> None:
-    for name in ("a.sqlite", "b.sqlite"):
-        write(tmp_path / name, (100, 10, ()))
+    for name, length in (("a.sqlite", 10), ("b.sqlite", 11)):
+        write(tmp_path / name, (100, length, ()))
     same = r"a\.sqlite and .*b\.sqlite hold the same process 100 on device 0, and no setup label tells them apart: "
     with pytest.raises(TraceError, match=same + "these are captures of one rank: give the files of one run$"):
         rows(tmp_path, "compute_ns")

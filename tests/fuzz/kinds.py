@@ -34,6 +34,7 @@ from tests.support.samples.rocpd import HSA, RCCL, RocpdBuilder
 from tests.support.samples.schema import MEMCPY
 
 LOOSE = """version: 1
+quality: {unknown_communication: 50%}
 assertions:
   - exposed_ns <= 1s
   - overlap >= 1%
@@ -121,8 +122,12 @@ SENTENCES = (
     ),
     *("AllReduce busbw >= 150GB/s", "family_ns of gemm <= 180ms", "syncs at most 3", "tokens_per_s >= 1tokens/s"),
 )
-AGAINST = "version: 1\nassertions: [exposed_ns <= baseline + 5%, compute_ns <= baseline + 5%, sequence == baseline]\n"
+AGAINST = """version: 1
+quality: {unknown_communication: 50%}
+assertions: [exposed_ns <= baseline + 5%, compute_ns <= baseline + 5%, sequence == baseline]
+"""
 PAST = """version: 1
+quality: {unknown_communication: 50%}
 assertions:
   - {metric: exposed_ns, baseline: {history: 3, rel: 50%}}
   - compute_ns <= 1s

@@ -152,8 +152,10 @@ def test_a_list_of_2021_without_order(tmp_path: Path) -> None:
     ],
 )
 def test_a_rank_is_that_of_the_name_where_the_file_says_none(tmp_path: Path, names: tuple[str, str]) -> None:
-    for name in reversed(names):
-        torch_trace(rank=None).write(tmp_path / "iteration_5" / name)
+    for number, name in enumerate(reversed(names)):
+        trace = torch_trace(rank=None)
+        trace.range("another", 1, 2 + number)
+        trace.write(tmp_path / "iteration_5" / name)
     with captures(tmp_path, convention=KINETO) as opened:
         ranks = opened.runs[0].ranks
         assert [(rank.number, rank.trace.name) for rank in ranks] == list(zip((34, 35), names, strict=True))

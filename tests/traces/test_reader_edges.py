@@ -460,7 +460,7 @@ def test_ranks_of_file_names_that_are_missing_are_told(tmp_path: Path) -> None:
     for number in (0, 2):
         trace = KinetoBuilder(None)
         trace.range("step", 0, 100)
-        trace.kernel("gemm", 50, 60, launch_ns=5)
+        trace.kernel("gemm", 50, 60 + number, launch_ns=5)
         trace.write(tmp_path / "run" / f"rank{number}.json")
     told = "1 of 3 ranks is missing: no trace holds rank 1, though there is a rank 2; profile all ranks"
     assert told in notes(tmp_path / "run", "compute_ns", window="run")
