@@ -36,7 +36,7 @@ from pytest_nsys.analysis.windows import (
     read_labels,
     whole_steps,
 )
-from pytest_nsys.core.columns import Column, equal, exceeds, minus, take, total, where, where_not
+from pytest_nsys.core.columns import Column, bounds, equal, exceeds, minus, take, total, where, where_not
 from pytest_nsys.core.conventions import Convention, KernelAnchor, like
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake, did_you_mean
 from pytest_nsys.core.families import known_communication
@@ -416,6 +416,10 @@ class RunWindow:
     group: WindowGroup
 
 
+LONG_AFTER_NS = 1_000_000_000
+"""A profiler stops within a second of what runs: no kernel of a session ends later."""
+
+
 class Unlaunched(NamedTuple):
     """How many kernels, of how many, have no launch on record, and the time of both in ns."""
 
@@ -537,7 +541,7 @@ class WindowGroup:
 
     @cached_property
     def out_of_session(self) -> int:
-        """Kernels around the windows that start outside the profiler's session."""
+        """Kernels around the windows that start before the profiler's session, or end after it."""
         found = 0
         for track in self.tracks.values():
             starts = track.kernels.start_ns
@@ -547,6 +551,10 @@ class WindowGroup:
             session = facts.sessions_ns.get(process.global_pid, facts.session_ns)
             if session is not None and len(starts) and starts[0] <= session:  # else its times count from elsewhere
                 found += len(starts) - bisect_right(starts, session)
+                late = session + LONG_AFTER_NS
+                if bounds(track.kernels.end_ns)[1] > late:
+                    ends = track.kernels.end_ns[: bisect_right(starts, session)]
+                    found += sum(end > late for end in ends)
         return found
 
     def _rank_windows(self, track: RankTrack) -> list[RankWindow]:

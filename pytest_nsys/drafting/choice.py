@@ -20,6 +20,7 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import RUN
 from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, NO_STAGE, UNKNOWN, Convention, Purpose
+from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.numbers import share_of
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.drafting.sentences import drafted_kinds
@@ -40,7 +41,9 @@ def with_bounds(choice: Choice, run: Run) -> Choice:
     """The choice with the bounds of quality that this trace crosses set on purpose, each with what would be better."""
     metric = replace(METRICS["exposed_ns"], dimensions=("rank", "stage", "purpose"))
     quality: dict[str, Allowed] = {}
-    errors = (fact for fact in facts_of(Ground(run, choice.spec, metric)) if fact.weight is Weight.ERROR)
+    errors = [fact for fact in facts_of(Ground(run, choice.spec, metric)) if fact.weight is Weight.ERROR]
+    if lost := next((fact for fact in errors if fact.name in NEVER_BORNE), None):
+        raise TraceError(f"{run.path}: {lost.sentence}")
     for fact in errors:
         words = printable(fact.words, 120)
         quality[fact.name] = Allowed(fact.lets_through, words)
@@ -54,6 +57,9 @@ def with_bounds(choice: Choice, run: Run) -> Choice:
         choice = choice.because("quality", f"anchors: {quality['anchors'].words}; better: profile more steps.")
     return replace(choice, quality=quality)
 
+
+NEVER_BORNE = frozenset({"launches_without_work", "processes_without_kernels", "impossible_rows"})
+"""Facts for which no gate is drafted: the next trace would be held to what is missing or wrong in this one."""
 
 EXPRESSIONS = (
     *(c.stage for c in BUILT_IN.values() if c.stage is not None),

@@ -114,7 +114,9 @@ def as_text(found: Checked) -> str:
     lines = [*_surroundings(found.surroundings)]
     for part in (_gate_files(found), _run(found.run) if found.run is not None else ()):
         lines += ["", *told] if (told := [*part]) else []
-    lines += ["", *([f"problem: {problem}" for problem in found.problems] or ["no problem found"])]
+    doubts = found.run.doubts if found.run is not None else []
+    good = f"no error; {counted(len(doubts), 'doubt')} above" if doubts else "no problem found"
+    lines += ["", *([f"problem: {problem}" for problem in found.problems] or [good])]
     return "\n".join(printable(line, 4000) for line in lines) + "\n"
 
 
@@ -160,7 +162,8 @@ def _run(found: RunShape) -> Iterator[str]:
     if not found.anchored:
         marks = dict.fromkeys(MARKS.get(file.format, "NVTX") for file in found.files)
         yield from _line("", f"note: the whole run is measured: for figures of a step, mark it ({', '.join(marks)})")
-    crossed = f"{counted(len(found.quality), 'check')} failed, see below" if found.quality else "all checks passed"
+    good = "no bound is crossed" if found.doubts else "all checks passed"
+    crossed = f"{counted(len(found.quality), 'check')} failed, see below" if found.quality else good
     yield from _line("quality", crossed)
     for number, doubt in enumerate(found.doubts):
         yield from _line("" if number else "in doubt", doubt, indent="  " if number else "")

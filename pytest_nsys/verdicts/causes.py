@@ -148,7 +148,8 @@ class _Rows:
             return _Sides(was, now, step)
         typical_ns = was.lengths_ns[rank]
         moved = value - (typical_ns if row.baseline is None else row.baseline)
-        all_steps = 2 * (now.lengths_ns[rank] - typical_ns) >= moved
+        # The typical step has half of the change, or more: whichever way it goes.
+        all_steps = 2 * (now.lengths_ns[rank] - typical_ns) * moved >= moved * moved
         return _Sides(was, now, step) if all_steps else _Sides(now, odd, step)
 
     def _of_one_step(self, lengths_ns: Mapping[int, int]) -> Mapping[int, int]:

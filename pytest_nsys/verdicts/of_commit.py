@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
+from time import time_ns
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.facts.bounds import Bounds
+from pytest_nsys.analysis.facts.bounds import LONGEST_JOB_NS, Bounds
 from pytest_nsys.analysis.facts.fact import Fact, Measured
 from pytest_nsys.analysis.facts.kinds import weighed
 from pytest_nsys.core.model import SINCE_1970
@@ -26,6 +27,10 @@ def age_at_commit(captures: Captures, folder: Path, bounds: Bounds) -> Fact | No
     began_ns = min((each for each in known if each in SINCE_1970), default=None)
     if began_ns is None or not in_ci():
         return None
+    if (ahead_ns := max(known) - time_ns()) > LONGEST_JOB_NS:
+        words = f"the capture began at {_spoken(max(known) // _SECOND_NS)}, {_length(ahead_ns)} from now"
+        why, remedy = "the clock of its machine is wrong, so nobody knows its age", "set it, and profile this commit"
+        return weighed("older_than_commit", Measured(Fraction(ahead_ns), words, why, remedy), bounds)
     # Of a request that CI has merged for a try the program may be of its last commit, which is the older one.
     made = [(made_s, head) for head in heads_of(folder) if (made_s := made_at_s(folder, head)) is not None]
     if not made or (age_ns := min(made)[0] * _SECOND_NS - began_ns) <= 0:

@@ -338,8 +338,8 @@ def test_a_good_trace_keeps_every_bound(tmp_path: Path, quality: str, metric: st
 @pytest.mark.parametrize(
     ("edit", "said"),
     [
-        (before_all, "1 kernel around the windows starts outside the profiler's session"),
-        (session(80 * MS), "8 kernels around the windows start outside the profiler's session"),
+        (before_all, "1 kernel around the windows lies outside the profiler's session"),
+        (session(80 * MS), "8 kernels around the windows lie outside the profiler's session"),
         (session(1_000), ""),  # an export can shift all times, to UTC for example: then its length bounds nothing
     ],
 )
@@ -592,3 +592,16 @@ def test_real_traces_keep_the_defaults(trace: Path) -> None:
         for window, kernels in (("median", None), ("steady", None), ("run", None), ("median", KernelsMode.LAUNCHED)):
             for metric in ("comm_streams", "window_ns", "overlap", "launches", "compute_ns"):
                 run.measure(Request(metric, run.spec(window, None, kernels)))
+
+
+def test_a_kernel_that_ends_long_after_the_session_was_not_recorded_so(tmp_path: Path) -> None:
+    """A year later: the rank computed all the time, of which every limit holds."""
+
+    def endless(trace: TraceBuilder, processes: list[Process]) -> None:
+        session(200 * MS)(trace, processes)
+        processes[0].kernel("gemm", MIDDLE + MS, MIDDLE + 31_536_000 * 1_000 * MS, stream=9, launch_ns=MIDDLE + 2)
+
+    path = write_trace(tmp_path / "run.sqlite", edit=endless)
+    assert any(
+        "1 kernel around the windows lies outside the profiler's session" in line for line in doubts(path, "compute_ns")
+    )

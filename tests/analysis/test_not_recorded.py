@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from pytest_nsys.gates.model import Outcome
+from pytest_nsys.verdicts.evaluate import evaluate
+from tests.support.commands import run as command
 from tests.support.drafted import Drafted
 from tests.support.gates import Project
 from tests.support.samples.formats import Format
 from tests.support.samples.rocpd import RocpdBuilder
-from tests.support.training_run import COMM, COMPUTE, MICRO, MS, PLAIN, REDUCE, STEPS, US, Training
+from tests.support.training_run import COMM, COMPUTE, MICRO, MS, PLAIN, REDUCE, STEPS, US, Training, changed, slower
 
 LAUNCHING = [each for each in Format if each is not Format.JAX]
 """JAX records no calls of the host."""
@@ -115,6 +117,85 @@ def test_gemms_that_were_lost_are_missed(tmp_path: Path, format: Format) -> None
         return row if "nvjet" not in row["name"] or number % 4 == 0 else None
 
     assert judged(tmp_path, format, Recorded(change=lose)) == {Outcome.ERROR}
+
+
+@pytest.mark.parametrize("format", LAUNCHING)
+def test_a_kernel_that_stands_there_twice_is_no_kernel(tmp_path: Path, format: Format) -> None:
+    """A base with every kernel twice let a step pass that took nearly as long again."""
+
+    @dataclass(frozen=True)
+    class Doubled(Training):
+        def put(self, trace: Any) -> None:
+            write = trace.kernel
+
+            def kernel(name: str, start_ns: int, end_ns: int, *, stream: int, launch_ns: int) -> None:
+                number = write(name, start_ns, end_ns, stream=stream, launch_ns=launch_ns)
+                if name == REDUCE:
+                    moved = start_ns + 300 * US, end_ns + 300 * US
+                    write(name, *moved, stream=stream + 1, correlation=number, launch=False)
+
+            trace.kernel = kernel
+            super().put(trace)
+            trace.kernel = write
+
+    assert judged(tmp_path, format, Doubled()) == {Outcome.ERROR}
+
+
+@pytest.mark.parametrize("format", LAUNCHING)
+def test_a_judged_step_of_other_work_than_most_is_doubtful(project: Project, format: Format) -> None:
+    """Its gemm and the call of it were lost together: a limit on compute was met."""
+    judged_step = STEPS // 2
+    less = {name: ns for name, ns in PLAIN.steps[0].items() if "nvjet" not in name}
+    steps = tuple(less if n == judged_step else own for n, own in enumerate(PLAIN.steps))
+    path = Training(steps).write(project.root / "traces", format)
+    project.gate("assertions: [compute <= 9s]")
+    said = " ".join(project.pytest(f"--nsys-trace={path}", code=0).split())
+    assert "warning: rank 0: the judged step has 4 kernels, most steps 5: it is other work, or rows are missing" in said
+
+
+def test_steps_that_are_not_on_record_are_told(project: Project) -> None:
+    """The ranges of every second one were lost: each step was twice as long, and a head 97% slower passed."""
+
+    @dataclass(frozen=True)
+    class Ranged(Training):
+        def put(self, trace: Any) -> None:
+            write = trace.range
+
+            def range_(name: str, start_ns: int, end_ns: int) -> None:
+                number = name.rpartition("#")[2]
+                if not number.isdigit() or int(number) % 2 == 0:
+                    write(name, start_ns, end_ns)
+
+            trace.range = range_
+            super().put(trace)
+            trace.range = write
+
+    path = Ranged().write(project.root / "traces", Format.KINETO)
+    project.gate("assertions: [step time <= 9s]")
+    said = " ".join(project.pytest(f"--nsys-trace={path}", code=0).split())
+    assert "warning: rank 0: 11 of steps 0 to 22 are not on record: the step before each is longer by it" in said
+
+
+def test_init_drafts_no_gate_for_a_trace_that_lost_its_kernels(tmp_path: Path) -> None:
+    def lose(number: int, row: Row) -> Row | None:
+        return row if number % 2 else None
+
+    path = Recorded(change=lose).write(tmp_path / "run", Format.NSYS)
+    said = command("init", path, "-o", tmp_path / "g.nsys.yaml", code=2).stderr
+    assert "kernel launches of rank 0 in the judged steps have no kernel on record" in said
+    assert "profile again with fewer steps or a larger buffer" in said
+    assert not (tmp_path / "g.nsys.yaml").exists()
+
+
+def test_what_made_the_mean_shorter_is_what_got_shorter(tmp_path: Path) -> None:
+    """The run was compared with itself, and a kernel that got longer made the step faster."""
+    slow = changed(PLAIN, range(STEPS), lambda step: slower(step, 40, "flash_fwd_kernel"))
+    whole = Drafted.of(slow.write(tmp_path / "slow", Format.NSYS), tmp_path)
+    with whole._context(PLAIN.write(tmp_path / "fast", Format.NSYS)) as context:
+        (mean,) = (each for each in whole.gate.assertions if each.full_name.startswith("mean step time"))
+        (cause, *_) = evaluate(mean, context).causes
+    assert cause.explanation is not None
+    assert cause.explanation.change_ns == -360 * US
 
 
 def test_collectives_that_move_onto_the_compute_stream_are_told_below_the_green_line(project: Project) -> None:

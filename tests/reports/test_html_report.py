@@ -446,7 +446,8 @@ def test_eight_ranks_of_two_thousand_kernels_fit_into_two_megabytes(project: Pro
         for process in processes:
             for n in range(2_000):
                 at = 40_001_000 + 7_400 * n
-                process.kernel(f"void some::long<kernel_{n % 40}>(a, b)", at, at + 5_000 + n % 7, stream=30 + n % 4 // 3)
+                name, stream = f"void some::long<kernel_{n % 40}>(a, b)", 30 + n % 4 // 3
+                process.kernel(name, at, at + 5_000 + n % 7, stream=stream)
 
     project.gated("- overlap >= 99.9%\n", ranks=8, edit=busy)
     shutil.copy(project.root / "run.sqlite", project.root / "spare")

@@ -218,7 +218,7 @@ def test_kernels_outside_of_the_session_of_their_file(project: Project) -> None:
         project.trace(f"run/{rank}.sqlite", ranks=1, label=label, edit=session(length_ms * MS))
     gate = project.gate("convention: pithtrain\nassertions:\n  - exposed_ns <= 300us")
     said = alike(project, gate, "run")["exposed_ns <= 300us"][1]
-    assert "2 kernels around the windows start outside the profiler's session" in said
+    assert "2 kernels around the windows lie outside the profiler's session" in said
 
 
 def test_gpus_that_no_trace_holds(project: Project) -> None:

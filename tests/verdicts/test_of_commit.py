@@ -95,11 +95,18 @@ def test_an_older_capture_is_an_error_that_names_both_times(judged: Project, wri
 
 
 @pytest.mark.parametrize("write", FORMATS)
-@pytest.mark.parametrize("at", [None, MADE - timedelta(hours=23), MADE, MADE + timedelta(days=300)])
+@pytest.mark.parametrize("at", [None, MADE - timedelta(hours=23), MADE, MADE + timedelta(days=20)])
 def test_a_capture_of_the_day_or_later_or_of_no_time_is_judged(
     judged: Project, write: Writer, at: datetime | None
 ) -> None:
     judged.pytest(f"--nsys-trace={write(judged.root, at)}", code=0)
+
+
+@pytest.mark.parametrize("write", FORMATS)
+def test_a_capture_of_the_future_has_no_age(judged: Project, write: Writer) -> None:
+    trace = write(judged.root, datetime.now(UTC) + timedelta(days=400))
+    said = words(judged.pytest(f"--nsys-trace={trace}", code=1))
+    assert "399 days from now (bound: at most 86400s): the clock of its machine is wrong" in said
 
 
 @pytest.mark.parametrize("value", ["", "0", "false", None])

@@ -10,6 +10,7 @@ from pytest_nsys.analysis.metrics import Metric, Of
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.windows import WindowSpec, marks_steps
 from pytest_nsys.core.errors import NothingMeasured
+from pytest_nsys.core.model import KernelsMode
 
 
 class Ground(NamedTuple):
@@ -33,7 +34,7 @@ class Ground(NamedTuple):
         steps and the trace has all of it.
         """
         several = any(len(track.anchors) > 1 for track in self.group.tracks.values())
-        if self.metric.of_all_steps and several and self._steps_by_launch():
+        if self.metric.of_all_steps and (several or self.spec.whole_run) and self._steps_by_launch():
             with suppress(NothingMeasured):  # of a cut
                 return self.run.whole()
         return self.group
@@ -47,7 +48,9 @@ class Ground(NamedTuple):
         return self.metric.of_kernels or (self.metric.of_all_steps and self._steps_by_launch())
 
     def _steps_by_launch(self) -> bool:
-        return self.spec.by_launch and marks_steps(self.run.convention, self.spec)
+        # Of the whole run the spec says nothing: steps are counted as the convention counts them.
+        by_launch = self.spec.by_launch or (self.spec.whole_run and self.run.convention.kernels is KernelsMode.LAUNCHED)
+        return by_launch and marks_steps(self.run.convention, self.spec)
 
     def tells_streams_apart(self) -> bool:
         """Return whether it matters on which stream a kernel ran."""
@@ -73,7 +76,8 @@ class Ground(NamedTuple):
 
     def follows_launches(self) -> bool:
         """Return whether windows hold what their steps launched, for which every launch of the run is read."""
-        return self.counts_kernels() and self._steps_by_launch()
+        own = self.spec.by_launch or self.metric.of_all_steps
+        return self.counts_kernels() and own and self._steps_by_launch()
 
     def reads_sizes(self) -> bool:
         """Return whether it hangs on how many bytes a collective moves."""

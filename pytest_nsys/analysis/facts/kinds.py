@@ -51,6 +51,8 @@ KINDS: Mapping[str, FactKind] = {
     "sm_clock": FactKind(recording.measure_sm_clock, on_demand=True),
     # What follows has no bound: no amount of it is an error.
     "launches_outside": FactKind(lost_work.measure_launches_outside, Ground.counts_kernels),
+    "unlike_steps": FactKind(steps.measure_unlike_steps, Ground.follows_launches, quiet=Fraction(5, 100)),
+    "missing_steps": FactKind(steps.measure_missing_steps),
     "other_steps": FactKind(steps.measure_other_steps),
     "unmatched_patterns": FactKind(communication.measure_unmatched_patterns, Ground.tells_streams_apart),
     "unlabelled_processes": FactKind(recording.measure_unlabelled_processes),

@@ -8,9 +8,11 @@ from fractions import Fraction
 from pytest_nsys.analysis.facts.fact import Measured
 from pytest_nsys.analysis.facts.ground import Ground
 from pytest_nsys.analysis.run import Unlaunched, WindowGroup
-from pytest_nsys.core.columns import total
+from pytest_nsys.core.columns import counts, distinct, minus, take, total, where_not
 from pytest_nsys.core.errors import NothingMeasured
+from pytest_nsys.core.model import NO_LAUNCH
 from pytest_nsys.core.numbers import format_value, percent, share_of
+from pytest_nsys.core.tables import Kernels
 from pytest_nsys.core.words import counted, printable
 
 FEW = Fraction(1, 100)
@@ -62,8 +64,8 @@ def measure_unlaunched_in_run(ground: Ground) -> Iterator[Measured]:
 
 def measure_impossible_rows(ground: Ground) -> Iterator[Measured]:
     """Yield how many rows cannot be true: those that a reader left out, as they end before they start or at 0, kernels
-    that begin before they are launched, and kernels that lie over several later ones of a stream that otherwise keeps
-    its order.
+    that begin before they are launched, that stand there twice, and that lie over several later ones of a stream that
+    otherwise keeps its order.
     """
     impossible = [facts.impossible for facts in ground.run.facts]
     number, why = sum(each.number for each in impossible), next((each.first for each in impossible if each.first), "")
@@ -78,9 +80,20 @@ def measure_impossible_rows(ground: Ground) -> Iterator[Measured]:
             number += track.launched.early
             lead = format_value(track.launched.lead_ns)
             why = why or f"a kernel of rank {rank} begins {lead} before the call that launched it"
+        if twice := _count_doubles(kernels):
+            number += twice
+            why = why or f"{counted(twice, 'kernel')} of rank {rank} stand there twice, of one launch and length"
     if number:
         words = f"{counted(number, 'row')} of the GPU's work cannot be true"
         yield Measured(number, words, why, "profile or export again")
+
+
+def _count_doubles(kernels: Kernels) -> int:
+    """Return how many kernels are the same as another one, but for when they ran: a table holds them twice."""
+    own = where_not(kernels.graph_node)
+    lengths = minus(take(kernels.end_ns, own), take(kernels.start_ns, own))
+    numbers, known = distinct(take(kernels.correlation, own), take(kernels.name, own), lengths)
+    return sum(n - 1 for n, one in zip(counts(numbers, len(known)), known, strict=True) if one[0] != NO_LAUNCH)
 
 
 def measure_nested_launches(ground: Ground) -> Iterator[Measured]:

@@ -113,7 +113,7 @@ def measure_dropped(ground: Ground) -> Iterator[Measured]:
     outside = ground.group.out_of_session if ground.metric.of_kernels else 0
     parts = [f"the profiler says: {printable(told[0])}"] if told else []
     if outside:
-        what = "starts" if outside == 1 else "start"
+        what = "lies" if outside == 1 else "lie"
         parts.append(f"{counted(outside, 'kernel')} around the windows {what} outside the profiler's session")
     number = len(told) + outside
     words = f"events were dropped or are out of range, {counted(number, 'sign')} of it"

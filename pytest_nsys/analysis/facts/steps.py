@@ -19,13 +19,14 @@ from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.step_kinds import counted_steps
 from pytest_nsys.analysis.throughput import Deviation, deviation
 from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec, anchor_of, numbered, whole_steps
+from pytest_nsys.core.columns import take
 from pytest_nsys.core.conventions import KernelAnchor
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import OPEN_END_NS, Interval, Lane, Range, Trace
 from pytest_nsys.core.numbers import percent
-from pytest_nsys.core.words import counted, ranks_words
+from pytest_nsys.core.words import are, counted, ranks_words
 
 
 def measure_anchors(ground: Ground) -> Iterator[Measured]:
@@ -106,6 +107,47 @@ def measure_slow_steps(ground: Ground) -> Iterator[Measured]:
     """Yield the greatest share of a rank's time in steps that are far longer than the judged one."""
     if (found := slow_steps(ground.group)) is not None:
         yield Measured(found.share, str(found), "'mean step time' counts every step")
+
+
+def measure_unlike_steps(ground: Ground) -> Iterator[Measured]:
+    """Yield by how great a share of its kernels the judged step differs from most steps of its rank, of the rank where
+    it is most: of steps of launches that are of one kind.
+    """
+    found: list[tuple[Fraction, int, int, int]] = []
+    for number, windows in ground.group.ranks.items():
+        track = windows[0].track if windows else None
+        if track is None or track.steps is None or track.steps.mixed or whole_steps(track.anchors) < FEWEST_ALIKE:
+            continue
+        try:
+            whole = ground.run.whole().tracks[number]
+        except NothingMeasured:  # of a cut
+            return
+        moments = take(whole.launch_ns, whole.launch_order)
+        each = [bisect_left(moments, step.end_ns) - bisect_left(moments, step.start_ns) for step in track.anchors]
+        usual = int(median(each[: whole_steps(track.anchors)]))
+        judged = [each[i] for window in windows if (i := window.window.index) is not None]
+        found += [(Fraction(abs(count - usual), usual or 1), number, count, usual) for count in judged]
+    share, number, count, usual = max(found, default=(Fraction(), 0, 0, 0))
+    if share:
+        words = f"rank {number}: the judged step has {counted(count, 'kernel')}, most steps {usual}"
+        yield Measured(share, words, "it is other work, or rows are missing", "look at another window")
+
+
+FEWEST_ALIKE = 5
+"""Whole steps: fewer do not say what most are like."""
+
+
+def measure_missing_steps(ground: Ground) -> Iterator[Measured]:
+    """Yield the rank that lacks the most of the steps between its first and last, by their numbers."""
+    found = []
+    for number, track in ground.group.tracks.items() if not ground.run.convention.kinds else ():
+        if numbers := [*numbered(ground.run.marks(track.rank, ground.spec))]:
+            missing = numbers[-1] - numbers[0] + 1 - len(numbers)
+            found.append((missing, -number, numbers))
+    missing, rank, numbers = max(found, default=(0, 0, []))
+    if missing:
+        words = f"rank {-rank}: {missing} of steps {numbers[0]} to {numbers[-1]} {are(missing)} not on record"
+        yield Measured(missing, words, "the step before each is longer by it", "profile without a break")
 
 
 def measure_typicality(ground: Ground) -> Iterator[Measured]:

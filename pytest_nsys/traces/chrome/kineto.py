@@ -474,6 +474,7 @@ class Kineto(TraceInMemory):
             notes=[*self._about_labels(), *(note for process in each for note in process.notes)],
             to_see_kernels=self._to_see_kernels(),
             to_see_ranges=TO_SEE_RANGES,
+            to_see_calls="profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] on all ranks",
             to_see_sizes=TO_SEE_SIZES,
             to_see_memory=TO_SEE_MEMORY,
             to_see_clocks=WITHOUT_CLOCKS if is_of_amd(members) else TO_SEE_CLOCKS,
