@@ -115,6 +115,9 @@ def test_it_is_what_comparing_each_with_each_says(kernels: list[tuple[int, int, 
     expected = {}
     for stream in range(2):
         here = [(n, a, b) for n, a, b, at in own if at == stream]
+        covered = [sum(c <= a and b <= d for m, a, b in here if m != n) for n, c, d in here]
+        if max(covered, default=0) >= 3:
+            return  # of one that lies over several it is not the stream that is wrong
         inside = [
             b - a
             for n, a, b in here
@@ -123,6 +126,27 @@ def test_it_is_what_comparing_each_with_each_says(kernels: list[tuple[int, int, 
         if 100 * sum(inside) > (whole := sum(b - a for _, a, b in here)):
             expected[stream] = Fraction(sum(inside), whole)
     assert {stream.number: share for stream, share in order_of(ran(*kernels)).unordered.items()} == expected
+
+
+@pytest.mark.parametrize(
+    ("kernels", "covering", "unordered"),
+    [
+        ([(0, 100, 0, 0), (10, 5, 0, 0), (20, 5, 0, 0), (30, 5, 0, 0)], [0], set()),
+        ([(0, 100, 0, 0), (10, 5, 0, 0), (20, 5, 0, 0)], [], {0}),
+        ([(0, 100, 0, 0), (10, 5, 1, 0), (20, 5, 1, 0), (30, 5, 1, 0)], [], set()),
+        ([(0, 100, 0, 1), (10, 5, 0, 0), (20, 5, 0, 0), (30, 5, 0, 0)], [], set()),
+        # two such are a stream that keeps no order
+        ([(at + own, 40 if not own else 5, 0, 0) for at in (0, 50) for own in (0, 5, 12, 20)], [], {0}),
+        # one, and others that lie inside one another: the stream keeps none without it
+        ([(0, 100, 0, 0), (10, 30, 0, 0), (12, 20, 0, 0), (50, 5, 0, 0), (60, 5, 0, 0)], [], {0}),
+    ],
+)
+def test_a_kernel_over_several_later_ones_is_wrong_where_the_others_keep_their_order(
+    kernels: list[tuple[int, int, int, int]], covering: list[int], unordered: set[int]
+) -> None:
+    found = order_of(ran(*kernels))
+    assert [*found.covering] == covering
+    assert {stream.number for stream in found.unordered} == unordered
 
 
 def test_what_is_on_no_stream_is_on_none_that_keeps_order() -> None:
