@@ -37,7 +37,7 @@ from tests.support.reports import record
 PAGES = [path for path in pages() if path.exists()]
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 LINKED = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
-MOST_WORDS = 26_200
+MOST_WORDS = 26_000
 """Of README.md and docs/, generated parts included."""
 
 HEAD = "version: 1\ntolerance: {rel: 5%, abs: [50us, 1pp, 2]}\n"

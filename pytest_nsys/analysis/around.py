@@ -29,6 +29,7 @@ from pytest_nsys.core.columns import (
     Column,
     Flags,
     bounds,
+    counts,
     distinct,
     equal,
     innermost,
@@ -379,6 +380,14 @@ class RankTrack:
     def covering(self) -> Column:
         """The kernels over several later ones of a stream that otherwise keeps its order: no such row is true."""
         return self.around.order_of(self.rank.lane).covering
+
+    @cached_property
+    def doubled(self) -> int:
+        """How many kernels are the same as another one, but for when they ran: a table holds them twice."""
+        own = where_not(self.kernels.graph_node)
+        lengths = minus(take(self.kernels.end_ns, own), take(self.kernels.start_ns, own))
+        numbers, known = distinct(take(self.kernels.correlation, own), take(self.kernels.name, own), lengths)
+        return sum(n - 1 for n, (id_, *_) in zip(counts(numbers, len(known)), known, strict=True) if id_ != NO_LAUNCH)
 
     @cached_property
     def uncounted(self) -> Mapping[tuple[int, int], KnownLibrary]:

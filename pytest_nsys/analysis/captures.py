@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.circumstances import Facts, RunKey, facts_of, key_of, profilers_of
 from pytest_nsys.analysis.explained import KernelSequence
-from pytest_nsys.analysis.facts.bounds import ENOUGH, Bounds
+from pytest_nsys.analysis.facts.bounds import ENOUGH, NO_BOUNDS, Bounds
 from pytest_nsys.analysis.facts.fact import Fact, Weight
 from pytest_nsys.analysis.facts.ground import Ground
 from pytest_nsys.analysis.facts.kinds import facts_of as facts_about
@@ -62,9 +62,6 @@ from pytest_nsys.core.model import KernelsMode, Label, Note, Row, Span, Unseen, 
 from pytest_nsys.core.words import counted, from_here, place_words
 
 _SECOND_NS = 1_000_000_000
-
-NO_BOUNDS = Bounds()
-"""What a gate file has that bounds nothing on purpose."""
 
 
 class Mesh(NamedTuple):
@@ -267,11 +264,16 @@ class Captures:
         """The facts that the measurements of these metrics hang on, the heaviest first."""
         runs = () if spec.outside else self.runs
         grounds = [Ground(run, spec, metric, bounds) for run in runs for metric in metrics]
-        found = dict.fromkeys(fact for ground in grounds for fact in facts_about(ground))
+        found = dict.fromkeys(fact for ground in grounds for fact in self._facts_of(ground))
         # Of several captures of one step each the scatter is known.
         shown = (fact for fact in found if len(runs) == 1 or fact.name != "single_step")
         heaviest = {fact.sentence: fact for fact in sorted(shown, key=lambda fact: fact.weight)}
         return sorted(heaviest.values(), key=lambda fact: -fact.weight)
+
+    @kept
+    def _facts_of(self, ground: Ground) -> Sequence[Fact]:
+        """All facts that hang on a ground, which are errors before a verdict and notes beside it."""
+        return tuple(facts_about(ground))
 
     def outlying(self, metric: Metric, spec: WindowSpec) -> tuple[str, ...]:
         """The captures that lie far from the others, a line each: their median hides it."""
@@ -291,7 +293,7 @@ class Captures:
         """Why the traces are not good enough to judge a metric: a line for each crossed bound."""
         several = len(self.runs) > 1
         grounds = ((run.path, Ground(run, spec, metric, bounds)) for run in self.runs)
-        found = ((path, fact) for path, ground in grounds for fact in facts_about(ground))
+        found = ((path, fact) for path, ground in grounds for fact in self._facts_of(ground))
         lines = ((path, fact.error) for path, fact in found if fact.weight is Weight.ERROR)
         return [f"{path}: {line}" if several else line for path, line in lines]
 

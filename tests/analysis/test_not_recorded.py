@@ -17,7 +17,7 @@ from tests.support.drafted import Drafted
 from tests.support.gates import Project
 from tests.support.samples.formats import Format
 from tests.support.samples.rocpd import RocpdBuilder
-from tests.support.training_run import COMM, COMPUTE, MICRO, MS, PLAIN, REDUCE, STEPS, US, Training, changed, slower
+from tests.support.training_run import COMPUTE, MICRO, MS, PLAIN, REDUCE, STEPS, US, Training, changed, slower
 
 LAUNCHING = [each for each in Format if each is not Format.JAX]
 """JAX records no calls of the host."""
@@ -72,7 +72,9 @@ def test_a_kernel_over_all_later_ones_of_its_stream_is_no_kernel(tmp_path: Path,
     assert judged(tmp_path, format, Recorded(change=covering)) == {Outcome.ERROR}
 
 
-@pytest.mark.parametrize("times", [{"start": 0, "end": 0}, {"end": 0}], ids=["not collected", "no end"])
+@pytest.mark.parametrize(
+    "times", [{"start": 0, "end": 0}, {"end": 0}, {"end": 5}], ids=["not collected", "no end", "backwards"]
+)
 @pytest.mark.parametrize("format", Format)
 def test_a_kernel_at_no_time_is_no_kernel(tmp_path: Path, format: Format, times: dict[str, int]) -> None:
     """It was left out in silence, of which every limit holds; or the window was as long as the clock is old."""
@@ -205,10 +207,8 @@ def test_collectives_that_move_onto_the_compute_stream_are_told_below_the_green_
         half = row["name"] == REDUCE and number // len(PLAIN.steps[0]) % 2
         return {**row, "stream": COMPUTE} if half else row
 
-    assert STEPS % 2 == 0
     Recorded(change=moved).write(project.root / "run.sqlite", Format.NSYS)
     project.gate("window: run\nassertions: [wall exposed <= 9s]")
-    assert COMM != COMPUTE
     said = " ".join(project.pytest("--nsys-trace=run.sqlite", code=0).split())
     assert "1 assertion passed" in said
     assert "warning: 12 of 24 communication kernels share stream 7 with compute" in said

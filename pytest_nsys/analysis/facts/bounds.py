@@ -86,7 +86,10 @@ def unit_of(name: str) -> str:
     return UNITS.get(name, "count")
 
 
+NO_BOUNDS = Bounds()
+"""Of a gate file that bounds nothing on purpose."""
+
 DEFAULTS: Mapping[str, Value | None] = {
-    field.name: getattr(Bounds(), field.name) for field in fields(Bounds) if field.name not in ("world", "usual_steps")
+    field.name: getattr(NO_BOUNDS, field.name) for field in fields(Bounds) if field.name not in ("world", "usual_steps")
 }
 """By name what a gate file that says nothing bears."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import NamedTuple
 
-from pytest_nsys.analysis.facts.bounds import Bounds
+from pytest_nsys.analysis.facts.bounds import NO_BOUNDS, Bounds
 from pytest_nsys.analysis.metrics import Metric, Of
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.windows import WindowSpec, marks_steps
@@ -21,7 +21,7 @@ class Ground(NamedTuple):
     run: Run
     spec: WindowSpec
     metric: Metric
-    bounds: Bounds = Bounds()
+    bounds: Bounds = NO_BOUNDS
 
     @property
     def group(self) -> WindowGroup:

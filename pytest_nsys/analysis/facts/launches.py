@@ -8,11 +8,10 @@ from fractions import Fraction
 from pytest_nsys.analysis.facts.fact import Measured
 from pytest_nsys.analysis.facts.ground import Ground
 from pytest_nsys.analysis.run import Unlaunched, WindowGroup
-from pytest_nsys.core.columns import counts, distinct, minus, take, total, where_not
+from pytest_nsys.core.columns import total
 from pytest_nsys.core.errors import NothingMeasured
-from pytest_nsys.core.model import NO_LAUNCH
+from pytest_nsys.core.kept import kept
 from pytest_nsys.core.numbers import format_value, percent, share_of
-from pytest_nsys.core.tables import Kernels
 from pytest_nsys.core.words import counted, printable
 
 FEW = Fraction(1, 100)
@@ -47,6 +46,7 @@ def _without_launch(found: Unlaunched, where: str) -> str:
     return f"{which} {'has' if found.kernels == 1 else 'have'} no launch on record"
 
 
+@kept
 def launchless(group: WindowGroup) -> Unlaunched:
     """Return the kernels around the windows without a launch, and of how many."""
     return Unlaunched.of_all(Unlaunched.of(track.kernels, track.launch_ns) for track in group.tracks.values())
@@ -80,20 +80,12 @@ def measure_impossible_rows(ground: Ground) -> Iterator[Measured]:
             number += track.launched.early
             lead = format_value(track.launched.lead_ns)
             why = why or f"a kernel of rank {rank} begins {lead} before the call that launched it"
-        if twice := _count_doubles(kernels):
+        if twice := track.on_gpu.doubled:
             number += twice
             why = why or f"{counted(twice, 'kernel')} of rank {rank} stand there twice, of one launch and length"
     if number:
         words = f"{counted(number, 'row')} of the GPU's work cannot be true"
         yield Measured(number, words, why, "profile or export again")
-
-
-def _count_doubles(kernels: Kernels) -> int:
-    """Return how many kernels are the same as another one, but for when they ran: a table holds them twice."""
-    own = where_not(kernels.graph_node)
-    lengths = minus(take(kernels.end_ns, own), take(kernels.start_ns, own))
-    numbers, known = distinct(take(kernels.correlation, own), take(kernels.name, own), lengths)
-    return sum(n - 1 for n, one in zip(counts(numbers, len(known)), known, strict=True) if one[0] != NO_LAUNCH)
 
 
 def measure_nested_launches(ground: Ground) -> Iterator[Measured]:

@@ -47,7 +47,6 @@ class Told(NamedTuple):
 
     process: ProcessId
     record: LaunchRecord
-
     cut_off: int
 
     @property

@@ -119,11 +119,9 @@ def measure_unlike_steps(ground: Ground) -> Iterator[Measured]:
         if track is None or track.steps is None or track.steps.mixed or whole_steps(track.anchors) < FEWEST_ALIKE:
             continue
         try:
-            whole = ground.run.whole().tracks[number]
+            each = kernels_by_step(ground.group)[number]
         except NothingMeasured:  # of a cut
             return
-        moments = take(whole.launch_ns, whole.launch_order)
-        each = [bisect_left(moments, step.end_ns) - bisect_left(moments, step.start_ns) for step in track.anchors]
         usual = int(median(each[: whole_steps(track.anchors)]))
         judged = [each[i] for window in windows if (i := window.window.index) is not None]
         found += [(Fraction(abs(count - usual), usual or 1), number, count, usual) for count in judged]
@@ -131,6 +129,17 @@ def measure_unlike_steps(ground: Ground) -> Iterator[Measured]:
     if share:
         words = f"rank {number}: the judged step has {counted(count, 'kernel')}, most steps {usual}"
         yield Measured(share, words, "it is other work, or rows are missing", "look at another window")
+
+
+@kept
+def kernels_by_step(group: WindowGroup) -> Mapping[int, Sequence[int]]:
+    """Return by rank how many kernels each step launched that its windows are picked from. Raises NothingMeasured."""
+    found = {}
+    for number, track in group.run.whole().tracks.items():
+        moments = take(track.launch_ns, track.launch_order)
+        steps = group.tracks[number].anchors if number in group.tracks else ()
+        found[number] = [bisect_left(moments, s.end_ns) - bisect_left(moments, s.start_ns) for s in steps]
+    return found
 
 
 FEWEST_ALIKE = 5
