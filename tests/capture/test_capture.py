@@ -305,11 +305,15 @@ for name in ("rank=0; pp=0/1 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=64", *(f"chunk {n}"
 """
 
 
+# What nsys prints where it lost its own agent, ended by a signal, or could not import what it had just recorded.
+NSYS_FAILED_BY_ITSELF = ("Connection to Agent lost", "or nsys itself, ended with", "Status: AnalysisFailed")
+
+
 def for_real(project: Project, *words: str, code: int) -> str:
     """Run ``capture`` under a real nsys, which now and then fails by what it calls its own bug: then again."""
     for _ in range(5):
         said = project.command("capture", *words)
-        by_itself = "Connection to Agent lost" in said or "or nsys itself, ended with" in said
+        by_itself = any(words in said for words in NSYS_FAILED_BY_ITSELF)
         if project.result.ret == code or not by_itself:
             break
     else:
