@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.cli.group import REMOVED
-from pytest_nsys.core.version import DOCUMENTATION, page_url
+from pytest_nsys.core.version import DOCUMENTATION
 from pytest_nsys.reports.all_views import VIEWS
 from tests.repository import PROJECT, ROOT
 from tests.support.advice import (
@@ -112,8 +111,7 @@ def test_no_text_names_a_page_that_an_installed_package_lacks() -> None:
     assert PROJECT["urls"]["Documentation"] == DOCUMENTATION
     named = {page for line in told for page in re.findall(rf"{re.escape(DOCUMENTATION)}([\w-]+)/", line.text)}
     assert "what-holds-the-step-back" in named
-    assert [page for page in (*named, "runs-over-time") if not (ROOT / "docs" / f"{page}.md").exists()] == []
-    assert page_url("runs-over-time") in REMOVED["bisect-exit"]
+    assert [page for page in named if not (ROOT / "docs" / f"{page}.md").exists()] == []
 
 
 def test_the_number_of_steps_is_asked_for_where_it_can_be_typed(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ import yaml
 from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.analysis.circumstances import RunKey
 from pytest_nsys.analysis.windows import UsedWindow
-from pytest_nsys.cli.group import REMOVED
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import GateFileError
 from pytest_nsys.core.model import KernelsMode, Span, Window
@@ -224,14 +223,6 @@ def test_the_index_has_every_page() -> None:
     pages_of_docs = {str(path.relative_to(ROOT / "docs")) for path in PAGES if path.parent != ROOT} - {"README.md"}
     listed = re.findall(r"\]\(([^)#]+)\)", page("README.md"))
     assert sorted(pages_of_docs ^ set(listed)) == ["../CONTRIBUTING.md"]
-
-
-COMMAND = re.compile(r"pytest-nsys ([a-z][\w-]*)(?![\w./*-])")
-
-
-@pytest.mark.parametrize("path", [*PAGES, *sorted((ROOT / "examples").rglob("*.yml"))], ids=name_of)
-def test_no_page_names_a_command_that_is_gone(path: Path) -> None:
-    assert {*COMMAND.findall(path.read_text(encoding="utf-8"))} & {*REMOVED} == set()
 
 
 def test_the_words_of_the_first_screen_are_told_where_its_help_says() -> None:

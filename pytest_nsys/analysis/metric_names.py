@@ -4,7 +4,7 @@ A blank stands for an underscore. ``exposed`` is ``exposed_ns``: a name may lack
 and where the rest is neither a metric nor a dimension. ``throughput`` is what its unit says. What is stored and printed
 has full names alone.
 
-A name that is gone, and a word that people bring from other tools, are answered with a sentence to write.
+A word that people bring from other tools is answered with a sentence to write.
 """
 
 from __future__ import annotations
@@ -35,16 +35,6 @@ BY_UNIT: Mapping[str, Mapping[str, str]] = {
 """Words for several metrics, of which the unit of the limit says one."""
 
 _STEP = "step time <= 450ms"
-GONE: Mapping[str, str] = {
-    "iteration_ns": _STEP,
-    **{
-        f"{bandwidth}_{of}": f"{of} {bandwidth} >= 40GB/s"
-        for bandwidth in ("algbw", "busbw")
-        for of in ("mean", "min", "max")
-    },
-}
-"""What to write for names of metrics that there were."""
-
 _ABSENT = "compute absent <= 10% of step"
 _IDLE, _BUSY, _STARVED = "idle <= 10% of step", "busy >= 90% of step", "launch starved <= 5% of step"
 _EXPOSED, _COMMUNICATION = "wall exposed all <= 5% of step", "collective time <= 20% of step"
@@ -178,10 +168,8 @@ def example(metric: Metric) -> str:
 
 
 def sentence_for(name: str) -> str | None:
-    """What to write instead of a name that is gone, or that no metric has: as a mistake says it."""
+    """What to write instead of a name that no metric has: as a mistake says it."""
     key = "_".join(name.lower().replace("-", " ").split())
-    if key in GONE:
-        return f"'{key}' is gone: write {GONE[key]}"
     hyphened = metric_named(key) if "-" in name else None
     if sentence := example(hyphened) if hyphened is not None else SPOKEN.get(key):
         shown = printable(name.replace("_", " "), 60)

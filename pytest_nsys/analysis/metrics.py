@@ -15,7 +15,6 @@ from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_nsys.analysis.budget_facts import DEFINITION
 from pytest_nsys.analysis.facts.bounds import Bounds
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core import units
@@ -322,11 +321,9 @@ _MEMORY = "the trace does not say which memory the window's copies read and writ
 _TRANSFERS = "the trace does not say when and where copies and memsets ran"
 
 _time = partial(Metric, unit=_NS, better=_LOWER, dimensions=_RANK)
-_within = partial(_time, within=True, definition=2)
+_within = partial(_time, within=True)
 _budget = partial(_within, window_by="compute_absent_ns")
-_blocking = partial(
-    _budget, definition=DEFINITION, by_order=True, rough=True, notes="budget.blocking_notes", without=_TRANSFERS
-)
+_blocking = partial(_budget, by_order=True, rough=True, notes="budget.blocking_notes", without=_TRANSFERS)
 _communication = partial(Metric, of=Of.COMMUNICATION, by_order=True)
 _exposed = partial(_within, of=Of.COMMUNICATION, by_order=True, rough=True)
 _streams = partial(Metric, of=Of.STREAMS, by_order=True)
@@ -352,33 +349,28 @@ _bandwidth = partial(
     unit=Unit.GB_PER_S,
     better=_HIGHER,
     dimensions=("rank", "group", "collective", "statistic"),
-    definition=2,
 )
-_waits = partial(
-    _collective, unit=_NS, better=_LOWER, scope=Scope.RUN, definition=2, notes="straggling.wait_notes", over_clocks=True
-)
+_waits = partial(_collective, unit=_NS, better=_LOWER, scope=Scope.RUN, notes="straggling.wait_notes", over_clocks=True)
 
 _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
     "time of the step": (
-        _of_run("throughput.step_time_ns", _NS, _LOWER, (), definition=2, explained_by="causes.WHOLE", slowest=True),
-        _time("activity.window_ns", definition=2, explained_by="causes.WHOLE"),
+        _of_run("throughput.step_time_ns", _NS, _LOWER, (), explained_by="causes.WHOLE", slowest=True),
+        _time("activity.window_ns", explained_by="causes.WHOLE"),
         _anchors(
             "throughput.period_ns",
             _NS,
             _LOWER,
             ("rank", "quantile"),
-            definition=2,
             explained_by="causes.WHOLE",
             untouched=_STEADY,
         ),
-        _of_run("throughput.samples_per_s", Unit.SAMPLES_PER_S, _HIGHER, (), definition=2),
-        _of_run("throughput.tokens_per_s", Unit.TOKENS_PER_S, _HIGHER, (), definition=2),
+        _of_run("throughput.samples_per_s", Unit.SAMPLES_PER_S, _HIGHER, ()),
+        _of_run("throughput.tokens_per_s", Unit.TOKENS_PER_S, _HIGHER, ()),
         _of_run(
             "throughput.profiler_overhead",
             _RATIO,
             _LOWER,
             (),
-            definition=2,
             least=None,
             of=Of.ANCHORS,
             untouched=("profiler_overhead", *_STEADY),
@@ -387,7 +379,7 @@ _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
         _anchors("throughput.window_typicality", _NUMBER, _LOWER, _RANK, untouched=("anchors", "typicality")),
     ),
     "communication": (
-        _exposed("overlap.exposed_ns", dimensions=_STAGE, definition=1, explained_by="causes.EXPOSED", within=False),
+        _exposed("overlap.exposed_ns", dimensions=_STAGE, explained_by="causes.EXPOSED", within=False),
         _communication("overlap.overlap", _RATIO, _HIGHER, _STAGE, greatest=1, explained_by="causes.EXPOSED"),
         _communication("overlap.comm_ns", _NS, None, _STAGE, explained_by="causes.COMMUNICATION"),
         _communication("overlap.overlap_min", _RATIO, _HIGHER, _STAGE, greatest=1),
@@ -447,10 +439,10 @@ _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
         _time("activity.compute_ns", explained_by="causes.COMPUTE", drafted=Drafted("the compute kernels, summed", 0)),
         Metric("activity.stream_compute_ns", _NS, _LOWER, ("rank", "stream")),
         _families("kernel_families.total_kernel_ns", _NS, _LOWER, ()),
-        _families("kernel_families.family_ns", _NS, _LOWER, ("family",), definition=3),
-        _families("kernel_families.family_launches", _COUNT, None, ("family",), definition=3),
+        _families("kernel_families.family_ns", _NS, _LOWER, ("family",)),
+        _families("kernel_families.family_launches", _COUNT, None, ("family",)),
         Metric("activity.mean_kernel_ns", _NS, None, _STAGE, of=Of.STAGE),
-        _families("structure.kernel_share", _RATIO, None, ("kernel",), greatest=1, sparse=True, definition=2),
+        _families("structure.kernel_share", _RATIO, None, ("kernel",), greatest=1, sparse=True),
     ),
     "collectives": (
         _bandwidth("collectives.algbw"),
@@ -466,8 +458,8 @@ _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
     ),
     "structure": (
         Metric("activity.launches", _COUNT, None, _STAGE, of=Of.STAGE, sums="kernel_launches"),
-        Metric("structure.kernel_launches", _COUNT, None, ("rank", "stage", "kernel"), every_stage=True, definition=2),
-        Metric("structure.sequence", Unit.HASH, None, ("rank", "stage", "stream"), every_stage=True, definition=2),
+        Metric("structure.kernel_launches", _COUNT, None, ("rank", "stage", "kernel"), every_stage=True),
+        Metric("structure.sequence", Unit.HASH, None, ("rank", "stage", "stream"), every_stage=True),
         _streams("activity.compute_streams", _COUNT, None, _RANK),
         _streams(
             "structure.compute_on_comm_streams",
@@ -485,7 +477,6 @@ _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
             _LOWER,
             _RANK,
             of=Of.GPU,
-            definition=2,
             notes="gpu_state.memory_notes",
             untouched=("sm_clock", "profiler_overhead"),
         ),

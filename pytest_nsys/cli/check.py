@@ -12,7 +12,7 @@ from pytest_nsys.cli.environment import look_around
 from pytest_nsys.cli.gate_check import GateFiles, checked_gates, holds_gates
 from pytest_nsys.cli.group import Exit
 from pytest_nsys.cli.saying import say
-from pytest_nsys.cli.shared_options import Formats, anchor_option, convention_option, executor_option
+from pytest_nsys.cli.shared_options import anchor_option, convention_option, executor_option
 from pytest_nsys.core.conventions import Anchor
 from pytest_nsys.core.errors import GateFileError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, Address, named_as_gate
@@ -25,7 +25,7 @@ from pytest_nsys.reports.targets import YAML
 @click.argument("words", metavar="[GATE FILES or TRACES…]", nargs=-1)
 @convention_option
 @anchor_option
-@click.option("--format", type=Formats(["table", "json"]), default="table", help="Output format.")
+@click.option("--format", type=click.Choice(["table", "json"]), default="table", help="Output format.")
 @executor_option
 @click.pass_context
 def check(

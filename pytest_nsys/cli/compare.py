@@ -13,7 +13,6 @@ from pytest_nsys.analysis.capture_cache import check_captures
 from pytest_nsys.cli.group import Exit
 from pytest_nsys.cli.options import MeasureOptions, deliver, format_of, measurements_option, measuring, reading
 from pytest_nsys.cli.saying import say
-from pytest_nsys.cli.shared_options import Formats
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, Address, gate_files_below
 from pytest_nsys.core.words import printable
@@ -53,7 +52,7 @@ SUFFIXES = {".txt": "table", ".md": "markdown", ".json": "json", ".html": "html"
 )
 @measurements_option("--base-measurements", "capture of the base")
 @measurements_option("--head-measurements", "capture of the head")
-@click.option("--format", type=Formats(FORMATS), help="Default: the suffix of --output, else table.")
+@click.option("--format", type=click.Choice(FORMATS), help="Default: the suffix of --output, else table.")
 @click.option("-o", "--output", metavar="FILE", help="File of the report; one line is printed.")
 @click.option(
     "--comparable-on",

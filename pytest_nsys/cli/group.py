@@ -19,7 +19,7 @@ import click
 
 from pytest_nsys.cli.saying import say
 from pytest_nsys.core.errors import GOES_ON, GateFileError, NothingMeasured, NsysError, UsageMistake, did_you_mean
-from pytest_nsys.core.version import VERSION, page_url
+from pytest_nsys.core.version import VERSION
 from pytest_nsys.core.words import print_plainly, printable
 
 LONGEST_LINE = 4000
@@ -68,37 +68,6 @@ sentence of its help. The list of all is printed without importing any.
 """
 
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
-
-_AS_VIEW = "pytest-nsys TRACE… --view"
-REMOVED = {
-    **dict.fromkeys(("setup", "window"), f"{_AS_VIEW} ranks"),
-    **{name: f"{_AS_VIEW} {name}" for name in ("streams", "overlap", "budget", "kernels", "collectives")},
-    **dict.fromkeys(("pipeline", "--stage0", "--stage1", "--warmup", "--block"), f"{_AS_VIEW} pipeline --gate FILE"),
-    "report": f"{_AS_VIEW} config --config FILE",
-    **dict.fromkeys(("--start", "--end"), "--window START:END"),
-    "--stage": "--where stage=NAME",
-    "--family": "--where family=NAME",
-    "doctor": "pytest-nsys check [TRACES…]",
-    "lint": "pytest-nsys check [GATE FILES…]",
-    "replay": "pytest-nsys history --gate GATE",
-    "bisect-exit": f"git bisect run sh bisect.sh, with the script in {page_url('runs-over-time')}",
-    "--yes": "--force",
-    "--upgrade": "pytest-nsys check",
-    "--db": "--history FILE",
-    "--limit": "--last N",
-    "--output": "> FILE behind the command",
-    "-o": "> FILE behind the command",
-    "refresh --all": "--rows all",
-    "check --baseline-dir": "the rest alone, as check reads no baselines",
-    "history --baseline-dir": "--of GATE",
-    "--new-only": "--rows new",
-    "--ratchet": "--rows better",
-    "--keep-window": "the rest alone, as the windows are kept",
-    "--merge-base": "REF alone: it means the merge base of REF and HEAD",
-}
-"""What to type instead of a command, or an option (with its dashes, and behind a command's name where others have it),
-that there was.
-"""
 
 MEANT = {
     **dict.fromkeys(("summary", "stats", "analyze", "info", "view", "open"), "pytest-nsys TRACE…"),
@@ -184,8 +153,6 @@ class LazyGroup(ListingGroup):
         word = args[0] if args else ""
         if word in known and os.path.lexists(word):
             say(f"note: {word} is the command; for the path {word} write ./{word}", err=True)
-        elif word in REMOVED:
-            raise UsageMistake(f"there is no command '{word}' any more: type {REMOVED[word]}")
         elif word in MEANT:
             raise UsageMistake(f"no command and no file '{word}': type {MEANT[word]}")
         elif word and word not in known:
@@ -243,8 +210,6 @@ def errors_as_exit_codes() -> Iterator[None]:
     except click.exceptions.Exit:
         raise
     except click.ClickException as error:
-        if isinstance(error, click.NoSuchOption) and (instead := _instead_of(error)):
-            _end(Exit.MISTAKE, f"there is no option '{error.option_name}' any more: type {instead}")
         shown = io.StringIO()
         error.show(shown)  # with words that somebody typed
         say(shown.getvalue(), err=True, nl=False)
@@ -257,12 +222,6 @@ def errors_as_exit_codes() -> Iterator[None]:
             traceback.print_exc()
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         _end(Exit.MISTAKE, f"this is a bug in pytest-nsys, please report it: {said} ({DEBUG}=1 shows where)")
-
-
-def _instead_of(error: click.NoSuchOption) -> str | None:
-    """What to type in place of an option that there was; None for one that never was."""
-    command = error.ctx.info_name if error.ctx is not None else ""
-    return REMOVED.get(error.option_name) or REMOVED.get(f"{command} {error.option_name}")
 
 
 def _end(code: Exit, *lines: str) -> NoReturn:

@@ -31,7 +31,7 @@ from pytest_nsys.analysis.step_words import Searched
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec, as_one_step, left_open, meant_word, spec_under
 from pytest_nsys.cli.saying import say
-from pytest_nsys.cli.shared_options import Formats, anchor_option, convention_option, executor_option
+from pytest_nsys.cli.shared_options import anchor_option, convention_option, executor_option
 from pytest_nsys.core.conventions import Anchor, Convention, written_anchor
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake, hint
 from pytest_nsys.core.families import Families
@@ -205,7 +205,7 @@ def choice(*names: str, kind: type[StrEnum], **more: Any) -> Decorator:
     def as_kind(_context: click.Context, _option: click.Parameter, value: str | None) -> StrEnum | None:
         return None if value is None else kind(value)
 
-    return click.option(*names, type=Formats([str(each) for each in kind]), callback=as_kind, **more)
+    return click.option(*names, type=click.Choice([str(each) for each in kind]), callback=as_kind, **more)
 
 
 def amount(name: str, units: Mapping[str, int], wanted: str, **more: Any) -> Decorator:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_nsys.plugin.settings import ACCEPTANCE, IN_FORCE, REMOVED, SETTINGS, TARGETS, check, given
+from pytest_nsys.plugin.settings import ACCEPTANCE, IN_FORCE, SETTINGS, TARGETS, check, given
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -45,13 +45,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         group.addoption(setting.option, **setting.option_words())
         if setting.ini:
             parser.addini(setting.name, setting.ini, type=setting.ini_type)
-
-
-def pytest_load_initial_conftests(args: list[str]) -> None:
-    """Say what is typed instead of an option that is gone, before pytest says that it knows none."""
-    for option in (word.partition("=")[0] for word in args):
-        if option in REMOVED:
-            raise pytest.UsageError(f"{option} is gone: {REMOVED[option]}")
 
 
 def pytest_configure(config: pytest.Config) -> None:

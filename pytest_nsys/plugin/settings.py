@@ -25,13 +25,6 @@ ACCEPTANCE: pytest.StashKey[Acceptance] = pytest.StashKey()
 IN_FORCE = ("nsys_baseline_ref", "nsys_gate_changes", "nsys_strict", "nsys_let_pass", "nsys_typed")
 """What the merge base decides, and what was typed, as attributes of pytest's options."""
 
-REMOVED = {
-    "--nsys-update-mode": "pytest-nsys baseline refresh has --rows moved|all|new|better, and --accept-run",
-    "--nsys-update-only": "write -k NAME, or pytest-nsys baseline refresh GATE_FILES --only NAME",
-    "--nsys-keep-window": "leave it out, as the windows of an accepted run are kept",
-}
-"""Options that are gone, each with what is typed instead."""
-
 
 class Setting(NamedTuple):
     """One option, and the ini key of the same name where ``ini`` has a help for it.

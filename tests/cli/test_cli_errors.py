@@ -14,7 +14,7 @@ import pytest
 
 from pytest_nsys.cli import main
 from pytest_nsys.cli.group import COMMANDS as LISTED
-from pytest_nsys.cli.group import MEANT, REMOVED
+from pytest_nsys.cli.group import MEANT
 from tests.support.commands import run
 from tests.support.samples.builder import TraceBuilder
 from tests.support.sql import execute
@@ -130,23 +130,11 @@ def test_the_help_begins_with_what_a_newcomer_types() -> None:
     assert [line.split()[0] for group in groups for line in group.strip().splitlines()] == [*LISTED]
 
 
-def test_what_was_removed_says_what_to_type() -> None:
-    places = {"": ["baseline", "show"], "refresh": ["baseline", "refresh"], "check": ["check"], "history": ["history"]}
-    for entry, instead in REMOVED.items():
-        command, _, name = entry.rpartition(" ")
-        is_option = name.startswith("-")
-        said = run(*(places[command] if is_option else ()), name, "x", code=2)
-        assert said.stdout == ""
-        what = f"{'option' if is_option else 'command'} '{name}'"
-        assert said.stderr == f"error: there is no {what} any more: type {instead}\n"
-    assert not {*REMOVED} & {*LISTED}
-
-
 def test_a_word_of_another_tool_says_what_to_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, instead in MEANT.items():
         assert run(name, "x", code=2).stderr == f"error: no command and no file '{name}': type {instead}\n"
         assert set(instead.split()[:2]) & {"pytest", *LISTED, "TRACE…", "--help", "--version"}
-    assert not {*MEANT} & {*LISTED, *REMOVED}
+    assert not {*MEANT} & {*LISTED}
     monkeypatch.chdir(tmp_path)
     good(tmp_path / "run")
     run("run", "--view=ranks", code=0)  # a path before a word

@@ -240,18 +240,5 @@ def test_text_waits_for_no_template_engine(project: Project) -> None:
     assert project.result.stdout.lines[-1] == "[]"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("compare", "base.sqlite", "head.sqlite", "--format=text"), "text any more: type --format table\n"),
-        (("check", "--format=text"), "text any more: type --format table\n"),
-        (("history", "--format=otava"), "otava any more: type --format csv\n"),
-        (("history", "--format=svg"), "svg any more: type pytest --nsys-history=FILE --nsys-html=PAGE, whose "),
-    ],
-)
-def test_the_name_of_a_format_that_is_gone_is_told(arguments: tuple[str, ...], told: str) -> None:
-    assert run(*arguments, code=2).stderr.startswith(f"error: there is no --format {told}")
-
-
 def test_a_format_that_never_was_is_told_with_those_that_are() -> None:
     assert "'table', 'markdown', 'json', 'html'" in run("compare", "a", "b", "--format=xml", code=2).stderr

@@ -273,23 +273,6 @@ def test_of_renamed_assertions_the_one_of_the_same_rows_is_meant(history: Path) 
     assert [bool(of[name].last_runs(1)) for name in stages] == [True, False]
 
 
-def test_a_history_of_the_format_before_is_read_and_written_on(history: Path) -> None:
-    append(history, [entry("1"), entry("2", outcome="failed", branch="topic")])
-    execute(
-        history,
-        "ALTER TABLE verdicts DROP COLUMN measured",
-        "ALTER TABLE verdicts DROP COLUMN selected",
-        "PRAGMA user_version = 1",
-    )
-    content = history.read_bytes()
-    assert past_of(history).last_runs(9) == [{(0, "stage2_f"): 1}]
-    assert past_of(history, name="another").last_runs(9) == [{(0, "stage2_f"): 1}, {(0, "stage2_f"): 2}]
-    assert history.read_bytes() == content
-    append(history, [entry("3", commit="1" * 40)])
-    assert ask(history, "PRAGMA user_version") == [(2,)]
-    assert past_of(history).last_runs(9) == [{(0, "stage2_f"): 1}, {(0, "stage2_f"): 3}]
-
-
 def test_a_clock_that_was_ahead_does_not_stay_the_newest(
     history: Path, monkeypatch: pytest.MonkeyPatch, project: Project
 ) -> None:

@@ -75,12 +75,12 @@ UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
     "no SQLite": (_no_database, "is not a SQLite database, or is damaged"),
     "a trace": (write_trace, "is a database of another program, not a history"),
     "another program's": (lambda p: execute(p, "PRAGMA application_id = 7"), "is a database of another program"),
-    "a newer one": (
+    "of another format": (
         lambda p: execute(p, f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {FORMAT + 1}"),
-        f"is of format {FORMAT + 1}, written by a newer pytest-nsys",
+        f"is of format {FORMAT + 1}, not {FORMAT}: another pytest-nsys wrote it; give another file",
     ),
     "without tables": (
-        lambda p: execute(p, f"PRAGMA application_id = {APPLICATION_ID}"),
+        lambda p: execute(p, f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {FORMAT}"),
         "is damaged: it has no table",
     ),
 }

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from pytest_nsys.analysis.circumstances import RunKey
-from pytest_nsys.plugin.settings import REMOVED, SETTINGS
 from pytest_nsys.stored.baselines.baseline_file import Baseline
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.refresh import Refresh
@@ -165,14 +164,6 @@ def test_a_reason_without_a_refresh_is_a_mistake(project: Project) -> None:
     assert said in project.pytest("--nsys-reason=a slower link", code=4)
 
 
-@pytest.mark.parametrize("option", ["--nsys-update-mode=all", "--nsys-update-only=exposed", "--nsys-keep-window"])
-def test_an_option_that_is_gone_says_what_is_typed_instead(project: Project, option: str) -> None:
-    name = option.split("=")[0]
-    said = project.pytest(option, code=4)
-    assert said.split("ERROR: ")[1].splitlines()[0] == f"{name} is gone: {REMOVED[name]}"
-    assert name.removeprefix("--").replace("-", "_") not in SETTINGS
-
-
 # Runs of other circumstances
 
 
@@ -242,10 +233,6 @@ MISTAKES = {
         ("--rows=all", "--accept-run"),
         "takes every row: leave --rows out",
     ),
-    "as it was, windows": (("--keep-window",), "type the rest alone, as the windows are kept"),
-    "as it was, all": (("--all",), "there is no option '--all' any more: type --rows all"),
-    "as it was, new": (("--new-only",), "there is no option '--new-only' any more: type --rows new"),
-    "as it was, better": (("--ratchet",), "there is no option '--ratchet' any more: type --rows better"),
     "no such rows": (("--rows=al",), "is not one of 'moved', 'all', 'new', 'better'"),
 }
 

@@ -37,11 +37,8 @@ if TYPE_CHECKING:
 APPLICATION_ID = 0x4E535953
 """``NSYS``: how a history tells itself from any other SQLite database."""
 
-FORMAT = 2
-"""Kept as SQLite's ``user_version``; rises when the tables change. In 1 a verdict did not say what it is of."""
-
-_ADDED = ("measured", "selected")
-"""Columns of the table ``verdicts`` since format 2, NULL in what was written before."""
+FORMAT = 1
+"""Kept as SQLite's ``user_version``; rises when the tables change. A file of another format is refused."""
 
 RESTORE = "restore it, or give another file"
 
@@ -92,8 +89,10 @@ def is_ours(connection: sqlite3.Connection, path: Path) -> bool:
         return False
     if application != APPLICATION_ID:
         raise HistoryError(f"{path}: is a database of another program, not a history: give another file")
-    if version > FORMAT:
-        raise HistoryError(f"{path}: is of format {version}, written by a newer pytest-nsys: update this one")
+    if version != FORMAT:
+        raise HistoryError(
+            f"{path}: is of format {version}, not {FORMAT}: another pytest-nsys wrote it; give another file"
+        )
     if missing := sorted(set(TABLES) - names):
         raise HistoryError(f"{path}: is damaged: it has no table {missing[0]}; {RESTORE}")
     for table in ("rows", "verdicts"):  # else the next run that is written gets their number, and them
@@ -102,21 +101,6 @@ def is_ours(connection: sqlite3.Connection, path: Path) -> bool:
             lost = f"{table} of run {printable(str(run), 20)} without the run"
             raise HistoryError(f"{path}: is damaged: it has {lost}; {RESTORE}")
     return True
-
-
-def upgrade(connection: sqlite3.Connection) -> None:
-    """Give a history of an older format the columns of this one."""
-    if connection.execute("PRAGMA user_version").fetchone() != (FORMAT,):
-        for column in _ADDED:
-            connection.execute(f"ALTER TABLE verdicts ADD COLUMN {column} TEXT")
-        connection.execute(f"PRAGMA user_version = {FORMAT}")
-
-
-def _read_as_now(connection: sqlite3.Connection) -> None:
-    """The same for one that is only read: it stays as it is."""
-    if connection.execute("PRAGMA user_version").fetchone() != (FORMAT,):
-        lacking = ", ".join(f"NULL AS {column}" for column in _ADDED)
-        connection.execute(f"CREATE TEMP VIEW verdicts AS SELECT *, {lacking} FROM main.verdicts")
 
 
 def check_writable(path: Path) -> None:
@@ -160,10 +144,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection | None]:
         uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
         with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None)) as connection:
             connection.execute("BEGIN")
-            ours = is_ours(connection, path)
-            if ours:
-                _read_as_now(connection)
-            yield connection if ours else None
+            yield connection if is_ours(connection, path) else None
 
 
 def _plain_file(path: Path) -> None:
@@ -276,9 +257,7 @@ def _append(path: Path, runs: Sequence[RunEntry]) -> str | None:
     time, soon = (at.strftime("%Y-%m-%dT%H:%M:%SZ") for at in (now(), now() + SKEW))
     with writing(path) as connection:
         database = sqlite_utils.Database(connection, execute_plugins=False)
-        if is_ours(connection, path):
-            upgrade(connection)
-        else:
+        if not is_ours(connection, path):
             _create(database)
         (latest,) = connection.execute("SELECT max(time) FROM runs").fetchone()
         for run in runs:

@@ -61,7 +61,7 @@ class OfAssertion:
         """Its own of a run's verdicts: under its name, else its full one, else of the same rows, else of any that it
         measures.
 
-        One that does not say what it is of, as in a history of format 1, is known by its name.
+        One that could not be measured at all does not say what it is of: it is known by its name.
         """
         names = names_of(self.assertion)
         free = [

@@ -56,7 +56,7 @@ from pytest_nsys.traces.from_memory import CollectiveKey, TraceInMemory, by_devi
 CUT = "pytestNsysCut"
 """The first member of the file, which says what was cut."""
 MARK = re.compile(rb'\A\s*\{\s*"' + CUT.encode() + rb'"\s*:')
-FORMAT = 7
+FORMAT = 1
 BASE, HEAD = "base", "head"
 AGAIN = "cut it again from its trace"
 

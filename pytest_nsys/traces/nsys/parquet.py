@@ -20,7 +20,7 @@ from pytest_nsys.core.errors import TraceError, one_line
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.nsys.exports import Export, Wanted, find_export, write_export
 
-WRITTEN_AS = "3"
+WRITTEN_AS = "1"
 """Version of what is written: raise it where that changes."""
 
 ROWS_AT_ONCE = 50_000
