@@ -162,7 +162,6 @@ def test_in_a_history(project: Project, table: str) -> None:
         with closing(sqlite3.connect(path)) as database, database:
             database.execute(f"UPDATE {table} SET {column} = ?", (HOSTILE,))
         said = [run("history", f"--format={form}").output for form in ("table", "markdown", "csv", "json")]
-        said.append(run("history", "--gate=gate.nsys.yaml", "--of=*").output)
         said += looked_at(project, "--nsys-trace=run.sqlite", "--nsys-history=perf.db")
         found[column] = [line for text in said for line in commands_in(text)]
     assert {column: lines for column, lines in found.items() if lines} == {}

@@ -55,7 +55,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "init": ("init", "Write a gate file and its baseline for a trace."),
         "check": ("check", "Check gate files, traces and what is installed."),
         "baseline": ("baseline", "Accept a run as the normal, and see what is stored."),
-        "history": ("history", "Show earlier runs, or what a gate would have caught."),
+        "history": ("history", "Show earlier runs: how each row moved."),
         "demo": ("demo", "Write sample traces and a gate, and print what to type."),
     },
     "Record": {

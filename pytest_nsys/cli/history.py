@@ -1,4 +1,4 @@
-"""The runs of the past: ``pytest-nsys history`` shows their rows, or what a gate file would have caught in them."""
+"""The runs of the past: ``pytest-nsys history`` shows their rows."""
 
 from __future__ import annotations
 
@@ -11,36 +11,22 @@ import click
 
 from pytest_nsys.analysis.metric_names import metric_named
 from pytest_nsys.analysis.table import Selector
-from pytest_nsys.cli.asking import stores
-from pytest_nsys.cli.group import Exit
 from pytest_nsys.cli.options import (
     check_dimensions,
     format_option,
-    print_answer,
     print_notes,
     selectors_of,
     where_option,
 )
 from pytest_nsys.cli.saying import say
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake, did_you_mean, hint, naming
-from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.kept import grouped
-from pytest_nsys.core.model import Note
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.comparability import shown
-from pytest_nsys.reports.history_report import (
-    REPLAY_COLUMNS,
-    about_replays,
-    accepted_lines,
-    history_report,
-    json_run,
-    replay_cells,
-    replay_sentences,
-)
-from pytest_nsys.reports.tables import Format, Row, Table
+from pytest_nsys.reports.history_report import accepted_lines, history_report
+from pytest_nsys.reports.tables import Format
 from pytest_nsys.reports.trend import SHORT_COMMIT, on_one_scale, trend_of
 from pytest_nsys.stored.history.reading import History, Track, ahead, known_in, load, tracks_of
-from pytest_nsys.verdicts.replay import Replay
 
 DATABASE = "perf.db"
 
@@ -54,19 +40,15 @@ DATABASE = "perf.db"
     show_default=True,
     help="The file that pytest --nsys-history=FILE writes.",
 )
-@click.option("--gate", metavar="FILE", help="Judge the runs by this gate file: what would it have caught?")
 @where_option
 @click.option("--of", metavar="GATE", help="Only runs of this gate file, as stored (glob).")
 @click.option("--branch", metavar="NAME", help="Only runs of this branch.")
 @click.option("--key", metavar="DIGEST", help="Only runs of this key: its first digits are enough.")
 @click.option("--last", type=click.IntRange(1), metavar="N", help="The last N runs of each gate and key.")
 @format_option
-@click.pass_context
 def history(
-    context: click.Context,
     metrics: tuple[str, ...],
     database: str,
-    gate: str | None,
     where: tuple[str, ...],
     of: str | None,
     branch: str | None,
@@ -74,21 +56,14 @@ def history(
     last: int | None,
     format: Format,
 ) -> None:
-    """Show earlier runs, or what a gate would have caught.
+    """Show earlier runs: how each row moved.
 
     Shows the rows of each METRIC (default: all) over time, oldest run first; --format csv has a column for each row,
     for change-point tools. No trace is needed.
 
-    With --gate, each run is held against the last run before it that was accepted, else against the run before. Of a
-    matrix one configuration may be named: 'step.nsys.yaml[llama-8b]'.
-
-    Exit codes: 0 whatever was found; 2 a mistake; 3 no row, or no run could be judged.
+    Exit codes: 0 whatever was found; 2 a mistake; 3 no row.
     """
     path = Path(database)
-    if gate is not None:
-        if metrics or where:
-            raise UsageMistake("--gate judges by all that the file asserts: leave METRIC and --where out")
-        context.exit(_judge(path, gate, of, branch, key, last, format))
     selectors = selectors_of(where)
     stored = _without_other_keys(path, load(path, _gates(path, of), branch, last), key)
     tracks = _tracks(path, stored, metrics, selectors, branch, of)
@@ -197,52 +172,3 @@ def _notes(tracks: Sequence[Track]) -> Iterator[str]:
     for (gate, digest), run in newest.items():
         words = ", ".join(f"{name} {shown(value)}" for name, value in (run.key or {}).items() if value is not None)
         yield f"note: {gate}, key {digest}: {words}"
-
-
-NOT_REPLAYED = "bounds of quality, measured noise and causes need the traces: they are not judged here"
-
-
-def _judge(
-    path: Path, gate_file: str, of: str | None, branch: str | None, key: str | None, last: int | None, format: Format
-) -> Exit:
-    """Tell what a gate file says of the stored runs."""
-    file, configuration = Address.of(gate_file)
-    if not Path(file).is_file():
-        raise UsageMistake(f"--gate {printable(file)}: there is no such file; --of {printable(file)} picks stored runs")
-    found = [(gate, place.store(gate).gate) for gate, place in stores([gate_file], None)]
-    chosen = [(gate, name) for gate, name in found if configuration in ("", gate.configuration)]
-    if not chosen:
-        names = [gate.configuration for gate, _ in found]
-        raise UsageMistake(f"{printable(gate_file)}: no configuration{hint(configuration, names, 'it has')}")
-    known, meant = known_in(path, "gate"), _gates(path, of)
-    asked = [(gate, each) for gate, name in chosen for each in (meant if meant is not None else [name])]
-    _check_names(path, [name for _, name in asked], known)
-    replays = [
-        (name, Replay(gate, _without_other_keys(path, load(path, [name], branch), key), last))
-        for gate, name in asked
-        if name in known
-    ]
-    several = len(replays) > 1
-    rows: list[Row] = [
-        replay_cells(run, name if several else None) for name, replayed in replays for run in replayed.runs
-    ]
-    json_rows = [json_run(run, name) for name, replayed in replays for run in replayed.runs]
-    lines = [line for name, replayed in replays for line in replay_sentences(replayed, name if several else "")]
-    notes = [Note(NOT_REPLAYED)]
-    branches = {run.run.branch or "(none)" for _, replayed in replays for run in replayed.runs}
-    if len(branches) > 1:
-        notes.append(Note(f"runs of several branches ({', '.join(sorted(branches))}): --branch chooses one"))
-    notes += [Note(doubt, True) for doubt in dict.fromkeys(ahead(own.history.runs) for _, own in replays) if doubt]
-    columns = REPLAY_COLUMNS if several else REPLAY_COLUMNS[1:]
-    print_answer(format, Table(columns, rows), about_replays(replays), notes, json_rows=json_rows, below=lines)
-    judged = any(run.found for _, replayed in replays for run in replayed.runs)
-    return Exit.GOOD if judged else Exit.NO_DATA
-
-
-def _check_names(path: Path, names: Sequence[str], known: Sequence[str]) -> None:
-    """Raises UsageMistake where the history has no run of any of these gate files."""
-    if not any(name in known for name in names):
-        told = hint(names[0], known, "stored are")
-        raise UsageMistake(
-            f"{path}: there is no run of the gate file '{printable(names[0], 100)}'{told}: --of NAME picks one"
-        )

@@ -13,7 +13,6 @@ from pytest_nsys import open_run
 from pytest_nsys.analysis.metrics import METRICS, held_to_steps, metric_called
 from pytest_nsys.gates.limits import SentenceMistake
 from pytest_nsys.gates.model import Comparator, Constant
-from tests.support.commands import run
 from tests.support.gate_files import asked, loaded, mistakes
 from tests.support.gates import MS, Project, write_trace
 from tests.support.samples.builder import Process, TraceBuilder
@@ -164,14 +163,6 @@ def test_a_red_tells_shares_and_times(project: Project) -> None:
     assert (row["step"], row["limit"]["text"]) == ({"exact": 15 * MS, "text": "15 ms"}, "80% of step")
     assert "86.7% of step (13 ms)" in (project.root / "out.summary").read_text()
     assert "86.7% of step (13 ms)" in (project.root / "out.html").read_text()
-
-
-def test_a_history_is_judged_again(project: Project) -> None:
-    project.gated("- idle <= 95% of step", **SHORT)
-    project.pytest("--nsys-trace=run.sqlite", f"--nsys-history={project.root / 'perf.db'}", code=0)
-    project.gate("- idle <= 80% of step")
-    done = run("history", "--gate", project.root / project.name, "--history", project.root / "perf.db")
-    assert "86.7% of step > 80% of step, rank 0" in done.output
 
 
 def test_a_waiver_has_a_share_for_its_ceiling(project: Project) -> None:
