@@ -114,7 +114,7 @@ class Updating(Asking):
                 self.outcomes.add("no data" if getattr(item, "nothing_measured", False) else record.outcome)
         refreshing = session_of(session.config).refreshing
         self.lacks_traces = self.lacks_traces and not refreshing.written
-        for error in (*refreshing.not_written, *refreshing.not_moved):
+        for error in refreshing.not_written:
             self.outcomes.add("incomparable" if isinstance(error, IncomparableError) else "error")
 
 

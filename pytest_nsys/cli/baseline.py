@@ -50,7 +50,6 @@ def baseline() -> None:
 @click.option("--reason", required=True, help="Why the change is right; stored with the rows.")
 @click.option("--only", metavar="NAME", multiple=True, help="Only this assertion or metric (glob; repeatable).")
 @click.option("--rows", type=click.Choice([*map(str, ROWS)]), help=f"Which rows to write. Default: {Mode.MOVED}.")
-@click.option("--limits", is_flag=True, help="Also move constant limits that the run breaks, in the gate file.")
 @click.option("--accept-run", is_flag=True, help=f"Add the run to the accepted runs, of which {KEPT_RUNS} are kept.")
 @click.option("--no-window", is_flag=True, help="Do not keep the windows of the run, which the page draws as 'before'.")
 @folder_option
@@ -64,7 +63,6 @@ def refresh(
     reason: str,
     only: tuple[str, ...],
     rows: str | None,
-    limits: bool,
     accept_run: bool,
     no_window: bool,
     baseline_dir: str | None,
@@ -78,13 +76,13 @@ def refresh(
     --rows: 'moved' writes what moved beyond its tolerance, 'all' every row, 'new' rows that are not stored, 'better'
     what improved beyond its tolerance. Prints old and new values, and keeps the measured windows beside the baseline.
     Refuses a run with an error or a structural failure, and leaves out what has no data. Ends with what is still red,
-    and what to type; --limits moves constants to two digits on the worse side, and prints the diff.
+    and what to type or to write: of a constant the sentence that holds this run.
     """
     if accept_run and rows is not None:
         raise UsageMistake("--accept-run takes every row: leave --rows out")
     mode = Mode.ACCEPT_RUN if accept_run else Mode(rows or Mode.MOVED)
     given = Accepted(traces, measurements, baseline_dir, executor)
-    context.exit(update(gate_files, given, reason, Acceptance(mode, only, not no_window, limits)))
+    context.exit(update(gate_files, given, reason, Acceptance(mode, only, not no_window)))
 
 
 @baseline.command()

@@ -55,13 +55,13 @@ def demo(folder: str, dualpipe: bool) -> None:
     write_demo(root, shown)
     regressed = root / "traces" / shown.regressed
     red = ["pytest", str(root), f"--nsys-trace={regressed}"]
-    accept = ["pytest-nsys", "baseline", "refresh", str(root), f"--trace={regressed}", "--limits"]
+    accept = ["pytest-nsys", "baseline", "refresh", str(root), f"--trace={regressed}"]
     steps = [
         ("a green gate: values, limits, headroom and windows", ["pytest", str(root)]),
         ("the same step with a regression: red, with the rows and the cause", red),
         ("the same as a page for a browser", [*red, f"--nsys-html={root / PAGE}"]),
         ("overlap and exposed time of each stage", ["pytest-nsys", str(regressed), "--view", "overlap", *shown.look]),
-        ("accept the regression: baselines and limits, and it is green", [*accept, "--reason", "only a demo"]),
+        ("accept it: its baselines, and what to write for constants", [*accept, "--reason", "only a demo"]),
     ]
     gate = root / shown.gate
     say(f"wrote {gate}, two traces of a simulated {shown.step} step, and the baseline of the good one. Now type:\n")

@@ -19,7 +19,7 @@ from pytest_nsys.analysis.root_facts import RootOf
 from pytest_nsys.core.errors import BaselineError, GateFileError, Mistake, NothingMeasured, NoTraceGiven, NsysError
 from pytest_nsys.core.file_names import misnamed
 from pytest_nsys.core.model import Step
-from pytest_nsys.core.words import counted
+from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.comparability import agreeing_fields
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import Assertion, GateFile, Outcome, Verdict, spec_for
@@ -221,10 +221,6 @@ class GateItem(JudgedItem):
             verdict = evaluate(self.assertion, self.context)
         except NsysError as error:
             self._error(error)
-        if session.updating and session.refreshing.moves_limit(verdict):
-            session.refreshing.broken.append((self.gate.address, verdict))
-            self._update()
-            return
         record = record_of(verdict, self._run_words())
         if verdict.outcome is not Outcome.PASSED:
             from pytest_nsys.reports.explanation import explanation
@@ -256,6 +252,8 @@ class GateItem(JudgedItem):
             self.warn(NsysWarning(f"{self.assertion.full_name}: {text}"))
 
     def _next_steps(self, verdict: Verdict) -> list[Step]:
+        from pytest_nsys.verdicts.unsettled import accepting_sentence
+
         session = session_of(self.config)
         steps: list[Step] = []
         if any(run.steps.lacks(verdict.assertion.kind) for run in self.context.captures.runs):
@@ -279,8 +277,10 @@ class GateItem(JudgedItem):
             nothing_stored = verdict.outcome is Outcome.NO_DATA and not verdict.compared_with
             gone = verdict.outcome is Outcome.NO_DATA and not nothing_stored
             what = ACCEPT if accepts or gone else "store a baseline"
-            limits = " --limits" if verdict.outcome is Outcome.FAILED and session.breaks_limits(self.context) else ""
-            steps.insert(0 if nothing_stored else len(steps), Step(verdict.next_step + limits, what))
+            steps.insert(0 if nothing_stored else len(steps), Step(verdict.next_step, what))
+        if sentence := accepting_sentence(verdict):
+            place = f"{session.shown(self.path)}:{self.assertion.location.line}"
+            steps.append(Step(f"write: {printable(sentence, 400)}", f"in {place}, to accept it"))
         return steps
 
     def _straggles(self, verdict: Verdict) -> bool:

@@ -1,35 +1,26 @@
-"""``--nsys-update-baselines``: which baselines and limits does a session write, what does it say of them, and what is
-still red?
-"""
+"""``--nsys-update-baselines``: which baselines does a session write, what is said of them, and what is still red?"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterable
-from pathlib import Path
 
 from pytest_nsys.core.errors import NsysError, UsageMistake, did_you_mean
-from pytest_nsys.core.file_names import Address
-from pytest_nsys.core.model import Value
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.judgement import breaks_rule
-from pytest_nsys.gates.model import Assertion, GateFile, Location, Outcome, Verdict
-from pytest_nsys.gates.moved_limits import LimitEdit, LimitStays, movable, moved_limit
+from pytest_nsys.gates.model import Assertion, GateFile
 from pytest_nsys.plugin.session import NsysSession
 from pytest_nsys.plugin.settings import ACCEPTANCE
 from pytest_nsys.reports.chrome_trace import kept_windows
 from pytest_nsys.reports.unsettled import unsettled_lines
 from pytest_nsys.tools.git import merge_advice
-from pytest_nsys.verdicts.move_limits import MovedLimits, move_limits
 from pytest_nsys.verdicts.refresh import Refresh, Written
 from pytest_nsys.verdicts.refresh_modes import Acceptance, Mode, named
-from pytest_nsys.verdicts.unsettled import Unsettled, unsettled, worst_of
+from pytest_nsys.verdicts.unsettled import Unsettled, unsettled
 
 
 class Refreshing:
     """The refreshes of one session: one for each gate file. ``refused`` says of a gate file why nothing is written,
-    ``begun`` are the assertions whose past in the history ends here, ``broken`` the verdicts whose limits are moved, by
-    the address of their gate file. Once all is written, ``left`` is what is still red.
+    ``begun`` are the assertions whose past in the history ends here. Once all is written, ``left`` is still red.
     """
 
     def __init__(self, session: NsysSession) -> None:
@@ -38,9 +29,6 @@ class Refreshing:
         self.written: list[Written] = []
         self.not_written: list[NsysError] = []
         self.begun: list[str] = []
-        self.broken: list[tuple[str, Verdict]] = []
-        self.moved: list[MovedLimits] = []
-        self.not_moved: list[NsysError] = []
         self.left: list[Unsettled] = []
         self._refreshes: dict[str, Refresh] = {}
         self.acceptance = session.config.stash.get(ACCEPTANCE, Acceptance())
@@ -48,19 +36,6 @@ class Refreshing:
     def chosen(self, assertion: Assertion) -> bool:
         """Whether its rows are to be written: of all assertions, where no name or metric is given."""
         return self._writes(assertion) and self.acceptance.names(assertion)
-
-    def moves(self, assertion: Assertion) -> bool:
-        """Whether its limit is moved where the run breaks it."""
-        return self.acceptance.limits and movable(assertion) and self.acceptance.names(assertion)
-
-    def moves_limit(self, verdict: Verdict) -> bool:
-        """Whether the verdict is a red that is settled by another limit."""
-        asked = verdict.assertion
-        if not self.moves(asked) or asked.xfail is not None or verdict.good or verdict.outcome is not Outcome.FAILED:
-            return False
-        with contextlib.suppress(LimitStays):
-            return not any(map(breaks_rule, verdict.rows)) and moved_limit(asked, worst_of(verdict)) is not None
-        return False
 
     def _writes(self, assertion: Assertion) -> bool:
         """Whether it has rows that are written, or follows a history, which then begins anew with this run."""
@@ -74,9 +49,7 @@ class Refreshing:
 
     def check_only(self, gates: Iterable[GateFile]) -> None:
         """Raises UsageMistake where a name that is to be updated means no assertion of the gate files."""
-        known = [
-            a for gate in gates for a in gate.assertions if self._writes(a) or (self.acceptance.limits and movable(a))
-        ]
+        known = [a for gate in gates for a in gate.assertions if self._writes(a)]
         for pattern in self.acceptance.only:
             if not any(named(assertion, pattern) for assertion in known):
                 hint = did_you_mean(pattern, [name for a in known for name in (a.full_name, a.metric)])
@@ -91,13 +64,13 @@ class Refreshing:
             context, only = self.session.context(gate), bool(self.acceptance.only)
             keep = kept_windows if self.acceptance.windows else None
             self._refreshes[gate.address] = Refresh(
-                context.gate, context, reason, self.mode, only, self.session.shown, keep, self.moves
+                context.gate, context, reason, self.mode, only, self.session.shown, keep
             )
         return self._refreshes[gate.address]
 
     def write(self, gates: Collection[GateFile]) -> bool:
-        """Write every refreshed baseline and gate file, once per file. Returns whether all could be written. ``gates``
-        are all that were looked at.
+        """Write every refreshed baseline, once per file. Returns whether all could be written. ``gates`` are all that
+        were looked at.
         """
         for refresh in self._refreshes.values():
             if not refresh.wanted or refresh.gate.address in self.refused:
@@ -106,30 +79,13 @@ class Refreshing:
                 self.written.append(refresh.write())
             except NsysError as error:
                 self.not_written.append(error)
-        self._move_limits({gate.address for gate in gates})
         self._look_again(gates)
         return self.complete
 
     @property
     def complete(self) -> bool:
         """Whether all that was accepted could be written."""
-        return not (self.not_written or self.not_moved or any(moved.stay for moved in self.moved))
-
-    def _move_limits(self, measured: Collection[str]) -> None:
-        """Each gate file once, each line by the worst value of all that it judges."""
-        worst: dict[Path, dict[Location, tuple[Assertion, Value]]] = {}
-        for address, verdict in self.broken:
-            if address not in self.refused:
-                asked, value = verdict.assertion, worst_of(verdict)
-                lines = worst.setdefault(Path(Address.of(address).file), {})
-                known = lines.get(asked.location, (asked, value))[1]
-                lines[asked.location] = asked, max(known, value) if asked.require.worse > 0 else min(known, value)
-        for path, lines in worst.items():
-            edits = [LimitEdit(location, moved_limit(*each)) for location, each in lines.items()]
-            try:
-                self.moved.append(move_limits(path, Path(self.session.shown(path)), edits, measured))
-            except NsysError as error:
-                self.not_moved.append(error)
+        return not self.not_written
 
     def _look_again(self, gates: Iterable[GateFile]) -> None:
         """What is red by what is stored and written now. Of a gate file that was refused the refusal says why its
@@ -170,8 +126,6 @@ class Refreshing:
         if self.begun:
             names = ", ".join(map(printable, self.begun))
             lines.append(f"limits from the history start over with this run: {names}")
-        lines += [line for moved in self.moved for line in moved.lines]
-        lines += [self.session.told(str(why)) for why in self.not_moved]
         in_cli = ACCEPTANCE in self.session.config.stash
         reason = str(self.session.config.getoption("nsys_reason"))
         left = unsettled_lines(self.left, self.acceptance, reason, shown, "" if in_cli else "baseline refresh ")

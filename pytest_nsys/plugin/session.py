@@ -52,7 +52,6 @@ class NsysSession:
     _traces: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _contexts: dict[str, GateContext] = field(default_factory=dict)
     _resolved: dict[tuple[str, Anchor | None], GateFile] = field(default_factory=dict)
-    _broken: dict[str, bool] = field(default_factory=dict)
     _shows_progress: bool = False
     _chosen: Sequence[tuple[GateFile, Sequence[Assertion]]] = ()
 
@@ -301,14 +300,6 @@ class NsysSession:
                     captures, gate, stored, past, self.refresh_command(gate), gate.path.parent, self._accepted_red
                 )
         return self._contexts[gate.address]
-
-    def breaks_limits(self, context: GateContext) -> bool:
-        """Whether a constant of the gate file that is judged here is broken, and can be moved."""
-        address = context.gate.address
-        if address not in self._broken:
-            judged = [each for gate, chosen in self._chosen if gate.address == address for each in chosen]
-            self._broken[address] = any(map(context.breaks_limit, judged))
-        return self._broken[address]
 
     def looked_at_again(self, gate: GateFile) -> GateContext:
         """The same for a gate file as it is now, held against what is stored now. Raises NsysError."""

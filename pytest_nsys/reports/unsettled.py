@@ -9,9 +9,7 @@ from pathlib import Path
 
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.numbers import format_apart, format_value
-from pytest_nsys.core.units import written_exactly
 from pytest_nsys.core.words import counted, place_words, printable
-from pytest_nsys.gates.model import Comparator, Constant
 from pytest_nsys.gates.names import without_item
 from pytest_nsys.verdicts.refresh_modes import Acceptance, Mode
 from pytest_nsys.verdicts.unsettled import Unsettled, Why
@@ -30,15 +28,14 @@ _LEAVES = {
 def unsettled_lines(
     left: Sequence[Unsettled], acceptance: Acceptance, reason: str, shown: Callable[[Path], str], command: str
 ) -> Iterator[str]:
-    """A line for each, with a waiver to paste below it where one helps; one mistake of many once. ``command`` stands
-    before options where no refresh was typed.
+    """A line for each, and below it the sentence or the waiver to paste, where one helps; one mistake of many once.
+    ``command`` stands before options where no refresh was typed.
     """
-    several, begun = len({each.path for each in left}) > 1, set[Path]()
+    begun = set[Path]()
     until = datetime.now(UTC).date() + WAIVED_FOR
 
     def place(each: Unsettled) -> str:
-        line = each.assertion.location.line
-        return f"{shown(each.path)}:{line}" if several else f"line {line}"
+        return f"{shown(each.path)}:{each.assertion.location.line}"
 
     mistakes = grouped((each.reason, each) for each in left if each.why is Why.ERROR)
     for reason, same in mistakes.items():
@@ -48,9 +45,12 @@ def unsettled_lines(
     left = [each for each in left if each.why is not Why.ERROR]
     for each in left[:SHOWN]:
         name = printable(without_item(each.assertion.full_name), 60)
-        said = _words(each, acceptance, command) + (":" if each.ceiling else "")
+        said = _words(each, acceptance, command)
         yield f"{'still red' if each.red else 'not written'}: {place(each)} `{name}` {said}"
+        if each.write:
+            yield f"  write: {printable(each.write, 400)}"
         if each.ceiling:
+            yield f"  {'or ' if each.write else ''}waive it for {WAIVED_FOR.days} days:"
             if not each.waived and each.path not in begun:
                 yield "  waivers:"
             begun.add(each.path)
@@ -71,18 +71,12 @@ def _quoted(text: str) -> str:
 
 def _words(each: Unsettled, acceptance: Acceptance, command: str) -> str:
     """What it is, and what to type."""
-    waiver = ", or write a waiver" if each.ceiling else ""
     why = printable(each.reason, 400)
     match each.why:
-        case Why.CONSTANT if each.limit is not None and not acceptance.limits:
-            return f"is a constant, {_now(each)}: {command}--limits moves it to {each.limit.text}{waiver}"
-        case Why.CONSTANT if each.limit is not None:
-            alone = "--only leaves it out" if acceptance.only else "its limit was not moved"
-            return f"is a constant, {_now(each)}, and {alone}: write {each.limit.text} yourself{waiver}"
         case Why.CONSTANT:
-            return f"is a constant, {_now(each)}: --limits cannot move it ({each.stays}): remove it{waiver}"
+            return f"is a constant, {_now(each)}{'' if each.write else ', and no looser one says anything: remove it'}"
         case Why.EXACT:
-            return f"is exact, {_now(each)}, and a refresh accepts no other number: mend it{_other(each)}{waiver}"
+            return f"is exact, {_now(each)}, and a refresh accepts no other number: mend it"
         case Why.RULE:
             return f"is a rule, not a limit alone, {_now(each)}: no refresh settles it"
         case Why.NOT_WRITTEN | Why.BETTER:
@@ -110,17 +104,6 @@ def _now(each: Unsettled) -> str:
     value = format_value(each.row.value, unit) if limit is None else format_apart(each.row.value, limit, unit)[0]
     where = printable(" ".join(filter(None, [each.configuration, place_words(each.row.labels)])), 80)
     return f"{value} now{f' in {where}' if where else ''}"
-
-
-def _other(each: Unsettled) -> str:
-    """The number to write where the sentence has one; a limit with a baseline has none."""
-    require, row = each.assertion.require, each.row
-    if require.comparator is not Comparator.EQ or not isinstance(require.limit, Constant) or row is None:
-        return ""
-    if row.value is None or each.assertion.sentence.startswith("no "):
-        return ""
-    number = written_exactly(row.value, each.assertion.judged.unit)
-    return f", write == {number}" if number else ""
 
 
 def _moved(each: Unsettled) -> str:

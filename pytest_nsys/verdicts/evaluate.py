@@ -46,12 +46,10 @@ from pytest_nsys.gates.model import (
     GateFile,
     JudgedRow,
     Outcome,
-    Severity,
     Verdict,
     request_of,
     spec_for,
 )
-from pytest_nsys.gates.moved_limits import movable
 from pytest_nsys.gates.settling import settled
 from pytest_nsys.stored.baselines.baseline_file import BEFORE_AUTO, Baseline, kept_by
 from pytest_nsys.stored.baselines.store import BaselineStore
@@ -238,14 +236,6 @@ class GateContext:
     def judged(self, assertion: Assertion) -> Judgement:
         """What is decided of it, of one on measurements once it is settled. Raises as what it measures and reads."""
         return _judged(assertion, self, self.measure(assertion), self.reference(assertion))
-
-    def breaks_limit(self, assertion: Assertion) -> bool:
-        """Whether it is red by a constant with a worse side."""
-        if not movable(assertion) or assertion.severity is Severity.WARN or assertion.xfail is not None:
-            return False
-        with contextlib.suppress(NsysError):  # told by the assertion itself
-            return self.judged(settled(assertion, self.captures)).outcome is Outcome.FAILED
-        return False
 
     @cached_property
     def unheld(self) -> tuple[Note, ...]:

@@ -1,7 +1,7 @@
 """A run becomes the new normal: when does a refresh refuse, and what does it write?
 
 It refuses, for a whole gate file, on any assertion in error and on a structural assertion (a count held against a
-constant) that fails, unless its limit is moved. An assertion without data is left out: what is stored of it stays, and
+constant) that fails. An assertion without data is left out: what is stored of it stays, and
 the others are written. A calibration refuses on it, as all rows of its traces go together. Which rows are written is
 the mode's (``refresh_modes``); the rows of one file never come from runs of different circumstances. One write per
 file, at the end, under a lock.
@@ -113,7 +113,6 @@ class Refresh:
 
     ``partial``: the person named what to write, so nothing else is touched, not even what is stale. ``shown`` spells
     a path as the person would. ``keep`` makes the file of the run's windows that is kept beside the baseline.
-    ``moves`` knows the assertions whose limit is moved where the run breaks it.
     """
 
     gate: GateFile
@@ -123,7 +122,6 @@ class Refresh:
     partial: bool = False
     shown: Callable[[Path], str] = str
     keep: Callable[[GateContext], bytes] | None = None
-    moves: Callable[[Assertion], bool] = lambda _: False
     wanted: list[Assertion] = field(default_factory=list)
 
     @cached_property
@@ -169,7 +167,7 @@ class Refresh:
             if judgement.outcome is Outcome.NO_DATA:
                 return Refusal(f"'{assertion.full_name}' has no data: {judgement.reason}", Outcome.NO_DATA)
             structural = assertion.measures.unit is Unit.COUNT and not assertion.needs_baseline
-            if structural and judgement.outcome is Outcome.FAILED and not self.moves(assertion):
+            if structural and judgement.outcome is Outcome.FAILED:
                 return Refusal(f"the structural assertion '{assertion.full_name}' fails", Outcome.FAILED)
         return None
 

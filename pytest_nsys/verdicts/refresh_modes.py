@@ -58,14 +58,13 @@ ROWS = (Mode.MOVED, Mode.ALL, Mode.NEW, Mode.BETTER)
 
 @dataclass(frozen=True)
 class Acceptance:
-    """What of a run is written: which rows, of the assertions and metrics named ``only`` or of all, whether its windows
-    are kept, and whether constant ``limits`` that it breaks are moved.
+    """What of a run is written: which rows, of the assertions and metrics named ``only`` or of all, and whether its
+    windows are kept.
     """
 
     mode: Mode = Mode.MOVED
     only: tuple[str, ...] = ()
     windows: bool = True
-    limits: bool = False
 
     def names(self, assertion: Assertion) -> bool:
         """Whether the assertion is among those that are written: of all, where no name or metric is given."""

@@ -15,8 +15,8 @@ from pathlib import Path
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import Value
 from pytest_nsys.gates.judgement import Judgement, Reference, breaks_rule
+from pytest_nsys.gates.looser_limits import ceiling_beyond, has_worse_side, sentence_to_write
 from pytest_nsys.gates.model import Assertion, Constant, GateFile, JudgedRow, Outcome, Verdict
-from pytest_nsys.gates.moved_limits import LimitStays, MovedLimit, ceiling_beyond, movable, moved_limit
 from pytest_nsys.gates.settling import settled
 from pytest_nsys.verdicts.evaluate import GateContext, rows_now
 
@@ -42,8 +42,8 @@ class Why(enum.Enum):
 @dataclass(frozen=True)
 class Unsettled:
     """An entry of a gate file that is red, or ``BETTER`` than what is stored; of several items or configurations the
-    worst. ``row`` is the worst row, where there is one. ``limit`` is where ``--limits`` moves it to, ``stays`` why it
-    cannot; ``ceiling`` is that of a waiver that lets it pass, empty where none does. ``waived``: the file has waivers.
+    worst. ``row`` is the worst row, where there is one. ``write`` is the sentence that holds it, ``ceiling`` that of a
+    waiver that lets it pass; each is empty where there is none. ``waived``: the file has waivers.
     ``stored``: what is stored of it stays, as it has no data now.
     """
 
@@ -53,8 +53,7 @@ class Unsettled:
     configuration: str = ""
     row: JudgedRow | None = None
     reason: str = ""
-    limit: MovedLimit | None = None
-    stays: str = ""
+    write: str = ""
     ceiling: str = ""
     waived: bool = False
     stored: bool = False
@@ -106,15 +105,11 @@ def _left(assertion: Assertion, context: GateContext, waived: bool) -> Unsettled
         elif why_left is Why.NO_DATA:
             why_left = Why.NOT_BEGUN
     row = worst_row(judgement)
-    limit, stays, ceiling = None, "", ""
+    write = ceiling = ""
     if row is not None and row.value is not None and why_left in (Why.CONSTANT, Why.EXACT):
-        ceiling = ceiling_beyond(asked, row.value)
-        try:
-            limit = moved_limit(asked, row.value)
-        except LimitStays as stay:
-            stays = str(stay)
+        write, ceiling = sentence_to_write(asked, row.value), ceiling_beyond(asked, row.value)
     reason = judgement.reason
-    return Unsettled(path, asked, why_left, configuration, row, reason, limit, stays, ceiling, waived, stored)
+    return Unsettled(path, asked, why_left, configuration, row, reason, write, ceiling, waived, stored)
 
 
 def _is_stored(assertion: Assertion, context: GateContext) -> bool:
@@ -130,12 +125,12 @@ def worst_row(judgement: Judgement) -> JudgedRow | None:
     return min(failed or judgement.rows[:1], key=lambda row: 0 if row.margin is None else row.margin, default=None)
 
 
-def worst_of(verdict: Verdict) -> Value:
-    """The value furthest from its limit of those that fail."""
+def accepting_sentence(verdict: Verdict) -> str:
+    """The sentence that a person writes who accepts what a constant has failed by; empty where there is none."""
     row = worst_row(Judgement(verdict.outcome, verdict.rows))
-    assert row is not None
-    assert row.value is not None
-    return row.value
+    if verdict.outcome is not Outcome.FAILED or row is None or row.value is None or any(map(breaks_rule, verdict.rows)):
+        return ""
+    return sentence_to_write(verdict.assertion, row.value)
 
 
 def _why(assertion: Assertion, judgement: Judgement) -> Why | None:
@@ -163,4 +158,4 @@ def _why(assertion: Assertion, judgement: Judgement) -> Why | None:
         return Why.NOT_WRITTEN
     if any(map(breaks_rule, judgement.rows)):
         return Why.RULE
-    return Why.CONSTANT if movable(assertion) else Why.EXACT
+    return Why.CONSTANT if has_worse_side(assertion) else Why.EXACT

@@ -85,12 +85,6 @@ def accepted_alone(two: Two) -> None:
     assert two.red() == RED[1:]
 
 
-def accepted_with_limits(two: Two) -> None:
-    two.accept("--limits")
-    assert "- p99 prefill step time <= 46ms\n" in (two.project.root / "gate.nsys.yaml").read_text()
-    assert two.red() == []
-
-
 def across_an_axis(two: Two) -> None:
     shutil.rmtree(two.project.root / "baselines")
     where, format = two.project.root / "ranks", Path(two.before).suffix
@@ -161,7 +155,7 @@ def in_two_workers(two: Two) -> None:
 
 
 COMBINATIONS = (
-    *(in_a_history, under_a_waiver, accepted_alone, accepted_with_limits, across_an_axis, at_the_merge_base),
+    *(in_a_history, under_a_waiver, accepted_alone, across_an_axis, at_the_merge_base),
     wider_noise_on_a_branch,
     *(in_every_report, in_two_workers),
 )

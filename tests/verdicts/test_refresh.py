@@ -239,7 +239,7 @@ def test_what_has_no_data_does_not_hold_up_the_others(project: Project, case: st
     said = project.refresh("--nsys-trace=run.sqlite", *selected, code=0 if selected else 1)
     assert ": new file, 4 rows" in said
     (line,) = (line for line in said.splitlines() if line.startswith("still red: "))
-    assert "line 5 " in line
+    assert "gate.nsys.yaml:5 " in line
     assert why in line
     (text,) = project.baselines().values()
     assert [series["metric"] for series in json.loads(text)["series"]] == ["exposed_ns"]
@@ -274,7 +274,7 @@ def test_what_is_stored_of_an_assertion_without_data_stays(project: Project, row
     )
     assert "though not all rows are of it" in said
     left = [line for line in said.splitlines() if line.startswith("still red: ")]
-    assert [line.split()[3] for line in left] == ["5", "6"]
+    assert [line.split()[2] for line in left] == ["gate.nsys.yaml:5", "gate.nsys.yaml:6"]
     assert all(line.endswith("; what is stored of it stays") for line in left)
     assert [case.properties["nsys_outcome"] for case in project.judged().values()] == ["passed", "no data", "no data"]
 

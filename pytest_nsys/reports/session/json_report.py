@@ -148,7 +148,7 @@ class AssertionShape(Shape):
     doubts: Annotated[list[str], doc("What makes its trace doubtful, within the bounds of quality.")]
     notes: list[str]
     warnings: list[str]
-    next_steps: Annotated[list[str], doc("Commands to type next.")]
+    next_steps: Annotated[list[str], doc("What to type or to write next.")]
     explanation: Annotated[str, doc("The whole verdict as the terminal has it; empty where the assertion passed.")]
     rows: Annotated[list[RowShape], doc("Every row that was judged, worst first.")]
 

@@ -1,0 +1,146 @@
+"""Does the limit that a person is told to write hold the value, off by what was asked, in words that are understood?"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_nsys.gates.gate_file import loads_gate_file
+from pytest_nsys.gates.looser_limits import ceiling_beyond, looser_limit, sentence_to_write
+from pytest_nsys.gates.model import Assertion, Constant
+
+FILE = Path("gate.nsys.yaml")
+
+
+def assertions(text: str) -> tuple[Assertion, ...]:
+    return loads_gate_file(text, path=FILE).assertions
+
+
+def assertion(sentence: str) -> Assertion:
+    (found,) = assertions(f"version: 1\nassertions:\n  - {sentence}\n")
+    return found
+
+
+LOOSER = {
+    "all_gather overlap >= 75%": ("0.426", "41%"),
+    "overlap > 75%": ("0.426", "41%"),
+    "overlap at least 75 %": ("0.0987", "8.8 %"),
+    "exposed_ns <= 596us": ("2250000", "2300us"),
+    "exposed_ns below 0.6ms": ("2250000", "2.3ms"),
+    "exposed_ns <= 0s": ("2250000", "0.0023s"),
+    "exposed_ns <= 100ns": ("101", "110ns"),
+    "exposed_ns <= 0ns": ("1", "2ns"),
+    "wall_exposed <= 5% of step": ("0.0734", "8.4% of step"),
+    "wall_exposed at most 5 % of the step": ("0.5", "51 % of the step"),
+    "comm_streams <= 2": ("3", "4"),
+    "launches < 100": ("152", "160"),
+    "balance of compute_ns across pp <= 1.2": ("1.351", "1.4"),
+    "exposed_ns <= 99ms": ("99500000", "110ms"),
+}
+
+
+@pytest.mark.parametrize("sentence", LOOSER)
+def test_two_digits_on_the_worse_side_in_the_unit_as_written(sentence: str) -> None:
+    value, text = LOOSER[sentence]
+    head = "version: 1\nconvention: pithtrain\n"
+    (one,) = assertions(f"{head}assertions:\n  - {sentence}\n")
+    assert looser_limit(one, Fraction(value)) == text
+
+
+NONE = {
+    "overlap >= 75%": "0.0099",
+    "exposed_ns > 1ns": "0",
+    "overlap >= 76%": "0.01",
+    "no syncs": "3",
+    "comm_streams != 3": "3",
+    "exposed_ns below baseline plus 5%": "3",
+    "kernel_share <= 97%": "0.995",
+}
+
+
+@pytest.mark.parametrize("sentence", NONE)
+def test_a_limit_that_could_not_fail_is_not_offered(sentence: str) -> None:
+    one = assertion(sentence)
+    assert looser_limit(one, Fraction(NONE[sentence])) == sentence_to_write(one, Fraction(NONE[sentence])) == ""
+
+
+WRITTEN = {
+    "stage75  overlap >= 75%": ("0.426", "stage75 overlap >= 41%"),
+    "rank 3 wall_exposed at most 5 % of the step": ("0.5", "rank 3 wall_exposed at most 51 % of the step"),
+    "comm_streams == 2": ("3", "comm_streams == 3"),
+    "{id: a, assert: overlap >= 75%, warn: '>= 80%'}": ("0.426", "overlap >= 41%"),
+    "{metric: overlap, where: {rank: 1}, require: '>= 75%'}": ("0.426", "rank 1 overlap >= 41%"),
+    "{metric: overlap, for: {stage: [a]}, require: '>= 75%'}": ("0.426", ">= 41%"),
+}
+
+
+@pytest.mark.parametrize("entry", WRITTEN)
+def test_the_sentence_to_write(entry: str) -> None:
+    value, sentence = WRITTEN[entry]
+    assert sentence_to_write(assertion(entry), Fraction(value)) == sentence
+
+
+CEILINGS = {
+    "overlap >= 75%": ("0.0099", "0%"),
+    "no syncs": ("3", "3"),
+    "comm_streams == 2": ("3", "3"),
+    "comm_streams != 3": ("3", ""),
+    "exposed_ns <= 596us": ("2250000", "2300us"),
+    "no pageable_copies": ("7", "7"),
+}
+
+
+@pytest.mark.parametrize("sentence", CEILINGS)
+def test_the_ceiling_of_a_waiver_can_be_written_and_lets_the_value_pass(sentence: str) -> None:
+    value, ceiling = CEILINGS[sentence]
+    one = assertion(sentence)
+    assert ceiling_beyond(one, Fraction(value)) == ceiling
+    if ceiling:
+        waiver = f'{{assertion: "{sentence}", ceiling: {ceiling}, expires: 2999-12-31, reason: known}}'
+        (waived,) = assertions(f"version: 1\nassertions: [{sentence}]\nwaivers:\n  - {waiver}\n")
+        assert len(waived.waivers) == 1
+
+
+SENTENCES = ["overlap {0} {1}%", "exposed_ns {0} {1}ns", "exposed_ns {0} {1} us", "exposed_ns {0} {1}ms"]
+SENTENCES += ["exposed_ns {0} {1}s", "launches {0} {1}", "wall_exposed {0} {1}% of step", "straggler_lag_ns {0} {1}ms"]
+WORDS = ["<", "<=", ">", ">=", "below", "above", "at least", "at most"]
+
+
+@settings(deadline=None)
+@given(
+    sentence=st.sampled_from(SENTENCES),
+    word=st.sampled_from(WORDS),
+    limit=st.integers(1, 99),
+    value=st.fractions(0, 10**12, max_denominator=10**6),
+)
+def test_every_looser_limit_holds_the_value_and_is_off_by_what_was_asked(
+    sentence: str, word: str, limit: int, value: Fraction
+) -> None:
+    one = assertion(sentence.format(word, limit))
+    if one.judged.unit in ("%", "% of step"):
+        value = value % 1
+    elif one.judged.unit == "count":
+        value = Fraction(int(value))
+    comparator, constant = one.require.comparator, one.require.limit
+    assert comparator is not None
+    assert isinstance(constant, Constant)
+    if comparator.holds(value, constant.value):
+        return
+    written = sentence_to_write(one, value)
+    if not written:
+        # A margin of one point, and the next whole percent: a limit of all or nothing cannot fail.
+        least = Fraction(2, 100) if "%" in one.judged.unit else Fraction(2)
+        assert value < least or 0 <= 1 - value < least
+        return
+    after = assertion(written)
+    assert isinstance(after.require.limit, Constant)
+    assert comparator.holds(value, after.require.limit.value)
+    off = abs(after.require.limit.value - value)
+    assert off >= (Fraction(1, 100) if "%" in one.judged.unit else value / 100)
+    (number,) = re.findall(r"[0-9.]+", looser_limit(one, value))
+    assert len(number.replace(".", "").strip("0")) <= 2
