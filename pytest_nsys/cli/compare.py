@@ -20,15 +20,15 @@ from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.convention_keys import check_named
 from pytest_nsys.gates.gate_file import load_one
 from pytest_nsys.gates.model import Verdict
+from pytest_nsys.reports.session.comparison_report import comparison_text, digest_of
 from pytest_nsys.reports.session.digest import Digest
-from pytest_nsys.reports.session.two_sides import comparison_text, digest_of
 from pytest_nsys.traces.measurements import measurements_of
 from pytest_nsys.traces.opening import find_traces
 from pytest_nsys.verdicts.comparison import Result, TwoRuns, compare_runs
 from pytest_nsys.verdicts.references import OtherRun
 
 if TYPE_CHECKING:
-    from pytest_nsys.reports.page.pictures import Pictures
+    from pytest_nsys.reports.pictures import Pictures
 
 ENDS = {
     Result.NOT_WORSE: Exit.GOOD,
@@ -138,7 +138,7 @@ def _report(digest: Digest, format: str, verbose: bool) -> str:
 
 def _pictures(digest: Digest, judged: Sequence[tuple[OtherRun, Verdict]]) -> dict[tuple[str, int, str], Pictures]:
     """What the page draws: of what deserves a look, else of what is nearest to failing."""
-    from pytest_nsys.reports.page.pictures import pictures_of
+    from pytest_nsys.reports.pictures import pictures_of
     from pytest_nsys.reports.session.story import led_by
 
     records, sent = led_by(digest.records), set[str]()

@@ -32,7 +32,7 @@ from pytest_nsys.reports.session.record import Record, error_record, record_of
 if TYPE_CHECKING:
     from pytest_nsys.analysis.captures import Captures
     from pytest_nsys.plugin.recorder import HistoryEntry
-    from pytest_nsys.reports.page.pictures import Pictures
+    from pytest_nsys.reports.pictures import Pictures
     from pytest_nsys.verdicts.evaluate import GateContext
 
 
@@ -350,7 +350,7 @@ _DRAWN = pytest.StashKey[set[str]]()
 
 def _drawn(session: NsysSession, verdict: Verdict, context: GateContext) -> Pictures:
     """What the page draws of a verdict. A window is handed over once by a process."""
-    from pytest_nsys.reports.page.pictures import pictures_of, worst_of
+    from pytest_nsys.reports.pictures import pictures_of, worst_of
 
     base = _accepted(session, context)
     sent = session.config.stash.setdefault(_DRAWN, set())

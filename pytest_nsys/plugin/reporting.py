@@ -31,7 +31,7 @@ from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.files import append, write_whole
 
 if TYPE_CHECKING:
-    from pytest_nsys.reports.page.pictures import Pictures
+    from pytest_nsys.reports.pictures import Pictures
 
 NAME = "nsys-reporting"
 ANNOTATE = "nsys_annotate"

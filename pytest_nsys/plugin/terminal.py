@@ -18,9 +18,8 @@ from pytest_nsys.outcomes import NsysWarning
 from pytest_nsys.plugin.saying import say
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.plugin.settings import given
-from pytest_nsys.reports.headline import of_session
 from pytest_nsys.reports.session.digest import Digest
-from pytest_nsys.reports.session.story import story_of
+from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.story_lines import root_lines, story_lines, wrapped
 from pytest_nsys.reports.session.summary import LOG_WIDTH, count_line, summary_lines
 
@@ -77,7 +76,7 @@ def tell(reporter: Any, exit_status: int, config: pytest.Config, whole: dict[str
     if verbosity < -1:
         lines = [count_line(digest.records)] if digest.records else []
     elif verbosity > 0:
-        lines = [*summary_lines(digest.records, verbose=True, width=width), *root_lines(story_of(digest))]
+        lines = [*summary_lines(digest.records, verbose=True, width=width), *root_lines(digest.story)]
     else:
         lines = story_lines(digest, width or LOG_WIDTH, explained=config.getoption("tbstyle") != "no")
     lines = [*_before(digest, config), *lines, *_below(digest, stats, exit_status, config)]

@@ -13,8 +13,8 @@ from pytest_nsys.analysis.operations import Operation
 from pytest_nsys.analysis.timeline import Bar, DrawnGap, Timeline, TimelineLane
 from pytest_nsys.core.model import Stream
 from pytest_nsys.reports.page import timeline_view
-from pytest_nsys.reports.page.pictures import Picture
 from pytest_nsys.reports.page.timeline_view import timeline_views
+from pytest_nsys.reports.pictures import Picture
 from tests.support.gates import Project
 from tests.support.page import Page
 from tests.support.samples.builder import TraceBuilder

@@ -18,9 +18,9 @@ from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.model import Label, Value, Window
 from pytest_nsys.gates.model import JudgedRow, Outcome
-from pytest_nsys.reports.headline import as_sentence, of_session
 from pytest_nsys.reports.page.root_view import sections_of
 from pytest_nsys.reports.session.digest import By, Digest, LeftOut, NotRunFile
+from pytest_nsys.reports.session.headline import as_sentence, of_session
 from pytest_nsys.reports.session.record import Record
 from tests.support.commands import run
 from tests.support.gates import Project

@@ -24,8 +24,8 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.reports.page.page import LONG, NO_BREAK, broken, embedded, unparted
-from pytest_nsys.reports.page.pictures import Picture
 from pytest_nsys.reports.page.timeline_view import Mark, marks_of, timeline_views
+from pytest_nsys.reports.pictures import Picture
 from pytest_nsys.stored.baselines.store import digest_of, window_beside
 from tests.support import git_project
 from tests.support.commands import run
@@ -326,7 +326,7 @@ def test_too_few_windows_are_said_to_be_too_few(project: Project) -> None:
 
 
 def test_the_work_for_it_is_bounded(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_nsys.reports.page.pictures.MOST_STEADY_KERNELS", 10)
+    monkeypatch.setattr("pytest_nsys.reports.pictures.MOST_STEADY_KERNELS", 10)
     found = judged(project, ranks=1)
     assert "Left out: about 12 kernels would have to be read" in found.text
     assert not found.by_class("dot")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from pytest_nsys.analysis.root_facts import Root, RootChange, RootKind, RootOf
-from pytest_nsys.reports.roots import called_in, root_sentence, root_words
+from pytest_nsys.reports.session.roots import called_in, root_sentence, root_words
 from pytest_nsys.reports.session.story import Story, StoryRoot
 
 MS = 1_000_000

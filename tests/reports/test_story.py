@@ -13,10 +13,10 @@ from pytest_nsys.analysis.root_facts import Root, RootChange, RootKind, RootOf, 
 from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.model import Label, Window
 from pytest_nsys.gates.model import JudgedRow, Outcome
-from pytest_nsys.reports.roots import called_in
 from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.roots import called_in
 from pytest_nsys.reports.session.story import Story, StoryRoot, story_of
-from tests.support.reports import digest, key, record
+from tests.support.reports import key, record
 
 MS = 1_000_000
 GEMM = Root(RootKind.LONGER, RootOf.KERNEL, "gemm")
@@ -43,7 +43,7 @@ def red(name: str, *causes: Explained, rows: int = 0, step: tuple[int, int] | No
 
 
 def story(*records: Record) -> Story:
-    return story_of(digest(*records))
+    return story_of(records)
 
 
 def told(root: StoryRoot) -> dict[str, int]:

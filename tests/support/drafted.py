@@ -15,8 +15,8 @@ from pytest_nsys.core.errors import NsysError
 from pytest_nsys.drafting.gate_text import gate_text
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import GateFile, Outcome
-from pytest_nsys.reports.headline import of_session
 from pytest_nsys.reports.session.digest import Digest
+from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import Record, record_of
 from pytest_nsys.reports.session.story import led_by
 from pytest_nsys.stored.baselines.store import BaselineStore, store_of

@@ -12,7 +12,7 @@ import pytest
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.reports.explanation import shown_windows
-from pytest_nsys.reports.page.pictures import pictures_of
+from pytest_nsys.reports.pictures import pictures_of
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import OtherRun
 from tests.support.fault_programs import ADAM, dense

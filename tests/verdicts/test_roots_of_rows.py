@@ -12,8 +12,8 @@ import pytest
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.cli.init import store_rows
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.reports.headline import of_session
 from pytest_nsys.reports.session.digest import Digest
+from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import record_of
 from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate

@@ -19,9 +19,9 @@ from pytest_nsys.core.words import counted
 from pytest_nsys.gates.model import JudgedRow, Outcome, Verdict
 from pytest_nsys.reports.causes import cause_table
 from pytest_nsys.reports.explanation import came_or_went, row_table, rows_to_show
-from pytest_nsys.reports.headline import as_sentence
 from pytest_nsys.reports.page.page import Drawn, percent
-from pytest_nsys.reports.page.pictures import Pictures, Spread
+from pytest_nsys.reports.pictures import Pictures, Spread
+from pytest_nsys.reports.session.headline import as_sentence
 from pytest_nsys.reports.session.record import Record, WorstRow
 from pytest_nsys.reports.tables import WHOLE_TEXT, table_of
 

@@ -16,15 +16,15 @@ from pytest_nsys.core.numbers import format_signed, format_value, scale_of
 from pytest_nsys.core.units import TIME
 from pytest_nsys.core.words import counted
 from pytest_nsys.gates.model import Outcome
-from pytest_nsys.reports.headline import as_sentence
 from pytest_nsys.reports.page.assertion_view import assertion_view
 from pytest_nsys.reports.page.page import Drawn
-from pytest_nsys.reports.page.pictures import Pictures, by_turn
+from pytest_nsys.reports.pictures import Pictures, by_turn
 from pytest_nsys.reports.root_words import ALIKE
-from pytest_nsys.reports.roots import called_in, root_sentence
 from pytest_nsys.reports.session.digest import Digest
+from pytest_nsys.reports.session.headline import as_sentence
 from pytest_nsys.reports.session.record import Record
-from pytest_nsys.reports.session.story import Story, StoryRoot, led_by, story_of
+from pytest_nsys.reports.session.roots import called_in, root_sentence
+from pytest_nsys.reports.session.story import Story, StoryRoot, led_by
 from pytest_nsys.reports.tables import Table, number, numbers, table_of, texts
 
 MOST_CHANGES = 64
@@ -49,7 +49,7 @@ class Section(NamedTuple):
 
 def sections_of(digest: Digest) -> list[Section]:
     """What deserves a look, each assertion once: below the largest root that it has a row of."""
-    story = story_of(digest)
+    story = digest.story
     told: set[tuple[str, int, str]] = set()
     found = []
     for section in _sections(story, digest):

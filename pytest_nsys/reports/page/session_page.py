@@ -12,15 +12,15 @@ from typing import Any
 from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.core.words import printable
 from pytest_nsys.reports.changes import gate_change_lines
-from pytest_nsys.reports.headline import of_session
 from pytest_nsys.reports.page.assertion_view import MIDDLE, WIDTH, assertion_view, doubts_in, notes_of
 from pytest_nsys.reports.page.page import Drawn, render
-from pytest_nsys.reports.page.pictures import Picture, Pictures, by_turn
 from pytest_nsys.reports.page.root_view import Section, section_views, sections_of, windows_of
 from pytest_nsys.reports.page.timeline_view import COLUMNS, Mark, marks_of, timeline_views
 from pytest_nsys.reports.page.trend_view import past_of
-from pytest_nsys.reports.session.digest import Digest, FileRecords, counts_words, worst_first
-from pytest_nsys.reports.session.story import led_by
+from pytest_nsys.reports.pictures import Picture, Pictures, by_turn
+from pytest_nsys.reports.session.digest import Digest, FileRecords, counts_words
+from pytest_nsys.reports.session.headline import of_session
+from pytest_nsys.reports.session.story import led_by, worst_first
 from pytest_nsys.reports.session.two_sides import beside, tables
 from pytest_nsys.tools.git import revision_of
 

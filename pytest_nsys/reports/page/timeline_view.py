@@ -29,7 +29,7 @@ from pytest_nsys.reports.page.page import Drawn, label_of, percent
 from pytest_nsys.reports.tables import numbers, texts
 
 if TYPE_CHECKING:
-    from pytest_nsys.reports.page.pictures import Picture
+    from pytest_nsys.reports.pictures import Picture
 
 HEIGHT = 20
 WHOLE = (0, HEIGHT)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.core.words import counted, place_words
 from pytest_nsys.reports.page.page import Drawn
-from pytest_nsys.reports.page.pictures import Measured
 from pytest_nsys.reports.page.plots import sparkline, told_below, trend_svg
+from pytest_nsys.reports.pictures import Measured
 from pytest_nsys.reports.session.digest import Digest
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.story import led_by

@@ -13,10 +13,10 @@ from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.reports.changes import TITLES, UNTOLD, gate_change_words
-from pytest_nsys.reports.headline import of_session
 from pytest_nsys.reports.session.digest import By, Digest, left_out_groups, left_out_words
+from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import Record
-from pytest_nsys.reports.session.story import NOT_JUDGED, story_of
+from pytest_nsys.reports.session.story import NOT_JUDGED
 
 AT_MOST = 10
 SHOWN_TEXT = 4000
@@ -100,7 +100,7 @@ def _of_records(digest: Digest, place: Callable[[str], str]) -> Iterator[Annotat
     """What leads first, with the sentence of the session. A line of a gate file has one remark for all configurations
     that ended alike, and so has what keeps assertions of a file from being judged.
     """
-    leading = next((red.record for red in story_of(digest).reds), None)
+    leading = next((red.record for red in digest.story.reds), None)
     records = sorted(digest.records, key=lambda record: record is not leading)
     for same in grouped((_told_by(record), record) for record in records).values():
         if (kind := _kind(same[0])) is None:

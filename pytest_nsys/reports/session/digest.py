@@ -9,7 +9,7 @@ import enum
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,12 +20,13 @@ from pytest_nsys.core.words import counted
 from pytest_nsys.gates.model import WORST_FIRST, Outcome
 from pytest_nsys.reports.explanation import window_lines
 from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.story import Story, story_of
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.circumstances import RunKey
     from pytest_nsys.gates.gate_changes import GateChanges
     from pytest_nsys.reports.changes import ChangedBaseline
-    from pytest_nsys.reports.page.pictures import Pictures
+    from pytest_nsys.reports.pictures import Pictures
     from pytest_nsys.verdicts.comparison import Comparison
 
 NOTHING_JUDGED = "nothing judged"
@@ -103,6 +104,11 @@ class Digest:
     history: Path | None = None
     checkout: Path | None = None
     comparison: Comparison | None = None
+
+    @cached_property
+    def story(self) -> Story:
+        """What happened, which every output tells."""
+        return story_of(self.records)
 
     @property
     def bad(self) -> list[Record]:
@@ -287,13 +293,3 @@ def counts_words(records: Sequence[Record]) -> str:
 def ordered(records: Iterable[Record]) -> tuple[Record, ...]:
     """By file, line and name, whichever process judged first."""
     return tuple(sorted(records, key=lambda record: record.known_by))
-
-
-def worst_first(records: Iterable[Record]) -> list[Record]:
-    """What failed, then what deserves a look, then the rest, by how near it is to failing."""
-
-    def key(record: Record) -> tuple[int, Fraction]:
-        left = [row.headroom for row in record.verdict.rows if row.headroom is not None]
-        return 2 if not record.is_open else int(record.good), min(left, default=Fraction(1 << 62))
-
-    return sorted(records, key=key)

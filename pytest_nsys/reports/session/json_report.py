@@ -29,10 +29,9 @@ from pytest_nsys.gates.model import Comparator, JudgedRow, Outcome, Severity, Ve
 from pytest_nsys.reports.causes import budget_words, cause_words
 from pytest_nsys.reports.changes import change_texts
 from pytest_nsys.reports.explanation import limit_source
-from pytest_nsys.reports.headline import of_session
 from pytest_nsys.reports.session.digest import NOTHING_JUDGED, STATES, By, Digest, FileRecords
+from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import Record
-from pytest_nsys.reports.session.story import story_of
 from pytest_nsys.reports.session.story_json import ChangeShape, StoryShape, change_of, story_json
 from pytest_nsys.reports.session.two_sides import significance
 from pytest_nsys.reports.shapes import Count, Number, Shape, doc, filled, one_of
@@ -346,7 +345,7 @@ def report(digest: Digest) -> dict[str, Any]:
         "format": FORMAT,
         "pytest_nsys": VERSION,
         "headline": of_session(digest),
-        "story": story_json(story_of(digest)),
+        "story": story_json(digest.story),
         "counts": {word: counts[word] for word in STATES},
         "mistakes": [filled(MistakeShape, mistake) for mistake in digest.mistakes],
         "gate_changes": None if digest.gate_changes is None else _gate_changes(digest.gate_changes),

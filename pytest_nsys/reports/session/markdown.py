@@ -34,7 +34,6 @@ from pytest_nsys.reports.explanation import (
     labels_columns,
     rows_to_show,
 )
-from pytest_nsys.reports.headline import as_sentence, of_session
 from pytest_nsys.reports.session.digest import (
     Digest,
     FileRecords,
@@ -43,10 +42,10 @@ from pytest_nsys.reports.session.digest import (
     counts_words,
     left_out_groups,
     left_out_words,
-    worst_first,
 )
+from pytest_nsys.reports.session.headline import as_sentence, of_session
 from pytest_nsys.reports.session.record import Record
-from pytest_nsys.reports.session.story import NotJudged, Red, story_of
+from pytest_nsys.reports.session.story import NotJudged, Red, worst_first
 from pytest_nsys.reports.session.story_lines import SHOWN_REDS, parts_of, reason_of
 from pytest_nsys.reports.session.two_sides import beside, tables
 from pytest_nsys.reports.tables import CellKind, Column, Table, Told, escape_markdown, number, table_by, table_of
@@ -219,7 +218,7 @@ def _printed(table: Table, bold: Sequence[int] = ()) -> Iterator[str]:
 
 def _story(digest: Digest) -> Iterator[str]:
     """Each root with the reds that it explains, of which the worst is told whole; the other open ones folded."""
-    story, told = story_of(digest), list[tuple[str, int, str]]()
+    story, told = digest.story, list[tuple[str, int, str]]()
     parts, accept = parts_of(story), dict[str, str]()
     for words, reds in parts[:SHOWN_CAUSES]:
         if len(parts) > 1:

@@ -1,7 +1,7 @@
 """What happened, told once? The step, every red of a session below what is at its root, and what was not judged.
 
-All outputs tell this, each as long as it has room for: the first line is :mod:`pytest_nsys.reports.headline`. Nothing
-depends on the order in which the records came.
+All outputs tell this, each as long as it has room for: the first line is :mod:`pytest_nsys.reports.session.headline`.
+Nothing depends on the order in which the records came.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import KernelsMode, Label
 from pytest_nsys.gates.model import JudgedRow, Outcome
-from pytest_nsys.reports.session.digest import Digest, worst_first
 from pytest_nsys.reports.session.record import Record
 
 FOLDED_SHARE = Fraction(5, 100)
@@ -168,11 +167,11 @@ class Story(NamedTuple):
         return sorted({red.record.address for red in self.reds})
 
 
-def story_of(digest: Digest, told: Sequence[Record] = ()) -> Story:
-    """What happened in a session; of one in which nothing failed, what its warnings tell. With records: what these
-    tell.
+def story_of(records: Iterable[Record], told: Sequence[Record] = ()) -> Story:
+    """Tell what happened in a session of these ``records``; of one in which nothing failed, what its warnings tell.
+    With ``told``: what these of them tell.
     """
-    records = sorted(digest.records, key=lambda record: record.known_by)
+    records = sorted(records, key=lambda record: record.known_by)
     failed = [record for record in records if record.state == Outcome.FAILED]
     warned = [r for r in records if r.outcome is Outcome.FAILED and r.good and not r.xfailed]
     warning = not told and not failed and bool(warned)
@@ -194,6 +193,16 @@ def story_of(digest: Digest, told: Sequence[Record] = ()) -> Story:
 def _world(record: Record) -> int | None:
     """How many ranks its run has; where it does not say so, how many were judged, None of none."""
     return record.key.world if record.key is not None else len({used.rank for used in record.verdict.windows}) or None
+
+
+def worst_first(records: Iterable[Record]) -> list[Record]:
+    """What failed, then what deserves a look, then the rest, by how near it is to failing."""
+
+    def key(record: Record) -> tuple[int, Fraction]:
+        left = [row.headroom for row in record.verdict.rows if row.headroom is not None]
+        return 2 if not record.is_open else int(record.good), min(left, default=Fraction(1 << 62))
+
+    return sorted(records, key=key)
 
 
 def led_by(records: Iterable[Record]) -> list[Record]:

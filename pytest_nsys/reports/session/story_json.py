@@ -9,9 +9,9 @@ from pytest_nsys.analysis.root_facts import RootChange, RootKind, RootOf
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.model import Outcome
-from pytest_nsys.reports.headline import length_words
-from pytest_nsys.reports.roots import called_in, root_sentence
+from pytest_nsys.reports.session.headline import length_words
 from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.roots import called_in, root_sentence
 from pytest_nsys.reports.session.story import NotJudged, Red, StepTold, Story, StoryRoot
 from pytest_nsys.reports.shapes import Number, Shape, doc, filled
 

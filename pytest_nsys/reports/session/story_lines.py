@@ -16,11 +16,11 @@ from pytest_nsys.core.numbers import format_apart
 from pytest_nsys.core.words import counted, no_command, printable
 from pytest_nsys.gates.model import Outcome
 from pytest_nsys.reports.explanation import NOTE, crossed_words, place, reason_words
-from pytest_nsys.reports.headline import of_session
 from pytest_nsys.reports.root_words import both_words
-from pytest_nsys.reports.roots import called_in, root_sentence
 from pytest_nsys.reports.session.digest import Digest, counts_words
+from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.roots import called_in, root_sentence
 from pytest_nsys.reports.session.story import NotJudged, Red, Story, is_of_kernels, story_of
 
 SHOWN_FILES = 6
@@ -33,12 +33,12 @@ WARNED = "warned"
 
 def story_lines(digest: Digest, width: int, *, explained: bool = True) -> list[str]:
     """The lines of a session; without those that explain the worst reds where not ``explained``."""
-    story = story_of(digest)
+    story = digest.story
     lines = [*_files(story, digest.records, width), *_not_judged(story.not_judged, explained=explained)]
     lines += root_lines(story, most=SHOWN_ROOTS, explained=explained)
     if moved := [record for record in digest.bad if record.state in (Outcome.ACCEPTED, Outcome.IMPROVED)]:
         explained = explained and not story.reds
-        lines += root_lines(story_of(digest, moved), most=SHOWN_ROOTS, explained=explained)
+        lines += root_lines(story_of(digest.records, moved), most=SHOWN_ROOTS, explained=explained)
     return [each for line in lines for each in wrapped(line, width)]
 
 

@@ -7,106 +7,32 @@ them, the worst row of all metrics first, and what only one of them has.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from fractions import Fraction
 
 from pytest_nsys.analysis.circumstances import profiler_shown
-from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.kernel_names import readable_names
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import change_words, format_apart, format_signed, format_value, scale_of
 from pytest_nsys.core.units import BARE, TIME
 from pytest_nsys.core.words import counted, rank_ranges
 from pytest_nsys.gates.comparability import agreeing_fields, shown
-from pytest_nsys.gates.model import Comparator, Outcome
+from pytest_nsys.gates.model import Outcome
 from pytest_nsys.gates.noise import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARATION, IMPOSSIBLE
 from pytest_nsys.reports.explanation import (
     apart,
     change,
     limit_cell,
     place,
-    reasons,
-    row_table,
-    rows_to_show,
     subject,
     window_lines,
 )
-from pytest_nsys.reports.headline import of_session
-from pytest_nsys.reports.session.digest import Digest, ordered
-from pytest_nsys.reports.session.record import Record, WorstRow, record_of
-from pytest_nsys.reports.session.story import led_by
-from pytest_nsys.reports.session.summary import summary_lines
-from pytest_nsys.reports.tables import WHOLE_TEXT, Table, Told, number, table_by, table_of
-from pytest_nsys.verdicts.comparison import BUILT_IN_GATE, ComparedRow, Comparison, HeadVerdict, OneSided, Result, Side
+from pytest_nsys.reports.tables import Table, Told, number, table_by, table_of
+from pytest_nsys.verdicts.comparison import BUILT_IN_GATE, ComparedRow, Comparison, OneSided, Result, Side
 from pytest_nsys.verdicts.kernel_changes import KernelChange
 
 SHOWN_ROWS = 20
-MOST_LIMITS = 10
-"""Rows that are shown of a constant limit."""
-
 LONGEST_NOTE = 400
 UNDECIDED = {Outcome.NO_DATA: "no data", Outcome.INCONCLUSIVE: "inconclusive"}
-NOT_MEASURED = "not measured"
-
-
-def digest_of(comparison: Comparison) -> Digest:
-    """A comparison as the session that it is; its exit status is that of a pytest of these verdicts."""
-    told = (each for each in comparison.verdicts if not _cannot_fail(each))
-    records = ordered(_record(each, comparison.head) for each in told)
-    return Digest(records, exit_status=int(comparison.result is not Result.NOT_WORSE), comparison=comparison)
-
-
-def _cannot_fail(each: HeadVerdict) -> bool:
-    """Whether an assertion of the built-in gate has only limits that no value can be below, as of an overlap of 0%."""
-    verdict, least = each.verdict, each.verdict.assertion.measures.least
-    if each.gate != BUILT_IN_GATE or verdict.outcome is not Outcome.PASSED or least is None:
-        return False
-    at_least = verdict.assertion.require.comparator is Comparator.GE
-    limits = [row.limit for row in verdict.rows]
-    return at_least and bool(limits) and all(limit is not None and limit <= least for limit in limits)
-
-
-def _record(each: HeadVerdict, head: Side) -> Record:
-    """What is better never counts here, whatever ``on_improvement`` says."""
-    verdict, assertion = each.verdict, each.verdict.assertion
-    record = record_of(verdict, ", ".join(head.paths))
-    if verdict.outcome is Outcome.INCOMPARABLE:  # its rows stand side by side, and none is the worst
-        record = replace(record, worst=WorstRow())
-    expected = assertion.xfail is not None and verdict.outcome is Outcome.FAILED
-    constant = str(each.on_base or NOT_MEASURED)
-    return replace(
-        record,
-        configuration=Address.of(each.gate).configuration,
-        traces=head.paths,
-        key=head.key,
-        good=verdict.good or expected or verdict.outcome is Outcome.IMPROVED,
-        xfailed=expected,
-        on_base="" if assertion.needs_baseline else constant,
-    )
-
-
-def comparison_text(digest: Digest, *, verbose: bool = False) -> str:
-    """A comparison in a terminal: the result, what moved, why, then the summary. Without ``verbose`` no row that holds,
-    and the first of many.
-    """
-    assert digest.comparison is not None
-    sentence = of_session(digest)
-    lead = [digest.headline] if sentence.rstrip(".").lower() == digest.headline.lower() else [digest.headline, sentence]
-    parts = [[*lead, *beside(digest.comparison)]]
-    for table in tables(digest.comparison, verbose=verbose):
-        below = table.lines("… {} more (-v shows them)")
-        parts.append([table.caption, *(f"  {line}" for line in below)])
-    told: set[str] = set()
-    for record in filter(lambda record: record.is_open, led_by(digest.records)):
-        causes = [row for row in record.verdict.causes if str(row) not in told]
-        told.update(map(str, causes))
-        rows = row_table(record.verdict, rows_to_show(record.verdict), MOST_LIMITS) if record.on_base else None
-        why = [f"  {line}" for line in rows.lines("… {} more")] if rows is not None and rows.rows else []
-        why += reasons(record.verdict, causes)
-        if why or record.outcome not in (Outcome.FAILED, Outcome.IMPROVED):  # whose rows say it
-            parts.append([f"{record.state}: {record.title}: {record.message}", *why])
-    parts.append(summary_lines(digest.records, verbose=verbose, width=WHOLE_TEXT))
-    return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
 
 
 def result_words(comparison: Comparison) -> str:

@@ -21,9 +21,9 @@ from pytest_nsys.core.words import counted, place_words, printable, rank_ranges
 from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.explanation import apart, crossed_words, reason_words
 from pytest_nsys.reports.root_words import DIGITS, both_words, share_words
-from pytest_nsys.reports.roots import called_in, in_how_many, root_sentence
 from pytest_nsys.reports.session.digest import Digest, counts_words, in_order, not_run_words
 from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.roots import called_in, in_how_many, root_sentence
 from pytest_nsys.reports.session.story import (
     MOVED,
     WINDOW,
@@ -45,7 +45,7 @@ def of_session(digest: Digest) -> str:
     """The sentence of a session, or of a comparison, which says its result where no assertion is bad and yet it is not
     good.
     """
-    story = story_of(digest)
+    story = digest.story
     said = [*_bad(digest, story)]
     if digest.mistakes:
         first, more = digest.mistakes[0], len(digest.mistakes) - 1
@@ -108,7 +108,7 @@ def _faster(digest: Digest, story: Story) -> str:
     better = [record for record in digest.records if record.state == Outcome.IMPROVED]
     if digest.comparison is None or story.step is None or story.step.unchanged or story.step.share >= 0 or not better:
         return ""
-    own = story_of(digest, better)
+    own = story_of(digest.records, better)
     if not own.roots or not _accounts_for(own.roots[0], story.step):
         return ""
     return _joined(_step_words(story), _root(own, effect=False), ": ")
@@ -119,7 +119,7 @@ def _accepted(records: Iterable[Record], digest: Digest) -> Iterator[str]:
     accepted = [record for record in records if record.state == Outcome.ACCEPTED]
     if accepted:
         still = "" if accepted[0].good else ", still red"
-        yield f"accepted on this branch{still}: {story_sentence(story_of(digest, accepted))}"
+        yield f"accepted on this branch{still}: {story_sentence(story_of(digest.records, accepted))}"
 
 
 def _in_short(message: str) -> str:
@@ -328,7 +328,7 @@ def _improved(digest: Digest, records: Iterable[Record]) -> Iterator[str]:
     better = [record for record in records if record.state == Outcome.IMPROVED]
     if not better:
         return
-    story, word = story_of(digest, better), "improved" if better[0].good else "improved and red"
+    story, word = story_of(digest.records, better), "improved" if better[0].good else "improved and red"
     step, first = story.step, led_by(better)[0]
     if step is not None and step.share < 0 and not step.unchanged:
         yield f"{word}: {story_sentence(story)}"
