@@ -161,7 +161,18 @@ _ASSERTION = {
         ),
         {"if": _needs("metric", "balance"), "then": {"properties": {"require": _limit(BARE), "warn": _early(BARE)}}},
         *({"not": _needs(*keys)} for keys in (("across", "balance"), ("fail_after", "xfail"))),
-        {"not": _needs("fail_after", "inconclusive")},
+        {
+            "not": {
+                **_needs("fail_after", "severity"),
+                "properties": {
+                    "severity": {
+                        "type": "object",
+                        **_needs("inconclusive"),
+                        "properties": {"inconclusive": {"const": "fail"}},
+                    }
+                },
+            }
+        },
         {"not": {**_needs("tolerance", "baseline"), "properties": _OWN_TOLERANCE}},
     ],
 }
@@ -300,7 +311,7 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "link": _text(r"https?://\S+"),
     "flag": {"enum": [True, False, "true", "false"]},
     "severity": _choice(Severity),
-    "reaction": _choice(["pass", "fail"]),
+    "severities": {"anyOf": [_of("severity"), {"keys": "severity"}]},
     "labels": _named(_of("texts")),
     "for": _named(_of("list_of_texts")),
     "across": _named(_of("aggregate")),

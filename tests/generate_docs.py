@@ -206,10 +206,11 @@ def pytest_options() -> str:
 
 GENERATED: Mapping[str, Callable[[], str]] = {
     "gate file keys": lambda: keys("file"),
+    "assertion keys": lambda: keys("assertion", "severity.severity"),
     "convention keys": lambda: keys("convention", "anchor.anchor", "purposes.NAME.purpose"),
     **{
         f"{name} keys": partial(keys, name)
-        for name in ("assertion", "baseline", "pipeline", "run", "tolerance", "waiver", "window", "workload")
+        for name in ("baseline", "pipeline", "run", "tolerance", "waiver", "window", "workload")
     },
     "quality keys": bounds,
     "metrics": metrics,

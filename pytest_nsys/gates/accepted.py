@@ -74,7 +74,9 @@ def accept(
     if judgement.outcome is not Outcome.ACCEPTED:
         return judgement, AcceptedRows(f"; not accepted on this branch: {refused}" if refused else "")
     reason, words = refreshed.reason, f"; accepted on this branch ({refreshed.reason})"
-    if assertion.severity is Severity.FAIL and (red := _red_beside(assertion, judgement) or red or refreshed.unseen):
+    if assertion.severity.failed is Severity.FAIL and (
+        red := _red_beside(assertion, judgement) or red or refreshed.unseen
+    ):
         return judgement, AcceptedRows(f"{words}; stays red until somebody lets it pass: {red}", reason)
     return judgement, AcceptedRows(words, reason, _warning(assertion, judgement, reason))
 
@@ -100,7 +102,7 @@ def _accepted(assertion: Assertion, judgement: Judgement, refreshed: Refreshed) 
 
 def _red_beside(assertion: Assertion, judgement: Judgement) -> str:
     """What else of the assertion is red, which what is accepted must not cover."""
-    others = {Outcome.INCONCLUSIVE: assertion.inconclusive, Outcome.IMPROVED: assertion.on_improvement}
+    others = {Outcome.INCONCLUSIVE: assertion.severity.inconclusive, Outcome.IMPROVED: assertion.severity.improved}
     red = (row for row in judgement.rows if others.get(row.outcome) is Severity.FAIL)
     return next((f"{printable(place_words(row.labels)) or 'a row'} is {row.outcome}, which fails" for row in red), "")
 

@@ -42,6 +42,7 @@ from pytest_nsys.gates.model import (
     GateFile,
     Judged,
     Requirement,
+    Severity,
     Tolerance,
     judged,
 )
@@ -297,9 +298,11 @@ class _AssertionEntry(Selecting):
         if not isinstance(limit, FromBaseline) or limit.exact:
             what = f"'fail_after' waits out noise: it needs a baseline with a tolerance, and '{sentence.require.text}' "
             self.mistake("fail_after", what + "has none")
-        for key, why in (("xfail", "expects the first bad run"), ("inconclusive", "says what becomes of such runs")):
-            if key in self.fields:
-                self.mistake("fail_after", f"'fail_after' cannot be used with '{key}', which {why}")
+        if "xfail" in self.fields:
+            self.mistake("fail_after", "'fail_after' cannot be used with 'xfail', which expects the first bad run")
+        if self._options.get("severity", sentence.severity).inconclusive is Severity.FAIL:
+            what = "'fail_after' makes bad runs inconclusive: it cannot be used with severity: {inconclusive: fail}"
+            self.mistake("fail_after", what)
 
     def _check_kind(self, kind: str | None) -> None:
         """A window of its own that picks steps of another kind than the sentence would be passed over."""

@@ -308,7 +308,7 @@ class _WaiverEntry(Selecting):
         why = None
         if assertion.xfail is not None:
             why = "its xfail expects it to fail already"
-        elif assertion.severity is Severity.WARN:
+        elif assertion.severity.failed is Severity.WARN:
             why = "with severity: warn it never fails"
         elif assertion.require.comparator is Comparator.NE:
             why = "!= has no ceiling"

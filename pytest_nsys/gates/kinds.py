@@ -36,7 +36,7 @@ from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import TwoStages
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.limits import NOISE
-from pytest_nsys.gates.model import AllowMissing, Severity, Tolerance
+from pytest_nsys.gates.model import AllowMissing, Severities, Severity, Tolerance
 from pytest_nsys.gates.names import clean_name
 from pytest_nsys.gates.yaml_nodes import NodeReader
 
@@ -291,6 +291,14 @@ def _allow_missing(reader: NodeReader, node: Node, key: str) -> AllowMissing:
     return found
 
 
+def _severities(reader: NodeReader, node: Node, key: str) -> Severities | None:
+    """``warn``, of what failed, or ``{failed: warn, inconclusive: fail, improved: fail}``."""
+    if isinstance(node, ScalarNode):
+        failed: Severity | None = _choice(Severity)(reader, node, key)
+        return None if failed is None else Severities(failed)
+    return Severities(**Entry(reader, node, key).values())
+
+
 def _comparable_on(reader: NodeReader, node: Node, key: str) -> tuple[str, ...]:
     """The circumstances that must agree with a baseline's, in the order of ``FIELDS``."""
     found: list[str] = []
@@ -437,9 +445,6 @@ def _absolute(reader: NodeReader, node: Node, key: str) -> dict[str, Fraction] |
     return found if good and found else None
 
 
-_REACTIONS = {"pass": Severity.WARN, "fail": Severity.FAIL}
-"""What becomes of the item where a verdict is neither good nor bad: improved, inconclusive."""
-
 _BESIDE_OTHERS = (
     *("text_read_by_hand", "sentence", "metric", "axis", "limit", "early_limit", "convention", "quantity"),
     *("workload", "assertions", "waivers", "matrix", "configurations", "labels", "across", "for", "baseline"),
@@ -487,7 +492,7 @@ KINDS: Mapping[str, Read | None] = {
     "day": _one(_day, "a day written as in 2026-12-31"),
     "link": _one(_link, "an address that begins with https://"),
     "severity": _choice(Severity),
-    "reaction": _one(_REACTIONS.get, "pass or fail", _REACTIONS),
+    "severities": _severities,
     "flag": _one(lambda text: {"true": True, "false": False}.get(text.lower()), "true or false"),
     "marks": _marks,
     "line": _one(clean_name),

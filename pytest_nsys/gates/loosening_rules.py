@@ -31,6 +31,7 @@ from pytest_nsys.gates.model import (
     FromBaseline,
     GateFile,
     Requirement,
+    Severities,
     Severity,
     Tolerance,
     Waiver,
@@ -295,8 +296,10 @@ def _tolerances(was: Tolerance | None, now: Tolerance | None, unit: str) -> Iter
         yield KeyChange(ChangeKind.LOOSENED, "tolerance abs", *texts)
 
 
-def _warns(_: Severity, now: Severity) -> bool:
-    return now is Severity.WARN
+def _severities(was: Severities, now: Severities, _: Sides) -> Iterator[KeyChange]:
+    for outcome, before, after in zip(Severities._fields, was, now, strict=True):
+        if before is not after and after is Severity.WARN:
+            yield KeyChange(ChangeKind.LOOSENED, f"severity {outcome}", str(before), str(after))
 
 
 ASSERTION_RULES: Mapping[str, Rule] = {
@@ -308,13 +311,11 @@ ASSERTION_RULES: Mapping[str, Rule] = {
     "balance_across": another("balance"),
     "pipeline": looser("pipeline", lambda _, now: not now),
     "warn": limit_of("warn"),
-    "severity": looser("severity", _warns),
+    "severity": _severities,
     "marks": another("marks"),
     "xfail": looser("xfail", lambda was, _: was is None),
     "allow_no_data": looser("allow_no_data", lambda _, now: bool(now)),
     "allow_missing": looser("allow_missing", lack_more),
-    "on_improvement": looser("on_improvement", _warns),
-    "inconclusive": looser("inconclusive", _warns),
     "fail_after": looser("fail_after", operator.lt),
     "waivers": waivers,
     "window": another("window"),

@@ -176,6 +176,14 @@ class Severity(enum.StrEnum):
     WARN = "warn"
 
 
+class Severities(NamedTuple):
+    """What becomes of the item by outcome; WARN: it passes with a warning."""
+
+    failed: Severity = Severity.FAIL
+    inconclusive: Severity = Severity.WARN
+    improved: Severity = Severity.WARN
+
+
 class Location(NamedTuple):
     """Where a thing stands in its file; line and column count from 1."""
 
@@ -233,13 +241,11 @@ class Assertion:
     balance_across: str | None = None
     pipeline: bool = False
     warn: Requirement | None = None
-    severity: Severity = Severity.FAIL
+    severity: Severities = Severities()  # noqa: RUF009  a NamedTuple: immutable
     marks: tuple[str, ...] = ()
     xfail: str | None = None
     allow_no_data: bool = False
     allow_missing: AllowMissing = field(default_factory=dict)
-    on_improvement: Severity = Severity.WARN
-    inconclusive: Severity = Severity.WARN
     fail_after: int = 1
     waivers: tuple[Waiver, ...] = ()
     window: str = "median"
@@ -519,11 +525,11 @@ class Verdict:
     @property
     def good(self) -> bool:
         """Whether the item passes: by outcome, by ``severity: warn``, never by silence."""
-        asked = self.assertion
+        asked = self.assertion.severity
         said = {
-            Outcome.FAILED: asked.severity,
-            Outcome.ACCEPTED: Severity.WARN if self.lets_pass else asked.severity,
-            Outcome.IMPROVED: asked.on_improvement,
+            Outcome.FAILED: asked.failed,
+            Outcome.ACCEPTED: Severity.WARN if self.lets_pass else asked.failed,
+            Outcome.IMPROVED: asked.improved,
             Outcome.INCONCLUSIVE: asked.inconclusive,
         }
         return self.outcome is Outcome.PASSED or said.get(self.outcome) is Severity.WARN

@@ -50,6 +50,7 @@ from pytest_nsys.gates.model import (
     Location,
     Outcome,
     Requirement,
+    Severities,
     Severity,
     Verdict,
     requests_of,
@@ -108,7 +109,7 @@ class ComparedRow:
     @property
     def counts(self) -> bool:
         """Whether a row outside its limit makes the comparison worse."""
-        return self.assertion.severity is Severity.FAIL and self.assertion.xfail is None
+        return self.assertion.severity.failed is Severity.FAIL and self.assertion.xfail is None
 
     @property
     def moved(self) -> bool:
@@ -290,7 +291,7 @@ def _folded(assertion: Assertion, side: GateContext) -> Mapping[RowKey, Value]:
 
 
 UNDECIDED = (Outcome.NO_DATA, Outcome.INCONCLUSIVE, Outcome.ERROR)
-"""Not known to be worse, nor not to be; *inconclusive* passes unless the gate file says ``inconclusive: fail``."""
+"""Not known to be worse, nor not to be; *inconclusive* passes unless the gate file says that it fails."""
 
 ORDER = (Outcome.FAILED, Outcome.NO_DATA, Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE, Outcome.IMPROVED, Outcome.PASSED)
 
@@ -486,7 +487,7 @@ class TwoRuns:
             replace(
                 asserted(Subject(measured(name)), require, measured(name).name, Location(gate.path, 1, 1), gate),
                 # What is better neither higher nor lower is told where it moves, and not worse by that.
-                severity=Severity.FAIL if now.kind(name).better else Severity.WARN,
+                severity=Severities(Severity.FAIL if now.kind(name).better else Severity.WARN),
             )
             for name in now.names
             if name in before.names

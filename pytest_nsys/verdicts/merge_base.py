@@ -142,7 +142,7 @@ def _read(gate: GateFile, assertion: Assertion, stored: Baseline) -> Iterator[Se
     limit, convention = assertion.require.limit, gate.convention or kept_by(stored)
     if not isinstance(limit, FromBaseline) or limit.history is not None or limit.tolerance is None:
         return
-    if assertion.inconclusive is Severity.FAIL and not limit.tolerance.noise:
+    if assertion.severity.inconclusive is Severity.FAIL and not limit.tolerance.noise:
         return
     asked = series_for(convention, assertion) if convention is not None else None
     yield from (sid for sid in stored.series if asked in (None, sid) and sid.metric == assertion.measures.name)

@@ -11,7 +11,7 @@ from pytest_nsys.analysis.table import MetricTable
 from pytest_nsys.core.model import Row, Value
 from pytest_nsys.gates.accepted import LET_PASS, Refreshed, accept
 from pytest_nsys.gates.judgement import Judgement, Reference, judge, with_rule
-from pytest_nsys.gates.model import Assertion, Outcome, Severity
+from pytest_nsys.gates.model import Assertion, Outcome, Severities, Severity
 from tests.support.gate_files import asked
 
 WITHIN = "busy_ns below baseline plus 5%"
@@ -140,7 +140,7 @@ def test_nothing_is_said_where_the_branch_refreshed_nothing() -> None:
 )
 def test_what_has_to_be_done_before_it_is_green(red: str, unseen: str, severity: Severity, said: str) -> None:
     assertion, judgement = held()
-    _, found = accept(replace(assertion, severity=severity), judgement, OWN._replace(unseen=unseen), red)
+    _, found = accept(replace(assertion, severity=Severities(severity)), judgement, OWN._replace(unseen=unseen), red)
     assert found.words == "; accepted on this branch (why)" + (
         f"; stays red until somebody lets it pass: {said}" if said else ""
     )

@@ -19,6 +19,7 @@ from pytest_nsys.gates.model import (
     FromBaseline,
     FromHistory,
     Location,
+    Severities,
     Severity,
     Tolerance,
 )
@@ -88,7 +89,7 @@ def test_the_file_of_the_design() -> None:
     assert combine.where["stage"].values == ("stage4_f",)
     assert combine.require.comparator is Comparator.LE
     assert combine.require.text == "<= baseline + max(10%, 100us)"
-    assert combine.severity is Severity.WARN
+    assert combine.severity == Severities(Severity.WARN)
     assert combine.needs_baseline
 
 
@@ -97,7 +98,7 @@ def test_what_is_not_said_has_defaults() -> None:
     (assertion,) = gates.assertions
     assert (gates.traces, gates.run, gates.convention) == ((), {}, None)
     assert (assertion.window, assertion.span, assertion.kernels) == ("median", None, None)
-    assert (assertion.severity, assertion.on_improvement) == (Severity.FAIL, Severity.WARN)
+    assert assertion.severity == Severities(failed=Severity.FAIL, inconclusive=Severity.WARN, improved=Severity.WARN)
     assert assertion.location == Location(Path("gates.nsys.yaml"), 2, 14)
 
 
@@ -282,18 +283,15 @@ def test_aggregates_keep_their_order() -> None:
 
 def test_behaviour_of_the_item() -> None:
     assertion = one(
-        "assert: overlap >= 60%\nxfail: known, see 12\nallow_no_data: true\non_improvement: fail\n"
-        "severity: warn\nmarks: [slow, nightly]"
+        "assert: overlap >= 60%\nxfail: known, see 12\nallow_no_data: true\n"
+        "severity: {failed: warn, improved: fail}\nmarks: [slow, nightly]"
     )
     assert assertion.xfail == "known, see 12"
     assert assertion.allow_no_data
-    assert assertion.on_improvement is Severity.FAIL
-    assert assertion.severity is Severity.WARN
+    assert assertion.severity == Severities(Severity.WARN, improved=Severity.FAIL)
     assert assertion.marks == ("slow", "nightly")
-    assert one("assert: no syncs\ninconclusive: fail").inconclusive is Severity.FAIL
-    assert one("assert: no syncs\ninconclusive: pass").inconclusive is Severity.WARN
-    assert one("assert: no syncs").inconclusive is Severity.WARN
-    assert one("assert: no syncs\non_improvement: pass").on_improvement is Severity.WARN
+    assert one("assert: no syncs\nseverity: {inconclusive: fail}").severity.inconclusive is Severity.FAIL
+    assert one("assert: no syncs\nseverity: fail").severity == one("assert: no syncs").severity
     assert not one("assert: no syncs\nallow_no_data: False").allow_no_data
 
 

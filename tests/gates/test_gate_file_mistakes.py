@@ -242,8 +242,8 @@ OF_A_LIMIT: list[tuple[str, list[str]]] = [
         ["5:17: 'fail_after' cannot be used with 'xfail', which expects the first bad run"],
     ),
     (
-        "baseline: {rel: 5%}\n    fail_after: 2\n    inconclusive: pass",
-        ["5:17: 'fail_after' cannot be used with 'inconclusive', which says what becomes of such runs"],
+        "baseline: {rel: 5%}\n    fail_after: 2\n    severity: {inconclusive: fail}",
+        ["5:17: 'fail_after' makes bad runs inconclusive: it cannot be used with severity: {inconclusive: fail}"],
     ),
     ("baseline: {history: 10, branch: , rel: 5%}", ["4:37: branch is empty"]),
     ("baseline: {histry: 10}", ["4:16: unknown key 'histry' (did you mean 'history'?)"]),
@@ -310,8 +310,9 @@ OF_OTHER_KEYS: list[tuple[str, list[str] | None]] = [
     ),
     ("xfail: ''", ["5:13: xfail is empty"]),
     ("severity: warning", ["5:15: severity is fail or warn, not 'warning' (did you mean 'warn'?)"]),
-    ("inconclusive: warn", ["5:19: inconclusive is pass or fail, not 'warn'"]),
-    ("on_improvement: warn", ["5:21: on_improvement is pass or fail, not 'warn'"]),
+    ("severity: {inconclusive: pass}", ["5:30: inconclusive is fail or warn, not 'pass'"]),
+    ("severity: {improve: fail}", ["5:16: unknown key 'improve' (did you mean 'improved'?)"]),
+    ("severity: [fail]", ["5:15: severity is a mapping, as in {key: value}"]),
     ("window: {from: 1}", None),
 ]
 

@@ -131,7 +131,7 @@ def waived_as(sentence: str, ceiling: str, expires: str = "2030-01-31") -> str:
             of_assertion("fail_after: 3", BASELINE),
             "loosened fail_after: 2 → 3",
         ),
-        (of_assertion(""), of_assertion("severity: warn"), "loosened severity: fail → warn"),
+        (of_assertion(""), of_assertion("severity: warn"), "loosened severity failed: fail → warn"),
         (of_assertion(""), of_assertion("xfail: flaky"), "loosened xfail: none → flaky"),
         (of_assertion(""), of_assertion("allow_no_data: true"), "loosened allow_no_data: false → true"),
         (
@@ -144,8 +144,12 @@ def waived_as(sentence: str, ceiling: str, expires: str = "2030-01-31") -> str:
             "loosened allow_missing: stage1 0 → stage1_f 0",
         ),
         (*of_files("allow_missing", None, "{stage1_f: [0]}"), "loosened allow_missing: none → stage1_f 0"),
-        (of_assertion("on_improvement: fail"), of_assertion(""), "loosened on_improvement: fail → warn"),
-        (of_assertion("inconclusive: fail"), of_assertion(""), "loosened inconclusive: fail → warn"),
+        (of_assertion("severity: {improved: fail}"), of_assertion(""), "loosened severity improved: fail → warn"),
+        (
+            of_assertion("severity: {inconclusive: fail}"),
+            of_assertion(""),
+            "loosened severity inconclusive: fail → warn",
+        ),
         (of_assertion("marks: [gpu]"), of_assertion("marks: [slow]"), "changed marks: gpu → slow"),
         (ruled("pipeline overlap_score"), ruled("overlap_score"), "loosened pipeline: true → false"),
         # which rows
@@ -279,7 +283,7 @@ def test_another_ceiling_is_told(sentence: str, old: str, new: str) -> None:
         (of_assertion("allow_no_data: true"), of_assertion("")),
         (of_assertion("allow_missing: {stage1_*: [0, 3]}"), of_assertion("allow_missing: {stage1_f: [3]}")),
         (of_assertion("warn: '>= 70%'"), of_assertion("warn: '>= 80%'")),
-        (of_assertion(""), of_assertion("warn: '>= 80%', on_improvement: fail, inconclusive: fail")),
+        (of_assertion(""), of_assertion("warn: '>= 80%', severity: {improved: fail, inconclusive: fail}")),
         (waived(), "- exposed_ns < 1 ms"),
         (waived_as("overlap >= 60%", "50%"), waived_as("overlap >= 60%", "55%")),
         (waived_as("launches == 4", "6"), waived_as("launches == 4", "6", "2030-01-30")),

@@ -11,7 +11,7 @@ import pytest
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.gates.judgement import BadRuns
-from pytest_nsys.gates.model import Severity
+from pytest_nsys.gates.model import Severities, Severity
 from pytest_nsys.stored.history.database import append, check_writable, measured_text, selected_text
 from pytest_nsys.tools.git import Revision
 from pytest_nsys.verdicts.refresh_modes import Mode
@@ -106,7 +106,7 @@ def test_a_lost_row_is_lost_until_a_refresh_says_so(main: Project) -> None:
 def test_an_inconclusive_run_that_is_red_stays_red(history: Path) -> None:
     append(history, [entry("1"), entry("2", outcome="inconclusive", commit="1" * 40)])
     for inconclusive, runs in ((Severity.WARN, 2), (Severity.FAIL, 1)):
-        assert len(past_of(history, inconclusive=inconclusive).last_runs(9)) == runs
+        assert len(past_of(history, severity=Severities(inconclusive=inconclusive)).last_runs(9)) == runs
 
 
 def test_a_refresh_that_writes_nothing_begins_nothing_anew(main: Project) -> None:
@@ -343,7 +343,7 @@ def test_a_second_attempt_of_a_commit_is_not_held_to_the_first(main: Project) ->
 
 def test_what_is_of_the_own_commit_is_left_out_of_what_a_limit_follows(main: Project) -> None:
     """Else the slow attempts of a commit become the normal of its next one."""
-    gate(main, more=", inconclusive: fail")
+    gate(main, more=", severity: {inconclusive: fail}")
     next_commit(main)
     for _ in range(4):
         assert "300 us > 210 us" in judged(main, "slow", 1)

@@ -12,7 +12,17 @@ from typing import Any
 import jsonschema
 
 from pytest_nsys.analysis.circumstances import RunKey
-from pytest_nsys.gates.model import Assertion, Comparator, Constant, Location, Outcome, Requirement, Severity, Verdict
+from pytest_nsys.gates.model import (
+    Assertion,
+    Comparator,
+    Constant,
+    Location,
+    Outcome,
+    Requirement,
+    Severities,
+    Severity,
+    Verdict,
+)
 from pytest_nsys.reports.changes import ChangedBaseline
 from pytest_nsys.reports.session import json_report
 from pytest_nsys.reports.session.digest import Digest
@@ -79,7 +89,7 @@ def _assertion(
         Location(Path(file), line, 3),
         balance[1] if balance else subject,
         Requirement(Comparator(comparator), Constant(Fraction(0)), ""),
-        severity=Severity(severity),
+        severity=Severities(Severity(severity)),
         balance_across=balance[2] if balance else None,
     )
 

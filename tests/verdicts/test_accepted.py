@@ -415,11 +415,11 @@ def calibrated(data: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "other_us", "how"), [("inconclusive", 240, "inconclusive"), ("on_improvement", 100, "improved")]
+    ("key", "other_us", "how"), [("inconclusive", 240, "inconclusive"), ("improved", 100, "improved")]
 )
 def test_what_is_red_beside_it_stays_red(branch: Project, key: str, other_us: int, how: str) -> None:
     with on_main(branch):
-        branch.gate(GATE.replace(f"- {NAME}", f"- {{id: held, assert: {NAME}, {key}: fail}}"), FILE)
+        branch.gate(GATE.replace(f"- {NAME}", f"- {{id: held, assert: {NAME}, severity: {{{key}: fail}}}}"), FILE)
         edit(branch, calibrated)
     branch.trace(exposed_us={(1, "stage4_f"): 450, (0, "stage2_f"): other_us})
     branch.refresh(RUN, WHY, "--override-ini=nsys_baseline_ref=")

@@ -258,7 +258,11 @@ def test_a_trace_without_communication_is_compared_by_what_it_has(project: Proje
 
 def test_longer_communication_alone_is_a_hint() -> None:
     gate = load_gate_file(BUILT_IN_PATH)
-    assert [a.metric for a in gate.assertions if a.severity is Severity.WARN] == ["comm_ns", "period_ns", "sequence"]
+    assert [a.metric for a in gate.assertions if a.severity.failed is Severity.WARN] == [
+        "comm_ns",
+        "period_ns",
+        "sequence",
+    ]
 
 
 # Gate files
@@ -451,7 +455,7 @@ def test_captures_tell_a_change_from_noise(
 
 
 def test_a_gate_file_may_ask_that_inconclusive_is_not_nothing(project: Project) -> None:
-    project.gate("- {assert: exposed_ns below baseline plus 30%, inconclusive: fail}\n")
+    project.gate("- {assert: exposed_ns below baseline plus 30%, severity: {inconclusive: fail}}\n")
     sides = captures(project, [200, 201, 310], [300, 301, 302])
     assert "undecided: 1 assertion inconclusive" in compare(*sides, "--gate=gate.nsys.yaml", code=3).stdout
 

@@ -26,7 +26,7 @@ BEYOND = {(0, "stage2_f"): 249, (1, "stage4_f"): 220, (1, "stage2_f"): 100}
 NOT_MEASURED = f"the tolerance is the noise, which is not measured for 4 rows, the first {HERE}: "
 GATE = f"""
 - {SENTENCE}
-- {{id: strict, assert: {SENTENCE}, inconclusive: fail}}
+- {{id: strict, assert: {SENTENCE}, severity: {{inconclusive: fail}}}}
 - {{id: noise, assert: exposed_ns <= baseline + noise}}
 """
 

@@ -162,7 +162,7 @@ def test_improved_beside_something_worse_is_no_stale_baseline(project: Project) 
 def test_a_ratchet_beside_something_worse_offers_no_refresh(project: Project) -> None:
     gate = """
     assertions:
-      - {id: exposed, assert: exposed_ns below baseline plus 50us, on_improvement: fail}
+      - {id: exposed, assert: exposed_ns below baseline plus 50us, severity: {improved: fail}}
       - {id: steps, assert: anchors == 5}
     """
     accepted(project, gate)
@@ -178,7 +178,7 @@ def test_a_ratchet_beside_something_worse_offers_no_refresh(project: Project) ->
 def test_improved_fails_a_ratchet(project: Project) -> None:
     gate = """
     assertions:
-      - {metric: exposed_ns, baseline: {abs: 50us}, on_improvement: fail}
+      - {metric: exposed_ns, baseline: {abs: 50us}, severity: {improved: fail}}
     """
     accepted(project, gate)
     project.trace(exposed_us={(0, "stage2_f"): 100}, chunks_ms=(14,) * 5)

@@ -78,7 +78,7 @@ def test_the_report_for_programs_has_it(branch: Project) -> None:
         ("50us", "", WIDE, True),
         ("50us", "", (195, 198, 200, 202, 205), False),  # calmer
         ("900us", "", WIDE, False),  # the tolerance lets as much pass
-        ("50us", ", inconclusive: fail", WIDE, False),  # nothing passes by noise
+        ("50us", ", severity: {inconclusive: fail}", WIDE, False),  # nothing passes by noise
         ("50us", ", where: {pp: 0}", WIDE, True),
         ("50us", ", where: {stage: stage4}", WIDE, False),
         ("50us", ", across: {rank: max}", WIDE, True),

@@ -40,7 +40,7 @@ def _cannot_fail(each: HeadVerdict) -> bool:
 
 
 def _record(each: HeadVerdict, head: Side) -> Record:
-    """What is better never counts here, whatever ``on_improvement`` says."""
+    """What is better never counts here, whatever ``severity`` says."""
     verdict, assertion = each.verdict, each.verdict.assertion
     record = record_of(verdict, ", ".join(head.paths))
     if verdict.outcome is Outcome.INCOMPARABLE:  # its rows stand side by side, and none is the worst

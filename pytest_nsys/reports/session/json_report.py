@@ -431,6 +431,7 @@ def _assertion(record: Record) -> dict[str, Any]:
     verdict, assertion = record.verdict, record.assertion
     own = {
         "comparator": assertion.require.comparator or "",
+        "severity": assertion.severity.failed,
         "baseline": verdict.compared_with,
         "worst": filled(Worst, record.worst),
         "differences": [each._asdict() for each in verdict.differences],

@@ -130,7 +130,7 @@ class Record:
             return "xfailed"
         if not self.good and (outcome in (Outcome.PASSED, Outcome.FAILED) or verdict.lets_pass):
             return "failed"  # also by -W error, or as an expected failure that did not happen
-        if outcome is Outcome.FAILED and self.assertion.severity is Severity.WARN:
+        if outcome is Outcome.FAILED and self.assertion.severity.failed is Severity.WARN:
             return "warned"
         if outcome is Outcome.PASSED and any(row.waived for row in verdict.rows):
             return "waived"

@@ -375,7 +375,7 @@ def verdict_facts(
         "assertion": assertion.name,
         "line": assertion.location.line,
         "outcome": str(outcome),
-        "severity": str(assertion.severity),
+        "severity": str(assertion.severity.failed),
         "message": printable(message, 2000),
         "unit": unit,
         "value": exact_text(row.value) if row is not None else None,

@@ -82,7 +82,7 @@ def standing(own: Sequence[Mapping[str, Any]], assertion: Assertion) -> RunState
     or that is new or lost, and an *inconclusive* one that is red.
     """
     outcomes = {verdict["outcome"] for verdict in own}
-    bad = {*_BAD, Outcome.INCONCLUSIVE} if assertion.inconclusive is Severity.FAIL else {*_BAD}
+    bad = {*_BAD, Outcome.INCONCLUSIVE} if assertion.severity.inconclusive is Severity.FAIL else {*_BAD}
     if REFRESH in outcomes:
         return RunState.ACCEPTED
     if Outcome.ERROR in outcomes:
