@@ -8,9 +8,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.fitting import GENERIC, LABELLED, Choice, found
@@ -19,7 +21,8 @@ from pytest_nsys.analysis.metrics import Request
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import MEDIAN, RUN
 from pytest_nsys.core.conventions import Anchor, Convention
-from pytest_nsys.core.errors import NsysError, UsageMistake
+from pytest_nsys.core.errors import NsysError, TraceError, UsageMistake, one_line
+from pytest_nsys.core.file_names import WINDOW_SUFFIX
 from pytest_nsys.core.model import Trace
 from pytest_nsys.core.words import counted
 from pytest_nsys.core.workload import Workload
@@ -32,6 +35,9 @@ from pytest_nsys.traces.opening import (
     shared,
     usual_convention,
 )
+
+if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
 
 Files = tuple[tuple[Path, ...], ...]
 """The files of each capture."""
@@ -77,6 +83,20 @@ class CaptureCache:
         Raises UsageMistake for a path that means nothing, TraceError for a trace that cannot be read.
         """
         return self._captures(_named(captures, base), convention, workload or Workload(), requests, measurements)
+
+    def from_bytes(self, content: bytes, convention: Convention, workload: Workload) -> Captures:
+        """The run whose windows a file holds that may lie in a commit alone. Raises TraceError."""
+        with one_line(TraceError, "the windows of the run before cannot be laid down to be read"):
+            path = Path(self._scratch.name, f"{sha256(content).hexdigest()}{WINDOW_SUFFIX}")
+            path.write_bytes(content)
+        return self.captures([path.name], path.parent, convention, workload)
+
+    @cached_property
+    def _scratch(self) -> TemporaryDirectory[str]:
+        """A folder of this process, which goes when all files do."""
+        from tempfile import TemporaryDirectory  # only what explains a red pays for it
+
+        return TemporaryDirectory(prefix="pytest-nsys-")
 
     def one_run(
         self,
@@ -194,6 +214,8 @@ class CaptureCache:
         self._known.clear()
         self._fitting.clear()
         self._looked_at.clear()
+        if (scratch := self.__dict__.pop("_scratch", None)) is not None:
+            scratch.cleanup()
 
 
 def _named(captures: Sequence[str], base: Path) -> list[Sequence[Path]]:

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.circumstances import Facts, RunKey, facts_of, key_of, profilers_of
-from pytest_nsys.analysis.explained import KernelSequence
 from pytest_nsys.analysis.facts.bounds import ENOUGH, NO_BOUNDS, Bounds
 from pytest_nsys.analysis.facts.fact import Fact, Weight
 from pytest_nsys.analysis.facts.ground import Ground
@@ -210,7 +209,7 @@ class Captures:
         return MetricTable(metric.dimensions, (), where, sizes, every_stage, metric.without)
 
     @kept
-    def sequences(self, spec: WindowSpec) -> Mapping[int, KernelSequence]:
+    def sequences(self, spec: WindowSpec) -> Mapping[int, tuple[str, ...]]:
         """What the fingerprints of all windows stand for."""
         windows = (window for run in self.runs for own in run.measured(spec).filled().values() for window in own)
         return {h: each for window in windows for h, each in sequences(window).items()}

@@ -1,4 +1,4 @@
-"""What was a window made of, and why did a value change? As data: a baseline keeps the one, reports tell the other.
+"""What was a window made of, and why did a value change? As data, which reports tell.
 
 The causes are found by :mod:`pytest_nsys.analysis.causes`, what a window was made of by
 :mod:`pytest_nsys.analysis.breakdown`.
@@ -77,14 +77,13 @@ class BudgetChange(NamedTuple):
 
 class Explanation(NamedTuple):
     """The causes, largest first, and what no cause accounts for: together the change. ``budget`` is how that of the
-    window moved, for a metric of which it says something. ``lacks`` says what it would have taken to find any cause.
+    window moved, for a metric of which it says something.
     """
 
     change_ns: int
     causes: tuple[Cause, ...]
     unexplained_ns: int
     budget: BudgetChange | None = None
-    lacks: str = ""
 
     @property
     def leading(self) -> Cause | None:
@@ -105,17 +104,6 @@ class Explained(NamedTuple):
     roots: tuple[RootChange, ...] = ()
     alike: tuple[RootChange, ...] = ()
     beside: frozenset[str] = frozenset()
-
-
-KEPT_KERNELS = 4_096
-"""So many kernels of a sequence are kept by name, to show where another one departs from it."""
-
-
-class KernelSequence(NamedTuple):
-    """The kernels of one stream in order: the plain names of the first KEPT_KERNELS, and how many there are."""
-
-    names: tuple[str, ...]
-    length: int
 
 
 class RankWait(NamedTuple):

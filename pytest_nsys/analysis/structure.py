@@ -14,7 +14,6 @@ from fractions import Fraction
 from hashlib import sha256
 from typing import NamedTuple
 
-from pytest_nsys.analysis.explained import KEPT_KERNELS, KernelSequence
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.windows import WindowSpec
@@ -64,11 +63,9 @@ def sequence(window: RankWindow) -> Iterator[Row]:
         yield Row((window.rank.number, stage, stream), fingerprint(names))
 
 
-def sequences(window: RankWindow) -> Mapping[int, KernelSequence]:
+def sequences(window: RankWindow) -> Mapping[int, tuple[str, ...]]:
     """What each fingerprint of the window is of."""
-    return {
-        fingerprint(names): KernelSequence(tuple(names[:KEPT_KERNELS]), len(names)) for _, names in _in_order(window)
-    }
+    return {fingerprint(names): tuple(names) for _, names in _in_order(window)}
 
 
 def fingerprint(names: Sequence[str]) -> int:

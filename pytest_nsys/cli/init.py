@@ -54,7 +54,7 @@ from pytest_nsys.stored.baselines.store import BaselineStore, store_of
 from pytest_nsys.tools.files import write_whole
 from pytest_nsys.traces.opening import usual_convention
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
-from pytest_nsys.verdicts.refresh import Refresh, Written
+from pytest_nsys.verdicts.refresh import Keep, Refresh, Written
 from pytest_nsys.verdicts.refresh_modes import Mode
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 
@@ -431,7 +431,7 @@ def store_rows(
     captures: Captures,
     store: BaselineStore,
     reason: str = REASON,
-    keep: Callable[[GateContext], bytes] | None = None,
+    keep: Keep | None = None,
 ) -> Written | None:
     """Write the baselines of a gate file as a refresh does; None where it has none. Raises BaselineError.
 

@@ -131,7 +131,7 @@ _COMPARED = {*FIELDS, *KIND_WORDS}
 def found_otherwise(gate: GateFile) -> tuple[Difference, ...]:
     """That the run alone would be read under another convention than the one that was found for it."""
     asked = gate.comparable_on is None or "convention" in gate.comparable_on
-    if not asked or gate.found is None or gate.found.alone in (None, gate.convention):
+    if not asked or gate.found is None or gate.found.alone == gate.convention:
         return ()
     return (Difference("convention", _words(gate.found.alone), _words(gate.resolved_convention)),)
 

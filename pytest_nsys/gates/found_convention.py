@@ -11,12 +11,12 @@ from pytest_nsys.core.conventions import BUILT_IN, Convention, convention_words
 class FoundConvention(NamedTuple):
     """How a gate file of ``auto`` came by its convention. ``where``: the trace, the base, the baseline.
 
-    ``alone`` is the convention that the run alone would be read under; None where nobody may know, as of a baseline
-    that was stored when ``auto`` was not. ``searched`` is what repeats in the kernels, where anybody looked.
+    ``alone`` is the convention that the run alone would be read under. ``searched`` is what repeats in the kernels,
+    where anybody looked.
     """
 
     where: str
-    alone: Convention | None
+    alone: Convention
     searched: Searched = None
 
     def told(self, convention: Convention, *, anchored: bool = True) -> str:

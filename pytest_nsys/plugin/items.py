@@ -30,7 +30,6 @@ from pytest_nsys.reports.explanation import ACCEPT, worst_rank
 from pytest_nsys.reports.session.record import Record, error_record, record_of
 
 if TYPE_CHECKING:
-    from pytest_nsys.analysis.captures import Captures
     from pytest_nsys.plugin.recorder import HistoryEntry
     from pytest_nsys.reports.pictures import Pictures
     from pytest_nsys.verdicts.evaluate import GateContext
@@ -352,33 +351,14 @@ def _drawn(session: NsysSession, verdict: Verdict, context: GateContext) -> Pict
     """What the page draws of a verdict. A window is handed over once by a process."""
     from pytest_nsys.reports.pictures import pictures_of, worst_of
 
-    base = _accepted(session, context)
+    before = context.windows_before
+    base = before.captures if before is not None else None
     sent = session.config.stash.setdefault(_DRAWN, set())
     pictures = pictures_of(verdict, context.captures, base, sent)
     if session.history is not None:
         store = session.store(context.gate)
         return replace(pictures, worst=worst_of(verdict, context.captures, context.gate.run, store.gate))
     return pictures
-
-
-def _accepted(session: NsysSession, context: GateContext) -> Captures | None:
-    """The run that this one is held against, as far as it is at hand: the base, or the windows that are kept of the
-    accepted run. None where there is none, or where those cannot be drawn.
-    """
-    from pytest_nsys.core.file_names import WINDOW_SUFFIX
-    from pytest_nsys.stored.baselines.store import digest_of
-    from pytest_nsys.verdicts.references import OtherRun
-    from pytest_nsys.verdicts.stored_baseline import StoredBaseline
-
-    held, gate = context.baseline, context.gate
-    if isinstance(held, OtherRun):
-        return held.before
-    with contextlib.suppress(NsysError, OSError):  # a page without them is no verdict: the scratch folder may be full
-        if isinstance(held, StoredBaseline) and (kept := held.window) is not None:
-            file = session.scratch / f"{digest_of(kept)}{WINDOW_SUFFIX}"
-            file.write_bytes(kept)
-            return session.library.captures([file.name], file.parent, gate.resolved_convention, gate.workload)
-    return None
 
 
 def _look_at_gpu(verdict: Verdict) -> Iterator[Step]:

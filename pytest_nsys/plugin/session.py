@@ -259,15 +259,6 @@ class NsysSession:
 
         return Refreshing(self)
 
-    @cached_property
-    def scratch(self) -> Path:
-        """A folder of this process, which goes with the session."""
-        from tempfile import TemporaryDirectory
-
-        folder = TemporaryDirectory(prefix="pytest-nsys-")
-        self.config.add_cleanup(folder.cleanup)
-        return Path(folder.name)
-
     def context(self, gate: GateFile) -> GateContext:
         """What the assertions of a gate file are judged with. Raises UsageMistake, TraceError."""
         if gate.address not in self._contexts:
@@ -295,7 +286,7 @@ class NsysSession:
                 self._contexts[gate.address] = GateContext(captures, gate, held, past, folder=gate.path.parent)
             else:
                 prune = self._baseline_command("prune", self.shown(gate.path))
-                stored = StoredBaseline(captures, gate, store, self.shown, prune)
+                stored = StoredBaseline(captures, gate, store, self.shown, prune, self.library)
                 self._contexts[gate.address] = GateContext(
                     captures, gate, stored, past, self.refresh_command(gate), gate.path.parent, self._accepted_red
                 )

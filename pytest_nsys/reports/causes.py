@@ -200,9 +200,8 @@ def part_cells(explanation: Explanation, most: int | None = None) -> list[tuple[
     cells = [(cause.change_ns, cause_words(cause)) for cause in told]
     if len(told) < len(causes) and abs(rest_ns) >= least:
         cells.append((rest_ns, counted(len(causes) - len(told), "smaller cause")))
-    if explanation.unexplained_ns and (explanation.lacks or abs(explanation.unexplained_ns) >= least):
-        lacks = f": {printable(explanation.lacks, 200)}" if explanation.lacks else ""
-        cells.append((explanation.unexplained_ns, f"not explained{lacks}"))
+    if explanation.unexplained_ns and abs(explanation.unexplained_ns) >= least:
+        cells.append((explanation.unexplained_ns, "not explained"))
     return [(format_signed(ns), words) for ns, words in cells]
 
 

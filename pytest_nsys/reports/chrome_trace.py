@@ -38,12 +38,12 @@ MOST_KEPT_KERNELS = 50_000
 """At 20 bytes of a packed kernel no more fit beside a baseline; a million would take a minute to find that out."""
 
 
-def kept_windows(context: GateContext) -> bytes:
-    """What a gate file judges of a run, as the file that is kept beside its baseline.
+def kept_windows(context: GateContext, ranks: frozenset[int] | None = None) -> bytes:
+    """What a gate file judges of a run, of all ranks or of some, as the file that is kept beside its baseline.
 
     Raises NothingMeasured, UsageMistake where there is nothing to keep, or too much.
     """
-    found = gate_windows(context.gate, context.captures.runs[0], MOST_KEPT_KERNELS)
+    found = gate_windows(context.gate, context.captures.runs[0], MOST_KEPT_KERNELS, ranks)
     return packed(chrome_trace([found]), Path(WINDOW_SUFFIX))
 
 

@@ -5,11 +5,11 @@ A row of several captures or windows is explained by the one whose value is near
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.explained import Breakdown, RankWait
@@ -23,7 +23,6 @@ from pytest_nsys.core.exact import distance
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value
 from pytest_nsys.gates.model import Labels
-from pytest_nsys.stored.baselines.breakdowns import MOST_KERNELS
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.roots import Roots
@@ -37,28 +36,16 @@ ALIKE = 50
 class Apart:
     """One window of all ranks: by rank how long it is, in ns, and what it was made of, found when it is asked for.
 
-    ``at`` is where it stands in an opened trace; None of what was stored.
+    ``at`` is where it stands in its trace.
     """
 
-    def __init__(
-        self, lengths_ns: Mapping[int, int], take_apart: Callable[[int], Breakdown], at: LookedAt | None = None
-    ) -> None:
+    def __init__(self, lengths_ns: Mapping[int, int], take_apart: Callable[[int], Breakdown], at: LookedAt) -> None:
         self.lengths_ns, self.at = lengths_ns, at
         self._take_apart = take_apart
 
     def get(self, rank: Label | None) -> Breakdown | None:
         """The window of a rank; None where it has none."""
         return self._take_apart(rank) if isinstance(rank, int) and rank in self.lengths_ns else None
-
-
-class TakesApart(Protocol):
-    """What one side of a comparison can say of the windows behind its rows."""
-
-    def apart(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value, /) -> Apart | None:
-        """The window that gave a value to a row; None where there is none."""
-
-    def kept_as(self, metric: Metric, spec: WindowSpec, /) -> WindowSpec:
-        """The spec under which the windows of a metric can be taken apart, or nearly those."""
 
 
 class _Step(NamedTuple):
@@ -204,22 +191,6 @@ class RunBreakdowns:
         ranks = self.captures.runs[capture].measured(spec).ranks
         beside = {number: windows[n] for number, windows in ranks.items() if len(windows) == count}
         return beside, waits_over_files(beside)
-
-    def to_keep(self, metric: Metric, spec: WindowSpec) -> Iterator[tuple[int, Breakdown]]:
-        """What a baseline keeps of the first capture to explain a metric, by rank, each when it is asked for.
-
-        That is the middle window of the pick, of periods that of the median one.
-        """
-        run = self.captures.runs[0]
-        if metric.slowest or "quantile" in metric.dimensions:
-            typical = step_of(run, spec) if metric.slowest else typical_period(run, spec, MEDIAN_PERIOD)
-            if typical is None:
-                return
-            spec = typical
-        for rank, windows in sorted(run.measured(spec).ranks.items()):
-            middle = len(windows) // 2
-            if windows and len(windows[middle].communication) <= MOST_KERNELS:  # of more none is stored
-                yield rank, self._broken_down(0, spec, middle, rank)
 
 
 def usual(labels: Labels) -> Labels:

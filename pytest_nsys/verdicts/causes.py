@@ -1,6 +1,6 @@
 """Why is a row worse than before? The windows of both sides, taken apart, and the roots of what changed between them.
 
-A stored baseline keeps the breakdown of the run that it was last written from.
+Both sides are runs; of the one that a baseline was last written of the windows are kept beside it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pytest_nsys.core.exact import distance
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.gates.model import WORSE, JudgedRow, Labels, Outcome, Verdict, spec_for
-from pytest_nsys.verdicts.apart import MEDIAN_PERIOD, Apart, RunBreakdowns, TakesApart, usual
+from pytest_nsys.verdicts.apart import MEDIAN_PERIOD, Apart, RunBreakdowns, usual
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.captures import Captures
@@ -41,12 +41,14 @@ ON_GPU = (RootOf.KERNEL, RootOf.COLLECTIVE, RootOf.COPY, RootOf.MEMSET, RootOf.A
 
 class Why(NamedTuple):
     """Why the rows of an assertion that are worse than before are so, in their order, and what became of a step beside
-    it; None where one side does not know it. The worst row was ``looked_at`` in these windows of now.
+    it; None where one side does not know it. The worst row was ``looked_at`` in these windows of now. ``lacks`` is what
+    it would have taken to say why the worst one is red; empty where that is known.
     """
 
     rows: tuple[Explained, ...] = ()
     step: StepChange | None = None
     looked_at: LookedAt | None = None
+    lacks: str = ""
 
 
 class _Sides(NamedTuple):
@@ -57,22 +59,31 @@ class _Sides(NamedTuple):
     step: StepChange
 
 
+TO_HAVE_THEM = "give its trace with --nsys-against"
+NONE_KEPT = f"no windows of the run before are kept: {TO_HAVE_THEM}"
+
+
 def explain_rows(
-    metric: Metric, spec: WindowSpec, rows: Sequence[JudgedRow], before: TakesApart, now: RunBreakdowns
+    metric: Metric, spec: WindowSpec, rows: Sequence[JudgedRow], before: RunBreakdowns, now: RunBreakdowns
 ) -> Why:
     """A row is left out where one side does not know its window, or where nothing is known to be behind it."""
-    asked = _Rows(metric, before.kept_as(metric, spec), before, now)
+    asked = _Rows(metric, spec, before, now)
     found: list[Explained] = []
     steps: list[StepChange] = []
     windows: list[LookedAt | None] = []
+    lacking: list[str] = []
     for row in rows if not metric.outside else ():
         if row.outcome in EXPLAINED:
             labels = asked.labels(row)
             sides = asked.sides(row, labels)
-            found += (asked.with_all_ranks(each, sides) for each in asked.explained(row, labels, sides))
-            steps += [sides.step] if sides is not None else []
+            if sides is not None:
+                found += (asked.with_all_ranks(each, sides) for each in asked.explained(row, labels, sides))
+                steps.append(sides.step)
+            lacking += [asked.lacks(row, labels, sides)] if row.baseline is not None and row.outcome in WORSE else []
             windows += [looked_at(metric, spec, [row], now) if sides is None else now.looked_at(spec, sides.now)]
-    return Why(tuple(found), steps[0] if steps else None, windows[0] if windows else None)
+    return Why(
+        tuple(found), steps[0] if steps else None, windows[0] if windows else None, lacking[0] if lacking else ""
+    )
 
 
 def looked_at(metric: Metric, spec: WindowSpec, rows: Sequence[JudgedRow], now: RunBreakdowns) -> LookedAt | None:
@@ -99,9 +110,6 @@ def against(verdict: Verdict, before: Captures) -> LookedAt | None:
     return None
 
 
-NOT_KEPT = "values alone were kept of the run before: pytest-nsys compare OLD NEW explains it from both traces"
-
-
 def between_steps(before: MetricTable, now: MetricTable) -> StepChange | None:
     """The median periods of the ranks of which both sides know it, or the step time, which is of no rank: it stands
     for rank 0. None where there are none.
@@ -120,7 +128,7 @@ class _Rows:
 
     metric: Metric
     spec: WindowSpec
-    before: TakesApart
+    before: RunBreakdowns
     now: RunBreakdowns
 
     def labels(self, row: JudgedRow) -> Labels:
@@ -137,7 +145,7 @@ class _Rows:
         if value is None or baseline is None:
             return None
         typical = usual(labels)
-        was = self.before.apart(self.metric, self.spec, typical, baseline)
+        was = self._was(self.metric, typical, baseline)
         now = self.now.apart(self.metric, self.spec, typical, value)
         if was is None or now is None:
             return None
@@ -152,18 +160,34 @@ class _Rows:
         all_steps = 2 * (now.lengths_ns[rank] - typical_ns) * moved >= moved * moved
         return _Sides(was, now, step) if all_steps else _Sides(now, odd, step)
 
+    def _was(self, metric: Metric, labels: Labels, value: Value) -> Apart | None:
+        """The window of before behind a value; None where nobody kept it."""
+        with suppress(NsysError):  # a constant is judged on one side, whatever the other is
+            return self.before.apart(metric, self.spec, labels, value)
+        return None
+
+    def lacks(self, row: JudgedRow, labels: Labels, sides: _Sides | None) -> str:
+        """What is missing to take a row apart; empty where nothing is."""
+        rank = labels.get("rank")
+        if sides is not None:
+            there = not isinstance(rank, int) or rank in sides.was.lengths_ns
+            return "" if there else f"no windows of rank {rank} are kept of the run before: {TO_HAVE_THEM}"
+        if row.value is not None and self.now.apart(self.metric, self.spec, usual(labels), row.value) is None:
+            return "the trace does not hold a step that all ranks have, of the convention's anchors, in full"
+        return f"the windows that are kept of the run before are others: {TO_HAVE_THEM}"
+
     def _of_one_step(self, lengths_ns: Mapping[int, int]) -> Mapping[int, int]:
         """The lengths of a step where it is stated how many a window holds."""
         steps = (self.now.captures.runs[0].workload.steps if self.metric.slowest else None) or 1
         return {rank: round(Fraction(ns, steps)) for rank, ns in lengths_ns.items()}
 
-    def explained(self, row: JudgedRow, labels: Labels, sides: _Sides | None) -> Iterator[Explained]:
+    def explained(self, row: JudgedRow, labels: Labels, sides: _Sides) -> Iterator[Explained]:
         """The row by its own parts, else by the roots of what it hangs on."""
         if self.metric.slowest and row.value is not None and row.baseline is not None:
-            yield self._step(row.value, row.baseline, labels, sides)
-        elif sides is not None and (told := self._told(row, labels, sides)) is not None:
+            yield from self._step(row.value, row.baseline, labels, sides)
+        elif (told := self._told(row, labels, sides)) is not None:
             yield told
-        elif sides is not None and (roots := self._roots(row, labels, sides)):
+        elif roots := self._roots(row, labels, sides):
             yield Explained(labels, Explanation(0, (), 0), roots)
 
     def _told(self, row: JudgedRow, labels: Labels, sides: _Sides) -> Explained | None:
@@ -221,10 +245,8 @@ class _Rows:
             return ()
         return behind(roots, causes, after - before, self._of_step)
 
-    def with_all_ranks(self, told: Explained, sides: _Sides | None) -> Explained:
+    def with_all_ranks(self, told: Explained, sides: _Sides) -> Explained:
         """With its roots on the other ranks, and the kernels of the windows that were taken apart for it."""
-        if sides is None:
-            return told
         roots = self.now.roots(sides.was, sides.now)
         own = {change.root: change for change in told.roots if change.root.of in ON_GPU}
         alike = tuple(each for root, change in own.items() for each in roots.alike(root) if change in roots.alike(root))
@@ -239,11 +261,11 @@ class _Rows:
         periods = METRICS[PERIOD]
         labels: dict[str, Label] = {"rank": 0, "quantile": MEDIAN_PERIOD}
         with suppress(NsysError):
-            was, now = (side.apart(periods, self.spec, labels, 0) for side in (self.before, self.now))
+            was, now = self._was(periods, labels, 0), self.now.apart(periods, self.spec, labels, 0)
             return None if was is None or now is None else self.now.roots(was, now)
         return None
 
-    def _step(self, value: Value, baseline: Value, at: Labels, sides: _Sides | None) -> Explained:
+    def _step(self, value: Value, baseline: Value, at: Labels, sides: _Sides) -> Iterator[Explained]:
         """Why a step is longer: the parts of the slowest rank's now, against those of the same rank before.
 
         Where a window holds several steps, the change is that of the window.
@@ -254,13 +276,9 @@ class _Rows:
         assert isinstance(rank, int)
         labels: dict[str, Label] = {"rank": rank} | ({} if steps is None else {"window": f"window of {steps} steps"})
         change = round((value - baseline) * (steps or 1))
-        if self.now.apart(self.metric, self.spec, at, value) is None:
-            own = "a step that all ranks have, of the convention's anchors, in full"
-            return Explained(labels, Explanation(change, (), change, lacks=f"the trace does not hold {own}"))
-        both = None if sides is None else (sides.was.get(rank), sides.now.get(rank))
-        if sides is None or both is None or both[0] is None or both[1] is None:
-            lacks = NOT_KEPT if sides is None else f"no step of rank {rank} before was kept"
-            return Explained(labels, Explanation(change, (), change, lacks=lacks))
+        was, now = sides.was.get(rank), sides.now.get(rank)
+        if was is None or now is None:
+            return
         lengths = sides.was.lengths_ns
         longer = [other for other in lengths if lengths[other] > lengths[rank]]
         first = min([rank, *sorted(longer)], key=lambda other: distance(lengths[other], baseline * (steps or 1)))
@@ -268,8 +286,8 @@ class _Rows:
             CauseKind.SLOWEST, "", lengths[rank] - lengths[first], lengths[first], lengths[rank], straggler=first
         )
         assert self.metric.parts is not None
-        told = self.metric.parts.explain(labels, change, both[0], both[1], [slowest])
-        return Explained(
+        told = self.metric.parts.explain(labels, change, was, now, [slowest])
+        yield Explained(
             labels, told, behind(self.now.roots(sides.was, sides.now), {rank: told.causes}, change, self._of_step)
         )
 

@@ -9,7 +9,7 @@ green by it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,12 +20,15 @@ from pytest_nsys.analysis.facts.fact import Weight
 from pytest_nsys.analysis.fitting import Choice, FitAlike
 from pytest_nsys.analysis.metrics import METRICS, PERIOD, STEP, STEP_TIME
 from pytest_nsys.analysis.root_facts import StepChange
-from pytest_nsys.analysis.table import MetricTable
+from pytest_nsys.analysis.table import MetricTable, NothingSelected
 from pytest_nsys.analysis.windows import WindowSpec, noun_of
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, TraceError
-from pytest_nsys.core.model import Note
-from pytest_nsys.core.words import counted, printable
+from pytest_nsys.core.exact import distance
+from pytest_nsys.core.model import Note, Value
+from pytest_nsys.core.numbers import format_value
+from pytest_nsys.core.units import HASH
+from pytest_nsys.core.words import counted, from_here, printable
 from pytest_nsys.gates.accepted import LET_PASS, Refreshed, accept
 from pytest_nsys.gates.found_convention import FoundConvention
 from pytest_nsys.gates.judgement import (
@@ -35,11 +38,14 @@ from pytest_nsys.gates.judgement import (
     Reference,
     breaks_rule,
     delayed,
+    folded,
     judge,
     reaches_limit,
+    row_key,
     with_rule,
 )
 from pytest_nsys.gates.model import (
+    WORSE,
     Assertion,
     Comparator,
     FromBaseline,
@@ -51,11 +57,11 @@ from pytest_nsys.gates.model import (
     spec_for,
 )
 from pytest_nsys.gates.settling import settled
-from pytest_nsys.stored.baselines.baseline_file import BEFORE_AUTO, Baseline, kept_by
+from pytest_nsys.stored.baselines.baseline_file import Baseline
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.tools.git import heads_of
 from pytest_nsys.verdicts.apart import RunBreakdowns
-from pytest_nsys.verdicts.causes import Why, between_steps, explain_rows, looked_at
+from pytest_nsys.verdicts.causes import EXPLAINED, NONE_KEPT, Why, between_steps, explain_rows, looked_at
 from pytest_nsys.verdicts.of_commit import age_at_commit
 from pytest_nsys.verdicts.references import OtherRun, PastRuns, ReferenceSource
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
@@ -90,24 +96,14 @@ def resolved(
     if store is not None:
         with contextlib.suppress(BaselineError):  # told by the assertions that are held against one
             stored = [baseline for _, baseline in store.all()]
-    kept = [(convention, baseline) for baseline in stored if (convention := kept_by(baseline)) is not None]
-    if not kept:
+    known = [baseline.convention for baseline in stored if baseline.convention is not None]
+    if not known:
         choice = alone(())
         found = FoundConvention("trace", choice.convention, choice.searched)
         return replace(gate, convention=choice.convention, found=found)
-    known = [convention for convention, _ in kept]
-    of_before = any(baseline.convention is None for _, baseline in kept)
-    own: Convention | None = None
-    try:
-        own = _alone(alone, known)
-    except NsysError:
-        if not of_before:  # which are read as they were then, when nobody looked
-            raise
-    if own is not None and own in known:
-        return replace(gate, convention=own, found=FoundConvention("baseline", own))
-    if of_before:
-        return replace(gate, convention=BEFORE_AUTO, found=FoundConvention("baseline", None))
-    return replace(gate, convention=own if renewing else known[0], found=FoundConvention("baseline", own))
+    own = _alone(alone, known)
+    read_as = own if own in known or renewing else known[0]
+    return replace(gate, convention=read_as, found=FoundConvention("baseline", own))
 
 
 def _alone(alone: Fitting, others: Sequence[Convention]) -> Convention:
@@ -207,6 +203,11 @@ class GateContext:
         """The windows, to explain a row by."""
         return RunBreakdowns(self.captures)
 
+    @property
+    def windows_before(self) -> RunBreakdowns | None:
+        """Those of the run before, also to explain what is held against a history, which keeps values alone."""
+        return self.baseline.windows_before if self.baseline is not None else None
+
     @cached_property
     def disagreements(self) -> tuple[Note, ...]:
         """What the gate file states of the run while the traces say something else, which counts."""
@@ -288,7 +289,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
     message = message_of(assertion, judged) + accepted.words
     message += _of_earlier_runs(assertion, context.history, before) if bad else ""
     source = context.source(assertion)
-    why = _why(assertion, judgement, context, source or context.baseline)
+    why = _why(assertion, judgement, context)
     beside = _beside(context, why.step, spec) if judgement.outcome is Outcome.IMPROVED else ""
     return Verdict(
         assertion=assertion,
@@ -307,6 +308,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
         ),
         notes=(
             *(context.same_as_baseline if assertion.reads_stored else ()),
+            *_of_the_run_before(assertion, judgement, context, why),
             *(note for note in context.notes(assertion) if note.text not in message),
             *context.disagreements,
             *context.unheld,
@@ -316,7 +318,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
         next_step=context.refresh if assertion.reads_stored and not beside and not accepted.reason else "",
         differences=reference.differences if isinstance(reference, NotComparable) else (),
         compared_with=held.origin if held else "",
-        details=Red(assertion, judgement, context.captures, source).lines(),
+        details=Red(assertion, judgement, context.captures, context.baseline if source is not None else None).lines(),
         causes=why.rows,
         step=why.step,
         looked_at=why.looked_at,
@@ -326,16 +328,20 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
     )
 
 
-def _why(assertion: Assertion, judgement: Judgement, context: GateContext, source: ReferenceSource | None) -> Why:
+def _why(assertion: Assertion, judgement: Judgement, context: GateContext) -> Why:
     metric, spec = assertion.measures, spec_for(context.captures.convention, assertion)
-    with contextlib.suppress(BaselineError):  # said by what is held against it: a constant needs none
-        if source is not None:
-            why = explain_rows(metric, spec, judgement.rows, source, context.breakdowns)
-            return why if why.step is None else why._replace(step=_periods(spec, source, context) or why.step)
-    return Why(looked_at=looked_at(metric, spec, judgement.rows, context.breakdowns))
+    if metric.outside or not any(row.outcome in EXPLAINED for row in judgement.rows):
+        return Why()
+    before = context.windows_before
+    if before is None:
+        held = any(row.outcome in WORSE and row.baseline is not None for row in judgement.rows)
+        at = looked_at(metric, spec, judgement.rows, context.breakdowns)
+        return Why(looked_at=at, lacks=NONE_KEPT if held else "")
+    why = explain_rows(metric, spec, judgement.rows, before, context.breakdowns)
+    return why if why.step is None else why._replace(step=_periods(spec, before.captures, context) or why.step)
 
 
-def _periods(spec: WindowSpec, source: ReferenceSource, context: GateContext) -> StepChange | None:
+def _periods(spec: WindowSpec, before: Captures, context: GateContext) -> StepChange | None:
     """How long a step was and is, whatever the window: the median period of its anchors, else the step time, where both
     sides know it; None where a step has several of these, or a window several steps.
     """
@@ -344,9 +350,42 @@ def _periods(spec: WindowSpec, source: ReferenceSource, context: GateContext) ->
         return None
     names = (PERIOD, STEP_TIME) if captures.runs[0].workload.steps is None else (PERIOD,)
     with contextlib.suppress(NsysError):
-        each = ((source.table(METRICS[name], spec), captures.rows(METRICS[name], spec)) for name in names)
-        found = (between_steps(before, now) for before, now in each if before is not None)
+        each = ((before.rows(METRICS[name], spec), captures.rows(METRICS[name], spec)) for name in names)
+        found = (between_steps(*sides) for sides in each)
         return next((step for step in found if step is not None), None)
+    return None
+
+
+def _of_the_run_before(assertion: Assertion, judgement: Judgement, context: GateContext, why: Why) -> Iterator[Note]:
+    """What a person should know of the run that says why: that there is none, that it is not the one that the baseline
+    is of, what is doubtful about it and not about this run. Who compares two runs by hand is told of each.
+    """
+    if why.lacks and assertion.measures.is_explained:
+        yield Note(f"no why: {why.lacks}")
+    red = next((row for row in judgement.rows if row.outcome in WORSE and row.baseline is not None), None)
+    trace = isinstance(context.baseline, OtherRun) and not context.baseline.partly
+    before = context.windows_before if assertion.needs_baseline and (trace or red is not None) else None
+    if before is None or (isinstance(context.baseline, OtherRun) and not trace):
+        return
+    if red is not None and (was := _in_windows(assertion, red, before.captures, context)) is not None:
+        there = "" if assertion.judged.unit == HASH else f": {format_value(was, assertion.judged.unit)} there"
+        yield Note(f"the windows of the run before are of another run than this baseline{there}")
+    with contextlib.suppress(NsysError):
+        spec, own = spec_for(context.captures.convention, assertion), {note.text for note in context.notes(assertion)}
+        facts = before.captures.facts_about(spec, request_of(context.gate, assertion, None).bounds, assertion.measures)
+        doubts = [text for fact in facts if fact.note.warning and (text := from_here(fact.note.text)) not in own]
+        yield from [Note(f"the run before: {'; '.join(doubts)}", True)] if doubts else []
+
+
+def _in_windows(assertion: Assertion, row: JudgedRow, before: Captures, context: GateContext) -> Value | None:
+    """The value that a row has in the windows of the run before, where its baseline is further off than it may be."""
+    some = len(before.runs[0].ranks) < len(context.captures.runs[0].ranks)
+    if row.baseline is None or (some and (assertion.aggregates or assertion.balance_across is not None)):
+        return None
+    with contextlib.suppress(NsysError, NothingSelected):
+        spec = spec_for(context.captures.convention, assertion)
+        was = folded(before.rows(assertion.measures, spec), assertion).get(row_key(assertion, row.labels))
+        return was if was is not None and distance(was, row.baseline) > (row.reach or 0) else None
     return None
 
 

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain
 from typing import NamedTuple
 
 from pytest_nsys.analysis.cutting import RunCut, cut
+from pytest_nsys.analysis.metrics import METRICS, PERIOD, Better, Unit
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.table import MetricTable, matches
+from pytest_nsys.analysis.table import MetricTable, matches, meant
 from pytest_nsys.analysis.throughput import QUANTILES
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError, UsageMistake
+from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.words import counted
 from pytest_nsys.gates.model import Assertion, GateFile, spec_for
 from pytest_nsys.verdicts.apart import MEDIAN_PERIOD, step_of, typical_period
 from pytest_nsys.verdicts.evaluate import GateContext
 
 
-def gate_windows(gate: GateFile, run: Run, most_kernels: int | None = None) -> RunCut:
-    """The windows of all ranks for the assertions of a gate file; of a spec that has none in the run there are none.
+def gate_windows(
+    gate: GateFile, run: Run, most_kernels: int | None = None, ranks: frozenset[int] | None = None
+) -> RunCut:
+    """The windows of all ranks, or of some, for the assertions of a gate file; of a spec that has none in the run there
+    are none.
 
     Raises NothingMeasured where that leaves nothing, UsageMistake where nothing is judged on a trace, and where the
     windows hold more than ``most_kernels``.
@@ -27,7 +34,7 @@ def gate_windows(gate: GateFile, run: Run, most_kernels: int | None = None) -> R
     lost: NothingMeasured | None = None
     for spec in dict.fromkeys(_looked_at(gate, run)):
         try:
-            own = run.measured(spec).filled()
+            own = run.measured(spec).filled(ranks)
             held[spec] = None
         except NothingMeasured as error:
             lost = lost or error
@@ -39,7 +46,7 @@ def gate_windows(gate: GateFile, run: Run, most_kernels: int | None = None) -> R
         raise lost or UsageMistake(f"{gate.path}: no assertion judges a trace, so there is nothing to cut")
     stages = gate.workload.pipeline
     named = (*(stages.first + stages.second if stages else ()), *gate.workload.blocks)
-    return cut(run, list(held), named=named, drawn=False)
+    return cut(run, list(held), ranks, named=named, drawn=False)
 
 
 def _looked_at(gate: GateFile, run: Run) -> Iterator[WindowSpec]:
@@ -59,6 +66,33 @@ def _looked_at(gate: GateFile, run: Run) -> Iterator[WindowSpec]:
         elif assertion.measures.slowest:
             step = step_of(run, spec)
             yield from () if step is None else (step,)
+
+
+class TellingRanks(NamedTuple):
+    """The ranks that say most of a run: of each judged metric the worst one, and the worst, the middle and the best."""
+
+    worst: frozenset[int]
+    spread: frozenset[int]
+
+
+def telling_ranks(context: GateContext) -> TellingRanks:
+    """Of ranks alike the lowest. Of a step time they stand by the length of their own steps, and where no metric is of
+    ranks the lowest one tells of all.
+    """
+    captures = context.captures
+    spread: list[tuple[int, int, int]] = []
+    for assertion in context.gate.assertions:
+        metric = METRICS[PERIOD] if assertion.measures.slowest else assertion.measures
+        if assertion.outside is not None or metric.unit is Unit.HASH or "rank" not in metric.dimensions:
+            continue
+        worse = -1 if metric.better is Better.HIGHER else 1
+        with suppress(NsysError):  # which is told where it is judged
+            rows = meant(captures.rows(metric, spec_for(captures.convention, assertion)), assertion.where)
+            each = grouped((int(labels["rank"]), worse * value) for labels, value in rows)
+            order = sorted(each, key=lambda rank: (-max(each[rank]), rank))
+            spread += [(order[0], order[len(order) // 2], order[-1])] if order else []
+    spread = spread or [(min(rank.number for rank in captures.runs[0].ranks),) * 3]
+    return TellingRanks(frozenset(worst for worst, *_ in spread), frozenset(chain(*spread)))
 
 
 class Unheld(NamedTuple):

@@ -39,7 +39,6 @@ from pytest_nsys.stored.baselines.baseline_file import (
     SeriesId,
     StoredSeries,
     accepted_runs,
-    kept_by,
     series_for,
 )
 from pytest_nsys.stored.baselines.store import BaselineStore, MergeBase
@@ -139,7 +138,7 @@ def wider_noise(gate: GateFile, old: Baseline, new: Baseline) -> list[GateChange
 
 def _read(gate: GateFile, assertion: Assertion, stored: Baseline) -> Iterator[SeriesId]:
     """The series whose noise lets values of the assertion pass; any of its metric where no convention is known."""
-    limit, convention = assertion.require.limit, gate.convention or kept_by(stored)
+    limit, convention = assertion.require.limit, gate.convention or stored.convention
     if not isinstance(limit, FromBaseline) or limit.history is not None or limit.tolerance is None:
         return
     if assertion.severity.inconclusive is Severity.FAIL and not limit.tolerance.noise:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_nsys.analysis.captures import Asked, Captures, Times, how_same, looked_at, same_files, times_of
 from pytest_nsys.analysis.circumstances import steps_of
-from pytest_nsys.analysis.explained import KernelSequence
 from pytest_nsys.analysis.metrics import Metric, Unit
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.table import MetricTable, NothingSelected
@@ -31,14 +30,14 @@ from pytest_nsys.gates.comparability import differences, found_otherwise, other_
 from pytest_nsys.gates.comparability import shown as in_words
 from pytest_nsys.gates.hiccups import find_judged_hiccup
 from pytest_nsys.gates.judgement import BadRuns, NotComparable, Reference, RowKey, folded
-from pytest_nsys.gates.model import Assertion, Difference, FromBaseline, GateFile, Labels, Outcome, request_of, spec_for
+from pytest_nsys.gates.model import Assertion, Difference, FromBaseline, GateFile, Outcome, request_of, spec_for
 from pytest_nsys.gates.names import names_of_others
 from pytest_nsys.gates.noise import Decision, Trial, decide
 from pytest_nsys.gates.settling import settled
 from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId, StoredSeries, series_id
 from pytest_nsys.tools.git import branch_named, heads_of, revision_of
 from pytest_nsys.traces.opening import given_twice
-from pytest_nsys.verdicts.apart import Apart, RunBreakdowns
+from pytest_nsys.verdicts.apart import RunBreakdowns
 
 if TYPE_CHECKING:
     from pytest_nsys.stored.history.of_assertion import PastOf
@@ -78,21 +77,12 @@ class ReferenceSource(ABC):
         """The most steps of a rank of what is compared with; 0 where nothing keeps them. Raises NsysError."""
         return 0
 
-    def sequences(self, _: WindowSpec, /) -> Mapping[int, KernelSequence]:
-        """What the fingerprints that are compared with stand for, as far as it is kept."""
-        return {}
-
-    def table(self, _: Metric, __: WindowSpec, /) -> MetricTable | None:
-        """The rows of another metric of what is compared with; None where nothing keeps them."""
+    @property
+    def windows_before(self) -> RunBreakdowns | None:
+        """The run that explains what changed, or the windows that are kept of it, opened when first asked for; None
+        where nothing is kept, or cannot be read.
+        """
         return None
-
-    def apart(self, _: Metric, __: WindowSpec, ___: Labels, ____: Value, /) -> Apart | None:
-        """The window that gave a row of what is compared with, taken apart; None where nothing keeps it."""
-        return None
-
-    def kept_as(self, _: Metric, spec: WindowSpec, /) -> WindowSpec:
-        """The spec under which the windows of a metric can be taken apart on both sides."""
-        return spec
 
 
 @dataclass
@@ -229,23 +219,10 @@ class OtherRun(ReferenceSource):
         """Those of the other side."""
         return steps_of(self.before.facts)
 
-    def sequences(self, spec: WindowSpec, /) -> Mapping[int, KernelSequence]:
-        """The sequences of the other side."""
-        return self.before.sequences(spec)
-
-    def table(self, metric: Metric, spec: WindowSpec, /) -> MetricTable | None:
-        """The rows of the other side."""
-        return self.before.rows(metric, spec)
-
     @cached_property
-    def _apart(self) -> RunBreakdowns:
+    def windows_before(self) -> RunBreakdowns:
+        """The other side."""
         return RunBreakdowns(self.before)
-
-    def apart(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value, /) -> Apart | None:
-        """That of the other side's capture and window whose value is nearest."""
-        with suppress(NsysError):  # a constant is judged on one side, whatever the other is
-            return self._apart.apart(metric, spec, labels, value)
-        return None
 
 
 def in_common(runs: Sequence[Mapping[RowLabels, Value]]) -> list[dict[RowLabels, Value]]:

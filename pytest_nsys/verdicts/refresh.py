@@ -13,16 +13,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import RunKey
-from pytest_nsys.analysis.explained import Breakdown
 from pytest_nsys.analysis.metrics import Unit
 from pytest_nsys.core.errors import BaselineError, IncomparableError, NothingMeasured, NsysError
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value
-from pytest_nsys.core.words import counted
+from pytest_nsys.core.words import counted, ranks_words
 from pytest_nsys.gates.comparability import all_differences, told
 from pytest_nsys.gates.hiccups import Hiccup
 from pytest_nsys.gates.judgement import Judgement
@@ -36,20 +35,25 @@ from pytest_nsys.stored.baselines.baseline_file import (
     RowLabels,
     SeriesId,
     StoredSeries,
-    explained_by,
     series_for,
     stale,
 )
-from pytest_nsys.stored.baselines.breakdowns import Breakdowns, MeasuredAs, storable
 from pytest_nsys.stored.baselines.changes import RowChange, changes
 from pytest_nsys.stored.baselines.store import BaselineStore, digest_of, window_beside
 from pytest_nsys.tools.git import commit_of
 from pytest_nsys.verdicts.evaluate import GateContext, rows_now
+from pytest_nsys.verdicts.gate_windows import telling_ranks
 from pytest_nsys.verdicts.refresh_modes import Mode, Remeasured, keep_unmeasured, renew
 from pytest_nsys.verdicts.stored_baseline import find_stored_hiccups
 
 LARGEST_WINDOW_BYTES = 1_000_000
 """What a repository bears of each accepted run, as git keeps every one of them."""
+
+
+class Keep(Protocol):
+    """Makes the file of a run's windows, of all its ranks or of some. Raises NsysError."""
+
+    def __call__(self, context: GateContext, ranks: frozenset[int] | None = None, /) -> bytes: ...
 
 
 class Refusal(NamedTuple):
@@ -63,8 +67,7 @@ class Refusal(NamedTuple):
 class Written:
     """A baseline after its refresh: ``old`` None where no run of this key had been accepted.
 
-    ``saved`` where the file was written, as it had to be; ``added`` is what it was written for where no row changed,
-    ``kept`` what became of the run's windows.
+    ``saved`` where the file was written, as it had to be; ``kept`` is what became of the run's windows.
     """
 
     path: Path
@@ -73,7 +76,6 @@ class Written:
     new: Baseline
     saved: bool
     notes: tuple[str, ...] = ()
-    added: str = ""
     kept: str = ""
 
     @cached_property
@@ -93,8 +95,8 @@ class Written:
             return f"run accepted, {counted(runs, 'run')} kept"
         if self.mode is Mode.CALIBRATE and not self.changes:
             return "the accepted runs are as they were, their noise is new"
-        if self.added:
-            return f"no row changed; {self.added}"
+        if self.old.series == self.new.series:
+            return "no row changed; the windows of this run are kept now"
         return f"{counted(len(self.changes), 'row')} changed"
 
 
@@ -121,7 +123,7 @@ class Refresh:
     mode: Mode = Mode.MOVED
     partial: bool = False
     shown: Callable[[Path], str] = str
-    keep: Callable[[GateContext], bytes] | None = None
+    keep: Keep | None = None
     wanted: list[Assertion] = field(default_factory=list)
 
     @cached_property
@@ -231,25 +233,20 @@ class Refresh:
         if within:
             notes.append(f"{counted(within, 'row')} within the tolerance kept: {Mode.ALL.option} writes them")
         known = before.facts if before else {}
-        parts = self._breakdowns(before, measured)
-        found = self.gate.found
-        convention = self.gate.convention if found is not None and found.alone is not None else None
-        new = Baseline(self._key.as_json(), store.gate, {}, series, {**known, **self._facts}, parts, convention)
+        convention = self.gate.convention if self.gate.found is not None else None
+        new = Baseline(self._key.as_json(), store.gate, {}, series, {**known, **self._facts}, convention)
         if self.mode.replaces and not self.partial:
             for sid in stale(self.gate, new):
                 del series[sid]
-        stored_parts = before.breakdowns if before is not None else {}
-        finer = self.mode.replaces and before is not None and not parts.keys() <= stored_parts.keys()
         moved = before is None or series != stored
-        window, kept = self._window(store, path, old, renewed=moved or finer)
-        saved = moved or finer or window is not None
+        window, kept = self._window(store, path, old, renewed=moved)
+        saved = moved or window is not None
         if saved:
             new.provenance = self._provenance(before)
             if window is not None:
                 new.provenance[WINDOW] = digest_of(window)
             store.save(path, new, window)
-        added = "what explains a red by its kernels was added" if finer else "the windows of this run are kept now"
-        return Written(path, self.mode, old, new, saved, tuple(notes), "" if moved else added, kept)
+        return Written(path, self.mode, old, new, saved, tuple(notes), kept)
 
     def _window(
         self, store: BaselineStore, path: Path, old: Baseline | None, *, renewed: bool
@@ -265,35 +262,40 @@ class Refresh:
         if content is not None:
             mixed = self.partial or not self.mode.replaces or (old is not None and bool(self._stored_without_data(old)))
             part = ", though not all rows are of it" if mixed else ""
-            return content, f"{where} holds the windows of this run ({format_value(len(content), Unit.BYTES)}){part}"
+            size = format_value(len(content), Unit.BYTES)
+            return content, f"{where} holds the windows of this run ({size}){why}{part}"
         said = [f"the windows of this run are not kept: {why}"] if why else []
         said += [f"{where} was removed: its windows were of the run before"] if before else []
         return None, "; ".join(said)
 
     def _kept(self) -> tuple[bytes | None, str]:
-        """The file of the run's windows, or None and why there is none: rows are stored without one, too."""
+        """The file of the run's windows, and of which ranks these are where not of all; None, and why there is none:
+        rows are stored without one, too.
+        """
         if self.keep is None or not self.context.captures.paths or not self.gate.needs_trace:
             return None, ""
-        try:
-            content = self.keep(self.context)
-        except NsysError as error:
-            return None, str(error)
-        if len(content) > LARGEST_WINDOW_BYTES:
+        why = ""
+        for ranks in self._ranks_to_keep():
+            try:
+                content = self.keep(self.context, ranks)
+            except NsysError as error:
+                why = why or str(error)
+                continue
+            if len(content) <= LARGEST_WINDOW_BYTES:
+                return content, f" of {ranks_words(sorted(ranks))} alone: of all {why}" if ranks is not None else ""
             size, most = (format_value(each, Unit.BYTES) for each in (len(content), LARGEST_WINDOW_BYTES))
-            return None, f"they take {size}, of at most {most}"
-        return content, ""
+            why = why or f"they take {size}, of at most {most}"
+        return None, why
 
-    def _breakdowns(self, before: Baseline | None, measured: Sequence[Remeasured]) -> Breakdowns:
-        """The windows of this run taken apart, where rows are read from them; of other windows what is stored."""
-        stored = dict(before.breakdowns) if before else {}
-        captures = self.context.captures
-        found: dict[MeasuredAs, Mapping[int, Breakdown]] = {}
-        for each in measured if self.mode is not Mode.CALIBRATE else ():
-            if each.metric.is_explained:
-                spec = spec_for(captures.convention, each.readers[0])
-                how = explained_by(each.metric, spec, captures.runs[0].workload)
-                found[how] = found.get(how) or storable(self.context.breakdowns.to_keep(each.metric, spec))
-        return {how: ranks for how, ranks in {**stored, **found}.items() if ranks}
+    def _ranks_to_keep(self) -> Iterator[frozenset[int] | None]:
+        """Those of all, then of fewer and fewer, as long as there are fewer."""
+        yield None
+        known = len(self.context.captures.runs[0].ranks)
+        telling = telling_ranks(self.context)
+        for ranks in (telling.spread, telling.worst):
+            if len(ranks) < known:
+                known = len(ranks)
+                yield ranks
 
     def _begins_anew(self, path: Path, old: Baseline | None) -> tuple[bool, list[str]]:
         """Whether nothing of what is stored may stay, as its run was of other circumstances, and what to say of it.
@@ -361,11 +363,10 @@ class Refresh:
 
         each = {name: rows(own) for name, own in self._each.items()} if self.mode is Mode.CALIBRATE else {}
         spec, now = spec_for(captures.convention, readers[0]), rows(captures)
-        orders = captures.sequences(spec) if metric.unit is Unit.HASH else {}
         table, unordered = partial(captures.stored, metric), captures.unordered(metric, spec)
         unmeasured = [reader for reader in readers if reader.full_name in self.without_data]
         measured = [reader for reader in readers if reader not in unmeasured]
-        return Remeasured(sid, metric, now, stored, measured, table, each, place, orders, unordered, unmeasured)
+        return Remeasured(sid, metric, now, stored, measured, table, each, place, unordered, unmeasured)
 
     def _provenance(self, old: Baseline | None) -> dict[str, Any]:
         captures = self.context.captures

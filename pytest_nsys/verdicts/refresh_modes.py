@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from pytest_nsys.analysis.explained import KernelSequence
 from pytest_nsys.analysis.metric_names import metric_named
 from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.table import MetricTable, meant, row_key
@@ -87,8 +86,7 @@ class Remeasured:
 
     ``table`` spells rows as a gate sees them; ``each`` are the rows of every capture by itself, by its name. ``hiccup``
     is the place of the stored run that does not count.
-    ``sequences`` are what the values of now stand for where they are fingerprints, ``unordered`` the streams that keep
-    no order now.
+    ``unordered`` are the streams that keep no order now.
     """
 
     sid: SeriesId
@@ -99,7 +97,6 @@ class Remeasured:
     table: Callable[[Mapping[RowLabels, Value]], MetricTable]
     each: Mapping[str, Mapping[RowLabels, Value]] = field(default_factory=dict)
     hiccup: int | None = None
-    sequences: Mapping[int, KernelSequence] = field(default_factory=dict)
     unordered: tuple[str, ...] = ()
     unmeasured: Sequence[Assertion] = ()
 
@@ -141,12 +138,7 @@ class Remeasured:
         better = str(self.metric.better) if self.metric.better else None
         calibration = self.stored.calibration if self.stored else {}
         kept = {labels: values for labels, values in calibration.items() if labels in rows}
-        known = {**(self.stored.sequences if self.stored else {}), **self.sequences}
-        used = {value for values in rows.values() for value in values}
-        sequences = {value: sequence for value, sequence in known.items() if value in used}
-        return StoredSeries(
-            str(self.metric.unit), better, self.metric.dimensions, rows, kept, sequences, self.unordered
-        )
+        return StoredSeries(str(self.metric.unit), better, self.metric.dimensions, rows, kept, self.unordered)
 
     def replaced(self, rows: Mapping[RowLabels, Value]) -> StoredSeries:
         """The series with one accepted run."""
@@ -209,7 +201,6 @@ def keep_unmeasured(m: Remeasured, renewed: Renewed) -> Renewed:
         series,
         rows={**series.rows, **{labels: [m.middles[labels]] * runs for labels in kept}},
         calibration={**series.calibration, **{k: v for k, v in stored.calibration.items() if k in kept}},
-        sequences={**stored.sequences, **series.sequences},
     )
     names = ", ".join(f"'{reader.full_name}'" for reader in m.unmeasured)
     note = printable(f"{m.sid.metric}: {counted(len(kept), 'stored row')} of {names} kept, without data now")

@@ -8,26 +8,25 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
+from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import steps_of
-from pytest_nsys.analysis.explained import KernelSequence, Wall
 from pytest_nsys.analysis.facts.bounds import ENOUGH
 from pytest_nsys.analysis.facts.fact import Fact, Measured, Weight
 from pytest_nsys.analysis.facts.kinds import weighed
-from pytest_nsys.analysis.metrics import METRICS, Metric, Unit, known_metric
+from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
 from pytest_nsys.analysis.outliers import FEWEST_FOR_HICCUP
-from pytest_nsys.analysis.table import MetricTable
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import BaselineError, NsysError, TraceError
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import KernelsMode, Note, Value
+from pytest_nsys.core.model import Note
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.accepted import Refreshed
 from pytest_nsys.gates.comparability import differences, found_otherwise, told
 from pytest_nsys.gates.gate_changes import asked_less
 from pytest_nsys.gates.hiccups import Hiccup, find_judged_hiccup
 from pytest_nsys.gates.judgement import NotComparable, Reference
-from pytest_nsys.gates.model import Assertion, Difference, GateFile, Labels, Outcome, spec_for
+from pytest_nsys.gates.model import Assertion, Difference, GateFile, Outcome, spec_for
 from pytest_nsys.gates.settling import settled
 from pytest_nsys.stored.baselines.baseline_file import (
     NO_WINDOW,
@@ -37,7 +36,6 @@ from pytest_nsys.stored.baselines.baseline_file import (
     SeriesId,
     StoredSeries,
     accepted_runs,
-    explained_by,
     loads,
     series_for,
     series_id,
@@ -45,7 +43,7 @@ from pytest_nsys.stored.baselines.baseline_file import (
     stale,
 )
 from pytest_nsys.stored.baselines.store import BaselineStore, MergeBase
-from pytest_nsys.verdicts.apart import MEDIAN_PERIOD, Apart
+from pytest_nsys.verdicts.apart import RunBreakdowns
 from pytest_nsys.verdicts.merge_base import Before, gate_file_at, held_to
 from pytest_nsys.verdicts.references import ReferenceSource, another_kind, other_order, other_work_of
 
@@ -94,13 +92,16 @@ def find_stored_hiccups(gate: GateFile, captures: Captures, baseline: Baseline) 
 
 @dataclass
 class StoredBaseline(ReferenceSource):
-    """The baseline file of the run's key; read once for all assertions of a gate file."""
+    """The baseline file of the run's key; read once for all assertions of a gate file. ``library`` opens the windows
+    that are kept beside it.
+    """
 
     captures: Captures
     gate: GateFile
     store: BaselineStore
     shown: Callable[[Path], str] = str
     prune: str = "pytest-nsys baseline prune"
+    library: CaptureCache | None = None
 
     @cached_property
     def _held_to(self) -> Before | None:
@@ -211,11 +212,14 @@ class StoredBaseline(ReferenceSource):
         return max((steps_of(baseline.facts) for baseline in each), default=0)
 
     @cached_property
-    def window(self) -> bytes | None:
-        """The windows that are kept of the accepted run that was written last, the file of a cut. None where there are
-        none, or where they are of another run than the baseline. Raises BaselineError.
-        """
-        return None if isinstance(self._found, NotComparable) else self.store.kept_window(*self._found)
+    def windows_before(self) -> RunBreakdowns | None:
+        """Those that are kept of the accepted run that was written last."""
+        with suppress(NsysError):  # who needs them says that there are none; a constant needs no baseline
+            kept = None if isinstance(self._found, NotComparable) else self.store.kept_window(*self._found)
+            if kept is not None and self.library is not None:
+                convention = self.gate.resolved_convention
+                return RunBreakdowns(self.library.from_bytes(kept, convention, self.gate.workload))
+        return None
 
     def reference(self, assertion: Assertion) -> Reference | NotComparable:
         """The accepted runs of the stored rows, with what their noise was measured on."""
@@ -369,53 +373,13 @@ class StoredBaseline(ReferenceSource):
         change = asked_less(was, now, assertion.name)
         return f"its gate file was loosened: {change.key} {change.was} → {change.now}" if change is not None else ""
 
-    def _series(self, name: str, spec: WindowSpec) -> StoredSeries | None:
-        """What is stored of a metric where a reference was found. Raises BaselineError."""
-        found = None if isinstance(self._found, NotComparable) else self._found[1]
-        series = found.series.get(series_id(known_metric(name), spec)) if found is not None else None
-        if series is None and self.store.base is not None:
-            return replace(self, store=self.store.here)._series(name, spec)
-        return series
-
-    def sequences(self, spec: WindowSpec, /) -> Mapping[int, KernelSequence]:
-        """The stored sequences."""
-        series = self._series("sequence", spec)
-        return series.sequences if series is not None else {}
-
-    def table(self, metric: Metric, spec: WindowSpec, /) -> MetricTable | None:
-        """The stored rows of a metric, where the gate file has them stored."""
-        series = self._series(metric.name, spec)
-        return None if series is None else self.captures.stored(metric, series.middles)
-
-    def apart(self, metric: Metric, spec: WindowSpec, labels: Labels, _: Value, /) -> Apart | None:
-        """That of the run that was written last; of the quantiles of a period the median's alone."""
-        return self._apart(metric, spec) if labels.get("quantile", MEDIAN_PERIOD) == MEDIAN_PERIOD else None
-
-    def kept_as(self, metric: Metric, spec: WindowSpec, /) -> WindowSpec:
-        """That spec, or where its windows are not kept another one of the same windows."""
-        others = (replace(spec, kernels=mode) for mode in KernelsMode)
-        return next((each for each in (spec, *others) if self._apart(metric, each) is not None), spec)
-
-    @kept
-    def _apart(self, metric: Metric, spec: WindowSpec) -> Apart | None:
-        if isinstance(self._found, NotComparable):
-            return None
-        how = explained_by(metric, spec, self.captures.runs[0].workload)
-        ranks = self._found[1].breakdowns.get(how, {})
-        return Apart({rank: each.wall_ns(*Wall) for rank, each in ranks.items()}, ranks.__getitem__) if ranks else None
-
     def _notes(self, baseline: Baseline) -> tuple[Note, ...]:
-        """In what the baseline's run was another one, which the gate file leaves out of the comparison; that it does
-        not say what a red is explained by.
-        """
-        earlier = "an earlier version wrote the baseline, so no red says why: run pytest-nsys baseline refresh"
-        outdated = (Note(earlier),) if baseline.outdated else ()
+        """In what the baseline's run was another one, which the gate file leaves out of the comparison."""
         if self.gate.comparable_on is None:
-            return outdated
+            return ()
         now = self.captures.identity(self.gate.run)
         how = told(differences(now, {**baseline.key, **baseline.facts}))
-        narrowed = (Note(f"compared with another run, as comparable_on says: {how}"),) if how else ()
-        return (*narrowed, *outdated)
+        return (Note(f"compared with another run, as comparable_on says: {how}"),) if how else ()
 
     def _without(self, name: str, sid: SeriesId, path: Path, baseline: Baseline) -> NotComparable:
         others = [other for other in baseline.series if other.metric == name]

@@ -6,28 +6,32 @@ A communication stream that computes, too, is a compute stream: its rows vanish,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import zip_longest
+from typing import TypeVar
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.explained import Breakdown, KernelSequence
+from pytest_nsys.analysis.explained import Breakdown
 from pytest_nsys.analysis.metrics import METRICS, Metric, Of, Unit
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.structure import SharedStream, shared_streams
 from pytest_nsys.analysis.table import MetricTable, label_key
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.columns import take, total
+from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.kernel_names import TELLING, in_the_middle
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.numbers import format_value, percent
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.judgement import Judgement
-from pytest_nsys.gates.model import WORSE, Assertion, JudgedRow, Outcome, spec_for
+from pytest_nsys.gates.model import WORSE, Assertion, JudgedRow, Labels, Outcome, spec_for
 from pytest_nsys.gates.selection import absences
+from pytest_nsys.verdicts.apart import RunBreakdowns
 from pytest_nsys.verdicts.references import ReferenceSource
 
 SHOWN = 3
@@ -37,15 +41,17 @@ _AHEAD = 4
 
 OFF = (*WORSE, Outcome.NO_DATA)
 
+Found = TypeVar("Found")
+
 
 @dataclass(frozen=True)
 class Red:
-    """A judgement that may be explained; ``before`` is None under a constant limit."""
+    """A judgement that may be explained; ``held`` is what it is held against, None under a constant limit."""
 
     assertion: Assertion
     judgement: Judgement
     now: Captures
-    before: ReferenceSource | None
+    held: ReferenceSource | None
 
     @property
     def metric(self) -> Metric:
@@ -65,21 +71,29 @@ class Red:
         return (*self._structure(), *_of_ranks(self._streams(), ""))
 
     def _structure(self) -> Iterable[str]:
-        assertion, metric, before = self.assertion, self.metric, self.before
+        assertion, metric = self.assertion, self.metric
         of_a_stage = metric.of in (Of.COMMUNICATION, Of.STAGE) and "stage" in metric.dimensions
         if of_a_stage and self.judgement.outcome is Outcome.NO_DATA:
             return _of_ranks(self._gone(), ":")
         if not self.off or metric.outside or assertion.aggregates or assertion.balance_across is not None:
             return ()
-        if metric.unit is Unit.HASH and before is not None:
-            return _on_lines(_departures(self.off, self.now.sequences(self.spec), before.sequences(self.spec)))
-        if "kernel" in metric.dimensions and before is not None:
+        if metric.unit is Unit.HASH and self.held is not None:
+            was = self._before(lambda before: before.captures.sequences(self.spec))
+            return _on_lines(_departures(self.off, self.now.sequences(self.spec), was or {}))
+        if "kernel" in metric.dimensions and self.held is not None:
             return _by_kernel(self.off, metric.unit)
         if metric.sums:
             parts = METRICS[metric.sums]
-            accepted = before.table(parts, self.spec) if before is not None else None
+            accepted = self._before(lambda before: before.captures.rows(parts, self.spec))
             return _on_lines(_parts(self.off, self.now.rows(parts, self.spec), accepted))
         return ()
+
+    def _before(self, find: Callable[[RunBreakdowns], Found | None]) -> Found | None:
+        """What is found in the run before; None where none is at hand, or what is kept of it does not hold that."""
+        before = None if self.held is None else self.held.windows_before
+        with suppress(NsysError):
+            return None if before is None else find(before)
+        return None
 
     def _gone(self) -> Iterator[tuple[Label, str]]:
         """What became of the stages that have no row now."""
@@ -113,11 +127,11 @@ class Red:
             labels = {**row.origin, **row.labels}
             rank = labels.get("rank")
             if isinstance(rank, int) and (row.value is None or self.metric.of is Of.STREAMS):
-                was = None
-                if self.before is not None and row.baseline is not None:
-                    before = self.before.apart(self.metric, self.spec, labels, row.baseline)
-                    was = None if before is None else before.get(rank)
-                yield rank, was
+                yield rank, None if row.baseline is None else self._was(rank, labels, row.baseline)
+
+    def _was(self, rank: int, labels: Labels, value: Value) -> Breakdown | None:
+        before = self._before(lambda before: before.apart(self.metric, self.spec, labels, value))
+        return None if before is None else before.get(rank)
 
 
 def _of_ranks(found: Iterable[tuple[Label, str]], then: str) -> Iterator[str]:
@@ -148,16 +162,16 @@ def _fate(window: RankWindow, stage: str) -> str:
 
 
 def _departures(
-    off: Sequence[JudgedRow], now: Mapping[int, KernelSequence], before: Mapping[int, KernelSequence]
+    off: Sequence[JudgedRow], now: Mapping[int, tuple[str, ...]], before: Mapping[int, tuple[str, ...]]
 ) -> Iterator[tuple[JudgedRow, str]]:
     """Where each sequence departs."""
     for row in off:
         if row.value is None or row.baseline is None:
             own = before.get(_whole(row.baseline)) if row.value is None else now.get(_whole(row.value))
-            count = f" ({counted(own.length, 'kernel')}, the first {_called(own.names[0])})" if own else ""
+            count = f" ({counted(len(own), 'kernel')}, the first {_called(own[0])})" if own else ""
             yield row, f"{'no kernel any more' if row.value is None else 'no kernel before'}{count}"
         else:
-            yield row, first_difference(before.get(_whole(row.baseline)), now.get(_whole(row.value)))
+            yield row, first_difference(before.get(_whole(row.baseline)), now[_whole(row.value)])
 
 
 def _called(name: Label) -> str:
@@ -229,31 +243,22 @@ def _words(shared: SharedStream) -> str:
     return f"stream {shared.label}: {who}, so {counted(number, 'communication kernel')} on it count as barriers"
 
 
-def first_difference(before: KernelSequence | None, now: KernelSequence | None) -> str:
+def first_difference(before: Sequence[str] | None, now: Sequence[str]) -> str:
     """Where two sequences part, in words: the place, counted from 1, the name before and the name now."""
-    if before is None or now is None:
-        which = "before" if before is None else "now"
-        return f"its order {which} was not kept"
-    place = next((i for i, (a, b) in enumerate(zip_longest(before.names, now.names)) if a != b), None)
-    of = f"of {before.length}, now {now.length}" if before.length != now.length else f"of {now.length}"
-    kept = min(len(before.names), len(now.names))
-    if place is None or (place == kept and _cut(before, now, kept)):
-        return f"the first {counted(kept, 'kernel')} are the same, and no more are kept ({of})"
+    if before is None:
+        return "its order before was not kept"
+    place = next(i for i, (a, b) in enumerate(zip_longest(before, now)) if a != b)
+    of = f"of {len(before)}, now {len(now)}" if len(before) != len(now) else f"of {len(now)}"
     return f"kernel {place + 1} {of}: {_at(before, place)} before, {_at(now, place)} now{_way(before, now, place)}"
 
 
-def _cut(before: KernelSequence, now: KernelSequence, kept: int) -> bool:
-    """Whether a sequence goes on beyond what is kept of it."""
-    return any(len(each.names) == kept < each.length for each in (before, now))
+def _at(sequence: Sequence[str], place: int) -> str:
+    return _called(sequence[place]) if place < len(sequence) else "nothing"
 
 
-def _at(sequence: KernelSequence, place: int) -> str:
-    return _called(sequence.names[place]) if place < len(sequence.names) else "nothing"
-
-
-def _way(before: KernelSequence, now: KernelSequence, place: int) -> str:
+def _way(before: Sequence[str], now: Sequence[str], place: int) -> str:
     """Whether the next kernels tell that one was put in, left out or replaced."""
-    was, new = before.names[place : place + _AHEAD], now.names[place : place + _AHEAD]
+    was, new = before[place : place + _AHEAD], now[place : place + _AHEAD]
     if not was or not new:
         return ""
     if _follows(was, new[1:]):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -33,7 +32,6 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import ProcessId, Range, Rank, Setup, Stream, Window
 from pytest_nsys.core.tables import Kernels
-from pytest_nsys.stored.baselines.breakdowns import MOST_RANKS, MeasuredAs, breakdowns_text, read_breakdowns, storable
 from tests.support.measure import explain
 from tests.support.windows import track_of
 
@@ -191,12 +189,6 @@ def test_a_barrier_waits_for_another_rank() -> None:
     assert told(found) == {(CauseKind.LONGER, A2A): 400}
 
 
-def test_what_an_earlier_version_kept_is_not_read() -> None:
-    (block,) = json.loads(breakdowns_text({MeasuredAs("median", "range", "contained"): {0: broken([COVER])}}))
-    assert read_breakdowns([block])
-    assert read_breakdowns([{**block, "version": 1}]) == read_breakdowns([{"parts": "of older ones"}]) == {}
-
-
 TILE = "void cutlass::device_kernel<cutlass::gemm::GemmUniversal<cute::tuple<int, int>, cute::C<{}>>>(Params)"
 
 
@@ -265,28 +257,6 @@ def test_a_breakdown_is_the_window(first: list[K], second: list[K]) -> None:
         places = compute.places
         assert sum(place.kernels for place in places) == compute.kernels
         assert sum(place.length_ns for place in places) == compute.length_ns
-
-
-@given(st.lists(st.tuples(some, some), max_size=3))
-def test_a_stored_breakdown_is_read_back(pairs: list[tuple[list[K], list[K]]]) -> None:
-    stored = {
-        MeasuredAs(f"window {n}", "range", "clipped"): {rank: broken(*pair, rank=rank) for rank in (0, 1)}
-        for n, pair in enumerate(pairs)
-    }
-    text = breakdowns_text(stored)
-    assert read_breakdowns(json.loads(text)) == stored
-    assert breakdowns_text(dict(reversed(stored.items()))) == text
-
-
-def test_only_the_breakdowns_that_are_kept_are_made() -> None:
-    asked: list[int] = []
-
-    def each() -> Iterator[tuple[int, Breakdown]]:
-        for rank in range(1_000):
-            asked.append(rank)
-            yield rank, broken([K(A2A, 5, 9), K("gemm", 0, 7)])
-
-    assert [*storable(each())] == asked == [*range(MOST_RANKS)]
 
 
 def test_the_places_of_a_window_are_found_once_however_many_ranks_ask(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,6 @@ from pytest_nsys.core.model import Value
 from pytest_nsys.gates.judgement import NotComparable
 from pytest_nsys.gates.model import GateFile, Outcome
 from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, StoredSeries, loads
-from pytest_nsys.stored.baselines.breakdowns import VERSION
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from tests.support.gates import Project, built_once
@@ -133,10 +132,10 @@ def test_a_broken_baseline_is_an_error_of_one_line(project: Project, accepted: P
 
 
 def test_a_null_is_one_line_of_the_refresh_too(project: Project, accepted: Path) -> None:
-    accepted.write_text(json.dumps({**json.loads(accepted.read_text()), "breakdowns": [None]}))
+    accepted.write_text(json.dumps({**json.loads(accepted.read_text()), "facts": None}))
     said = project.refresh("--nsys-trace=run.sqlite", code=1)
     assert "this is a bug" not in said
-    assert "$.breakdowns[0]: None is not of type 'object'; restore it from git, or delete it" in " ".join(said.split())
+    assert "$.facts: None is not of type 'object'; restore it from git, or delete it" in " ".join(said.split())
 
 
 def test_a_broken_baseline_is_not_replaced_by_a_refresh(project: Project, accepted: Path) -> None:
@@ -358,17 +357,6 @@ FILE = f"""{{
  [0, [1, 3], [1, 2, 3, 4, 5]],
  [1, ["5/2", 4], [5, 4, 3, 2, 1]]
 ]}}
-],
-"breakdowns": [
-{{{HOW}, "version": "{VERSION}", "names": ["gemm"], "parts": [
- [0,"compute of window",[[0,5]]],
- [0,"exposed of window",[]],
- [0,"launch of window",[]],
- [0,"idle of window",[]],
- [0,"compute",[]],
- [0,"barriers",[]],
- [0,"gaps",[]]
-]}}
 ]
 }}
 """
@@ -408,22 +396,11 @@ BROKEN = {
     "not a number": ("200000", "NaN", "NaN is not a value"),
     "text for a number": ("200000", '"1/0"', "'1/0' is not a value"),
     "an endless number": ("200000", "1e999", "1e999 is not a value"),
-    "an endless number in a breakdown": ('[0,"compute of', '[1e999,"compute of', "1e999 is not a value"),
     "a value of null": ("200000", "null", "None is not a value"),
     "a label that is a list": ('"stage2_f"', "[]", "a label that is neither text nor a number"),
     "a label with a point": ('"stage2_f"', "0.5", "a label that is neither text nor a number"),
     "facts that are a list": ('{"anchor"', '[[1], {"anchor"', "line "),
     "facts that are a number": ('{"anchor": ["step"]}', "3", "$.facts: 3 is not of type 'object'"),
-    "breakdowns of null": (
-        '"breakdowns": [\n',
-        '"breakdowns": [null,\n',
-        "$.breakdowns[0]: None is not of type 'object'",
-    ),
-    "breakdowns that are text": (
-        '"breakdowns": [\n',
-        '"breakdowns": "x", "more": [\n',
-        "$.breakdowns: 'x' is not of type",
-    ),
     "nested without end": (FILE, "[" * 100_000, ""),
 }
 

@@ -7,10 +7,12 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
+from pytest_nsys.analysis.capture_cache import CaptureCache
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.core.file_names import WINDOW_SUFFIX
 from pytest_nsys.reports import chrome_trace
 from pytest_nsys.stored.baselines.baseline_file import WINDOW, load
@@ -18,8 +20,9 @@ from pytest_nsys.stored.baselines.store import BaselineStore, MergeBase, Snapsho
 from pytest_nsys.verdicts import refresh
 from pytest_nsys.verdicts.refresh_modes import ROWS, Mode
 from tests.support.commands import run
-from tests.support.gates import Project, built_once
+from tests.support.gates import MS, Edit, Project, built_once
 from tests.support.git_project import commit, git, start
+from tests.support.samples.builder import Process, TraceBuilder
 
 
 @pytest.fixture
@@ -161,6 +164,31 @@ def test_what_is_too_large_for_a_repository(
     assert known(path) is None
 
 
+WORLD = {(0, "stage2_f"): 200, (1, "stage2_f"): 300, (2, "stage2_f"): 250, (3, "stage2_f"): 190, (4, "stage2_f"): 220}
+"""Exposed in five ranks: the worst is 1, the middle one 4; of the two that are alike 3 comes last."""
+
+
+@pytest.mark.parametrize(("most", "ranks"), [(12, "ranks 1, 3, 4"), (4, "rank 1")])
+def test_of_a_large_world_the_ranks_are_kept_that_tell_most(
+    project: Project, monkeypatch: pytest.MonkeyPatch, most: int, ranks: str
+) -> None:
+    monkeypatch.setattr(chrome_trace, "MOST_KEPT_KERNELS", most)
+    said = project.accepted("- exposed_ns <= baseline + 50us", WORLD, ranks=5)
+    why = f"of all window median, kernels contained holds 20 kernels, of at most {most}"
+    assert re.search(rf"holds the windows of this run \([\d.]+ kB\) of {ranks} alone: {why}\n", said)
+    project.trace("head.sqlite", {**WORLD, (1, "stage2_f"): 650}, ranks=5)
+    said = project.pytest("--nsys-trace=head.sqlite", code=1)
+    assert "why:    rank 1 stage2_f, +350 us:" in said
+    project.trace("head.sqlite", {**WORLD, (0, "stage2_f"): 650}, ranks=5)
+    said = project.pytest("--nsys-trace=head.sqlite", code=1)
+    assert "why:    " not in said
+    line = "note: no why: no windows of rank 0 are kept of the run before: give its trace with --nsys-against"
+    assert line in " ".join(said.split())
+    assert "why:    rank 0 stage2_f, +450 us:" in project.pytest(
+        "--nsys-trace=head.sqlite", "--nsys-against=run.sqlite", code=1
+    )
+
+
 def test_windows_of_too_many_kernels_are_not_even_cut(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chrome_trace, "MOST_KEPT_KERNELS", 3)
     monkeypatch.setattr(chrome_trace, "chrome_trace", None)
@@ -188,6 +216,88 @@ def test_the_command(project: Project, kept: tuple[Path, Path]) -> None:
     project.command(*words, code=0)
     assert known(path) == window
     assert f"; its windows are in {window.name}\n" in project.command("baseline", "show", code=0) + "\n"
+
+
+# -- a red is explained by them
+
+
+def test_a_red_without_windows_says_what_its_why_needs(project: Project, kept: tuple[Path, Path]) -> None:
+    """Lost, of another run, or damaged: the verdict stands."""
+    _, window = kept
+    project.trace("other.sqlite", 350)
+    assert "why:    rank 0 stage2_f, +150 us:" in project.pytest("--nsys-trace=other.sqlite", code=1)
+    for lose in (lambda: window.write_bytes(b"of another run"), window.unlink):
+        lose()
+        said = project.pytest("--nsys-trace=other.sqlite", code=1)
+        assert "4 of 4 rows above their limit" in said
+        assert "why:    " not in said
+        line = "note: no why: no windows of the run before are kept: give its trace with --nsys-against"
+        assert " ".join(said.split()).count(line) == 1
+
+
+def test_windows_that_are_no_cut_are_none(project: Project, kept: tuple[Path, Path]) -> None:
+    path, window = kept
+    window.write_bytes(b"no cut")
+    baseline = load(path)
+    baseline.provenance[WINDOW] = digest_of(b"no cut")
+    path.write_text(baseline.dumps())
+    project.trace("other.sqlite", 350)
+    said = project.pytest("--nsys-trace=other.sqlite", "--nsys-html=page.html", code=1)
+    assert "no why: no windows of the run before are kept" in " ".join(said.split())
+    assert "INTERNALERROR" not in said
+
+
+def test_they_are_read_once_and_where_something_is_worse(
+    project: Project, kept: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[bytes] = []
+    from_bytes = CaptureCache.from_bytes
+
+    def counted(cache: CaptureCache, content: bytes, *how: Any) -> Captures:
+        opened.append(content)
+        return from_bytes(cache, content, *how)
+
+    monkeypatch.setattr(CaptureCache, "from_bytes", counted)
+    project.pytest(RUN, code=0)
+    assert opened == []
+    project.gate("- exposed_ns <= baseline + 50us\n- stage2 exposed_ns <= baseline + 10%\n- overlap_min >= 99%")
+    project.trace("other.sqlite", 350)
+    project.pytest("--nsys-trace=other.sqlite", code=1)
+    assert opened == [kept[1].read_bytes()]
+
+
+def test_windows_of_other_rows_are_told(project: Project) -> None:
+    """A refresh of one assertion leaves the rows of the others as they were, and keeps the windows of its run."""
+    project.accepted("- exposed_ns <= baseline + 50us\n- overlap >= baseline - 1pp", 200)
+    project.trace("other.sqlite", 500)
+    project.refresh("--nsys-trace=other.sqlite", "-k", "overlap")
+    said = " ".join(project.pytest("--nsys-trace=other.sqlite", code=1).split())
+    assert "note: the windows of the run before are of another run than this baseline: 500 us there" in said
+    project.refresh("--nsys-trace=other.sqlite")
+    project.trace("third.sqlite", 700)
+    assert "of another run" not in project.pytest("--nsys-trace=third.sqlite", code=1)
+
+
+@pytest.mark.parametrize("against", [False, True])
+def test_what_is_doubtful_about_the_run_before_is_told_beside_it(project: Project, against: bool) -> None:
+    def short(launched: int) -> Edit:
+        def edit(_: TraceBuilder, processes: list[Process]) -> None:
+            for process in processes:
+                for n in range(40):
+                    at = 50 * MS + 100_000 * n
+                    process.kernel("short", at, at + 50_000, launch=n < launched)
+
+        return edit
+
+    project.gate("- exposed_ns <= baseline + 50us\n- busy_ns > 1ns")
+    project.trace("base.sqlite", edit=short(37))
+    project.refresh("--nsys-trace=base.sqlite")
+    project.trace("head.sqlite", 350, edit=short(40))
+    more = ["--nsys-against=base.sqlite"] if against else []
+    cases = project.cases("--nsys-trace=head.sqlite", *more, code=1)
+    said = " ".join(cases["exposed_ns <= baseline + 50us"].text.split())
+    assert said.count("the run before: 6 of 88 kernels") == 1, said
+    assert "the run before" not in project.pytest("--nsys-trace=head.sqlite", *more, "-k", "busy_ns", code=0)
 
 
 # -- pruning

@@ -15,6 +15,7 @@ from pytest_nsys.core.errors import NsysError
 from pytest_nsys.drafting.gate_text import gate_text
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import GateFile, Outcome
+from pytest_nsys.reports.chrome_trace import kept_windows
 from pytest_nsys.reports.session.digest import Digest
 from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import Record, record_of
@@ -53,7 +54,7 @@ class Drafted:
             path.write_text("".join([gate_text(draft), *(f"  - {sentence}\n" for sentence in more)]), encoding="utf-8")
             gate = load_gate_file(path)
             store = store_of(path, folder / "baselines", folder)
-            store_rows(gate, library.captures([str(trace)], folder, gate.resolved_convention), store)
+            store_rows(gate, library.captures([str(trace)], folder, gate.resolved_convention), store, keep=kept_windows)
         return cls(trace, gate, store)
 
     def tape(self) -> Tape:
@@ -88,7 +89,7 @@ class Drafted:
     def _context(self, trace: Path) -> Iterator[GateContext]:
         with contextlib.closing(CaptureCache()) as library:
             captures = library.captures([str(trace)], trace.parent, self.gate.resolved_convention)
-            yield GateContext(captures, self.gate, StoredBaseline(captures, self.gate, self.store))
+            yield GateContext(captures, self.gate, StoredBaseline(captures, self.gate, self.store, library=library))
 
     def red(self, fault: str, folder: Path) -> set[str]:
         """The metrics of the sentences that are red with the fault, and ERROR where one is none to judge."""

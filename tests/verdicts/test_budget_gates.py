@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.budget_facts import DEFINITION
-from pytest_nsys.stored.baselines.breakdowns import VERSION
 from tests.support.gates import Project, sign
 from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.known_step import BLOCKS, COPIES, LATE, STALLS, US, known_step
@@ -89,19 +87,3 @@ def test_a_red_of_idle_time_says_how_the_budget_moved(project: Project, against:
     (told,) = assertion["causes"]
     assert told["budget"]["parts"] == {"compute": -700_000, "launch-starved": 500_000, "blocked by copy": 200_000}
     assert told["budget"]["change_ns"] == 0
-
-
-def test_a_baseline_of_another_definition_is_not_compared_until_the_next_refresh(project: Project) -> None:
-    write(project, "base.sqlite", {})
-    project.gate("assertions:\n  - idle_ns below baseline plus 40us\n")
-    project.refresh("--nsys-trace=base.sqlite")
-    ((name, _),) = project.baselines().items()
-    path = project.root / "baselines" / name
-    whole = path.read_text()
-    path.write_text(whole.replace(VERSION, VERSION.replace(f".{DEFINITION}", ".1")))
-    write(project, "head.sqlite", {"late_ns": LATE})
-    assert "the window:" not in project.pytest("--nsys-trace=head.sqlite", code=1)
-    project.refresh("--nsys-trace=base.sqlite")
-    assert path.read_text() == whole
-    project.refresh("--nsys-trace=base.sqlite")
-    assert path.read_text() == whole

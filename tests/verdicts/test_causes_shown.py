@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pytest_nsys.analysis.root_facts import RootKind, RootOf
-from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.gates.model import Outcome, Verdict
 from pytest_nsys.reports.session.markdown import prose
-from pytest_nsys.stored.baselines import baseline_file
-from pytest_nsys.stored.baselines.breakdowns import VERSION
 from tests.support.gates import MS, ByName, Project, built_once
 from tests.support.reports import checked
 from tests.support.samples.builder import Process, TraceBuilder
@@ -76,64 +70,6 @@ def test_the_parts_add_up_in_the_report(judged: Project) -> None:
 def test_a_comparison_has_them(judged: Project) -> None:
     said = judged.command("compare", "run.sqlite", "head.sqlite", code=1)
     assert re.search(r"failed: overlap: .*\n  why:    rank 1 stage2_f, \+450 us:\n +\+450 us ", said), said
-
-
-def test_a_refresh_without_a_change_leaves_the_file(judged: Project) -> None:
-    before = judged.baselines()
-    judged.refresh("--nsys-trace=run.sqlite")
-    assert judged.baselines() == before
-    (text,) = before.values()
-    assert json.loads(text)["breakdowns"]
-
-
-def test_a_baseline_without_breakdowns_judges_all_the_same(judged: Project) -> None:
-    (path,) = (judged.root / "baselines").rglob("*.json")
-    stored = baseline_file.load(path)
-    stored.breakdowns = {}
-    path.write_text(stored.dumps())
-    said = judged.pytest("--nsys-trace=head.sqlite", code=1)
-    assert "why:" not in said
-    assert "1 of" in said
-
-
-@pytest.mark.parametrize("earlier", [False, True])
-def test_a_refresh_adds_what_an_older_baseline_lacks(judged: Project, earlier: bool) -> None:
-    """All of it, or what an earlier version kept otherwise, which a red says."""
-    (path,) = (judged.root / "baselines").rglob("*.json")
-    whole = baseline_file.load(path)
-    bare = replace(whole, breakdowns={}).dumps()
-    path.write_text(path.read_text().replace(f'"version": "{VERSION}"', '"version": "1"') if earlier else bare)
-    said = judged.pytest("--nsys-trace=head.sqlite", "-v", code=1)
-    assert ("so no red says why: run pytest-nsys baseline refresh" in said) is earlier
-    said = judged.refresh("--nsys-trace=run.sqlite")
-    assert "no row changed; what explains a red by its kernels was added" in said
-    assert baseline_file.load(path) == whole
-    assert "unchanged" in judged.refresh("--nsys-trace=run.sqlite")
-
-
-def test_breakdowns_of_windows_that_nothing_reads_are_dropped(judged: Project) -> None:
-    judged.gate("- exposed_ns <= baseline + 5%\nwindow: last")
-    judged.refresh("--nsys-trace=run.sqlite")
-    (path,) = (judged.root / "baselines").rglob("*.json")
-    assert [how.window for how in baseline_file.load(path).breakdowns] == ["last"]
-
-
-def test_a_breakdown_merged_into_nonsense_is_one_line(judged: Project) -> None:
-    (path,) = (judged.root / "baselines").rglob("*.json")
-    whole = path.read_text()
-    broken: list[Callable[[Any], object]] = [
-        lambda block: block["parts"][0].pop(),
-        lambda block: block.pop("names"),
-        lambda block: block["parts"].pop(0),
-        lambda block: block["names"].clear(),
-        lambda block: block["parts"].append([0, "stage", "a2a", "no numbers"]),
-    ]
-    for each in broken:
-        data = json.loads(whole)
-        each(data["breakdowns"][0])
-        path.write_text(json.dumps(data))
-        with pytest.raises(BaselineError, match=r"is not a baseline: .*restore it from git, or delete it and refresh"):
-            baseline_file.load(path)
 
 
 def test_nothing_is_explained_where_nothing_is_worse(judged: Project) -> None:

@@ -114,7 +114,7 @@ def test_any_gate_is_judged_alike(form: str, seed: int, steps: Path, tmp_path: P
     assert told(gate, now, base) == told(gate, steps / f"slower-{form}", steps / form)
 
 
-def test_why_a_period_is_longer_and_what_a_baseline_keeps_of_it(tmp_path: Path) -> None:
+def test_why_a_period_is_longer(tmp_path: Path) -> None:
     """A period is judged on all steps of the run, and explained by one of them that is not the window."""
     write_demo(tmp_path)
     path, traces = tmp_path / "fsdp.nsys.yaml", tmp_path / "traces"
@@ -128,12 +128,6 @@ def test_why_a_period_is_longer_and_what_a_baseline_keeps_of_it(tmp_path: Path) 
         there["p99 period_ns below baseline plus tolerance"],
     )
     assert [explained.labels["quantile"] for one in (p50, p99) for explained in one[5]] == ["p50", "p50", "p99", "p99"]
-    kept = []
-    for trace in (traces / "regressed", now):
-        run("baseline", "refresh", path, f"--trace={trace}", "--rows=all", "--reason", "slower", code=1)
-        (baseline,) = (tmp_path / "baselines" / "fsdp").glob("*.json")
-        kept.append(json.loads(baseline.read_text())["breakdowns"])
-    assert kept[0] == kept[1]
     window = tmp_path / "window.json.gz"
     run("cut", traces / "regressed", "-o", window, code=0)
     p50 = told(gate, window, base)["p50 period_ns below baseline plus tolerance"]

@@ -16,20 +16,18 @@ import pytest
 from pytest_nsys.analysis import captures as evaluation
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.circumstances import RunKey, key_of
-from pytest_nsys.analysis.explained import Breakdown, Wall
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.structure import ContentKind, Item, SharedStream
 from pytest_nsys.analysis.table import MetricTable
-from pytest_nsys.analysis.windows import WindowSpec, spec_under
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.model import KernelsMode, Label, Row, Setup, Span, Value
-from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.comparability import differences, shown
 from pytest_nsys.gates.judgement import BadRuns, Judgement, PastRun, amounting, reaches_limit, with_rule
 from pytest_nsys.gates.limits import impossible
 from pytest_nsys.gates.model import Assertion, Comparator, Constant, JudgedRow, Location, Outcome, Requirement, judged
-from pytest_nsys.stored.baselines.baseline_file import Baseline, SeriesId, StoredSeries, explained_by
+from pytest_nsys.stored.baselines.baseline_file import Baseline, SeriesId, StoredSeries
 from pytest_nsys.stored.baselines.changes import changes
 from pytest_nsys.stored.baselines.store import BaselineStore, orphans
 from pytest_nsys.tools import git
@@ -393,32 +391,6 @@ def test_baselines_of_a_gate_that_is_gone_are_orphans_where_each_is_a_plain_file
     (store.folder / "c.json").unlink()
     (store.folder / "notes.txt").write_text((store.folder / "a.json").read_text())
     assert orphans(folder, tmp_path, ()) == []
-
-
-@pytest.mark.parametrize(
-    ("labels", "known"),
-    [
-        ({"rank": 0}, True),
-        ({"rank": 0, "quantile": "p50"}, True),
-        ({"rank": 0, "quantile": "p90"}, False),
-        ({"rank": 1}, False),
-        ({"purpose": "mixed"}, False),
-    ],
-)
-def test_of_the_quantiles_of_a_period_the_median_alone_was_taken_apart(
-    labels: Mapping[str, Label], known: bool
-) -> None:
-    metric, spec = METRICS["period_ns"], spec_under(BUILT_IN["pithtrain"], "median")
-    taken_apart, nothing = Breakdown({}, {}, {}, {wall: {} for wall in Wall}), SimpleNamespace()
-    captures = SimpleNamespace(runs=[SimpleNamespace(workload=Workload())])
-    stored = StoredBaseline(cast(Any, captures), cast(Any, nothing), cast(Any, nothing))
-    kept = {explained_by(metric, spec, Workload()): {0: taken_apart}}
-    vars(stored)["_found"] = Path("a.json"), SimpleNamespace(breakdowns=kept)
-    found = stored.apart(metric, spec, labels, 1)
-    assert (found and found.get(labels.get("rank"))) is (taken_apart if known else None)
-    other = StoredBaseline(cast(Any, captures), cast(Any, nothing), cast(Any, nothing))
-    vars(other)["_found"] = Path("a.json"), SimpleNamespace(breakdowns={})
-    assert other.apart(metric, spec, labels, 1) is None
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,6 @@ class CauseShape(Shape):
     roots: Annotated[list[ChangeShape], doc("What is behind most of it, largest first; on the rank it waits for, too.")]
     change_ns: Annotated[int, doc("Value now minus before, of a ratio the exposed time behind it.")]
     unexplained_ns: Annotated[int, doc("What no part accounts for.")]
-    lacks: Annotated[str, doc("Why there are no parts; empty where there are.")]
     budget: Annotated[BudgetMoved | None, doc("How the budget of the window moved; null where nothing says.")]
     parts: Annotated[list[PartShape], doc("The causes, largest first.")]
 

@@ -9,35 +9,23 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_nsys.analysis.explained import KEPT_KERNELS, KernelSequence
-from pytest_nsys.analysis.metrics import METRICS, Metric, metric_called
+from pytest_nsys.analysis.metrics import Metric, metric_called
 from pytest_nsys.analysis.table import MetricTable, row_key
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.core.conventions import BUILT_IN, Convention, read_convention, spelled_convention
+from pytest_nsys.core.conventions import Convention, read_convention, spelled_convention
 from pytest_nsys.core.errors import BaselineError, one_line
 from pytest_nsys.core.exact import as_exact, exact_value, median
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.units import HASH
 from pytest_nsys.core.words import counted, printable
-from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.judgement import Reference
 from pytest_nsys.gates.model import Assertion, GateFile, spec_for
 from pytest_nsys.gates.noise import FEWEST_TRACES
-from pytest_nsys.stored.baselines.breakdowns import (
-    Breakdowns,
-    MeasuredAs,
-    breakdowns_text,
-    is_current,
-    of_median_period,
-    read_breakdowns,
-)
 
 FORMAT = 2
 
@@ -50,12 +38,8 @@ NOISE = "calibration"
 WINDOW = "window"
 """Member of the provenance: the SHA-256 of the file of windows that is kept of the run that was written last."""
 
-NAMES, SEQUENCES, UNORDERED = "names", "sequences", "unordered"
-"""Keys of a series of fingerprints: names of kernels, once and sorted; of each sequence its fingerprint, its length,
-and its kernels as numbers of names, repetitions counted: ``0 1*12 2``.
-"""
-
-_RUN = re.compile(r"([0-9]{1,9})(?:\*([1-9][0-9]{0,8}))?")
+UNORDERED = "unordered"
+"""Key of a series: the streams that kept no order."""
 
 _FEWEST_STORED = FEWEST_TRACES - 1
 """Values of a calibration: one of its traces may have been a hiccup, which is not stored."""
@@ -73,18 +57,17 @@ class SeriesId(NamedTuple):
     kernels: str
 
     @property
-    def how(self) -> MeasuredAs:
+    def how(self) -> tuple[str, str, str]:
         """How the windows were picked."""
-        return MeasuredAs(self.window, self.span, self.kernels)
+        return self.window, self.span, self.kernels
 
 
 @dataclass(slots=True)
 class StoredSeries:
     """The rows of one measurement; of each row the value in every accepted run, oldest first.
 
-    ``calibration`` holds, for rows whose noise was measured, the value in each trace of one commit, ``sequences``
-    what the values stand for where they are fingerprints; ``unordered`` are the streams that kept no order, where that
-    changes what the values mean.
+    ``calibration`` holds, for rows whose noise was measured, the value in each trace of one commit; ``unordered`` are
+    the streams that kept no order, where that changes what the values mean.
     """
 
     unit: str
@@ -92,7 +75,6 @@ class StoredSeries:
     dimensions: tuple[str, ...]
     rows: dict[RowLabels, list[Value]] = field(default_factory=dict)
     calibration: dict[RowLabels, list[Value]] = field(default_factory=dict)
-    sequences: dict[int, KernelSequence] = field(default_factory=dict)
     unordered: tuple[str, ...] = ()
 
     @property
@@ -133,9 +115,8 @@ def _by_run(rows: Mapping[RowLabels, Sequence[Value]]) -> list[dict[RowLabels, V
 class Baseline:
     """One file. ``provenance`` says where its values came from; it is shown and never compared.
 
-    ``facts`` are circumstances of the run that are compared, but do not name the file. ``breakdowns`` are of the run
-    that was written last; they explain what is worse, and decide nothing; ``outdated`` ones, of an earlier version, are
-    not read. ``convention`` is what the run was measured under, where it was found and not named.
+    ``facts`` are circumstances of the run that are compared, but do not name the file. ``convention`` is what the run
+    was measured under, where it was found and not named.
     """
 
     key: dict[str, Any]
@@ -143,30 +124,17 @@ class Baseline:
     provenance: dict[str, Any] = field(default_factory=dict)
     series: dict[SeriesId, StoredSeries] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
-    breakdowns: Breakdowns = field(default_factory=dict)
     convention: Convention | None = None
-    outdated: bool = False
 
     def dumps(self) -> str:
-        """The file's text: sorted, one row a line. Breakdowns that no series has a use for are left out."""
+        """The file's text: sorted, one row a line."""
         head: dict[str, Any] = {"format": FORMAT, "gate": self.gate, "key": self.key}
         head |= {"facts": self.facts} if self.facts else {}
         head |= {"convention": spelled_convention(self.convention)} if self.convention is not None else {}
         head["provenance"] = self.provenance
         lines = [json.dumps(name) + ": " + json.dumps(value, ensure_ascii=False) for name, value in head.items()]
         blocks = [_series_text(sid, self.series[sid]) for sid in sorted(self.series)]
-        read = {how for sid, series in self.series.items() for how in _explaining(sid, series)}
-        kept = {how: ranks for how, ranks in self.breakdowns.items() if how in read}
-        parts = f',\n"breakdowns": {breakdowns_text(kept)}' if kept else ""
-        return "{\n" + ",\n".join(lines) + ',\n"series": [\n' + ",\n".join(blocks) + f"\n]{parts}\n}}\n"
-
-
-def _explaining(sid: SeriesId, series: StoredSeries) -> Sequence[MeasuredAs]:
-    """What may explain the rows of a series: of a step time either, as several steps were stated of its window."""
-    if "quantile" in series.dimensions:
-        return (of_median_period(sid.how),)
-    metric = METRICS.get(sid.metric)
-    return (sid.how, of_median_period(sid.how)) if metric is not None and metric.slowest else (sid.how,)
+        return "{\n" + ",\n".join(lines) + ',\n"series": [\n' + ",\n".join(blocks) + "\n]\n}\n"
 
 
 def _series_text(sid: SeriesId, series: StoredSeries) -> str:
@@ -175,7 +143,7 @@ def _series_text(sid: SeriesId, series: StoredSeries) -> str:
     ordered = sorted(series.rows.items(), key=lambda item: row_key(item[0]))
     rows = [_row_text(labels, values, series.calibration.get(labels)) for labels, values in ordered]
     listed = ', "rows": [\n ' + ",\n ".join(rows) + "\n]"
-    return json.dumps(head, ensure_ascii=False)[:-1] + listed + _sequences_text(series.sequences) + "}"
+    return json.dumps(head, ensure_ascii=False)[:-1] + listed + "}"
 
 
 def _row_text(labels: RowLabels, values: Sequence[Value], calibration: Sequence[Value] | None) -> str:
@@ -205,12 +173,9 @@ def loads(content: bytes, shown: str) -> Baseline:
         series = dict(_series(entry) for entry in data["series"])
         if len(series) != len(data["series"]):
             raise ValueError("a series appears twice")
-        facts, blocks = dict(data.get("facts", {})), data.get("breakdowns", ())
-        parts, outdated = read_breakdowns(blocks), not all(map(is_current, blocks))
+        facts = dict(data.get("facts", {}))
         convention = read_convention(data["convention"]) if "convention" in data else None
-        return Baseline(
-            dict(data["key"]), str(data["gate"]), dict(data["provenance"]), series, facts, parts, convention, outdated
-        )
+        return Baseline(dict(data["key"]), str(data["gate"]), dict(data["provenance"]), series, facts, convention)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BaselineError(
             f"{shown}: is not a baseline: {_problem(error, data)}; restore it from git, or delete it and refresh"
@@ -251,9 +216,7 @@ def _series(entry: Mapping[str, Any]) -> tuple[SeriesId, StoredSeries]:
     sid = SeriesId(str(metric), int(definition), *map(str, how))
     dimensions = tuple(str(d) for d in entry["dimensions"])
     unordered = tuple(str(stream) for stream in entry.get(UNORDERED, ()))
-    series = StoredSeries(
-        str(entry["unit"]), entry["better"], dimensions, sequences=_sequences(entry), unordered=unordered
-    )
+    series = StoredSeries(str(entry["unit"]), entry["better"], dimensions, unordered=unordered)
     for row in entry["rows"]:
         labels, numbers = row[: len(dimensions)], row[len(dimensions) :]
         if len(numbers) not in (1, 2) or not all(isinstance(each, list) and each for each in numbers):
@@ -276,61 +239,10 @@ def _series(entry: Mapping[str, Any]) -> tuple[SeriesId, StoredSeries]:
     return sid, series
 
 
-def _sequences_text(sequences: Mapping[int, KernelSequence]) -> str:
-    """The members of a series' JSON object that hold its sequences, a line each; empty where there are none."""
-    if not sequences:
-        return ""
-    names = sorted({name for sequence in sequences.values() for name in sequence.names})
-    numbers = {name: number for number, name in enumerate(names)}
-    lines = [json.dumps([h, s.length, _runs(s, numbers)]) for h, s in sorted(sequences.items())]
-    spelt = ",\n ".join(json.dumps(name, ensure_ascii=False) for name in names)
-    return f', "{NAMES}": [\n {spelt}\n], "{SEQUENCES}": [\n ' + ",\n ".join(lines) + "\n]"
-
-
-def _runs(sequence: KernelSequence, numbers: Mapping[str, int]) -> str:
-    runs = ((numbers[name], len(list(same))) for name, same in groupby(sequence.names))
-    return " ".join(str(number) if count == 1 else f"{number}*{count}" for number, count in runs)
-
-
-def _sequences(entry: Mapping[str, Any]) -> dict[int, KernelSequence]:
-    """The sequences of a series. Raises ValueError for what the file did not write."""
-    names, found = entry.get(NAMES, []), {}
-    for stored in entry.get(SEQUENCES, []):
-        fingerprint, length, runs = stored
-        if not isinstance(fingerprint, int) or not isinstance(length, int) or not isinstance(runs, str):
-            raise ValueError(f"{printable(json.dumps(stored), 60)} is not a sequence of kernels")
-        kernels: list[str] = []
-        for run in runs.split():
-            match = _RUN.fullmatch(run)
-            if match is None or int(match[1]) >= len(names) or len(kernels) + int(match[2] or 1) > KEPT_KERNELS:
-                raise ValueError(f"'{printable(run, 30)}' is not a run of kernels in a sequence")
-            kernels += [str(names[int(match[1])])] * int(match[2] or 1)
-        found[fingerprint] = KernelSequence(tuple(kernels), length)
-    return found
-
-
 def series_id(metric: Metric, spec: WindowSpec) -> SeriesId:
     """What the rows of a metric are stored under."""
     how = (NO_WINDOW,) * 3 if spec.outside else (spec.asked, str(spec.span), str(spec.kernels))
     return SeriesId(metric.name, metric.definition, *how)
-
-
-def explained_by(metric: Metric, spec: WindowSpec, workload: Workload) -> MeasuredAs:
-    """What the breakdowns behind the rows of a metric are stored under."""
-    by_period = "quantile" in metric.dimensions or (metric.slowest and workload.steps is None)
-    how = series_id(metric, spec).how
-    return of_median_period(how) if by_period else how
-
-
-BEFORE_AUTO = BUILT_IN["pithtrain"]
-"""The default of gate files when there was no ``convention: auto``: their baselines are read under it as before."""
-
-
-def kept_by(baseline: Baseline) -> Convention | None:
-    """The convention that the baseline of an ``auto`` gate file was measured under; None where nobody can know it."""
-    if baseline.convention is not None:
-        return baseline.convention
-    return BEFORE_AUTO if baseline.key.get("convention") == BEFORE_AUTO.fingerprint() else None
 
 
 def series_for(convention: Convention, assertion: Assertion) -> SeriesId:
@@ -346,7 +258,7 @@ def accepted_runs(series: StoredSeries, table: Callable[[Mapping[RowLabels, Valu
 
 def stale(gate: GateFile, baseline: Baseline) -> list[SeriesId]:
     """The series that no assertion of the gate file reads any more, sorted."""
-    convention = gate.convention or kept_by(baseline)
+    convention = gate.convention or baseline.convention
     if convention is None:  # found in the trace, and nobody knows what
         return []
     read = {series_for(convention, assertion) for assertion in gate.assertions if assertion.reads_stored}
