@@ -51,7 +51,7 @@ def baseline() -> None:
 @click.option("--only", metavar="NAME", multiple=True, help="Only this assertion or metric (glob; repeatable).")
 @click.option("--rows", type=click.Choice([*map(str, ROWS)]), help=f"Which rows to write. Default: {Mode.MOVED}.")
 @click.option("--accept-run", is_flag=True, help=f"Add the run to the accepted runs, of which {KEPT_RUNS} are kept.")
-@click.option("--no-window", is_flag=True, help="Do not keep the windows of the run, which the page draws as 'before'.")
+@click.option("--no-window", is_flag=True, help="Do not keep the windows of the run, which say why a later one is red.")
 @folder_option
 @executor_option
 @click.pass_context

@@ -7,6 +7,7 @@ digits of a hash keep it unique. The same assertion always gets the same name.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -34,7 +35,6 @@ from pytest_nsys.tools.files import write_whole
 from pytest_nsys.traces.chrome.cut import BASE, HEAD
 from pytest_nsys.verdicts.causes import against
 from pytest_nsys.verdicts.evaluate import GateContext
-from pytest_nsys.verdicts.references import OtherRun
 
 SETTING = "nsys_artifacts"
 VIEWER = "ui.perfetto.dev"
@@ -63,7 +63,8 @@ def keep(session: NsysSession, verdict: Verdict, context: GateContext) -> Artifa
     folder = path_of(session.config, SETTING)
     if folder is None or not has_failed(verdict):
         return Artifact()
-    base = context.baseline.before if isinstance(context.baseline, OtherRun) else None
+    before = context.windows_before
+    base = before.captures if before is not None else None
     try:
         path = write_window(folder, session.store(context.gate).gate, verdict, context.captures, base)
     except NsysError as error:
@@ -132,7 +133,9 @@ def windows_of(verdict: Verdict, head: Captures, base: Captures | None = None) -
         return [cut(run, [own], ranks, HEAD)]
     was = None if at is None else against(verdict, base)
     before, spec = (before, spec) if was is None else (base.runs[was.capture], was.spec)
-    return [cut(before, [spec], ranks, BASE), cut(run, [own], ranks, HEAD)]
+    with contextlib.suppress(NsysError):  # what is kept of a run before need not have this window
+        return [cut(before, [spec], ranks, BASE), cut(run, [own], ranks, HEAD)]
+    return [cut(run, [own], ranks, HEAD)]
 
 
 def check_folder(shown: str, folder: Path, traces: Iterable[Path]) -> None:

@@ -376,7 +376,7 @@ _TABLE = (
     ),
     Setting(
         "nsys_artifacts",
-        "write the window of each failed assertion into this folder as a small trace, with --nsys-against both sides",
+        "write the window of each failed assertion into this folder as a small trace, beside that of the run before",
         "DIR",
         ini="folder of the windows of failed assertions, relative to the ini file",
         filled=True,

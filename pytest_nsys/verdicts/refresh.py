@@ -260,13 +260,17 @@ class Refresh:
             return None, ""
         where, (content, why) = self.shown(window_beside(path)), self._kept()
         if content is not None:
-            mixed = self.partial or not self.mode.replaces or (old is not None and bool(self._stored_without_data(old)))
-            part = ", though not all rows are of it" if mixed else ""
+            part = ", though not all rows are of it" if old is not None and self._leaves_rows(old) else ""
             size = format_value(len(content), Unit.BYTES)
             return content, f"{where} holds the windows of this run ({size}){why}{part}"
         said = [f"the windows of this run are not kept: {why}"] if why else []
         said += [f"{where} was removed: its windows were of the run before"] if before else []
         return None, "; ".join(said)
+
+    def _leaves_rows(self, old: Baseline) -> bool:
+        """Whether rows of earlier runs stay beside those of this one."""
+        some = len(self.wanted) < sum(assertion.reads_stored for assertion in self.gate.assertions)
+        return self.partial or some or not self.mode.replaces or bool(self._stored_without_data(old))
 
     def _kept(self) -> tuple[bytes | None, str]:
         """The file of the run's windows, and of which ranks these are where not of all; None, and why there is none:
@@ -282,7 +286,8 @@ class Refresh:
                 why = why or str(error)
                 continue
             if len(content) <= LARGEST_WINDOW_BYTES:
-                return content, f" of {ranks_words(sorted(ranks))} alone: of all {why}" if ranks is not None else ""
+                some = "" if ranks is None else f" of {ranks_words(sorted(ranks))} alone, as of all ranks {why}"
+                return content, some
             size, most = (format_value(each, Unit.BYTES) for each in (len(content), LARGEST_WINDOW_BYTES))
             why = why or f"they take {size}, of at most {most}"
         return None, why

@@ -90,12 +90,15 @@ def test_read_back_it_is_the_head(project: Project) -> None:
     assert [pid >> 24 for pid in trace.setups()] == [100]  # head's process keeps its number
 
 
-def test_a_stored_baseline_has_only_head(project: Project) -> None:
-    project.accepted("- exposed_ns below baseline plus 5%")
+@pytest.mark.parametrize("kept", [True, False])
+def test_of_a_stored_baseline_the_base_is_what_is_kept_beside_it(project: Project, kept: bool) -> None:
+    project.gated("- exposed_ns below baseline plus 5%")
+    project.refresh("--nsys-trace=run.sqlite", windows=kept)
     project.trace(exposed_us=300)
     project.pytest(*OPTIONS, code=1)
     (shown,) = windows(project).values()
-    assert list(shown.processes.values()) == ["rank 0 (pp=0 dp=0 cp=0 ep=0)"]
+    place = "rank 0 (pp=0 dp=0 cp=0 ep=0)"
+    assert list(shown.processes.values()) == ([f"base {place}", f"head {place}"] if kept else [place])
 
 
 def test_a_balance_is_of_all_ranks(project: Project) -> None:
