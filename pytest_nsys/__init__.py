@@ -26,12 +26,11 @@ if TYPE_CHECKING:
     from pytest_nsys.library import MetricRow, NsysRun, compare, judge, open_run
     from pytest_nsys.outcomes import GateFailed, GateNotJudged, NsysWarning
     from pytest_nsys.plugin.fixtures import NsysGate
-    from pytest_nsys.verdicts.comparison import ComparedRow, Comparison, Result
+    from pytest_nsys.verdicts.comparison import Comparison, Result
 
 __all__ = [
     "ArgumentMistake",
     "BaselineError",
-    "ComparedRow",
     "Comparison",
     "Convention",
     "GateFailed",
@@ -70,7 +69,7 @@ _HOMES = {
     "library": ("MetricRow", "NsysRun", "compare", "judge", "open_run"),
     "outcomes": ("GateFailed", "GateNotJudged", "NsysWarning"),
     "plugin.fixtures": ("NsysGate",),
-    "verdicts.comparison": ("ComparedRow", "Comparison", "Result"),
+    "verdicts.comparison": ("Comparison", "Result"),
 }
 
 

@@ -20,11 +20,11 @@ from pytest_nsys import NoRows, NsysError, NsysRun, compare, judge, open_run
 from pytest_nsys.core.conventions import BUILT_IN, Convention, KernelAnchor
 from pytest_nsys.core.errors import ArgumentMistake, NothingMeasured, TraceError, UsageMistake
 from pytest_nsys.core.shown import html_of
-from pytest_nsys.gates.model import GateFile, JudgedRow, Outcome
+from pytest_nsys.gates.model import GateFile, JudgedRow, Outcome, Verdict
 from pytest_nsys.library import assertion_of
 from pytest_nsys.reports.first_screen_json import screen
 from pytest_nsys.reports.notebook import AMBER, GREEN, RED
-from pytest_nsys.verdicts.comparison import ComparedRow, Result
+from pytest_nsys.verdicts.comparison import Result
 from pytest_nsys.verdicts.records import records_of, uniform
 from tests.support.commands import run as command
 from tests.support.gates import Exposed, write_trace
@@ -292,7 +292,7 @@ def test_a_dimension_that_is_called_as_a_key_ends_otherwise() -> None:
     gate = GateFile(Path("a.nsys.yaml"), (), None)
     asked = assertion_of("measured tokens == baseline", gate)
     row = JudgedRow({"limit": "a", "node": "b"}, 5, None, Outcome.NO_DATA)
-    (record,) = records_of([ComparedRow("a.nsys.yaml", asked, "1", row)])
+    (record,) = records_of([(Verdict(asked, Outcome.NO_DATA, "", "1"), row)])
     assert (record["limit_"], record["limit"], record["node"]) == ("a", None, "b")
     assert (record["head"], record["base"], record["change"], record["verdict"]) == (5.0, None, None, "no data")
 

@@ -107,7 +107,7 @@ def compare(
             files = [dataclasses.replace(gate, comparable_on=comparable_on) for gate in files]
         pairs = {gate.address: runs.under(gate) for gate in files}
         found = compare_runs([*pairs.values()], sides[0] or base_measurements, sides[1] or head_measurements)
-        judged = [(pairs[each.gate], each.verdict) for each in found.verdicts]
+        judged = [(pairs[verdict.address], verdict) for verdict in found.verdicts]
         if artifacts is not None:
             _keep_windows(Path(artifacts), judged)
         digest = digest_of(found)

@@ -493,10 +493,19 @@ class Verdict:
     delayed: bool = False
     accepted_for: str = ""
     lets_pass: bool = False
+    configuration: str = ""
+    """Of the gate file's matrix; empty where it has none."""
+    on_base: str = ""
+    """How a constant limit ends on the other run of a comparison; empty without one, and of any other limit."""
     _repr_html_ = html_of  # what a notebook shows
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.outcome}: {self.assertion.full_name}: {self.message}>"
+
+    @property
+    def address(self) -> str:
+        """The gate file, with its configuration where it has several."""
+        return str(Address(str(self.assertion.location.path), self.configuration))
 
     @property
     def warnings(self) -> tuple[str, ...]:

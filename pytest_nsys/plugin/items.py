@@ -171,7 +171,7 @@ class GateItem(JudgedItem):
     def _error(self, error: NsysError) -> NoReturn:
         session = session_of(self.config)
         told = session.explain_error(error)
-        self._keep(error_record(self.assertion, told))
+        self._keep(error_record(self.assertion, told, configuration=self.gate.configuration))
         self.nothing_measured = isinstance(error, NothingMeasured)
         text = f"error: {session.told(told)}\n{self.assertion.location.at_line}: {self.assertion.sentence}"
         raise pytest.fail.Exception(text, pytrace=False) from None  # the line says it all; no chain of exceptions
@@ -189,7 +189,6 @@ class GateItem(JudgedItem):
             record.saying(session.told(record.message)),
             explanation=tuple(map(session.told, record.explanation)),
             traces=session.traces(self.gate),
-            configuration=self.gate.configuration,
             found=found,
             began=began,
             key=key,
@@ -307,11 +306,14 @@ class GateItem(JudgedItem):
         if refusal is not None:
             session = session_of(self.config)
             why = session.refreshing.refused[self.gate.address] = session.told(refusal.reason)
-            self._keep(error_record(self.assertion, f"refused: {why}", refusal.outcome))
+            refused = error_record(
+                self.assertion, f"refused: {why}", refusal.outcome, configuration=self.gate.configuration
+            )
+            self._keep(refused)
             raise GateNotJudged(f"refused: {why}\n{self.assertion.location.at_line}: {self.assertion.sentence}")
         if (nothing := refresh.without_data.get(self.assertion.full_name)) is not None:
             why = f"not stored: {session_of(self.config).told(nothing)}"
-            self._keep(error_record(self.assertion, why, Outcome.NO_DATA))
+            self._keep(error_record(self.assertion, why, Outcome.NO_DATA, configuration=self.gate.configuration))
             raise GateNotJudged(f"{why}\n{self.assertion.location.at_line}: {self.assertion.sentence}")
         if self.assertion.reads_stored:
             refresh.wanted.append(self.assertion)

@@ -87,40 +87,28 @@ class Side:
         return len(self.paths)
 
 
-class HeadVerdict(NamedTuple):
-    """How an assertion of a gate file ended on head; ``on_base`` is how one with a constant limit ends there, None
-    where it cannot, and of every other.
-    """
+NOT_MEASURED = "not measured"
+"""How a constant limit ends on base where nothing can be measured there."""
 
-    gate: str
-    verdict: Verdict
-    on_base: Outcome | None = None
+VerdictRow = tuple[Verdict, JudgedRow]
+"""A row of an assertion with a baseline, both sides in it, and the verdict that has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedRow:
-    """One row of an assertion with a baseline, both sides in it."""
+def counts_as_worse(assertion: Assertion) -> bool:
+    """Return whether a row outside the limit makes the comparison worse."""
+    return assertion.severity.failed is Severity.FAIL and assertion.xfail is None
 
-    gate: str
-    assertion: Assertion
-    unit: str
-    row: JudgedRow
 
-    @property
-    def counts(self) -> bool:
-        """Whether a row outside its limit makes the comparison worse."""
-        return self.assertion.severity.failed is Severity.FAIL and self.assertion.xfail is None
+def has_changed(row: JudgedRow) -> bool:
+    """Return whether head has another value than base."""
+    return row.value != row.baseline
 
-    @property
-    def moved(self) -> bool:
-        """Beyond its tolerance, without a counterpart, or, where nothing could be judged, at all."""
-        if self.row.outcome is Outcome.INCOMPARABLE:
-            return self.changed
-        return self.row.outcome is not Outcome.PASSED or self.row.waived
 
-    @property
-    def changed(self) -> bool:
-        return self.row.value != self.row.baseline
+def has_moved(row: JudgedRow) -> bool:
+    """Return whether it is beyond its tolerance, without a counterpart, or, where nothing could be judged, changed."""
+    if row.outcome is Outcome.INCOMPARABLE:
+        return has_changed(row)
+    return row.outcome is not Outcome.PASSED or row.waived
 
 
 class OneSided(NamedTuple):
@@ -138,27 +126,28 @@ class OneSided(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the verdicts of a session do not say where its baseline is another run, beside them.
-
-    ``verdicts`` come in the order of the gate files, and ``rows`` are those held against base, worst first.
-    ``not_held`` are assertions that another source of limits judges. ``circumstances`` are all that differ, each with
-    whether it must agree. ``windows`` are those of base, by how they were measured, ``notes`` what of either side no
-    verdict says. ``appeared`` and ``vanished`` are told of the windows ``looked_at``,
-    and so are ``kernels``, those that take another time.
-    """
+    """What the verdicts of a session do not say where its baseline is another run, beside them."""
 
     base: Side
     head: Side
-    verdicts: tuple[HeadVerdict, ...]
+    verdicts: tuple[Verdict, ...]
+    """How the assertions end on head, in the order of the gate files."""
     not_held: tuple[str, ...]
-    rows: tuple[ComparedRow, ...]
+    """Assertions that another source of limits judges."""
     circumstances: Mapping[Difference, bool]
+    """All that differ, each with whether it must agree."""
     windows: Mapping[str, tuple[UsedWindow, ...]]
+    """Those of base, by how they were measured."""
     notes: tuple[tuple[str, Note], ...]
+    """What of either side no verdict says, each with the side."""
     looked_at: str
+    """The windows of which the following are told."""
     appeared: tuple[OneSided, ...]
+    """What head alone has."""
     vanished: tuple[OneSided, ...]
+    """What base alone has."""
     kernels: KernelChanges
+    """Those of both sides that take another time."""
 
     def __repr__(self) -> str:  # a notebook shows it
         return f"<{type(self).__name__} {self.result}: {len(self.worse)} of {len(self.rows)} rows worse>"
@@ -168,33 +157,39 @@ class Comparison:
         return records_of(self.rows)
 
     @cached_property
-    def moved(self) -> tuple[ComparedRow, ...]:
-        return tuple(row for row in self.rows if row.moved)
-
-    @property
-    def unmoved(self) -> tuple[ComparedRow, ...]:
-        return tuple(row for row in self.rows if not row.moved)
+    def rows(self) -> tuple[VerdictRow, ...]:
+        """All that are held against base, each with its verdict, the worst first."""
+        held = (verdict for verdict in self.verdicts if verdict.assertion.reads_stored)
+        return tuple(sorted(((verdict, row) for verdict in held for row in verdict.rows), key=_worst_first))
 
     @cached_property
-    def worse(self) -> tuple[ComparedRow, ...]:
+    def moved(self) -> tuple[VerdictRow, ...]:
+        return tuple(each for each in self.rows if has_moved(each[1]))
+
+    @property
+    def unmoved(self) -> tuple[VerdictRow, ...]:
+        return tuple(each for each in self.rows if not has_moved(each[1]))
+
+    @cached_property
+    def worse(self) -> tuple[VerdictRow, ...]:
         """The rows that make it worse."""
-        return tuple(row for row in self.rows if row.row.outcome is Outcome.FAILED and row.counts)
+        failed = (each for each in self.rows if each[1].outcome is Outcome.FAILED)
+        return tuple(each for each in failed if counts_as_worse(each[0].assertion))
 
     @property
     def limits_crossed(self) -> tuple[Verdict, ...]:
         """The constant limits that head does not keep."""
-        verdicts = (each.verdict for each in self.verdicts)
-        return tuple(v for v in verdicts if v.outcome is Outcome.FAILED and not v.assertion.needs_baseline)
+        return tuple(v for v in self.verdicts if v.outcome is Outcome.FAILED and not v.assertion.needs_baseline)
 
     @cached_property
     def incomparable(self) -> tuple[Verdict, ...]:
         """Those that could not be held against base."""
-        return tuple(each.verdict for each in self.verdicts if each.verdict.outcome is Outcome.INCOMPARABLE)
+        return tuple(verdict for verdict in self.verdicts if verdict.outcome is Outcome.INCOMPARABLE)
 
     @cached_property
     def side_by_side(self) -> bool:
         """Whether nothing was held against base."""
-        held = (v for each in self.verdicts if (v := each.verdict).assertion.needs_baseline and v.rows)
+        held = (verdict for verdict in self.verdicts if verdict.assertion.needs_baseline and verdict.rows)
         return bool(self.incomparable) and all(verdict.outcome is Outcome.INCOMPARABLE for verdict in held)
 
     @cached_property
@@ -204,7 +199,7 @@ class Comparison:
             return Result.WORSE
         if self.incomparable:
             return Result.INCOMPARABLE
-        undecided = any(each.verdict.outcome in UNDECIDED and not each.verdict.good for each in self.verdicts)
+        undecided = any(verdict.outcome in UNDECIDED and not verdict.good for verdict in self.verdicts)
         return Result.UNDECIDED if undecided or not self.rows else Result.NOT_WORSE
 
     @property
@@ -218,8 +213,7 @@ def compare_runs(pairs: Sequence[OtherRun], base: Sequence[str], head: Sequence[
 
     Raises TraceError where a side cannot be judged.
     """
-    verdicts: list[HeadVerdict] = []
-    rows: list[ComparedRow] = []
+    verdicts: list[Verdict] = []
     not_held: list[str] = []
     for pair in pairs:
         name, context = pair.gate.address, GateContext(pair.captures, pair.gate, pair)
@@ -236,12 +230,10 @@ def compare_runs(pairs: Sequence[OtherRun], base: Sequence[str], head: Sequence[
                 context.measure(assertion)
             verdict = evaluate(assertion, context)
             if assertion.reads_stored:
-                verdict = replace(verdict, rows=tuple(_rows(verdict, pair)))
-                verdicts.append(HeadVerdict(name, verdict))
-                rows += [ComparedRow(name, verdict.assertion, verdict.unit, row) for row in verdict.rows]
+                verdicts.append(replace(verdict, rows=tuple(_rows(verdict, pair))))
             else:
-                verdicts.append(HeadVerdict(name, verdict, _on_base(assertion, pair)))
-    spec, cautions = _usual_pick(pairs[0]), [said for each in verdicts for said in each.verdict.cautions]
+                verdicts.append(replace(verdict, on_base=_on_base(assertion, pair)))
+    spec, cautions = _usual_pick(pairs[0]), [said for verdict in verdicts for said in verdict.cautions]
     base_has, head_has = ([contents(run, spec) for run in side.runs] for side in (pairs[0].before, pairs[0].captures))
     kernels = KernelChanges()
     with contextlib.suppress(NsysError):  # who measures the windows is told
@@ -251,7 +243,6 @@ def compare_runs(pairs: Sequence[OtherRun], base: Sequence[str], head: Sequence[
         head=_side(head, pairs[0].captures, pairs[0].gate),
         verdicts=tuple(verdicts),
         not_held=tuple(not_held),
-        rows=tuple(sorted(rows, key=_worst_first)),
         circumstances=_circumstances(pairs),
         windows={str(spec): pair.before.windows(spec) for pair in pairs for spec in _held_on(pair)},
         notes=tuple(dict.fromkeys((*_notes(pairs), *(("head", Note(said, True)) for said in cautions)))),
@@ -262,12 +253,12 @@ def compare_runs(pairs: Sequence[OtherRun], base: Sequence[str], head: Sequence[
     )
 
 
-def _on_base(assertion: Assertion, pair: OtherRun) -> Outcome | None:
+def _on_base(assertion: Assertion, pair: OtherRun) -> str:
     try:
         with naming("base"):
-            return rows_now(assertion, GateContext(pair.before, pair.gate)).outcome
+            return str(rows_now(assertion, GateContext(pair.before, pair.gate)).outcome)
     except NothingMeasured:
-        return None
+        return NOT_MEASURED
 
 
 # Rows
@@ -296,18 +287,18 @@ UNDECIDED = (Outcome.NO_DATA, Outcome.INCONCLUSIVE, Outcome.ERROR)
 ORDER = (Outcome.FAILED, Outcome.NO_DATA, Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE, Outcome.IMPROVED, Outcome.PASSED)
 
 
-def _worst_first(each: ComparedRow) -> tuple[object, ...]:
+def _worst_first(each: VerdictRow) -> tuple[object, ...]:
     """Rows that make it worse, then those that are not decided, then those that are let pass, then the better ones."""
-    row = each.row
-    let_pass = row.waived or (row.outcome is Outcome.FAILED and not each.counts)
+    verdict, row = each
+    assertion = verdict.assertion
+    let_pass = row.waived or (row.outcome is Outcome.FAILED and not counts_as_worse(assertion))
     place = ORDER.index(Outcome.IMPROVED) - 0.5 if let_pass else ORDER.index(row.outcome)
-    names = (each.gate, each.assertion.name, [(d, *label_key(label)) for d, label in row.labels.items()])
-    return (place, -_badness(each), *names)
+    names = (verdict.address, assertion.name, [(d, *label_key(label)) for d, label in row.labels.items()])
+    return (place, -_badness(row, assertion.require.comparator), *names)
 
 
-def _badness(each: ComparedRow) -> Fraction:
+def _badness(row: JudgedRow, comparator: Comparator | None) -> Fraction:
     """How bad a row is beside rows of other metrics: what it is worse by over what it may be worse by."""
-    row = each.row
     if row.value is None or row.baseline is None:
         return Fraction(0)
     if (times := row.times_tolerance) is not None:
@@ -316,8 +307,8 @@ def _badness(each: ComparedRow) -> Fraction:
         return -Fraction(row.margin) * _MUCH
     share = distance(row.value, row.baseline) / max(abs(Fraction(row.baseline)), Fraction(1, _MUCH))
     rises = row.value > row.baseline
-    better = rises if each.assertion.require.comparator is Comparator.GE else not rises
-    return -share if better and each.assertion.require.comparator is not Comparator.EQ else share
+    better = rises if comparator is Comparator.GE else not rises
+    return -share if better and comparator is not Comparator.EQ else share
 
 
 _MUCH = 1_000_000

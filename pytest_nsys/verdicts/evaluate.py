@@ -325,6 +325,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
         delayed=waits,
         accepted_for=accepted.reason,
         lets_pass=bool(accepted.warning),
+        configuration=context.gate.configuration,
     )
 
 

@@ -8,13 +8,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from pytest_nsys.core.model import Label
 from pytest_nsys.core.units import HASH, kept_in, plain
-
-if TYPE_CHECKING:
-    from pytest_nsys.verdicts.comparison import ComparedRow
+from pytest_nsys.gates.model import JudgedRow, Verdict
 
 RowRecord = dict[str, Label | float | None]
 
@@ -37,20 +34,20 @@ def uniform(records: list[RowRecord]) -> list[RowRecord]:
     return records
 
 
-def records_of(rows: Sequence[ComparedRow]) -> list[RowRecord]:
+def records_of(rows: Sequence[tuple[Verdict, JudgedRow]]) -> list[RowRecord]:
     """The records of these rows, in their order."""
-    dimensions = dict.fromkeys(dimension for each in rows for dimension in each.row.labels)
-    return uniform([_record(each, dimensions) for each in rows])
+    dimensions = dict.fromkeys(dimension for _, row in rows for dimension in row.labels)
+    return uniform([_record(verdict, row, dimensions) for verdict, row in rows])
 
 
-def _record(each: ComparedRow, dimensions: Iterable[str]) -> RowRecord:
-    row, unit, base, head = each.row, each.unit, each.row.baseline, each.row.value
+def _record(verdict: Verdict, row: JudgedRow, dimensions: Iterable[str]) -> RowRecord:
+    unit, base, head = verdict.unit, row.baseline, row.value
     change = None if base is None or head is None or unit == HASH else head - base
     values = {"base": base, "head": head, "change": change, "limit": row.limit}
     return {
-        "gate": each.gate,
-        "assertion": each.assertion.full_name,
-        "metric": each.assertion.metric,
+        "gate": verdict.address,
+        "assertion": verdict.assertion.full_name,
+        "metric": verdict.assertion.metric,
         **{f"{name}_" if name in KEYS else name: row.labels.get(name) for name in dimensions},
         **{name: None if value is None else plain(value, unit) for name, value in values.items()},
         "unit": kept_in(unit),

@@ -15,7 +15,7 @@ WORDS = Setting("nsys_words", "write the outcomes", "FILE", filled=True, starts=
 
 def words(digest: Digest) -> str:
     """The report: a line for each assertion."""
-    return "".join(f"{record.name}: {record.outcome}, {record.worst.value}\n" for record in digest.records)
+    return "".join(f"{record.name}: {record.outcome}, {record.worst['value']}\n" for record in digest.records)
 
 
 @pytest.fixture(autouse=True)

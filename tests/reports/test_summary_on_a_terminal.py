@@ -7,10 +7,11 @@ import pty
 import re
 import subprocess
 import sys
-from typing import Any
+from fractions import Fraction
 
 import pytest
 
+from pytest_nsys.gates.model import FromBaseline, JudgedRow, Outcome, Tolerance
 from pytest_nsys.reports.session.summary import summary_lines
 from tests.support.gates import Project, heard
 from tests.support.reports import record
@@ -49,22 +50,13 @@ def red(project: Project) -> Project:
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 150])
 def test_it_fits(columns: int) -> None:
-    overlap: dict[str, Any] = {
-        "value": "30%",
-        "limit": ">= 60%",
-        "bound": ">= 60%",
-        "margin": "−30 pp",
-        "row": "rank 0 stage2_f",
-    }
-    exposed: dict[str, Any] = {
-        "value": "700 us",
-        "limit": "<= 220 us (baseline + max(5%, 20us))",
-        "bound": "<= 220 us",
-        "sees": "≥ 20 us (noise not measured)",
-    }
+    where: dict[str, int | str] = {"rank": 0, "stage": "stage2_f"}
+    low = JudgedRow(where, Fraction(3, 10), Fraction(6, 10), Outcome.FAILED, margin=Fraction(-3, 10))
+    slow = JudgedRow(where, 700_000, 220_000, Outcome.FAILED, 200_000, tolerance=20_000, margin=-480_000)
+    within = FromBaseline(Tolerance(Fraction(5, 100), {"ns": Fraction(20_000)}))
     records = [
-        record("stage2 overlap >= 60%", **overlap, rows=4),
-        record("exposed_ns below baseline plus tolerance", **exposed, row="rank 0 stage2_f", rows=4),
+        record("stage2 overlap >= 60%", judged=[low], unit="%", comparator=">=", rows=4),
+        record("exposed_ns below baseline plus tolerance", judged=[slow], unit="ns", limit=within, rows=4),
         record("stage9 overlap >= 60%", "no data", message="no stage is like stage9*; there are stage2_f, stage4_f"),
     ]
     lines = summary_lines(records, width=columns)

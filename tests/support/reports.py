@@ -16,6 +16,7 @@ from pytest_nsys.gates.model import (
     Assertion,
     Comparator,
     Constant,
+    FromBaseline,
     Location,
     Outcome,
     Requirement,
@@ -26,7 +27,7 @@ from pytest_nsys.gates.model import (
 from pytest_nsys.reports.changes import ChangedBaseline
 from pytest_nsys.reports.session import json_report
 from pytest_nsys.reports.session.digest import Digest
-from pytest_nsys.reports.session.record import Record, WorstRow
+from pytest_nsys.reports.session.record import Record
 from pytest_nsys.stored.baselines.changes import State
 from tests.support.gates import ByName, Project
 
@@ -59,17 +60,16 @@ def by_name(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def record(name: str = "red", outcome: str = "failed", *, good: bool | None = None, **more: Any) -> Record:
-    """The record of a verdict on the rows that were ``judged``. ``more`` are fields of the record, of its worst row, of
-    the verdict, or of what is asserted, whose metric is the ``subject``.
+    """The record of a verdict on the rows that were ``judged``. ``more`` are fields of the record, of the verdict, or
+    of what is asserted, whose metric is the ``subject``.
     """
     rows = tuple(more.pop("judged", ()))
-    words = {field: more.pop(field) for field in WorstRow._fields if field in more}
     own = {"rows": len(rows)} | {each.name: more.pop(each.name) for each in fields(Record) if each.name in more}
     own["good"] = outcome == "passed" if good is None else good
     judged = {each.name: more.pop(each.name) for each in fields(Verdict) if each.name in more}
     assertion = _assertion(name, **more)
     told = {"message": "below its limit", "unit": "count", "rows": rows, **judged}
-    return Record(Verdict(assertion, Outcome(outcome), **told), WorstRow(**words), **own)
+    return Record(Verdict(assertion, Outcome(outcome), **told), **own)
 
 
 def _assertion(
@@ -80,6 +80,7 @@ def _assertion(
     severity: str = "fail",
     sentence: str = "",
     comparator: str = "<=",
+    limit: Constant | FromBaseline | None = None,
 ) -> Assertion:
     balance = re.fullmatch(r"balance of (\w+) across (\w+)", subject)
     return Assertion(
@@ -88,7 +89,7 @@ def _assertion(
         sentence,
         Location(Path(file), line, 3),
         balance[1] if balance else subject,
-        Requirement(Comparator(comparator), Constant(Fraction(0)), ""),
+        Requirement(Comparator(comparator), limit or Constant(Fraction(0)), ""),
         severity=Severities(Severity(severity)),
         balance_across=balance[2] if balance else None,
     )

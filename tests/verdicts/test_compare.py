@@ -44,8 +44,8 @@ def held(found: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def moved(base: str, head: str, metric: str, gate: str | None = None) -> dict[str, str]:
     """The word for each row of a metric that moved, by its labels."""
-    rows = [each for each in pytest_nsys.compare(base, head, gate).moved if each.assertion.metric == metric]
-    return {place_words(each.row.labels): word(each) for each in rows}
+    rows = [each for each in pytest_nsys.compare(base, head, gate).moved if each[0].assertion.metric == metric]
+    return {place_words(each[1].labels): word(each) for each in rows}
 
 
 def captures(project: Project, base: Sequence[int], head: Sequence[int]) -> list[str]:
@@ -177,14 +177,14 @@ def test_a_row_that_is_better_gone_or_new(
 def test_a_change_within_the_tolerance_is_nothing_worse(project: Project) -> None:
     found = pytest_nsys.compare(*project.pair(200, 220))
     assert found.moved == ()
-    assert [word(row) for row in found.unmoved if row.assertion.metric == "exposed_ns"] == ["within"] * 4
+    assert [word(each) for each in found.unmoved if each[0].assertion.metric == "exposed_ns"] == ["within"] * 4
 
 
 def test_the_worst_row_comes_first_over_all_metrics(project: Project) -> None:
     rows = pytest_nsys.compare(*project.pair(200, {(0, "stage2_f"): 290, (1, "stage4_f"): 900})).moved
-    times = [Fraction(each.row.times_tolerance or 0) for each in rows if word(each) == "worse"]
+    times = [Fraction(each[1].times_tolerance or 0) for each in rows if word(each) == "worse"]
     assert times == sorted(times, reverse=True)
-    assert rows[0].row.labels["rank"] == 1
+    assert rows[0][1].labels["rank"] == 1
     words = [*map(word, rows)]
     assert words == sorted(words, key=["worse", "warned", "better"].index)
 

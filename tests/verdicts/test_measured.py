@@ -610,7 +610,7 @@ def test_a_script_asks_for_measurements(project: Project) -> None:
         open_run()
     found = compare((), (), base_measurements=project.root / "base.json", head_measurements=project.root / "m.json")
     assert found.result == "nothing worse"
-    assert [(row.row.labels, row.row.value) for row in found.rows][:1] == [({"rank": 1}, 73)]
+    assert [(row.labels, row.value) for _, row in found.rows][:1] == [({"rank": 1}, 73)]
 
 
 def test_fixtures_see_measurements(project: Project) -> None:

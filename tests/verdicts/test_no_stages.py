@@ -60,7 +60,7 @@ def test_commands_and_the_library_show_them(project: Project, convention: str) -
     compared = pytest_nsys.compare(
         str(project.root / "run.sqlite"), str(project.root / "slow.sqlite"), convention=str(project.root / "own.yaml")
     )
-    worse = [place_words(each.row.labels) for each in compared.worse if each.assertion.metric == "exposed_ns"]
+    worse = [place_words(row.labels) for verdict, row in compared.worse if verdict.assertion.metric == "exposed_ns"]
     assert worse == ["rank 0 no stage", "rank 1 no stage"]
 
 
@@ -73,8 +73,8 @@ def test_a_comparison_tells_of_launches_once(project: Project) -> None:
     own = project.file("own.yaml", NONE.removeprefix("convention: "))
     sides = [str(project.root / name) for name in ("a.sqlite", "b.sqlite")]
     compared = pytest_nsys.compare(*sides, convention=str(own))
-    rows = [each for each in compared.moved if each.assertion.metric == "launches"]
-    assert [place_words(each.row.labels) for each in rows] == ["rank 0 no stage"]
+    rows = [row for verdict, row in compared.moved if verdict.assertion.metric == "launches"]
+    assert [place_words(row.labels) for row in rows] == ["rank 0 no stage"]
 
 
 def test_a_run_with_stages_leaves_out_what_has_none(project: Project) -> None:

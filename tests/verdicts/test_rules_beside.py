@@ -336,13 +336,10 @@ def test_a_row_without_a_tolerance_is_as_bad_as_its_share_of_the_baseline(
     value: Value | None, baseline: Value | None, comparator: Comparator, badness: Value
 ) -> None:
     row = JudgedRow({}, value, None, Outcome.FAILED, baseline=baseline)
-    assertion = replace(RULED, require=replace(RULED.require, comparator=comparator))
-    each: Any = SimpleNamespace(row=row, assertion=assertion)
-    assert _badness(each) == badness
-    each.row = replace(row, margin=-5, tolerance=2)
-    assert _badness(each) == (Fraction(7, 2) if value is not None and baseline is not None else 0)
-    each.row = replace(row, margin=-3)
-    assert _badness(each) == (3_000_000 if value is not None and baseline is not None else 0)
+    assert _badness(row, comparator) == badness
+    known = value is not None and baseline is not None
+    assert _badness(replace(row, margin=-5, tolerance=2), comparator) == (Fraction(7, 2) if known else 0)
+    assert _badness(replace(row, margin=-3), comparator) == (3_000_000 if known else 0)
 
 
 @dataclass

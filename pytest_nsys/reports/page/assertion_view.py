@@ -22,7 +22,7 @@ from pytest_nsys.reports.explanation import came_or_went, row_table, rows_to_sho
 from pytest_nsys.reports.page.page import Drawn, percent
 from pytest_nsys.reports.pictures import Pictures, Spread
 from pytest_nsys.reports.session.headline import as_sentence
-from pytest_nsys.reports.session.record import Record, WorstRow
+from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.tables import WHOLE_TEXT, table_of
 
 
@@ -66,24 +66,25 @@ def _figures(record: Record) -> Iterator[str]:
     bad = rows_to_show(verdict) if record.is_open else []
     if bad and came_or_went(bad[0], verdict):
         yield from filter(None, (came_or_went(row, verdict) for row in bad[:MOST_CAME_OR_WENT]))
-    elif worst.value:
-        yield worst.value
-        yield from [f"limit {worst.bound}"] if worst.bound else []
-        yield from [margin_told(worst, verdict)] if worst.margin else []
-        yield from [f"ceiling {worst.ceiling}"] if worst.ceiling else []
-        yield from [worst.row.removeprefix("(").removesuffix(")") if worst.row.startswith("(") else worst.row]
+    elif worst["value"]:
+        row, limit = worst["row"], record.bound
+        yield worst["value"]
+        yield from [f"limit {limit}"] if limit else []
+        yield from [margin_told(worst["margin"], verdict)] if worst["margin"] else []
+        yield from [f"ceiling {worst['ceiling']}"] if worst["ceiling"] else []
+        yield row.removeprefix("(").removesuffix(")") if row.startswith("(") else row
     if record.outcome is Outcome.IMPROVED:
         found = (change for row in verdict.causes for change in row.roots)
         gone = next((one.root.name for one in found if one.root.kind is RootKind.VANISHED and not one.is_now), "")
         yield f"because {gone} is gone" if gone else ""
 
 
-def margin_told(worst: WorstRow, verdict: Verdict) -> str:
+def margin_told(margin: str, verdict: Verdict) -> str:
     """``headroom 1.2 ms``, ``over by 1.2 ms``."""
     row = verdict.nearest
-    beyond = worst.margin.removeprefix(MINUS)
-    if beyond == worst.margin or row is None or row.value is None or row.limit is None:
-        return f"headroom {worst.margin}"
+    beyond = margin.removeprefix(MINUS)
+    if beyond == margin or row is None or row.value is None or row.limit is None:
+        return f"headroom {margin}"
     return f"{'over' if row.value > row.limit else 'short'} by {beyond}"
 
 

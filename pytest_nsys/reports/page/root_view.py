@@ -146,8 +146,8 @@ def _assertion(
 def _configurations(records: Sequence[Record]) -> Table:
     columns = (*texts("outcome", "configuration"), *numbers("value"), *texts("limit", "worst row"), *numbers("rows"))
     lines = [
-        (r.state, r.configuration or r.file, r.worst.value, r.worst.limit, r.worst.row, counted(r.rows, "row"))
-        for r in records
+        (r.state, r.configuration or r.file, w["value"], w["limit"], w["row"], counted(r.rows, "row"))
+        for r, w in ((record, record.worst) for record in records)
     ]
     return table_of("Configurations", columns, lines)
 

@@ -4,57 +4,47 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pytest_nsys.core.file_names import Address
-from pytest_nsys.gates.model import Comparator, Outcome
+from pytest_nsys.gates.model import Comparator, Outcome, Verdict
 from pytest_nsys.reports.explanation import reasons, row_table, rows_to_show
 from pytest_nsys.reports.session.digest import Digest, ordered
 from pytest_nsys.reports.session.headline import of_session
-from pytest_nsys.reports.session.record import Record, WorstRow, record_of
+from pytest_nsys.reports.session.record import Record, record_of
 from pytest_nsys.reports.session.story import led_by
 from pytest_nsys.reports.session.summary import summary_lines
 from pytest_nsys.reports.session.two_sides import beside, tables
 from pytest_nsys.reports.tables import WHOLE_TEXT
-from pytest_nsys.verdicts.comparison import BUILT_IN_GATE, Comparison, HeadVerdict, Result, Side
+from pytest_nsys.verdicts.comparison import BUILT_IN_GATE, Comparison, Result, Side
 
 MOST_LIMITS = 10
 """Rows that are shown of a constant limit."""
 
-NOT_MEASURED = "not measured"
-
 
 def digest_of(comparison: Comparison) -> Digest:
     """A comparison as the session that it is; its exit status is that of a pytest of these verdicts."""
-    told = (each for each in comparison.verdicts if not _cannot_fail(each))
-    records = ordered(_record(each, comparison.head) for each in told)
+    told = (verdict for verdict in comparison.verdicts if not _cannot_fail(verdict))
+    records = ordered(_record(verdict, comparison.head) for verdict in told)
     return Digest(records, exit_status=int(comparison.result is not Result.NOT_WORSE), comparison=comparison)
 
 
-def _cannot_fail(each: HeadVerdict) -> bool:
+def _cannot_fail(verdict: Verdict) -> bool:
     """Whether an assertion of the built-in gate has only limits that no value can be below, as of an overlap of 0%."""
-    verdict, least = each.verdict, each.verdict.assertion.measures.least
-    if each.gate != BUILT_IN_GATE or verdict.outcome is not Outcome.PASSED or least is None:
+    least = verdict.assertion.measures.least
+    if verdict.address != BUILT_IN_GATE or verdict.outcome is not Outcome.PASSED or least is None:
         return False
     at_least = verdict.assertion.require.comparator is Comparator.GE
     limits = [row.limit for row in verdict.rows]
     return at_least and bool(limits) and all(limit is not None and limit <= least for limit in limits)
 
 
-def _record(each: HeadVerdict, head: Side) -> Record:
+def _record(verdict: Verdict, head: Side) -> Record:
     """What is better never counts here, whatever ``severity`` says."""
-    verdict, assertion = each.verdict, each.verdict.assertion
-    record = record_of(verdict, ", ".join(head.paths))
-    if verdict.outcome is Outcome.INCOMPARABLE:  # its rows stand side by side, and none is the worst
-        record = replace(record, worst=WorstRow())
-    expected = assertion.xfail is not None and verdict.outcome is Outcome.FAILED
-    constant = str(each.on_base or NOT_MEASURED)
+    expected = verdict.assertion.xfail is not None and verdict.outcome is Outcome.FAILED
     return replace(
-        record,
-        configuration=Address.of(each.gate).configuration,
+        record_of(verdict, ", ".join(head.paths)),
         traces=head.paths,
         key=head.key,
         good=verdict.good or expected or verdict.outcome is Outcome.IMPROVED,
         xfailed=expected,
-        on_base="" if assertion.needs_baseline else constant,
     )
 
 
@@ -73,7 +63,7 @@ def comparison_text(digest: Digest, *, verbose: bool = False) -> str:
     for record in filter(lambda record: record.is_open, led_by(digest.records)):
         causes = [row for row in record.verdict.causes if str(row) not in told]
         told.update(map(str, causes))
-        rows = row_table(record.verdict, rows_to_show(record.verdict), MOST_LIMITS) if record.on_base else None
+        rows = row_table(record.verdict, rows_to_show(record.verdict), MOST_LIMITS) if record.verdict.on_base else None
         why = [f"  {line}" for line in rows.lines("… {} more")] if rows is not None and rows.rows else []
         why += reasons(record.verdict, causes)
         if why or record.outcome not in (Outcome.FAILED, Outcome.IMPROVED):  # whose rows say it

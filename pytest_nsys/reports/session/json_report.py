@@ -432,7 +432,7 @@ def _assertion(record: Record) -> dict[str, Any]:
         "comparator": assertion.require.comparator or "",
         "severity": assertion.severity.failed,
         "baseline": verdict.compared_with,
-        "worst": filled(Worst, record.worst),
+        "worst": record.worst,
         "differences": [each._asdict() for each in verdict.differences],
         "causes": [*map(_cause, verdict.causes)],
         "doubts": [note.text for note in verdict.notes if note.warning],

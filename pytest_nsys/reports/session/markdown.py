@@ -332,9 +332,9 @@ def _folded(title: str, items: Sequence[str]) -> Iterator[str]:
 
 def _cells(record: Record) -> tuple[str, ...]:
     worst = record.worst
-    where = worst.row + (f", worst of {record.rows}" if worst.row and record.rows > 1 and not record.good else "")
-    why = "" if worst.value else record.message
-    told = (record.full_name, worst.value, worst.limit, record.headroom, record.smallest_change, where or why)
+    where = worst["row"] + (f", worst of {record.rows}" if worst["row"] and record.rows > 1 and not record.good else "")
+    why = "" if worst["value"] else record.message
+    told = (record.full_name, worst["value"], worst["limit"], record.headroom, record.smallest_change, where or why)
     return record.state, *told
 
 

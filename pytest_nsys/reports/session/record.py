@@ -1,15 +1,10 @@
-"""What do all reports show of a verdict? The verdict itself, what it was reached on, and what pytest made of it.
-
-It crosses from an xdist worker as it is.
-"""
+"""What do all reports show of a verdict? The verdict itself, what it was reached on, and what pytest made of it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from pytest_nsys.analysis.circumstances import RunKey
-from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import Step
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.model import Assertion, FromBaseline, Outcome, Severity, Verdict
@@ -32,51 +27,41 @@ LOOKED_AT = (Outcome.FAILED, Outcome.ACCEPTED, Outcome.INCONCLUSIVE, Outcome.IMP
 """Outcomes of an assertion that pytest may take as passed, and that deserve a look all the same."""
 
 
-class WorstRow(NamedTuple):
-    """The row that is nearest to failing, or fails worst, in words. ``bound`` is the limit without where it comes from,
-    ``sees`` the smallest change that the gate can see, with what stands behind it, ``ceiling`` how far a waived row may
-    go, which stands in place of its margin.
-    """
-
-    row: str = ""
-    value: str = ""
-    limit: str = ""
-    bound: str = ""
-    margin: str = ""
-    ceiling: str = ""
-    sees: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class Record:
     """One assertion of a session.
 
-    ``worst`` and the number of ``rows`` outlive those of the verdict, which are let go. ``run`` is what was judged
-    in words, ``found`` the convention that ``auto`` found, ``traces`` are its captures, ``began`` is when the first
-    of them did, in UTC. ``configuration`` is that of the gate file's matrix, empty where it has none.
-    ``explanation`` are the lines below the sentence. ``artifact`` is the file that has the window,
-    ``artifact_lost`` why there is none. ``good``: pytest takes it as passed; ``xfailed``: it was expected to fail.
-    ``forced`` are marks of others that decide.
-    ``on_base`` is how a constant limit ends on the other side of a comparison.
+    It crosses from an xdist worker as it is.
     """
 
     verdict: Verdict
-    worst: WorstRow = WorstRow()  # noqa: RUF009  a NamedTuple: immutable
+    """Of its rows those that hold are let go at the end of a session that writes no report."""
     rows: int = 0
+    """How many were judged."""
     run: str = ""
+    """What was judged, in words; empty where nothing could be."""
     found: str = ""
-    configuration: str = ""
+    """The convention that ``auto`` found."""
     traces: tuple[str, ...] = ()
+    """The captures, as a person would type them."""
     key: RunKey | None = None
+    """What makes runs comparable; None where no trace could be read."""
     began: str = ""
+    """When the first of the captures did, in UTC."""
     next_steps: tuple[Step, ...] = ()
+    """Commands to type next."""
     explanation: tuple[str, ...] = ()
+    """The lines below the sentence; empty where the assertion passed."""
     artifact: str = ""
+    """The file that has the window."""
     artifact_lost: str = ""
+    """Why there is none."""
     good: bool = True
+    """Whether pytest takes it as passed."""
     xfailed: bool = False
+    """Whether it was expected to fail."""
     forced: str = ""
-    on_base: str = ""
+    """Marks of others that decide."""
 
     @property
     def assertion(self) -> Assertion:
@@ -99,9 +84,12 @@ class Record:
         return self.assertion.location.line
 
     @property
+    def configuration(self) -> str:
+        return self.verdict.configuration
+
+    @property
     def address(self) -> str:
-        """The gate file, with its configuration where it has several."""
-        return str(Address(self.file, self.configuration))
+        return self.verdict.address
 
     @property
     def name(self) -> str:
@@ -158,16 +146,29 @@ class Record:
         return f"{self.kind} {self.subject}".lstrip()
 
     @property
+    def worst(self) -> dict[str, str]:
+        return describe_worst(self.verdict)
+
+    @property
+    def bound(self) -> str:
+        """The limit of the worst row, without where it comes from."""
+        row, assertion = self.verdict.nearest, self.assertion
+        if row is None or not self.worst["limit"]:
+            return ""
+        two_sided = assertion.require.comparator is None
+        return limit_words(assertion, limit_of(row, self.verdict.unit, two_sided=two_sided))
+
+    @property
     def smallest_change(self) -> str:
         """The smallest change that the gate can see, as people read it: ``≥ 50 us (noise not measured)``."""
-        seen = self.worst.sees
+        seen = self.worst["sees"]
         return f"≥ {seen}" if seen and seen != ANY_CHANGE else seen
 
     @property
     def headroom(self) -> str:
         """What is left to the limit; of a waived row its ceiling."""
         worst = self.worst
-        return worst.margin or (f"ceiling {worst.ceiling}" if worst.ceiling else "")
+        return worst["margin"] or (f"ceiling {worst['ceiling']}" if worst["ceiling"] else "")
 
     @property
     def explained(self) -> str:
@@ -182,27 +183,43 @@ class Record:
     def properties(self) -> list[tuple[str, object]]:
         """What JUnit shows of it; what is empty is left out."""
         verdict, worst = self.verdict, self.worst
-        told = {"outcome": str(self.outcome), "message": self.message, "value": worst.value, "limit": worst.limit}
-        told |= {"margin": worst.margin, "ceiling": worst.ceiling, "sees": worst.sees, "row": worst.row}
-        shown = told | {"rows": self.rows, "run": self.run, "baseline": verdict.compared_with}
-        shown |= {"accepted_for": verdict.accepted_for}
-        shown |= {"window": "; ".join(window_lines(verdict.windows)), "measured_as": verdict.measured_as}
-        return [(f"nsys_{name}", value) for name, value in {**shown, "line": self.line}.items() if value not in ("", 0)]
+        shown: dict[str, object] = {
+            "outcome": str(self.outcome),
+            "message": self.message,
+            "value": worst["value"],
+            "limit": worst["limit"],
+            "margin": worst["margin"],
+            "ceiling": worst["ceiling"],
+            "sees": worst["sees"],
+            "row": worst["row"],
+            "rows": self.rows,
+            "run": self.run,
+            "baseline": verdict.compared_with,
+            "accepted_for": verdict.accepted_for,
+            "window": "; ".join(window_lines(verdict.windows)),
+            "measured_as": verdict.measured_as,
+            "line": self.line,
+        }
+        return [(f"nsys_{name}", value) for name, value in shown.items() if value not in ("", 0)]
 
     def saying(self, message: str) -> Record:
         """The same with another message."""
         return replace(self, verdict=replace(self.verdict, message=message))
 
     def without_rows(self) -> Record:
-        """For the end of the session, which tells of those that do not hold, of waived ones, and of the nearest."""
+        """For the end of the session, which tells of those that do not hold, of waived ones, and of the nearest; where
+        it tells how many kernels there are, of one of each.
+        """
         rows, near = self.verdict.rows, self.verdict.nearest
-        kept = tuple(row for row in rows if row.waived or row.outcome is not Outcome.PASSED or row is near)
+        first = {row.labels.get("kernel"): id(row) for row in rows} if is_of_none(self.assertion) else {}
+        told = {id(near), *first.values()}
+        kept = tuple(row for row in rows if row.waived or row.outcome is not Outcome.PASSED or id(row) in told)
         return replace(self, verdict=replace(self.verdict, rows=kept))
 
 
-def error_record(assertion: Assertion, message: str, outcome: Outcome = Outcome.ERROR) -> Record:
+def error_record(assertion: Assertion, message: str, outcome: Outcome = Outcome.ERROR, *, configuration: str) -> Record:
     said = "; ".join(line.strip() for line in message.splitlines())
-    return Record(Verdict(assertion, outcome, printable(said, 2000), ""), good=False)
+    return Record(Verdict(assertion, outcome, printable(said, 2000), "", configuration=configuration), good=False)
 
 
 def record_of(verdict: Verdict, run: str = "") -> Record:
@@ -213,24 +230,33 @@ def record_of(verdict: Verdict, run: str = "") -> Record:
         notes=tuple(note.printable(400) for note in verdict.notes),
         details=tuple(printable(line, 2000) for line in verdict.details),
     )
-    return Record(told, _worst(verdict), len(verdict.rows), printable(run, 1000), good=verdict.good)
+    return Record(told, len(verdict.rows), printable(run, 1000), good=verdict.good)
 
 
-def _worst(verdict: Verdict) -> WorstRow:
-    row, unit, assertion = verdict.nearest, verdict.unit, verdict.assertion
-    if row is None:
-        return WorstRow()
+NO_ROW = dict.fromkeys(("row", "value", "limit", "margin", "ceiling", "sees"), "")
+
+
+def describe_worst(verdict: Verdict) -> dict[str, str]:
+    """Say in words which row is nearest to failing, or fails worst: where it is, its value, all that it is held to, how
+    far it may still move, how far a waiver lets it go in place of that, and the smallest change that the gate sees.
+    """
+    row, unit = verdict.nearest, verdict.unit
+    if row is None or verdict.outcome is Outcome.INCOMPARABLE:  # whose rows stand side by side in a comparison
+        return NO_ROW
+    if is_of_none(verdict.assertion) and row.outcome is Outcome.PASSED:
+        kernels = {each.labels["kernel"] for each in verdict.rows}
+        return NO_ROW | {"value": f"none of {counted(len(kernels), 'kernel')}"}
+    return {
+        "row": place(row, verdict),
+        "value": "" if row.value is None else apart(row, unit)[0],
+        "limit": "" if row.value is None else limit_cell(verdict.assertion, unit, row),
+        "margin": margin_words(row, verdict),
+        "ceiling": ceiling_words(row, verdict),
+        "sees": sees_words(row, verdict),
+    }
+
+
+def is_of_none(assertion: Assertion) -> bool:
+    """Whether it asks that there is no such row."""
     limit = assertion.require.limit
-    if isinstance(limit, FromBaseline) and limit.no is not None and row.outcome is Outcome.PASSED:
-        return WorstRow(value=f"none of {counted(len({each.labels['kernel'] for each in verdict.rows}), 'kernel')}")
-    worst = WorstRow(
-        row=place(row, verdict),
-        margin=margin_words(row, verdict),
-        ceiling=ceiling_words(row, verdict),
-        sees=sees_words(row, verdict),
-    )
-    if row.value is None:
-        return worst
-    bound = limit_of(row, unit, two_sided=assertion.require.comparator is None)
-    bound = "" if row.limit is None else limit_words(assertion, bound)
-    return worst._replace(value=apart(row, unit)[0], limit=limit_cell(assertion, unit, row), bound=bound)
+    return isinstance(limit, FromBaseline) and limit.no is not None

@@ -71,7 +71,7 @@ def _table(records: Sequence[Record], width: int, *, verbose: bool) -> Iterator[
     yield from head if len(said) > NAME + 1 else ()
     said_by: dict[str, str] = {}
     for own, record in zip(lines, records, strict=True):
-        why = "" if record.worst.value else record.message
+        why = "" if record.worst["value"] else record.message
         if why and said_by.setdefault(why, record.title) != record.title:
             why = AS_ABOVE
         if why and len(own[0]) + 2 + len(why) <= width:
@@ -107,11 +107,11 @@ def _fitted(rows: Sequence[Sequence[str]], width: int) -> Iterator[list[str]]:
 def _cells(record: Record, *, verbose: bool) -> list[str]:
     """How an assertion ended, its name, value, limit, headroom and place; all that is known of them if ``verbose``."""
     worst, name = record.worst, record.full_name if verbose else printable(record.full_name, LONGEST_NAME)
-    limit, sees = (worst.limit, record.smallest_change) if verbose else (worst.bound, "")
-    where = worst.row if worst.value else ""
+    limit, sees = (worst["limit"], record.smallest_change) if verbose else (record.bound, "")
+    where = worst["row"] if worst["value"] else ""
     if verbose and where and record.rows > 1:
         where += f", worst of {record.rows}"
-    return [record.state, name, worst.value, limit, record.headroom, sees, where, record.on_base]
+    return [record.state, name, worst["value"], limit, record.headroom, sees, where, record.verdict.on_base]
 
 
 def _windows(file: FileRecords, verbose: bool) -> Iterator[str]:

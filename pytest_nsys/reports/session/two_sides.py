@@ -27,7 +27,16 @@ from pytest_nsys.reports.explanation import (
     window_lines,
 )
 from pytest_nsys.reports.tables import Table, Told, number, table_by, table_of
-from pytest_nsys.verdicts.comparison import BUILT_IN_GATE, ComparedRow, Comparison, OneSided, Result, Side
+from pytest_nsys.verdicts.comparison import (
+    BUILT_IN_GATE,
+    Comparison,
+    OneSided,
+    Result,
+    Side,
+    VerdictRow,
+    counts_as_worse,
+    has_changed,
+)
 from pytest_nsys.verdicts.kernel_changes import KernelChange
 
 SHOWN_ROWS = 20
@@ -48,7 +57,7 @@ def result_words(comparison: Comparison) -> str:
             return f"incomparable: {_why_incomparable(comparison)}"
         case Result.UNDECIDED:
             return f"undecided: {_why_undecided(comparison)}"
-    unclear = sum(row.row.outcome is Outcome.INCONCLUSIVE for row in comparison.rows)
+    unclear = sum(row.outcome is Outcome.INCONCLUSIVE for _, row in comparison.rows)
     noise = f", {unclear} beyond the tolerance but within the noise (inconclusive)" if unclear else ""
     return f"nothing worse: {counted(len(comparison.rows) - unclear, 'row')} within the limits{noise}"
 
@@ -63,7 +72,7 @@ def _why_incomparable(comparison: Comparison) -> str:
 def _why_undecided(comparison: Comparison) -> str:
     if not comparison.rows:
         return "nothing was compared: no assertion with a baseline has a row"
-    outcomes = [each.verdict.outcome for each in comparison.verdicts]
+    outcomes = [verdict.outcome for verdict in comparison.verdicts]
     counts = {words: outcomes.count(outcome) for outcome, words in UNDECIDED.items()}
     return ", ".join(f"{counted(count, 'assertion')} {words}" for words, count in counts.items() if count)
 
@@ -91,11 +100,11 @@ def _largest(comparison: Comparison) -> Iterator[str]:
     """What changed most where nothing is worse: rows within their limits, and kernels."""
     if comparison.result is not Result.NOT_WORSE:
         return
-    rows = [each for each in _within(comparison) if each.unit == TIME and each.row.baseline]
-    rows = [each for each in rows if _share(each.row.value, each.row.baseline) >= LEAST_SHARE]
-    rows.sort(key=lambda each: -_share(each.row.value, each.row.baseline))
+    rows = [(v, row) for v, row in _within(comparison) if v.unit == TIME and row.baseline]
+    rows = [(v, row) for v, row in rows if _share(row.value, row.baseline) >= LEAST_SHARE]
+    rows.sort(key=lambda each: -_share(each[1].value, each[1].baseline))
     if rows:
-        told = (f"{subject(each.assertion)} {place(each.row)} {change(each.row, each.unit)}" for each in rows[:LARGEST])
+        told = (f"{subject(v.assertion)} {place(row)} {change(row, v.unit)}" for v, row in rows[:LARGEST])
         yield f"largest changes within the limits: {', '.join(told)}"
     kernels = [each for each in comparison.kernels.kernels if _share(each.head_ns, each.base_ns) >= LEAST_SHARE]
     if kernels:
@@ -177,39 +186,39 @@ def _circumstances_table(comparison: Comparison) -> Table:
 # Rows
 
 
-def _within(comparison: Comparison) -> list[ComparedRow]:
+def _within(comparison: Comparison) -> list[VerdictRow]:
     """The rows that changed by no more than they may."""
-    return [row for row in comparison.unmoved if row.changed]
+    return [each for each in comparison.unmoved if has_changed(each[1])]
 
 
 def _row_table(
-    caption: str, rows: Sequence[ComparedRow], comparison: Comparison, limit: int | None = None, *, folded: bool = False
+    caption: str, rows: Sequence[VerdictRow], comparison: Comparison, limit: int | None = None, *, folded: bool = False
 ) -> Table:
     judged = not comparison.side_by_side
     tested = judged and comparison.fewest_captures >= FEWEST_FOR_SEPARATION
-    limits: list[Told[ComparedRow]] = [
-        ("limit", lambda each: limit_cell(each.assertion, each.unit, each.row) or "—"),
+    limits: list[Told[VerdictRow]] = [
+        ("limit", lambda each: limit_cell(each[0].assertion, each[0].unit, each[1]) or "—"),
         (number("× tolerance"), _times_words),
     ]
-    test: Told[ComparedRow] = ("significance", lambda e: e.row.test or ("exact" if e.row.limit is not None else ""))
-    columns: list[Told[ComparedRow]] = [
+    test: Told[VerdictRow] = ("significance", lambda e: e[1].test or ("exact" if e[1].limit is not None else ""))
+    columns: list[Told[VerdictRow]] = [
         ("", word),
-        ("metric", lambda each: subject(each.assertion)),
-        ("row", lambda each: place(each.row)),
+        ("metric", lambda each: subject(each[0].assertion)),
+        ("row", lambda each: place(each[1])),
         (number("base"), lambda each: _both(each)[0]),
         (number("head"), lambda each: _both(each)[1]),
-        (number("change"), lambda each: change(each.row, each.unit)),
+        (number("change"), lambda each: change(each[1], each[0].unit)),
         *(limits if judged else ()),
         *((test,) if tested else ()),
     ]
-    if any(row.gate != BUILT_IN_GATE for row in rows):
-        columns.append(("asserted in", lambda each: each.assertion.location.at_line))
+    if any(verdict.address != BUILT_IN_GATE for verdict, _ in rows):
+        columns.append(("asserted in", lambda each: each[0].assertion.location.at_line))
     return table_by(caption, columns, rows, limit, folded=folded)
 
 
-def _both(each: ComparedRow) -> tuple[str, str]:
+def _both(each: VerdictRow) -> tuple[str, str]:
     """Base and head with as many digits as tell them apart, head from its limit too."""
-    row, unit = each.row, each.unit
+    row, unit = each[1], each[0].unit
     if row.baseline is None or row.value is None:
         base, head = ("—" if value is None else format_value(value, unit) for value in (row.baseline, row.value))
         return base, head
@@ -219,13 +228,15 @@ def _both(each: ComparedRow) -> tuple[str, str]:
     return base, apart(row, unit, scale)[0] if row.limit is not None and head == plain else head
 
 
-def word(each: ComparedRow) -> str:
-    row = each.row
+def word(each: VerdictRow) -> str:
+    verdict, row = each
     if row.waived:
         return "waived"
     match row.outcome:
         case Outcome.FAILED:
-            return "worse" if each.counts else "warned" if each.assertion.xfail is None else "expected"
+            if counts_as_worse(verdict.assertion):
+                return "worse"
+            return "warned" if verdict.assertion.xfail is None else "expected"
         case Outcome.NO_DATA:
             return "gone" if row.value is None else "new" if row.baseline is None else "not judged"
         case Outcome.IMPROVED:
@@ -237,13 +248,14 @@ def word(each: ComparedRow) -> str:
     return str(row.outcome)
 
 
-def _times_words(each: ComparedRow) -> str:
+def _times_words(each: VerdictRow) -> str:
     """How much worse, in units of the tolerance; negative where better."""
-    times = each.row.times_tolerance
-    if each.row.limit is None:
+    _, row = each
+    times = row.times_tolerance
+    if row.limit is None:
         return ""
     if times is None:
-        return "any change" if each.row.sees == 0 else ""
+        return "any change" if row.sees == 0 else ""
     return format_signed(times, BARE)
 
 
