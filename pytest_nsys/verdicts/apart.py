@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.analysis.captures import Captures
@@ -18,7 +19,7 @@ from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.throughput import STATISTICS, counted_periods, slowest_rank
 from pytest_nsys.analysis.windows import LookedAt, UsedWindow, WindowSpec, marks_steps
-from pytest_nsys.core.errors import NoRows, NothingMeasured
+from pytest_nsys.core.errors import NoRows, NothingMeasured, NsysError
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value
@@ -57,9 +58,19 @@ class _Step(NamedTuple):
 
 @dataclass
 class RunBreakdowns:
-    """Opened traces, each window of which is taken apart once."""
+    """Opened traces, each window of which is taken apart once. A rank waits for those ``among`` some, where there are no
+    others in the run that it is held against.
+    """
 
     captures: Captures
+    among: frozenset[int] | None = None
+
+    @cached_property
+    def ranks(self) -> frozenset[int]:
+        """Those of the run; none of one without kernels."""
+        with suppress(NsysError):
+            return frozenset(rank.number for rank in self.captures.runs[0].ranks)
+        return frozenset()
 
     def apart(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value) -> Apart | None:
         """The window of the row's rank, of all captures and windows, whose own value is nearest to ``value``.
@@ -178,8 +189,9 @@ class RunBreakdowns:
     def _broken_down(self, capture: int, spec: WindowSpec, n: int, rank: int) -> Breakdown:
         from pytest_nsys.analysis.breakdown import break_down  # only what moved pays for what takes it apart
 
-        windows, waits = self._together(capture, spec, n, len(self.captures.runs[capture].measured(spec).ranks[rank]))
-        return break_down(windows, rank, waits.get(rank, {}))
+        own = self.captures.runs[capture].measured(spec).ranks[rank]
+        windows, waits = self._together(capture, spec, n, len(own))
+        return break_down({**windows, rank: own[n]}, rank, waits.get(rank, {}))
 
     @kept
     def _together(
@@ -189,7 +201,8 @@ class RunBreakdowns:
         from pytest_nsys.analysis.straggling import waits_over_files
 
         ranks = self.captures.runs[capture].measured(spec).ranks
-        beside = {number: windows[n] for number, windows in ranks.items() if len(windows) == count}
+        known = {number: own for number, own in ranks.items() if self.among is None or number in self.among}
+        beside = {number: windows[n] for number, windows in known.items() if len(windows) == count}
         return beside, waits_over_files(beside)
 
 

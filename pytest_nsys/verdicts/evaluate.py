@@ -201,7 +201,8 @@ class GateContext:
     @cached_property
     def breakdowns(self) -> RunBreakdowns:
         """The windows, to explain a row by."""
-        return RunBreakdowns(self.captures)
+        before = self.windows_before
+        return RunBreakdowns(self.captures, before.ranks if before is not None else None)
 
     @property
     def windows_before(self) -> RunBreakdowns | None:
@@ -368,7 +369,7 @@ def _of_the_run_before(assertion: Assertion, judgement: Judgement, context: Gate
     before = context.windows_before if assertion.needs_baseline and (trace or red is not None) else None
     if before is None or (isinstance(context.baseline, OtherRun) and not trace):
         return
-    if red is not None and (was := _in_windows(assertion, red, before.captures, context)) is not None:
+    if red is not None and (was := _in_windows(assertion, red, before, context)) is not None:
         there = "" if assertion.judged.unit == HASH else f": {format_value(was, assertion.judged.unit)} there"
         yield Note(f"the windows of the run before are of another run than this baseline{there}")
     with contextlib.suppress(NsysError):
@@ -383,14 +384,14 @@ def _of_the_run_before(assertion: Assertion, judgement: Judgement, context: Gate
         yield from [Note(f"the run before: {'; '.join(doubts)}", True)] if doubts else []
 
 
-def _in_windows(assertion: Assertion, row: JudgedRow, before: Captures, context: GateContext) -> Value | None:
+def _in_windows(assertion: Assertion, row: JudgedRow, before: RunBreakdowns, context: GateContext) -> Value | None:
     """The value that a row has in the windows of the run before, where its baseline is further off than it may be."""
-    some = len(before.runs[0].ranks) < len(context.captures.runs[0].ranks)
-    if row.baseline is None or (some and (assertion.aggregates or assertion.balance_across is not None)):
+    some = len(before.ranks) < len(context.captures.runs[0].ranks)
+    if row.baseline is None or (some and "rank" not in row.labels):  # which tells of all ranks
         return None
     with contextlib.suppress(NsysError, NothingSelected):
         spec = spec_for(context.captures.convention, assertion)
-        was = folded(before.rows(assertion.measures, spec), assertion).get(row_key(assertion, row.labels))
+        was = folded(before.captures.rows(assertion.measures, spec), assertion).get(row_key(assertion, row.labels))
         return was if was is not None and distance(was, row.baseline) > (row.reach or 0) else None
     return None
 
