@@ -58,8 +58,8 @@ class _Step(NamedTuple):
 
 @dataclass
 class RunBreakdowns:
-    """Opened traces, each window of which is taken apart once. A rank waits for those ``among`` some, where there are no
-    others in the run that it is held against.
+    """Opened traces, each window of which is taken apart once. A rank waits for those ``among`` some, where no
+    others are in the run that it is held against.
     """
 
     captures: Captures

@@ -246,7 +246,7 @@ class Project:
             except NsysError as error:
                 return {assertion.full_name: _error(error) for assertion in gate.assertions}
             captures = cache.captures([trace], self.root, gate.resolved_convention, gate.workload)
-            stored = StoredBaseline(captures, gate, store)
+            stored = StoredBaseline(captures, gate, store, library=cache)
             context = GateContext(captures, gate, stored)
             return {assertion.full_name: _judged(assertion, context) for assertion in gate.assertions}
 

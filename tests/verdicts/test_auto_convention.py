@@ -12,7 +12,7 @@ from pytest_nsys.core.conventions import BUILT_IN, read_convention, spelled_conv
 from pytest_nsys.gates.model import Outcome
 from pytest_nsys.verdicts.comparison import Result
 from tests.support.gates import MS, Project
-from tests.support.samples.builder import Process, TraceBuilder
+from tests.support.samples.builder import TraceBuilder
 
 BELOW = "- wall_exposed_ns below baseline plus 5%"
 FOUND = "generic, anchor 'step %' (found in the {})"
@@ -111,26 +111,6 @@ def test_a_run_that_fits_another_one_is_not_comparable(project: Project) -> None
         project, "--nsys-trace=inside.sqlite", code=0
     )
     assert FOUND.format("baseline") in first_line(project, "--nsys-trace=run.sqlite", code=0)
-
-
-def test_a_baseline_of_before_is_read_as_before(project: Project) -> None:
-    project.accepted(BELOW)
-    (path,) = (project.root / "baselines").rglob("*.json")
-    stored = json.loads(path.read_text())
-    del stored["convention"]
-    path.write_text(json.dumps(stored))
-    assert "pithtrain (found in the baseline)" in first_line(project, "--nsys-trace=run.sqlite", code=0)
-
-    def late(_: TraceBuilder, processes: list[Process]) -> None:
-        """So far behind that another mode would fit: nobody looked, when there was one default."""
-        for process in processes:
-            for k in range(5):
-                at = 20 * MS * k + 3 * MS
-                process.kernel("gemm", at + 16 * MS, at + 31 * MS, launch_ns=at)
-
-    project.trace("late.sqlite", edit=late)
-    assert "another run" not in project.pytest("-v", "--nsys-trace=late.sqlite")
-    assert open_run(project.root / "late.sqlite").convention.kernels == "launched"
 
 
 def test_the_base_says_it_before_the_head(project: Project, tmp_path: Path) -> None:

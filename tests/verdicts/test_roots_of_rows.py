@@ -12,6 +12,7 @@ import pytest
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.cli.init import store_rows
 from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.reports.chrome_trace import kept_windows
 from pytest_nsys.reports.session.digest import Digest
 from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import record_of
@@ -43,9 +44,9 @@ def told(folder: Path, change: Change, gate: Sequence[str], *, steps: int = 3, w
         file = load_gate_file(path)
         was, now = (library.captures(side, folder, file.resolved_convention) for side in sides)
         store = store_of(path, folder / "baselines", folder)
-        store_rows(file, was, store)
+        store_rows(file, was, store, keep=kept_windows)
         found = []
-        for before in (StoredBaseline(now, file, store), OtherRun(now, file, was)):
+        for before in (StoredBaseline(now, file, store, library=library), OtherRun(now, file, was)):
             context = GateContext(now, file, before)
             records = [record_of(evaluate(assertion, context), "run") for assertion in file.assertions]
             found.append(of_session(Digest(records=tuple(records))))
