@@ -356,7 +356,7 @@ def test_a_folder_that_holds_something_else_is_no_orphan(project: Project, stale
 
 BROKEN: dict[str, tuple[Callable[[str], str], str]] = {
     "no baseline": (lambda _: "{", "is not a baseline: line 1"),
-    "a later format": (lambda text: text.replace('"format": 2', '"format": 3'), "is not a baseline: format 3 is not 2"),
+    "a later format": (lambda text: text.replace('"format": 1', '"format": 3'), "is not a baseline: format 3 is not 1"),
     "another gate file's": (
         lambda text: text.replace("perf/step.nsys", "perf/else.nsys"),
         "is the baseline of another gate file, perf/else.nsys.yaml",

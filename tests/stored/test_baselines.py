@@ -57,7 +57,7 @@ def test_a_file_is_sorted_with_one_row_a_line(project: Project) -> None:
     ((name, text),) = project.baselines().items()
     assert name.startswith("perf__deep__gate/")
     lines = text.splitlines()
-    assert lines[:2] == ["{", '"format": 2,']
+    assert lines[:2] == ["{", '"format": 1,']
     assert lines[2] == '"gate": "perf/deep/gate.nsys.yaml",'
     key = {"mesh": None, "micro_batch": None, "sequence_length": None, "world": 11, "gpu": "NVIDIA H100 80GB HBM3"}
     stored = json.loads(text)
@@ -258,7 +258,7 @@ def test_a_baseline_is_replaced_in_one_step(project: Project, accepted: Path, mo
     monkeypatch.setattr(Path, "replace", watched)
     project.trace(exposed_us=500)
     project.refresh("--nsys-trace=run.sqlite")
-    assert seen == [(2, True)]
+    assert seen == [(1, True)]
 
 
 def test_the_folder_by_option_is_relative_to_where_one_stands(project: Project) -> None:
@@ -343,7 +343,7 @@ def test_accepted_runs_that_are_traces_of_the_calibration_are_told_by_all_of_the
 
 HOW = '"window": "median", "span": "range", "kernels": "contained"'
 FILE = f"""{{
-"format": 2,
+"format": 1,
 "gate": "g.nsys.yaml",
 "key": {{"world": 2}},
 "facts": {{"anchor": ["step"]}},
@@ -378,9 +378,9 @@ BROKEN = {
     "no object": (FILE, "[]", "the file is not an object"),
     "nothing": (FILE, "", "line 1: "),
     "no series": ('"series"', '"serie"', "$: 'series' is a required property"),
-    "a later format": ('"format": 2', '"format": 3', "format 3 is not 2: written by another"),
-    "a format that is not a number": ('"format": 2', '"format": true', "format True is not 2"),
-    "a key twice": ('"gate":', '"format": 2, "gate":', "a key appears twice"),
+    "a later format": ('"format": 1', '"format": 3', "format 3 is not 1: written by another"),
+    "a format that is not a number": ('"format": 1', '"format": true', "format True is not 1"),
+    "a key twice": ('"gate":', '"format": 1, "gate":', "a key appears twice"),
     "a series twice": ("comm_ns", "busy_ns", "a series appears twice"),
     "a row twice": ('[0, "stage4_f"', '[0, "stage2_f"', 'the row [0, "stage2_f"] of busy_ns appears twice'),
     "a row without values": ("[200000]", "[]", "does not fit its dimensions"),

@@ -79,6 +79,18 @@ def test_a_red_stays_red_however_often_it_is_run(main: Project, commits: str, mo
     assert set(outcomes(main)[-6:]) == {"delayed" if "fail_after" in more else "failed"}
 
 
+def test_a_red_says_that_its_why_needs_a_run(main: Project) -> None:
+    """The history has values alone."""
+    next_commit(main)
+    line = "note: no why: no windows of the run before are kept: give its trace with --nsys-against"
+    said = judged(main, "slow", 1)
+    assert line in " ".join(said.split())
+    assert "why:    " not in said
+    said = judged(main, "slow", 1, "--nsys-against=run.sqlite")
+    assert "why:    rank 0 stage2_f, +100 us:" in said
+    assert "no why" not in said
+
+
 def test_what_is_waived_is_no_new_normal(main: Project) -> None:
     waiver = "waivers:\n- {assertion: follows, ceiling: 400us, expires: 2099-01-01, reason: known}"
     main.gate(f"assertions:\n{FOLLOWS}\n{waiver}")

@@ -27,7 +27,7 @@ from pytest_nsys.gates.judgement import Reference
 from pytest_nsys.gates.model import Assertion, GateFile, spec_for
 from pytest_nsys.gates.noise import FEWEST_TRACES
 
-FORMAT = 2
+FORMAT = 1
 
 NO_WINDOW = "none"
 """Stands for window, span and kernels of what was measured outside of a trace."""
