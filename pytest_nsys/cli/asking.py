@@ -127,8 +127,10 @@ class Accepted(NamedTuple):
     executor: str | None = None
 
 
-def update(gate_files: Sequence[str], run: Accepted, reason: str, acceptance: Acceptance) -> int:
-    """Write baselines of the gate files; the exit code of the command.
+def update(
+    gate_files: Sequence[str], run: Accepted, reason: str, acceptance: Acceptance, selected: str | None = None
+) -> int:
+    """Write baselines of the gate files, of the assertions that pytest's ``-k`` selects; the exit code of the command.
 
     An error weighs more than a verdict without data, which weighs more than a failure.
     """
@@ -138,6 +140,7 @@ def update(gate_files: Sequence[str], run: Accepted, reason: str, acceptance: Ac
     words += [f"--nsys-trace={trace}" for trace in run.traces]
     words += [f"--nsys-measurements={file}" for file in run.measurements]
     words += [f"--nsys-executor={run.executor}"] if run.executor is not None else []
+    words += ["-k", selected] if selected is not None else []
     asking = Updating(acceptance)
     code = ask_pytest(asking, gate_files, run.baseline_dir, *words)
     if code not in (Exit.GOOD, Exit.WORSE) or (code and "error" in asking.outcomes):

@@ -30,7 +30,7 @@ from pytest_nsys.stored.baselines.changes import FileChange, RowChange, file_cha
 from pytest_nsys.stored.baselines.store import BaselineStore, Pruned, orphans, remove, window_beside
 from pytest_nsys.stored.baselines.store import prune as prune_shelf
 from pytest_nsys.tools.git import snapshot_of
-from pytest_nsys.verdicts.refresh_modes import KEPT_RUNS, ROWS, Acceptance, Mode
+from pytest_nsys.verdicts.refresh_modes import KEPT_RUNS, Acceptance, Mode
 
 COLUMNS = (
     *texts("file", "gate", "metric", "labels"),
@@ -48,8 +48,8 @@ def baseline() -> None:
 @click.option("--trace", "traces", multiple=True, metavar="PATH", help="The run to accept; repeat for its captures.")
 @measurements_option("--measurements", "trace")
 @click.option("--reason", required=True, help="Why the change is right; stored with the rows.")
-@click.option("--only", metavar="NAME", multiple=True, help="Only this assertion or metric (glob; repeatable).")
-@click.option("--rows", type=click.Choice([*map(str, ROWS)]), help=f"Which rows to write. Default: {Mode.MOVED}.")
+@click.option("-k", "selected", metavar="EXPRESSION", help="Only the assertions that pytest -k selects.")
+@click.option("--all", "every_row", is_flag=True, help="Write every row, not only what moved beyond its tolerance.")
 @click.option("--accept-run", is_flag=True, help=f"Add the run to the accepted runs, of which {KEPT_RUNS} are kept.")
 @click.option("--no-window", is_flag=True, help="Do not keep the windows of the run, which say why a later one is red.")
 @folder_option
@@ -61,8 +61,8 @@ def refresh(
     traces: tuple[str, ...],
     measurements: tuple[str, ...],
     reason: str,
-    only: tuple[str, ...],
-    rows: str | None,
+    selected: str | None,
+    every_row: bool,
     accept_run: bool,
     no_window: bool,
     baseline_dir: str | None,
@@ -73,16 +73,16 @@ def refresh(
     Folders mean the gate files in them, 'step.nsys.yaml[llama-8b]' one configuration of a matrix, whose trace is
     --trace=llama-8b=PATH.
 
-    --rows: 'moved' writes what moved beyond its tolerance, 'all' every row, 'new' rows that are not stored, 'better'
-    what improved beyond its tolerance. Prints old and new values, and keeps the measured windows beside the baseline.
-    Refuses a run with an error or a structural failure, and leaves out what has no data. Ends with what is still red,
-    and what to type or to write: of a constant the sentence that holds this run.
+    Writes the rows that are new or moved beyond their tolerance, prints old and new values, and keeps the measured
+    windows beside the baseline. A row is a line of the file, so that 'git checkout -p' takes some back. Refuses a run
+    with an error or a structural failure, and leaves out what has no data. Ends with what is still red, and what to
+    type or to write: of a constant the sentence that holds this run.
     """
-    if accept_run and rows is not None:
-        raise UsageMistake("--accept-run takes every row: leave --rows out")
-    mode = Mode.ACCEPT_RUN if accept_run else Mode(rows or Mode.MOVED)
+    if accept_run and every_row:
+        raise UsageMistake("--accept-run takes every row: leave --all out")
+    mode = Mode.ACCEPT_RUN if accept_run else Mode.ALL if every_row else Mode.MOVED
     given = Accepted(traces, measurements, baseline_dir, executor)
-    context.exit(update(gate_files, given, reason, Acceptance(mode, only, not no_window)))
+    context.exit(update(gate_files, given, reason, Acceptance(mode, not no_window), selected))
 
 
 @baseline.command()

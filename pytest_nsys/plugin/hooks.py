@@ -124,25 +124,20 @@ def _refuse_stray_traces(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse a name to update that no gate file knows; where noise is measured, nothing else is judged."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where noise is measured, nothing is judged."""
     acceptance = config.stash.get(ACCEPTANCE, None)
-    if acceptance is None:
+    if acceptance is None or acceptance.mode != "calibrate":
         return
     from pytest_nsys.plugin.items import GateItem
     from pytest_nsys.plugin.session import session_of
 
-    gates = {item.gate.address: item.gate for item in items if isinstance(item, GateItem)}
-    if gates and not session.testsfailed:  # a mistake in a gate file is told first
-        with _usage_errors():
-            session_of(config).refreshing.check_only(gates.values())
-    if acceptance.mode == "calibrate":
-        sides: tuple[list[pytest.Item], list[pytest.Item]] = [], []
-        for item in items:
-            sides[isinstance(item, GateItem) and session_of(config).updates(item.assertion)].append(item)
-        others, items[:] = sides
-        if others:
-            config.hook.pytest_deselected(items=others)
+    sides: tuple[list[pytest.Item], list[pytest.Item]] = [], []
+    for item in items:
+        sides[isinstance(item, GateItem) and session_of(config).updates(item.assertion)].append(item)
+    others, items[:] = sides
+    if others:
+        config.hook.pytest_deselected(items=others)
 
 
 @pytest.hookimpl(specname="pytest_collection_modifyitems")

@@ -117,7 +117,7 @@ class GateItem(JudgedItem):
     def __init__(self, *, gate: GateFile, assertion: Assertion, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.gate, self.assertion = gate, assertion
-        self.extra_keyword_matches.add(assertion.full_name)  # for -k
+        self.extra_keyword_matches |= {assertion.full_name, assertion.metric}  # for -k
         self.record: Record | None = None
         self.history: HistoryEntry | None = None
         self.pictures: Pictures | None = None

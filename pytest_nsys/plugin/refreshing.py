@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterable
 
-from pytest_nsys.core.errors import NsysError, UsageMistake, did_you_mean
+from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.model import Assertion, GateFile
 from pytest_nsys.plugin.session import NsysSession
@@ -14,7 +14,7 @@ from pytest_nsys.reports.chrome_trace import kept_windows
 from pytest_nsys.reports.unsettled import unsettled_lines
 from pytest_nsys.tools.git import merge_advice
 from pytest_nsys.verdicts.refresh import Refresh, Written
-from pytest_nsys.verdicts.refresh_modes import Acceptance, Mode, named
+from pytest_nsys.verdicts.refresh_modes import Acceptance, Mode
 from pytest_nsys.verdicts.unsettled import Unsettled, unsettled
 
 
@@ -34,10 +34,6 @@ class Refreshing:
         self.acceptance = session.config.stash.get(ACCEPTANCE, Acceptance())
 
     def chosen(self, assertion: Assertion) -> bool:
-        """Whether its rows are to be written: of all assertions, where no name or metric is given."""
-        return self._writes(assertion) and self.acceptance.names(assertion)
-
-    def _writes(self, assertion: Assertion) -> bool:
         """Whether it has rows that are written, or follows a history, which then begins anew with this run."""
         follows = assertion.needs_baseline and self.session.history is not None
         return assertion.reads_stored or (follows and self.mode.replaces)
@@ -47,25 +43,12 @@ class Refreshing:
         """Which rows are written."""
         return self.acceptance.mode
 
-    def check_only(self, gates: Iterable[GateFile]) -> None:
-        """Raises UsageMistake where a name that is to be updated means no assertion of the gate files."""
-        known = [a for gate in gates for a in gate.assertions if self._writes(a)]
-        for pattern in self.acceptance.only:
-            if not any(named(assertion, pattern) for assertion in known):
-                hint = did_you_mean(pattern, [name for a in known for name in (a.full_name, a.metric)])
-                raise UsageMistake(
-                    f"'{printable(pattern)}' is neither an assertion with a baseline nor a metric of one{hint}"
-                )
-
     def of(self, gate: GateFile) -> Refresh:
         """The refresh of a gate file's baseline, one for all of its items."""
         if gate.address not in self._refreshes:
             reason = str(self.session.config.getoption("nsys_reason"))
-            context, only = self.session.context(gate), bool(self.acceptance.only)
-            keep = kept_windows if self.acceptance.windows else None
-            self._refreshes[gate.address] = Refresh(
-                context.gate, context, reason, self.mode, only, self.session.shown, keep
-            )
+            context, keep = self.session.context(gate), kept_windows if self.acceptance.windows else None
+            self._refreshes[gate.address] = Refresh(context.gate, context, reason, self.mode, self.session.shown, keep)
         return self._refreshes[gate.address]
 
     def write(self, gates: Collection[GateFile]) -> bool:
@@ -128,7 +111,7 @@ class Refreshing:
             lines.append(f"limits from the history start over with this run: {names}")
         in_cli = ACCEPTANCE in self.session.config.stash
         reason = str(self.session.config.getoption("nsys_reason"))
-        left = unsettled_lines(self.left, self.acceptance, reason, shown, "" if in_cli else "baseline refresh ")
+        left = unsettled_lines(self.left, self.mode, reason, shown, "" if in_cli else "baseline refresh ")
         lines += map(self.session.told, left)
         if lines:
             return lines

@@ -11,22 +11,17 @@ from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.numbers import format_apart, format_value
 from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.names import without_item
-from pytest_nsys.verdicts.refresh_modes import Acceptance, Mode
+from pytest_nsys.verdicts.refresh_modes import Mode
 from pytest_nsys.verdicts.unsettled import Unsettled, Why
 
 SHOWN = 10
 WAIVED_FOR = timedelta(days=30)
 _BEGIN = 'pytest --nsys-update-baselines --nsys-reason "…" --nsys-history=PATH'
 _STAYS = "; what is stored of it stays"
-_LEAVES = {
-    Mode.NEW: "writes no row that is stored",
-    Mode.BETTER: "writes no row that is worse",
-    Mode.ACCEPT_RUN: "adds one run to the accepted ones, whose median counts",
-}
 
 
 def unsettled_lines(
-    left: Sequence[Unsettled], acceptance: Acceptance, reason: str, shown: Callable[[Path], str], command: str
+    left: Sequence[Unsettled], mode: Mode, reason: str, shown: Callable[[Path], str], command: str
 ) -> Iterator[str]:
     """A line for each, and below it the sentence or the waiver to paste, where one helps; one mistake of many once.
     ``command`` stands before options where no refresh was typed.
@@ -45,7 +40,7 @@ def unsettled_lines(
     left = [each for each in left if each.why is not Why.ERROR]
     for each in left[:SHOWN]:
         name = printable(without_item(each.assertion.full_name), 60)
-        said = _words(each, acceptance, command)
+        said = _words(each, mode, command)
         yield f"{'still red' if each.red else 'not written'}: {place(each)} `{name}` {said}"
         if each.write:
             yield f"  write: {printable(each.write, 400)}"
@@ -69,7 +64,7 @@ def _quoted(text: str) -> str:
     return json.dumps(printable(text, 400), ensure_ascii=False)
 
 
-def _words(each: Unsettled, acceptance: Acceptance, command: str) -> str:
+def _words(each: Unsettled, mode: Mode, command: str) -> str:
     """What it is, and what to type."""
     why = printable(each.reason, 400)
     match each.why:
@@ -80,11 +75,11 @@ def _words(each: Unsettled, acceptance: Acceptance, command: str) -> str:
         case Why.RULE:
             return f"is a rule, not a limit alone, {_now(each)}: no refresh settles it"
         case Why.NOT_WRITTEN | Why.BETTER:
-            return f"{_moved(each)}, and {_left_out(each, acceptance)}"
+            return f"{_moved(each)}, and {_left_out(mode)}"
         case Why.UNCLEAR:
             return "is inconclusive, which this file counts as red: take more captures"
         case Why.INCOMPARABLE:
-            return f"is incomparable ({why}): {command or 'refresh the whole gate file with '}{Mode.ALL.option}"
+            return f"is incomparable ({why}): {command or 'refresh the whole gate file with '}--all"
         case Why.NOT_BEGUN:
             return f"has no data ({why}): {_BEGIN} begins it"
         case Why.NO_DATA:
@@ -112,11 +107,8 @@ def _moved(each: Unsettled) -> str:
     return f"improved to {_now(each)}" if each.why is Why.BETTER else f"is {_now(each)}"
 
 
-def _left_out(each: Unsettled, acceptance: Acceptance) -> str:
+def _left_out(mode: Mode) -> str:
     """Why its rows were not written, and what to type."""
-    if acceptance.mode in _LEAVES:
-        option = acceptance.mode.option
-        return f"{option} {_LEAVES[acceptance.mode]}: refresh without {option}"
-    if acceptance.only:
-        return f"--only leaves it out: add --only={json.dumps(each.assertion.metric)[1:-1]}"
+    if mode is Mode.ACCEPT_RUN:
+        return "--accept-run adds one run to the accepted ones, whose median counts: refresh without --accept-run"
     return "it was not selected: refresh the whole gate file"

@@ -103,8 +103,6 @@ class Written:
 _UNCHANGED = {
     Mode.MOVED: "no row moved beyond its tolerance",
     Mode.ALL: "every row has its value already",
-    Mode.NEW: "no row is new",
-    Mode.BETTER: "no row improved beyond its tolerance",
     Mode.CALIBRATE: "calibrated on these traces already",
 }
 
@@ -113,15 +111,14 @@ _UNCHANGED = {
 class Refresh:
     """The refresh of one gate file's baseline. ``wanted`` collects the assertions whose rows it writes.
 
-    ``partial``: the person named what to write, so nothing else is touched, not even what is stale. ``shown`` spells
-    a path as the person would. ``keep`` makes the file of the run's windows that is kept beside the baseline.
+    ``shown`` spells a path as the person would. ``keep`` makes the file of the run's windows that is kept beside the
+    baseline.
     """
 
     gate: GateFile
     context: GateContext
     reason: str
     mode: Mode = Mode.MOVED
-    partial: bool = False
     shown: Callable[[Path], str] = str
     keep: Keep | None = None
     wanted: list[Assertion] = field(default_factory=list)
@@ -202,9 +199,6 @@ class Refresh:
         if self.context.store is None:
             raise BaselineError("there is no baseline folder to write to")
         store = self.context.store.here
-        if self.mode is Mode.BETTER and store.load(self._key) is None:
-            where = self.shown(store.folder)
-            raise IncomparableError(f"{where}: no baseline of this run is stored: refresh without {Mode.BETTER.option}")
         with store.locked():
             return self._write(store)
 
@@ -225,17 +219,16 @@ class Refresh:
         for each in measured:
             renewed = keep_unmeasured(each, renew(self.mode, each))
             notes += renewed.notes
-            if renewed.series is not None:
-                series[each.sid] = renewed.series
-                if self.mode is Mode.MOVED and before is not None:
-                    middles = renewed.series.middles
-                    within += sum(middles.get(labels, now) != now for labels, now in each.now.items())
+            series[each.sid] = renewed.series
+            if self.mode is Mode.MOVED and before is not None:
+                middles = renewed.series.middles
+                within += sum(middles.get(labels, now) != now for labels, now in each.now.items())
         if within:
-            notes.append(f"{counted(within, 'row')} within the tolerance kept: {Mode.ALL.option} writes them")
+            notes.append(f"{counted(within, 'row')} within the tolerance kept: --all writes them")
         known = before.facts if before else {}
         convention = self.gate.convention if self.gate.found is not None else None
         new = Baseline(self._key.as_json(), store.gate, {}, series, {**known, **self._facts}, convention)
-        if self.mode.replaces and not self.partial:
+        if self.mode.replaces and not self._is_partial:
             for sid in stale(self.gate, new):
                 del series[sid]
         moved = before is None or series != stored
@@ -260,17 +253,14 @@ class Refresh:
             return None, ""
         where, (content, why) = self.shown(window_beside(path)), self._kept()
         if content is not None:
-            part = ", though not all rows are of it" if old is not None and self._leaves_rows(old) else ""
+            stays = old is not None and (self._is_partial or bool(self._stored_without_data(old)))
+            mixed = stays or not self.mode.replaces
+            part = ", though not all rows are of it" if mixed else ""
             size = format_value(len(content), Unit.BYTES)
             return content, f"{where} holds the windows of this run ({size}){why}{part}"
         said = [f"the windows of this run are not kept: {why}"] if why else []
         said += [f"{where} was removed: its windows were of the run before"] if before else []
         return None, "; ".join(said)
-
-    def _leaves_rows(self, old: Baseline) -> bool:
-        """Whether rows of earlier runs stay beside those of this one."""
-        some = len(self.wanted) < sum(assertion.reads_stored for assertion in self.gate.assertions)
-        return self.partial or some or not self.mode.replaces or bool(self._stored_without_data(old))
 
     def _kept(self) -> tuple[bytes | None, str]:
         """The file of the run's windows, and of which ranks these are where not of all; None, and why there is none:
@@ -322,13 +312,19 @@ class Refresh:
                 "data now, and one file never mixes two: record what it measures, or remove it"
             )
         kept = {*old.series} - {*self._by_series()} - {*stale(self.gate, old)}
-        if not self.mode.replaces or self.partial or kept:
+        if not self.mode.replaces or kept:
             raise IncomparableError(
                 f"{self.shown(path)}: holds another run ({how}), and one file never mixes two: refresh the whole gate "
-                f"file with {Mode.ALL.option}"
+                "file, without -k and --accept-run"
             )
         again = ", and its noise is to be calibrated again" if any(s.calibration for s in old.series.values()) else ""
         return True, [f"the stored run was another one ({how}): every row is written{again}"]
+
+    @property
+    def _is_partial(self) -> bool:
+        """Whether a person selected some assertions: nothing else is touched then, not even what is stale."""
+        written = {assertion.full_name for assertion in self.wanted} | {*self.without_data}
+        return any(each.reads_stored and each.full_name not in written for each in self.gate.assertions)
 
     def _stored_without_data(self, old: Baseline) -> list[str]:
         """Return the assertions without data that read what is stored, by their full names."""

@@ -1,33 +1,28 @@
 """Given a series as it is stored and as it is measured now: which rows does each mode of a refresh write?
 
 ``moved`` and ``all`` replace: of several accepted runs one is left, since all rows of a series hold the same number of
-runs. The other modes promise to leave something alone, and refuse where that promise cannot be kept.
+runs. The others leave accepted values alone, and refuse where they cannot.
 """
 
 from __future__ import annotations
 
 import enum
-import fnmatch
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from pytest_nsys.analysis.metric_names import metric_named
 from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.table import MetricTable, meant, row_key
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.words import counted, place_words, printable
-from pytest_nsys.gates.judgement import Judgement, Reference, allowed_change, judge, reach, worse_by
-from pytest_nsys.gates.model import Assertion, Comparator, FromBaseline, JudgedRow
-from pytest_nsys.gates.names import names_of
+from pytest_nsys.gates.judgement import Judgement, Reference, allowed_change, judge, reach
+from pytest_nsys.gates.model import Assertion, FromBaseline, JudgedRow
 from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId, StoredSeries, accepted_runs
 
 KEPT_RUNS = 10
 """Accepted runs of a row; the oldest makes room for the newest."""
-
-INSTEAD = "refresh without {} to replace the baseline"
 
 
 class Mode(enum.StrEnum):
@@ -35,8 +30,6 @@ class Mode(enum.StrEnum):
 
     MOVED = "moved"
     ALL = "all"
-    NEW = "new"
-    BETTER = "better"
     ACCEPT_RUN = "accept-run"
     CALIBRATE = "calibrate"
 
@@ -45,38 +38,13 @@ class Mode(enum.StrEnum):
         """Whether the run takes the place of what was accepted; the others leave accepted values alone."""
         return self in (Mode.MOVED, Mode.ALL)
 
-    @property
-    def option(self) -> str:
-        """What a person types for it."""
-        return f"--rows {self}" if self in ROWS else f"--{self}"
-
-
-ROWS = (Mode.MOVED, Mode.ALL, Mode.NEW, Mode.BETTER)
-"""Those that choose among the rows of one run."""
-
 
 @dataclass(frozen=True)
 class Acceptance:
-    """What of a run is written: which rows, of the assertions and metrics named ``only`` or of all, and whether its
-    windows are kept.
-    """
+    """What of a run is written, and whether its windows are kept."""
 
     mode: Mode = Mode.MOVED
-    only: tuple[str, ...] = ()
     windows: bool = True
-
-    def names(self, assertion: Assertion) -> bool:
-        """Whether the assertion is among those that are written: of all, where no name or metric is given."""
-        return not self.only or any(named(assertion, each) for each in self.only)
-
-
-def named(assertion: Assertion, pattern: str) -> bool:
-    """Whether a name, sentence or glob means the assertion: by its own name, or by that of its metric, as people say
-    it.
-    """
-    names, metric = (*names_of(assertion), assertion.sentence, assertion.metric), metric_named(pattern)
-    by_metric = metric is not None and metric.name == assertion.metric
-    return by_metric or pattern in names or any(fnmatch.fnmatchcase(name, pattern) for name in names)
 
 
 @dataclass(frozen=True)
@@ -147,9 +115,9 @@ class Remeasured:
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """The series as it is to be stored, None where it stays away, and what a person should know of it."""
+    """The series as it is to be stored, and what a person should know of it."""
 
-    series: StoredSeries | None
+    series: StoredSeries
     notes: tuple[str, ...] = ()
 
 
@@ -173,15 +141,15 @@ def renew(mode: Mode, measured: Remeasured) -> Renewed:
     if mode is Mode.CALIBRATE:
         return Renewed(_calibrated(measured))
     if stored is None:
-        return Renewed(None if mode is Mode.BETTER else measured.replaced(measured.now))
-    match mode:
-        case Mode.NEW:
-            return Renewed(_with_new(measured, stored))
-        case Mode.ACCEPT_RUN:
-            return Renewed(_appended(measured, stored))
-        case Mode.BETTER:
-            return _ratcheted(measured, stored)
-    return _replaced(mode, measured, stored)
+        return Renewed(measured.replaced(measured.now))
+    if mode is Mode.ACCEPT_RUN:
+        return Renewed(_appended(measured, stored))
+    rows = dict(measured.now) if mode is Mode.ALL else _moved(measured)
+    if mode is Mode.MOVED and rows == measured.middles:
+        return Renewed(stored)
+    lost = len(stored.runs)
+    made_room = (f"{measured.sid.metric}: {lost} accepted runs were replaced by one",) if lost > 1 else ()
+    return Renewed(measured.replaced(rows), made_room)
 
 
 def keep_unmeasured(m: Remeasured, renewed: Renewed) -> Renewed:
@@ -189,7 +157,7 @@ def keep_unmeasured(m: Remeasured, renewed: Renewed) -> Renewed:
     those are gone. They keep their median, as all rows of a series hold the same number of runs.
     """
     series, stored = renewed.series, m.stored
-    if series is None or stored is None or not m.unmeasured:
+    if stored is None or not m.unmeasured:
         return renewed
     gone = m.table({labels: value for labels, value in m.middles.items() if labels not in series.rows})
     selected = [labels for reader in m.unmeasured for labels, _ in meant(gone, reader.where)]
@@ -205,18 +173,6 @@ def keep_unmeasured(m: Remeasured, renewed: Renewed) -> Renewed:
     names = ", ".join(f"'{reader.full_name}'" for reader in m.unmeasured)
     note = printable(f"{m.sid.metric}: {counted(len(kept), 'stored row')} of {names} kept, without data now")
     return Renewed(whole, (*renewed.notes, note))
-
-
-def _replaced(mode: Mode, m: Remeasured, stored: StoredSeries) -> Renewed:
-    rows = dict(m.now) if mode is Mode.ALL else _moved(m)
-    if mode is Mode.MOVED and rows == m.middles:
-        return Renewed(stored)
-    return Renewed(m.replaced(rows), _made_room(m, stored))
-
-
-def _made_room(m: Remeasured, stored: StoredSeries) -> tuple[str, ...]:
-    lost = len(stored.runs)
-    return (f"{m.sid.metric}: {lost} accepted runs were replaced by one",) if lost > 1 else ()
 
 
 def _moved(m: Remeasured) -> dict[RowLabels, Value]:
@@ -253,18 +209,6 @@ def _beyond(row: JudgedRow) -> bool:
     return distance(row.value, row.baseline) > (row.reach or 0)
 
 
-def _with_new(m: Remeasured, stored: StoredSeries) -> StoredSeries:
-    """What is stored, and the rows that were not."""
-    new = [labels for labels in m.now if labels not in stored.rows]
-    runs = len(stored.runs)
-    if new and runs > 1:
-        raise BaselineError(
-            f"{m.sid.metric} {m.named(new[0])} is new, and the other rows hold {runs} accepted runs, which it has not: "
-            + INSTEAD.format(Mode.NEW.option)
-        )
-    return m.series({**stored.rows, **{labels: [m.now[labels]] for labels in new}}) if new else stored
-
-
 def _appended(m: Remeasured, stored: StoredSeries) -> StoredSeries:
     """The run after the accepted ones; without the oldest where they are too many."""
     for labels in (*m.now, *stored.rows):
@@ -272,53 +216,9 @@ def _appended(m: Remeasured, stored: StoredSeries) -> StoredSeries:
             how = "new" if labels in m.now else "gone"
             raise BaselineError(
                 f"{m.sid.metric} {m.named(labels)} is {how}, so the accepted runs are of another program: "
-                + INSTEAD.format(Mode.ACCEPT_RUN.option)
+                "refresh without --accept-run to replace the baseline"
             )
     return m.series({labels: [*values, m.now[labels]][-KEPT_RUNS:] for labels, values in stored.rows.items()})
-
-
-def _ratcheted(m: Remeasured, stored: StoredSeries) -> Renewed:
-    """The rows that improved beyond tolerance and noise; no assertion ever gets a looser limit from it.
-
-    Where an aggregate or a balance is judged, the rows are taken all or none: the best rows of two runs together would
-    make a baseline that no run has reached.
-    """
-    steps = [step for reader in m.readers for step in _steps(m, reader)]
-    worse = {tuple(row.labels.items()) for row, by in steps if by is not None and by > (row.reach or 0)}
-    notes = [f"{m.sid.metric}: {counted(len(worse), 'row')} worse than stored, left alone"] if worse else []
-    if other := set(m.now) ^ set(m.middles):
-        notes.append(f"{m.sid.metric}: {counted(len(other), 'row')} new or gone, left alone")
-    if all(not reader.aggregates and reader.balance_across is None for reader in m.readers):
-        better = _better_rows(m, steps)
-        rows = {labels: m.now[labels] if labels in better else value for labels, value in m.middles.items()}
-    else:
-        whole = not other and all(by is not None and by <= 0 for _, by in steps)
-        rows = dict(m.now) if whole and any((by or 0) < -(row.sees or 0) for row, by in steps) else m.middles
-    if rows == m.middles:
-        return Renewed(stored, tuple(notes))
-    return Renewed(m.replaced(rows), (*notes, *_made_room(m, stored)))
-
-
-def _steps(m: Remeasured, reader: Assertion) -> Iterator[tuple[JudgedRow, Value | None]]:
-    """Each judged row, and how much worse it is than its baseline, negative if better; None: nobody can say."""
-    require = reader.require
-    if not require.worse and m.metric.better is not None:
-        require = replace(require, comparator=Comparator.LE if m.metric.better == "lower" else Comparator.GE)
-    for row in m.judged(reader, m.now, m.reference).rows:
-        if row.value is not None and row.baseline is not None:
-            yield row, worse_by(require, row.value, row.baseline) if require.worse else None
-
-
-def _better_rows(m: Remeasured, steps: Sequence[tuple[JudgedRow, Value | None]]) -> set[RowLabels]:
-    """The rows that improved for one assertion and got worse for none."""
-    better, worse = set(), set()
-    for row, by in steps:
-        labels = tuple(row.labels[dimension] for dimension in m.metric.dimensions)
-        if (by or 0) < -(row.sees or 0):
-            better.add(labels)
-        if by is None or by > 0:
-            worse.add(labels)
-    return better - worse
 
 
 def _calibrated(m: Remeasured) -> StoredSeries:

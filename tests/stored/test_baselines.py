@@ -490,4 +490,4 @@ def test_rows_within_the_tolerance_are_counted(project: Project) -> None:
     project.accepted("- exposed_ns below baseline plus 50%\n", ranks=1)
     project.trace("other.sqlite", 210, ranks=1)
     said = project.refresh("--nsys-trace=other.sqlite")
-    assert "2 rows within the tolerance kept: --rows all writes them" in said
+    assert "2 rows within the tolerance kept: --all writes them" in said

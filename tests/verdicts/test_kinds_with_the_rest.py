@@ -78,10 +78,10 @@ def under_a_waiver(two: Two) -> None:
 
 
 def accepted_alone(two: Two) -> None:
-    """Of one kind, by ``--only``."""
-    two.accept("--only", "decode step time*")
+    """Of one kind, by ``-k``."""
+    two.accept("-k", "decode and step")
     assert two.red() == RED
-    two.accept("--only", "prefill step time*")
+    two.accept("-k", "prefill and step and below")
     assert two.red() == RED[1:]
 
 
@@ -112,7 +112,7 @@ def branch_off(two: Two) -> None:
 def at_the_merge_base(two: Two) -> None:
     """What the branch accepts of one kind is told, and hides nothing of it."""
     branch_off(two)
-    two.accept("--only", "prefill step time*")
+    two.accept("-k", "prefill and step and below")
     commit(two.project.root)
     assert two.red() == RED[1:]
     assert two.red("--nsys-baseline-ref=main") == RED

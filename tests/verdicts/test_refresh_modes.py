@@ -15,9 +15,9 @@ from pytest_nsys.analysis.circumstances import RunKey
 from pytest_nsys.stored.baselines.baseline_file import Baseline
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.refresh import Refresh
-from pytest_nsys.verdicts.refresh_modes import ROWS, Mode, named
-from tests.support.gate_files import loaded
+from pytest_nsys.verdicts.refresh_modes import Mode
 from tests.support.gates import Project, built_once
+from tests.support.git_project import commit, isolate, start
 
 GATE = """
 tolerance: {rel: 5%, abs: 50us}
@@ -57,21 +57,11 @@ def accepted(project: Project) -> Project:
 # Every row
 
 
-@pytest.mark.parametrize("mode", ROWS)
+@pytest.mark.parametrize("mode", [Mode.MOVED, Mode.ALL])
 def test_the_same_run_again_changes_no_byte(accepted: Project, mode: Mode) -> None:
     before = accepted.baselines()
     assert "; unchanged" in accepted.refresh(RUN, "--nsys-reason=another reason", mode=mode)
     assert accepted.baselines() == before
-
-
-# New rows only
-
-
-def test_new_only_adds_the_series_of_a_new_assertion(accepted: Project) -> None:
-    accepted.gate("assertions:\n  - overlap >= baseline - 1pp")
-    accepted.refresh(RUN, mode=Mode.NEW)
-    assert list(stored(accepted).values()) == [[200]] * 4, "what nobody reads any more is not dropped"
-    assert stored(accepted, "overlap")[0, "stage2_f"] == ["4/5"]
 
 
 # One more accepted run
@@ -101,62 +91,52 @@ def test_a_run_is_not_accepted_twice(accepted: Project) -> None:
     assert accepted.baselines() == before
 
 
-# Only improvements
+# Some assertions, or some rows, only
 
 
-def test_a_ratchet_takes_improvements_alone(accepted: Project) -> None:
-    accepted.trace(exposed_us=dict(zip(EACH, (100, 160, 210, 400), strict=True)))
-    said = accepted.refresh(RUN, mode=Mode.BETTER)
-    assert "1 row changed\n  exposed_ns rank 0 stage2_f: 200 us → 100 us (−50%)\n" in said
-    assert "\n  exposed_ns: 1 row worse than stored, left alone\n" in said
-    assert list(stored(accepted).values()) == [[100], [200], [200], [200]]
-
-
-def test_there_is_nothing_to_ratchet_without_a_baseline(project: Project) -> None:
-    project.gated(GATE)
-    assert "no baseline of this run is stored: refresh without --rows better" in project.refresh(
-        RUN, mode=Mode.BETTER, code=1
-    )
-    assert project.baselines() == {}
-
-
-# Some assertions only
-
-
-@pytest.mark.parametrize("name", ["exposed", "exp*", "exposed_ns", "*_ns"])
-def test_only_what_is_named_is_written_and_the_rest_is_judged(project: Project, name: str) -> None:
-    project.accepted(TWO, 200)
+@pytest.mark.parametrize("expression", ["exposed", "exposed_ns", "not share"])
+def test_what_is_selected_is_written_and_nothing_else(project: Project, expression: str) -> None:
+    """By the name of an assertion or of its metric, as pytest selects tests."""
+    project.accepted(TWO.replace("id: exposed", "id: mine" if expression == "exposed_ns" else "id: exposed"), 200)
     project.trace(exposed_us=500)
-    project.refresh(RUN, "--junitxml=junit.xml", code=1, only=(name,))
-    cases = project.junit()
-    assert {item: case.state for item, case in cases.items()} == {"exposed": "passed", "share": "failure"}
+    words = ("baseline", "refresh", "gate.nsys.yaml", "--trace=run.sqlite", "--reason=r", "-k", expression)
+    assert "1 deselected" in project.command(*words, code=0)
     assert set(map(tuple, stored(project).values())) == {(500,)}
     assert set(map(tuple, stored(project, "overlap").values())) == {("4/5",)}
 
 
-def test_a_metric_is_named_as_people_say_it() -> None:
-    (found,) = loaded("version: 1\nassertions: [{id: mine, assert: step time <= 9ms}]\n").assertions
-    said = ("step time", "step_time", "step_time_ns", "mine", "step*")
-    assert all(named(found, each) for each in said)
-    assert not any(named(found, each) for each in ("time", "exposed", "iteration_ns", "measured step_time"))
-
-
-def test_a_name_that_means_nothing_is_a_mistake(project: Project) -> None:
-    project.gated(TWO + "  - exposed_ns <= 9ms")
-    said = project.refresh(RUN, code=4, only=("share", "exposd"))
-    assert "'exposd' is neither an assertion with a baseline nor a metric of one (did you mean 'exposed'?)" in said
-    assert "'exposed_ns <= 9ms' is neither an assertion" in project.refresh(RUN, code=4, only=("exposed_ns <= 9ms",))
-    assert project.baselines() == {}
-
-
-def test_what_is_stale_stays_where_something_else_is_named(project: Project) -> None:
+def test_nothing_selected_writes_nothing(project: Project) -> None:
     project.accepted(TWO, 200)
-    project.gated("assertions:\n  - {id: exposed, metric: exposed_ns, baseline: {abs: 50us}}", 500)
-    project.refresh(RUN, only=("exposed",))
+    project.trace(exposed_us=500)
+    words = ("baseline", "refresh", "gate.nsys.yaml", "--trace=run.sqlite", "--reason=r", "-k", "exposd")
+    assert "no baseline was written: no assertion with a baseline was measured" in project.command(*words, code=2)
+    assert set(map(tuple, stored(project).values())) == {(200,)}
+
+
+def test_what_is_stale_stays_where_something_else_is_selected(project: Project) -> None:
+    project.accepted(TWO, 200)
+    project.gated(TWO.replace("overlap, baseline: {abs: 1pp}", "busy_ns, baseline: {rel: 5%}"), 500)
+    project.refresh(RUN, "-k", "exposed")
     assert stored(project, "overlap")[EACH[0]] == ["4/5"]
     project.refresh(RUN)
     (text,) = project.baselines().values()
     assert "overlap" not in text
+
+
+def test_a_row_is_a_line_that_git_can_take_back(accepted: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    isolate(monkeypatch)
+    start(accepted)
+    commit(accepted.root)
+    accepted.trace(exposed_us={(0, "stage2_f"): 500, (1, "stage4_f"): 600})
+    accepted.refresh(RUN)
+    assert list(stored(accepted).values()) == [[500], [200], [200], [600]]
+    (path,) = (accepted.root / "baselines").rglob("*.json")
+    split_and_take_back_the_second = "s\nn\ny\nn\n"
+    subprocess.run(
+        ["git", "checkout", "-p", path], cwd=accepted.root, input=split_and_take_back_the_second, text=True, check=True
+    )
+    assert list(stored(accepted).values()) == [[200], [200], [200], [600]]
+    assert "rank 0 stage2_f" in accepted.pytest(RUN, code=1)
 
 
 def test_a_reason_without_a_refresh_is_a_mistake(project: Project) -> None:
@@ -188,23 +168,19 @@ def test_another_profiler_writes_every_row(accepted: Project) -> None:
     accepted.pytest(RUN, code=0)
 
 
-@pytest.mark.parametrize("mode", [Mode.NEW, Mode.ACCEPT_RUN, Mode.BETTER])
-def test_runs_of_other_circumstances_are_not_mixed(accepted: Project, mode: Mode) -> None:
+def test_runs_of_other_circumstances_are_not_mixed(accepted: Project) -> None:
     before = accepted.baselines()
     accepted.trace(exposed_us=50, profiler="2025.6.1")
-    said = accepted.refresh(RUN, code=1, mode=mode)
+    said = accepted.refresh(RUN, code=1, mode=Mode.ACCEPT_RUN)
     assert "holds another run (profiler: now 2025, baseline 2026), and one file never mixes two" in said
     assert accepted.baselines() == before
 
 
-@pytest.mark.parametrize(("options", "only"), [(("-k", "share"), ()), ((), ("share",))])
-def test_part_of_a_file_is_not_refreshed_from_another_run(
-    project: Project, options: tuple[str, ...], only: tuple[str, ...]
-) -> None:
+def test_part_of_a_file_is_not_refreshed_from_another_run(project: Project) -> None:
     project.accepted(TWO)
     before = project.baselines()
     project.trace(exposed_us=500, profiler="2025.6.1")
-    assert "one file never mixes two" in project.refresh(RUN, *options, code=1, only=only)
+    assert "one file never mixes two" in project.refresh(RUN, "-k", "share", code=1)
     assert project.baselines() == before
 
 
@@ -221,26 +197,13 @@ def test_circumstances_that_are_not_compared_may_differ(project: Project) -> Non
 def test_the_command_passes_its_modes_on(accepted: Project) -> None:
     accepted.trace(exposed_us=210)
     words = ("baseline", "refresh", "gate.nsys.yaml", "--trace=run.sqlite", "--reason=r")
-    assert "2 runs kept" in accepted.command(*words, "--accept-run", "--only=exposed*", code=0)
+    assert "2 runs kept" in accepted.command(*words, "--accept-run", code=0)
     assert "this run is accepted already" in accepted.command(*words, "--accept-run", code=2)
+    assert "takes every row: leave --all out" in accepted.command(*words, "--accept-run", "--all", code=2)
+    accepted.command(*words, "--all", code=0)
+    assert list(stored(accepted).values()) == [[210]] * 4
     accepted.trace(exposed_us=210, profiler="2025.6.1")
-    assert "never mixes two" in accepted.command(*words, "--rows=better", code=3)
-    assert "did you mean 'exposed_ns'?" in accepted.command(*words, "--only=exposd_ns", code=2)
-
-
-MISTAKES = {
-    "rows of a run that is taken whole": (
-        ("--rows=all", "--accept-run"),
-        "takes every row: leave --rows out",
-    ),
-    "no such rows": (("--rows=al",), "is not one of 'moved', 'all', 'new', 'better'"),
-}
-
-
-@pytest.mark.parametrize("case", MISTAKES)
-def test_the_command_and_its_mistakes(project: Project, case: str) -> None:
-    options, said = MISTAKES[case]
-    assert said in project.command("baseline", "refresh", "gate.nsys.yaml", "--reason=r", *options, code=2)
+    assert "never mixes two" in accepted.command(*words, "--accept-run", code=3)
 
 
 # Two refreshes at once

@@ -16,7 +16,7 @@ from pytest_nsys.core.model import Row, Value
 from pytest_nsys.gates.model import Aggregate, Assertion, Comparator, FromBaseline, Location, Requirement, Tolerance
 from pytest_nsys.gates.noise import bound
 from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId, StoredSeries
-from pytest_nsys.verdicts.refresh_modes import KEPT_RUNS, Mode, Remeasured, Renewed, named, renew
+from pytest_nsys.verdicts.refresh_modes import KEPT_RUNS, Mode, Remeasured, Renewed, renew
 
 SID = SeriesId("compute_ns", 1, "median", "anchor", "contained")
 BY_10 = Tolerance(absolute={"ns": Fraction(10)})
@@ -111,7 +111,6 @@ TEN = [*NINE, (10, 100)]
         (Mode.MOVED, (215, 215), SCATTERED, [reading()], KEPT),
         (Mode.MOVED, (900, 215), SCATTERED, [reading()], [[900], [215]]),
         (Mode.MOVED, (225, 200), SCATTERED, [reading()], [[225], [200]]),  # noise excuses twice the tolerance
-        (Mode.BETTER, (175, 175), SCATTERED, [reading()], KEPT),  # noise is no improvement
         (Mode.MOVED, (105, 205, 300), [(100, 200, 300)], OF_EACH, [[100], [205], [300]]),
         (Mode.MOVED, (105, 201, 302), [(100, 200, 300)], OF_EACH, [[100], [200], [302]]),
         # Where an aggregate leaves its limit every row is written: each moved by 6 of 10 ns, the sum by 12.
@@ -121,17 +120,6 @@ TEN = [*NINE, (10, 100)]
         # Ten accepted runs are kept, and the oldest makes room.
         (Mode.ACCEPT_RUN, (50, 60), NINE, [reading()], [[*range(1, 10), 50], [*range(10, 100, 10), 60]]),
         (Mode.ACCEPT_RUN, (50, 60), TEN, [reading()], [[*range(2, 11), 50], [*range(20, 101, 10), 60]]),
-        (Mode.NEW, (500, 600, 7), [(100, 200)], [reading()], [[100], [200], [7]]),
-        (Mode.NEW, (500, 600), [(100, 200), (101, 201)], [reading()], [[100, 101], [200, 201]]),
-        (Mode.BETTER, (111, 189), [(100, 200)], [reading(comparator=Comparator.GE)], [[111], [200]]),
-        (
-            Mode.BETTER,
-            (111, 189),
-            [(100, 200)],
-            [reading(comparator=None)],
-            [[100], [189]],
-        ),  # compute_ns: less is better
-        (Mode.BETTER, (80, 220), [(100, 200)], [reading(), reading(comparator=Comparator.GE)], [[100], [200]]),
     ],
 )
 def test_which_rows_are_written(
@@ -176,71 +164,8 @@ def test_an_accepted_run_has_the_rows_of_the_others(now: tuple[int | None, ...],
         renewed(Mode.ACCEPT_RUN, now, [(1, 2)])
 
 
-def test_a_new_row_beside_several_accepted_runs_is_refused() -> None:
-    with pytest.raises(BaselineError, match="rank 2 is new, and the other rows hold 2 accepted runs"):
-        renewed(Mode.NEW, (1, 2, 3), [(100, 200), (101, 201)])
-
-
-# A ratchet
-
-
-@pytest.mark.parametrize(
-    ("now", "taken", "noted"),
-    [
-        ((90, 200), [[100], [200]], False),  # exactly at what can be seen: no improvement
-        ((89, 200), [[89], [200]], False),
-        ((110, 200), [[100], [200]], False),  # no worse than can be seen
-        ((111, 200), [[100], [200]], True),
-        ((89, 211), [[89], [200]], True),
-        ((89, 205), [[89], [200]], False),
-    ],
-)
-def test_a_ratchet_takes_what_improved_by_more_than_can_be_seen(
-    now: tuple[int, int], taken: list[list[Value]], noted: bool
-) -> None:
-    found = renewed(Mode.BETTER, now, [(100, 200)])
-    assert values(found) == taken
-    assert found.notes == (("compute_ns: 1 row worse than stored, left alone",) if noted else ())
-
-
-def test_a_ratchet_of_what_has_no_direction() -> None:
-    found = renewed(
-        Mode.BETTER, (111, 189), [(100, 200)], [reading(comparator=None, metric="comm_ns")], metric="barrier_ns"
-    )
-    assert values(found) == [[100], [189]]
-
-
-def test_a_ratchet_counts_a_row_once_and_names_what_came_or_went() -> None:
-    both = [reading(), reading()]
-    found = renewed(Mode.BETTER, (150, None, 1), [(100, 200)], both)
-    assert found.notes == (
-        "compute_ns: 1 row worse than stored, left alone",
-        "compute_ns: 2 rows new or gone, left alone",
-    )
-    assert values(found) == [[100], [200]]
-
-
-@pytest.mark.parametrize("together", [{"aggregates": [Aggregate("sum")]}, {"balance_across": "pp"}])
-def test_rows_that_are_taken_together_are_ratcheted_all_or_none(together: dict[str, object]) -> None:
-    """400 ns are fewer than 480, and 110 / 90 is less than 160 / 80: every row is written."""
-    whole = [reading(Tolerance(), **together)]  # type: ignore[arg-type]
-    found = renewed(Mode.BETTER, (90, 110, 90, 110), [(80, 160, 80, 160)], whole)
-    assert values(found) == [[90], [110], [90], [110]]
-
-
-def test_a_run_is_not_ratcheted_whole_where_anything_is_worse_new_or_gone() -> None:
-    total = reading(aggregates=[Aggregate("sum")])
-    assert values(renewed(Mode.BETTER, (80, 190), [(100, 200)], [total])) == [[80], [190]]
-    assert values(renewed(Mode.BETTER, (95, 195), [(100, 200)], [total])) == [[100], [200]]  # 10 ns: at the edge
-    assert values(renewed(Mode.BETTER, (50, 201), [(100, 200)], [total, reading()])) == [[100], [200]]
-    assert values(renewed(Mode.BETTER, (50, 200), [(100, 200)], [total, reading()])) == [[50], [200]]
-    assert values(renewed(Mode.BETTER, (50, 150, 1), [(100, 200)], [total])) == [[100], [200]]
-    assert values(renewed(Mode.BETTER, (80, 190), [(100, 200), (102, 202)], [total])) == [[80], [190]]
-
-
-def test_without_a_baseline_a_ratchet_writes_nothing_and_the_others_all() -> None:
-    assert renewed(Mode.BETTER, (1, 2), []).series is None
-    for mode in (Mode.MOVED, Mode.ALL, Mode.NEW, Mode.ACCEPT_RUN):
+def test_without_a_baseline_every_row_is_written() -> None:
+    for mode in (Mode.MOVED, Mode.ALL, Mode.ACCEPT_RUN):
         assert values(renewed(mode, (1, 2), [])) == [[1], [2]]
 
 
@@ -278,11 +203,6 @@ def test_rows_that_stay_keep_what_their_noise_was_measured_on() -> None:
     found = renewed(Mode.ALL, (500, None), [(100, 200)], calibration=noise).series
     assert found is not None
     assert found.calibration == {(0,): [80, 90, 100, 110, 120]}
-
-
-@pytest.mark.parametrize(("pattern", "means"), [("compute", True), ("compute_ns", True), ("c*", True), ("comp", False)])
-def test_an_assertion_is_named_by_itself_or_by_its_metric(pattern: str, means: bool) -> None:
-    assert named(reading(), pattern) is means
 
 
 def test_a_series_of_other_dimensions_is_refused() -> None:
