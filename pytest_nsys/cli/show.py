@@ -40,6 +40,7 @@ from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.convention_keys import built_in_or_read
 from pytest_nsys.gates.gate_file import load_one
 from pytest_nsys.gates.kinds import read_families
+from pytest_nsys.gates.workload_keys import read_config
 from pytest_nsys.reports.all_views import VIEWS
 from pytest_nsys.reports.bars import Pen
 from pytest_nsys.reports.tables import Format
@@ -48,13 +49,8 @@ from pytest_nsys.reports.views import Looked, Shown, View
 FIRST = "the first screen"
 """What is shown without a view."""
 
-CONFIG = "config"
-"""The view that is pages of text."""
-
 FIRST_TAKES = frozenset({"steps", "config"})
-CONFIG_TAKES = frozenset({"config", "peak"})
-NOT_OF_PAGES = frozenset({"ranks", "span", "kernels", "format"})
-SOMETIMES = frozenset({"where", "steps", "step_time", "families", "gate"}) | CONFIG_TAKES
+SOMETIMES = frozenset({"where", "steps", "step_time", "families", "gate", "config", "peak"})
 """Options, by their Python names, that not every view takes."""
 
 
@@ -69,7 +65,7 @@ class ViewName(click.Choice[str]):
 
 @click.command(epilog=f"\b\nWhat its words mean:\n{page_url('what-holds-the-step-back')}")  # an address keeps its line
 @traces_argument
-@click.option("--view", type=ViewName([*VIEWS, CONFIG]), help="Show one part in full. Default: the first screen.")
+@click.option("--view", type=ViewName([*VIEWS]), help="Show one part in full. Default: the first screen.")
 @where_option
 @click.option("--steps", type=click.IntRange(1), metavar="N", help="Number of steps of the run. Default: the anchors.")
 @amount(
@@ -81,7 +77,7 @@ class ViewName(click.Choice[str]):
 @peak_option
 @click.option("--gate", metavar="FILE", help="Gate file that has the stages of a pipeline, its warm-up and blocks.")
 @click.option("--config", metavar="FILE", help="TorchTitan configuration (TOML) of the run.")
-@click.option("-o", "--output", metavar="FILE", help="Write the answer here; --view config: a folder of pages.")
+@click.option("-o", "--output", metavar="FILE", help="Write the answer here.")
 @measuring()
 @click.pass_context
 def show(
@@ -104,27 +100,24 @@ def show(
 
     ranks: setup and windows. overlap: communication of each stage, and what hides it. streams: what each ran. kernels:
     time, share and launches by name and by family. collectives: bytes, bandwidth, waits. budget: what holds the step
-    back. pipeline: two stages of a gate file. config: a page on a run of TorchTitan.
+    back. pipeline: two stages of a gate file. config: throughput, overlap, network load and traffic, as one report.
     """
     name = view or FIRST
     _refuse_others(context, name)
-    if name != CONFIG:
-        format_of(asked.format, output, {}, [(Path(trace), "is one of the traces") for trace in traces], default="")
+    format_of(asked.format, output, {}, [(Path(trace), "is one of the traces") for trace in traces], default="")
     if name == FIRST:
         from pytest_nsys.cli.first_screen import first_screen  # a view does not pay for it
 
         first_screen(asked, traces, steps, config, output)
         return
-    if name == CONFIG:
-        from pytest_nsys.cli.config_pages import show_pages
-
-        _refuse_many(asked, "a page is of one")
-        show_pages(dataclasses.replace(asked, usually=RUN), traces, config, output, peak)
-        return
     shown = VIEWS[name]
     _refuse_many(asked, shown.one_window)
     time_ns = None if step_time is None else round(step_time)
-    workload = _stages(gate) if shown.takes & {"gate"} else Workload(steps, time_ns, peak_gb_per_s=peak)
+    workload = Workload(steps, time_ns, peak_gb_per_s=peak)
+    if "gate" in shown.takes:
+        workload = _stages(gate)
+    elif "config" in shown.takes:
+        workload = _configured(config)._replace(peak_gb_per_s=peak)
     table = None if families is None else built_in_or_read(families, {}, "table of families", read_families)
     usually = shown.window if steps is None else RUN  # so many has the run
     _show(shown, dataclasses.replace(asked, usually=usually), traces, where, workload, table, output)
@@ -179,6 +172,13 @@ def _stages(gate: str | None) -> Workload:
     return found
 
 
+def _configured(config: str | None) -> Workload:
+    """What the configuration of a run says of its work. Raises UsageMistake."""
+    if config is None:
+        raise UsageMistake("--view config needs the configuration of the run: --config FILE.toml")
+    return read_config(Path(config))
+
+
 def _refuse_many(asked: MeasureOptions, one_window: str) -> None:
     """Raises UsageMistake for many windows where a view is of one, and says why."""
     if one_window and asked.window is not None and of_one_window(asked.window) != asked.window:
@@ -187,12 +187,10 @@ def _refuse_many(asked: MeasureOptions, one_window: str) -> None:
 
 def takers(option: str) -> list[str]:
     """The views that take an option, by its Python name."""
-    if option in NOT_OF_PAGES:
-        return [FIRST, *VIEWS]
     if option not in SOMETIMES:
-        return [FIRST, *VIEWS, CONFIG]
+        return [FIRST, *VIEWS]
     found = [name for name, view in VIEWS.items() if option in view.takes]
-    return [FIRST] * (option in FIRST_TAKES) + found + [CONFIG] * (option in CONFIG_TAKES)
+    return [FIRST] * (option in FIRST_TAKES) + found
 
 
 def _refuse_others(context: click.Context, view: str) -> None:

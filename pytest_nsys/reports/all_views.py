@@ -12,6 +12,7 @@ from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.exact import exact
 from pytest_nsys.core.model import Note
 from pytest_nsys.reports.budget_report import GAIN, about_budgets, budgets_of, lines_of
+from pytest_nsys.reports.config_report import CONFIG
 from pytest_nsys.reports.kernel_report import about_collectives, about_kernels, what_of
 from pytest_nsys.reports.pipeline_report import PIPELINE
 from pytest_nsys.reports.tables import CellKind, Column, number, numbers, ratios, times
@@ -249,5 +250,5 @@ BUDGET = View(
 )
 
 VIEWS: Mapping[str, View] = {
-    view.name: view for view in (RANKS, OVERLAP, STREAMS, KERNELS, COLLECTIVES, BUDGET, PIPELINE)
+    view.name: view for view in (RANKS, OVERLAP, STREAMS, KERNELS, COLLECTIVES, BUDGET, PIPELINE, CONFIG)
 }

@@ -87,7 +87,6 @@ def test_without_a_path() -> None:
         (("--view=kernels", "--peak=1GB/s"), "--peak goes with --view collectives or config, not with kernels"),
         (("--view=streams", "--where=stage=a"), "--where goes with --view "),
         (("--view=kernels", "--where=stage=a"), "kernels has no dimension 'stage'"),
-        (("--view=config", "--format=json"), "--format goes with --view "),
         (("--view=config",), "--view config needs the configuration of the run: --config FILE.toml"),
         (("--view=kernel",), "there is no view 'kernel' (did you mean 'kernels'?)"),
     ],
