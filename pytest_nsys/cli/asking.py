@@ -106,13 +106,14 @@ class Updating(Asking):
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """See what became of each assertion and each baseline. Last of all, as this plugin is the first there is."""
+        from pytest_nsys.plugin.refreshing import refreshing_of
         from pytest_nsys.plugin.session import session_of
 
         for item in session.items:
             record = getattr(item, "record", None)
             if record is not None:
                 self.outcomes.add("no data" if getattr(item, "nothing_measured", False) else record.outcome)
-        refreshing = session_of(session.config).refreshing
+        refreshing = refreshing_of(session_of(session.config))
         self.lacks_traces = self.lacks_traces and not refreshing.written
         for error in refreshing.not_written:
             self.outcomes.add("incomparable" if isinstance(error, IncomparableError) else "error")

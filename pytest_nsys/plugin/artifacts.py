@@ -75,11 +75,10 @@ def keep(session: NsysSession, verdict: Verdict, context: GateContext) -> Artifa
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Where the windows are, and which could not be written."""
-    from pytest_nsys.plugin.terminal import reporting_of  # of the controller alone
-
-    records = reporting_of(terminalreporter.stats, config).records.values()
+    told = (report for reports in terminalreporter.stats.values() for report in reports if hasattr(report, "nsys"))
+    records = {report.nodeid: report.nsys for report in told}.values()
     paths = [record.artifact for record in records if record.artifact]
     if paths:
         where = paths[0] if len(paths) == 1 else f"{Path(paths[0]).parent}{os.sep}"

@@ -37,7 +37,7 @@ LONGEST_LINE = 4000
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options and ini keys."""
-    from pytest_nsys.plugin import import_ordinarily
+    from pytest_nsys.plugin.ordinary_import import import_ordinarily
 
     import_ordinarily()  # also in a later session of this process
     group = parser.getgroup("nsys", "performance gates on Nsight Systems traces")
@@ -130,11 +130,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if acceptance is None or acceptance.mode != "calibrate":
         return
     from pytest_nsys.plugin.items import GateItem
-    from pytest_nsys.plugin.session import session_of
 
     sides: tuple[list[pytest.Item], list[pytest.Item]] = [], []
     for item in items:
-        sides[isinstance(item, GateItem) and session_of(config).updates(item.assertion)].append(item)
+        sides[isinstance(item, GateItem) and item.is_written].append(item)
     others, items[:] = sides
     if others:
         config.hook.pytest_deselected(items=others)
@@ -346,10 +345,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if not session.config.getoption("nsys_update_baselines") or not finished:
         return
     from pytest_nsys.plugin.items import GateItem
+    from pytest_nsys.plugin.refreshing import refreshing_of
     from pytest_nsys.plugin.session import session_of
 
     gates = {item.gate.address: item.gate for item in session.items if isinstance(item, GateItem)}
-    if not session_of(session.config).refreshing.write(gates.values()) and session.exitstatus == pytest.ExitCode.OK:
+    is_written = refreshing_of(session_of(session.config)).write(gates.values())
+    if not is_written and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

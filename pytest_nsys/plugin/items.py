@@ -31,6 +31,7 @@ from pytest_nsys.reports.session.record import Record, error_record, record_of
 
 if TYPE_CHECKING:
     from pytest_nsys.plugin.recorder import HistoryEntry
+    from pytest_nsys.plugin.refreshing import Refreshing
     from pytest_nsys.reports.pictures import Pictures
     from pytest_nsys.verdicts.evaluate import GateContext
 
@@ -139,10 +140,20 @@ class GateItem(JudgedItem):
             except (pytest.fail.Exception, pytest.PytestUnknownMarkWarning) as error:  # --strict-markers, -W error
                 path, line, column = self.assertion.location
                 raise GateFileError([Mistake(str(path), str(error), line, column)]) from error
-        updates = session_of(self.config).updates(self.assertion)
-        if self.assertion.xfail is not None and not updates:  # what is written passes, which is no surprise
+        if self.assertion.xfail is not None and not self.is_written:  # what is written passes, which is no surprise
             self.add_marker(pytest.mark.xfail(reason=self.assertion.xfail, raises=GateFailed, strict=True))
         self._own_marks = [*self.own_markers]
+
+    @property
+    def _refreshing(self) -> Refreshing:
+        from pytest_nsys.plugin.refreshing import refreshing_of  # of a session that writes alone
+
+        return refreshing_of(session_of(self.config))
+
+    @property
+    def is_written(self) -> bool:
+        """Whether its rows are written instead of judged."""
+        return session_of(self.config).updating and self._refreshing.chosen(self.assertion)
 
     @property
     def forced(self) -> str:
@@ -159,8 +170,8 @@ class GateItem(JudgedItem):
             self._context = session.context(self.gate)
             self._context.captures.key(self._context.gate.run)
             self._context.measure(self.assertion)
-            if session.updates(self.assertion):
-                session.refreshing.of(self.gate).readable()
+            if self.is_written:
+                self._refreshing.of(self.gate).readable()
             else:
                 self._context.reference(self.assertion)
         except NoTraceGiven as nothing:
@@ -210,7 +221,7 @@ class GateItem(JudgedItem):
 
     def runtest(self) -> None:
         session = session_of(self.config)
-        if session.updates(self.assertion):
+        if self.is_written:
             self._update()
             return
         from pytest_nsys.verdicts.evaluate import evaluate
@@ -296,7 +307,7 @@ class GateItem(JudgedItem):
         from pytest_nsys.stored.history.database import REFRESH
         from pytest_nsys.verdicts.refresh import Refusal
 
-        refresh = session_of(self.config).refreshing.of(self.gate)
+        refresh = self._refreshing.of(self.gate)
         try:
             if self.context.store is not None and self.assertion.reads_stored:
                 self.context.store.writable()
@@ -305,7 +316,7 @@ class GateItem(JudgedItem):
             refusal = Refusal(str(error), Outcome.ERROR)
         if refusal is not None:
             session = session_of(self.config)
-            why = session.refreshing.refused[self.gate.address] = session.told(refusal.reason)
+            why = self._refreshing.refused[self.gate.address] = session.told(refusal.reason)
             refused = error_record(
                 self.assertion, f"refused: {why}", refusal.outcome, configuration=self.gate.configuration
             )
@@ -318,7 +329,7 @@ class GateItem(JudgedItem):
         if self.assertion.reads_stored:
             refresh.wanted.append(self.assertion)
         elif self.assertion.needs_baseline:
-            session_of(self.config).refreshing.begun.append(self.name)
+            self._refreshing.begun.append(self.name)
         self._remember(REFRESH, refresh.reason)
 
     def _run_words(self) -> str:

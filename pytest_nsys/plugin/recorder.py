@@ -130,6 +130,12 @@ class Recorder:
                 self._series.add(name)
                 run.series.append(series)
 
+    def _is_accepted(self) -> bool:
+        """Whether all that a refresh accepts could be written."""
+        from pytest_nsys.plugin.refreshing import refreshing_of
+
+        return refreshing_of(self.session).complete
+
     @kept
     def _revision(self, folder: Path) -> Revision:
         """Asked for at the first verdict: what the session itself writes does not make the work tree dirty."""
@@ -143,7 +149,7 @@ class Recorder:
             if self.runs:
                 self.line = f"history {shown}: not written: the session was interrupted"
             return
-        if self.session.updating and (session.shouldfail or not self.session.refreshing.complete):
+        if self.session.updating and (session.shouldfail or not self._is_accepted()):
             self.line = f"history {shown}: not written: not all that it would call accepted was"
             return
         runs = [run for _, run in sorted(self.runs.items())]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterable
 
+import pytest
+
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.model import Assertion, GateFile
@@ -16,6 +18,13 @@ from pytest_nsys.tools.git import merge_advice
 from pytest_nsys.verdicts.refresh import Refresh, Written
 from pytest_nsys.verdicts.refresh_modes import Acceptance, Mode
 from pytest_nsys.verdicts.unsettled import Unsettled, unsettled
+
+
+def refreshing_of(session: NsysSession) -> Refreshing:
+    """Return what a session writes, made when first asked for."""
+    if REFRESHING not in session.config.stash:
+        session.config.stash[REFRESHING] = Refreshing(session)
+    return session.config.stash[REFRESHING]
 
 
 class Refreshing:
@@ -118,3 +127,6 @@ class Refreshing:
         cut_short = any(refresh.wanted for refresh in self._refreshes.values())
         why = "the session was cut short" if cut_short else "no assertion with a baseline was measured"
         return [f"no baseline was written: {why}"]
+
+
+REFRESHING = pytest.StashKey[Refreshing]()

@@ -179,7 +179,7 @@ class Reporting:
         own, files = session_of(self.config), [record.file for record in self.records.values()]
         not_run = tuple(left_out.not_run_files(self.not_run.values()))
         changed = own.branch.baseline_changes(files) if own.branch is not None else []
-        refreshed = own.refreshing.lines() if own.updating else []
+        refreshed = self._refreshed() if own.updating else []
         selection = self.config.pluginmanager.get_plugin(left_out.NAME)
         return Digest(
             records=ordered(list(self.records.values())),
@@ -196,6 +196,11 @@ class Reporting:
             history=path_of(self.config, "nsys_history"),
             checkout=self.config.rootpath,
         )
+
+    def _refreshed(self) -> list[str]:
+        from pytest_nsys.plugin.refreshing import refreshing_of  # of a session that writes alone
+
+        return refreshing_of(session_of(self.config)).lines()
 
     def _write(self, path: Path, text: str, write: Any) -> None:
         shown = session_of(self.config).shown(path)

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from pytest_nsys.analysis.capture_cache import CaptureCache
     from pytest_nsys.analysis.captures import Captures
     from pytest_nsys.plugin.branch import Branch
-    from pytest_nsys.plugin.refreshing import Refreshing
     from pytest_nsys.stored.baselines.store import BaselineStore, Snapshots
     from pytest_nsys.verdicts.evaluate import GateContext
 
@@ -86,10 +85,6 @@ class NsysSession:
     def updating(self) -> bool:
         """Whether rows are written instead of judged."""
         return self.sources.updating
-
-    def updates(self, assertion: Assertion) -> bool:
-        """Whether those of the assertion are."""
-        return self.updating and self.refreshing.chosen(assertion)
 
     @property
     def history(self) -> Path | None:
@@ -254,10 +249,13 @@ class NsysSession:
         return accepted_red(self.config)
 
     @cached_property
-    def refreshing(self) -> Refreshing:
-        from pytest_nsys.plugin.refreshing import Refreshing
+    def scratch(self) -> Path:
+        """A folder of this process, which goes with the session."""
+        from tempfile import TemporaryDirectory
 
-        return Refreshing(self)
+        folder = TemporaryDirectory(prefix="pytest-nsys-")
+        self.config.add_cleanup(folder.cleanup)
+        return Path(folder.name)
 
     def context(self, gate: GateFile) -> GateContext:
         """What the assertions of a gate file are judged with. Raises UsageMistake, TraceError."""

@@ -104,7 +104,9 @@ def _below(digest: Digest, stats: dict[str, list[Any]], exit_status: int, config
     if given(config, "nsys_baseline_ref") and session.branch is not None:
         yield from session.branch.baseline_change_lines([record.file for record in digest.records])
     if config.getoption("nsys_update_baselines") and exit_status != pytest.ExitCode.USAGE_ERROR:  # which pytest tells
-        yield from session.refreshing.lines(folded=config.get_verbosity() <= 0)
+        from pytest_nsys.plugin.refreshing import refreshing_of
+
+        yield from refreshing_of(session).lines(folded=config.get_verbosity() <= 0)
     if not_run := [report for reports in stats.values() for report in reports if hasattr(report, "nsys_not_run")]:
         from pytest_nsys.plugin.left_out import count_once, not_run_lines
 
