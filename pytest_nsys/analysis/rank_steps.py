@@ -8,18 +8,20 @@ it ends with its own work, and no mean, median or quantile counts it.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, pairwise
 
+from pytest_nsys.analysis.alike import NamedKernels
 from pytest_nsys.analysis.around import LONGEST_NS, RankTrack
 from pytest_nsys.analysis.windows import StepSpan, lasting, whole_steps
 from pytest_nsys.core.columns import (
     Column,
+    as_vector,
     bounds,
-    counts,
     distinct,
     equal,
     minus,
@@ -164,9 +166,6 @@ def _work_until(whole: RankTrack, start_ns: int, end_ns: int) -> int:
     return found
 
 
-ALIKE = Fraction(9, 10)
-"""Steps whose kernels are less alike are of two kinds."""
-
 MOST_KINDS = 4
 """Of more kinds none comes back often enough to take turns."""
 
@@ -194,9 +193,15 @@ def groups_in_turns(
     alone = [range(i, i + 1) for i in range(count)]
     if count < FEWEST_IN_TURNS:
         return alone, False
-    inner = _kinds(kernels, launched, places)[1:-1]  # the profiler's start disturbs the first, its end cuts the last
+    lengths = take(minus(kernels.end_ns, kernels.start_ns), launched)
+    numbers, _ = distinct(take(kernels.name, launched), take(kernels.full_name, launched))
+    edges = as_vector(array("q", places[:-1]))  # without the last step, which the profiler's end cuts
+    found = NamedKernels(as_vector(numbers), as_vector(lengths)).kinds(edges[:-1], edges[1:], MOST_KINDS)
+    if found is None:
+        return alone, False
+    inner: list[int] = found[0][1:].tolist()  # the profiler's start disturbs the first
     changes = [b for a, b in pairwise(inner) if a != b]
-    if None in inner or len({*changes}) == len(changes):  # all alike, or each kind stands together: a warm-up
+    if len({*changes}) == len(changes):  # all alike, or each kind stands together: a warm-up
         return alone, False
     size = next((n for n in range(2, len(inner) // 2 + 1) if inner[n:] == inner[:-n]), None)
     if size is None or (most is not None and size > most):
@@ -209,30 +214,3 @@ def groups_in_turns(
 
 FEWEST_IN_TURNS = 6
 """Labels: two whole groups of two, after the first and before the last."""
-
-
-def _kinds(kernels: Kernels, launched: Column, places: Sequence[int]) -> list[int | None]:
-    """Number what each step launches by how alike it is, counted by kernel and weighted by their mean length; None of
-    more than ``MOST_KINDS``.
-    """
-    numbers, names = distinct(take(kernels.name, launched), take(kernels.full_name, launched))
-    lengths = sums(numbers, take(minus(kernels.end_ns, kernels.start_ns), launched), len(names))
-    mean_ns = [ns // max(1, count) for ns, count in zip(lengths, counts(numbers, len(names)), strict=True)]
-    leaders: list[Sequence[int]] = []
-    found: list[int | None] = []
-    for first, end in pairwise(places):
-        launches = counts(take(numbers, range(first, end)), len(names))
-        kind = next((i for i, leader in enumerate(leaders) if _alike(leader, launches, mean_ns) >= ALIKE), None)
-        if kind is None and len(leaders) < MOST_KINDS:
-            kind, leaders = len(leaders), [*leaders, launches]
-        found.append(kind)
-    return found
-
-
-def _alike(one: Sequence[int], other: Sequence[int], mean_ns: Sequence[int]) -> Fraction:
-    """Return 1 − Σ|a − b| / Σ(a + b) over the kernels of two steps, plain or weighted, whichever is less."""
-    apart = [abs(a - b) for a, b in zip(one, other, strict=True)]
-    both = [a + b for a, b in zip(one, other, strict=True)]
-    weighted = (sum(n * ns for n, ns in zip(each, mean_ns, strict=True)) for each in (apart, both))
-    shares = (Fraction(sum(apart), sum(both) or 1), Fraction(next(weighted), next(weighted) or 1))
-    return 1 - max(shares)

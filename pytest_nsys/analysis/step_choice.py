@@ -12,16 +12,8 @@ from itertools import pairwise, permutations
 
 import numpy
 
-from pytest_nsys.analysis.step_segments import (
-    ALIKE,
-    FEWEST_KERNELS,
-    MOST_COUNTS,
-    Segments,
-    Work,
-    alike,
-    markers,
-    segments,
-)
+from pytest_nsys.analysis.alike import ALIKE, MOST_COUNTS
+from pytest_nsys.analysis.step_segments import FEWEST_KERNELS, Segments, Work, markers, segments
 from pytest_nsys.core.columns import Vector
 
 INTERIOR = 0.95
@@ -360,7 +352,7 @@ def _in_turns(work: Work, unit: RepeatedUnit, other: RepeatedUnit) -> bool:
 
 def _same(work: Work, unit: RepeatedUnit, other: RepeatedUnit) -> bool:
     """Whether two markers begin the same unit, each at another place of it."""
-    return len(unit.kinds) == len(other.kinds) and bool(alike(work, unit.counts, other.counts[None])[0] >= ALIKE)
+    return len(unit.kinds) == len(other.kinds) and bool(work.alike(unit.counts, other.counts[None])[0] >= ALIKE)
 
 
 def in_order(work: Work, unit: RepeatedUnit) -> bool:

@@ -1,8 +1,6 @@
 """Where could a unit of kernels begin, and what lies from each such place to the next?
 
-A segment is the multiset of the names of its kernels: two are alike as far as these are the same, counted plainly and
-weighted by the mean length of each name. Numbers of a million kernels and matrices of segments are numpy's here, not
-operations on columns: what is compared are rows of counts, of which no other place has any.
+A segment is a stretch of kernels, compared as :mod:`~pytest_nsys.analysis.alike` does.
 """
 
 from __future__ import annotations
@@ -15,18 +13,15 @@ from functools import cached_property
 import numpy
 from numpy.typing import NDArray
 
+from pytest_nsys.analysis.alike import MOST_COUNTS, Floats, NamedKernels
 from pytest_nsys.analysis.kernel_anchors import KernelOrder
 from pytest_nsys.core.columns import Vector, as_vector, distinct, minus
 from pytest_nsys.core.families import FAMILIES, classifier
-
-MOST_COUNTS = 1 << 23
-"""Segments × names of one marker: more are not counted."""
 
 MOST_MARKERS = 300
 FEWEST_KERNELS = 4
 """Kernels in a segment, on average."""
 
-ALIKE = 0.90
 MOST_KINDS = 12
 
 WHOLE_LENGTH = (Fraction(98, 100), Fraction(110, 100))
@@ -36,16 +31,10 @@ OPTIMIZER = "optimizer"
 """The family of the kernels that a training step ends with."""
 
 _FIRST = 16
-_BLOCK = 256
-"""Segments that are compared before the next are counted: of a marker without kinds few are looked at."""
-
-_PAGE = 4096
-"""Kernels of which the names are counted once."""
-
-Floats = NDArray[numpy.float64]
+"""Segments that are compared before the rest: of most markers these are of too many kinds already."""
 
 
-class Work:
+class Work(NamedKernels):
     """The kernels of a rank in their order, as numbers. Names are numbered by first appearance."""
 
     def __init__(self, order: KernelOrder) -> None:
@@ -58,16 +47,7 @@ class Work:
         texts = [kernels.names.get(full) or kernels.names[short] for short, full in pairs]
         place = {text: i for i, text in enumerate(dict.fromkeys(texts))}
         spelled = numpy.array([place[text] for text in texts])[as_vector(rows)[own]]
-        known = numpy.flatnonzero(numpy.bincount(spelled))
-        first = numpy.full(len(place), len(own))
-        numpy.minimum.at(first, spelled, numpy.arange(len(own)))
-        number = numpy.empty(len(place), numpy.int64)
-        number[known[first[known].argsort()]] = numpy.arange(len(known))
-        self.numbers: Vector = number[spelled]
-        self.size = len(known)
-        counts = numpy.bincount(self.numbers, minlength=self.size)
-        totals = numpy.bincount(self.numbers, lengths, self.size)
-        self.weights: Vector = numpy.maximum(1, numpy.rint(totals / counts)).astype(numpy.int64)
+        super().__init__(_distinct(spelled)[1], lengths)
         self.time_before = numpy.concatenate([[0], numpy.cumsum(lengths)])
         family = classifier(FAMILIES)
         flags = numpy.array(
@@ -76,51 +56,11 @@ class Work:
         optimizes = flags[as_vector(rows)[own]]
         self.optimizers_before = numpy.concatenate([[0], numpy.cumsum(optimizes)])
 
-    def __len__(self) -> int:
-        return len(self.numbers)
-
     @cached_property
     def hash_before(self) -> NDArray[numpy.uint64]:
         """Sums of a hash of each name: what lies between two places has that of its multiset."""
         hashes = _mixed(numpy.arange(1, self.size + 1, dtype=numpy.uint64))[self.numbers]
         return numpy.concatenate([numpy.zeros(1, numpy.uint64), numpy.cumsum(hashes, dtype=numpy.uint64)])
-
-    def counts(self, firsts: Vector, afters: Vector) -> Vector:
-        """How often each name stands in each of the segments: (segments, names)."""
-        sizes = afters - firsts
-        if int(sizes.sum()) > _PAGE * len(sizes):
-            return self._counts_before(afters) - self._counts_before(firsts)
-        rows = numpy.repeat(numpy.arange(len(firsts)), sizes)
-        at = numpy.arange(len(rows)) + numpy.repeat(firsts - numpy.cumsum(sizes) + sizes, sizes)
-        flat = numpy.bincount(rows * self.size + self.numbers[at], minlength=len(firsts) * self.size)
-        return flat.reshape(len(firsts), self.size)
-
-    def _counts_before(self, places: Vector) -> Vector:
-        """How often each name stands before each of the places."""
-        found = self._by_page[places // self._page]
-        for row, place in zip(found, places.tolist(), strict=True):
-            row += numpy.bincount(self.numbers[place - place % self._page : place], minlength=self.size)
-        return found
-
-    @cached_property
-    def _page(self) -> int:
-        return max(_PAGE, len(self) * self.size // MOST_COUNTS)
-
-    @cached_property
-    def _by_page(self) -> Vector:
-        """How often each name stands before each page: a long segment is counted by its edges."""
-        pages = [self.numbers[low : low + self._page] for low in range(0, len(self), self._page)]
-        each = [numpy.zeros(self.size, numpy.int64), *(numpy.bincount(page, minlength=self.size) for page in pages)]
-        return numpy.cumsum(each, axis=0)
-
-
-def alike(work: Work, one: Vector, others: Vector) -> Floats:
-    """How much each of the others is like the one: the smaller of both measures, 1 where they are the same."""
-    apart, together = numpy.abs(others - one), others + one
-    plain = apart.sum(axis=1) / together.sum(axis=1)
-    weighted = (apart @ work.weights) / (together @ work.weights)
-    least: Floats = 1 - numpy.maximum(plain, weighted)
-    return least
 
 
 def _mixed(x: NDArray[numpy.uint64]) -> NDArray[numpy.uint64]:
@@ -190,17 +130,17 @@ def segments(work: Work, marker: UnitMarker) -> Segments | None:
     """The segments of a marker by kind; None where there are too many kinds."""
     edges = numpy.append(marker.places, len(work))
     hashes = work.hash_before[edges[1:]] - work.hash_before[edges[:-1]]
-    early = _kinds(work, edges, *_distinct(hashes[:_FIRST]))
-    if early is None:
-        return None
-    first, inverse = _distinct(hashes)
-    found = _kinds(work, edges, first, inverse) if len(hashes) > _FIRST else early
+    first, inverse = _distinct(hashes[:_FIRST])
+    found = work.kinds(edges[first], edges[first + 1], MOST_KINDS)
+    if found is not None and len(hashes) > _FIRST:
+        first, inverse = _distinct(hashes)
+        found = work.kinds(edges[first], edges[first + 1], MOST_KINDS)
     if found is None:
         return None
     kind, alike, leaders = found
     lengths = numpy.diff(work.at_ns[marker.places], append=work.at_ns[-1])
-    kind = _without_cut_end(kind, lengths)
-    return Segments(marker, edges, lengths, kind, alike, leaders)
+    kind = _without_cut_end(kind[inverse], lengths)
+    return Segments(marker, edges, lengths, kind, alike[inverse], numpy.array(leaders))
 
 
 def _distinct(hashes: NDArray[numpy.uint64]) -> tuple[Vector, Vector]:
@@ -210,33 +150,6 @@ def _distinct(hashes: NDArray[numpy.uint64]) -> tuple[Vector, Vector]:
     rank = numpy.empty_like(order)
     rank[order] = numpy.arange(len(order))
     return first[order], rank[inverse]
-
-
-def _kinds(work: Work, edges: Vector, first: Vector, inverse: Vector) -> tuple[Vector, Floats, Vector] | None:
-    """Each distinct segment joins the most alike leader, or leads."""
-    leaders: list[Vector] = []
-    kinds = numpy.empty(len(first), numpy.int64)
-    best = numpy.empty(len(first))
-    for low in range(0, len(first), _BLOCK):
-        own = first[low : low + _BLOCK]
-        counts = work.counts(edges[own], edges[own + 1])
-        nearest = numpy.full(len(own), -1.0)
-        which = numpy.full(len(own), -1)
-        for number, leader in enumerate(leaders):
-            _join(nearest, which, number, alike(work, leader, counts), 0)
-        while len(strangers := numpy.flatnonzero(nearest < ALIKE)):
-            at = int(strangers[0])
-            if len(leaders) == MOST_KINDS:
-                return None
-            _join(nearest, which, len(leaders), alike(work, counts[at], counts[at:]), at)
-            leaders.append(counts[at])
-        kinds[low : low + _BLOCK], best[low : low + _BLOCK] = which, nearest
-    return kinds[inverse], best[inverse], numpy.array(leaders)
-
-
-def _join(nearest: Floats, which: Vector, number: int, alike: Floats, low: int) -> None:
-    closer = numpy.flatnonzero(alike > nearest[low:]) + low
-    nearest[closer], which[closer] = alike[closer - low], number
 
 
 def _without_cut_end(kind: Vector, lengths: Vector) -> Vector:

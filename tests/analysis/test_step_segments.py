@@ -20,7 +20,7 @@ from pytest_nsys.analysis.kernel_anchors import LaunchedKernels, kernel_order
 from pytest_nsys.analysis.model_parts import ModuleCalls
 from pytest_nsys.analysis.step_choice import RepeatedUnit, choose
 from pytest_nsys.analysis.step_facts import UnitIs
-from pytest_nsys.analysis.step_segments import UnitMarker, Work, alike, markers, segments
+from pytest_nsys.analysis.step_segments import UnitMarker, Work, markers, segments
 from pytest_nsys.analysis.step_verdict import AmongRanges, spans_of, what_it_is
 from pytest_nsys.core.tables import Ranges
 from tests.support.kernel_tapes import LAYER, STEP, kernel_ns, tape
@@ -92,8 +92,8 @@ def test_likeness_is_that_of_a_naive_count(text: str) -> None:
     edges = numpy.array([0, half, len(text)])
     one, other = work.counts(edges[:-1], edges[1:])
     expected = naively_alike(Counter(names[:half]), Counter(names[half:]), work.weights.tolist())
-    assert float(alike(work, one, other[None])[0]) == pytest.approx(float(expected), abs=1e-12)
-    assert float(alike(work, other, one[None])[0]) == pytest.approx(float(expected), abs=1e-12)
+    assert float(work.alike(one, other[None])[0]) == pytest.approx(float(expected), abs=1e-12)
+    assert float(work.alike(other, one[None])[0]) == pytest.approx(float(expected), abs=1e-12)
 
 
 @given(st.integers(0, 5), st.data())
