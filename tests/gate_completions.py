@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from pytest_nsys.analysis.metrics import METRICS, Metric
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.windows import MEDIAN, RUN, STEADY
 from pytest_nsys.gates.convention_keys import AUTO
 
@@ -56,18 +56,6 @@ AXES: Mapping[str, str] = {
 }
 """Mesh axes that are often there; any other name may be one, too."""
 
-AGGREGATES = ("median", "mean", "max", "min", "sum", "p50", "p90", "p99")
-"""The words of ``across:``; any percentile is one, too."""
-
-
-def about(metric: Metric) -> str:
-    """A metric in one text."""
-    better = f", {metric.better} is better" if metric.better else ""
-    return f"In {metric.unit}{better}. {' '.join(metric.summary.replace('``', '`').split())}"
-
-
-NAMES: Mapping[str, str] = {metric.name: about(metric) for metric in METRICS.values()}
-
 
 def offered(words: Mapping[str, str]) -> dict[str, Any]:
     """The only words of a key, each with what is said of it."""
@@ -113,6 +101,16 @@ SENTENCES = (
         "a balance", "Maximum over minimum across a mesh axis.", "balance of ${1:compute_ns} across ${2:pp} <= ${3:1.1}"
     ),
     Snippet(
+        "aggregates in turn",
+        "Of each stage the worst rank, and of those the median.",
+        "median over ${1:stage} of max over ${2:rank} of ${3:overlap} >= ${4:60%}",
+    ),
+    Snippet(
+        "the last runs of the history",
+        "Holds rows against the median of runs in --nsys-history.",
+        "${1:window_ns} <= last ${2:10} runs of ${3:main} + ${4:5%}",
+    ),
+    Snippet(
         "a percentile of the step", "p50, p90 or p99 of the period.", "${1:p50} period_ns below baseline plus ${2:5%}"
     ),
 )
@@ -132,16 +130,6 @@ MAPPINGS = (
             "assert": "${2:exposed_ns <= 2ms}",
             "for": {"stage": ["${3:stage2_f}", "${4:stage4_f}"]},
         },
-    ),
-    Snippet(
-        "metric and limit",
-        "A metric with keys instead of a sentence.",
-        {"metric": "${1:exposed_ns}", "across": {"${2:rank}": "${3:max}"}, "require": "${4:<= 2ms}"},
-    ),
-    Snippet(
-        "the last runs of the history",
-        "Holds rows against the median of runs in --nsys-history.",
-        {"metric": "${1:window_ns}", "baseline": {"history": "${2:10}", "branch": "${3:main}", "rel": "${4:5%}"}},
     ),
 )
 """Longer entries of the list of assertions."""

@@ -35,7 +35,6 @@ _ANY = r"[\s\S]*"
 
 
 _BLANK = r"\s+"
-_MAYBE = r"\s*"
 _SAME = r"\s*=="
 _BLANKS = r"(?:_|\s+)"
 
@@ -97,14 +96,18 @@ _BEHIND = rf"(?:\s*{one_of(_BY_LENGTH)}|\s+{one_of(_WORDS)}\b)"
 """A comparison, and one behind a metric."""
 
 
-def _from_baseline(unit: str) -> str:
-    """A baseline, with a tolerance for values of this unit where one may be."""
-    if unit == HASH:
-        return "baseline"
+_SOURCE = (
+    r"(?:baseline|(?:median\s+of\s+)?(?:the\s+)?last\s+(?:[0-9]+\s+)?runs?(?:\s+of\s+\S+)?"
+    r"(?:\s+before\s+the\s+newest(?:\s+[0-9]+)?)?)"
+)
+"""What stands for the accepted value: a baseline, or runs of the history."""
+
+
+def _tolerance(unit: str) -> str:
+    """A tolerance for values of this unit."""
     own = [RATIO, *_fitting(lambda quantity: absolute_amount(quantity, unit, ""))]
     part = QUANTITY if unit == ANY else amount(own)
-    of_two = rf"max\s*\(\s*{part}\s*,\s*{part}\s*\)"
-    return rf"baseline(?:\s*(?:\+|-|plus\b|minus\b)\s*(?:noise|tolerance|{of_two}|{part}))?"
+    return rf"(?:noise|tolerance|max\s*\(\s*{part}\s*,\s*{part}\s*\)|{part})"
 
 
 def _constant(unit: str) -> str:
@@ -114,13 +117,14 @@ def _constant(unit: str) -> str:
     return rf"(?:{fits}|{SHARE}\s+of\s+(?:the\s+)?step)" if unit == TIME else fits
 
 
-def _limit(unit: str) -> str:
-    return _from_baseline(unit) if unit == HASH else f"(?:{_from_baseline(unit)}|{_constant(unit)})"
-
-
-def _compared(unit: str, how: str) -> str:
-    """A comparison and its limit; fingerprints are the same or not."""
-    return f"{_SAME if unit == HASH else how}{_MAYBE}{_limit(unit)}"
+def _compared(unit: str) -> str:
+    """A comparison behind a metric, and its limit; fingerprints are the same or not."""
+    if unit == HASH:
+        return rf"{_SAME}\s*baseline"
+    tolerance = _tolerance(unit)
+    reference = rf"{_SOURCE}(?:\s*(?:\+|-|plus\b|minus\b)\s*{tolerance})?"
+    both_sides = rf"\s+within\s+{tolerance}\s+of\s+{_SOURCE}"
+    return rf"(?:{_BEHIND}\s*(?:{reference}|{_constant(unit)})|{both_sides})"
 
 
 UNITS = tuple(dict.fromkeys((*(str(metric.unit) for metric in METRICS.values()), BARE)))
@@ -131,14 +135,8 @@ def of_unit(unit: str) -> list[str]:
     return [metric.name for metric in METRICS.values() if metric.unit == unit]
 
 
-def requirement(unit: str) -> str:
-    """What stands behind ``require:`` for values of this unit."""
-    return alone(_compared(unit, _COMPARED))
-
-
-def early(unit: str) -> str:
-    """What stands behind ``warn:`` for values of this unit."""
-    return alone(rf"{_COMPARED}\s*{_constant(unit)}")
+EARLY = alone(rf"{_COMPARED}\s*{_constant(ANY)}")
+"""What stands behind ``warn:``."""
 
 
 OUTSIDE = rf"{MEASURED}\s+[^\s<>=≤≥][^<>=≤≥]*?"
@@ -149,16 +147,18 @@ def _sentences() -> list[str]:
     kernels = rf"{one_of(f'{each} kernels' for each in Unmatched)}(?:\s+above\s+{SHARE})?"
     zero = [*map(metric_name, (of_unit(TIME), of_unit(COUNT))), kernels, OUTSIDE]
     balance = rf"balance\s+(?:of\s+)?(?:{metric_name(METRICS)}|{OUTSIDE})\s+across\s+[^\s<>=]+"
-    found = [rf"no\s+(?:{_ANY}\s)?(?:{'|'.join(zero)})", rf"(?:{_ANY}\s)?{balance}{_compared(BARE, _BEHIND)}"]
+    found = [
+        rf"no\s+(?:{_ANY}\s)?(?:{'|'.join(zero)})(?:\s+where\s{_ANY})?",
+        rf"(?:{_ANY}\s)?{balance}{_compared(BARE)}",
+    ]
     for unit in UNITS:
         if names := of_unit(unit):
             subject = rf"(?:{_ANY}\s)?{metric_name(names)}(?:\s+of\s{_ANY}?)?"
-            found.append(subject + _compared(unit, _BEHIND))
-    return [*found, rf"(?:{_ANY}\s)?{OUTSIDE}{_compared(ANY, _BEHIND)}"]
+            found.append(subject + _compared(unit))
+    return [*found, rf"(?:{_ANY}\s)?{OUTSIDE}{_compared(ANY)}"]
 
 
 NAMED = rf"(?:^|\s)(?:{metric_name(METRICS)}(?![A-Za-z0-9_])|(?:no|{MEASURED})\s)"
 """What every sentence has in it."""
 
 SENTENCE = alone(f"(?:{'|'.join(_sentences())})")
-METRIC = alone(f"(?:{metric_name(METRICS)}|{OUTSIDE})")

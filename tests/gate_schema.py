@@ -13,22 +13,19 @@ from pytest_nsys.core.conventions import COMPUTE, MIXED, UNKNOWN, CopyKind
 from pytest_nsys.core.families import OTHER
 from pytest_nsys.core.file_names import CONFIGURATION
 from pytest_nsys.core.model import KernelsMode, Span
-from pytest_nsys.core.units import ANY, BARE, COUNT, HASH, RATIO, SIZE, TIME
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.gate_file import MATRIX, OF_EACH
-from pytest_nsys.gates.kinds import FORBIDDEN_MARKS, KEYS, MAX_RUNS, SENTENCE_SAYS, SOURCE, KeyRow
-from pytest_nsys.gates.limits import NOISE
+from pytest_nsys.gates.kinds import FORBIDDEN_MARKS, KEYS, SOURCE, KeyRow
+from pytest_nsys.gates.limits import MAX_RUNS, NOISE
 from pytest_nsys.gates.model import Severity
 from pytest_nsys.gates.sentences import MAX_LENGTH
 from tests.gate_completions import (
-    AGGREGATES,
     AXES,
     CONVENTIONS,
     DIMENSIONS,
     FILE,
     FOUND,
     MAPPINGS,
-    NAMES,
     SENTENCES,
     TOLERANCES,
     WAIVER,
@@ -38,17 +35,12 @@ from tests.gate_completions import (
 )
 from tests.gate_patterns import (
     ABSOLUTE,
-    METRIC,
+    EARLY,
     NAMED,
     QUANTITY,
     SENTENCE,
     SHARE,
-    UNITS,
     alone,
-    early,
-    metric_name,
-    of_unit,
-    requirement,
 )
 
 ID = "urn:pytest-nsys:gate-file:1"
@@ -105,75 +97,16 @@ def _named(value: Mapping[str, Any]) -> dict[str, Any]:
     return {**_by_name(value), "properties": own}
 
 
-def _or_text(words: Mapping[str, Any], text: Mapping[str, Any]) -> dict[str, Any]:
-    """Words that are offered, and other text, which is not."""
-    return {"anyOf": [words, text]}
-
-
-def _limit(unit: str) -> dict[str, Any]:
-    return _written(requirement(unit), f"no limit for this metric: {_in_unit(unit)}")
-
-
-def _early(unit: str) -> dict[str, Any]:
-    return _written(early(unit), f"no constant limit for this metric: {_in_unit(unit)}")
-
-
 def _needs(*keys: str) -> dict[str, Any]:
     return {"required": list(keys)}
 
 
-def _without(*keys: str) -> dict[str, Any]:
-    return {"not": {"anyOf": [_needs(key) for key in keys]}}
-
-
-NO_METRIC = "no metric: `pytest-nsys metrics` lists them"
-IN_UNIT: Mapping[str, str] = {
-    TIME: "it is a time: < 2ms, or <= baseline + 5%",
-    RATIO: "it is a ratio: >= 60%, or >= baseline - 3pp",
-    COUNT: "it is a count: <= 10, or <= baseline + 2",
-    BARE: "it is a number: <= 1.1, or <= baseline + 5%",
-    HASH: "it is a fingerprint: == baseline",
-    SIZE: "it is a size: <= 2GiB, or <= baseline + 5%",
-}
-"""What is said of a limit that does not fit metrics of a unit, where it takes others than its own."""
-
-
-def _in_unit(unit: str) -> str:
-    return IN_UNIT.get(unit, f"it is in {unit}: >= 3{unit}, or >= baseline - 5%")
-
-
-_OWN_TOLERANCE = {"baseline": {"type": "object", "anyOf": [_needs("rel"), _needs("abs")]}}
+_RED_WHEN_UNDECIDED = {"type": "object", **_needs("inconclusive"), "properties": {"inconclusive": {"const": "fail"}}}
 _ASSERTION = {
     "keys": "assertion",
-    "oneOf": [
-        {**_needs("assert"), **_without(*SENTENCE_SAYS)},
-        {**_needs("metric", "require"), **_without("assert", "baseline")},
-        {**_needs("metric", "baseline"), **_without("assert", "require")},
-    ],
     "allOf": [
-        *(
-            {
-                "if": {**_needs("metric"), "properties": {"metric": _text(metric_name(names)), "balance": False}},
-                "then": {"properties": {"require": _limit(unit), "warn": _early(unit)}},
-            }
-            for unit in UNITS
-            if (names := of_unit(unit))
-        ),
-        {"if": _needs("metric", "balance"), "then": {"properties": {"require": _limit(BARE), "warn": _early(BARE)}}},
-        *({"not": _needs(*keys)} for keys in (("across", "balance"), ("fail_after", "xfail"))),
-        {
-            "not": {
-                **_needs("fail_after", "severity"),
-                "properties": {
-                    "severity": {
-                        "type": "object",
-                        **_needs("inconclusive"),
-                        "properties": {"inconclusive": {"const": "fail"}},
-                    }
-                },
-            }
-        },
-        {"not": {**_needs("tolerance", "baseline"), "properties": _OWN_TOLERANCE}},
+        {"not": _needs("fail_after", "xfail")},
+        {"not": {**_needs("fail_after", "severity"), "properties": {"severity": _RED_WHEN_UNDECIDED}}},
     ],
 }
 
@@ -187,7 +120,6 @@ HELP: Mapping[str, str] = {
     "kernels": "Which kernels are in the window. contained: those that start and end inside it. clipped: all that "
     "touch it, cut at its edges. launched: those that were launched inside it.",
     "quantity": "A number, with its unit where it has one: 5%, 50us, 3pp, 2.",
-    "metric": "Name of a metric; `pytest-nsys metrics` lists them.",
     "number": "A whole number from 0 on.",
     "size": "A whole number from 1 on.",
     "runs": f"A whole number from 1 to {MAX_RUNS}.",
@@ -203,9 +135,7 @@ WORDS: Mapping[str, str] = {
     "text": "text",
     "matrix": "mapping by name",
     "sentence": "sentence",
-    "metric": "name of a metric",
-    "axis": "mesh axis",
-    **dict.fromkeys(("limit", "early_limit"), "comparison and limit"),
+    "early_limit": "comparison and limit",
     **dict.fromkeys(("quantity", "share"), "amount"),
     "amounts": "amount or list",
     **dict.fromkeys(("number", "size", "runs"), "whole number"),
@@ -280,10 +210,7 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
         ),
         "else": _written(NAMED, "names no metric: `pytest-nsys metrics` lists them"),
     },
-    "metric": _or_text({**offered(NAMES), "errorMessage": NO_METRIC}, _written(METRIC, NO_METRIC)),
-    "axis": _or_text(offered(AXES), _of("text")),
-    "limit": _written(requirement(ANY), "no limit such as >= 60%, < 2ms or below baseline plus tolerance"),
-    "early_limit": _written(early(ANY), "no constant limit such as >= 70%"),
+    "early_limit": _written(EARLY, "no constant limit such as >= 70%"),
     "matrix": {
         **_by_name({"anyOf": [{"type": "null"}, _of("texts"), {"keys": "configuration"}]}),
         "propertyNames": {"pattern": f"^{CONFIGURATION}$"},
@@ -314,21 +241,13 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "severities": {"anyOf": [_of("severity"), {"keys": "severity"}]},
     "labels": _named(_of("texts")),
     "for": _named(_of("list_of_texts")),
-    "across": _named(_of("aggregate")),
     "marks": _some({**_text("[A-Za-z][A-Za-z0-9_]*"), "not": {"pattern": rf"^\s*({'|'.join(FORBIDDEN_MARKS)})\s*$"}}),
-    "baseline": {
-        "anyOf": [
-            {"type": "null"},
-            {"keys": "baseline", "minProperties": 0, "dependentRequired": {"branch": ["history"], "lag": ["history"]}},
-        ]
-    },
 }
 """What editors check of each kind. ``{"keys": SECTION}`` stands for a mapping of the table, and what is added to it."""
 
 
 PARTS: Mapping[str, Mapping[str, Any]] = {
     "list_of_texts": _some(_of("text")),
-    "aggregate": _or_text(_choice(AGGREGATES), _text("(median|mean|max|min|sum|p[1-9][0-9]?)")),
 }
 """Parts of kinds."""
 
@@ -356,8 +275,6 @@ def key_rows(section: str, before: str = "") -> list[tuple[str, str, str]]:
         own = KEYS["file"].get(name)
         if section != "file" and own is not None and own.kind == key.kind and "{kind}" in key.help:
             return "as in the file", key.help.replace("{kind}", "").strip()
-        if section == "baseline" and name in KEYS["tolerance"]:
-            return "amount", "As in `tolerance`."
         return words(key.kind) + ", required" * key.needed, _help(key.help, key.kind)
 
     return [(f"`{before}{name}`", *says(name, key)) for name, key in KEYS[section].items()]

@@ -209,8 +209,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "assertion keys": lambda: keys("assertion", "severity.severity"),
     "convention keys": lambda: keys("convention", "anchor.anchor", "purposes.NAME.purpose"),
     **{
-        f"{name} keys": partial(keys, name)
-        for name in ("baseline", "pipeline", "run", "tolerance", "waiver", "window", "workload")
+        f"{name} keys": partial(keys, name) for name in ("pipeline", "run", "tolerance", "waiver", "window", "workload")
     },
     "quality keys": bounds,
     "metrics": metrics,

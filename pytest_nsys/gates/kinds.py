@@ -35,7 +35,7 @@ from pytest_nsys.core.units import (
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import TwoStages
 from pytest_nsys.gates.comparability import FIELDS
-from pytest_nsys.gates.limits import NOISE
+from pytest_nsys.gates.limits import MAX_RUNS, NOISE
 from pytest_nsys.gates.model import AllowMissing, Severities, Severity, Tolerance
 from pytest_nsys.gates.names import clean_name
 from pytest_nsys.gates.yaml_nodes import NodeReader
@@ -72,7 +72,7 @@ def _table() -> dict[str, dict[str, KeyRow]]:
             section[row["key"]] = KeyRow(row["kind"], row["help"], row["needed"] is not None)
     whole = ("version", "matrix", "assertions", "waivers")
     own = {name: key for name, key in found["file"].items() if name not in whole}
-    return {**found, "baseline": found["tolerance"] | found["baseline"], "configuration": own}
+    return {**found, "configuration": own}
 
 
 KEYS: Mapping[str, Mapping[str, KeyRow]] = _table()
@@ -80,13 +80,7 @@ KEYS: Mapping[str, Mapping[str, KeyRow]] = _table()
 
 
 VERSION = 1
-MAX_RUNS = 9999
-"""Most runs of the history that a median is taken of, that stay out of it, or that are bad before one fails."""
-
 FORBIDDEN_MARKS = ("skip", "skipif", "xfail", "parametrize", "usefixtures")
-SENTENCE_SAYS = ("metric", "across", "balance", "pipeline", "require", "baseline")
-"""Keys that an ``assert:`` sentence stands for: they cannot be used with it."""
-
 _RESERVED = (COMPUTE, MIXED, UNKNOWN)
 _ANYTHING = Tolerance(Fraction(1, 100))
 """Stands for a mistaken tolerance, so that the sentences that use it are not blamed as well."""
@@ -446,8 +440,8 @@ def _absolute(reader: NodeReader, node: Node, key: str) -> dict[str, Fraction] |
 
 
 _BESIDE_OTHERS = (
-    *("text_read_by_hand", "sentence", "metric", "axis", "limit", "early_limit", "convention", "quantity"),
-    *("workload", "assertions", "waivers", "matrix", "configurations", "labels", "across", "for", "baseline"),
+    *("text_read_by_hand", "sentence", "early_limit", "convention", "quantity"),
+    *("workload", "assertions", "waivers", "matrix", "configurations", "labels", "for"),
 )
 """A value of these means something only beside other keys, and the module of its mapping (``assertion_keys.py``,
 ``gate_file.py``) reads it by hand; a new key of such a kind does nothing until that does.

@@ -34,7 +34,15 @@ from pytest_nsys.core.units import (
     written_value,
 )
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.model import Comparator, Constant, FromBaseline, Judged, Requirement, Tolerance
+from pytest_nsys.gates.model import (
+    Comparator,
+    Constant,
+    FromBaseline,
+    FromHistory,
+    Judged,
+    Requirement,
+    Tolerance,
+)
 
 FLOORS = (Comparator.GT, Comparator.GE)
 CEILINGS = (Comparator.LT, Comparator.LE)
@@ -132,10 +140,20 @@ NOISE = "noise"
 
 NO_TOLERANCE = "there is no tolerance to add: write one into the gate file, as in tolerance: {rel: 5%, abs: 50us}"
 
-_COMPARISON = re.compile(r"\s*(?P<words>!=|[<>=≤≥]+|below\b|above\b|at\s+least\b|at\s+most\b)")
+WITHIN = "within"
+"""What stands before the tolerance of a baseline that is held on both sides."""
+
+MAX_RUNS = 9999
+"""Most runs of the history that a median is taken of, that stay out of it, or that are bad before one fails."""
+
+_COMPARISON = re.compile(rf"\s*(?P<words>!=|[<>=≤≥]+|below\b|above\b|{WITHIN}\b|at\s+least\b|at\s+most\b)")
+_HISTORY = re.compile(
+    r"(?:median\s+of\s+)?(?:the\s+)?last\s+(?:(?P<runs>\S+)\s+)?runs?\b(?:\s+of\s+(?P<branch>\S+))?"
+    r"(?P<before>\s+before\s+the\s+newest(?:\s+(?P<lag>[0-9]+))?)?"
+)
 _MEANT = {"=": "==", "=>": ">=", "=<": "<=", "≥": ">=", "≤": "<=", "===": "==", "<>": "!="}
 _TOKEN = re.compile(
-    rf"(?P<quantity>[0-9.](?:[0-9_.]|,(?=[0-9]{{3}}\b))*\s*(?:%|{UNIT})?)|(?P<word>[^\W\d]\w*)|(?P<symbol>\S)"
+    rf"(?P<quantity>[0-9.](?:[0-9_.]|,(?=[0-9]{{3}}\b))*\s*(?:%|(?!of\b|on\b){UNIT})?)|(?P<word>[^\W\d]\w*)|(?P<symbol>\S)"
 )
 _OF_STEP = re.compile(r"%\s+of\s+(?:the\s+)?step\s*$")
 _SIGNS = {"+": "+", "plus": "+", "-": "-", "minus": "-"}
@@ -191,6 +209,11 @@ class _Tokens:
         """The next token where it is one of ``words``."""
         return self._rest[0] if self._rest and self._rest[0].text in words else None
 
+    def take_behind(self, text: str) -> Word:
+        """The word behind ``text``, which has to be the next one."""
+        self.expect(text)
+        return self.take(f"'baseline' is missing after '{text}'")
+
     def take_sign(self) -> Word | None:
         return self._rest.pop(0) if self.peek(_SIGNS) else None
 
@@ -217,38 +240,62 @@ def parse_requirement(
     if match is None:
         at = len(text) - len(text[start:].lstrip()) if text[start:].strip() else len(text.rstrip())
         raise SentenceMistake(at, f"the comparison is missing: {EVERY_COMPARISON}")
-    words = " ".join(match["words"].split())
+    at, words = match.start("words"), " ".join(match["words"].split())
     comparator = COMPARISONS.get(words)
-    if comparator is None:
+    if comparator is None and words != WITHIN:
         hint = f" (did you mean '{_MEANT[words]}'?)" if words in _MEANT else f": {EVERY_COMPARISON}"
-        raise SentenceMistake(match.start("words"), f"'{words}' is not a comparison{hint}")
+        raise SentenceMistake(at, f"'{words}' is not a comparison{hint}")
     tokens = _Tokens(text, match.end())
     first = tokens.take(f"the limit is missing after '{words}'")
     if metric.unit == HASH and (comparator is not Comparator.EQ or first.text != "baseline"):
         what = f"{metric.name} is the same as in the baseline or not: write {metric.name} == baseline"
-        raise SentenceMistake(match.start("words"), what)
-    at = match.start("words")
+        raise SentenceMistake(at, what)
     limit: Constant | FromBaseline
-    if first.text == "baseline":
+    amount = None
+    if words == WITHIN:
+        amount, first = _amount(first, tokens, metric, tolerance), tokens.take_behind("of")
+    history = _history(text, first)
+    if history is None and first.text != "baseline":
+        if words == WITHIN:
+            raise SentenceMistake(first.offset, f"'{WITHIN}' is for baselines: write {WITHIN} 5% of baseline")
+        limit = _constant(first, metric)
+        _take_step(tokens, first, metric)
+    else:
         if constant:
             raise SentenceMistake(first.offset, "only a constant can be written here, not a baseline")
         if metric.unit == OF_STEP:
             time = metric.name.removesuffix(" of step")
             what = f"a share of the step is a constant: write {time} <= 5% of step, or {time} <= baseline + 5%"
             raise SentenceMistake(first.offset, what)
+        source, runs = ("baseline", None) if history is None else history
+        tokens = _Tokens(text, first.offset + len(source))
         if comparator in {"lower": FLOORS, "higher": CEILINGS}.get(metric.better or "", ()):
-            worse, meant = "rises" if metric.better == "lower" else "falls", _other_side(text, at, words, tokens)
+            worse, meant = (
+                "rises" if metric.better == "lower" else "falls",
+                _other_side(text, at, words, source, tokens),
+            )
             what = f"{metric.better} {metric.name} is better, so this passes however far it {worse}: write {meant}"
             raise SentenceMistake(at, what)
-        comparator = _against_baseline(words, at)
-        limit = FromBaseline(_tolerance(tokens, comparator, metric, tolerance))
-    else:
-        limit = _constant(first, metric)
-        _take_step(tokens, first, metric)
+        if comparator is not None:
+            comparator = _against_baseline(words, at)
+            amount = _tolerance(tokens, comparator, metric, tolerance)
+        limit = FromBaseline(amount, runs)
     tokens.end()
     written = " ".join(text[at:].split())
     _check_reach(Requirement(comparator, limit, written), metric, text[:at], at)
     return Requirement(comparator, limit, written)
+
+
+def _history(text: str, first: Word) -> tuple[str, FromHistory] | None:
+    """The words that name runs of the history from ``first`` on, and those; None where it begins none."""
+    match = _HISTORY.match(text, first.offset)
+    if match is None:
+        return None
+    counts = [int(found) if found.isdigit() else 0 for found in (match["runs"] or "1", match["lag"] or "1")]
+    if not all(0 < count <= MAX_RUNS for count in counts):
+        raise SentenceMistake(first.offset, f"write a whole number from 1 to {MAX_RUNS}, as in last 10 runs of main")
+    runs, lag = counts
+    return match[0], FromHistory(runs, match["branch"], lag if match["before"] else 0)
 
 
 def held_to(metric: Metric, text: str, start: int = 0) -> Metric:
@@ -288,25 +335,26 @@ def _take_step(tokens: _Tokens, share: Word, metric: Judged) -> None:
     tokens.expect("step")
 
 
-def _other_side(text: str, at: int, words: str, tokens: _Tokens) -> str:
-    """The sentence with its baseline on the other side; ``at`` is where the comparison ``words`` stand."""
+def _other_side(text: str, at: int, words: str, source: str, tokens: _Tokens) -> str:
+    """The sentence with its baseline, ``source``, on the other side; ``at`` is where the comparison ``words`` stand."""
     mirrored = _MIRRORED[words]
-    _, rest = text[at:].split("baseline", 1)
+    _, rest = text[at:].split(source, 1)
     if (sign := tokens.peek(_SIGNS)) is not None:
         fits = _SIGNS[sign.text] == ("-" if mirrored in ("above", "at least", ">=") else "+")
         rest = rest.replace(sign.text, sign.text if fits else _MIRRORED[sign.text], 1)
-    return " ".join(f"{text[:at]} {mirrored} baseline {rest}".split())
+    return " ".join(f"{text[:at]} {mirrored} {source} {rest}".split())
 
 
 def _check_reach(require: Requirement, metric: Judged, subject: str, at: int) -> None:
     """Raises SentenceMistake for a limit that says nothing, with one that does behind the same ``subject``."""
     comparator, limit = require.comparator, require.limit
-    assert comparator is not None  # a sentence has one
     found: tuple[str, str] | None = None
     if isinstance(limit, Constant):
+        assert comparator is not None  # only a baseline has two sides
         found = out_of_reach(comparator, limit.value, metric)
     elif limit.tolerance is not None and (why := tolerates_all(comparator, limit.tolerance, metric)):
-        found = why, f"{comparator} baseline {'-' if comparator is Comparator.GE else '+'} 5%"
+        sides = {Comparator.LE: f"<= {limit.source} + 5%", Comparator.GE: f">= {limit.source} - 5%"}
+        found = why, sides.get(comparator or Comparator.EQ, f"{WITHIN} 5% of {limit.source}")
     if found is not None:
         what, meant = found[0], " ".join(f"{subject} {found[1]}".split())
         example = isinstance(limit, Constant) and what.startswith("cannot fail")
@@ -334,11 +382,6 @@ def nothing_for(metric: Judged) -> str:
     """The mistake of a tolerance that allows a metric nothing."""
     amount = {TIME: "50us", RATIO: "1pp"}.get(metric.unit, "2")
     return f"the tolerance has nothing for {metric.name}: give it rel, or an abs such as {amount}"
-
-
-def exact_alone(metric: Judged) -> str:
-    """The mistake of a tolerance on what has none."""
-    return f'{metric.name} has no tolerance: write require: "== baseline"'
 
 
 def _constant(token: Word, metric: Judged) -> Constant:
@@ -380,11 +423,12 @@ def _tolerance(tokens: _Tokens, comparator: Comparator, metric: Judged, default:
             f"'{comparator} baseline {sign.text} …' would fail an unchanged run: "
             f"write {comparator} baseline {wanted} …",
         )
-    return _amount(tokens, metric, default)
-
-
-def _amount(tokens: _Tokens, metric: Judged, default: Tolerance | None) -> Tolerance:
     token = tokens.take("the tolerance is missing: write 5%, max(5%, 50us), 'tolerance' or 'noise'")
+    return _amount(token, tokens, metric, default)
+
+
+def _amount(token: Word, tokens: _Tokens, metric: Judged, default: Tolerance | None) -> Tolerance:
+    """The tolerance that begins with ``token``."""
     if token.text == NOISE:
         return Tolerance(noise=True)
     if token.text == "tolerance":

@@ -86,9 +86,9 @@ class FromHistory(NamedTuple):
 
     @property
     def source(self) -> str:
-        """What stands in for the baseline, in words: ``median of the last 10 runs on main before the newest 3``."""
-        runs = "last run" if self.runs == 1 else f"median of the last {self.runs} runs"
-        where = "" if self.branch is None else f" on {printable(self.branch, 60)}"
+        """What stands in for the baseline, in words: ``median of the last 10 runs of main before the newest 3``."""
+        runs = "the last run" if self.runs == 1 else f"median of the last {self.runs} runs"
+        where = "" if self.branch is None else f" of {printable(self.branch, 60)}"
         lag = f" before the newest {self.lag}" if self.lag > 1 else " before the newest" * self.lag
         return f"{runs}{where}{lag}"
 

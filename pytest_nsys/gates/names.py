@@ -8,13 +8,20 @@ whole sentence is its full name, which people read, and which means it wherever 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pytest_nsys.core.words import no_command
 from pytest_nsys.gates.model import Assertion, GateFile, Location
 
-_COMPARISON = re.compile(r"!=|[<>=≤≥]+|(?<!\S)(?:below|above|at\s+(?:least|most))(?!\S)")
+QUOTED = '"(?:[^"]|"")*"'
+"""A label in a sentence that holds blanks or signs; a double quote in it is written twice."""
+
+_COMPARISON = re.compile(rf"{QUOTED}|(?P<compared>!=|[<>=≤≥]+|(?<!\S)(?:below|above|within|at\s+(?:least|most))(?!\S))")
+_LABELS_APART = re.compile(rf"{QUOTED}|\|")
+_PLAIN_LABEL = re.compile(r"(?:(?!!=)[^\s<>=≤≥|\"])+")
+_OF_SENTENCES = {"of", "over", "no", "balance", "pipeline", "measured", "where", "below", "above", "within", "at"}
+"""Words that are no labels in a sentence, unless they are quoted."""
 
 _ITEM = re.compile(r"\[[^\W\d]\w*=.*\]$")
 """What ``for:`` adds to the name of an assertion."""
@@ -31,14 +38,27 @@ def clean_name(text: str) -> str:
 
 def without_limit(sentence: str) -> str:
     """A sentence up to its comparison; all of one that has none, as ``no syncs``."""
-    found = _COMPARISON.search(sentence)
+    found = next((match for match in _COMPARISON.finditer(sentence) if match["compared"]), None)
     return sentence[: found.end()] if found else sentence
 
 
-def comparison(limit: str) -> str:
-    """The comparison that a limit begins with; of ``within 5% of baseline`` that word."""
-    found = _COMPARISON.match(limit)
-    return found[0] if found else limit.split(maxsplit=1)[0]
+def labels_of(text: str) -> list[str]:
+    """The labels that stand in a sentence as ``stage2_f|"a kernel"``. Raises ValueError where one is missing."""
+    apart = _LABELS_APART.sub(lambda match: "\0" if match[0] == "|" else match[0], text).split("\0")
+    found = [re.sub(QUOTED, lambda match: match[0][1:-1].replace('""', '"'), each) for each in apart]
+    if not all(found):
+        raise ValueError(f"a label is missing in '{text}'")
+    return found
+
+
+def written_labels(labels: Iterable[str]) -> str:
+    """The labels as a sentence has them."""
+
+    def written(label: str) -> str:
+        plain = _PLAIN_LABEL.fullmatch(label) and label not in _OF_SENTENCES
+        return label if plain else '"' + label.replace('"', '""') + '"'
+
+    return "|".join(map(written, labels))
 
 
 def without_item(name: str) -> str:

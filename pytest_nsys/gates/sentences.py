@@ -1,15 +1,17 @@
 """What does a sentence such as ``median stage2_f overlap >= 60%`` ask for?
 
-    [selectors and an aggregate word] METRIC          COMPARISON LIMIT
-    [an aggregate word] METRIC of selectors           COMPARISON LIMIT
+    [selectors and aggregates] METRIC                 COMPARISON LIMIT
+    [aggregates] METRIC of selectors                  COMPARISON LIMIT
     [selectors] balance of METRIC across AXIS         COMPARISON LIMIT
     [selectors] pipeline overlap_score                COMPARISON LIMIT
     [selectors] measured NAME                         COMPARISON LIMIT
-    no [selector] METRIC
-    no new kernels, no vanished kernels, no new or vanished kernels [above SHARE]
+    no [selectors] METRIC [where selectors]
+    no new kernels, no vanished kernels, no new or vanished kernels [above SHARE] [where selectors]
 
-A selector is ``rank 3``, or a bare word for the metric's last dimension; ``decode`` is a kind of steps where the
-convention has kinds, and picks the windows. What is measured outside of a trace has the
+A selector is ``rank 3``, or a bare word for the metric's last dimension, of several labels ``stage2_f|stage4_f``; a
+label with blanks stands in double quotes. ``decode`` is a kind of steps where the convention has kinds, and picks the
+windows. An aggregate is a word for all that the selectors leave, or ``max over ep of median over pp of``, of which the
+last is formed first. What is measured outside of a trace has the
 dimensions that its file says: a gate file knows the name alone. What it says is checked when it was measured, as the
 loader checks it of other metrics: a limit in another unit, or on the better side of a baseline, is a mistake and no
 verdict.
@@ -42,6 +44,7 @@ from pytest_nsys.core.units import (
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.limits import (
     EVERY_COMPARISON,
+    WITHIN,
     SentenceMistake,
     Word,
     held_to,
@@ -61,6 +64,7 @@ from pytest_nsys.gates.model import (
     Unmatched,
     judged,
 )
+from pytest_nsys.gates.names import QUOTED, labels_of
 
 AGGREGATE_WORDS = ("median", "mean", "max", "min", "sum")
 NEARLY_AGGREGATES = {"avg": "mean", "average": "mean", "maximum": "max", "minimum": "min", "total": "sum"}
@@ -87,7 +91,7 @@ _KERNEL_SENTENCES = {f"{each} kernels": each for each in reversed(Unmatched)}
 _LONGEST_NAME = 5
 """Most words that the name of a metric is looked for in."""
 
-_WORD = re.compile(r"!=|[<>=≤≥]+|(?:(?!!=)[^\s<>=≤≥])+")
+_WORD = re.compile(rf"!=|[<>=≤≥]+|(?:{QUOTED}|(?!!=)[^\s<>=≤≥])+")
 _PERCENTILE = re.compile(r"p[0-9]+")
 _OF_ROWS = {"quantile": re.compile("p[0-9]+|mean|max"), "statistic": re.compile("|".join(STATISTICS))}
 """Dimensions of what a row takes of many values, and the words for it."""
@@ -106,13 +110,8 @@ class Subject:
 
 
 def parse_sentence(text: str, gate: GateFile, location: Location) -> Assertion:
-    """What ``text`` asks for: an assertion of the gate file. Raises SentenceMistake."""
+    """What ``text`` asks for: an assertion of the gate file, which says the rest. Raises SentenceMistake."""
     subject, require = _parse(text, gate)
-    return asserted(subject, require, text, location, gate)
-
-
-def asserted(subject: Subject, require: Requirement, text: str, location: Location, gate: GateFile) -> Assertion:
-    """The assertion that is called, and reads, as ``text``; the gate file says the rest."""
     said = (subject.where, subject.aggregates, subject.balance_across, subject.pipeline)
     usual = {key: getattr(gate, key) for key in ("window", "span", "kernels", "allow_missing")}
     made = Assertion(text, text, text, location, subject.metric.name, require, *said, kind=subject.kind, **usual)
@@ -127,8 +126,10 @@ def _parse(text: str, gate: GateFile) -> tuple[Subject, Requirement]:
     words = [Word(m[0], m.start()) for m in _WORD.finditer(text)]
     if not words:
         raise SentenceMistake(0, "the sentence is empty")
+    if open_quote := next((word for word in words if word.text.count('"') % 2), None):
+        raise SentenceMistake(open_quote.offset, f"the quote is not closed: {printable(open_quote.text, 40)}")
     if words[0].text == "no":
-        return _parse_none(text, words, axes, kinds)
+        return _parse_none(words, axes, kinds)
     cut = next((i for i in range(len(words)) if _compares(words, i)), None)
     if cut is None:
         raise _no_comparison(text, words)
@@ -136,13 +137,17 @@ def _parse(text: str, gate: GateFile) -> tuple[Subject, Requirement]:
         raise SentenceMistake(words[0].offset, f"the metric is missing before '{words[0].text}'")
     subject = _parse_subject(_by_unit(words[:cut], text), axes, kinds)
     if subject.metric.unit == HASH and (subject.aggregates or subject.balance_across):
-        raise SentenceMistake(words[0].offset, not_a_quantity(subject.metric))
+        what = f"{subject.metric.name} is not a quantity: several cannot be aggregated"
+        raise SentenceMistake(words[0].offset, what)
     if not subject.balance_across:
         subject.metric = held_to(subject.metric, text, words[cut].offset)
     values = judged(subject.metric, subject.aggregates, subject.balance_across)
     require = parse_requirement(text, values, gate.tolerance, start=words[cut].offset)
-    if subject.pipeline and (what := cannot_rule(subject.metric.name, bool(subject.aggregates), require)):
+    if subject.pipeline and subject.aggregates:
+        what = f"'{WORD}' judges each rank by itself: leave out what takes ranks together"
         raise SentenceMistake(words[0].offset, what)
+    if subject.pipeline and require.worse >= 0:
+        raise SentenceMistake(words[0].offset, f"'{WORD}' asks for a score of at least so much: write >=")
     return subject, require
 
 
@@ -151,7 +156,7 @@ def _by_unit(words: list[Word], text: str) -> list[Word]:
     *before, last = words
     if (metrics := BY_UNIT.get(last.text)) is None:
         return words
-    if (metric := next((name for unit, name in metrics.items() if text.rstrip().endswith(unit)), None)) is not None:
+    if (metric := next((name for unit, name in metrics.items() if unit in text[last.offset :]), None)) is not None:
         return [*before, last._replace(text=metric)]
     limit = " ".join(text[last.offset + len(last.text) :].split())
     ways = [f"{name} {limit}" for name in metrics.values()]
@@ -159,22 +164,6 @@ def _by_unit(words: list[Word], text: str) -> list[Word]:
         number = re.search(r"[0-9][0-9._]*", limit)
         ways = [f"{last.text} >= {number[0] if number else 12000} {unit}" for unit in metrics]
     raise SentenceMistake(last.offset, f"{last.text} in {' or '.join(metrics)}? Write {' or '.join(ways)}")
-
-
-def cannot_rule(metric: str, taken_together: bool, require: Requirement) -> str | None:
-    """What is wrong with the rule beside the rest of an assertion, None where nothing is."""
-    if metric != RULED:
-        return f"'{WORD}' goes with {RULED}: {metric} knows no stages to hold the period against"
-    if taken_together:
-        return f"'{WORD}' judges each rank by itself: leave out what takes ranks together"
-    if require.worse >= 0:
-        return f"'{WORD}' asks for a score of at least so much: write >="
-    return None
-
-
-def not_a_quantity(metric: Metric) -> str:
-    """The mistake of counting with fingerprints."""
-    return f"{metric.name} is not a quantity: several cannot be aggregated"
 
 
 def selecting(assertion: Assertion, word: str, axes: Collection[str]) -> Assertion:
@@ -226,7 +215,7 @@ def _compares(words: list[Word], i: int) -> bool:
     text = words[i].text
     if text == "at":
         return i + 1 < len(words) and words[i + 1].text in ("least", "most")
-    return text in ("below", "above") or text[0] in "<>=≤≥" or text == "!="
+    return text in ("below", "above", WITHIN) or text[0] in "<>=≤≥" or text == "!="
 
 
 def _no_comparison(text: str, words: list[Word]) -> SentenceMistake:
@@ -241,14 +230,14 @@ def _no_comparison(text: str, words: list[Word]) -> SentenceMistake:
     return SentenceMistake(len(text.rstrip()), missing)
 
 
-def _parse_none(
-    text: str, words: list[Word], axes: Collection[str], kinds: Collection[str]
-) -> tuple[Subject, Requirement]:
+def _parse_none(words: list[Word], axes: Collection[str], kinds: Collection[str]) -> tuple[Subject, Requirement]:
     """``no syncs``, ``no mixed comm streams``: zero, in every row."""
     if len(words) == 1:
         raise SentenceMistake(words[0].offset + 2, "the metric is missing after 'no'")
-    if (unmatched := _unmatched_kernels(text, words)) is not None:
-        return unmatched
+    at = next((i for i, word in enumerate(words) if word.text == "where"), len(words))
+    words, selectors = words[:at], [word for word in words[at:] if word.text != "where"]
+    if (unmatched := _unmatched_kernels(words)) is not None:
+        return _read_prefix(unmatched[0], selectors, axes, kinds), unmatched[1]
     cut = next((i for i in range(len(words)) if _compares(words, i)), None)
     if cut is not None:
         raise SentenceMistake(words[cut].offset, f"'no …' takes no limit: remove '{words[cut].text}'")
@@ -261,15 +250,13 @@ def _parse_none(
         raise
     if metric.unit not in (TIME, COUNT, ANY):
         raise SentenceMistake(words[0].offset, f"'no' is for times and counts: {metric.name} is neither")
-    if len(prefix) > 1:
-        raise SentenceMistake(prefix[1].offset, f"'no' takes one selector at most: write {metric.name} == 0")
-    subject = Subject(metric)
-    for word in prefix:
-        _select_bare(subject, word, axes, kinds)
+    subject = _read_prefix(Subject(metric), [*prefix, *selectors], axes, kinds)
+    if subject.aggregates:
+        raise SentenceMistake(words[1].offset, f"'no' asks for zero in every row: leave out '{words[1].text}'")
     return subject, Requirement(Comparator.EQ, Constant(Fraction(0)), "== 0")
 
 
-def _unmatched_kernels(text: str, words: list[Word]) -> tuple[Subject, Requirement] | None:
+def _unmatched_kernels(words: list[Word]) -> tuple[Subject, Requirement] | None:
     """``no new kernels``, ``no vanished kernels above 2%``: against the baseline; None for every other sentence."""
     cut = next((i for i, word in enumerate(words) if word.text == "above"), len(words))
     written = " ".join(word.text for word in words[1:cut])
@@ -277,11 +264,11 @@ def _unmatched_kernels(text: str, words: list[Word]) -> tuple[Subject, Requireme
     if asked is None:
         return None
     if written != asked:
-        what = f"'no {asked}' takes no selector: write {{assert: no {asked}, where: {{stage: …}}}}"
+        what = f"selectors stand behind 'no {asked}': write no {asked} where {printable(words[1].text, 40)} …"
         raise SentenceMistake(words[1].offset, what)
     metric, tolerance, said = METRICS[KERNELS], None, f"has no {asked}"
     if cut < len(words):
-        metric, above = METRICS[BIG_KERNELS], text[words[cut].offset :].split(maxsplit=1)
+        metric, above = METRICS[BIG_KERNELS], " ".join(word.text for word in words[cut:]).split(maxsplit=1)
         with mistaken_at(words[cut].offset):
             share = limit_value(parse_quantity(above[-1]), RATIO, metric.name)
             if not 0 < share < 1:
@@ -324,7 +311,7 @@ def _parse_subject(words: list[Word], axes: Collection[str], kinds: Collection[s
 
 def _of_steps(subject: Subject, words: list[Word]) -> Subject:
     """``p99 step time`` and ``mean step time`` are those of the steps, not of the one step time of a run."""
-    if subject.metric.name != STEP_TIME or not subject.aggregates:
+    if subject.metric.name != STEP_TIME or not subject.aggregates or subject.aggregates[0].over:
         return subject
     if _OF_ROWS["quantile"].fullmatch(subject.aggregates[0].word) is None:
         return subject
@@ -396,11 +383,7 @@ def _read_prefix(subject: Subject, words: list[Word], axes: Collection[str], kin
             _select_named(subject, word, following, axes)
             i += 2
         elif i != of_row and _is_aggregate(word):
-            if subject.aggregates:
-                first = subject.aggregates[0].word
-                raise SentenceMistake(word.offset, f"one aggregate at a time: '{first}' or '{word.text}'")
-            subject.aggregates = (Aggregate(word.text),)
-            i += 2 if following is not None and following.text == "of" else 1
+            i = _read_aggregate(subject, words, i, axes)
         elif subject.metric.outside and following is not None:
             _select_named(subject, word, following, axes)
             i += 2
@@ -408,6 +391,35 @@ def _read_prefix(subject: Subject, words: list[Word], axes: Collection[str], kin
             _select_bare(subject, word, axes, kinds)
             i += 2 if _last(words, i) or (i == of_row and words[i + 1].text == "of") else 1
     return subject
+
+
+def _read_aggregate(subject: Subject, words: list[Word], i: int, axes: Collection[str]) -> int:
+    """Reads ``max``, or ``max over ep``, of what the next one makes, and returns where the next word is."""
+    word, rest = words[i], [each.text for each in words[i + 1 :]]
+    over: tuple[str, ...] | None = None
+    if rest[:1] == ["over"]:
+        if len(rest) < 2:
+            raise SentenceMistake(words[i + 1].offset, "a dimension is missing after 'over', as in 'max over rank of'")
+        over = (rest[1],)
+        if wrong := _not_taken_together(subject, word.text, rest[1], axes):
+            raise SentenceMistake(words[i + 2].offset, wrong)
+        i, rest = i + 2, rest[2:]
+    elif subject.aggregates:
+        first = subject.aggregates[0].word
+        meant = f"say over what the second takes them, as in '{first} of {word.text} over rank of'"
+        raise SentenceMistake(word.offset, f"one aggregate at a time: '{first}' or '{word.text}'; of two {meant}")
+    subject.aggregates = (Aggregate(word.text, over), *subject.aggregates)
+    return i + 2 if rest[:1] == ["of"] else i + 1
+
+
+def _not_taken_together(subject: Subject, word: str, dimension: str, axes: Collection[str]) -> str | None:
+    """Why a dimension cannot be taken together; None where it can."""
+    if dimension == "statistic" and not subject.metric.outside:  # of which one is meant where nobody says
+        meant = word if word in STATISTICS else STATISTICS[0]
+        return f"a statistic is chosen, not aggregated: write {meant} {subject.metric.name}"
+    if any(dimension in (step.over or ()) for step in subject.aggregates):
+        return f"{dimension} is taken together twice"
+    return check_dimension(dimension, subject.metric, axes)
 
 
 def _last(words: list[Word], i: int) -> bool:
@@ -421,7 +433,8 @@ def _word_of_a_row(words: list[Word], metric: Metric) -> int | None:
     """
     for dimension, fits in _OF_ROWS.items():
         if dimension in metric.dimensions and dimension not in {word.text for word in words}:
-            return max((i for i, word in enumerate(words) if fits.fullmatch(word.text)), default=None)
+            fitting = (i for i, word in enumerate(words) if fits.fullmatch(word.text))
+            return max((i for i in fitting if [w.text for w in words[i + 1 : i + 2]] != ["over"]), default=None)
     return None
 
 
@@ -469,4 +482,5 @@ def _select(subject: Subject, dimension: str, value: Word, axes: Collection[str]
         what = f"{dimension} is selected twice: '{printable(first, 40)}' and '{printable(value.text, 40)}'"
         raise SentenceMistake(value.offset, what)
     with mistaken_at(value.offset):
-        subject.where[dimension] = Selector((selector_value(subject.metric, dimension, value.text, axes),))
+        each = (selector_value(subject.metric, dimension, label, axes) for label in labels_of(value.text))
+        subject.where[dimension] = Selector(tuple(each))

@@ -18,7 +18,7 @@ from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import ANY, UnitMistake, limit_value, parse_quantity, written_value
 from pytest_nsys.gates.limits import CEILINGS, FLOORS, SentenceMistake, gives_something, nothing_for
-from pytest_nsys.gates.model import Assertion, Comparator, Constant, FromBaseline, Judged, Requirement
+from pytest_nsys.gates.model import Assertion, Constant, FromBaseline, Judged, Requirement
 from pytest_nsys.gates.sentences import check_dimension, selecting
 
 if TYPE_CHECKING:
@@ -98,9 +98,7 @@ def _held(require: Requirement, limit: FromBaseline, values: Judged) -> Requirem
             f"{values.better} {values.name} is better, so '{require.text}' passes however far it {worse}: write the "
             "other side"
         )
-    if require.comparator is not None or values.better is None:
-        return require
-    return replace(require, comparator=Comparator.LE if values.better == "lower" else Comparator.GE)
+    return require
 
 
 def _in_unit(value: Fraction, unit: str, values: Judged) -> Fraction:

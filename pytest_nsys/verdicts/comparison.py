@@ -23,7 +23,7 @@ from pytest_nsys.analysis.circumstances import RunKey
 from pytest_nsys.analysis.facts.bounds import Bounds
 from pytest_nsys.analysis.fitting import GENERIC, Choice
 from pytest_nsys.analysis.measurements import Measurements
-from pytest_nsys.analysis.metrics import MEASURED, METRICS, measured
+from pytest_nsys.analysis.metrics import MEASURED, METRICS, Metric, measured
 from pytest_nsys.analysis.sharing import ALL, OWN, Walls, sharing_in, walls
 from pytest_nsys.analysis.step_kinds import check_captures
 from pytest_nsys.analysis.structure import ContentKind, Item, contents
@@ -56,7 +56,6 @@ from pytest_nsys.gates.model import (
     requests_of,
     spec_for,
 )
-from pytest_nsys.gates.sentences import Subject, asserted
 from pytest_nsys.traces.opening import shared
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate, resolved, rows_now
 from pytest_nsys.verdicts.kernel_changes import KernelChanges, kernel_changes
@@ -473,16 +472,11 @@ class TwoRuns:
         if not all(self.measurements):
             return gate
         before, now = (Measurements(files[0]) for files in self.measurements)
-        require = Requirement(None, FromBaseline(built_in.tolerance), "within the built-in tolerance of baseline")
-        held = [
-            replace(
-                asserted(Subject(measured(name)), require, measured(name).name, Location(gate.path, 1, 1), gate),
-                # What is better neither higher nor lower is told where it moves, and not worse by that.
-                severity=Severities(Severity.FAIL if now.kind(name).better else Severity.WARN),
-            )
+        held = (
+            _within_tolerance(measured(name), now.kind(name).better, built_in)
             for name in now.names
             if name in before.names
-        ]
+        )
         return replace(gate, assertions=(*own, *held))
 
     def _has_no_stages(self, gate: GateFile) -> bool:
@@ -501,3 +495,15 @@ class TwoRuns:
             sides = (pair.before, pair.captures)
             return walls(*(sharing_in(w for run in side.runs for w in run.measured(spec)) for side in sides))
         return OWN
+
+
+def _within_tolerance(metric: Metric, better: str | None, built_in: GateFile) -> Assertion:
+    """Hold a measurement of head to that of base.
+
+    What is better neither higher nor lower is told where it moves, and not worse by that.
+    """
+    comparator = {"lower": Comparator.LE, "higher": Comparator.GE}.get(better or "")
+    require = Requirement(comparator, FromBaseline(built_in.tolerance), "within the built-in tolerance of baseline")
+    severity = Severities(Severity.FAIL if better else Severity.WARN)
+    place, named = Location(Path(BUILT_IN_GATE), 1, 1), (metric.name,) * 3
+    return Assertion(*named, place, metric.name, require, severity=severity, outside=metric)

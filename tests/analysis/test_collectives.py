@@ -793,7 +793,7 @@ def test_a_sentence_selects_a_collective_however_it_is_spelt(project: Project) -
           - AllReduce busbw >= 0.75GB/s
           - group mesh_dp all_reduce min busbw >= 0.5GB/s
           - rank 0 AllReduce collective_bytes <= 5MB
-          - {metric: busbw, where: {collective: [allreduce], statistic: max}, require: '>= 1GB/s'}
+          - {assert: busbw >= 1GB/s, where: {collective: [allreduce], statistic: max}}
           - min bandwidth_utilisation >= 51%
           - AllGather busbw >= 1GB/s
         """

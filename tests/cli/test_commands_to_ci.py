@@ -51,7 +51,7 @@ def hostile(project: Project) -> Project:
         convention: {extends: pithtrain, stage: '.*\\.(?P<stage>.+)'}
         assertions:
           - {id: "##[set-output name=verdict;]passed", assert: exposed_ns <= 1us}
-          - {metric: overlap, where: {stage: ["##[error]stage2_f"]}, require: ">= 99%"}
+          - {assert: overlap >= 99%, where: {stage: ['##[error]stage2_f']}}
           - {id: broken, assert: overlap >= 60%, window: "##[error]x", xfail: "##[debug]why"}
         """
     )

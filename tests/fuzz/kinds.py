@@ -74,15 +74,14 @@ comparable_on: [gpu, world]
 assertions:
   - exposed_ns <= baseline plus tolerance
   - stage2_f overlap >= 60%
-  - metric: wall_exposed_ns
-    require: "<= 1s"
+  - assert: wall_exposed_ns <= 1s
     window: 2
     kernels: clipped
     id: wall
     severity: warn
   - {assert: p90 exposed_ns <= 5ms, where: {rank: [0, 1]}, xfail: known}
   - no mixed comm streams
-  - {metric: exposed_ns, baseline: {history: 3, branch: main, rel: 10%}, window: steady}
+  - {assert: exposed_ns <= last 3 runs of main + 10%, window: steady}
 """
 MATRIX = """version: 1
 convention: pithtrain
@@ -118,7 +117,7 @@ SENTENCES = (
     *(
         "balance of compute_ns across pp <= 1.2",
         "sequence == baseline",
-        "exposed_ns <= median of last 5 runs on main + 2%",
+        "exposed_ns <= median of last 5 runs of main + 2%",
     ),
     *("AllReduce busbw >= 150GB/s", "family_ns of gemm <= 180ms", "syncs at most 3", "tokens_per_s >= 1tokens/s"),
 )
@@ -129,7 +128,7 @@ assertions: [exposed_ns <= baseline + 5%, compute_ns <= baseline + 5%, sequence 
 PAST = """version: 1
 quality: {unknown_communication: 50%}
 assertions:
-  - {metric: exposed_ns, baseline: {history: 3, rel: 50%}}
+  - exposed_ns <= last 3 runs + 50%
   - compute_ns <= 1s
 """
 LOOKS = (

@@ -17,8 +17,8 @@ from tests.support.sql import ask
 GATE = """
 tolerance: {rel: 5%, abs: 20us}
 assertions:
-  - {id: patient, metric: exposed_ns, baseline: , fail_after: 3}
-  - {id: strict, metric: exposed_ns, baseline: }
+  - {id: patient, assert: exposed_ns <= baseline + tolerance, fail_after: 3}
+  - {id: strict, assert: exposed_ns <= baseline + tolerance}
 """
 HISTORY, RUN, SLOW, LOST = "--nsys-history=perf.db", *(f"--nsys-trace={n}.sqlite" for n in ("run", "slow", "lost"))
 
@@ -206,7 +206,7 @@ def test_a_red_of_the_branch_that_is_merged_into_is_told_once(main: Project) -> 
 
 
 def test_a_limit_from_the_history_of_a_branch_is_held_against_that_branch(main: Project) -> None:
-    limit = "metric: exposed_ns, baseline: {history: 3, branch: main, rel: 5%}"
+    limit = "assert: exposed_ns <= last 3 runs of main + 5%"
     main.gate(f"- {{id: follows, {limit}}}\n- {{id: waits, {limit}, fail_after: 2}}")
 
     def failed(trace: str) -> list[str]:

@@ -13,9 +13,10 @@ import yaml
 from pytest_nsys.core.errors import GateFileError
 from pytest_nsys.gates import kinds
 from pytest_nsys.gates.comparability import FIELDS
-from pytest_nsys.gates.kinds import KEYS, KINDS, MAX_RUNS
+from pytest_nsys.gates.kinds import KEYS, KINDS
+from pytest_nsys.gates.limits import MAX_RUNS
 from tests.gate_schema import PATH, SCHEMAS, schema_text
-from tests.gates.test_gate_file_mistakes import ENTRY, OF_A_LIMIT, OF_OTHER_KEYS, OF_THE_FILE, beside
+from tests.gates.test_gate_file_mistakes import ENTRY, OF_OTHER_KEYS, OF_THE_FILE, beside
 from tests.support.gate_files import loaded
 
 SCHEMA: dict[str, Any] = json.loads(PATH.read_text(encoding="utf-8"))
@@ -34,7 +35,7 @@ EditorsLoader.yaml_implicit_resolvers = {
 
 WAIVED = "version: 1\nassertions: [exposed_ns < 2ms]\nwaivers:\n"
 WAIVER = "assertion: exposed_ns < 2ms, ceiling: 3ms, expires: 2026-12-31, reason: known"
-RATIO = "metric: overlap, require: '>= 60%'"
+RATIO = "assert: overlap >= 60%"
 
 HELD = {
     "trace": ["a.sqlite", "[a, b]"],
@@ -81,44 +82,37 @@ ACCEPTED = [
     WAIVED + "- {" + WAIVER.replace("2026-12-31", "'2026-12-31'") + "}\n",
     "version: 1\nassertions: [no syncs]\n"
     "waivers: [{assertion: no syncs, ceiling: 3, expires: 2026-12-31, reason: no}]\n",
-    *(
-        f"version: 1\npipeline: {{stage0: a, stage1: b}}\nassertions: [{{metric: overlap_score, {rest}}}]"
-        for rest in ("require: '>= 0.3', pipeline: true", "baseline: {rel: 5%}, pipeline: false")
-    ),
+    "version: 1\npipeline: {stage0: a, stage1: b}\nassertions: [pipeline overlap_score >= 0.3]",
 ]
 ACCEPTED_ENTRIES = [
     *("measured mfu >= 45%", "measured power <= 700W", "no measured retries"),
     "max phase decode measured wait of rank 3 below baseline plus max(1%, 5img/s)",
     "balance of measured peak across pp <= 1.1",
-    "{metric: measured peak, require: <= 72GiB, warn: <= 70GiB, where: {phase: x}, across: {rank: max}}",
-    "{id: x, metric: measured power, baseline: {rel: 1%}, for: {phase: [a, b]}}",
+    "{assert: max over rank of measured peak <= 72GiB, warn: <= 70GiB, where: {phase: x}}",
+    "{id: x, assert: measured power within 1% of baseline, for: {phase: [a, b]}}",
     *("overlap >= 60%", "{assert: overlap >= 60%}"),
     "{assert: overlap >= 60%, where: {stage: x}, for: {rank: [0, 1]}, warn: '>= 70%'}",
     *("{id: no, assert: no syncs}", f"{{{RATIO}}}"),
-    f"{{{RATIO}, where: {{stage: [a, b], rank: 3}}, across: {{pp: p90}}}}",
+    f"{{{RATIO}, where: {{stage: [a, b], rank: 3}}}}",
     f"{{{RATIO}, for: {{stage: [a, b]}}, warn: '>= 70%', marks: [slow], severity: warn}}",
     f"{{{RATIO}, xfail: known, allow_no_data: true, severity: {{improved: fail}}}}",
     f"{{{RATIO}, window: first, span: period, kernels: contained}}",
     f"{{{RATIO}, allow_missing: {{stage1_*: 0}}}}",
-    "{metric: overlap, baseline: , tolerance: {rel: 5%}}",
-    "{metric: overlap, baseline: {}, tolerance: {rel: 5%}}",
-    *("{metric: overlap, baseline: {rel: 5%, abs: 1pp}}", "{metric: overlap, baseline: , tolerance: noise}"),
-    "{metric: overlap, baseline: {history: 10}, tolerance: noise}",
-    "{metric: overlap, baseline: {history: 10, branch: main, rel: 5%}}",
-    "{metric: overlap, baseline: {history: '0010', branch: 2, abs: 1pp}, severity: {inconclusive: fail}}",
-    f"{{metric: overlap, baseline: {{history: {MAX_RUNS}, rel: 5%}}, severity: {{inconclusive: warn, failed: fail}}}}",
-    f"{{metric: overlap, baseline: {{history: 10, lag: {MAX_RUNS}, rel: 5%}}, fail_after: 3}}",
-    "{metric: overlap, baseline: {lag: '7', branch: main, history: 3, rel: 5%}, fail_after: '01'}",
+    *("'overlap >= baseline - max(5%, 1pp)'", "overlap >= baseline - noise"),
+    *("overlap within 5% of baseline", "overlap within 3pp of last run", "launches within noise of baseline"),
+    *("overlap >= last 10 runs - noise", "overlap above the last 10 runs of main minus 5%"),
+    "{assert: overlap >= last 0010 runs of 2 - 1pp, severity: {inconclusive: fail}}",
+    f"{{assert: overlap >= last {MAX_RUNS} runs - 5%, severity: {{inconclusive: warn, failed: fail}}}}",
+    f"{{assert: overlap >= last 10 runs before the newest {MAX_RUNS} - 5%, fail_after: 3}}",
+    "{assert: overlap >= median of the last 3 runs of main before the newest 7 - 5%, fail_after: '01'}",
+    *("median over pp of max over rank of stage2_f|stage4_f overlap >= 60%", "p90 over pp of overlap >= 60%"),
+    *("'rank 0|1 kernel \"a <b>\"|c kernel_launches <= 3'", "no rank 0 barrier_ns where pp 0|1"),
+    "no new kernels above 2% where kernel a|b",
     "{assert: overlap >= baseline - 5%, fail_after: 2, severity: warn}",
-    "{metric: overlap, require: '>= baseline - noise'}",
-    "{metric: overlap, require: '>= baseline - tolerance', tolerance: {rel: 5%}}",
-    "{metric: compute_ns, balance: pp, require: <= 1.1}",
     "measured peak below baseline plus max(0%, 0.5GiB)",
     *("phase decode measured temperature <= 80 °C", "balance of measured rate across pp <= 1.1"),
-    "{metric: measured wait, where: {phase: [decode, prefill]}, across: {rank: max}, require: '<= 2 W'}",
-    "{metric: measured power, require: '<= 700W', warn: '<= 650W'}",
-    "{metric: measured peak memory, baseline: {abs: 1GiB}}",
-    "{metric: measured power, baseline: {abs: [5W, 3 img/s, 2 °C]}}",
+    "{assert: measured power <= 700W, warn: '<= 650W'}",
+    "measured peak memory <= baseline + 1GiB",
 ]
 NOT_HELD = {
     "trace": ["", "''", "{a: b}", "[[a]]"],
@@ -172,15 +166,9 @@ REFUSED = [
     *(f"{WAIVED}- {{{WAIVER.replace(*change)}}}\n" for change in OTHERWISE),
 ]
 REFUSED_ENTRIES = [
-    *("'  '", "{}", "{require: '>= 60%'}", "{id: a}", "{assert: no syncs, across: {rank: max}}"),
-    *("{assert: no syncs, balance: pp}", "{assert: no syncs, pipeline: true}"),
-    "{metric: overlap_score, require: '>= 0.3', pipeline: 1}",
-    "{assert: no syncs, baseline: {rel: 5%}}",
-    "{metric: overlap, baseline: {history: , rel: 5%}}",
-    *(f"{{metric: overlap, baseline: {{rel: 5%}}, fail_after: {rest}}}" for rest in ("0", "10000", "two", "")),
-    *(f"{{{RATIO}, where: {{}}}}", f"{{{RATIO}, where: [stage]}}", f"{{{RATIO}, across: rank}}"),
-    f"{{{RATIO}, across: {{rank: most}}}}",
-    "{metric: compute_ns, require: <= 1.1, balance: pp, across: {dp: max}}",
+    *("'  '", "{}", "{warn: '>= 60%'}", "{id: a}"),
+    *(f"{{assert: overlap >= baseline - 5%, fail_after: {rest}}}" for rest in ("0", "10000", "two", "")),
+    *(f"{{{RATIO}, where: {{}}}}", f"{{{RATIO}, where: [stage]}}"),
     *(f"{{{RATIO}, for: {{stage: []}}}}", f"{{{RATIO}, marks: [skip]}}", f"{{{RATIO}, marks: [a b]}}"),
     *(f"{{{RATIO}, allow_no_data: maybe}}", f"{{{RATIO}, warn: }}", f"{{{RATIO}, id: {{a: b}}}}"),
 ]
@@ -214,8 +202,7 @@ def test_both_accept(text: str) -> None:
 
 TOLD = [
     *(text for text, _ in OF_THE_FILE),
-    *(f"{ENTRY}    {keys}\n" for keys, _ in OF_A_LIMIT),
-    *(f"{ENTRY}    require: '>= 60%'\n    {keys}\n" for keys, _ in OF_OTHER_KEYS),
+    *(f"{ENTRY}    {keys}\n" for keys, _ in OF_OTHER_KEYS),
 ]
 """What the loader says of these is tested there."""
 
@@ -228,7 +215,7 @@ def test_both_refuse(text: str) -> None:
 
 def test_every_key_has_a_description() -> None:
     keys = [(name, key.help) for section in KEYS.values() for name, key in section.items()]
-    assert len(keys) > 90
+    assert len(keys) > 80
     assert [name for name, text in keys if not text.endswith((".", "{kind}"))] == []
 
 

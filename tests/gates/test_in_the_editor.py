@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.windows import WORDS
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.drafting.gate_text import SCHEMA_NAME
@@ -36,16 +35,12 @@ def test_words_are_offered(editor: LanguageServer) -> None:
     assert set(offered(editor, "window: ")) == {*WORDS}
     assert set(offered(editor, "convention: ")) == {AUTO, *BUILT_IN}
     assert set(offered(editor, "convention:\n  extends: ")) == {*BUILT_IN}
-    assert set(offered(editor, "assertions:\n  - metric: ", "")) == {*METRICS}
-    assert set(offered(editor, "assertions:\n  - metric: overlap\n    balance: ", "")) >= {"pp", "ep"}
-    assert set(offered(editor, "assertions:\n  - metric: overlap\n    across:\n      rank: ", "")) >= {"max", "p90"}
-    assert set(offered(editor, "assertions:\n  - metric: overlap\n    where:\n      ", "")) >= {"rank", "stage", "pp"}
+    assert set(offered(editor, "assertions:\n  - assert: no syncs\n    where:\n      ", "")) >= {"rank", "stage", "pp"}
+    assert {"warn", "fail"} <= set(offered(editor, "assertions:\n  - assert: no syncs\n    severity: ", ""))
     assert set(offered(editor, "span: ")) == {"range", "period"}
 
 
 def test_each_is_explained(editor: LanguageServer) -> None:
-    (overlap,) = [p for p in editor.proposals(f"version: 1\nassertions:\n  - metric: {CURSOR}") if p.label == "overlap"]
-    assert overlap.about.startswith("In %, higher is better. (comm − exposed) / comm")
     assert all(p.about for p in editor.proposals(f"version: 1\nwindow: {CURSOR}\n"))
     said = editor.about(f"version: 1\nwind{CURSOR}ow: steady\nassertions:\n  - no syncs\n")
     assert "The span of each rank that is judged" in said
@@ -82,13 +77,7 @@ def test_mistakes_are_underlined(editor: LanguageServer, line: str, what: str) -
         ("stage3 overlp >= 60%", "names no metric: `pytest-nsys metrics` lists them"),
         ("stage3 overlap >= 60", "no sentence such as 'stage3 overlap >= 60%'"),
         ("assert: stage3 overlap >= 60", "no sentence such as 'stage3 overlap >= 60%'"),
-        ("{metric: overlp, require: '>= 60%'}", "no metric: `pytest-nsys metrics` lists them"),
-        (
-            "{metric: overlap, require: '>= 60'}",
-            "no limit for this metric: it is a ratio: >= 60%, or >= baseline - 3pp",
-        ),
-        ("{metric: exposed_ns, require: '< 2ms', warn: '< 1'}", "no constant limit for this metric: it is a time"),
-        ("{metric: compute_ns, balance: pp, require: '< 2ms'}", "no limit for this metric: it is a number: <= 1.1"),
+        ("{assert: exposed_ns < 2ms, warn: 1ms}", "no constant limit such as >= 70%"),
     ],
 )
 def test_a_wrong_metric_or_unit_is_underlined_and_named(editor: LanguageServer, entry: str, what: str) -> None:

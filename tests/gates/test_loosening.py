@@ -64,7 +64,7 @@ def waived(ceiling: str = "2ms", expires: str = "2030-01-31", more: str = "") ->
 
 
 def following(history: str) -> str:
-    return f"- {{metric: exposed_ns, baseline: {{rel: 5%, {history}}}}}"
+    return f"- {{id: a, assert: exposed_ns <= {history} + 5%}}"
 
 
 def ruled(subject: str) -> str:
@@ -108,11 +108,11 @@ def waived_as(sentence: str, ceiling: str, expires: str = "2030-01-31") -> str:
         ("- launches <= baseline", "- launches <= baseline + 2", "loosened tolerance: none → 2"),
         ("- launches <= baseline", "- launches <= baseline + noise", "loosened tolerance: none → noise"),
         # where the baseline comes from
-        (following("history: 10"), following("history: 3"), "changed history runs: 10 → 3"),
+        (following("last 10 runs"), following("last 3 runs"), "changed history runs: 10 → 3"),
         (
-            "- {id: a, metric: exposed_ns, baseline: {rel: 5%}}",
-            "- {id: a, metric: exposed_ns, baseline: {rel: 5%, history: 3, branch: main}}",
-            "changed baseline: baseline → median of the last 3 runs on main",
+            "- {id: a, assert: exposed_ns <= baseline + 5%}",
+            "- {id: a, assert: exposed_ns <= last 3 runs of main + 5%}",
+            "changed baseline: baseline → median of the last 3 runs of main",
         ),
         (
             "- {id: a, assert: no new kernels above 2%}",
@@ -124,7 +124,7 @@ def waived_as(sentence: str, ceiling: str, expires: str = "2030-01-31") -> str:
             "- {id: a, assert: no vanished kernels}",
             "changed limit: has no new kernels → has no vanished kernels",
         ),
-        (following("history: 10, lag: 5"), following("history: 10"), "changed history lag: 5 → 0"),
+        (following("last 10 runs before the newest 5"), following("last 10 runs"), "changed history lag: 5 → 0"),
         # what is asked of the item
         (
             of_assertion("fail_after: 2", BASELINE),
@@ -154,7 +154,7 @@ def waived_as(sentence: str, ceiling: str, expires: str = "2030-01-31") -> str:
         (ruled("pipeline overlap_score"), ruled("overlap_score"), "loosened pipeline: true → false"),
         # which rows
         (
-            "- {metric: overlap, where: {stage: [stage2, stage4]}, require: '>= 60%'}",
+            "- {assert: overlap >= 60%, where: {stage: [stage2, stage4]}}",
             "- stage2 overlap >= 60%",
             "loosened rows: stage stage2|stage4 → stage stage2",
         ),
@@ -169,8 +169,8 @@ def waived_as(sentence: str, ceiling: str, expires: str = "2030-01-31") -> str:
         ("- sum exposed_ns < 1 ms", "- exposed_ns < 1 ms", "changed aggregate: sum → every row"),
         ("- median stage2 overlap >= 60%", "- median overlap >= 60%", "changed rows: stage stage2 → all"),
         (
-            "- {id: a, metric: overlap, for: {stage: [stage2, stage4]}, require: '>= 60%'}",
-            "- {id: a, metric: overlap, for: {stage: [stage2]}, require: '>= 60%'}",
+            "- {id: a, assert: overlap >= 60%, for: {stage: [stage2, stage4]}}",
+            "- {id: a, assert: overlap >= 60%, for: {stage: [stage2]}}",
             "loosened assertion: a[stage=stage4] (stage stage4 overlap >= 60%) → gone",
         ),
         # how it is measured
@@ -260,10 +260,9 @@ def test_another_ceiling_is_told(sentence: str, old: str, new: str) -> None:
     [
         # form
         ("- overlap >= 60%  # why\n- launches <= 4", "# a comment\n- launches <= 4\n- 'overlap >= 60%'"),
-        ("- overlap >= 60%", "- {metric: overlap, require: '>= 60%'}"),
         ("- overlap >= 60%", "- {id: other, assert: overlap at least 60%}"),
         ("- exposed_ns < 1 ms", "- exposed_ns below 1000us"),
-        ("- stage2 overlap >= 60%", "- {metric: overlap, where: {stage: stage2}, require: '>= 60%'}"),
+        ("- stage2 overlap >= 60%", "- {assert: overlap >= 60%, where: {stage: stage2}}"),
         (of_assertion(""), of_assertion("span: range, kernels: contained, window: median, severity: fail")),
         (of_file("tolerance", "{rel: 5%}"), of_file("tolerance", "{rel: 50%}")),  # which no assertion means
         (of_assertion("xfail: flaky"), of_assertion("xfail: 'flaky, issue 7'")),
@@ -289,7 +288,7 @@ def test_another_ceiling_is_told(sentence: str, old: str, new: str) -> None:
         (waived_as("launches == 4", "6"), waived_as("launches == 4", "6", "2030-01-30")),
         (waived(), waived("1500us", "2030-01-30", ", where: {rank: 1}")),
         ("- stage2_f overlap >= 60%", "- stage2 overlap >= 60%"),
-        ("- stage2_f overlap >= 60%", "- {metric: overlap, where: {stage: ['stage2*', stage4]}, require: '>= 60%'}"),
+        ("- stage2_f overlap >= 60%", "- {assert: overlap >= 60%, where: {stage: [stage2*, stage4]}}"),
         ("- stage2_f overlap >= 60%", "- overlap >= 60%"),
         ("- median overlap >= 60%", "- overlap >= 60%"),
         (of_file("comparable_on", "[world]"), of_file("window", "median")),
@@ -317,24 +316,23 @@ def test_what_means_the_same_or_more_is_not(old: str, new: str) -> None:
             ["changed id: a → b", "loosened fail_after: 1 → 3"],
         ),
         (
-            "- {id: a, metric: overlap, for: {stage: [stage2]}, require: '>= 60%'}",
-            "- {id: b, metric: overlap, for: {stage: [stage2]}, require: '>= 60%'}",
+            "- {id: a, assert: overlap >= 60%, for: {stage: [stage2]}}",
+            "- {id: b, assert: overlap >= 60%, for: {stage: [stage2]}}",
             ["changed id: a[stage=stage2] → b[stage=stage2]"],
         ),
         (  # the series goes on under the new id
-            "- {id: a, metric: exposed_ns, baseline: {rel: 5%, history: 3}}",
-            "- {id: b, metric: exposed_ns, baseline: {rel: 5%, history: 3}}\n- {id: a, assert: exposed_ns < 10ms}",
-            ["changed limit: <= median of the last 3 runs + 5% → < 10ms", "changed series of the history: a → b"],
+            "- {id: a, assert: exposed_ns <= last 3 runs + 5%}",
+            "- {id: b, assert: exposed_ns <= last 3 runs + 5%}\n- {id: a, assert: exposed_ns < 10ms}",
+            ["changed limit: <= last 3 runs + 5% → < 10ms", "changed series of the history: a → b"],
         ),
         (
-            "- {id: a, metric: exposed_ns, baseline: {rel: 5%, history: 3}}",
-            "- {id: a, metric: exposed_ns, baseline: {rel: 5%, history: 3}}\n"
-            "- {id: b, metric: exposed_ns, baseline: {rel: 5%, history: 3}}",
+            "- {id: a, assert: exposed_ns <= last 3 runs + 5%}",
+            "- {id: a, assert: exposed_ns <= last 3 runs + 5%}\n- {id: b, assert: exposed_ns <= last 3 runs + 5%}",
             [],
         ),
         (  # no id: the name says the limit
-            "- {metric: overlap, for: {stage: [stage2]}, require: '>= 60%'}",
-            "- {metric: overlap, for: {stage: [stage2]}, require: '>= 70%'}",
+            "- {assert: overlap >= 60%, for: {stage: [stage2]}}",
+            "- {assert: overlap >= 70%, for: {stage: [stage2]}}",
             [],
         ),
     ],

@@ -129,38 +129,39 @@ def test_both_forms_of_a_gate_file_an_early_limit_and_a_ceiling() -> None:
         "assertions:\n"
         "  - stage3 overlap below baseline plus tolerance\n"
         "  - {id: a, assert: exposed_ns >= 0ns}\n"
-        "  - {id: b, metric: overlap, require: '<= baseline + 5%'}\n"
-        "  - {id: c, metric: overlap, baseline: }\n"
-        "  - {id: d, metric: overlap, baseline: {abs: 100pp, history: 3}}\n"
-        "  - {id: e, metric: traffic_share, baseline: {abs: 100pp}}\n"
-        "  - {id: f, metric: overlap, require: '>= 60%', warn: '>= 0%'}\n"
-        "  - {id: g, metric: overlap, require: '>= 60%', warn: '>= 60%'}\n"
-        "  - {id: h, metric: overlap, require: '> 60%', warn: '< 60%'}\n"
-        "  - {id: i, metric: overlap, require: '== 60%', warn: '>= 50%'}\n"
+        "  - {id: b, assert: overlap <= baseline + 5%}\n"
+        "  - {id: c, assert: overlap >= baseline - tolerance}\n"
+        "  - {id: d, assert: overlap >= last 3 runs - 100pp}\n"
+        "  - {id: e, assert: traffic_share within 100pp of baseline}\n"
+        "  - {id: f, assert: overlap >= 60%, warn: '>= 0%'}\n"
+        "  - {id: g, assert: overlap >= 60%, warn: '>= 60%'}\n"
+        "  - {id: h, assert: overlap > 60%, warn: < 60%}\n"
+        "  - {id: i, assert: overlap == 60%, warn: '>= 50%'}\n"
         "  - {id: j, assert: overlap <= 60%}\n"
         "waivers:\n"
         "  - {assertion: j, ceiling: 101%, expires: 2030-01-01, reason: x}\n"
     )
-    smaller = "write a smaller tolerance, such as {rel: 5%}"
     reached = "write a limit that is reached before it"
     assert found == [
         f"4:20: {FALLS}stage3 overlap above baseline minus tolerance",
         f"5:32: '>= 0ns' cannot fail: exposed_ns is never below 0ns; {SUCH}exposed_ns <= 1ms?",
-        f"6:40: {FALLS}>= baseline - 5%",
-        f"7:40: '>= baseline - 100%' cannot fail: overlap is never below 0%; {smaller}",
-        f"8:40: '>= median of the last 3 runs - 100pp' cannot fail: overlap is never below 0%; {smaller}",
-        f"9:46: 'within 100pp of baseline' cannot fail: traffic_share is never below 0%; {smaller}",
-        f"10:56: '>= 0%' {NO_FLOOR}>= 60%?",
-        f"11:56: '>= 60%' never warns where '>= 60%' holds: {reached}",
-        f"12:55: '< 60%' always warns where '> 60%' holds: {reached}",
-        f"13:56: '>= 50%' never warns where '== 60%' holds: {reached}",
+        f"6:29: {FALLS}overlap >= baseline - 5%",
+        "7:29: '>= baseline - tolerance' cannot fail: overlap is never below 0%; write overlap >= baseline - 5%",
+        "8:29: '>= last 3 runs - 100pp' cannot fail: overlap is never below 0%; "
+        "write overlap >= median of the last 3 runs - 5%",
+        "9:35: 'within 100pp of baseline' cannot fail: traffic_share is never below 0%; "
+        "write traffic_share within 5% of baseline",
+        f"10:44: '>= 0%' {NO_FLOOR}>= 60%?",
+        f"11:44: '>= 60%' never warns where '>= 60%' holds: {reached}",
+        f"12:42: '< 60%' always warns where '> 60%' holds: {reached}",
+        f"13:44: '>= 50%' never warns where '== 60%' holds: {reached}",
         "16:29: ceiling 101% cannot be right: overlap is never above 100%",
     ]
 
 
 def test_an_early_limit_warns_beside_a_baseline_too(project: Project) -> None:
     """It was read and never looked at."""
-    project.gate("- {metric: overlap, require: '>= baseline - 30pp', warn: '>= 70%'}")
+    project.gate("- {assert: overlap >= baseline - 30pp, warn: '>= 70%'}")
     project.trace(exposed_us=200)
     project.refresh("--nsys-trace=run.sqlite")
     assert "early warning" not in project.pytest("--nsys-trace=run.sqlite", code=0)

@@ -149,7 +149,7 @@ def test_node_ids_leave_the_limit_out(project: Project) -> None:
     project.gate(
         """
         - stage2_f overlap >= 60%
-        - {id: combine, for: {stage: [stage2_f, stage4_f]}, metric: exposed_ns, require: < 1ms}
+        - {id: combine, for: {stage: [stage2_f, stage4_f]}, assert: exposed_ns < 1ms}
         """,
         "perf/gate.nsys.yaml",
     )
@@ -406,8 +406,7 @@ def test_failures_and_warnings_stand_at_their_line(project: Project) -> None:
           - overlap >= 60%
 
           - id: red
-            metric: overlap
-            require: ">= 99%"
+            assert: overlap >= 99%
           - {id: warned, assert: overlap >= 99%, severity: warn}
         """,
         "perf/gate.nsys.yaml",
@@ -417,7 +416,7 @@ def test_failures_and_warnings_stand_at_their_line(project: Project) -> None:
     assert {name: case.properties["nsys_line"] for name, case in cases.items()} == {
         "overlap >=": "5",
         "red": "7",
-        "warned": "10",
+        "warned": "9",
     }
     project.result.stdout.fnmatch_lines(["  warning: warned: 80% < 99%*", "perf/gate.nsys.yaml:7: overlap >= 99%"])
 

@@ -105,7 +105,7 @@ def test_every_way_to_end(project: Project) -> None:
         """
         - {id: red, assert: overlap >= 99%}
         - {id: warned, assert: overlap >= 99%, severity: warn}
-        - {id: early, metric: overlap, require: ">= 60%", warn: ">= 90%"}
+        - {id: early, assert: overlap >= 60%, warn: '>= 90%'}
         - {id: expected, assert: overlap >= 99%, xfail: known}
         - {id: surprise, assert: overlap >= 1%, xfail: known}
         - {id: absent, assert: stage5 overlap >= 60%}

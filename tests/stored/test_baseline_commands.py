@@ -222,12 +222,12 @@ def test_a_folder_without_baselines_is_not_unchanged(project: Project, stored: P
 
 TWO = """
 assertions:
-  - {id: exposed, metric: exposed_ns, baseline: {abs: 50us}}
-  - {id: share, metric: overlap, baseline: {abs: 1pp}}
+  - {id: exposed, assert: exposed_ns <= baseline + 50us}
+  - {id: share, assert: overlap >= baseline - 1pp}
 """
 ONE = """
 assertions:
-  - {id: exposed, metric: exposed_ns, baseline: {abs: 50us}}
+  - {id: exposed, assert: exposed_ns <= baseline + 50us}
 """
 
 
@@ -299,7 +299,7 @@ def test_every_key_of_the_gate_file_is_pruned(project: Project) -> None:
 
 
 def test_a_limit_of_the_history_reads_no_baseline(project: Project, stale: Path) -> None:
-    project.gate(ONE + "  - {id: share, metric: overlap, baseline: {history: 3, abs: 1pp}}\n", "perf/step.nsys.yaml")
+    project.gate(ONE + "  - {id: share, assert: overlap >= last 3 runs - 1pp}\n", "perf/step.nsys.yaml")
     project.command("baseline", "prune", "perf/step.nsys.yaml", code=0)
     assert metrics(stale) == ["exposed_ns"]
 

@@ -224,8 +224,8 @@ def test_there_is_no_history_to_read(history: Path) -> None:
 
 def test_a_slow_drift_carries_along_what_does_not_lag(tmp_path: Path, history: Path) -> None:
     """Of 1 % a run: half a window of ten later is 5.6 % above its median, ten runs more are 16.7 %."""
-    limits = {"follows": "{history: 10, rel: 10%}", "lags": "{history: 10, lag: 10, rel: 10%}"}
-    text = "".join(f"- {{id: {name}, metric: exposed_ns, baseline: {limit}}}\n" for name, limit in limits.items())
+    limits = {"follows": "last 10 runs + 10%", "lags": "last 10 runs before the newest 10 + 10%"}
+    text = "".join(f"- {{id: {name}, assert: exposed_ns <= {limit}}}\n" for name, limit in limits.items())
     gate = loaded(f"version: 1\nconvention: pithtrain\nassertions:\n{text}")
     found: dict[str, list[Outcome]] = {name: [] for name in limits}
     for night in range(30):
@@ -244,7 +244,7 @@ def test_a_slow_drift_carries_along_what_does_not_lag(tmp_path: Path, history: P
 
 
 def test_a_lag_that_leaves_no_run_is_no_data(project: Project) -> None:
-    project.gate_with_trace("- {id: drift, metric: exposed_ns, baseline: {history: 3, lag: 2, rel: 5%}}")
+    project.gate_with_trace("- {id: drift, assert: exposed_ns <= last 3 runs before the newest 2 + 5%}")
     assert (
         "there is no history yet in perf.db: each run with --nsys-history adds to it; from run 4 on, runs are compared"
         in (project.pytest("-v", *RUN, code=1))
@@ -257,7 +257,7 @@ def test_a_lag_that_leaves_no_run_is_no_data(project: Project) -> None:
 
 
 def test_a_lost_row_stays_red_and_is_not_new_when_it_is_back(project: Project) -> None:
-    project.gate("- {metric: exposed_ns, baseline: {history: 10, abs: 50us}}")
+    project.gate("- exposed_ns <= last 10 runs + 50us")
     project.trace("all.sqlite")
     project.trace("lost.sqlite", {(1, "stage4_f"): None})
 

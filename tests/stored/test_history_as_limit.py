@@ -22,7 +22,7 @@ from tests.support.histories import SID, entry, nightly, past_of, values
 from tests.support.sql import ask, execute
 
 HISTORY = "--nsys-history=perf.db"
-GATE = "- {{id: {name}, metric: exposed_ns, baseline: {{history: 3, rel: 5%}}{more}}}"
+GATE = "- {{id: {name}, assert: exposed_ns <= last 3 runs + 5%{more}}}"
 FOLLOWS = GATE.format(name="follows", more="")
 STEPS = count()
 MEASURED = measured_text(SID)
@@ -123,8 +123,7 @@ def test_an_inconclusive_run_that_is_red_stays_red(history: Path) -> None:
 
 def test_a_refresh_that_writes_nothing_begins_nothing_anew(main: Project) -> None:
     main.gate(
-        f"{FOLLOWS}\n- {{id: other, metric: exposed_ns, baseline: {{rel: 5%}}}}\n"
-        "- {id: red, assert: exposed_ns < 1 us}"
+        f"{FOLLOWS}\n- {{id: other, assert: exposed_ns <= baseline + 5%}}\n- {{id: red, assert: exposed_ns < 1 us}}"
     )
     said = main.refresh("--nsys-trace=slow.sqlite", HISTORY, "--maxfail=1", code=1)
     assert "history perf.db: not written: " in said
@@ -148,7 +147,7 @@ def test_a_refresh_begins_anew_also_where_nothing_is_stored(main: Project) -> No
 def test_a_refresh_that_adds_or_names_others_leaves_the_history(main: Project) -> None:
     main.refresh("--nsys-trace=slow.sqlite", HISTORY, code=1, mode=Mode.ACCEPT_RUN)
     assert outcomes(main)[-1] == "failed"
-    main.gate(f"{FOLLOWS}\n- {{id: other, metric: exposed_ns, baseline: {{rel: 5%}}}}")
+    main.gate(f"{FOLLOWS}\n- {{id: other, assert: exposed_ns <= baseline + 5%}}")
     main.refresh("--nsys-trace=slow.sqlite", HISTORY, "-k", "other")
     assert outcomes(main)[-1] == "refresh"
 
@@ -334,9 +333,7 @@ def test_no_run_is_written_over_the_rows_of_a_lost_one(history: Path) -> None:
 # A run is never held to itself
 
 ITSELF = "perf.db holds exposed_ns of this commit, or of this capture, alone: a run is never held to itself"
-WIDE = "".join(
-    f"- {{metric: {metric}, baseline: {{history: 3, rel: 5%}}}}\n" for metric in ("exposed_ns", "window_ns", "busy_ns")
-)
+WIDE = "".join(f"- {metric} <= last 3 runs + 5%\n" for metric in ("exposed_ns", "window_ns", "busy_ns"))
 
 
 def test_a_second_attempt_of_a_commit_is_not_held_to_the_first(main: Project) -> None:
@@ -381,11 +378,11 @@ def test_the_same_capture_is_no_run_to_follow_whatever_commit_it_is_of(main: Pro
 
 
 def test_a_run_of_the_history_that_is_a_hiccup_is_left_out(main: Project) -> None:
-    main.gate("- {id: follows, metric: exposed_ns, baseline: {history: 9, rel: 5%}}")
+    main.gate("- {id: follows, assert: exposed_ns <= last 9 runs + 5%}")
     nights(main, 1, "run", 0)
-    main.gate("- {id: follows, metric: exposed_ns, baseline: {history: 9, rel: 90%}}")
+    main.gate("- {id: follows, assert: exposed_ns <= last 9 runs + 90%}")
     nights(main, 1, "slow", 0)
-    main.gate("- {id: follows, metric: exposed_ns, baseline: {history: 9, rel: 5%}}")
+    main.gate("- {id: follows, assert: exposed_ns <= last 9 runs + 5%}")
     next_commit(main)
     said = judged(main, "slow", 1, "-v")
     assert "run 5 of these 5 is left out: rank 0 stage2_f exposed_ns is 300 us, the median of the others 200 us" in said

@@ -672,7 +672,7 @@ def test_a_red_of_memory_leads_to_its_curve(project: Project) -> None:
         allocate(processes[1], 500, 1 << 30)
 
     project.trace(edit=edit)
-    project.gate("- {metric: peak_allocated_bytes, require: < 1GiB, allow_missing: {'*': [0]}}")
+    project.gate("- {assert: peak_allocated_bytes < 1GiB, allow_missing: {'*': [0]}}")
     said = project.pytest("--nsys-trace=run.sqlite", code=1)
     (line,) = [line for line in said.splitlines() if "next:" in line]
     words = line.split("pytest-nsys ")[1].split()

@@ -28,8 +28,8 @@ GATE = """
     - stage2 overlap >= 50%
     - exposed_ns < 100us
     - no mixed comm streams
-    - {metric: overlap_tax_ns, require: "< 1s", window: steady}
-    - {metric: launches, window: run, require: "> 0"}
+    - {assert: overlap_tax_ns < 1s, window: steady}
+    - {assert: launches > 0, window: run}
 """
 
 

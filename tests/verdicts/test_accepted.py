@@ -368,9 +368,9 @@ GATES = {
     "waived": (f"{HELD}}}\n{WAIVED}2999-01-01}}]", 0, "waived"),
     "expired": (f"{HELD}}}\n{WAIVED}2020-01-01}}]", 1, "accepted"),
     "exact": ("- exposed_ns == baseline", 1, "accepted"),
-    "either side": ("- {id: held, metric: exposed_ns, baseline: }", 1, "accepted"),
+    "either side": ("- {id: held, assert: exposed_ns <= baseline + tolerance}", 1, "accepted"),
     "aggregate": (f"- max {NAME}", 1, "accepted"),
-    "balance": ("- {id: held, metric: exposed_ns, balance: pp, baseline: }", 1, "accepted"),
+    "balance": ("- {id: held, assert: balance of exposed_ns across pp <= baseline + tolerance}", 1, "accepted"),
     "order": ("- sequence == baseline", 1, "accepted"),
     "names": ("- no new kernels", 1, "accepted"),
 }

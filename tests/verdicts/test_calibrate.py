@@ -15,7 +15,7 @@ from tests.support.samples.builder import Process, TraceBuilder
 
 GATE = """
 assertions:
-  - {id: exposed, metric: exposed_ns, baseline: {abs: 50us}}
+  - {id: exposed, assert: exposed_ns <= baseline + 50us}
 """
 CALIBRATE = ("baseline", "calibrate", "--reason=why")
 SPREAD = (190, 195, 200, 205, 210)
@@ -63,7 +63,7 @@ def test_the_noise_is_stored_beside_what_was_accepted(gated: Project) -> None:
 
 
 def test_what_is_printed(project: Project) -> None:
-    project.gate(GATE + "  - {id: tight, metric: exposed_ns, baseline: {abs: 1us}}")
+    project.gate(GATE + "  - {id: tight, assert: exposed_ns <= baseline + 1us}")
     said = calibrate(project, traces(project))
     noise = said.partition("  noise of exposed_ns")[2].splitlines()
     assert noise[0] == " (window median, span range, kernels contained) over 5 traces"

@@ -17,9 +17,7 @@ from tests.support.samples.builder import Process, TraceBuilder
 GATE = """
     - exposed_ns <= baseline + 5%
     - id: worst
-      metric: exposed_ns
-      across: {rank: max, stage: max}
-      baseline: {rel: 5%}
+      assert: max over stage of max over rank of exposed_ns <= baseline + 5%
     - stage2 overlap >= baseline - 1pp
     - window_ns <= baseline + 50%
 """
@@ -166,7 +164,7 @@ def test_a_red_has_its_roots_and_the_length_of_a_step(judged: Project, against: 
         ("overlap_min >= 75%", "gemm"),
         ("exposed_ns <= 2% of step", "gemm"),
         ("stage2 exposed_ns < 300us", "gemm"),
-        ("{metric: exposed_ns, across: {rank: sum}, baseline: {rel: 5%}}", "gemm"),
+        ("sum over rank of exposed_ns <= baseline + 5%", "gemm"),
         ("balance of exposed_ns across pp <= 1.1", "gemm"),
         ("window_ns <= 1ms", ""),
     ],

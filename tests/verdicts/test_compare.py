@@ -304,9 +304,7 @@ def test_severity_and_xfail_let_a_row_pass(project: Project) -> None:
 
 
 def test_what_the_history_judges_is_said_to_be_left_out(project: Project) -> None:
-    project.gate(
-        "- exposed_ns below baseline plus 5%\n- {id: trend, metric: compute_ns, baseline: {history: 10, rel: 5%}}\n"
-    )
+    project.gate("- exposed_ns below baseline plus 5%\n- {id: trend, assert: compute_ns <= last 10 runs + 5%}\n")
     found = answer(*project.pair(), "--gate=gate.nsys.yaml", code=0)
     assert found["comparison"]["not_held"] == ["gate.nsys.yaml: trend"]
 

@@ -290,9 +290,7 @@ FORMS = {
     "measured, taken together": Reds("sum measured peak <= 140GiB", measured(70, 70.1), measured(80, 60)),
     "measured, balance": Reds("balance of measured peak across pp <= 1.2", measured(60, 73), measured(60, 72)),
     "measured, none": Reds("no measured peak", measured(0, 1, unit="count"), measured(0, 0, unit="count")),
-    "measured, as keys": Reds(
-        "{metric: measured peak, across: {rank: max}, require: <= 72GiB}", measured(70, 73), measured(70, 72)
-    ),
+    "measured, as keys": Reds("max over rank of measured peak <= 72GiB", measured(70, 73), measured(70, 72)),
     "measured, for": Reds(
         "{for: {rank: ['0', '1']}, assert: measured peak <= 72GiB}", measured(70, 73), measured(70, 72)
     ),
@@ -309,8 +307,8 @@ FORMS = {
     "at least": Reds("exposed_ns at least 200us", rows({(1, "stage4_f"): 199}), {}),
     "at most": Reds("exposed_ns at most 200us", rows({(1, "stage4_f"): 201}), {}),
     "a share of the step": Reds("exposed <= 1% of step", rows({(1, "stage4_f"): 201}), {"chunks_ms": (20,) * 5}),
-    "a share of the step, as keys": Reds(
-        "{metric: idle, across: {rank: min}, require: <= 86.7% of step}",
+    "a share of the step, over ranks": Reds(
+        "min over rank of idle <= 86.7% of step",
         {"chunks_ms": (16,) * 5},
         {"chunks_ms": (15,) * 5},
     ),
@@ -335,33 +333,20 @@ FORMS = {
     "pipeline, by the period alone": Reds(
         "pipeline overlap_score >= 0.30", two_stages((15, 9)), two_stages((15, 11)), PIPELINE
     ),
-    "pipeline as a key": Reds(
-        "{metric: overlap_score, require: '>= 0.30', pipeline: true}",
-        two_stages((15, 9)),
-        two_stages((15, 11)),
-        PIPELINE,
-    ),
     "where": Reds(
-        "{metric: exposed_ns, where: {stage: [stage2_f], rank: ['0']}, require: <= 300us}",
+        "{assert: exposed_ns <= 300us, where: {stage: [stage2_f], rank: [0]}}",
         rows(ONE),
         rows({(1, "stage2_f"): 700, (0, "stage4_f"): 700}),
     ),
     "across ranks": Reds(
-        "{metric: exposed_ns, across: {rank: sum}, require: <= 900us}",
+        "sum over rank of exposed_ns <= 900us",
         rows({(0, "stage2_f"): 700, (1, "stage2_f"): 700}),
         rows(TWO),
     ),
-    "across stages": Reds(
-        "{metric: exposed_ns, across: {stage: sum}, require: <= 900us}", rows(BOTH_STAGES), rows(TWO)
-    ),
-    "across both in turn": Reds(
-        "{metric: exposed_ns, across: {stage: sum, rank: max}, require: <= 900us}", rows(BOTH_STAGES), rows(TWO)
-    ),
-    "across a mesh axis": Reds(
-        "{metric: exposed_ns, across: {pp: sum}, require: <= 1000us}", {**FOUR, **rows({(2, "stage2_f"): 700})}, FOUR
-    ),
-    "for": Reds("{for: {stage: [stage2_f, stage4_f]}, metric: exposed_ns, require: <= 300us}", rows(ONE), {}),
-    "balance as a key": Reds("{metric: compute_ns, balance: pp, require: <= 1.2}", rows(BOTH_STAGES), {}),
+    "across stages": Reds("sum over stage of exposed_ns <= 900us", rows(BOTH_STAGES), rows(TWO)),
+    "across both in turn": Reds("max over rank of sum over stage of exposed_ns <= 900us", rows(BOTH_STAGES), rows(TWO)),
+    "across a mesh axis": Reds("sum over pp of exposed_ns <= 1000us", {**FOUR, **rows({(2, "stage2_f"): 700})}, FOUR),
+    "for": Reds("{for: {stage: [stage2_f, stage4_f]}, assert: exposed_ns <= 300us}", rows(ONE), {}),
     "window": Reds(
         "{assert: window_ns <= 15ms, window: first}",
         {"chunks_ms": (16, 15, 15, 15, 15)},
@@ -376,19 +361,19 @@ HELD = {  # against the baseline of the usual trace: 200 us, 80 %
         "measured peak below baseline plus 1%", measured(70, 71.8), measured(70.7, 71.7), base=measured(70, 71)
     ),
     "measured, worse is more": Reds(
-        "{metric: measured peak, baseline: {abs: 1GiB}}",
+        "measured peak <= baseline + 1GiB",
         measured(71.1, 70, better="lower"),
         measured(71, 70, better="lower"),
         base=measured(70, 70, better="lower"),
     ),
     "measured, worse is less": Reds(
-        "{metric: measured peak, baseline: {abs: 1pp}}",
+        "measured peak >= baseline - 1pp",
         measured(43.9, 45, unit="%", better="higher"),
         measured(44, 45, unit="%", better="higher"),
         base=measured(45, 45, unit="%", better="higher"),
     ),
     "measured, on both sides": Reds(
-        "{metric: measured peak, baseline: {rel: 1%}}", measured(69, 70), measured(69.5, 70.5), base=measured(70, 70)
+        "measured peak within 1% of baseline", measured(69, 70), measured(69.5, 70.5), base=measured(70, 70)
     ),
     "below baseline plus tolerance": Reds("exposed_ns below baseline plus tolerance", exposed(211), exposed(210)),
     "above baseline minus tolerance": Reds("overlap above baseline minus tolerance", exposed(241), exposed(240)),
@@ -428,18 +413,13 @@ HELD = {  # against the baseline of the usual trace: 200 us, 80 %
         PIPELINE,
         base=two_stages((18, 10)),
     ),
-    "baseline, worse is more": Reds("{metric: exposed_ns, baseline: {abs: 50us}}", exposed(251), exposed(250)),
-    "baseline, worse is less": Reds("{metric: overlap, baseline: {abs: 1pp}}", exposed(211), exposed(210)),
     "baseline, more on both sides": Reds(
-        "{metric: comm_ns, baseline: {abs: 5us}}",
+        "comm_ns within 5us of baseline",
         added(("ncclDevKernel_SendRecv", 28, 5_000, 5_006)),
         added(("ncclDevKernel_SendRecv", 28, 5_000, 5_005)),
     ),
-    "baseline, less on both sides": Reds("{metric: mean_kernel_ns, baseline: {abs: 5us}}", exposed(211), exposed(210)),
-    "baseline, of the file's tolerance": Reds("{metric: exposed_ns, baseline: {}}", exposed(211), exposed(210)),
-    "baseline across ranks": Reds(
-        "{metric: exposed_ns, across: {rank: max}, baseline: {abs: 50us}}", rows(ONE), exposed(250)
-    ),
+    "baseline, less on both sides": Reds("mean_kernel_ns within 5us of baseline", exposed(211), exposed(210)),
+    "baseline across ranks": Reds("max over rank of exposed_ns <= baseline + 50us", rows(ONE), exposed(250)),
 }
 
 
@@ -505,7 +485,7 @@ def test_a_red_is_the_exit_code_of_pytest(project: Project, kind: str) -> None:
 
 
 def test_for_makes_an_item_of_each(project: Project) -> None:
-    project.gated("- {id: e, for: {stage: [stage2_f, stage4_f]}, metric: exposed_ns, require: <= 300us}", ONE)
+    project.gated("- {id: e, for: {stage: [stage2_f, stage4_f]}, assert: exposed_ns <= 300us}", ONE)
     cases = project.cases("--nsys-trace=run.sqlite", code=1)
     assert {name: case.state for name, case in cases.items()} == {
         "e[stage=stage2_f]": "failure",

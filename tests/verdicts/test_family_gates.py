@@ -35,7 +35,7 @@ def gate(steps: int = 5) -> str:
         ("sum family_ns <= 3.6ms", "passed"),
         ("total_kernel_ns < 3.6ms", "failed"),
         ("step_minus_kernel_ns >= 16.4ms", "passed"),
-        ("{metric: family_ns, where: {family: [nccl, gemm]}, across: {family: sum}, require: <= 3.6ms}", "passed"),
+        ("{assert: sum over family of family_ns <= 3.6ms, where: {family: [nccl, gemm]}}", "passed"),
     ],
 )
 def test_sentences(tmp_path: Path, sentence: str, outcome: str) -> None:

@@ -52,16 +52,18 @@ AMOUNTS = {
 def sentence(random: Random, number: int) -> str:
     """An assertion of any metric that is held, on any window."""
     metric = METRICS[random.choice([name for name in METRICS if name not in OF_THE_RUN])]
-    said: dict[str, Any] = {"id": f"s{number}", "metric": metric.name, "window": random.choice(WINDOWS)}
+    said: dict[str, Any] = {"id": f"s{number}", "window": random.choice(WINDOWS)}
     said |= {name: str(random.choice([*kind])) for name, kind in HOW.items() if random.random() < 0.5}
     if metric.unit is Unit.HASH:
-        return json.dumps({**said, "require": "== baseline"})
+        return json.dumps({**said, "assert": f"{metric.name} == baseline"})
+    subject = metric.name
     if metric.dimensions and random.random() < 0.3:
-        said |= {"across": {random.choice(metric.dimensions): random.choice(["max", "median", "p90", "sum"])}}
+        dimension, word = random.choice(metric.dimensions), random.choice(["max", "median", "p90", "sum"])
+        subject = f"{word} over {dimension} of {metric.name}"
     amount = AMOUNTS.get(Unit(metric.unit), f"1 {metric.unit}")
     higher, lower = (metric.better != other for other in ("lower", "higher"))
     limits = [f">= {amount}", ">= baseline - 2%"] * higher + [f"<= {amount}", "<= baseline + 5%"] * lower
-    return json.dumps({**said, "require": random.choice(limits)})
+    return json.dumps({**said, "assert": f"{subject} {random.choice(limits)}"})
 
 
 def told(gate: GateFile, now: Path, base: Path) -> dict[str, Any]:

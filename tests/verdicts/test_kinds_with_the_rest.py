@@ -60,10 +60,10 @@ def in_a_history(two: Two) -> None:
     shown = two.project.command("history", "step_time_ns", "--format", "csv", code=0).splitlines()
     assert shown[0].endswith("step_time_ns (window median decode),step_time_ns (window median prefill)")
     assert [line.split(",")[-1] for line in shown[1:4]] == ["40000000", "40000000", "45000000"]
-    last = "window: prefill, baseline: {history: 2, rel: 5%}"
+    last = "<= last 2 runs + 5%, window: prefill"
     two.project.gate(
         "quality: {anchors: 1}\nassertions:\n"
-        f"- {{id: hidden, metric: exposed_ns, {last}}}\n- {{id: slow, metric: step_time_ns, {last}}}"
+        f"- {{id: hidden, assert: exposed_ns {last}}}\n- {{id: slow, assert: step_time_ns {last}}}"
     )
     for trace in (two.before, two.before):
         two.project.pytest(f"--nsys-trace={trace}", "--nsys-history=perf.db")
@@ -127,7 +127,7 @@ def wider_noise_on_a_branch(two: Two) -> None:
         two.project.refresh(*words, f"--nsys-reason={reason}", code=0, mode=Mode.CALIBRATE)
 
     shutil.rmtree(two.project.root / "baselines")
-    two.project.gate("- {id: e, metric: exposed_ns, window: decode, baseline: {abs: 50us}}")
+    two.project.gate("- {id: e, assert: exposed_ns <= baseline + 50us, window: decode}")
     two.project.refresh(f"--nsys-trace={two.before}", "--nsys-reason=first")
     calibrate("calm", 990, 995, 1000, 1005, 1010)
     branch_off(two)

@@ -69,7 +69,7 @@ def outcome(project: Project, sentence: str, *arguments: str) -> tuple[str, str]
             [entry("wait", 3, "ms", phase="decode", n=n) for n in range(3)],
         ),
         (
-            "{metric: measured wait, where: {phase: [decode, prefill]}, across: {rank: max}, require: '<= 2ms'}",
+            "{assert: max over rank of measured wait <= 2ms, where: {phase: [decode, prefill]}}",
             [entry("wait", n, "ms", phase=p, rank=n) for n in (1, 2) for p in ("decode", "prefill")],
             [entry("wait", n, "ms", phase=p, rank=n) for n in (1, 3) for p in ("decode", "prefill")],
         ),
@@ -96,10 +96,8 @@ def test_a_constant_is_green_and_red(
         ("measured peak below baseline plus max(0%, 0.5GiB)", None, "failed", "improved"),
         ("measured peak above baseline minus 0.5GiB", "higher", "improved", "failed"),
         ("measured peak == baseline", "lower", "failed", "failed"),
-        ("{id: x, metric: measured peak, baseline: {rel: 1%}}", "lower", "failed", "improved"),
-        ("{id: x, metric: measured peak, baseline: {rel: 1%}}", "higher", "improved", "failed"),
-        ("{id: x, metric: measured peak, baseline: {rel: 1%}}", None, "failed", "failed"),
-        ("{id: x, metric: measured peak, baseline: {abs: 1GiB}}", "lower", "failed", "improved"),
+        ("measured peak within 1% of baseline", "lower", "failed", "failed"),
+        ("measured peak within 1GiB of baseline", None, "failed", "failed"),
     ],
 )
 def test_a_baseline_has_a_direction_where_the_file_says_one(
@@ -118,7 +116,7 @@ def test_a_baseline_has_a_direction_where_the_file_says_one(
 @pytest.mark.parametrize(("now", "why"), [(80, "80 GiB > 70.7 GiB, rank 0"), (60, "60 GiB < 69.3 GiB, rank 0")])
 def test_a_limit_on_both_sides_is_told_by_the_one_that_is_crossed(project: Project, now: float, why: str) -> None:
     peaks(project, 70, better=None)
-    project.gate(FILE + "- {id: peak, metric: measured peak, baseline: {rel: 1%}}")
+    project.gate(FILE + "- {id: peak, assert: measured peak within 1% of baseline}")
     project.refresh()
     peaks(project, now, better=None)
     assert f"\n{why}\ngate.nsys.yaml:" in project.pytest("-v", code=1)
@@ -410,7 +408,7 @@ def test_measurements_of_another_run_are_refused(project: Project) -> None:
 
 
 def test_another_unit_direction_or_labels_are_incomparable(project: Project) -> None:
-    project.gate(f"{FILE}- {{id: x, metric: measured x, baseline: {{rel: 1%}}}}")
+    project.gate(f"{FILE}- {{id: x, assert: measured x within 1% of baseline}}")
     measured(project, entry("x", 1, "ms", "lower"))
     project.refresh("--nsys-history=h.db")
     for other, what in (
@@ -421,7 +419,7 @@ def test_another_unit_direction_or_labels_are_incomparable(project: Project) -> 
     ):
         measured(project, other)
         assert f"holds measured x with {what}" in project.pytest("--nsys-history=h.db", code=1)
-    project.gate(f"{FILE}- {{id: x, metric: measured x, baseline: {{rel: 1%, history: 3}}}}", "past.nsys.yaml")
+    project.gate(f"{FILE}- {{id: x, assert: measured x within 1% of last 3 runs}}", "past.nsys.yaml")
     measured(project, entry("x", 1, "ms", "lower"))
     project.pytest("past.nsys.yaml", "--nsys-history=h.db", code=1)
     project.pytest("past.nsys.yaml", "--nsys-history=h.db", code=0)
@@ -505,14 +503,14 @@ def test_a_waiver_and_an_early_warning_know_the_unit(project: Project) -> None:
 
 
 def test_noise_is_calibrated_on_measurements(project: Project) -> None:
-    project.gate("- {id: x, metric: measured x, baseline: {rel: 1%}}")
+    project.gate("- {id: x, assert: measured x <= baseline + 1%}")
     files = []
     for number, value in enumerate((100, 102, 98, 101, 99)):
         measured(project, entry("x", value, None, "lower"), name=f"m{number}.json")
         files.append(f"--measurements=m{number}.json")
     project.command(*CALIBRATE, *files, code=0)
     measured(project, entry("x", 102, None, "lower"))
-    project.gate(f"{FILE}- {{id: x, metric: measured x, baseline: {{rel: 1%}}}}")
+    project.gate(f"{FILE}- {{id: x, assert: measured x <= baseline + 1%}}")
     assert "inconclusive" in project.pytest("-W", "default", code=0)
     assert "give more" in project.command(*CALIBRATE, *files[:4], code=2)
 
@@ -520,8 +518,8 @@ def test_noise_is_calibrated_on_measurements(project: Project) -> None:
 def test_calibration_holds_an_absolute_tolerance_against_the_noise_in_the_unit_of_what_is_measured(
     project: Project,
 ) -> None:
-    peak = "metric: measured peak, baseline"
-    project.gate(f"- {{id: wide, {peak}: {{abs: 20GiB}}}}\n- {{id: tight, {peak}: {{abs: 1GiB}}}}")
+    peak = "assert: measured peak <= baseline"
+    project.gate(f"- {{id: wide, {peak} + 20GiB}}\n- {{id: tight, {peak} + 1GiB}}")
     files = []
     for number, value in enumerate((70, 71, 72, 73, 74)):
         measured(project, entry("peak", value, "GiB", "lower"), name=f"m{number}.json")

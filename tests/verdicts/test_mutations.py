@@ -38,7 +38,7 @@ assertions:
   - {id: streams, assert: no mixed comm streams}
   - {id: comm_streams, assert: ep_a2a comm_streams == 1}
   - {id: launches, assert: launches == baseline}
-  - {id: stages, metric: comm_ns, where: {stage: [stage1_f, stage2_f, stage4_f]}, require: <= 2ms}
+  - {id: stages, assert: comm_ns <= 2ms, where: {stage: [stage1_f, stage2_f, stage4_f]}}
   - {id: compute, assert: compute_ns below baseline plus tolerance}
   - {id: balance, assert: balance of compute_ns across ep <= 1.1}
 """

@@ -86,9 +86,9 @@ ASSERTIONS = """
   - balance of compute_ns across pp <= 1.2
   - {id: of the run, assert: idle_ns <= 20ms, window: run}
   - {id: of the period, assert: busy_ns >= 1ms, window: steady, span: period, kernels: clipped}
-  - {metric: exposed_ns, require: <= baseline, window: median}
-  - {metric: compute_ns, require: '<= baseline'}
-  - {metric: sequence, require: == baseline}
+  - {assert: exposed_ns <= baseline, window: median}
+  - compute_ns <= baseline
+  - sequence == baseline
 """
 FLOOR = {Unit.NS: "1ns", Unit.RATIO: "50%", Unit.COUNT: "2", Unit.NUMBER: "0.5"}
 

@@ -26,8 +26,8 @@ assertions:
 """
 TWO = """
 assertions:
-  - {id: exposed, metric: exposed_ns, baseline: {abs: 50us}}
-  - {id: share, metric: overlap, baseline: {abs: 1pp}}
+  - {id: exposed, assert: exposed_ns <= baseline + 50us}
+  - {id: share, assert: overlap >= baseline - 1pp}
 """
 RUN = "--nsys-trace=run.sqlite"
 EACH = ((0, "stage2_f"), (0, "stage4_f"), (1, "stage2_f"), (1, "stage4_f"))
@@ -115,7 +115,7 @@ def test_nothing_selected_writes_nothing(project: Project) -> None:
 
 def test_what_is_stale_stays_where_something_else_is_selected(project: Project) -> None:
     project.accepted(TWO, 200)
-    project.gated(TWO.replace("overlap, baseline: {abs: 1pp}", "busy_ns, baseline: {rel: 5%}"), 500)
+    project.gated("assertions:\n  - {id: exposed, assert: exposed_ns <= baseline + 50us}", 500)
     project.refresh(RUN, "-k", "exposed")
     assert stored(project, "overlap")[EACH[0]] == ["4/5"]
     project.refresh(RUN)

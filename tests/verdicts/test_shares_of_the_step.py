@@ -86,10 +86,10 @@ HEAD = "version: 1\nassertions:\n"
 
 
 def test_keys() -> None:
-    entry = "{metric: idle, across: {rank: max}, require: <= 10% of step, warn: <= 8% of step}"
+    entry = "{assert: max over rank of idle <= 10% of step, warn: <= 8% of step}"
     (found,) = loaded(f"{HEAD}- {entry}\n").assertions
     assert found.metric == "idle_ns of step"
-    assert found.sentence == "max over rank of idle_ns <= 10% of step"
+    assert found.sentence == "max over rank of idle <= 10% of step"
     assert found.warn is not None
     assert found.warn.limit == Constant(Fraction(8, 100))
 
@@ -97,12 +97,10 @@ def test_keys() -> None:
 @pytest.mark.parametrize(
     ("entry", "mistake"),
     [
-        ("metric: overlap, require: '>= 60% of step'", "3:36: overlap is not a time: leave out 'of step'"),
-        ("metric: idle, require: <= 10% of step, warn: <= 8%", "the limit is a share of the step: write 8% of step"),
-        ("metric: idle, require: <= 10% of step, warn: <= 8ms", "a share of the step: write 10% of step, not 8ms"),
-        ("metric: idle, require: <= 10ms, warn: <= 8% of step", "idle_ns is a time: write it in ns, us, ms or s"),
-        ("metric: idle, require: <= 10% of step, warn: <= 12% of step", "'<= 12% of step' never warns"),
-        ("metric: idle, baseline: {rel: 5%}, require: <= 10% of step", "write either 'require' or 'baseline'"),
+        ("assert: idle <= 10% of step, warn: <= 8%", "the limit is a share of the step: write 8% of step"),
+        ("assert: idle <= 10% of step, warn: <= 8ms", "a share of the step: write 10% of step, not 8ms"),
+        ("assert: idle <= 10ms, warn: <= 8% of step", "idle_ns is a time: write it in ns, us, ms or s"),
+        ("assert: idle <= 10% of step, warn: <= 12% of step", "'<= 12% of step' never warns"),
     ],
 )
 def test_mistaken_keys(entry: str, mistake: str) -> None:
@@ -144,7 +142,7 @@ def test_waits_over_all_ranks_have_their_own_windows(tmp_path: Path) -> None:
 
 GATE = """\
 - idle <= 80% of step
-- {id: alone, metric: idle, across: {rank: max}, require: <= 80% of step}
+- {id: alone, assert: max over rank of idle <= 80% of step}
 - mean idle <= 80% of step
 - {id: early, assert: idle <= 95% of step, warn: <= 80% of step}
 """

@@ -20,7 +20,7 @@ assertions:
   - barrier_ns below baseline plus tolerance
   - comm_streams == baseline
   - no barrier_ns
-  - {id: streams, metric: comm_streams, across: {purpose: sum}, require: == 1}
+  - {id: streams, assert: sum over purpose of comm_streams == 1}
   - no compute on comm streams
   - stage4 overlap >= 60%
   - window_ns below baseline plus tolerance

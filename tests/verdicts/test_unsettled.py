@@ -86,7 +86,7 @@ def test_the_worst_configuration_rules(project: Project) -> None:
           large: {trace: large.sqlite}
         assertions:
           - stage4 overlap >= 75%
-          - {id: each, metric: exposed_ns, for: {stage: [stage2_f, stage4_f]}, require: "<= 300us"}
+          - {id: each, assert: exposed_ns <= 300us, for: {stage: [stage2_f, stage4_f]}}
     """)
     project.trace("small.sqlite", exposed_us={(0, "stage4_f"): 400})
     project.trace("large.sqlite", exposed_us={(1, "stage4_f"): 574})
@@ -222,7 +222,7 @@ def test_one_mistake_of_many_is_told_once_and_what_has_no_data_by_itself(project
 
 def test_a_limit_from_the_history_is_begun_by_pytest(project: Project) -> None:
     """The command has no history, unless the ini file names one."""
-    project.gated("- {id: nightly, metric: exposed_ns, baseline: {history: 3, rel: 5%}}\n- overlap >= 10%")
+    project.gated("- {id: nightly, assert: exposed_ns <= last 3 runs + 5%}\n- overlap >= 10%")
     (line,) = left(project.refresh(RUN, code=1))
     assert line.startswith("still red: line 3 `nightly` has no data (the limit is from the history: ")
     (command,) = re.findall(r": pytest (--nsys-update-baselines .*) begins it$", line)

@@ -178,7 +178,7 @@ def test_a_ratchet_beside_something_worse_offers_no_refresh(project: Project) ->
 def test_improved_fails_a_ratchet(project: Project) -> None:
     gate = """
     assertions:
-      - {metric: exposed_ns, baseline: {abs: 50us}, severity: {improved: fail}}
+      - {assert: exposed_ns <= baseline + 50us, severity: {improved: fail}}
     """
     accepted(project, gate)
     project.trace(exposed_us={(0, "stage2_f"): 100}, chunks_ms=(14,) * 5)
@@ -194,7 +194,7 @@ def test_improved_fails_a_ratchet(project: Project) -> None:
 
 
 def test_a_warning_severity_passes_and_says_all(project: Project) -> None:
-    project.gated("- {metric: overlap, require: '>= 60%', severity: warn}", 500)
+    project.gated("- {assert: overlap >= 60%, severity: warn}", 500)
     ends(
         project,
         "failed",
@@ -220,7 +220,7 @@ def test_a_warning_severity_covers_failed_alone(project: Project, assertion: str
 
 
 def test_an_early_warning(project: Project) -> None:
-    project.gated("- {metric: overlap, require: '>= 60%', warn: '>= 70%'}", {(1, "stage2_f"): 350})
+    project.gated("- {assert: overlap >= 60%, warn: '>= 70%'}", {(1, "stage2_f"): 350})
     ends(project, "passed", "  warning: *: 1 of 4 rows do not reach the early warning >= 70%", code=0)
     project.trace(exposed_us=300)
     project.pytest("--nsys-trace=run.sqlite", "-W", "error", code=0)
@@ -280,8 +280,8 @@ def one_ns_more(_: TraceBuilder, processes: list[Process]) -> None:
 
 NO_ROW = "it has no row in the window"
 LACKS = "stage4_f: only 1 of 2 captures have this row"
-LISTED = "- {metric: overlap, where: {stage: [stage2_f, stage%s_f]}, require: '>= 60%%'}"
-NEVER = "require: '>= 60%', allow_no_data: true}"
+LISTED = "- {assert: overlap >= 60%%, where: {stage: [stage2_f, stage%s_f]}}"
+NEVER = "overlap >= 60%, allow_no_data: true}"
 
 
 @pytest.mark.parametrize(
@@ -297,11 +297,11 @@ NEVER = "require: '>= 60%', allow_no_data: true}"
         (LISTED % 4, [{}, {"exposed_us": {(1, "stage4_f"): None}}], f"rank 1 {LACKS}"),  # others are no excuse
         ("- {assert: stage3 overlap > 0%, window: steady}", [{"edit": once}], "only 1 of 3 windows have this row"),
         # What cannot be formed is never allowed.
-        (f"- {{metric: overlap, across: {{pp: max}}, {NEVER}", [{"label": None}], ""),
-        (f"- {{metric: overlap, across: {{rank: max, pp: max}}, {NEVER}", [{"label": None}], ""),
-        ("- {metric: compute_ns, balance: pp, require: <= 1.2, allow_no_data: true}", [{"label": None}], ""),
-        ("- {metric: barrier_ns, balance: pp, require: <= 1.2, allow_no_data: true}", [{}], ""),
-        ("- {metric: overlap, baseline: {abs: 1pp}, allow_no_data: true}", [{}], "no baseline is at hand here"),
+        (f"- {{assert: max over pp of {NEVER}", [{"label": None}], ""),
+        (f"- {{assert: max over pp of max over rank of {NEVER}", [{"label": None}], ""),
+        ("- {assert: balance of compute_ns across pp <= 1.2, allow_no_data: true}", [{"label": None}], ""),
+        ("- {assert: balance of barrier_ns across pp <= 1.2, allow_no_data: true}", [{}], ""),
+        ("- {assert: overlap >= baseline - 1pp, allow_no_data: true}", [{}], "no baseline is at hand here"),
     ],
 )
 def test_no_data(tmp_path: Path, assertion: str, traces: Sequence[Mapping[str, Any]], said: str) -> None:
