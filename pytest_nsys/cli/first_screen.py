@@ -7,12 +7,13 @@ from pathlib import Path
 
 from pytest_nsys.analysis.summary import summary_of
 from pytest_nsys.cli.options import MeasureOptions, deliver, pen_of
+from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.workload_keys import read_config
 from pytest_nsys.reports.first_screen import FirstScreen
 from pytest_nsys.reports.first_screen_html import as_html
-from pytest_nsys.reports.first_screen_json import as_csv, as_json_screen
+from pytest_nsys.reports.first_screen_json import as_json_screen
 from pytest_nsys.reports.tables import Format, html_page
 
 
@@ -20,6 +21,8 @@ def first_screen(
     asked: MeasureOptions, traces: tuple[str, ...], steps: int | None, config: str | None, output: str | None
 ) -> None:
     """What it is, where its steps go, its kernels, its communication, what to look at, and what to type next."""
+    if asked.format is Format.CSV:
+        raise UsageMistake("the first screen is no table: give --format json, or --view NAME --format csv")
     workload = Workload() if config is None else read_config(Path(config))
     if steps is not None:
         workload = workload._replace(steps=steps)
@@ -33,8 +36,6 @@ def first_screen(
     match asked.format:
         case Format.JSON:
             text = as_json_screen(found)
-        case Format.CSV:
-            text = as_csv(found)
         case Format.MARKDOWN:
             text = FirstScreen(found).markdown()
         case Format.HTML:

@@ -5,7 +5,6 @@ Times are ns, shares between 0 and 1, and nothing is rounded to be read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 from msgspec import Struct
@@ -14,12 +13,10 @@ from pytest_nsys.analysis.findings import Finding
 from pytest_nsys.analysis.step_words import repeats_words
 from pytest_nsys.analysis.summary import STEP, RankBudget, StepLength, Summary
 from pytest_nsys.core.conventions import written_anchor
-from pytest_nsys.core.model import Value
-from pytest_nsys.core.units import BARE, RATIO
 from pytest_nsys.reports.findings import sentence
 from pytest_nsys.reports.next_steps import next_steps, to_see_more
 from pytest_nsys.reports.shapes import Count, doc, filled
-from pytest_nsys.reports.tables import Cell, Format, Row, Table, as_json, measure, number, texts
+from pytest_nsys.reports.tables import as_json
 
 VERSION = 1
 
@@ -253,48 +250,6 @@ def _finding(each: Finding, summary: Summary) -> dict[str, Any]:
     return filled(FindingTold, own, each)
 
 
-FLAT = (*texts("section", "name"), number("rank"), *texts("figure"), number("value"), *texts("unit"))
-
-
-def flat_rows(summary: Summary) -> Iterator[Row]:
-    """A row for each figure: of which section, name and rank, which figure, its value and unit. Shares are of 1."""
-    step = summary.step
-    yield ("step", None, step.slowest, step.metric, measure(step.ns, "ns"), "ns")
-    for quantile, ns in step.quantiles.items():
-        yield ("step", quantile, step.slowest, "period_ns", measure(ns, "ns"), "ns")
-    for rate in step.rates:
-        yield ("step", None, None, rate.metric, measure(rate.value, rate.unit), rate.unit)
-    for budget in summary.budgets:
-        yield ("rank", None, budget.rank, "window_ns", budget.window_ns, "ns")
-        for part, ns in budget.parts.items():
-            yield ("rank", str(part), budget.rank, "ns", ns, "ns")
-            yield ("rank", str(part), budget.rank, "share", measure(budget.shares[part], RATIO), BARE)
-    for kernel in summary.kernels.largest:
-        figures = (("ns", kernel.ns, "ns"), ("launches", kernel.launches, "count"), ("share", kernel.share, RATIO))
-        yield from (("kernel", kernel.name, None, name, *_valued(value, unit)) for name, value, unit in figures)
-    yield from _flat_communication(summary)
-    for finding in summary.findings:
-        text = sentence(finding, beside=summary.kernels.names)
-        yield ("finding", text, finding.rank, "win_ns", finding.win_ns, "ns")
-
-
-def _flat_communication(summary: Summary) -> Iterator[Row]:
-    for each in summary.communication.every:
-        figures = (("ns", each.ns, "ns"), ("exposed_ns", each.exposed_ns, "ns"), ("overlap", each.overlap, RATIO))
-        for figure, value, unit in (*figures, ("busbw", each.busbw, "GB/s")):
-            if value is not None:
-                yield ("communication", each.name, each.rank, figure, *_valued(value, unit))
-
-
-def _valued(value: Value, unit: str) -> tuple[Cell, str]:
-    return measure(value, unit), BARE if unit == RATIO else unit
-
-
 def as_json_screen(summary: Summary) -> str:
     """One object."""
     return as_json(screen(summary))
-
-
-def as_csv(summary: Summary) -> str:
-    """Flat rows."""
-    return Table(FLAT, [*flat_rows(summary)]).render(Format.CSV)
