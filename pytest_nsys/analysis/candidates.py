@@ -10,23 +10,37 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import NamedTuple
 
-from pytest_nsys.analysis.around import RankTrack
+import numpy
+
 from pytest_nsys.analysis.facts.bounds import FEW_ANCHORS
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec, periods, without_nested
-from pytest_nsys.core.columns import equal, minus, order, take, total, values, where_not
+from pytest_nsys.core.columns import (
+    Column,
+    Vector,
+    as_vector,
+    equal,
+    members_by,
+    minus,
+    order,
+    take,
+    total,
+    values,
+    where,
+    where_not,
+)
 from pytest_nsys.core.conventions import like
 from pytest_nsys.core.exact import distance, median
 from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, KernelsMode, Range, Span, Value
-from pytest_nsys.core.tables import Ranges
+from pytest_nsys.core.tables import Kernels, Ranges
 
 FEWEST = 3
 """Anchors without which nothing repeats: the period of the middle one needs a successor."""
@@ -54,11 +68,155 @@ _STEP = re.compile(r"(?i)(?:.*[\W_\d])?(?:step|iter|iteration)[\W_\d]*")
 """Names by which people mark a step, as ``train_step`` and ``Iteration 7``."""
 
 
-class ClosedRanges(NamedTuple):
-    """The closed ranges of a run by (trace, process), ordered by start, and the names that they have."""
+SHOWN = 5
+"""Of the candidates, so many are told."""
 
-    by_process: Mapping[tuple[int, int], Ranges]
-    names: frozenset[str]
+
+class ClosedRanges:
+    """The closed ranges of a run by (trace, process), ordered by start."""
+
+    def __init__(self, by_process: Mapping[tuple[int, int], Ranges]) -> None:
+        self.by_process = by_process
+        every = by_process.values()
+        self.names = frozenset(own.names[number] for own in every for number in values(own.name))
+
+    @cached_property
+    def patterns(self) -> Mapping[str, str]:
+        """The pattern of each name that is no operator's: numbers that differ between names of one shape become the
+        wildcard.
+        """
+        found: dict[str, str] = {}
+        each = ((_NUMBER.sub("%", name), name) for name in sorted(self.names) if not _OPERATOR.match(name))
+        for own in grouped(each).values():
+            numbers = [_NUMBER.findall(name) for name in own]
+            parts = _NUMBER.split(own[0])
+            fixed = [each[0] if len(set(each)) == 1 else "%" for each in zip(*numbers, strict=True)]
+            if len(own) == 1 and fixed and _STEP.fullmatch(own[0]):
+                fixed[-1] = "%"  # the next capture is of another step
+            pattern = "".join(part + number for part, number in zip(parts, [*fixed, ""], strict=True))
+            if re.search(r"[^\W\d_]", pattern):
+                found |= dict.fromkeys(own, _writable(pattern))
+        return found
+
+    @kept
+    def is_of_one_shape(self, pattern: str) -> bool:
+        """Return whether the pattern of some names matches no range of another shape."""
+        return all(self.patterns.get(name) == pattern for name in filter(like(pattern), self.names))
+
+
+class RankRanges:
+    """The closed ranges of a rank's process, and the time of its kernels by when they were launched; by when they
+    started, where no launch is known.
+    """
+
+    def __init__(self, closed: ClosedRanges, ranges: Ranges, kernels: Kernels, launch_or_start_ns: Column) -> None:
+        self.closed, self.ranges = closed, ranges
+        by_launch = order(launch_or_start_ns)
+        self.launched_ns = take(launch_or_start_ns, by_launch)
+        self._sums = [0, *accumulate(take(minus(kernels.end_ns, kernels.start_ns), by_launch))]
+
+    @cached_property
+    def by_pattern(self) -> Mapping[str, Ranges]:
+        """The ranges of each pattern."""
+        patterns = self.closed.patterns
+        each = [patterns.get(name, "") for name in self.ranges.names]
+        rows = members_by(each.__getitem__, self.ranges.name)
+        return {pattern: self.ranges.take(own) for pattern, own in rows.items() if pattern}
+
+    def named(self, fits: Callable[[str], object]) -> Ranges:
+        """Return the ranges whose name fits."""
+        flags = bytearray(bool(fits(name)) for name in self.ranges.names)
+        return self.ranges.take(where(take(flags, self.ranges.name)))
+
+    @property
+    def total_ns(self) -> int:
+        """The time of all kernels."""
+        return self._sums[-1]
+
+    def between(self, start_ns: int, end_ns: int) -> int:
+        """Return the time of the kernels that were launched in the span."""
+        first, after = bisect_left(self.launched_ns, start_ns), bisect_right(self.launched_ns, end_ns)
+        return self._sums[after] - self._sums[first]
+
+    def candidate(self, pattern: str, own: Ranges, fewest: int = FEWEST) -> Candidate | None:
+        """Return what ranges would be as anchors; None where they are too few, on several threads, or overlap. One
+        that lies inside another is none of its own.
+        """
+        anchors = _on_one_thread(own)
+        one_step = len(anchors) == 1 and _STEP.fullmatch(anchors[0].name) is not None
+        if (len(anchors) < fewest and not one_step) or any(b.start_ns < a.end_ns for a, b in pairwise(anchors)):
+            return None
+        apart = periods(anchors) or [anchors[0].end_ns - anchors[0].start_ns]
+        period = median(apart)
+        last_ns = max(anchors[-1].end_ns, anchors[-1].start_ns + int(period))
+        working = self._working(anchors, last_ns)
+        total_ns = self.total_ns or 1
+        return Candidate(
+            pattern=pattern,
+            count=len(anchors),
+            working=len(working) if are_steps(len(working), len(anchors)) else len(anchors),
+            length_ns=median([r.end_ns - r.start_ns for r in working or anchors]),
+            period_ns=period,
+            spread=Fraction(median([distance(each, period) for each in apart])) / Fraction(period or 1),
+            inside=Fraction(sum(self.between(r.start_ns, r.end_ns) for r in anchors), total_ns),
+            covered=Fraction(self.between(anchors[0].start_ns, last_ns), total_ns),
+        )
+
+    def _working(self, anchors: Sequence[Range], last_ns: int) -> list[Range]:
+        """Those after which a kernel is launched until the next one, after the last until a moment."""
+        until = [*(r.start_ns - 1 for r in anchors[1:]), last_ns]
+        return [r for r, end_ns in zip(anchors, until, strict=True) if self.between(r.start_ns, end_ns)]
+
+    def once_in_each(self, starts: Vector, ends: Vector) -> str | None:
+        """Return the pattern of ranges on one thread of which exactly one starts in each span, of several that with
+        most time. Those inside another of them do not count, nor a few without a kernel: these are steps of no work.
+
+        A range that holds the whole step starts before its first kernel: so the last span may have none.
+        """
+        times: dict[str, int] = {}
+        for pattern, own in self.by_pattern.items():
+            every = as_vector(own.start_ns)
+            if (every.searchsorted(ends) == every.searchsorted(starts))[:-1].any():
+                continue
+            if not (anchors := _on_one_thread(own)):
+                continue
+            working = self._working(anchors, self.launched_ns[-1])
+            steps = working if are_steps(len(working), len(anchors)) else anchors
+            begins = numpy.array([r.start_ns for r in steps], numpy.int64)
+            counts = begins.searchsorted(ends) - begins.searchsorted(starts)
+            if (counts[:-1] == 1).all() and counts[-1] <= 1:
+                times[pattern] = sum(r.end_ns - r.start_ns for r in anchors)
+        longest = sorted(times, key=lambda pattern: (times[pattern], pattern), reverse=True)
+        return next(filter(self.closed.is_of_one_shape, longest), None)
+
+
+def _on_one_thread(ranges: Ranges) -> list[Range]:
+    """Some ranges without those inside another of them; none where they are on several threads."""
+    return without_nested(ranges) if len(values(ranges.thread)) == 1 else []
+
+
+@kept
+def ranges_of(run: Run) -> ClosedRanges:
+    """The closed ranges of a run, from one pass over each trace."""
+    return ClosedRanges(
+        {
+            (number, pid): own.take(where_not(equal(own.end_ns, OPEN_END_NS)))
+            for number, each in enumerate(run.ranges_named(("%",)))
+            for pid, own in sorted(each.items())
+        }
+    )
+
+
+@kept
+def ranges_by_rank(run: Run) -> Mapping[int, RankRanges]:
+    """The same by rank, of those with kernels; all kernels of these are read."""
+    closed, found = ranges_of(run), {}
+    for number, track in run.whole().tracks.items():
+        if len(track.kernels):
+            process = track.rank.process
+            own = closed.by_process.get((process.trace, process.global_pid)) or Ranges.of(())
+            found[number] = RankRanges(closed, own, track.kernels, track.launch_or_start_ns)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,81 +285,40 @@ class Candidate:
         return round(10 * (self.covered * (1 - min(self.spread, Fraction(1))) + whole))
 
 
-def all_ranges(run: Run) -> ClosedRanges:
-    """Every closed range of every process, from one pass over each trace."""
-    found: dict[tuple[int, int], Ranges] = {}
-    for number, each in enumerate(run.ranges_named(("%",))):
-        for pid, own in sorted(each.items()):
-            found[number, pid] = own.take(where_not(equal(own.end_ns, OPEN_END_NS)))
-    names = (own.names[number] for own in found.values() for number in values(own.name))
-    return ClosedRanges(found, frozenset(names))
-
-
-def anchor_candidates(run: Run, ranges: ClosedRanges, left_out: Iterable[str] = (), most: int = 5) -> list[Candidate]:
-    """What could anchor, the best first. ``left_out`` are names that never anchor, as setup labels.
+def anchor_candidates(run: Run, left_out: Callable[[str], object] = lambda _: False) -> list[Candidate]:
+    """What could anchor, the best first. ``left_out`` says which names never anchor, as setup labels.
 
     ``run`` is under a convention without anchor; all of its kernels are read.
     """
-    ignored = frozenset(left_out)
-    groups = _groups(name for name in ranges.names if name not in ignored and not _of_a_part(name))
-    tracks, launched = _tracks(run)
-    own = [_by_pattern(ranges, track, groups) for track in tracks]
-    shared = set.intersection(*(set(each) for each in own)) if own else set()
+    closed, ranks = ranges_of(run), ranges_by_rank(run).values()
+    patterns = {pattern for name, pattern in closed.patterns.items() if not _is_part(name) and not left_out(name)}
     found = []
-    for key in sorted(shared):
-        each = [_candidate(key, one[key], work) for one, work in zip(own, launched, strict=True)]
-        if not any(_comes_back(one[key]) for one in own) and all(one is not None for one in each):
-            found.append(_worst([one for one in each if one is not None]))
+    for pattern in patterns.intersection(*(own.by_pattern for own in ranks)) if ranks else ():
+        if any(_comes_back(own.by_pattern[pattern]) for own in ranks):
+            continue
+        if (one := _worst([own.candidate(pattern, own.by_pattern[pattern]) for own in ranks])) is not None:
+            found.append(one)
     found.sort(key=lambda candidate: candidate.order)
-    return _unambiguous(found, ranges, groups, most)
-
-
-def range_patterns(names: Iterable[str]) -> Mapping[str, str]:
-    """The pattern of each of the names that is no operator's, where it means no other range."""
-    every = frozenset(names)
-    groups = _groups(name for name in every if not _OPERATOR.match(name))
-    own = {pattern: like(pattern) for pattern in groups.values()}
-    other = {p for p, matches in own.items() if any(matches(name) and groups.get(name) != p for name in every)}
-    return {name: pattern for name, pattern in groups.items() if pattern not in other}
+    return [*islice((each for each in found if closed.is_of_one_shape(each.pattern)), SHOWN)]
 
 
 def candidate_of(run: Run, pattern: str) -> Candidate | None:
     """What a pattern would be as an anchor, of which two are enough where the ranges enclose their work; None where it
     would be none.
     """
-    tracks, launched = _tracks(run)
-    works = zip(tracks, launched, strict=True)
-    own = [_candidate(pattern, run.anchors(track.rank, WindowSpec(pattern)), work, FEWEST - 1) for track, work in works]
-    each = [one for one in own if one is not None]
-    found = _worst(each) if each and len(each) == len(own) else None
+    matches = like(pattern)
+    found = _worst([own.candidate(pattern, own.named(matches), FEWEST - 1) for own in ranges_by_rank(run).values()])
     return None if found is None or (found.count < FEWEST and found.span is Span.PERIOD) else found
 
 
-def _tracks(run: Run) -> tuple[list[RankTrack], list[_ByLaunch]]:
-    """Of each rank with kernels all of them, and their time."""
-    each = [run.whole().tracks[rank.number] for rank in run.ranks]
-    tracks = [track for track in each if len(track.kernels)]
-    return tracks, [_ByLaunch(track) for track in tracks]
+def are_steps(working: int, count: int) -> bool:
+    """Return whether so few of the repetitions of a range have no kernel that they are steps of no work."""
+    return count - working <= MOST_EMPTY * count
 
 
-def _of_a_part(name: str) -> bool:
-    """Whether a range of this name is an operator, or a part of a model: one that says step is neither."""
-    return bool(_OPERATOR.match(name)) or (bool(_PART.search(name)) and "step" not in name.lower())
-
-
-def _groups(names: Iterable[str]) -> dict[str, str]:
-    """The pattern of each name: numbers that differ between names of one shape become the wildcard."""
-    found: dict[str, str] = {}
-    for own in grouped((_NUMBER.sub("%", name), name) for name in sorted(names)).values():
-        numbers = [_NUMBER.findall(name) for name in own]
-        parts = _NUMBER.split(own[0])
-        fixed = [each[0] if len(set(each)) == 1 else "%" for each in zip(*numbers, strict=True)]
-        if len(own) == 1 and fixed and _STEP.fullmatch(own[0]):
-            fixed[-1] = "%"  # the next capture is of another step
-        pattern = "".join(part + number for part, number in zip(parts, [*fixed, ""], strict=True))
-        if re.search(r"[^\W\d_]", pattern):
-            found |= dict.fromkeys(own, _writable(pattern))
-    return found
+def _is_part(name: str) -> bool:
+    """Whether a range of this name is a part of a model: one that says step is none."""
+    return bool(_PART.search(name)) and "step" not in name.lower()
 
 
 def _writable(pattern: str) -> str:
@@ -212,95 +329,27 @@ def _writable(pattern: str) -> str:
     return ("%" if before else "") + stripped + ("%" if after else "")
 
 
-def _by_pattern(ranges: ClosedRanges, track: RankTrack, groups: Mapping[str, str]) -> dict[str, list[Range]]:
-    own = ranges.by_process.get((track.rank.process.trace, track.rank.process.global_pid), ())
-    return grouped((groups[r.name], r) for r in own if r.name in groups)
-
-
-class _ByLaunch:
-    """The time of a rank's kernels by when they were launched; by when they started, where no launch is known."""
-
-    def __init__(self, track: RankTrack) -> None:
-        by_launch = order(track.launch_or_start_ns)
-        self.times = take(track.launch_or_start_ns, by_launch)
-        lengths = minus(track.kernels.end_ns, track.kernels.start_ns)
-        self.sums = [0, *accumulate(take(lengths, by_launch))]
-
-    @property
-    def total_ns(self) -> int:
-        return self.sums[-1]
-
-    def between(self, start_ns: int, end_ns: int) -> int:
-        """The time of the kernels that were launched in the span."""
-        return self.sums[bisect_right(self.times, end_ns)] - self.sums[bisect_left(self.times, start_ns)]
-
-
-def _candidate(pattern: str, anchors: Sequence[Range], work: _ByLaunch, fewest: int = FEWEST) -> Candidate | None:
-    """The anchors of one rank; None where they are too few, on several threads, or overlap. One that lies inside
-    another is none of its own.
-    """
-    anchors = without_nested(anchors)
-    one_step = len(anchors) == 1 and _STEP.fullmatch(anchors[0].name) is not None
-    if (len(anchors) < fewest and not one_step) or len({r.thread for r in anchors}) > 1:
-        return None
-    if any(b.start_ns < a.end_ns for a, b in pairwise(anchors)):
-        return None
-    apart = periods(anchors) or [anchors[0].end_ns - anchors[0].start_ns]
-    period = median(apart)
-    spread = median([distance(each, period) for each in apart])
-    inside = sum(work.between(r.start_ns, r.end_ns) for r in anchors)
-    covered = work.between(anchors[0].start_ns, max(anchors[-1].end_ns, anchors[-1].start_ns + int(period)))
-    total = work.total_ns or 1
-    until = [*(r.start_ns - 1 for r in anchors[1:]), max(anchors[-1].end_ns, anchors[-1].start_ns + int(period))]
-    working = [r for r, end_ns in zip(anchors, until, strict=True) if work.between(r.start_ns, end_ns)]
-    return Candidate(
-        pattern=pattern,
-        count=len(anchors),
-        working=len(working) if are_steps(len(working), len(anchors)) else len(anchors),
-        length_ns=median([r.end_ns - r.start_ns for r in working or anchors]),
-        period_ns=period,
-        spread=Fraction(spread) / Fraction(period or 1),
-        inside=Fraction(inside, total),
-        covered=Fraction(covered, total),
-    )
-
-
-def are_steps(working: int, count: int) -> bool:
-    """Return whether so few of the repetitions of a range have no kernel that they are steps of no work."""
-    return count - working <= MOST_EMPTY * count
-
-
 def _comes_back(anchors: Sequence[Range]) -> bool:
     """Whether a name stands again after another one: numbers that begin anew are those of parts."""
     turns = [b.name for a, b in pairwise(anchors) if a.name != b.name]
     return len({anchors[0].name, *turns}) <= len(turns)
 
 
-def _worst(each: Sequence[Candidate]) -> Candidate:
+def _worst(each: Sequence[Candidate | None]) -> Candidate | None:
+    """The same on all ranks; None where it is none on one of them."""
+    known = [one for one in each if one is not None]
+    if not known or len(known) < len(each):
+        return None
     return Candidate(
-        pattern=each[0].pattern,
-        count=min(one.count for one in each),
-        working=min(one.working for one in each),
-        length_ns=median([one.length_ns for one in each]),
-        period_ns=median([one.period_ns for one in each]),
-        spread=max(one.spread for one in each),
-        inside=min(one.inside for one in each),
-        covered=min(one.covered for one in each),
+        pattern=known[0].pattern,
+        count=min(one.count for one in known),
+        working=min(one.working for one in known),
+        length_ns=median([one.length_ns for one in known]),
+        period_ns=median([one.period_ns for one in known]),
+        spread=max(one.spread for one in known),
+        inside=min(one.inside for one in known),
+        covered=min(one.covered for one in known),
     )
-
-
-def _unambiguous(
-    found: Sequence[Candidate], ranges: ClosedRanges, groups: Mapping[str, str], most: int
-) -> list[Candidate]:
-    """The first candidates whose pattern matches no range of another shape."""
-    kept: list[Candidate] = []
-    for candidate in found:
-        if len(kept) == most:
-            break
-        matches = like(candidate.pattern)
-        if all(groups.get(name) == candidate.pattern for name in ranges.names if matches(name)):
-            kept.append(candidate)
-    return kept
 
 
 class Held(NamedTuple):

@@ -17,9 +17,9 @@ from pytest_nsys.analysis.candidates import (
     FEWEST,
     Candidate,
     Holds,
-    all_ranges,
     anchor_candidates,
     candidate_of,
+    ranges_of,
 )
 from pytest_nsys.analysis.kernel_anchors import MOST_UNLAUNCHED
 from pytest_nsys.analysis.run import Run
@@ -208,7 +208,7 @@ def _fitting(run: Run) -> list[list[Convention]]:
     fitting = [c for c in anchored if c.anchor in has]
     if len(fitting) < 2:  # reading every range takes longest of all
         return [fitting] if fitting else []
-    names = all_ranges(run).names
+    names = ranges_of(run).names
     contexts = {c.name: c.contexts() for c in fitting}
     naming = [c for c in fitting if not c.kinds and any(contexts[c.name](name) is not None for name in names)]
     engines = [c for c in fitting if c.kinds][:1]  # what labels its steps may run inside another that does
@@ -312,8 +312,7 @@ def _ranges_of_steps(run: Run, base: Convention, searched: Searched) -> list[Can
     around = None if parts is None or parts.inside is None else candidate_of(run, parts.inside)
     if around is not None:
         return [around]
-    ranges = all_ranges(run)
-    found = anchor_candidates(run, ranges, {name for name in ranges.names if base.setup_of(name) is not None})
+    found = anchor_candidates(run, base.setup_of)
     if not isinstance(searched, FoundUnits):
         return found
     return [each for each in found if each.alone or (each.good and parts is None)]

@@ -11,9 +11,7 @@ from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
 
-import numpy
-
-from pytest_nsys.analysis.candidates import all_ranges
+from pytest_nsys.analysis.candidates import ranges_by_rank
 from pytest_nsys.analysis.kernel_anchors import KernelOrder, kernel_order
 from pytest_nsys.analysis.model_parts import ModuleCalls
 from pytest_nsys.analysis.run import Run
@@ -26,7 +24,6 @@ from pytest_nsys.core.conventions import KernelAnchor
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Interval, Range, Value
-from pytest_nsys.core.tables import Ranges
 from pytest_nsys.core.words import counted, printable
 
 FEWEST = 2 * FEWEST_KERNELS
@@ -157,31 +154,19 @@ class _Search:
         before = int(work.heads[work.heads.searchsorted(place) - 1])
         return KernelAnchor(self._name(order, place), self._name(order, before))
 
-    @cached_property
-    def _ranges(self) -> Mapping[tuple[int, int], Ranges]:
-        return all_ranges(self.run).by_process
-
-    def _ranges_of(self, number: int) -> Ranges:
-        process = self.tracks[number].rank.process
-        return self._ranges.get((process.trace, process.global_pid)) or Ranges.of(())
-
     @kept
     def _modules_of(self, number: int) -> ModuleCalls:
         process = self.tracks[number].rank.process
         recorded = self.run.traces[process.trace].module_calls().get(process.global_pid, ())
-        return ModuleCalls(recorded, self._ranges_of(number))
-
-    @kept
-    def _moments_of(self, number: int) -> Vector:
-        """When the kernels of a rank were launched, in order; of those without a launch on record, when they began."""
-        return numpy.sort(as_vector(self.tracks[number].launch_or_start_ns))
+        return ModuleCalls(recorded, ranges_by_rank(self.run)[number].ranges)
 
     def _in_modules(self, number: int) -> RepeatedPart | None:
-        return self._modules_of(number).find_repeated(self._moments_of(number), self.steps.get(number))
+        launched_ns = as_vector(ranges_by_rank(self.run)[number].launched_ns)
+        return self._modules_of(number).find_repeated(launched_ns, self.steps.get(number))
 
     def _told(self, first: int, work: Work, begun: _Begun) -> FoundUnits:
         each = {
-            number: AmongRanges(spans, self._ranges_of(number), self._modules_of(number), self._moments_of(number))
+            number: AmongRanges(spans, ranges_by_rank(self.run)[number], self._modules_of(number))
             for number, spans in sorted(begun.spans.items())
         }
         what, inside = what_it_is(work, begun.unit, each[first])

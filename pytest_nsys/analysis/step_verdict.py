@@ -5,22 +5,20 @@ Kernels alone cannot tell a trace of layers from one of steps, and only a step m
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 
 import numpy
 
-from pytest_nsys.analysis.candidates import are_steps, range_patterns
+from pytest_nsys.analysis.candidates import RankRanges
 from pytest_nsys.analysis.model_parts import ModuleCalls, count_numbered, numbers_in
 from pytest_nsys.analysis.step_choice import MANY_VOTES, RepeatedUnit, between_optimizers, holds, repeats_inside
 from pytest_nsys.analysis.step_facts import Confidence, RepeatedPart, UnitIs
 from pytest_nsys.analysis.step_segments import Work
-from pytest_nsys.core.columns import Column, Vector, as_vector, members, minus, take, total, values
+from pytest_nsys.core.columns import as_vector
 from pytest_nsys.core.conventions import BUILT_IN, like
 from pytest_nsys.core.model import Interval
-from pytest_nsys.core.tables import Ranges
 
 KNOWN_STEPS = tuple(dict.fromkeys(c.range_anchor for c in BUILT_IN.values() if c.range_anchor and not c.part))
 """Patterns of the ranges that frameworks mark their steps with."""
@@ -40,29 +38,20 @@ ALIKE_UNITS = 0.95
 
 
 class AmongRanges:
-    """The units of a rank, in ``spans`` of time, among the closed ranges and the modules of its process. ``moments``
-    are those, in their order, at which its kernels were launched, or ran.
-    """
+    """The units of a rank, in ``spans`` of time, among the closed ranges and the modules of its process."""
 
-    def __init__(self, spans: Sequence[Interval], ranges: Ranges, modules: ModuleCalls, moments: Vector) -> None:
-        self.spans, self.ranges, self.modules, self.moments = spans, ranges, modules, moments
+    def __init__(self, spans: Sequence[Interval], around: RankRanges, modules: ModuleCalls) -> None:
+        self.spans, self.around, self.modules = spans, around, modules
         self.starts, self.ends = numpy.array(spans, numpy.int64).reshape(-1, 2).T
-
-    def _like(self, fits: Callable[[str], object]) -> tuple[Vector, Vector, Vector]:
-        """(start, end, name) of the ranges whose name fits."""
-        flags = numpy.array([bool(fits(name)) for name in self.ranges.names], numpy.bool_)
-        columns = (as_vector(own) for own in (self.ranges.start_ns, self.ranges.end_ns, self.ranges.name))
-        chosen = flags[as_vector(self.ranges.name)] if len(flags) else slice(0)
-        start, end, name = (column[chosen] for column in columns)
-        return start, end, name
 
     def holder(self) -> str | None:
         """A range that frameworks mark steps with, where each that holds a unit holds several."""
         for pattern in KNOWN_STEPS:
-            start, end, name = self._like(like(pattern))
+            own = self.around.named(like(pattern))
+            start, end = as_vector(own.start_ns), as_vector(own.end_ns)
             counts = self.starts.searchsorted(end) - self.starts.searchsorted(start)
             if counts.any() and counts[counts > 0].min() > 1:
-                return self.ranges.names[int(name[counts.argmax()])]
+                return own[int(counts.argmax())].name
         return None
 
     def holding_module(self) -> str | None:
@@ -72,9 +61,9 @@ class AmongRanges:
     @cached_property
     def module_word(self) -> str | None:
         """The word of the modules that are numbered, where each unit is one of them: ``layers`` of ``layers.3``."""
-        by_name = {name: found for name in self.ranges.names if (found := numbers_in(name))}
-        numbers = {i: by_name[name] for i, name in enumerate(self.ranges.names) if name in by_name}
-        start, _, name = self._like(by_name.__contains__)
+        own = self.around.named(numbers_in)
+        numbers = [numbers_in(name) for name in own.names]
+        start, name = as_vector(own.start_ns), as_vector(own.name)
         place = self.starts.searchsorted(start, "right") - 1
         inside = (place >= 0) & (start < self.ends[place])
         seen: dict[str, list[set[str]]] = {}
@@ -87,11 +76,12 @@ class AmongRanges:
         """Return what the units are parts of a step as, by modules, else by ranges; ``step`` is the only one there is,
         where one is marked. None where nothing proves a number.
         """
-        if (part := self.modules.find_repeated(self.moments, step)) is not None:
+        if (part := self.modules.find_repeated(as_vector(self.around.launched_ns), step)) is not None:
             return part
-        starts, names = as_vector(self.ranges.start_ns), as_vector(self.ranges.name)
+        ranges = self.around.ranges
+        starts, names = as_vector(ranges.start_ns), as_vector(ranges.name)
         inside = slice(None) if step is None else slice(*starts.searchsorted((step[0], step[1] + 1)))
-        counts = {self.ranges.names[i]: n for i, n in enumerate(numpy.bincount(names[inside]).tolist()) if n}
+        counts = {ranges.names[i]: n for i, n in enumerate(numpy.bincount(names[inside]).tolist()) if n}
         name = self.module_word
         if name is not None:
             count = count_numbered(counts, name)
@@ -102,35 +92,8 @@ class AmongRanges:
 
     @cached_property
     def pattern(self) -> str | None:
-        """The ranges on one thread of which exactly one starts in each unit, of several those with most time."""
-        if len(self.spans) < 2 or not len(self.ranges):
-            return None
-        patterns = range_patterns(self.ranges.names)
-        known = {pattern: i for i, pattern in enumerate(sorted(set(patterns.values())))}
-        of_name = array("q", [known.get(patterns.get(name, ""), len(known)) for name in self.ranges.names])
-        groups = members(take(of_name, self.ranges.name), len(known) + 1)
-        times = {pattern: self._time_once(groups[i]) for pattern, i in known.items()}
-        return max((p for p, time in times.items() if time is not None), key=lambda p: (times[p] or 0, p), default=None)
-
-    def _time_once(self, rows: Column) -> int | None:
-        """The time of ranges of which one starts in each unit; None of others. Those inside another of them do not
-        count, nor a few without a kernel until the next one: these are steps of no work.
-
-        A range that holds the whole step starts before its first kernel: so the last unit may have none.
-        """
-        starts, ends = (as_vector(take(own, rows)) for own in (self.ranges.start_ns, self.ranges.end_ns))
-        if not len(starts):  # a name that open ranges alone have
-            return None
-        outermost = numpy.diff(numpy.maximum.accumulate(ends), prepend=-1) > 0
-        starts, ends = starts[outermost], ends[outermost]
-        before = self.moments.searchsorted(numpy.append(starts, max(self.moments[-1] + 1, starts[-1])))
-        working = starts[numpy.diff(before) > 0]
-        starts = working if are_steps(len(working), len(starts)) else starts
-        counts = starts.searchsorted(self.ends) - starts.searchsorted(self.starts)
-        once = bool((counts[:-1] == 1).all()) and counts[-1] <= 1
-        if not once or len(values(take(self.ranges.thread, rows))) > 1:
-            return None
-        return total(minus(take(self.ranges.end_ns, rows), take(self.ranges.start_ns, rows)))
+        """The ranges of which exactly one starts in each unit, of several those with most time."""
+        return self.around.once_in_each(self.starts, self.ends) if len(self.spans) > 1 else None
 
 
 def spans_of(work: Work, unit: RepeatedUnit) -> list[Interval]:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.candidates import FEWEST, Candidate, _ByLaunch, _candidate, _unambiguous
+from pytest_nsys.analysis.around import or_start
+from pytest_nsys.analysis.candidates import FEWEST, Candidate, ClosedRanges, RankRanges
 from pytest_nsys.analysis.facts.steps import Uneven, uneven_anchors
 from pytest_nsys.analysis.kernel_families import anchors_in
 from pytest_nsys.analysis.pipeline import _stage_times
@@ -20,13 +21,11 @@ from pytest_nsys.analysis.structure import kernel_launches
 from pytest_nsys.analysis.timeline import Bar, _together
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.model import NO_LAUNCH, Range, Row
-from pytest_nsys.core.tables import NO_KERNELS
+from pytest_nsys.core.tables import NO_KERNELS, Ranges
 from pytest_nsys.core.workload import Parallel, TwoStages, Workload, batch_words
 from pytest_nsys.traces.chrome.cut import RankView
 from tests.support.commands import run
-from tests.support.measure import STEP
 from tests.support.one_process import OneProcess
-from tests.support.windows import track_of
 
 
 @pytest.mark.parametrize(
@@ -124,16 +123,16 @@ def test_ranges_of_a_stage_that_touch_or_have_no_length_do_not_overlap() -> None
     assert found.overlapping == 1
 
 
-def launched(starts: Sequence[int], ends: Sequence[int], launches: Sequence[int]) -> _ByLaunch:
-    start_ns, end_ns, correlation = array("q", starts), array("q", ends), array("q", range(len(starts)))
-    kernels = replace(NO_KERNELS, start_ns=start_ns, end_ns=end_ns, correlation=correlation)
-    return _ByLaunch(track_of(kernels, STEP, launches))
+def launched(starts: Sequence[int], ends: Sequence[int], launches: Sequence[int]) -> RankRanges:
+    start_ns, end_ns = array("q", starts), array("q", ends)
+    kernels = replace(NO_KERNELS, start_ns=start_ns, end_ns=end_ns)
+    return RankRanges(ClosedRanges({}), Ranges.of(()), kernels, or_start(array("q", launches), start_ns))
 
 
 def test_the_time_of_what_was_launched_in_a_span_has_its_edges() -> None:
     """By start where no launch is known; kernels of 1, 2, 4 and 8 ns tell by their sum which are in it."""
     work = launched([50, 20, 60, 90], [51, 22, 64, 98], [10, NO_LAUNCH, 30, 40])
-    assert (list(work.times), work.total_ns) == ([10, 20, 30, 40], 15)
+    assert (list(work.launched_ns), work.total_ns) == ([10, 20, 30, 40], 15)
     spans = ((10, 40), (11, 39), (20, 30), (30, 30), (31, 39), (0, 9), (41, 99))
     assert [work.between(*span) for span in spans] == [15, 6, 6, 4, 0, 0, 0]
 
@@ -141,7 +140,7 @@ def test_the_time_of_what_was_launched_in_a_span_has_its_edges() -> None:
 def test_anchors_that_are_few_or_nested_or_of_two_threads_are_no_candidate() -> None:
     def found(*spans: tuple[int, int], threads: Sequence[int] = (1,)) -> Candidate | None:
         each = [Range(start, end, threads[i % len(threads)], "s") for i, (start, end) in enumerate(spans)]
-        return _candidate("s", each, launched([0], [4], [0]))
+        return launched([0], [4], [0]).candidate("s", Ranges.of(each))
 
     touching = [(10 * n, 10 * n + 10) for n in range(FEWEST)]
     one = found(*touching)
@@ -154,11 +153,13 @@ def test_anchors_that_are_few_or_nested_or_of_two_threads_are_no_candidate() -> 
 
 
 def test_a_pattern_that_matches_ranges_of_another_shape_is_left_out() -> None:
-    shapes = {"a 1": "a %", "a x": "a x", "b": "b", "c": "c"}
-    each: Any = [SimpleNamespace(pattern=pattern) for pattern in ("a %", "b", "c")]
-    ranges: Any = SimpleNamespace(names=list(shapes))
-    assert [one.pattern for one in _unambiguous(each, ranges, shapes, 5)] == ["b", "c"]
-    assert [one.pattern for one in _unambiguous(each, ranges, shapes, 1)] == ["b"]
+    names = ("a 1", "a 2", "a x", "b", "c")
+    closed = ClosedRanges({(0, 0): Ranges.of(Range(i, i, 0, name) for i, name in enumerate(names))})
+    assert [pattern for pattern in sorted({*closed.patterns.values()}) if closed.is_of_one_shape(pattern)] == [
+        "a x",
+        "b",
+        "c",
+    ]
 
 
 def test_a_cut_holds_what_lies_in_windows_that_touch_or_all_of_them() -> None:

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from pytest_nsys.analysis.candidates import ClosedRanges, RankRanges
 from pytest_nsys.analysis.kernel_anchors import LaunchedKernels, kernel_order
 from pytest_nsys.analysis.model_parts import ModuleCalls
 from pytest_nsys.analysis.step_choice import RepeatedUnit, choose
@@ -146,7 +147,9 @@ def told(work: Work) -> tuple[UnitIs, int] | None:
     found = choose(work)
     if not found:
         return None
-    alone = AmongRanges(spans_of(work, found[0]), Ranges.of(()), ModuleCalls((), Ranges.of(())), work.at_ns)
+    none = Ranges.of(())
+    around = RankRanges(ClosedRanges({}), none, work.order.track.kernels, work.order.at_ns)
+    alone = AmongRanges(spans_of(work, found[0]), around, ModuleCalls((), none))
     return what_it_is(work, found[0], alone)[0], size_of(found[0])
 
 

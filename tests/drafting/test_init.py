@@ -24,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys import open_run
-from pytest_nsys.analysis.candidates import Candidate, all_ranges, anchor_candidates
+from pytest_nsys.analysis.candidates import Candidate, anchor_candidates
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.fitting import GENERIC, Choice
@@ -903,7 +903,7 @@ def test_compute_that_is_short_beside_its_window_has_a_small_tolerance(tmp_path:
 def candidates(path: Path) -> list[Candidate]:
     run = Run([NsysSqlite(path)], GENERIC)
     try:
-        return anchor_candidates(run, all_ranges(run))
+        return anchor_candidates(run)
     finally:
         run.close()
 
