@@ -6,8 +6,7 @@ stream that keeps no order communication is judged by time, as on one of its own
 
 Of a window without a kernel one line says why, and what could be measured instead. Where the GPU runs far behind the
 CPU no kernel executes inside the CPU times of its own range; where a slice was cut out of a trace the launches are
-gone. The line gives the lag, the share without a launch row, how many anchors hold kernels in each mode, and other
-ranges that could anchor.
+gone. The line gives the lag, the share without a launch row, and how many anchors hold kernels in each mode.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.intervals import Intervals, hull
 from pytest_nsys.core.model import (
-    OPEN_END_NS,
     Interval,
     KernelsMode,
     Range,
@@ -404,7 +402,7 @@ def _convention_with_anchor(names: Sequence[str]) -> Convention | None:
 
 
 def explain_empty(windows: Sequence[RankWindow], whole: RankTrack | None) -> str:
-    """Which windows of a rank hold no kernel, how far the GPU is behind, and what else could anchor.
+    """Which windows of a rank hold no kernel, how far the GPU is behind, and what to do.
 
     ``whole`` is all that the rank ran, None where that is the window.
     """
@@ -422,10 +420,9 @@ def explain_empty(windows: Sequence[RankWindow], whole: RankTrack | None) -> str
     if whole is not None:
         said.append(_lag(whole))
         if anchors := windows[0].anchors:
-            said.append(f"anchors that hold kernels: {_told(_counts(whole, _busy(whole), anchors))} of {len(anchors)}")
-        if others := _other_anchors(whole):
-            said.append(f"could anchor: {others}")
-        said.append(f"or measure the whole run with window {RUN}")
+            told = ", ".join(f"{mode} {n}" for mode, n in _counts(whole, anchors).items())
+            said.append(f"anchors that hold kernels: {told} of {len(anchors)}")
+        said.append(f"`pytest-nsys TRACE` tells what repeats; window {RUN} measures the whole run")
     return "; ".join(said)
 
 
@@ -441,14 +438,10 @@ def _lag(track: RankTrack) -> str:
     return f"the GPU is {median} behind the CPU (median; at most {longest}; {share})"
 
 
-def _busy(track: RankTrack) -> Intervals:
-    return Intervals(track.kernels.start_ns, track.kernels.end_ns)
-
-
-def _counts(track: RankTrack, busy: Intervals, ranges: Sequence[Range]) -> dict[KernelsMode, int]:
+def _counts(track: RankTrack, ranges: Sequence[Range]) -> dict[KernelsMode, int]:
     """How many of the ranges hold a kernel, by mode."""
     starts, ends = track.kernels.start_ns, track.kernels.end_ns
-    launches = take(track.launch_ns, track.launch_order)
+    busy, launches = Intervals(starts, ends), take(track.launch_ns, track.launch_order)
     found = dict.fromkeys(KernelsMode, 0)
     for r in ranges:
         inside = range(bisect_left(starts, r.start_ns), bisect_right(starts, r.end_ns))
@@ -456,21 +449,3 @@ def _counts(track: RankTrack, busy: Intervals, ranges: Sequence[Range]) -> dict[
         found[KernelsMode.CLIPPED] += busy.covered_ns(r.start_ns, r.end_ns) > 0
         found[KernelsMode.LAUNCHED] += bisect_left(launches, r.start_ns) < bisect_right(launches, r.end_ns)
     return found
-
-
-def _told(counts: Mapping[KernelsMode, int]) -> str:
-    return ", ".join(f"{mode} {n}" for mode, n in counts.items())
-
-
-def _other_anchors(track: RankTrack) -> str:
-    """Patterns of ranges that repeat and hold kernels, those that hold them most often first."""
-    groups: dict[str, list[Range]] = {}
-    for r in track.around.trace.ranges(["%"]).get(track.rank.process.global_pid, ()):
-        named = track.convention.setup_of(r.name) is None and not r.name.startswith("nccl")
-        if named and r.end_ns != OPEN_END_NS:
-            groups.setdefault(pattern_of(r.name), []).append(r)
-    busy = _busy(track)
-    each = [(name, len(own), _counts(track, busy, own)) for name, own in groups.items() if len(own) >= SHOWN]
-    held = [(max(counts.values()), name, counts, total) for name, total, counts in each]
-    ranked = sorted((item for item in held if item[0]), key=lambda item: (-item[0] / item[3], -item[0], item[1]))
-    return ", ".join(f"'{printable(name, 60)}' ({_told(counts)} of {total})" for *_, name, counts, total in ranked[:3])
