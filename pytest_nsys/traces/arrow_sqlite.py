@@ -86,9 +86,9 @@ _Stream._fields_ = [
 
 
 class ArrowReader:
-    """One connection of the driver. Raises Unfit for all that it cannot do."""
+    """One connection of the driver, which begins with ``statements``. Raises Unfit for all that it cannot do."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, statements: Sequence[str] = ()) -> None:
         import adbc_driver_manager
         import adbc_driver_sqlite
 
@@ -99,7 +99,7 @@ class ArrowReader:
                 self._connection = opened.enter_context(adbc_driver_manager.AdbcConnection(database))
             except adbc_driver_manager.Error as error:
                 raise Unfit(str(error)) from error
-            for statement in (*SAFEGUARDS, f"PRAGMA busy_timeout = {BUSY_TIMEOUT_S * 1000:.0f}"):
+            for statement in (*statements, *SAFEGUARDS, f"PRAGMA busy_timeout = {BUSY_TIMEOUT_S * 1000:.0f}"):
                 self._run(statement)
             self._opened = opened.pop_all()
 

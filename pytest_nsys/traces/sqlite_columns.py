@@ -79,7 +79,7 @@ def blocks(file: SqliteFile, columns: Sequence[str], table: str, where: str = "1
             from pytest_nsys.traces.arrow_sqlite import ArrowReader
 
             count = max(min(THREADS, len(bounds)), 1)
-            readers = [opened.enter_context(closing(ArrowReader(file.uri))) for _ in range(count)]
+            readers = [opened.enter_context(closing(ArrowReader(file.uri, file.statements))) for _ in range(count)]
             yield from _in_order(readers, columns, table, conditions)
     except (TraceError, *FAILURES) as error:
         raise Unfit(str(error)) from error
@@ -135,7 +135,7 @@ def check_whole(*values: object) -> None:
     """SQLite keeps any type in any column, and numbers of a trace become part of later questions to it."""
     for value in values:
         if type(value) is not int:
-            raise OddValue(f"{str(value)[:40]!r} is not a whole number")
+            raise OddValue(f"{str(value)[:60]!r} is not a whole number")
 
 
 def check_row(row: SqlRow) -> None:
@@ -184,7 +184,9 @@ def damage(file: SqliteFile, table: str) -> Iterator[None]:
     try:
         yield
     except (TypeError, OverflowError) as error:
-        what = f"table {table} holds a value that cannot be" + (f" ({error})" if isinstance(error, OddValue) else "")
+        what = f"table {file.table_of(table)} holds a value that cannot be" + (
+            f" ({error})" if isinstance(error, OddValue) else ""
+        )
         raise TraceError(f"{file.path}: {what}: damaged, or changed after it was written; {file.again}") from error
 
 

@@ -14,10 +14,10 @@ import stat
 import threading
 import urllib.parse
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pytest_nsys.core.errors import TraceError, one_line
 from pytest_nsys.core.kept import kept
@@ -62,6 +62,22 @@ PLAIN_VIEW = re.compile(
 """A view of some rows and columns of one table: without another table, a query inside or a function."""
 
 
+class View(NamedTuple):
+    """A view that each connection makes for itself, of the same name and columns as a table of another format.
+
+    It has a column ``rowid`` where each of ``tables``, which it is over, numbers its rows.
+    """
+
+    name: str
+    sql: str
+    tables: Sequence[str]
+
+    @property
+    def statement(self) -> str:
+        """What makes it, beside the file and not in it."""
+        return f'CREATE TEMP VIEW "{self.name}" AS {self.sql}'
+
+
 class _OpenFiles(threading.local):
     """The files that a thread has open, the least recently used first."""
 
@@ -93,6 +109,8 @@ class SqliteFile:
         self.path, self.again = path, again
         self._check_header()
         self._connections: list[sqlite3.Connection] = []
+        self._prepare: Callable[[sqlite3.Connection], object] | None = None
+        self.defined: Mapping[str, View] = {}
         self.being_read = 0
         try:
             named = self.rows("SELECT name, type, sql FROM sqlite_master WHERE type IN ('table', 'view')")
@@ -108,6 +126,22 @@ class SqliteFile:
         """
         found = ((name, PLAIN_VIEW.fullmatch(sql)) for name, sql in self.views.items())
         self.tables |= {name for name, of in found if of is not None and of["table"].strip('"') in self.tables}
+
+    def define(self, views: Iterable[View], prepare: Callable[[sqlite3.Connection], object]) -> None:
+        """Take views for tables; ``prepare`` gives each connection what they are over beside the file."""
+        self.close()
+        self._prepare = prepare
+        self.defined = {view.name: view for view in views}
+        self.tables |= self.defined.keys()
+
+    @property
+    def statements(self) -> Sequence[str]:
+        """What a connection is told first."""
+        return [view.statement for view in self.defined.values()]
+
+    def table_of(self, table: str) -> str:
+        """What a person finds a table of the file under."""
+        return " or ".join(self.defined[table].tables) if table in self.defined else table
 
     def _check_header(self) -> None:
         with one_line(TraceError, f"{self.path}: cannot be read"):
@@ -147,7 +181,9 @@ class SqliteFile:
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.uri, uri=True, timeout=BUSY_TIMEOUT_S, check_same_thread=False)
         try:
-            for statement in SAFEGUARDS:
+            if self._prepare is not None:
+                self._prepare(connection)
+            for statement in (*self.statements, *SAFEGUARDS):
                 connection.execute(statement)
             connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
         except FAILURES:
@@ -234,6 +270,8 @@ class SqliteFile:
     @kept
     def row_id(self, table: str) -> str:
         """What SQLite numbers the rows by, under a name that no column hides; "" for a view, a table WITHOUT ROWID."""
+        if table in self.defined:
+            return ROW_IDS[0] if ROW_IDS[0] in self.columns(table) else ""
         if table in self.views:  # of which an older SQLite says NULL for each row
             return ""
         columns = {str(name).lower() for _, name, *_ in self.rows(f'PRAGMA table_xinfo("{table}")')}
@@ -250,6 +288,8 @@ class SqliteFile:
     def _last(self, table: str) -> int:
         if not (row_id := self.row_id(table)):
             return 0
+        if table in self.defined:
+            return sum(map(self._last, self.defined[table].tables))
         found = self.connection().execute(f'SELECT max({row_id}) FROM "{table}"').fetchone()[0]
         return found if isinstance(found, int) else 0
 

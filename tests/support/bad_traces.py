@@ -232,7 +232,7 @@ DAMAGED_ROWS = {
     "a name that is a blob": ("StringIds", "value = X'FFFE'", "rowid = 1", "is not a name): damaged"),
     "an id that is NULL": ("StringIds", "id = NULL", "rowid = 1", "StringIds holds a value that cannot be"),
     "an id that stands for two texts": ("StringIds", "id = 2", "id = 3", "the id 2 has two texts"),
-    "a kernel that starts at a text": (KERNEL, "start = 'abc'", IN_WINDOW, "holds a value that cannot be: damaged"),
+    "a kernel that starts at a text": (KERNEL, "start = 'abc'", IN_WINDOW, "holds a value that cannot be ('abc' is"),
     "a kernel that starts at NULL": (KERNEL, "start = NULL", IN_WINDOW, KERNEL),
     "a kernel that starts at infinity": (KERNEL, "start = 9e999", IN_WINDOW, KERNEL),
     "a kernel that ends before all time": (KERNEL, "end = -9e999", IN_WINDOW, KERNEL),
@@ -328,14 +328,13 @@ ROCPD_ROWS: Mapping[tuple[str, str], Mapping[str, tuple[str, str]]] = {
     ("region", OF_CALL): {
         "a call of an event that is a text": ("event_id = 'x'", "holds a value that cannot be"),
         "a launch without a time": ("start = X'00'", "holds a value that cannot be"),
-        "a launch that ends before it starts": ("end = start - 1", "(a call ends before it starts)"),
         "a launch before all time": ("start = -9223372036854775807 - 1", "a call starts before the clock"),
     },
     ("info_kernel_symbol", "1"): {"a kernel whose name is a blob": ("display_name = X'00'", "is not a name)")},
     ("event", "id % 5 = 2"): {"an event whose stack is a text": ("stack_id = 'x'", "('x' is not a whole number)")},
     ("region", OF_ANCHOR): {
         "an anchor that starts at NULL": ("start = NULL", "('None' is not a whole number)"),
-        "an anchor that ends before it starts": ("end = start - 1", "(a range ends before it starts)"),
+        "an anchor that ends before it starts": ("end = start - 1", "('a range ends before it starts' is"),
         "an anchor on a thread that is a text": ("tid = 'main'", "('main' is not a whole number)"),
     },
     ("event", "extdata LIKE '%forward%'"): {

@@ -85,6 +85,29 @@ def test_what_it_says_of_the_machine(path: Path) -> None:
     assert facts.models == ["AMD Instinct MI300X"]
 
 
+@pytest.mark.parametrize("many_rows", [0, sqlite_columns.MANY_ROWS], ids=["arrow", "rows"])
+def test_it_is_read_as_an_export_of_nsys_and_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many_rows: int
+) -> None:
+    monkeypatch.setattr(sqlite_columns, "MANY_ROWS", many_rows)
+    ranks = [step(100 + rank, rank=rank, device=rank) for rank in range(2)]
+    path = ranks[0].write(tmp_path / "a.db", ranks[1])
+    before = path.read_bytes()
+    with read(path) as opened:
+        spans = dict.fromkeys(opened.lanes())
+        for kernels in opened.kernels(spans).values():
+            assert [kernels.names[number] for number in kernels.name[:2]] == [
+                "gemm",
+                "ncclDevKernel_AllReduce_Sum_bf16",
+            ]
+        for calls in opened.launch_calls(opened.kernels(spans)).values():
+            assert list(calls.start_ns)[:2] == [10 * MS + 20_000, 10 * MS + 2_000]
+        around = opened.ranges_around({lane.global_pid: (0, 15 * MS) for lane in spans})
+        assert [sum(each.name.startswith("step") for each in own) for own in around.values()] == [1, 1]
+    assert path.read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir()] == ["a.db"]
+
+
 # -- ranks
 
 

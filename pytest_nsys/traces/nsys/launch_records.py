@@ -7,7 +7,7 @@ work is missing, calls are looked at once more: by then something is wrong, and 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from fractions import Fraction
 from functools import cached_property, partial
 
@@ -31,6 +31,7 @@ from pytest_nsys.traces.launch_records import (
 from pytest_nsys.traces.nsys.calls import call_tables, read_api_calls
 from pytest_nsys.traces.nsys.tables import (
     GRAPHS,
+    HOST_COPY,
     KERNEL,
     MEMCPY,
     MEMSET,
@@ -50,10 +51,15 @@ EVER = (-(1 << 63), (1 << 63) - 1)
 
 
 def read_launch_records(
-    file: SqliteFile, spans: Mapping[int, Interval | None], kernels: Mapping[Lane, Kernels]
+    file: SqliteFile,
+    spans: Mapping[int, Interval | None],
+    kernels: Mapping[Lane, Kernels],
+    empty: Callable[[], Set[int]] = frozenset,
 ) -> Mapping[int, Sequence[LaunchRecord]] | None:
     """What is on record of the work of the calls that start in the span of their process, by process; of a process
-    without a span of all. None where the file has no call. Raises TraceError for a damaged row.
+    without a span of all. None where the file has no call. ``empty`` finds the correlations of copies of 0 bytes.
+
+    Raises TraceError for a damaged row.
     """
     if RUNTIME not in file.tables or STRINGS not in file.tables:
         return None
@@ -61,7 +67,7 @@ def read_launch_records(
     calls = _read_calls(file, names, spans)
     if not calls:
         return {}
-    work = _Work(file, names, calls, ids_of(kernels))
+    work = _Work(file, names, calls, ids_of(kernels), empty)
     each = {pid: records_of(own, work.of(pid), spans.get(pid)) for pid, own in calls.items()}
     return {pid: found for pid, found in each.items() if found}
 
@@ -117,8 +123,14 @@ class _Work:
     """What of the work of some calls is in the tables of an export."""
 
     def __init__(
-        self, file: SqliteFile, names: Mapping[int, str], calls: Mapping[int, ApiCalls], read: Mapping[int, Column]
+        self,
+        file: SqliteFile,
+        names: Mapping[int, str],
+        calls: Mapping[int, ApiCalls],
+        read: Mapping[int, Column],
+        empty: Callable[[], Set[int]],
     ) -> None:
+        self._empty = empty
         self._file, self._names, self._calls, self._read = file, names, calls, read
         each = [columns.bounds(own.correlation) for own in calls.values()]
         low, high = min(low for low, _ in each), max(high for _, high in each) + NEXT_IDS
@@ -133,7 +145,7 @@ class _Work:
             lambda: self._kernels.get(pid, array("q")),
             lambda: self._kernel_calls.get(pid),
             lambda: self._captures.get(pid, ()),
-            frozenset,
+            self._empty,
             partial(self._launching, pid),
         )
 
@@ -143,7 +155,9 @@ class _Work:
 
     @cached_property
     def _others(self) -> Mapping[int, Column]:
-        return {pid: columns.values(own) for pid, own in self._ids([MEMCPY, MEMSET, GRAPHS], self._where).items()}
+        return {
+            pid: columns.values(own) for pid, own in self._ids([MEMCPY, MEMSET, GRAPHS, HOST_COPY], self._where).items()
+        }
 
     def _ids(self, tables: Iterable[str], where: str) -> dict[int, Column]:
         """The ids of the rows that pass, by process, as they stand: a damaged one is the id of no call."""

@@ -74,7 +74,7 @@ from pytest_nsys.traces.nsys.tables import (
     strings,
 )
 from pytest_nsys.traces.other_profilers import describe_missing_gpu
-from pytest_nsys.traces.sqlite_columns import check_text, check_whole, damage, slower
+from pytest_nsys.traces.sqlite_columns import Columns, check_text, check_whole, damage, slower
 from pytest_nsys.traces.sqlite_conditions import listed, touches, within
 from pytest_nsys.traces.sqlite_file import SqliteFile
 
@@ -92,15 +92,15 @@ class NsysSqlite:
         self.path = path
         self._file = SqliteFile(path) if file is None else file
         self._unasked: set[int] = set()
-        self._file.read_views()  # whoever shrinks an export leaves one where a table was
         try:
-            self._check_tables()
+            self._prepare()
         except TraceError:
             self.close()
             raise
 
-    def _check_tables(self) -> None:
-        """Raises TraceError for a file that is no export, or lacks what every version has."""
+    def _prepare(self) -> None:
+        """Find the tables. Raises TraceError for a file that is no export, or lacks what every version has."""
+        self._file.read_views()  # whoever shrinks an export leaves one where a table was
         tables = self._file.tables
         if not tables & {KERNEL, RUNTIME, NVTX, "TARGET_INFO_SESSION_START_TIME", "ANALYSIS_DETAILS"}:
             raise TraceError(f"{self.path}: is SQLite, but not an Nsight Systems export (it has no table of one)")
@@ -153,8 +153,12 @@ class NsysSqlite:
         for table, what in OPERATIONS.items():
             if self._file.has(table, "start", "end"):
                 with self._damage(table):
-                    found = found.and_(read_impossible(self._file, table, what))
+                    found = found.and_(read_impossible(self._file, table, what, self._name_of))
         return found
+
+    def _name_of(self, kernel: int) -> str:
+        """The name with this id, "" for none."""
+        return strings(self._file, [kernel]).get(kernel, "")
 
     def _to_see_kernels(self) -> str:
         """What to do where nothing ran on a GPU: by whether kernels were launched."""
@@ -357,8 +361,12 @@ class NsysSqlite:
         with self._damage(KERNEL):
             tables, without = read_kernels(self._file, conditions, where, whole=whole)
         self._unasked |= without
+        return self._named({lane: table for lane, table in tables.items() if table})
+
+    def _named(self, tables: Mapping[Lane, Columns]) -> dict[Lane, Kernels]:
+        """Kernels with their names, by start."""
         names = strings(self._file, (number for table in tables.values() for number in table.name_ids()))
-        return {lane: t.sorted_kernels(names, self.path) for lane, t in tables.items() if t}
+        return {lane: table.sorted_kernels(names, self.path) for lane, table in tables.items()}
 
     # -- launches and other calls
 

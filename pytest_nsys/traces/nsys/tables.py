@@ -13,7 +13,7 @@ passes them, and is refused where it is read.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from pytest_nsys.core.model import NO_LAUNCH, ImpossibleRows, Interval, Lane, Stream
 from pytest_nsys.traces.sqlite_columns import (
@@ -37,6 +37,9 @@ MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
 SYNCHRONIZATION = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 CUDA_EVENT = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+HOST_COPY = "HOST_COPY"
+"""No table of nsys: copies of a rocpd database that no GPU took part in."""
+
 NVTX = "NVTX_EVENTS"
 STRINGS = "StringIds"
 
@@ -66,10 +69,10 @@ OPERATIONS = {KERNEL: "kernel", MEMCPY: "copy", MEMSET: "memset", GRAPHS: "graph
 """What runs on the GPU, by table, and what one row of it is called."""
 
 
-def read_impossible(file: SqliteFile, table: str, what: str) -> ImpossibleRows:
+def read_impossible(file: SqliteFile, table: str, what: str, name_of: Callable[[int], str]) -> ImpossibleRows:
     """The rows of one of ``OPERATIONS`` whose times cannot be. Raises TypeError for a value that cannot be."""
     stream, name = file.column(table, "streamId"), file.column(table, "shortName")
-    return impossible_rows(file, table, what, stream, name, lambda number: strings(file, [number]).get(number, ""))
+    return impossible_rows(file, table, what, stream, name, name_of)
 
 
 THREAD_BITS = 0xFFFFFF
@@ -123,7 +126,7 @@ def _placed(place: Sequence[int]) -> tuple[Lane, Stream]:
 def _explain_kernel(row: SqlRow) -> None:
     pid, *place = row[KERNEL_ROW.index(PLACE[0]) :]
     check_process(pid, place[0])
-    check_whole(*place)
+    check_whole(*place, *row)
 
 
 def check_process(pid: object, device: object) -> None:

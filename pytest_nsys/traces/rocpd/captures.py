@@ -48,6 +48,9 @@ REQUIRED: Mapping[str, str] = {
 """What is read of each table."""
 
 NO_STACK = 0
+"""The stack id of an event that is in no call."""
+CAPTURE_BITS = 40
+"""Ids of strings and kernels count within one capture; so many bits are left to them."""
 PROCESS_BIT = 24
 _CLONE = re.compile(r"(?: \[clone \.kd\]|\.kd)\Z")
 """What the name of a kernel's descriptor ends in."""
@@ -96,14 +99,19 @@ class Symbols(NamedTuple):
 class Captured:
     """The tables of one capture."""
 
-    def __init__(self, file: SqliteFile, uuid: str) -> None:
-        self.file, self._uuid = file, uuid
+    def __init__(self, file: SqliteFile, uuid: str, number: int) -> None:
+        self.file, self._uuid, self.number = file, uuid, number
         self.processes: dict[int, int] = {}
         """The serialised id of each process, by the id of its row."""
 
     def table(self, kind: str) -> str:
         """The name of one of ``REQUIRED``."""
         return f"{PREFIX}{kind}{self._uuid}"
+
+    @property
+    def first_id(self) -> int:
+        """What is added to an id of the capture to make one of the file."""
+        return self.number << CAPTURE_BITS
 
     def check_columns(self) -> None:
         """Raises TraceError where a table, or a column of one, is not there."""
@@ -144,17 +152,10 @@ class Captured:
         rows = self.file.rows(f'SELECT id, hostname, machine_id FROM "{table}"')
         return {node: f"{host} {machine}" for node, host, machine in rows if host and machine}
 
-    def is_gpu(self, agent: int) -> bool:
-        """Whether an agent is a GPU. Raises OddValue for what is no agent."""
-        if agent not in self.agents:
-            raise OddValue(f"{agent} is not an agent of {self.table('info_agent')}")
-        return self.agents[agent].is_gpu
-
-    def device(self, agent: int) -> int:
-        """The number of the GPU that an agent is. Raises OddValue for what is none."""
-        if not self.is_gpu(agent):
-            raise OddValue(f"agent {agent} is not a GPU")
-        return self.agents[agent].device
+    @cached_property
+    def gpus(self) -> Sequence[int]:
+        """The agents that are GPUs."""
+        return [number for number, agent in self.agents.items() if agent.is_gpu]
 
     def process(self, row: int) -> int:
         """The serialised id of the process in a row of their table. Raises OddValue for none."""
@@ -162,9 +163,11 @@ class Captured:
             raise OddValue(f"{row} is not a process of {self.table('info_process')}")
         return self.processes[row]
 
-    def rows_of(self, global_pid: int) -> list[int]:
-        """The ids of a process."""
-        return [row for row, pid in self.processes.items() if pid == global_pid]
+    def device(self, agent: int) -> int | None:
+        """The number of the GPU that an agent is, None for a CPU. Raises OddValue for what is no agent."""
+        if agent not in self.agents:
+            raise OddValue(f"{agent} is not an agent of {self.table('info_agent')}")
+        return self.agents[agent].device if self.agents[agent].is_gpu else None
 
     @cached_property
     def categories(self) -> Categories:
@@ -186,28 +189,47 @@ class Captured:
         """Whether there is an event of the category."""
         return bool(self.file.rows(f'SELECT 1 FROM "{self.table("event")}" WHERE category_id = {category} LIMIT 1'))
 
-    @cached_property
-    def has_own_names(self) -> bool:
-        """Whether regions may be ranges that are named by nothing but the region."""
-        where = f"category_id IN ({listed(self.categories.markers)}) AND extdata NOT GLOB '*\"message\"*'"
-        unnamed = self.file.rows(f'SELECT 1 FROM "{self.table("event")}" WHERE {where} LIMIT 1')
-        return bool(unnamed) or any(map(self.has_events, self.categories.rccl))
+    def count_events(self, categories: Sequence[int]) -> int:
+        """Return how many events some categories have."""
+        where = f"category_id IN ({listed(categories)})"
+        return int(self.file.rows(f'SELECT count(*) FROM "{self.table("event")}" WHERE {where}')[0][0])
+
+    def names_of(self, prefix: str) -> list[int]:
+        """The ids of the strings that begin so."""
+        found = self.file.rows(f"SELECT id FROM \"{self.table('string')}\" WHERE string GLOB '{prefix}*'")
+        return [number for (number,) in found if type(number) is int]
 
     @cached_property
-    def symbols(self) -> Symbols:
+    def outer_calls(self) -> Mapping[int, int]:
+        """The stack id of the outermost call around each call of HSA that is inside of one, by its own."""
+        hsa = [*filter(self.has_events, self.categories.hsa)]
+        if not hsa:
+            return {}
+        table, calls = self.table("event"), f"category_id IN ({listed([*hsa, *self.categories.hip])})"
+        inside = f"category_id IN ({listed(hsa)}) AND typeof(stack_id) = typeof(parent_stack_id)"
+        known = {stack for (stack,) in self.file.rows(f'SELECT stack_id FROM "{table}" WHERE {calls}')} - {NO_STACK}
+        rows = self.file.rows(f'SELECT stack_id, parent_stack_id FROM "{table}" WHERE {inside}')
+        parents = {stack: parent for stack, parent in rows if parent in known and parent != stack}
+
+        def outermost(stack: int) -> int:
+            seen = {stack}
+            while (parent := parents.get(stack, stack)) not in seen:
+                seen.add(stack := parent)
+            return stack
+
+        return {stack: outermost(stack) for stack in parents if type(stack) is int}
+
+    def kernel_names(self) -> dict[int, str]:
         """The kernels that the capture knows; a launch of one that the profiler did not know has the id 0."""
         table = self.table("info_kernel_symbol")
         found = {0: "unknown_kernel"}
         with damage(self.file, table):
             for number, name, shown in self.file.rows(f'SELECT id, kernel_name, display_name FROM "{table}"'):
                 check_whole(number)
+                if not 0 <= number < 1 << CAPTURE_BITS:
+                    raise OddValue(f"{number} is no id of a kernel")
                 found[number] = _CLONE.sub("", check_text(shown or name or ""))
-        ids = array("q", sorted(found))
-        full = [found[number] for number in ids]
-        short = [short_name(name) for name in full]
-        numbers = {text: number for number, text in enumerate(dict.fromkeys([*full, *short]))}
-        of_short, of_full = (array("q", [numbers[name] for name in names]) for names in (short, full))
-        return Symbols(ids, of_short, of_full, list(numbers))
+        return {number + self.first_id: name for number, name in found.items()}
 
     @cached_property
     def stream(self) -> str:
@@ -222,15 +244,6 @@ class Captured:
         queues = {queue for (queue,) in self.file.distinct("queue_id", table)}
         return "queue_id" if len(queues - {None}) > 1 else "stream_id"
 
-    def of_event(self, column: str) -> str:
-        """A column of the event of a row, in SQL."""
-        return f'(SELECT {column} FROM "{self.table("event")}" WHERE id = event_id)'
-
-    def stack(self, without: int) -> str:
-        """The stack id of a row's event, in SQL; ``without`` one, and an id of an event that is no number as it is."""
-        lost = f"CASE WHEN typeof(event_id) IN ('integer', 'null') THEN {without} ELSE event_id END"
-        return f"ifnull(nullif({self.of_event('stack_id')}, {NO_STACK}), {lost})"
-
     def setups(self) -> Iterator[tuple[int, Setup]]:
         """The rank of each process whose launcher put it and the world into the environment. Of that nothing else is
         ever read: it holds whatever the user has in his.
@@ -244,6 +257,17 @@ class Captured:
             rank, world = (int(n) if re.fullmatch(r"\d{1,7}", str(n)) else -1 for n in numbers)
             if 0 <= rank < world and row in self.processes:
                 yield self.processes[row], Setup(f"RANK={rank} of {world}", rank, {}, {"world": world})
+
+
+def symbols_of(captures: Sequence[Captured]) -> Symbols:
+    """The kernels that the captures know."""
+    found = {number: name for capture in captures for number, name in capture.kernel_names().items()}
+    ids = array("q", sorted(found))
+    full = [found[number] for number in ids]
+    short = [short_name(name) for name in full]
+    numbers = {text: number for number, text in enumerate(dict.fromkeys([*full, *short]))}
+    of_short, of_full = (array("q", [numbers[name] for name in names]) for names in (short, full))
+    return Symbols(ids, of_short, of_full, list(numbers))
 
 
 def find_captures(file: SqliteFile) -> tuple[Captured, ...]:
@@ -262,7 +286,7 @@ def find_captures(file: SqliteFile) -> tuple[Captured, ...]:
     uuids = sorted(name.removeprefix(STRING) for name in file.tables if re.fullmatch(rf"{STRING}(?:_[\w-]*)?", name))
     if not uuids:
         raise TraceError(f"{file.path}: has no table {STRING}_…, so nothing in it has a name: {AGAIN}")
-    captures = tuple(Captured(file, uuid) for uuid in uuids)
+    captures = tuple(Captured(file, uuid, number) for number, uuid in enumerate(uuids))
     for capture in captures:
         capture.check_columns()
     _number_processes(captures)

@@ -1,7 +1,4 @@
-"""What do the copies and the allocations of a rocpd database say: between which agents, when, how many bytes?
-
-Whether memory of the host is pinned or pageable is in no row. ``hipMemset``, and copies within one GPU, mostly run as
-kernels (``__amd_rocclr_fillBufferAligned``, ``__amd_rocclr_copyBuffer``), and are kernels here.
+"""What do the allocations of a rocpd database say: on which agent, when, how many bytes?
 
 A free names its address alone. Scratch, which the runtime takes for itself, has no address and is left out; what is
 allocated of physical memory for a range of addresses (``VIRTUAL``) counts as any other allocation does.
@@ -10,15 +7,12 @@ allocated of physical memory for a range of addresses (``VIRTUAL``) counts as an
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
-from pytest_nsys.core.conventions import CopyKind
-from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, Lane
+from pytest_nsys.core.model import Lane
 from pytest_nsys.traces.answers import Allocation
-from pytest_nsys.traces.copies_as_kernels import NAME_IDS, kinds_to_read
 from pytest_nsys.traces.rocpd.captures import Captured
 from pytest_nsys.traces.sqlite_columns import OddValue, check_whole
-from pytest_nsys.traces.sqlite_conditions import listed, one_of
 
 ALLOCATION, FREE = "ALLOC", "FREE"
 KINDS = (ALLOCATION, FREE, "REALLOC", "RECLAIM")
@@ -47,43 +41,11 @@ def allocations(capture: Captured) -> Iterator[Allocation]:
             continue
         pid = capture.process(row)
         if kind == ALLOCATION:
-            on_gpu = agent is not None and capture.is_gpu(agent)
-            lane = lanes[pid, address] = Lane(pid, capture.device(agent)) if on_gpu else None
+            device = None if agent is None else capture.device(agent)
+            lane = lanes[pid, address] = None if device is None else Lane(pid, device)
             used[pid] |= {lane} if lane else set()
         elif (pid, address) in lanes:
             lane = lanes.pop((pid, address))
         else:
             lane = next(iter(used[pid])) if len(used[pid]) == 1 else None
         yield Allocation(start, (pid, address), lane, size, frees=kind == FREE)
-
-
-def copy_row(capture: Captured, name: str) -> Sequence[str]:
-    """The columns of a copy as those of a kernel: of the GPU that it leaves, else of the one that it reaches."""
-    gpus = listed(_gpus(capture))
-    agent = f"CASE WHEN src_agent_id IN ({gpus}) THEN src_agent_id ELSE dst_agent_id END"
-    stream = capture.file.column(capture.table("memory_copy"), capture.stream)
-    return ("start", "end", capture.stack(NO_LAUNCH), name, "pid", agent, f"ifnull({stream}, {NO_STREAM})")
-
-
-def with_a_gpu(capture: Captured) -> str:
-    """Rows of which one end is a GPU, or no number, in SQL."""
-    gpus = _gpus(capture)
-    return f"({one_of('src_agent_id', gpus)} OR {one_of('dst_agent_id', gpus)})" if gpus else "0"
-
-
-def kind_of_copies(capture: Captured, kinds: Sequence[str]) -> tuple[str, str]:
-    """The number of the name of each of :func:`kinds_to_read`, and which rows are of one, in SQL."""
-    gpus, cpus = listed(_gpus(capture)), listed(n for n, agent in capture.agents.items() if not agent.is_gpu)
-    ends: Mapping[CopyKind, str] = {
-        CopyKind.HOST_TO_DEVICE: f"src_agent_id IN ({cpus}) AND dst_agent_id IN ({gpus})",
-        CopyKind.DEVICE_TO_HOST: f"src_agent_id IN ({gpus}) AND dst_agent_id IN ({cpus})",
-        CopyKind.DEVICE_TO_DEVICE: f"src_agent_id = dst_agent_id AND src_agent_id IN ({gpus})",
-        CopyKind.PEER: f"src_agent_id <> dst_agent_id AND src_agent_id IN ({gpus}) AND dst_agent_id IN ({gpus})",
-    }
-    chosen = {NAME_IDS[kind]: ends[kind] for kind in kinds_to_read(kinds)}
-    name = f"CASE {' '.join(f'WHEN {where} THEN {number}' for number, where in chosen.items())} END"
-    return name, " OR ".join(f"({where})" for where in chosen.values())
-
-
-def _gpus(capture: Captured) -> list[int]:
-    return [number for number, agent in capture.agents.items() if agent.is_gpu]

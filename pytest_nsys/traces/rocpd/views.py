@@ -1,0 +1,229 @@
+"""Which rows would an export of nsys have for what is in a rocpd database? Views say it, of its tables and columns.
+
+The file stays as it is: each connection makes the views for itself. A value that has no place in the table of nsys is
+there as a text that says what is wrong with it, and is refused where it is read.
+
+A call of the HIP runtime launched each kernel or copy. The event of a kernel has the stack id of the event of the call
+that it was dispatched in, which is the correlation here. Under ``--hsa-trace`` that is a call of HSA inside the one of
+HIP, whose stack id is its parent: then the outermost call is the launch.
+
+A range is a region whose event is of a category of markers: of ROCTx, or a call of RCCL, which are as its ranges in
+NCCL. Its region is named for the call (``roctxThreadRangeA``); its own name is the message that the event keeps beside
+it. Where there is no message the region's name is the range's.
+
+Whether memory of the host is pinned or pageable is in no row. ``hipMemset``, and copies within one GPU, mostly run as
+kernels (``__amd_rocclr_fillBufferAligned``, ``__amd_rocclr_copyBuffer``), and are kernels here.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from pytest_nsys.core.conventions import CopyKind
+from pytest_nsys.core.model import NO_STREAM
+from pytest_nsys.traces.nsys.memory import COPY_KINDS
+from pytest_nsys.traces.nsys.tables import HOST_COPY, KERNEL, MEMCPY, NVTX, RUNTIME, STRINGS, THREAD_BITS
+from pytest_nsys.traces.rocpd.captures import NO_STACK, Captured
+from pytest_nsys.traces.sqlite_conditions import FIRST, LAST, listed
+from pytest_nsys.traces.sqlite_file import View
+
+CONTEXT = 0
+"""Of every stream: HIP has no contexts beside its devices."""
+
+RANGE_EVENT = 59
+"""What nsys calls a range that is pushed and popped."""
+
+FEW = 4
+"""Of so many events, less than one."""
+
+CALL_PREFIX = "roctx"
+"""Of what a region of a range is called for its call: without a message it is no range."""
+
+MESSAGE = "nullif(CASE WHEN json_valid(e.extdata) THEN json_extract(e.extdata, '$.message') END, '')"
+
+
+def views_of(captures: Sequence[Captured]) -> Iterator[View]:
+    """The tables of nsys, of what is in all captures."""
+    selects = {
+        KERNEL: ("kernel_dispatch", _kernels),
+        MEMCPY: ("memory_copy", _copies),
+        HOST_COPY: ("memory_copy", _host_copies),
+        RUNTIME: ("region", _calls),
+        NVTX: ("region", _ranges),
+        STRINGS: ("string", _strings),
+    }
+    for name, (kind, select) in selects.items():
+        if some := [(capture, own) for capture in captures if (own := select(capture, kind))]:
+            yield View(name, " UNION ALL ".join(own for _, own in some), [capture.table(kind) for capture, _ in some])
+
+
+def prepare(captures: Sequence[Captured], connection: sqlite3.Connection) -> None:
+    """Give a connection the outermost call of each call of HSA that is inside another one."""
+    for capture in captures:
+        if capture.outer_calls:
+            connection.execute(f"CREATE TEMP TABLE {_outer(capture)} (inside INTEGER PRIMARY KEY, outermost INTEGER)")
+            connection.executemany(f"INSERT INTO {_outer(capture)} VALUES (?, ?)", capture.outer_calls.items())
+    connection.commit()
+
+
+def _outer(capture: Captured) -> str:
+    return f"rocpd_outermost_call_{capture.number}"
+
+
+def _select(capture: Captured, kind: str, columns: Mapping[str, str], where: str = "1") -> str:
+    """The rows ``r`` of a table, each with its event ``e``."""
+    table = capture.table(kind)
+    if row_id := capture.file.row_id(table):
+        columns = {"rowid": f"r.{row_id}", **columns}
+    row = ", ".join(f'{value} AS "{name}"' for name, value in columns.items())
+    return f'SELECT {row} FROM "{table}" r LEFT JOIN "{capture.table("event")}" e ON e.id = r.event_id WHERE {where}'
+
+
+def _kernels(capture: Captured, kind: str) -> str:
+    columns = {
+        "start": "r.start",
+        "end": "r.end",
+        "globalPid": _process(capture),
+        "deviceId": _device(capture, "r.agent_id"),
+        "contextId": str(CONTEXT),
+        "streamId": f"r.{capture.stream}",
+        "correlationId": _launch(capture),
+        "shortName": _numbered(capture, "r.kernel_id"),
+        "demangledName": _numbered(capture, "r.kernel_id"),
+    }
+    return _select(capture, kind, columns)
+
+
+def _copies(capture: Captured, kind: str) -> str:
+    """Each is of the GPU that it leaves, else of the one that it reaches."""
+    gpus, cpus = listed(capture.gpus), listed(capture.agents.keys() - {*capture.gpus})
+    ends: Mapping[CopyKind, str] = {
+        CopyKind.HOST_TO_DEVICE: f"r.src_agent_id IN ({cpus}) AND r.dst_agent_id IN ({gpus})",
+        CopyKind.DEVICE_TO_HOST: f"r.src_agent_id IN ({gpus}) AND r.dst_agent_id IN ({cpus})",
+        CopyKind.DEVICE_TO_DEVICE: f"r.src_agent_id = r.dst_agent_id AND r.src_agent_id IN ({gpus})",
+        CopyKind.PEER: (
+            f"r.src_agent_id <> r.dst_agent_id AND r.src_agent_id IN ({gpus}) AND r.dst_agent_id IN ({gpus})"
+        ),
+    }
+    agent = f"(CASE WHEN r.src_agent_id IN ({gpus}) THEN r.src_agent_id ELSE r.dst_agent_id END)"
+    has_stream = capture.file.has(capture.table(kind), capture.stream)
+    columns = {
+        "start": "r.start",
+        "end": "r.end",
+        "globalPid": _process(capture),
+        "deviceId": _device(capture, agent),
+        "contextId": str(CONTEXT),
+        "streamId": f"ifnull(r.{capture.stream}, {NO_STREAM})" if has_stream else str(NO_STREAM),
+        "correlationId": _launch(capture),
+        "copyKind": f"CASE {' '.join(f'WHEN {where} THEN {COPY_KINDS[kind]}' for kind, where in ends.items())} END",
+    }
+    return _select(capture, kind, columns, _with_a_gpu(capture))
+
+
+def _host_copies(capture: Captured, kind: str) -> str:
+    columns = {"globalPid": _process(capture), "correlationId": _launch(capture)}
+    return _select(capture, kind, columns, f"NOT ({_with_a_gpu(capture)})")
+
+
+def _with_a_gpu(capture: Captured) -> str:
+    """Rows of which one end is a GPU, or no number."""
+    gpus = listed(capture.gpus)
+    ends = (
+        f"r.{end} IN ({gpus}) OR typeof(r.{end}) NOT IN ('integer', 'null')" for end in ("src_agent_id", "dst_agent_id")
+    )
+    return " OR ".join(ends)
+
+
+def _calls(capture: Captured, kind: str) -> str:
+    """Of HIP; and those of HSA and RCCL, as launches without a name."""
+    known = capture.categories
+    if not any(map(capture.has_events, (*known.hip, *known.hsa, *known.rccl))):
+        return ""
+    columns = {
+        "start": "CASE WHEN r.start < 0 THEN 'a call starts before the clock of its machine did' ELSE r.start END",
+        "end": "r.end",
+        "globalTid": _thread(capture),
+        "correlationId": f"ifnull(nullif(e.stack_id, {NO_STACK}), {_ODD_EVENT})",
+        "nameId": f"CASE WHEN e.category_id IN ({listed(known.hip)}) THEN {_numbered(capture, 'r.name_id')} END",
+    }
+    return _select(capture, kind, columns, _of(capture, known.hip, known.hsa, known.rccl))
+
+
+def _ranges(capture: Captured, kind: str) -> str:
+    markers, rccl = capture.categories.markers, capture.categories.rccl
+    if not any(map(capture.has_events, (*markers, *rccl))):
+        return ""
+    text = f"CASE WHEN e.category_id NOT IN ({listed(rccl)}) THEN {MESSAGE} END"
+    columns = {
+        "start": "r.start",
+        "end": "CASE WHEN r.end >= r.start THEN r.end ELSE 'a range ends before it starts' END",
+        "globalTid": _thread(capture),
+        "eventType": str(RANGE_EVENT),
+        "text": text,
+        "textId": f"CASE WHEN r.name_id NOT IN ({listed(capture.names_of(CALL_PREFIX))}) "
+        f"AND ({text}) IS NULL THEN {_numbered(capture, 'r.name_id')} END",
+    }
+    return _select(capture, kind, columns, _of(capture, markers, rccl))
+
+
+def _strings(capture: Captured, kind: str) -> str:
+    table = capture.table(kind)
+    row_id = capture.file.row_id(table)
+    own = f"{row_id} AS rowid, " if row_id else ""
+    return f'SELECT {own}{_numbered(capture, "r.id")} AS id, r.string AS value FROM "{table}" r'
+
+
+def _of(capture: Captured, *categories: Iterable[int]) -> str:
+    """Rows whose event is of one of the categories, or whose event or its category is no number. Of few events a list
+    is quicker than to look each up.
+    """
+    wanted = [number for some in categories for number in some]
+    odd = "typeof(r.event_id) NOT IN ('integer', 'null')"
+    few = capture.count_events(wanted) < capture.file.about(capture.table("event")) // FEW
+    known = f"{{}} IN ({listed(wanted)}) OR {{}} < {FIRST} OR {{}} > {LAST}"
+    if not few:
+        return f"({known.replace('{}', 'e.category_id')} OR {odd})"
+    events = f'SELECT id FROM "{capture.table("event")}" WHERE {known.replace("{}", "category_id")}'
+    return f"(r.event_id IN ({events}) OR {odd})"
+
+
+def _process(capture: Captured, thread: str = "") -> str:
+    own = {row: f"{pid}{thread}" for row, pid in capture.processes.items()}
+    return _case("r.pid", own, "is not a process of rocpd_info_process")
+
+
+def _thread(capture: Captured) -> str:
+    known = f"(r.tid & {THREAD_BITS}) = +r.tid"
+    return f"CASE WHEN {known} THEN {_process(capture, ' | r.tid')} ELSE ifnull('' || r.tid, 'None') END"
+
+
+def _device(capture: Captured, agent: str) -> str:
+    gpus = {number: str(capture.agents[number].device) for number in capture.gpus}
+    cpus = {number: f"'agent {number} is not a GPU'" for number in capture.agents.keys() - gpus.keys()}
+    return _case(agent, gpus | cpus, "is not an agent of rocpd_info_agent")
+
+
+def _case(column: str, values: Mapping[int, str], otherwise: str) -> str:
+    """The value of each number, and a text that says what another one is."""
+    each = " ".join(f"WHEN {number} THEN {value}" for number, value in values.items()) or "WHEN NULL THEN NULL"
+    return f"CASE {column} {each} ELSE ifnull({column} || ' {otherwise}', 'None') END"
+
+
+def _numbered(capture: Captured, column: str) -> str:
+    """An id of the capture as one of the file; what is no number stays as it is."""
+    if not capture.number:
+        return column
+    return f"CASE WHEN ({column} | 0) = +{column} THEN {column} + {capture.first_id} ELSE {column} END"
+
+
+def _launch(capture: Captured) -> str:
+    """The stack id of the outermost call around a row's event, NULL for none."""
+    stack = f"nullif(e.stack_id, {NO_STACK})"
+    if capture.outer_calls:
+        stack = f"ifnull((SELECT outermost FROM {_outer(capture)} WHERE inside = {stack}), {stack})"
+    return f"ifnull({stack}, {_ODD_EVENT})"
+
+
+_ODD_EVENT = "CASE WHEN typeof(r.event_id) NOT IN ('integer', 'null') THEN r.event_id END"
+"""An id of an event that is no number, as it is."""
