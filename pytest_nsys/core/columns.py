@@ -28,6 +28,8 @@ finally:
         del os.environ[_SPINS]
 
 Column: TypeAlias = "array[int]"
+Block: TypeAlias = "Sequence[Column]"
+"""The columns of some rows."""
 Flags: TypeAlias = bytearray
 Indices: TypeAlias = "array[int] | range | bytearray"
 Vector = NDArray[numpy.int64]

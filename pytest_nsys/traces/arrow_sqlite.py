@@ -13,9 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import cache
 
-from pytest_nsys.core.columns import Column
-from pytest_nsys.traces.sqlite_columns import BLOCK_ROWS, Block, Unfit
-from pytest_nsys.traces.sqlite_file import BUSY_TIMEOUT_S, SAFEGUARDS
+from pytest_nsys.core.columns import Block, Column
+from pytest_nsys.traces.sqlite_file import BLOCK_ROWS, BUSY_TIMEOUT_S, SAFEGUARDS, Unfit
 
 ROWS_AT_ONCE = "adbc.sqlite.query.batch_rows"
 WHOLE_NUMBER = b"l"

@@ -21,26 +21,19 @@ from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
 from pytest_nsys.core import columns
-from pytest_nsys.core.columns import Column
+from pytest_nsys.core.columns import Block, Column
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import ImpossibleRows, Lane, Stream
 from pytest_nsys.core.tables import Kernels
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.traces.sqlite_conditions import IMPOSSIBLE, LISTED, listed
-from pytest_nsys.traces.sqlite_file import FAILURES, SqliteFile, SqlRow
+from pytest_nsys.traces.sqlite_file import BLOCK_ROWS, FAILURES, SqliteFile, SqlRow, Unfit
 
-Block = Sequence[Column]
-"""The columns of some rows."""
 T = TypeVar("T")
 
-BLOCK_ROWS = 1 << 16
 THREADS = 2
 MANY_ROWS = 100_000
 """From so many rows on, a block costs less than its rows."""
-
-
-class Unfit(Exception):
-    """These rows cannot be read as columns in a fast way."""
 
 
 class Reader(Protocol):

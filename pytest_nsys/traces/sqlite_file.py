@@ -36,6 +36,9 @@ WRITE_AHEAD_AT = 18
 TWO_THREADS_FROM_BYTES = 100 << 20
 BUSY_TIMEOUT_S = 1.0
 CHUNK_ROWS = 20_000
+BLOCK_ROWS = 1 << 16
+"""Rows that become columns at once."""
+
 FEWEST_PLACES, PLACE_ROWS = 64, 128
 """Rows of a table by which places are found, at least, and how far apart they are, at least."""
 
@@ -60,6 +63,10 @@ PLAIN_VIEW = re.compile(
     rf'CREATE VIEW \S+\s+AS\s+SELECT\b{_NO_MORE}\bFROM\s+(?P<table>"\w+"|\w+)\s*(?:WHERE\b{_NO_MORE})?', re.IGNORECASE
 )
 """A view of some rows and columns of one table: without another table, a query inside or a function."""
+
+
+class Unfit(Exception):
+    """These rows cannot be read as columns in a fast way."""
 
 
 class View(NamedTuple):

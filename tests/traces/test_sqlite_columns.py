@@ -26,8 +26,8 @@ from pytest_nsys.traces import arrow_sqlite, sqlite_columns, sqlite_conditions, 
 from pytest_nsys.traces.arrow_sqlite import ArrowReader
 from pytest_nsys.traces.nsys import ranges
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
-from pytest_nsys.traces.sqlite_columns import Unfit, blocks
-from pytest_nsys.traces.sqlite_file import SAFEGUARDS, SqliteFile
+from pytest_nsys.traces.sqlite_columns import blocks
+from pytest_nsys.traces.sqlite_file import SAFEGUARDS, SqliteFile, Unfit
 from tests.support.commands import run
 from tests.support.samples import schema
 from tests.support.samples.builder import TraceBuilder

@@ -18,7 +18,7 @@ from functools import cache
 from typing import NamedTuple
 
 from pytest_nsys.core import columns
-from pytest_nsys.core.columns import Column
+from pytest_nsys.core.columns import Block, Column
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Lane, Stream
 from pytest_nsys.core.tables import Kernels, LaunchCalls, Place, StreamWait, each_once
@@ -34,7 +34,7 @@ from pytest_nsys.traces.nsys.tables import (
     starting,
 )
 from pytest_nsys.traces.other_profilers import LAUNCHES
-from pytest_nsys.traces.sqlite_columns import Block, OddValue, check_whole, damage, read_blocks, texts_of, worth
+from pytest_nsys.traces.sqlite_columns import OddValue, check_whole, damage, read_blocks, texts_of, worth
 from pytest_nsys.traces.sqlite_conditions import listed, one_of, within
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
 

@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import cached_property, partial
 
 from pytest_nsys.core import columns
-from pytest_nsys.core.columns import Column
+from pytest_nsys.core.columns import Block, Column
 from pytest_nsys.core.intervals import hull
 from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Lane, LaunchKind, LaunchRecord
 from pytest_nsys.core.tables import Kernels
@@ -40,7 +40,7 @@ from pytest_nsys.traces.nsys.tables import (
     THREAD_BITS,
     by_process,
 )
-from pytest_nsys.traces.sqlite_columns import Block, damage, read_blocks, texts_of, worth
+from pytest_nsys.traces.sqlite_columns import damage, read_blocks, texts_of, worth
 from pytest_nsys.traces.sqlite_conditions import listed, one_of, within
 from pytest_nsys.traces.sqlite_file import SqliteFile
 

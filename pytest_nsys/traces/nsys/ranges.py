@@ -17,7 +17,6 @@ from pytest_nsys.traces.answers import named_ranges, not_by_nccl
 from pytest_nsys.traces.nsys.tables import NVTX, STRINGS, THREAD_BITS, strings, touching
 from pytest_nsys.traces.sqlite_columns import (
     OddValue,
-    Unfit,
     blocks,
     check_text,
     check_whole,
@@ -27,7 +26,7 @@ from pytest_nsys.traces.sqlite_columns import (
     worth,
 )
 from pytest_nsys.traces.sqlite_conditions import FIRST, NO_TEXT, among, any_name, name_condition, one_of, within
-from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
+from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow, Unfit
 
 RANGE_EVENTS = among("eventType", (59, 60, 70, 71))
 """Push/pop and start/end ranges, recorded and imported; marks, categories, domain and thread rows are none."""
