@@ -167,7 +167,7 @@ class Collected(NamedTuple):
 
     def store(self, gate: GateFile) -> BaselineStore:
         """Where its baselines lie, or those of a configuration of it."""
-        return store_of(self.path, self.folder, self.root, None, gate.configuration)
+        return store_of(self.path, self.folder, self.root, gate.configuration)
 
 
 class Collecting(Asking):

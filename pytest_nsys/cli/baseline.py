@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,19 +16,19 @@ from pytest_nsys.cli.saying import say
 from pytest_nsys.cli.shared_options import executor_option, folder_option
 from pytest_nsys.core.errors import BaselineError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, Address, gate_files_below
-from pytest_nsys.core.model import Value
-from pytest_nsys.core.numbers import change_words, format_value
 from pytest_nsys.core.words import counted, label_words, printable
 from pytest_nsys.drafting.gate_text import SCHEMA_NAME
 from pytest_nsys.gates.comparability import shown as in_words
 from pytest_nsys.gates.noise import FEWEST_TRACES
+from pytest_nsys.merge_base.judge_process import JudgeRequest, NamedPath, start_judge
 from pytest_nsys.plugin.session import BASELINES
-from pytest_nsys.reports.tables import Cell, CellKind, Column, Format, Row, Table, measure, number, numbers, texts
+from pytest_nsys.plugin.settings import split
+from pytest_nsys.reports.session.markdown import merge_base_parts
+from pytest_nsys.reports.tables import CellKind, Column, Format, Row, Table, measure, number, texts
 from pytest_nsys.stored.baselines.baseline_file import Baseline, load, spelled
-from pytest_nsys.stored.baselines.changes import FileChange, RowChange, file_changes
 from pytest_nsys.stored.baselines.store import BaselineStore, Pruned, orphans, remove, window_beside
 from pytest_nsys.stored.baselines.store import prune as prune_shelf
-from pytest_nsys.tools.git import snapshot_of
+from pytest_nsys.tools.files import append, write_whole
 from pytest_nsys.verdicts.refresh_modes import KEPT_RUNS, Acceptance, Mode
 
 COLUMNS = (
@@ -171,90 +170,69 @@ def _rows(path: Path, stored: Baseline) -> list[Row]:
     return rows
 
 
-CHANGES = (
-    *texts("file", "metric", "labels"),
-    *numbers("old", "new"),
-    *(Column("change"), Column("unit", CellKind.UNIT), Column("measured")),
-)
-
-
 @baseline.command()
 @click.argument("ref")
-@click.argument("folder", default=BASELINES)
-@click.option("--exit-code", is_flag=True, help="Exit with 1 where something differs.")
-@format_option
+@click.argument("paths", nargs=-1, metavar="PATHS…")
+@click.option("--trace", "traces", multiple=True, metavar="PATH", help="The run to judge; repeat for its captures.")
+@measurements_option("--measurements", "trace")
+@click.option("--against", multiple=True, metavar="PATH", help="The run in place of the stored baselines (repeatable).")
+@measurements_option("--against-measurements", "against")
+@click.option("--history", metavar="FILE", help="The database that limits from the history read. Nothing is written.")
+@click.option("--config-file", "ini_file", metavar="FILE", help="The ini file, as pytest -c takes it.")
+@folder_option
+@executor_option
+@click.option("--summary", metavar="FILE", help="Append the verdict as Markdown, as for $GITHUB_STEP_SUMMARY.")
+@click.option("--json", "json_file", metavar="FILE", help="Write the verdict as JSON.")
 @click.pass_context
-def diff(context: click.Context, ref: str, folder: str, exit_code: bool, format: Format) -> None:
-    """Show what changed in the baselines since the branch left REF.
+def judge(
+    context: click.Context,
+    ref: str,
+    paths: tuple[str, ...],
+    traces: tuple[str, ...],
+    measurements: tuple[str, ...],
+    against: tuple[str, ...],
+    against_measurements: tuple[str, ...],
+    history: str | None,
+    ini_file: str | None,
+    baseline_dir: str | None,
+    executor: str | None,
+    summary: str | None,
+    json_file: str | None,
+) -> None:
+    """Judge a run by the gate files of the merge base of REF and HEAD.
 
-    Compares the rows below FOLDER (default: baselines/) in the work tree with the merge base of REF and HEAD, as
-    pytest --nsys-baseline-ref does. FOLDER may be gone.
+    PATHS are gate files and folders; without any those that pytest takes by itself. Gate files, baselines and ini file
+    are those of the merge base, in a process in which nothing of the branch runs. Run it before the branch's own
+    pytest, in an environment that the branch does not install into.
 
-    Exit codes: 0; 1 with --exit-code where something differs; 2 a mistake or an unreadable file.
+    Exit codes: 0; 1 where something is red; 2 a mistake, or a merge base that cannot be read.
     """
-    root = Path(os.path.normpath(folder))
-    snapshot = snapshot_of(root.absolute(), ref)
-    found = file_changes(root, snapshot)
-    if not found and not _holds_baseline(root):
-        raise UsageMistake(f"{folder}: there are no baselines here, and none at {snapshot.words}")
-    for_people = format in (Format.TABLE, Format.MARKDOWN)
-    rows = [_change(change, row, for_people) for change in found for row in change.rows]
-    if rows or format is not Format.TABLE:
-        about = {"since": snapshot.commit, "ref": ref, "files": [_file(c) for c in found]}
-        print_answer(format, Table(CHANGES, rows), about)
-    for change in found:
-        say(_told(change), err=True)
-    files = f"{counted(len(found), 'file')} changed" if found else "no baseline changed"
-    say(f"{files} since {snapshot.words}, in the work tree", err=True)
-    if any(change.broken for change in found):
-        context.exit(Exit.MISTAKE)
-    context.exit(Exit.WORSE if found and exit_code else Exit.GOOD)
+    here = Path.cwd()
 
+    def named(values: tuple[str, ...]) -> list[NamedPath]:
+        return [NamedPath(*split(value, here)) for value in values]
 
-def _holds_baseline(root: Path) -> bool:
-    """Whether ``root`` or a file below it can be read as a baseline."""
-    for path in (root, *root.rglob("*.json")) if root.exists() else ():
-        with contextlib.suppress(BaselineError):
-            load(path)
-            return True
-    return False
-
-
-def _change(change: FileChange, row: RowChange, for_people: bool) -> list[Cell]:
-    sid = row.series
-    return [
-        str(change.path),
-        sid.metric,
-        row.where,
-        *(_value(value, row.unit, for_people) for value in (row.old, row.new)),
-        change_words(row.new, row.old, row.unit),
-        row.unit,
-        ", ".join(sid.how),
-    ]
-
-
-def _value(value: Value | None, unit: str, for_people: bool) -> Cell:
-    if value is None or for_people:
-        return None if value is None else format_value(value, unit)
-    return measure(value, unit)
-
-
-def _origin(change: FileChange) -> dict[str, object]:
-    return {name: change.origin.get(name) for name in ("reason", "commit")}
-
-
-def _file(change: FileChange) -> dict[str, object]:
-    """A file as JSON has it."""
-    about = change.broken or change.words
-    return {"file": str(change.path), "state": str(change.state), "about": about, **_origin(change)}
-
-
-def _told(change: FileChange) -> str:
-    """A file with what happened to it, and why."""
-    if change.broken:
-        return f"error: {printable(change.broken, 2000)}"
-    said = [f"{name} {value}" for name, value in _origin(change).items() if value]
-    return printable(f"{change.path}: {change.words}{'; ' if said else ''}{', '.join(said)}", 2000)
+    request = JudgeRequest(
+        ref,
+        here,
+        paths,
+        traces=named(traces),
+        measurements=named(measurements),
+        against=named(against),
+        against_measurements=named(against_measurements),
+        baseline_dir=baseline_dir,
+        history=history,
+        ini_file=ini_file,
+        executor=executor,
+    )
+    verdict = start_judge(request).wait()
+    if json_file is not None:
+        write_whole(Path(json_file), (json.dumps(verdict.as_json(), indent=1) + "\n").encode())
+    if summary is not None:
+        append(Path(summary), ("\n".join(merge_base_parts(verdict)) + "\n").encode("utf-8", "replace"))
+    for line in verdict.lines():
+        say(line)
+    context.exit(Exit.MISTAKE if verdict.broken else Exit.WORSE if verdict.red else Exit.GOOD)
 
 
 @baseline.command()

@@ -1,26 +1,21 @@
 """Which rows that are worse than the merge base's baseline did the branch accept? Those that it refreshed to what they
 are now, with a reason.
 
-A branch is not its own judge: nothing of it widens anything. The tolerance is that of the merge base, as an assertion
-whose gate file asks for less there is not accepted at all; the noise is that of the merge base's baseline. And a row is
-within reach of the branch's value on both sides: else a branch could store 20 ms for a step of 11 ms, and the next
-regression would be green. So the run that is judged confirms what the branch stored, whoever wrote it.
-
-Only *failed* is accepted, and only by a baseline: a constant, the rule of a pipeline, a row that is new or gone are
-not.
+What is red is judged once more, by the same assertion and tolerance, with the branch's baseline as data. A row has to
+lie within the tolerance of the branch's value on both sides: else a branch could store 20 ms for a step of 11 ms, and
+the next regression would be green. Only *failed* is accepted, and only by a baseline: a constant, the rule of a
+pipeline, a row that is new or gone are not.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from pytest_nsys.analysis.table import NothingSelected
-from pytest_nsys.core.exact import distance, median
-from pytest_nsys.core.kept import grouped
-from pytest_nsys.core.model import Value
+from pytest_nsys.analysis.table import MetricTable, NothingSelected
+from pytest_nsys.core.exact import distance
 from pytest_nsys.core.numbers import change_words, format_apart
 from pytest_nsys.core.units import HASH
 from pytest_nsys.core.words import counted, place_words, printable
@@ -31,10 +26,10 @@ from pytest_nsys.gates.judgement import (
     allowed_change,
     amounting,
     breaks_rule,
-    folded,
+    judge,
     row_key,
 )
-from pytest_nsys.gates.model import Assertion, FromBaseline, JudgedRow, Outcome, Severity, Unmatched
+from pytest_nsys.gates.model import Assertion, FromBaseline, JudgedRow, Outcome, Severity
 
 LET_PASS = "set nsys_accepted = pass in the ini file of the merge base"
 """What makes the verdict *accepted* green."""
@@ -43,13 +38,12 @@ LET_PASS = "set nsys_accepted = pass in the ini file of the merge base"
 class Refreshed(NamedTuple):
     """What a branch made of the rows that it is judged by: its own accepted runs, and the reason that it gives.
 
-    ``refused`` says why they accept nothing, ``unseen`` why they do and yet never make a check green.
+    ``refused`` says why they accept nothing.
     """
 
     reference: Reference | None
     reason: str = ""
     refused: str = ""
-    unseen: str = ""
 
 
 class AcceptedRows(NamedTuple):
@@ -63,41 +57,61 @@ class AcceptedRows(NamedTuple):
 
 
 def accept(
-    assertion: Assertion, judgement: Judgement, refreshed: Refreshed | None, red: str = ""
+    assertion: Assertion, judgement: Judgement, measured: MetricTable, refreshed: Refreshed | None, *, lets_pass: bool
 ) -> tuple[Judgement, AcceptedRows]:
-    """The judgement, with each row *accepted* that the branch refreshed to what it is. ``red`` says what has to be done
-    before that is green; empty: nothing.
+    """The judgement of what is measured, with each row *accepted* that the branch refreshed to what it is.
+
+    ``lets_pass`` tells whether that is green.
     """
-    if judgement.outcome is not Outcome.FAILED or refreshed is None:
-        return judgement, AcceptedRows()
-    judgement, refused = _accepted(assertion, judgement, refreshed)
-    if judgement.outcome is not Outcome.ACCEPTED:
-        return judgement, AcceptedRows(f"; not accepted on this branch: {refused}" if refused else "")
-    reason, words = refreshed.reason, f"; accepted on this branch ({refreshed.reason})"
-    if assertion.severity.failed is Severity.FAIL and (
-        red := _red_beside(assertion, judgement) or red or refreshed.unseen
-    ):
-        return judgement, AcceptedRows(f"{words}; stays red until somebody lets it pass: {red}", reason)
-    return judgement, AcceptedRows(words, reason, _warning(assertion, judgement, reason))
-
-
-def _accepted(assertion: Assertion, judgement: Judgement, refreshed: Refreshed) -> tuple[Judgement, str]:
-    """The judgement with the rows that are accepted, and why others are not."""
     limit = assertion.require.limit
-    if refreshed.refused or refreshed.reference is None or not isinstance(limit, FromBaseline):
-        return judgement, refreshed.refused
-    stored: dict[RowKey, list[Value]] = {}
-    with contextlib.suppress(NothingSelected):
-        stored = grouped(row for table in refreshed.reference.runs for row in folded(table, assertion).items())
-    rows, beyond = [], []
+    if not isinstance(limit, FromBaseline) or not is_acceptable(assertion, judgement) or refreshed is None:
+        return judgement, AcceptedRows()
+    again: Mapping[RowKey, JudgedRow] = {}
+    if refreshed.reference is not None:
+        with contextlib.suppress(NothingSelected):
+            again = {
+                row_key(assertion, row.labels): row for row in judge(assertion, measured, refreshed.reference).rows
+            }
+    rows, beyond = [], list[JudgedRow]()
     for row in judgement.rows:
-        values = stored.get(row_key(assertion, row.labels), [])
-        if row.outcome is Outcome.FAILED and _is_within(assertion, limit, row, values):
+        red = row.outcome in _red_outcomes(assertion)
+        if red and _is_within(assertion, limit, row, again.get(row_key(assertion, row.labels))):
             row = replace(row, outcome=Outcome.ACCEPTED)
-        elif row.outcome is Outcome.FAILED:
-            beyond.append((row, values))
+        elif red:
+            beyond.append(row)
         rows.append(row)
-    return amounting(rows, judgement.warnings), _told(assertion, beyond)
+    judgement = amounting(rows, judgement.warnings)
+    if judgement.outcome is not Outcome.ACCEPTED:
+        refused = refreshed.refused or _describe_beyond(assertion, beyond, again)
+        return judgement, AcceptedRows(f"; not accepted on this branch: {refused}" if refused else "")
+    words = f"; accepted on this branch ({refreshed.reason})"
+    stays_red = _red_beside(assertion, judgement) or ("" if lets_pass else LET_PASS)
+    if assertion.severity.failed is Severity.FAIL and stays_red:
+        return judgement, AcceptedRows(f"{words}; stays red until somebody lets it pass: {stays_red}", refreshed.reason)
+    return judgement, AcceptedRows(words, refreshed.reason, _warning(assertion, judgement, refreshed.reason))
+
+
+def is_acceptable(assertion: Assertion, judgement: Judgement) -> bool:
+    """Whether an assertion is red by a baseline, so that a refresh may accept it."""
+    held = isinstance(assertion.require.limit, FromBaseline)
+    return held and judgement.outcome in _red_outcomes(assertion)
+
+
+def _red_outcomes(assertion: Assertion) -> tuple[Outcome, ...]:
+    """What a row may be that a refresh accepts: outside its limit, or better where a better value has to be stored."""
+    ratchet = assertion.severity.improved is Severity.FAIL
+    return (Outcome.FAILED, Outcome.IMPROVED) if ratchet else (Outcome.FAILED,)
+
+
+def _is_within(assertion: Assertion, limit: FromBaseline, row: JudgedRow, again: JudgedRow | None) -> bool:
+    """Whether a row is what the branch stored, on both sides, by tolerance and noise of the merge base."""
+    if again is None or breaks_rule(row):
+        return False
+    if limit.no is not None or assertion.judged.unit == HASH:
+        return again.outcome is Outcome.PASSED
+    if again.value is None or again.baseline is None:
+        return False
+    return distance(again.value, again.baseline) <= allowed_change(limit, again.tolerance or 0, row.noise)
 
 
 def _red_beside(assertion: Assertion, judgement: Judgement) -> str:
@@ -119,30 +133,15 @@ def _warning(assertion: Assertion, judgement: Judgement, reason: str) -> str:
     return f"accepted on this branch: {f'{where} {changed}'.lstrip()}{more}: {reason}"
 
 
-def _is_within(assertion: Assertion, limit: FromBaseline, row: JudgedRow, values: Sequence[Value]) -> bool:
-    """Whether a row is what the branch stored, by the merge base's tolerance and noise."""
-    if row.value is None or breaks_rule(row):
-        return False
-    if limit.no is not None:  # a row of one side alone; it has to be there, or not, as the branch says
-        return bool(values and median(values)) if row.value else not values or not median(values)
-    if assertion.judged.unit == HASH or not values:
-        return row.value in values
-    middle = median(values)
-    tolerance = limit.tolerance.amount(middle, assertion.judged.unit) if limit.tolerance is not None else 0
-    return distance(row.value, middle) <= allowed_change(limit, tolerance, row.noise)
-
-
-def _told(assertion: Assertion, beyond: Sequence[tuple[JudgedRow, Sequence[Value]]]) -> str:
+def _describe_beyond(assertion: Assertion, beyond: list[JudgedRow], again: Mapping[RowKey, JudgedRow]) -> str:
     """The worst row that is not what the branch stored."""
-    if not beyond:
-        return ""
-    row, values = beyond[0]
+    row, unit = beyond[0], assertion.judged.unit
     where = printable(place_words(row.labels)) or "the value"
     more = f", and {counted(len(beyond) - 1, 'more row')}" if len(beyond) > 1 else ""
-    unit, no = assertion.judged.unit, getattr(assertion.require.limit, "no", None)
     if breaks_rule(row):
         return f"{where} breaks the rule of the pipeline, which no baseline accepts{more}"
-    if row.value is None or not values or unit == HASH or isinstance(no, Unmatched):
+    stored = again.get(row_key(assertion, row.labels))
+    if row.value is None or stored is None or stored.baseline is None or unit == HASH:
         return f"{where} is not what it stored{more}"
-    now, own = format_apart(row.value, median(values), unit)
+    now, own = format_apart(row.value, stored.baseline, unit)
     return f"{where} is {now}, and it stored {own}{more}"

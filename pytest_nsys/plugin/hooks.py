@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import linecache
-import os
 import sys
 import warnings
 from dataclasses import replace
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_nsys.plugin.settings import ACCEPTANCE, IN_FORCE, SETTINGS, TARGETS, check, given
+from pytest_nsys.plugin.settings import ACCEPTANCE, BASE_KEYS, SETTINGS, check, given
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -45,6 +44,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         group.addoption(setting.option, **setting.option_words())
         if setting.ini:
             parser.addini(setting.name, setting.ini, type=setting.ini_type)
+    for name, told in BASE_KEYS.items():
+        parser.addini(name, told)
+    parser.addini("nsys_baseline_ref", "refused: type --nsys-baseline-ref")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser) -> None:
+    """Start the judge of the merge base before anything of the branch is loaded."""
+    if early_config.known_args_namespace.nsys_baseline_ref is not None or early_config.getini("nsys_baseline_ref"):
+        from pytest_nsys.plugin.merge_base import start_before_conftests
+
+        start_before_conftests(early_config, parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -57,39 +68,10 @@ def pytest_configure(config: pytest.Config) -> None:
         print_plainly(sys.stdout)  # pytest would escape a whole line for one sign
     with _usage_errors():
         found = check(config)
-        _enforce(config)
         _find_whole_sentences(config)
         modules = dict.fromkeys(setting.module for setting in found if setting.module)
-        if given(config, "nsys_baseline_ref"):
-            modules["left_out"] = None
         for module in modules:
             import_module(f"pytest_nsys.plugin.{module}").start(config)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Of help, pytest reads no option that is behind it; of a version, it configures nothing."""
-    known = config.known_args_namespace
-    if known.help or known.version:
-        for name in ("nsys_baseline_ref", "nsys_gate_changes"):
-            setattr(config.option, name, getattr(known, name))
-        _enforce(config)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    """Hand to a worker of xdist what is in force by the merge base: it is told what was typed, and nothing else."""
-    known = vars(node.config.option)
-    node.workerinput["nsys"] = {name: known[name] for name in IN_FORCE if known.get(name) is not None}
-
-
-def _enforce(config: pytest.Config) -> None:
-    if hasattr(config, "workerinput"):
-        vars(config.option).update(config.workerinput.get("nsys", {}))
-    elif given(config, "nsys_baseline_ref") or any(map(os.environ.get, TARGETS)):
-        from pytest_nsys.plugin.base_ini import enforce
-
-        enforce(config)
 
 
 def _find_whole_sentences(config: pytest.Config) -> None:
@@ -139,19 +121,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=others)
 
 
-@pytest.hookimpl(specname="pytest_collection_modifyitems")
-def pytest_nsys_before_options(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """See what conftest files leave of the tests, before pytest's own options choose: its hooks are older."""
-    if (selection := config.pluginmanager.get_plugin("nsys-selection")) is not None:
-        selection.look(items)
-
-
-@pytest.hookimpl(specname="pytest_collection_modifyitems", trylast=True)
-def pytest_nsys_after_options(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """See what pytest's own options leave of the tests."""
-    pytest_nsys_before_options(config, items)
-
-
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Gate files are ``*.nsys.yaml``. A name that was meant to be one is a mistake, or it would be green unseen."""
     if ".nsys." not in file_path.name.lower():
@@ -179,9 +148,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         return [printable(f"nsys: trace {where}; against {', '.join(against)}", LONGEST_LINE)]
     lines = [f"nsys: trace {where}; baselines in {folder or 'the nearest baselines/ above each gate file'}"]
     updating = config.getoption("nsys_update_baselines")
-    ref = given(config, "nsys_baseline_ref")
-    if ref and not updating:
-        lines[0] += f", as of the merge base of {ref}"
+    if (ref := config.getoption("nsys_baseline_ref")) and not updating:
+        lines.append(f"nsys: the merge base of {ref} judges beside this branch")
     if updating:
         lines.append(f"nsys: baselines are updated: {config.getoption('nsys_reason')}")
     return [printable(line, LONGEST_LINE) for line in lines]
@@ -201,18 +169,6 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
                     "not in force (write options with an equals sign, or give --rootdir)"
                 ]
     return []
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Judge what the branch does to gate files, too, where that is asked for.
-
-    Here, because nothing selects items after it; first, because terminal and xdist workers tell what they see here.
-    """
-    if given(session.config, "nsys_gate_changes"):
-        from pytest_nsys.plugin.branch import guard
-
-        guard(session)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -249,6 +205,14 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    """Hand the mistakes of a gate file to the report, which also carries them from an xdist worker."""
+    report = yield
+    report.nsys_mistakes = getattr(collector, "mistakes", ())
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
@@ -258,7 +222,7 @@ def pytest_runtest_makereport(
         from pytest_nsys.outcomes import NotRun
 
         if isinstance(call.excinfo.value, NotRun):
-            from pytest_nsys.plugin.left_out import hand_over
+            from pytest_nsys.plugin.not_run import hand_over
 
             hand_over(item, call.excinfo.value, report)
     record = getattr(item, "record", None)
@@ -320,7 +284,7 @@ def pytest_report_teststatus(
     """Show a gate file without a trace as one skip."""
     if not hasattr(report, "nsys_not_run"):
         return None
-    from pytest_nsys.plugin.left_out import not_run_status
+    from pytest_nsys.plugin.not_run import not_run_status
 
     return not_run_status(report, config)
 
@@ -362,7 +326,7 @@ _WHOLE = pytest.StashKey[dict[str, list[Any]]]()
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Generator[None, Any, Any]:
     """Keep pytest from a section for each red of a gate file: the story tells them all."""
     told = (report for reports in terminalreporter.stats.values() for report in reports)
-    asked = given(config, "nsys_baseline_ref") or config.getoption("nsys_update_baselines")
+    asked = config.getoption("nsys_baseline_ref") or config.getoption("nsys_update_baselines")
     if not asked and not any(hasattr(report, "nsys") or hasattr(report, "nsys_not_run") for report in told):
         return (yield)
     from pytest_nsys.plugin.terminal import folded

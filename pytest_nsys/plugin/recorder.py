@@ -18,7 +18,7 @@ from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.model import Assertion, GateFile, Outcome, Verdict
 from pytest_nsys.plugin.saying import say
 from pytest_nsys.plugin.session import NsysSession, session_of
-from pytest_nsys.plugin.settings import install, path_of
+from pytest_nsys.plugin.settings import JUDGED_TREE, install, path_of
 from pytest_nsys.stored.history.database import (
     DELAYED,
     Plain,
@@ -40,7 +40,7 @@ _SENT = pytest.StashKey[set[tuple[object, ...]]]()
 def start(config: pytest.Config) -> None:
     """Have the session recorded, unless another process does it. Raises pytest.UsageError for an unfit database."""
     path = path_of(config, "nsys_history")
-    if path is None or hasattr(config, "workerinput"):
+    if path is None or hasattr(config, "workerinput") or JUDGED_TREE in config.stash:  # which only reads it
         return
     try:
         check_writable(path)

@@ -20,7 +20,8 @@ from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.model import Outcome
-from pytest_nsys.plugin import left_out
+from pytest_nsys.plugin.merge_base import verdict_of
+from pytest_nsys.plugin.not_run import not_run_files
 from pytest_nsys.plugin.saying import say
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.plugin.settings import SETTINGS, Setting, install, path_of
@@ -54,7 +55,6 @@ def start(config: pytest.Config) -> None:
     """
     if config.getoption("collectonly", default=False):
         return
-    left_out.start(config)
     if hasattr(config, "workerinput"):
         return
     writers = [setting for setting in SETTINGS.values() if setting.writes]
@@ -176,21 +176,15 @@ class Reporting:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def digest(self, exit_status: int) -> Digest:
-        own, files = session_of(self.config), [record.file for record in self.records.values()]
-        not_run = tuple(left_out.not_run_files(self.not_run.values()))
-        changed = own.branch.baseline_changes(files) if own.branch is not None else []
+        own = session_of(self.config)
+        not_run = tuple(not_run_files(self.not_run.values()))
         refreshed = self._refreshed() if own.updating else []
-        selection = self.config.pluginmanager.get_plugin(left_out.NAME)
         return Digest(
             records=ordered(list(self.records.values())),
             mistakes=tuple(sorted(self.mistakes, key=lambda m: (m.file, m.line or 0, m.column or 0, m.text))),
             exit_status=exit_status,
             refreshed=tuple(printable(line, 400) for line in refreshed),
-            changed_baselines=tuple(changed),
-            gate_changes=own.branch.gate_changes([*files, *(one.file for one in not_run)])
-            if own.branch is not None
-            else None,
-            left_out=selection.found if selection is not None else (),
+            merge_base=verdict_of(self.config),
             not_run=not_run,
             pictures={self.records[nodeid].known_by: one for nodeid, one in sorted(self.pictures.items())},
             history=path_of(self.config, "nsys_history"),

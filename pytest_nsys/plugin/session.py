@@ -21,21 +21,20 @@ import pytest
 from pytest_nsys.analysis.metrics import CUT, OF_ONE_WINDOW, Request
 from pytest_nsys.analysis.windows import MEDIAN, STEADY
 from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention, written_anchor
-from pytest_nsys.core.errors import BaselineError, NsysError, SeveralCaptures, UsageMistake
+from pytest_nsys.core.errors import NsysError, SeveralCaptures, UsageMistake
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import Trace
 from pytest_nsys.core.words import folders_up, from_here, typed
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.model import Assertion, GateFile, Verdict, requests_of, spec_for
 from pytest_nsys.gates.workload_keys import options_of
-from pytest_nsys.plugin.settings import ACCEPTANCE, given, path_of
+from pytest_nsys.plugin.settings import ACCEPTANCE, JUDGED_TREE, WorkTree, given, path_of
 from pytest_nsys.plugin.sources import MEASUREMENTS, Source, Sources, plain, prefix
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.capture_cache import CaptureCache
     from pytest_nsys.analysis.captures import Captures
-    from pytest_nsys.plugin.branch import Branch
-    from pytest_nsys.stored.baselines.store import BaselineStore, Snapshots
+    from pytest_nsys.stored.baselines.store import BaselineStore
     from pytest_nsys.verdicts.evaluate import GateContext
 
 BASELINES = "baselines"
@@ -82,6 +81,15 @@ class NsysSession:
         return self.config.invocation_params.dir
 
     @property
+    def judged_tree(self) -> WorkTree | None:
+        """What is judged where a merge base judges; None in an ordinary session."""
+        return self.config.stash.get(JUDGED_TREE, None)
+
+    def _in_work_tree(self, path: Path) -> Path:
+        """Where a person has a file: of one of the merge base the place in the work tree."""
+        return path if self.judged_tree is None else self.judged_tree.find(path)
+
+    @property
     def updating(self) -> bool:
         """Whether rows are written instead of judged."""
         return self.sources.updating
@@ -109,7 +117,7 @@ class NsysSession:
         return self._typed(beside) if source.values else ()
 
     def _typed(self, source: Source) -> tuple[str, ...]:
-        typed = source.base == self.here
+        typed = source.base == self.here and self.judged_tree is None  # a judge is given whole paths
         return tuple(v if typed else self.shown(plain(source.base / v)) for v in source.values)
 
     def resolved(self, gate: GateFile, anchor: Anchor | None = None) -> GateFile:
@@ -209,44 +217,11 @@ class NsysSession:
         if (asked := path_of(self.config, "nsys_baseline_dir")) is not None:
             return plain(asked)
         for folder in gate_path.parents:
-            if (folder / BASELINES).is_dir() or self._had_baselines(folder, gate_path):
+            if (folder / BASELINES).is_dir():
                 return folder / BASELINES
             if (folder / ".git").exists():
                 break
         return self.config.rootpath / BASELINES
-
-    def _had_baselines(self, folder: Path, gate_path: Path) -> bool:
-        """Whether the folder had baselines at the merge base, which is asked for where the branch has none."""
-        if self.snapshots is None:
-            return False
-        try:
-            return self.snapshots.around(gate_path.parent).had(folder / BASELINES)
-        except BaselineError:  # said where a baseline is read
-            return False
-
-    @cached_property
-    def branch(self) -> Branch | None:
-        """This branch, seen from the merge base with the ref that is given; None without one, or where one writes."""
-        ref = given(self.config, "nsys_baseline_ref")
-        if not ref or self.updating:
-            return None
-        from pytest_nsys.plugin.branch import Branch
-
-        return Branch(self, ref)
-
-    @property
-    def snapshots(self) -> Snapshots | None:
-        """The merge bases that baselines are read from; None: baselines are read from the work tree."""
-        return self.branch.snapshots if self.branch is not None and not self.sources.compares else None
-
-    @property
-    def _accepted_red(self) -> str:
-        """What has to be done before the verdict *accepted* is green, which there is where a merge base judges."""
-        if self.snapshots is None:
-            return ""
-        from pytest_nsys.plugin.base_ini import accepted_red
-
-        return accepted_red(self.config)
 
     @cached_property
     def scratch(self) -> Path:
@@ -272,7 +247,8 @@ class NsysSession:
 
             all_paths, captures = captures.paths, leave_out_hiccup(captures, gate)
             store = self.store(gate)
-            ref = self.snapshots.ref if self.snapshots is not None else ""
+            ref = self.config.getoption("nsys_baseline_ref") or ""
+            ref = ref if self.judged_tree is None else self.judged_tree.ref
             past = PastRuns(captures, gate, store.gate, self.history, self.shown, ref)
             if other := self.sources.base(gate):
                 requests = self._requests(self.sources.both(gate)[0], convention, gate.workload, gate)
@@ -284,9 +260,10 @@ class NsysSession:
                 self._contexts[gate.address] = GateContext(captures, gate, held, past, folder=gate.path.parent)
             else:
                 prune = self._baseline_command("prune", self.shown(gate.path))
-                stored = StoredBaseline(captures, gate, store, self.shown, prune, self.library)
+                branch = self._refreshed_store(store)
+                stored = StoredBaseline(captures, gate, store, self.shown, prune, self.library, branch)
                 self._contexts[gate.address] = GateContext(
-                    captures, gate, stored, past, self.refresh_command(gate), gate.path.parent, self._accepted_red
+                    captures, gate, stored, past, self.refresh_command(gate), gate.path.parent, self._lets_accepted_pass
                 )
         return self._contexts[gate.address]
 
@@ -298,14 +275,28 @@ class NsysSession:
         return self.context(load_one(Path(gate.address)))
 
     def store(self, gate: GateFile) -> BaselineStore:
-        from pytest_nsys.stored.baselines.store import MergeBase, store_of
+        from pytest_nsys.stored.baselines.store import store_of
 
-        base = MergeBase(gate.path, self.snapshots) if self.snapshots is not None else None
         folder, root = self.baseline_folder(gate.path), self.config.rootpath
-        return store_of(gate.path, folder, root, base, gate.configuration)
+        return store_of(gate.path, folder, root, gate.configuration)
+
+    def _refreshed_store(self, store: BaselineStore) -> BaselineStore | None:
+        """The baselines that the branch has committed in the place of those of the merge base; None where nothing is
+        judged for one.
+        """
+        judged = self.judged_tree
+        if judged is None or not store.folder.is_relative_to(judged.tree):
+            return None
+        return replace(store, folder=judged.branch / store.folder.relative_to(judged.tree))
+
+    @property
+    def _lets_accepted_pass(self) -> bool:
+        """Whether what the branch refreshed with a reason is green: the ini file of the merge base says it."""
+        return self.judged_tree is not None and self.config.getini("nsys_accepted") == "pass"
 
     def _baseline_command(self, command: str, gate: str, *run: str) -> str:
         given = self.config.getoption("nsys_baseline_dir")
+        given = given and self.shown(Path(given)) if self.judged_tree is not None else given
         words = ["pytest-nsys", "baseline", command, gate, *run]
         return typed([*words, *([f"--baseline-dir={given}"] if given else [])])
 
@@ -313,7 +304,7 @@ class NsysSession:
         """What a person types to make the present run the baseline of a gate file."""
         asked = (("trace", "nsys_trace"), ("measurements", MEASUREMENTS))
         run = [
-            f"--{option}={prefix(gate)}{value}"
+            f"--{option}={prefix(gate)}{value if self.judged_tree is None else self.shown(Path(value))}"
             for option, setting in asked
             for value in self.sources.typed(setting, gate)
         ]
@@ -359,10 +350,11 @@ class NsysSession:
 
     def shown(self, path: Path) -> str:
         """A path as a person would type it from where pytest was started."""
-        if path.is_relative_to(self.here):
-            return str(path.relative_to(self.here))
-        top = folders_up(self.here, self.config.rootpath)[-1]
-        return os.path.relpath(path, self.here) if path.is_relative_to(top) else str(path)
+        path, here, root = map(self._in_work_tree, (path, self.here, self.config.rootpath))
+        if path.is_relative_to(here):
+            return str(path.relative_to(here))
+        top = folders_up(here, root)[-1]
+        return os.path.relpath(path, here) if path.is_relative_to(top) else str(path)
 
     def shown_gate(self, gate: GateFile) -> str:
         """A gate file as a person would type it, with its configuration where it is one."""
@@ -382,7 +374,9 @@ class NsysSession:
 
     def told(self, text: str) -> str:
         """A message with its paths as :meth:`shown` has them."""
-        return from_here(text, self.here, self.config.rootpath)
+        if self.judged_tree is not None:
+            text = text.replace(str(self.judged_tree.tree), str(self.judged_tree.top))
+        return from_here(text, *map(self._in_work_tree, (self.here, self.config.rootpath)))
 
 
 SESSION = pytest.StashKey[NsysSession]()

@@ -16,14 +16,37 @@ import pytest
 if TYPE_CHECKING:
     from pytest_nsys.verdicts.refresh_modes import Acceptance
 
-TARGETS = ("GITHUB_BASE_REF", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME")
-"""Variables in which CI names the branch that a pull request is for."""
-
 ACCEPTANCE: pytest.StashKey[Acceptance] = pytest.StashKey()
 """Under which ``pytest-nsys baseline`` hands over what is written; pytest itself writes what moved."""
 
-IN_FORCE = ("nsys_baseline_ref", "nsys_gate_changes", "nsys_strict", "nsys_let_pass", "nsys_typed")
-"""What the merge base decides, and what was typed, as attributes of pytest's options."""
+
+class WorkTree(NamedTuple):
+    """What is judged, where a merge base judges: the work tree at ``top``, whose place ``tree`` takes for gate files,
+    baselines and ini files. ``branch`` has the baselines of the commit that is checked out, ``ref`` names the merge
+    base.
+    """
+
+    tree: Path
+    top: Path
+    branch: Path
+    ref: str
+
+    def find(self, path: Path) -> Path:
+        """The place in the work tree of a path in ``tree``; any other as it is."""
+        return self.top / path.relative_to(self.tree) if path.is_relative_to(self.tree) else path
+
+
+JUDGED_TREE: pytest.StashKey[WorkTree] = pytest.StashKey()
+"""Under which the process of a judge knows what it judges; an ordinary session has none."""
+
+OF_THE_RUN = ("nsys_trace", "nsys_measurements", "nsys_history")
+"""Settings whose files are those of the work tree, also where the ini file of a merge base names them."""
+
+BASE_KEYS = {
+    "nsys_accepted": "fail or pass: what a branch refreshed with a reason; read at the merge base",
+    "nsys_gate_changes": "warn or fail: a branch that changes gate files, ini sections or conftests; as above",
+}
+"""Keys that count in the ini file of the merge base alone: a branch does not decide how it is judged."""
 
 
 class Setting(NamedTuple):
@@ -89,6 +112,8 @@ def in_force(config: pytest.Config, name: str) -> tuple[Any, Path]:
     if option := config.getoption(name):
         return option, config.invocation_params.dir
     folder = config.inipath.parent if config.inipath is not None else config.rootpath
+    if name in OF_THE_RUN and (judged := config.stash.get(JUDGED_TREE, None)) is not None:
+        folder = judged.find(folder)
     return (_ini(config, SETTINGS[name]) if SETTINGS[name].ini else None) or None, folder
 
 
@@ -203,10 +228,10 @@ def _check_against(config: pytest.Config, setting: Setting) -> None:
     from pytest_nsys.analysis.capture_cache import check_two_runs
     from pytest_nsys.traces.opening import find_traces
 
-    if config.getoption("nsys_baseline_ref") and not given(config, "nsys_gate_changes"):
+    if config.getoption("nsys_baseline_ref"):
         raise pytest.UsageError(
-            "--nsys-against and --nsys-baseline-ref both say what the baseline is: give one, or --nsys-gate-changes "
-            "too, for which the ref is that of the gate files alone"
+            "--nsys-against and --nsys-baseline-ref both say what the baseline is: give one, or run "
+            "pytest-nsys baseline judge REF --against=PATH beside pytest"
         )
     _check_traces(config, setting)
     here = config.invocation_params.dir
@@ -229,16 +254,6 @@ def _check_ref(config: pytest.Config, setting: Setting) -> None:
         return
     if not ref.strip() or ref.startswith("-"):  # empty, as $BASE is where nobody set it; or an option of git
         raise pytest.UsageError(f"--nsys-baseline-ref={ref}: is not a ref: write --nsys-baseline-ref=origin/main")
-
-
-def _check_gate_changes(config: pytest.Config, setting: Setting) -> None:
-    if config.getoption(setting.name) == "fail" and not given(config, "nsys_baseline_ref"):
-        raise pytest.UsageError("--nsys-gate-changes=fail compares with a merge base: give --nsys-baseline-ref too")
-
-
-def _check_accepted(config: pytest.Config, setting: Setting) -> None:
-    if config.getoption(setting.name) and not given(config, "nsys_baseline_ref"):
-        raise pytest.UsageError(f"{setting.option} is of what differs from a merge base: give --nsys-baseline-ref too")
 
 
 def _check_update(config: pytest.Config, setting: Setting) -> None:
@@ -320,25 +335,10 @@ _TABLE = (
     ),
     Setting(
         "nsys_baseline_ref",
-        "judge by the baselines at the git merge base of REF (origin/main) and HEAD, not by those of the branch",
+        "also judge by the gate files and baselines at the git merge base of REF (origin/main) and HEAD",
         "REF",
-        ini="ref whose merge base with HEAD has the baselines",
         check=_check_ref,
-    ),
-    Setting(
-        "nsys_gate_changes",
-        "with --nsys-baseline-ref: warn (default) or fail where the branch loosens a gate file",
-        ini="warn or fail",
-        choices=("warn", "fail"),
-        check=_check_gate_changes,
-    ),
-    Setting(
-        "nsys_accepted",
-        "fail (default) or pass where the branch refreshed, with a reason, what is worse than the merge base; pass "
-        "counts only where the ini file of the merge base says it, too",
-        ini="fail or pass: what the branch refreshed with a reason",
-        choices=("fail", "pass"),
-        check=_check_accepted,
+        starts="merge_base",
     ),
     Setting(
         "nsys_update_baselines",

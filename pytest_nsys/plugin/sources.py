@@ -20,7 +20,7 @@ import pytest
 from pytest_nsys.core.errors import NoTraceGiven, NsysError, UsageMistake, hint
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.model import GateFile
-from pytest_nsys.plugin.settings import SETTINGS, given, in_force, paths_of, split
+from pytest_nsys.plugin.settings import JUDGED_TREE, SETTINGS, given, in_force, paths_of, split
 
 TRACE, MEASUREMENTS = "nsys_trace", "nsys_measurements"
 JUDGED, BASE = (TRACE, MEASUREMENTS), ("nsys_against", "nsys_against_measurements")
@@ -67,6 +67,11 @@ class Sources:
         values, folder = in_force(self.config, setting)
         asked = (split(value, folder) for value in values or ())
         return Source(tuple(path for name, path in asked if name == _configuration(gate)), folder)
+
+    def _folder(self, gate: GateFile) -> Path:
+        """What the paths of a gate file are relative to: also where a merge base judges, what is judged is here."""
+        judged = self.config.stash.get(JUDGED_TREE, None)
+        return gate.path.parent if judged is None else judged.find(gate.path.parent)
 
     def base(self, gate: GateFile) -> tuple[Source, Source] | None:
         """The traces of the base and the measurements beside them; None where nothing is compared.
@@ -126,7 +131,7 @@ class Sources:
         if gate is not None and gate.traces and not self.typed(TRACE, gate):
             from pytest_nsys.traces.opening import is_there
 
-            own = Source(gate.traces, gate.path.parent)
+            own = Source(gate.traces, self._folder(gate))
             if not self._needed(gate) and not any(is_there(value, own.base) for value in own.values):
                 absent = ", ".join(printable(self.shown(plain(own.base / value))) for value in own.values)
                 raise NoTraceGiven(f"{NOT_GIVEN}; trace {absent} of the gate file does not exist")
@@ -141,7 +146,7 @@ class Sources:
         self._check(gate)
         beside = self._given(MEASUREMENTS, gate)
         if gate is not None and gate.measurements and not self.typed(MEASUREMENTS, gate):
-            beside = Source(gate.measurements, gate.path.parent)
+            beside = Source(gate.measurements, self._folder(gate))
         try:
             return self.traces(gate), beside
         except UsageMistake:

@@ -17,8 +17,6 @@ from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.outcomes import NsysWarning
 from pytest_nsys.plugin.saying import say
 from pytest_nsys.plugin.session import session_of
-from pytest_nsys.plugin.settings import given
-from pytest_nsys.reports.session.digest import Digest
 from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.story_lines import root_lines, story_lines, wrapped
 from pytest_nsys.reports.session.summary import LOG_WIDTH, count_line, summary_lines
@@ -60,7 +58,7 @@ def folded(reporter: Any, config: pytest.Config) -> Generator[dict[str, list[Any
 
 def _is_ours(report: Any) -> bool:
     """Whether the story tells it; nobody else tells what the item printed."""
-    return hasattr(report, "nsys") and not report.sections
+    return (hasattr(report, "nsys") or hasattr(report, "nsys_merge_base")) and not report.sections
 
 
 def _is_told(warning: Any) -> bool:
@@ -79,7 +77,10 @@ def tell(reporter: Any, exit_status: int, config: pytest.Config, whole: dict[str
         lines = [*summary_lines(digest.records, verbose=True, width=width), *root_lines(digest.story)]
     else:
         lines = story_lines(digest, width or LOG_WIDTH, explained=config.getoption("tbstyle") != "no")
-    lines = [*_before(digest, config), *lines, *_below(digest, stats, exit_status, config)]
+    if digest.merge_base is not None:
+        told = {record.explained for record in digest.bad}
+        lines = [*digest.merge_base.lines(told), *lines]
+    lines = [*lines, *_below(stats, exit_status, config)]
     if (digest.records or digest.mistakes) and not digest.plainly_good:
         lines += wrapped(of_session(digest), width or LOG_WIDTH)
     if lines:
@@ -89,26 +90,15 @@ def tell(reporter: Any, exit_status: int, config: pytest.Config, whole: dict[str
     _fold_lines(reporter, config, whole)
 
 
-def _before(digest: Digest, config: pytest.Config) -> list[str]:
-    """What the branch loosens."""
-    if not given(config, "nsys_baseline_ref"):
-        return []
-    from pytest_nsys.reports.changes import gate_terminal_lines
-
-    return gate_terminal_lines(digest.gate_changes, judged=bool(digest.records))
-
-
-def _below(digest: Digest, stats: dict[str, list[Any]], exit_status: int, config: pytest.Config) -> Iterator[str]:
-    """What the branch, or the session, does to baselines, and what had no trace."""
+def _below(stats: dict[str, list[Any]], exit_status: int, config: pytest.Config) -> Iterator[str]:
+    """What the session does to baselines, and what had no trace."""
     session = session_of(config)
-    if given(config, "nsys_baseline_ref") and session.branch is not None:
-        yield from session.branch.baseline_change_lines([record.file for record in digest.records])
     if config.getoption("nsys_update_baselines") and exit_status != pytest.ExitCode.USAGE_ERROR:  # which pytest tells
         from pytest_nsys.plugin.refreshing import refreshing_of
 
         yield from refreshing_of(session).lines(folded=config.get_verbosity() <= 0)
     if not_run := [report for reports in stats.values() for report in reports if hasattr(report, "nsys_not_run")]:
-        from pytest_nsys.plugin.left_out import count_once, not_run_lines
+        from pytest_nsys.plugin.not_run import count_once, not_run_lines
 
         yield from not_run_lines(not_run)
         count_once(stats, config)

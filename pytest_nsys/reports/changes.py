@@ -1,17 +1,15 @@
-"""What does a branch change in its gate files and its stored baselines, and how noisy are these?
+"""What does a refresh change in the stored baselines, and how noisy are these?
 
-What it loosens is one line for each change, first of all that a report says. The rows of baselines that change come
-worst first, each with its change, and the stored reason. A calibration says of each stored row how noisy it is, and
+The rows that change come worst first, each with its change. A calibration says of each stored row how noisy it is, and
 which tolerance is tighter than the noise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import Metric
@@ -21,128 +19,33 @@ from pytest_nsys.core.kernel_names import in_the_middle
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import change_words, distance_words, format_apart, format_value
 from pytest_nsys.core.words import counted, place_words, printable, typed
-from pytest_nsys.gates.gate_changes import GateChange, GateChanges
 from pytest_nsys.gates.judgement import describe_noise, judge
-from pytest_nsys.gates.loosening_rules import ChangeKind
 from pytest_nsys.gates.model import Assertion, FromBaseline, GateFile, JudgedRow
 from pytest_nsys.gates.noise import deviation
 from pytest_nsys.gates.settling import settled
 from pytest_nsys.reports.tables import CellKind, Column, Format, Row, Table
 from pytest_nsys.stored.baselines.baseline_file import Baseline, StoredSeries, accepted_runs, series_for, spelled
-from pytest_nsys.stored.baselines.changes import FileChange, RowChange, State
-from pytest_nsys.tools.git import commit_of
+from pytest_nsys.stored.baselines.changes import RowChange
 from pytest_nsys.verdicts.refresh import Written
-
-TITLES = {ChangeKind.LOOSENED: "this PR loosens", ChangeKind.CHANGED: "this PR changes, and may loosen"}
-SHOWN = 20
-"""Changes in a terminal, and in the message of a failure."""
-
-UNTOLD = "cannot tell what this PR loosens"
-
-
-def gate_place(change: GateChange) -> str:
-    """``perf/gate.nsys.yaml:9``: where it stands now, or stood."""
-    return f"{change.file}:{change.lines[0]}" if change.lines else change.file
-
-
-def words(change: GateChange) -> str:
-    """``tolerance rel 5% → 30%``."""
-    return f"{change.change.key} {change.change.was} → {change.change.now}"
-
-
-def of_which(change: GateChange) -> str:
-    """The assertions that have it: ``overlap >= 60% and 3 more``; empty for what is the file's."""
-    more = len(change.assertions) - 1
-    return "" if more < 0 else printable(change.assertions[0]) + (f" and {more} more" if more else "")
-
-
-def gate_change_words(change: GateChange) -> str:
-    """The change and the assertions that have it, in a line."""
-    which = of_which(change)
-    return words(change) + (f" ({which})" if which else "")
-
-
-def gate_change_lines(changes: GateChanges, *, at_most: int | None = None) -> Iterator[str]:
-    """Each change in a line that tells all of it, the first of them where there are more than ``at_most``."""
-    for change in changes.found[:at_most]:
-        yield printable(f"{TITLES[change.change.kind]}: {gate_place(change)} {gate_change_words(change)}", 1000)
-    if left := len(changes.found[len(changes.found) if at_most is None else at_most :]):
-        yield f"… and {counted(left, 'more change')}, in the reports"
-    if changes.problem:
-        yield printable(f"{UNTOLD}: {changes.problem}", 1000)
-
-
-def gate_terminal_lines(changes: GateChanges | None, *, judged: bool) -> list[str]:
-    """The same for a terminal, also where nothing is loosened, so that it is seen to be looked at.
-
-    A session that ``judged`` no gate file does not tell why nobody can look.
-    """
-    if changes is None or not (judged or changes.found):
-        return []
-    return list(gate_change_lines(changes, at_most=SHOWN)) or ["gate files since the merge base: no gate was loosened"]
-
-
-def gate_headline(changes: GateChanges) -> str:
-    """How many, in a few words: ``this PR loosens its gate: 2 changes``."""
-    if not changes.found:
-        return UNTOLD
-    verb = "loosens" if any(each.change.kind is ChangeKind.LOOSENED for each in changes.found) else "may loosen"
-    return f"this PR {verb} its gate: {counted(len(changes.found), 'change')}"
-
-
-# Baselines
 
 SHOWN_ROWS = 10
 
 
-class ChangedBaseline(NamedTuple):
-    """A stored baseline that a branch changes: since when, what happened to it, and why, as whoever refreshed it said:
-    empty where nobody did, or no file is left. All ``rows``, worst first.
-    """
-
-    file: str
-    state: State
-    since: str
-    about: str
-    reason: str = ""
-    rows: Sequence[RowChange] = ()
-
-    @property
-    def shown_rows(self) -> Sequence[RowChange]:
-        """Those that are told: of a file that is new or gone, or that cannot be read, their number says enough."""
-        return self.rows if self.state is State.CHANGED else ()
-
-
-def changed_baselines(changes: Sequence[FileChange], told: Callable[[str], str], since: str) -> list[ChangedBaseline]:
-    """What is told of each file; ``told`` spells a path as a person would type it."""
-    return [
-        ChangedBaseline(
-            file=printable(told(str(change.path)), 2000),
-            state=change.state,
-            since=since,
-            about=printable(told(change.words), 2000),
-            reason=printable(str(change.origin.get("reason") or ""), 400),
-            rows=worst_first(change),
-        )
-        for change in changes
-    ]
-
-
-def worst_first(change: FileChange) -> list[RowChange]:
+def worst_first(rows: Iterable[RowChange], baseline: Baseline) -> list[RowChange]:
     """The rows that are gone, then by how much worse they may be now in parts of what was, then those that are new."""
 
     def order(row: RowChange) -> tuple[object, ...]:
         labels = [(d, *label_key(label)) for d, label in row.labels.items()]
         if row.old is None or row.new is None:
             return (2 if row.old is None else 0, Fraction(0), row.series, labels)
-        return (1, *_looser(change, row, row.old, row.new), row.series, labels)
+        return (1, *_looser(baseline, row, row.old, row.new), row.series, labels)
 
-    return sorted(change.rows, key=order)
+    return sorted(rows, key=order)
 
 
-def _looser(change: FileChange, row: RowChange, old: Value, new: Value) -> tuple[object, ...]:
+def _looser(baseline: Baseline, row: RowChange, old: Value, new: Value) -> tuple[object, ...]:
     """Sorts first what lets a gate pass that did not before; a change from 0 is beyond any share."""
-    series = change.new.series.get(row.series) if change.new is not None else None
+    series = baseline.series.get(row.series)
     better = None if series is None else series.better
     moved = Fraction(new) - old
     worse = abs(moved) if better is None else moved if str(better) == "lower" else -moved
@@ -171,20 +74,6 @@ def _row_words(row: RowChange) -> str:
     return printable(f"{where}: {was or 'new'} → {now or 'gone'}{change}")
 
 
-def change_lines(files: Sequence[ChangedBaseline]) -> list[str]:
-    """Each file in a line, with its rows below it: ten rows in all, the rest counted."""
-    lines, room = [], SHOWN_ROWS
-    for file in files:
-        why = f"; reason: {file.reason}" if file.reason else ""
-        lines.append(f"{file.file}: {file.about}{why}")
-        rows = file.shown_rows
-        lines += [f"  {_row_words(row)}" for row in rows[:room]]
-        if left := len(rows[room:]):
-            lines.append(f"  … {counted(left, 'more row')}")
-        room -= len(rows[:room])
-    return lines
-
-
 def written_lines(written: Written, shown: Callable[[Path], str], *, folded: bool) -> list[str]:
     """A line for each row that a refresh changed; ``folded``: for ten, those first that let most pass. ``shown`` is a
     path as a person types it.
@@ -192,22 +81,9 @@ def written_lines(written: Written, shown: Callable[[Path], str], *, folded: boo
     rows = written.changes
     if not folded or len(rows) <= SHOWN_ROWS + 1:
         return [*map(_row_words, rows)]
-    worst = worst_first(FileChange(written.path, State.CHANGED, tuple(rows), old=written.old, new=written.new))
-    known = written.old is not None and commit_of(written.path.parent) is not None
-    told = f"pytest-nsys baseline {'diff HEAD' if known else 'show'} {typed([shown(written.path.parent)])} lists them"
+    worst = worst_first(rows, written.new)
+    told = f"pytest-nsys baseline show {typed([shown(written.path.parent)])} lists them"
     return [*map(_row_words, worst[:SHOWN_ROWS]), f"… and {counted(len(rows) - SHOWN_ROWS, 'more row')} ({told})"]
-
-
-def change_sentences(files: Sequence[ChangedBaseline]) -> list[str]:
-    """The same with a file in each line, rows included: what stands alone, as an annotation does."""
-    sentences = []
-    for file in files:
-        rows = [_row_words(row) for row in file.shown_rows]
-        more = [f"{counted(len(rows) - SHOWN_ROWS, 'more row')}"] if len(rows) > SHOWN_ROWS else []
-        told = ": " + "; ".join([*rows[:SHOWN_ROWS], *more]) if rows else ""
-        why = f" (reason: {file.reason})" if file.reason else ""
-        sentences.append(printable(f"{file.file}: {file.about} since {file.since}{why}{told}", 2000))
-    return sentences
 
 
 COLUMNS = (Column("row"), Column("median"), Column("s0 / median", CellKind.RATIO), Column("s0"))

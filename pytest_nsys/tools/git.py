@@ -1,25 +1,22 @@
-"""What does git say: what did the baselines look like at a commit, and at which commit and branch is a folder?
+"""What does git say: which files did a commit have, and at which commit and branch is a folder?
 
 The former from its objects alone, no work tree, no index. Asked in a folder, of the repository that the folder lies in
-and of no other. Only plumbing, with argument lists and bounded time: one listing for all gate files and baselines, and
-one reading for each that is asked for.
+and of no other. Only plumbing, with argument lists and bounded time.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+from typing import NamedTuple
 
 from pytest_nsys.core.errors import BaselineError
-from pytest_nsys.core.file_names import BASELINE_SUFFIX, GATE_SUFFIX, WINDOW_SUFFIX
-from pytest_nsys.core.kept import kept
+from pytest_nsys.core.file_names import BASELINE_SUFFIX
 from pytest_nsys.core.words import printable
 
 PATIENCE_S = 60
@@ -43,6 +40,7 @@ _SETTINGS = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_LITERAL_PATHSPECS": "1",
     "GIT_PAGER": "cat",
+    "GIT_NO_REPLACE_OBJECTS": "1",  # a commit is what its name says
 }
 
 
@@ -64,27 +62,16 @@ def ask_git(
 
 SHORT = 7
 LINK, SUBMODULE = "120000", "160000"
-ELSEWHERE_MODES = {LINK: "symbolic link", SUBMODULE: "submodule"}
-"""Entries of a tree whose content the commit does not hold."""
 
 _LISTED = re.compile(rb"(?P<mode>\d{6}) \w+ (?P<name>[0-9a-f]{40,64})\t(?P<path>.+)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class TreeEntry:
-    """One entry of a tree: ``name`` is its object's."""
+class TreeEntry(NamedTuple):
+    """One entry of a commit's tree: ``name`` is its object's, which ``store``, the folder of a repository, holds."""
 
     mode: str
     name: str
-
-    def holds(self, content: bytes) -> bool:
-        """Whether it is a file with this very content."""
-        return self.mode not in ELSEWHERE_MODES and self.names(content)
-
-    def names(self, content: bytes) -> bool:
-        """Whether it stands for this very content, told by its object's name; that of a link is where it leads."""
-        digest = hashlib.sha1 if len(self.name) == 40 else hashlib.sha256
-        return digest(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest() == self.name
+    store: Path
 
 
 def _git(folder: Path, words: Sequence[str], question: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -128,196 +115,74 @@ def repository_around(folder: Path) -> Path:
     raise BaselineError(f"{folder}: git finds no work tree here: {why}")
 
 
-@dataclass
-class Snapshot:
-    """The files of a repository at the merge base of ``ref`` and HEAD, which is ``commit``. ``recorded``: these are of
-    the repository around this one, which has it as a submodule at that commit.
-    """
-
-    top: Path
-    commit: str
-    ref: str
-    recorded: bool = False
-
-    @property
-    def words(self) -> str:
-        """The commit for people: ``1234abc (merge base of origin/main)``."""
-        what = f"merge base of {self.ref}"
-        what = f"recorded at the {what}" if self.recorded else what
-        return printable(f"{self.commit[:SHORT]} ({what})")
-
-    @property
-    def origin(self) -> str:
-        """What follows a path, to say of when its content is."""
-        return f" at {self.words}"
-
-    def place(self, path: Path) -> str:
-        """The path inside the repository, as git spells it. Raises BaselineError for one outside of it."""
-        real = path if path.is_absolute() else Path.cwd() / path
-        for parent in real.parents:  # as typed first: a link below the top is refused, not followed
-            if parent == self.top or parent.resolve() == self.top:
-                return real.relative_to(parent).as_posix()
-        resolved = real.resolve()
-        if resolved == self.top:
-            return ""
-        if resolved.is_relative_to(self.top):
-            return resolved.relative_to(self.top).as_posix()
-        raise BaselineError(
-            f"{path} lies outside the repository {self.top}, whose history is to say what the baseline was: "
-            "keep the baselines beside their gate files, or read them without a ref"
-        )
-
-    @cached_property
-    def _tree(self) -> dict[str, TreeEntry]:
-        """Gate files, baselines, their windows, and what may stand in their way, by place: one listing for all."""
-        # Without sizes, for which git has to look at every file of the repository.
-        answer = self._ask(["ls-tree", "-r", "-z", "--full-tree", self.commit])
-        listed = (match for line in answer.split(b"\0") if (match := _LISTED.fullmatch(line)))
-        every = ((os.fsdecode(m["path"]), TreeEntry(m["mode"].decode(), m["name"].decode())) for m in listed)
-        known = (GATE_SUFFIX, BASELINE_SUFFIX, WINDOW_SUFFIX)
-        return {place: own for place, own in every if place.endswith(known) or own.mode in ELSEWHERE_MODES}
-
-    @cached_property
-    def _folders(self) -> frozenset[str]:
-        return frozenset(str(folder) for place in self._tree for folder in PurePosixPath(place).parents)
-
-    @cached_property
-    def gate_files(self) -> dict[Path, TreeEntry]:
-        """Every gate file of the commit, sorted. Raises BaselineError."""
-        found = sorted(place for place in self._tree if place.endswith(GATE_SUFFIX))
-        return {self.top / place: self._tree[place] for place in found}
-
-    @cached_property
-    def submodules(self) -> dict[Path, TreeEntry]:
-        """Every submodule of the commit, sorted: its entry names the commit of its own that is recorded."""
-        found = sorted(place for place, entry in self._tree.items() if entry.mode == SUBMODULE)
-        return {self.top / place: self._tree[place] for place in found}
-
-    def gate_file(self, path: Path) -> bytes | None:
-        """What a gate file held at the commit, through links; None where the commit does not have it.
-
-        Raises BaselineError.
-        """
-        place = self.place(path)
-        entry = self._tree.get(place)
-        if entry is None or entry.mode == SUBMODULE:
-            return None
-        return self._blob(entry) if entry.mode != LINK else self.contents([path])[0]
-
-    def contents(self, paths: Sequence[Path]) -> list[bytes | None]:
-        """What these files of any name held at the commit, through links; None where it has no such file.
-
-        Raises BaselineError.
-        """
-        return self._batch([f"{self.commit}:{self.place(path)}" for path in paths])
-
-    def since(self, path: Path) -> list[bytes | None]:
-        """What a file held in each commit from here to HEAD that touched it, in their order, and at HEAD.
-
-        Raises BaselineError.
-        """
-        place = self.place(path)
-        listed = self._ask(["rev-list", "--reverse", f"{self.commit}..HEAD", "--", place]).decode().split()
-        return self._batch([f"{commit}:{place}" for commit in (*listed, "HEAD")])
-
-    def _batch(self, names: Sequence[str]) -> list[bytes | None]:
-        """The files of these names, which say their commits."""
-        asked = [os.fsencode(f"{name}\n") for name in names]
-        answer, found = self._ask(["cat-file", "--batch", "--follow-symlinks"], b"".join(asked)), []
-        for _ in asked:
-            head, _, answer = answer.partition(b"\n")
-            said = re.fullmatch(rb"(?:\w+ (?P<kind>\w+)|dangling|loop|notdir|symlink) (?P<bytes>\d+)", head)
-            size = int(said["bytes"]) + 1 if said is not None else 0
-            found.append(answer[: size - 1] if said is not None and said["kind"] == b"blob" else None)
-            answer = answer[size:]
-        return found
-
-    @kept
-    def _blob(self, entry: TreeEntry) -> bytes:
-        return self._ask(["cat-file", "blob", entry.name])
-
-    def had(self, folder: Path) -> bool:
-        """Whether the commit has something of ours in a folder, or another thing in its place. Raises BaselineError."""
-        place = self.place(folder)
-        return place in self._folders or place in self._tree
-
-    def checked_out(self) -> dict[str, bool]:
-        """Every file of the work tree that git knows or would add, and whether it is there: a sparse checkout leaves
-        some out. Raises BaselineError.
-        """
-        answer = self._ask(["ls-files", "-z", "-t", "--cached", "--others", "--exclude-standard"])
-        return {os.fsdecode(line[2:]): not line.startswith(b"S") for line in answer.split(b"\0") if line}
-
-    def below(self, folder: Path) -> list[Path]:
-        """Every baseline file below a folder, sorted. Raises BaselineError where a link or submodule hides them."""
-        place = self._in_the_open(folder)
-        prefix = f"{place}/" if place else ""
-        own = (each for each in self._tree if each.startswith(prefix) and each.endswith(BASELINE_SUFFIX))
-        return sorted(folder / each.removeprefix(prefix) for each in own)
-
-    def names(self, folder: Path) -> Sequence[str]:
-        """The names of the baseline files in a folder, sorted. Raises BaselineError."""
-        return [path.name for path in self.below(folder) if path.parent == folder]
-
-    def holds(self, path: Path, content: bytes) -> bool:
-        """Whether the file is byte for byte the same at the commit, told without reading it there."""
-        entry = self._tree.get(self.place(path))
-        return entry is not None and entry.holds(content)
-
-    def read(self, path: Path) -> bytes | None:
-        """The content of a baseline file, None where there is none. Raises BaselineError."""
-        self._in_the_open(path.parent)
-        entry = self._tree.get(self.place(path))
-        if entry is not None and entry.mode in ELSEWHERE_MODES:
-            raise BaselineError(f"{path}{self.origin}: is a {ELSEWHERE_MODES[entry.mode]}: make it a plain file")
-        return None if entry is None else self._blob(entry)
-
-    def _in_the_open(self, folder: Path) -> str:
-        """The place of a folder. Raises BaselineError behind a link or a submodule, whose files no commit holds."""
-        place = self.place(folder)
-        for above in (place, *map(str, PurePosixPath(place).parents)):
-            if above in self._tree and (what := ELSEWHERE_MODES.get(self._tree[above].mode)):
-                raise BaselineError(
-                    f"{folder}{self.origin} lies behind the {what} {above}, of which the commit holds no files: keep "
-                    "the baselines in the repository of their gate files"
-                )
-        return place
-
-    def _ask(self, words: Sequence[str], question: bytes = b"") -> bytes:
-        answer = _git(self.top, words, question)
-        if answer.returncode != 0:
-            raise BaselineError(f"{self.top}: git cannot read {self.words}: {_complaint(answer)}")
-        return answer.stdout
-
-
-def snapshot_of(folder: Path, ref: str) -> Snapshot:
-    """The repository around a folder at the merge base of ``ref`` and HEAD.
-
-    A submodule is the pull request's own: its merge base is that of the repository around it, and of it the commit that
-    is recorded there. Raises BaselineError where there is no git, no repository, no such ref, or no merge base.
-    """
+def outermost_repository(folder: Path) -> Path:
+    """The same of the repository that holds it as a submodule, if one does. Raises BaselineError."""
     top = repository_around(folder)
-    if outer := _line(_git(top, ["rev-parse", "--show-superproject-working-tree"])):
-        return _recorded(snapshot_of(Path(outer), ref), top)
-    commit = _commit(top, ref)
-    return Snapshot(top, _merge_base(top, ref, commit), ref)
+    while outer := _line(_git(top, ["rev-parse", "--show-superproject-working-tree"])):
+        top = Path(outer)
+    return top
 
 
-def _recorded(outer: Snapshot, top: Path) -> Snapshot:
-    """A submodule as the repository around it records it; that one where there was no submodule."""
-    entry = outer.submodules.get(top)
-    if entry is None:
-        return outer
-    if _git(top, ["cat-file", "-e", f"{entry.name}^{{commit}}"]).returncode != 0:
-        fetch = shlex.join(["git", "-C", str(top), "fetch", "origin", entry.name])
-        raise BaselineError(
-            f"the submodule {top} has no commit {entry.name[:SHORT]}, which {outer.top} records at {outer.words}: "
-            f"fetch it: {printable(fetch, 1000)}"
-        )
-    return Snapshot(top, entry.name, outer.ref, recorded=True)
+def place_in(top: Path, path: Path) -> str:
+    """The path inside a repository, as git spells it; empty: its top. Raises BaselineError for one outside of it."""
+    real = Path(os.path.abspath(path))
+    for parent in (real, *real.parents):  # a link below the top is a file of the repository, and not followed
+        if parent == top or parent.resolve() == top:
+            return "" if real == parent else real.relative_to(parent).as_posix()
+    raise BaselineError(f"{path} lies outside the repository {top}")
 
 
-def _commit(top: Path, ref: str) -> str:
+def git_folder(top: Path) -> Path:
+    """The folder in which git keeps what belongs to a work tree. Raises BaselineError."""
+    return Path(_line(ask_checked(top, ["rev-parse", "--absolute-git-dir"])))
+
+
+def shared_git_folder(top: Path) -> Path:
+    """The same of all its work trees, where objects, submodules and files of LFS lie. Raises BaselineError."""
+    return Path(_line(ask_checked(top, ["rev-parse", "--path-format=absolute", "--git-common-dir"])))
+
+
+def list_tree(store: Path, commit: str) -> dict[str, TreeEntry]:
+    """Every file of a commit by its path, also links and submodules. Raises BaselineError."""
+    answer = ask_checked(store, ["ls-tree", "-r", "-z", "--full-tree", commit]).stdout
+    listed = (match for line in answer.split(b"\0") if (match := _LISTED.fullmatch(line)))
+    return {os.fsdecode(m["path"]): TreeEntry(m["mode"].decode(), m["name"].decode(), store) for m in listed}
+
+
+def read_blobs(store: Path, names: Sequence[str]) -> list[bytes]:
+    """The content of objects, as it is stored: no attribute and no filter changes it. Raises BaselineError."""
+    question = "".join(f"{name}\n" for name in names).encode()
+    answer, contents = ask_checked(store, ["cat-file", "--batch"], question).stdout, list[bytes]()
+    for name in names:
+        head, _, answer = answer.partition(b"\n")
+        size = re.fullmatch(rb"\w+ blob (\d+)", head)
+        if size is None:
+            raise BaselineError(f"{store}: git has no object {name[:SHORT]}: fetch it, as with git fetch --unshallow")
+        contents.append(answer[: int(size[1])])
+        answer = answer[int(size[1]) + 1 :]
+    return contents
+
+
+def has_commit(store: Path, commit: str) -> bool:
+    """Whether a repository holds a commit."""
+    return _git(store, ["cat-file", "-e", f"{commit}^{{commit}}"]).returncode == 0
+
+
+def ask_checked(folder: Path, words: Sequence[str], question: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """What git answers. Raises BaselineError where it cannot."""
+    answer = _git(folder, words, question)
+    if answer.returncode != 0:
+        raise BaselineError(f"git {words[0]} in {folder}: {_complaint(answer)}")
+    return answer
+
+
+def find_merge_base(top: Path, ref: str) -> str:
+    """The merge base of a ref and HEAD. Raises BaselineError where there is no such ref, or no merge base."""
+    return _merge_base(top, ref, commit_named(top, ref))
+
+
+def commit_named(top: Path, ref: str) -> str:
+    """The commit that a ref names. Raises BaselineError with the fetch that brings it."""
     shown = printable(ref, 100)
     if not ref.strip() or ref.startswith("-"):
         raise BaselineError(f"'{shown}' is not a ref: write a branch, tag or commit, as origin/main")
@@ -333,7 +198,7 @@ def _commit(top: Path, ref: str) -> str:
 
 
 def _merge_base(top: Path, ref: str, commit: str) -> str:
-    answer = _git(top, ["merge-base", commit, _commit(top, "HEAD")])
+    answer = _git(top, ["merge-base", commit, commit_named(top, "HEAD")])
     if answer.returncode == 0:
         return _line(answer)
     if answer.stderr.strip():
@@ -353,7 +218,7 @@ def merge_advice(folder: Path) -> str | None:
     """
     try:
         top = repository_around(folder)
-        place = Snapshot(top, "", "").place(folder)
+        place = place_in(top, folder)
         probe = f"{place}/gate/0{BASELINE_SUFFIX}".removeprefix("/")
         answer = _git(top, ["check-attr", "-z", "merge", "--", probe])
     except BaselineError:

@@ -29,7 +29,7 @@ from pytest_nsys.core.model import Note, Value
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import HASH
 from pytest_nsys.core.words import counted, from_here, printable
-from pytest_nsys.gates.accepted import LET_PASS, Refreshed, accept
+from pytest_nsys.gates.accepted import Refreshed, accept, is_acceptable
 from pytest_nsys.gates.found_convention import FoundConvention
 from pytest_nsys.gates.judgement import (
     BadRuns,
@@ -123,8 +123,7 @@ class GateContext:
 
     ``baseline`` is what an assertion with a baseline is compared with, ``history`` where its limit names the history;
     the latter tells of earlier verdicts, too. ``refresh`` is the command that makes its baseline. ``folder`` lies in
-    the repository whose commit is judged, where one is. ``accepted_red`` says what to do before *accepted* is green;
-    empty: nothing.
+    the repository whose commit is judged, where one is. ``lets_accepted_pass`` tells whether *accepted* is green.
     """
 
     captures: Captures
@@ -133,7 +132,7 @@ class GateContext:
     history: PastRuns | None = None
     refresh: str = ""
     folder: Path | None = None
-    accepted_red: str = LET_PASS
+    lets_accepted_pass: bool = False
 
     def refreshed(self, assertion: Assertion) -> Refreshed | None:
         """What the branch made of the rows that the assertion is held against at the merge base, if anything."""
@@ -285,8 +284,8 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
     )
     judgement = delayed(judged, assertion.fail_after, before)
     waits = judgement is not judged
-    refreshed = context.refreshed(assertion) if judgement.outcome is Outcome.FAILED else None
-    judgement, accepted = accept(assertion, judgement, refreshed, context.accepted_red)
+    refreshed = context.refreshed(assertion) if is_acceptable(assertion, judgement) else None
+    judgement, accepted = accept(assertion, judgement, measured, refreshed, lets_pass=context.lets_accepted_pass)
     message = message_of(assertion, judged) + accepted.words
     message += _of_earlier_runs(assertion, context.history, before) if bad else ""
     source = context.source(assertion)

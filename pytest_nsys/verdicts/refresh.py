@@ -192,13 +192,13 @@ class Refresh:
     def readable(self) -> None:
         """Raises BaselineError where what is stored cannot be read: nothing could be written over it."""
         if self.context.store is not None:
-            self.context.store.here.load(self._key)
+            self.context.store.load(self._key)
 
     def write(self) -> Written:
         """Write what was wanted. Raises BaselineError; then nothing is written."""
         if self.context.store is None:
             raise BaselineError("there is no baseline folder to write to")
-        store = self.context.store.here
+        store = self.context.store
         with store.locked():
             return self._write(store)
 

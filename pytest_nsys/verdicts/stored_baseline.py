@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -14,7 +14,7 @@ from pytest_nsys.analysis.circumstances import steps_of
 from pytest_nsys.analysis.facts.bounds import ENOUGH
 from pytest_nsys.analysis.facts.fact import Fact, Measured, Weight
 from pytest_nsys.analysis.facts.kinds import weighed
-from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
+from pytest_nsys.analysis.metrics import Metric, Unit
 from pytest_nsys.analysis.outliers import FEWEST_FOR_HICCUP
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import BaselineError, NsysError, TraceError
@@ -23,48 +23,31 @@ from pytest_nsys.core.model import Note
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.accepted import Refreshed
 from pytest_nsys.gates.comparability import differences, found_otherwise, told
-from pytest_nsys.gates.gate_changes import asked_less
 from pytest_nsys.gates.hiccups import Hiccup, find_judged_hiccup
 from pytest_nsys.gates.judgement import NotComparable, Reference
 from pytest_nsys.gates.model import Assertion, Difference, GateFile, Outcome, spec_for
 from pytest_nsys.gates.settling import settled
 from pytest_nsys.stored.baselines.baseline_file import (
-    NO_WINDOW,
-    NOISE,
-    WINDOW,
     Baseline,
     SeriesId,
     StoredSeries,
     accepted_runs,
-    loads,
     series_for,
     series_id,
     spelled,
     stale,
 )
-from pytest_nsys.stored.baselines.store import BaselineStore, MergeBase
+from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.apart import RunBreakdowns
-from pytest_nsys.verdicts.merge_base import Before, gate_file_at, held_to
 from pytest_nsys.verdicts.references import ReferenceSource, another_kind, other_order, other_work_of
 
 LONGEST_REASON = 300
-NEW_METRIC = "this branch is the first to measure it: it is compared with the branch's own baseline"
 
 
 def reason_of(baseline: Baseline) -> str:
     """Why it was refreshed, as whoever did it said; empty where that says nothing."""
     said = baseline.provenance.get("reason")
     return printable(said.strip(), LONGEST_REASON) if isinstance(said, str) and any(map(str.isalnum, said)) else ""
-
-
-def _reasons(versions: Iterable[bytes | None], then: Baseline) -> Iterator[str]:
-    """The reasons that earlier versions of a baseline give and ``then`` does not: of two refreshes neither is told
-    alone.
-    """
-    for content in filter(None, versions):
-        with suppress(BaselineError):
-            if (reason := reason_of(loads(content, ""))) not in ("", reason_of(then)):
-                yield reason
 
 
 def find_stored_hiccups(gate: GateFile, captures: Captures, baseline: Baseline) -> Mapping[int, Hiccup]:
@@ -93,7 +76,7 @@ def find_stored_hiccups(gate: GateFile, captures: Captures, baseline: Baseline) 
 @dataclass
 class StoredBaseline(ReferenceSource):
     """The baseline file of the run's key; read once for all assertions of a gate file. ``library`` opens the windows
-    that are kept beside it.
+    that are kept beside it. Where a merge base judges, ``branch`` has what the branch made of it.
     """
 
     captures: Captures
@@ -102,25 +85,17 @@ class StoredBaseline(ReferenceSource):
     shown: Callable[[Path], str] = str
     prune: str = "pytest-nsys baseline prune"
     library: CaptureCache | None = None
-
-    @cached_property
-    def _held_to(self) -> Before | None:
-        return held_to(self.gate, self.store, self.captures.key(self.gate.run).as_json())
+    branch: BaselineStore | None = None
 
     @cached_property
     def _found(self) -> tuple[Path, Baseline] | NotComparable:
-        return self._of_key if self._held_to is None else replace(self, store=self._held_to.store)._of_key
-
-    @cached_property
-    def _of_key(self) -> tuple[Path, Baseline] | NotComparable:
         key = self.captures.key(self.gate.run)
         exact = self.store.load(key)
         if exact is not None:
             return self._if_alike(self.store.path(key), exact)
         stored = self.store.all()
         if not stored:
-            what = f"no baseline is stored in {self.shown(self.store.folder)}{self.store.files.origin}"
-            return NotComparable(Outcome.NO_DATA, what + self._to_come(self.store.path(key)))
+            return NotComparable(Outcome.NO_DATA, f"no baseline is stored in {self.shown(self.store.folder)}")
         differing = [(differences(key.as_json(), each.key, self.gate.comparable_on), p, each) for p, each in stored]
         fewest = min(len(fields) for fields, _, _ in differing)
         nearest = [item for item in differing if len(item[0]) == fewest]
@@ -135,23 +110,11 @@ class StoredBaseline(ReferenceSource):
             )
         return self._if_alike(path, baseline)
 
-    def _to_come(self, path: Path, sid: SeriesId | None = None) -> str:
-        """That the branch has what the commit that is read lacks: the file, or the series in it. May be empty."""
-        if not self.store.files.origin:
-            return ""
-        try:
-            ours = self.store.here.at(path)
-        except BaselineError:
-            return ""
-        if ours is None or (sid is not None and sid not in ours.series):
-            return ""
-        return f": {self.shown(path)} has it in this branch, which counts once it is merged"
-
     def _if_alike(self, path: Path, baseline: Baseline) -> tuple[Path, Baseline] | NotComparable:
         """The baseline, unless the circumstances that do not name its file differ."""
         if otherwise := found_otherwise(self.gate):
-            what = f"the nearest baseline {self.shown(path)}{self.store.files.origin} is from a different setup"
-            return NotComparable(Outcome.INCOMPARABLE, f"{what} ({told(otherwise)})", otherwise)
+            what = f"the nearest baseline {self.shown(path)} is from a different setup ({told(otherwise)})"
+            return NotComparable(Outcome.INCOMPARABLE, what, otherwise)
         fields = differences(self.captures.facts, baseline.facts, self.gate.comparable_on)
         facts = tuple(field for field in fields if field.name in self.captures.facts)
         if facts:
@@ -163,17 +126,14 @@ class StoredBaseline(ReferenceSource):
     def refuse_dropped(self) -> None:
         """Raises BaselineError where rows are stored and the gate file has no assertion with a baseline any more."""
         reads = not self.gate.assertions or any(assertion.reads_stored for assertion in self.gate.assertions)
-        if not reads and self.store.base is None:  # a ref is no concern of a gate of constants
+        if not reads:
             for path, baseline in self.store.all():
                 self._refuse_stale(path, baseline)
 
     def _refuse_stale(self, path: Path, baseline: Baseline) -> None:
-        """Rows that no assertion reads hide that a gate was dropped; those of a commit cannot be pruned any more.
-
-        A measurement that is now made in another way is none of them: its assertion says that it is incomparable.
+        """Rows that no assertion reads hide that a gate was dropped. A measurement that is now made in another way is
+        none of them: its assertion says that it is incomparable.
         """
-        if self.store.base is not None:
-            return
         read = {series_for(self.gate.resolved_convention, a): a.metric for a in self.gate.assertions if a.reads_stored}
         renewed = {metric for sid, metric in read.items() if sid not in baseline.series}
         gone = [sid for sid in stale(self.gate, baseline) if sid.metric not in renewed]
@@ -186,10 +146,8 @@ class StoredBaseline(ReferenceSource):
 
     def _unlike(self, path: Path, baseline: Baseline, fields: tuple[Difference, ...]) -> NotComparable:
         named = tuple(self._with_name(field, baseline) for field in fields)
-        nearest = f"{self.shown(path)}{self.store.files.origin}"
-        what = f"the nearest baseline {nearest} is from a different setup ({told(named)})"
-        own = self.store.path(self.captures.key(self.gate.run))
-        return NotComparable(Outcome.INCOMPARABLE, what + (self._to_come(own) if own != path else ""), named)
+        what = f"the nearest baseline {self.shown(path)} is from a different setup ({told(named)})"
+        return NotComparable(Outcome.INCOMPARABLE, what, named)
 
     def _with_name(self, field: Difference, baseline: Baseline) -> Difference:
         """A convention by its name as well as by its fingerprint."""
@@ -206,9 +164,8 @@ class StoredBaseline(ReferenceSource):
     @property
     def steps(self) -> int:
         """Those of the run that is stored of this key, without one of any other of the gate file."""
-        store = self.store if self._held_to is None else self._held_to.store
-        exact = store.load(self.captures.key(self.gate.run))
-        each = [exact] if exact is not None else [baseline for _, baseline in store.all()]
+        exact = self.store.load(self.captures.key(self.gate.run))
+        each = [exact] if exact is not None else [baseline for _, baseline in self.store.all()]
         return max((steps_of(baseline.facts) for baseline in each), default=0)
 
     @cached_property
@@ -225,17 +182,9 @@ class StoredBaseline(ReferenceSource):
         """The accepted runs of the stored rows, with what their noise was measured on."""
         assertion = settled(assertion, self.captures)
         found = self._stored(assertion.measures, assertion)
-        if isinstance(found, Reference):
-            if self.same is not None and self.same.weight is Weight.ERROR:
-                raise TraceError(self.same.error)
-            note = self.store.base.note if self.store.base is not None else ""
-            return replace(found, warnings=(note,) if note else ())
-        if isinstance(self._found, NotComparable) and self._found.outcome is Outcome.INCOMPARABLE:
-            return found
-        if self.store.base is None or assertion.metric in self._measured_before:
-            return found
-        own = replace(self, store=self.store.here).reference(assertion)
-        return replace(own, warnings=(NEW_METRIC,)) if isinstance(own, Reference) else found
+        if isinstance(found, Reference) and self.same is not None and self.same.weight is Weight.ERROR:
+            raise TraceError(self.same.error)
+        return found
 
     @cached_property
     def same(self) -> Fact | None:
@@ -265,21 +214,6 @@ class StoredBaseline(ReferenceSource):
         found = Measured(1, words, why, "judge the trace of this run")
         return weighed("same_as_baseline", found, self.gate.quality)
 
-    @cached_property
-    def _measured_before(self) -> frozenset[str]:
-        """The metrics that the gate file held to a baseline at the merge base.
-
-        No branch can be held to what nobody measured before. What is measured otherwise now is another matter: else a
-        branch would be its own judge as soon as it touched the window.
-        """
-        assert self.store.base is not None
-        before = gate_file_at(self.store.base)
-        if before is None:  # of another version, perhaps: then nothing is taken for new
-            return frozenset(METRICS)
-        name = self.gate.configuration if self._held_to is None else self._held_to.gate.configuration
-        own = (each for each in before.each if each.configuration == name)
-        return frozenset(a.metric for each in own for a in each.assertions if a.reads_stored)
-
     def _stored(self, metric: Metric, assertion: Assertion) -> Reference | NotComparable:
         if isinstance(self._found, NotComparable):
             return self._found
@@ -303,7 +237,7 @@ class StoredBaseline(ReferenceSource):
             series = series.without({hiccup.place})
         series = self._without_own(metric, spec, series)
         found = accepted_runs(series, partial(self.captures.stored, metric))
-        return replace(found, origin=f"{self.shown(path)}{self.store.files.origin}", notes=notes)
+        return replace(found, origin=self.shown(path), notes=notes)
 
     @cached_property
     def _hiccups(self) -> Mapping[int, Hiccup]:
@@ -319,59 +253,28 @@ class StoredBaseline(ReferenceSource):
         return series.without(own) if len(own) < len(series.runs) else series
 
     def refreshed(self, assertion: Assertion) -> Refreshed | None:
-        """What the branch made of the rows that are held against the merge base's; None where it left them as they
-        were, or nobody else's are held against.
-        """
-        base = self.store.base
-        if base is None or base.files is not base.snapshot or isinstance(self._found, NotComparable):
+        """What the branch made of the rows that the assertion is held against; None where it left them as they are."""
+        if self.branch is None or isinstance(self._found, NotComparable):
             return None
-        (path, then), sid = self._found, series_for(self.captures.convention, assertion)
-        if sid not in then.series:
-            return None
-        branch = replace(self, store=self.store.here)
+        (path, before), sid = self._found, series_for(self.captures.convention, assertion)
+        branch = replace(self, store=self.branch, branch=None)
         try:
             held, name = branch._found, self.shown(path)
-            if isinstance(held, NotComparable) or held[0] != path:
+            if isinstance(held, NotComparable) or held[0].name != path.name:
                 return Refreshed(None, refused=f"{name} is gone, or of another run")
             now = held[1]
-            if (stored := now.series.get(sid)) is not None and stored.rows == then.series[sid].rows:
+            if sid not in now.series or now.series[sid].rows == before.series[sid].rows:
                 return None
+            if now.provenance == before.provenance:
+                return Refreshed(None, refused="rows changed without a refresh, under the reason of the merge base")
+            if not (reason := reason_of(now)):
+                return Refreshed(None, refused="its refresh gives no reason")
+            # What the branch measured as noise widens nothing: the rows alone are its data.
+            now.series[sid] = replace(now.series[sid], calibration=before.series[sid].calibration)
             own = branch._stored(assertion.measures, assertion)
-            if isinstance(own, NotComparable):
-                return Refreshed(None, refused=own.reason)
-            if why := self._by_hand(sid, then, now) or self._asked_less(base, assertion):
-                return Refreshed(None, refused=why)
-            *before, head = base.snapshot.since(path)
-            committed = head is not None and head == branch.store.files.read(path)
         except BaselineError as error:
             return Refreshed(None, refused=str(error))
-        reasons = dict.fromkeys([*_reasons(before, then), reason_of(now)])
-        return Refreshed(own, "; then ".join(reasons), unseen="" if committed else f"commit {name}")
-
-    def _by_hand(self, sid: SeriesId, then: Baseline, now: Baseline) -> str:
-        """Why nobody refreshed the rows, though they are others now; empty where somebody did."""
-        if not reason_of(now):
-            return "its refresh gives no reason"
-        said = [{name: each for name, each in b.provenance.items() if name != NOISE} for b in (then, now)]
-        if said[0] == said[1]:
-            return "rows changed without a refresh, under the reason of the merge base"
-        windows = [side.provenance.get(WINDOW) for side in (then, now)]
-        if sid.window != NO_WINDOW and windows[0] is not None and windows[0] == windows[1]:
-            return "rows changed without a refresh: the windows are those of the merge base"
-        return ""
-
-    def _asked_less(self, base: MergeBase, assertion: Assertion) -> str:
-        """In what the gate file asks less of the assertion than at the merge base; empty where it does not."""
-        before = gate_file_at(base)
-        each = before.each if before is not None else ()
-        was = next((gate for gate in each if gate.configuration == self.gate.configuration), None)
-        if not any((own.name, own.location) == (assertion.name, assertion.location) for own in self.gate.assertions):
-            return "it is a sentence of a Python test"
-        if was is None:
-            return f"what its gate file asked at {base.snapshot.words} is unknown"
-        now = self.gate if self.gate.found is None else replace(self.gate, convention=None)
-        change = asked_less(was, now, assertion.name)
-        return f"its gate file was loosened: {change.key} {change.was} → {change.now}" if change is not None else ""
+        return Refreshed(None, refused=own.reason) if isinstance(own, NotComparable) else Refreshed(own, reason)
 
     def _notes(self, baseline: Baseline) -> tuple[Note, ...]:
         """In what the baseline's run was another one, which the gate file leaves out of the comparison."""
@@ -384,8 +287,7 @@ class StoredBaseline(ReferenceSource):
     def _without(self, name: str, sid: SeriesId, path: Path, baseline: Baseline) -> NotComparable:
         others = [other for other in baseline.series if other.metric == name]
         if not others:
-            what = f"{self.shown(path)}{self.store.files.origin} holds no {name}"
-            return NotComparable(Outcome.NO_DATA, what + self._to_come(path, sid))
+            return NotComparable(Outcome.NO_DATA, f"{self.shown(path)} holds no {name}")
         fields = ("definition", "window", "span", "kernels")
         changed = tuple(
             Difference(field, str(getattr(sid, field)), str(getattr(others[0], field)))
@@ -393,5 +295,5 @@ class StoredBaseline(ReferenceSource):
             if getattr(sid, field) != getattr(others[0], field)
         )
         how = ", ".join(f"{d.name} {d.baseline}, now {d.now}" for d in changed)
-        what = f"{name} in {self.shown(path)}{self.store.files.origin} was measured with {how}"
-        return NotComparable(Outcome.INCOMPARABLE, what + self._to_come(path, sid), changed)
+        what = f"{name} in {self.shown(path)} was measured with {how}"
+        return NotComparable(Outcome.INCOMPARABLE, what, changed)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.core.words import printable
-from pytest_nsys.tools.git import ELSEWHERE, commit_of, snapshot_of
+from pytest_nsys.tools.git import ELSEWHERE, commit_of, list_tree
 from tests.support.gates import Project
 from tests.support.git_project import commit, git, start
 
@@ -107,4 +107,4 @@ def test_git_is_asked_of_the_folder(
     values = {"GIT_OBJECT_DIRECTORY": other / ".git" / "objects", "GIT_CONFIG_PARAMETERS": "'broken"}
     monkeypatch.setenv(name, str(values.get(name, other / ".git")))
     assert commit_of(project.root) == known
-    assert snapshot_of(project.root, known).gate_file(gate) == gate.read_bytes()
+    assert gate.name in list_tree(project.root, known)

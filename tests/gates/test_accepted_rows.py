@@ -9,9 +9,9 @@ import pytest
 
 from pytest_nsys.analysis.table import MetricTable
 from pytest_nsys.core.model import Row, Value
-from pytest_nsys.gates.accepted import LET_PASS, Refreshed, accept
+from pytest_nsys.gates.accepted import LET_PASS, AcceptedRows, Refreshed, accept
 from pytest_nsys.gates.judgement import Judgement, Reference, judge, with_rule
-from pytest_nsys.gates.model import Assertion, Outcome, Severities, Severity
+from pytest_nsys.gates.model import Assertion, Outcome, Severity
 from tests.support.gate_files import asked
 
 WITHIN = "busy_ns below baseline plus 5%"
@@ -31,7 +31,7 @@ def decided(
     assertion, (table,) = asked(sentence), runs(now)
     judgement = judge(assertion, table, Reference(runs(*base), runs(*noise)))
     assert judgement.outcome is Outcome.FAILED
-    found, said = accept(assertion, judgement, Refreshed(Reference(runs(*own)), "why"))
+    found, said = accept(assertion, judgement, table, Refreshed(Reference(runs(*own)), "why"), lets_pass=True)
     return found, said.words
 
 
@@ -79,7 +79,6 @@ def test_noise_is_that_of_the_merge_base() -> None:
         ("new", None, 5, 5, True),
         ("new", None, 5, 9, True),
         ("new", None, 5, None, False),
-        ("new", None, 5, 0, False),
     ],
 )
 def test_a_row_of_one_side_alone(
@@ -93,7 +92,7 @@ def test_a_row_of_one_side_alone(
         return MetricTable(("rank", "stage", "kernel"), rows, {})
 
     judgement = judge(assertion, table(now), Reference([table(base)]))
-    found, _ = accept(assertion, judgement, Refreshed(Reference([table(own)]), "why"))
+    found, _ = accept(assertion, judgement, table(now), Refreshed(Reference([table(own)]), "why"), lets_pass=True)
     assert found.outcome is (Outcome.ACCEPTED if accepted else Outcome.FAILED)
 
 
@@ -105,43 +104,50 @@ def held(now: Value = 200) -> tuple[Assertion, Judgement]:
 OWN = Refreshed(Reference(runs(200)), "why")
 
 
+def accepted(
+    judgement: Judgement,
+    refreshed: Refreshed | None = OWN,
+    *,
+    severity: Severity = Severity.FAIL,
+    lets_pass: bool = True,
+) -> tuple[Judgement, AcceptedRows]:
+    return accept(replace(asked(WITHIN), severity=Severities(severity)), judgement, runs(200)[0], refreshed, lets_pass=lets_pass)
+
+
 def test_what_breaks_the_rule_of_a_pipeline_is_not_accepted() -> None:
-    assertion, judgement = held()
-    ruled = with_rule(judgement, {(("rank", 0),): Fraction(3, 5)})
-    found, said = accept(assertion, ruled, OWN)
+    _, judgement = held()
+    found, said = accepted(with_rule(judgement, {(("rank", 0),): Fraction(3, 5)}))
     assert found.outcome is Outcome.FAILED
     assert (
         said.words == "; not accepted on this branch: rank 0 breaks the rule of the pipeline, which no baseline accepts"
     )
-    assert accept(assertion, with_rule(judgement, {(("rank", 0),): Fraction(2, 5)}), OWN)[0].outcome is Outcome.ACCEPTED
+    assert accepted(with_rule(judgement, {(("rank", 0),): Fraction(2, 5)}))[0].outcome is Outcome.ACCEPTED
 
 
 def test_nothing_is_said_where_the_branch_refreshed_nothing() -> None:
-    assertion, judgement = held()
-    assert accept(assertion, judgement, None)[1].words == ""
-    assert accept(assertion, judgement, Refreshed(None))[1].words == ""
-    assert (
-        accept(assertion, judgement, Refreshed(None, refused="why not"))[1].words
-        == "; not accepted on this branch: why not"
-    )
-    fine = judge(assertion, runs(100)[0], Reference(runs(100)))
-    assert accept(assertion, fine, OWN)[0] is fine
+    _, judgement = held()
+    assert accepted(judgement, None)[1].words == ""
+    said = accepted(judgement, Refreshed(None, refused="why not"))[1].words
+    assert said == "; not accepted on this branch: why not"
+    fine = judge(asked(WITHIN), runs(100)[0], Reference(runs(100)))
+    assert accepted(fine)[0] is fine
 
 
 @pytest.mark.parametrize(
-    ("red", "unseen", "severity", "said"),
-    [
-        ("", "", Severity.FAIL, ""),
-        (LET_PASS, "", Severity.FAIL, LET_PASS),
-        (LET_PASS, "commit it", Severity.FAIL, LET_PASS),
-        ("", "commit it", Severity.FAIL, "commit it"),
-        (LET_PASS, "commit it", Severity.WARN, ""),
-    ],
+    ("lets_pass", "severity", "said"),
+    [(True, Severity.FAIL, ""), (False, Severity.FAIL, LET_PASS), (False, Severity.WARN, "")],
 )
-def test_what_has_to_be_done_before_it_is_green(red: str, unseen: str, severity: Severity, said: str) -> None:
-    assertion, judgement = held()
-    _, found = accept(replace(assertion, severity=Severities(severity)), judgement, OWN._replace(unseen=unseen), red)
+def test_what_has_to_be_done_before_it_is_green(severity: Severity, said: str, *, lets_pass: bool) -> None:
+    _, judgement = held()
+    _, found = accepted(judgement, severity=severity, lets_pass=lets_pass)
     assert found.words == "; accepted on this branch (why)" + (
         f"; stays red until somebody lets it pass: {said}" if said else ""
     )
     assert found.warning == ("" if said else "accepted on this branch: rank 0 100 ns → 200 ns (+100%): why")
+
+
+def test_what_is_better_and_has_to_be_stored_is_accepted_too() -> None:
+    assertion = replace(asked(WITHIN), severity=Severities(improved=Severity.FAIL))
+    judgement = judge(assertion, runs(80)[0], Reference(runs(100)))
+    found, _ = accept(assertion, judgement, runs(80)[0], Refreshed(Reference(runs(80)), "why"), lets_pass=True)
+    assert found.outcome is Outcome.ACCEPTED

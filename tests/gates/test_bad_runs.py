@@ -195,7 +195,7 @@ def test_a_red_of_the_branch_that_is_merged_into_is_told_once(main: Project) -> 
         main.pytest("-v", trace, HISTORY, "-kstrict")
     (red,) = ask(main.root / "perf.db", "SELECT time, commit_id FROM runs WHERE id = 2")
     git(main.root, "switch", "-qc", "topic")
-    said = main.pytest("-v", SLOW, HISTORY, "--nsys-baseline-ref=main", code=1)
+    said = main.pytest(SLOW, HISTORY, "--nsys-baseline-ref=main", "--tb=no", "-v", code=1)
     told = f"4 of 4 rows above their limit; already red on main since {red[0][:10]} at {red[1][:10]}"
     assert said.count(f"  failed: {told}") == 1  # of strict: patient did not run there
     main.pytest("-v", RUN, HISTORY, code=0)

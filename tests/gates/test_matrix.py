@@ -8,7 +8,6 @@ import pytest
 
 from pytest_nsys.core.errors import ArgumentMistake
 from pytest_nsys.core.file_names import Address
-from pytest_nsys.gates.gate_changes import compared
 from pytest_nsys.gates.gate_file import load_one
 from tests.support.gate_files import loaded, mistakes
 
@@ -120,31 +119,3 @@ def test_addresses() -> None:
     assert Address.of("perf/a[1]") == Address("perf/a[1]")
     assert Address("perf/a.nsys.yaml", "b").stem == "perf/a@b"
     assert str(Address("perf/a.nsys.yaml")) == "perf/a.nsys.yaml"
-
-
-def changed(old: str, new: str) -> list[str]:
-    found = compared(loaded(f"version: 1\n{old}"), loaded(f"version: 1\n{new}"))
-    return [f"{c.change.kind} {c.change.key}: {c.change.was} → {c.change.now} {list(c.assertions)}" for c in found]
-
-
-def test_what_is_loosened_is_told_by_configuration() -> None:
-    old = "matrix: {a: x, b: y}\nassertions: [no syncs, overlap >= 60%]"
-    assert changed(old, "matrix: {b: y}\nassertions: [no syncs, overlap >= 60%]") == [
-        "loosened configuration: a → gone []"
-    ]
-    assert changed(old, "matrix: {b: y, a: x, c: z}\nassertions: [overlap >= 60%, no syncs]") == []
-    assert changed(old, "matrix: {a: x, b: y}\nassertions: [no syncs]") == [
-        "loosened assertion: overlap >= 60% → gone []"
-    ]
-    assert changed(old, "matrix: {a: x, b: y}\nassertions: [no syncs, {assert: overlap >= 60%, matrix: a}]") == [
-        "loosened assertion [b]: overlap >= 60% → gone []"
-    ]
-    assert changed(
-        old, "matrix: {a: x, b: {trace: y, quality: {missing_ranks: 2}}}\nassertions: [no syncs, overlap >= 60%]"
-    ) == ["loosened quality missing_ranks [b]: 0 → 2 []"]
-
-
-def test_a_file_that_gets_a_matrix_or_loses_it() -> None:
-    plain, of_two = "trace: x\nassertions: [no syncs]", "matrix: {a: x, b: y}\nassertions: [no syncs]"
-    assert changed(plain, of_two) == ["changed trace [b]: x → y []"]
-    assert changed(of_two, plain) == ["loosened configuration: a → gone []", "loosened configuration: b → gone []"]

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.core.errors import GateFileError
-from pytest_nsys.gates.gate_changes import compared
 from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.model import GateFile
 from pytest_nsys.gates.names import called, names_of_others
@@ -135,32 +134,3 @@ def test_what_names_the_others() -> None:
     gate = loaded("exposed_ns <= 2ms", "{id: exposed_ns <=, assert: no syncs}", "overlap >= 60%")
     assert names_of_others(gate.assertions[0], gate) == {"exposed_ns <=", "overlap >=", "overlap >= 60%"}
     assert names_of_others(gate.assertions[2], gate) == {"exposed_ns <= 2ms", "exposed_ns <="}
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [
-        (["exposed_ns <= 2ms"], ["exposed_ns <= 1ms"], []),
-        (["exposed_ns <= 2ms"], ["exposed_ns <= 3ms"], [("limit", "<= 2ms", "<= 3ms")]),
-        (["exposed_ns <= 2ms"], ["exposed_ns <= 2ms", "exposed_ns <= 3ms"], []),
-        (["exposed_ns <= 2ms"], ["exposed_ns <= 2ms", "{id: exposed_ns <=, assert: exposed_ns <= 9ms}"], []),
-        (["exposed_ns <= 2ms", "exposed_ns <= 3ms"], ["exposed_ns <= 2ms"], []),
-        (
-            ["exposed_ns <= 2ms", "exposed_ns <= 3ms"],
-            ["exposed_ns <= 3ms"],
-            [("assertion", "exposed_ns <= 2ms", "gone")],
-        ),
-        (
-            ["exposed_ns <= 2ms"],
-            ["{id: exposed_ns <= 2ms, assert: exposed_ns <= 9ms}"],
-            [("limit", "<= 2ms", "<= 9ms")],
-        ),
-        (["{id: hidden, assert: exposed_ns <= 2ms}"], ["exposed_ns <= 2ms"], [("id", "hidden", "exposed_ns <= 2ms")]),
-    ],
-)
-def test_what_a_branch_changes_is_told_by_what_is_asked(
-    old: list[str], new: list[str], told: list[tuple[str, str, str]]
-) -> None:
-    """Whether a name says the limit is no change; a looser one is told, whatever name it hides behind."""
-    changes = [each.change for each in compared(loaded(*old), loaded(*new))]
-    assert [(change.key, change.was, change.now) for change in changes] == told

@@ -13,7 +13,7 @@ from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.session.annotations import AT_MOST, annotation_lines
 from pytest_nsys.reports.session.record import Record
 from tests.support.gates import Project
-from tests.support.reports import changed_baseline, digest, record
+from tests.support.reports import base_verdict, digest, record
 
 COMMAND = re.compile(r"::(?P<kind>error|warning|notice) (?P<properties>[^:\n]*)::(?P<text>[^\n]*)")
 
@@ -88,14 +88,15 @@ def test_at_most_ten_of_a_kind(count: int, shown: int) -> None:
     assert found[0]["title"] == "failed: red 1"
 
 
-def test_mistakes_and_a_baseline_that_changes() -> None:
+def test_mistakes_and_a_merge_base_that_is_red() -> None:
     mistakes = (Mistake("test_it.py", "no GPU"), Mistake("a.nsys.yaml", "unknown metric 'overlp'", 3, 5))
-    found = of(mistakes=mistakes, changed_baselines=(changed_baseline(),))
-    title, told = "nsys gate: not judged", "baselines/a.json: 3 rows since 3 rows (reason: 3 rows)"
+    red = base_verdict("1 failed", red=True, accepted=(), judged=(), new=(), notes=(), differences=())
+    found = of(mistakes=mistakes, merge_base=red)
+    title, told = "nsys gate: not judged", "gate of the merge base: 1 failed"
     assert found == [
+        {"kind": "error", "title": "nsys gate: the merge base is red", "text": told},
         {"kind": "error", "file": "test_it.py", "title": title, "text": "no GPU"},
         {"kind": "error", "file": "a.nsys.yaml", "line": "3", "title": title, "text": "unknown metric 'overlp'"},
-        {"kind": "notice", "title": "nsys gate: a baseline changes", "text": told},
     ]
 
 

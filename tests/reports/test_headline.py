@@ -19,13 +19,13 @@ from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.model import Label, Value, Window
 from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.page.root_view import sections_of
-from pytest_nsys.reports.session.digest import By, Digest, LeftOut, NotRunFile
+from pytest_nsys.reports.session.digest import Digest, NotRunFile
 from pytest_nsys.reports.session.headline import as_sentence, of_session
 from pytest_nsys.reports.session.record import Record
 from tests.support.commands import run
 from tests.support.gates import Project
 from tests.support.page import Page
-from tests.support.reports import digest, key, record
+from tests.support.reports import base_verdict, digest, key, record
 
 MS = 1_000_000
 
@@ -335,7 +335,6 @@ def test_every_mixture(records: list[Record], expected: str) -> None:
 
 
 OVERLP = Mistake("perf/a.nsys.yaml", "unknown metric 'overlp'", 7, 3)
-LEFT = LeftOut("perf/gate.nsys.yaml", "b", By.ARGUMENTS, "deselected")
 GREEN = "1 assertion passed; least headroom 40% of limit: overlap 84%, limit 60%, rank 0"
 
 
@@ -352,7 +351,7 @@ GREEN = "1 assertion passed; least headroom 40% of limit: overlap 84%, limit 60%
             "Not judged: perf/a.nsys.yaml:7:3: unknown metric 'overlp', and 1 more mistake",
         ),
         (digest(green(), exit_status=1), f"pytest ended with exit status 1 (something failed); {GREEN}"),
-        (digest(green(), left_out=(LEFT,)), f"{GREEN}; left out: 1 assertion"),
+        (digest(green(), merge_base=base_verdict("1 failed", red=True)), "Gate of the merge base: 1 failed"),
     ],
 )
 def test_a_session_in_which_not_all_was_judged_well(session: Digest, expected: str) -> None:

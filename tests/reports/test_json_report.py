@@ -18,7 +18,7 @@ from pytest_nsys.tools.files import write_whole
 from pytest_nsys.verdicts.refresh_modes import Mode
 from tests.report_schemas import SCHEMAS, schema_text
 from tests.support.gates import Project
-from tests.support.reports import SCHEMA, by_name, changed_baseline, checked, digest, record, report_of
+from tests.support.reports import SCHEMA, base_verdict, by_name, checked, digest, record, report_of
 
 GATE = """
 tolerance: {rel: 5%, abs: 50us}
@@ -347,8 +347,13 @@ def test_the_verdict_is_the_worst_one() -> None:
     assert digest(record("a", "failed", good=True, severity="warn")).verdict == "passed"
 
 
-def test_a_baseline_that_changes_is_listed() -> None:
-    found = report(digest(record(), changed_baselines=(changed_baseline(),)))
+def test_what_the_merge_base_says_is_told() -> None:
+    found = report(digest(record(), merge_base=base_verdict(red=True)))
     jsonschema.Draft202012Validator(SCHEMA).validate(found)
-    assert found["baseline_changes"] == ["baselines/a.json: 3 rows since 3 rows (reason: 3 rows)"]
+    assert (found["verdict"], found["good"]) == ("failed", False)
+    told = found["merge_base"]
+    assert (told["good"], told["headline"], told["new"]) == (False, "3 rows", ["3 rows"])
+    assert told["differences"] == [
+        {"file": "3 rows", "kind": "gate file", "state": "changed", "added": 1, "removed": 2}
+    ]
     assert report_text(digest(record())).endswith("}\n")

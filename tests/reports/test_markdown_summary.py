@@ -14,12 +14,13 @@ from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.model import Note, Step, Window
 from pytest_nsys.gates.model import Difference, JudgedRow, Outcome
+from pytest_nsys.merge_base.differences import FileDifference, FileKind
 from pytest_nsys.reports.explanation import WORST_ROWS
 from pytest_nsys.reports.session.markdown import AT_MOST_BYTES, cell, code, cut, prose, summary
 from tests.support.commands import run
 from tests.support.faults import FAULTS
 from tests.support.gates import Project
-from tests.support.reports import changed_baseline, digest, record
+from tests.support.reports import base_verdict, digest, record
 from tests.support.samples.formats import Format
 
 GATE = """
@@ -173,9 +174,14 @@ def test_what_decided_between_captures_is_a_column() -> None:
     assert tables(text)[0][2][-1] == "p 0.004"
 
 
-def test_baselines_that_change_are_listed() -> None:
-    text = summary(digest(record(), changed_baselines=(changed_baseline(),), refreshed=("b.json: new",)))
-    assert "### Baselines that change\n\n`baselines/a.json`: 3 rows since 3 rows. Reason: 3 rows.\n" in text
+def test_what_the_merge_base_says_is_a_section() -> None:
+    changed = FileDifference("perf/a.nsys.yaml", FileKind.GATE_FILE, 1, 1, "changed", ["- overlap >= 60%"])
+    base = base_verdict("1 failed", red=True, reds=["50% < 60%\n  more"], differences=[changed])
+    text = summary(digest(record(), merge_base=base, refreshed=("b.json: new",)))
+    assert "### Gate of the merge base: red\n\n1 failed.\n" in text
+    assert "```\n50% < 60%\n  more\n```" in text
+    assert "- perf/a.nsys.yaml: changed, +1 -1\n" in text
+    assert "```diff\n- overlap >= 60%\n```" in text
     assert "### Baselines that this run wrote\n\n- b.json: new\n" in text
 
 
@@ -218,7 +224,7 @@ def test_somebody_elses_text_is_never_markup(text: str) -> None:
         next_steps=(Step(text, text),),
         windows=(UsedWindow(0, 0, Window(0, 1, text)),),
     )
-    shown = summary(digest(hostile, mistakes=(Mistake(text, text, 1, 1),), changed_baselines=(changed_baseline(text),)))
+    shown = summary(digest(hostile, mistakes=(Mistake(text, text, 1, 1),), merge_base=base_verdict(text)))
     assert [{len(line) for line in table} for table in tables(shown)] == [{3}, {3}, {7}]
     outside = re.sub(r"(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)", "", shown)  # of code spans, in which nothing is markup
     outside = re.sub(r"\\[!-/:-@\[-`{-~]", "", outside).replace("@<!-- -->", "")

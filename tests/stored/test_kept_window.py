@@ -16,12 +16,11 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.core.file_names import WINDOW_SUFFIX
 from pytest_nsys.reports import chrome_trace
 from pytest_nsys.stored.baselines.baseline_file import WINDOW, load
-from pytest_nsys.stored.baselines.store import BaselineStore, MergeBase, Snapshots, digest_of, window_beside
+from pytest_nsys.stored.baselines.store import BaselineStore, digest_of, window_beside
 from pytest_nsys.verdicts import refresh
 from pytest_nsys.verdicts.refresh_modes import Mode
 from tests.support.commands import run
 from tests.support.gates import MS, Edit, Project, built_once
-from tests.support.git_project import commit, git, start
 from tests.support.samples.builder import Process, TraceBuilder
 
 
@@ -324,39 +323,3 @@ def test_they_go_with_their_gate_file(project: Project, kept: tuple[Path, Path])
     (project.root / "gate.nsys.yaml").rename(project.root / "other.nsys.yaml")
     assert "removed its 1 baseline" in project.command("baseline", "prune", ".", "--orphans", code=0)
     assert not kept[0].parent.exists()
-
-
-# -- of a commit
-
-
-def test_a_merge_base_has_its_own(project: Project, kept: tuple[Path, Path]) -> None:
-    """Also where the branch refreshed it; and the page draws them."""
-    start(project)
-    commit(project.root)
-    path, window = kept
-    first = window.read_bytes()
-    git(project.root, "switch", "-qc", "feature")
-    project.trace("other.sqlite", 350)
-    project.refresh("--nsys-trace=other.sqlite")
-    commit(project.root)
-    assert window.read_bytes() != first
-    assert of_main(project, path) == first
-    project.pytest("--nsys-trace=other.sqlite", "--nsys-baseline-ref=main", "--nsys-html=page.html", code=1)
-    assert '<div class="side">base</div>' in (project.root / "page.html").read_text()
-
-
-def test_a_merge_base_without_them_has_none(project: Project, kept: tuple[Path, Path]) -> None:
-    start(project)
-    (project.root / ".gitignore").write_text("*.window.json.gz\n")
-    commit(project.root)
-    assert known(kept[0]) == kept[1]
-    assert of_main(project, kept[0]) is None
-
-
-def of_main(project: Project, path: Path) -> bytes | None:
-    """The windows of a baseline as the merge base with main has them."""
-    base = MergeBase(project.root / "gate.nsys.yaml", Snapshots("main"))
-    store = BaselineStore(path.parent, "gate.nsys.yaml", base)
-    accepted = store.at(path)
-    assert accepted is not None
-    return store.kept_window(path, accepted)

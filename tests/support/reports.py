@@ -24,11 +24,11 @@ from pytest_nsys.gates.model import (
     Severity,
     Verdict,
 )
-from pytest_nsys.reports.changes import ChangedBaseline
+from pytest_nsys.merge_base.base_verdict import BaseVerdict, JudgedGate
+from pytest_nsys.merge_base.differences import FileDifference, FileKind
 from pytest_nsys.reports.session import json_report
 from pytest_nsys.reports.session.digest import Digest
 from pytest_nsys.reports.session.record import Record
-from pytest_nsys.stored.baselines.changes import State
 from tests.support.gates import ByName, Project
 
 SCHEMA: dict[str, Any] = json.loads(Path(json_report.__file__).with_name("report.schema.json").read_text())
@@ -100,10 +100,17 @@ def key(world: int) -> RunKey:
     return RunKey(None, None, None, None, world, None)
 
 
-def changed_baseline(text: str = "3 rows", **more: Any) -> ChangedBaseline:
-    """A baseline that a branch changes, told by some text."""
-    told = {"file": "baselines/a.json", "about": text, "reason": text, "since": text, "state": State.CHANGED}
-    return ChangedBaseline(**told | more)
+def base_verdict(text: str = "3 rows", *, red: bool = False, **more: Any) -> BaseVerdict:
+    """What a merge base says, told by some text."""
+    told: dict[str, Any] = {
+        "headline": text,
+        "accepted": [text],
+        "judged": [JudgedGate(text, [text], 1, 2)],
+        "new": [text],
+        "notes": [text],
+        "differences": [FileDifference(text, FileKind.GATE_FILE, 1, 2, "changed")],
+    }
+    return BaseVerdict(red=red, **told | more)
 
 
 def digest(*records: Record, **more: Any) -> Digest:

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.gates.gate_changes import compared
 from pytest_nsys.tools.git import made_at_s
 from tests.fuzz.kinds import write_good
-from tests.support.gate_files import loaded
 from tests.support.gates import Project, write_trace
 from tests.support.git_project import commit, git, start
 
@@ -152,15 +150,6 @@ def test_of_a_request_that_ci_merged_the_older_commit_counts(judged: Project, mo
     git(judged.root, "checkout", "-q", "--detach")
     git(judged.root, "branch", "-qf", "main", "HEAD^1")
     judged.pytest(f"--nsys-trace={trace}", code=0)
-
-
-def test_a_bound_that_allows_more_loosens() -> None:
-    was, now = (
-        loaded(f"version: 1\nquality: {{older_than_commit: {most}}}\nassertions: [overlap >= 1%]\n")
-        for most in ("86400s", "off")
-    )
-    assert [*compared(was, now)] != []
-    assert [*compared(now, was)] == []
 
 
 def test_a_commit_without_a_time_is_none(judged: Project) -> None:

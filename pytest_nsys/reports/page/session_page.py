@@ -11,7 +11,6 @@ from typing import Any
 
 from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.core.words import printable
-from pytest_nsys.reports.changes import gate_change_lines
 from pytest_nsys.reports.page.assertion_view import MIDDLE, WIDTH, assertion_view, doubts_in, notes_of
 from pytest_nsys.reports.page.page import Drawn, render
 from pytest_nsys.reports.page.root_view import Section, section_views, sections_of, windows_of
@@ -38,7 +37,7 @@ def session_page(digest: Digest) -> str:
     views = {picture.key: view for picture, view in zip(chosen, drawn, strict=True)}
     told = [*section_views(sections, digest.pictures, views)]
     above = [one["id"] for view in told for one in (view["timeline"], view["waiting"]) if one is not None]
-    headline = of_session(digest)
+    headline, base = of_session(digest), digest.merge_base
     return render(
         "session.html.j2",
         interactive=bool(views) or len(told) > 1,
@@ -49,7 +48,8 @@ def session_page(digest: Digest) -> str:
         two_sides=tables(digest.comparison, verbose=True) if digest.comparison is not None else [],
         facts=[*_facts(digest), *past.in_short],
         doubts=doubts_in(digest.records),
-        gate_changes=list(gate_change_lines(digest.gate_changes)) if digest.gate_changes is not None else [],
+        merge_base=[*base.lines({record.explained for record in digest.bad})] if base is not None else [],
+        gate_diffs=[each for each in base.differences if each.diff] if base is not None else [],
         sections=told,
         files=[_file(file, digest.pictures, views) for file in digest.files],
         timelines=(more := [view for view in views.values() if view["id"] not in above]),

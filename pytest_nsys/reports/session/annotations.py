@@ -11,9 +11,7 @@ from typing import NamedTuple
 
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.gate_changes import GateChanges
-from pytest_nsys.reports.changes import TITLES, UNTOLD, gate_change_words
-from pytest_nsys.reports.session.digest import By, Digest, left_out_groups, left_out_words
+from pytest_nsys.reports.session.digest import Digest
 from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.story import NOT_JUDGED
@@ -70,30 +68,16 @@ def _cut(annotations: list[Annotation]) -> list[Annotation]:
 
 
 def _annotations(digest: Digest, place: Callable[[str], str]) -> Iterator[Annotation]:
-    if digest.gate_changes is not None:
-        yield from _of_gate_changes(digest.gate_changes, place)
+    if digest.merge_base is not None and digest.merge_base.red:
+        text = "\n".join(digest.merge_base.lines())[:SHOWN_TEXT]
+        yield Annotation("error", "", None, "nsys gate: the merge base is red", text)
     for mistake in digest.mistakes:
         yield Annotation("error", place(mistake.file), mistake.line, "nsys gate: not judged", mistake.text)
     if not digest.records and not digest.mistakes:
         yield Annotation("error", "", None, "nsys gate: nothing judged", digest.headline)
     for one in digest.not_run if digest.records else ():
         yield Annotation("warning", place(one.file), None, "nsys gate: not run", printable(one.why, SHOWN_TEXT))
-    for (file, _), group in left_out_groups(digest.left_out).items():
-        if group[0].by is not By.ARGUMENTS:
-            text = printable(left_out_words(group), SHOWN_TEXT)
-            yield Annotation("warning", place(file), None, "nsys gate: left out", text)
     yield from _of_records(digest, place)
-    for change in digest.baseline_changes:
-        yield Annotation("notice", "", None, "nsys gate: a baseline changes", printable(change, SHOWN_TEXT))
-
-
-def _of_gate_changes(changes: GateChanges, place: Callable[[str], str]) -> Iterator[Annotation]:
-    kind = "error" if changes.refused else "warning"
-    for each in changes.found:
-        title, text = f"nsys gate: {TITLES[each.change.kind]}", printable(gate_change_words(each), SHOWN_TEXT)
-        yield Annotation(kind, place(each.file), next(iter(each.lines), None), title, text)
-    if changes.problem:
-        yield Annotation(kind, "", None, f"nsys gate: {UNTOLD}", printable(changes.problem, SHOWN_TEXT))
 
 
 def _of_records(digest: Digest, place: Callable[[str], str]) -> Iterator[Annotation]:

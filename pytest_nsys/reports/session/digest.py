@@ -5,7 +5,6 @@ The records of its assertions, and what kept a gate file from being judged.
 
 from __future__ import annotations
 
-import enum
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,8 +23,7 @@ from pytest_nsys.reports.session.story import Story, story_of
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.circumstances import RunKey
-    from pytest_nsys.gates.gate_changes import GateChanges
-    from pytest_nsys.reports.changes import ChangedBaseline
+    from pytest_nsys.merge_base.base_verdict import BaseVerdict
     from pytest_nsys.reports.pictures import Pictures
     from pytest_nsys.verdicts.comparison import Comparison
 
@@ -41,28 +39,6 @@ BROKEN_OFF = (2, 3, 4)
 
 NEVER_GOOD = frozenset(map(str, (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.FAILED)))
 """States that no plugin can make good: what a person allows to fail has a state of its own."""
-
-
-class By(enum.StrEnum):
-    """Who left out what was found: the command line, PYTEST_ADDOPTS, ini file, conftest or plugin, an early end, or the
-    merge base already.
-    """
-
-    ARGUMENTS = "arguments"
-    ENVIRONMENT = "environment"
-    REPOSITORY = "repository"
-    SESSION = "session"
-    MERGE_BASE = "merge base"
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """An assertion that was found and got no verdict; without a ``name`` the whole gate file."""
-
-    file: str
-    name: str
-    by: By
-    why: str
 
 
 class NotRunFile(NamedTuple):
@@ -84,21 +60,17 @@ class NotRunFile(NamedTuple):
 class Digest:
     """All that reports show of a session. ``records`` come by file, line and name.
 
-    ``changed_baselines`` are the files of baselines that differ from those of the base; ``refreshed`` are
-    lines about baselines that this session wrote. ``gate_changes`` is what the branch loosens in its gate files,
-    None where nobody asked; ``left_out`` is what was found and got no verdict, ``not_run`` what had no
-    trace. ``pictures`` are those of each assertion, where they are drawn; ``history`` is the database of the past,
-    ``checkout`` a folder of what was judged. ``comparison`` is what the session knows of the other run that it was held
-    against, None in one of pytest.
+    ``refreshed`` are lines about baselines that this session wrote. ``merge_base`` is what the gate of the merge base
+    says, None where nobody asked; ``not_run`` is what had no trace. ``pictures`` are those of each assertion, where
+    they are drawn; ``history`` is the database of the past, ``checkout`` a folder of what was judged. ``comparison`` is
+    what the session knows of the other run that it was held against, None in one of pytest.
     """
 
     records: tuple[Record, ...]
     mistakes: tuple[Mistake, ...] = ()
     exit_status: int = 0
     refreshed: tuple[str, ...] = ()
-    changed_baselines: tuple[ChangedBaseline, ...] = ()
-    gate_changes: GateChanges | None = None
-    left_out: tuple[LeftOut, ...] = ()
+    merge_base: BaseVerdict | None = None
     not_run: tuple[NotRunFile, ...] = ()
     pictures: Mapping[tuple[str, int, str], Pictures] = field(default_factory=dict)
     history: Path | None = None
@@ -127,9 +99,11 @@ class Digest:
         """
         if self.mistakes or self.exit_status in BROKEN_OFF:
             return str(Outcome.ERROR)
-        if not self.records:
+        if self.is_red_at_base and self.merge_base is not None and self.merge_base.broken:
+            return str(Outcome.ERROR)
+        if not self.records and not self.is_red_at_base:
             return NOTHING_JUDGED
-        bad = {record.state for record in self.bad} | ({str(Outcome.FAILED)} if self.is_loosened else set())
+        bad = {record.state for record in self.bad} | ({str(Outcome.FAILED)} if self.is_red_at_base else set())
         if bad:
             return str(next((o for o in WORST_FIRST if o in bad), Outcome.FAILED))
         if self.exit_status and self.comparison is not None:
@@ -142,22 +116,14 @@ class Digest:
         )
 
     @property
-    def baseline_changes(self) -> list[str]:
-        """The baselines that differ, a line each."""
-        from pytest_nsys.reports.changes import change_sentences
-
-        return change_sentences(self.changed_baselines)
-
-    @property
-    def is_loosened(self) -> bool:
-        """Whether the session fails as the branch loosens its own gate, or the repository keeps it from judging."""
-        kept = any(one.by is By.REPOSITORY for one in self.left_out)
-        return self.gate_changes is not None and (self.gate_changes.bad or (self.gate_changes.refused and kept))
+    def is_red_at_base(self) -> bool:
+        """Whether the gate of the merge base is red."""
+        return self.merge_base is not None and self.merge_base.red
 
     @property
     def good(self) -> bool:
         """Whether assertions were judged and none, nor anything else of the session, was bad."""
-        well = not self.mistakes and not self.bad and not self.is_loosened
+        well = not self.mistakes and not self.bad and not self.is_red_at_base
         return bool(self.records) and well and self.exit_status == 0
 
     @property
@@ -173,10 +139,8 @@ class Digest:
 
             return result_words(self.comparison)
         said = []
-        if self.gate_changes is not None and (self.gate_changes.found or self.gate_changes.bad):
-            from pytest_nsys.reports.changes import gate_headline
-
-            said.append(gate_headline(self.gate_changes))
+        if self.merge_base is not None and self.merge_base.red:
+            said.append(f"gate of the merge base: {self.merge_base.headline}")
         if self.mistakes:
             said.append(f"{counted(len(self.mistakes), 'mistake')} kept files from being judged")
         if self.records:
@@ -185,7 +149,6 @@ class Digest:
             said.append("no assertion of a gate file was judged")
         if self.not_run:
             said.append(not_run_words(self.not_run))
-        said += [self.omission] if self.left_out else []
         said += [self.ending] if self.ending else []
         return "; ".join(said) or "baselines were refreshed, and nothing was judged"
 
@@ -198,16 +161,9 @@ class Digest:
         return f"Performance gate: {Outcome.FAILED if failed else self.verdict}. {self.headline}."
 
     @property
-    def omission(self) -> str:
-        """How much was found and got no verdict."""
-        whole = sum(not one.name for one in self.left_out)
-        numbers = {"assertion": len(self.left_out) - whole, "whole gate file": whole}
-        return f"left out: {', '.join(counted(n, noun) for noun, n in numbers.items() if n)}"
-
-    @property
     def ending(self) -> str:
         """How pytest ended, where that is bad and nothing that was judged says why."""
-        if not self.exit_status or self.bad or self.mistakes or self.is_loosened or self.comparison is not None:
+        if not self.exit_status or self.bad or self.mistakes or self.is_red_at_base or self.comparison is not None:
             return ""
         words = EXIT_WORDS.get(self.exit_status, "")
         return f"pytest ended with exit status {self.exit_status}" + (f" ({words})" if words else "")
@@ -256,17 +212,6 @@ class FileRecords(NamedTuple):
 
 def by_file(records: Iterable[Record]) -> list[FileRecords]:
     return [FileRecords(*each) for each in grouped((record.address, record) for record in records).items()]
-
-
-def left_out_groups(left_out: Iterable[LeftOut]) -> dict[tuple[str, str], list[LeftOut]]:
-    """What was left out, by file and reason."""
-    return grouped(((one.file, one.why), one) for one in left_out)
-
-
-def left_out_words(group: Sequence[LeftOut]) -> str:
-    """Assertions of one file that one reason left out: ``2 assertions, deselected by PYTEST_ADDOPTS``."""
-    what = counted(len(group), "assertion") if group[0].name else "the whole file"
-    return f"{what}, {group[0].why}"
 
 
 def not_run_words(files: Sequence[NotRunFile], tests: int = 0) -> str:

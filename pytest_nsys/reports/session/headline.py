@@ -52,19 +52,14 @@ def of_session(digest: Digest) -> str:
         said.append(
             f"not judged: {first.place}: {first.text}" + (f", and {counted(more, 'more mistake')}" if more else "")
         )
-    if digest.gate_changes is not None and digest.gate_changes.bad:
-        from pytest_nsys.reports.changes import gate_headline
-
-        said.append(gate_headline(digest.gate_changes))
-    elif digest.is_loosened:
-        said.append(digest.omission)
+    if digest.merge_base is not None and digest.merge_base.red:
+        said.append(f"gate of the merge base: {digest.merge_base.headline}")
     if not said and digest.comparison is not None and not digest.good:
         said = [digest.headline]
     if not said:
         said += [digest.ending] if digest.ending else []
         said += _good(digest, story)
         said += [not_run_words(digest.not_run)] if digest.not_run else []
-        said += [digest.omission] if digest.records and digest.left_out else []
     return as_sentence(printable("; ".join(said or [digest.headline]), 1000), called_in(story).values())
 
 

@@ -23,20 +23,17 @@ from pytest_nsys.core.numbers import change_words, distance_words, format_value
 from pytest_nsys.core.units import TIME
 from pytest_nsys.core.version import VERSION
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.gate_changes import GateChanges
-from pytest_nsys.gates.loosening_rules import ChangeKind
 from pytest_nsys.gates.model import Comparator, JudgedRow, Outcome, Severity, Verdict
+from pytest_nsys.merge_base.differences import FileKind
 from pytest_nsys.reports.causes import budget_words, cause_words
-from pytest_nsys.reports.changes import change_texts
 from pytest_nsys.reports.explanation import limit_source
-from pytest_nsys.reports.session.digest import NOTHING_JUDGED, STATES, By, Digest, FileRecords
+from pytest_nsys.reports.session.digest import NOTHING_JUDGED, STATES, Digest, FileRecords
 from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.story_json import ChangeShape, StoryShape, change_of, story_json
 from pytest_nsys.reports.session.two_sides import significance
 from pytest_nsys.reports.shapes import Count, Number, Shape, doc, filled, one_of
 from pytest_nsys.reports.tables import without_halves
-from pytest_nsys.stored.baselines.changes import RowChange, State
 from pytest_nsys.verdicts.comparison import Comparison, Result, Side
 from pytest_nsys.verdicts.kernel_changes import KernelChange
 
@@ -44,7 +41,6 @@ Coordinates = dict[str, int | str]
 
 
 FractionText = Annotated[str, Meta(pattern="^-?[0-9]+/[0-9]+$")]
-Since = Annotated[str, doc("The commit that it is compared with, in words.")]
 Text = Annotated[str, doc("As people read it.")]
 
 
@@ -218,32 +214,31 @@ class ComparisonShape(Shape):
     kernels_per: Annotated[str, doc("What their times are of.")]
 
 
-class ChangedRow(Shape):
-    metric: str
-    unit: str
-    labels: Coordinates
-    old: Annotated[Amount | None, doc("Null where the row is new.")]
-    new: Annotated[Amount | None, doc("Null where the row is gone.")]
-    change: Text
+class JudgedGateShape(Shape):
+    name: Annotated[str, doc("A gate file of the merge base, with its configuration.")]
+    traces: list[str]
+    passed: Count
+    assertions: Count
 
 
-class ChangedBaselineShape(Shape):
+class FileDifferenceShape(Shape):
     file: str
-    state: Annotated[State, doc("Broken: one of its two states cannot be read.")]
-    since: Since
-    about: Annotated[str, doc("What happened to it, in a few words.")]
-    reason: Annotated[str, doc("Why, as the new file has it; empty where it has none.")]
-    rows: Annotated[list[ChangedRow], doc("Every row whose value changed, the worst change first.")]
+    kind: FileKind
+    state: Annotated[str, doc("new, deleted, changed, or where it was before.")]
+    added: Annotated[Count, doc("Lines that the merge base lacks.")]
+    removed: Annotated[Count, doc("Lines that the branch lacks.")]
 
 
-class LeftOutShape(Shape):
-    file: str
-    name: Annotated[str | None, doc("The assertion; null: the whole gate file.")]
-    by: Annotated[
-        By,
-        doc("Command line; PYTEST_ADDOPTS; ini file, conftest.py or plugin; an early end; the merge base already."),
-    ]
-    why: str
+class MergeBaseShape(Shape):
+    commit: Annotated[str, doc("The merge base; empty where there is none.")]
+    good: bool
+    headline: Annotated[str, doc("Its verdict in one line.")]
+    reds: Annotated[list[str], doc("What does not hold by its gate files, with rows and reasons.")]
+    accepted: Annotated[list[str], doc("What is worse and let pass: row, change and reason.")]
+    judged: Annotated[list[JudgedGateShape], doc("Its gate files, and how many of their assertions passed.")]
+    new: Annotated[list[str], doc("Typed paths that it lacks: the branch alone judges them.")]
+    notes: list[str]
+    differences: Annotated[list[FileDifferenceShape], doc("What the branch changes that a gate is judged by.")]
 
 
 class NotRunShape(Shape):
@@ -251,23 +246,6 @@ class NotRunShape(Shape):
     configuration: Annotated[str, doc("That of the file's matrix; empty where it has none.")]
     assertions: Annotated[list[str], doc("Those that would have been judged.")]
     why: Annotated[str, doc("Which trace is missing, and the option that gives one.")]
-
-
-class GateChangeShape(Shape):
-    file: str
-    since: Since
-    kind: Annotated[ChangeKind, doc("Changed: which of the two asks for more is unknown.")]
-    key: str
-    was: str
-    now: str
-    assertions: Annotated[list[str], doc("Those that have the change; none where it is the whole file's.")]
-    lines: Annotated[list[Number], doc("Where these assertions stand now; none where they are gone.")]
-
-
-class GateChangesShape(Shape):
-    refused: Annotated[bool, doc("Whether the session fails by them (--nsys-gate-changes=fail).")]
-    problem: Annotated[str, doc("Why they cannot be told, or not all of them; else empty.")]
-    changes: list[GateChangeShape]
 
 
 class MistakeShape(Shape):
@@ -313,11 +291,8 @@ class Report(Shape):
     exit_status: Annotated[Count, doc("Of pytest: 0 passed, 1 failed, 2 interrupted or a mistake, 3 internal error …")]
     counts: Annotated[CountsShape, doc("How many assertions ended in which state.")]
     mistakes: Annotated[list[MistakeShape], doc("Why files could not be collected.")]
-    gate_changes: Annotated[GateChangesShape | None, doc("What the branch loosens; null without --nsys-baseline-ref.")]
-    left_out: Annotated[list[LeftOutShape], doc("What was found and got no verdict.")]
+    merge_base: Annotated[MergeBaseShape | None, doc("What its gate says; null without --nsys-baseline-ref.")]
     not_run: Annotated[list[NotRunShape], doc("Gate files that were skipped because no trace was given.")]
-    baseline_changes: Annotated[list[str], doc("Baselines that differ from those of the base, a line each.")]
-    changed_baselines: Annotated[list[ChangedBaselineShape], doc("The same files as objects.")]
     refreshed: Annotated[list[str], doc("Baselines that this session wrote, a line each.")]
     comparison: Annotated[ComparisonShape | None, doc("What a comparison knows besides; null in a session of pytest.")]
     gate_files: Annotated[list[GateFileShape], doc("Every gate file that was judged, by path.")]
@@ -347,30 +322,12 @@ def report(digest: Digest) -> dict[str, Any]:
         "story": story_json(digest.story),
         "counts": {word: counts[word] for word in STATES},
         "mistakes": [filled(MistakeShape, mistake) for mistake in digest.mistakes],
-        "gate_changes": None if digest.gate_changes is None else _gate_changes(digest.gate_changes),
-        "left_out": [filled(LeftOutShape, {"name": one.name or None}, one) for one in digest.left_out],
+        "merge_base": None if digest.merge_base is None else digest.merge_base.as_json(),
         "not_run": [filled(NotRunShape, one) for one in digest.not_run],
-        "changed_baselines": [
-            filled(ChangedBaselineShape, {"rows": [*map(_changed_row, file.rows)]}, file)
-            for file in digest.changed_baselines
-        ],
         "comparison": None if digest.comparison is None else _comparison(digest.comparison),
         "gate_files": [*map(_gate_file, digest.files)],
     }
     return filled(Report, own, digest)
-
-
-def _gate_changes(changes: GateChanges) -> dict[str, Any]:
-    found = [filled(GateChangeShape, {"file": printable(e.file, 2000)}, e, e.change) for e in changes.found]
-    return filled(GateChangesShape, {"problem": printable(changes.problem, 2000), "changes": found}, changes)
-
-
-def _changed_row(row: RowChange) -> dict[str, Any]:
-    was, now = change_texts(row)
-    told = {"metric": row.series.metric, "unit": row.unit, "labels": plain_labels(row.labels)}
-    old = None if row.old is None else {"exact": as_exact(row.old), "text": was}
-    new = None if row.new is None else {"exact": as_exact(row.new), "text": now}
-    return {**told, "old": old, "new": new, "change": change_words(row.new, row.old, row.unit)}
 
 
 def plain_labels(labels: Mapping[str, Label]) -> dict[str, Label]:

@@ -7,14 +7,14 @@ link; sentences of our own that may hold such names are escaped.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Note, Step, merged
-from pytest_nsys.core.numbers import change_words
-from pytest_nsys.core.words import counted, first_of, printable
-from pytest_nsys.gates.gate_changes import GateChanges
+from pytest_nsys.core.words import counted, printable
+from pytest_nsys.merge_base.base_verdict import TITLE, BaseVerdict
+from pytest_nsys.merge_base.differences import count_differences
 from pytest_nsys.reports.causes import (
     MOST_PARTS,
     by_cause,
@@ -24,38 +24,30 @@ from pytest_nsys.reports.causes import (
     shared_words,
     why_cells,
 )
-from pytest_nsys.reports.changes import TITLES, UNTOLD, ChangedBaseline, change_texts, gate_place, of_which
 from pytest_nsys.reports.explanation import (
     ACCEPT,
-    NO_VALUE,
     SHOWN_DETAILS,
     difference_table,
     folded_table,
-    labels_columns,
     rows_to_show,
 )
 from pytest_nsys.reports.session.digest import (
     Digest,
     FileRecords,
-    LeftOut,
     NotRunFile,
     counts_words,
-    left_out_groups,
-    left_out_words,
 )
 from pytest_nsys.reports.session.headline import as_sentence, of_session
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.story import NotJudged, Red, worst_first
 from pytest_nsys.reports.session.story_lines import SHOWN_REDS, parts_of, reason_of
 from pytest_nsys.reports.session.two_sides import beside, tables
-from pytest_nsys.reports.tables import CellKind, Column, Table, Told, escape_markdown, number, table_by, table_of
-from pytest_nsys.stored.baselines.changes import RowChange
+from pytest_nsys.reports.tables import CellKind, Column, Table, escape_markdown, number, table_of
 from pytest_nsys.verdicts.comparison import Comparison
 
 AT_MOST_BYTES = 900 * 1024
 """GitHub takes 1 MiB for all that a step writes: some is left to others."""
 
-CHANGED_ROWS = 10
 SHOWN_CAUSES = 3
 SHOWN_NAMES = 10
 SHOWN_RUNS = 2
@@ -125,8 +117,8 @@ def _parts(digest: Digest, *, verbose: bool) -> Iterator[str]:
         )
     if digest.comparison is not None:
         yield from _two_sides(digest.comparison, verbose=verbose)
-    if digest.gate_changes is not None:
-        yield from _gate_changes(digest.gate_changes)
+    if digest.merge_base is not None:
+        yield from merge_base_parts(digest.merge_base, {record.explained for record in digest.bad})
     if digest.mistakes:
         yield from ("### Not judged", "")
         for mistake in digest.mistakes:
@@ -134,10 +126,6 @@ def _parts(digest: Digest, *, verbose: bool) -> Iterator[str]:
         yield ""
     if digest.not_run:
         yield from ("### Not run", "", *map(_not_run, digest.not_run), "")
-    if digest.left_out:
-        yield from ("### Left out", "", *map(_left_out, left_out_groups(digest.left_out).values()), "")
-    if digest.changed_baselines:
-        yield from _changed_baselines(digest.changed_baselines)
     if digest.refreshed:
         written = (f"- {prose(line.strip())}" for line in digest.refreshed)
         yield from ("### Baselines that this run wrote", "", *written, "")
@@ -161,43 +149,36 @@ def _not_run(file: NotRunFile) -> str:
     return f"- {code(file.name)}: {counted(len(file.assertions), 'assertion')}: {prose(file.why)}"
 
 
-def _left_out(group: Sequence[LeftOut]) -> str:
-    names = [code(one.name) for one in group if one.name]
-    listed = f": {', '.join(first_of(names, SHOWN_NAMES, '{} more'))}" if names else ""
-    return f"- {code(group[0].file)}: {prose(left_out_words(group))}{listed}"
+def merge_base_parts(verdict: BaseVerdict, told: Collection[str] = ()) -> Iterator[str]:
+    """What the gate of the merge base says, and what of its files the branch changes, of gate files with the diff.
+
+    ``told`` are texts of reds that stand beside it.
+    """
+    yield from (f"### {as_sentence(TITLE)}: {'red' if verdict.red else 'green'}", "", f"{prose(verdict.headline)}.", "")
+    yield from (f"- {prose(red.splitlines()[0])}" for red in verdict.reds if red in told)
+    yield ""
+    own = [red for red in verdict.reds if red not in told]
+    for red in own[:SHOWN_CAUSES]:
+        yield from (*fenced(red), "")
+    if left := len(own[SHOWN_CAUSES:]):
+        yield from (f"… {counted(left, 'more red')}.", "")
+    lines = [*verdict.accepted, *(gate.words for gate in verdict.judged)]
+    lines += [f"new, judged by this branch alone: {path}" for path in verdict.new]
+    yield from (f"- {prose(line)}" for line in (*lines, *verdict.notes))
+    yield ""
+    if verdict.differences:
+        yield from (f"Differs from the merge base: {count_differences(verdict.differences)}.", "")
+        yield from (f"- {prose(each.words)}" for each in verdict.differences)
+        yield ""
+    for each in verdict.differences:
+        if each.diff:
+            yield from _folded(code(each.file), fenced("\n".join(each.diff), "diff"))
 
 
-def _gate_changes(changes: GateChanges) -> Iterator[str]:
-    """What a person who approves has to see first."""
-    if changes.problem:
-        yield from (f"**{UNTOLD}**: {prose(changes.problem)}.", "")
-    for kind, title in TITLES.items():
-        rows = [
-            (gate_place(each), each.change.key, each.change.was, each.change.now, of_which(each))
-            for each in changes.found
-            if each.change.kind is kind
-        ]
-        if rows:
-            yield from (f"### {title[:1].upper()}{title[1:]}", "")
-            yield from _printed(table_of("", (_name("where"), "what", *map(_name, ("was", "now", "assertion"))), rows))
-
-
-def _changed_baselines(files: Sequence[ChangedBaseline]) -> Iterator[str]:
-    """Each file with the reason stored in it, and a table of its rows; of a new or deleted file only their number."""
-    yield from ("### Baselines that change", "")
-    for file in files:
-        why = f" Reason: {prose(file.reason)}." if file.reason else ""
-        yield from (f"{code(file.file)}: {prose(file.about)} since {prose(file.since)}.{why}", "")
-        if not file.shown_rows:
-            continue
-        columns: list[Told[RowChange]] = [
-            (_name("metric"), lambda row: row.series.metric),
-            *labels_columns([row.labels for row in file.rows], lambda row: row.labels),
-            (number("was"), lambda row: change_texts(row)[0] or NO_VALUE),
-            (number("now"), lambda row: change_texts(row)[1] or NO_VALUE),
-            (number("change"), lambda row: change_words(row.new, row.old, row.unit)),
-        ]
-        yield from _printed(table_by("", columns, file.shown_rows, CHANGED_ROWS))
+def fenced(text: str, language: str = "") -> list[str]:
+    """A text of several lines as a block of code, whatever it holds."""
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    return [f"{fence}{language}", *text.splitlines(), fence]
 
 
 def _name(name: str) -> Column:

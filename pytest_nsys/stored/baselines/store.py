@@ -1,8 +1,7 @@
 """Where do the baselines of a gate file lie, and how are they read, written and pruned without ever losing one?
 
-One file for each gate file and key, named by the key's hash. It is read from the folder, or as it was at a commit; it
-is written through a temporary file and a rename, under a lock, so that of two refreshes at once none is lost. A branch
-must not be its own judge: it is held against the baselines of the merge base, where its gate file is there already.
+One file for each gate file and key, named by the key's hash. It is written through a temporary file and a rename, under
+a lock, so that of two refreshes at once none is lost.
 """
 
 from __future__ import annotations
@@ -10,61 +9,31 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from pytest_nsys.analysis.circumstances import RunKey
 from pytest_nsys.core.errors import BaselineError, one_line
 from pytest_nsys.core.file_names import BASELINE_SUFFIX, WINDOW_SUFFIX, Address
-from pytest_nsys.core.kept import kept
 from pytest_nsys.gates.model import GateFile
 from pytest_nsys.stored.baselines.baseline_file import WINDOW, Baseline, SeriesId, load, loads, stale
 from pytest_nsys.tools.files import locked_folder, write_whole
-from pytest_nsys.tools.git import Snapshot, snapshot_of
-
-
-class WorkTree:
-    """Baseline files as they lie on the disk, asked as a Snapshot is of those of a commit."""
-
-    origin = ""
-
-    def names(self, folder: Path) -> Sequence[str]:
-        return sorted(path.name for path in folder.glob(f"*{BASELINE_SUFFIX}"))
-
-    def read(self, path: Path) -> bytes | None:
-        _inside(path)
-        with one_line(BaselineError, f"{path}: cannot be read"):
-            return path.read_bytes() if path.exists() else None
 
 
 @dataclass(frozen=True, slots=True)
 class BaselineStore:
     """The folder of one gate file's baselines, one file a key.
 
-    ``gate`` is the gate file's path as stored, relative to the folder that holds the baseline folder. ``base`` is where
-    it is read from, None: the work tree.
+    ``gate`` is the gate file's path as stored, relative to the folder that holds the baseline folder.
     """
 
     folder: Path
     gate: str
-    base: MergeBase | None = None
 
-    @property
-    def files(self) -> WorkTree | Snapshot:
-        """What is read. Raises BaselineError."""
-        return WorkTree() if self.base is None else self.base.files
-
-    def of(self, configuration: str) -> BaselineStore:
-        """The same of another configuration of the gate file's matrix, or of the file without one."""
-        address = Address(Address.of(self.gate).file, configuration)
-        return replace(self, folder=self.folder.with_name(_folder_name(address)), gate=str(address))
-
-    @property
-    def here(self) -> BaselineStore:
-        """The same of the work tree, where baselines are written."""
-        return replace(self, base=None)
+    def names(self) -> Sequence[str]:
+        """The names of the baseline files, sorted."""
+        return sorted(path.name for path in self.folder.glob(f"*{BASELINE_SUFFIX}"))
 
     def path(self, key: RunKey) -> Path:
         """Where the baseline of a key lies."""
@@ -82,10 +51,10 @@ class BaselineStore:
 
     def at(self, path: Path) -> Baseline | None:
         """The baseline in one of the folder's files, None where there is none. Raises BaselineError."""
-        content = self.files.read(path)
+        content = _read(path)
         if content is None:
             return None
-        found = loads(content, f"{path}{self.files.origin}")
+        found = loads(content, str(path))
         if found.gate != self.gate:
             raise BaselineError(f"{path}: is the baseline of another gate file, {found.gate}: move it, or rename one")
         return found
@@ -97,7 +66,7 @@ class BaselineStore:
         """
         said = baseline.provenance.get(WINDOW)
         with contextlib.suppress(BaselineError):
-            content = self.files.read(window_beside(path)) if said is not None else None
+            content = _read(window_beside(path)) if said is not None else None
             return content if content is not None and said == digest_of(content) else None
         return None
 
@@ -107,7 +76,7 @@ class BaselineStore:
         Raises BaselineError where there are files but none can be read: that is not a folder without a baseline.
         """
         found, broken = [], None
-        for name in self.files.names(self.folder):
+        for name in self.names():
             path = self.folder / name
             try:
                 baseline = self.at(path)
@@ -184,15 +153,19 @@ def _check_at_home(folder: Path) -> None:
         )
 
 
+def _read(path: Path) -> bytes | None:
+    _inside(path)
+    with one_line(BaselineError, f"{path}: cannot be read"):
+        return path.read_bytes() if path.exists() else None
+
+
 def _inside(path: Path) -> None:
     root = path.parent.parent.resolve()
     if not path.resolve().is_relative_to(root):
         raise BaselineError(f"{path}: leads out of the baseline folder {root}: make it a plain file")
 
 
-def store_of(
-    gate_file: Path, folder: Path, root: Path, base: MergeBase | None = None, configuration: str = ""
-) -> BaselineStore:
+def store_of(gate_file: Path, folder: Path, root: Path, configuration: str = "") -> BaselineStore:
     """The store of a gate file, or of one ``configuration`` of its matrix, in a baseline folder.
 
     Named by the gate file's path relative to what holds the baseline folder, so that it does not depend on where pytest
@@ -205,65 +178,11 @@ def store_of(
     else:
         relative = gate_file.name
     address = Address(relative, configuration)
-    return BaselineStore(folder / _folder_name(address), str(address), base)
+    return BaselineStore(folder / _folder_name(address), str(address))
 
 
 def _folder_name(address: Address) -> str:
     return address.stem.replace("/", "__")
-
-
-@dataclass
-class Snapshots:
-    """The merge bases of one ref, each repository asked once."""
-
-    ref: str
-
-    def around(self, folder: Path) -> Snapshot:
-        """The repository around a folder at the merge base. Raises BaselineError, the same one each time."""
-        found = self._at(next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder))
-        if isinstance(found, BaselineError):
-            raise found
-        return found
-
-    @kept
-    def _at(self, folder: Path) -> Snapshot | BaselineError:
-        try:
-            return snapshot_of(folder, self.ref)
-        except BaselineError as error:
-            return error
-
-
-@dataclass
-class MergeBase:
-    """One gate file, and its baselines, as they were at the merge base of a ref and HEAD."""
-
-    gate: Path
-    snapshots: Snapshots
-
-    @cached_property
-    def snapshot(self) -> Snapshot:
-        """The repository of the gate file. Raises BaselineError."""
-        return self.snapshots.around(self.gate.parent)
-
-    @cached_property
-    def files(self) -> WorkTree | Snapshot:
-        """Those of the commit; of a gate file that is not there yet those of the work tree. Raises BaselineError."""
-        known = self.snapshot.top / self.snapshot.place(self.gate) in self.snapshot.gate_files
-        return self.snapshot if known else WorkTree()
-
-    @property
-    def is_as_it_was(self) -> bool:
-        """Whether the gate file is byte for byte the same. Raises BaselineError."""
-        with one_line(BaselineError, f"{self.gate}: cannot be read"):
-            entry = self.snapshot.gate_files.get(self.snapshot.top / self.snapshot.place(self.gate))
-            return entry is not None and entry.holds(self.gate.read_bytes())
-
-    @property
-    def note(self) -> str:
-        """That nobody else's baseline is at hand for a gate file that is new; else empty. Raises BaselineError."""
-        if self.files is self.snapshot:
-            return ""
-        return f"this gate file is not at {self.snapshot.words} yet: it is compared with the branch's own baseline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +216,7 @@ def prune(gate: GateFile, store: BaselineStore, *, dry_run: bool = False) -> tup
     if not store.folder.is_dir():
         return found, errors
     with contextlib.nullcontext() if dry_run else store.locked():
-        for name in store.files.names(store.folder):
+        for name in store.names():
             try:
                 found += _prune_file(gate, store, store.folder / name, dry_run)
             except BaselineError as error:

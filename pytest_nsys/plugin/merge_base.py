@@ -1,0 +1,164 @@
+"""The gate of the merge base in a plain pytest run: one test, whatever the branch collects, selects or leaves out.
+
+The judge starts before any conftest.py is loaded and runs beside the session. When all other tests are done its verdict
+is reported as a test of its own: no collection, selection or worker of xdist has a part in it. What a program of the
+branch does to this process it can still do to the report; ``pytest-nsys baseline judge`` has no such program in it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from pytest_nsys.core.errors import BaselineError
+from pytest_nsys.merge_base.base_verdict import TITLE, BaseVerdict, broken_verdict
+from pytest_nsys.merge_base.judge_process import Judge, JudgeRequest, NamedPath, start_judge
+from pytest_nsys.outcomes import GateFailed, NsysWarning
+from pytest_nsys.plugin.settings import install, split
+
+NAME = "nsys-merge-base"
+NODE_ID = f"nsys::{TITLE}"
+REF = "nsys_baseline_ref"
+WORKER = "PYTEST_XDIST_WORKER"
+"""What xdist sets in the environment of its workers, which are told so only after their conftest files are loaded."""
+
+NOTHING_RUNS = ("help", "version", "collectonly", "nsys_update_baselines", "nsys_against")
+"""Options under which no test runs, or which exclude a ref."""
+
+GREEN_OR_EMPTY = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+_JUDGE = pytest.StashKey[Judge | BaseVerdict]()
+
+
+def start_before_conftests(config: pytest.Config, parser: pytest.Parser) -> None:
+    """Start the judge of the ref that a person typed. Raises pytest.UsageError for one that an ini file names."""
+    typed = parser.parse_known_args(
+        [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *map(str, config.invocation_params.args)]
+    )
+    ref: str | None = typed.nsys_baseline_ref
+    if ref is None or config.getini(REF):
+        raise pytest.UsageError(
+            f"{REF} in an ini file protects nobody, as a branch writes its own: take it out, and type "
+            "--nsys-baseline-ref=REF"
+        )
+    if WORKER not in os.environ and not any(getattr(typed, name, None) for name in NOTHING_RUNS):
+        _start(config, typed, ref)
+
+
+def _start(config: pytest.Config, typed: Any, ref: str) -> None:
+    here = config.invocation_params.dir
+
+    def named(option: str) -> list[NamedPath]:
+        return [NamedPath(*split(value, here)) for value in getattr(typed, option) or ()]
+
+    request = JudgeRequest(
+        ref,
+        here,
+        paths=[word.partition("::")[0] for word in typed.file_or_dir or ()],
+        traces=named("nsys_trace"),
+        measurements=named("nsys_measurements"),
+        baseline_dir=typed.nsys_baseline_dir,
+        history=typed.nsys_history,
+        ini_file=typed.inifilename,
+        executor=typed.nsys_executor,
+    )
+    try:
+        judge = start_judge(request)
+    except BaselineError as error:
+        config.stash[_JUDGE] = broken_verdict(str(error))
+    else:
+        config.stash[_JUDGE] = judge
+        config.add_cleanup(judge.stop)
+
+
+def start(config: pytest.Config) -> None:
+    """Have the verdict of the merge base reported, once in a session: by the controller where xdist distributes it."""
+    if hasattr(config, "workerinput") or any(config.getoption(name, default=None) for name in NOTHING_RUNS):
+        return
+    if _JUDGE not in config.stash:  # a session inside a worker of another one
+        _start(config, config.option, config.getoption(REF))
+    install(config, MergeBaseGate(config), NAME)
+
+
+def verdict_of(config: pytest.Config) -> BaseVerdict | None:
+    """What the merge base said in this session, None where nobody asked or it is not known yet."""
+    gate = config.pluginmanager.get_plugin(NAME)
+    return gate.verdict if isinstance(gate, MergeBaseGate) else None
+
+
+@dataclass(eq=False)
+class MergeBaseGate:
+    """The plugin that waits for the judge and reports what it says."""
+
+    config: pytest.Config
+    verdict: BaseVerdict | None = field(default=None, init=False)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, Any, Any]:
+        """Report behind all other tests, also where the session broke off for one of them."""
+        # Registered last, so around the hooks of every conftest.py: what they set is set before this looks.
+        self.config.pluginmanager.register(ExitStatus(self), f"{NAME}-exit-status")
+        try:
+            result = yield
+        except Exception:
+            self._report(session)
+            raise
+        self._report(session)
+        return result
+
+    def _report(self, session: pytest.Session) -> None:
+        judge = self.config.stash[_JUDGE]
+        try:
+            self.verdict = judge if isinstance(judge, BaseVerdict) else judge.wait()
+        except BaselineError as error:
+            self.verdict = broken_verdict(str(error))
+        failure = self._failure(self.verdict)
+        session.testscollected += session.testscollected > 0  # of none, pytest says so
+        location, hook = ("", 0, TITLE), self.config.hook
+        hook.pytest_runtest_logstart(nodeid=NODE_ID, location=location)
+        for when in ("setup", "call", "teardown"):
+            red = failure if when == "call" else None
+            report = pytest.TestReport(
+                NODE_ID,
+                location,
+                {"nsys": 1},
+                "failed" if red is not None else "passed",
+                red,
+                when,
+            )
+            report.nsys_merge_base = self.verdict  # type: ignore[attr-defined]
+            hook.pytest_runtest_logreport(report=report)
+        hook.pytest_runtest_logfinish(nodeid=NODE_ID, location=location)
+
+    def _failure(self, verdict: BaseVerdict) -> Any:
+        """What pytest shows of a red; None where there is none."""
+        lines = [*verdict.lines()]
+        try:
+            for told in verdict.accepted:
+                self.config.issue_config_time_warning(NsysWarning(f"{TITLE}: {told}"), 2)
+            if verdict.red:
+                raise GateFailed("\n".join(lines))
+        except (GateFailed, NsysWarning) as error:  # the latter under -W error
+            shown = pytest.ExceptionInfo.from_exception(error).getrepr(style="value")
+            if (crash := getattr(shown, "reprcrash", None)) is not None:
+                crash.message = str(error).partition("\n")[0]
+            return shown
+        return None
+
+
+@dataclass(eq=False)
+class ExitStatus:
+    """The plugin that has the last word of the exit status: a red of the merge base is one of the session."""
+
+    gate: MergeBaseGate
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
+        yield
+        verdict = self.gate.verdict
+        if verdict is not None and verdict.red and session.exitstatus in GREEN_OR_EMPTY:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,0 +1,62 @@
+"""A judge of the merge base without a process of its own, which costs ten times as much."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+
+from pytest_nsys.merge_base.base_verdict import BaseVerdict
+from pytest_nsys.merge_base.judge_process import JudgeRequest, NamedPath, start_judge
+from tests.support.gates import LEFT_OUT, Project
+
+PYTEST = ("-I", "-m", "pytest")
+
+
+class InThisProcess:
+    """What stands for ``subprocess.Popen``: pytest runs where it is made."""
+
+    def __init__(self, words: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdout: BinaryIO, **_: Any) -> None:
+        assert tuple(words[1:4]) == PYTEST
+        with pytest.MonkeyPatch.context() as patch, contextlib.chdir(cwd):
+            patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"])
+            with (
+                contextlib.redirect_stdout(Path(stdout.name).open("a", encoding="utf-8")) as said,
+                contextlib.redirect_stderr(said),
+            ):
+                self.status = int(pytest.main([*LEFT_OUT, *words[4:]]))
+                said.close()
+
+    def poll(self) -> int:
+        """It has ended."""
+        return self.status
+
+    def wait(self, _: float | None = None) -> int:
+        """It has ended."""
+        return self.status
+
+
+def judge(
+    project: Project, trace: str = "", *paths: str, ref: str = "main", here: Path | None = None, **more: Any
+) -> BaseVerdict:
+    """What the merge base says of a trace."""
+    traces = [NamedPath("", trace)] if trace else []
+    request = JudgeRequest(ref, here or project.root, paths, traces, **more)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "Popen", _popen())
+        return start_judge(request).wait()
+
+
+def _popen() -> Any:
+    real = subprocess.Popen
+
+    def start(words: Any, *more: Any, **named: Any) -> Any:
+        if tuple(words[1:4]) == PYTEST:
+            return InThisProcess(words, **named)
+        return real(words, *more, **named)
+
+    return start
