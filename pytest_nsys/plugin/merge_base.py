@@ -104,7 +104,7 @@ class MergeBaseGate:
         self.config.pluginmanager.register(ExitStatus(self), f"{NAME}-exit-status")
         try:
             result = yield
-        except Exception:
+        except (Exception, session.Interrupted):  # the latter where a file cannot be collected
             self._report(session)
             raise
         self._report(session)

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# The two steps of the action: `judge` runs the gate and always leaves a summary; `apply` turns what came of it into the
-# step's exit code, after the reports were uploaded. Everything comes through the environment (see action.yml).
+# The steps of the action: `prepare` installs; `base` has the gate of the merge base judge, before anything of the pull
+# request runs, with an exit code of its own; `judge` runs the pull request's gate and always leaves a summary; `apply`
+# turns what came of that into an exit code, after the reports were uploaded. Everything comes through the environment
+# (see action.yml).
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -66,10 +68,9 @@ gate_files() { # each gate file that is meant, ended by NUL
 
 under() { # FOLDER: the gate files in it, but not in hidden folders or in virtual environments
     # As pytest finds them: links are followed, one that leads nowhere is an error, and so is a name that is nearly one.
-    # A virtual environment that git holds is none: it would hide the gate files beside it.
     local meant='\.nsys\.ya?ml'
     LC_ALL=C find -L "$1" -mindepth 1 -regextype posix-extended -type d \( -name '.*' -o -name node_modules \
-        -o -exec test -e '{}/pyvenv.cfg' \; ! -exec git -C '{}' cat-file -e HEAD:./pyvenv.cfg \; \) -prune \
+        -o -exec test -e '{}/pyvenv.cfg' \; \) -prune \
         -o -type f,l \( -name '*.nsys.yaml' -o -iregex ".*/[^/.#][^/]*$meant[^/]*" \
         ! -iregex ".*$meant([^/]*~|\.(j2|jinja2?|tmpl|tpl|template|in))" \) -print0 2>/dev/null | LC_ALL=C sort -z
 }
@@ -85,7 +86,8 @@ install() { # pytest-nsys in a virtual environment of its own; sets `python`. Wi
         -- "$package" && python=$work/venv/bin/python
 }
 
-judge() {
+prepare() {
+    local why
     work=$(mktemp -d "${RUNNER_TEMP:-${TMPDIR:-/tmp}}/nsys-gate.XXXXXX")
     out=$work/reports
     mkdir "$out"
@@ -94,9 +96,54 @@ judge() {
     put summary "$out/summary.md"
     put junit "$out/junit.xml"
     put html "$out/report.html"
-    run
+    if ! why=$("$python" -IS "$here/outcome.py" check "${NSYS_FAIL_ON:-bad}" 2>&1); then
+        broken "${why:-there is no Python: $python}"
+    elif ! install >"$out/pytest.log" 2>&1; then
+        broken "pytest-nsys could not be installed"
+    else
+        put python "$python"
+    fi
+}
+
+base() {
+    local -a words=("$NSYS_BASELINE_REF") paths=()
+    local code=0
+    out=$NSYS_FOLDER
+    inputs --
+    [ -z "${NSYS_HISTORY:-}" ] || words+=("--history=$NSYS_HISTORY")
+    mapfile -d '' -t paths < <(lines "${NSYS_GATE_FILES:-.}")
+    quietly "$python" -I -m pytest_nsys baseline judge "--summary=$out/base.md" "--json=$out/base.json" \
+        "${words[@]}" -- "${paths[@]}" || code=$?
+    put exit-code "$code"
+    [ ! -s "$out/base.md" ] || cat "$out/base.md" >>"${GITHUB_STEP_SUMMARY:-/dev/null}"
+    [ "$code" -eq 0 ] && return
+    fail "the gate of the merge base is red: the log and the summary say why"
+    # What is slow may pass where nothing is to fail yet; what cannot be judged is broken.
+    [ "$code" -eq 1 ] && [ "${NSYS_FAIL_ON:-bad}" = never ] || exit 1
+}
+
+judge() {
+    work=$NSYS_FOLDER/..
+    out=$NSYS_FOLDER
+    [ -z "${NSYS_PYTHON:-}" ] || run # else it is not installed
     put verdict "$(verdict)"
     cat "$out/summary.md" >>"${GITHUB_STEP_SUMMARY:-/dev/null}"
+}
+
+inputs() { # PREFIX: the options of what is judged; -- for pytest-nsys, --nsys- for pytest
+    local value
+    while IFS= read -r -d '' value; do words+=("$1trace=$value"); done < <(lines "${NSYS_TRACES:-}")
+    while IFS= read -r -d '' value; do words+=("$1measurements=$value"); done < <(lines "${NSYS_MEASUREMENTS:-}")
+    while IFS= read -r -d '' value; do words+=("$1against=$value"); done < <(lines "${NSYS_AGAINST:-}")
+}
+
+quietly() { # COMMAND…: names of files, tests and kernels are anybody's, so no line that it prints is a command
+    local token code=0
+    token=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
+    printf '::stop-commands::%s\n' "$token"
+    "$@" 2>&1 || code=$?
+    printf '::%s::\n' "$token"
+    return "$code"
 }
 
 verdict() { # one word; without a report it is an error
@@ -105,45 +152,26 @@ verdict() { # one word; without a report it is an error
 
 run() {
     local -a words=(--nsys-strict) files=() more=()
-    local value code=0 why token notes='^::\(error\|warning\|notice\) '
-    if ! why=$("$python" -IS "$here/outcome.py" check "${NSYS_FAIL_ON:-bad}" 2>&1); then
-        broken "${why:-there is no Python: $python}"
-        return
-    fi
+    local code=0 notes='^::\(error\|warning\|notice\) '
     if ! gate_files >"$work/files" 2>"$work/why"; then
         broken "gate-files: $(cat "$work/why")"
         return
     fi
     mapfile -d '' -t files <"$work/files"
-    if ! install >"$out/pytest.log" 2>&1; then
-        broken "pytest-nsys could not be installed"
-        return
-    fi
-    while IFS= read -r -d '' value; do words+=("--nsys-trace=$value"); done < <(lines "${NSYS_TRACES:-}")
-    while IFS= read -r -d '' value; do words+=("--nsys-measurements=$value"); done < <(lines "${NSYS_MEASUREMENTS:-}")
-    while IFS= read -r -d '' value; do words+=("--nsys-against=$value"); done < <(lines "${NSYS_AGAINST:-}")
-    if [ -n "${NSYS_BASELINE_REF:-}" ]; then
-        words+=("--nsys-baseline-ref=$NSYS_BASELINE_REF")
-        # Unless it says something, the repository's ini file does; beside captures of the base it says what the ref is for.
-        [ "${NSYS_GATE_CHANGES:-warn}${NSYS_AGAINST:-}" = warn ] || words+=("--nsys-gate-changes=${NSYS_GATE_CHANGES:-warn}")
-        [ -z "${NSYS_ACCEPTED:-}" ] || words+=("--nsys-accepted=$NSYS_ACCEPTED")
-    else # the ini file may name a ref; where it does not, there is nothing to be stricter about
-        [ "${NSYS_GATE_CHANGES:-}" != fail ] || words+=(-o nsys_gate_changes=fail)
-        [ "${NSYS_ACCEPTED:-}" != fail ] || words+=(-o nsys_accepted=fail)
-    fi
+    inputs --nsys-
     [ -z "${NSYS_HISTORY:-}" ] || words+=("--nsys-history=$NSYS_HISTORY")
     mapfile -d '' -t more < <(lines "${NSYS_ARGS:-}")
-    # Names of files, tests and kernels are anybody's: no line that pytest prints is a command, but for its annotations.
-    token=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
-    printf '::stop-commands::%s\n' "$token"
     # The repository's own addopts are for its own tests, whose plugins are not installed here.
-    "$python" -P -m pytest -o addopts= -p no:cacheprovider "--junitxml=$out/junit.xml" \
+    quietly logged -o addopts= -p no:cacheprovider "--junitxml=$out/junit.xml" \
         "--nsys-json=$out/report.json" "--nsys-summary=$out/summary.md" "--nsys-html=$out/report.html" --nsys-annotate \
-        "${words[@]}" "${more[@]}" "${files[@]}" 2>&1 | tee "$out/pytest.log" | sed -u "/$notes/d" || code=${PIPESTATUS[0]}
-    printf '::%s::\n' "$token"
+        "${words[@]}" "${more[@]}" "${files[@]}" || code=$?
     sed -n "/$notes/p" "$out/pytest.log"
     put exit-code "$code"
     [ -s "$out/summary.md" ] || broken "pytest ended with exit status $code before anything was judged"
+}
+
+logged() { # WORDS…: pytest, whose annotations are printed where they count as such
+    "$python" -P -m pytest "$@" 2>&1 | tee "$out/pytest.log" | sed -u "/$notes/d" || return "${PIPESTATUS[0]}"
 }
 
 apply() {
@@ -155,9 +183,9 @@ apply() {
 }
 
 case ${1:-} in
-judge | apply) "$1" ;;
+prepare | base | judge | apply) "$1" ;;
 *)
-    echo "usage: gate.sh judge|apply" >&2
+    echo "usage: gate.sh prepare|base|judge|apply" >&2
     exit 2
     ;;
 esac
