@@ -56,14 +56,23 @@ from pytest_nsys.core.model import (
     Copy,
     Interval,
     Lane,
-    Memory,
     Range,
     Rank,
     Stream,
-    Trace,
     TraceFacts,
 )
-from pytest_nsys.core.tables import NO_CALLS, NO_KERNELS, Kernels, LaunchCalls, Ranges, Series, StreamWait, summed
+from pytest_nsys.core.tables import (
+    NO_CALLS,
+    NO_KERNELS,
+    Kernels,
+    LaunchCalls,
+    Memory,
+    Ranges,
+    Series,
+    StreamWait,
+    summed,
+)
+from pytest_nsys.core.trace import Trace
 from pytest_nsys.traces.copies_as_kernels import merged
 
 if TYPE_CHECKING:

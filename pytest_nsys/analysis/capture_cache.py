@@ -23,7 +23,7 @@ from pytest_nsys.analysis.windows import MEDIAN, RUN
 from pytest_nsys.core.conventions import Anchor, Convention
 from pytest_nsys.core.errors import NsysError, TraceError, UsageMistake, one_line
 from pytest_nsys.core.file_names import WINDOW_SUFFIX
-from pytest_nsys.core.model import Trace
+from pytest_nsys.core.trace import Trace
 from pytest_nsys.core.words import counted
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.traces.opening import (

@@ -40,16 +40,15 @@ from pytest_nsys.core.model import (
     Interval,
     Lane,
     LaunchRecord,
-    Memory,
     Range,
     Rank,
     StepsOfRun,
     Stream,
     Tie,
-    Trace,
     TraceFacts,
 )
-from pytest_nsys.core.tables import NO_CALLS, NO_KERNELS, Kernels, LaunchCalls, Series, StreamWait
+from pytest_nsys.core.tables import NO_CALLS, NO_KERNELS, Kernels, LaunchCalls, Memory, Series, StreamWait
+from pytest_nsys.core.trace import Trace
 from pytest_nsys.core.words import ranks_words
 from pytest_nsys.traces.copies_as_kernels import merged
 

@@ -20,7 +20,7 @@ from pytest_nsys.analysis.metrics import Request, known_metric, metric_called
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError
-from pytest_nsys.core.model import Trace
+from pytest_nsys.core.trace import Trace
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.tools.executors import EVERY_S, SERIAL, Progress, executor_of
 from pytest_nsys.traces.opening import open_trace

@@ -42,18 +42,9 @@ from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, UNKNOWN, Conv
 from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.intervals import Intervals, hull
-from pytest_nsys.core.model import (
-    Interval,
-    KernelsMode,
-    Range,
-    Rank,
-    Span,
-    Stream,
-    Trace,
-    Value,
-    Window,
-)
+from pytest_nsys.core.model import Interval, KernelsMode, Range, Rank, Span, Stream, Value, Window
 from pytest_nsys.core.numbers import format_together, share_of
+from pytest_nsys.core.trace import Trace
 from pytest_nsys.core.words import printable
 
 C = TypeVar("C", "array[int]", bytearray)

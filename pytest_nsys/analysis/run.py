@@ -53,11 +53,11 @@ from pytest_nsys.core.model import (
     Range,
     Rank,
     StepsOfRun,
-    Trace,
     TraceFacts,
     Window,
 )
 from pytest_nsys.core.tables import Kernels, Ranges
+from pytest_nsys.core.trace import Trace
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.traces.copies_as_kernels import with_copies

@@ -23,19 +23,8 @@ from typing import NamedTuple
 
 from pytest_nsys.core.conventions import KIND_WORDS, OF_KERNEL, Anchor, Convention
 from pytest_nsys.core.errors import NothingMeasured, SeveralCaptures, TraceError, did_you_mean
-from pytest_nsys.core.model import (
-    NO_LAUNCH,
-    KernelsMode,
-    Lane,
-    Note,
-    ProcessId,
-    Range,
-    Rank,
-    Setup,
-    Span,
-    Trace,
-    Window,
-)
+from pytest_nsys.core.model import NO_LAUNCH, KernelsMode, Lane, Note, ProcessId, Range, Rank, Setup, Span, Window
+from pytest_nsys.core.trace import Trace
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
 

@@ -35,8 +35,9 @@ from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention, conventio
 from pytest_nsys.core.errors import BaselineError, NothingMeasured, NsysError, UsageMistake, hint
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.file_names import GATE_SUFFIX
-from pytest_nsys.core.model import KernelsMode, Label, Trace, Value
+from pytest_nsys.core.model import KernelsMode, Label, Value
 from pytest_nsys.core.numbers import format_value
+from pytest_nsys.core.trace import Trace
 from pytest_nsys.core.words import counted, place_words, printable, typed
 from pytest_nsys.drafting.choice import with_bounds, with_libraries, with_stages
 from pytest_nsys.drafting.gate_text import SCHEMA_NAME, Draft, gate_text

@@ -8,18 +8,14 @@ Values are integers or exact fractions until they are printed. Nothing here know
 from __future__ import annotations
 
 import enum
-from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple
 
 from pytest_nsys.core.words import printable
-
-if TYPE_CHECKING:
-    from pytest_nsys.core.tables import Kernels, LaunchCalls, Ranges, Series, StreamWait
 
 Value = int | Fraction
 """A measured value: nanoseconds and counts are int, ratios and means are Fraction."""
@@ -364,15 +360,6 @@ class Copy(NamedTuple):
     launch_ns: int
 
 
-class Memory(NamedTuple):
-    """What was allocated on a device, in bytes: ``levels``, each of which holds until the next. ``earlier`` counts
-    frees of memory that was allocated before the recording began: then the levels lack it, and what else was there.
-    """
-
-    levels: Series
-    earlier: int = 0
-
-
 class Collective(NamedTuple):
     """What a trace records of the collective that one kernel is; None where it does not say.
 
@@ -392,145 +379,6 @@ class Collective(NamedTuple):
 
 Interval = tuple[int, int]
 """(start_ns, end_ns)"""
-
-
-class Trace(Protocol):
-    """One file (or folder) that a profiler wrote, read on demand: a caller fetches only what it asks for.
-
-    Every mapping is by serialised process id or by lane; a process without anything is absent. The ids of two files of
-    one run differ where the processes do; no time ends before it starts; a span holds its ends. All methods
-    raise :class:`~pytest_nsys.core.errors.TraceError` where the file cannot be read.
-    """
-
-    @property
-    def path(self) -> Path: ...
-
-    def facts(self) -> TraceFacts: ...
-
-    def setups(self) -> Mapping[int, Setup]:
-        """What the trace states of its processes by itself; a setup label among their ranges says more. A rank alone is
-        ``Setup(where it is stated, rank, {}, {})``.
-        """
-        ...
-
-    def has_kernels(self) -> bool:
-        """Whether anything ran on a GPU: seen at the first row, where :meth:`lanes` passes the whole table."""
-        ...
-
-    def lanes(self) -> Sequence[Lane]:
-        """Every (process, device) that ran a kernel, ordered."""
-        ...
-
-    def library_kernels(self) -> Set[tuple[str, str]]:
-        """The (short name, demangled name) of each kernel that ran and is of a known communication library."""
-        ...
-
-    def ranges(self, patterns: Sequence[str]) -> Mapping[int, Ranges]:
-        """The ranges, open ones too, whose name matches a ``%`` pattern, by process, ordered by (start, end)."""
-        ...
-
-    def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Ranges]:
-        """The ranges of each process that touch its span, NCCL's own left out, ordered by (start, end)."""
-        ...
-
-    def module_calls(self) -> Mapping[int, Ranges]:
-        """The calls of a model's modules that the profiler itself recorded (``nn.Module: Block_3``), by process,
-        ordered by (start, end). They are no ranges: they say what is a part of the model, and nothing anchors there.
-        """
-        ...
-
-    def common_range_names(self, global_pid: int) -> Sequence[tuple[str, int]]:
-        """The names that most ranges of a process have, with their counts, to show what could be meant."""
-        ...
-
-    def kernels(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels]:
-        """The kernels of each lane that touch its span; None: all of them."""
-        ...
-
-    def unasked(self) -> Set[int]:
-        """Processes that ran kernels in the spans read so far, but in no lane that was asked for."""
-        ...
-
-    def idle(self, spans: Mapping[Lane, Sequence[Interval]]) -> Mapping[Lane, Sequence[Interval]]:
-        """Those of the spans of each lane, which stand by start, in which no kernel runs; at an edge none does."""
-        ...
-
-    def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
-        """The kernels of each lane that have a launch row starting in its span, edges included."""
-        ...
-
-    def launches(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, array[int]]:
-        """For each kernel the start of its earliest launch row, NO_LAUNCH where it has none."""
-        ...
-
-    def launch_calls(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, LaunchCalls]:
-        """The call that launched each kernel; of transfers and copies, too."""
-        ...
-
-    def stream_waits(self) -> Mapping[int, Sequence[StreamWait]] | None:
-        """Every stream-wait by process, in the order of its place; None where the trace has not one on record: then
-        nothing tells whether there were any.
-        """
-        ...
-
-    def launch_records(
-        self, spans: Mapping[int, Interval | None], kernels: Mapping[Lane, Kernels], /
-    ) -> Mapping[int, Sequence[LaunchRecord]] | None:
-        """Of the calls that launch work and start in the span of their process (None: all of them), how much work is on
-        record, by kind. Of a process without a span all calls count, if it has more than a few. ``kernels`` are such as
-        were read before, and are not looked for again.
-
-        A call inside another one is part of it. What fails launches nothing, nor does, without a record of it, what a
-        thread calls while it captures a graph; memsets and copies of 0 bytes are no work. None where the trace has no
-        record of any call.
-        """
-        ...
-
-    def api_calls(self, name_globs: Sequence[str], spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]] | None:
-        """The calls whose name matches a glob and that start in the span, one per correlation, by process.
-
-        None where the trace has no record of any call.
-        """
-        ...
-
-    def copies(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Sequence[Copy]] | None:
-        """The copies of each lane that have a launch row starting in its span, edges included, by start; without launch
-        rows those that start in it. None where the format or its version never says which memories a copy is between.
-        """
-        ...
-
-    def copies_as_kernels(self, kinds: Sequence[str]) -> Mapping[Lane, Kernels]:
-        """All copies of these kinds (of conventions.CopyKind), each named for its kind, by process and device."""
-        ...
-
-    def copies_between_gpus(self) -> Mapping[Lane, Kernels]:
-        """The copies to another GPU, and those that a collective launched, that are not among the kernels; each named
-        for its kind, by process and device.
-        """
-        ...
-
-    def transfers(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels] | None:
-        """What kept the GPU of each lane busy and touches its span (None: all of it), as kernels that are called
-        ``copy``, ``memset`` and, of CUDA graphs that were traced whole, ``graph``. None where the format or its version
-        does not say when and where they ran.
-        """
-        ...
-
-    def memory(self) -> Mapping[Lane, Memory] | None:
-        """What each process had allocated on each device; None where the trace has no record of it."""
-        ...
-
-    def sm_clocks(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Series] | None:
-        """Samples of the clock of the SMs of each lane, in Hz, around its span (None: all of them). None where the
-        trace has no record of any.
-        """
-        ...
-
-    def collectives(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]] | None:
-        """For each kernel what is recorded of it as a collective; None where the trace has no record of any."""
-        ...
-
-    def close(self) -> None: ...
 
 
 class Unseen(NamedTuple):

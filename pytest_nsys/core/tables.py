@@ -194,6 +194,15 @@ class Series(NamedTuple):
         return Series(self.at_ns[first:after], self.value[first:after])
 
 
+class Memory(NamedTuple):
+    """What was allocated on a device, in bytes: ``levels``, each of which holds until the next. ``earlier`` counts
+    frees of memory that was allocated before the recording began: then the levels lack it, and what else was there.
+    """
+
+    levels: Series
+    earlier: int = 0
+
+
 def summed(each: Sequence[Series]) -> Series:
     """The sum of several levels; one that has not begun is 0."""
     if len(each) == 1:

@@ -23,7 +23,7 @@ from pytest_nsys.analysis.windows import MEDIAN, STEADY
 from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention, written_anchor
 from pytest_nsys.core.errors import NsysError, SeveralCaptures, UsageMistake
 from pytest_nsys.core.file_names import Address
-from pytest_nsys.core.model import Trace
+from pytest_nsys.core.trace import Trace
 from pytest_nsys.core.words import folders_up, from_here, typed
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.model import Assertion, GateFile, Verdict, requests_of, spec_for

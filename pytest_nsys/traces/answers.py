@@ -13,8 +13,8 @@ from typing import NamedTuple
 from pytest_nsys.core import columns
 from pytest_nsys.core.columns import NEVER, Column
 from pytest_nsys.core.conventions import COMMUNICATION_PREFIX
-from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Lane, Memory
-from pytest_nsys.core.tables import NO_CALLS, LaunchCalls, Ranges, Series
+from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Lane
+from pytest_nsys.core.tables import NO_CALLS, LaunchCalls, Memory, Ranges, Series
 
 
 class ApiCalls(NamedTuple):

@@ -15,8 +15,9 @@ from typing import Any, cast
 
 from pytest_nsys.core.columns import order, touching
 from pytest_nsys.core.conventions import COMMUNICATION_PREFIX, COPY_NAMES, CopyKind
-from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Collective, Interval, Lane, Stream, Trace, TraceFacts
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Collective, Interval, Lane, Stream, TraceFacts
 from pytest_nsys.core.tables import Kernels, one_after_another
+from pytest_nsys.core.trace import Trace
 
 NAME_IDS: Mapping[str, int] = {kind: -1 - number for number, kind in enumerate(CopyKind)}
 """The name of a copy among those of kernels, which are numbered from 0 on."""
@@ -86,7 +87,7 @@ def with_copies(trace: Trace, kinds: Sequence[CopyKind]) -> Trace:
 
 
 class WithCopies:
-    """A :class:`~pytest_nsys.core.model.Trace` among whose kernels are the copies of some kinds."""
+    """A :class:`~pytest_nsys.core.trace.Trace` among whose kernels are the copies of some kinds."""
 
     def __init__(self, trace: Trace, kinds: Sequence[CopyKind]) -> None:
         self._trace, self._kinds = trace, tuple(kinds)

@@ -17,8 +17,8 @@ from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Column
 from pytest_nsys.core.conventions import like
 from pytest_nsys.core.families import known_communication
-from pytest_nsys.core.model import NO_LAUNCH, Api, Collective, Copy, Interval, Lane, Memory
-from pytest_nsys.core.tables import NO_KERNELS, Kernels, LaunchCalls, Ranges, Series, StreamWait
+from pytest_nsys.core.model import NO_LAUNCH, Api, Collective, Copy, Interval, Lane
+from pytest_nsys.core.tables import NO_KERNELS, Kernels, LaunchCalls, Memory, Ranges, Series, StreamWait
 from pytest_nsys.traces.answers import ApiCalls, CallTable, idle_among, named_ranges, not_by_nccl
 from pytest_nsys.traces.copies_as_kernels import merged, touching_span
 
@@ -82,7 +82,7 @@ class Process(Protocol):
 
 
 class TraceInMemory:
-    """What all traces whose processes are in memory answer alike; see :class:`~pytest_nsys.core.model.Trace`."""
+    """What all traces whose processes are in memory answer alike; see :class:`~pytest_nsys.core.trace.Trace`."""
 
     path: Path
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.core.errors import SeveralCaptures, TraceError, UsageMistake, one_line
 from pytest_nsys.core.file_names import CUT_SUFFIX, GATE_SUFFIX
-from pytest_nsys.core.model import Trace
+from pytest_nsys.core.trace import Trace
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.gpu_log import ENDING as GPU_LOG
 from pytest_nsys.traces.other_profilers import SUFFIXES, describe_csv

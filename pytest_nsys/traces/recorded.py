@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_nsys.core.errors import NsysError
-from pytest_nsys.core.model import Trace
 from pytest_nsys.core.tables import Kernels
+from pytest_nsys.core.trace import Trace
 
 Question = tuple[Hashable, ...]
-"""The name of a method of :class:`~pytest_nsys.core.model.Trace`, and its arguments."""
+"""The name of a method of :class:`~pytest_nsys.core.trace.Trace`, and its arguments."""
 
 
 class Answer(NamedTuple):
@@ -37,7 +37,7 @@ class Recording(NamedTuple):
 
 
 class RecordedTrace:
-    """A :class:`~pytest_nsys.core.model.Trace` that answers what it knows, and asks the file for the rest.
+    """A :class:`~pytest_nsys.core.trace.Trace` that answers what it knows, and asks the file for the rest.
 
     Every public method of the protocol is answered alike, also one that this module has never heard of.
     """

@@ -11,7 +11,7 @@ from pytest_nsys.analysis.table import MetricTable
 from pytest_nsys.core.model import Row, Value
 from pytest_nsys.gates.accepted import LET_PASS, AcceptedRows, Refreshed, accept
 from pytest_nsys.gates.judgement import Judgement, Reference, judge, with_rule
-from pytest_nsys.gates.model import Assertion, Outcome, Severity
+from pytest_nsys.gates.model import Assertion, Outcome, Severities, Severity
 from tests.support.gate_files import asked
 
 WITHIN = "busy_ns below baseline plus 5%"
@@ -111,7 +111,9 @@ def accepted(
     severity: Severity = Severity.FAIL,
     lets_pass: bool = True,
 ) -> tuple[Judgement, AcceptedRows]:
-    return accept(replace(asked(WITHIN), severity=Severities(severity)), judgement, runs(200)[0], refreshed, lets_pass=lets_pass)
+    return accept(
+        replace(asked(WITHIN), severity=Severities(severity)), judgement, runs(200)[0], refreshed, lets_pass=lets_pass
+    )
 
 
 def test_what_breaks_the_rule_of_a_pipeline_is_not_accepted() -> None:

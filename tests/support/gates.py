@@ -29,7 +29,7 @@ from pytest_nsys.cli import main
 from pytest_nsys.cli.asking import Updating
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.file_names import WINDOW_SUFFIX
-from pytest_nsys.core.model import Trace
+from pytest_nsys.core.trace import Trace
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import Assertion
 from pytest_nsys.gates.names import without_limit

@@ -13,8 +13,9 @@ from pytest_nsys.analysis.run import WindowGroup
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NoRows
-from pytest_nsys.core.model import Interval, Lane, ProcessId, Range, Rank, Trace, Window
+from pytest_nsys.core.model import Interval, Lane, ProcessId, Range, Rank, Window
 from pytest_nsys.core.tables import Kernels, Ranges
+from pytest_nsys.core.trace import Trace
 
 RANK = Rank(0, ProcessId(0, 1 << 24), 0, None, Path("trace.sqlite"))
 RUN_WINDOW = Window(0, 1_000, "run")

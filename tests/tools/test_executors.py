@@ -19,7 +19,7 @@ import pytest
 
 from pytest_nsys.analysis.parallel import TraceJob, _finished, read
 from pytest_nsys.core.errors import UsageMistake
-from pytest_nsys.core.model import Trace
+from pytest_nsys.core.trace import Trace
 from pytest_nsys.tools import workers as dask_cluster
 from pytest_nsys.tools.executors import Progress, check_executor, executor_of
 from tests.support.gates import Project

@@ -20,7 +20,8 @@ from pytest_nsys.analysis.parallel import TraceJob, ask_all, read
 from pytest_nsys.core.conventions import BUILT_IN, COPY_NAMES, Convention, CopyKind
 from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError
 from pytest_nsys.core.families import FAMILIES, OTHER, Family, classifier
-from pytest_nsys.core.model import KernelsMode, Trace
+from pytest_nsys.core.model import KernelsMode
+from pytest_nsys.core.trace import Trace
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.traces.chrome.kineto_said import kind_of
 from pytest_nsys.traces.copies_as_kernels import with_copies

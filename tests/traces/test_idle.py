@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.core.model import OPEN_END_NS, Interval, Lane, Trace
+from pytest_nsys.core.model import OPEN_END_NS, Interval, Lane
+from pytest_nsys.core.trace import Trace
 from pytest_nsys.traces.opening import open_trace
 from tests.support.samples.formats import Format, write_one
 

@@ -10,8 +10,9 @@ import pytest
 
 from pytest_nsys.core.conventions import CopyKind
 from pytest_nsys.core.errors import TraceError, UsageMistake
-from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, KernelsMode, Lane, Stream, Trace
+from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, KernelsMode, Lane, Stream
 from pytest_nsys.core.tables import Kernels
+from pytest_nsys.core.trace import Trace
 from pytest_nsys.traces import sqlite_columns
 from pytest_nsys.traces.opening import find_traces, format_of, open_trace
 from pytest_nsys.traces.rocpd.database import Rocpd

@@ -11,8 +11,9 @@ import pytest
 from pytest_nsys.analysis.budget import budget_of, facts_of
 from pytest_nsys.analysis.budget_facts import BudgetFacts
 from pytest_nsys.core.conventions import BUILT_IN, CopyKind
-from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, KernelsMode, Stream, Trace
+from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, KernelsMode, Stream
 from pytest_nsys.core.tables import Place, StreamWait
+from pytest_nsys.core.trace import Trace
 from pytest_nsys.traces import sqlite_columns
 from pytest_nsys.traces.copies_as_kernels import with_copies
 from pytest_nsys.traces.opening import open_trace

@@ -24,8 +24,9 @@ from pytest_nsys.core.conventions import KernelAnchor
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.kept import grouped, kept
-from pytest_nsys.core.model import OPEN_END_NS, Interval, Lane, Range, Trace
+from pytest_nsys.core.model import OPEN_END_NS, Interval, Lane, Range
 from pytest_nsys.core.numbers import percent
+from pytest_nsys.core.trace import Trace
 from pytest_nsys.core.words import are, counted, ranks_words
 
 

@@ -35,7 +35,6 @@ from pytest_nsys.core.model import (
     Lane,
     LaunchKind,
     LaunchRecord,
-    Memory,
     Note,
     Picked,
     Setup,
@@ -43,7 +42,7 @@ from pytest_nsys.core.model import (
     Tie,
     TraceFacts,
 )
-from pytest_nsys.core.tables import Kernels, LaunchCalls, Ranges, Series, StreamWait
+from pytest_nsys.core.tables import Kernels, LaunchCalls, Memory, Ranges, Series, StreamWait
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.traces.answers import ApiCalls, earliest_calls
 from pytest_nsys.traces.chrome.events import EventColumns, GpuRows, nanoseconds
@@ -336,7 +335,7 @@ RECORDS = ("calls", "copies", "transfers", "memory", "clocks", "collectives")
 
 
 class CutTrace(TraceInMemory):
-    """One file; the :class:`~pytest_nsys.core.model.Trace` of this format."""
+    """One file; the :class:`~pytest_nsys.core.trace.Trace` of this format."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -223,7 +223,7 @@ class JaxProcess(KinetoProcess):
 
 
 class Jax(Kineto):
-    """One trace; the :class:`~pytest_nsys.core.model.Trace` of this format."""
+    """One trace; the :class:`~pytest_nsys.core.trace.Trace` of this format."""
 
     @property
     def process(self) -> JaxProcess:

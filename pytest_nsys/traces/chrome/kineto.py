@@ -38,12 +38,11 @@ from pytest_nsys.core.model import (
     Interval,
     Lane,
     LaunchRecord,
-    Memory,
     Setup,
     Stream,
     TraceFacts,
 )
-from pytest_nsys.core.tables import Kernels, LaunchCalls, Place, Ranges, StreamWait, each_once
+from pytest_nsys.core.tables import Kernels, LaunchCalls, Memory, Place, Ranges, StreamWait, each_once
 from pytest_nsys.core.words import counted
 from pytest_nsys.traces.answers import ApiCalls, CallTable, earliest_calls
 from pytest_nsys.traces.chrome.events import (
@@ -435,7 +434,7 @@ class KinetoProcess:
 
 
 class Kineto(TraceInMemory):
-    """One trace; the :class:`~pytest_nsys.core.model.Trace` of this format."""
+    """One trace; the :class:`~pytest_nsys.core.trace.Trace` of this format."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

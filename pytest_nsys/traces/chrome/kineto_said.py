@@ -22,8 +22,8 @@ from msgspec import Raw, field
 
 from pytest_nsys.core.conventions import CopyKind
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Collective, Diagnostic, Memory, Range, Setup
-from pytest_nsys.core.tables import ALWAYS_NS, Ranges, Series
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Collective, Diagnostic, Range, Setup
+from pytest_nsys.core.tables import ALWAYS_NS, Memory, Ranges, Series
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.chrome.events import CALLS, FUNCTIONS, KERNELS, nanoseconds, whole
 from pytest_nsys.traces.chrome.json_stream import Decoded, EventStream

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pytest_nsys.core.conventions import BUILT_IN, Convention, read_convention
 from pytest_nsys.core.errors import TraceError, UsageMistake
-from pytest_nsys.core.model import Trace
+from pytest_nsys.core.trace import Trace
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.chrome.cut import MARK, CutTrace
 from pytest_nsys.traces.chrome.jax import Jax

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pytest_nsys.core.conventions import CopyKind
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.kept import grouped
-from pytest_nsys.core.model import Copy, Interval, Lane, Memory
-from pytest_nsys.core.tables import Kernels
+from pytest_nsys.core.model import Copy, Interval, Lane
+from pytest_nsys.core.tables import Kernels, Memory
 from pytest_nsys.traces.answers import Allocation, levels
 from pytest_nsys.traces.copies_as_kernels import (
     COPY_ID,

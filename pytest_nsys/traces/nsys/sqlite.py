@@ -29,11 +29,10 @@ from pytest_nsys.core.model import (
     Interval,
     Lane,
     LaunchRecord,
-    Memory,
     Setup,
     TraceFacts,
 )
-from pytest_nsys.core.tables import Kernels, LaunchCalls, Ranges, Series, StreamWait
+from pytest_nsys.core.tables import Kernels, LaunchCalls, Memory, Ranges, Series, StreamWait
 from pytest_nsys.traces.answers import EMPTY, idle
 from pytest_nsys.traces.copies_as_kernels import BETWEEN_GPUS, together, told_apart
 from pytest_nsys.traces.messages import diagnostics
@@ -86,7 +85,7 @@ TO_SEE_LAUNCHED = (
 
 
 class NsysSqlite:
-    """One export; the :class:`~pytest_nsys.core.model.Trace` of this format."""
+    """One export; the :class:`~pytest_nsys.core.trace.Trace` of this format."""
 
     def __init__(self, path: Path, file: SqliteFile | None = None) -> None:
         self.path = path

@@ -17,8 +17,8 @@ from functools import cached_property, partial
 
 from pytest_nsys.core import columns
 from pytest_nsys.core.families import known_communication
-from pytest_nsys.core.model import Api, Interval, Lane, LaunchRecord, Memory, ProcessId, Setup, TraceFacts
-from pytest_nsys.core.tables import Kernels
+from pytest_nsys.core.model import Api, Interval, Lane, LaunchRecord, ProcessId, Setup, TraceFacts
+from pytest_nsys.core.tables import Kernels, Memory
 from pytest_nsys.traces.answers import levels, not_by_nccl
 from pytest_nsys.traces.nsys.calls import count_launches
 from pytest_nsys.traces.nsys.launch_records import read_launch_records
@@ -39,7 +39,7 @@ GRAPH_LAUNCH = "*GraphLaunch*"
 
 
 class Rocpd(NsysSqlite):
-    """One database; the :class:`~pytest_nsys.core.model.Trace` of this format."""
+    """One database; the :class:`~pytest_nsys.core.trace.Trace` of this format."""
 
     def _prepare(self) -> None:
         self._captures = find_captures(self._file)
