@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from pytest_nsys.analysis.capture_cache import CaptureCache, check_captures, check_two_runs
-from pytest_nsys.analysis.captures import Captures, why_none
+from pytest_nsys.analysis.captures import Captures, usual, why_none
 from pytest_nsys.analysis.fitting import Choice
 from pytest_nsys.analysis.metric_names import metric_named, unknown
 from pytest_nsys.analysis.metrics import METRICS, Metric
-from pytest_nsys.analysis.step_kinds import usual
 from pytest_nsys.analysis.table import NothingSelected, Selector
 from pytest_nsys.analysis.windows import (
     MEDIAN,

@@ -23,8 +23,10 @@ from fractions import Fraction
 from functools import cached_property
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
+from pytest_nsys.analysis.step_kinds import RunSteps
+from pytest_nsys.analysis.windows import RankSteps, WindowSpec
 from pytest_nsys.core.columns import (
     Column,
     Flags,
@@ -45,6 +47,7 @@ from pytest_nsys.core.columns import (
 )
 from pytest_nsys.core.conventions import NO_STAGE, Convention
 from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.exact import median
 from pytest_nsys.core.families import KnownLibrary, fused_communication, known_communication
 from pytest_nsys.core.intervals import Intervals, hull
 from pytest_nsys.core.kept import grouped, kept
@@ -60,6 +63,7 @@ from pytest_nsys.core.model import (
     Rank,
     Stream,
     TraceFacts,
+    Value,
 )
 from pytest_nsys.core.tables import (
     NO_CALLS,
@@ -73,13 +77,8 @@ from pytest_nsys.core.tables import (
     summed,
 )
 from pytest_nsys.core.trace import Trace
+from pytest_nsys.core.workload import Workload
 from pytest_nsys.traces.copies_as_kernels import merged
-
-if TYPE_CHECKING:
-    from pytest_nsys.analysis.rank_steps import RankSteps
-    from pytest_nsys.analysis.rank_window import RankWindow
-    from pytest_nsys.analysis.run import WindowGroup
-
 
 Context = tuple[str, str | None]
 """(stage, purpose); the purpose is None where the convention names none."""
@@ -296,13 +295,52 @@ class Launched(NamedTuple):
     lead_ns: int
 
 
+class AskedRun(Protocol):
+    """What a track asks of the run that it is of."""
+
+    @property
+    def workload(self) -> Workload: ...
+
+    @property
+    def steps(self) -> RunSteps: ...
+
+    def marks(self, rank: Rank, spec: WindowSpec, /) -> Sequence[Range]: ...
+
+    def anchors_under(self, rank: Rank, spec: WindowSpec, /) -> Sequence[Range]: ...
+
+    def rank_steps(self, rank: Rank, spec: WindowSpec, /) -> RankSteps | None: ...
+
+    def copies_between_gpus(self, trace: int, /) -> Mapping[Lane, Kernels]: ...
+
+    def whole(self) -> AskedWindows: ...
+
+
+class AskedWindows(Protocol):
+    """What a track asks of the windows that it is around."""
+
+    @property
+    def run(self) -> AskedRun: ...
+
+    @property
+    def spec(self) -> WindowSpec: ...
+
+    @property
+    def tracks(self) -> Mapping[int, RankTrack]: ...
+
+    @property
+    def on_gpu(self) -> Mapping[int, RankTrack]: ...
+
+    @property
+    def after(self) -> Sequence[Around]: ...
+
+
 class RankTrack:
     """The kernels of one rank around its windows, with what is known of each; read lazily, and once.
 
     ``around`` reads for all ranks of the trace, ``group`` has the windows of all ranks of the run.
     """
 
-    def __init__(self, rank: Rank, around: Around, group: WindowGroup) -> None:
+    def __init__(self, rank: Rank, around: Around, group: AskedWindows) -> None:
         self.rank, self.around, self.group = rank, around, group
         self.convention = around.convention
         self.kernels = around.kernels.get(rank.lane) or NO_KERNELS
@@ -324,9 +362,9 @@ class RankTrack:
         return {i: lengths[step.start_ns] for i, step in enumerate(self.anchors) if step.start_ns in lengths}
 
     @property
-    def whole(self) -> RankWindow:
-        """All that the rank ran, as one window."""
-        return self.group.run.whole().ranks[self.rank.number][0]
+    def whole(self) -> RankTrack:
+        """All that the rank ran."""
+        return self.group.run.whole().tracks[self.rank.number]
 
     @property
     def on_gpu(self) -> RankTrack:
@@ -377,8 +415,31 @@ class RankTrack:
     @cached_property
     def compute_time(self) -> Intervals:
         """When compute ran, in whichever step."""
-        own = where_not(self.communicates)
+        return self._time_of(where_not(self.communicates))
+
+    @cached_property
+    def communication_time(self) -> Intervals:
+        """When communication ran, in whichever step."""
+        return self._time_of(where(self.communicates))
+
+    def _time_of(self, own: Column) -> Intervals:
         return Intervals(take(self.kernels.start_ns, own), take(self.kernels.end_ns, own))
+
+    @cached_property
+    def alone_median_ns(self) -> dict[int, Value]:
+        """Median length of each compute kernel (by demangled name id) over those that no communication overlapped."""
+        compute = where_not(self.communicates)
+        starts, ends = take(self.kernels.start_ns, compute), take(self.kernels.end_ns, compute)
+        alone = where_not(self.communication_time.covered(starts, ends))
+        lengths = take(minus(ends, starts), alone)
+        numbers, names = distinct(take(self.kernels.full_name, take(compute, alone)))
+        ascending = take(lengths, order(numbers, lengths))
+        found: dict[int, Value] = {}
+        first = 0
+        for (name,), count in zip(names, counts(numbers, len(names)), strict=True):
+            found[name] = median(ascending[first + (count - 1) // 2 : first + count // 2 + 1])
+            first += count
+        return found
 
     @property
     def unordered(self) -> Mapping[Stream, Fraction]:

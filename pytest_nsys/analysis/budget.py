@@ -27,6 +27,7 @@ from pytest_nsys.analysis.budget_facts import (
     BudgetFacts,
     BudgetPart,
     Delayed,
+    KnownEdges,
     about_edges,
     about_gaps,
 )
@@ -155,6 +156,11 @@ class Budget:
     def device_busy_ns(self) -> int | None:
         busy = self._device.busy
         return None if busy is None else busy.covered_ns(self._low, self._high)
+
+    @property
+    def edges(self) -> KnownEdges:
+        """How much is known of what its kernels waited for."""
+        return KnownEdges(**{field.name: getattr(self, field.name) for field in fields(KnownEdges)})
 
     @property
     def device_idle_ns(self) -> int | None:
@@ -494,7 +500,7 @@ def window_of_several(windows: Sequence[RankWindow]) -> RankWindow:
 def blocking_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
     """Why what blocked is a bound, and of communication both ends where they are apart most."""
     found = _budgets(captures, spec)
-    yield from map(Note, about_edges(budget for _, budget in found))
+    yield from map(Note, about_edges(budget.edges for _, budget in found))
     least = {budget: sum(budget.blocking_comm_ns.values()) for _, budget in found}
     rank, widest = max(found, key=lambda each: each[1].blocking_comm_max_ns - least[each[1]], default=(0, None))
     if widest is not None and widest.blocking_comm_max_ns > least[widest]:
@@ -509,7 +515,7 @@ def host_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
     where = Counter({"after the last kernel": sum(budget.tail_ns for budget in found)})
     for budget in found:
         where.update({f"while the host was in {call}": ns for call, ns in budget.in_syncs.items()})
-    yield from map(Note, about_gaps(found))
+    yield from map(Note, about_gaps([budget.edges for budget in found]))
     scale = scale_of([starved], TIME)
     for what, ns in where.items():
         if ns:

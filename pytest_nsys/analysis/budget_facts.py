@@ -9,12 +9,8 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from pytest_nsys.core.words import counted
-
-if TYPE_CHECKING:
-    from pytest_nsys.analysis.budget import Budget
 
 DEFINITION = 3
 """Of what blocked: each moment is credited to what ran then, and a step lasts until the next one. 1 credited a gap to
@@ -80,14 +76,11 @@ class Delayed:
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetFacts:
-    """The budget of one window of one rank. Times are ns.
+class KnownEdges:
+    """How much is known of what kernels of a window waited for.
 
-    ``device_busy_ns`` and ``device_idle_ns`` are None where the trace does not say when copies ran; ``comm_alone_ns``
-    is None there, too, and where nothing communicates. ``between_steps_ns`` is a part of ``launch_starved_ns``, None of
-    what is no step, or the last one. ``contradicted`` gaps end before something began that their
-    kernel waited for. ``unordered`` streams keep no order, and prove nothing. ``at_least``: more may have been blocked,
-    for not every edge is known, or the copies are not. ``producers`` and ``before`` are the largest.
+    ``device_busy_ns`` is None where the trace does not say when copies ran. ``contradicted`` gaps end before something
+    began that their kernel waited for. ``unordered`` streams keep no order, and prove nothing.
     """
 
     device_busy_ns: int | None
@@ -98,6 +91,18 @@ class BudgetFacts:
     waits_recorded: bool
     waits: int
     waits_joined: int
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetFacts(KnownEdges):
+    """The budget of one window of one rank. Times are ns.
+
+    ``device_idle_ns`` is None where the trace does not say when copies ran; ``comm_alone_ns`` is None there, too, and
+    where nothing communicates. ``between_steps_ns`` is a part of ``launch_starved_ns``, None of what is no step, or the
+    last one. ``at_least``: more may have been blocked, for not every edge is known, or the copies are not.
+    ``producers`` and ``before`` are the largest.
+    """
+
     window_ns: int
     device_idle_ns: int | None
     compute_busy_ns: int
@@ -142,14 +147,14 @@ def ceiling(part_ns: int, window_ns: int) -> Fraction | None:
 _BOUNDS = "blocked and stalled are bounds"
 
 
-def about_edges(budgets: Iterable[Budget | BudgetFacts]) -> Iterator[str]:
+def about_edges(budgets: Iterable[KnownEdges]) -> Iterator[str]:
     """Why figures of these budgets are bounds, and of which gaps less is known: each in one line."""
     found = list(budgets)
     yield from about_bounds(found)
     yield from about_gaps(found)
 
 
-def about_bounds(found: Sequence[Budget | BudgetFacts]) -> Iterator[str]:
+def about_bounds(found: Sequence[KnownEdges]) -> Iterator[str]:
     """Why what blocked may be more, and what stalled less: each in one line."""
     waits = sum(edges.waits for edges in found)
     missing = waits - sum(edges.waits_joined for edges in found)
@@ -162,7 +167,7 @@ def about_bounds(found: Sequence[Budget | BudgetFacts]) -> Iterator[str]:
     yield from (f"{_BOUNDS}: {what}" for what, holds in why.items() if holds)
 
 
-def about_gaps(budgets: Sequence[Budget | BudgetFacts]) -> Iterator[str]:
+def about_gaps(budgets: Sequence[KnownEdges]) -> Iterator[str]:
     """Of which gaps of these budgets less is known: each in one line."""
     gaps = counted(sum(edges.gaps for edges in budgets), "gap")
     told = {

@@ -11,7 +11,7 @@ nothing: good runs have them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -41,7 +41,7 @@ from pytest_nsys.analysis.outliers import FEWEST, find_outliers
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow, WindowGroup
 from pytest_nsys.analysis.sharing import sharing_in
-from pytest_nsys.analysis.step_kinds import check_captures
+from pytest_nsys.analysis.step_kinds import counted_kinds, of_one_kind
 from pytest_nsys.analysis.structure import sequences
 from pytest_nsys.analysis.table import (
     UNSEEN,
@@ -503,3 +503,28 @@ def how_same(one: Times, other: Times) -> str:
     """By what two captures are one, in words; empty where they are two."""
     same = one == other and len(one) >= ENOUGH
     return f"{counted(len(one), 'row')} of time are equal to the nanosecond" if same else ""
+
+
+def check_captures(sides: Mapping[str, Sequence[Run]], spec: WindowSpec) -> None:
+    """Raises UsageMistake where several captures, by who has them, are of several kinds, and ``spec`` leaves open
+    which.
+    """
+    if sum(map(len, sides.values())) > 1 and spec.kind is None and spec.picks_steps:
+        of_one_kind({who: counted_kinds(run.steps.counts for run in each) for who, each in sides.items()})
+
+
+def usual(run: Run, spec: WindowSpec, left_open: Collection[str]) -> WindowSpec:
+    """What a person looks at first: the spec, of the usual kind of steps where it leaves open which; of a cut
+    what it holds, where that is the spec but for the fields that are ``left_open``.
+    """
+    spec = _of_usual_kind(run, spec)
+    held = [WindowSpec(*view) for facts in run.facts[:1] for view in facts.views]
+    if spec in held:
+        return spec
+    fits = [view for view in held if replace(spec, **{name: getattr(view, name) for name in left_open}) == view]
+    return _of_usual_kind(run, next((view for view in fits if view.window == spec.window), [*fits, spec][0]))
+
+
+def _of_usual_kind(run: Run, spec: WindowSpec) -> WindowSpec:
+    kind = run.steps.usual if run.convention.kinds and not spec.kind and spec.picks_steps else spec.kind
+    return replace(spec, kind=kind)

@@ -247,7 +247,7 @@ def _of_a_trace(
             others=beside,
             on_gpu_ns=_on_gpu(windows) if _launched(windows) else None,
             transfers=None if moved is None else Some(moved, transfer_calls.get(lane, NO_CALLS), range(len(moved))),
-            launches=_launches(windows[0]),
+            launches=_launches(run, windows[0]),
         )
         yield RankCut(
             rank=rank,
@@ -341,10 +341,10 @@ def _calls(
     return {pid: [*standing.get(pid, ()), *found.get(pid, ())] for pid in {**standing, **found}}
 
 
-def _launches(window: RankWindow) -> Sequence[LaunchRecord]:
+def _launches(run: Run, window: RankWindow) -> Sequence[LaunchRecord]:
     """What is on record of the calls in the windows of a rank's process, where work of one is not."""
     process = window.rank.process
-    found = (launch_records(window.track.group)[process.trace] or {}).get(process.global_pid, ())
+    found = (launch_records(run.measured(window.spec))[process.trace] or {}).get(process.global_pid, ())
     return found if any(record.without or record.outside for record in found) else ()
 
 

@@ -15,8 +15,8 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from pytest_nsys.analysis.around import RankTrack
-from pytest_nsys.analysis.rank_steps import RankSteps, groups_in_turns
-from pytest_nsys.analysis.windows import StepSpan
+from pytest_nsys.analysis.rank_steps import groups_in_turns
+from pytest_nsys.analysis.windows import RankSteps, StepSpan
 from pytest_nsys.core.columns import (
     Column,
     chained,

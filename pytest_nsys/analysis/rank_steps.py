@@ -11,13 +11,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, pairwise
 
 from pytest_nsys.analysis.alike import NamedKernels
 from pytest_nsys.analysis.around import LONGEST_NS, RankTrack
-from pytest_nsys.analysis.windows import StepSpan, lasting, whole_steps
+from pytest_nsys.analysis.windows import RankSteps, lasting
 from pytest_nsys.core.columns import (
     Column,
     as_vector,
@@ -31,49 +30,11 @@ from pytest_nsys.core.columns import (
     where,
     where_not,
 )
-from pytest_nsys.core.model import Interval, Range, StepsOfRun
+from pytest_nsys.core.model import Range
 from pytest_nsys.core.tables import Kernels
 
 NEARLY_MOST = Fraction(9, 10)
 """Of the most compute time that a stream has: streams with so much are as good a main stream, and the lowest is it."""
-
-
-@dataclass(frozen=True, slots=True)
-class RankSteps:
-    """The steps of a rank that have a window, by start: on the host, and by index from when to when each has the GPU.
-
-    ``why`` there are none is the end of a sentence. ``mixed``: under one label they are of several kinds, which come
-    back and take no turns.
-    """
-
-    steps: Sequence[Range]
-    on_gpu: Sequence[Interval] = ()
-    why: str = ""
-    mixed: bool = False
-
-    @classmethod
-    def kept(cls, of_run: StepsOfRun, marks: Sequence[Range], name: str = "") -> RankSteps:
-        """Return those of the run that a cut is of, named as its ``marks`` are that begin with them, else ``name``."""
-        names = {mark.start_ns: mark for mark in marks}
-        unnamed = Range(0, 0, 0, name)
-        steps = [StepSpan(start, end, *names.get(start, unnamed)[2:]) for start, end in of_run.on_host]
-        return cls(steps, of_run.on_gpu)
-
-    @property
-    def of_run(self) -> StepsOfRun:
-        """As a cut keeps them."""
-        return StepsOfRun([(step.start_ns, step.end_ns) for step in self.steps], self.on_gpu)
-
-    def lengths_ns(self) -> dict[int, int]:
-        """Return how long each whole step has the GPU, in ns, by when it begins on the host."""
-        each = zip(self.steps, self.on_gpu, strict=True)
-        lengths = {step.start_ns: end - begin for step, (begin, end) in each}
-        return dict(list(lengths.items())[: whole_steps(self.steps)])
-
-    def time_on_gpu(self, start_ns: int) -> Interval | None:
-        """Return from when to when the step has the GPU that begins at a moment of the host; None where none does."""
-        at = bisect_left(self.steps, start_ns, key=lambda step: step.start_ns)
-        return self.on_gpu[at] if at < len(self.steps) and self.steps[at].start_ns == start_ns else None
 
 
 def steps_by_time(marks: Sequence[Range], *, to_the_end: int | None = None) -> RankSteps:

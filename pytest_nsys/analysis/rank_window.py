@@ -30,7 +30,6 @@ from pytest_nsys.core.columns import (
     distinct,
     members_by,
     minus,
-    order,
     spread,
     sums_by,
     take,
@@ -40,9 +39,8 @@ from pytest_nsys.core.columns import (
 )
 from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, UNKNOWN, Convention, like
 from pytest_nsys.core.errors import did_you_mean
-from pytest_nsys.core.exact import median
 from pytest_nsys.core.intervals import Intervals, hull
-from pytest_nsys.core.model import Interval, KernelsMode, Range, Rank, Span, Stream, Value, Window
+from pytest_nsys.core.model import Interval, KernelsMode, Range, Rank, Span, Stream, Window
 from pytest_nsys.core.numbers import format_together, share_of
 from pytest_nsys.core.trace import Trace
 from pytest_nsys.core.words import printable
@@ -231,24 +229,9 @@ class RankWindow:
         return spread(self.communication, exposed, len(self), 0)
 
     @cached_property
-    def alone_median_ns(self) -> dict[int, Value]:
-        """Median length of each compute kernel (by demangled name id) over those that no communication overlapped."""
-        covered = self.all_communication_time.covered(*self.starts_and_ends(self.compute))
-        alone = take(self.compute, where_not(covered))
-        lengths = take(self.durations_ns, alone)
-        numbers, names = distinct(take(self.kernels.full_name, alone))
-        ascending = take(lengths, order(numbers, lengths))
-        found: dict[int, Value] = {}
-        first = 0
-        for (name,), count in zip(names, counts(numbers, len(names)), strict=True):
-            found[name] = median(ascending[first + (count - 1) // 2 : first + count // 2 + 1])
-            first += count
-        return found
-
-    @cached_property
     def under_communication(self) -> Column:
         """The compute kernels during which communication ran anywhere in the run, by index in the window."""
-        covered = self.track.whole.all_communication_time.covered(*self.starts_and_ends(self.compute))
+        covered = self.track.whole.communication_time.covered(*self.starts_and_ends(self.compute))
         return take(self.compute, where(covered))
 
     def context(self, i: int) -> Context:

@@ -19,13 +19,14 @@ from typing import NamedTuple
 from pytest_nsys.analysis.around import LONGEST_NS, Around, RankTrack
 from pytest_nsys.analysis.kernel_anchors import LaunchedKernels, steps_of_kernel
 from pytest_nsys.analysis.measurements import Measurements
-from pytest_nsys.analysis.rank_steps import RankSteps, steps_by_launch, steps_by_time
+from pytest_nsys.analysis.rank_steps import steps_by_launch, steps_by_time
 from pytest_nsys.analysis.rank_window import RankWindow, explain_empty, explain_no_anchor, in_window
 from pytest_nsys.analysis.step_kinds import RunSteps
 from pytest_nsys.analysis.windows import (
     MEDIAN,
     RUN,
     WORDS,
+    RankSteps,
     WindowSpec,
     anchor_of,
     anchor_windows,

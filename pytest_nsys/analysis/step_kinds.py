@@ -6,22 +6,13 @@ The engine runs one step after the other on one thread, so a step lasts until th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from fractions import Fraction
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
-from pytest_nsys.analysis.windows import WindowSpec, lasting
+from pytest_nsys.analysis.windows import lasting
 from pytest_nsys.core.conventions import Convention
-from pytest_nsys.core.errors import NoRows, NothingMeasured, UsageMistake
-from pytest_nsys.core.exact import exact
+from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.kept import grouped
-from pytest_nsys.core.model import Range, Rank, Value
-from pytest_nsys.core.words import printable
-
-if TYPE_CHECKING:
-    from pytest_nsys.analysis.around import RankTrack
-    from pytest_nsys.analysis.run import Run
+from pytest_nsys.core.model import Range
 
 SECOND_NS = 1_000_000_000
 FEWEST_WITHOUT_FIRST = 3
@@ -105,7 +96,7 @@ class RunSteps:
 def of_one_kind(steps: Mapping[str, Mapping[str, int]]) -> None:
     """Raises UsageMistake where anybody has steps of several kinds: how many of each, by who has them."""
     if any(len(counts) > 1 for counts in steps.values()):
-        first = most_frequent(_together(steps.values()))
+        first = most_frequent(counted_kinds(steps.values()))
         said = ", ".join(f"{who} {counts_in_words(counts)}" for who, counts in steps.items() if counts)
         raise UsageMistake(
             f"{said}, which share no median: say which, as in '{first} step time <= 30ms' or window: {first} "
@@ -113,46 +104,9 @@ def of_one_kind(steps: Mapping[str, Mapping[str, int]]) -> None:
         )
 
 
-def check_captures(sides: Mapping[str, Sequence[Run]], spec: WindowSpec) -> None:
-    """Raises UsageMistake where several captures, by who has them, are of several kinds, and ``spec`` leaves open
-    which.
-    """
-    if sum(map(len, sides.values())) > 1 and spec.kind is None and spec.picks_steps:
-        of_one_kind({who: _together(run.steps.counts for run in each) for who, each in sides.items()})
-
-
-def _together(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
+def counted_kinds(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
+    """Return how many steps of each kind there are together."""
     return sum(map(Counter, counts), Counter())
-
-
-def usual(run: Run, spec: WindowSpec, left_open: Collection[str]) -> WindowSpec:
-    """What a person looks at first: the spec, of the usual kind of steps where it leaves open which; of a cut
-    what it holds, where that is the spec but for the fields that are ``left_open``.
-    """
-    spec = _of_usual_kind(run, spec)
-    held = [WindowSpec(*view) for facts in run.facts[:1] for view in facts.views]
-    if spec in held:
-        return spec
-    fits = [view for view in held if replace(spec, **{name: getattr(view, name) for name in left_open}) == view]
-    return _of_usual_kind(run, next((view for view in fits if view.window == spec.window), [*fits, spec][0]))
-
-
-def _of_usual_kind(run: Run, spec: WindowSpec) -> WindowSpec:
-    kind = run.steps.usual if run.convention.kinds and not spec.kind and spec.picks_steps else spec.kind
-    return replace(spec, kind=kind)
-
-
-def kind_step_lengths(run: Run, rank: Rank, spec: WindowSpec) -> dict[int, int]:
-    """How long the whole steps of a rank that are of the spec's kind have the GPU, in ns, by their index among those of
-    it. Raises as :meth:`RunSteps.of` does, and NoRows where the window is none of several kinds.
-    """
-    if spec.kind is None and not spec.picks_steps and len(run.steps.counts) > 1:
-        several = counts_in_words(run.steps.counts)
-        raise NoRows(f"the window holds {several}, which share no median: say which, as window: {run.steps.usual}")
-    own = run.rank_steps(rank, spec)
-    lengths = own.lengths_ns() if own is not None else {}
-    begins = {step.start_ns for step in run.steps.of(rank.number, spec.kind)}
-    return dict(enumerate(ns for start_ns, ns in lengths.items() if start_ns in begins))
 
 
 def counted_steps(lengths: Mapping[int, int]) -> dict[int, int]:
@@ -161,27 +115,3 @@ def counted_steps(lengths: Mapping[int, int]) -> dict[int, int]:
     """
     known = list(lengths.items())
     return dict(known[1:] if len(known) >= FEWEST_WITHOUT_FIRST else known)
-
-
-def tokens_per_second(tracks: Sequence[RankTrack]) -> Value:
-    """Tokens of the steps over the time that these take, of the rank that takes longest: the ranks of an engine work on
-    the same batch. Raises NoRows where labels do not say how many, or the ranks' differ.
-    """
-    each = [_tokens_in_time(track) for track in tracks]
-    if len({tokens for tokens, _ in each}) > 1:
-        raise NoRows("the ranks work on other numbers of tokens: give the traces of one engine")
-    tokens, taken_ns = max(each, key=lambda own: own[1])
-    return exact(Fraction(tokens * SECOND_NS, taken_ns))
-
-
-def _tokens_in_time(track: RankTrack) -> tuple[int, int]:
-    tokens = taken_ns = 0
-    for index, length_ns in counted_steps(track.step_lengths_ns).items():
-        name = track.anchors[index].name
-        work = track.convention.step_of(name)
-        if work is None or work.tokens is None:
-            raise NoRows(f"the label '{printable(name, 80)}' does not say how many tokens the step works on")
-        tokens, taken_ns = tokens + work.tokens, taken_ns + length_ns
-    if not taken_ns:
-        raise NoRows("the steps have no length")
-    return tokens, taken_ns

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.budget import Budget, budget_of, facts_of, window_of_several
 from pytest_nsys.analysis.budget_facts import BudgetFacts, BudgetPart, about_bounds, about_gaps, parts_of
-from pytest_nsys.analysis.captures import OF_A_RUN, Captures
+from pytest_nsys.analysis.captures import OF_A_RUN, Captures, usual
 from pytest_nsys.analysis.communication import RunCommunication, communication_of
 from pytest_nsys.analysis.findings import DOUBTS_KEPT, MOST, WORTH, Finding, findings_of
 from pytest_nsys.analysis.kernel_families import FamilySums, Usage
@@ -25,10 +25,10 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.mostly import Mostly, mostly
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import RunWindow
-from pytest_nsys.analysis.step_kinds import by_number, counted_steps, kind_step_lengths, usual
+from pytest_nsys.analysis.step_kinds import by_number, counted_steps
 from pytest_nsys.analysis.step_words import Searched
 from pytest_nsys.analysis.subject import RunSubject, subject_of
-from pytest_nsys.analysis.throughput import counted_periods, step_lengths
+from pytest_nsys.analysis.throughput import counted_periods, kind_step_lengths, step_lengths
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec, left_open
 from pytest_nsys.core.errors import NoRows, NothingMeasured, UsageMistake
 from pytest_nsys.core.exact import exact, median
@@ -394,5 +394,5 @@ class _Summing:
             warnings = [text.removeprefix(f"{from_here(str(paths[0]))}: ") for text in warnings]
         worth = WORTH[FindingKind.STALLED]
         known = [each[0] for each in self._budgets.values() if not isinstance(each, NoRows)]
-        unsure = [each for each in known if each.dependency_stalled_ns >= worth * each.window_ns]
+        unsure = [each.edges for each in known if each.dependency_stalled_ns >= worth * each.window_ns]
         yield from dict.fromkeys([*warnings, *about_bounds(unsure), *about_gaps(unsure)])

@@ -12,19 +12,19 @@ from functools import partial
 from math import prod
 from typing import NamedTuple
 
-from pytest_nsys.analysis.around import RankTrack
+from pytest_nsys.analysis.around import AskedRun, RankTrack
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
-from pytest_nsys.analysis.step_kinds import SECOND_NS, counted_steps, kind_step_lengths, tokens_per_second
-from pytest_nsys.analysis.windows import periods, span_lengths, steady_indices
+from pytest_nsys.analysis.step_kinds import SECOND_NS, counted_steps, counts_in_words
+from pytest_nsys.analysis.windows import WindowSpec, periods, span_lengths, steady_indices
 from pytest_nsys.core.conventions import PARTS_OF_A_STEP
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.exact import distance, exact, mean, median, percentile
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import Row, Span, Value
+from pytest_nsys.core.model import Rank, Row, Span, Value
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import BARE, TIME
-from pytest_nsys.core.words import counted
+from pytest_nsys.core.words import counted, printable
 from pytest_nsys.core.workload import Parallel, Workload
 
 QUANTILES = (50, 90, 99)
@@ -50,6 +50,19 @@ def step_periods(track: RankTrack) -> dict[int, int]:
     if track.convention.kinds:
         return kind_step_lengths(track.group.run, track.rank, track.group.spec)
     return dict(track.step_lengths_ns)
+
+
+def kind_step_lengths(run: AskedRun, rank: Rank, spec: WindowSpec) -> dict[int, int]:
+    """How long the whole steps of a rank that are of the spec's kind have the GPU, in ns, by their index among those of
+    it. Raises as :meth:`RunSteps.of` does, and NoRows where the window is none of several kinds.
+    """
+    if spec.kind is None and not spec.picks_steps and len(run.steps.counts) > 1:
+        several = counts_in_words(run.steps.counts)
+        raise NoRows(f"the window holds {several}, which share no median: say which, as window: {run.steps.usual}")
+    own = run.rank_steps(rank, spec)
+    lengths = own.lengths_ns() if own is not None else {}
+    begins = {step.start_ns for step in run.steps.of(rank.number, spec.kind)}
+    return dict(enumerate(ns for start_ns, ns in lengths.items() if start_ns in begins))
 
 
 def counted_periods(track: RankTrack) -> dict[int, int]:
@@ -285,3 +298,27 @@ def sequence_length_of(window: RunWindow) -> int:
     if found is None:
         raise NoRows("the tokens of a sample are not known: write run: {sequence_length: N}")
     return found
+
+
+def tokens_per_second(tracks: Sequence[RankTrack]) -> Value:
+    """Tokens of the steps over the time that these take, of the rank that takes longest: the ranks of an engine work on
+    the same batch. Raises NoRows where labels do not say how many, or the ranks' differ.
+    """
+    each = [_tokens_in_time(track) for track in tracks]
+    if len({tokens for tokens, _ in each}) > 1:
+        raise NoRows("the ranks work on other numbers of tokens: give the traces of one engine")
+    tokens, taken_ns = max(each, key=lambda own: own[1])
+    return exact(Fraction(tokens * SECOND_NS, taken_ns))
+
+
+def _tokens_in_time(track: RankTrack) -> tuple[int, int]:
+    tokens = taken_ns = 0
+    for index, length_ns in counted_steps(track.step_lengths_ns).items():
+        name = track.anchors[index].name
+        work = track.convention.step_of(name)
+        if work is None or work.tokens is None:
+            raise NoRows(f"the label '{printable(name, 80)}' does not say how many tokens the step works on")
+        tokens, taken_ns = tokens + work.tokens, taken_ns + length_ns
+    if not taken_ns:
+        raise NoRows("the steps have no length")
+    return tokens, taken_ns

@@ -13,6 +13,7 @@ no name: it differs between two runs of the same program, so it never enters a r
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,20 @@ from typing import NamedTuple
 
 from pytest_nsys.core.conventions import KIND_WORDS, OF_KERNEL, Anchor, Convention
 from pytest_nsys.core.errors import NothingMeasured, SeveralCaptures, TraceError, did_you_mean
-from pytest_nsys.core.model import NO_LAUNCH, KernelsMode, Lane, Note, ProcessId, Range, Rank, Setup, Span, Window
+from pytest_nsys.core.model import (
+    NO_LAUNCH,
+    Interval,
+    KernelsMode,
+    Lane,
+    Note,
+    ProcessId,
+    Range,
+    Rank,
+    Setup,
+    Span,
+    StepsOfRun,
+    Window,
+)
 from pytest_nsys.core.trace import Trace
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
@@ -299,6 +313,44 @@ def span_lengths(anchors: Sequence[Range], span: Span) -> list[int]:
 def periods(anchors: Sequence[Range]) -> list[int]:
     """Start of each next anchor minus start of the anchor; the last has none."""
     return [b.start_ns - a.start_ns for a, b in pairwise(anchors)]
+
+
+@dataclass(frozen=True, slots=True)
+class RankSteps:
+    """The steps of a rank that have a window, by start: on the host, and by index from when to when each has the GPU.
+
+    ``why`` there are none is the end of a sentence. ``mixed``: under one label they are of several kinds, which come
+    back and take no turns.
+    """
+
+    steps: Sequence[Range]
+    on_gpu: Sequence[Interval] = ()
+    why: str = ""
+    mixed: bool = False
+
+    @classmethod
+    def kept(cls, of_run: StepsOfRun, marks: Sequence[Range], name: str = "") -> RankSteps:
+        """Return those of the run that a cut is of, named as its ``marks`` are that begin with them, else ``name``."""
+        names = {mark.start_ns: mark for mark in marks}
+        unnamed = Range(0, 0, 0, name)
+        steps = [StepSpan(start, end, *names.get(start, unnamed)[2:]) for start, end in of_run.on_host]
+        return cls(steps, of_run.on_gpu)
+
+    @property
+    def of_run(self) -> StepsOfRun:
+        """As a cut keeps them."""
+        return StepsOfRun([(step.start_ns, step.end_ns) for step in self.steps], self.on_gpu)
+
+    def lengths_ns(self) -> dict[int, int]:
+        """Return how long each whole step has the GPU, in ns, by when it begins on the host."""
+        each = zip(self.steps, self.on_gpu, strict=True)
+        lengths = {step.start_ns: end - begin for step, (begin, end) in each}
+        return dict(list(lengths.items())[: whole_steps(self.steps)])
+
+    def time_on_gpu(self, start_ns: int) -> Interval | None:
+        """Return from when to when the step has the GPU that begins at a moment of the host; None where none does."""
+        at = bisect_left(self.steps, start_ns, key=lambda step: step.start_ns)
+        return self.on_gpu[at] if at < len(self.steps) and self.steps[at].start_ns == start_ns else None
 
 
 Labels = Mapping[int, Setup]

@@ -21,12 +21,11 @@ from typing import Any
 import click
 
 from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.captures import Captures, usual
 from pytest_nsys.analysis.fitting import Choice
 from pytest_nsys.analysis.metrics import Request
 from pytest_nsys.analysis.parallel import ReadAhead
 from pytest_nsys.analysis.run import chosen_ranks
-from pytest_nsys.analysis.step_kinds import usual
 from pytest_nsys.analysis.step_words import Searched
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec, as_one_step, left_open, meant_word, spec_under

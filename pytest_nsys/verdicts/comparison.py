@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pytest_nsys.analysis.capture_cache import CaptureCache, Files
-from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.captures import Captures, check_captures
 from pytest_nsys.analysis.circumstances import RunKey
 from pytest_nsys.analysis.facts.bounds import Bounds
 from pytest_nsys.analysis.fitting import GENERIC, Choice
 from pytest_nsys.analysis.measurements import Measurements
 from pytest_nsys.analysis.metrics import MEASURED, METRICS, Metric, measured
 from pytest_nsys.analysis.sharing import ALL, OWN, Walls, sharing_in, walls
-from pytest_nsys.analysis.step_kinds import check_captures
 from pytest_nsys.analysis.structure import ContentKind, Item, contents
 from pytest_nsys.analysis.table import NothingSelected, asks_for_none, label_key
 from pytest_nsys.analysis.windows import MEDIAN, RUN, UsedWindow, WindowSpec

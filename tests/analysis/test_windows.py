@@ -431,7 +431,7 @@ def test_the_usual_length_is_that_of_kernels_that_no_communication_touched() -> 
         (NCCL, 130, 140, 7),
         ("norm", 139, 150, 9),
     )
-    assert found.alone_median_ns == {found.kernels.full_name[2]: Fraction(11, 2)}
+    assert found.track.alone_median_ns == {found.kernels.full_name[2]: Fraction(11, 2)}
     assert list(found.under_communication) == [1, 5]
 
 
