@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.explained import Breakdown, RankWait
@@ -49,13 +49,6 @@ class Apart:
         return self._take_apart(rank) if isinstance(rank, int) and rank in self.lengths_ns else None
 
 
-class _Step(NamedTuple):
-    """What a step time is explained by: of which capture, under which spec the n-th window of all ranks, and those."""
-
-    at: tuple[int, WindowSpec, int]
-    windows: Mapping[int, RankWindow]
-
-
 @dataclass
 class RunBreakdowns:
     """Opened traces, each window of which is taken apart once. A rank waits for those ``among`` some, where no
@@ -79,7 +72,7 @@ class RunBreakdowns:
         """
         if metric.slowest:
             step = self._step(metric, spec, value)
-            return None if step is None else self._apart(*step.at)
+            return None if step is None else self._apart(*step)
         rank = labels.get("rank")
         if not isinstance(rank, int):
             capture, n = self._of_all_ranks(metric, spec, value)
@@ -173,8 +166,10 @@ class RunBreakdowns:
         at = min(found)
         return at[1], at[2], found[at]
 
-    def _step(self, metric: Metric, spec: WindowSpec, value: Value) -> _Step | None:
-        """The windows that a step time is explained by; None where no one window has all ranks."""
+    def _step(self, metric: Metric, spec: WindowSpec, value: Value) -> tuple[int, WindowSpec, int] | None:
+        """What a step time is explained by: of which capture, under which spec the n-th window; None where no one
+        window has all ranks.
+        """
         capture, n, _ = self._nearest_run(metric, spec, value)
         run = self.captures.runs[capture]
         own = step_of(run, spec)
@@ -182,7 +177,8 @@ class RunBreakdowns:
             return None
         n = n if own == spec else 0
         with suppress(NothingMeasured):  # a cut of the window alone need not hold that step
-            return _Step((capture, own, n), run.measured(own).together()[n].by_rank)
+            if n < len(run.measured(own).together()):
+                return capture, own, n
         return None
 
     @kept
