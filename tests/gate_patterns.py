@@ -117,6 +117,12 @@ def _constant(unit: str) -> str:
     return rf"(?:{fits}|{SHARE}\s+of\s+(?:the\s+)?step)" if unit == TIME else fits
 
 
+def _constants(unit: str) -> str:
+    """A constant, or one for each GPU model."""
+    of_model = rf"{_constant(unit)}\s+on\s+[^,]+"
+    return rf"(?:{_constant(unit)}|{of_model}(?:,\s*{of_model})*)"
+
+
 def _compared(unit: str) -> str:
     """A comparison behind a metric, and its limit; fingerprints are the same or not."""
     if unit == HASH:
@@ -124,7 +130,7 @@ def _compared(unit: str) -> str:
     tolerance = _tolerance(unit)
     reference = rf"{_SOURCE}(?:\s*(?:\+|-|plus\b|minus\b)\s*{tolerance})?"
     both_sides = rf"\s+within\s+{tolerance}\s+of\s+{_SOURCE}"
-    return rf"(?:{_BEHIND}\s*(?:{reference}|{_constant(unit)})|{both_sides})"
+    return rf"(?:{_BEHIND}\s*(?:{reference}|{_constants(unit)})|{both_sides})"
 
 
 UNITS = tuple(dict.fromkeys((*(str(metric.unit) for metric in METRICS.values()), BARE)))
@@ -135,7 +141,7 @@ def of_unit(unit: str) -> list[str]:
     return [metric.name for metric in METRICS.values() if metric.unit == unit]
 
 
-EARLY = alone(rf"{_COMPARED}\s*{_constant(ANY)}")
+EARLY = alone(rf"{_COMPARED}\s*{_constants(ANY)}")
 """What stands behind ``warn:``."""
 
 

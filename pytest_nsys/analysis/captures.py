@@ -296,6 +296,14 @@ class Captures:
         lines = ((path, fact.error) for path, fact in found if fact.weight is Weight.ERROR)
         return [f"{path}: {line}" if several else line for path, line in lines]
 
+    @cached_property
+    def gpu_models(self) -> Mapping[int, str]:
+        """The model of the GPU of each rank of which the traces say it, several joined by ``+``."""
+        each = grouped(
+            (rank, model) for run in self.runs for rank, models in run.gpu_models.items() for model in models
+        )
+        return {rank: " + ".join(sorted({*models})) for rank, models in each.items()}
+
     def key(self, stated: Mapping[str, Label]) -> RunKey:
         """What makes this run comparable to another. ``stated`` is what the gate file says where the trace does not."""
         return self._key(tuple(sorted(stated.items())))

@@ -341,12 +341,18 @@ class Run:
 
     def gpu_model(self) -> str | None:
         """The model of the GPUs that the ranks used, several joined by ``+``; None where no trace says."""
-        found: set[str] = set()
+        return " + ".join(sorted({model for models in self.gpu_models.values() for model in models})) or None
+
+    @cached_property
+    def gpu_models(self) -> Mapping[int, frozenset[str]]:
+        """The models of the GPUs that each rank used, as far as its trace says."""
+        found: dict[int, frozenset[str]] = {}
         for number, facts in enumerate(self.facts):
-            own = {(rank.pid, rank.device) for rank in self.ranks_of(number)}
-            known = {model for (pid, gpu), model in facts.gpus.items() if own & {(pid, gpu), (pid, None)}}
-            found |= known or (set(facts.models) if own and len(facts.models) == 1 else set())
-        return " + ".join(sorted(found)) or None
+            alone = facts.models if len(facts.models) == 1 else ()
+            for rank in self.ranks_of(number):
+                own = {m for (pid, gpu), m in facts.gpus.items() if pid == rank.pid and rank.device in (gpu, None)}
+                found[rank.number] = frozenset(own or alone)
+        return found
 
     @cached_property
     def shared_gpus(self) -> Sequence[Sequence[Rank]]:

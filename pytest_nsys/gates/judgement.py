@@ -33,7 +33,6 @@ from pytest_nsys.core.units import HASH
 from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.model import (
     Assertion,
-    Constant,
     Difference,
     FromBaseline,
     JudgedRow,
@@ -154,8 +153,8 @@ def _judge(assertion: Assertion, now: MetricTable, reference: Reference | NotCom
     except NothingSelected as nothing:
         return Judgement(Outcome.NO_DATA, reason=str(nothing))
     limit = assertion.require.limit
-    if isinstance(limit, Constant):
-        return amounting([_against_constant(assertion, limit.value, row) for row in rows])
+    if not isinstance(limit, FromBaseline):
+        return _against_constants(assertion, rows)
     if reference is None:
         return Judgement(Outcome.NO_DATA, reason="no baseline is stored")
     if isinstance(reference, NotComparable):
@@ -219,6 +218,20 @@ def allowed_change(limit: FromBaseline, tolerance: Value, noise: Value | None) -
     return min(max(tolerance, noise or 0), MOST_EXCUSED * tolerance)
 
 
+def _against_constants(assertion: Assertion, rows: Sequence[Labelled]) -> Judgement:
+    """Each row against the constant; where there is one for each GPU model, that of its own."""
+    judged: list[JudgedRow] = []
+    without: dict[str, None] = {}
+    for row in rows:
+        try:
+            judged.append(_against_constant(assertion, assertion.require.constant(row[0]).value, row))
+        except ValueError as none:
+            without[str(none)] = None
+            judged.append(JudgedRow(*row, None, Outcome.NO_DATA))
+    found = amounting(judged)
+    return replace(found, reason="; ".join(without)) if without else found
+
+
 def _against_constant(assertion: Assertion, limit: Fraction, row: Labelled) -> JudgedRow:
     labels, value = row
     comparator = assertion.require.comparator
@@ -235,9 +248,11 @@ def _against_constant(assertion: Assertion, limit: Fraction, row: Labelled) -> J
 def _warned(warn: Requirement, row: JudgedRow) -> JudgedRow:
     """The row, with whether it holds its limit and does not reach the early one."""
     assert warn.comparator is not None
-    assert isinstance(warn.limit, Constant)
-    holds = row.value is not None and row.outcome not in (Outcome.FAILED, Outcome.NO_DATA)
-    return replace(row, early_warning=holds and not warn.comparator.holds(row.value or 0, warn.limit.value))
+    if row.value is None or row.outcome in (Outcome.FAILED, Outcome.NO_DATA):
+        return row
+    with contextlib.suppress(ValueError):  # of another GPU model than those that it names
+        return replace(row, early_warning=not warn.comparator.holds(row.value, warn.constant(row.labels).value))
+    return row
 
 
 def folded(table: MetricTable, assertion: Assertion) -> dict[RowKey, Value]:

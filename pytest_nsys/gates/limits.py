@@ -35,6 +35,7 @@ from pytest_nsys.core.units import (
 )
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.model import (
+    ByModel,
     Comparator,
     Constant,
     FromBaseline,
@@ -42,6 +43,7 @@ from pytest_nsys.gates.model import (
     Judged,
     Requirement,
     Tolerance,
+    model_words,
 )
 
 FLOORS = (Comparator.GT, Comparator.GE)
@@ -147,6 +149,7 @@ MAX_RUNS = 9999
 """Most runs of the history that a median is taken of, that stay out of it, or that are bad before one fails."""
 
 _COMPARISON = re.compile(rf"\s*(?P<words>!=|[<>=≤≥]+|below\b|above\b|{WITHIN}\b|at\s+least\b|at\s+most\b)")
+_ON_MODEL = re.compile(r"\s*(?P<constant>\S.*?)\s+on\s+(?P<model>[^,]*[^\s,])\s*(?:,|$)")
 _HISTORY = re.compile(
     r"(?:median\s+of\s+)?(?:the\s+)?last\s+(?:(?P<runs>\S+)\s+)?runs?\b(?:\s+of\s+(?P<branch>\S+))?"
     r"(?P<before>\s+before\s+the\s+newest(?:\s+(?P<lag>[0-9]+))?)?"
@@ -155,7 +158,7 @@ _MEANT = {"=": "==", "=>": ">=", "=<": "<=", "≥": ">=", "≤": "<=", "===": "=
 _TOKEN = re.compile(
     rf"(?P<quantity>[0-9.](?:[0-9_.]|,(?=[0-9]{{3}}\b))*\s*(?:%|(?!of\b|on\b){UNIT})?)|(?P<word>[^\W\d]\w*)|(?P<symbol>\S)"
 )
-_OF_STEP = re.compile(r"%\s+of\s+(?:the\s+)?step\s*$")
+_OF_STEP = re.compile(r"%\s+of\s+(?:the\s+)?step(?=\s*$|\s+on\s)")
 _SIGNS = {"+": "+", "plus": "+", "-": "-", "minus": "-"}
 _SIDES = (("below", "above"), ("at most", "at least"), ("<=", ">="), ("plus", "minus"), ("+", "-"))
 _MIRRORED = {**dict(_SIDES), **{high: low for low, high in _SIDES}, "<": ">=", ">": "<="}
@@ -250,7 +253,7 @@ def parse_requirement(
     if metric.unit == HASH and (comparator is not Comparator.EQ or first.text != "baseline"):
         what = f"{metric.name} is the same as in the baseline or not: write {metric.name} == baseline"
         raise SentenceMistake(at, what)
-    limit: Constant | FromBaseline
+    limit: Constant | ByModel | FromBaseline
     amount = None
     if words == WITHIN:
         amount, first = _amount(first, tokens, metric, tolerance), tokens.take_behind("of")
@@ -258,8 +261,9 @@ def parse_requirement(
     if history is None and first.text != "baseline":
         if words == WITHIN:
             raise SentenceMistake(first.offset, f"'{WITHIN}' is for baselines: write {WITHIN} 5% of baseline")
-        limit = _constant(first, metric)
-        _take_step(tokens, first, metric)
+        limit = _constant(first, tokens, metric)
+        if tokens.peek(["on"]):
+            limit, tokens = _by_model(text, match.end(), metric), _Tokens("", 0)
     else:
         if constant:
             raise SentenceMistake(first.offset, "only a constant can be written here, not a baseline")
@@ -284,6 +288,26 @@ def parse_requirement(
     written = " ".join(text[at:].split())
     _check_reach(Requirement(comparator, limit, written), metric, text[:at], at)
     return Requirement(comparator, limit, written)
+
+
+def _by_model(text: str, start: int, metric: Judged) -> ByModel:
+    """The constants of ``412ms on H100, 530ms on A100``."""
+    found: dict[str, Constant] = {}
+    while text[start:].strip():
+        part = _ON_MODEL.match(text, start)
+        if part is None:
+            at = len(text) - len(text[start:].lstrip())
+            raise SentenceMistake(at, "each constant is for a GPU model, as in 412ms on H100, 530ms on A100")
+        tokens, model = _Tokens(text[: part.end("constant")], part.start("constant")), part["model"]
+        constant = _constant(tokens.take("the limit is missing"), tokens, metric)
+        tokens.end()
+        if not model_words(model) or any(model_words(model) == model_words(other) for other in found):
+            wrong = "is given twice" if model_words(model) else "is no GPU model"
+            raise SentenceMistake(part.start("model"), f"'{printable(model, 40)}' {wrong}")
+        if constant.unit != next(iter(found.values()), constant).unit:
+            raise SentenceMistake(part.start("constant"), "the constants are in one unit")
+        found[model], start = constant, part.end()
+    return ByModel(found)
 
 
 def _history(text: str, first: Word) -> tuple[str, FromHistory] | None:
@@ -349,15 +373,16 @@ def _check_reach(require: Requirement, metric: Judged, subject: str, at: int) ->
     """Raises SentenceMistake for a limit that says nothing, with one that does behind the same ``subject``."""
     comparator, limit = require.comparator, require.limit
     found: tuple[str, str] | None = None
-    if isinstance(limit, Constant):
+    if not isinstance(limit, FromBaseline):
         assert comparator is not None  # only a baseline has two sides
-        found = out_of_reach(comparator, limit.value, metric)
+        each = (out_of_reach(comparator, constant.value, metric) for constant in require.each_constant)
+        found = next(filter(None, each), None)
     elif limit.tolerance is not None and (why := tolerates_all(comparator, limit.tolerance, metric)):
         sides = {Comparator.LE: f"<= {limit.source} + 5%", Comparator.GE: f">= {limit.source} - 5%"}
         found = why, sides.get(comparator or Comparator.EQ, f"{WITHIN} 5% of {limit.source}")
     if found is not None:
         what, meant = found[0], " ".join(f"{subject} {found[1]}".split())
-        example = isinstance(limit, Constant) and what.startswith("cannot fail")
+        example = not isinstance(limit, FromBaseline) and what.startswith("cannot fail")
         hint = f"did you mean a limit such as {meant}?" if example else f"write {meant}"
         raise SentenceMistake(at, f"'{require.text}' {what}; {hint}")
 
@@ -384,7 +409,8 @@ def nothing_for(metric: Judged) -> str:
     return f"the tolerance has nothing for {metric.name}: give it rel, or an abs such as {amount}"
 
 
-def _constant(token: Word, metric: Judged) -> Constant:
+def _constant(token: Word, tokens: _Tokens, metric: Judged) -> Constant:
+    """The constant that begins with ``token``."""
     if token.kind == "word":
         hint = did_you_mean(token.text, ["baseline"])
         what = f"'{printable(token.text, 40)}' is not a number or 'baseline'{hint}"
@@ -396,7 +422,9 @@ def _constant(token: Word, metric: Judged) -> Constant:
         if metric.unit == ANY:
             unit, value = next(iter(quantity.amounts.items()))
             return Constant(value, unit)
-        return Constant(limit_value(quantity, metric.unit, metric.name))
+        value = limit_value(quantity, metric.unit, metric.name)
+    _take_step(tokens, token, metric)
+    return Constant(value)
 
 
 def _against_baseline(words: str, offset: int) -> Comparator:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 import operator
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from fractions import Fraction
@@ -74,6 +75,47 @@ class Constant(NamedTuple):
     unit: str = ANY
 
 
+@dataclass(frozen=True, slots=True)
+class ByModel:
+    """A constant for each GPU model: a row is held to that of the GPU of its rank.
+
+    ``constants`` are by the words that the gate file has for a model. ``models`` are the GPUs of the run by rank, as
+    its traces name them, once it is known on what is judged; ``stated`` is what the gate file says where they do not.
+    """
+
+    constants: Mapping[str, Constant]
+    models: Mapping[int, str] = field(default_factory=dict)
+    stated: str = ""
+
+    def word_for(self, labels: Mapping[str, Label]) -> str:
+        """The model in the gate file that the GPU of a row is. Raises ValueError where there is none, or several."""
+        rank, usual = labels.get("rank"), {*self.models.values()} or {self.stated}
+        names = {self.models[rank]} if isinstance(rank, int) and rank in self.models else usual
+        if len(names) > 1:
+            raise ValueError(f"ranks on {' and '.join(sorted(names))} are taken together: no constant is for both")
+        (name,) = names
+        if not name:
+            raise ValueError("nothing says on which GPU this ran, and the limit hangs on it: write run: {gpu: …}")
+        fitting = [word for word in self.constants if _is_model(word, name)]
+        longest = max((len(model_words(word)) for word in fitting), default=0)
+        found = [word for word in fitting if len(model_words(word)) == longest]
+        if len(found) == 1:
+            return found[0]
+        several = " and ".join(found)
+        given = f"the limit has constants for {', '.join(self.constants)}"
+        raise ValueError(f"{name} is {several} alike" if found else f"no constant is for {name}: {given}")
+
+
+def model_words(name: str) -> list[str]:
+    """What the name of a GPU model is told by: ``NVIDIA H100 80GB HBM3`` is an ``H100``, and no ``GH200``."""
+    return re.findall(r"[a-z0-9]+", name.lower())
+
+
+def _is_model(word: str, name: str) -> bool:
+    asked, found = model_words(word), model_words(name)
+    return any(found[at : at + len(asked)] == asked for at in range(len(found)))
+
+
 class FromHistory(NamedTuple):
     """The last ``runs`` runs of the history on ``branch`` (None: any) stand for the accepted runs of a baseline.
 
@@ -134,8 +176,20 @@ class Requirement:
     """``comparator`` None means both sides of a baseline: neither more nor less than T away."""
 
     comparator: Comparator | None
-    limit: Constant | FromBaseline
+    limit: Constant | ByModel | FromBaseline
     text: str
+
+    @property
+    def each_constant(self) -> Sequence[Constant]:
+        """The constants that are written in it."""
+        if isinstance(self.limit, FromBaseline):
+            return ()
+        return [*self.limit.constants.values()] if isinstance(self.limit, ByModel) else [self.limit]
+
+    def constant(self, labels: Mapping[str, Label]) -> Constant:
+        """The constant that a row is held to. Raises ValueError where none is for its GPU."""
+        assert not isinstance(self.limit, FromBaseline)
+        return self.limit.constants[self.limit.word_for(labels)] if isinstance(self.limit, ByModel) else self.limit
 
     @property
     def worse(self) -> int:
@@ -262,8 +316,8 @@ class Assertion:
     @property
     def judged(self) -> Judged:
         """What its limit is set for; as long as nobody has looked at what was measured, in the unit of the limit."""
-        values, limit = judged(self.measures, self.aggregates, self.balance_across), self.require.limit
-        return values._replace(unit=values.unit or limit.unit) if isinstance(limit, Constant) else values
+        values = judged(self.measures, self.aggregates, self.balance_across)
+        return values._replace(unit=values.unit or next((each.unit for each in self.require.each_constant), ANY))
 
     @property
     def needs_baseline(self) -> bool:

@@ -15,28 +15,42 @@ from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.conventions import BUILT_IN, Convention, convention_words
 from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.model import Label
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import ANY, UnitMistake, limit_value, parse_quantity, written_value
 from pytest_nsys.gates.limits import CEILINGS, FLOORS, SentenceMistake, gives_something, nothing_for
-from pytest_nsys.gates.model import Assertion, Constant, FromBaseline, Judged, Requirement
+from pytest_nsys.gates.model import Assertion, ByModel, Constant, FromBaseline, Judged, Requirement
 from pytest_nsys.gates.sentences import check_dimension, selecting
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.captures import Captures
 
 
-def settled(assertion: Assertion, captures: Captures) -> Assertion:
-    """The assertion as it is judged on these captures; one of a trace is as it was.
+def settled(assertion: Assertion, captures: Captures, stated: Mapping[str, Label] | None = None) -> Assertion:
+    """The assertion as it is judged on these captures. ``stated`` is what the gate file says of the run.
 
     Raises NothingMeasured where nothing of the name was measured, TraceError for files that cannot be meant,
     UsageMistake where the sentence does not fit what was measured.
     """
+    gpu = str((stated or {}).get("gpu", ""))
+    assertion = replace(
+        assertion,
+        require=_on_gpus(assertion.require, captures, gpu),
+        warn=None if assertion.warn is None else _on_gpus(assertion.warn, captures, gpu),
+    )
     if assertion.outside is None:
         return _of_kind(assertion, captures.convention, captures.mesh.sizes)
     try:
         return settled_as(assertion, captures.metric(assertion.metric), captures.mesh.sizes)
     except UsageMistake as mistake:
         raise UsageMistake(f"{mistake} (measured in {captures.runs[0].measurements.shown})") from None
+
+
+def _on_gpus(require: Requirement, captures: Captures, stated: str) -> Requirement:
+    """The limit, of one for each GPU model with the GPUs that these captures are of."""
+    if not isinstance(require.limit, ByModel):
+        return require
+    return replace(require, limit=replace(require.limit, models=captures.gpu_models, stated=stated))
 
 
 def _of_kind(assertion: Assertion, convention: Convention, axes: Collection[str]) -> Assertion:
@@ -83,9 +97,16 @@ def _named(assertion: Assertion) -> dict[str, None]:
 
 def _requirement(require: Requirement, values: Judged) -> Requirement:
     limit = require.limit
+    if isinstance(limit, FromBaseline):
+        return _held(require, limit, values)
     if isinstance(limit, Constant):
-        return replace(require, limit=Constant(_in_unit(limit.value, limit.unit, values)))
-    return _held(require, limit, values)
+        return replace(require, limit=_converted(limit, values))
+    constants = {model: _converted(each, values) for model, each in limit.constants.items()}
+    return replace(require, limit=replace(limit, constants=constants))
+
+
+def _converted(constant: Constant, values: Judged) -> Constant:
+    return Constant(_in_unit(constant.value, constant.unit, values))
 
 
 def _held(require: Requirement, limit: FromBaseline, values: Judged) -> Requirement:

@@ -169,11 +169,12 @@ class GateItem(JudgedItem):
         try:
             self._context = session.context(self.gate)
             self._context.captures.key(self._context.gate.run)
-            self._context.measure(self.assertion)
+            assertion = self._context.resolved(self.assertion)
+            self._context.measure(assertion)
             if self.is_written:
                 self._refreshing.of(self.gate).readable()
             else:
-                self._context.reference(self.assertion)
+                self._context.reference(assertion)
         except NoTraceGiven as nothing:
             raise NotRun(str(nothing)) from None
         except NsysError as error:

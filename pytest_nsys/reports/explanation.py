@@ -31,7 +31,17 @@ from pytest_nsys.core.numbers import (
 from pytest_nsys.core.units import BARE, HASH, TIME, format_tolerance
 from pytest_nsys.core.words import counted, first_of, place_words, printable, rank_ranges
 from pytest_nsys.gates.judgement import HALFWAY, MOST_EXCUSED
-from pytest_nsys.gates.model import WORSE, Assertion, Comparator, Constant, JudgedRow, Labels, Outcome, Verdict
+from pytest_nsys.gates.model import (
+    WORSE,
+    Assertion,
+    ByModel,
+    Comparator,
+    FromBaseline,
+    JudgedRow,
+    Labels,
+    Outcome,
+    Verdict,
+)
 from pytest_nsys.reports.alike_rows import alike
 from pytest_nsys.reports.causes import by_cause, cause_lines
 from pytest_nsys.reports.tables import CellKind, Column, Table, Told, number, table_by, table_of
@@ -92,11 +102,14 @@ def subject(assertion: Assertion) -> str:
 
 def limit_source(assertion: Assertion, unit: str, row: JudgedRow | None = None) -> str:
     """Where a baseline limit comes from: ``baseline + max(5%, 50us)``; empty for a constant.
+    Of a constant of a GPU model it is that model: ``on H100``.
 
     Where the noise of ``row`` is more than its tolerance, the limit comes from the noise, up to twice the tolerance.
     """
     limit = assertion.require.limit
-    if isinstance(limit, Constant):
+    if isinstance(limit, ByModel) and row is not None and row.limit is not None:
+        return f"on {limit.word_for(row.labels)}"
+    if not isinstance(limit, FromBaseline):
         return ""
     sign = {Comparator.LE: "+", Comparator.GE: MINUS}.get(assertion.require.comparator or Comparator.EQ, "±")
     tolerance = limit.tolerance
@@ -270,7 +283,7 @@ def ceiling_words(row: JudgedRow, verdict: Verdict) -> str:
 def sees_words(row: JudgedRow, verdict: Verdict) -> str:
     """The smallest change that the gate can see in a row, with what stands behind it; empty for a constant limit."""
     limit = verdict.assertion.require.limit
-    if isinstance(limit, Constant) or row.sees is None:
+    if not isinstance(limit, FromBaseline) or row.sees is None:
         return ""
     if limit.tolerance is None:
         return ANY_CHANGE

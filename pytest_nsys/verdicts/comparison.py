@@ -225,7 +225,7 @@ def compare_runs(pairs: Sequence[OtherRun], base: Sequence[str], head: Sequence[
                 not_held.append(f"{name}: {assertion.full_name}")
                 continue
             with naming("head"):  # as what is compared with names base
-                context.measure(assertion)
+                context.measure(context.resolved(assertion))
             verdict = evaluate(assertion, context)
             if assertion.reads_stored:
                 verdicts.append(replace(verdict, rows=tuple(_rows(verdict, pair))))

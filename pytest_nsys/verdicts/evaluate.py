@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -133,6 +133,17 @@ class GateContext:
     refresh: str = ""
     folder: Path | None = None
     lets_accepted_pass: bool = False
+    _resolved: dict[str, tuple[Assertion, Assertion]] = field(default_factory=dict, init=False, repr=False)
+
+    def resolved(self, assertion: Assertion) -> Assertion:
+        """The assertion as it is judged here, which every other method takes: what it says is looked up once.
+
+        Raises as ``settled`` does.
+        """
+        known = self._resolved.get(assertion.name)
+        if known is None or not any(assertion is one for one in known):
+            known = self._resolved[assertion.name] = assertion, settled(assertion, self.captures, self.gate.run)
+        return known[1]
 
     def refreshed(self, assertion: Assertion) -> Refreshed | None:
         """What the branch made of the rows that the assertion is held against at the merge base, if anything."""
@@ -142,10 +153,9 @@ class GateContext:
     def measure(self, assertion: Assertion) -> MetricTable:
         """The rows that the assertion judges.
 
-        Raises TraceError where the traces are not good enough for them, UsageMistake where what was measured outside of
-        them is not what the assertion is about.
+        Raises TraceError where the traces are not good enough for them.
         """
-        if settled(assertion, self.captures).outside is not None and self._of_another_run:
+        if assertion.outside is not None and self._of_another_run:
             raise TraceError(self._of_another_run)
         found = self.captures.measure(request_of(self.gate, assertion, self._usual_steps))
         if not assertion.measures.outside and self._of_an_earlier_commit:
@@ -229,13 +239,13 @@ class GateContext:
 
     def _is_worse(self, assertion: Assertion) -> bool:
         try:
-            found = self.judged(settled(assertion, self.captures))
+            found = self.judged(self.resolved(assertion))
         except NsysError:
             return True
         return found.outcome not in (Outcome.PASSED, Outcome.IMPROVED)
 
     def judged(self, assertion: Assertion) -> Judgement:
-        """What is decided of it, of one on measurements once it is settled. Raises as what it measures and reads."""
+        """What is decided of it. Raises as what it measures and reads."""
         return _judged(assertion, self, self.measure(assertion), self.reference(assertion))
 
     @cached_property
@@ -271,7 +281,7 @@ class GateContext:
 
 def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
     """The verdict. Raises TraceError where the trace cannot be judged, BaselineError for a broken baseline."""
-    assertion = settled(assertion, context.captures)
+    assertion = context.resolved(assertion)
     metric = assertion.measures
     spec = spec_for(context.captures.convention, assertion)
     measured = context.measure(assertion)
@@ -534,6 +544,6 @@ def _early(assertion: Assertion, judgement: Judgement) -> list[str]:
 
 def rows_now(assertion: Assertion, context: GateContext) -> Judgement:
     """What the assertion would judge, without its baseline: its rows, or why there are none."""
-    assertion = settled(assertion, context.captures)
+    assertion = context.resolved(assertion)
     reference = NotComparable(Outcome.PASSED, "") if assertion.needs_baseline else None
     return _judged(assertion, context, context.measure(assertion), reference)

@@ -122,7 +122,7 @@ def unheld(trace: GateContext, small: GateContext) -> Iterator[Unheld]:
 
 def _rows(assertion: Assertion, context: GateContext) -> MetricTable | NsysError:
     try:
-        return context.measure(assertion)
+        return context.measure(context.resolved(assertion))
     except NsysError as error:
         return error
 

@@ -191,7 +191,7 @@ class OtherRun(ReferenceSource):
         """The other side's rows, medians over its captures, and what the captures of both sides say."""
         if self._unlike is not None:
             return self._unlike
-        metric, spec = settled(assertion, self.captures).measures, spec_for(self.captures.convention, assertion)
+        metric, spec = assertion.measures, spec_for(self.captures.convention, assertion)
         copied = self._one_measurement if metric.outside else ()
         with naming(self.name):
             measured = self.before.measure(request_of(self.gate, assertion, steps_of(self.captures.facts)))
@@ -266,7 +266,7 @@ class PastRuns(ReferenceSource):
         """The newest runs of the same circumstances. Raises HistoryError."""
         from pytest_nsys.stored.history.database import as_json
 
-        metric, limit = settled(assertion, self.captures).measures, assertion.require.limit
+        metric, limit = assertion.measures, assertion.require.limit
         assert isinstance(limit, FromBaseline)
         assert limit.history is not None
         if self.path is None:
@@ -292,7 +292,7 @@ class PastRuns(ReferenceSource):
             return NotComparable(
                 Outcome.NO_DATA, f"the runs in {self.shown(self.path)} have no row of {metric.name} in common"
             )
-        return follow_runs(settled(assertion, self.captures), tables, f"{asked.source} in {self.shown(self.path)}")
+        return follow_runs(assertion, tables, f"{asked.source} in {self.shown(self.path)}")
 
     @cached_property
     def branch(self) -> str | None:
@@ -327,7 +327,7 @@ class PastRuns(ReferenceSource):
         from pytest_nsys.stored.history.of_assertion import OfAssertion, PastOf
 
         assert self.path is not None
-        sid = series_id(settled(assertion, self.captures).measures, spec_for(self.captures.convention, assertion))
+        sid = series_id(assertion.measures, spec_for(self.captures.convention, assertion))
         of = OfAssertion(assertion, sid, names_of_others(assertion, self.gate))
         key, commits = self.captures.identity(self.gate.run), heads_of(self.gate.path.parent)
         return PastOf(self.path, self.name, key, of, self.gate.comparable_on, commits, self._times)

@@ -27,7 +27,6 @@ from pytest_nsys.gates.hiccups import Hiccup
 from pytest_nsys.gates.judgement import Judgement
 from pytest_nsys.gates.model import Assertion, GateFile, Outcome, spec_for
 from pytest_nsys.gates.noise import FEWEST_TRACES
-from pytest_nsys.gates.settling import settled
 from pytest_nsys.stored.baselines.baseline_file import (
     NOISE,
     WINDOW,
@@ -345,7 +344,7 @@ class Refresh:
         }
         for assertion in self.gate.assertions:
             if assertion.reads_stored and (sid := series_for(self.gate.resolved_convention, assertion)) in found:
-                found[sid].append(settled(assertion, self.context.captures))
+                found[sid].append(self.context.resolved(assertion))
         return found
 
     def _remeasured(

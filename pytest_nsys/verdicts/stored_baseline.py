@@ -180,7 +180,6 @@ class StoredBaseline(ReferenceSource):
 
     def reference(self, assertion: Assertion) -> Reference | NotComparable:
         """The accepted runs of the stored rows, with what their noise was measured on."""
-        assertion = settled(assertion, self.captures)
         found = self._stored(assertion.measures, assertion)
         if isinstance(found, Reference) and self.same is not None and self.same.weight is Weight.ERROR:
             raise TraceError(self.same.error)

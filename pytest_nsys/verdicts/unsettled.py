@@ -16,8 +16,7 @@ from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import Value
 from pytest_nsys.gates.judgement import Judgement, Reference, breaks_rule
 from pytest_nsys.gates.looser_limits import ceiling_beyond, has_worse_side, sentence_to_write
-from pytest_nsys.gates.model import Assertion, Constant, GateFile, JudgedRow, Outcome, Verdict
-from pytest_nsys.gates.settling import settled
+from pytest_nsys.gates.model import Assertion, FromBaseline, GateFile, JudgedRow, Outcome, Verdict
 from pytest_nsys.verdicts.evaluate import GateContext, rows_now
 
 
@@ -89,7 +88,7 @@ def _worse(one: Unsettled, other: Unsettled) -> Unsettled:
 def _left(assertion: Assertion, context: GateContext, waived: bool) -> Unsettled | None:
     path, configuration = context.gate.path, context.gate.configuration
     try:
-        asked = settled(assertion, context.captures)
+        asked = context.resolved(assertion)
         judgement = context.judged(asked)
     except NsysError as error:
         stored = _is_stored(assertion, context)
@@ -154,7 +153,7 @@ def _why(assertion: Assertion, judgement: Judgement) -> Why | None:
     }
     if outcome in others:
         return others[outcome]
-    if not isinstance(assertion.require.limit, Constant):
+    if isinstance(assertion.require.limit, FromBaseline):
         return Why.NOT_WRITTEN
     if any(map(breaks_rule, judgement.rows)):
         return Why.RULE
