@@ -65,9 +65,9 @@ class Runner:
         self.outputs = {name: substituted(o["value"], known) for name, o in DEFINITION["outputs"].items()}
         return status
 
-    def decide(self, fail_on: str) -> int:
-        """What the last step makes of what was judged, with another ``fail-on``."""
-        return self._shell(99, DEFINITION["runs"]["steps"][-1], {**self.known, "inputs.fail-on": fail_on})
+    def decide(self) -> int:
+        """What the last step makes of the report that lies there now."""
+        return self._shell(99, DEFINITION["runs"]["steps"][-1], self.known)
 
     def _use(self, step: Mapping[str, Any], known: Mapping[str, str]) -> None:
         asked = {name: substituted(value, known) for name, value in step["with"].items()}
@@ -177,22 +177,13 @@ def test_red_leaves_its_reports_before_it_fails(runner: Runner) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gate", "statuses"),
-    [
-        (RED, {"bad": 1, "never": 0}),
-        (GREEN, {"bad improved inconclusive warned": 0}),
-        ("- {assert: overlap >= 99%, severity: warn}", {"bad": 0, "bad,warned": 1, "warned": 1}),
-        ("- stage5 overlap >= 60%", {"never": 0}),
-        ("- {assert: overlap >= 60%, window: '99'}", {"never": 1}),
-    ],
+    ("gate", "status"),
+    [("- {assert: overlap >= 99%, severity: warn}", 0), ("- stage5 overlap >= 60%", 1)],
 )
-def test_when_it_fails(runner: Runner, gate: str, statuses: dict[str, int]) -> None:
+def test_it_fails_as_pytest_does(runner: Runner, gate: str, status: int) -> None:
     runner.project.gate_with_trace(gate)
-    first, *others = statuses
-    assert runner.run(traces="run.sqlite", fail_on=first) == statuses[first], runner.log
+    assert runner.run(traces="run.sqlite") == status, runner.log
     assert "report.json" in runner.uploaded
-    for fail_on in others:  # the same run, of which the last step alone decides
-        assert runner.decide(fail_on) == statuses[fail_on], runner.log
 
 
 @pytest.mark.parametrize(("refuses", "status"), [("", 0), ("nsys_gate_changes = fail\n", 1)])
@@ -215,12 +206,10 @@ def test_a_pull_request_that_loosens_its_own_gate(runner: Runner, refuses: str, 
 
 
 @pytest.mark.parametrize(
-    ("trace", "inputs", "status"),
-    [("good.sqlite", {}, 0), ("bad.sqlite", {}, 1), ("bad.sqlite", {"fail_on": "never"}, 0)],
+    ("trace", "status"),
+    [("good.sqlite", 0), ("bad.sqlite", 1)],
 )
-def test_the_gate_of_the_merge_base_is_a_step_of_its_own(
-    runner: Runner, trace: str, inputs: dict[str, str], status: int
-) -> None:
+def test_the_gate_of_the_merge_base_is_a_step_of_its_own(runner: Runner, trace: str, status: int) -> None:
     start(runner.project)
     runner.project.gate("- overlap >= 60%", "perf/gate.nsys.yaml")
     runner.project.trace("good.sqlite")
@@ -229,7 +218,7 @@ def test_the_gate_of_the_merge_base_is_a_step_of_its_own(
     git(runner.project.root, "switch", "-qc", "feature")
     runner.project.gate("- overlap >= 10%", "perf/gate.nsys.yaml")
     commit(runner.project.root)
-    assert runner.run(traces=trace, baseline_ref="main", gate_files="perf", **inputs) == status, runner.log
+    assert runner.run(traces=trace, baseline_ref="main", gate_files="perf") == status, runner.log
     bad = trace == "bad.sqlite"
     assert (runner.outputs["verdict"], runner.outputs["merge-base-exit-code"]) == ("passed", str(int(bad)))
     assert f"### Gate of the merge base: {'red' if bad else 'green'}" in runner.summary
@@ -241,7 +230,7 @@ def test_a_merge_base_that_cannot_be_read_is_broken(runner: Runner) -> None:
     start(runner.project)
     runner.project.gate_with_trace(GREEN)
     commit(runner.project.root)
-    assert runner.run(traces="run.sqlite", baseline_ref="origin/main", fail_on="never") == 1
+    assert runner.run(traces="run.sqlite", baseline_ref="origin/main") == 1
     assert runner.outputs["merge-base-exit-code"] == "2"
     assert "has no commit 'origin/main': fetch it: git fetch origin main" in runner.log
 
@@ -291,11 +280,6 @@ BROKEN: dict[str, tuple[dict[str, str], str, str, str]] = {
         {"gate_files": "brackets"},
         *("error", "", "gate-files: pytest reads '[' in a path as the parameters of a test: rename ./brackets/a[1]"),
     ),
-    "no such fail-on": (
-        {"fail_on": "sometimes"},
-        *("error", "", "fail-on: 'sometimes' is none of bad, never, inconclusive, improved, warned"),
-    ),
-    "never and more": ({"fail_on": "never improved"}, "error", "", "fail-on: never stands alone"),
     "no python": ({"python": "no-python-of-this-name"}, "error", "", "no-python-of-this-name: command not found"),
 }
 
@@ -312,7 +296,7 @@ def test_what_is_broken_is_red_whatever_fails(runner: Runner, case: str) -> None
     for folder in ("empty", "linked"):
         (runner.project.root / folder).mkdir()
     (runner.project.root / "linked/gone.nsys.yaml").symlink_to("absent.nsys.yaml")
-    asked = {"traces": "run.sqlite", "gate_files": "gate.nsys.yaml", "fail_on": "never", **given}
+    asked = {"traces": "run.sqlite", "gate_files": "gate.nsys.yaml", **given}
     assert runner.run(**asked) == 1, runner.log
     assert (runner.outputs["verdict"], runner.outputs["exit-code"]) == (verdict, code)
     assert why in runner.summary
@@ -325,7 +309,7 @@ def test_a_gate_file_without_a_trace_is_no_skip(runner: Runner) -> None:
     runner.project.gate(GREEN)
     runner.project.file("pytest.ini", "[pytest]\nnsys_strict = false\n")
     runner.environment["CI"] = ""
-    assert runner.run(fail_on="never") == 1, runner.log
+    assert runner.run() == 1, runner.log
     assert runner.outputs["verdict"] == "error"
     assert "no trace: give --nsys-trace=PATH" in runner.summary
 
@@ -368,11 +352,11 @@ def test_it_passes_only_what_all_of_a_report_says(runner: Runner) -> None:
     for place, name, said in ((report, "verdict", "failed"), (report, "good", False), (assertion, "good", False)):
         whole, place[name] = place[name], said
         path.write_text(json.dumps(report))
-        assert runner.decide("bad") == runner.decide("never") == 1
+        assert runner.decide() == 1
         assert "pytest ended with exit status 0, and the report says" in runner.log
         place[name] = whole
     path.write_text(json.dumps(report))
-    assert runner.decide("bad") == 0
+    assert runner.decide() == 0
 
 
 def test_no_file_of_the_repository_stands_for_a_program_of_the_action(runner: Runner) -> None:
@@ -407,7 +391,7 @@ def test_inputs_are_never_shell(runner: Runner) -> None:
     found = checked(Path(runner.outputs["json"]))
     assert [file["file"] for file in found["gate_files"]] == [name, "--version/-x.nsys.yaml"]
     hostile = "'; touch pwned; '\n::set-output name=verdict::passed\n$(touch pwned)"
-    for given in ("baseline_ref history args traces measurements against package", "gate_files", "fail_on"):
+    for given in ("baseline_ref history args traces measurements against package", "gate_files"):
         assert runner.run(**{"gate_files": name, **dict.fromkeys(given.split(), hostile)}) == 1
         assert not (runner.project.root / "pwned").exists()
 
