@@ -129,7 +129,7 @@ def _mistakes_of(text: str) -> Iterator[str]:
     try:
         given, _, order = command.make_parser(context).parse_args(rest)
     except click.BadOptionUsage as error:
-        if not _words(text)[-1].startswith(error.option_name):  # named alone, as "--rows" may be, it is no mistake
+        if not _words(text)[-1].startswith(error.option_name):  # named alone, as "--all" may be, it is no mistake
             yield f"{name}: {error.format_message()}"
         return
     except click.UsageError as error:
