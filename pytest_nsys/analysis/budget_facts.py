@@ -12,11 +12,6 @@ from fractions import Fraction
 
 from pytest_nsys.core.words import counted
 
-DEFINITION = 3
-"""Of what blocked: each moment is credited to what ran then, and a step lasts until the next one. 1 credited a gap to
-the producer that ended last, 2 left out the time between steps.
-"""
-
 MOST = 3
 """Of what is told by name."""
 
