@@ -112,7 +112,7 @@ class Run:
     @cached_property
     def has_kernels(self) -> bool:
         """Whether any process ran one."""
-        return any(trace.has_kernels() for trace in self.traces)
+        return any(facts.has_kernels for facts in self.facts)
 
     @property
     def ranks(self) -> tuple[Rank, ...]:

@@ -287,6 +287,7 @@ class TraceFacts(NamedTuple):
     ``on_gpus`` is what a cut kept of the logs of nvidia-smi beside its traces.
     ``slows_host`` is the setting of the profiler, if any, that makes every call of the host longer.
     ``units`` are those of a cut by serialised process id, anchor, and whether they are of launches.
+    ``has_kernels``: whether anything ran on a GPU.
     ``sessions_ns`` is how long the profiler ran by serialised process id, where the file was made of several.
     """
 
@@ -314,6 +315,7 @@ class TraceFacts(NamedTuple):
     views: Sequence[Picked] = ()
     impossible: ImpossibleRows = ImpossibleRows()
     uuids: Mapping[tuple[int, int], str] = {}
+    has_kernels: bool = True
 
 
 class Api(NamedTuple):

@@ -31,10 +31,6 @@ class Trace(Protocol):
         """
         ...
 
-    def has_kernels(self) -> bool:
-        """Whether anything ran on a GPU: seen at the first row, where :meth:`lanes` passes the whole table."""
-        ...
-
     def lanes(self) -> Sequence[Lane]:
         """Every (process, device) that ran a kernel, ordered."""
         ...

@@ -107,10 +107,6 @@ class TraceInMemory:
         """None: a trace is of few processes, and all are asked for."""
         return frozenset()
 
-    def has_kernels(self) -> bool:
-        """Whether anything ran on a GPU."""
-        return bool(self.lanes())
-
     def lanes(self) -> Sequence[Lane]:
         """Every (process, device) that ran a kernel, ordered."""
         return sorted(Lane(pid, device) for pid, process in self.processes.items() for device in process.kernels)

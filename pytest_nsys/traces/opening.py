@@ -30,6 +30,7 @@ from pytest_nsys.traces.sqlite_file import SqliteFile
 
 if TYPE_CHECKING:
     from pytest_nsys.traces.chrome.writers import Usual
+    from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 
 
 class Twice(NamedTuple):
@@ -210,7 +211,7 @@ def _raw_stream(path: Path) -> Trace:
     return raw_stream(path)
 
 
-def _sqlite(path: Path) -> Trace:
+def _sqlite(path: Path) -> NsysSqlite:
     """The names of its tables tell which profiler wrote it."""
     file = SqliteFile(path, again="profile again") if path.suffix == ROCPD else SqliteFile(path)
     if not _has_rocpd(file):
@@ -364,7 +365,7 @@ def _of_workers(found: Sequence[Path]) -> tuple[Path, ...]:
 def _is_idle(path: Path) -> bool:
     """Whether a process used no GPU and marked nothing; a trace that cannot be read fails where it is opened."""
     try:
-        with closing(open_trace(path)) as trace:
+        with closing(_sqlite(path)) as trace:
             return not trace.has_kernels() and not trace.ranges(["%"])
     except TraceError:
         return False

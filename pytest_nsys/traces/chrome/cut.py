@@ -382,6 +382,7 @@ class CutTrace(TraceInMemory):
         sizes, memory, clocks = about.to_see
         both = "; it holds base and head, and head is read" if {p.side for p in about.processes} > {HEAD} else ""
         return TraceFacts(
+            has_kernels=bool(self.lanes()),
             profiler_version=next((p.profiler for p in told if p.profiler is not None), None),
             gpus={(p.pid, device): model for p in told for device, model in p.gpus.items()},
             models=sorted({model for p in told for model in p.models}),

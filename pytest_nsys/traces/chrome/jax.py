@@ -243,6 +243,7 @@ class Jax(Kineto):
         idle = (f"{self.path}: {used} of the {counted(named, 'GPU')} that it names ran a kernel",)
         lost = DROPPED.format(MOST_EVENTS)
         return TraceFacts(
+            has_kernels=bool(self.lanes()),
             profiler_version=None,
             gpus={},
             models=(),

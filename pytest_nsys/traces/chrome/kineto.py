@@ -465,6 +465,7 @@ class Kineto(TraceInMemory):
         started = [process.started_ns for process in each if process.started_ns is not None]
         zeros = {pid >> MACHINE_BITS: process.zero_ns for pid, process in self.processes.items()}
         return TraceFacts(
+            has_kernels=bool(self.lanes()),
             profiler_version=version_of(members),
             gpus={(own.pid, device): models[device] for own in each for device in own.kernels if device in models},
             models=sorted(set(models.values())),

@@ -128,6 +128,7 @@ class NsysSqlite:
         lengths = self._numbers("ANALYSIS_DETAILS", "duration")
         starts = {*filter(None, self._numbers("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"))}
         return TraceFacts(
+            has_kernels=self.has_kernels(),
             profiler_version=stated.get("EXPORT_PRODUCT_VERSION"),
             gpus=self._gpus(),
             models=self._models(),

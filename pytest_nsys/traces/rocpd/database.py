@@ -60,6 +60,7 @@ class Rocpd(NsysSqlite):
                 uuids |= {place: agent.unique} if agent.unique else {}
         launches = 0 if self.has_kernels() else count_launches(self._file)
         return TraceFacts(
+            has_kernels=self.has_kernels(),
             profiler_version=versions(self._file),
             gpus=gpus,
             models=sorted(set(gpus.values())),
