@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import overload
 
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.words import printable
@@ -66,6 +67,10 @@ Exact = int | str | None
 _TEXT = re.compile(r"(-?[0-9]{1,400})(?:/([1-9][0-9]{0,400}))?")
 
 
+@overload
+def as_exact(value: Value) -> int | str: ...
+@overload
+def as_exact(value: Value | None) -> Exact: ...
 def as_exact(value: Value | None) -> Exact:
     """The value as JSON has it."""
     return value if value is None or isinstance(value, int) else f"{value.numerator}/{value.denominator}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -258,16 +257,23 @@ def test_a_fork_is_red_on_gitlab_and_starts_no_machine() -> None:
     assert {"if": foreign, "when": "never"} in GITLAB["comment"]["rules"]
 
 
-@pytest.mark.parametrize(("by", "status"), [("arguments", 0), ("session", 0), ("environment", 1), ("repository", 1)])
-def test_what_is_kept_from_being_judged_is_red_on_gitlab(tmp_path: Path, by: str, status: int) -> None:
-    (tmp_path / "report").mkdir()
-    (tmp_path / "report" / "report.json").write_text(json.dumps({"left_out": [{"by": by, "name": "red"}]}))
+@pytest.mark.parametrize(("base", "status"), [("", 0), ("0", 0), ("1", 1), ("2", 2)])
+def test_on_gitlab_the_merge_base_judges_first(tmp_path: Path, base: str, status: int) -> None:
+    """Where it is red the job ends with its exit status, before anything of the merge request runs."""
+    (tmp_path / ".gate/bin").mkdir(parents=True)
+    python = tmp_path / ".gate/bin/python"
+    python.write_text('#!/bin/sh\necho "$@"\nexit "$STATUS"\n')
+    python.chmod(0o755)
+    known = {"CI_MERGE_REQUEST_DIFF_BASE_SHA": "abc" if base else "", "STATUS": base or "0"}
+    judge, own = of_gitlab("gate", 2), of_gitlab("gate")
+    assert ".gate/bin/pytest perf" in own
     if status:
         with pytest.raises(subprocess.CalledProcessError) as failed:
-            run(tmp_path, of_gitlab("gate"))
-        assert b"'red'" in failed.value.stderr
-    else:
-        run(tmp_path, of_gitlab("gate"))
+            run(tmp_path, judge, **known)
+        assert failed.value.returncode == status
+        return
+    said = run(tmp_path, judge, **known)
+    assert said.startswith("-I -m pytest_nsys baseline judge abc perf --trace=traces/run.sqlite" if base else "")
 
 
 @pytest.mark.parametrize("notes", ["[]", '[{"id": 7, "system": false, "body": "<!-- nsys-gate -->\\nold"}]'])

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Annotated, Any
 
-from msgspec import Meta, field
+from msgspec import Meta, field, to_builtins
 
 from pytest_nsys.analysis.explained import BudgetChange, Cause, Explained
 from pytest_nsys.analysis.structure import ContentKind
@@ -32,10 +32,9 @@ from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.story_json import ChangeShape, StoryShape, change_of, story_json
 from pytest_nsys.reports.session.two_sides import significance
-from pytest_nsys.reports.shapes import Count, Number, Shape, doc, filled, one_of
+from pytest_nsys.reports.shapes import Count, Number, Shape, doc, one_of
 from pytest_nsys.reports.tables import without_halves
-from pytest_nsys.verdicts.comparison import Comparison, Result, Side
-from pytest_nsys.verdicts.kernel_changes import KernelChange
+from pytest_nsys.verdicts.comparison import Comparison, OneSided, Result, Side
 
 Coordinates = dict[str, int | str]
 
@@ -262,11 +261,11 @@ class CountsShape(Shape):
     accepted: Count
     failed: Count
     incomparable: Count
+    no_data: Count = field(name="no data")
     error: Count
     warned: Count
     waived: Count
     xfailed: Count
-    no_data: Count = field(name="no data")
 
 
 class Report(Shape):
@@ -300,12 +299,6 @@ class Report(Shape):
 
 FORMAT = 1
 
-AMOUNTS = ("value", "limit", "baseline", "tolerance", "noise", "sees", "margin", "ceiling", "serialization")
-"""What of a judged row is a value."""
-
-DISTANCES = ("tolerance", "noise", "sees", "margin")
-"""Amounts that are distances: of a ratio, percentage points."""
-
 
 def report_text(digest: Digest) -> str:
     """The file's text; ASCII alone, so that no name reaches a terminal as more than itself."""
@@ -315,128 +308,208 @@ def report_text(digest: Digest) -> str:
 def report(digest: Digest) -> dict[str, Any]:
     """The session as ``report.schema.json`` describes it."""
     counts = digest.counts
-    own = {
-        "format": FORMAT,
-        "pytest_nsys": VERSION,
-        "headline": of_session(digest),
-        "story": story_json(digest.story),
-        "counts": {word: counts[word] for word in STATES},
-        "mistakes": [filled(MistakeShape, mistake) for mistake in digest.mistakes],
-        "merge_base": None if digest.merge_base is None else digest.merge_base.as_json(),
-        "not_run": [filled(NotRunShape, one) for one in digest.not_run],
-        "comparison": None if digest.comparison is None else _comparison(digest.comparison),
-        "gate_files": [*map(_gate_file, digest.files)],
-    }
-    return filled(Report, own, digest)
+    told = Report(
+        format=FORMAT,
+        pytest_nsys=VERSION,
+        verdict=digest.verdict,
+        good=digest.good,
+        headline=of_session(digest),
+        story=story_json(digest.story),
+        exit_status=digest.exit_status,
+        counts=CountsShape(**{word.replace(" ", "_"): counts[word] for word in STATES}),
+        mistakes=[MistakeShape(each.file, each.line, each.column, each.text) for each in digest.mistakes],
+        merge_base=None if digest.merge_base is None else convert(digest.merge_base.as_json(), MergeBaseShape),
+        not_run=[NotRunShape(one.file, one.configuration, [*one.assertions], one.why) for one in digest.not_run],
+        refreshed=[*digest.refreshed],
+        comparison=None if digest.comparison is None else _comparison(digest.comparison),
+        gate_files=[*map(_gate_file, digest.files)],
+    )
+    whole: dict[str, Any] = to_builtins(told)
+    return whole
 
 
 def plain_labels(labels: Mapping[str, Label]) -> dict[str, Label]:
     return {d: label if isinstance(label, int) else printable(label, 2000) for d, label in labels.items()}
 
 
-def _comparison(comparison: Comparison) -> dict[str, Any]:
-    own = {
-        "significance": significance(comparison),
-        "base": _side(comparison.base, [note for side, note in comparison.notes if side == "base"]),
-        "head": _side(comparison.head, [note for side, note in comparison.notes if side == "head"]),
-        "circumstances": [
-            filled(Circumstance, {"must_agree": must_agree}, each)
-            for each, must_agree in comparison.circumstances.items()
+def _comparison(comparison: Comparison) -> ComparisonShape:
+    circumstances = comparison.circumstances.items()
+    return ComparisonShape(
+        result=comparison.result,
+        significance=significance(comparison),
+        base=_side(comparison.base, [note for side, note in comparison.notes if side == "base"]),
+        head=_side(comparison.head, [note for side, note in comparison.notes if side == "head"]),
+        circumstances=[Circumstance(*each, must_agree=must_agree) for each, must_agree in circumstances],
+        windows=_windows(comparison.windows),
+        not_held=[*comparison.not_held],
+        looked_at=comparison.looked_at,
+        appeared=[*map(_one_sided, comparison.appeared)],
+        vanished=[*map(_one_sided, comparison.vanished)],
+        kernels=[
+            KernelChangeShape(printable(each.name, 2000), as_exact(each.base_ns), as_exact(each.head_ns))
+            for each in comparison.kernels.kernels
         ],
-        "windows": _windows(comparison.windows),
-        "appeared": [filled(OneSidedShape, each) for each in comparison.appeared],
-        "vanished": [filled(OneSidedShape, each) for each in comparison.vanished],
-        "kernels": [*map(_kernel_change, comparison.kernels.kernels)],
-        "kernels_per": comparison.kernels.per,
-    }
-    return filled(ComparisonShape, own, comparison)
+        kernels_per=comparison.kernels.per,
+    )
 
 
-def _kernel_change(each: KernelChange) -> dict[str, Any]:
-    both = {"base_ns": as_exact(each.base_ns), "head_ns": as_exact(each.head_ns)}
-    return filled(KernelChangeShape, {**both, "name": printable(each.name, 2000)})
+def _one_sided(each: OneSided) -> OneSidedShape:
+    return OneSidedShape(
+        kind=each.kind,
+        name=each.name,
+        ranks=[*each.ranks],
+        all_ranks=each.all_ranks,
+        launches=each.launches if isinstance(each.launches, int) else float(each.launches),
+        captures=each.captures,
+    )
 
 
-def _side(side: Side, notes: Sequence[Note]) -> dict[str, Any]:
-    return filled(SideShape, {"traces": side.paths, "key": side.key.as_json(), "notes": [*map(str, notes)]}, side)
+def _side(side: Side, notes: Sequence[Note]) -> SideShape:
+    return SideShape(
+        traces=[*side.paths],
+        ranks=[*side.ranks],
+        profilers=[*side.profilers],
+        key=side.key.as_json(),
+        notes=[*map(str, notes)],
+    )
 
 
-def _gate_file(file: FileRecords) -> dict[str, Any]:
+def _gate_file(file: FileRecords) -> GateFileShape:
     """One file; what its assertions share stands here once."""
     windows: dict[str, Sequence[UsedWindow]] = {}
     for verdict in (record.verdict for record in file.records if record.verdict.measured_as):
         windows.setdefault(verdict.measured_as, verdict.windows)
-    own = {
-        "key": None if file.key is None else file.key.as_json(),
-        "windows": _windows(windows),
-        "assertions": [*map(_assertion, file.records)],
-    }
-    return filled(GateFileShape, own, file)
+    return GateFileShape(
+        file=file.file,
+        configuration=file.configuration,
+        run=file.run,
+        traces=[*file.traces],
+        key=None if file.key is None else file.key.as_json(),
+        windows=_windows(windows),
+        assertions=[*map(_assertion, file.records)],
+    )
 
 
-def _windows(windows: Mapping[str, Sequence[UsedWindow]]) -> list[dict[str, Any]]:
-    return [{"measured_as": how, "windows": [*map(_window, used)]} for how, used in windows.items()]
+def _windows(windows: Mapping[str, Sequence[UsedWindow]]) -> list[Windows]:
+    return [Windows(how, [*map(_window, used)]) for how, used in windows.items()]
 
 
-def _window(used: UsedWindow) -> dict[str, Any]:
-    own = {"capture": used.capture + 1, "name": printable(used.window.name, 400)}
-    return filled(WindowShape, own, used, used.window)
+def _window(used: UsedWindow) -> WindowShape:
+    window = used.window
+    return WindowShape(
+        capture=used.capture + 1,
+        rank=used.rank,
+        name=printable(window.name, 400),
+        index=window.index,
+        count=window.count,
+        start_ns=window.start_ns,
+        end_ns=window.end_ns,
+    )
 
 
-def _assertion(record: Record) -> dict[str, Any]:
+def _assertion(record: Record) -> AssertionShape:
     verdict, assertion = record.verdict, record.assertion
-    own = {
-        "comparator": assertion.require.comparator or "",
-        "severity": assertion.severity.failed,
-        "baseline": verdict.compared_with,
-        "worst": record.worst,
-        "differences": [each._asdict() for each in verdict.differences],
-        "causes": [*map(_cause, verdict.causes)],
-        "doubts": [note.text for note in verdict.notes if note.warning],
-        "notes": [note.text for note in verdict.notes if not note.warning],
-        "next_steps": list(map(str, record.next_steps)),
-        "explanation": record.explained,
-        "rows": [_row(row, verdict) for row in verdict.rows],
-    }
-    return filled(AssertionShape, own, record, verdict, assertion)
+    return AssertionShape(
+        name=record.name,
+        line=record.line,
+        sentence=assertion.sentence,
+        metric=assertion.metric,
+        unit=verdict.unit,
+        comparator=assertion.require.comparator or "",
+        severity=assertion.severity.failed,
+        outcome=verdict.outcome,
+        message=verdict.message,
+        accepted_for=verdict.accepted_for,
+        baseline=verdict.compared_with,
+        artifact=record.artifact,
+        state=record.state,
+        good=record.good,
+        on_base=verdict.on_base,
+        measured_as=verdict.measured_as,
+        worst=Worst(**record.worst),
+        differences=[DifferenceShape(*each) for each in verdict.differences],
+        details=[*verdict.details],
+        causes=[*map(_cause, verdict.causes)],
+        doubts=[note.text for note in verdict.notes if note.warning],
+        notes=[note.text for note in verdict.notes if not note.warning],
+        warnings=[*verdict.warnings],
+        next_steps=[*map(str, record.next_steps)],
+        explanation=record.explained,
+        rows=[_row(row, verdict) for row in verdict.rows],
+    )
 
 
-def _row(row: JudgedRow, verdict: Verdict) -> dict[str, Any]:
+def _row(row: JudgedRow, verdict: Verdict) -> RowShape:
     unit = verdict.unit
-    amounts = {name: amount(getattr(row, name), unit, distance=name in DISTANCES) for name in AMOUNTS}
-    amounts["step"] = amount(row.step_ns, TIME)
-    words = {"limit_source": limit_source(verdict.assertion, unit, row), "test": printable(row.test)}
-    return filled(RowShape, {**amounts, **words, "labels": plain_labels(row.labels), "change": _change(row, unit)}, row)
+    return RowShape(
+        labels=plain_labels(row.labels),
+        outcome=row.outcome,
+        limit_source=limit_source(verdict.assertion, unit, row),
+        test=printable(row.test),
+        waived=row.waived,
+        early_warning=row.early_warning,
+        value=amount(row.value, unit),
+        limit=amount(row.limit, unit),
+        baseline=amount(row.baseline, unit),
+        tolerance=amount(row.tolerance, unit, distance=True),
+        noise=amount(row.noise, unit, distance=True),
+        sees=amount(row.sees, unit, distance=True),
+        margin=amount(row.margin, unit, distance=True),
+        ceiling=amount(row.ceiling, unit),
+        serialization=amount(row.serialization, unit),
+        step=amount(row.step_ns, TIME),
+        change=_change(row, unit),
+        times_tolerance=None if row.times_tolerance is None else float(row.times_tolerance),
+    )
 
 
-def amount(value: Value | None, unit: str, *, distance: bool = False) -> dict[str, Any] | None:
+def amount(value: Value | None, unit: str, *, distance: bool = False) -> Amount | None:
     """A value, exact and as people read it; a ``distance`` between ratios is in percentage points."""
     if value is None:
         return None
-    return {"exact": as_exact(value), "text": (distance_words if distance else format_value)(value, unit)}
+    return Amount(as_exact(value), (distance_words if distance else format_value)(value, unit))
 
 
-def _change(row: JudgedRow, unit: str) -> dict[str, Any] | None:
+def _change(row: JudgedRow, unit: str) -> Amount | None:
     if row.value is None or row.baseline is None:
         return None
     moved = exact(Fraction(row.value) - row.baseline)
-    return {"exact": as_exact(moved), "text": change_words(row.value, row.baseline, unit)}
+    return Amount(as_exact(moved), change_words(row.value, row.baseline, unit))
 
 
-def _cause(row: Explained) -> dict[str, Any]:
+def _cause(row: Explained) -> CauseShape:
     told = row.explanation
-    own = {
-        "labels": plain_labels(row.labels),
-        "roots": [*map(change_of, row.roots)],
-        "parts": [*map(_part, told.causes)],
-    }
-    return filled(CauseShape, {**own, "budget": None if told.budget is None else _budget(told.budget)}, told)
+    return CauseShape(
+        labels=plain_labels(row.labels),
+        roots=[*map(change_of, row.roots)],
+        change_ns=told.change_ns,
+        unexplained_ns=told.unexplained_ns,
+        budget=None if told.budget is None else _budget(told.budget),
+        parts=[*map(_part, told.causes)],
+    )
 
 
-def _part(cause: Cause) -> dict[str, Any]:
-    names = {"kernel": printable(cause.kernel, 2000), "exposes": printable(cause.exposes, 2000)}
-    return filled(PartShape, {**names, "text": cause_words(cause)}, cause)
+def _part(cause: Cause) -> PartShape:
+    return PartShape(
+        kind=cause.kind,
+        kernel=printable(cause.kernel, 2000),
+        change_ns=cause.change_ns,
+        before_ns=cause.before_ns,
+        now_ns=cause.now_ns,
+        was=cause.was,
+        kernels=cause.kernels,
+        ordinals=[*cause.ordinals],
+        straggler=cause.straggler,
+        exposes=printable(cause.exposes, 2000),
+        text=cause_words(cause),
+    )
 
 
-def _budget(budget: BudgetChange) -> dict[str, Any]:
-    return filled(BudgetMoved, {"parts": dict(budget.parts), "text": budget_words(budget)}, budget)
+def _budget(budget: BudgetChange) -> BudgetMoved:
+    return BudgetMoved(
+        change_ns=budget.change_ns,
+        before_ns=budget.before_ns,
+        now_ns=budget.now_ns,
+        parts={str(part): ns for part, ns in budget.parts},
+        text=budget_words(budget),
+    )

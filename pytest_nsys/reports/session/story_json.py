@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any
+
+from msgspec.structs import asdict
 
 from pytest_nsys.analysis.root_facts import RootChange, RootKind, RootOf
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.model import Outcome
 from pytest_nsys.reports.session.headline import length_words
-from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.roots import called_in, root_sentence
 from pytest_nsys.reports.session.story import NotJudged, Red, StepTold, Story, StoryRoot
-from pytest_nsys.reports.shapes import Number, Shape, doc, filled
+from pytest_nsys.reports.shapes import Number, Shape, doc
 
 LONGEST_NAME = 2000
 Configuration = Annotated[str, doc("That of the file's matrix; empty where it has none.")]
@@ -80,51 +80,78 @@ class StoryShape(Shape):
     warning: Annotated[bool, doc("Whether nothing failed, and all this is of assertions that only warn.")]
 
 
-def story_json(story: Story) -> dict[str, Any]:
+def story_json(story: Story) -> StoryShape:
     called = called_in(story)
-    own = {
-        "steps": [_step(step) for _, step in sorted(story.steps.items())],
-        "roots": [_root(root, root_sentence(root, story, called)) for root in story.roots],
-        "unexplained": [*map(_red, story.unexplained)],
-        "not_judged": [*map(_not_judged, story.not_judged)],
-    }
-    return filled(StoryShape, own, story)
+    return StoryShape(
+        steps=[_step(step) for _, step in sorted(story.steps.items())],
+        roots=[_root(root, root_sentence(root, story, called)) for root in story.roots],
+        unexplained=[*map(_red, story.unexplained)],
+        not_judged=[*map(_not_judged, story.not_judged)],
+        warning=story.warning,
+    )
 
 
-def change_of(change: RootChange) -> dict[str, Any]:
-    return filled(ChangeShape, *_sources(change))
-
-
-def _sources(change: RootChange) -> Sequence[object]:
-    """What fills the shape of a change: names are cut, and show no control characters."""
+def change_of(change: RootChange) -> ChangeShape:
+    """A change; names are cut, and show no control characters."""
     root = change.root
-    names = {"name": printable(root.name, LONGEST_NAME), "instead_of": printable(root.instead_of, LONGEST_NAME)}
-    return names | {"stage": printable(root.stage, LONGEST_NAME)}, change, root
+    return ChangeShape(
+        kind=root.kind,
+        of=root.of,
+        name=printable(root.name, LONGEST_NAME),
+        stage=printable(root.stage, LONGEST_NAME),
+        instead_of=printable(root.instead_of, LONGEST_NAME),
+        rank=change.rank,
+        before_ns=change.before_ns,
+        now_ns=change.now_ns,
+        was=change.was,
+        is_now=change.is_now,
+        clock_mhz=None if change.clock_mhz is None else [*change.clock_mhz],
+    )
 
 
-def _root(root: StoryRoot, text: str) -> dict[str, Any]:
-    changes = [
-        filled(ChangedThere, _place(address), *_sources(change))
-        for (address, _), change in sorted(root.changes.items())
-    ]
-    own = {"text": text, "changes": changes, "reds": [*map(_red, root.reds)]}
-    stages = [printable(stage, LONGEST_NAME) for stage in root.stages]
-    return filled(RootShape, {**own, "stages": stages, "waits_in": printable(root.waits_in, LONGEST_NAME)}, root)
+def _root(root: StoryRoot, text: str) -> RootShape:
+    changes = sorted(root.changes.items())
+    return RootShape(
+        text=text,
+        stages=[printable(stage, LONGEST_NAME) for stage in root.stages],
+        changes=[ChangedThere(**asdict(change_of(change)), **_place(address)) for (address, _), change in changes],
+        waiting=[*root.waiting],
+        waits_in=printable(root.waits_in, LONGEST_NAME),
+        reds=[*map(_red, root.reds)],
+    )
 
 
-def _place(address: str) -> dict[str, str]:
+def _place(address: str) -> dict[str, Any]:
     own = Address.of(address)
     return {"file": printable(own.file, LONGEST_NAME), "configuration": own.configuration}
 
 
-def _red(red: Red) -> dict[str, Any]:
-    return filled(RedShape, {"failed_rows": len(red.rows)}, red.record)
+def _red(red: Red) -> RedShape:
+    record = red.record
+    return RedShape(
+        file=record.file,
+        configuration=record.configuration,
+        line=record.line,
+        name=record.name,
+        failed_rows=len(red.rows),
+    )
 
 
-def _step(step: StepTold) -> dict[str, Any]:
-    return filled(StepShape, {**_place(step.address), "text": length_words(step)}, step)
+def _step(step: StepTold) -> StepShape:
+    return StepShape(
+        **_place(step.address),
+        text=length_words(step),
+        noun=step.noun,
+        before_ns=step.before_ns,
+        now_ns=step.now_ns,
+        unchanged=step.unchanged,
+    )
 
 
-def _not_judged(each: NotJudged) -> dict[str, Any]:
-    first: Record = each.records[0]
-    return filled(NotJudgedShape, {"assertions": [record.title for record in each.records]}, each, first)
+def _not_judged(each: NotJudged) -> NotJudgedShape:
+    return NotJudgedShape(
+        file=each.records[0].file,
+        outcome=each.outcome,
+        message=each.message,
+        assertions=[record.title for record in each.records],
+    )
