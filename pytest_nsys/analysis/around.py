@@ -42,6 +42,7 @@ from pytest_nsys.core.columns import (
     sums,
     take,
     total,
+    values,
     where,
     where_not,
 )
@@ -455,9 +456,12 @@ class RankTrack:
     def doubled(self) -> int:
         """How many kernels are the same as another one, but for when they ran: a table holds them twice."""
         own = where_not(self.kernels.graph_node)
+        own = take(own, where_not(equal(take(self.kernels.correlation, own), NO_LAUNCH)))
+        ids = take(self.kernels.correlation, own)
+        if len(values(ids)) == len(ids):  # as most are, and quick to see
+            return 0
         lengths = minus(take(self.kernels.end_ns, own), take(self.kernels.start_ns, own))
-        numbers, known = distinct(take(self.kernels.correlation, own), take(self.kernels.name, own), lengths)
-        return sum(n - 1 for n, (id_, *_) in zip(counts(numbers, len(known)), known, strict=True) if id_ != NO_LAUNCH)
+        return len(own) - len(distinct(ids, take(self.kernels.name, own), lengths)[1])
 
     @cached_property
     def uncounted(self) -> Mapping[tuple[int, int], KnownLibrary]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Annotated, Any
 
-from msgspec import Meta, field, to_builtins
+from msgspec import Meta, convert, field, to_builtins
 
 from pytest_nsys.analysis.explained import BudgetChange, Cause, Explained
 from pytest_nsys.analysis.structure import ContentKind

@@ -86,7 +86,6 @@ def _read_calls(
     """The calls of these names in the spans that did not fail, by process."""
     if not known:
         return {}
-    names, ids = [*known.values()], array("q", known)
     bounded = {pid: around(span) for pid, span in ({**dict.fromkeys(_processes(file)), **spans}).items()}
     own = {pid: "1" if span is None else within("start", *span) for pid, span in bounded.items()}
     each = [span for span in bounded.values() if span is not None]
@@ -95,18 +94,30 @@ def _read_calls(
     where = f"{first} AND {launches} AND {by_process('globalTid', own)}"
     row = ("globalTid", f"ifnull(correlationId, {NO_LAUNCH})", "start", "end", "nameId")
     with damage(file, RUNTIME):
-        blocks = read_blocks(file, row, RUNTIME, where, list[Block], whole=None in bounded.values())
-        if not blocks:
-            return {}
-        tid, correlation, start, end, name = map(columns.chained, zip(*blocks, strict=True))
+        calls = read_blocks(
+            file, row, RUNTIME, where, lambda found: _by_process(found, known), whole=None in bounded.values()
+        )
+    return {pid: _chained(calls.pop(pid)) for pid in [*calls]}
+
+
+def _by_process(found: Iterable[Block], known: Mapping[int, str]) -> dict[int, list[ApiCalls]]:
+    """The calls of each process as they are read: of a whole run they are never held twice."""
+    names, ids = [*known.values()], array("q", known)
     order = columns.order(ids)
-    number = columns.joined(columns.take(ids, order), order, 0, name)
-    threads, keys = columns.distinct(tid)
-    thread = columns.take(array("q", [key & THREAD_BITS for (key,) in keys]), threads)
-    everything = ApiCalls(start, end, thread, number, correlation, names)
-    return {
-        pid: everything.take(rows) for pid, rows in columns.members_by(lambda each: each & ~THREAD_BITS, tid).items()
-    }
+    ids = columns.take(ids, order)
+    calls: dict[int, list[ApiCalls]] = {}
+    for tid, correlation, start, end, name in found:
+        threads, keys = columns.distinct(tid)
+        thread = columns.take(array("q", [key & THREAD_BITS for (key,) in keys]), threads)
+        some = ApiCalls(start, end, thread, columns.joined(ids, order, 0, name), correlation, names)
+        for pid, rows in columns.members_by(lambda each: each & ~THREAD_BITS, tid).items():
+            calls.setdefault(pid, []).append(some.take(rows))
+    return calls
+
+
+def _chained(parts: Sequence[ApiCalls]) -> ApiCalls:
+    start, end, thread, name, correlation = (columns.chained(each) for each in zip(*(part[:5] for part in parts)))
+    return ApiCalls(start, end, thread, name, correlation, parts[0].names)
 
 
 def _processes(file: SqliteFile) -> set[int]:

@@ -11,6 +11,7 @@ from itertools import chain
 from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Column
 from pytest_nsys.core.conventions import COMMUNICATION_PREFIX, like
+from pytest_nsys.core.intervals import hull
 from pytest_nsys.core.model import OPEN_END_NS, Interval
 from pytest_nsys.core.tables import Ranges
 from pytest_nsys.traces.answers import named_ranges, not_by_nccl
@@ -25,7 +26,17 @@ from pytest_nsys.traces.sqlite_columns import (
     texts_of,
     worth,
 )
-from pytest_nsys.traces.sqlite_conditions import FIRST, NO_TEXT, among, any_name, name_condition, one_of, within
+from pytest_nsys.traces.sqlite_conditions import (
+    FIRST,
+    NO_TEXT,
+    among,
+    any_name,
+    listed,
+    name_condition,
+    one_of,
+    touches,
+    within,
+)
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow, Unfit
 
 RANGE_EVENTS = among("eventType", (59, 60, 70, 71))
@@ -36,6 +47,9 @@ NUMBERS = ("start", f"ifnull(end, {OPEN_END_NS})", "globalTid", "eventType")
 
 NAMELESS, FIRST_ID = FIRST, FIRST >> 1
 """A name is the id of its text or, below all ids, NAMELESS or behind it the number of a text that stands in its row."""
+
+SAMPLES = 500
+"""So many rows at least show which part of a table lies in a time."""
 
 Texts = Callable[[Iterable[int]], Mapping[int, str]]
 """Looks texts up by their ids."""
@@ -98,16 +112,14 @@ def common_names(file: SqliteFile, global_pid: int) -> list[tuple[str, int]]:
 
 
 def _about(file: SqliteFile, spans: Mapping[int, Interval]) -> int:
-    """How many rows touch the spans, if they are spread evenly between the first and the last."""
+    """How many rows touch the time of the spans, by samples of the whole table: it may be ordered by process first."""
     count = file.about(NVTX)
     if not (worth(count) and (row_id := file.row_id(NVTX))):
         return count
-    ends = f"SELECT min(max(start, 0)), max(start) FROM {NVTX} WHERE {row_id} IN (2, {count})"
-    ((first, last),) = file.rows(ends)
-    if type(first) is not int or type(last) is not int or first >= last:
-        return count
-    low, high = min(lo for lo, _ in spans.values()), max(hi for _, hi in spans.values())
-    return max(0, count * (min(high, last) - max(low, first)) // (last - first))
+    rows = listed(range(1, count + 1, count // SAMPLES))
+    inside = touches(hull(spans.values()))
+    ((sampled, near),) = file.rows(f"SELECT count(*), total({inside}) FROM {NVTX} WHERE {row_id} IN ({rows})")
+    return int(count * near // sampled) if sampled else count
 
 
 def _blocks(file: SqliteFile, where: str) -> Generator[Some, None, None]:
