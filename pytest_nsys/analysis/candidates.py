@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy
 
-from pytest_nsys.analysis.facts.bounds import FEW_ANCHORS
+from pytest_nsys.analysis.fact_bounds import FEW_ANCHORS
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec, periods, without_nested
 from pytest_nsys.core.columns import (

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.circumstances import Facts, RunKey, facts_of, key_of, profilers_of
-from pytest_nsys.analysis.facts.bounds import ENOUGH, NO_BOUNDS, Bounds
+from pytest_nsys.analysis.fact_bounds import ENOUGH, NO_BOUNDS, Bounds
 from pytest_nsys.analysis.facts.fact import Fact, Weight
 from pytest_nsys.analysis.facts.ground import Ground
 from pytest_nsys.analysis.facts.kinds import facts_of as facts_about

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from pytest_nsys.analysis.facts.bounds import FEW_ANCHORS
+from pytest_nsys.analysis.fact_bounds import FEW_ANCHORS
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.units import decimal

@@ -17,7 +17,7 @@ from pytest_nsys.analysis.activity import sync_calls
 from pytest_nsys.analysis.budget import host_between, window_of_several
 from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.analysis.captures import OF_A_RUN, Captures
-from pytest_nsys.analysis.facts.bounds import Bounds
+from pytest_nsys.analysis.fact_bounds import Bounds
 from pytest_nsys.analysis.facts.fact import Fact, Measured, Weight
 from pytest_nsys.analysis.facts.steps import uneven_anchors
 from pytest_nsys.analysis.gpu_state import MEGA, sm_clock_mhz

@@ -15,7 +15,7 @@ from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_nsys.analysis.facts.bounds import Bounds
+from pytest_nsys.analysis.fact_bounds import Bounds
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core import units
 from pytest_nsys.core.model import Row, Unseen

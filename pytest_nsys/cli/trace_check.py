@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pytest_nsys.analysis.captures import OF_A_RUN, Captures, available
-from pytest_nsys.analysis.facts.bounds import Bounds
+from pytest_nsys.analysis.fact_bounds import Bounds
 from pytest_nsys.analysis.facts.fact import Weight
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.run import Run

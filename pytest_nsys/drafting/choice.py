@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from pytest_nsys.analysis.facts.bounds import FEW_ANCHORS
+from pytest_nsys.analysis.fact_bounds import FEW_ANCHORS
 from pytest_nsys.analysis.facts.communication import uncounted
 from pytest_nsys.analysis.facts.fact import Weight
 from pytest_nsys.analysis.facts.ground import Ground

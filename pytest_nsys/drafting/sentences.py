@@ -15,7 +15,7 @@ from math import ceil
 
 from pytest_nsys.analysis.activity import SYNCHRONISING_CALLS, waiting_call
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.facts.bounds import FEW_ANCHORS
+from pytest_nsys.analysis.fact_bounds import FEW_ANCHORS
 from pytest_nsys.analysis.metric_names import spoken
 from pytest_nsys.analysis.metrics import METRICS, STEP_TIME, Unit
 from pytest_nsys.analysis.rank_window import RankWindow

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
-from pytest_nsys.analysis.facts.bounds import Bounds
+from pytest_nsys.analysis.fact_bounds import Bounds
 from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.errors import ArgumentMistake, did_you_mean, hint

@@ -7,17 +7,22 @@ sentence has. What is exact has no worse side: there it is the number itself.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
+from types import MappingProxyType
 
-from pytest_nsys.core.model import Value
+from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.units import COUNT, SHARES, SIZE, TIME, Quantity, decimal, written_exactly, written_value
 from pytest_nsys.gates.limits import CEILINGS, FLOORS, out_of_reach
-from pytest_nsys.gates.model import Assertion, Comparator, Constant
+from pytest_nsys.gates.model import Assertion, ByModel, Comparator, Constant
 from pytest_nsys.gates.names import without_item
 
 DIGITS = 2
 LEAST_PERCENT = 1
 """How far the limit is from the value: of the value, of ratios in points."""
+
+NO_LABELS: Mapping[str, Label] = MappingProxyType({})
 
 _QUANTITY = re.compile(r"(?P<number>[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(?P<unit>\D.*)?$")
 _WHOLE = ("ns", "bytes", "")
@@ -26,24 +31,43 @@ _WHOLE = ("ns", "bytes", "")
 
 def has_worse_side(assertion: Assertion) -> bool:
     """Whether the limit is a constant that a value can be far beyond: what is exact is right or wrong."""
-    return isinstance(assertion.require.limit, Constant) and assertion.require.comparator in (*FLOORS, *CEILINGS)
+    return bool(assertion.require.each_constant) and assertion.require.comparator in (*FLOORS, *CEILINGS)
 
 
-def sentence_to_write(assertion: Assertion, worst: Value) -> str:
-    """The sentence that holds ``worst``, of an assertion as it is judged: ``all_gather overlap >= 41%``. Of one item of
-    several the limit alone, ``>= 41%``. Empty where no other constant can be written.
+def sentence_to_write(assertion: Assertion, worst: Value, labels: Mapping[str, Label] = NO_LABELS) -> str:
+    """Return the sentence that holds ``worst``, of an assertion as it is judged: ``all_gather overlap >= 41%``.
+
+    Of constants by GPU model the one of the row with these labels is another. Of one item of several the limit alone,
+    ``>= 41%``. Empty where no other constant can be written.
     """
-    require, sentence = assertion.require, assertion.sentence
-    if not isinstance(require.limit, Constant):
+    sentence, whole = assertion.sentence, assertion.require.text
+    if not assertion.require.each_constant:
         return ""
-    if require.comparator is Comparator.EQ and not sentence.startswith("no "):
-        number = written_exactly(worst, assertion.judged.unit)
-        limit = f"== {number}" if number else ""
+    one, before, after = with_constant_of(assertion, labels)
+    if one.require.comparator is Comparator.EQ and not sentence.startswith("no "):
+        number = written_exactly(worst, one.judged.unit)
     else:
-        number = looser_limit(assertion, worst)
-        limit = _QUANTITY.sub(lambda _: number, require.text) if number else ""
+        number = looser_limit(one, worst)
+    if not number:
+        return ""
+    limit = before + _QUANTITY.sub(lambda _: number, one.require.text) + after
     is_item = without_item(assertion.full_name) != assertion.full_name
-    return limit if is_item or not limit else sentence.removesuffix(require.text) + limit
+    return limit if is_item else sentence.removesuffix(whole) + limit
+
+
+def with_constant_of(assertion: Assertion, labels: Mapping[str, Label]) -> tuple[Assertion, str, str]:
+    """Return the assertion with the one constant that a row is held to, and what its limit has before and after it."""
+    require = assertion.require
+    if not isinstance(require.limit, ByModel):
+        return assertion, "", ""
+    model = require.limit.word_for(labels)
+    parts = require.text.split(",")
+    (at,) = (number for number, part in enumerate(parts) if part.endswith(f" on {model}"))
+    own = parts[at].removesuffix(f" on {model}")
+    before = "".join(f"{part}," for part in parts[:at])
+    after = "".join(f",{part}" for part in parts[at + 1 :])
+    held = replace(require, limit=require.limit.constants[model], text=own)
+    return replace(assertion, require=held), before, f" on {model}{after}"
 
 
 def looser_limit(assertion: Assertion, worst: Value) -> str:
@@ -68,8 +92,9 @@ def looser_limit(assertion: Assertion, worst: Value) -> str:
     return decimal(number, 18) + quantity[0].removeprefix(quantity["number"])
 
 
-def ceiling_beyond(assertion: Assertion, worst: Value) -> str:
+def ceiling_beyond(assertion: Assertion, worst: Value, labels: Mapping[str, Label] = NO_LABELS) -> str:
     """The ceiling of a waiver that lets a value pass which breaks a constant; empty where there can be none."""
+    assertion, _, _ = with_constant_of(assertion, labels)
     require, judged = assertion.require, assertion.judged
     limit = require.limit
     if require.comparator is Comparator.NE or worst < 0 or not isinstance(limit, Constant):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.circumstances import RUN_FACTS
 from pytest_nsys.analysis.explained import Explained
-from pytest_nsys.analysis.facts.bounds import FEW_ANCHORS, Bounds
+from pytest_nsys.analysis.fact_bounds import FEW_ANCHORS, Bounds
 from pytest_nsys.analysis.metrics import Metric, Request, known_metric
 from pytest_nsys.analysis.root_facts import StepChange
 from pytest_nsys.analysis.table import Selector, row_key

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from pytest_nsys.analysis.capture_cache import CaptureCache, Files
 from pytest_nsys.analysis.captures import Captures, check_captures
 from pytest_nsys.analysis.circumstances import RunKey
-from pytest_nsys.analysis.facts.bounds import Bounds
+from pytest_nsys.analysis.fact_bounds import Bounds
 from pytest_nsys.analysis.fitting import GENERIC, Choice
 from pytest_nsys.analysis.measurements import Measurements
 from pytest_nsys.analysis.metrics import MEASURED, METRICS, Metric, measured

@@ -11,7 +11,7 @@ from pathlib import Path
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import steps_of
-from pytest_nsys.analysis.facts.bounds import ENOUGH
+from pytest_nsys.analysis.fact_bounds import ENOUGH
 from pytest_nsys.analysis.facts.fact import Fact, Measured, Weight
 from pytest_nsys.analysis.facts.kinds import weighed
 from pytest_nsys.analysis.metrics import Metric, Unit

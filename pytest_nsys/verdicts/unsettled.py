@@ -106,7 +106,8 @@ def _left(assertion: Assertion, context: GateContext, waived: bool) -> Unsettled
     row = worst_row(judgement)
     write = ceiling = ""
     if row is not None and row.value is not None and why_left in (Why.CONSTANT, Why.EXACT):
-        write, ceiling = sentence_to_write(asked, row.value), ceiling_beyond(asked, row.value)
+        write = sentence_to_write(asked, row.value, row.labels)
+        ceiling = ceiling_beyond(asked, row.value, row.labels)
     reason = judgement.reason
     return Unsettled(path, asked, why_left, configuration, row, reason, write, ceiling, waived, stored)
 
@@ -129,7 +130,7 @@ def accepting_sentence(verdict: Verdict) -> str:
     row = worst_row(Judgement(verdict.outcome, verdict.rows))
     if verdict.outcome is not Outcome.FAILED or row is None or row.value is None or any(map(breaks_rule, verdict.rows)):
         return ""
-    return sentence_to_write(verdict.assertion, row.value)
+    return sentence_to_write(verdict.assertion, row.value, row.labels)
 
 
 def _why(assertion: Assertion, judgement: Judgement) -> Why | None:

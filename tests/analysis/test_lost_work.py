@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.facts.bounds import Bounds
+from pytest_nsys.analysis.fact_bounds import Bounds
 from pytest_nsys.analysis.facts.fact import Weight
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.errors import NsysError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.looser_limits import ceiling_beyond, looser_limit, sentence_to_write
-from pytest_nsys.gates.model import Assertion, Constant
+from pytest_nsys.gates.model import Assertion, ByModel, Constant
 
 FILE = Path("gate.nsys.yaml")
 
@@ -74,8 +75,7 @@ WRITTEN = {
     "rank 3 wall_exposed at most 5 % of the step": ("0.5", "rank 3 wall_exposed at most 51 % of the step"),
     "comm_streams == 2": ("3", "comm_streams == 3"),
     "{id: a, assert: overlap >= 75%, warn: '>= 80%'}": ("0.426", "overlap >= 41%"),
-    "{metric: overlap, where: {rank: 1}, require: '>= 75%'}": ("0.426", "rank 1 overlap >= 41%"),
-    "{metric: overlap, for: {stage: [a]}, require: '>= 75%'}": ("0.426", ">= 41%"),
+    "{assert: overlap >= 75%, for: {stage: [a]}}": ("0.426", ">= 41%"),
 }
 
 
@@ -83,6 +83,29 @@ WRITTEN = {
 def test_the_sentence_to_write(entry: str) -> None:
     value, sentence = WRITTEN[entry]
     assert sentence_to_write(assertion(entry), Fraction(value)) == sentence
+
+
+BY_MODEL = {
+    "exposed_ns <= 596us on H100, 3ms on H100 80GB": {
+        "NVIDIA H100 PCIe": ("2250000", "exposed_ns <= 2300us on H100, 3ms on H100 80GB", "2300us"),
+        "NVIDIA H100 80GB HBM3": ("4250000", "exposed_ns <= 596us on H100, 4.3ms on H100 80GB", "4.3ms"),
+    },
+    "comm_streams == 2 on H100, 2 on A100": {
+        "NVIDIA A100-SXM4-80GB": ("3", "comm_streams == 2 on H100, 3 on A100", "3"),
+    },
+}
+
+
+@pytest.mark.parametrize("sentence", BY_MODEL)
+def test_of_constants_by_gpu_model_the_one_of_the_row_is_written(sentence: str) -> None:
+    one = assertion(f'"{sentence}"')
+    limit = one.require.limit
+    assert isinstance(limit, ByModel)
+    for gpu, (value, written, ceiling) in BY_MODEL[sentence].items():
+        judged = replace(one, require=replace(one.require, limit=replace(limit, stated=gpu)))
+        assert sentence_to_write(judged, Fraction(value), {"rank": 0}) == written
+        assert assertion(f'"{written}"').sentence == written
+        assert ceiling_beyond(judged, Fraction(value), {"rank": 0}) == ceiling
 
 
 CEILINGS = {

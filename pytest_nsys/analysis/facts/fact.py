@@ -8,7 +8,7 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import NamedTuple
 
-from pytest_nsys.analysis.facts.bounds import AT_LEAST, OFF
+from pytest_nsys.analysis.fact_bounds import AT_LEAST, OFF
 from pytest_nsys.core.model import Note, Value
 from pytest_nsys.core.units import MEGAHERTZ, TIME
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import NamedTuple
 
-from pytest_nsys.analysis.facts.bounds import NO_BOUNDS, Bounds
+from pytest_nsys.analysis.fact_bounds import NO_BOUNDS, Bounds
 from pytest_nsys.analysis.metrics import Metric, Of
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.windows import WindowSpec, marks_steps

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
+from pytest_nsys.analysis.fact_bounds import DEFAULTS, FEW_ANCHORS, Bounds, unit_of
 from pytest_nsys.analysis.facts import communication, launches, lost_work, recording, steps
-from pytest_nsys.analysis.facts.bounds import DEFAULTS, FEW_ANCHORS, Bounds, unit_of
 from pytest_nsys.analysis.facts.fact import Fact, Measured, Weight, is_worse
 from pytest_nsys.analysis.facts.ground import Ground
 from pytest_nsys.core.model import Value

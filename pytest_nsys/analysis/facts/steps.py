@@ -12,7 +12,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
 
-from pytest_nsys.analysis.facts.bounds import FEW_ANCHORS
+from pytest_nsys.analysis.fact_bounds import FEW_ANCHORS
 from pytest_nsys.analysis.facts.fact import Measured
 from pytest_nsys.analysis.facts.ground import Ground
 from pytest_nsys.analysis.run import Run, WindowGroup

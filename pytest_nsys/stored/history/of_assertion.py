@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pytest_nsys.analysis.facts.bounds import ENOUGH
+from pytest_nsys.analysis.fact_bounds import ENOUGH
 from pytest_nsys.core.exact import exact_value
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.units import TIME
