@@ -116,7 +116,9 @@ def _by_process(found: Iterable[Block], known: Mapping[int, str]) -> dict[int, l
 
 
 def _chained(parts: Sequence[ApiCalls]) -> ApiCalls:
-    start, end, thread, name, correlation = (columns.chained(each) for each in zip(*(part[:5] for part in parts)))
+    start, end, thread, name, correlation = (
+        columns.chained(each) for each in zip(*(part[:5] for part in parts), strict=True)
+    )
     return ApiCalls(start, end, thread, name, correlation, parts[0].names)
 
 
