@@ -251,7 +251,7 @@ def test_a_pull_request_that_accepts_its_regression(runner: Runner, *, lets_pass
     project = runner.project
     start(project)
     project.file("pytest.ini", "[pytest]\n" + "nsys_accepted = pass\n" * lets_pass)
-    project.gate_with_trace("- {assert: exposed_ns below baseline plus tolerance, tolerance: {rel: 5%}}")
+    project.gate_with_trace("- exposed_ns below baseline plus 5%")
     project.refresh("--nsys-trace=run.sqlite")
     commit(project.root)
     git(project.root, "switch", "-qc", "feature")
