@@ -537,6 +537,12 @@ class RankTrack:
         return take(known, order(take(self.launch_ns, known)))
 
     @cached_property
+    def lags_ns(self) -> Sequence[int]:
+        """How far the GPU is behind the CPU in each kernel that has a launch row, ascending."""
+        lags = minus(take(self.kernels.start_ns, self.launch_order), take(self.launch_ns, self.launch_order))
+        return take(lags, order(lags))
+
+    @cached_property
     def longest_ns(self) -> int:
         """Length of the longest kernel: how far before a window one that reaches into it may start."""
         return max(minus(self.kernels.end_ns, self.kernels.start_ns), default=0)

@@ -39,7 +39,7 @@ from pytest_nsys.core.columns import (
 from pytest_nsys.core.conventions import like
 from pytest_nsys.core.exact import distance, median
 from pytest_nsys.core.kept import grouped, kept
-from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, KernelsMode, Range, Span, Value
+from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Range, Span, Value
 from pytest_nsys.core.tables import Kernels, Ranges
 
 FEWEST = 3
@@ -404,10 +404,8 @@ class Holds:
         without = Fraction(0)
         for mode in (KernelsMode.LAUNCHED, KernelsMode.CLIPPED):
             for track in self._run.measured(WindowSpec(self._window, self._span, mode, self._kind)).tracks.values():
-                starts, launches = track.kernels.start_ns, track.launch_ns
-                own = [start - t for start, t in zip(starts, launches, strict=True) if t != NO_LAUNCH]
-                lags += [median(own)] if own else []
-                without = max(without, Fraction(len(starts) - len(own), len(starts) or 1))
+                lags += [median(track.lags_ns)] if track.lags_ns else []
+                without = max(without, Fraction(track.launched.without, track.launched.kernels or 1))
             if lags:
                 break
         return Lag(max(lags, default=0), without)

@@ -28,7 +28,6 @@ from pytest_nsys.analysis.step_kinds import counts_in_words
 from pytest_nsys.analysis.step_search import search
 from pytest_nsys.analysis.step_words import (
     Searched,
-    anchor_of_units,
     found_words,
     inside_words,
     other_units,
@@ -36,7 +35,7 @@ from pytest_nsys.analysis.step_words import (
     why_whole,
 )
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec
-from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention
+from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention, written_anchor
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.model import KernelsMode, Span, Value
 from pytest_nsys.core.numbers import format_value, percent
@@ -330,7 +329,7 @@ def _best(open_under: OpenUnder, base: Convention, candidates: Sequence[Candidat
 def _whole_run(base: Convention, searched: Searched) -> Choice:
     choice = Choice(base, base, RUN).because("window", f"run, all of it in one window: {why_whole(searched)}.")
     if (units := other_units(searched)) is not None:
-        choice = choice.because("window", f"To measure each: --anchor {shlex.quote(anchor_of_units(units))}")
+        choice = choice.because("window", f"To measure each: --anchor {shlex.quote(written_anchor(units.anchor))}")
     return choice.because("window", "Better: mark the step with a range, and name it as the anchor of a convention.")
 
 

@@ -17,7 +17,6 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from operator import sub
 from typing import NamedTuple, TypeVar
 
 from pytest_nsys.analysis.around import Context, Contexts, RankTrack
@@ -401,11 +400,8 @@ def explain_empty(windows: Sequence[RankWindow], whole: RankTrack | None) -> str
 
 
 def _lag(track: RankTrack) -> str:
-    starts = track.kernels.start_ns
-    launched = track.launch_order
-    lags = sorted(map(sub, take(starts, launched), take(track.launch_ns, launched)))
-    without = len(starts) - len(lags)
-    share = f"{share_of(without, len(starts))} of {len(starts)} kernels have no launch row"
+    lags, launched = track.lags_ns, track.launched
+    share = f"{share_of(launched.without, launched.kernels)} of {launched.kernels} kernels have no launch row"
     if not lags:
         return share
     median, longest = format_together([lags[len(lags) // 2], lags[-1]])

@@ -80,14 +80,9 @@ def other_units(searched: Searched) -> FoundUnits | None:
     return searched if isinstance(searched, FoundUnits) and searched.what is not UnitIs.STEP else None
 
 
-def anchor_of_units(found: FoundUnits) -> str:
-    """What ``--anchor`` takes to measure each of them."""
-    return written_anchor(found.pattern or found.anchor)
-
-
 def to_measure(found: FoundUnits) -> str:
     """What a person types to measure each of the units that ``auto`` does not."""
-    anchor = anchor_of_units(found)
+    anchor = written_anchor(found.anchor)
     if len(anchor) > LONGEST_ANCHOR:
         return "`pytest-nsys TRACE` says which --anchor measures each"
     return f"--anchor {shlex.quote(anchor)} measures each"

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from pytest_nsys.analysis.findings import Finding
 from pytest_nsys.analysis.metrics import OF_ONE_WINDOW
-from pytest_nsys.analysis.step_words import Searched, anchor_of_units, other_units, units_words
+from pytest_nsys.analysis.step_words import Searched, other_units, units_words
 from pytest_nsys.analysis.windows import of_one_window
+from pytest_nsys.core.conventions import written_anchor
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import Step
 from pytest_nsys.core.words import typed
@@ -54,7 +55,7 @@ def next_steps(
 def of_units(traces: Sequence[str], searched: Searched) -> Iterator[Step]:
     """What measures each of the units that repeat, where the whole run is measured because they are no steps."""
     if (units := other_units(searched)) is not None:
-        yield Step(_command("", as_typed(traces), [("--anchor", anchor_of_units(units))]), units_words(units))
+        yield Step(_command("", as_typed(traces), [("--anchor", written_anchor(units.anchor))]), units_words(units))
 
 
 def _command(name: str, words: Sequence[str], given: Given, more: str = "") -> str:
