@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pytest_nsys.analysis.candidates import ranges_by_rank
 from pytest_nsys.analysis.kernel_anchors import KernelOrder, kernel_order
@@ -25,6 +25,8 @@ from pytest_nsys.core.exact import median
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Interval, Range, Value
 from pytest_nsys.core.words import counted, printable
+
+T = TypeVar("T")
 
 FEWEST = 2 * FEWEST_KERNELS
 """Kernels without which no unit of them is there twice."""
@@ -170,7 +172,7 @@ class _Search:
             for number, spans in sorted(begun.spans.items())
         }
         what, inside = what_it_is(work, begun.unit, each[first])
-        patterns = {around.pattern for around in each.values()} if what is UnitIs.STEP else {None}
+        pattern = _if_all_agree(around.pattern for around in each.values()) if what is UnitIs.STEP else None
         repeated = None
         if what in (UnitIs.PART, UnitIs.MAYBE_PART) or self.steps:
             parts = (around.find_repeated(self.steps.get(number)) for number, around in each.items())
@@ -183,16 +185,16 @@ class _Search:
             {number: [Range(*span, 0, name) for span in around.spans] for number, around in each.items()},
             max(begun.periods),
             work.order.launched,
-            patterns.pop() if len(patterns) == 1 else None,
+            pattern,
             inside,
             repeated,
             len(begun.unit.kinds),
         )
 
 
-def _if_all_agree(parts: Iterable[RepeatedPart | None]) -> RepeatedPart | None:
-    """The part, where it is that of every rank."""
-    found = {*parts}
+def _if_all_agree(each: Iterable[T | None]) -> T | None:
+    """What was found, where it is that of every rank."""
+    found = {*each}
     return found.pop() if len(found) == 1 else None
 
 

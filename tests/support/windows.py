@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from pytest_nsys.analysis.around import Around, RankTrack
+from pytest_nsys.analysis.around import Around, AskedWindows, RankTrack
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.run import WindowGroup
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NoRows
@@ -79,7 +78,7 @@ def track_of(
     """The track of a rank; ``launches`` by correlation. Its whole run is all of ``kernels``."""
     around = Around(cast(Trace, SaidTrace(launches, ranges)), convention, {rank.lane: kernels})
     group = SaidGroup()
-    found = RankTrack(rank, around, cast(WindowGroup, group))
+    found = RankTrack(rank, around, cast(AskedWindows, group))
     group.tracks[rank.number] = found
     group.ranks[rank.number] = [RankWindow(found, RUN_WINDOW, WindowSpec("run"), range(len(kernels)))]
     return found
