@@ -106,28 +106,25 @@ def on_one_scale(trends: Sequence[Trend]) -> list[Trend]:
     lie beyond them.
     """
     ends: dict[str, Ends] = {}
-    for trend in trends:
-        off = [_off(value, trend) for value in trend.values]
+    parts = [_parts_of(trend) for trend in trends]
+    for trend, (center, size) in zip(trends, parts, strict=True):
+        off = [(Fraction(value) - center) / size for value in (min(trend.values), max(trend.values))]
         known = ends.get(trend.unit, (-LEAST_SPAN / 2, LEAST_SPAN / 2))
         ends[trend.unit] = min(known[0], *off), max(known[1], *off)
-    return [replace(trend, low=low, high=high) for trend in trends for low, high in [_axis(trend, ends[trend.unit])]]
+    return [
+        replace(trend, low=center + ends[trend.unit][0] * size, high=center + ends[trend.unit][1] * size)
+        for trend, (center, size) in zip(trends, parts, strict=True)
+    ]
 
 
-def _size(trend: Trend) -> Fraction:
-    """What one part of the axis is: of a row that is 0 as a rule its largest value, for it has no parts."""
-    if trend.unit in SHARES:
-        return Fraction(1)
-    return abs(Fraction(median(trend.values))) or max(abs(Fraction(value)) for value in trend.values) or Fraction(1)
-
-
-def _off(value: Value, trend: Trend) -> Fraction:
-    return (Fraction(value) - Fraction(median(trend.values))) / _size(trend)
-
-
-def _axis(trend: Trend, ends: Ends) -> Ends:
+def _parts_of(trend: Trend) -> tuple[Fraction, Fraction]:
+    """The median of a row, and what one part of its axis is: of a row that is 0 as a rule its largest value, for it has
+    no parts.
+    """
     center = Fraction(median(trend.values))
-    low, high = (center + end * _size(trend) for end in ends)
-    return low, high
+    if trend.unit in SHARES:
+        return center, Fraction(1)
+    return center, abs(center) or max(abs(Fraction(value)) for value in trend.values) or Fraction(1)
 
 
 def shift_words(trend: Trend, shift: Shift) -> str:

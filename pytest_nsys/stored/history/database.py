@@ -73,6 +73,7 @@ NEVER_NULL: Mapping[str, frozenset[str]] = {
 
 INDEXES = (
     ("runs", ("gate", "key", "branch")),
+    ("runs", ("time",)),
     ("rows", ("run", "metric")),
     ("rows", ("metric",)),
     ("verdicts", ("run",)),
