@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,7 +23,8 @@ class InThisProcess:
 
     def __init__(self, words: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdout: BinaryIO, **_: Any) -> None:
         assert tuple(words[1:4]) == PYTEST
-        with pytest.MonkeyPatch.context() as patch, contextlib.chdir(cwd):
+        with pytest.MonkeyPatch.context() as patch, contextlib.chdir(cwd), warnings.catch_warnings():
+            warnings.simplefilter("default")  # not the filters of the suite around it
             patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"])
             with (
                 contextlib.redirect_stdout(Path(stdout.name).open("a", encoding="utf-8")) as said,
@@ -44,8 +46,8 @@ def judge(
     project: Project, trace: str = "", *paths: str, ref: str = "main", here: Path | None = None, **more: Any
 ) -> BaseVerdict:
     """What the merge base says of a trace."""
-    traces = [NamedPath("", trace)] if trace else []
-    request = JudgeRequest(ref, here or project.root, paths, traces, **more)
+    given = {"traces": [NamedPath("", trace)] if trace else []} | more
+    request = JudgeRequest(ref, here or project.root, paths, **given)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess, "Popen", _popen())
         return start_judge(request).wait()

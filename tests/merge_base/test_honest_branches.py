@@ -1,0 +1,296 @@
+"""What does the gate of the merge base say of work as people do it, and of repositories as CI checks them out?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.core.errors import BaselineError
+from pytest_nsys.merge_base.judge_process import JudgeRequest, NamedPath, start_judge
+from tests.support.gates import Project, built_once
+from tests.support.git_project import commit, git, on_main, start
+from tests.support.merge_base import judge
+from tests.support.sql import ask
+
+GATE = "- {id: exposed, assert: exposed_ns below baseline plus 10%}\n- {id: overlap, assert: overlap >= 60%}"
+FILE, RUN = "perf/gate.nsys.yaml", "run.sqlite"
+
+
+@pytest.fixture
+@built_once
+def branch(project: Project) -> Project:
+    """A repository with a gate file and its baseline on main, and a branch that is checked out."""
+    start(project)
+    project.gate(GATE, FILE)
+    project.file("pytest.ini", "[pytest]\n")
+    project.trace()
+    project.refresh(f"--nsys-trace={RUN}")
+    commit(project.root)
+    git(project.root, "switch", "-qc", "feature")
+    return project
+
+
+def test_a_new_gate_file_and_a_new_assertion_are_the_branch_s_own(branch: Project) -> None:
+    branch.gate("- overlap >= 99%", "new/other.nsys.yaml")
+    branch.gate(f"{GATE}\n- {{id: more, assert: overlap >= 99%}}", FILE)
+    commit(branch.root)
+    found = judge(branch, RUN, "perf", "new")
+    assert (found.red, found.new) == (False, ["new"])
+    assert [(each.file, each.state) for each in found.differences] == [
+        ("new/other.nsys.yaml", "new"),
+        (FILE, "changed"),
+    ]
+    assert "+- {id: more, assert: overlap >= 99%}" in found.differences[1].diff
+    found = judge(branch, RUN, "new")
+    assert (found.red, found.judged) == (False, ())
+    assert found.headline.startswith("no gate file to judge by at ")
+
+
+def test_a_gate_that_moves_with_its_baseline(branch: Project) -> None:
+    (branch.root / "speed").mkdir()
+    git(branch.root, "mv", FILE, "speed/gate.nsys.yaml")
+    git(branch.root, "mv", "baselines/perf__gate", "baselines/speed__gate")
+    commit(branch.root)
+    found = judge(branch, RUN, "speed")
+    assert not found.red
+    assert [gate.name for gate in found.judged] == [FILE]
+    states = {each.file: each.state for each in found.differences}
+    assert states["speed/gate.nsys.yaml"] == f"moved from {FILE}"
+    branch.trace(RUN, 400)
+    assert judge(branch, RUN, "speed").red
+
+
+def test_main_without_gate_files_is_good_and_says_so(project: Project) -> None:
+    start(project)
+    project.file("readme", "nothing")
+    commit(project.root)
+    git(project.root, "switch", "-qc", "feature")
+    project.gate_with_trace(GATE)
+    commit(project.root)
+    found = judge(project, RUN)
+    assert not found.red
+    assert found.headline.startswith("no gate file to judge by at ")
+
+
+def test_gate_files_of_main_of_which_none_is_judged_are_red(branch: Project) -> None:
+    with on_main(branch):
+        branch.file("pytest.ini", "[pytest]\ntestpaths = nowhere_else\nnorecursedirs = perf\n")
+    found = judge(branch, RUN)
+    assert found.red
+    assert "nothing was judged, and " in found.headline
+
+
+def test_what_main_does_not_search_is_not_judged(branch: Project) -> None:
+    with on_main(branch):
+        branch.gate("- overlap >= 99%", "perf/nightly/gate.nsys.yaml")
+        branch.gate("- overlap >= 99%", "other/gate.nsys.yaml")
+        branch.file("pytest.ini", "[pytest]\nnorecursedirs = night*\ntestpaths = perf\n")
+    assert [gate.name for gate in judge(branch, RUN).judged] == [FILE]
+    assert not judge(branch, RUN).red
+    assert judge(branch, RUN, ".").red
+
+
+def test_a_file_of_one_folder_is_judged_alone(branch: Project) -> None:
+    """Its neighbour is of another program."""
+    with on_main(branch):
+        branch.gate("- overlap >= 99%", "perf/other.nsys.yaml")
+    assert not judge(branch, RUN, FILE).red
+    assert judge(branch, RUN, "perf").red
+    git(branch.root, "rm", "-q", "perf/other.nsys.yaml")
+    commit(branch.root)
+    assert judge(branch, RUN, FILE).red
+
+
+def test_no_trace_is_red(branch: Project) -> None:
+    assert "no trace: give --nsys-trace=PATH" in "\n".join(judge(branch).lines())
+
+
+def test_a_configuration_is_named(branch: Project) -> None:
+    with on_main(branch):
+        branch.gate(f"matrix: {{a: , b: }}\nassertions: {GATE.splitlines()[1][2:].join('[]')}", FILE)
+    branch.trace("bad.sqlite", 500)
+    traces = [NamedPath("a", RUN), NamedPath("b", "bad.sqlite")]
+    found = judge(branch, "", "perf", traces=traces)
+    assert [(gate.name, gate.passed, gate.traces) for gate in found.judged] == [
+        (f"{FILE}[a]", 1, [RUN]),
+        (f"{FILE}[b]", 0, ["bad.sqlite"]),
+    ]
+
+
+def test_files_that_a_gate_names_come_along_and_untracked_ones_are_named(branch: Project) -> None:
+    with on_main(branch):
+        branch.gate(f"workload: {{config: job.toml}}\nassertions:\n{GATE}", FILE)
+        branch.file("perf/job.toml", "[training]\nlocal_batch_size = 1\nseq_len = 2048\n")
+    found = judge(branch, RUN, "perf")
+    assert not found.red, found.reds
+    with on_main(branch):
+        git(branch.root, "rm", "-q", "--cached", "perf/job.toml")
+        branch.file(".gitignore", "*.sqlite\n*.toml\n")
+    found = judge(branch, RUN, "perf")
+    assert found.red
+    assert "perf/job.toml is not in git at the merge base, whose gate names it" in found.notes
+    assert str(branch.root) not in "\n".join(found.lines())
+
+
+def test_a_pointer_of_lfs_without_its_file_is_named(branch: Project) -> None:
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'ab' * 32}\nsize 100\n"
+    with on_main(branch):
+        content = (branch.root / FILE).read_bytes()
+        (branch.root / FILE).write_text(pointer)
+    with pytest.raises(BaselineError, match=r"perf/gate\.nsys\.yaml at \w+ is a pointer of git LFS.*git lfs fetch"):
+        judge(branch, RUN)
+    kept = branch.root / ".git/lfs/objects/ab/ab" / ("ab" * 32)
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(content)
+    assert not judge(branch, RUN).red
+
+
+@pytest.mark.parametrize("target", ["nowhere.nsys.yaml", "/etc/passwd", "../../outside.nsys.yaml", "loop.nsys.yaml"])
+def test_a_gate_file_of_main_that_is_a_link(branch: Project, target: str) -> None:
+    with on_main(branch):
+        (branch.root / "perf/loop.nsys.yaml").symlink_to(target)
+    with pytest.raises(BaselineError, match=r"perf/loop\.nsys\.yaml at \w+ is a link to what the repository does not"):
+        judge(branch, RUN)
+
+
+def test_a_link_inside_of_main_is_followed_there(branch: Project) -> None:
+    with on_main(branch):
+        (branch.root / "also").symlink_to("perf")
+        (branch.root / "linked.nsys.yaml").symlink_to("also/gate.nsys.yaml")
+    assert [gate.name for gate in judge(branch, RUN, "also").judged] == [FILE]
+    (branch.root / "also").unlink()
+    branch.gate("- overlap >= 1%", "also/gate.nsys.yaml")
+    commit(branch.root)
+    branch.trace(RUN, 500)
+    assert judge(branch, RUN, "also").red
+
+
+def test_the_history_is_read_and_not_written(branch: Project) -> None:
+    history = ("--nsys-history=perf.db",)
+    for name in ("one.sqlite", "two.sqlite"):
+        branch.trace(name)
+        branch.pytest(f"--nsys-trace={name}", *history, code=0)
+    with on_main(branch):
+        branch.gate("- {metric: exposed_ns, baseline: {history: 2, rel: 5%}}", FILE)
+        branch.file("pytest.ini", "[pytest]\nnsys_history = perf.db\n")
+        branch.file(".gitignore", "*.sqlite\n*.db\n")
+    count = ask(branch.root / "perf.db", "SELECT count(*) FROM runs")
+    assert not judge(branch, RUN, history="perf.db").red
+    branch.trace(RUN, 400)
+    assert judge(branch, RUN, history="perf.db").red
+    assert judge(branch, RUN).red  # as the ini file of main names it
+    assert ask(branch.root / "perf.db", "SELECT count(*) FROM runs") == count
+
+
+def test_a_shallow_clone_says_what_to_fetch(branch: Project, tmp_path: Path) -> None:
+    branch.file("more", "more")
+    commit(branch.root)
+    clone = tmp_path / "clone"
+    git(branch.root, "clone", "-q", "--depth=1", "-b", "feature", f"file://{branch.root}", clone)
+    with pytest.raises(BaselineError, match="has no commit 'origin/main': fetch it: git fetch origin main"):
+        judge(branch, RUN, ref="origin/main", here=clone)
+    git(clone, "fetch", "-q", "--depth=1", "origin", "main:refs/remotes/origin/main")
+    with pytest.raises(BaselineError, match=r"is a shallow clone without the merge base .*: check out with"):
+        judge(branch, RUN, ref="origin/main", here=clone)
+
+
+def test_unrelated_histories_have_no_merge_base(branch: Project) -> None:
+    git(branch.root, "switch", "-q", "--orphan", "other")
+    commit_ = git(branch.root, "commit", "-q", "--allow-empty", "-m", "begin anew")
+    assert commit_ == ""
+    with pytest.raises(BaselineError, match="unrelated histories"):
+        judge(branch, RUN)
+
+
+def test_another_work_tree_and_another_folder(branch: Project, tmp_path: Path) -> None:
+    beside = tmp_path / "beside"
+    git(branch.root, "worktree", "add", "-q", beside, "-b", "beside")
+    branch.trace("bad.sqlite", 500)
+    for name, red in ((RUN, False), ("bad.sqlite", True)):
+        found = judge(branch, str(branch.root / name), "gate.nsys.yaml", here=beside / "perf")
+        assert found.red is red
+        assert [gate.name for gate in found.judged] == ["gate.nsys.yaml"]
+
+
+def test_a_merge_queue_and_a_merge_commit(branch: Project) -> None:
+    """HEAD is main with the branch merged into it, as GitHub makes it."""
+    branch.gate(GATE.replace("60%", "1%").replace("10%", "900%"), FILE)
+    commit(branch.root)
+    git(branch.root, "switch", "-q", "main")
+    branch.file("meanwhile", "others went on")
+    commit(branch.root)
+    git(branch.root, "switch", "-qc", "queue")
+    git(branch.root, "merge", "-q", "--no-ff", "--no-edit", "feature")
+    branch.trace("bad.sqlite", 500)
+    for ref in ("main", "HEAD^1"):
+        assert judge(branch, "bad.sqlite", ref=ref).red
+        assert not judge(branch, RUN, ref=ref).red
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "told"),
+    [
+        ("conftest.py", "import os\n", "1 conftest"),
+        ("perf/pytest.ini", "[pytest]\n", "1 ini file"),
+        ("pyproject.toml", "[tool.pytest.ini_options]\nnsys_strict = true\n", "1 ini file"),
+        ("pyproject.toml", "[project]\nname = 'x'\n", ""),
+        ("tox.ini", "[flake8]\n", ""),
+        ("setup.cfg", "[tool:pytest]\naddopts = -q\n", "1 ini file"),
+        (FILE, "version: 1\nassertions:\n# a comment\n- overlap >= 60%\n", "1 gate file"),
+        ("train.py", "print(1)\n", ""),
+    ],
+)
+def test_what_differs_is_told_and_red_where_main_refuses_it(branch: Project, file: str, text: str, told: str) -> None:
+    branch.file(file, text)
+    commit(branch.root)
+    found = judge(branch, RUN, "perf")
+    assert not found.red
+    assert f"differs from the merge base: {told}\n" in "\n".join(found.lines()) if told else not found.differences
+    with on_main(branch):
+        branch.file("pytest.ini", "[pytest]\nnsys_gate_changes = fail\n")
+    assert not judge(branch, RUN, "perf").red
+    branch.file(file, text)
+    commit(branch.root)
+    found = judge(branch, RUN, "perf")
+    assert found.red is bool(told)
+    assert told in found.headline
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["-o", "nsys_baseline_ref=main"], "nsys_baseline_ref in an ini file protects nobody"),
+        (["-o", "addopts=--nsys-baseline-ref=main"], "nsys_baseline_ref in an ini file protects nobody"),
+        (["--nsys-baseline-ref="], "is not a ref"),
+        (["--nsys-baseline-ref=main", "--nsys-against=run.sqlite"], "pytest-nsys baseline judge REF --against=PATH"),
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error(branch: Project, words: list[str], why: str) -> None:
+    assert why in branch.pytest(f"--nsys-trace={RUN}", *words, code=4)
+
+
+def test_a_merge_base_that_cannot_be_asked_is_one_red_line(branch: Project) -> None:
+    said = branch.pytest(f"--nsys-trace={RUN}", "--nsys-baseline-ref=origin/main", code=1)
+    told = "gate of the merge base: the merge base cannot judge: "
+    assert f"{told}{branch.root} has no commit 'origin/main': fetch it: git fetch origin main" in " ".join(said.split())
+
+
+def test_only_collecting_starts_no_judge(branch: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(request: JudgeRequest) -> None:
+        raise AssertionError(request)
+
+    monkeypatch.setattr("pytest_nsys.plugin.merge_base.start_judge", refuse)
+    branch.pytest("--co", "-q", "--nsys-baseline-ref=main", code=0)
+
+
+def test_nothing_is_left_behind(branch: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    before = sorted(branch.root.rglob("*"))
+    start_judge(JudgeRequest("main", branch.root, traces=())).stop()
+    assert not judge(branch, RUN).red
+    assert [*scratch.iterdir()] == []
+    assert sorted(branch.root.rglob("*")) == before
+    assert git(branch.root, "status", "--porcelain") == ""
