@@ -59,13 +59,9 @@ def gate_files_below(
         yield from (Path(folder, name) for name in sorted(names) if wanted(name))
 
 
-def is_passed_over(name: str) -> bool:
-    """Whether pytest looks into no folder of this name unless it is told to."""
-    return name.startswith(".") or name.endswith(".egg") or name in NOT_SEARCHED
-
-
 def _searched(folder: str, name: str) -> bool:
-    return not is_passed_over(name) and not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
+    passed_over = name.startswith(".") or name.endswith(".egg") or name in NOT_SEARCHED
+    return not passed_over and not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
 
 
 class Address(NamedTuple):

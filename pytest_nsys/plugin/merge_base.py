@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from pytest_nsys.core.errors import BaselineError
+from pytest_nsys.core.words import from_here
 from pytest_nsys.merge_base.base_verdict import TITLE, BaseVerdict, broken_verdict
 from pytest_nsys.merge_base.judge_process import Judge, JudgeRequest, NamedPath, start_judge
 from pytest_nsys.outcomes import GateFailed, NsysWarning
@@ -69,7 +70,7 @@ def _start(config: pytest.Config, typed: Any, ref: str) -> None:
     try:
         judge = start_judge(request)
     except BaselineError as error:
-        config.stash[_JUDGE] = broken_verdict(str(error))
+        config.stash[_JUDGE] = broken_verdict(from_here(str(error), here, config.rootpath))
     else:
         config.stash[_JUDGE] = judge
         config.add_cleanup(judge.stop)

@@ -262,7 +262,7 @@ def test_on_gitlab_the_merge_base_judges_first(tmp_path: Path, base: str, status
     """Where it is red the job ends with its exit status, before anything of the merge request runs."""
     (tmp_path / ".gate/bin").mkdir(parents=True)
     python = tmp_path / ".gate/bin/python"
-    python.write_text('#!/bin/sh\necho "$@"\nexit "$STATUS"\n')
+    python.write_text('#!/bin/sh\necho "$@" >>"$LOG"\nexit "$STATUS"\n')
     python.chmod(0o755)
     known = {"CI_MERGE_REQUEST_DIFF_BASE_SHA": "abc" if base else "", "STATUS": base or "0"}
     judge, own = of_gitlab("gate", 2), of_gitlab("gate")

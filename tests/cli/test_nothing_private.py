@@ -252,6 +252,6 @@ def test_folders_above_the_repository_stay_here_wherever_pytest_starts(
         written = dict(texts(project.root))
         assert f'"{up}baselines/' in written["green.json"]
         assert f"{project.root.name} has no commit 'nosuch'" in written["unknown.json"]
-        assert f"{up}baselines/{stored.relative_to(project.root / 'baselines')} at " in written["broken.json"]
+        assert f"{up}baselines/{stored.relative_to(project.root / 'baselines')}: " in written["broken.json"]
         made = {f"{name}.{end}" for name in ("green", "unknown", "broken") for end in KINDS.values()} | {"h.db"}
         assert [name for name in made if str(project.root.parent) in written[name]] == []

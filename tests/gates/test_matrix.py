@@ -1,4 +1,4 @@
-"""A gate file over a matrix: which configurations does it make, and what is told of mistakes and of loosening?"""
+"""A gate file over a matrix: which configurations does it make, and what is told of mistakes?"""
 
 from __future__ import annotations
 

@@ -133,7 +133,6 @@ def test_split_judges_each_assertion_in_one_group(gated: Project) -> None:
         gated.pytest_in_a_process("-p", "no:randomly", "--splits=2", f"--group={group}", f"--nsys-json={report}")
         part = checked(report)
         own = {name: one["outcome"] for name, one in by_name(part).items()}
-        assert {one["name"] for one in part["left_out"]} == OUTCOMES.keys() - own.keys()  # and said in the summary
         assert not found.keys() & own.keys()
         found |= own
     assert found == OUTCOMES
