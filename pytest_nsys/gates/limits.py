@@ -274,10 +274,8 @@ def parse_requirement(
         source, runs = ("baseline", None) if history is None else history
         tokens = _Tokens(text, first.offset + len(source))
         if comparator in {"lower": FLOORS, "higher": CEILINGS}.get(metric.better or "", ()):
-            worse, meant = (
-                "rises" if metric.better == "lower" else "falls",
-                _other_side(text, at, words, source, tokens),
-            )
+            worse = "rises" if metric.better == "lower" else "falls"
+            meant = _other_side(text, at, words, source, tokens)
             what = f"{metric.better} {metric.name} is better, so this passes however far it {worse}: write {meant}"
             raise SentenceMistake(at, what)
         if comparator is not None:

@@ -501,8 +501,11 @@ def _within_tolerance(metric: Metric, better: str | None, built_in: GateFile) ->
 
     What is better neither higher nor lower is told where it moves, and not worse by that.
     """
-    comparator = {"lower": Comparator.LE, "higher": Comparator.GE}.get(better or "")
-    require = Requirement(comparator, FromBaseline(built_in.tolerance), "within the built-in tolerance of baseline")
+    comparator, text = {
+        "lower": (Comparator.LE, "below baseline plus tolerance"),
+        "higher": (Comparator.GE, "above baseline minus tolerance"),
+    }.get(better or "", (None, "within tolerance of baseline"))
+    require = Requirement(comparator, FromBaseline(built_in.tolerance), text)
     severity = Severities(Severity.FAIL if better else Severity.WARN)
-    place, named = Location(Path(BUILT_IN_GATE), 1, 1), (metric.name,) * 3
+    named, place = (metric.name, metric.name, f"{metric.name} {text}"), Location(Path(BUILT_IN_GATE), 1, 1)
     return Assertion(*named, place, metric.name, require, severity=severity, outside=metric)

@@ -82,7 +82,9 @@ class Amount(Shape):
 class RowShape(Shape):
     labels: Annotated[Coordinates, doc("Dimensions that are left after aggregation.")]
     outcome: Outcome
-    limit_source: Annotated[str, doc("Where a baseline's limit comes from; empty for a constant.")]
+    limit_source: Annotated[
+        str, doc("Where a baseline's limit comes from, or the GPU model of a constant; else empty.")
+    ]
     test: Annotated[str, doc("What two sets of captures say of this row; the notes say how that was decided.")]
     waived: Annotated[bool, doc("Outside its limit as a waiver of the gate file allows.")]
     early_warning: Annotated[bool, doc("Holds, but not the limit of the early warning.")]
