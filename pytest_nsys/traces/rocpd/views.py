@@ -71,13 +71,14 @@ def _outer(capture: Captured) -> str:
     return f"rocpd_outermost_call_{capture.number}"
 
 
-def _select(capture: Captured, kind: str, columns: Mapping[str, str], where: str = "1") -> str:
-    """The rows ``r`` of a table, each with its event ``e``."""
+def _select(capture: Captured, kind: str, columns: Mapping[str, str], where: str = "1", found: str = "") -> str:
+    """The rows ``r`` of a table, each with its event ``e``; ``found``: how they are found, where that is known."""
     table = capture.table(kind)
-    if row_id := capture.file.row_id(table):
+    if (row_id := capture.file.row_id(table)) and not found:
         columns = {"rowid": f"r.{row_id}", **columns}
     row = ", ".join(f'{value} AS "{name}"' for name, value in columns.items())
-    return f'SELECT {row} FROM "{table}" r LEFT JOIN "{capture.table("event")}" e ON e.id = r.event_id WHERE {where}'
+    found = found or f'"{table}" r LEFT JOIN "{capture.table("event")}" e ON e.id = r.event_id'
+    return f"SELECT {row} FROM {found} WHERE {where}"
 
 
 def _kernels(capture: Captured, kind: str) -> str:
@@ -147,7 +148,7 @@ def _calls(capture: Captured, kind: str) -> str:
         "correlationId": f"ifnull(nullif(e.stack_id, {NO_STACK}), {_ODD_EVENT})",
         "nameId": f"CASE WHEN e.category_id IN ({listed(known.hip)}) THEN {_numbered(capture, 'r.name_id')} END",
     }
-    return _select(capture, kind, columns, _of(capture, known.hip, known.hsa, known.rccl))
+    return _select(capture, kind, columns, _of((*known.hip, *known.hsa, *known.rccl)))
 
 
 def _ranges(capture: Captured, kind: str) -> str:
@@ -164,7 +165,22 @@ def _ranges(capture: Captured, kind: str) -> str:
         "textId": f"CASE WHEN r.name_id NOT IN ({listed(capture.names_of(CALL_PREFIX))}) "
         f"AND ({text}) IS NULL THEN {_numbered(capture, 'r.name_id')} END",
     }
-    return _select(capture, kind, columns, _of(capture, markers, rccl))
+    return _select(capture, kind, columns, *_found(capture, kind, (*markers, *rccl)))
+
+
+def _found(capture: Captured, kind: str, categories: Sequence[int]) -> tuple[str, str]:
+    """How regions of some categories are told and found. rocprofv3 numbers a region as its event's stack: of few events
+    each is looked up, where all of them are so.
+    """
+    region, event = capture.table(kind), capture.table("event")
+    if capture.count_events(categories) > capture.file.about(event) // FEW:
+        return _of(categories), ""
+    known = f"(e.category_id IN ({listed(categories)}) OR e.category_id < {FIRST} OR e.category_id > {LAST})"
+    own = "r.id = e.stack_id AND r.event_id = e.id"
+    other = f'SELECT 1 FROM "{event}" e WHERE {known} AND NOT EXISTS (SELECT 1 FROM "{region}" r WHERE {own}) LIMIT 1'
+    return (
+        (_of(categories), "") if capture.file.rows(other) else (known, f'"{event}" e CROSS JOIN "{region}" r ON {own}')
+    )
 
 
 def _strings(capture: Captured, kind: str) -> str:
@@ -174,18 +190,10 @@ def _strings(capture: Captured, kind: str) -> str:
     return f'SELECT {own}{_numbered(capture, "r.id")} AS id, r.string AS value FROM "{table}" r'
 
 
-def _of(capture: Captured, *categories: Iterable[int]) -> str:
-    """Rows whose event is of one of the categories, or whose event or its category is no number. Of few events a list
-    is quicker than to look each up.
-    """
-    wanted = [number for some in categories for number in some]
-    odd = "typeof(r.event_id) NOT IN ('integer', 'null')"
-    few = capture.count_events(wanted) < capture.file.about(capture.table("event")) // FEW
-    known = f"{{}} IN ({listed(wanted)}) OR {{}} < {FIRST} OR {{}} > {LAST}"
-    if not few:
-        return f"({known.replace('{}', 'e.category_id')} OR {odd})"
-    events = f'SELECT id FROM "{capture.table("event")}" WHERE {known.replace("{}", "category_id")}'
-    return f"(r.event_id IN ({events}) OR {odd})"
+def _of(categories: Iterable[int]) -> str:
+    """Rows whose event is of one of the categories, or whose event or its category is no number."""
+    odd = (f"typeof({column}) NOT IN ('integer', 'null')" for column in ("e.category_id", "r.event_id"))
+    return f"(e.category_id IN ({listed(categories)}) OR {' OR '.join(odd)})"
 
 
 def _process(capture: Captured, thread: str = "") -> str:
