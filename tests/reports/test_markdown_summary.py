@@ -211,7 +211,6 @@ def test_somebody_elses_text_is_never_markup(text: str) -> None:
     hostile = record(
         text,
         message=text,
-        row=text,
         run=text,
         compared_with=text,
         file=text,
