@@ -5,9 +5,8 @@ They are alike where value and change are within a tenth of the worst one's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from fractions import Fraction
-from typing import NamedTuple
 
 from pytest_nsys.core.model import Value
 from pytest_nsys.gates.model import JudgedRow
@@ -16,15 +15,8 @@ ALIKE = Fraction(10, 100)
 """By no more of the worst one's, two values are alike."""
 
 
-class AlikeRows(NamedTuple):
-    """The worst row of a place, and the other ``ranks`` on which it is alike."""
-
-    worst: JudgedRow
-    ranks: Sequence[int]
-
-
-def alike(rows: Iterable[JudgedRow]) -> list[AlikeRows]:
-    """Rows that come worst first, each standing for those of its place that are like it."""
+def group_alike(rows: Iterable[JudgedRow]) -> list[tuple[JudgedRow, list[int]]]:
+    """Return of rows that come worst first the worst of each place, each with the other ranks on which it is alike."""
     told: list[tuple[JudgedRow, list[int]]] = []
     by_place: dict[str, list[tuple[JudgedRow, list[int]]]] = {}
     for row in rows:
@@ -37,7 +29,7 @@ def alike(rows: Iterable[JudgedRow]) -> list[AlikeRows]:
         else:
             there.append((row, []))
             told.append(there[-1])
-    return [AlikeRows(worst, sorted(ranks)) for worst, ranks in told]
+    return [(worst, sorted(ranks)) for worst, ranks in told]
 
 
 def _is_like(worst: JudgedRow, row: JudgedRow) -> bool:

@@ -42,7 +42,7 @@ from pytest_nsys.gates.model import (
     Outcome,
     Verdict,
 )
-from pytest_nsys.reports.alike_rows import alike
+from pytest_nsys.reports.alike_rows import group_alike
 from pytest_nsys.reports.causes import by_cause, cause_lines
 from pytest_nsys.reports.tables import CellKind, Column, Table, Told, number, table_by, table_of
 
@@ -314,17 +314,17 @@ def folded_table(verdict: Verdict, rows: Sequence[JudgedRow]) -> tuple[Table, st
     """The table of the worst few of ``rows``, and the other ranks on which those are the same: ``the same on ranks
     1–63``; empty where there are none.
     """
-    groups = alike(rows)
+    groups = group_alike(rows)
     shown, rest = groups[:WORST_ROWS], groups[WORST_ROWS:]
-    table = row_table(verdict, [group.worst for group in shown], WORST_ROWS)
+    table = row_table(verdict, [worst for worst, _ in shown], WORST_ROWS)
     same = {
-        printable(place_words({d: v for d, v in group.worst.labels.items() if d != "rank"}), 40): _ranks(group.ranks)
-        for group in shown
-        if group.ranks
+        printable(place_words({d: v for d, v in worst.labels.items() if d != "rank"}), 40): _ranks(ranks)
+        for worst, ranks in shown
+        if ranks
     }
     everywhere = len(same) == len(shown) and len({*same.values()}) == 1
     words = "; ".join([*same.values()][:1] if everywhere else (f"{place} {on}".strip() for place, on in same.items()))
-    more = sum(1 + len(group.ranks) for group in rest)
+    more = sum(1 + len(ranks) for _, ranks in rest)
     return replace(table, more=more), f"the same{':' if same and not everywhere else ''} {words}" if same else ""
 
 

@@ -11,7 +11,7 @@ from pytest_nsys.analysis.explained import Explained, Explanation
 from pytest_nsys.analysis.root_facts import Root, RootChange, RootKind, RootOf, StepChange
 from pytest_nsys.core.model import Step
 from pytest_nsys.gates.model import JudgedRow, Outcome
-from pytest_nsys.reports.alike_rows import alike
+from pytest_nsys.reports.alike_rows import group_alike
 from pytest_nsys.reports.explanation import explanation
 from pytest_nsys.reports.session.markdown import summary
 from pytest_nsys.reports.session.record import Record
@@ -121,7 +121,7 @@ def rows(*values: tuple[int, int, int]) -> Iterator[JudgedRow]:
     ],
 )
 def test_which_ranks_are_alike(judged: list[tuple[int, int, int]], expected: list[tuple[int, list[int]]]) -> None:
-    assert [(group.worst.labels["rank"], group.ranks) for group in alike(rows(*judged))] == expected
+    assert [(worst.labels["rank"], ranks) for worst, ranks in group_alike(rows(*judged))] == expected
 
 
 def test_a_command_is_folded_as_a_shell_takes_it() -> None:

@@ -17,8 +17,9 @@ from pytest_nsys.reports.page.root_view import Section, section_views, sections_
 from pytest_nsys.reports.page.timeline_view import COLUMNS, Mark, marks_of, timeline_views
 from pytest_nsys.reports.page.trend_view import past_of
 from pytest_nsys.reports.pictures import Picture, Pictures, by_turn
-from pytest_nsys.reports.session.digest import Digest, FileRecords, counts_words
+from pytest_nsys.reports.session.digest import Digest, counts_words, find_run, list_baselines, list_windows
 from pytest_nsys.reports.session.headline import of_session
+from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.story import led_by, worst_first
 from pytest_nsys.reports.session.two_sides import beside, tables
 from pytest_nsys.tools.git import revision_of
@@ -51,7 +52,7 @@ def session_page(digest: Digest) -> str:
         merge_base=[*base.lines({record.explained for record in digest.bad})] if base is not None else [],
         gate_diffs=[each for each in base.differences if each.diff] if base is not None else [],
         sections=told,
-        files=[_file(file, digest.pictures, views) for file in digest.files],
+        files=[_file(records, digest.pictures, views) for records in digest.files.values()],
         timelines=(more := [view for view in views.values() if view["id"] not in above]),
         more_windows=_titles(more, [view for view in views.values() if view["id"] in above]),
         timeline_columns=COLUMNS,
@@ -134,17 +135,17 @@ def _places(digest: Digest) -> dict[str, str]:
 
 
 def _file(
-    file: FileRecords, pictures: Mapping[tuple[str, int, str], Pictures], views: Mapping[str, Drawn]
+    records: Sequence[Record], pictures: Mapping[tuple[str, int, str], Pictures], views: Mapping[str, Drawn]
 ) -> dict[str, Any]:
     """One gate file, and the assertions that hold."""
-    holding = [record for record in worst_first(file.records) if not record.is_open]
+    holding = [record for record in worst_first(records) if not record.is_open]
     return {
-        "name": file.name,
-        "run": file.run,
-        "against": ", ".join(file.baselines),
-        "headline": counts_words(file.records),
+        "name": records[0].address,
+        "run": find_run(records).run,
+        "against": ", ".join(list_baselines(records)),
+        "headline": counts_words(records),
         "assertions": [assertion_view(record, pictures.get(record.known_by), views, set()) for record in holding],
-        "windows": file.windows,
+        "windows": list_windows(records),
         "notes": [*dict.fromkeys(note for record in holding for note in notes_of(record))],
     }
 

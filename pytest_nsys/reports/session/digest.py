@@ -22,7 +22,6 @@ from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.story import Story, story_of
 
 if TYPE_CHECKING:
-    from pytest_nsys.analysis.circumstances import RunKey
     from pytest_nsys.merge_base.base_verdict import BaseVerdict
     from pytest_nsys.reports.pictures import Pictures
     from pytest_nsys.verdicts.comparison import Comparison
@@ -169,49 +168,30 @@ class Digest:
         return f"pytest ended with exit status {self.exit_status}" + (f" ({words})" if words else "")
 
     @property
-    def files(self) -> list[FileRecords]:
-        return by_file(self.records)
+    def files(self) -> dict[str, list[Record]]:
+        """The records of each gate file, or of each configuration of it, by its address."""
+        return by_address(self.records)
 
 
-class FileRecords(NamedTuple):
-    """The records of one gate file, or of one configuration of it, and what they share."""
-
-    name: str
-    records: Sequence[Record]
-
-    @property
-    def file(self) -> str:
-        return self.records[0].file
-
-    @property
-    def configuration(self) -> str:
-        return self.records[0].configuration
-
-    @property
-    def run(self) -> str:
-        return next((record.run for record in self.records if record.run), "")
-
-    @property
-    def traces(self) -> tuple[str, ...]:
-        return next((record.traces for record in self.records if record.traces), ())
-
-    @property
-    def key(self) -> RunKey | None:
-        return next((record.key for record in self.records if record.key is not None), None)
-
-    @property
-    def baselines(self) -> list[str]:
-        return list(dict.fromkeys(filter(None, (record.verdict.compared_with for record in self.records))))
-
-    @property
-    def windows(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Each set of windows once, with how it was measured."""
-        measured = (record.verdict for record in self.records if record.verdict.measured_as)
-        return list(dict.fromkeys((verdict.measured_as, window_lines(verdict.windows)) for verdict in measured))
+def by_address(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """Return the records of each gate file, or of each configuration of it, by its address."""
+    return grouped((record.address, record) for record in records)
 
 
-def by_file(records: Iterable[Record]) -> list[FileRecords]:
-    return [FileRecords(*each) for each in grouped((record.address, record) for record in records).items()]
+def find_run(records: Sequence[Record]) -> Record:
+    """Return of the records of one gate file one that knows its run: the first that was judged, else the first."""
+    return next((record for record in records if record.run), records[0])
+
+
+def list_baselines(records: Iterable[Record]) -> list[str]:
+    """Return what these were compared with, each once."""
+    return list(dict.fromkeys(filter(None, (record.verdict.compared_with for record in records))))
+
+
+def list_windows(records: Iterable[Record]) -> list[tuple[str, tuple[str, ...]]]:
+    """Return each set of windows once, with how it was measured."""
+    measured = (record.verdict for record in records if record.verdict.measured_as)
+    return list(dict.fromkeys((verdict.measured_as, window_lines(verdict.windows)) for verdict in measured))
 
 
 def not_run_words(files: Sequence[NotRunFile], tests: int = 0) -> str:

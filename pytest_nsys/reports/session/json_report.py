@@ -27,7 +27,7 @@ from pytest_nsys.gates.model import Comparator, JudgedRow, Outcome, Severity, Ve
 from pytest_nsys.merge_base.differences import FileKind
 from pytest_nsys.reports.causes import budget_words, cause_words
 from pytest_nsys.reports.explanation import limit_source
-from pytest_nsys.reports.session.digest import NOTHING_JUDGED, STATES, Digest, FileRecords
+from pytest_nsys.reports.session.digest import NOTHING_JUDGED, STATES, Digest, find_run
 from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.story_json import ChangeShape, StoryShape, change_of, story_json
@@ -324,7 +324,7 @@ def report(digest: Digest) -> dict[str, Any]:
         not_run=[NotRunShape(one.file, one.configuration, [*one.assertions], one.why) for one in digest.not_run],
         refreshed=[*digest.refreshed],
         comparison=None if digest.comparison is None else _comparison(digest.comparison),
-        gate_files=[*map(_gate_file, digest.files)],
+        gate_files=[*map(_gate_file, digest.files.values())],
     )
     whole: dict[str, Any] = to_builtins(told)
     return whole
@@ -376,19 +376,19 @@ def _side(side: Side, notes: Sequence[Note]) -> SideShape:
     )
 
 
-def _gate_file(file: FileRecords) -> GateFileShape:
+def _gate_file(records: Sequence[Record]) -> GateFileShape:
     """One file; what its assertions share stands here once."""
-    windows: dict[str, Sequence[UsedWindow]] = {}
-    for verdict in (record.verdict for record in file.records if record.verdict.measured_as):
+    first, windows = find_run(records), dict[str, Sequence[UsedWindow]]()
+    for verdict in (record.verdict for record in records if record.verdict.measured_as):
         windows.setdefault(verdict.measured_as, verdict.windows)
     return GateFileShape(
-        file=file.file,
-        configuration=file.configuration,
-        run=file.run,
-        traces=[*file.traces],
-        key=None if file.key is None else file.key.as_json(),
+        file=first.file,
+        configuration=first.configuration,
+        run=first.run,
+        traces=[*first.traces],
+        key=None if first.key is None else first.key.as_json(),
         windows=_windows(windows),
-        assertions=[*map(_assertion, file.records)],
+        assertions=[*map(_assertion, records)],
     )
 
 

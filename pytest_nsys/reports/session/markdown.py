@@ -7,7 +7,7 @@ link; sentences of our own that may hold such names are escaped.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.core.kept import grouped
@@ -33,9 +33,12 @@ from pytest_nsys.reports.explanation import (
 )
 from pytest_nsys.reports.session.digest import (
     Digest,
-    FileRecords,
     NotRunFile,
+    by_address,
     counts_words,
+    find_run,
+    list_baselines,
+    list_windows,
 )
 from pytest_nsys.reports.session.headline import as_sentence, of_session
 from pytest_nsys.reports.session.record import Record
@@ -113,7 +116,10 @@ def _parts(digest: Digest, *, verbose: bool) -> Iterator[str]:
     yield from (prose(digest.in_short), "")
     if digest.bad:
         yield from (
-            line for file in digest.files[:SHOWN_RUNS] if file.run for line in (f"{as_sentence(_about(file))}.", "")
+            line
+            for own in [*digest.files.values()][:SHOWN_RUNS]
+            if find_run(own).run
+            for line in (f"{as_sentence(_about(own))}.", "")
         )
     if digest.comparison is not None:
         yield from _two_sides(digest.comparison, verbose=verbose)
@@ -130,8 +136,8 @@ def _parts(digest: Digest, *, verbose: bool) -> Iterator[str]:
         written = (f"- {prose(line.strip())}" for line in digest.refreshed)
         yield from ("### Baselines that this run wrote", "", *written, "")
     yield from _story(digest)
-    for files in grouped((file.file, file) for file in digest.files).values():
-        yield from _gate_file(files, folded=bool(digest.bad))
+    for records in grouped((record.file, record) for record in digest.records).values():
+        yield from _gate_file(records, folded=bool(digest.bad))
 
 
 def _two_sides(comparison: Comparison, *, verbose: bool) -> Iterator[str]:
@@ -253,31 +259,32 @@ def _mistake(mistake: NotJudged) -> str:
     return f"- {code(mistake.records[0].file)}: {what}: {mistake.outcome}: {prose(mistake.message)}"
 
 
-def _gate_file(configurations: Sequence[FileRecords], *, folded: bool) -> Iterator[str]:
+def _gate_file(records: Sequence[Record], *, folded: bool) -> Iterator[str]:
     """A gate file, of which each configuration has a table, what failed first; in a session with reds folded."""
-    title, lines = configurations[0].file if len(configurations) > 1 else configurations[0].name, []
-    for file in configurations:
-        lines += [f"#### {code(file.name)}", ""] if len(configurations) > 1 else []
-        lines += _table_of(file)
-    windows = _windows(configurations)
-    doubts = [f"- **Doubtful**: {prose(note.text)}" for note in _notes(configurations) if note.warning]
+    configurations, lines = by_address(records), list[str]()
+    title = records[0].file if len(configurations) > 1 else records[0].address
+    for address, own in configurations.items():
+        lines += [f"#### {code(address)}", ""] if len(configurations) > 1 else []
+        lines += _table_of(own)
+    windows = _windows(records)
+    doubts = [f"- **Doubtful**: {prose(note.text)}" for note in _notes(records) if note.warning]
     if folded:
-        counts = counts_words([record for file in configurations for record in file.records])
         yield from (*doubts, "") if doubts else ()
-        yield from _folded(f"{code(title)}: {counts}", [*lines, *windows])
+        yield from _folded(f"{code(title)}: {counts_words(records)}", [*lines, *windows])
     else:
         yield from (f"### {code(title)}", "", *([*doubts, ""] if doubts else []), *lines)
         yield from _folded("Windows and notes", windows)
 
 
-def _about(file: FileRecords) -> str:
+def _about(records: Sequence[Record]) -> str:
     """What was judged, and against which baselines."""
-    about = [f"run {code(file.run)}"] if file.run else []
-    return "; ".join([*about, *([f"against {', '.join(map(code, file.baselines))}"] if file.baselines else [])])
+    run, baselines = find_run(records).run, list_baselines(records)
+    about = [f"run {code(run)}"] if run else []
+    return "; ".join([*about, *([f"against {', '.join(map(code, baselines))}"] if baselines else [])])
 
 
-def _table_of(file: FileRecords) -> Iterator[str]:
-    about = _about(file)
+def _table_of(records: Sequence[Record]) -> Iterator[str]:
+    about = _about(records)
     yield from (about, "") if about else ()
     columns = (
         "verdict",
@@ -288,21 +295,20 @@ def _table_of(file: FileRecords) -> Iterator[str]:
         "smallest change",
         "worst row",
     )
-    records = sorted(file.records, key=lambda record: (record.good, not record.is_open))
-    bad = range(sum(not record.good for record in records))
-    yield from _printed(table_of("", columns, map(_cells, records), longest=2000), bad)
+    told = sorted(records, key=lambda record: (record.good, not record.is_open))
+    bad = range(sum(not record.good for record in told))
+    yield from _printed(table_of("", columns, map(_cells, told), longest=2000), bad)
 
 
-def _windows(configurations: Sequence[FileRecords]) -> list[str]:
-    windows = dict.fromkeys(each for file in configurations for each in file.windows if each[1])
+def _windows(records: Sequence[Record]) -> list[str]:
+    windows = [(how, each) for how, each in list_windows(records) if each]
     lines = [f"- {prose(how)}\n" + "\n".join(f"  - {prose(w)}" for w in each) for how, each in windows]
-    notes = [note.text for note in _notes(configurations) if not note.warning]
-    warnings = [text for file in configurations for record in file.records for text in record.verdict.warnings]
+    notes = [note.text for note in _notes(records) if not note.warning]
+    warnings = [text for record in records for text in record.verdict.warnings]
     return [*lines, *(f"- {prose(note)}" for note in dict.fromkeys([*notes, *warnings]))]
 
 
-def _notes(configurations: Sequence[FileRecords]) -> Sequence[Note]:
-    records = (record for file in configurations for record in file.records)
+def _notes(records: Iterable[Record]) -> Sequence[Note]:
     return merged(note for record in records for note in record.verdict.notes)
 
 

@@ -12,7 +12,7 @@ from textwrap import wrap
 from pytest_nsys.core.model import merged
 from pytest_nsys.core.words import first_of, printable
 from pytest_nsys.reports.explanation import SHOWN_WINDOWS
-from pytest_nsys.reports.session.digest import FileRecords, by_file, ordered
+from pytest_nsys.reports.session.digest import by_address, find_run, list_baselines, list_windows, ordered
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.tables import WHOLE_TEXT, aligned
 
@@ -36,12 +36,13 @@ def summary_lines(records: Sequence[Record], *, verbose: bool = False, width: in
     if width is None:
         width = WHOLE_TEXT if verbose else LOG_WIDTH
     lines: list[str] = []
-    for file in by_file(ordered(records)):
-        lines.append(f"{file.name}: {file.run}" if file.run else file.name)
-        lines += [f"  {line}" for line in _windows(file, verbose)]
-        lines += [f"  baseline {path}" for path in file.baselines]
-        lines += [f"  {line}" for line in _table(file.records, width - 2, verbose=verbose)]
-        notes = merged(note for record in file.records for note in record.verdict.notes)
+    for address, own in by_address(ordered(records)).items():
+        run = find_run(own).run
+        lines.append(f"{address}: {run}" if run else address)
+        lines += [f"  {line}" for line in _windows(own, verbose)]
+        lines += [f"  baseline {path}" for path in list_baselines(own)]
+        lines += [f"  {line}" for line in _table(own, width - 2, verbose=verbose)]
+        notes = merged(note for record in own for note in record.verdict.notes)
         lines += [f"  {note.labelled}" for note in notes if note.warning]
         lines += first_of(
             [f"  {note.labelled}" for note in notes if not note.warning], SHOWN_NOTES, "  … {} more notes"
@@ -114,8 +115,8 @@ def _cells(record: Record, *, verbose: bool) -> list[str]:
     return [record.state, name, worst["value"], limit, record.headroom, sees, where, record.verdict.on_base]
 
 
-def _windows(file: FileRecords, verbose: bool) -> Iterator[str]:
-    for measured_as, windows in file.windows:
+def _windows(records: Sequence[Record], verbose: bool) -> Iterator[str]:
+    for measured_as, windows in list_windows(records):
         yield measured_as
         most = len(windows) if verbose else SHOWN_WINDOWS
         yield from first_of([f"  {line}" for line in windows], most, "  … {} more (-v shows them)")
