@@ -20,8 +20,8 @@ from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.convention_keys import check_named
 from pytest_nsys.gates.gate_file import load_one
 from pytest_nsys.gates.model import Verdict
-from pytest_nsys.reports.session.comparison_report import comparison_text, digest_of
-from pytest_nsys.reports.session.digest import Digest
+from pytest_nsys.reports.session.comparison_report import comparison_text, session_of_comparison
+from pytest_nsys.reports.session.session import Session
 from pytest_nsys.traces.measurements import measurements_of
 from pytest_nsys.traces.opening import find_traces
 from pytest_nsys.verdicts.comparison import Result, TwoRuns, compare_runs
@@ -110,38 +110,38 @@ def compare(
         judged = [(pairs[verdict.address], verdict) for verdict in found.verdicts]
         if artifacts is not None:
             _keep_windows(Path(artifacts), judged)
-        digest = digest_of(found)
+        session = session_of_comparison(found)
         if written == "html":
-            digest = dataclasses.replace(digest, pictures=_pictures(digest, judged))
-    deliver(_report(digest, written, verbose), output)
+            session = dataclasses.replace(session, pictures=_pictures(session, judged))
+    deliver(_report(session, written, verbose), output)
     if output is not None:
-        say(f"{digest.headline}; written to {output}")
+        say(f"{session.headline}; written to {output}")
     context.exit(ENDS[found.result])
 
 
-def _report(digest: Digest, format: str, verbose: bool) -> str:
+def _report(session: Session, format: str, verbose: bool) -> str:
     """The report of a session; each is imported where it is asked for."""
     if format == "json":
         from pytest_nsys.reports.session.json_report import report_text
 
-        return report_text(digest)
+        return report_text(session)
     if format == "markdown":
         from pytest_nsys.reports.session.markdown import summary
 
-        return summary(digest, verbose=verbose)
+        return summary(session, verbose=verbose)
     if format == "html":
         from pytest_nsys.reports.page.session_page import session_page
 
-        return session_page(digest)
-    return comparison_text(digest, verbose=verbose)
+        return session_page(session)
+    return comparison_text(session, verbose=verbose)
 
 
-def _pictures(digest: Digest, judged: Sequence[tuple[OtherRun, Verdict]]) -> dict[tuple[str, int, str], Pictures]:
+def _pictures(session: Session, judged: Sequence[tuple[OtherRun, Verdict]]) -> dict[tuple[str, int, str], Pictures]:
     """What the page draws: of what deserves a look, else of what is nearest to failing."""
     from pytest_nsys.reports.pictures import pictures_of
     from pytest_nsys.reports.session.story import led_by
 
-    records, sent = led_by(digest.records), set[str]()
+    records, sent = led_by(session.records), set[str]()
     drawn = {record.known_by for record in [each for each in records if each.is_open] or records[:1]}
     known = {(pair.gate.address, v.assertion.location.line, v.assertion.name): (pair, v) for pair, v in judged}
     return {

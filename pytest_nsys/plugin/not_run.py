@@ -16,7 +16,7 @@ from pytest_nsys.core.words import counted
 from pytest_nsys.outcomes import NotRun
 from pytest_nsys.plugin.items import GateItem
 from pytest_nsys.plugin.sources import GIVEN_BY, NOT_GIVEN
-from pytest_nsys.reports.session.digest import NotRunFile, not_run_words
+from pytest_nsys.reports.session.session import NotRunFile, not_run_words
 
 _FIRST = pytest.StashKey[dict[tuple[str, str], str]]()
 _SILENT = "skipped", "", "SKIPPED"

@@ -26,8 +26,8 @@ from pytest_nsys.plugin.saying import say
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.plugin.settings import SETTINGS, Setting, install, path_of
 from pytest_nsys.plugin.sources import named_measurements, named_traces
-from pytest_nsys.reports.session.digest import Digest, ordered
 from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.session import Session, ordered
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.files import append, write_whole
 
@@ -160,26 +160,27 @@ class Reporting:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the files, after all that can still change the exit status."""
-        digest = self.digest(int(session.exitstatus))
+        told = self.gather(int(session.exitstatus))
         for setting, path in self.targets:
             module, _, name = setting.writes.partition(":")
             make = getattr(import_module(module), name)
             if setting.appends:
-                self._append(path, digest, make)
+                self._append(path, told, make)
             else:
-                self._write(path, make(digest), write_whole)
+                self._write(path, make(told), write_whole)
         if self.config.getoption(ANNOTATE):
             from pytest_nsys.reports.session.annotations import annotation_lines
 
-            self.annotations = annotation_lines(digest, self._in_the_repository)
+            self.annotations = annotation_lines(told, self._in_the_repository)
         if self.not_written and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
-    def digest(self, exit_status: int) -> Digest:
+    def gather(self, exit_status: int) -> Session:
+        """Return all that came of the session."""
         own = session_of(self.config)
         not_run = tuple(not_run_files(self.not_run.values()))
         refreshed = self._refreshed() if own.updating else []
-        return Digest(
+        return Session(
             records=ordered(list(self.records.values())),
             mistakes=tuple(sorted(self.mistakes, key=lambda m: (m.file, m.line or 0, m.column or 0, m.text))),
             exit_status=exit_status,
@@ -204,7 +205,7 @@ class Reporting:
         except OSError as error:
             self.not_written.append(f"{shown}: cannot be written: {error.strerror}")
 
-    def _append(self, path: Path, digest: Digest, make: Callable[[Digest, int], str]) -> None:
+    def _append(self, path: Path, told: Session, make: Callable[[Session, int], str]) -> None:
         """Append as much as fits. Where the file is full, say so, in it where a line fits: GitHub shows nothing of a
         file that is too long.
         """
@@ -213,7 +214,7 @@ class Reporting:
         size = path.stat().st_size if path.exists() else 0
         room = min(max(LEAST_ROOM, AT_MOST_BYTES - size), GITHUB_TAKES_BYTES - size)
         if room >= FEWEST_BYTES:
-            self._write(path, make(digest, room), append)
+            self._write(path, make(told, room), append)
             return
         if len(NO_ROOM) <= room:
             with contextlib.suppress(OSError):

@@ -57,8 +57,8 @@ class Setting(NamedTuple):
     is called where it is given. ``starts`` is the module of this package whose ``start`` then does its work:
     ``reporting`` for what ``writes`` a report.
 
-    ``writes`` is the function (``module:name``) that makes a report of a session: text of its Digest, which then is the
-    file. Where it ``appends`` to a file that others write to as well, it is told the bytes that are left, too.
+    ``writes`` is the function (``module:name``) that makes a report of a Session: its text, which then is the file.
+    Where it ``appends`` to a file that others write to as well, it is told the bytes that are left, too.
     """
 
     name: str

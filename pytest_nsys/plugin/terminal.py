@@ -69,20 +69,20 @@ def _is_told(warning: Any) -> bool:
 def tell(reporter: Any, exit_status: int, config: pytest.Config, whole: dict[str, list[Any]]) -> None:
     """The section of the gates, and in one sentence what happened."""
     stats, verbosity = reporter.stats, config.get_verbosity()
-    digest = reporting_of(stats, config).digest(exit_status)
+    session = reporting_of(stats, config).gather(exit_status)
     width = config.get_terminal_writer().fullwidth if reporter.isatty else None
     if verbosity < -1:
-        lines = [count_line(digest.records)] if digest.records else []
+        lines = [count_line(session.records)] if session.records else []
     elif verbosity > 0:
-        lines = [*summary_lines(digest.records, verbose=True, width=width), *root_lines(digest.story)]
+        lines = [*summary_lines(session.records, verbose=True, width=width), *root_lines(session.story)]
     else:
-        lines = story_lines(digest, width or LOG_WIDTH, explained=config.getoption("tbstyle") != "no")
-    if digest.merge_base is not None:
-        told = {record.explained for record in digest.bad}
-        lines = [*digest.merge_base.lines(told), *lines]
+        lines = story_lines(session, width or LOG_WIDTH, explained=config.getoption("tbstyle") != "no")
+    if session.merge_base is not None:
+        told = {record.explained for record in session.bad}
+        lines = [*session.merge_base.lines(told), *lines]
     lines = [*lines, *_below(stats, exit_status, config)]
-    if (digest.records or digest.mistakes) and not digest.plainly_good:
-        lines += wrapped(of_session(digest), width or LOG_WIDTH)
+    if (session.records or session.mistakes) and not session.plainly_good:
+        lines += wrapped(of_session(session), width or LOG_WIDTH)
     if lines:
         reporter.section("nsys gate")
         for line in lines:

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.plugin.settings import SETTINGS, Setting
-from pytest_nsys.reports.session.digest import Digest
+from pytest_nsys.reports.session.session import Session
 from tests.support.gates import Project
 
 WORDS = Setting("nsys_words", "write the outcomes", "FILE", filled=True, starts="reporting", writes=f"{__name__}:words")
 
 
-def words(digest: Digest) -> str:
+def words(session: Session) -> str:
     """The report: a line for each assertion."""
-    return "".join(f"{record.name}: {record.outcome}, {record.worst['value']}\n" for record in digest.records)
+    return "".join(f"{record.name}: {record.outcome}, {record.worst['value']}\n" for record in session.records)
 
 
 @pytest.fixture(autouse=True)

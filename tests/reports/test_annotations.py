@@ -13,7 +13,7 @@ from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.session.annotations import AT_MOST, annotation_lines
 from pytest_nsys.reports.session.record import Record
 from tests.support.gates import Project
-from tests.support.reports import base_verdict, digest, record
+from tests.support.reports import base_verdict, make_session, record
 
 COMMAND = re.compile(r"::(?P<kind>error|warning|notice) (?P<properties>[^:\n]*)::(?P<text>[^\n]*)")
 
@@ -27,7 +27,7 @@ def understood(line: str) -> dict[str, str]:
 
 
 def of(*records: Record, **more: Any) -> list[dict[str, str]]:
-    return [understood(line) for line in annotation_lines(digest(*records, **more))]
+    return [understood(line) for line in annotation_lines(make_session(*records, **more))]
 
 
 def test_each_kind_at_its_line(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,7 @@ def test_each_kind_at_its_line(project: Project, monkeypatch: pytest.MonkeyPatch
     "name", ["a: b, c=d", "100%", "100%25", "a::error::b", "two\nlines", "\r", "\x1b[31m", "‮", "é 窓"]
 )
 def test_what_is_escaped(name: str) -> None:
-    (line,) = annotation_lines(digest(record(name, file=f"perf/{name}.nsys.yaml", message=name)))
+    (line,) = annotation_lines(make_session(record(name, file=f"perf/{name}.nsys.yaml", message=name)))
     found = understood(line)
     clean = "".join(c if c.isprintable() else "�" for c in name)
     assert len(line.splitlines()) == 1

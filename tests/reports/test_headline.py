@@ -19,13 +19,13 @@ from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.model import Label, Value, Window
 from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.page.root_view import sections_of
-from pytest_nsys.reports.session.digest import Digest, NotRunFile
 from pytest_nsys.reports.session.headline import as_sentence, of_session
 from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.session import NotRunFile, Session
 from tests.support.commands import run
 from tests.support.gates import Project
 from tests.support.page import Page
-from tests.support.reports import base_verdict, digest, key, record
+from tests.support.reports import base_verdict, key, make_session, record
 
 MS = 1_000_000
 
@@ -83,7 +83,7 @@ def test_the_least_headroom_is_of_the_row_that_used_most_of_its_tolerance() -> N
     one = record("exposed", "passed", subject="exposed_ns", unit="ns", judged=(narrow, within(0, 5_000, 1)))
     other = record("window", "passed", subject="window_ns", unit="ns", judged=(wide, within(1_000, 10_000, 1)))
     said = "Both assertions passed; least headroom 10% of tolerance: window_ns 1.09 ms, limit 1.1 ms, rank 0"
-    assert of_session(digest(one, other)) == of_session(digest(other, one)) == said
+    assert of_session(make_session(one, other)) == of_session(make_session(other, one)) == said
     assert other.verdict.nearest is wide
     assert row(5, None, 5).headroom == 0  # below a strict limit, and red
     assert row(5, None, 5, outcome=Outcome.PASSED).headroom is None
@@ -111,12 +111,12 @@ def test_the_least_headroom_is_of_the_row_that_used_most_of_its_tolerance() -> N
     ],
 )
 def test_a_longer_step(records: list[Record], expected: str) -> None:
-    assert of_session(digest(*records, exit_status=1)) == expected
+    assert of_session(make_session(*records, exit_status=1)) == expected
 
 
 def test_the_step_leads_whatever_else_is_worse() -> None:
     worse = red("a", "exposed_ns", judged=(row(9 * MS, MS, MS),))
-    assert of_session(digest(worse, slow())).startswith("Step 12% slower")
+    assert of_session(make_session(worse, slow())).startswith("Step 12% slower")
 
 
 def exposed(step: tuple[int, int] | None) -> Record:
@@ -137,7 +137,7 @@ def test_what_made_a_step_faster_is_told_of_what_is_red_by_it() -> None:
     step = StepChange({0: 20 * MS}, {0: 18 * MS})
     less = red("e", "exposed_ns", judged=(row(4 * MS, MS, 2 * MS),), causes=causes, step=step)
     said = "kernel weight_grad is gone (2 times, 2 ms), exposed 1 → 4 ms on rank 0"
-    assert of_session(digest(less)) == f"Step 10% faster (20 → 18 ms); {said}"
+    assert of_session(make_session(less)) == f"Step 10% faster (20 → 18 ms); {said}"
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,9 @@ def test_a_comparison_says_why_a_step_is_faster_before_what_got_worse(change_ns:
     added = (Explained({"rank": 0}, Explanation(3 * MS, (), 3 * MS), (RootChange(GONE, 0, 2 * MS, 0, 2, 0),)),)
     worse = red("e", "exposed_ns", judged=(row(4 * MS, MS, 2 * MS),), causes=added, step=step)
     compared: Any = object()
-    said = of_session(digest(better, worse, comparison=compared))
+    said = of_session(make_session(better, worse, comparison=compared))
     assert said.startswith(f"{expected}kernel weight_grad is gone (2 times, 2 ms), exposed 1 → 4 ms on rank 0")
-    alone = of_session(digest(better, worse))
+    alone = of_session(make_session(better, worse))
     assert alone.startswith("Step 10% faster (20 → 18 ms); kernel weight_grad is gone")
 
 
@@ -199,7 +199,7 @@ def test_what_became_of_a_row_is_told_as_what_follows(
     told = red(
         "e", subject, judged=(row(4 * MS, MS, 2 * MS, labels=at),), causes=causes, step=step, world=world, **more
     )
-    assert of_session(digest(told)) == f"Step unchanged (20 ms): {expected}"
+    assert of_session(make_session(told)) == f"Step unchanged (20 ms): {expected}"
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_where_the_median_step_is_unchanged_one_that_nearly_is_says_no_more(
     if period is not None:
         usual = row(1000 * period, 20 * MS, 21 * MS, outcome=Outcome.PASSED, labels={"rank": 0, "quantile": "p50"})
         records.append(record("p", "passed", subject="period_ns", unit="ns", judged=(usual,)))
-    assert of_session(digest(*records)).startswith(expected)
+    assert of_session(make_session(*records)).startswith(expected)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_where_the_median_step_is_unchanged_one_that_nearly_is_says_no_more(
 def test_the_step_is_told_before_what_is_red_and_blamed_on_it_only_where_that_accounts_for_it(
     step: tuple[int, int] | None, expected: str
 ) -> None:
-    assert of_session(digest(exposed(step))) == expected
+    assert of_session(make_session(exposed(step))) == expected
 
 
 P90: dict[str, Label] = {"rank": 0, "quantile": "p90"}
@@ -331,7 +331,7 @@ P90: dict[str, Label] = {"rank": 0, "quantile": "p90"}
     ],
 )
 def test_every_mixture(records: list[Record], expected: str) -> None:
-    assert of_session(digest(*records)) == expected
+    assert of_session(make_session(*records)) == expected
 
 
 OVERLP = Mistake("perf/a.nsys.yaml", "unknown metric 'overlp'", 7, 3)
@@ -341,20 +341,20 @@ GREEN = "1 assertion passed; least headroom 40% of limit: overlap 84%, limit 60%
 @pytest.mark.parametrize(
     ("session", "expected"),
     [
-        (digest(), "No assertion of a gate file was judged"),
+        (make_session(), "No assertion of a gate file was judged"),
         (
-            digest(not_run=(NotRunFile("perf/a.nsys.yaml", ("a",), "no trace given"),)),
+            make_session(not_run=(NotRunFile("perf/a.nsys.yaml", ("a",), "no trace given"),)),
             "Not run: 1 gate file, no trace given",
         ),
         (
-            digest(mistakes=(OVERLP, Mistake("perf/b.nsys.yaml", "is empty")), exit_status=2),
+            make_session(mistakes=(OVERLP, Mistake("perf/b.nsys.yaml", "is empty")), exit_status=2),
             "Not judged: perf/a.nsys.yaml:7:3: unknown metric 'overlp', and 1 more mistake",
         ),
-        (digest(green(), exit_status=1), f"pytest ended with exit status 1 (something failed); {GREEN}"),
-        (digest(green(), merge_base=base_verdict("1 failed", red=True)), "Gate of the merge base: 1 failed"),
+        (make_session(green(), exit_status=1), f"pytest ended with exit status 1 (something failed); {GREEN}"),
+        (make_session(green(), merge_base=base_verdict("1 failed", red=True)), "Gate of the merge base: 1 failed"),
     ],
 )
-def test_a_session_in_which_not_all_was_judged_well(session: Digest, expected: str) -> None:
+def test_a_session_in_which_not_all_was_judged_well(session: Session, expected: str) -> None:
     assert of_session(session) == expected
 
 
@@ -393,13 +393,13 @@ def test_the_sentence_names_only_roots_of_reds_whatever_the_order() -> None:
             causes = (cause(rank, kernel, (8, now)),)
             judged = (row(now * MS, 8 * MS, 8 * MS, **at),)
             records.append(red(f"a{n}", "exposed_ns", judged=judged, causes=causes, step=step, **told))
-        said = of_session(digest(*records))
+        said = of_session(make_session(*records))
         reds = [each for each in records if each.state == "failed"]
         blamed = {own.roots[0].root.name for each in reds for own in each.verdict.causes}
         assert set(re.findall(r"\bk\d\b", said)) <= blamed
         assert bool(re.search(r"\bk\d\b", said)) == bool(reds)
         chance.shuffle(records)
-        assert of_session(digest(*records)) == said
+        assert of_session(make_session(*records)) == said
 
 
 def test_a_comparison_without_a_red_row_says_what_a_session_says(project: Project) -> None:
@@ -422,7 +422,7 @@ def of(name: str, metric: str, kernel: str = "", **more: Any) -> Record:
 
 
 def found(*records: Record) -> list[tuple[str, list[str]]]:
-    return [(group.title, [each.name for each in group.records]) for group in sections_of(digest(*records))]
+    return [(group.title, [each.name for each in group.records]) for group in sections_of(make_session(*records))]
 
 
 def test_reds_of_one_root_are_one_group() -> None:

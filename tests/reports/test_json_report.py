@@ -12,13 +12,13 @@ import jsonschema
 import pytest
 
 from pytest_nsys.core.errors import Mistake
-from pytest_nsys.reports.session.digest import STATES
 from pytest_nsys.reports.session.json_report import FORMAT, report, report_text
+from pytest_nsys.reports.session.session import STATES
 from pytest_nsys.tools.files import write_whole
 from pytest_nsys.verdicts.refresh_modes import Mode
 from tests.report_schemas import SCHEMAS, schema_text
 from tests.support.gates import Project
-from tests.support.reports import SCHEMA, base_verdict, by_name, checked, digest, record, report_of
+from tests.support.reports import SCHEMA, base_verdict, by_name, checked, make_session, record, report_of
 
 GATE = """
 tolerance: {rel: 5%, abs: 50us}
@@ -239,14 +239,14 @@ def test_a_worker_that_crashed(project: Project) -> None:
 @pytest.mark.parametrize("status", range(6))
 @pytest.mark.parametrize("outcome", ["passed", "improved", "inconclusive"])
 def test_never_a_word_of_success_where_it_is_not_good(outcome: str, status: int) -> None:
-    found = digest(record("a", outcome, good=True), exit_status=status)
+    found = make_session(record("a", outcome, good=True), exit_status=status)
     assert found.good == (status == 0)
     assert found.verdict == (outcome if found.good else "error")
 
 
 @pytest.mark.parametrize("outcome", ["failed", "no data", "incomparable", "error"])
 def test_a_plugin_cannot_turn_a_bad_verdict_into_a_pass(project: Project, outcome: str) -> None:
-    found = digest(record("a", outcome, good=True))
+    found = make_session(record("a", outcome, good=True))
     assert (found.verdict, found.good) == (outcome, False)
     if outcome == "failed":
         green = """
@@ -333,7 +333,7 @@ def test_names_from_a_trace_are_plain_text(project: Project) -> None:
 
 def test_the_verdict_is_the_worst_one() -> None:
     def verdict(*outcomes: str, **more: Any) -> str:
-        return digest(*(record(str(n), outcome) for n, outcome in enumerate(outcomes)), **more).verdict
+        return make_session(*(record(str(n), outcome) for n, outcome in enumerate(outcomes)), **more).verdict
 
     assert verdict("passed", "failed", "no data") == "no data"
     assert verdict("failed", "incomparable", "no data") == "incomparable"
@@ -343,12 +343,13 @@ def test_the_verdict_is_the_worst_one() -> None:
     assert verdict("passed", mistakes=(Mistake("a", "wrong"),)) == "error"
     assert verdict("passed", exit_status=3) == "error"
     assert verdict() == "nothing judged"
-    assert digest(record("a", "inconclusive", good=True), record("b", "improved", good=True)).verdict == "inconclusive"
-    assert digest(record("a", "failed", good=True, severity="warn")).verdict == "passed"
+    both = record("a", "inconclusive", good=True), record("b", "improved", good=True)
+    assert make_session(*both).verdict == "inconclusive"
+    assert make_session(record("a", "failed", good=True, severity="warn")).verdict == "passed"
 
 
 def test_what_the_merge_base_says_is_told() -> None:
-    found = report(digest(record(), merge_base=base_verdict(red=True)))
+    found = report(make_session(record(), merge_base=base_verdict(red=True)))
     jsonschema.Draft202012Validator(SCHEMA).validate(found)
     assert (found["verdict"], found["good"]) == ("failed", False)
     told = found["merge_base"]
@@ -356,4 +357,4 @@ def test_what_the_merge_base_says_is_told() -> None:
     assert told["differences"] == [
         {"file": "3 rows", "kind": "gate file", "state": "changed", "added": 1, "removed": 2}
     ]
-    assert report_text(digest(record())).endswith("}\n")
+    assert report_text(make_session(record())).endswith("}\n")

@@ -16,7 +16,7 @@ from pytest_nsys.reports.explanation import explanation
 from pytest_nsys.reports.session.markdown import summary
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.story_lines import SHOWN_ROOTS, story_lines, wrapped
-from tests.support.reports import digest, key, record
+from tests.support.reports import key, make_session, record
 
 MS = 1_000_000
 WIDTH = 100
@@ -75,7 +75,7 @@ def outside_of_folded(markdown: str) -> list[str]:
 def test_whatever_the_ranks_assertions_and_configurations(
     ranks: int, assertions: int, configurations: int, spread: int
 ) -> None:
-    told = digest(*session(ranks, assertions, configurations, spread))
+    told = make_session(*session(ranks, assertions, configurations, spread))
     lines = story_lines(told, WIDTH)
     assert len(lines) <= MOST_LINES
     assert max(len(line) for line in lines if "pytest-nsys" not in line) <= WIDTH
@@ -90,7 +90,7 @@ def test_whatever_the_number_of_roots(roots: int, assertions: int) -> None:
     """The first is told whole, of each other what failed for it, in a line."""
     kernels = [Root(RootKind.LONGER, RootOf.KERNEL, f"kernel_{chr(97 + n)}") for n in range(roots)]
     names = [f"compute{n}{'e' * a}" for n in range(roots) for a in range(assertions)]
-    told = digest(*(red(name, 64, root=kernels[n // assertions]) for n, name in enumerate(names)))
+    told = make_session(*(red(name, 64, root=kernels[n // assertions]) for n, name in enumerate(names)))
     lines = story_lines(told, WIDTH)
     assert len(lines) <= MOST_LINES + 4 * min(roots - 1, SHOWN_ROOTS) <= MOST_WITH_ROOTS
     assert sum(line.startswith("  why:") for line in lines) == 1
@@ -99,7 +99,7 @@ def test_whatever_the_number_of_roots(roots: int, assertions: int) -> None:
 
 
 def test_what_is_folded_is_counted() -> None:
-    lines = story_lines(digest(*session(64, 12, 8)), WIDTH)
+    lines = story_lines(make_session(*session(64, 12, 8)), WIDTH)
     assert lines[0] == "perf/gate.nsys.yaml (8 configurations): 96 assertions: 96 failed"
     assert lines[1] == "flash_fwd_kernel 25% longer on 64 of 64 ranks, 8 of 8 configurations"
     assert "  … 9 more assertions" in lines

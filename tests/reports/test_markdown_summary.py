@@ -20,7 +20,7 @@ from pytest_nsys.reports.session.markdown import AT_MOST_BYTES, cell, code, cut,
 from tests.support.commands import run
 from tests.support.faults import FAULTS
 from tests.support.gates import Project
-from tests.support.reports import base_verdict, digest, record
+from tests.support.reports import base_verdict, make_session, record
 from tests.support.samples.formats import Format
 
 GATE = """
@@ -105,11 +105,11 @@ def test_a_red_summary(project: Project) -> None:
 
 
 def test_a_mistake_and_nothing_judged() -> None:
-    text = summary(digest(mistakes=(Mistake("gate.nsys.yaml", "unknown metric 'overlp'", 3, 3),), exit_status=2))
+    text = summary(make_session(mistakes=(Mistake("gate.nsys.yaml", "unknown metric 'overlp'", 3, 3),), exit_status=2))
     head = "## Not judged: gate.nsys.yaml:3:3: unknown metric 'overlp'\n\nPerformance gate: error. "
     head += "1 mistake kept files from being judged.\n\n### Not judged\n\n"
     assert text.startswith(f"{head}- `gate.nsys.yaml:3:3`: unknown metric 'overlp'\n")
-    text = summary(digest(exit_status=5))
+    text = summary(make_session(exit_status=5))
     assert text.startswith(
         "## pytest ended with exit status 5 (no tests)\n\nPerformance gate: nothing judged. no assertion"
     )
@@ -150,7 +150,7 @@ def test_a_file_that_is_full_already_stays_below_the_limit_of_github(project: Pr
 
 def test_warned_improved_waived_and_expected() -> None:
     text = summary(
-        digest(
+        make_session(
             record("a", "failed", good=True, severity="warn"),
             record("b", "improved", good=True),
             record("c", "passed", judged=(row(9, waived=True),)),
@@ -163,13 +163,13 @@ def test_warned_improved_waived_and_expected() -> None:
 
 
 def test_at_most_some_rows() -> None:
-    text = summary(digest(record(judged=tuple(row(n) for n in range(100)), unit="count")))
+    text = summary(make_session(record(judged=tuple(row(n) for n in range(100)), unit="count")))
     assert len(tables(text)[0]) == 2 + WORST_ROWS
     assert f"… {100 - WORST_ROWS} more rows.\n" in text
 
 
 def test_what_decided_between_captures_is_a_column() -> None:
-    text = summary(digest(record(judged=(row(9, test="p 0.004"),), unit="count")))
+    text = summary(make_session(record(judged=(row(9, test="p 0.004"),), unit="count")))
     assert tables(text)[0][0][-1] == "test"
     assert tables(text)[0][2][-1] == "p 0.004"
 
@@ -177,7 +177,7 @@ def test_what_decided_between_captures_is_a_column() -> None:
 def test_what_the_merge_base_says_is_a_section() -> None:
     changed = FileDifference("perf/a.nsys.yaml", FileKind.GATE_FILE, 1, 1, "changed", ["- overlap >= 60%"])
     base = base_verdict("1 failed", red=True, reds=["50% < 60%\n  more"], differences=[changed])
-    text = summary(digest(record(), merge_base=base, refreshed=("b.json: new",)))
+    text = summary(make_session(record(), merge_base=base, refreshed=("b.json: new",)))
     assert "### Gate of the merge base: red\n\n1 failed.\n" in text
     assert "```\n50% < 60%\n  more\n```" in text
     assert "- perf/a.nsys.yaml: changed, +1 -1\n" in text
@@ -223,7 +223,7 @@ def test_somebody_elses_text_is_never_markup(text: str) -> None:
         next_steps=(Step(text, text),),
         windows=(UsedWindow(0, 0, Window(0, 1, text)),),
     )
-    shown = summary(digest(hostile, mistakes=(Mistake(text, text, 1, 1),), merge_base=base_verdict(text)))
+    shown = summary(make_session(hostile, mistakes=(Mistake(text, text, 1, 1),), merge_base=base_verdict(text)))
     assert [{len(line) for line in table} for table in tables(shown)] == [{3}, {3}, {7}]
     outside = re.sub(r"(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)", "", shown)  # of code spans, in which nothing is markup
     outside = re.sub(r"\\[!-/:-@\[-`{-~]", "", outside).replace("@<!-- -->", "")
@@ -262,7 +262,7 @@ def test_a_bar_in_a_cell() -> None:
 @pytest.mark.sampled(3)
 def test_it_is_never_too_long(letter: str) -> None:
     many = [record(f"n{n} {letter * 350}", message=letter * 1900, line=n) for n in range(2000)]
-    text = summary(digest(*many))
+    text = summary(make_session(*many))
     assert len(text.encode()) <= AT_MOST_BYTES < 2**20
     assert len(text.encode()) > AT_MOST_BYTES - 20_000
     assert "\n\nPerformance gate: failed. 2000 assertions: 2000 failed.\n" in text
@@ -280,8 +280,8 @@ def test_what_fits_is_not_cut(room: int) -> None:
 
 def test_what_failed_is_said_beside_what_has_no_data() -> None:
     gone = record("gone", "no data", message="2 rows of the baseline gone", line=4)
-    assert "\nPerformance gate: failed. 2 assertions: 1 no data, 1 failed." in summary(digest(record(), gone))
-    assert "\nPerformance gate: no data. " in summary(digest(gone))
+    assert "\nPerformance gate: failed. 2 assertions: 1 no data, 1 failed." in summary(make_session(record(), gone))
+    assert "\nPerformance gate: no data. " in summary(make_session(gone))
 
 
 def test_a_slow_rank_of_several_leads_to_its_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,9 @@ from pytest_nsys.drafting.gate_text import gate_text
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import GateFile, Outcome
 from pytest_nsys.reports.chrome_trace import kept_windows
-from pytest_nsys.reports.session.digest import Digest
 from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import Record, record_of
+from pytest_nsys.reports.session.session import Session
 from pytest_nsys.reports.session.story import led_by
 from pytest_nsys.stored.baselines.store import BaselineStore, store_of
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
@@ -83,7 +83,7 @@ class Drafted:
         with self._context(trace) as context:
             records = [record_of(evaluate(assertion, context), "run") for assertion in self.gate.assertions]
         red = [record for record in led_by(records) if record.outcome is Outcome.FAILED]
-        return Judged(red, of_session(Digest(records=tuple(records))))
+        return Judged(red, of_session(Session(records=tuple(records))))
 
     @contextlib.contextmanager
     def _context(self, trace: Path) -> Iterator[GateContext]:

@@ -27,8 +27,8 @@ from pytest_nsys.gates.model import (
 from pytest_nsys.merge_base.base_verdict import BaseVerdict, JudgedGate
 from pytest_nsys.merge_base.differences import FileDifference, FileKind
 from pytest_nsys.reports.session import json_report
-from pytest_nsys.reports.session.digest import Digest
 from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.session import Session
 from tests.support.gates import ByName, Project
 
 SCHEMA: dict[str, Any] = json.loads(Path(json_report.__file__).with_name("report.schema.json").read_text())
@@ -113,6 +113,6 @@ def base_verdict(text: str = "3 rows", *, red: bool = False, **more: Any) -> Bas
     return BaseVerdict(red=red, **told | more)
 
 
-def digest(*records: Record, **more: Any) -> Digest:
+def make_session(*records: Record, **more: Any) -> Session:
     """A session of these records."""
-    return Digest(records=records, **more)
+    return Session(records=records, **more)

@@ -13,9 +13,9 @@ from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.cli.init import store_rows
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.reports.chrome_trace import kept_windows
-from pytest_nsys.reports.session.digest import Digest
 from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import record_of
+from pytest_nsys.reports.session.session import Session
 from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import OtherRun
@@ -49,7 +49,7 @@ def told(folder: Path, change: Change, gate: Sequence[str], *, steps: int = 3, w
         for before in (StoredBaseline(now, file, store, library=library), OtherRun(now, file, was)):
             context = GateContext(now, file, before)
             records = [record_of(evaluate(assertion, context), "run") for assertion in file.assertions]
-            found.append(of_session(Digest(records=tuple(records))))
+            found.append(of_session(Session(records=tuple(records))))
     return found
 
 

@@ -20,10 +20,10 @@ from pytest_nsys.reports.page.assertion_view import assertion_view
 from pytest_nsys.reports.page.page import Drawn
 from pytest_nsys.reports.pictures import Pictures, by_turn
 from pytest_nsys.reports.root_words import ALIKE
-from pytest_nsys.reports.session.digest import Digest
 from pytest_nsys.reports.session.headline import as_sentence
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.roots import called_in, root_sentence
+from pytest_nsys.reports.session.session import Session
 from pytest_nsys.reports.session.story import Story, StoryRoot, led_by
 from pytest_nsys.reports.tables import Table, number, numbers, table_of, texts
 
@@ -47,12 +47,12 @@ class Section(NamedTuple):
     said: str = ""
 
 
-def sections_of(digest: Digest) -> list[Section]:
+def sections_of(session: Session) -> list[Section]:
     """What deserves a look, each assertion once: below the largest root that it has a row of."""
-    story = digest.story
+    story = session.story
     told: set[tuple[str, int, str]] = set()
     found = []
-    for section in _sections(story, digest):
+    for section in _sections(story, session):
         own = [record for record in section.records if record.known_by not in told]
         told.update(record.known_by for record in own)
         if own or section.root is not None:
@@ -60,7 +60,7 @@ def sections_of(digest: Digest) -> list[Section]:
     return found
 
 
-def _sections(story: Story, digest: Digest) -> Iterator[Section]:
+def _sections(story: Story, session: Session) -> Iterator[Section]:
     called = called_in(story)
     for root in story.roots:
         if root.reds:
@@ -70,7 +70,7 @@ def _sections(story: Story, digest: Digest) -> Iterator[Section]:
     for each in story.not_judged:
         title = as_sentence(f"{each.outcome}: {counted(len(each.records), 'assertion')}")
         yield Section(title, each.records, said=as_sentence(each.message))
-    yield Section(ELSE, [record for record in led_by(digest.records) if record.is_open])
+    yield Section(ELSE, [record for record in led_by(session.records) if record.is_open])
 
 
 def section_views(

@@ -17,9 +17,9 @@ from pytest_nsys.reports.page.root_view import Section, section_views, sections_
 from pytest_nsys.reports.page.timeline_view import COLUMNS, Mark, marks_of, timeline_views
 from pytest_nsys.reports.page.trend_view import past_of
 from pytest_nsys.reports.pictures import Picture, Pictures, by_turn
-from pytest_nsys.reports.session.digest import Digest, counts_words, find_run, list_baselines, list_windows
 from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.session import Session, counts_words, find_run, list_baselines, list_windows
 from pytest_nsys.reports.session.story import led_by, worst_first
 from pytest_nsys.reports.session.two_sides import beside, tables
 from pytest_nsys.tools.git import revision_of
@@ -29,30 +29,30 @@ MOST_DRAWN = 24_000
 """Kernels, transfers and gaps in all pictures of one gate file; several share an eighth: a phone opens the page."""
 
 
-def session_page(digest: Digest) -> str:
+def session_page(session: Session) -> str:
     """The page of a session, whose history has not got it yet."""
-    past, sections = past_of(digest), sections_of(digest)
-    digest = replace(digest, pictures=_once(digest, sections))
-    chosen = chosen_windows(digest, sections)
-    drawn = timeline_views(chosen, _marks(digest, chosen), _places(digest))
+    past, sections = past_of(session), sections_of(session)
+    session = replace(session, pictures=_once(session, sections))
+    chosen = chosen_windows(session, sections)
+    drawn = timeline_views(chosen, _marks(session, chosen), _places(session))
     views = {picture.key: view for picture, view in zip(chosen, drawn, strict=True)}
-    told = [*section_views(sections, digest.pictures, views)]
+    told = [*section_views(sections, session.pictures, views)]
     above = [one["id"] for view in told for one in (view["timeline"], view["waiting"]) if one is not None]
-    headline, base = of_session(digest), digest.merge_base
+    headline, base = of_session(session), session.merge_base
     return render(
         "session.html.j2",
         interactive=bool(views) or len(told) > 1,
-        digest=digest,
+        session=session,
         headline=headline,
-        counts=_counts(digest, headline),
-        beside=[*beside(digest.comparison)] if digest.comparison is not None else [],
-        two_sides=tables(digest.comparison, verbose=True) if digest.comparison is not None else [],
-        facts=[*_facts(digest), *past.in_short],
-        doubts=doubts_in(digest.records),
-        merge_base=[*base.lines({record.explained for record in digest.bad})] if base is not None else [],
+        counts=_counts(session, headline),
+        beside=[*beside(session.comparison)] if session.comparison is not None else [],
+        two_sides=tables(session.comparison, verbose=True) if session.comparison is not None else [],
+        facts=[*_facts(session), *past.in_short],
+        doubts=doubts_in(session.records),
+        merge_base=[*base.lines({record.explained for record in session.bad})] if base is not None else [],
         gate_diffs=[each for each in base.differences if each.diff] if base is not None else [],
         sections=told,
-        files=[_file(records, digest.pictures, views) for records in digest.files.values()],
+        files=[_file(records, session.pictures, views) for records in session.files.values()],
         timelines=(more := [view for view in views.values() if view["id"] not in above]),
         more_windows=_titles(more, [view for view in views.values() if view["id"] in above]),
         timeline_columns=COLUMNS,
@@ -68,10 +68,10 @@ def _titles(more: Sequence[Drawn], above: Sequence[Drawn]) -> list[str]:
     return [f"{view['title']}, {view['about']}" if view["title"] in known else view["title"] for view in more]
 
 
-def _once(digest: Digest, sections: Sequence[Section]) -> dict[tuple[str, int, str], Pictures]:
+def _once(session: Session, sections: Sequence[Section]) -> dict[tuple[str, int, str], Pictures]:
     """The pictures, of each window of a rank one: those that only differ in which kernels count look alike."""
-    pictures = digest.pictures
-    of = {one.key: r.traces for r in digest.records if (p := pictures.get(r.known_by)) for one in p.windows}
+    pictures = session.pictures
+    of = {one.key: r.traces for r in session.records if (p := pictures.get(r.known_by)) for one in p.windows}
     handed = {one.key: one for own in pictures.values() for one in own.windows if one.head is not None}
     first: dict[tuple[tuple[str, ...], int, str], str] = {}
     same: dict[str, str] = {}
@@ -86,25 +86,25 @@ def _once(digest: Digest, sections: Sequence[Section]) -> dict[tuple[str, int, s
     return {at: replace(own, windows=[*map(known, own.windows)]) for at, own in pictures.items()}
 
 
-def _counts(digest: Digest, headline: str) -> str:
+def _counts(session: Session, headline: str) -> str:
     """How many assertions ended how; empty where the headline says it."""
-    told = digest.headline
-    all_alike = len(digest.counts) == 1 and told == counts_words(digest.records)
+    told = session.headline
+    all_alike = len(session.counts) == 1 and told == counts_words(session.records)
     return "" if all_alike or told.lower() == headline.lower() else told
 
 
-def chosen_windows(digest: Digest, sections: Sequence[Section]) -> list[Picture]:
+def chosen_windows(session: Session, sections: Sequence[Section]) -> list[Picture]:
     """The windows that are drawn: the first of each section, then their others by turn, as long as there is room.
 
     Where everything is green the one that is nearest to failing.
     """
-    pictures = digest.pictures
+    pictures = session.pictures
     handed = {one.key: one for each in pictures.values() for one in each.windows if one.head or one.why}
     own = [[key for key in windows_of(section, pictures) if key in handed] for section in sections]
     if not sections:
-        nearest = next((record for record in led_by(digest.records) if record.known_by in pictures), None)
+        nearest = next((record for record in led_by(session.records) if record.known_by in pictures), None)
         own = [[one.key for one in pictures[nearest.known_by].windows if one.key in handed]] if nearest else []
-    several = len({record.address for record in digest.records}) > 1
+    several = len({record.address for record in session.records}) > 1
     room, chosen = MOST_DRAWN // (8 if several else 1), list[Picture]()
     for key in dict.fromkeys(by_turn(own)):
         room -= _drawn(handed[key])
@@ -118,20 +118,20 @@ def _drawn(picture: Picture) -> int:
     return sum(len(side.gaps) + sum(len(lane.bars) for lane in side.lanes) for side in sides)
 
 
-def _marks(digest: Digest, chosen: Sequence[Picture]) -> dict[str, list[Mark]]:
+def _marks(session: Session, chosen: Sequence[Picture]) -> dict[str, list[Mark]]:
     """Of each window the kernels that caused what is bad in it."""
     shown: dict[str, list[Explained]] = {}
-    for record in digest.records:
-        for one in digest.pictures[record.known_by].windows if record.known_by in digest.pictures else ():
+    for record in session.records:
+        for one in session.pictures[record.known_by].windows if record.known_by in session.pictures else ():
             shown.setdefault(one.key, []).extend(record.verdict.causes if record.is_open else ())
     return {one.key: marks_of(shown.get(one.key, ()), one.rank) for one in chosen}
 
 
-def _places(digest: Digest) -> dict[str, str]:
+def _places(session: Session) -> dict[str, str]:
     """By the key of a picture the gate file or configuration that it is of, where there are several."""
-    several = len({record.address for record in digest.records}) > 1
-    known = [record for record in digest.records if several and record.known_by in digest.pictures]
-    return {one.key: r.configuration or r.file for r in known for one in digest.pictures[r.known_by].windows}
+    several = len({record.address for record in session.records}) > 1
+    known = [record for record in session.records if several and record.known_by in session.pictures]
+    return {one.key: r.configuration or r.file for r in known for one in session.pictures[r.known_by].windows}
 
 
 def _file(
@@ -150,13 +150,13 @@ def _file(
     }
 
 
-def _facts(digest: Digest) -> Iterator[str]:
+def _facts(session: Session) -> Iterator[str]:
     """Of what the page is: the commit that is checked out, when it was traced; nothing that is not known."""
-    revision = revision_of(digest.checkout) if digest.checkout is not None and digest.records else None
+    revision = revision_of(session.checkout) if session.checkout is not None and session.records else None
     if revision is not None and revision.commit is not None:
         changed = ", with local changes" if revision.dirty else ""
         branch = f" on {printable(revision.branch, 100)}" if revision.branch else ""
         yield f"commit {revision.commit[:10]}{branch}{changed}"
-    dates = sorted({record.began for record in digest.records if record.began})
+    dates = sorted({record.began for record in session.records if record.began})
     if dates:
         yield f"traced {dates[0]} UTC"

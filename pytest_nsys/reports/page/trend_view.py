@@ -13,8 +13,8 @@ from pytest_nsys.core.words import counted, place_words
 from pytest_nsys.reports.page.page import Drawn
 from pytest_nsys.reports.page.plots import sparkline, told_below, trend_svg
 from pytest_nsys.reports.pictures import Measured
-from pytest_nsys.reports.session.digest import Digest
 from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.session import Session
 from pytest_nsys.reports.session.story import led_by
 from pytest_nsys.reports.trend import Moment, Trend, on_one_scale, trend_of
 from pytest_nsys.stored.history.reading import History, load, track_of
@@ -46,15 +46,15 @@ class Past(NamedTuple):
         ]
 
 
-def past_of(digest: Digest) -> Past:
+def past_of(session: Session) -> Past:
     """The past of each worst row that the history knows."""
-    path = digest.history
+    path = session.history
     if path is None:
         return Past()
     asked = [
         (record, drawn.worst)
-        for record in led_by(digest.records)
-        if (drawn := digest.pictures.get(record.known_by)) is not None and drawn.worst is not None
+        for record in led_by(session.records)
+        if (drawn := session.pictures.get(record.known_by)) is not None and drawn.worst is not None
     ]
     if not asked:
         return Past(why="A history keeps no row of this session.")

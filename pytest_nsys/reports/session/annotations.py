@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.words import printable
-from pytest_nsys.reports.session.digest import Digest
 from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.session import Session
 from pytest_nsys.reports.session.story import NOT_JUDGED
 
 AT_MOST = 10
@@ -50,10 +50,10 @@ def escape_property(text: str) -> str:
     return escape_data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def annotation_lines(digest: Digest, place: Callable[[str], str] = str) -> list[str]:
+def annotation_lines(session: Session, place: Callable[[str], str] = str) -> list[str]:
     """The workflow commands, a line each. ``place`` turns a file's name into its path in the repository."""
     found: dict[str, list[Annotation]] = {kind: [] for kind in KINDS}
-    for annotation in _annotations(digest, place):
+    for annotation in _annotations(session, place):
         found[annotation.kind].append(annotation)
     return [str(annotation) for each in found.values() for annotation in _cut(each)]
 
@@ -67,29 +67,29 @@ def _cut(annotations: list[Annotation]) -> list[Annotation]:
     return [*annotations[: AT_MOST - 1], last._replace(text=text)]
 
 
-def _annotations(digest: Digest, place: Callable[[str], str]) -> Iterator[Annotation]:
-    if digest.merge_base is not None and digest.merge_base.red:
-        text = "\n".join(digest.merge_base.lines())[:SHOWN_TEXT]
+def _annotations(session: Session, place: Callable[[str], str]) -> Iterator[Annotation]:
+    if session.merge_base is not None and session.merge_base.red:
+        text = "\n".join(session.merge_base.lines())[:SHOWN_TEXT]
         yield Annotation("error", "", None, "nsys gate: the merge base is red", text)
-    for mistake in digest.mistakes:
+    for mistake in session.mistakes:
         yield Annotation("error", place(mistake.file), mistake.line, "nsys gate: not judged", mistake.text)
-    if not digest.records and not digest.mistakes:
-        yield Annotation("error", "", None, "nsys gate: nothing judged", digest.headline)
-    for one in digest.not_run if digest.records else ():
+    if not session.records and not session.mistakes:
+        yield Annotation("error", "", None, "nsys gate: nothing judged", session.headline)
+    for one in session.not_run if session.records else ():
         yield Annotation("warning", place(one.file), None, "nsys gate: not run", printable(one.why, SHOWN_TEXT))
-    yield from _of_records(digest, place)
+    yield from _of_records(session, place)
 
 
-def _of_records(digest: Digest, place: Callable[[str], str]) -> Iterator[Annotation]:
+def _of_records(session: Session, place: Callable[[str], str]) -> Iterator[Annotation]:
     """What leads first, with the sentence of the session. A line of a gate file has one remark for all configurations
     that ended alike, and so has what keeps assertions of a file from being judged.
     """
-    leading = next((red.record for red in digest.story.reds), None)
-    records = sorted(digest.records, key=lambda record: record is not leading)
+    leading = next((red.record for red in session.story.reds), None)
+    records = sorted(session.records, key=lambda record: record is not leading)
     for same in grouped((_told_by(record), record) for record in records).values():
         if (kind := _kind(same[0])) is None:
             continue
-        said = [_told(same[0])] if same[0] is not leading else [of_session(digest), _told(same[0])]
+        said = [_told(same[0])] if same[0] is not leading else [of_session(session), _told(same[0])]
         yield Annotation(kind, place(same[0].file), same[0].line, _title(same), "\n".join(said)[:SHOWN_TEXT])
 
 

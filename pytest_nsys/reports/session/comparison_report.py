@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from pytest_nsys.gates.model import Comparator, Outcome, Verdict
 from pytest_nsys.reports.explanation import reasons, row_table, rows_to_show
-from pytest_nsys.reports.session.digest import Digest, ordered
 from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import Record, record_of
+from pytest_nsys.reports.session.session import Session, ordered
 from pytest_nsys.reports.session.story import led_by
 from pytest_nsys.reports.session.summary import summary_lines
 from pytest_nsys.reports.session.two_sides import beside, tables
@@ -19,11 +19,11 @@ MOST_LIMITS = 10
 """Rows that are shown of a constant limit."""
 
 
-def digest_of(comparison: Comparison) -> Digest:
+def session_of_comparison(comparison: Comparison) -> Session:
     """A comparison as the session that it is; its exit status is that of a pytest of these verdicts."""
     told = (verdict for verdict in comparison.verdicts if not _cannot_fail(verdict))
     records = ordered(_record(verdict, comparison.head) for verdict in told)
-    return Digest(records, exit_status=int(comparison.result is not Result.NOT_WORSE), comparison=comparison)
+    return Session(records, exit_status=int(comparison.result is not Result.NOT_WORSE), comparison=comparison)
 
 
 def _cannot_fail(verdict: Verdict) -> bool:
@@ -48,19 +48,21 @@ def _record(verdict: Verdict, head: Side) -> Record:
     )
 
 
-def comparison_text(digest: Digest, *, verbose: bool = False) -> str:
+def comparison_text(session: Session, *, verbose: bool = False) -> str:
     """A comparison in a terminal: the result, what moved, why, then the summary. Without ``verbose`` no row that holds,
     and the first of many.
     """
-    assert digest.comparison is not None
-    sentence = of_session(digest)
-    lead = [digest.headline] if sentence.rstrip(".").lower() == digest.headline.lower() else [digest.headline, sentence]
-    parts = [[*lead, *beside(digest.comparison)]]
-    for table in tables(digest.comparison, verbose=verbose):
+    assert session.comparison is not None
+    sentence = of_session(session)
+    lead = (
+        [session.headline] if sentence.rstrip(".").lower() == session.headline.lower() else [session.headline, sentence]
+    )
+    parts = [[*lead, *beside(session.comparison)]]
+    for table in tables(session.comparison, verbose=verbose):
         below = table.lines("… {} more (-v shows them)")
         parts.append([table.caption, *(f"  {line}" for line in below)])
     told: set[str] = set()
-    for record in filter(lambda record: record.is_open, led_by(digest.records)):
+    for record in filter(lambda record: record.is_open, led_by(session.records)):
         causes = [row for row in record.verdict.causes if str(row) not in told]
         told.update(map(str, causes))
         rows = row_table(record.verdict, rows_to_show(record.verdict), MOST_LIMITS) if record.verdict.on_base else None
@@ -68,5 +70,5 @@ def comparison_text(digest: Digest, *, verbose: bool = False) -> str:
         why += reasons(record.verdict, causes)
         if why or record.outcome not in (Outcome.FAILED, Outcome.IMPROVED):  # whose rows say it
             parts.append([f"{record.state}: {record.title}: {record.message}", *why])
-    parts.append(summary_lines(digest.records, verbose=verbose, width=WHOLE_TEXT))
+    parts.append(summary_lines(session.records, verbose=verbose, width=WHOLE_TEXT))
     return "\n\n".join("\n".join(lines) for lines in parts) + "\n"

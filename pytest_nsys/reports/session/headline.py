@@ -21,9 +21,9 @@ from pytest_nsys.core.words import counted, place_words, printable, rank_ranges
 from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.explanation import apart, crossed_words, reason_words
 from pytest_nsys.reports.root_words import DIGITS, both_words, share_words
-from pytest_nsys.reports.session.digest import Digest, counts_words, in_order, not_run_words
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.roots import called_in, in_how_many, root_sentence
+from pytest_nsys.reports.session.session import Session, counts_words, in_order, not_run_words
 from pytest_nsys.reports.session.story import (
     MOVED,
     WINDOW,
@@ -41,26 +41,26 @@ LONGEST = 160
 """Of a message; the page has all of it below."""
 
 
-def of_session(digest: Digest) -> str:
+def of_session(session: Session) -> str:
     """The sentence of a session, or of a comparison, which says its result where no assertion is bad and yet it is not
     good.
     """
-    story = digest.story
-    said = [*_bad(digest, story)]
-    if digest.mistakes:
-        first, more = digest.mistakes[0], len(digest.mistakes) - 1
+    story = session.story
+    said = [*_bad(session, story)]
+    if session.mistakes:
+        first, more = session.mistakes[0], len(session.mistakes) - 1
         said.append(
             f"not judged: {first.place}: {first.text}" + (f", and {counted(more, 'more mistake')}" if more else "")
         )
-    if digest.merge_base is not None and digest.merge_base.red:
-        said.append(f"gate of the merge base: {digest.merge_base.headline}")
-    if not said and digest.comparison is not None and not digest.good:
-        said = [digest.headline]
+    if session.merge_base is not None and session.merge_base.red:
+        said.append(f"gate of the merge base: {session.merge_base.headline}")
+    if not said and session.comparison is not None and not session.good:
+        said = [session.headline]
     if not said:
-        said += [digest.ending] if digest.ending else []
-        said += _good(digest, story)
-        said += [not_run_words(digest.not_run)] if digest.not_run else []
-    return as_sentence(printable("; ".join(said or [digest.headline]), 1000), called_in(story).values())
+        said += [session.ending] if session.ending else []
+        said += _good(session, story)
+        said += [not_run_words(session.not_run)] if session.not_run else []
+    return as_sentence(printable("; ".join(said or [session.headline]), 1000), called_in(story).values())
 
 
 _LEADS = {f"{word}:" for word in (*Outcome, "undecided", "warning", "worse")}
@@ -79,13 +79,13 @@ def as_sentence(text: str, names: Collection[str] = ()) -> str:
 # What is bad
 
 
-def _bad(digest: Digest, story: Story) -> Iterator[str]:
+def _bad(session: Session, story: Story) -> Iterator[str]:
     """What failed, then what could not be judged."""
     if story.reds and not story.warning:
-        faster = _faster(digest, story)
+        faster = _faster(session, story)
         yield from filter(None, [faster])
         yield story_sentence(story._replace(steps={}) if faster else story)
-    yield from _accepted(digest.bad, digest)
+    yield from _accepted(session.bad, session)
     unjudged = [each for each in story.not_judged if not all(record.good for record in each.records)]
     for outcome, own in grouped((each.outcome, each) for each in unjudged).items():
         count = sum(len(each.records) for each in own)
@@ -95,26 +95,26 @@ def _bad(digest: Digest, story: Story) -> Iterator[str]:
         what = "" if len(own[0].records) > 1 else f"{own[0].records[0].title}: "
         more = f", and {counted(len(own) - 1, 'other reason')}" if len(own) > 1 else ""
         yield f"{counted(count, 'assertion')} {_WORDS[outcome]}: {what}{_in_short(own[0].message)}{more}"
-    yield from _improved(digest, digest.bad)
+    yield from _improved(session, session.bad)
 
 
-def _faster(digest: Digest, story: Story) -> str:
+def _faster(session: Session, story: Story) -> str:
     """Why the step of a comparison is faster, where that is not what its reds are about; else empty."""
-    better = [record for record in digest.records if record.state == Outcome.IMPROVED]
-    if digest.comparison is None or story.step is None or story.step.unchanged or story.step.share >= 0 or not better:
+    better = [record for record in session.records if record.state == Outcome.IMPROVED]
+    if session.comparison is None or story.step is None or story.step.unchanged or story.step.share >= 0 or not better:
         return ""
-    own = story_of(digest.records, better)
+    own = story_of(session.records, better)
     if not own.roots or not _accounts_for(own.roots[0], story.step):
         return ""
     return _joined(_step_words(story), _root(own, effect=False), ": ")
 
 
-def _accepted(records: Iterable[Record], digest: Digest) -> Iterator[str]:
+def _accepted(records: Iterable[Record], session: Session) -> Iterator[str]:
     """What the branch accepts, and whether that is let pass."""
     accepted = [record for record in records if record.state == Outcome.ACCEPTED]
     if accepted:
         still = "" if accepted[0].good else ", still red"
-        yield f"accepted on this branch{still}: {story_sentence(story_of(digest.records, accepted))}"
+        yield f"accepted on this branch{still}: {story_sentence(story_of(session.records, accepted))}"
 
 
 def _in_short(message: str) -> str:
@@ -299,13 +299,13 @@ def _ranks_of(record: Record) -> str:
 # What is good
 
 
-def _good(digest: Digest, story: Story) -> Iterator[str]:
+def _good(session: Session, story: Story) -> Iterator[str]:
     """What deserves a look, how many held, and the least headroom."""
-    records = digest.records
+    records = session.records
     if story.warning:
         yield f"warning: {story_sentence(story)}"
-    yield from _accepted(digest.records, digest)
-    yield from _improved(digest, records)
+    yield from _accepted(session.records, session)
+    yield from _improved(session, records)
     if not records:
         return
     counts = in_order(records)
@@ -318,12 +318,12 @@ def _good(digest: Digest, story: Story) -> Iterator[str]:
     yield from _headroom(records)
 
 
-def _improved(digest: Digest, records: Iterable[Record]) -> Iterator[str]:
+def _improved(session: Session, records: Iterable[Record]) -> Iterator[str]:
     """What is better, and what it cost: where the step is not faster, what happened to that and why."""
     better = [record for record in records if record.state == Outcome.IMPROVED]
     if not better:
         return
-    story, word = story_of(digest.records, better), "improved" if better[0].good else "improved and red"
+    story, word = story_of(session.records, better), "improved" if better[0].good else "improved and red"
     step, first = story.step, led_by(better)[0]
     if step is not None and step.share < 0 and not step.unchanged:
         yield f"{word}: {story_sentence(story)}"

@@ -27,9 +27,9 @@ from pytest_nsys.gates.model import Comparator, JudgedRow, Outcome, Severity, Ve
 from pytest_nsys.merge_base.differences import FileKind
 from pytest_nsys.reports.causes import budget_words, cause_words
 from pytest_nsys.reports.explanation import limit_source
-from pytest_nsys.reports.session.digest import NOTHING_JUDGED, STATES, Digest, find_run
 from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.session import NOTHING_JUDGED, STATES, Session, find_run
 from pytest_nsys.reports.session.story_json import ChangeShape, StoryShape, change_of, story_json
 from pytest_nsys.reports.session.two_sides import significance
 from pytest_nsys.reports.shapes import Count, Number, Shape, doc, one_of
@@ -302,29 +302,29 @@ class Report(Shape):
 FORMAT = 1
 
 
-def report_text(digest: Digest) -> str:
+def report_text(session: Session) -> str:
     """The file's text; ASCII alone, so that no name reaches a terminal as more than itself."""
-    return without_halves(json.dumps(report(digest), indent=1)) + "\n"
+    return without_halves(json.dumps(report(session), indent=1)) + "\n"
 
 
-def report(digest: Digest) -> dict[str, Any]:
+def report(session: Session) -> dict[str, Any]:
     """The session as ``report.schema.json`` describes it."""
-    counts = digest.counts
+    counts = session.counts
     told = Report(
         format=FORMAT,
         pytest_nsys=VERSION,
-        verdict=digest.verdict,
-        good=digest.good,
-        headline=of_session(digest),
-        story=story_json(digest.story),
-        exit_status=digest.exit_status,
+        verdict=session.verdict,
+        good=session.good,
+        headline=of_session(session),
+        story=story_json(session.story),
+        exit_status=session.exit_status,
         counts=CountsShape(**{word.replace(" ", "_"): counts[word] for word in STATES}),
-        mistakes=[MistakeShape(each.file, each.line, each.column, each.text) for each in digest.mistakes],
-        merge_base=None if digest.merge_base is None else convert(digest.merge_base.as_json(), MergeBaseShape),
-        not_run=[NotRunShape(one.file, one.configuration, [*one.assertions], one.why) for one in digest.not_run],
-        refreshed=[*digest.refreshed],
-        comparison=None if digest.comparison is None else _comparison(digest.comparison),
-        gate_files=[*map(_gate_file, digest.files.values())],
+        mistakes=[MistakeShape(each.file, each.line, each.column, each.text) for each in session.mistakes],
+        merge_base=None if session.merge_base is None else convert(session.merge_base.as_json(), MergeBaseShape),
+        not_run=[NotRunShape(one.file, one.configuration, [*one.assertions], one.why) for one in session.not_run],
+        refreshed=[*session.refreshed],
+        comparison=None if session.comparison is None else _comparison(session.comparison),
+        gate_files=[*map(_gate_file, session.files.values())],
     )
     whole: dict[str, Any] = to_builtins(told)
     return whole

@@ -31,17 +31,17 @@ from pytest_nsys.reports.explanation import (
     folded_table,
     rows_to_show,
 )
-from pytest_nsys.reports.session.digest import (
-    Digest,
+from pytest_nsys.reports.session.headline import as_sentence, of_session
+from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.session import (
     NotRunFile,
+    Session,
     by_address,
     counts_words,
     find_run,
     list_baselines,
     list_windows,
 )
-from pytest_nsys.reports.session.headline import as_sentence, of_session
-from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.story import NotJudged, Red, worst_first
 from pytest_nsys.reports.session.story_lines import SHOWN_REDS, parts_of, reason_of
 from pytest_nsys.reports.session.two_sides import beside, tables
@@ -85,11 +85,11 @@ def prose(text: str) -> str:
     return re.sub(r"([_$#])", r"\\\1", escape_markdown(text, 2000))
 
 
-def summary(digest: Digest, at_most_bytes: int = AT_MOST_BYTES, *, verbose: bool = False) -> str:
+def summary(session: Session, at_most_bytes: int = AT_MOST_BYTES, *, verbose: bool = False) -> str:
     """The whole summary; cut with a line that says so where it would be too long. ``verbose`` has every row of a
     comparison.
     """
-    return cut(list(_parts(digest, verbose=verbose)), at_most_bytes)
+    return cut(list(_parts(session, verbose=verbose)), at_most_bytes)
 
 
 def cut(parts: Sequence[str], at_most_bytes: int) -> str:
@@ -111,33 +111,33 @@ def cut(parts: Sequence[str], at_most_bytes: int) -> str:
     return shown + said.format(f"{CLOSES}\n\n" if is_open else "", left)
 
 
-def _parts(digest: Digest, *, verbose: bool) -> Iterator[str]:
-    yield from (f"## {prose(of_session(digest))}", "")
-    yield from (prose(digest.in_short), "")
-    if digest.bad:
+def _parts(session: Session, *, verbose: bool) -> Iterator[str]:
+    yield from (f"## {prose(of_session(session))}", "")
+    yield from (prose(session.in_short), "")
+    if session.bad:
         yield from (
             line
-            for own in [*digest.files.values()][:SHOWN_RUNS]
+            for own in [*session.files.values()][:SHOWN_RUNS]
             if find_run(own).run
             for line in (f"{as_sentence(_about(own))}.", "")
         )
-    if digest.comparison is not None:
-        yield from _two_sides(digest.comparison, verbose=verbose)
-    if digest.merge_base is not None:
-        yield from merge_base_parts(digest.merge_base, {record.explained for record in digest.bad})
-    if digest.mistakes:
+    if session.comparison is not None:
+        yield from _two_sides(session.comparison, verbose=verbose)
+    if session.merge_base is not None:
+        yield from merge_base_parts(session.merge_base, {record.explained for record in session.bad})
+    if session.mistakes:
         yield from ("### Not judged", "")
-        for mistake in digest.mistakes:
+        for mistake in session.mistakes:
             yield f"- {code(mistake.place)}: {prose(mistake.text)}"
         yield ""
-    if digest.not_run:
-        yield from ("### Not run", "", *map(_not_run, digest.not_run), "")
-    if digest.refreshed:
-        written = (f"- {prose(line.strip())}" for line in digest.refreshed)
+    if session.not_run:
+        yield from ("### Not run", "", *map(_not_run, session.not_run), "")
+    if session.refreshed:
+        written = (f"- {prose(line.strip())}" for line in session.refreshed)
         yield from ("### Baselines that this run wrote", "", *written, "")
-    yield from _story(digest)
-    for records in grouped((record.file, record) for record in digest.records).values():
-        yield from _gate_file(records, folded=bool(digest.bad))
+    yield from _story(session)
+    for records in grouped((record.file, record) for record in session.records).values():
+        yield from _gate_file(records, folded=bool(session.bad))
 
 
 def _two_sides(comparison: Comparison, *, verbose: bool) -> Iterator[str]:
@@ -203,9 +203,9 @@ def _printed(table: Table, bold: Sequence[int] = ()) -> Iterator[str]:
         yield from (f"… {counted(table.more, 'more row')}.", "")
 
 
-def _story(digest: Digest) -> Iterator[str]:
+def _story(session: Session) -> Iterator[str]:
     """Each root with the reds that it explains, of which the worst is told whole; the other open ones folded."""
-    story, told = digest.story, list[tuple[str, int, str]]()
+    story, told = session.story, list[tuple[str, int, str]]()
     parts, accept = parts_of(story), dict[str, str]()
     for words, reds in parts[:SHOWN_CAUSES]:
         if len(parts) > 1:
@@ -223,7 +223,7 @@ def _story(digest: Digest) -> Iterator[str]:
         yield from (f"To {what}: {code(command)}", "")
     if story.not_judged:
         yield from ("### Not judged", "", *map(_mistake, story.not_judged[:SHOWN_NAMES]), "")
-    rest = grouped((_sentence(record), record) for record in worst_first(digest.records) if record.is_open)
+    rest = grouped((_sentence(record), record) for record in worst_first(session.records) if record.is_open)
     others = [first for sentence, (first, *_) in rest.items() if sentence not in told]
     title = f"{counted(len(others), 'other assertion')} to look at"
     below = {_sentence(red.record) for root in story.roots for red in root.reds}

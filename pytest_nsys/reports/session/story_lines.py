@@ -17,10 +17,10 @@ from pytest_nsys.core.words import counted, no_command, printable
 from pytest_nsys.gates.model import Outcome
 from pytest_nsys.reports.explanation import NOTE, crossed_words, place, reason_words
 from pytest_nsys.reports.root_words import both_words
-from pytest_nsys.reports.session.digest import Digest, counts_words
 from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.roots import called_in, root_sentence
+from pytest_nsys.reports.session.session import Session, counts_words
 from pytest_nsys.reports.session.story import NotJudged, Red, Story, is_of_kernels, story_of
 
 SHOWN_FILES = 6
@@ -31,14 +31,14 @@ SHOWN_WARNINGS, SHOWN_NOTES = 1, 1
 WARNED = "warned"
 
 
-def story_lines(digest: Digest, width: int, *, explained: bool = True) -> list[str]:
+def story_lines(session: Session, width: int, *, explained: bool = True) -> list[str]:
     """The lines of a session; without those that explain the worst reds where not ``explained``."""
-    story = digest.story
-    lines = [*_files(story, digest.records, width), *_not_judged(story.not_judged, explained=explained)]
+    story = session.story
+    lines = [*_files(story, session.records, width), *_not_judged(story.not_judged, explained=explained)]
     lines += root_lines(story, most=SHOWN_ROOTS, explained=explained)
-    if moved := [record for record in digest.bad if record.state in (Outcome.ACCEPTED, Outcome.IMPROVED)]:
+    if moved := [record for record in session.bad if record.state in (Outcome.ACCEPTED, Outcome.IMPROVED)]:
         explained = explained and not story.reds
-        lines += root_lines(story_of(digest.records, moved), most=SHOWN_ROOTS, explained=explained)
+        lines += root_lines(story_of(session.records, moved), most=SHOWN_ROOTS, explained=explained)
     return [each for line in lines for each in wrapped(line, width)]
 
 
@@ -81,8 +81,8 @@ def _files(story: Story, records: Sequence[Record], width: int) -> Iterator[str]
     for file, own in [*by_file.items()][:SHOWN_FILES]:
         configurations = len({record.configuration for record in own} - {""})
         name = f"{file} ({counted(configurations, 'configuration')})" if configurations > 1 else own[0].address
-        digest = Digest(tuple(own))
-        said = of_session(digest) if digest.good else counts_words(own)
+        session = Session(tuple(own))
+        said = of_session(session) if session.good else counts_words(own)
         found = {record.found for record in own} - {""}
         measured = f"; {found.pop()}" if len(found) == 1 else ""
         yield printable(_cut(f"{name}: {said[:1].lower()}{said[1:]}", width - len(measured)) + measured, width)

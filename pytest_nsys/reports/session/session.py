@@ -56,25 +56,29 @@ class NotRunFile(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Digest:
-    """All that reports show of a session. ``records`` come by file, line and name.
-
-    ``refreshed`` are lines about baselines that this session wrote. ``merge_base`` is what the gate of the merge base
-    says, None where nobody asked; ``not_run`` is what had no trace. ``pictures`` are those of each assertion, where
-    they are drawn; ``history`` is the database of the past, ``checkout`` a folder of what was judged. ``comparison`` is
-    what the session knows of the other run that it was held against, None in one of pytest.
-    """
+class Session:
+    """Holds all that came of a session of pytest, or of a comparison: every output is a function of it."""
 
     records: tuple[Record, ...]
+    """The assertions that were judged, by file, line and name."""
     mistakes: tuple[Mistake, ...] = ()
+    """What kept gate files from being judged."""
     exit_status: int = 0
+    """That of pytest; of a comparison 1 where it is not good."""
     refreshed: tuple[str, ...] = ()
+    """Lines about baselines that this session wrote."""
     merge_base: BaseVerdict | None = None
+    """What the gate of the merge base says; None where nobody asked."""
     not_run: tuple[NotRunFile, ...] = ()
+    """What had no trace."""
     pictures: Mapping[tuple[str, int, str], Pictures] = field(default_factory=dict)
+    """What the page draws of an assertion, by what it is ``known_by``."""
     history: Path | None = None
+    """The database of the past; None without one."""
     checkout: Path | None = None
+    """A folder of what was judged, of which git knows the commit."""
     comparison: Comparison | None = None
+    """What is known of the other run that this one was held against; None in a session of pytest."""
 
     @cached_property
     def story(self) -> Story:
