@@ -77,7 +77,7 @@ from pytest_nsys.core.tables import (
     StreamWait,
     summed,
 )
-from pytest_nsys.core.trace import Trace
+from pytest_nsys.core.trace import Trace, launches_of
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.traces.copies_as_kernels import merged
 
@@ -187,7 +187,7 @@ class Around:
         """Start of the earliest launch row of each kernel, NO_LAUNCH where there is none."""
         if "launch_calls" in self.__dict__:
             return {lane: calls.start_ns for lane, calls in self.launch_calls.items()}
-        return self.trace.launches(self.kernels)
+        return launches_of(self.trace, self.kernels)
 
     @cached_property
     def launch_calls(self) -> Mapping[Lane, LaunchCalls]:

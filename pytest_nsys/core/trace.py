@@ -12,6 +12,11 @@ if TYPE_CHECKING:  # who looks for a trace does not pay for numpy
     from pytest_nsys.core.tables import Kernels, LaunchCalls, Memory, Ranges, Series, StreamWait
 
 
+def launches_of(trace: Trace, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, array[int]]:
+    """For each kernel the start of its earliest launch row, NO_LAUNCH where it has none."""
+    return {lane: calls.start_ns for lane, calls in trace.launch_calls(kernels).items()}
+
+
 class Trace(Protocol):
     """One file (or folder) that a profiler wrote, read on demand: a caller fetches only what it asks for.
 
@@ -71,10 +76,6 @@ class Trace(Protocol):
 
     def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
         """The kernels of each lane that have a launch row starting in its span, edges included."""
-        ...
-
-    def launches(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, array[int]]:
-        """For each kernel the start of its earliest launch row, NO_LAUNCH where it has none."""
         ...
 
     def launch_calls(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, LaunchCalls]:

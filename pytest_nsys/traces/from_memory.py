@@ -192,10 +192,6 @@ class TraceInMemory:
     def _launch_ns(self, lane: Lane, kernels: Kernels) -> Column:
         return self.processes[lane.global_pid].launches.starts_of(kernels.correlation)
 
-    def launches(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, array[int]]:
-        """The start of the earliest call of each kernel, NO_LAUNCH where nothing says."""
-        return {lane: self._launch_ns(lane, some) for lane, some in kernels.items()}
-
     def launch_calls(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, LaunchCalls]:
         """The earliest call of each kernel."""
         found: dict[Lane, LaunchCalls] = {}

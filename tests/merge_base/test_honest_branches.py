@@ -273,7 +273,9 @@ def test_what_cannot_be_meant_is_a_usage_error(branch: Project, words: list[str]
 def test_a_merge_base_that_cannot_be_asked_is_one_red_line(branch: Project) -> None:
     said = branch.pytest(f"--nsys-trace={RUN}", "--nsys-baseline-ref=origin/main", code=1)
     told = "gate of the merge base: the merge base cannot judge: "
-    assert f"{told}{branch.root.name} has no commit 'origin/main': fetch it: git fetch origin main" in " ".join(said.split())
+    assert f"{told}{branch.root.name} has no commit 'origin/main': fetch it: git fetch origin main" in " ".join(
+        said.split()
+    )
 
 
 def test_only_collecting_starts_no_judge(branch: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -328,6 +328,7 @@ ROCPD_ROWS: Mapping[tuple[str, str], Mapping[str, tuple[str, str]]] = {
     ("region", OF_CALL): {
         "a call of an event that is a text": ("event_id = 'x'", "holds a value that cannot be"),
         "a launch without a time": ("start = X'00'", "holds a value that cannot be"),
+        "a launch that ends before it starts": ("end = start - 1", "(a call ends before it starts)"),
         "a launch before all time": ("start = -9223372036854775807 - 1", "a call starts before the clock"),
     },
     ("info_kernel_symbol", "1"): {"a kernel whose name is a blob": ("display_name = X'00'", "is not a name)")},

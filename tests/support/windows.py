@@ -13,7 +13,7 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.model import Interval, Lane, ProcessId, Range, Rank, Window
-from pytest_nsys.core.tables import Kernels, Ranges
+from pytest_nsys.core.tables import Kernels, LaunchCalls, Ranges
 from pytest_nsys.core.trace import Trace
 
 RANK = Rank(0, ProcessId(0, 1 << 24), 0, None, Path("trace.sqlite"))
@@ -26,8 +26,9 @@ class SaidTrace:
     def __init__(self, launches: Sequence[int], ranges: Sequence[Range]) -> None:
         self.said, self.ranges = launches, Ranges.of(ranges)
 
-    def launches(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, array[int]]:
-        return {lane: array("q", [self.said[c] for c in own.correlation]) for lane, own in kernels.items()}
+    def launch_calls(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, LaunchCalls]:
+        each = {lane: array("q", [self.said[c] for c in own.correlation]) for lane, own in kernels.items()}
+        return {lane: LaunchCalls(own, own, array("q", [0]) * len(own)) for lane, own in each.items()}
 
     def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Ranges]:
         return dict.fromkeys(spans, self.ranges)

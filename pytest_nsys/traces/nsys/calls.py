@@ -45,12 +45,6 @@ START = ("globalTid", f"ifnull(correlationId, {NO_LAUNCH})", "start")
 CALL = (*START, "end")
 
 
-def launches(file: SqliteFile, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Column]:
-    """The start of the earliest launch row of each kernel, NO_LAUNCH where there is none."""
-    known = call_tables(file, _wanted(kernels))
-    return {lane: known.get(lane.global_pid, EMPTY).starts_of(some.correlation) for lane, some in kernels.items()}
-
-
 def launch_calls(file: SqliteFile, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, LaunchCalls]:
     """The call that launched each kernel."""
     known = call_tables(file, _wanted(kernels), CALL)

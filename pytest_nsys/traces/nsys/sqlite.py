@@ -7,7 +7,6 @@ version lacks is done without or named. Row order is never relied on.
 
 from __future__ import annotations
 
-from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
@@ -40,7 +39,6 @@ from pytest_nsys.traces.nsys.calls import (
     calls_started,
     count_launches,
     launch_calls,
-    launches,
     read_api_calls,
     read_waits,
 )
@@ -370,13 +368,8 @@ class NsysSqlite:
 
     # -- launches and other calls
 
-    def launches(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, array[int]]:
-        """The start of the earliest launch row of each kernel: several rows per id exist, kernels never multiply."""
-        with self._damage(RUNTIME):
-            return launches(self._file, kernels)
-
     def launch_calls(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, LaunchCalls]:
-        """The earliest launch row of each kernel."""
+        """The earliest launch row of each kernel: several rows per id exist, kernels never multiply."""
         with self._damage(RUNTIME):
             return launch_calls(self._file, kernels)
 
