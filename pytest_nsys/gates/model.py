@@ -445,32 +445,38 @@ Labels = Mapping[str, Label]
 
 @dataclass(frozen=True, slots=True)
 class JudgedRow:
-    """One value against its limit.
-
-    ``limit`` is None for a row that has none (no baseline); where a baseline is held on both sides it is the one on
-    the value's side. ``margin`` is how far the value may still move before it fails, negative where it fails.
-    ``noise`` is the bound of the measured noise, None where it was not measured: max(tolerance, noise) is the smallest
-    change that the gate can see. ``origin`` is the row that an aggregate took its value from. ``test`` says what
-    decided between two sets of captures. ``waived`` rows are outside their limit as a waiver of the gate file
-    allows, as far as ``ceiling``. ``serialization`` is what the rule of a pipeline holds the row to as well, None where
-    there is none. ``step_ns`` is the length of the step that value and limit are shares of, None where they are none.
-    """
+    """Holds one value against its limit; the unit is that of its verdict."""
 
     labels: Labels
+    """The dimensions that are left after aggregation."""
     value: Value | None
+    """None where the row is gone."""
     limit: Value | None
+    """None where there is no baseline; where one is held on both sides, the limit on the value's side."""
     outcome: Outcome
+    """How the row ended; of a waived one PASSED."""
     baseline: Value | None = None
+    """What is stored; None for a constant limit, and for a row that is new."""
     tolerance: Value | None = None
+    """How far from the baseline the value may be; None for a constant limit."""
     margin: Value | None = None
+    """How far the value may still move before it fails, negative where it fails."""
     early_warning: bool = False
+    """Whether it holds, but not the limit of the early warning."""
     noise: Value | None = None
+    """The bound of the measured noise; None where it was not measured."""
     origin: Labels = field(default_factory=dict)
+    """The row that an aggregate took its value from."""
     test: str = ""
+    """What decided between two sets of captures."""
     waived: bool = False
+    """Whether it is outside its limit as a waiver of the gate file allows."""
     ceiling: Value | None = None
+    """How far a waived value may go."""
     serialization: Value | None = None
+    """What a pipeline's rule holds the row to as well; None where there is none."""
     step_ns: Value | None = None
+    """The length of the step that value and limit are shares of; None where they are none."""
 
     @property
     def sees(self) -> Value | None:
@@ -516,37 +522,48 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The judgement of one assertion. ``rows`` come worst first. ``message`` is the one line that says it.
-
-    ``warnings`` belong to the line of the assertion: ``restated`` tell the outcome again, ``cautions`` something else.
-    ``differences`` explain *incomparable*; ``compared_with`` says where the baseline came from. ``details`` are lines
-    on what changed behind the rows, ``causes`` the kernels that account for those that are worse, in their order.
-    ``step`` is how long a step was and is, where both sides know it; the worst row was ``looked_at`` in those windows.
-    ``delayed``: it is *inconclusive* only because ``fail_after`` waits for more bad runs.
-    ``accepted_for``: the reason of the refresh by which a branch accepts what is worse; ``lets_pass``: the check is
-    green by it.
-    """
+    """Holds the judgement of one assertion."""
 
     assertion: Assertion
+    """As it was resolved for the run."""
     outcome: Outcome
+    """How it ended."""
     message: str
+    """The one line that says it."""
     unit: str
+    """Of the values of its rows; empty where nothing was judged."""
     rows: tuple[JudgedRow, ...] = ()
+    """Every row that was judged, the worst first."""
     windows: tuple[UsedWindow, ...] = ()
+    """What was measured: of each capture and rank."""
     measured_as: str = ""
+    """Window, span and kernels mode in words."""
     restated: tuple[str, ...] = ()
+    """Warnings that tell the outcome again."""
     cautions: tuple[str, ...] = ()
+    """Warnings of something else."""
     notes: tuple[Note, ...] = ()
+    """What a person should know of the traces."""
     next_step: str = ""
+    """The command that makes its baseline; empty where none does."""
     differences: tuple[Difference, ...] = ()
+    """The circumstances that make it *incomparable*."""
     compared_with: str = ""
+    """Where the baseline came from; empty where nothing was compared."""
     details: tuple[str, ...] = ()
+    """What changed behind the rows, a line each."""
     causes: tuple[Explained, ...] = ()
+    """The kernels that account for the rows that are worse, in their order."""
     step: StepChange | None = None
+    """How long a step was and is, where both sides know it."""
     looked_at: LookedAt | None = None
+    """The windows that explain the worst row."""
     delayed: bool = False
+    """Whether it is *inconclusive* only because ``fail_after`` waits for more bad runs."""
     accepted_for: str = ""
+    """The reason of the refresh by which a branch accepts what is worse."""
     lets_pass: bool = False
+    """Whether the check is green by that."""
     configuration: str = ""
     """Of the gate file's matrix; empty where it has none."""
     on_base: str = ""

@@ -56,16 +56,16 @@ NOT_JUDGED = (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.INCO
 
 
 class StepTold(NamedTuple):
-    """What happened to the step of a gate file or configuration: that of the slowest rank, before and now, in ns.
-
-    ``noun`` is *window* where the windows are no steps, *p90 step* of a quantile that is not the usual one, *decode
-    step* of a kind.
-    """
+    """Holds what happened to the step of a gate file or configuration: that of the slowest rank."""
 
     address: str
+    """The gate file, with its configuration."""
     before_ns: int
+    """Its length before."""
     now_ns: int
+    """Its length now."""
     noun: str = "step"
+    """*window* where the windows are no steps, *p90 step* of a quantile, *decode step* of a kind."""
 
     @property
     def share(self) -> Fraction:
@@ -85,18 +85,20 @@ class Red(NamedTuple):
 
 
 class StoryRoot(NamedTuple):
-    """A root, and every red that it explains. ``changes`` are by address and rank where it happened, of all ``stages``.
-
-    ``waiting`` are the ranks of rows that wait for those ranks, and ``waits_in`` the kernel in which they do. ``reds``
-    is empty where all that it explains stands below a larger root.
-    """
+    """Holds a root, and every red that it explains."""
 
     root: Root
+    """What changed, of all stages."""
     stages: tuple[str, ...]
+    """Those in which it did."""
     changes: Mapping[tuple[str, int], RootChange]
+    """How much it changed, by address and rank."""
     reds: tuple[Red, ...] = ()
+    """Empty where all that it explains stands below a larger root."""
     waiting: tuple[int, ...] = ()
+    """Ranks of rows that wait for those ranks."""
     waits_in: str = ""
+    """The kernel in which they do."""
 
     @property
     def ranks(self) -> list[int]:
@@ -127,19 +129,20 @@ class NotJudged(NamedTuple):
 
 
 class Story(NamedTuple):
-    """``steps`` are by address, where a length before is known. ``roots`` come largest first, those that explain the
-    length of a step before all others.
-
-    ``unexplained`` are rows below no root. ``warning``: nothing failed, and all is of assertions that only warn.
-    ``worlds`` is the number of ranks by address, of all addresses that were judged.
-    """
+    """Holds what happened in a session, as facts."""
 
     steps: Mapping[str, StepTold]
+    """By address, where a length before is known."""
     roots: tuple[StoryRoot, ...]
+    """The largest first, those that explain the length of a step before all others."""
     unexplained: tuple[Red, ...]
+    """Failed rows below no root."""
     not_judged: tuple[NotJudged, ...]
+    """Each thing that kept assertions from being judged, once."""
     worlds: Mapping[str, int | None]
+    """The number of ranks by address, of all addresses that were judged."""
     warning: bool = False
+    """Whether nothing failed, and all is of assertions that only warn."""
 
     @property
     def step(self) -> StepTold | None:
