@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
+from pytest_nsys.analysis.communication import Communicated
 from pytest_nsys.analysis.findings import Finding
 from pytest_nsys.analysis.step_words import repeats_words
-from pytest_nsys.analysis.summary import STEP, RankBudget, StepLength, Summary
+from pytest_nsys.analysis.summary import STEP, KernelShare, RankBudget, StepLength, Summary
 from pytest_nsys.core.conventions import written_anchor
+from pytest_nsys.core.model import Value
 from pytest_nsys.reports.findings import sentence
 from pytest_nsys.reports.next_steps import next_steps, to_see_more
-from pytest_nsys.reports.shapes import Count, doc, filled
+from pytest_nsys.reports.shapes import Count, doc
 from pytest_nsys.reports.tables import as_json
 
 VERSION = 1
@@ -189,65 +191,127 @@ class RunSummary(Struct):
 
 def screen(summary: Summary) -> dict[str, Any]:
     """The summary as a program reads it."""
-    kernels, communication = summary.kernels, summary.communication
-    own = {
-        "version": VERSION,
-        "subject": filled(Traced, {"absent_ranks": summary.subject.absent}, summary.subject),
-        "measured": _measured(summary),
-        "step": _step(summary.step),
-        "ranks": [filled(TimeOfRank, {"parts": _parts(budget)}, budget) for budget in summary.budgets],
-        "kernels": [filled(KernelOfRun, each) for each in kernels.largest],
-        "other_kernels": kernels.others,
-        "other_kernels_ns": kernels.others_ns,
-        "communication_by": communication.by,
-        "communication_shares_streams": communication.shared,
-        "communication": [filled(CommunicationOf, each) for each in communication.every],
-        "no_communication": communication.why,
-        "findings": [_finding(each, summary) for each in summary.findings],
-        "mostly": None if summary.mostly is None else filled(MostOfTime, summary.mostly),
-        "next": [
-            filled(NextStep, each)
+    subject, kernels, communication, mostly = summary.subject, summary.kernels, summary.communication, summary.mostly
+    told = RunSummary(
+        version=VERSION,
+        traces=[*summary.traces],
+        subject=Traced(
+            profiler=subject.profiler,
+            framework=subject.framework,
+            gpu=subject.gpu,
+            ranks=[*subject.ranks],
+            absent_ranks=subject.absent,
+            mesh=dict(subject.mesh),
+            files=subject.files,
+            captures=subject.captures,
+        ),
+        measured=_measured(summary),
+        step=_step(summary.step),
+        ranks=[*map(_rank, summary.budgets)],
+        without={str(rank): why for rank, why in summary.without.items()},
+        kernels=[*map(_kernel, kernels.largest)],
+        other_kernels=kernels.others,
+        other_kernels_ns=_number(kernels.others_ns),
+        communication_by=communication.by,
+        communication_shares_streams=communication.shared,
+        communication=[*map(_communication, communication.every)],
+        no_communication=communication.why,
+        findings=[_finding(each, summary) for each in summary.findings],
+        doubts=[*summary.doubts],
+        mostly=None if mostly is None else MostOfTime(mostly.of, float(mostly.share), mostly.what, mostly.gap_ns),
+        next=[
+            NextStep(each.command, each.what)
             for each in next_steps(summary.traces, summary.options, summary.first, summary.kind_of_several)
         ],
-    }
-    return filled(RunSummary, own, summary)
+    )
+    whole: dict[str, Any] = to_builtins(told)
+    return whole
 
 
-def _measured(summary: Summary) -> dict[str, Any]:
-    found, searched = summary.subject.found, summary.searched
-    own = {
-        "anchor": None if found.anchor is None else written_anchor(found.anchor),
-        "anchors": found.count,
-        "part_of_a_step": found.part,
-        "repeats": repeats_words(searched),
-    }
-    return filled(HowMeasured, own, found)
+def _number(value: Value) -> Exactly:
+    return value if isinstance(value, int) else float(value)
 
 
-def _step(step: StepLength) -> dict[str, Any]:
+def _measured(summary: Summary) -> HowMeasured:
+    found = summary.subject.found
+    return HowMeasured(
+        convention=found.convention,
+        anchor=None if found.anchor is None else written_anchor(found.anchor),
+        anchors=found.count,
+        index=found.index,
+        name=found.name,
+        part_of_a_step=found.part,
+        whole_run=found.whole_run,
+        window=found.window,
+        span=found.span,
+        kernels=found.kernels,
+        repeats=repeats_words(summary.searched),
+    )
+
+
+def _step(step: StepLength) -> LengthOfStep:
     fastest_rank, fastest_ns = step.fastest or (None, None)
-    own = {
-        "slowest_rank": step.slowest,
-        "fastest_rank": fastest_rank,
-        "fastest_ns": fastest_ns,
-        "quantiles_ns": step.quantiles,
-        "longest": None if step.longest is None else filled(OneStep, step.longest),
-        "rates": [filled(RateOfWork, rate) for rate in step.rates],
-        "kinds": [filled(StepsOfAKind, {"count": each.number}, each) for each in step.kinds],
-    }
-    return filled(LengthOfStep, own, step)
+    return LengthOfStep(
+        metric=step.metric,
+        ns=_number(step.ns),
+        slowest_rank=step.slowest,
+        fastest_rank=fastest_rank,
+        fastest_ns=None if fastest_ns is None else _number(fastest_ns),
+        quantiles_ns={name: _number(ns) for name, ns in step.quantiles.items()},
+        steady=step.steady,
+        steps=step.steps,
+        longest=None if step.longest is None else OneStep(*step.longest),
+        rates=[RateOfWork(rate.metric, _number(rate.value), rate.unit) for rate in step.rates],
+        why=step.why,
+        kinds=[StepsOfAKind(kind, number, None if ns is None else _number(ns)) for kind, number, ns in step.kinds],
+    )
 
 
-def _parts(budget: RankBudget) -> list[dict[str, Any]]:
-    return [
-        filled(PartOfTime, {"part": part, "ns": ns, "share": budget.shares[part]}) for part, ns in budget.parts.items()
-    ]
+def _rank(budget: RankBudget) -> TimeOfRank:
+    shares = budget.shares
+    return TimeOfRank(
+        rank=budget.rank,
+        window_ns=budget.window_ns,
+        parts=[PartOfTime(part, ns, float(shares[part])) for part, ns in budget.parts.items()],
+        bounded=budget.bounded,
+        why=budget.why,
+    )
 
 
-def _finding(each: Finding, summary: Summary) -> dict[str, Any]:
-    text = sentence(each, beside=summary.kernels.names)
-    own = {"text": text, "command": to_see_more(each, summary.first, summary.options)}
-    return filled(FindingTold, own, each)
+def _kernel(each: KernelShare) -> KernelOfRun:
+    return KernelOfRun(
+        name=each.name,
+        called=each.called,
+        family=each.family,
+        ns=_number(each.ns),
+        launches=_number(each.launches),
+        share=_number(each.share),
+    )
+
+
+def _communication(each: Communicated) -> CommunicationOf:
+    return CommunicationOf(
+        name=each.name,
+        rank=each.rank,
+        ns=_number(each.ns),
+        exposed_ns=_number(each.exposed_ns),
+        overlap=None if each.overlap is None else _number(each.overlap),
+        busbw=None if each.busbw is None else _number(each.busbw),
+    )
+
+
+def _finding(each: Finding, summary: Summary) -> FindingTold:
+    figures = each.figures.items()
+    return FindingTold(
+        kind=each.kind,
+        text=sentence(each, beside=summary.kernels.names),
+        rank=each.rank,
+        ranks=[*each.ranks],
+        figures={name: figure if isinstance(figure, str) else _number(figure) for name, figure in figures},
+        win_ns=each.win_ns,
+        share=None if each.share is None else float(each.share),
+        command=to_see_more(each, summary.first, summary.options),
+    )
 
 
 def as_json_screen(summary: Summary) -> str:
