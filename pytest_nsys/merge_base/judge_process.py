@@ -7,6 +7,7 @@ measurements, and the history, which is only read.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -16,14 +17,14 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.words import printable
 from pytest_nsys.merge_base.base_files import Comparison, write_base, write_baselines
 from pytest_nsys.merge_base.base_verdict import BaseVerdict, read_verdict, verdict_without_gates
 from pytest_nsys.merge_base.differences import FileDifference, list_differences
-from pytest_nsys.tools.git import git_folder, place_in
+from pytest_nsys.tools.git import git_folder, place_in, repository_around
 
 ENVIRONMENT = (
     *("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "TEMP", "TMP", "USER", "LOGNAME"),
@@ -71,7 +72,7 @@ class JudgeRequest:
     ini_file: str | None = None
     executor: str | None = None
 
-    def options(self, place_in_base: Any) -> Iterator[str]:
+    def options(self, place_in_base: Callable[[str], Path]) -> Iterator[str]:
         """The same for pytest, with paths that do not depend on where it runs."""
         for option in ("trace", "measurements", "against", "against_measurements"):
             for name, path in getattr(self, "traces" if option == "trace" else option):
@@ -130,7 +131,11 @@ class Judge:
 
 def start_judge(request: JudgeRequest) -> Judge:
     """Write the files of the merge base, and run pytest on its gate files. Raises BaselineError."""
-    comparison = Comparison.of(request.here, request.ref)
+    around = request.here
+    if request.paths:  # which may lie elsewhere
+        with contextlib.suppress(BaselineError):
+            around = repository_around(request.here / request.paths[0])
+    comparison = Comparison.of(around, request.ref)
     folder = Path(tempfile.mkdtemp(prefix="pytest-nsys-judge-")).resolve()
     judge = Judge(comparison, folder)
     try:
