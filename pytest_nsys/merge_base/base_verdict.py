@@ -128,7 +128,7 @@ def read_verdict(folder: Path, status: int, since: str, differences: Sequence[Fi
     good = len(assertions) - len(bad)
     passed = f"{counted(good, 'assertion')} passed of {counted(len(files), 'gate file')} at {since}"
     if not assertions and not reds:
-        said = f"nothing was judged, and {since} has gate files"
+        said = f"nothing was judged, and {since} has gate files: name them, or their folder"
     elif bad:
         said = f"{len(bad)} failed, {passed}"
     elif reds:

@@ -152,11 +152,10 @@ def _start(request: JudgeRequest, judge: Judge) -> None:
     tree.mkdir()
     here = place_in(base.top, request.here) if _is_inside(request.here, base.top) else ""
     asked, judge.new = _find_asked(request, judge.comparison)
-    _refuse_unknown(judge.comparison, asked if request.paths else [here])
-    inside = [here] if not request.paths else asked
+    inside = asked if request.paths else [here]
+    missing = _unknown_submodules(judge.comparison, inside)
     judged = [p for p in base.gate_files if p in gone or any(_is_below(p, each) for each in inside)]
     judge.differences = list_differences(judge.comparison)
-    missing = [f"{p}: the submodule {why}: its gate files are not judged" for p, why in base.unknown.items()]
     if not judged:
         judge.notes = missing
         return
@@ -231,10 +230,15 @@ def _find_asked(request: JudgeRequest, comparison: Comparison) -> tuple[list[str
     return asked, new
 
 
-def _refuse_unknown(comparison: Comparison, asked: Sequence[str]) -> None:
-    """Raises BaselineError for a submodule of which nobody can tell what its gate files asked."""
-    base, now = comparison.base, comparison.head.own
+def _unknown_submodules(comparison: Comparison, asked: Sequence[str]) -> list[str]:
+    """What is told of submodules around or below what is asked whose files are not here: CI checks none of them out.
+
+    Raises BaselineError for one that the branch takes away or moves, as then nobody can tell what its gate files asked.
+    """
+    base, now, told = comparison.base, comparison.head.own, []
     for place, why in base.unknown.items():
-        near = any(_is_below(place, each) or _is_below(each, place) for each in asked)
-        if near and (place not in now or now[place].mode != base.own[place].mode or "commit" in why):
-            raise BaselineError(f"the submodule {printable(place)} of {comparison.words} {why}")
+        if any(_is_below(place, each) or _is_below(each, place) for each in asked):
+            if place not in now or now[place].mode != base.own[place].mode or "commit" in why:
+                raise BaselineError(f"the submodule {printable(place)} of {comparison.words} {why}")
+            told.append(f"{place}: the submodule {why}: its gate files are not judged")
+    return told
