@@ -278,6 +278,22 @@ def test_without_calls_nothing_was_launched(tmp_path: Path) -> None:
         assert not opened.kernels_launched({lane: (0, 100)})
 
 
+def test_a_copy_of_nothing_excuses_no_copy_of_another_process(tmp_path: Path) -> None:
+    """Both calls have one stack id, each in its capture."""
+    empty, lost = (step(100 + rank, rank=rank, device=rank) for rank in range(2))
+    for trace in (empty, lost):
+        stack = trace.api("hipMemcpyAsync", 12 * MS)
+    event = next(row["event_id"] for kind, row in empty.rows if kind == "region" and row["id"] == stack)
+    empty.insert("arg", event_id=event, position=2, type="size_t", name="sizeBytes", value="0")
+    with read(empty.write(tmp_path / "a.db", lost)) as opened:
+        records = opened.launch_records({}, opened.kernels(dict.fromkeys(opened.lanes())))
+    assert records is not None
+    assert [[(each.kind, each.without) for each in own] for _, own in sorted(records.items())] == [
+        [("kernel", 0)],
+        [("kernel", 0), ("copy", 1)],
+    ]
+
+
 # -- streams and names
 
 

@@ -54,12 +54,11 @@ def read_launch_records(
     file: SqliteFile,
     spans: Mapping[int, Interval | None],
     kernels: Mapping[Lane, Kernels],
-    empty: Callable[[], Set[int]] = frozenset,
+    empty: Callable[[int], Set[int]] = lambda _: frozenset(),
 ) -> Mapping[int, Sequence[LaunchRecord]] | None:
     """What is on record of the work of the calls that start in the span of their process, by process; of a process
-    without a span of all. None where the file has no call. ``empty`` finds the correlations of copies of 0 bytes.
-
-    Raises TraceError for a damaged row.
+    without a span of all. None where the file has no call. ``empty`` finds the correlations of a process's
+    copies of 0 bytes. Raises TraceError for a damaged row.
     """
     if RUNTIME not in file.tables or STRINGS not in file.tables:
         return None
@@ -141,7 +140,7 @@ class _Work:
         names: Mapping[int, str],
         calls: Mapping[int, ApiCalls],
         read: Mapping[int, Column],
-        empty: Callable[[], Set[int]],
+        empty: Callable[[int], Set[int]],
     ) -> None:
         self._empty = empty
         self._file, self._names, self._calls, self._read = file, names, calls, read
@@ -158,7 +157,7 @@ class _Work:
             lambda: self._kernels.get(pid, array("q")),
             lambda: self._kernel_calls.get(pid),
             lambda: self._captures.get(pid, ()),
-            self._empty,
+            partial(self._empty, pid),
             partial(self._launching, pid),
         )
 

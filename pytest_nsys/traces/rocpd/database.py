@@ -145,12 +145,12 @@ class Rocpd(NsysSqlite):
         """Of the calls that launch work and start in the span of their process, how much work is on record."""
         return read_launch_records(self._file, spans, kernels, self._empty) if self._has_calls else None
 
-    def _empty(self) -> Set[int]:
-        """The stack ids of calls that copy 0 bytes, as far as their arguments are on record."""
+    def _empty(self, global_pid: int) -> Set[int]:
+        """The stack ids of calls of a process that copy 0 bytes, as far as their arguments are on record."""
         found = set[int]()
         for capture in self._captures:
             table = capture.table("arg")
-            if self._file.has(table, "event_id", "name", "value"):
+            if global_pid in capture.processes.values() and self._file.has(table, "event_id", "name", "value"):
                 of_event = f'(SELECT stack_id FROM "{capture.table("event")}" WHERE id = event_id)'
                 rows = self._file.scan(f"{of_event}, 0", table, "name = 'sizeBytes' AND value = '0'")
                 found |= {stack for stack, _ in rows}
