@@ -53,15 +53,17 @@ def shared(captures: Iterable[Iterable[Path]]) -> Iterator[Twice]:
     """The traces of captures that one before them has, too, each once."""
     earlier: dict[object, list[Path]] = {}
     for capture in captures:
-        own = [(_size(path), path) for path in capture]
-        for size, second in own:
+        own = [(_likeness(path), path) for path in capture]
+        for likeness, second in own:
             same = (
-                one for one in earlier.get(size, ()) if one.resolve() == second.resolve() or _same_bytes(one, second)
+                one
+                for one in earlier.get(likeness, ())
+                if one.resolve() == second.resolve() or _same_bytes(one, second)
             )
             if first := next(same, None):
                 yield Twice(first, second)
-        for size, path in own:
-            earlier.setdefault(size, []).append(path)
+        for likeness, path in own:
+            earlier.setdefault(likeness, []).append(path)
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -69,13 +71,26 @@ def _files(path: Path) -> Iterator[Path]:
     return iter(sorted(path.rglob("*.parquet"))) if path.is_dir() else iter([path])
 
 
-def _size(path: Path) -> object:
+def _likeness(path: Path) -> object:
     """What two traces of the same bytes have in common; one without a byte has nothing in common with any other."""
     try:
-        sizes = tuple((str(file.relative_to(path)), file.stat().st_size) for file in _files(path))
+        files = [(str(file.relative_to(path)), *_size_and_sample(file)) for file in _files(path)]
     except OSError:  # the reader says why
         return path
-    return sizes if any(size for _, size in sizes) else path
+    return tuple(files) if any(size for _, size, _ in files) else path
+
+
+def _size_and_sample(path: Path) -> tuple[int, int]:
+    """The size of a file, and a number for bytes from all over it: ranks' traces may all be as large."""
+    size = path.stat().st_size
+    if not size:
+        return 0, 0
+    with path.open("rb") as file:
+        some = []
+        for n in range(SAMPLES):
+            file.seek(size * n // SAMPLES)
+            some.append(file.read(SAMPLE_BYTES))
+    return size, hash(b"".join(some))
 
 
 def _same_bytes(first: Path, second: Path) -> bool:
@@ -85,6 +100,9 @@ def _same_bytes(first: Path, second: Path) -> bool:
     except OSError:
         return False
 
+
+SAMPLES, SAMPLE_BYTES = 16, 1 << 12
+"""Of a file, to see at once that it is no copy of another."""
 
 JSON = (".json", ".json.gz")
 """Only those count in which a profiler's marks are: other JSON lies beside traces."""
