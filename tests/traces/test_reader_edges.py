@@ -22,6 +22,7 @@ from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, ImpossibleRows, Lane,
 from pytest_nsys.core.model import Collective as CollectiveRecord
 from pytest_nsys.core.tables import Kernels
 from pytest_nsys.core.trace import launches_of
+from pytest_nsys.traces import opening, sqlite_columns
 from pytest_nsys.traces.answers import EMPTY, Earliest
 from pytest_nsys.traces.chrome import json_stream
 from pytest_nsys.traces.chrome.events import Event, EventColumns, column_of_ns, nanoseconds
@@ -36,7 +37,6 @@ from pytest_nsys.traces.chrome.kineto_said import (
     version_of,
 )
 from pytest_nsys.traces.messages import without_names
-from pytest_nsys.traces.nsys import ranges
 from pytest_nsys.traces.nsys.collectives import BYTES, Launch, PayloadRow, _Calls
 from pytest_nsys.traces.nsys.memory import _calls
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
@@ -672,14 +672,16 @@ def test_ranges_around_a_span_touch_it_and_are_none_of_nccl(gpu: OneProcess) -> 
     assert [each.name for each in found] == ["e", "b", "f", "c"]
 
 
-def test_how_many_ranges_are_around_a_span_is_told_though_the_first_began_before_time_0(
+def test_how_many_rows_pass_is_told_though_one_process_stands_before_the_other(
     gpu: OneProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranges, "worth", lambda _: True)
-    for at in (-90, -80, *range(0, 1000, 10)):
-        gpu.range("step", at, at + 5)
+    monkeypatch.setattr(sqlite_columns, "worth", lambda _: True)
+    for _ in range(2):
+        for at in (-90, -80, *range(0, 1000, 10)):
+            gpu.range("step", at, at + 5)
     with closing(SqliteFile(Path(gpu))) as file:
-        assert [ranges._about(file, {gpu.global_pid: (0, end)}) for end in (99, 495, 5000)] == [10, 51, 102]
+        found = [sqlite_columns.passing(file, "NVTX_EVENTS", f"start <= {end}") for end in (-100, 99, 495, 5000)]
+    assert found == [0, 24, 104, 204]
 
 
 @pytest.mark.parametrize("ids", [(5, 6, 9), (5, 1 << 40, -(1 << 40)), (5,)])
@@ -775,6 +777,21 @@ def test_two_folders_are_the_same_trace_where_all_of_their_files_are(tmp_path: P
     a, b, c = (tmp_path / name for name in "abc")
     assert given_twice([[a], [b]]) is None
     assert given_twice([[a], [b], [c]]) == (a, c)
+
+
+def test_traces_of_one_size_are_not_all_compared_with_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / f"rank{number}.sqlite" for number in range(30)]
+    for number, path in enumerate(paths):
+        path.write_bytes(b"the same head" * 10_000 + number.to_bytes(2) * 10_000)
+    compared: list[Path] = []
+    monkeypatch.setattr(opening, "_same_bytes", lambda *pair: compared.extend(pair))
+    assert given_twice([path] for path in paths) is None
+    assert compared == []
+    paths[-1].write_bytes(paths[0].read_bytes())
+    monkeypatch.undo()
+    assert given_twice([path] for path in paths) == (paths[0], paths[-1])
 
 
 @pytest.mark.parametrize(

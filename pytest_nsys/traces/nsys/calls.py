@@ -34,7 +34,15 @@ from pytest_nsys.traces.nsys.tables import (
     starting,
 )
 from pytest_nsys.traces.other_profilers import LAUNCHES
-from pytest_nsys.traces.sqlite_columns import OddValue, check_whole, damage, read_blocks, texts_of, worth
+from pytest_nsys.traces.sqlite_columns import (
+    OddValue,
+    check_whole,
+    damage,
+    passing,
+    read_blocks,
+    texts_of,
+    worth,
+)
 from pytest_nsys.traces.sqlite_conditions import listed, one_of, within
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
 
@@ -79,7 +87,7 @@ def call_tables(file: SqliteFile, some: Mapping[int, Earliest], row: Sequence[st
 def calls_started(file: SqliteFile, spans: Mapping[int, Interval]) -> dict[int, CallTable]:
     """The earliest call of each correlation that starts in the span of its process. Raises OddValue."""
     where = starting("globalTid", spans)
-    found = read_blocks(file, START, RUNTIME, where, list[Block], whole=False)
+    found = read_blocks(file, START, RUNTIME, where, list[Block], whole=worth(passing(file, RUNTIME, where)))
     started: dict[int, Column] = {}
     for tid, correlation, _ in found:
         for thread, rows in _by_thread(tid):

@@ -11,7 +11,6 @@ from itertools import chain
 from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Column
 from pytest_nsys.core.conventions import COMMUNICATION_PREFIX, like
-from pytest_nsys.core.intervals import hull
 from pytest_nsys.core.model import OPEN_END_NS, Interval
 from pytest_nsys.core.tables import Ranges
 from pytest_nsys.traces.answers import named_ranges, not_by_nccl
@@ -22,6 +21,7 @@ from pytest_nsys.traces.sqlite_columns import (
     check_text,
     check_whole,
     damage,
+    passing,
     split,
     texts_of,
     worth,
@@ -31,10 +31,8 @@ from pytest_nsys.traces.sqlite_conditions import (
     NO_TEXT,
     among,
     any_name,
-    listed,
     name_condition,
     one_of,
-    touches,
     within,
 )
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow, Unfit
@@ -47,9 +45,6 @@ NUMBERS = ("start", f"ifnull(end, {OPEN_END_NS})", "globalTid", "eventType")
 
 NAMELESS, FIRST_ID = FIRST, FIRST >> 1
 """A name is the id of its text or, below all ids, NAMELESS or behind it the number of a text that stands in its row."""
-
-SAMPLES = 500
-"""So many rows at least show which part of a table lies in a time."""
 
 Texts = Callable[[Iterable[int]], Mapping[int, str]]
 """Looks texts up by their ids."""
@@ -78,6 +73,20 @@ def read_named(file: SqliteFile, patterns: Sequence[str]) -> dict[int, Ranges]:
     return _ranges(some, inline, lambda _: ids, lambda name: any(matches(name) for matches in matching))
 
 
+def of_names(ranges: Mapping[int, Ranges], patterns: Sequence[str]) -> dict[int, Ranges]:
+    """Those of the ranges of each process whose name matches a pattern."""
+    matching = [like(pattern) for pattern in patterns]
+    found = {}
+    for pid, own in ranges.items():
+        wanted = array("q", [any(matches(name) for matches in matching) for name in own.names])
+        some = own.take(columns.where(columns.take(wanted, own.name)))
+        if len(some):
+            numbers, names = columns.distinct(some.name)
+            texts = [own.names[name] for (name,) in names]
+            found[pid] = Ranges(some.start_ns, some.end_ns, some.thread, numbers, texts)
+    return found
+
+
 def read_around(file: SqliteFile, spans: Mapping[int, Interval]) -> dict[int, Ranges]:
     """The ranges of each process that touch its span, open ones included, NCCL's own left out.
 
@@ -86,7 +95,7 @@ def read_around(file: SqliteFile, spans: Mapping[int, Interval]) -> dict[int, Ra
     text = file.column(NVTX, "text")
     by_nccl, values = name_condition(text, COMMUNICATION_PREFIX + "%")
     where = f"{touching('globalTid', spans)} AND {_RECORDED}"
-    whole = worth(_about(file, spans))
+    whole = worth(passing(file, NVTX, where))
     inline: dict[str, int] = {}
     if whole:
         with suppress(Unfit), closing(_blocks(file, f"{where} AND {text} IS NULL")) as by_id:
@@ -109,17 +118,6 @@ def common_names(file: SqliteFile, global_pid: int) -> list[tuple[str, int]]:
     ids = strings(file, (text_id for text, text_id, _ in rows if text is None))
     named = ((text if text is not None else ids.get(text_id), count) for text, text_id, count in rows)
     return [(name, count) for name, count in named if name is not None]
-
-
-def _about(file: SqliteFile, spans: Mapping[int, Interval]) -> int:
-    """How many rows touch the time of the spans, by samples of the whole table: it may be ordered by process first."""
-    count = file.about(NVTX)
-    if not (worth(count) and (row_id := file.row_id(NVTX))):
-        return count
-    rows = listed(range(1, count + 1, count // SAMPLES))
-    inside = touches(hull(spans.values()))
-    ((sampled, near),) = file.rows(f"SELECT count(*), total({inside}) FROM {NVTX} WHERE {row_id} IN ({rows})")
-    return int(count * near // sampled) if sampled else count
 
 
 def _blocks(file: SqliteFile, where: str) -> Generator[Some, None, None]:

@@ -54,7 +54,7 @@ from pytest_nsys.traces.nsys.memory import (
     read_transfers,
     to_see_memory,
 )
-from pytest_nsys.traces.nsys.ranges import common_names, read_around, read_named
+from pytest_nsys.traces.nsys.ranges import common_names, of_names, read_around, read_named
 from pytest_nsys.traces.nsys.tables import (
     GRAPHS,
     KERNEL,
@@ -71,7 +71,16 @@ from pytest_nsys.traces.nsys.tables import (
     strings,
 )
 from pytest_nsys.traces.other_profilers import describe_missing_gpu
-from pytest_nsys.traces.sqlite_columns import Columns, check_text, check_whole, damage, slower
+from pytest_nsys.traces.sqlite_columns import (
+    MANY_ROWS,
+    Columns,
+    check_text,
+    check_whole,
+    damage,
+    passing,
+    slower,
+    worth,
+)
 from pytest_nsys.traces.sqlite_conditions import listed, touches, within
 from pytest_nsys.traces.sqlite_file import SqliteFile
 
@@ -89,6 +98,7 @@ class NsysSqlite:
         self.path = path
         self._file = SqliteFile(path) if file is None else file
         self._unasked: set[int] = set()
+        self._named: tuple[frozenset[str], Mapping[int, Ranges]] = frozenset(), {}
         try:
             self._prepare()
         except TraceError:
@@ -267,11 +277,20 @@ class NsysSqlite:
     # -- ranges
 
     def ranges(self, patterns: Sequence[str]) -> Mapping[int, Ranges]:
-        """The ranges whose name matches a pattern, open ones too; those before the profiler's start are left out."""
+        """The ranges whose name matches a pattern, open ones too; those before the profiler's start are left out.
+
+        What was read is kept where it is not most of a large table: who looks for a convention asks for the same again.
+        """
         if NVTX not in self._file.tables or not patterns:
             return {}
-        with self._damage(NVTX):
-            return read_named(self._file, patterns)
+        known, found = self._named
+        if not known.issuperset(patterns):
+            known = known.union(patterns)
+            with self._damage(NVTX):
+                found = read_named(self._file, sorted(known))
+            if sum(map(len, found.values())) < MANY_ROWS:
+                self._named = known, found
+        return found if known == {*patterns} else of_names(found, patterns)
 
     def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Ranges]:
         """The ranges of each process that touch its span, open ones included, NCCL's own left out."""
@@ -357,11 +376,12 @@ class NsysSqlite:
         strangers = f"(globalPid NOT IN ({listed(by_pid)}) OR globalPid IS NULL)"
         where = "1" if whole else f"{hull} AND ({own} OR {strangers})"
         with self._damage(KERNEL):
+            whole = whole or worth(passing(self._file, KERNEL, where))
             tables, without = read_kernels(self._file, conditions, where, whole=whole)
         self._unasked |= without
-        return self._named({lane: table for lane, table in tables.items() if table})
+        return self._with_names({lane: table for lane, table in tables.items() if table})
 
-    def _named(self, tables: Mapping[Lane, Columns]) -> dict[Lane, Kernels]:
+    def _with_names(self, tables: Mapping[Lane, Columns]) -> dict[Lane, Kernels]:
         """Kernels with their names, by start."""
         names = strings(self._file, (number for table in tables.values() for number in table.name_ids()))
         return {lane: table.sorted_kernels(names, self.path) for lane, table in tables.items()}

@@ -101,7 +101,7 @@ class Rocpd(NsysSqlite):
         """The names that most ranges of a process have, with their counts; calls of RCCL are left out."""
         return [(name, count) for name, count in super().common_range_names(global_pid) if not_by_nccl(name)]
 
-    def _named(self, tables: Mapping[Lane, Columns]) -> dict[Lane, Kernels]:
+    def _with_names(self, tables: Mapping[Lane, Columns]) -> dict[Lane, Kernels]:
         """The kernels, ordered by start, with the names of their symbols; what shares a launch may be of a graph."""
         ids, short, full, texts = self._symbols
         found: dict[Lane, Kernels] = {}
