@@ -31,7 +31,6 @@ from pytest_nsys.core.columns import (
     Column,
     Flags,
     bounds,
-    counts,
     distinct,
     equal,
     innermost,
@@ -45,6 +44,7 @@ from pytest_nsys.core.columns import (
     values,
     where,
     where_not,
+    within,
 )
 from pytest_nsys.core.conventions import NO_STAGE, Convention
 from pytest_nsys.core.errors import TraceError
@@ -517,9 +517,13 @@ class RankTrack:
         return own[first : bisect_right(own, span[1], key=_START)]
 
     def copies(self, span: Interval) -> Sequence[Copy] | None:
-        """The copies that are launched in the span; None where the trace does not say between which memories."""
-        found = self.around.trace.copies({self.rank.lane: span})
-        return None if found is None else found.get(self.rank.lane, ())
+        """The copies that are launched in the span, which begins no more than its length before a window; None where
+        the trace does not say between which memories.
+        """
+        found = self.group.copies[self.rank.process.trace]
+        if found is None:
+            return None
+        return [copy for copy in found.get(self.rank.lane, ()) if span[0] <= copy.launch_ns <= span[1]]
 
     @cached_property
     def launched(self) -> Launched:
@@ -527,7 +531,8 @@ class RankTrack:
         known = _with_launch(self.launch_ns)
         leads = minus(take(self.launch_ns, known), take(self.kernels.start_ns, known))
         _, lead_ns = bounds(leads)
-        early = sum(lead > CLOCKS_APART_NS for lead in leads) if lead_ns > CLOCKS_APART_NS else 0
+        near = equal(within(leads, CLOCKS_APART_NS, LONGEST_NS), CLOCKS_APART_NS)
+        early = len(leads) - total(near)
         return Launched(len(self.kernels), len(self.kernels) - len(known), early, lead_ns if early else 0)
 
     @cached_property

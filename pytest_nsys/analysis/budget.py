@@ -57,7 +57,7 @@ from pytest_nsys.core.columns import (
     where_not,
 )
 from pytest_nsys.core.errors import NoRows
-from pytest_nsys.core.intervals import Intervals
+from pytest_nsys.core.intervals import Intervals, hull
 from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Note, Row
 from pytest_nsys.core.numbers import format_together, format_value, scale_of
@@ -344,9 +344,11 @@ def waiting_by_thread(calls: Iterable[Api]) -> Mapping[int, Mapping[str, Interva
 
 @kept
 def _calls(track: RankTrack) -> Mapping[int, Sequence[Api]]:
-    """The calls by thread of the rank's process that wait for the GPU or copy."""
+    """The calls by thread of the rank's process that wait for the GPU or copy, as far as its windows may touch them."""
     calls = (track.around.all_calls(SYNCHRONISING_CALLS) or {}).get(track.rank.process.global_pid, ())
-    return grouped((call.thread, call) for call in calls)
+    windows = track.group.ranks[track.rank.number]
+    low_ns, high_ns = hull((w.start_ns - w.length_ns, w.end_ns + w.length_ns) for w in windows)
+    return grouped((call.thread, call) for call in calls if call.start_ns <= high_ns and call.end_ns >= low_ns)
 
 
 @kept

@@ -46,6 +46,7 @@ from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import (
     NO_LAUNCH,
     OPEN_END_NS,
+    Copy,
     Interval,
     KernelsMode,
     Lane,
@@ -529,6 +530,18 @@ class WindowGroup:
             found.append(until_compute(around.trace, self.run.convention, ends, longest))
         return found
 
+    @cached_property
+    def copies(self) -> list[Mapping[Lane, Sequence[Copy]] | None]:
+        """The copies of each trace that are launched in the windows, or before one no longer than that is: one pass for
+        all ranks. None of a trace that does not say between which memories.
+        """
+        found = []
+        for number, trace in enumerate(self.run.traces):
+            each = [(rank.lane, self.ranks[rank.number]) for rank in self._trace_ranks(number)]
+            spans = {lane: hull(_with_before(w) for w in own) for lane, own in each if own}
+            found.append(trace.copies(spans))
+        return found
+
     def _filled_spans(self, trace: int) -> dict[Lane, Interval | None]:
         """By lane of a trace the time from its process's first filled window to its last: of the devices of a process
         one may have waited for what another ran before, or after, its own windows.
@@ -609,6 +622,12 @@ class WindowGroup:
             RunWindow(self.run, {number: windows[i] for number, windows in filled.items()}, self)
             for i in range(max(counts, default=0))
         ]
+
+
+def _with_before(window: RankWindow) -> Interval:
+    """The time of a window, and as long before it."""
+    before_ns = window.start_ns - window.length_ns
+    return min(before_ns, window.window.start_ns), max(window.end_ns, window.window.end_ns)
 
 
 _SHORTEST_NS, _LONGER = 1_000_000, 8
