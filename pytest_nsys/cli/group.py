@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from pytest_nsys.cli.saying import say
 from pytest_nsys.core.errors import GOES_ON, GateFileError, NothingMeasured, NsysError, UsageMistake, did_you_mean
@@ -136,6 +137,11 @@ class LazyGroup(ListingGroup):
         command = getattr(module, cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The names as the help lists them: click would import every command for its sentence."""
+        names = [CompletionItem(name, help=self.sentence(name)) for name in COMMANDS if name.startswith(incomplete)]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does it, but a path, and an option that is not of this group, are those of ``show``."""
