@@ -7,8 +7,10 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
+from pytest_nsys.stored.history.database import append
 from tests.benchmarks.measuring import Bench, Group, Line, Spent, less
-from tests.benchmarks.traces import NODE_OF_ONE, crowd, nodes
+from tests.benchmarks.traces import NODE_OF_ONE, crowd, kept, nodes
+from tests.support.histories import entry
 
 LINEAR = 1.2
 """How much more than in proportion ten times as many may cost."""
@@ -51,6 +53,19 @@ def init(bench: Bench) -> Iterator[Line]:
     yield Line("  --executor processes, on the clock, faster than serial", "×", [faster])
 
 
+def history(bench: Bench) -> Iterator[Line]:
+    """The trend of a row over many runs, and one run more."""
+
+    def write(runs: int, path: Path) -> None:
+        append(path, [entry(str(200_000 + 7_919 * n % 5_000), commit=f"{n:040}") for n in range(runs)])
+
+    sizes = bench.size((1_000, 10_000), (5, 10))
+    made = {n: kept(bench.traces / f"{n}_runs.db", partial(write, n)) for n in sizes}
+    yield from _grown(
+        bench, "runs of a history", {n: partial(bench.command, "history", "--history", made[n]) for n in made}
+    )
+
+
 def _runs(bench: Bench) -> dict[int, Path]:
     return {n: nodes(bench.traces, "nodes", NODE_OF_ONE, n) for n in bench.size((128, 1_024), (2, 6))}
 
@@ -71,5 +86,5 @@ def _grown(bench: Bench, what: str, runs: Mapping[int, Callable[[], Spent]]) -> 
 
 GROUP = Group(
     "many small things: `pytest-nsys`, cold to exit; growth is told less `pytest-nsys --version`",
-    (traces, processes, streams, init),
+    (traces, processes, streams, init, history),
 )

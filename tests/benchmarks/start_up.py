@@ -16,6 +16,11 @@ TRACE = ROOT / "examples" / "traces" / "dualpipe.sqlite"
 SENTENCES = ("overlap >= 1%", "exposed_ns < 100ms", "window_ns < 10s")
 TESTS = "import pytest\n\n@pytest.mark.parametrize('n', range({0}))\ndef test_nothing(n):\n    pass\n"
 IMPORT = "import pytest, time; t = time.process_time(); import pytest_nsys.plugin; print(time.process_time() - t)"
+COMPLETED = """
+import os, runpy
+os.environ |= {"_PYTEST_NSYS_COMPLETE": "bash_complete", "COMP_WORDS": "pytest-nsys c", "COMP_CWORD": "1"}
+runpy.run_module("pytest_nsys", run_name="__main__")
+"""
 
 
 class Program:
@@ -66,6 +71,7 @@ def lines(bench: Bench) -> Iterator[Line]:
         empty=partial(program.pytest, "-p", "no:nsys", "empty"),
         nothing=partial(program.python, "-c", "pass"),
         help=partial(program.python, "-m", "pytest_nsys", "--help"),
+        completed=partial(program.python, "-c", COMPLETED),
         plugin=partial(bench.clocked, IMPORT),
     )
     used = [{name: spent.processor for name, spent in r.items()} for r in found]
@@ -77,6 +83,8 @@ def lines(bench: Bench) -> Iterator[Line]:
     yield Line("gate of 3 assertions, less pytest's empty run", "× that run", own, most=0.5)
     helped = [1000 * (r["help"] - r["nothing"]) for r in used]
     yield Line("pytest-nsys --help, less `python -c pass`", "ms", helped, most=150)
+    completed = [1000 * (r["completed"] - r["nothing"]) for r in used]
+    yield Line("completion of a command, less `python -c pass`", "ms", completed, most=100)
     yield Line("import of the plugin in a run of pytest", "ms", [1000 * r["plugin"].seconds for r in found], most=5)
 
     files, each = bench.size((1_000, 20), (10, 20))

@@ -66,6 +66,12 @@ def commands(bench: Bench) -> Iterator[Line]:
     asked: dict[str, tuple[tuple[str | Path, ...], float | None]] = {
         "pytest-nsys kernels": (("--view=kernels", trace), 6),
         "rows overlap --window steady": (("rows", "overlap", f"--trace={trace}", "--window=steady"), None),
+        "  launched in the steps": (
+            ("rows", "overlap", f"--trace={trace}", "--window=steady", "--kernels=launched"),
+            None,
+        ),
+        "pytest-nsys": ((trace,), 8),
+        "init": (("init", trace, "--force", f"--output={bench.work / 'drafted.nsys.yaml'}"), 15),
         "rows overlap_tax_ns --window run": (("rows", "overlap_tax_ns", f"--trace={trace}", "--window=run"), None),
     }
     found = bench.alternate(
