@@ -333,10 +333,12 @@ def _calls(
     trace: Trace, spans: Mapping[int, Interval], called_like: Sequence[str]
 ) -> Mapping[int, Sequence[Api]] | None:
     """The calls of each process in its span, and those before it in which a thread still stood when it began."""
-    found = trace.api_calls(called_like, spans)
-    before = trace.api_calls(SYNCHRONISING_CALLS, {pid: (0, low - 1) for pid, (low, _) in spans.items()})
+    alike = called_like == SYNCHRONISING_CALLS  # then one pass finds both
+    until = {pid: (min(0, low), high if alike else low - 1) for pid, (low, high) in spans.items()}
+    before = trace.api_calls(SYNCHRONISING_CALLS, until)
+    found = {} if alike else trace.api_calls(called_like, spans)
     if found is None or before is None:
-        return found
+        return None
     standing = {pid: [call for call in own if call.end_ns >= spans[pid][0]] for pid, own in before.items()}
     return {pid: [*standing.get(pid, ()), *found.get(pid, ())] for pid in {**standing, **found}}
 

@@ -101,6 +101,26 @@ def test_a_gate_on_the_budget_of_one_window_reads_on_to_the_next_compute(project
     }
 
 
+def test_copies_are_passed_once_for_all_ranks(tmp_path: Path, passes: Passes) -> None:
+    trace = TraceBuilder()
+    for number in range(4):
+        process = trace.process(pid=1 + number)
+        process.range(f"rank={number}; pp=0/1 dp={number}/4 cp=0/1 ep=0/1; mbs=1 seq=2048", 1, 2)
+        for step in range(3):
+            process.range(ANCHOR.format(step), (1 + step) * MS, (1 + step) * MS + MS // 2)
+            process.kernel("gemm", (1 + step) * MS + 20, (1 + step) * MS + 30, launch_ns=(1 + step) * MS + 10)
+            process.memcpy((1 + step) * MS + 40, (1 + step) * MS + 50, launch_ns=(1 + step) * MS + 35)
+    run = Run([NsysSqlite(trace.write(tmp_path / "trace.sqlite"))], BUILT_IN["pithtrain"])
+    windows = [*run.measured(WindowSpec("steady"))]
+    before = passes()
+    spans = [(window.window.start_ns, window.window.end_ns) for window in windows]
+    found = [window.track.copies(span) for window, span in zip(windows, spans, strict=True)]
+    assert [[copy.start_ns - low for copy in own or ()] for own, (low, _) in zip(found, spans, strict=True)] == [
+        [40]
+    ] * len(windows)
+    assert passes() - before == {"CUPTI_ACTIVITY_KIND_MEMCPY": 1, "CUPTI_ACTIVITY_KIND_RUNTIME": 1}
+
+
 @pytest.mark.parametrize("labelled", [True, False])
 @pytest.mark.sampled(2)
 def test_more_processes_than_sqlite_may_nest_comparisons(tmp_path: Path, passes: Passes, labelled: bool) -> None:
