@@ -31,6 +31,7 @@ from pytest_nsys.core.columns import (
     Column,
     Flags,
     bounds,
+    counts,
     distinct,
     equal,
     innermost,
@@ -316,8 +317,27 @@ class AskedRun(Protocol):
     def whole(self) -> AskedWindows: ...
 
 
+class AskedSpan(Protocol):
+    """A window by its time alone."""
+
+    @property
+    def start_ns(self) -> int: ...
+
+    @property
+    def end_ns(self) -> int: ...
+
+    @property
+    def length_ns(self) -> int: ...
+
+
 class AskedWindows(Protocol):
     """What a track asks of the windows that it is around."""
+
+    @property
+    def ranks(self) -> Mapping[int, Sequence[AskedSpan]]: ...
+
+    @property
+    def copies(self) -> Sequence[Mapping[Lane, Sequence[Copy]] | None]: ...
 
     @property
     def run(self) -> AskedRun: ...
