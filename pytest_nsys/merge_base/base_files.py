@@ -215,18 +215,22 @@ def write_base(files: CommitFiles, folder: Path, also: Iterable[str] = ()) -> li
             if file not in files.entries and (files.top / file).is_file():
                 absent.append(file)
     for place, content in {**files.read([*plain, *named]), **gates}.items():
-        path = folder / place
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        _write_inside(folder, place, content)
     return absent
 
 
 def write_baselines(files: CommitFiles, folder: Path) -> None:
     """Write the stored baselines alone, without their windows. Raises BaselineError."""
     for place, content in files.read(place for place in files.entries if is_baseline(place)).items():
-        path = folder / place
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        _write_inside(folder, place, content)
+
+
+def _write_inside(folder: Path, place: str, content: bytes) -> None:
+    path = folder / place
+    if ".." in path.parts:  # git writes no such tree; whoever makes one by hand writes nothing here
+        raise BaselineError(f"{printable(place)} leads out of the repository")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
 
 
 def is_baseline(place: str) -> bool:

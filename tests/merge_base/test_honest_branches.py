@@ -213,6 +213,14 @@ def test_another_work_tree_and_another_folder(branch: Project, tmp_path: Path) -
         assert [gate.name for gate in found.judged] == ["gate.nsys.yaml"]
 
 
+def test_paths_that_are_typed_outside_of_the_repository(
+    branch: Project, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    found = judge(branch, str(branch.root / RUN), str(branch.root / "perf"), here=outside)
+    assert (found.red, [gate.passed for gate in found.judged]) == (False, [2])
+
+
 def test_a_merge_queue_and_a_merge_commit(branch: Project) -> None:
     """HEAD is main with the branch merged into it, as GitHub makes it."""
     branch.gate(GATE.replace("60%", "1%").replace("10%", "900%"), FILE)
