@@ -41,6 +41,8 @@ class Usage(NamedTuple):
 
     def over(self, divisor: int) -> Usage:
         """The share of one GPU in one step."""
+        if divisor == 1:
+            return self
         return Usage(exact(Fraction(self.ns) / divisor), exact(Fraction(self.launches) / divisor))
 
 
@@ -123,6 +125,10 @@ class FamilySums:
         return {names: self._classify(*names) for names in self.by_name}
 
     @cached_property
+    def _names_by_family(self) -> Mapping[str, Sequence[tuple[str, str]]]:
+        return grouped((family, names) for names, family in self.family_of.items())
+
+    @cached_property
     def families(self) -> Mapping[str, Usage]:
         """One GPU in one step, by family in the order of the table, ``other`` last."""
         table = self.run.convention.families
@@ -161,8 +167,9 @@ class FamilySums:
         that sums are divided by.
         """
         divisor = self.divisor if over is None else over
-        kernels = ((names, usage) for names, usage in self.by_name.items() if self.family_of[names] == family)
-        sums = _summed((full or short, usage) for (short, full), usage in kernels)
+        sums = _summed(
+            (full or short, self.by_name[short, full]) for short, full in self._names_by_family.get(family, ())
+        )
         own = [(name, usage.over(divisor)) for name, usage in sums.items()]
         return sorted(own, key=lambda kernel: (-kernel[1].ns, kernel[0]))
 
