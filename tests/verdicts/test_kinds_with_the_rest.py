@@ -136,7 +136,7 @@ def in_two_workers(two: Two) -> None:
 
 
 COMBINATIONS = (
-    *(in_a_history, under_a_waiver, accepted_alone, accepted_with_limits, across_an_axis, at_the_merge_base),
+    *(in_a_history, under_a_waiver, accepted_alone, across_an_axis, at_the_merge_base),
     *(in_every_report, in_two_workers),
 )
 
