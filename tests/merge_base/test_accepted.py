@@ -226,7 +226,7 @@ def test_a_faster_step_passes_with_and_without_a_refresh(branch: Project) -> Non
 
 def test_a_ratchet_takes_a_faster_step_that_is_stored(branch: Project) -> None:
     with on_main(branch):
-        branch.gate(GATE.replace(f"- {NAME}", f"- {{assert: {NAME}, on_improvement: fail}}"), FILE)
+        branch.gate(GATE.replace(f"- {NAME}", f"- {{assert: {NAME}, severity: {{improved: fail}}}}"), FILE)
     branch.trace(exposed_us=100)
     assert judge(branch, RUN).red
     refresh(branch)
