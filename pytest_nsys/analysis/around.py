@@ -186,7 +186,8 @@ class Around:
     @cached_property
     def launches(self) -> Mapping[Lane, array[int]]:
         """Start of the earliest launch row of each kernel, NO_LAUNCH where there is none."""
-        if "launch_calls" in self.__dict__:
+        # Of a whole run the other columns of the calls are let go, and read again by who asks for them.
+        if "launch_calls" in self.__dict__ or None not in self.spans.values():
             return {lane: calls.start_ns for lane, calls in self.launch_calls.items()}
         return launches_of(self.trace, self.kernels)
 
