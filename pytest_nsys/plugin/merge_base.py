@@ -33,6 +33,8 @@ NOTHING_RUNS = ("help", "version", "collectonly", "nsys_update_baselines", "nsys
 
 GREEN_OR_EMPTY = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 _JUDGE = pytest.StashKey[Judge | BaseVerdict]()
+_TYPED = pytest.StashKey[Any]()
+"""The options as a person typed them, read before any conftest.py."""
 
 
 def start_before_conftests(config: pytest.Config, parser: pytest.Parser) -> None:
@@ -46,18 +48,19 @@ def start_before_conftests(config: pytest.Config, parser: pytest.Parser) -> None
             f"{REF} in an ini file protects nobody, as a branch writes its own: take it out, and type "
             "--nsys-baseline-ref=REF"
         )
+    config.stash[_TYPED] = typed
     if WORKER not in os.environ and not any(getattr(typed, name, None) for name in NOTHING_RUNS):
-        _start(config, typed, ref)
+        _start(config, typed)
 
 
-def _start(config: pytest.Config, typed: Any, ref: str) -> None:
+def _start(config: pytest.Config, typed: Any) -> None:
     here = config.invocation_params.dir
 
     def named(option: str) -> list[NamedPath]:
         return [NamedPath(*split(value, here)) for value in getattr(typed, option) or ()]
 
     request = JudgeRequest(
-        ref,
+        typed.nsys_baseline_ref,
         here,
         paths=[word.partition("::")[0] for word in typed.file_or_dir or ()],
         traces=named("nsys_trace"),
@@ -81,7 +84,7 @@ def start(config: pytest.Config) -> None:
     if hasattr(config, "workerinput") or any(config.getoption(name, default=None) for name in NOTHING_RUNS):
         return
     if _JUDGE not in config.stash:  # a session inside a worker of another one
-        _start(config, config.option, config.getoption(REF))
+        _start(config, config.stash[_TYPED])  # config.option is what a conftest.py may have changed
     install(config, MergeBaseGate(config), NAME)
 
 

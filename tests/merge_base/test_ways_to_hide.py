@@ -231,6 +231,7 @@ def test_the_judge(branch: Project, name: str) -> None:
 
 
 def plain(project: Project, way: Way, monkeypatch: pytest.MonkeyPatch, trace: str, *words: str) -> str:
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # of this suite; what runs inside is no worker of it
     for variable, value in way.environment.items():
         monkeypatch.setenv(variable, str(project.root / value))
     typed = [*way.paths, f"--nsys-trace={trace}", "--nsys-baseline-ref=main", "-rA", *words]
