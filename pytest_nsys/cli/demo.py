@@ -61,7 +61,7 @@ def demo(folder: str, dualpipe: bool) -> None:
         ("the same step with a regression: red, with the rows and the cause", red),
         ("the same as a page for a browser", [*red, f"--nsys-html={root / PAGE}"]),
         ("overlap and exposed time of each stage", ["pytest-nsys", str(regressed), "--view", "overlap", *shown.look]),
-        ("accept it: its baselines, and what to write for constants", [*accept, "--reason", "only a demo"]),
+        ("accept it: new baselines, and the constants to paste", [*accept, "--reason", "only a demo"]),
     ]
     gate = root / shown.gate
     say(f"wrote {gate}, two traces of a simulated {shown.step} step, and the baseline of the good one. Now type:\n")

@@ -106,11 +106,15 @@ class MergeBaseGate:
         """Report behind all other tests, also where the session broke off for one of them."""
         # Registered last, so around the hooks of every conftest.py: what they set is set before this looks.
         self.config.pluginmanager.register(ExitStatus(self), f"{NAME}-exit-status")
+        session.testscollected += session.testscollected > 0  # for the percentages; of none, pytest says so
+        counted = session.testscollected
         try:
             result = yield
         except (Exception, session.Interrupted):  # the latter where a file cannot be collected
             self._report(session)
             raise
+        if session.testscollected != counted:  # xdist has counted what its workers collected
+            session.testscollected += 1
         self._report(session)
         return result
 
@@ -121,7 +125,6 @@ class MergeBaseGate:
         except BaselineError as error:
             self.verdict = broken_verdict(str(error))
         failure = self._failure(self.verdict)
-        session.testscollected += session.testscollected > 0  # of none, pytest says so
         location, hook = ("", 0, TITLE), self.config.hook
         hook.pytest_runtest_logstart(nodeid=NODE_ID, location=location)
         for when in ("setup", "call", "teardown"):
