@@ -111,14 +111,14 @@ class MergeBaseGate:
         try:
             result = yield
         except (Exception, session.Interrupted):  # the latter where a file cannot be collected
-            self._report(session)
+            self._report()
             raise
         if session.testscollected != counted:  # xdist has counted what its workers collected
             session.testscollected += 1
-        self._report(session)
+        self._report()
         return result
 
-    def _report(self, session: pytest.Session) -> None:
+    def _report(self) -> None:
         judge = self.config.stash[_JUDGE]
         try:
             self.verdict = judge if isinstance(judge, BaseVerdict) else judge.wait()
