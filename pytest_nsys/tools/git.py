@@ -152,14 +152,15 @@ def list_tree(store: Path, commit: str) -> dict[str, TreeEntry]:
 def read_blobs(store: Path, names: Sequence[str]) -> list[bytes]:
     """The content of objects, as it is stored: no attribute and no filter changes it. Raises BaselineError."""
     question = "".join(f"{name}\n" for name in names).encode()
-    answer, contents = ask_checked(store, ["cat-file", "--batch"], question).stdout, list[bytes]()
+    answer, contents, at = ask_checked(store, ["cat-file", "--batch"], question).stdout, list[bytes](), 0
     for name in names:
-        head, _, answer = answer.partition(b"\n")
-        size = re.fullmatch(rb"\w+ blob (\d+)", head)
+        end = answer.find(b"\n", at)
+        size = re.fullmatch(rb"\w+ blob (\d+)", answer[at:end])
         if size is None:
             raise BaselineError(f"{store}: git has no object {name[:SHORT]}: fetch it, as with git fetch --unshallow")
-        contents.append(answer[: int(size[1])])
-        answer = answer[int(size[1]) + 1 :]
+        at = end + 1 + int(size[1])
+        contents.append(answer[end + 1 : at])
+        at += 1
     return contents
 
 
