@@ -187,10 +187,18 @@ def commit_named(top: Path, ref: str) -> str:
     shown = printable(ref, 100)
     if not ref.strip() or ref.startswith("-"):
         raise BaselineError(f"'{shown}' is not a ref: write a branch, tag or commit, as origin/main")
-    answer = _git(top, ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}"])
-    if answer.returncode == 0:
-        return _line(answer)
     remote, _, branch = ref.partition("/")
+    # A tag origin/main, or a branch of that name, would stand before the branch main of origin: anybody pushes one.
+    full = f"refs/remotes/{ref}" if branch and remote in _line(_git(top, ["remote"])).splitlines() else ref
+    words = ["-c", "core.warnAmbiguousRefs=true", "rev-parse", "--verify", "--end-of-options", f"{full}^{{commit}}"]
+    answer = _git(top, words)
+    if answer.returncode == 0:
+        if b"is ambiguous" in answer.stderr and ref != "HEAD" and not re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", ref):
+            raise BaselineError(
+                f"'{shown}' is the name of several refs in {top}, as a tag and a branch: write the whole of the one "
+                "that is meant, as refs/remotes/origin/main"
+            )
+        return _line(answer)
     fetch = shlex.join(["git", "fetch", *((remote, branch) if branch else ("origin", ref))])
     if ref == "HEAD":
         raise BaselineError(f"{top} has no commit yet")
