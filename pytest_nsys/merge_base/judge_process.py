@@ -24,7 +24,7 @@ from pytest_nsys.core.words import printable
 from pytest_nsys.merge_base.base_files import Comparison, write_base, write_baselines
 from pytest_nsys.merge_base.base_verdict import BaseVerdict, read_verdict, verdict_without_gates
 from pytest_nsys.merge_base.differences import FileDifference, list_differences
-from pytest_nsys.tools.git import git_folder, place_in, repository_around
+from pytest_nsys.tools.git import git_folder, outermost_repository, place_in
 
 ENVIRONMENT = (
     *("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "TEMP", "TMP", "USER", "LOGNAME"),
@@ -131,11 +131,7 @@ class Judge:
 
 def start_judge(request: JudgeRequest) -> Judge:
     """Write the files of the merge base, and run pytest on its gate files. Raises BaselineError."""
-    around = request.here
-    if request.paths:  # which may lie elsewhere
-        with contextlib.suppress(BaselineError):
-            around = repository_around(request.here / request.paths[0])
-    comparison = Comparison.of(around, request.ref)
+    comparison = Comparison.of(_find_repository(request), request.ref)
     folder = Path(tempfile.mkdtemp(prefix="pytest-nsys-judge-")).resolve()
     judge = Judge(comparison, folder)
     try:
@@ -144,6 +140,20 @@ def start_judge(request: JudgeRequest) -> Judge:
         judge.stop()
         raise
     return judge
+
+
+def _find_repository(request: JudgeRequest) -> Path:
+    """A folder of the repository that is judged: that of the first path, which may lie elsewhere. Raises BaselineError
+    for a path that a link of one repository leads to another: a branch can commit the link.
+    """
+    path = Path(os.path.abspath(request.here / request.paths[0])) if request.paths else request.here
+    tops = list[Path]()
+    for folder in (path, *(each.parent for each in (path, *path.parents) if each.is_symlink())):
+        with contextlib.suppress(BaselineError):
+            tops.append(outermost_repository(folder))
+    if len({*tops}) > 1:
+        raise BaselineError(f"{path} is in {tops[1]}, where a link leads to {tops[0]}: type where the gate files lie")
+    return tops[0] if tops else request.here
 
 
 def _start(request: JudgeRequest, judge: Judge) -> None:

@@ -103,7 +103,7 @@ def repository_around(folder: Path) -> Path:
         folder = folder.parent
     answer = _git(folder, ["rev-parse", "--show-toplevel"])
     if answer.returncode == 0:
-        return Path(_line(answer))
+        return _checked_top(Path(_line(answer)), folder)
     why = _complaint(answer)
     if "dubious ownership" in why:
         raise BaselineError(
@@ -115,19 +115,30 @@ def repository_around(folder: Path) -> Path:
     raise BaselineError(f"{folder}: git finds no work tree here: {why}")
 
 
+def _checked_top(top: Path, folder: Path) -> Path:
+    """``top`` where it is that of a work tree around ``folder``. Raises BaselineError for what git takes for one while
+    ``.git`` is not there: a folder that looks like a bare repository, which any commit can hold.
+    """
+    if (top / ".git").exists() and folder.resolve().is_relative_to(top.resolve()):
+        return top
+    raise BaselineError(f"{folder} is taken for a repository by git, and has no .git: rename its files HEAD and config")
+
+
 def outermost_repository(folder: Path) -> Path:
     """The same of the repository that holds it as a submodule, if one does. Raises BaselineError."""
     top = repository_around(folder)
     while outer := _line(_git(top, ["rev-parse", "--show-superproject-working-tree"])):
-        top = Path(outer)
+        top = _checked_top(Path(outer), top)
     return top
 
 
 def place_in(top: Path, path: Path) -> str:
     """The path inside a repository, as git spells it; empty: its top. Raises BaselineError for one outside of it."""
     real = Path(os.path.abspath(path))
-    for parent in (real, *real.parents):  # a link below the top is a file of the repository, and not followed
-        if parent == top or parent.resolve() == top:
+    if real.is_relative_to(top):  # a link below the top is a file of the repository, and not followed
+        return "" if real == top else real.relative_to(top).as_posix()
+    for parent in (real, *real.parents):
+        if parent.resolve() == top:
             return "" if real == parent else real.relative_to(parent).as_posix()
     raise BaselineError(f"{path} lies outside the repository {top}")
 

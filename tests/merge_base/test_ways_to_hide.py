@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
+from pytest_nsys.core.errors import BaselineError
 from tests.cli.test_action import Runner
 from tests.support.gates import Project, built_once
 from tests.support.git_project import commit, git, start
@@ -327,6 +328,67 @@ def test_a_submodule_that_moved(branch: Project, tmp_path: Path) -> None:
     commit(branch.root)
     with pytest.raises(Exception, match=r"the submodule perf/inner of .* is not checked out"):
         judge(branch, BAD, "perf")
+
+
+def another_repository(folder: Path) -> Path:
+    """One that has no gate file, and a main of origin."""
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "commit", "-q", "--allow-empty", "-m", "nothing")
+    git(folder, "update-ref", "refs/remotes/origin/main", "main")
+    return folder
+
+
+def test_a_folder_that_looks_like_a_repository(branch: Project, tmp_path: Path) -> None:
+    """What any commit can hold: git takes it for a bare one, with the work tree that its config names."""
+    git(branch.root, "update-ref", "refs/remotes/origin/main", "main")
+    another = another_repository(tmp_path / "another")
+    git(another, "config", "core.worktree", ".")
+    shutil.copytree(another / ".git", branch.root / "perf", dirs_exist_ok=True)
+    assert git(branch.root / "perf", "rev-parse", "origin/main") == git(another, "rev-parse", "main")
+    loosened(branch)
+    found = judge(branch, BAD, "perf", ref="origin/main")
+    assert found.headline.startswith("2 failed"), found.headline
+    with pytest.raises(BaselineError, match=r"is taken for a repository by git, and has no \.git"):
+        judge(branch, f"../{BAD}", ref="origin/main", here=branch.root / "perf")
+
+
+@pytest.mark.parametrize("path", ["perf", "perf/deeper"])
+def test_a_link_to_another_repository(branch: Project, tmp_path: Path, path: str) -> None:
+    git(branch.root, "update-ref", "refs/remotes/origin/main", "main")
+    (another_repository(tmp_path / "another") / "deeper").mkdir()
+    shutil.rmtree(branch.root / "perf")
+    (branch.root / "perf").symlink_to(tmp_path / "another")
+    commit(branch.root)
+    with pytest.raises(BaselineError, match="where a link leads to"):
+        judge(branch, BAD, path, ref="origin/main")
+    (branch.root / "perf").unlink()
+    (branch.root / "perf").symlink_to(tmp_path)
+    commit(branch.root)
+    assert judge(branch, BAD, "perf", ref="origin/main").headline.startswith("2 failed")
+
+
+def test_a_link_that_leads_around_the_folder(branch: Project) -> None:
+    shutil.rmtree(branch.root / "perf")
+    (branch.root / "perf").symlink_to(".")
+    branch.gate(OTHER, "other.nsys.yaml")
+    found = judge(branch, BAD, "perf/other.nsys.yaml")
+    assert [gate.name for gate in found.judged] == ["perf/other.nsys.yaml"]
+
+
+@pytest.mark.parametrize("kind", ["tag", "branch"])
+def test_a_ref_that_anybody_can_push(branch: Project, kind: str) -> None:
+    git(branch.root, "update-ref", "refs/remotes/origin/main", "main")
+    loosened(branch)
+    commit(branch.root)
+    git(branch.root, kind, "origin/main")
+    with pytest.raises(BaselineError, match=r"'origin/main' is the name of several refs in .* write the whole"):
+        judge(branch, BAD, "perf", ref="origin/main")
+    git(branch.root, "remote", "add", "origin", ".")
+    assert judge(branch, BAD, "perf", ref="origin/main").headline.startswith("2 failed")
+    git(branch.root, "update-ref", "-d", "refs/remotes/origin/main")
+    with pytest.raises(BaselineError, match="has no commit 'origin/main': fetch it: git fetch origin main"):
+        judge(branch, BAD, "perf", ref="origin/main")
 
 
 @pytest.mark.parametrize(

@@ -285,8 +285,10 @@ def test_why_git_knows_no_repository(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr(git, "_git", lambda *_: answer)
     with pytest.raises(BaselineError, match=told):
         git.repository_around(tmp_path / "new" / "folder")
-    answer = subprocess.CompletedProcess[bytes]([], 0, b"/top\n", b"warning: not a git repository, says a hook")
-    assert git.repository_around(tmp_path) == Path("/top")
+    (tmp_path / ".git").mkdir()
+    top = f"{tmp_path}\n".encode()
+    answer = subprocess.CompletedProcess[bytes]([], 0, top, b"warning: not a git repository, says a hook")
+    assert git.repository_around(tmp_path) == tmp_path
 
 
 @pytest.mark.parametrize("many", [1, 3, 4, 6])
