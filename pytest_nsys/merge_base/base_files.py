@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -111,17 +111,17 @@ class CommitFiles:
         for _ in range(MOST_LINKS):
             parts = place.split("/")
             above = ("/".join(parts[: n + 1]) for n in range(len(parts)))
-            link = next((each for each in above if each in self._links), None)
+            link = next((each for each in above if each in self.links), None)
             if link is None:
                 return place
-            target = self._links[link]
+            target = self.links[link]
             place = posixpath.normpath(posixpath.join(posixpath.dirname(link), target, place[len(link) + 1 :]))
             if target.startswith("/") or place.split("/")[0] == "..":
                 return None
         return None
 
     @cached_property
-    def _links(self) -> dict[str, str]:
+    def links(self) -> dict[str, str]:
         """Where each link of the commit leads, as it is written."""
         links = [place for place, entry in self.entries.items() if entry.mode == LINK]
         return {place: content.decode("utf-8", "surrogateescape") for place, content in self._blobs(links).items()}
@@ -204,25 +204,46 @@ def write_base(files: CommitFiles, folder: Path, also: Iterable[str] = ()) -> li
         if target is None or target not in files.entries:
             what = "a link to what the repository does not hold: make it a plain file"
             raise BaselineError(f"{printable(place)} at {files.commit[:SHORT]} is {what}")
-    names = ((place, posixpath.basename(place)) for place in files.entries)
-    plain = [place for place, name in names if name in INI_FILES or BASELINE_FILE.fullmatch(name)]
+    kept = _places_of(files, lambda name: is_ini(name) or BASELINE_FILE.fullmatch(name) is not None)
     gates = {place: files.read([target])[target] for place, target in linked.items() if target is not None}
-    named, absent = {*also}, []
+    named, absent = [*also], []
     for place, content in gates.items():
         for word in _named_files(place, content):
             file = posixpath.normpath(posixpath.join(posixpath.dirname(place), word))
-            named.add(file)
-            if file not in files.entries and (files.top / file).is_file():
+            named.append(file)
+            if files.resolve(file) not in files.entries and (files.top / file).is_file():
                 absent.append(file)
-    for place, content in {**files.read([*plain, *named]), **gates}.items():
+    kept |= {place: target for place in named if (target := files.resolve(place)) is not None}
+    _write_places(files, folder, kept)
+    for place, content in gates.items():
         _write_inside(folder, place, content)
     return absent
 
 
 def write_baselines(files: CommitFiles, folder: Path) -> None:
     """Write the stored baselines alone, without their windows. Raises BaselineError."""
-    for place, content in files.read(place for place in files.entries if is_baseline(place)).items():
-        _write_inside(folder, place, content)
+    _write_places(files, folder, _places_of(files, is_baseline))
+
+
+def _places_of(files: CommitFiles, is_meant: Callable[[str], bool]) -> dict[str, str]:
+    """The files whose names are meant, each with the path of the plain file that it is; also below linked folders,
+    where a stored baseline may be.
+    """
+    meant = [place for place in files.entries if is_meant(posixpath.basename(place))]
+    found = {place: target for place in meant if (target := files.resolve(place)) is not None}
+    for link in files.links:
+        if (target := files.resolve(link)) is not None and target not in files.entries:
+            below = f"{target}/" if target else ""
+            stored = (place for place in meant if place.startswith(below) and not is_ini(place))
+            found |= {f"{link}/{place.removeprefix(below)}": place for place in stored}
+    return found
+
+
+def _write_places(files: CommitFiles, folder: Path, places: Mapping[str, str]) -> None:
+    contents = files.read(places.values())
+    for place, source in places.items():
+        if source in contents:
+            _write_inside(folder, place, contents[source])
 
 
 def _write_inside(folder: Path, place: str, content: bytes) -> None:
@@ -231,6 +252,11 @@ def _write_inside(folder: Path, place: str, content: bytes) -> None:
         raise BaselineError(f"{printable(place)} leads out of the repository")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
+
+
+def is_ini(place: str) -> bool:
+    """Whether pytest looks into a file for what is set, by its name."""
+    return posixpath.basename(place) in INI_FILES
 
 
 def is_baseline(place: str) -> bool:

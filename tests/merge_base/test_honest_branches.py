@@ -166,6 +166,29 @@ def test_a_link_inside_of_main_is_followed_there(branch: Project) -> None:
     assert judge(branch, RUN, "also").red
 
 
+def test_links_to_what_a_gate_is_judged_by(branch: Project) -> None:
+    """Baselines, an ini file, and what a gate file names: each is a link, or lies below one; some lead around."""
+    with on_main(branch):
+        branch.gate(f"workload: {{config: here/job.toml}}\nassertions:\n{GATE}", FILE)
+        branch.file("kept/job.toml", "[training]\nlocal_batch_size = 1\nseq_len = 2048\n")
+        branch.file("kept/pytest.ini", "[pytest]\nnsys_baseline_dir = linked\n")
+        (branch.root / "baselines").rename(branch.root / "kept/stored")
+        (branch.root / "pytest.ini").unlink()
+        links = {
+            "pytest.ini": "kept/pytest.ini",
+            "kept/linked": "stored",
+            "linked": "kept/linked",
+            "perf/here": "../kept",
+        }
+        links |= {f"around{number}": "." for number in range(20)} | {"kept/stored/around": "../.."}
+        for name, target in links.items():
+            (branch.root / name).symlink_to(target)
+    found = judge(branch, RUN, "perf")
+    assert not found.red, [*found.lines()]
+    branch.trace("slow.sqlite", 400)
+    assert judge(branch, "slow.sqlite", "perf").red
+
+
 def test_the_history_is_read_and_not_written(branch: Project) -> None:
     history = ("--nsys-history=perf.db",)
     for name in ("one.sqlite", "two.sqlite"):
