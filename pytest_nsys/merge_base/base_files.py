@@ -182,6 +182,12 @@ class Comparison:
         return printable(f"{self.base.commit[:SHORT]} (merge base of {self.ref})")
 
     @cached_property
+    def changed(self) -> list[str]:
+        """The paths of all files that are other ones at HEAD: new, deleted, or a link in place of a file."""
+        before, now = self.base.entries, self.head.entries
+        return [place for place in sorted({*before, *now}) if before.get(place) != now.get(place)]
+
+    @cached_property
     def gone(self) -> list[str]:
         """The gate files of the merge base that HEAD lacks, or has as something else than it was: a link, a folder."""
         before, now = self.base.entries, self.head.entries

@@ -183,6 +183,7 @@ def _start(request: JudgeRequest, judge: Judge) -> None:
         "here": str(request.here),
         "branch": str(branch),
         "gone": [str(tree / place) for place in gone],
+        "changed": judge.comparison.changed,
         "result": str(folder / "settings.json"),
         "ref": request.ref,
     }

@@ -8,14 +8,15 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from pytest_nsys.core.errors import BaselineError
+from pytest_nsys.merge_base.judge_process import NamedPath
 from tests.cli.test_action import Runner
 from tests.support.gates import Project, built_once
-from tests.support.git_project import commit, git, start
+from tests.support.git_project import commit, git, on_main, start
 from tests.support.merge_base import judge
 
 GATE = """
@@ -374,6 +375,42 @@ def test_a_link_that_leads_around_the_folder(branch: Project) -> None:
     branch.gate(OTHER, "other.nsys.yaml")
     found = judge(branch, BAD, "perf/other.nsys.yaml")
     assert [gate.name for gate in found.judged] == ["perf/other.nsys.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("runs.db", {"history": "runs.db"}),
+        ("runs.db-wal", {"history": "runs.db"}),
+        ("kept", {"history": "kept/runs.db"}),
+        ("main/rank1.sqlite", {"against": [NamedPath("", "main")]}),
+        ("main/rank1.sqlite", {"against": [NamedPath("", "main/*.sqlite")]}),
+        ("main.sqlite", {"against": [NamedPath("", "main.nsys-rep")]}),
+        ("values.json", {"against_measurements": [NamedPath("", "values.json")]}),
+    ],
+)
+def test_what_a_run_is_held_against_is_not_the_branch_s(branch: Project, file: str, words: dict[str, Any]) -> None:
+    (branch.root / file).parent.mkdir(exist_ok=True)
+    shutil.copy(branch.root / BAD, branch.root / file)
+    git(branch.root, "add", "-f", file)
+    commit(branch.root)
+    found = judge(branch, BAD, "perf", **words)
+    assert found.red
+    assert f"is what a run is held against, and this branch changes {file}: " in found.reds[0]
+
+
+def test_a_history_that_main_names(branch: Project) -> None:
+    with on_main(branch):
+        branch.file("pytest.ini", f"{INI}nsys_history = runs.db\n")
+    assert not judge(branch, GOOD, "perf").red
+    branch.file("runs.db", "of the branch")
+    commit(branch.root)
+    assert "and this branch changes runs.db: " in judge(branch, GOOD, "perf").reds[0]
+    with on_main(branch):
+        branch.file("runs.db", "")
+    branch.file("runs.py", "beside it")
+    commit(branch.root)
+    assert not judge(branch, GOOD, "perf").broken
 
 
 @pytest.mark.parametrize("kind", ["tag", "branch"])
