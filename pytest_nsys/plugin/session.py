@@ -28,7 +28,7 @@ from pytest_nsys.core.words import folders_up, from_here, typed
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.model import Assertion, GateFile, Verdict, requests_of, spec_for
 from pytest_nsys.gates.workload_keys import options_of
-from pytest_nsys.plugin.settings import ACCEPTANCE, JUDGED_TREE, WorkTree, given, path_of
+from pytest_nsys.plugin.settings import ACCEPTANCE, JUDGED_TREE, WorkTree, given, in_force, path_of
 from pytest_nsys.plugin.sources import MEASUREMENTS, Source, Sources, plain, prefix
 
 if TYPE_CHECKING:
@@ -214,8 +214,11 @@ class NsysSession:
 
     def baseline_folder(self, gate_path: Path) -> Path:
         """Option, ini key, else the nearest ``baselines/`` above the gate file, else one in the root directory."""
-        if (asked := path_of(self.config, "nsys_baseline_dir")) is not None:
-            return plain(asked)
+        asked, base = in_force(self.config, "nsys_baseline_dir")
+        if asked:
+            inside, judged = plain(base / asked), self.judged_tree
+            outside = judged is not None and base.is_relative_to(judged.tree) and not inside.is_relative_to(judged.tree)
+            return plain(self._in_work_tree(base) / asked) if outside else inside
         for folder in gate_path.parents:
             if (folder / BASELINES).is_dir():
                 return folder / BASELINES
@@ -275,8 +278,10 @@ class NsysSession:
     def store(self, gate: GateFile) -> BaselineStore:
         from pytest_nsys.stored.baselines.store import store_of
 
-        folder, root = self.baseline_folder(gate.path), self.config.rootpath
-        return store_of(gate.path, folder, root, gate.configuration)
+        folder, path, root = self.baseline_folder(gate.path), gate.path, self.config.rootpath
+        if self.judged_tree is not None and not folder.is_relative_to(self.judged_tree.tree):  # it names the work tree
+            path, root = self._in_work_tree(path), self._in_work_tree(root)
+        return store_of(path, folder, root, gate.configuration)
 
     def _refreshed_store(self, store: BaselineStore) -> BaselineStore | None:
         """The baselines that the branch has committed in the place of those of the merge base; None where nothing is
