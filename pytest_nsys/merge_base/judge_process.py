@@ -228,7 +228,7 @@ def _is_below(place: str, above: str) -> bool:
 
 def _find_asked(request: JudgeRequest, comparison: Comparison) -> tuple[list[str], list[str]]:
     """What of the typed paths the merge base has, as paths in the repository, and which gate files and folders it
-    lacks: those are the branch's own.
+    lacks: those are the branch's own. Raises BaselineError for one that is nowhere.
     """
     base, asked, new = comparison.base, list[str](), list[str]()
     for word in request.paths:
@@ -236,6 +236,9 @@ def _find_asked(request: JudgeRequest, comparison: Comparison) -> tuple[list[str
         place = base.resolve(place_in(base.top, path)) if _is_inside(path, base.top) else None
         if place is not None and (place in base.gate_files or base.is_folder(place)):
             asked.append(place)
+        elif not path.exists() and place not in base.entries:
+            what = f"no such file or folder, neither here nor at {comparison.words}"
+            raise BaselineError(f"{printable(word)}: {what}")
         elif place not in base.entries and (path.is_dir() or path.name.endswith(".nsys.yaml")):
             new.append(printable(word))
     return asked, new

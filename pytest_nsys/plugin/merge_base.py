@@ -59,10 +59,11 @@ def _start(config: pytest.Config, typed: Any) -> None:
     def named(option: str) -> list[NamedPath]:
         return [NamedPath(*split(value, here)) for value in getattr(typed, option) or ()]
 
+    paths = [word.partition("::")[0] for word in typed.file_or_dir or ()]
     request = JudgeRequest(
         typed.nsys_baseline_ref,
         here,
-        paths=[word.partition("::")[0] for word in typed.file_or_dir or ()],
+        paths=[path for path in paths if not typed.pyargs or (here / path).exists()],
         traces=named("nsys_trace"),
         measurements=named("nsys_measurements"),
         baseline_dir=typed.nsys_baseline_dir,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,15 @@ def test_a_file_of_one_folder_is_judged_alone(branch: Project) -> None:
     git(branch.root, "rm", "-q", "perf/other.nsys.yaml")
     commit(branch.root)
     assert judge(branch, RUN, FILE).red
+
+
+def test_a_path_that_is_nowhere_is_a_mistake(branch: Project) -> None:
+    for word in ("pref", "perf/gaet.nsys.yaml"):
+        with pytest.raises(BaselineError, match=rf"{word}: no such file or folder, neither here nor at \w+"):
+            judge(branch, RUN, word)
+    words = [f"--nsys-trace={RUN}", "--nsys-baseline-ref=main", "--pyargs", "perf", "json.tool"]
+    said = branch.pytest_in_a_process(*words)
+    assert "gate of the merge base: 2 assertions passed" in said
 
 
 def test_no_trace_is_red(branch: Project) -> None:
@@ -224,6 +234,22 @@ def test_unrelated_histories_have_no_merge_base(branch: Project) -> None:
     assert commit_ == ""
     with pytest.raises(BaselineError, match="unrelated histories"):
         judge(branch, RUN)
+
+
+def test_baselines_outside_of_the_repository(branch: Project) -> None:
+    with on_main(branch):
+        git(branch.root, "rm", "-rq", "baselines")
+        branch.file("pytest.ini", "[pytest]\nnsys_baseline_dir = ../outside\n")
+        branch.refresh(f"--nsys-trace={RUN}")
+    kept = branch.root.parent / "outside"
+    try:
+        assert [each.name for each in kept.iterdir()] == [f"{branch.root.name}__perf__gate"]
+        assert not judge(branch, RUN, "perf").red
+        assert not judge(branch, RUN, "perf", baseline_dir="../outside").red
+        branch.trace("slow.sqlite", 300)
+        assert judge(branch, "slow.sqlite", "perf").headline.startswith("1 failed")
+    finally:
+        shutil.rmtree(kept)
 
 
 def test_another_work_tree_and_another_folder(branch: Project, tmp_path: Path) -> None:
