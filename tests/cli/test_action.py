@@ -442,8 +442,9 @@ def test_gate_files_are_found_and_nothing_else(runner: Runner) -> None:
 # -- installation
 
 STUB = """#!/usr/bin/env bash
-if [ "$1 $2 $3" = "-P -m venv" ]; then mkdir -p "$4/bin" && cp "$0" "$4/bin/python" && exit
-elif [ "$1 $2 $3" = "-P -m pip" ]; then printf '%s\\n' "$0" "$@" >"$STUB_LOG"; echo said by pip; exit "$STUB_PIP"
+if [ "$1 $2 $3" = "-I -m venv" ]; then mkdir -p "$4/bin" && cp "$0" "$4/bin/python" && exit
+elif [ "$1 $2 $3" = "-I -m pip" ]; then
+    printf '%s\\n' "$0" "${PYTHONPATH-}" "$@" >"$STUB_LOG"; echo said by pip; exit "$STUB_PIP"
 fi
 exec "$STUB_PYTHON" "$@"
 """
@@ -456,11 +457,12 @@ def test_it_installs_the_package(runner: Runner, package: str, status: int) -> N
     stub.write_text(STUB)
     stub.chmod(0o755)
     runner.environment = {"STUB_LOG": str(log), "STUB_PYTHON": sys.executable, "STUB_PIP": str(status)}
+    runner.environment["PYTHONPATH"] = "folder of the branch"
     given = {"install": "true", "python": str(stub), "package": package, "traces": "run.sqlite"}
     assert runner.run(**given) == status, runner.log
-    python, *words = log.read_text().splitlines()
+    python, path, *words = log.read_text().splitlines()
     assert python.endswith("/venv/bin/python")
-    assert words[:4] == ["-P", "-m", "pip", "install"]
+    assert (path, words[:4]) == ("", ["-I", "-m", "pip", "install"])
     assert words[-2] == "--"
     assert words[-1] == package or Path(words[-1]).resolve() == ROOT
     if status:

@@ -79,11 +79,14 @@ rooted() { # PATH: the same path, never to be taken for an option
     case $1 in /* | ./* | .) printf '%s' "$1" ;; *) printf './%s' "$1" ;; esac
 }
 
-install() { # pytest-nsys in a virtual environment of its own; sets `python`. With -P no file here stands for a module
+install() { # pytest-nsys in a virtual environment of its own; sets `python`. No file here stands for a module
     [ "${NSYS_INSTALL:-true}" = false ] && return
     local package=${NSYS_PACKAGE:-$here/../../..}
-    "$python" -P -m venv "$work/venv" && "$work/venv/bin/python" -P -m pip install --quiet --disable-pip-version-check \
-        -- "$package" && python=$work/venv/bin/python
+    (
+        unset "${!PYTHON@}" # PYTHONPATH may name a folder of the branch; also for what pip starts
+        "$python" -I -m venv "$work/venv" &&
+            "$work/venv/bin/python" -I -m pip install --quiet --disable-pip-version-check -- "$package"
+    ) && python=$work/venv/bin/python
 }
 
 prepare() {
