@@ -210,7 +210,9 @@ def commit_named(top: Path, ref: str) -> str:
                 "that is meant, as refs/remotes/origin/main"
             )
         return _line(answer)
-    fetch = shlex.join(["git", "fetch", *((remote, branch) if branch else ("origin", ref))])
+    # A clone of one branch keeps no other by its name alone.
+    source = (remote, f"{branch}:refs/remotes/{ref}") if branch else ("origin", f"{ref}:{ref}")
+    fetch = shlex.join(["git", "fetch", *source])
     if ref == "HEAD":
         raise BaselineError(f"{top} has no commit yet")
     hint = f"fetch it: {printable(fetch)}" if re.fullmatch(r"[\w./-]+", ref) else "in a shallow clone: fetch-depth: 0"

@@ -110,6 +110,19 @@ def test_an_unknown_ref(root: Path, ref: str, why: str) -> None:
     assert not (root / "hacked").exists()
 
 
+@pytest.mark.parametrize("ref", ["origin/main", "main"])
+def test_the_fetch_that_is_told_brings_the_ref(root: Path, ref: str) -> None:
+    """Also into a clone of one branch."""
+    commit(root, "slower")
+    made = root.parent / "clone"
+    git(root, "clone", "-q", "--single-branch", "-b", "feature", f"file://{root}", made)
+    with pytest.raises(BaselineError, match="fetch it: ") as error:
+        read(made, ref)
+    words = str(error.value).partition("fetch it: ")[2].split()
+    git(made, *words[1:])
+    assert read(made, ref) == BEFORE
+
+
 def unrelated(root: Path) -> Path:
     git(root, "switch", "-q", "--discard-changes", "--orphan", "other")
     git(root, "commit", "-q", "--allow-empty", "-m", "begin anew")
