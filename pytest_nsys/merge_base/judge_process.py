@@ -24,7 +24,7 @@ from pytest_nsys.core.words import printable
 from pytest_nsys.merge_base.base_files import Comparison, write_base, write_baselines
 from pytest_nsys.merge_base.base_verdict import BaseVerdict, read_verdict, verdict_without_gates
 from pytest_nsys.merge_base.differences import FileDifference, list_differences
-from pytest_nsys.tools.git import git_folder, outermost_repository, place_in
+from pytest_nsys.tools.git import ask_checked, commit_named, git_folder, outermost_repository, place_in
 
 ENVIRONMENT = (
     *("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "TEMP", "TMP", "USER", "LOGNAME"),
@@ -144,15 +144,21 @@ def start_judge(request: JudgeRequest) -> Judge:
 
 def _find_repository(request: JudgeRequest) -> Path:
     """A folder of the repository that is judged: that of the first path, which may lie elsewhere. Raises BaselineError
-    for a path that a link of one repository leads to another: a branch can commit the link.
+    for a path of one repository that a link, or a repository made inside of it, leads to another: a branch can do that.
     """
     path = Path(os.path.abspath(request.here / request.paths[0])) if request.paths else request.here
     tops = list[Path]()
     for folder in (path, *(each.parent for each in (path, *path.parents) if each.is_symlink())):
         with contextlib.suppress(BaselineError):
             tops.append(outermost_repository(folder))
-    if len({*tops}) > 1:
-        raise BaselineError(f"{path} is in {tops[1]}, where a link leads to {tops[0]}: type where the gate files lie")
+    with contextlib.suppress(BaselineError):
+        top = outermost_repository(request.here)
+        if tops[:1] != [top]:
+            ask_checked(top, ["cat-file", "-e", f"{commit_named(top, request.ref)}:{place_in(top, path)}"])
+            tops.append(top)
+    if other := next((top for top in tops if top != tops[0]), None):
+        what = f"of {other}, and leads to another repository, {tops[0]}: take the link or its .git away"
+        raise BaselineError(f"{path} is a path {what}, or type where the gate files lie")
     return tops[0] if tops else request.here
 
 

@@ -361,12 +361,24 @@ def test_a_link_to_another_repository(branch: Project, tmp_path: Path, path: str
     shutil.rmtree(branch.root / "perf")
     (branch.root / "perf").symlink_to(tmp_path / "another")
     commit(branch.root)
-    with pytest.raises(BaselineError, match="where a link leads to"):
+    with pytest.raises(BaselineError, match="and leads to another repository"):
         judge(branch, BAD, path, ref="origin/main")
     (branch.root / "perf").unlink()
     (branch.root / "perf").symlink_to(tmp_path)
     commit(branch.root)
     assert judge(branch, BAD, "perf", ref="origin/main").headline.startswith("2 failed")
+
+
+def test_a_repository_made_inside(branch: Project) -> None:
+    git(branch.root, "update-ref", "refs/remotes/origin/main", "main")
+    perf = branch.root / "perf"
+    shutil.rmtree(perf)
+    another_repository(perf)
+    with pytest.raises(BaselineError, match="and leads to another repository"):
+        judge(branch, BAD, "perf", ref="origin/main")
+    perf.rename(branch.root / "beside")
+    git(branch.root, "checkout", "-q", "perf")
+    assert judge(branch, BAD, "beside", ref="origin/main").headline.startswith("no gate file to judge by")
 
 
 def test_a_link_that_leads_around_the_folder(branch: Project) -> None:
