@@ -224,6 +224,7 @@ def judge(
         history=history,
         ini_file=ini_file,
         executor=executor,
+        gates_alone=True,
     )
     verdict = start_judge(request).wait()
     if json_file is not None:

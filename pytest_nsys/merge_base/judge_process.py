@@ -57,7 +57,8 @@ class JudgeRequest:
     """What a person typed. ``here`` is where: paths are relative to it.
 
     ``paths`` are the gate files and folders that are to be judged, none: those of pytest by itself. ``traces``,
-    ``measurements``, ``against`` and ``against_measurements`` are as the options of pytest have them.
+    ``measurements``, ``against`` and ``against_measurements`` are as the options of pytest have them. ``gates_alone``:
+    a path that is neither a gate file nor a folder is a mistake; of pytest's own paths others may be tests.
     """
 
     ref: str
@@ -71,6 +72,7 @@ class JudgeRequest:
     history: str | None = None
     ini_file: str | None = None
     executor: str | None = None
+    gates_alone: bool = False
 
     def options(self, place_in_base: Callable[[str], Path]) -> Iterator[str]:
         """The same for pytest, with paths that do not depend on where it runs."""
@@ -234,7 +236,7 @@ def _is_below(place: str, above: str) -> bool:
 
 def _find_asked(request: JudgeRequest, comparison: Comparison) -> tuple[list[str], list[str]]:
     """What of the typed paths the merge base has, as paths in the repository, and which gate files and folders it
-    lacks: those are the branch's own. Raises BaselineError for one that is nowhere.
+    lacks: those are the branch's own. Raises BaselineError for one that is nowhere, or nothing to judge by.
     """
     base, asked, new = comparison.base, list[str](), list[str]()
     for word in request.paths:
@@ -247,6 +249,8 @@ def _find_asked(request: JudgeRequest, comparison: Comparison) -> tuple[list[str
             raise BaselineError(f"{printable(word)}: {what}")
         elif place not in base.entries and (path.is_dir() or path.name.endswith(".nsys.yaml")):
             new.append(printable(word))
+        elif request.gates_alone:
+            raise BaselineError(f"{printable(word)}: is no gate file (*.nsys.yaml) and no folder")
     return asked, new
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -114,6 +115,23 @@ def test_a_path_that_is_nowhere_is_a_mistake(branch: Project) -> None:
 
 def test_no_trace_is_red(branch: Project) -> None:
     assert "no trace: give --nsys-trace=PATH" in "\n".join(judge(branch).lines())
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("perf/gate.nsys.yml", "perf/gate.nsys.yml: no such file or folder, neither here nor at"),
+        ("pytest.ini", "pytest.ini: is no gate file (*.nsys.yaml) and no folder"),
+        ("new.txt", "new.txt: is no gate file (*.nsys.yaml) and no folder"),
+    ],
+)
+def test_a_path_that_would_judge_nothing_is_a_mistake_of_the_command(branch: Project, word: str, why: str) -> None:
+    """Green would be what looked at nothing, for one typing error in a workflow."""
+    branch.file("new.txt", "")
+    for paths in ([word], ["perf", word]):
+        with pytest.raises(BaselineError, match=f"^{re.escape(why)}$"):
+            judge(branch, RUN, *paths, gates_alone=True)
+    assert not judge(branch, RUN, "perf", word).red  # of pytest, which tells of its own paths
 
 
 def test_a_configuration_is_named(branch: Project) -> None:
