@@ -297,6 +297,9 @@ def _by_model(text: str, start: int, metric: Judged) -> ByModel:
             at = len(text) - len(text[start:].lstrip())
             raise SentenceMistake(at, "each constant is for a GPU model, as in 412ms on H100, 530ms on A100")
         tokens, model = _Tokens(text[: part.end("constant")], part.start("constant")), part["model"]
+        if "on" in model.split():
+            at = part.start("model")
+            raise SentenceMistake(at, "a comma goes between the models, as in 412ms on H100, 530ms on A100")
         constant = _constant(tokens.take("the limit is missing"), tokens, metric)
         tokens.end()
         if not model_words(model) or any(model_words(model) == model_words(other) for other in found):

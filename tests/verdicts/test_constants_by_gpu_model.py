@@ -135,6 +135,8 @@ def test_the_models_are_read_as_they_are_written() -> None:
     [
         ("overlap >= 60% on H100, 50%", "3:27: each constant is for a GPU model, as in 412ms on H100, 530ms on A100"),
         ("overlap >= 60%, 50% on A100", "3:17: ',' comes after the end of the limit"),
+        ("overlap >= 60% on H100 50% on A100", "3:21: a comma goes between the models, as in 412ms on H100"),
+        ("exposed <= 1 ms on H100 and 2 ms on A100", "3:22: a comma goes between the models"),
         ("overlap >= 60% on", "3:14: each constant is for a GPU model"),
         ("overlap >= 60% on H100, 50 on A100", "3:27: overlap is a ratio: write 50%, not 50"),
         ("overlap >= 60% on H100, 50% on h100", "3:34: 'h100' is given twice"),
