@@ -163,6 +163,19 @@ def test_a_comparison_says_why_a_step_is_faster_before_what_got_worse(change_ns:
     assert alone.startswith("Step 10% faster (20 → 18 ms); kernel weight_grad is gone")
 
 
+def test_one_root_of_what_is_faster_and_of_what_is_red_is_told_once() -> None:
+    step = StepChange({0: 20 * MS}, {0: 18 * MS})
+    shorter = RootChange(SHORT, 0, 4 * MS, 2 * MS, 2, 2)
+    causes = (Explained({"rank": 0}, Explanation(-2 * MS, (), -2 * MS), (shorter,)),)
+    held = row(18 * MS, 20 * MS, 21 * MS, outcome=Outcome.IMPROVED)
+    better = record("s", "improved", subject="window_ns", unit="ns", judged=(held,), causes=causes, step=step)
+    worse = red("e", "sequence", judged=(row(2, 1, 1),), causes=causes, step=step, unit="hash")
+    compared: Any = object()
+    said = of_session(make_session(better, worse, comparison=compared))
+    told = "Step 10% faster (20 → 18 ms): gemm 50% shorter on rank 0; improved and red: window_ns −10% (20 → 18 ms)"
+    assert said == f"{told}, rank 0"
+
+
 SHORT = Root(RootKind.SHORTER, RootOf.KERNEL, "gemm")
 COVER = Cause(CauseKind.COVER_SHRANK, "gemm", 3 * MS, exposes="ncclDevKernel_SendRecv")
 

@@ -83,8 +83,9 @@ def _bad(session: Session, story: Story) -> Iterator[str]:
     """What failed, then what could not be judged."""
     if story.reds and not story.warning:
         faster = _faster(session, story)
-        yield from filter(None, [faster])
-        yield story_sentence(story._replace(steps={}) if faster else story)
+        what, *left = story_sentence(story._replace(steps={}) if faster else story).split("; and ")
+        told = faster.endswith(f": {what}")  # one root made the step faster and these rows red
+        yield "; and ".join([faster if told else f"{faster}; {what}" if faster else what, *left])
     yield from _accepted(session.bad, session)
     unjudged = [each for each in story.not_judged if not all(record.good for record in each.records)]
     for outcome, own in grouped((each.outcome, each) for each in unjudged).items():
@@ -95,7 +96,7 @@ def _bad(session: Session, story: Story) -> Iterator[str]:
         what = "" if len(own[0].records) > 1 else f"{own[0].records[0].title}: "
         more = f", and {counted(len(own) - 1, 'other reason')}" if len(own) > 1 else ""
         yield f"{counted(count, 'assertion')} {_WORDS[outcome]}: {what}{_in_short(own[0].message)}{more}"
-    yield from _improved(session, session.bad)
+    yield from _improved(session, session.bad, told=bool(story.reds) and story.step is not None)
 
 
 def _faster(session: Session, story: Story) -> str:
@@ -318,19 +319,23 @@ def _good(session: Session, story: Story) -> Iterator[str]:
     yield from _headroom(records)
 
 
-def _improved(session: Session, records: Iterable[Record]) -> Iterator[str]:
-    """What is better, and what it cost: where the step is not faster, what happened to that and why."""
+def _improved(session: Session, records: Iterable[Record], *, told: bool = False) -> Iterator[str]:
+    """What is better, and what it cost: where the step is not faster, what happened to that and why. ``told``: the
+    step is spoken of already.
+    """
     better = [record for record in records if record.state == Outcome.IMPROVED]
     if not better:
         return
     story, word = story_of(session.records, better), "improved" if better[0].good else "improved and red"
     step, first = story.step, led_by(better)[0]
-    if step is not None and step.share < 0 and not step.unchanged:
+    if told:
+        yield f"{word}: {_changed(first)}"
+    elif step is not None and step.share < 0 and not step.unchanged:
         yield f"{word}: {story_sentence(story)}"
     else:
         why = _root(story, effect=False) if story.roots else ""
-        told = _joined(_step_words(story), why, ": ") if why else _step_words(story)
-        yield "; ".join(filter(None, [f"{word}: {_changed(first)}", told]))
+        cost = _joined(_step_words(story), why, ": ") if why else _step_words(story)
+        yield "; ".join(filter(None, [f"{word}: {_changed(first)}", cost]))
 
 
 def _headroom(records: Iterable[Record]) -> Iterator[str]:
