@@ -61,6 +61,7 @@ class _Sides(NamedTuple):
 
 TO_HAVE_THEM = "give its trace with --nsys-against"
 NONE_KEPT = f"no windows of the run before are kept: {TO_HAVE_THEM}"
+LOST = "{} is gone, or not the file that the baseline names: take it from git, or give the trace with --nsys-against"
 
 
 def explain_rows(

@@ -61,7 +61,7 @@ from pytest_nsys.stored.baselines.baseline_file import Baseline
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.tools.git import heads_of
 from pytest_nsys.verdicts.apart import RunBreakdowns
-from pytest_nsys.verdicts.causes import EXPLAINED, NONE_KEPT, Why, between_steps, explain_rows, looked_at
+from pytest_nsys.verdicts.causes import EXPLAINED, LOST, NONE_KEPT, Why, between_steps, explain_rows, looked_at
 from pytest_nsys.verdicts.of_commit import age_at_commit
 from pytest_nsys.verdicts.references import OtherRun, PastRuns, ReferenceSource
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
@@ -347,7 +347,8 @@ def _why(assertion: Assertion, judgement: Judgement, context: GateContext) -> Wh
     if before is None:
         held = any(row.outcome in WORSE and row.baseline is not None for row in judgement.rows)
         at = looked_at(metric, spec, judgement.rows, context.breakdowns)
-        return Why(looked_at=at, lacks=NONE_KEPT if held else "")
+        lost = context.baseline.lost_windows if context.baseline is not None else ""
+        return Why(looked_at=at, lacks=(LOST.format(lost) if lost else NONE_KEPT) if held else "")
     why = explain_rows(metric, spec, judgement.rows, before, context.breakdowns)
     return why if why.step is None else why._replace(step=_periods(spec, before.captures, context) or why.step)
 

@@ -84,6 +84,11 @@ class ReferenceSource(ABC):
         """
         return None
 
+    @property
+    def lost_windows(self) -> str:
+        """The file that should hold them, where it is gone or another; empty where none was kept."""
+        return ""
+
 
 @dataclass
 class OtherRun(ReferenceSource):

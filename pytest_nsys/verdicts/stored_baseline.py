@@ -28,6 +28,7 @@ from pytest_nsys.gates.judgement import NotComparable, Reference
 from pytest_nsys.gates.model import Assertion, Difference, GateFile, Outcome, spec_for
 from pytest_nsys.gates.settling import settled
 from pytest_nsys.stored.baselines.baseline_file import (
+    WINDOW,
     Baseline,
     SeriesId,
     StoredSeries,
@@ -37,7 +38,7 @@ from pytest_nsys.stored.baselines.baseline_file import (
     spelled,
     stale,
 )
-from pytest_nsys.stored.baselines.store import BaselineStore
+from pytest_nsys.stored.baselines.store import BaselineStore, window_beside
 from pytest_nsys.verdicts.apart import RunBreakdowns
 from pytest_nsys.verdicts.references import ReferenceSource, another_kind, other_order, other_work_of
 
@@ -177,6 +178,15 @@ class StoredBaseline(ReferenceSource):
                 convention = self.gate.resolved_convention
                 return RunBreakdowns(self.library.from_bytes(kept, convention, self.gate.workload))
         return None
+
+    @property
+    def lost_windows(self) -> str:
+        """The file beside the baseline that is not the one it names."""
+        with suppress(NsysError):
+            if self.windows_before is None and not isinstance(self._found, NotComparable):
+                path, baseline = self._found
+                return window_beside(path).name if WINDOW in baseline.provenance else ""
+        return ""
 
     def reference(self, assertion: Assertion) -> Reference | NotComparable:
         """The accepted runs of the stored rows, with what their noise was measured on."""
