@@ -5,7 +5,7 @@ A part that is not written by hand stands between two markers, each on a line of
 * ``<!-- generated: NAME -->`` … ``<!-- end -->``: a table or a text of :data:`GENERATED`;
 * ``<!-- output: COMMAND -->`` … ``<!-- end -->``: the command and what it prints;
 * ``<!-- output: COMMAND | REGEX -->`` … ``<!-- end -->``: of that only the lines in which the expression is found, and
-  ``…`` for those between them, unless they are blank.
+  ``…`` for those between them, unless they are blank. Each of its alternatives (``a|b``) has a line.
 
 ``<!-- run: COMMAND -->``, a line alone, runs a command and shows nothing. The commands of a page run one after another
 in one scratch folder, which holds a copy of ``examples/`` and ``baselines/``, and each block of code below
@@ -301,20 +301,30 @@ def steady(output: str, folder: Path) -> str:
     return text + "\n" if text else ""
 
 
+def alternatives(wanted: str) -> list[str]:
+    """Those of an expression outside of its groups."""
+    found, depth = [""], 0
+    for part in re.findall(r"\\.|\[[^]]*\]|.", wanted):
+        depth += (part == "(") - (part == ")")
+        found = [*found, ""] if part == "|" and not depth else [*found[:-1], found[-1] + part]
+    return found
+
+
 def lines_with(output: str, wanted: str) -> str:
     """The lines of an output in which the expression is found, and ``…`` for those left out between two."""
     if not wanted:
         return output
+    lines = output.splitlines()
+    if unfound := [each for each in alternatives(wanted) if not any(re.search(each, line) for line in lines)]:
+        raise DocsMistake(f"no line of the output has '{unfound[0]}'")
     shown: list[str] = []
     gap: list[str] = []
-    for line in output.splitlines():
+    for line in lines:
         if re.search(wanted, line):
             shown += [*gap, line] if shown else [line]
             gap = []
         else:
             gap = ["…"] if line.strip() else gap or [""]
-    if not shown:
-        raise DocsMistake(f"no line of the output has '{wanted}'")
     return "\n".join(shown) + "\n"
 
 

@@ -124,6 +124,8 @@ def test_a_page_shows_the_lines_that_it_asks_for() -> None:
     assert "mkdir" not in once.partition("\n")[2]
     with pytest.raises(DocsMistake, match="no line of the output has 'nothing'"):
         rewritten("<!-- output: mkdir x | nothing -->\n<!-- end -->\n")
+    with pytest.raises(DocsMistake, match=re.escape("no line of the output has 'b(l|m)'")):
+        rewritten('<!-- output: python -c "print(1)" | [|1]|b(l|m)|\\| -->\n<!-- end -->\n')
 
 
 def test_commands_that_print_nothing_take_no_line() -> None:
