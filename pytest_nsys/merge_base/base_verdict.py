@@ -67,15 +67,19 @@ class BaseVerdict:
         for red in self.reds[:SHOWN_REDS]:
             lines = red.splitlines()
             yield from (f"  {line}" for line in (lines[:1] if red in told else lines))
+        yield from (f"  {line}" for line in self.beside_reds())
+
+    def beside_reds(self) -> Iterator[str]:
+        """What it says but its verdict and the reds, a line each."""
         if left := len(self.reds[SHOWN_REDS:]):
-            yield f"  … and {counted(left, 'more red')}"
-        yield from (f"  {line}" for line in self.accepted)
-        yield from (f"  {gate.words}" for gate in self.judged)
-        yield from (f"  new, judged by this branch alone: {printable(path)}" for path in self.new)
-        yield from (f"  {printable(note, 2000)}" for note in self.notes)
+            yield f"… and {counted(left, 'more red')}"
+        yield from self.accepted
+        yield from (gate.words for gate in self.judged)
+        yield from (f"new, judged by this branch alone: {printable(path)}" for path in self.new)
+        yield from (printable(note, 2000) for note in self.notes)
         if self.differences:
-            yield f"  differs from the merge base: {count_differences(self.differences)}"
-            yield from (f"    {each.words}" for each in self.differences)
+            yield f"differs from the merge base: {count_differences(self.differences)}"
+            yield from (f"  {each.words}" for each in self.differences)
 
     def as_json(self) -> dict[str, Any]:
         """For a report."""

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import unicodedata
+from html import escape
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pytest_nsys.reports.page.session_page  # noqa: F401  what is imported here is not imported again in every test
 from pytest_nsys.analysis import timeline
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.explained import Cause, CauseKind, Explained, Explanation
@@ -24,6 +24,7 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.reports.page.page import LONG, NO_BREAK, broken, embedded, unparted
+from pytest_nsys.reports.page.session_page import session_page
 from pytest_nsys.reports.page.timeline_view import Mark, marks_of, timeline_views
 from pytest_nsys.reports.pictures import Picture
 from pytest_nsys.stored.baselines.store import digest_of, window_beside
@@ -32,6 +33,7 @@ from tests.support.commands import run
 from tests.support.gates import Exposed, Project, write_trace
 from tests.support.page import Page
 from tests.support.red_page import red_session
+from tests.support.reports import base_verdict, make_session, record
 from tests.support.samples.builder import Process, TraceBuilder
 
 RUN = ("--nsys-trace=run.sqlite", "--nsys-html=page.html")
@@ -391,6 +393,15 @@ def test_json_in_a_page_ends_nothing_and_reads_back(text: str) -> None:
 def test_the_page_says_what_the_gate_sees_as_the_summary_does(tmp_path: Path) -> None:
     said = red_session(tmp_path, "--nsys-html", "red.html").read_text()
     assert "<dt>smallest change</dt><dd>≥ 806 us (noise not measured)</dd>" in unicodedata.normalize("NFKC", said)
+
+
+def test_reds_of_the_merge_base_keep_their_lines_and_columns() -> None:
+    text = "1 ms > 2 ms\nperf/a.nsys.yaml:4: <exposed>\n  rank  now\n  0     2 ms"
+    told = session_page(make_session(record(), merge_base=base_verdict("1 failed", red=True, reds=[text])))
+    assert f"<pre>{escape(text)}</pre>" in told
+    assert "<h2>Gate of the merge base</h2>" in told
+    bullets = told.partition("<h2>Gate of the merge base</h2>")[2].partition("</ul>")[0]
+    assert ("rank" in bullets, bullets.count("<li>1 failed</li>")) == (False, 3)
 
 
 def test_the_same_traces_give_the_same_bytes(project: Project) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from pytest_nsys.analysis.explained import Explained
 from pytest_nsys.core.words import printable
+from pytest_nsys.merge_base.base_verdict import SHOWN_REDS
 from pytest_nsys.reports.page.assertion_view import MIDDLE, WIDTH, assertion_view, doubts_in, notes_of
 from pytest_nsys.reports.page.page import Drawn, render
 from pytest_nsys.reports.page.root_view import Section, section_views, sections_of, windows_of
@@ -39,6 +40,8 @@ def session_page(session: Session) -> str:
     told = [*section_views(sections, session.pictures, views)]
     above = [one["id"] for view in told for one in (view["timeline"], view["waiting"]) if one is not None]
     headline, base = of_session(session), session.merge_base
+    explained = {record.explained for record in session.bad}
+    base_reds = [*base.reds[:SHOWN_REDS]] if base is not None else []
     return render(
         "session.html.j2",
         interactive=bool(views) or len(told) > 1,
@@ -49,7 +52,14 @@ def session_page(session: Session) -> str:
         two_sides=tables(session.comparison, verbose=True) if session.comparison is not None else [],
         facts=[*_facts(session), *past.in_short],
         doubts=doubts_in(session.records),
-        merge_base=[*base.lines({record.explained for record in session.bad})] if base is not None else [],
+        merge_base=[
+            printable(base.headline, 2000),
+            *(red.splitlines()[0] for red in base_reds if red in explained),
+            *base.beside_reds(),
+        ]
+        if base is not None
+        else [],
+        merge_base_reds=[red for red in base_reds if red not in explained],
         gate_diffs=[each for each in base.differences if each.diff] if base is not None else [],
         sections=told,
         files=[_file(records, session.pictures, views) for records in session.files.values()],
