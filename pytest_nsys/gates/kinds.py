@@ -93,12 +93,23 @@ Read = Callable[[NodeReader, Node, str], Any]
 """From the node of a key and the key's name to its value; None where it is a mistake, which the reader notes."""
 
 
+_SENTENCE = "one sentence, as in assert: overlap >= 60%"
+MEANT = {
+    "assertion": {
+        **dict.fromkeys(("metric", "require", "sentence", "limit", "max", "min"), _SENTENCE),
+        "on_improvement": "severity: {improved: fail}",
+        "name": "id",
+    }
+}
+"""What to write for the keys that other gates have, by the mapping."""
+
+
 class Entry:
     """A mapping of the gate file, read key by key. ``fields`` are the nodes of the keys that it knows."""
 
     def __init__(self, reader: NodeReader, node: Node, section: str, what: str = "") -> None:
         self.reader, self.node, self.section = reader, node, section
-        self.fields = reader.mapping(node, what or section, KEYS[section])
+        self.fields = reader.mapping(node, what or section, KEYS[section], MEANT.get(section))
 
     def with_keys(self, fields: Mapping[str, Node]) -> Entry:
         """The same with these keys in place of its own."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -195,14 +195,17 @@ class NodeReader:
         if self._mistakes:
             raise self.error()
 
-    def mapping(self, node: Node, what: str, keys: Collection[str]) -> dict[str, Node]:
-        """The values of a mapping by key, of which ``keys`` are known."""
+    def mapping(
+        self, node: Node, what: str, keys: Collection[str], meant: Mapping[str, str] | None = None
+    ) -> dict[str, Node]:
+        """The values of a mapping by key, of which ``keys`` are known. ``meant`` says what to write for others."""
         found = {}
         for key, value in self.entries(node, what):
             if key.value in keys:
                 found[key.value] = value
             else:
-                known = hint(key.value, keys, f"{what} has")
+                instead = (meant or {}).get(key.value)
+                known = f": write {instead}" if instead else hint(key.value, keys, f"{what} has")
                 self.mistake(key, f"unknown key '{printable(key.value, 40)}'{known}")
         return found
 

@@ -266,7 +266,11 @@ HELD_TO_BASELINE = HEAD + "  - assert: overlap >= baseline - 5%\n    fail_after:
         (f"{HEAD}  - id: a\n", ["3:5: an assertion needs 'assert' with a sentence"]),
         (
             f"{HEAD}  - metric: overlap\n",
-            ["3:5: unknown key 'metric' (did you mean 'matrix'?)"],
+            ["3:5: unknown key 'metric': write one sentence, as in assert: overlap >= 60%"],
+        ),
+        (
+            f"{ENTRY}    on_improvement: fail\n",
+            ["4:5: unknown key 'on_improvement': write severity: {improved: fail}"],
         ),
         (f"{ENTRY}    warn: '>= 70'\n", ["4:15: overlap is a ratio: write 70%, not 70"]),
         (f"{ENTRY}    warn: '>= '\n", ["4:14: the limit is missing after '>='"]),
