@@ -45,8 +45,10 @@ def unsettled_lines(
         if each.write:
             yield f"  write: {printable(each.write, 400)}"
         if each.ceiling:
-            yield f"  {'or ' if each.write else ''}waive it for {WAIVED_FOR.days} days:"
-            if not each.waived and each.path not in begun:
+            listed = each.waived or each.path in begun
+            below = " below the file's waivers:" if listed else ":"
+            yield f"  {'or ' if each.write else ''}waive it for {WAIVED_FOR.days} days{below}"
+            if not listed:
                 yield "  waivers:"
             begun.add(each.path)
             fields = {
