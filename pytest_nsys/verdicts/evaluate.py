@@ -309,7 +309,14 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
         rows=judgement.rows,
         windows=context.captures.windows(spec),
         measured_as=str(spec),
-        restated=_restated(judgement, message, accepted.warning, waits=waits, beside=beside),
+        restated=_restated(
+            judgement,
+            message,
+            accepted.warning,
+            stored=isinstance(context.source(assertion), StoredBaseline),
+            waits=waits,
+            beside=beside,
+        ),
         cautions=(
             *_early(assertion, judgement),
             *judgement.warnings,
@@ -506,11 +513,15 @@ def _pipeline_message(assertion: Assertion, rows: Sequence[JudgedRow], side: str
     return ", and ".join(said)
 
 
-def _restated(judgement: Judgement, message: str, accepted: str, *, waits: bool, beside: str) -> tuple[str, ...]:
+def _restated(
+    judgement: Judgement, message: str, accepted: str, *, stored: bool, waits: bool, beside: str
+) -> tuple[str, ...]:
     """The outcome as a warning, where pytest may take it for passed. ``beside`` speaks against a refresh of what
-    improved, ``accepted`` is what is told of that.
+    improved, which only what is ``stored`` has; ``accepted`` is what is told of that.
     """
     match judgement.outcome:
+        case Outcome.IMPROVED if not stored:
+            return (message,)
         case Outcome.IMPROVED if beside:
             return (f"{message}, while {beside}: look at what it cost before you accept this run",)
         case Outcome.IMPROVED:

@@ -119,6 +119,16 @@ def test_improved_passes_with_a_warning_at_the_line(project: Project) -> None:
     assert f"  gate.nsys.yaml:4: NsysWarning: {SENTENCE}: {stale}" in project.pytest("--nsys-trace=run.sqlite", "-v")
 
 
+def test_better_than_another_trace_asks_for_nothing(project: Project) -> None:
+    """A refresh changes neither another trace nor the history."""
+    accepted(project)
+    project.trace("before.sqlite")
+    project.trace(exposed_us={(0, "stage2_f"): 149}, chunks_ms=(14,) * 5)
+    said = project.pytest("--nsys-trace=run.sqlite", "--nsys-against=before.sqlite", code=0)
+    assert f"warning: {SENTENCE}: 1 of 4 rows are better than the baseline by more" in " ".join(said.split())
+    assert ("stale" in said, "refresh" in said) == (False, False)
+
+
 def test_improved_is_red_where_warnings_are_errors(project: Project) -> None:
     accepted(project)
     project.trace(exposed_us={(0, "stage2_f"): 149}, chunks_ms=(14,) * 5)
