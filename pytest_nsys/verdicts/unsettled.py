@@ -16,7 +16,17 @@ from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import Value
 from pytest_nsys.gates.judgement import Judgement, Reference, breaks_rule
 from pytest_nsys.gates.looser_limits import ceiling_beyond, has_worse_side, sentence_to_write
-from pytest_nsys.gates.model import Assertion, FromBaseline, GateFile, JudgedRow, Outcome, Verdict
+from pytest_nsys.gates.model import (
+    Assertion,
+    ByModel,
+    Comparator,
+    Constant,
+    FromBaseline,
+    GateFile,
+    JudgedRow,
+    Outcome,
+    Verdict,
+)
 from pytest_nsys.verdicts.evaluate import GateContext, rows_now
 
 
@@ -106,7 +116,7 @@ def _left(assertion: Assertion, context: GateContext, waived: bool) -> Unsettled
     row = worst_row(judgement)
     write = ceiling = ""
     if row is not None and row.value is not None and why_left in (Why.CONSTANT, Why.EXACT):
-        write = sentence_to_write(asked, row.value, row.labels)
+        write = _sentence(asked, judgement.rows, row, row.value)
         ceiling = ceiling_beyond(asked, row.value, row.labels)
     reason = judgement.reason
     return Unsettled(path, asked, why_left, configuration, row, reason, write, ceiling, waived, stored)
@@ -130,7 +140,19 @@ def accepting_sentence(verdict: Verdict) -> str:
     row = worst_row(Judgement(verdict.outcome, verdict.rows))
     if verdict.outcome is not Outcome.FAILED or row is None or row.value is None or any(map(breaks_rule, verdict.rows)):
         return ""
-    return sentence_to_write(verdict.assertion, row.value, row.labels)
+    return _sentence(verdict.assertion, verdict.rows, row, row.value)
+
+
+def _sentence(assertion: Assertion, rows: Sequence[JudgedRow], worst: JudgedRow, value: Value) -> str:
+    """The sentence that holds every row; empty where each of them has to be one number, and they are several."""
+    limit = assertion.require.limit
+    if assertion.require.comparator is Comparator.EQ and isinstance(limit, Constant | ByModel):
+        others = [each for each in rows if each.value not in (None, value)]
+        if isinstance(limit, ByModel):
+            others = [each for each in others if limit.word_for(each.labels) == limit.word_for(worst.labels)]
+        if others:
+            return ""
+    return sentence_to_write(assertion, value, worst.labels)
 
 
 def _why(assertion: Assertion, judgement: Judgement) -> Why | None:

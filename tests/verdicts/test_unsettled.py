@@ -163,6 +163,17 @@ def test_what_is_exact_says_its_number(project: Project) -> None:
     project.pytest(RUN, code=0)
 
 
+def test_no_number_is_exact_for_rows_that_differ(project: Project) -> None:
+    """What is written down has to hold when it is pasted."""
+    project.gated("assertions:\n- exposed_ns == 3us\n")
+    project.trace("even.sqlite", 200)
+    assert "write: exposed_ns == 200000ns" in project.pytest("--nsys-trace=even.sqlite", code=1)
+    project.trace("uneven.sqlite", {(0, "stage2_f"): 300})
+    assert "write: " not in project.pytest("--nsys-trace=uneven.sqlite", code=1)
+    said = project.refresh("--nsys-trace=uneven.sqlite", code=1)
+    assert ("`exposed_ns == 3us` is exact" in said, "write: " in said) == (True, False)
+
+
 EXACT = {
     "exposed_ns == 3us": "574000ns",
     "overlap == 75%": "42.6%",
