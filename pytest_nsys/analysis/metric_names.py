@@ -181,5 +181,6 @@ def sentence_for(name: str) -> str | None:
 def unknown(name: str, otherwise: str = "") -> str:
     """The mistake of a name that means no metric; ``otherwise`` ends it where nothing is close."""
     if several := BY_UNIT.get("_".join(name.lower().split())):
-        return f"'{printable(name, 60)}' is what the unit of a limit says: write {' or '.join(several.values())}"
+        words = " or ".join(several.values())
+        return f"'{printable(name, 60)}' goes by the unit of its limit, and there is none here: write {words}"
     return sentence_for(name) or f"unknown metric '{printable(name, 60)}'{did_you_mean(name, METRICS) or otherwise}"

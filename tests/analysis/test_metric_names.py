@@ -60,7 +60,10 @@ def test_a_sentence_and_a_script_take_the_same_names(tmp_path: Path) -> None:
         assert [row.value for row in run.rows("idle")] == [row.value for row in run.rows("idle_ns")]
         with pytest.raises(ArgumentMistake, match="no metric is called 'bubble': write compute absent <= 10% of step"):
             run.rows("bubble")
-        with pytest.raises(ArgumentMistake, match="what the unit of a limit says: write tokens_per_s or samples_per_s"):
+        with pytest.raises(
+            ArgumentMistake,
+            match="there is none here: write tokens_per_s or samples_per_s",
+        ):
             run.rows("throughput")
     said = mistakes("version: 1\nassertions:\n- iteration time <= 1ms\n")
     assert said == ["3:3: no metric is called 'iteration time': write step time <= 450ms"]
