@@ -203,6 +203,9 @@ class NodeReader:
         for key, value in self.entries(node, what):
             if key.value in keys:
                 found[key.value] = value
+            elif isinstance(node, MappingNode) and node.flow_style and key.value and is_empty(value):
+                shown = printable(key.value, 40)
+                self.mistake(key, f"in {{ }} a comma ends a value: quote the one that '{shown}' is a part of")
             else:
                 instead = (meant or {}).get(key.value)
                 known = f": write {instead}" if instead else hint(key.value, keys, f"{what} has")

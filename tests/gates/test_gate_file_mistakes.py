@@ -269,6 +269,10 @@ HELD_TO_BASELINE = HEAD + "  - assert: overlap >= baseline - 5%\n    fail_after:
             ["3:5: unknown key 'metric': write one sentence, as in assert: overlap >= 60%"],
         ),
         (
+            f"{HEAD}  - {{assert: exposed <= 2ms on H100, 3ms on A100, severity: warn}}\n",
+            ["3:38: in { } a comma ends a value: quote the one that '3ms on A100' is a part of"],
+        ),
+        (
             f"{ENTRY}    on_improvement: fail\n",
             ["4:5: unknown key 'on_improvement': write severity: {improved: fail}"],
         ),
