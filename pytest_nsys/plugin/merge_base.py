@@ -82,9 +82,11 @@ def _start(config: pytest.Config, typed: Any) -> None:
 
 def start(config: pytest.Config) -> None:
     """Have the verdict of the merge base reported, once in a session: by the controller where xdist distributes it."""
-    if hasattr(config, "workerinput") or any(config.getoption(name, default=None) for name in NOTHING_RUNS):
+    if hasattr(config, "workerinput"):
         return
-    if _JUDGE not in config.stash:  # a session inside a worker of another one
+    if _JUDGE not in config.stash:
+        if any(config.getoption(name, default=None) for name in NOTHING_RUNS):  # as typed: addopts are the branch's
+            return
         _start(config, config.stash[_TYPED])  # config.option is what a conftest.py may have changed
     install(config, MergeBaseGate(config), NAME)
 

@@ -188,6 +188,7 @@ WAYS: dict[str, Way] = {
     ),
     "addopts -m": Way(ini("addopts = -m 'not nsys'\n")),
     "addopts -k": Way(ini("addopts = -k plain\n")),
+    "addopts --co": Way(ini("addopts = --co\n")),
     "testpaths": Way(ini("testpaths = test_plain.py\n"), ()),
     "norecursedirs": Way(ini("norecursedirs = perf\n"), ()),
     "collect_ignore_glob": Way(conftest("collect_ignore_glob = ['*.nsys.yaml']\n", "perf/")),
