@@ -86,7 +86,10 @@ def test_half_a_window(tmp_path: Path, window: str) -> None:
         (("--anchor", " "), "--anchor is empty"),
         (("--anchor", "{after: a}"), "--anchor {after: a}: anchor needs kernel: the name of the kernel that begins"),
         (("--anchor", "{kernel: a, from: b}"), "--anchor {kernel: a, from: b}: unknown key 'from': anchor has kernel"),
-        (("--anchor", "{kernel: f<4>(a, b)}"), "--anchor {kernel: f<4>(a, b)}: unknown key 'b)'"),
+        (
+            ("--anchor", "{kernel: f<4>(a, b)}"),
+            "--anchor {kernel: f<4>(a, b)}: in { } a comma ends a value: quote the one that 'b)' is a part of",
+        ),
         (("--anchor", "{kernel: a"), "--anchor {kernel: a: not YAML: while parsing a flow mapping"),
         (("--anchor", "{}"), "--anchor {}: anchor needs kernel: the name of the kernel that begins"),
         (("--anchor", "[a]"), "--anchor [a]: anchor is text, not a list"),
