@@ -37,7 +37,7 @@ ENVIRONMENT = (
 """What the judge sees of its environment: where programs and settings lie, and what CI says of the commit."""
 
 TURNED_OFF = (
-    *("addopts", "pythonpath", "python_files", "filterwarnings", "required_plugins", "minversion", "nsys_artifacts"),
+    *("addopts", "pythonpath", "python_files", "filterwarnings", "required_plugins", "nsys_artifacts"),
     *("strict_config=false", "strict_markers=false", "strict=false"),
 )
 """Keys of the merge base's ini file that are for a pytest with its plugins and its own tests."""

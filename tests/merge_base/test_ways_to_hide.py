@@ -445,7 +445,7 @@ def test_a_ref_that_anybody_can_push(branch: Project, kind: str) -> None:
     ("file", "text"),
     [
         ("pytest.ini", "[pytest]\naddopts = --cov --of-a-plugin\nasyncio_mode = auto\nrequired_plugins = pytest-cov\n"),
-        ("pytest.ini", "[pytest]\naddopts = --co -q\nfilterwarnings = error::no.such.Warning\nminversion = 99\n"),
+        ("pytest.ini", "[pytest]\naddopts = --co -q\nfilterwarnings = error::no.such.Warning\n"),
         ("conftest.py", "import a_package_that_is_not_here\n"),
         ("pytest.ini", "[pytest]\nstrict = true\nunknown_key = 1\n"),
     ],
