@@ -226,15 +226,6 @@ class NsysSession:
                 break
         return self.config.rootpath / BASELINES
 
-    @cached_property
-    def scratch(self) -> Path:
-        """A folder of this process, which goes with the session."""
-        from tempfile import TemporaryDirectory
-
-        folder = TemporaryDirectory(prefix="pytest-nsys-")
-        self.config.add_cleanup(folder.cleanup)
-        return Path(folder.name)
-
     def context(self, gate: GateFile) -> GateContext:
         """What the assertions of a gate file are judged with. Raises UsageMistake, TraceError."""
         if gate.address not in self._contexts:
