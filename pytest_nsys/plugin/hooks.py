@@ -44,8 +44,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         group.addoption(setting.option, **setting.option_words())
         if setting.ini:
             parser.addini(setting.name, setting.ini, type=setting.ini_type)
-    for name, told in BASE_KEYS.items():
-        parser.addini(name, told)
+    for name, (choices, about) in BASE_KEYS.items():
+        parser.addini(name, f"{' or '.join(choices)}: {about}")
     parser.addini("nsys_baseline_ref", "refused: type --nsys-baseline-ref")
 
 

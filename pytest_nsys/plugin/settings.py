@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -43,10 +43,12 @@ OF_THE_RUN = ("nsys_trace", "nsys_measurements", "nsys_history")
 """Settings whose files are those of the work tree, also where the ini file of a merge base names them."""
 
 BASE_KEYS = {
-    "nsys_accepted": "fail or pass: what a branch refreshed with a reason; read at the merge base",
-    "nsys_gate_changes": "warn or fail: a branch that changes gate files, ini sections or conftests; as above",
+    "nsys_accepted": (("fail", "pass"), "what a branch refreshed with a reason; read at the merge base"),
+    "nsys_gate_changes": (("warn", "fail"), "a branch that changes gate files, ini sections or conftests; as above"),
 }
-"""Keys that count in the ini file of the merge base alone: a branch does not decide how it is judged."""
+"""Keys that count in the ini file of the merge base alone, with their values and what they are about: a branch does not
+decide how it is judged.
+"""
 
 
 class Setting(NamedTuple):
@@ -159,16 +161,25 @@ def workers(config: pytest.Config) -> bool:
 def check(config: pytest.Config) -> list[Setting]:
     """The settings that are given. Raises pytest.UsageError, UsageMistake for what cannot be meant."""
     found = [s for s in SETTINGS.values() if config.getoption(s.name) not in (None, False) or given(config, s.name)]
+    for name, (choices, _) in BASE_KEYS.items():
+        _check_choice(config, name, choices)
     for setting in found:
         option = config.getoption(setting.name)
         values = [] if option is None else option if setting.many else [option]
         if setting.filled and not all(map(str.strip, values)):  # a path would mean this folder
             raise pytest.UsageError(f"{setting.option} is empty: write {setting.option}={setting.metavar}")
-        if setting.ini and setting.choices and (ini := config.getini(setting.name)) not in ("", *setting.choices):
-            raise pytest.UsageError(f"{setting.name} is {' or '.join(setting.choices)}, not '{ini}'")
+        if setting.ini and setting.choices:
+            _check_choice(config, setting.name, setting.choices)
         if setting.check is not None:
             setting.check(config, setting)
     return found
+
+
+def _check_choice(config: pytest.Config, name: str, choices: Sequence[str]) -> None:
+    """Raises pytest.UsageError where the ini file has another value: a slip of the pen would turn the key off."""
+    if (value := config.getini(name)) not in ("", *choices):
+        where = f"{config.inipath.name}: " if config.inipath is not None else ""
+        raise pytest.UsageError(f"{where}{name} is {' or '.join(choices)}, not '{value}'")
 
 
 def _is_unicode(text: str) -> bool:

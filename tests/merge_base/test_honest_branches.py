@@ -370,3 +370,14 @@ def test_nothing_is_left_behind(branch: Project, tmp_path: Path, monkeypatch: py
     assert [*scratch.iterdir()] == []
     assert sorted(branch.root.rglob("*")) == before
     assert git(branch.root, "status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize("key", ["nsys_gate_changes = fial", "nsys_accepted = PASS"])
+def test_a_slip_in_what_the_ini_file_refuses_is_no_permission(branch: Project, key: str) -> None:
+    name, _, value = key.partition(" = ")
+    with on_main(branch):
+        branch.file("pytest.ini", f"[pytest]\n{key}\n")
+    found = judge(branch, RUN)
+    assert (found.red, found.broken) == (True, True)
+    assert re.search(rf"pytest\.ini: {name} is \w+ or \w+, not '{value}'", "\n".join(found.lines()))
+    assert f"pytest.ini: {name} is " in branch.pytest(f"--nsys-trace={RUN}", code=4)
