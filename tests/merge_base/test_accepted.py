@@ -12,8 +12,8 @@ import pytest
 
 from pytest_nsys.merge_base.base_verdict import BaseVerdict
 from tests.support.gates import Project, built_once
-from tests.support.git_project import commit, git, on_main, start
-from tests.support.merge_base import judge
+from tests.support.git_project import commit, git, on_main
+from tests.support.merge_base import FILE, RUN, branch_off, judge
 
 GATE = """
 tolerance: {rel: 5%, abs: 20us}
@@ -22,7 +22,6 @@ assertions:
   - overlap >= 50%
 """
 NAME = "exposed_ns below baseline plus tolerance"
-FILE, RUN = "perf/gate.nsys.yaml", "run.sqlite"
 REASON = "smaller buckets, less memory"
 ROW = "rank 1 stage4_f"
 SLOWER = {(1, "stage4_f"): 350}
@@ -33,13 +32,7 @@ TWICE = {(1, "stage4_f"): 350, (0, "stage2_f"): 300}
 @built_once
 def branch(project: Project) -> Project:
     """A repository whose main lets pass what is accepted, a slower run, and a branch that is checked out."""
-    start(project)
-    project.gate(GATE, FILE)
-    project.file("pytest.ini", "[pytest]\nnsys_accepted = pass\n")
-    project.trace()
-    project.refresh(f"--nsys-trace={RUN}")
-    commit(project.root)
-    git(project.root, "switch", "-qc", "feature")
+    branch_off(project, GATE, "[pytest]\nnsys_accepted = pass\n")
     project.trace(exposed_us=SLOWER)
     return project
 

@@ -12,24 +12,17 @@ from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.merge_base.judge_process import JudgeRequest, NamedPath, start_judge
 from tests.support.gates import Project, built_once
 from tests.support.git_project import commit, git, on_main, start
-from tests.support.merge_base import judge
+from tests.support.merge_base import FILE, RUN, branch_off, judge
 from tests.support.sql import ask
 
 GATE = "- {id: exposed, assert: exposed_ns below baseline plus 10%}\n- {id: overlap, assert: overlap >= 60%}"
-FILE, RUN = "perf/gate.nsys.yaml", "run.sqlite"
 
 
 @pytest.fixture
 @built_once
 def branch(project: Project) -> Project:
     """A repository with a gate file and its baseline on main, and a branch that is checked out."""
-    start(project)
-    project.gate(GATE, FILE)
-    project.file("pytest.ini", "[pytest]\n")
-    project.trace()
-    project.refresh(f"--nsys-trace={RUN}")
-    commit(project.root)
-    git(project.root, "switch", "-qc", "feature")
+    branch_off(project, GATE, "[pytest]\n")
     return project
 
 

@@ -17,7 +17,7 @@ from pytest_nsys.merge_base.judge_process import NamedPath
 from tests.cli.test_action import Runner
 from tests.support.gates import Project, built_once
 from tests.support.git_project import commit, git, on_main, start
-from tests.support.merge_base import judge
+from tests.support.merge_base import FILE, judge
 
 GATE = """
 quality: {same_as_baseline: 0}
@@ -26,7 +26,7 @@ assertions:
   - {id: overlap, assert: overlap >= 60%}
 """
 OTHER = "- overlap >= 1%"
-FILE, ITEM = "perf/gate.nsys.yaml", "nsys::gate of the merge base"
+ITEM = "nsys::gate of the merge base"
 INI = "[pytest]\nmarkers =\n  b: a mark\n"
 BAD, GOOD = "bad.sqlite", "good.sqlite"
 

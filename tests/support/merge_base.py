@@ -14,8 +14,22 @@ import pytest
 from pytest_nsys.merge_base.base_verdict import BaseVerdict
 from pytest_nsys.merge_base.judge_process import JudgeRequest, NamedPath, start_judge
 from tests.support.gates import LEFT_OUT, Project
+from tests.support.git_project import commit, git, start
+
+FILE, RUN = "perf/gate.nsys.yaml", "run.sqlite"
 
 PYTEST = ("-I", "-m", "pytest")
+
+
+def branch_off(project: Project, gate: str, ini: str) -> None:
+    """Make a repository whose main has a gate file, its baseline and an ini file, and check a branch of it out."""
+    start(project)
+    project.gate(gate, FILE)
+    project.file("pytest.ini", ini)
+    project.trace()
+    project.refresh(f"--nsys-trace={RUN}")
+    commit(project.root)
+    git(project.root, "switch", "-qc", "feature")
 
 
 class InThisProcess:
