@@ -246,15 +246,21 @@ def anchor_windows(anchors: Sequence[Range], spec: WindowSpec) -> list[Window]:
 
 
 _STEP_NUMBER = re.compile(r"(?:step|iter)[a-z_]*[ #=:\[]*([0-9]{1,18})(?![0-9])", re.IGNORECASE)
+_DIGITS = re.compile("[0-9]+")
 
 
 def numbered(anchors: Sequence[Range]) -> dict[int, int]:
     """Return the index of each step by the number in its name, ``step 7``; empty where the names do not count up."""
-    found = [_STEP_NUMBER.search(anchor.name) for anchor in anchors]
-    numbers = [int(match[1]) for match in found if match is not None]
-    shapes = {re.sub("[0-9]+", "", anchor.name) for anchor in anchors}
-    counts_up = len(numbers) == len(anchors) and len(shapes) == 1 and all(a < b for a, b in pairwise(numbers))
-    return {number: index for index, number in enumerate(numbers)} if counts_up else {}
+    found: dict[int, int] = {}
+    last, shape = -1, None
+    for index, anchor in enumerate(anchors):
+        match = _STEP_NUMBER.search(anchor.name)
+        around = match and _DIGITS.sub("", anchor.name)
+        if match is None or int(match[1]) <= last or around != (shape or around):
+            return {}
+        last, shape = int(match[1]), around
+        found[last] = index
+    return found
 
 
 def whole_steps(anchors: Sequence[Range]) -> int:

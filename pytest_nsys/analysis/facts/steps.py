@@ -149,15 +149,20 @@ FEWEST_ALIKE = 5
 
 def measure_missing_steps(ground: Ground) -> Iterator[Measured]:
     """Yield the rank that lacks the most of the steps between its first and last, by their numbers."""
-    found = []
-    for number, track in ground.group.tracks.items() if not ground.run.convention.kinds else ():
-        if numbers := [*numbered(ground.run.marks(track.rank, ground.spec))]:
-            missing = numbers[-1] - numbers[0] + 1 - len(numbers)
-            found.append((missing, -number, numbers))
-    missing, rank, numbers = max(found, default=(0, 0, []))
+    missing, rank, first, last = max(_missing_steps(ground.group), default=(0, 0, 0, 0))
     if missing:
-        words = f"rank {-rank}: {missing} of steps {numbers[0]} to {numbers[-1]} {are(missing)} not on record"
+        words = f"rank {-rank}: {missing} of steps {first} to {last} {are(missing)} not on record"
         yield Measured(missing, words, "the step before each is longer by it", "profile without a break")
+
+
+@kept
+def _missing_steps(group: WindowGroup) -> Sequence[tuple[int, int, int, int]]:
+    """(number of missing steps, −rank, first, last) of each rank whose steps are numbered."""
+    found = []
+    for number, track in group.tracks.items() if not group.run.convention.kinds else ():
+        if numbers := [*numbered(group.run.marks(track.rank, group.spec))]:
+            found.append((numbers[-1] - numbers[0] + 1 - len(numbers), -number, numbers[0], numbers[-1]))
+    return found
 
 
 def measure_typicality(ground: Ground) -> Iterator[Measured]:
