@@ -40,7 +40,7 @@ from pytest_nsys.traces.nsys.tables import (
     THREAD_BITS,
     by_process,
 )
-from pytest_nsys.traces.sqlite_columns import damage, read_blocks, texts_of, worth
+from pytest_nsys.traces.sqlite_columns import damage, passing, read_blocks, texts_of, worth
 from pytest_nsys.traces.sqlite_conditions import listed, one_of, within
 from pytest_nsys.traces.sqlite_file import SqliteFile
 
@@ -184,7 +184,9 @@ class _Work:
     def _rows(self, table: str, names: Sequence[str], where: str) -> list[Block]:
         row = [f"CAST(ifnull({name}, 0) AS INTEGER)" for name in names]
         with damage(self._file, table):
-            return read_blocks(self._file, row, table, where, list[Block], whole=worth(self._file.about(table)))
+            return read_blocks(
+                self._file, row, table, where, list[Block], whole=worth(passing(self._file, table, where))
+            )
 
     @cached_property
     def _lacking(self) -> Mapping[int, Mapping[int, Fraction]]:
