@@ -12,8 +12,8 @@ in one scratch folder, which holds a copy of ``examples/`` and ``baselines/``, a
 ``<!-- file: PATH -->`` as that file. Nothing that depends on the machine is kept: no versions, no times, a terminal of
 fixed width. ``tests/test_docs.py`` fails where a page is stale.
 
-``python -m tests.generate_docs docs/recipes.md`` rewrites that page alone. The schemas of gate files and of JSON
-reports are rewritten, too, and the names of ``tests/repository.py``.
+``python -m tests.generate_docs docs/recipes.md`` rewrites that page alone. The schemas of gate files and of the
+first screen are rewritten, too, and the names of ``tests/repository.py``.
 """
 
 from __future__ import annotations
@@ -384,7 +384,7 @@ def update(chosen: Sequence[Path] = ()) -> list[Path]:
 
 
 def update_schemas() -> None:
-    """Rewrite the schemas of gate files and of JSON reports where a table of keys or a shape says something else."""
+    """Rewrite the schemas of gate files and of the first screen where a table or a shape says something else."""
     for path, text in {PATH: schema_text(), **report_schemas.texts()}.items():
         if path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""How do the schemas of the JSON reports come about? From shapes; ``python -m tests.generate_docs`` writes them."""
+"""How does the schema of the first screen come about? From shapes; ``python -m tests.generate_docs`` writes it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,13 @@ from msgspec import Struct
 from msgspec.json import schema_components
 
 from pytest_nsys import reports
-from pytest_nsys.reports import session
-from pytest_nsys.reports.check_report import Checked
 from pytest_nsys.reports.first_screen_json import RunSummary
-from pytest_nsys.reports.session.json_report import Report
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 SUFFIX = "Shape"
 """Of a class, to tell it from what fills it; the schema has none."""
 
 SCHEMAS: Mapping[Path, tuple[type[Struct], str, str]] = {
-    Path(session.__file__).with_name("report.schema.json"): (
-        *(Report, "urn:pytest-nsys:report:1", "Report of pytest-nsys, format 1"),
-    ),
-    Path(reports.__file__).with_name("check.schema.json"): (
-        *(Checked, "urn:pytest-nsys:check:1", "What pytest-nsys check --format json prints"),
-    ),
     Path(reports.__file__).with_name("first_screen.schema.json"): (
         *(RunSummary, "urn:pytest-nsys:summary:1", "What pytest-nsys TRACE… --format json prints"),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -13,7 +13,6 @@ from msgspec import Struct
 from pytest_nsys.analysis.circumstances import profiler_shown
 from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.words import counted, printable
-from pytest_nsys.reports.shapes import Count, doc
 from pytest_nsys.reports.tables import as_json
 
 WIDTH = 110
@@ -25,53 +24,57 @@ WHOLE_WORDS: Mapping[str, Any] = {"break_long_words": False, "break_on_hyphens":
 
 
 class Plugin(Struct):
-    """Whether pytest loads the plugin in this folder."""
+    """Whether pytest loads the plugin in this folder; ``why_not`` is empty where it does."""
 
     active: bool
-    why_not: Annotated[str, doc("Empty where it is active.")]
+    why_not: str
     rootdir: str | None
     inifile: str | None
 
 
 class Surroundings(Struct):
-    """What is installed, and what pytest does here."""
+    """What is installed, and what pytest does here. ``extras`` say whether the packages of each can be imported, and
+    ``notes`` what may surprise, but is not a problem by itself.
+    """
 
     pytest_nsys: str
     python: str
     executable: str
     pytest: str
     plugin: Plugin
-    nsys: Annotated[str | None, doc("Version of the nsys on PATH.")]
-    extras: Annotated[dict[str, bool], doc("Whether the packages of each extra, and xdist, can be imported.")]
-    notes: Annotated[list[str], doc("What may surprise, but is not a problem by itself.")]
+    nsys: str | None
+    extras: dict[str, bool]
+    notes: list[str]
 
 
 class TraceFile(Struct):
     path: str
     format: str
-    profiler: Annotated[str | None, doc("Version of the profiler.")]
+    profiler: str | None
 
 
 class Group(Struct):
     """The metrics that one command shows. ``without`` are those that have no row, by the reason."""
 
     name: str
-    metrics: Count
-    with_rows: Count
+    metrics: int
+    with_rows: int
     without: dict[str, list[str]]
 
 
 class RunShape(Struct):
-    """What the traces hold, all of them one run."""
+    """What the traces hold, all of them one run. ``quality`` are the bounds that are crossed, ``doubts`` what makes
+    figures of a step doubtful within them. Not ``anchored``: the whole run is measured.
+    """
 
     files: list[TraceFile]
     ranks: list[int]
     gpu: str | None
-    convention: Annotated[str, doc("Convention and anchor, and where they were found.")]
-    anchored: Annotated[bool, doc("Whether a step is measured; else it is the whole run.")]
+    convention: str
+    anchored: bool
     measured_as: str
-    quality: Annotated[list[str], doc("Bounds of trace quality that are crossed.")]
-    doubts: Annotated[list[str], doc("What makes figures of a step doubtful, within its bound.")]
+    quality: list[str]
+    doubts: list[str]
     groups: list[Group]
 
 
@@ -84,24 +87,26 @@ class MistakeAt(Struct):
 
 
 class CheckedGate(Struct):
-    """A gate file."""
+    """A gate file; ``assertions`` is None where it has mistakes."""
 
     file: str
-    assertions: Annotated[Count | None, doc("None where it has mistakes.")]
+    assertions: int | None
     mistakes: list[MistakeAt]
     warning: str | None
 
 
 class Checked(Struct):
-    """What `pytest-nsys check --format json` prints."""
+    """What ``pytest-nsys check --format json`` prints, as ``check.schema.json`` describes it. ``problems`` say what is
+    wrong, the most urgent first, each with what to do; ``run`` is None where no trace was given, or none can be read.
+    """
 
-    version: Annotated[int, doc("Of this shape: 1.")]
-    good: Annotated[bool, doc("Whether there is no problem.")]
-    problems: Annotated[list[str], doc("What is wrong, the most urgent first, each with what to do.")]
+    version: int
+    good: bool
+    problems: list[str]
     surroundings: Surroundings
     gate_files: list[CheckedGate]
-    not_collected: Annotated[list[str], doc("Gate files that pytest does not collect.")]
-    run: Annotated[RunShape | None, doc("None where no trace was given, or none can be read.")]
+    not_collected: list[str]
+    run: RunShape | None
 
 
 def as_json_report(found: Checked) -> str:

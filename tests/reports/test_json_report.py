@@ -11,10 +11,16 @@ from typing import Any
 import jsonschema
 import pytest
 
+from pytest_nsys import reports
+from pytest_nsys.analysis.root_facts import RootKind, RootOf
+from pytest_nsys.analysis.structure import ContentKind
 from pytest_nsys.core.errors import Mistake
+from pytest_nsys.gates.model import Comparator, Outcome, Severity
+from pytest_nsys.merge_base.differences import FileKind
 from pytest_nsys.reports.session.json_report import FORMAT, report, report_text
-from pytest_nsys.reports.session.session import STATES
+from pytest_nsys.reports.session.session import NOTHING_JUDGED, STATES
 from pytest_nsys.tools.files import write_whole
+from pytest_nsys.verdicts.comparison import Result
 from pytest_nsys.verdicts.refresh_modes import Mode
 from tests.report_schemas import SCHEMAS, schema_text
 from tests.support.gates import Project
@@ -36,13 +42,25 @@ def accepted(project: Project, gate: str = GATE, **trace: Any) -> None:
 @pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.name)
 def test_a_schema_is_generated_from_the_shapes(path: Path) -> None:
     schema = schema_text(*SCHEMAS[path])
-    jsonschema.Draft202012Validator.check_schema(json.loads(schema))
     assert path.read_text(encoding="utf-8") == schema, "stale: python -m tests.generate_docs"
 
 
-def test_the_schema_knows_the_format_and_every_state() -> None:
+def test_the_schema_knows_the_format_and_every_word() -> None:
     assert SCHEMA["properties"]["format"]["enum"] == [FORMAT]
-    assert set(SCHEMA["$defs"]["Counts"]["properties"]) == set(STATES)
+    assert SCHEMA["properties"]["verdict"]["enum"] == [*Outcome, NOTHING_JUDGED]
+    parts = SCHEMA["$defs"]
+    assert [*parts["Counts"]["properties"]] == parts["Assertion"]["properties"]["state"]["enum"] == [*STATES]
+    assert parts["Assertion"]["properties"]["comparator"]["enum"] == ["", *Comparator]
+    for words in (ContentKind, FileKind, Outcome, Result, RootKind, RootOf, Severity):
+        assert parts[words.__name__]["enum"] == sorted(words)
+
+
+def test_a_schema_forbids_what_it_does_not_describe() -> None:
+    for path in Path(reports.__file__).parent.rglob("*.schema.json"):
+        schema = json.loads(path.read_text(encoding="utf-8"))
+        jsonschema.Draft202012Validator.check_schema(schema)
+        for part in (schema, *schema["$defs"].values()):
+            assert "properties" not in part or part["additionalProperties"] is False
 
 
 def test_a_green_run(project: Project) -> None:
