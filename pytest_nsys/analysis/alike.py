@@ -7,8 +7,6 @@ operations on columns: what is compared are rows of counts, of which no other pl
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy
 from numpy.typing import NDArray
 
@@ -25,9 +23,6 @@ MOST_COUNTS = 1 << 23
 _BLOCK = 256
 """Stretches that are compared before the next are counted: of those without kinds few are looked at."""
 
-_PAGE = 4096
-"""Kernels of which the names are counted once."""
-
 
 class NamedKernels:
     """Kernels in their order, by the numbers of their names, each of which one has at least, and with their lengths."""
@@ -43,32 +38,10 @@ class NamedKernels:
         return len(self.numbers)
 
     def counts(self, firsts: Vector, afters: Vector) -> Vector:
-        """How often each name stands in each of the stretches: (stretches, names)."""
-        sizes = afters - firsts
-        if int(sizes.sum()) > _PAGE * len(sizes):
-            return self._counts_before(afters) - self._counts_before(firsts)
-        rows = numpy.repeat(numpy.arange(len(firsts)), sizes)
-        at = numpy.arange(len(rows)) + numpy.repeat(firsts - numpy.cumsum(sizes) + sizes, sizes)
-        flat = numpy.bincount(rows * self.size + self.numbers[at], minlength=len(firsts) * self.size)
-        return flat.reshape(len(firsts), self.size)
-
-    def _counts_before(self, places: Vector) -> Vector:
-        """How often each name stands before each of the places."""
-        found = self._by_page[places // self._page]
-        for row, place in zip(found, places.tolist(), strict=True):
-            row += numpy.bincount(self.numbers[place - place % self._page : place], minlength=self.size)
-        return found
-
-    @cached_property
-    def _page(self) -> int:
-        return max(_PAGE, len(self) * self.size // MOST_COUNTS)
-
-    @cached_property
-    def _by_page(self) -> Vector:
-        """How often each name stands before each page: a long stretch is counted by its edges."""
-        pages = [self.numbers[low : low + self._page] for low in range(0, len(self), self._page)]
-        each = [numpy.zeros(self.size, numpy.int64), *(numpy.bincount(page, minlength=self.size) for page in pages)]
-        return numpy.cumsum(each, axis=0)
+        """Return how often each name stands in each of the stretches: (stretches, names)."""
+        stretches = zip(firsts.tolist(), afters.tolist(), strict=True)
+        rows = [numpy.bincount(self.numbers[first:after], minlength=self.size) for first, after in stretches]
+        return numpy.array(rows, numpy.int64).reshape(len(rows), self.size)
 
     def alike(self, one: Vector, others: Vector) -> Floats:
         """How much each of the others is like the one: the smaller of both measures, 1 where they are the same."""
@@ -86,22 +59,16 @@ class NamedKernels:
         kinds = numpy.empty(len(firsts), numpy.int64)
         best = numpy.empty(len(firsts))
         for low in range(0, len(firsts), _BLOCK):
-            own = slice(low, low + _BLOCK)
-            counts = self.counts(firsts[own], afters[own])
-            nearest = numpy.full(len(counts), -1.0)
-            which = numpy.full(len(counts), -1)
+            block = slice(low, low + _BLOCK)
+            counts = self.counts(firsts[block], afters[block])
+            likeness = numpy.full((len(counts), most), -1.0)
             for number, leader in enumerate(leaders):
-                _join(nearest, which, number, self.alike(leader, counts), 0)
-            while len(strangers := numpy.flatnonzero(nearest < ALIKE)):
-                at = int(strangers[0])
+                likeness[:, number] = self.alike(leader, counts)
+            while len(strangers := numpy.flatnonzero(likeness.max(axis=1) < ALIKE)):
                 if len(leaders) == most:
                     return None
-                _join(nearest, which, len(leaders), self.alike(counts[at], counts[at:]), at)
-                leaders.append(counts[at])
-            kinds[own], best[own] = which, nearest
+                first = int(strangers[0])
+                likeness[first:, len(leaders)] = self.alike(counts[first], counts[first:])
+                leaders.append(counts[first])
+            kinds[block], best[block] = likeness.argmax(axis=1), likeness.max(axis=1)
         return kinds, best, leaders
-
-
-def _join(nearest: Floats, which: Vector, number: int, alike: Floats, low: int) -> None:
-    closer = numpy.flatnonzero(alike > nearest[low:]) + low
-    nearest[closer], which[closer] = alike[closer - low], number

@@ -9,21 +9,23 @@ called a step anchors a trace of one step, too.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from itertools import accumulate, islice, pairwise
+from functools import cached_property, partial
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 import numpy
+from numpy.typing import NDArray
 
+from pytest_nsys.analysis.around import RankTrack, or_start
 from pytest_nsys.analysis.fact_bounds import FEW_ANCHORS
+from pytest_nsys.analysis.kernel_anchors import LaunchedKernels
+from pytest_nsys.analysis.model_parts import ModuleCalls
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec, periods, without_nested
+from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec, without_nested
 from pytest_nsys.core.columns import (
-    Column,
     Vector,
     as_vector,
     equal,
@@ -39,8 +41,10 @@ from pytest_nsys.core.columns import (
 from pytest_nsys.core.conventions import like
 from pytest_nsys.core.exact import distance, median
 from pytest_nsys.core.kept import grouped, kept
-from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Range, Span, Value
-from pytest_nsys.core.tables import Kernels, Ranges
+from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, ProcessId, Range, Span, Value
+from pytest_nsys.core.tables import Ranges
+
+Flags = NDArray[numpy.bool_]
 
 FEWEST = 3
 """Anchors without which nothing repeats: the period of the middle one needs a successor."""
@@ -105,15 +109,28 @@ class ClosedRanges:
 
 
 class RankRanges:
-    """The closed ranges of a rank's process, and the time of its kernels by when they were launched; by when they
-    started, where no launch is known.
+    """The closed ranges of a rank's process, the calls of modules among them and as ``recorded``, and the time of the
+    rank's kernels by when they were launched; by when they started, where no launch is known.
     """
 
-    def __init__(self, closed: ClosedRanges, ranges: Ranges, kernels: Kernels, launch_or_start_ns: Column) -> None:
-        self.closed, self.ranges = closed, ranges
-        by_launch = order(launch_or_start_ns)
-        self.launched_ns = take(launch_or_start_ns, by_launch)
-        self._sums = [0, *accumulate(take(minus(kernels.end_ns, kernels.start_ns), by_launch))]
+    def __init__(
+        self,
+        closed: ClosedRanges,
+        ranges: Ranges,
+        track: RankTrack | LaunchedKernels,
+        recorded: Callable[[], Iterable[Range]] = tuple,
+    ) -> None:
+        self.closed, self.ranges, self.track = closed, ranges, track
+        self._recorded = recorded
+        kernels, moments = track.kernels, or_start(track.launch_ns, track.kernels.start_ns)
+        by_launch = order(moments)
+        self.launched_ns = as_vector(take(moments, by_launch))
+        lengths = as_vector(take(minus(kernels.end_ns, kernels.start_ns), by_launch))
+        self._time_before = numpy.concatenate([[0], numpy.cumsum(lengths)])
+
+    @cached_property
+    def modules(self) -> ModuleCalls:
+        return ModuleCalls(self._recorded(), self.ranges)
 
     @cached_property
     def by_pattern(self) -> Mapping[str, Ranges]:
@@ -128,44 +145,40 @@ class RankRanges:
         flags = bytearray(bool(fits(name)) for name in self.ranges.names)
         return self.ranges.take(where(take(flags, self.ranges.name)))
 
-    @property
-    def total_ns(self) -> int:
-        """The time of all kernels."""
-        return self._sums[-1]
-
-    def between(self, start_ns: int, end_ns: int) -> int:
-        """Return the time of the kernels that were launched in the span."""
-        first, after = bisect_left(self.launched_ns, start_ns), bisect_right(self.launched_ns, end_ns)
-        return self._sums[after] - self._sums[first]
+    def between(self, starts_ns: Vector, ends_ns: Vector) -> Vector:
+        """Return the time of the kernels that were launched in each span, its ends included."""
+        after = self.launched_ns.searchsorted(ends_ns, "right")
+        times: Vector = self._time_before[after] - self._time_before[self.launched_ns.searchsorted(starts_ns)]
+        return times
 
     def candidate(self, pattern: str, own: Ranges, fewest: int = FEWEST) -> Candidate | None:
         """Return what ranges would be as anchors; None where they are too few, on several threads, or overlap. One
         that lies inside another is none of its own.
         """
-        anchors = _on_one_thread(own)
-        one_step = len(anchors) == 1 and _STEP.fullmatch(anchors[0].name) is not None
-        if (len(anchors) < fewest and not one_step) or any(b.start_ns < a.end_ns for a, b in pairwise(anchors)):
+        starts, ends = _on_one_thread(own)
+        count = len(starts)
+        one_step = count == 1 and _STEP.fullmatch(own[0].name) is not None
+        if (count < fewest and not one_step) or (starts[1:] < ends[:-1]).any():
             return None
-        apart = periods(anchors) or [anchors[0].end_ns - anchors[0].start_ns]
+        apart: list[int] = (numpy.diff(starts) if count > 1 else ends - starts).tolist()
         period = median(apart)
-        last_ns = max(anchors[-1].end_ns, anchors[-1].start_ns + int(period))
-        working = self._working(anchors, last_ns)
-        total_ns = self.total_ns or 1
+        last_ns = max(int(ends[-1]), int(starts[-1]) + int(period))
+        working = self._working(starts, last_ns)
+        total_ns = int(self._time_before[-1]) or 1
         return Candidate(
             pattern=pattern,
-            count=len(anchors),
-            working=len(working) if are_steps(len(working), len(anchors)) else len(anchors),
-            length_ns=median([r.end_ns - r.start_ns for r in working or anchors]),
+            count=count,
+            working=int(working.sum()) if is_most(working) else count,
+            length_ns=median((ends - starts)[working if working.any() else slice(None)].tolist()),
             period_ns=period,
             spread=Fraction(median([distance(each, period) for each in apart])) / Fraction(period or 1),
-            inside=Fraction(sum(self.between(r.start_ns, r.end_ns) for r in anchors), total_ns),
-            covered=Fraction(self.between(anchors[0].start_ns, last_ns), total_ns),
+            inside=Fraction(int(self.between(starts, ends).sum()), total_ns),
+            covered=Fraction(int(self.between(starts[:1], numpy.array([last_ns])).sum()), total_ns),
         )
 
-    def _working(self, anchors: Sequence[Range], last_ns: int) -> list[Range]:
-        """Those after which a kernel is launched until the next one, after the last until a moment."""
-        until = [*(r.start_ns - 1 for r in anchors[1:]), last_ns]
-        return [r for r, end_ns in zip(anchors, until, strict=True) if self.between(r.start_ns, end_ns)]
+    def _working(self, starts: Vector, last_ns: int) -> Flags:
+        """Whether a kernel is launched after each start until the next one, after the last until a moment."""
+        return self.between(starts, numpy.append(starts[1:] - 1, last_ns)) > 0
 
     def once_in_each(self, starts: Vector, ends: Vector) -> str | None:
         """Return the pattern of ranges on one thread of which exactly one starts in each span, of several that with
@@ -178,21 +191,28 @@ class RankRanges:
             every = as_vector(own.start_ns)
             if (every.searchsorted(ends) == every.searchsorted(starts))[:-1].any():
                 continue
-            if not (anchors := _on_one_thread(own)):
+            begins, until = _on_one_thread(own)
+            if not len(begins):
                 continue
-            working = self._working(anchors, self.launched_ns[-1])
-            steps = working if are_steps(len(working), len(anchors)) else anchors
-            begins = numpy.array([r.start_ns for r in steps], numpy.int64)
-            counts = begins.searchsorted(ends) - begins.searchsorted(starts)
+            working = self._working(begins, int(self.launched_ns[-1]))
+            steps = begins[working] if is_most(working) else begins
+            counts = steps.searchsorted(ends) - steps.searchsorted(starts)
             if (counts[:-1] == 1).all() and counts[-1] <= 1:
-                times[pattern] = sum(r.end_ns - r.start_ns for r in anchors)
+                times[pattern] = int((until - begins).sum())
         longest = sorted(times, key=lambda pattern: (times[pattern], pattern), reverse=True)
         return next(filter(self.closed.is_of_one_shape, longest), None)
 
 
-def _on_one_thread(ranges: Ranges) -> list[Range]:
-    """Some ranges without those inside another of them; none where they are on several threads."""
-    return without_nested(ranges) if len(values(ranges.thread)) == 1 else []
+def is_most(working: Flags) -> bool:
+    """Return whether so few of the repetitions of a range have no kernel that they are steps of no work."""
+    return len(working) - int(working.sum()) <= MOST_EMPTY * len(working)
+
+
+def _on_one_thread(ranges: Ranges) -> Vector:
+    """(starts, ends) of some ranges without those inside another of them; none where they are on several threads."""
+    every = without_nested(ranges) if len(values(ranges.thread)) == 1 else []
+    found: Vector = numpy.array([each[:2] for each in every], numpy.int64).reshape(-1, 2).T
+    return found
 
 
 @kept
@@ -215,8 +235,12 @@ def ranges_by_rank(run: Run) -> Mapping[int, RankRanges]:
         if len(track.kernels):
             process = track.rank.process
             own = closed.by_process.get((process.trace, process.global_pid)) or Ranges.of(())
-            found[number] = RankRanges(closed, own, track.kernels, track.launch_or_start_ns)
+            found[number] = RankRanges(closed, own, track, partial(_module_calls, run, process))
     return found
+
+
+def _module_calls(run: Run, process: ProcessId) -> Iterable[Range]:
+    return run.traces[process.trace].module_calls().get(process.global_pid, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,11 +333,6 @@ def candidate_of(run: Run, pattern: str) -> Candidate | None:
     matches = like(pattern)
     found = _worst([own.candidate(pattern, own.named(matches), FEWEST - 1) for own in ranges_by_rank(run).values()])
     return None if found is None or (found.count < FEWEST and found.span is Span.PERIOD) else found
-
-
-def are_steps(working: int, count: int) -> bool:
-    """Return whether so few of the repetitions of a range have no kernel that they are steps of no work."""
-    return count - working <= MOST_EMPTY * count
 
 
 def _is_part(name: str) -> bool:

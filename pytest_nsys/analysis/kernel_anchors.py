@@ -166,7 +166,7 @@ def _meant(anchor: KernelAnchor, name: str, known: Collection[tuple[str, str]]) 
     """What to type where a screen calls kernels so, else the name that is close to it, exact or as a screen has it."""
     full = sorted({full for _, full in known})
     if own := called_so(name, full):
-        anchors = (_instead(anchor, name, _exact(each, known)) for each in own[:SHOWN])
+        anchors = (_instead(anchor, name, shorten_name(each, known)) for each in own[:SHOWN])
         typed = " or ".join(f"--anchor {shlex.quote(written_anchor(each))}" for each in anchors)
         return f", which is short for {counted(len(own), 'name')}: type {typed}"
     told = {*full, *(short for short, _ in known), *readable_names(full).values()}
@@ -177,10 +177,10 @@ def _instead(anchor: KernelAnchor, name: str, exact: str) -> KernelAnchor:
     return anchor._replace(kernel=exact) if anchor.kernel == name else anchor._replace(after=exact)
 
 
-def _exact(full: str, known: Collection[tuple[str, str]]) -> str:
-    """A kernel's short name where no other has it, else its demangled one."""
-    (short,) = {short for short, own in known if own == full}
-    return short if sum(short == other for other, _ in known) == 1 else full
+def shorten_name(full: str, known: Collection[tuple[str, str]]) -> str:
+    """Return a kernel's short name where no other has it, else its demangled one. ``known`` has both of each kernel."""
+    short = min(short for short, name in known if name == full)
+    return short if len({name for other, name in known if other == short}) == 1 else full
 
 
 def _quoted(name: str) -> str:

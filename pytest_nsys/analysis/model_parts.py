@@ -7,8 +7,7 @@ A module that is called several times inside one call of another is a part of th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy
 
@@ -63,6 +62,12 @@ def count_numbered(names: Iterable[str], word: str) -> int:
     return max(map(len, seen.values()), default=0)
 
 
+def find_holder(moments: Vector, starts: Vector, ends: Vector) -> int | None:
+    """Return which span holds most of the moments, which ascend; None unless each that holds one holds several."""
+    counts = moments.searchsorted(ends) - moments.searchsorted(starts)
+    return int(counts.argmax()) if counts.any() and counts[counts > 0].min() > 1 else None
+
+
 class ModuleCalls:
     """The calls of modules of one process, each inside the one around it on its thread.
 
@@ -73,88 +78,62 @@ class ModuleCalls:
         classes = _classes_of(ranges.names)
         flags = numpy.array([name in classes for name in ranges.names], numpy.bool_)
         rows = numpy.flatnonzero(flags[as_vector(ranges.name)]) if classes else ()
-        marked = [ranges[int(row)] for row in rows]
-        named = [(_class_of(each.name) or classes.get(each.name, each.name), each) for each in (*recorded, *marked)]
-        named.sort(key=lambda own: (own[1].thread, own[1].start_ns, -own[1].end_ns))
-        self.classes = [name for name, _ in named]
-        self.calls = [call for _, call in named]
-        self.inside: list[list[int]] = [[] for _ in named]
+        calls = sorted(
+            [*recorded, *(ranges[int(row)] for row in rows)], key=lambda own: (own.thread, own.start_ns, -own.end_ns)
+        )
+        self.classes = [_class_of(call.name) or classes.get(call.name, call.name) for call in calls]
+        self.starts, self.ends = numpy.array([call[:2] for call in calls], numpy.int64).reshape(-1, 2).T
+        by_class = grouped((name, place) for place, name in enumerate(self.classes))
+        self.places = {name: numpy.array(own) for name, own in by_class.items()}
+        self.inside: list[list[int]] = [[] for _ in calls]
         self.outermost: list[int] = []
         around: list[int] = []
-        for place, call in enumerate(self.calls):
-            while around and not _holds(self.calls[around[-1]], call):
+        for place, call in enumerate(calls):
+            while around and not (calls[around[-1]].thread == call.thread and call.start_ns < calls[around[-1]].end_ns):
                 around.pop()
             (self.inside[around[-1]] if around else self.outermost).append(place)
             around.append(place)
 
-    def __bool__(self) -> bool:
-        return bool(self.calls)
-
-    @cached_property
-    def _by_class(self) -> Mapping[str, tuple[Vector, Vector]]:
-        """(starts, ends) of the calls of each class."""
-        places = grouped((name, place) for place, name in enumerate(self.classes))
-        return {
-            name: tuple(numpy.array([(self.calls[i].start_ns, self.calls[i].end_ns) for i in own], numpy.int64).T)
-            for name, own in places.items()
-        }
-
-    def find_holder(self, starts: Vector) -> str | None:
+    def find_holder(self, moments: Vector) -> str | None:
         """Return the class of which each call that holds one of the moments, which ascend, holds several."""
-        for name, (start, end) in self._by_class.items():
-            counts = starts.searchsorted(end) - starts.searchsorted(start)
-            if counts.any() and counts[counts > 0].min() > 1:
-                return name
-        return None
+        each = ((name, find_holder(moments, self.starts[own], self.ends[own])) for name, own in self.places.items())
+        return next((name for name, holder in each if holder is not None), None)
 
     def count_calls(self, name: str) -> int:
         """Return how often modules of a class are called."""
-        return len(self._by_class[name][0])
+        return len(self.places[name])
 
-    def start_once(self, name: str, starts: Vector) -> bool:
+    def start_once(self, name: str, moments: Vector) -> bool:
         """Return whether one call of a class begins between each two of the moments, which ascend."""
-        calls = numpy.sort(self._by_class[name][0])
-        return bool((numpy.diff(calls.searchsorted(starts)) == 1).all())
+        calls = numpy.sort(self.starts[self.places[name]])
+        return bool((numpy.diff(calls.searchsorted(moments)) == 1).all())
 
     def find_repeated(self, launches: Vector, step: Interval | None = None) -> RepeatedPart | None:
         """Return the modules that are called several times in each call of what holds them, of several those that
         launch most; None where their number differs. ``launches`` are moments that ascend, ``step`` the only step:
         without one nothing is said of the outermost modules, which may be steps.
         """
-
-        def count_launches(places: Sequence[int]) -> int:
-            edges = numpy.array([(self.calls[i].start_ns, self.calls[i].end_ns) for i in places], numpy.int64)
-            return int((launches.searchsorted(edges[:, 1]) - launches.searchsorted(edges[:, 0])).sum())
-
+        launched = launches.searchsorted(self.ends) - launches.searchsorted(self.starts)
+        holders: Mapping[str | None, Sequence[Sequence[int]]]
+        least: Mapping[str | None, float]
         if step is None:
-            groups = grouped((self.classes[i], i) for i in self.outermost).values()
-            each = [(own, self._repeated_in(own, count_launches)) for own in groups]
-            options = [
-                (launched, RepeatedPart(name, count, self.classes[own[0]], len(own)))
-                for own, found in each
-                for launched, name, count in found
-                if launched >= LEAST_SHARE * count_launches(own)
-            ]
+            by_class = grouped((self.classes[i], i) for i in self.outermost)
+            holders = {name: [self.inside[i] for i in own] for name, own in by_class.items()}
+            least = {name: LEAST_SHARE * launched[own].sum() for name, own in by_class.items()}
         else:
-            low, high = step
-            outermost = [i for i in self.outermost if low <= self.calls[i].start_ns <= high]
-            whole = int(launches.searchsorted(high, "right") - launches.searchsorted(low))
-            options = [
-                (launched, RepeatedPart(name, count))
-                for launched, name, count in self._repeated([outermost], count_launches)
-                if launched >= LEAST_SHARE * whole
-            ]
-        launched, part = max(options, key=lambda own: own[0], default=(0, None))
-        return part if launched and part is not None and part.number else None
+            first, after = launches.searchsorted((step[0], step[1] + 1))
+            holders = {None: [[i for i in self.outermost if step[0] <= self.starts[i] <= step[1]]]}
+            least = {None: LEAST_SHARE * (after - first)}
+        options = [
+            (total, RepeatedPart(name, number, holder, len(groups)))
+            for holder, groups in holders.items()
+            for total, name, number in self._find_several(groups, launched)
+            if total >= least[holder]
+        ]
+        total, part = max(options, key=lambda own: own[0], default=(0, None))
+        return part if total and part is not None and part.number else None
 
-    def _repeated_in(
-        self, holders: Sequence[int], count_launches: Callable[[Sequence[int]], int]
-    ) -> Iterator[tuple[int, str, int]]:
-        return self._repeated([self.inside[i] for i in holders], count_launches)
-
-    def _repeated(
-        self, groups: Sequence[Sequence[int]], count_launches: Callable[[Sequence[int]], int]
-    ) -> Iterator[tuple[int, str, int]]:
+    def _find_several(self, groups: Sequence[Sequence[int]], launched: Vector) -> Iterator[tuple[int, str, int]]:
         """(launches, class, how many in each group) of what stands in groups several times, also inside of what stands
         in each once. The number is 0 where groups differ.
         """
@@ -163,13 +142,9 @@ class ModuleCalls:
             counts = {len(own) for own in same}
             every = [i for own in same for i in own]
             if max(counts) > 1:
-                yield count_launches(every), name, counts.pop() if len(counts) == 1 else 0
+                yield int(launched[every].sum()), name, counts.pop() if len(counts) == 1 else 0
             else:
-                yield from self._repeated_in(every, count_launches)
-
-
-def _holds(outer: Range, inner: Range) -> bool:
-    return outer.thread == inner.thread and inner.start_ns < outer.end_ns
+                yield from self._find_several([self.inside[i] for i in every], launched)
 
 
 def _class_of(name: str) -> str | None:

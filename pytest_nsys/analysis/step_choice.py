@@ -5,16 +5,17 @@ The thresholds were set on real traces whose steps are known, so that nothing is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 from itertools import pairwise, permutations
 
 import numpy
 
 from pytest_nsys.analysis.alike import ALIKE, MOST_COUNTS
-from pytest_nsys.analysis.step_segments import FEWEST_KERNELS, Segments, Work, markers, segments
+from pytest_nsys.analysis.step_segments import FEWEST_KERNELS, IN_A_ROW, Segments, Work, markers, segments
 from pytest_nsys.core.columns import Vector
+from pytest_nsys.core.model import Interval
 
 INTERIOR = 0.95
 """Of all from the first unit to the last, at least: the smaller of kernels and their time."""
@@ -47,7 +48,6 @@ LATE = 0.02
 
 CHECKED_UNITS = 64
 CHECKED_PLACES = 32
-IN_A_ROW = 4
 NEAR = 0.05
 NEAR_KERNELS = 8
 IN_ORDER = 0.75
@@ -69,34 +69,60 @@ FEWEST_BESIDE = 5
 OWN_KERNELS = 0.90
 """Of what others hold more, in time: of the unit's own kernels."""
 
-_NONE: Vector = numpy.empty(0, numpy.int64)
 
-
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class RepeatedUnit:
-    """What repeats: the segments at ``own``, which are of these ``kinds``. ``alike``: the median of how much they are
-    like the first of their kind; ``interior`` and ``cover`` are shares, with those ``beside`` them: they hold one, and
-    more.
-    """
+    """What repeats: the segments of these ``kinds``; ``with_odd``, the others between them hold one, and more."""
 
     segments: Segments
     kinds: tuple[int, ...]
-    own: Vector
-    alike: float
-    interior: float
-    cover: float
-    beside: Vector
+    with_odd: bool = False
 
     def __len__(self) -> int:
         return len(self.own)
 
-    @property
-    def level(self) -> int:
-        return self.segments.marker.level
+    @cached_property
+    def own(self) -> Vector:
+        """The numbers of its segments."""
+        return numpy.flatnonzero(numpy.isin(self.segments.kind, self.kinds))
+
+    @cached_property
+    def firsts(self) -> Vector:
+        """The place at which each unit begins."""
+        return self.segments.edges[self.own]
+
+    @cached_property
+    def afters(self) -> Vector:
+        """The place after the last kernel of each unit."""
+        return self.segments.edges[self.own + 1]
 
     @property
-    def votes(self) -> int:
-        return self.segments.marker.votes
+    def first(self) -> int:
+        """The place at which the first unit begins."""
+        return int(self.firsts[0])
+
+    @property
+    def after(self) -> int:
+        """The place after the last unit."""
+        return int(self.afters[-1])
+
+    @property
+    def starts_ns(self) -> Vector:
+        """When each unit is launched, or runs where no launches are known."""
+        starts: Vector = self.segments.work.at_ns[self.firsts]
+        return starts
+
+    @property
+    def spans(self) -> list[Interval]:
+        """From when to when each unit is launched, or runs where no launches are known."""
+        at_ns = self.segments.work.at_ns
+        ends: Vector = numpy.append(at_ns, at_ns[-1] + 1)[self.afters]
+        return [*zip(self.starts_ns.tolist(), ends.tolist(), strict=True)]
+
+    @property
+    def size(self) -> float:
+        """The median number of kernels in a unit."""
+        return float(numpy.median(self.afters - self.firsts))
 
     @property
     def lengths_ns(self) -> Vector:
@@ -113,108 +139,127 @@ class RepeatedUnit:
         return any(after >= JUMP * before for before, after in pairwise(inner))
 
     @property
-    def first(self) -> int:
-        """The place at which the first unit begins."""
-        return int(self.segments.edges[self.own[0]])
-
-    @property
     def counts(self) -> Vector:
         """The names of the first of the kind."""
         leader: Vector = self.segments.leaders[self.kinds[0]]
         return leader
 
+    @property
+    def odd(self) -> Vector:
+        """The numbers of the other segments between the first unit and the last."""
+        return numpy.setdiff1d(numpy.arange(self.own[0], self.own[-1]), self.own)
 
-def _unit(work: Work, found: Segments, kinds: tuple[int, ...], beside: Vector = _NONE) -> RepeatedUnit:
-    own = numpy.flatnonzero(numpy.isin(found.kind, kinds))
-    all_of = numpy.union1d(own, beside)
-    edges = found.edges
-    shares = []
-    for before in (numpy.arange(len(work) + 1), work.time_before):
-        inside = int((before[edges[all_of + 1]] - before[edges[all_of]]).sum())
-        between = int(before[edges[own[-1] + 1]] - before[edges[own[0]]])
-        shares.append((inside / max(1, between), inside / max(1, int(before[-1]))))
-    firsts = numpy.unique(found.kind[own], return_index=True)[1]
-    others = numpy.delete(own, firsts)
-    like = float(numpy.median(found.alike[others])) if len(others) else 1.0
-    interior, cover = (min(each) for each in zip(*shares, strict=True))
-    return RepeatedUnit(found, kinds, own, like, interior, cover, beside)
+    @property
+    def beside(self) -> Vector:
+        """Those that hold a unit, and more."""
+        return self.odd if self.with_odd else self.own[:0]
+
+    @cached_property
+    def alike(self) -> float:
+        """How much they are like the first of their kind, the median."""
+        leaders = numpy.unique(self.segments.kind[self.own], return_index=True)[1]
+        others = numpy.delete(self.own, leaders)
+        return float(numpy.median(self.segments.alike[others])) if len(others) else 1.0
+
+    def share(self, low: int, high: int) -> float:
+        """Return how much of what stands from one place to another units hold, those beside them included."""
+        inside = numpy.union1d(self.own, self.beside)
+        edges = self.segments.edges
+        return self.segments.work.share(edges[inside], edges[inside + 1], low, high)
+
+    @cached_property
+    def interior(self) -> float:
+        """The share of all from the first unit to the last."""
+        return self.share(self.first, self.after)
+
+    @cached_property
+    def cover(self) -> float:
+        """The share of all that the rank ran."""
+        return self.share(0, len(self.segments.work))
 
 
-def _often(found: Segments) -> list[int]:
+Rule = Callable[[Segments], RepeatedUnit | None]
+"""Makes of the segments of a marker a unit, where they are a good one."""
+
+
+def _frequent_kinds(found: Segments) -> list[int]:
     """The kinds of two segments and more."""
     return [kind for kind in range(len(found.leaders)) if (found.kind == kind).sum() >= 2]
 
 
-def one_kind(work: Work, found: Segments) -> RepeatedUnit | None:
+def one_kind(found: Segments) -> RepeatedUnit | None:
     """The segments of the main kind, where they are a good unit."""
-    times = numpy.diff(work.time_before[found.edges])
-    often = _often(found)
-    if not often:
+    times = numpy.diff(found.work.time_before[found.edges])
+    kinds = _frequent_kinds(found)
+    if not kinds:
         return None
-    main = max(often, key=lambda kind: int(times[found.kind == kind].sum()))
-    unit = _unit(work, found, (main,))
+    unit = RepeatedUnit(found, (max(kinds, key=lambda kind: int(times[found.kind == kind].sum())),))
     if not _fills(unit):
-        unit = _with_more(work, unit)
-    return unit if _fills(unit) and _repeats(unit) and not _crumbs(unit) else None
+        unit = _with_more(unit)
+    # a segment of another kind between the units that is shorter than half of one
+    sizes = numpy.diff(found.edges)[unit.odd]
+    return unit if _fills(unit) and _repeats(unit) and not (sizes < unit.size / 2).any() else None
+
+
+def several_kinds(found: Segments) -> RepeatedUnit | None:
+    """The segments of two or three kinds, where they are steps of these kinds."""
+    kinds = _frequent_kinds(found)
+    if not 2 <= len(kinds) <= MOST_KINDS_OF_STEPS:
+        return None
+    unit, leaders = RepeatedUnit(found, tuple(kinds)), found.leaders
+    follows_itself = found.kind[unit.own[unit.own > 0]] == found.kind[unit.own[unit.own > 0] - 1]
+    if not _fills(unit) or not follows_itself.any():
+        return None
+    return None if any(holds(leaders[a], leaders[b]) for a, b in permutations(kinds, 2)) else unit
 
 
 def _fills(unit: RepeatedUnit) -> bool:
     return unit.interior >= INTERIOR and unit.cover >= COVER
 
 
-def _with_more(work: Work, unit: RepeatedUnit) -> RepeatedUnit:
+def _with_more(unit: RepeatedUnit) -> RepeatedUnit:
     """The same, with the segments that hold a unit and more of its own kernels: steps that a validation goes before.
 
     A layer and what stands behind the last one are not so: that is made of other kernels.
     """
-    between = numpy.arange(unit.own[0], unit.own[-1])
-    odd = numpy.setdiff1d(between, unit.own)
+    work, odd = unit.segments.work, unit.odd
     few = len(unit) < FEWEST_BESIDE or len(odd) * 2 > len(unit)
-    if few or not len(odd) or not repeats_inside(work, unit.counts):
+    if few or not len(odd) or not repeats_inside(unit.segments, unit.kinds):
         return unit
-    edges = unit.segments.edges
-    counts = work.counts(edges[odd], edges[odd + 1])
-    one = numpy.median(work.counts(edges[unit.own], edges[unit.own + 1]), axis=0)
+    counts = work.counts(unit.segments.edges[odd], unit.segments.edges[odd + 1])
+    one = numpy.median(work.counts(unit.firsts, unit.afters), axis=0)
     held = numpy.minimum(counts, one).sum(axis=1) >= ALIKE * one.sum()
     more = numpy.maximum(counts - one, 0) * work.weights
     same = more[:, one > 0].sum(axis=1) >= OWN_KERNELS * more.sum(axis=1)
-    if not (held & same).all():
-        return unit
-    return _unit(work, unit.segments, unit.kinds, odd)
+    return replace(unit, with_odd=True) if (held & same).all() else unit
 
 
 def _repeats(unit: RepeatedUnit) -> bool:
-    if unit.level:
+    if unit.segments.marker.level:
         return len(unit) > 2 and unit.alike >= (ALIKE_OF_FEW if len(unit) > 3 else ALIKE_OF_THREE)
-    sure = unit.alike >= ALIKE_OF_TWO and unit.votes >= MANY_VOTES
+    sure = unit.alike >= ALIKE_OF_TWO and unit.segments.marker.votes >= MANY_VOTES
     return len(unit) > 2 or sure or (unit.alike >= ALIKE_OF_FEW and unit.cover >= COVER_OF_TWO)
-
-
-def _crumbs(unit: RepeatedUnit) -> bool:
-    """Whether a segment of another kind, shorter than half a unit, lies between the units."""
-    between = numpy.arange(unit.own[0], unit.own[-1])
-    odd = between[unit.segments.kind[between] != unit.kinds[0]]
-    sizes = numpy.diff(unit.segments.edges)
-    return bool((sizes[odd] < numpy.median(sizes[unit.own]) / 2).any())
-
-
-def several_kinds(work: Work, found: Segments) -> RepeatedUnit | None:
-    """The segments of two or three kinds, where they are steps of these kinds."""
-    often = _often(found)
-    if not 2 <= len(often) <= MOST_KINDS_OF_STEPS:
-        return None
-    unit = _unit(work, found, tuple(often))
-    if not _fills(unit):
-        return None
-    if any(holds(found.leaders[one], found.leaders[other]) for one, other in permutations(often, 2)):
-        return None
-    follow = found.kind[1:] == found.kind[:-1]
-    return unit if bool((follow & numpy.isin(found.kind[1:], often)).any()) else None
 
 
 def holds(one: Vector, other: Vector) -> bool:
     """Whether one is the other, and more."""
     return bool(numpy.minimum(one, other).sum() >= ALIKE * other.sum() and one.sum() > other.sum())
+
+
+def repeats_inside(found: Segments, kinds: Sequence[int]) -> bool:
+    """Whether most of the time of a segment of each kind is in names that occur often in it, as those of layers do in
+    a step.
+    """
+    counts = found.leaders[list(kinds)]
+    times = counts * found.work.weights
+    return bool(((times * (counts >= OFTEN)).sum(axis=1) >= REPEATED * times.sum(axis=1)).all())
+
+
+def between_optimizers(unit: RepeatedUnit) -> bool:
+    """Whether the optimizer runs, but in at most two thirds of the units: they are micro-batches, however alike."""
+    before = unit.segments.work.optimizers_before
+    held = before[unit.afters] > before[unit.firsts]
+    return bool(before[-1]) and 3 * int(held.sum()) <= 2 * len(unit)
 
 
 Fits = Callable[[RepeatedUnit], bool]
@@ -224,24 +269,24 @@ def choose(work: Work, fits: Fits = lambda _: True) -> list[RepeatedUnit]:
     """The largest unit that repeats on a rank, and then as other markers begin it, of those that fit; empty where
     nothing repeats.
     """
-    found = _of_level(work, 0, fits)
-    if found and _before(found[0]) <= LATE and found[0].segments.alike[found[0].own].min() > 1 - TURNS_APART:
-        return found
-    better = _of_level(work, 1, fits)
-    if better and (not found or len(better[0]) > len(found[0]) or _surer(work, better[0], found[0])):
+    units = _choose_at_level(work, 0, fits)
+    if units:
+        unit = units[0]
+        late = unit.first > LATE * unit.size
+        if not late and unit.segments.alike[unit.own].min() > 1 - TURNS_APART:
+            return units
+    better = _choose_at_level(work, 1, fits)
+    if better and (not units or len(better[0]) > len(units[0]) or _is_surer(better[0], units[0])):
         return better
-    return found
+    return units
 
 
-def _surer(work: Work, unit: RepeatedUnit, other: RepeatedUnit) -> bool:
-    """Whether of a unit and another, of which it has no more, it is the step all the same."""
-    return _in_turns(work, unit, other) or _steadier(work, unit, other)
-
-
-def _steadier(work: Work, unit: RepeatedUnit, other: RepeatedUnit) -> bool:
-    """Whether it is the other, begun where the host does not run ahead."""
-    lost = len(other) - len(unit)
-    return lost <= 1 and other.two_speeds and not unit.two_speeds and _same(work, unit, other)
+def _is_surer(unit: RepeatedUnit, other: RepeatedUnit) -> bool:
+    """Whether of a unit and another, of which it has no more, it is the step all the same: several of the other in
+    turns, or the other begun where the host does not run ahead.
+    """
+    steadier = len(other) - len(unit) <= 1 and other.two_speeds and not unit.two_speeds
+    return _in_turns(unit, other) or (steadier and _is_same(unit, other))
 
 
 def held(work: Work, places: Vector, unit: RepeatedUnit) -> RepeatedUnit | None:
@@ -249,140 +294,89 @@ def held(work: Work, places: Vector, unit: RepeatedUnit) -> RepeatedUnit | None:
     if not 2 <= len(places) <= len(work) // FEWEST_KERNELS or len(places) * work.size > MOST_COUNTS:
         return None
     found = segments(work, replace(unit.segments.marker, places=places))
-    own = None if found is None else (one_kind if len(unit.kinds) == 1 else several_kinds)(work, found)
-    return own if own is not None and in_order(work, own) else None
+    rule = one_kind if len(unit.kinds) == 1 else several_kinds
+    other = None if found is None else rule(found)
+    return other if other is not None and in_order(other) else None
 
 
-def repeats_inside(work: Work, counts: Vector) -> bool:
-    """Whether most of a unit's time is in names that occur often in it, as those of layers do in a step."""
-    times = counts * work.weights
-    return bool(times[counts >= OFTEN].sum() >= REPEATED * times.sum())
-
-
-def between_optimizers(work: Work, unit: RepeatedUnit) -> bool:
-    """Whether the optimizer runs, but in at most two thirds of the units: they are micro-batches, however alike."""
-    edges, before = unit.segments.edges, work.optimizers_before
-    held = before[edges[unit.own + 1]] > before[edges[unit.own]]
-    return bool(before[-1]) and 3 * int(held.sum()) <= 2 * len(unit)
-
-
-def _before(unit: RepeatedUnit) -> float:
-    """How much lies before the first unit, in units."""
-    sizes = numpy.diff(unit.segments.edges)[unit.own]
-    return unit.first / float(numpy.median(sizes))
-
-
-def _of_level(work: Work, level: int, fits: Fits) -> list[RepeatedUnit]:
+def _choose_at_level(work: Work, level: int, fits: Fits) -> list[RepeatedUnit]:
     each = [found for marker in markers(work, level) if (found := segments(work, marker)) is not None]
-    units, kinds = (_largest(work, [*filter(fits, _good(work, each, what))]) for what in (one_kind, several_kinds))
-    if not units or not kinds:
-        return units or kinds
-    (unit, *_), (steps, *_) = units, kinds
-    more = len(steps) > len(unit) and abs(steps.cover - unit.cover) <= SAME_COVER
-    inside = all(repeats_inside(work, steps.segments.leaders[kind]) for kind in steps.kinds)
-    return kinds if more and inside else units
+    units, steps = (
+        _find_largest([unit for found in each if (unit := rule(found)) is not None and fits(unit)])
+        for rule in (one_kind, several_kinds)
+    )
+    if not units or not steps:
+        return units or steps
+    more = len(steps[0]) > len(units[0]) and abs(steps[0].cover - units[0].cover) <= SAME_COVER
+    return steps if more and repeats_inside(steps[0].segments, steps[0].kinds) else units
 
 
-def _good(
-    work: Work, each: Iterable[Segments], what: Callable[[Work, Segments], RepeatedUnit | None]
-) -> list[RepeatedUnit]:
-    return [unit for found in each if (unit := what(work, found)) is not None]
-
-
-def _largest(work: Work, good: Sequence[RepeatedUnit]) -> list[RepeatedUnit]:
+def _find_largest(units: Sequence[RepeatedUnit]) -> list[RepeatedUnit]:
     """The largest of the good units whose kernels come in one order, first as its best marker begins it."""
-    left = list(good)
+    left = list(units)
     while left:
-        single = [unit for unit in left if not any(_several(work, unit, other) for other in left)]
+        single = [unit for unit in left if not any(_is_several(unit, other) for other in left)]
         best = min(single, key=lambda unit: (len(unit), -unit.cover, unit.first))
-        same = [unit for unit in left if _same(work, unit, best)]
+        same = [unit for unit in left if _is_same(unit, best)]
         most = max(map(len, same))
-        same.sort(key=partial(_as_marker, most=most))
-        if in_order(work, same[0]):
+        # one that begins it where the host runs ahead makes two speeds of one
+        same.sort(key=lambda u: (u.two_speeds or len(u) < most - 1, -len(u), len(u.segments.kind), u.first))
+        if in_order(same[0]):
             return same
         left = [unit for unit in left if unit not in same]
     return []
 
 
-def _as_marker(unit: RepeatedUnit, most: int) -> tuple[bool, int, int, int]:
-    """The best marker of a unit first: one that begins it where the host runs ahead makes two speeds of one."""
-    return unit.two_speeds or len(unit) < most - 1, -len(unit), len(unit.segments.kind), unit.first
-
-
-def _several(work: Work, unit: RepeatedUnit, other: RepeatedUnit) -> bool:
+def _is_several(unit: RepeatedUnit, other: RepeatedUnit) -> bool:
     """Whether a unit is several of the other: of what lies between its first and its last those hold as much."""
     return (
         len(other) > SEVERAL_TIMES * len(unit)
         and other.length_ns < SEVERAL_SHORTER * unit.length_ns
-        and _held_inside(work, unit, other) >= unit.interior - SAME_COVER
-        and not _in_turns(work, unit, other)
-        and (not between_optimizers(work, other) or between_optimizers(work, unit))
+        and other.share(unit.first, unit.after) >= unit.interior - SAME_COVER
+        and not _in_turns(unit, other)
+        and (not between_optimizers(other) or between_optimizers(unit))
     )
 
 
-def _held_inside(work: Work, unit: RepeatedUnit, other: RepeatedUnit) -> float:
-    """How much of what lies between the first and the last unit others hold: of kernels or their time, the smaller."""
-    low, high = unit.first, int(unit.segments.edges[unit.own[-1] + 1])
-    inside = numpy.union1d(other.own, other.beside)
-    firsts, afters = (other.segments.edges[inside + i].clip(low, high) for i in (0, 1))
-    sums = (numpy.arange(len(work) + 1), work.time_before)
-    return min(int((own[afters] - own[firsts]).sum()) / max(1, int(own[high] - own[low])) for own in sums)
-
-
-def _in_turns(work: Work, unit: RepeatedUnit, other: RepeatedUnit) -> bool:
+def _in_turns(unit: RepeatedUnit, other: RepeatedUnit) -> bool:
     """Whether of the others in each unit those of one turn do more: the last micro-batch ends with the optimizer."""
-    places = unit.segments.edges[unit.own]
-    starts = other.segments.edges[other.own]
-    inside = [starts.searchsorted(edges) for edges in (places, unit.segments.edges[unit.own + 1])]
-    counts = inside[1] - inside[0]
+    firsts = other.firsts.searchsorted(unit.firsts)
+    counts = other.firsts.searchsorted(unit.afters) - firsts
     turns = int(numpy.median(counts))
-    full = inside[0][counts == turns]
+    full = firsts[counts == turns]
     if turns < 2 or len(full) < 2 or len(full) < len(unit) - 1:
         return False
-    like = other.segments.alike[other.own][full[:, None] + numpy.arange(turns)]
-    usual = numpy.median(like, axis=0)
+    alike = other.segments.alike[other.own][full[:, None] + numpy.arange(turns)]
+    usual = numpy.median(alike, axis=0)
     apart = float(usual.max() - usual.min())
-    if apart < TURNS_APART or float(numpy.median(numpy.abs(like - usual), axis=0).max()) > apart / 2:
+    if apart < TURNS_APART or float(numpy.median(numpy.abs(alike - usual), axis=0).max()) > apart / 2:
         return False
-    each = other.own[full[len(full) // 2] + numpy.array([usual.argmax(), usual.argmin()])]
-    one, least = work.counts(other.segments.edges[each], other.segments.edges[each + 1])
+    middle = full[len(full) // 2] + numpy.array([usual.argmax(), usual.argmin()])
+    one, least = other.segments.work.counts(other.firsts[middle], other.afters[middle])
     missing = min(int(numpy.maximum(one - least, 0).sum()), int(numpy.maximum(least - one, 0).sum()))
     return missing <= MISSING * int(numpy.abs(one - least).sum())
 
 
-def _same(work: Work, unit: RepeatedUnit, other: RepeatedUnit) -> bool:
+def _is_same(unit: RepeatedUnit, other: RepeatedUnit) -> bool:
     """Whether two markers begin the same unit, each at another place of it."""
-    return len(unit.kinds) == len(other.kinds) and bool(work.alike(unit.counts, other.counts[None])[0] >= ALIKE)
+    alike = unit.segments.work.alike(unit.counts, other.counts[None])
+    return len(unit.kinds) == len(other.kinds) and bool(alike[0] >= ALIKE)
 
 
-def in_order(work: Work, unit: RepeatedUnit) -> bool:
+def in_order(unit: RepeatedUnit) -> bool:
     """Whether what lies in a unit lay in the one before it of its kind, near the same place."""
-    found, held, asked = unit.segments, 0, 0
+    rows, kinds = unit.segments.work.hash_of_row, unit.segments.kind[unit.own]
+    hits = places = 0
     for kind in unit.kinds:
-        own = unit.own[found.kind[unit.own] == kind][:CHECKED_UNITS]
-        for before, now in zip(own[:-1].tolist(), own[1:].tolist(), strict=True):
-            one = work.numbers[found.edges[before] : found.edges[before + 1]]
-            other = work.numbers[found.edges[now] : found.edges[now + 1]]
-            hits, places = _in_place(one, other)
-            held, asked = held + hits, asked + places
-    return held >= IN_ORDER * asked
-
-
-def _in_place(one: Vector, other: Vector) -> tuple[int, int]:
-    """(how many, of how many) rows of names of the other stand in the one near the same offset."""
-    last = len(other) - IN_A_ROW
-    if last < 0 or len(one) < IN_A_ROW:
-        return 0, 0
-    offsets = numpy.unique(numpy.linspace(0, last, CHECKED_PLACES).astype(numpy.int64))
-    near = max(NEAR_KERNELS, int(NEAR * len(other)))
-    hits = 0
-    for offset in offsets.tolist():
-        low = max(0, offset - near)
-        high = min(len(one) - IN_A_ROW, offset + near) + 1
-        if high <= low:
-            continue
-        same = one[low:high] == other[offset]
-        for place in range(1, IN_A_ROW):
-            same &= one[low + place : high + place] == other[offset + place]
-        hits += bool(same.any())
-    return hits, len(offsets)
+        of_kind = numpy.flatnonzero(kinds == kind)[:CHECKED_UNITS]
+        edges = zip(unit.firsts[of_kind].tolist(), (unit.afters[of_kind] - IN_A_ROW + 1).tolist(), strict=True)
+        for (first, after), (next_first, next_after) in pairwise(edges):
+            if after <= first or next_after <= next_first:
+                continue
+            near = max(NEAR_KERNELS, int(NEAR * (next_after - next_first + IN_A_ROW - 1)))
+            offsets = numpy.unique(numpy.linspace(0, next_after - next_first - 1, CHECKED_PLACES).astype(numpy.int64))
+            around = first + offsets[:, None] + numpy.arange(-near, near + 1)
+            same = rows[around.clip(first, after - 1)] == rows[next_first + offsets][:, None]
+            hits += int((same & (first <= around) & (around < after)).any(axis=1).sum())
+            places += len(offsets)
+    return hits >= IN_ORDER * places

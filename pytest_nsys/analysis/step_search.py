@@ -6,23 +6,20 @@ It is looked for on one rank, that with most kernels; on the others what begins 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from pytest_nsys.analysis.candidates import ranges_by_rank
-from pytest_nsys.analysis.kernel_anchors import KernelOrder, kernel_order
-from pytest_nsys.analysis.model_parts import ModuleCalls
+from pytest_nsys.analysis.candidates import RankRanges, ranges_by_rank
+from pytest_nsys.analysis.kernel_anchors import kernel_order, shorten_name
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.step_choice import RepeatedUnit, choose, held
-from pytest_nsys.analysis.step_facts import FoundUnits, NoUnits, RepeatedPart, UnitIs
+from pytest_nsys.analysis.step_facts import FoundUnits, NoUnits, UnitIs
 from pytest_nsys.analysis.step_segments import FEWEST_KERNELS, Work
-from pytest_nsys.analysis.step_verdict import AmongRanges, confidence_in, spans_of, what_it_is
-from pytest_nsys.core.columns import Vector, as_vector, distinct
+from pytest_nsys.analysis.step_verdict import AmongRanges, confidence_in, what_it_is
+from pytest_nsys.core.columns import as_vector, distinct
 from pytest_nsys.core.conventions import KernelAnchor
 from pytest_nsys.core.exact import median
-from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Interval, Range, Value
 from pytest_nsys.core.words import counted, printable
 
@@ -48,159 +45,130 @@ def search(run: Run, steps: Mapping[int, Interval] | None = None) -> FoundUnits 
     """The same unit on all ranks of a run with kernels, or why there is none. ``steps`` are the only steps that there
     are, by rank, where a framework marks one: what repeats is told of that.
     """
-    return _Search(run, steps or {}).found()
+    ranks, steps = ranges_by_rank(run), steps or {}
+    found = _find_units(ranks, steps)
+    if isinstance(found, FoundUnits):
+        return found
+    parts = (own.modules.find_repeated(own.launched_ns, steps.get(rank)) for rank, own in ranks.items())
+    return replace(found, repeated=_if_all_agree(parts))
 
 
-class _Begun(NamedTuple):
-    """Units that a kernel begins, of one rank first: from when to when they are, by rank, and how far apart."""
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """Units that a kernel begins, called by its full name: those of the first rank, and by rank from when to when they
+    are and how far apart.
+    """
 
     anchor: KernelAnchor
     unit: RepeatedUnit
     spans: dict[int, Sequence[Interval]]
-    periods: list[Value]
+    periods: dict[int, Value]
+
+    def add(self, rank: int, unit: RepeatedUnit) -> _Begun:
+        """Return the same with the units of a rank."""
+        return replace(self, spans={**self.spans, rank: unit.spans}, periods={**self.periods, rank: _period(unit)})
 
 
-class _Search:
-    """One search, which reads a rank after the other."""
+def _find_units(ranks: Mapping[int, RankRanges], steps: Mapping[int, Interval]) -> FoundUnits | NoUnits:
+    sizes = {number: len(own.track.kernels) for number, own in ranks.items()}
+    if not sizes or max(sizes.values()) < FEWEST:
+        most = max(sizes.values(), default=0)
+        return NoUnits(f"{counted(most, 'kernel')} {'is' if most == 1 else 'are'} too few to repeat")
+    first = max(sizes, key=lambda number: (sizes[number], -number))
+    work = Work(kernel_order(ranks[first].track))
+    units = _choose(work, ranks[first])
+    if not units:
+        return NoUnits("no sequence of kernels repeats")
+    begun = [*islice(_begin(first, work, units), 1 if len(ranks) == 1 else None)]
+    for number in sorted(ranks.keys() - {first}):
+        holds = _hold_on(number, ranks[number], work.order.launched, begun)
+        if not holds:
+            name = printable(str(_shorten(begun[0].anchor, ranks)), 80)
+            return NoUnits(f"kernels repeat on rank {first} from {name} to the next, on rank {number} they do not")
+        begun = holds
+    return _describe_units(ranks, steps, first, begun[0])
 
-    def __init__(self, run: Run, steps: Mapping[int, Interval]) -> None:
-        self.run, self.steps = run, steps
-        self.tracks = {number: track for number, track in run.whole().tracks.items() if len(track.kernels)}
 
-    def found(self) -> FoundUnits | NoUnits:
-        """What the search comes to."""
-        found = self._found()
-        if isinstance(found, FoundUnits):
-            return found
-        return replace(found, repeated=_if_all_agree(self._in_modules(number) for number in self.tracks))
+def _choose(work: Work, around: RankRanges) -> list[RepeatedUnit]:
+    """The units of the first rank. Where they are parts of a module that is called several times, a larger one is
+    looked for, of which each holds one call: of many layers alike those are more than of steps.
+    """
+    units, modules = choose(work), around.modules
+    holder = modules.find_holder(units[0].starts_ns) if units else None
+    if holder is None or modules.count_calls(holder) < FEWEST_CALLS:
+        return units
+    return choose(work, lambda unit: modules.start_once(holder, unit.starts_ns)) or units
 
-    def _found(self) -> FoundUnits | NoUnits:
-        sizes = {number: len(track.kernels) for number, track in self.tracks.items()}
-        if not sizes or max(sizes.values()) < FEWEST:
-            most = max(sizes.values(), default=0)
-            return NoUnits(f"{counted(most, 'kernel')} {'is' if most == 1 else 'are'} too few to repeat")
-        first = max(sizes, key=lambda number: (sizes[number], -number))
-        work = Work(kernel_order(self.tracks[first]))
-        units = self._choose(first, work)
-        if not units:
-            return NoUnits("no sequence of kernels repeats")
-        left = [*islice(self._begun(first, work, units), 1 if len(self.tracks) == 1 else None)]
-        for number in sorted(self.tracks.keys() - {first}):
-            holds = self._held_on(number, work, left)
-            if not holds:
-                name = printable(str(left[0].anchor), 80)
-                return NoUnits(f"kernels repeat on rank {first} from {name} to the next, on rank {number} they do not")
-            left = holds
-        return self._told(first, work, left[0])
 
-    def _choose(self, first: int, work: Work) -> list[RepeatedUnit]:
-        """The units of the first rank. Where they are parts of a module that is called several times, a larger one is
-        looked for, of which each holds one call: of many layers alike those are more than of steps.
-        """
-        units, modules = choose(work), self._modules_of(first)
-        holder = modules.find_holder(_starts_of(work, units[0])) if units else None
-        if holder is None or modules.count_calls(holder) < FEWEST_CALLS:
-            return units
-        return choose(work, lambda unit: modules.start_once(holder, _starts_of(work, unit))) or units
+def _begin(first: int, work: Work, units: Sequence[RepeatedUnit]) -> Iterator[_Begun]:
+    """What begins the unit on the first rank, the best first."""
+    turns = ((unit, places) for unit in units for places in unit.segments.marker.others[:MOST_TRIED])
+    others = (other for unit, places in turns if (other := held(work, places, unit)) is not None)
+    for each in (units, others):
+        for unit in each:
+            place = int(unit.segments.marker.places[0])
+            before = int(work.heads[work.heads.searchsorted(place) - 1]) if unit.segments.marker.level else None
+            names = (None if at is None else work.order.name_of(at)[1] for at in (before, place))
+            after, name = names
+            assert name is not None
+            yield _Begun(KernelAnchor(name, after), unit, {}, {}).add(first, unit)
 
-    def _begun(self, first: int, work: Work, units: Sequence[RepeatedUnit]) -> Iterator[_Begun]:
-        """What begins the unit on the first rank, the best first."""
-        for unit in units:
-            yield self._of(first, work, unit)
-        for unit in units:
-            for places in unit.segments.marker.others[:MOST_TRIED]:
-                if (other := held(work, places, unit)) is not None:
-                    yield self._of(first, work, other)
 
-    def _of(self, first: int, work: Work, unit: RepeatedUnit) -> _Begun:
-        return _Begun(self._anchor(work, unit), unit, {first: spans_of(work, unit)}, [_period(unit)])
+def _hold_on(number: int, around: RankRanges, launched: bool, begun: Sequence[_Begun]) -> list[_Begun]:
+    """Those that begin the same unit on another rank too."""
+    order = kernel_order(around.track)
+    if order.launched != launched:
+        return []
+    work, found = Work(order), list[_Begun]()
+    for each in begun:
+        unit = held(work, as_vector(order.occurrences(each.anchor)), each.unit)
+        length_ns = each.unit.length_ns
+        if unit is not None and length_ns / APART <= unit.length_ns <= length_ns * APART:
+            found.append(each.add(number, unit))
+        if len(found) == MOST_HELD:
+            break
+    return found
 
-    def _held_on(self, number: int, work: Work, each: Sequence[_Begun]) -> list[_Begun]:
-        """Those that begin the same unit on another rank too."""
-        order = kernel_order(self.tracks[number])
-        if order.launched != work.order.launched:
-            return []
-        own, found = Work(order), []
-        for begun in each:
-            unit = held(own, as_vector(order.occurrences(begun.anchor)), begun.unit)
-            length_ns = begun.unit.length_ns
-            if unit is not None and length_ns / APART <= unit.length_ns <= length_ns * APART:
-                begun.spans[number] = spans_of(own, unit)
-                begun.periods.append(_period(unit))
-                found.append(begun)
-            if len(found) == MOST_HELD:
-                break
-        return found
 
-    @cached_property
-    def _spelled(self) -> Mapping[str, set[str]]:
-        """What each name of a kernel of the run, short or full, stands for."""
-        found: dict[str, set[str]] = {}
-        for track in self.tracks.values():
-            names = track.kernels.names
-            for short, own in distinct(track.kernels.name, track.kernels.full_name)[1]:
-                full = names.get(own) or names[short]
-                for name in (names[short], full):
-                    found.setdefault(name, set()).add(full)
-        return found
+def _shorten(anchor: KernelAnchor, ranks: Mapping[int, RankRanges]) -> KernelAnchor:
+    """The anchor by short names, where no other kernel has them."""
+    known: set[tuple[str, str]] = set()
+    for own in ranks.values():
+        kernels = own.track.kernels
+        for short, full in distinct(kernels.name, kernels.full_name)[1]:
+            known.add((kernels.names[short], kernels.names.get(full) or kernels.names[short]))
+    after = None if anchor.after is None else shorten_name(anchor.after, known)
+    return KernelAnchor(shorten_name(anchor.kernel, known), after)
 
-    def _name(self, order: KernelOrder, place: int) -> str:
-        """The short name of a kernel, where no other one has it."""
-        short, full = order.name_of(place)
-        return short if len(self._spelled[short]) == 1 else full
 
-    def _anchor(self, work: Work, unit: RepeatedUnit) -> KernelAnchor:
-        place, order = int(unit.segments.marker.places[0]), work.order
-        if not unit.level:
-            return KernelAnchor(self._name(order, place))
-        before = int(work.heads[work.heads.searchsorted(place) - 1])
-        return KernelAnchor(self._name(order, place), self._name(order, before))
-
-    @kept
-    def _modules_of(self, number: int) -> ModuleCalls:
-        process = self.tracks[number].rank.process
-        recorded = self.run.traces[process.trace].module_calls().get(process.global_pid, ())
-        return ModuleCalls(recorded, ranges_by_rank(self.run)[number].ranges)
-
-    def _in_modules(self, number: int) -> RepeatedPart | None:
-        launched_ns = as_vector(ranges_by_rank(self.run)[number].launched_ns)
-        return self._modules_of(number).find_repeated(launched_ns, self.steps.get(number))
-
-    def _told(self, first: int, work: Work, begun: _Begun) -> FoundUnits:
-        each = {
-            number: AmongRanges(spans, ranges_by_rank(self.run)[number], self._modules_of(number))
-            for number, spans in sorted(begun.spans.items())
-        }
-        what, inside = what_it_is(work, begun.unit, each[first])
-        pattern = _if_all_agree(around.pattern for around in each.values()) if what is UnitIs.STEP else None
-        repeated = None
-        if what in (UnitIs.PART, UnitIs.MAYBE_PART) or self.steps:
-            parts = (around.find_repeated(self.steps.get(number)) for number, around in each.items())
-            repeated = _if_all_agree(parts)
-        name = str(begun.anchor)
-        return FoundUnits(
-            begun.anchor,
-            what,
-            confidence_in(what, begun.unit),
-            {number: [Range(*span, 0, name) for span in around.spans] for number, around in each.items()},
-            max(begun.periods),
-            work.order.launched,
-            pattern,
-            inside,
-            repeated,
-            len(begun.unit.kinds),
-        )
+def _describe_units(
+    ranks: Mapping[int, RankRanges], steps: Mapping[int, Interval], first: int, begun: _Begun
+) -> FoundUnits:
+    each = {number: AmongRanges(spans, ranks[number]) for number, spans in sorted(begun.spans.items())}
+    what, inside = what_it_is(begun.unit, each[first])
+    pattern = _if_all_agree(around.pattern for around in each.values()) if what is UnitIs.STEP else None
+    repeated = None
+    if what in (UnitIs.PART, UnitIs.MAYBE_PART) or steps:
+        repeated = _if_all_agree(around.find_repeated(steps.get(number)) for number, around in each.items())
+    anchor = _shorten(begun.anchor, ranks)
+    return FoundUnits(
+        anchor,
+        what,
+        confidence_in(what, begun.unit),
+        {number: [Range(*span, 0, str(anchor)) for span in spans] for number, spans in sorted(begun.spans.items())},
+        max(begun.periods.values()),
+        begun.unit.segments.work.order.launched,
+        pattern,
+        inside,
+        repeated,
+        len(begun.unit.kinds),
+    )
 
 
 def _if_all_agree(each: Iterable[T | None]) -> T | None:
     """What was found, where it is that of every rank."""
     found = {*each}
     return found.pop() if len(found) == 1 else None
-
-
-def _starts_of(work: Work, unit: RepeatedUnit) -> Vector:
-    starts: Vector = work.at_ns[unit.segments.edges[unit.own]]
-    return starts
 
 
 def _period(unit: RepeatedUnit) -> Value:

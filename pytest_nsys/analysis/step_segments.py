@@ -30,45 +30,67 @@ WHOLE_LENGTH = (Fraction(98, 100), Fraction(110, 100))
 OPTIMIZER = "optimizer"
 """The family of the kernels that a training step ends with."""
 
+IN_A_ROW = 4
+
 _FIRST = 16
 """Segments that are compared before the rest: of most markers these are of too many kinds already."""
 
+Hashes = NDArray[numpy.uint64]
+
 
 class Work(NamedKernels):
-    """The kernels of a rank in their order, as numbers. Names are numbered by first appearance."""
+    """The kernels of a rank in their order, as numbers."""
 
     def __init__(self, order: KernelOrder) -> None:
-        kernels, own = order.track.kernels, as_vector(order.kernels)
+        kernels, rows = order.track.kernels, as_vector(order.kernels)
         self.order = order
         self.at_ns = as_vector(order.at_ns)
         self.heads = as_vector(order.heads)
-        lengths = as_vector(minus(kernels.end_ns, kernels.start_ns))[own]
-        rows, pairs = distinct(kernels.name, kernels.full_name)
-        texts = [kernels.names.get(full) or kernels.names[short] for short, full in pairs]
-        place = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-        spelled = numpy.array([place[text] for text in texts])[as_vector(rows)[own]]
-        super().__init__(_distinct(spelled)[1], lengths)
-        self.time_before = numpy.concatenate([[0], numpy.cumsum(lengths)])
+        pair_of, pairs = distinct(kernels.name, kernels.full_name)
+        pair = as_vector(pair_of)[rows]
+        number: dict[str, int] = {}
+        texts = (kernels.names.get(full) or kernels.names[short] for short, full in pairs)
+        spelled = numpy.array([number.setdefault(text, len(number)) for text in texts])
+        lengths = as_vector(minus(kernels.end_ns, kernels.start_ns))[rows]
+        super().__init__(numpy.unique(spelled[pair], return_inverse=True)[1], lengths)
         family = classifier(FAMILIES)
-        flags = numpy.array(
-            [family(kernels.names[short], kernels.names.get(full) or "") == OPTIMIZER for short, full in pairs]
-        )
-        optimizes = flags[as_vector(rows)[own]]
-        self.optimizers_before = numpy.concatenate([[0], numpy.cumsum(optimizes)])
+        optimizers = [family(kernels.names[short], kernels.names.get(full) or "") == OPTIMIZER for short, full in pairs]
+        self.optimizers_before = _sums_before(numpy.array(optimizers, numpy.int64)[pair])
+        self.kernels_before = numpy.arange(len(rows) + 1)
+        self.time_before = _sums_before(lengths)
+
+    def share(self, firsts: Vector, afters: Vector, low: int, high: int) -> float:
+        """Return how much of what stands from one place to another is in these stretches: the smaller of the share of
+        kernels and of that of their time.
+        """
+        inside = [places.clip(low, high) for places in (firsts, afters)]
+        each = [(before[inside[1]] - before[inside[0]], before) for before in (self.kernels_before, self.time_before)]
+        return min(int(own.sum()) / max(1, int(before[high] - before[low])) for own, before in each)
 
     @cached_property
-    def hash_before(self) -> NDArray[numpy.uint64]:
-        """Sums of a hash of each name: what lies between two places has that of its multiset."""
-        hashes = _mixed(numpy.arange(1, self.size + 1, dtype=numpy.uint64))[self.numbers]
-        return numpy.concatenate([numpy.zeros(1, numpy.uint64), numpy.cumsum(hashes, dtype=numpy.uint64)])
+    def _hashes(self) -> Hashes:
+        """A number for each kernel, by its name: as good as random, and the same always."""
+        mixed = numpy.arange(1, self.size + 1, dtype=numpy.uint64) * numpy.uint64(0x9E3779B97F4A7C15)
+        for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):  # as splitmix64 has them
+            mixed = (mixed ^ (mixed >> numpy.uint64(29))) * numpy.uint64(factor)
+        return mixed[self.numbers]
+
+    @cached_property
+    def hash_before(self) -> Hashes:
+        """Sums of the hashes: what lies between two places has that of its multiset."""
+        return numpy.concatenate([numpy.zeros(1, numpy.uint64), numpy.cumsum(self._hashes, dtype=numpy.uint64)])
+
+    @cached_property
+    def hash_of_row(self) -> Hashes:
+        """A hash of each kernel and the next three, in their order."""
+        found = numpy.zeros(max(0, len(self) - IN_A_ROW + 1), numpy.uint64)
+        for place in range(IN_A_ROW):
+            found = found * numpy.uint64(0x9E3779B97F4A7C15) + self._hashes[place : place + len(found)]
+        return found
 
 
-def _mixed(x: NDArray[numpy.uint64]) -> NDArray[numpy.uint64]:
-    """Numbers as good as random, the same ones always (splitmix64)."""
-    x = x * numpy.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
-    return x ^ (x >> numpy.uint64(31))
+def _sums_before(values: Vector) -> Vector:
+    return numpy.concatenate([[0], numpy.cumsum(values)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,8 +114,6 @@ def markers(work: Work, level: int) -> Iterator[UnitMarker]:
     names, places = work.numbers[work.heads], work.heads
     if level:
         names, places = names[:-1] * work.size + names[1:], places[1:]
-    if not len(places):
-        return
     ordered = names.argsort(kind="stable")
     edges = numpy.flatnonzero(numpy.diff(names[ordered], prepend=-1))
     counts = numpy.diff(edges, append=len(names))
@@ -118,6 +138,7 @@ class Segments:
     none; ``leaders`` are the counts of the first of each kind, and ``alike`` how much each segment is like its leader.
     """
 
+    work: Work
     marker: UnitMarker
     edges: Vector
     lengths_ns: Vector
@@ -129,35 +150,29 @@ class Segments:
 def segments(work: Work, marker: UnitMarker) -> Segments | None:
     """The segments of a marker by kind; None where there are too many kinds."""
     edges = numpy.append(marker.places, len(work))
-    hashes = work.hash_before[edges[1:]] - work.hash_before[edges[:-1]]
-    first, inverse = _distinct(hashes[:_FIRST])
-    found = work.kinds(edges[first], edges[first + 1], MOST_KINDS)
-    if found is not None and len(hashes) > _FIRST:
-        first, inverse = _distinct(hashes)
-        found = work.kinds(edges[first], edges[first + 1], MOST_KINDS)
-    if found is None:
+    if _kinds(work, edges[: _FIRST + 1]) is None or (found := _kinds(work, edges)) is None:
         return None
     kind, alike, leaders = found
     lengths = numpy.diff(work.at_ns[marker.places], append=work.at_ns[-1])
-    kind = _without_cut_end(kind[inverse], lengths)
-    return Segments(marker, edges, lengths, kind, alike[inverse], numpy.array(leaders))
+    return Segments(work, marker, edges, lengths, _without_cut_end(kind, lengths), alike, numpy.array(leaders))
 
 
-def _distinct(hashes: NDArray[numpy.uint64]) -> tuple[Vector, Vector]:
-    """(index of the first of each, which each is), by first appearance."""
+def _kinds(work: Work, edges: Vector) -> tuple[Vector, Floats, list[Vector]] | None:
+    """As :meth:`NamedKernels.kinds` has them; of segments of the same names one is compared."""
+    hashes = numpy.diff(work.hash_before[edges])
     _, first, inverse = numpy.unique(hashes, return_index=True, return_inverse=True)
-    order = first.argsort()
-    rank = numpy.empty_like(order)
-    rank[order] = numpy.arange(len(order))
-    return first[order], rank[inverse]
+    by_place = first.argsort()
+    first, which = first[by_place], by_place.argsort()[inverse]
+    if (found := work.kinds(edges[first], edges[first + 1], MOST_KINDS)) is None:
+        return None
+    kind, alike, leaders = found
+    return kind[which], alike[which], leaders
 
 
 def _without_cut_end(kind: Vector, lengths: Vector) -> Vector:
     """The kinds, with none for the last segment unless it is as long as the others of its kind."""
     same = numpy.flatnonzero(kind == kind[-1])
     shortest, longest = (share * float(numpy.median(lengths[same])) for share in WHOLE_LENGTH)
-    if len(same) > 1 and shortest <= int(lengths[-1]) <= longest:
-        return kind
-    kind = kind.copy()
-    kind[-1] = -1
+    if len(same) == 1 or not shortest <= int(lengths[-1]) <= longest:
+        kind[-1] = -1
     return kind

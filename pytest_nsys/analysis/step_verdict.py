@@ -12,10 +12,9 @@ from itertools import pairwise
 import numpy
 
 from pytest_nsys.analysis.candidates import RankRanges
-from pytest_nsys.analysis.model_parts import ModuleCalls, count_numbered, numbers_in
+from pytest_nsys.analysis.model_parts import count_numbered, find_holder, numbers_in
 from pytest_nsys.analysis.step_choice import MANY_VOTES, RepeatedUnit, between_optimizers, holds, repeats_inside
 from pytest_nsys.analysis.step_facts import Confidence, RepeatedPart, UnitIs
-from pytest_nsys.analysis.step_segments import Work
 from pytest_nsys.core.columns import as_vector
 from pytest_nsys.core.conventions import BUILT_IN, like
 from pytest_nsys.core.model import Interval
@@ -40,43 +39,38 @@ ALIKE_UNITS = 0.95
 class AmongRanges:
     """The units of a rank, in ``spans`` of time, among the closed ranges and the modules of its process."""
 
-    def __init__(self, spans: Sequence[Interval], around: RankRanges, modules: ModuleCalls) -> None:
-        self.spans, self.around, self.modules = spans, around, modules
+    def __init__(self, spans: Sequence[Interval], around: RankRanges) -> None:
+        self.around = around
         self.starts, self.ends = numpy.array(spans, numpy.int64).reshape(-1, 2).T
 
-    def holder(self) -> str | None:
-        """A range that frameworks mark steps with, where each that holds a unit holds several."""
+    def find_holder(self) -> str | None:
+        """Return a range that frameworks mark steps with, else a module by its class, where each that holds a unit
+        holds several.
+        """
         for pattern in KNOWN_STEPS:
             own = self.around.named(like(pattern))
-            start, end = as_vector(own.start_ns), as_vector(own.end_ns)
-            counts = self.starts.searchsorted(end) - self.starts.searchsorted(start)
-            if counts.any() and counts[counts > 0].min() > 1:
-                return own[int(counts.argmax())].name
-        return None
-
-    def holding_module(self) -> str | None:
-        """A module, by its class, of which each call that holds a unit holds several."""
-        return self.modules.find_holder(self.starts)
+            if (holder := find_holder(self.starts, as_vector(own.start_ns), as_vector(own.end_ns))) is not None:
+                return own[holder].name
+        return self.around.modules.find_holder(self.starts)
 
     @cached_property
     def module_word(self) -> str | None:
         """The word of the modules that are numbered, where each unit is one of them: ``layers`` of ``layers.3``."""
         own = self.around.named(numbers_in)
-        numbers = [numbers_in(name) for name in own.names]
         start, name = as_vector(own.start_ns), as_vector(own.name)
         place = self.starts.searchsorted(start, "right") - 1
         inside = (place >= 0) & (start < self.ends[place])
         seen: dict[str, list[set[str]]] = {}
-        for at, i in numpy.unique(numpy.stack([place[inside], name[inside]]), axis=1).T.tolist():
-            for word, number in numbers[i]:
-                seen.setdefault(word, [set() for _ in self.spans])[at].add(number)
+        for at, i in sorted({*zip(place[inside].tolist(), name[inside].tolist(), strict=True)}):
+            for word, number in numbers_in(own.names[i]):
+                seen.setdefault(word, [set() for _ in self.starts])[at].add(number)
         return next((word for word, each in seen.items() if _counts_units(each)), None)
 
     def find_repeated(self, step: Interval | None) -> RepeatedPart | None:
         """Return what the units are parts of a step as, by modules, else by ranges; ``step`` is the only one there is,
         where one is marked. None where nothing proves a number.
         """
-        if (part := self.modules.find_repeated(as_vector(self.around.launched_ns), step)) is not None:
+        if (part := self.around.modules.find_repeated(self.around.launched_ns, step)) is not None:
             return part
         ranges = self.around.ranges
         starts, names = as_vector(ranges.start_ns), as_vector(ranges.name)
@@ -93,13 +87,7 @@ class AmongRanges:
     @cached_property
     def pattern(self) -> str | None:
         """The ranges of which exactly one starts in each unit, of several those with most time."""
-        return self.around.once_in_each(self.starts, self.ends) if len(self.spans) > 1 else None
-
-
-def spans_of(work: Work, unit: RepeatedUnit) -> list[Interval]:
-    """From when to when each unit is launched, or runs where no launches are known."""
-    edges = numpy.append(work.at_ns, work.at_ns[-1] + 1)[unit.segments.edges].tolist()
-    return [(edges[i], edges[i + 1]) for i in unit.own.tolist()]
+        return self.around.once_in_each(self.starts, self.ends) if len(self.starts) > 1 else None
 
 
 def _counts_units(numbers: Sequence[set[str]]) -> bool:
@@ -109,15 +97,12 @@ def _counts_units(numbers: Sequence[set[str]]) -> bool:
     return all(len(each) <= MOST_MODULES for each in known) and all(a != b for a, b in pairwise(known))
 
 
-def what_it_is(work: Work, unit: RepeatedUnit, around: AmongRanges) -> tuple[UnitIs, str | None]:
+def what_it_is(unit: RepeatedUnit, around: AmongRanges) -> tuple[UnitIs, str | None]:
     """What the units are; of a part the range that holds several, where one does."""
-    if (holder := around.holder()) is not None:
+    holder = around.find_holder()
+    if holder is not None or around.module_word is not None:
         return UnitIs.PART, holder
-    if (holder := around.holding_module()) is not None:
-        return UnitIs.PART, holder
-    if around.module_word is not None:
-        return UnitIs.PART, None
-    if _may_be_part(work, unit):
+    if _may_be_part(unit):
         return UnitIs.MAYBE_PART, None
     if len(unit.kinds) > 1:
         return UnitIs.KINDS, None
@@ -128,30 +113,29 @@ def confidence_in(what: UnitIs, unit: RepeatedUnit) -> Confidence:
     """How sure it is."""
     if what in (UnitIs.MAYBE_PART, UnitIs.TWO_SPEEDS):
         return Confidence.LOW
-    sure = len(unit) >= MANY_UNITS and unit.alike >= ALIKE_UNITS and unit.votes >= MANY_VOTES
+    sure = len(unit) >= MANY_UNITS and unit.alike >= ALIKE_UNITS and unit.segments.marker.votes >= MANY_VOTES
     return Confidence.HIGH if what is UnitIs.STEP and sure else Confidence.MEDIUM
 
 
-def _may_be_part(work: Work, unit: RepeatedUnit) -> bool:
-    found = unit.segments
-    first, after = unit.first, int(found.edges[unit.own[-1] + 1])
+def _may_be_part(unit: RepeatedUnit) -> bool:
+    found, work = unit.segments, unit.segments.work
     known = numpy.zeros(work.size, numpy.bool_)
-    for i in unit.own:
-        known[work.numbers[found.edges[i] : found.edges[i + 1]]] = True
+    for first, after in zip(unit.firsts, unit.afters, strict=True):
+        known[work.numbers[first:after]] = True
     strange = ~known[work.numbers]
-    warms_up = _warms_up(work, unit)
-    before = 0 if warms_up else int(strange[:first].sum())
-    if any(count >= max(OUTSIDE_KERNELS, OUTSIDE * len(work)) for count in (before, int(strange[after:].sum()))):
+    warms_up = _warms_up(unit)
+    outside = [strange[unit.after :], *([] if warms_up else [strange[: unit.first]])]
+    if any(kernels.sum() >= max(OUTSIDE_KERNELS, OUTSIDE * len(work)) for kernels in outside):
         return True
     from_here = found.kind[int(unit.own[0]) if warms_up else 0 :]
-    same = {*unit.kinds, *found.kind[unit.beside].tolist()}
-    odd = [kind for kind in range(len(found.leaders)) if kind not in same and (from_here == kind).any()]
+    odd = {*from_here.tolist()} - {*unit.kinds, *found.kind[unit.beside].tolist(), -1}
     if any(holds(found.leaders[kind], unit.counts) for kind in odd):
         return True
-    return between_optimizers(work, unit) or not repeats_inside(work, unit.counts)
+    return between_optimizers(unit) or not repeats_inside(found, unit.kinds[:1])
 
 
-def _warms_up(work: Work, unit: RepeatedUnit) -> bool:
+def _warms_up(unit: RepeatedUnit) -> bool:
+    work = unit.segments.work
     counts = numpy.bincount(work.numbers[: unit.first], minlength=work.size)
     longer = int(work.at_ns[unit.first] - work.at_ns[0]) > unit.length_ns
     return longer and bool(numpy.minimum(counts, unit.counts).sum() >= WARM_UP * unit.counts.sum())

@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 
 from pytest_nsys.analysis.candidates import ClosedRanges, RankRanges
 from pytest_nsys.analysis.kernel_anchors import LaunchedKernels, kernel_order
-from pytest_nsys.analysis.model_parts import ModuleCalls
 from pytest_nsys.analysis.step_choice import RepeatedUnit, choose
 from pytest_nsys.analysis.step_facts import UnitIs
 from pytest_nsys.analysis.step_segments import UnitMarker, Work, markers, segments
-from pytest_nsys.analysis.step_verdict import AmongRanges, spans_of, what_it_is
+from pytest_nsys.analysis.step_verdict import AmongRanges, what_it_is
 from pytest_nsys.core.tables import Ranges
 from tests.support.kernel_tapes import LAYER, STEP, kernel_ns, tape
 
@@ -34,8 +33,8 @@ def worked(text: str, shift_ns: int = 0) -> Work:
 
 
 def numbered(text: str) -> list[int]:
-    """The letters by first appearance."""
-    order = {letter: number for number, letter in enumerate(dict.fromkeys(text))}
+    """The letters by their order."""
+    order = {letter: number for number, letter in enumerate(sorted({*text}))}
     return [order[letter] for letter in text]
 
 
@@ -147,10 +146,8 @@ def told(work: Work) -> tuple[UnitIs, int] | None:
     found = choose(work)
     if not found:
         return None
-    none = Ranges.of(())
-    around = RankRanges(ClosedRanges({}), none, work.order.track.kernels, work.order.at_ns)
-    alone = AmongRanges(spans_of(work, found[0]), around, ModuleCalls((), none))
-    return what_it_is(work, found[0], alone)[0], size_of(found[0])
+    alone = AmongRanges(found[0].spans, RankRanges(ClosedRanges({}), Ranges.of(()), work.order.track))
+    return what_it_is(found[0], alone)[0], size_of(found[0])
 
 
 @given(programs())
