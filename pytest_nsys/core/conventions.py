@@ -199,23 +199,13 @@ class Convention:
     def fingerprint(self, added: Collection[str] = ()) -> str:
         """A short hash of everything that changes what is measured; the name alone does not.
 
-        ``added`` are the libraries of which kernels ran that communicate by ``libraries`` alone: without such kernels
-        the runs of before that rule were measured alike, and their baselines stay valid.
+        ``added`` are the libraries of which kernels ran that communicate by ``libraries`` alone: where none did, a
+        library more or fewer in the table changes nothing.
         """
-        facts = dataclasses.asdict(self)
-        facts["purposes"] = [purpose._asdict() for purpose in self.purposes]  # by name, as the first baselines have it
-        del facts["name"], facts["libraries"]
-        if added:
-            facts["libraries"] = sorted(added)
-        if self.families == FAMILIES:
-            del facts["families"]  # the built-in ones: conventions had none once, and their baselines stay valid
-        facts["part"] = self.marks_parts
-        for later in ("copies", "kinds", "part"):
-            if not facts[later]:
-                del facts[later]
-        if isinstance(self.anchor, KernelAnchor):
-            facts["anchor"] = self.anchor._asdict()
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+        facts = {key: value for key, value in spelled_convention(self).items() if key not in ("name", "libraries")}
+        facts |= {"libraries": sorted(added)} if added else {}
+        facts |= {"part": True} if self.marks_parts else {}
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
     def setup_of(self, name: str) -> Setup | None:
         """The setup label that ``name`` is, or None."""
@@ -406,53 +396,31 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _text(value: Any) -> str | None:
-    if not isinstance(value, str | None):
-        raise TypeError
-    return value
-
-
-def _needed(value: Any) -> str:
-    if not isinstance(value, str):
+def _check(kind: Any, value: Any) -> Any:
+    """Return the value. Raises TypeError where it is of another kind."""
+    if not isinstance(value, kind):
         raise TypeError
     return value
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise TypeError
-    return tuple(value)
+    return tuple(_check(str, each) for each in _check(list, value))
 
 
 def _anchor(value: Any) -> Anchor | None:
     if not isinstance(value, Mapping):
-        return _text(value)
-    kernel, after = _text(value["kernel"]), _text(value.get("after"))
-    if not kernel or after == "" or value.keys() - {"kernel", "after"}:
+        anchor: str | None = _check(str | None, value)
+        return anchor
+    kernel = KernelAnchor(**{key: _check(str, text) for key, text in value.items()})
+    if "" in kernel:
         raise TypeError
-    return KernelAnchor(kernel, after)
+    return kernel
 
 
-def _anchor_written(anchor: Anchor | None) -> Any:
-    if isinstance(anchor, KernelAnchor):
-        return {key: value for key, value in anchor._asdict().items() if value is not None}
-    return anchor
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError
-    return value
-
-
-def _purposes(value: Any) -> tuple[Purpose, ...]:
-    return tuple(Purpose(name, _texts(own["stages"]), _texts(own["ranges"])) for name, own in value.items())
-
-
-def _families(value: Any) -> Families:
-    if value in ("maxtext", "nvidia"):
-        return FAMILIES  # which was two tables when that baseline was stored
-    return tuple(Family(name, _texts(globs)) for name, globs in value.items())
+def _anchor_written(anchor: Anchor) -> Any:
+    if isinstance(anchor, str):
+        return anchor
+    return {key: value for key, value in anchor._asdict().items() if value is not None}
 
 
 _WRITTEN: Mapping[str, Callable[[Any], Any]] = {
@@ -466,15 +434,16 @@ _WRITTEN: Mapping[str, Callable[[Any], Any]] = {
     "kernels": str,
 }
 _READ: Mapping[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("name", "setup", "stage"), _text),
+    **dict.fromkeys(("name", "setup", "stage"), partial(_check, str | None)),
     "anchor": _anchor,
-    "kinds": lambda value: tuple(StepKind(name, _needed(anchors)) for name, anchors in value.items()),
-    "purposes": _purposes,
+    "kinds": lambda value: tuple(StepKind(name, _check(str, anchors)) for name, anchors in value.items()),
+    "purposes": lambda value: tuple(
+        Purpose(name, _texts(own["stages"]), _texts(own["ranges"])) for name, own in value.items()
+    ),
     "communication": _texts,
-    "libraries": _flag,
-    "part": _flag,
+    **dict.fromkeys(("libraries", "part"), partial(_check, bool)),
     "span": Span,
     "kernels": KernelsMode,
-    "families": _families,
+    "families": lambda value: tuple(Family(name, _texts(globs)) for name, globs in value.items()),
     "copies": lambda value: tuple(map(CopyKind, _texts(value))),
 }

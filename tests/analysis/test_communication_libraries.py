@@ -195,11 +195,11 @@ def test_baselines_of_before_stay_but_of_runs_that_it_changes(project: Project) 
     _kineto(project.root / "deep_ep.json", NCCL, "gemm", DISPATCH)
     project.refresh("--nsys-trace=plain.json")
     (stored,) = (project.root / "baselines").rglob("*.json")
-    assert json.loads(stored.read_text())["key"]["convention"] == BUILT_IN["kineto"].fingerprint() == "9062897166cf"
+    assert json.loads(stored.read_text())["key"]["convention"] == BUILT_IN["kineto"].fingerprint() == "c3c2f30f82d0"
     project.pytest("--nsys-trace=plain.json", code=0)
     said = project.pytest("--nsys-trace=deep_ep.json", code=1)
     assert "(convention: now kineto with DeepEP (" in said
-    assert "baseline kineto (9062897166cf)" in said
+    assert "baseline kineto (c3c2f30f82d0)" in said
     project.refresh("--nsys-trace=deep_ep.json")
     project.pytest("--nsys-trace=deep_ep.json", code=0)
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pytest_nsys.analysis.circumstances import Launcher
 from pytest_nsys.analysis.kernel_families import FamilySums
-from pytest_nsys.core.conventions import BUILT_IN, read_convention, spelled_convention
+from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.families import (
     FAMILIES,
     OTHER,
@@ -80,14 +80,6 @@ def test_baselines_of_before_the_families_stay_valid(name: str) -> None:
     assert convention.families == FAMILIES
     own = (Family("gemm", ("*gemm*",)),)
     assert replace(convention, families=own).fingerprint() != convention.fingerprint()
-
-
-@pytest.mark.parametrize("name", ["maxtext", "nvidia"])
-def test_a_baseline_that_names_a_table_of_before_is_of_the_one_table(name: str) -> None:
-    stored = {**spelled_convention(BUILT_IN["jax"]), "families": name}
-    assert read_convention(stored) == BUILT_IN["jax"]
-    with pytest.raises(ValueError, match="no convention that could have been written"):
-        read_convention({**stored, "families": "amd"})
 
 
 # -- sums
