@@ -12,8 +12,8 @@ in one scratch folder, which holds a copy of ``examples/`` and ``baselines/``, a
 ``<!-- file: PATH -->`` as that file. Nothing that depends on the machine is kept: no versions, no times, a terminal of
 fixed width. ``tests/test_docs.py`` fails where a page is stale.
 
-``python -m tests.generate_docs docs/recipes.md`` rewrites that page alone. The schemas of gate files and of the
-first screen are rewritten, too, and the names of ``tests/repository.py``.
+``python -m tests.generate_docs docs/recipes.md`` rewrites that page alone. The schema of gate files is rewritten,
+too, and the names of ``tests/repository.py``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from pytest_nsys.core.family_table import TABLE
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.plugin.settings import SETTINGS
-from tests import report_schemas, repository
+from tests import repository
 from tests.gate_schema import PATH, key_rows, schema_text
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -383,15 +383,14 @@ def update(chosen: Sequence[Path] = ()) -> list[Path]:
     return stale
 
 
-def update_schemas() -> None:
-    """Rewrite the schemas of gate files and of the first screen where a table or a shape says something else."""
-    for path, text in {PATH: schema_text(), **report_schemas.texts()}.items():
-        if path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
-            print(f"rewrote {path.relative_to(ROOT)}")
+def update_schema() -> None:
+    """Rewrite the schema of gate files where a table of keys says something else."""
+    if PATH.read_text(encoding="utf-8") != (text := schema_text()):
+        PATH.write_text(text, encoding="utf-8")
+        print(f"rewrote {PATH.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":
-    update_schemas()
+    update_schema()
     for rewrote in repository.rename() + update([Path(name).resolve() for name in sys.argv[1:]]):
         print(f"rewrote {rewrote.relative_to(ROOT)}")

@@ -22,7 +22,6 @@ from pytest_nsys.reports.session.session import NOTHING_JUDGED, STATES
 from pytest_nsys.tools.files import write_whole
 from pytest_nsys.verdicts.comparison import Result
 from pytest_nsys.verdicts.refresh_modes import Mode
-from tests.report_schemas import SCHEMAS, schema_text
 from tests.support.gates import Project
 from tests.support.reports import SCHEMA, base_verdict, by_name, checked, make_session, record, report_of
 
@@ -37,12 +36,6 @@ assertions:
 
 def accepted(project: Project, gate: str = GATE, **trace: Any) -> None:
     project.accepted(gate, name="base.sqlite", **trace)
-
-
-@pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.name)
-def test_a_schema_is_generated_from_the_shapes(path: Path) -> None:
-    schema = schema_text(*SCHEMAS[path])
-    assert path.read_text(encoding="utf-8") == schema, "stale: python -m tests.generate_docs"
 
 
 def test_the_schema_knows_the_format_and_every_word() -> None:
