@@ -222,7 +222,7 @@ def _walls(window: RankWindow) -> dict[Wall, dict[str, int]]:
 def _between_ns(window: RankWindow) -> int:
     """How long the GPU waited for the next step to be launched; 0 where that is not known."""
     with suppress(NoRows):
-        return budget_of(window).between_steps_ns or 0
+        return budget_of(window).lines.parts[BudgetPart.BETWEEN]
     return 0
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import suppress
 from dataclasses import fields
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from pytest_nsys.analysis.activity import SYNCHRONISING_CALLS, waiting_call
 from pytest_nsys.analysis.around import RankTrack
@@ -25,9 +25,9 @@ from pytest_nsys.analysis.budget_facts import (
     MOST,
     Blocking,
     BudgetFacts,
+    BudgetLines,
     BudgetPart,
     Delayed,
-    KnownEdges,
     about_edges,
     about_gaps,
 )
@@ -94,44 +94,36 @@ class PartsOfGaps(NamedTuple):
 
 
 class Budget:
-    """The time of a window on the GPU, by what ran and by what held the next compute back. Lengths are in ns.
-
-    ``device_busy_ns`` and ``device_idle_ns`` are None where the trace does not say when copies ran: then who blocks is
-    known of kernels alone. ``comm_alone_ns`` is None there, too, and where nothing communicates. ``at_least``: a
-    producer may have been missed, as the copies are not known, the trace has no record of waits on other streams, as of
-    some it lacks what they waited for, or as ``unordered`` streams keep no order.
-    """
+    """The time of a window on the GPU, by what ran and by what held the next compute back. Lengths are in ns."""
 
     def __init__(self, window: RankWindow) -> None:
-        self._track, self._low, self._high = window.track.on_gpu, window.start_ns, window.end_ns
+        self.window, self._track = window, window.track.on_gpu
+        self._low, self._high = window.start_ns, window.end_ns
         self._device = device_of(window)
         waited = waiting_around(self._track)
         own_until = own_work_until(window)
         self._ran = waited.operations
-        self._gaps = waited.gaps(self._low, self._high, NEVER if own_until is None else own_until)
-        self.window_ns, self.gaps = window.length_ns, len(self._gaps.waiting)
-        self.compute_busy_ns = self._device.compute.covered_ns(self._low, self._high)
-        self.compute_absent_ns = self.window_ns - self.compute_busy_ns
-        self.between_steps_ns = None if own_until is None else self._ns(BudgetPart.BETWEEN)
-        self.launch_starved_ns = self._ns(BudgetPart.STARVED) + (self.between_steps_ns or 0)
-        self.stalled_beside_comm_ns = self._ns(BudgetPart.BESIDE)
-        self.dependency_stalled_ns = self._ns(BudgetPart.STALLED) + self.stalled_beside_comm_ns
-        ends_none = self._gaps.waiting[-1:] == array("q", [NONE])
-        self.tail_ns = self._gaps.end_ns[-1] - self._gaps.start_ns[-1] if ends_none else 0
-        ends = take(self._gaps.waiting, where_not(equal(self._gaps.waiting, NONE)))
-        self.gaps_without_launch = total(equal(take(self._ran.kernel_calls.end_ns, ends), NO_LAUNCH))
-        if self.gaps_without_launch == len(ends) > 0:
+        self._gaps = gaps = waited.gaps(self._low, self._high, NEVER if own_until is None else own_until)
+        ends = take(gaps.waiting, where_not(equal(gaps.waiting, NONE)))
+        without_launch = total(equal(take(self._ran.kernel_calls.end_ns, ends), NO_LAUNCH))
+        if without_launch == len(ends) > 0:
             what = "no kernel that ends a gap has a launch row, so when the host issued it is unknown"
             raise NoRows(f"{what}: {window.track.around.facts.to_see_calls}")
-        self.contradicted = self._gaps.contradicted
-        self.waits_recorded, self.waits, self.waits_joined = waited.recorded, waited.waits, waited.joined
-        self.unordered = len(waited.unordered)
-        self.at_least = (
-            not self.waits_recorded or self.waits_joined < self.waits or self.unordered > 0 or self._device.busy is None
+        computed_ns, busy = self._device.compute.covered_ns(self._low, self._high), self._device.busy
+        self.lines = BudgetLines(
+            parts={part: total(self._length_ns(self._of(part))) for part in PARTS} | {BudgetPart.COMPUTE: computed_ns},
+            has_next=own_until is not None,
+            device_busy_ns=None if busy is None else busy.covered_ns(self._low, self._high),
+            gaps=len(gaps.waiting),
+            gaps_without_launch=without_launch,
+            contradicted=gaps.contradicted,
+            unordered=len(waited.unordered),
+            waits_recorded=waited.recorded,
+            waits=waited.waits,
+            waits_joined=waited.joined,
         )
-
-    def _ns(self, part: BudgetPart) -> int:
-        return total(self._length_ns(self._of(part)))
+        tail = gaps.waiting[-1:] == array("q", [NONE])
+        self.tail_ns = gaps.end_ns[-1] - gaps.start_ns[-1] if tail else 0
 
     def _of(self, part: BudgetPart) -> Column:
         """The parts of gaps of one class, by start."""
@@ -153,40 +145,21 @@ class Budget:
         return PartsOfGaps(take(self._gaps.start_ns, own), take(self._gaps.end_ns, own), lengths)
 
     @property
-    def device_busy_ns(self) -> int | None:
-        busy = self._device.busy
-        return None if busy is None else busy.covered_ns(self._low, self._high)
-
-    @property
-    def edges(self) -> KnownEdges:
-        """How much is known of what its kernels waited for."""
-        return KnownEdges(**{field.name: getattr(self, field.name) for field in fields(KnownEdges)})
-
-    @property
-    def device_idle_ns(self) -> int | None:
-        return None if (busy := self.device_busy_ns) is None else self.window_ns - busy
-
-    @property
     def comm_ns(self) -> int:
         """How long communication ran, barriers included."""
         return self._device.communication.covered_ns(self._low, self._high)
 
     @property
     def comm_alone_ns(self) -> int | None:
-        at_work, busy = self._device.at_work, self.device_busy_ns
-        if at_work is None or busy is None or not self.comm_ns:
+        at_work, busy_ns = self._device.at_work, self.lines.device_busy_ns
+        if at_work is None or busy_ns is None or not self.comm_ns:
             return None
-        return busy - at_work.covered_ns(self._low, self._high)
-
-    @cached_property
-    def blocking_ns(self) -> Mapping[str, int]:
-        """How long producers of each kind blocked."""
-        return {kind: self._ns(part) for kind, part in BLOCKED.items()}
+        return busy_ns - at_work.covered_ns(self._low, self._high)
 
     @property
     def kinds(self) -> Sequence[str]:
         """The kinds of producer that are told of, if any blocked: what did not run is no kind that did not block."""
-        may = {KINDS[COPY], KINDS[MEMSET], *(kind for kind, ns in self.blocking_ns.items() if ns)}
+        may = {KINDS[COPY], KINDS[MEMSET], *(kind for kind, ns in self.lines.blocking_ns.items() if ns)}
         if self.comm_ns:
             may.add(KINDS[COLLECTIVE])
         if self._ran.own < len(self._ran):
@@ -303,7 +276,7 @@ class Budget:
             found = sums_by(self._ran.name_of, self._length_ns(own), take(work.name, who), take(work.full_name, who))
             yield from ((part, name, ns) for name, (ns, _) in found.items())
         for part in (BudgetPart.STARVED, BudgetPart.BETWEEN):
-            if ns := self._ns(part) - total(self._length_ns(self._followed(part))):
+            if ns := self.lines.parts[part] - total(self._length_ns(self._followed(part))):
                 yield part, None, ns
 
     def held_by_transfers(self) -> Iterator[tuple[str, int, str, int]]:
@@ -357,15 +330,44 @@ def budget_of(window: RankWindow) -> Budget:
     return Budget(window)
 
 
-def facts_of(budget: Budget) -> BudgetFacts:
-    """The budget as plain data. Raises NoRows for a window that takes no time: it has no shares."""
-    if not budget.window_ns:
+def budgets_of(windows: Mapping[int, Sequence[RankWindow]]) -> dict[int, Budget | NoRows]:
+    """By rank the budget that stands for all of its windows, or why it has none."""
+    found: dict[int, Budget | NoRows] = {}
+    for rank, own in windows.items():
+        try:
+            found[rank] = budget_of_several(own)
+        except NoRows as nothing:
+            found[rank] = nothing
+    return found
+
+
+def budget_of_several(windows: Sequence[RankWindow]) -> Budget:
+    """Of several windows of a rank the budget of that with the lower median of ``compute_absent_ns``.
+
+    Raises NoRows where one of them has none, or where it takes no time: it has no shares.
+    """
+    ordered = sorted(windows, key=lambda window: next(iter(compute_absent_ns(window))).value)
+    budget = budget_of(ordered[(len(windows) - 1) // 2])
+    if not budget.lines.window_ns:
         raise NoRows("the window takes no time: its only kernels are of length 0")
+    return budget
+
+
+def facts_of(budget: Budget) -> BudgetFacts:
+    """The budget as plain data."""
     late = (BudgetPart.STARVED, BudgetPart.BETWEEN, BudgetPart.BESIDE, BudgetPart.STALLED)
     before = [each for part in late for each in budget.before(part)[:MOST]]
     before.sort(key=lambda one: (-one.ns, one.part, one.waiting, one.stage))
-    own: dict[str, Any] = {"producers": budget.producers()[:MOST], "before": before[:MOST]}
-    return BudgetFacts(**own, **{f.name: getattr(budget, f.name) for f in fields(BudgetFacts) if f.name not in own})
+    return BudgetFacts(
+        **{field.name: getattr(budget.lines, field.name) for field in fields(BudgetLines)},
+        comm_alone_ns=budget.comm_alone_ns,
+        tail_ns=budget.tail_ns,
+        in_syncs=budget.in_syncs,
+        blocking_comm_ns=budget.blocking_comm_ns,
+        blocking_comm_max_ns=budget.blocking_comm_max_ns,
+        producers=budget.producers()[:MOST],
+        before=before[:MOST],
+    )
 
 
 def device_busy_ns(window: RankWindow) -> Iterator[Row]:
@@ -408,7 +410,7 @@ def launch_starved_ns(window: RankWindow) -> Iterator[Row]:
 
     Where no compute follows, all of the time is launch-starved; where that kernel has no launch row, none of it is.
     """
-    yield Row((window.rank.number,), budget_of(window).launch_starved_ns)
+    yield Row((window.rank.number,), budget_of(window).lines.launch_starved_ns)
 
 
 def host_between(window: RankWindow) -> str:
@@ -439,7 +441,7 @@ def between_steps_ns(window: RankWindow) -> Iterator[Row]:
 
     It is a part of ``launch_starved_ns``. The last step of a run has no next one, and no row.
     """
-    if (between := budget_of(window).between_steps_ns) is not None:
+    if (between := budget_of(window).lines.between_steps_ns) is not None:
         yield Row((window.rank.number,), between)
 
 
@@ -452,13 +454,13 @@ def blocking_ns(window: RankWindow) -> Iterator[Row]:
     """
     if (budget := _of_all_work(window)) is not None:
         for kind in budget.kinds:
-            yield Row((window.rank.number, kind), budget.blocking_ns[kind])
+            yield Row((window.rank.number, kind), budget.lines.blocking_ns[kind])
 
 
 def dependency_stalled_ns(window: RankWindow) -> Iterator[Row]:
     """No compute: launched, and nothing it is known to depend on ran, per rank."""
     if (budget := _of_all_work(window)) is not None:
-        yield Row((window.rank.number,), budget.dependency_stalled_ns)
+        yield Row((window.rank.number,), budget.lines.dependency_stalled_ns)
 
 
 def blocking_comm_ns(window: RankWindow) -> Iterator[Row]:
@@ -480,7 +482,7 @@ def blocking_comm_max_ns(window: RankWindow) -> Iterator[Row]:
 def _of_all_work(window: RankWindow) -> Budget | None:
     """None where the trace does not say when copies and memsets ran: one of them may have blocked."""
     budget = budget_of(window)
-    return None if budget.device_busy_ns is None else budget
+    return None if budget.lines.device_busy_ns is None else budget
 
 
 def _of_communication(window: RankWindow) -> Budget | None:
@@ -490,19 +492,10 @@ def _of_communication(window: RankWindow) -> Budget | None:
     return budget
 
 
-def window_of_several(windows: Sequence[RankWindow]) -> RankWindow:
-    """Of several windows of a rank the one whose budget is shown: with the lower median of ``compute_absent_ns``.
-
-    Raises NoRows where one of them has no budget.
-    """
-    ordered = sorted(windows, key=lambda window: next(iter(compute_absent_ns(window))).value)
-    return ordered[(len(windows) - 1) // 2]
-
-
 def blocking_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
     """Why what blocked is a bound, and of communication both ends where they are apart most."""
     found = _budgets(captures, spec)
-    yield from map(Note, about_edges(budget.edges for _, budget in found))
+    yield from map(Note, about_edges(budget.lines for _, budget in found))
     least = {budget: sum(budget.blocking_comm_ns.values()) for _, budget in found}
     rank, widest = max(found, key=lambda each: each[1].blocking_comm_max_ns - least[each[1]], default=(0, None))
     if widest is not None and widest.blocking_comm_max_ns > least[widest]:
@@ -513,11 +506,11 @@ def blocking_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
 def host_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
     """Of the launch-starved time: what has no launch row, what nothing follows, and where the host was meanwhile."""
     found = [budget for _, budget in _budgets(captures, spec)]
-    starved = sum(budget.launch_starved_ns for budget in found)
+    starved = sum(budget.lines.launch_starved_ns for budget in found)
     where = Counter({"after the last kernel": sum(budget.tail_ns for budget in found)})
     for budget in found:
         where.update({f"while the host was in {call}": ns for call, ns in budget.in_syncs.items()})
-    yield from map(Note, about_gaps([budget.edges for budget in found]))
+    yield from map(Note, about_gaps([budget.lines for budget in found]))
     scale = scale_of([starved], TIME)
     for what, ns in where.items():
         if ns:

@@ -71,13 +71,17 @@ class Delayed:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownEdges:
-    """How much is known of what kernels of a window waited for.
+class BudgetLines:
+    """What each nanosecond of a window went to, and how much is known of what its kernels waited for. Times are ns.
 
-    ``device_busy_ns`` is None where the trace does not say when copies ran. ``contradicted`` gaps end before something
-    began that their kernel waited for. ``unordered`` streams keep no order, and prove nothing.
+    ``parts`` add up to the window. ``has_next`` says whether it is a step that another one follows: else nobody knows
+    what is between steps. ``device_busy_ns`` is None where the trace does not say when copies ran. ``contradicted``
+    gaps end before something began that their kernel waited for. ``unordered`` streams keep no order: they prove
+    nothing.
     """
 
+    parts: Mapping[BudgetPart, int]
+    has_next: bool
     device_busy_ns: int | None
     gaps: int
     gaps_without_launch: int
@@ -87,48 +91,69 @@ class KnownEdges:
     waits: int
     waits_joined: int
 
+    @property
+    def window_ns(self) -> int:
+        return sum(self.parts.values())
+
+    @property
+    def compute_busy_ns(self) -> int:
+        return self.parts[BudgetPart.COMPUTE]
+
+    @property
+    def compute_absent_ns(self) -> int:
+        return self.window_ns - self.compute_busy_ns
+
+    @property
+    def device_idle_ns(self) -> int | None:
+        return None if self.device_busy_ns is None else self.window_ns - self.device_busy_ns
+
+    @property
+    def launch_starved_ns(self) -> int:
+        """Also between steps."""
+        return self.parts[BudgetPart.STARVED] + self.parts[BudgetPart.BETWEEN]
+
+    @property
+    def between_steps_ns(self) -> int | None:
+        return self.parts[BudgetPart.BETWEEN] if self.has_next else None
+
+    @property
+    def blocking_ns(self) -> Mapping[str, int]:
+        """How long producers of each kind blocked."""
+        return {kind: self.parts[part] for kind, part in BLOCKED.items()}
+
+    @property
+    def dependency_stalled_ns(self) -> int:
+        """Also while communication ran."""
+        return self.parts[BudgetPart.STALLED] + self.parts[BudgetPart.BESIDE]
+
+    @property
+    def stalled_beside_comm_ns(self) -> int:
+        return self.parts[BudgetPart.BESIDE]
+
+    @property
+    def at_least(self) -> bool:
+        """Whether more may have been blocked: a producer may have been missed, as the copies are not known, the trace
+        has no record of waits on other streams, as of some it lacks what they waited for, or as streams keep no order.
+        """
+        joined = self.waits_recorded and self.waits_joined == self.waits
+        return not joined or self.unordered > 0 or self.device_busy_ns is None
+
 
 @dataclass(frozen=True, slots=True)
-class BudgetFacts(KnownEdges):
-    """The budget of one window of one rank. Times are ns.
+class BudgetFacts(BudgetLines):
+    """The budget of one window of one rank.
 
-    ``device_idle_ns`` is None where the trace does not say when copies ran; ``comm_alone_ns`` is None there, too, and
-    where nothing communicates. ``between_steps_ns`` is a part of ``launch_starved_ns``, None of what is no step, or the
-    last one. ``at_least``: more may have been blocked, for not every edge is known, or the copies are not.
-    ``producers`` and ``before`` are the largest.
+    ``comm_alone_ns`` is None where the trace does not say when copies ran, and where nothing communicates. ``tail_ns``
+    and ``in_syncs`` are parts of the launch-starved time. ``producers`` and ``before`` are the largest.
     """
 
-    window_ns: int
-    device_idle_ns: int | None
-    compute_busy_ns: int
-    compute_absent_ns: int
     comm_alone_ns: int | None
-    launch_starved_ns: int
-    between_steps_ns: int | None
     tail_ns: int
     in_syncs: Mapping[str, int]
-    blocking_ns: Mapping[str, int]
     blocking_comm_ns: Mapping[str, int]
     blocking_comm_max_ns: int
-    dependency_stalled_ns: int
-    stalled_beside_comm_ns: int
-    at_least: bool
     producers: Sequence[Blocking]
     before: Sequence[Delayed]
-
-
-def parts_of(facts: BudgetFacts) -> dict[BudgetPart, int]:
-    """The parts by time, in the order in which they are shown; those that are no time at all, too."""
-    blocked = {part: facts.blocking_ns[kind] for kind, part in BLOCKED.items()}
-    beside = facts.stalled_beside_comm_ns
-    return {
-        BudgetPart.COMPUTE: facts.compute_busy_ns,
-        BudgetPart.STARVED: facts.launch_starved_ns - (facts.between_steps_ns or 0),
-        BudgetPart.BETWEEN: facts.between_steps_ns or 0,
-        **blocked,
-        BudgetPart.BESIDE: beside,
-        BudgetPart.STALLED: facts.dependency_stalled_ns - beside,
-    }
 
 
 def ceiling(part_ns: int, window_ns: int) -> Fraction | None:
@@ -142,14 +167,14 @@ def ceiling(part_ns: int, window_ns: int) -> Fraction | None:
 _BOUNDS = "blocked and stalled are bounds"
 
 
-def about_edges(budgets: Iterable[KnownEdges]) -> Iterator[str]:
+def about_edges(budgets: Iterable[BudgetLines]) -> Iterator[str]:
     """Why figures of these budgets are bounds, and of which gaps less is known: each in one line."""
     found = list(budgets)
     yield from about_bounds(found)
     yield from about_gaps(found)
 
 
-def about_bounds(found: Sequence[KnownEdges]) -> Iterator[str]:
+def about_bounds(found: Sequence[BudgetLines]) -> Iterator[str]:
     """Why what blocked may be more, and what stalled less: each in one line."""
     waits = sum(edges.waits for edges in found)
     missing = waits - sum(edges.waits_joined for edges in found)
@@ -162,7 +187,7 @@ def about_bounds(found: Sequence[KnownEdges]) -> Iterator[str]:
     yield from (f"{_BOUNDS}: {what}" for what, holds in why.items() if holds)
 
 
-def about_gaps(budgets: Sequence[KnownEdges]) -> Iterator[str]:
+def about_gaps(budgets: Sequence[BudgetLines]) -> Iterator[str]:
     """Of which gaps of these budgets less is known: each in one line."""
     gaps = counted(sum(edges.gaps for edges in budgets), "gap")
     told = {

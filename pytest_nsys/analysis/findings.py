@@ -1,30 +1,29 @@
 """What to look at first in a run: what holds its steps back, the largest possible win first, and what casts doubt.
 
-A win is a bound: the time without compute that a finding names, or the compute that it makes longer, of one rank's
-window, and no two findings name the same time (:mod:`~pytest_nsys.analysis.losses`). Of each kind there is one finding,
-told of the rank where it could win most.
+A win is a bound: the time without compute that a finding claims of the lines of a budget, or the compute that it makes
+longer, of one rank's window, and no two findings claim the same time (:mod:`~pytest_nsys.analysis.losses`). Of each
+kind there is one finding, told of the rank where it could win most.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cached_property
+from typing import TypeVar
 
 from pytest_nsys.analysis.activity import sync_calls
-from pytest_nsys.analysis.budget import host_between, window_of_several
+from pytest_nsys.analysis.budget import Budget, budgets_of, host_between
 from pytest_nsys.analysis.budget_facts import BudgetPart
-from pytest_nsys.analysis.captures import OF_A_RUN, Captures
-from pytest_nsys.analysis.fact_bounds import Bounds
-from pytest_nsys.analysis.facts.fact import Fact, Measured, Weight
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.facts.steps import uneven_anchors
 from pytest_nsys.analysis.gpu_state import MEGA, sm_clock_mhz
-from pytest_nsys.analysis.losses import FindingKind, Losses
+from pytest_nsys.analysis.losses import FindingKind, Losses, longest_copies
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.sharing import Walls, sharing_in, walls
+from pytest_nsys.analysis.sharing import sharing_in, walls
 from pytest_nsys.analysis.straggling import Waited, waited
 from pytest_nsys.analysis.throughput import profiler_overhead
 from pytest_nsys.analysis.windows import WindowSpec
@@ -36,9 +35,6 @@ from pytest_nsys.core.model import Value
 MOST = 5
 """How many findings a person is shown."""
 
-DOUBTS_KEPT = 2
-"""Of these so many places are kept for what casts doubt: a win is worth nothing where the figures are wrong."""
-
 WORTH: Mapping[FindingKind, Fraction] = {
     **dict.fromkeys(FindingKind, Fraction(1, 100)),  # of a window: less is lost in the noise between two runs
     FindingKind.STALLED: Fraction(5, 100),  # the trace does not say what to mend: little of it helps nobody
@@ -48,22 +44,15 @@ WORTH: Mapping[FindingKind, Fraction] = {
 }
 """How much of the window a finding could win at least, else it is not told: of the profiler, what it costs."""
 
-MORE: Mapping[FindingKind, tuple[str, str]] = {
-    FindingKind.STRAGGLER: ("collectives", ""),
-    FindingKind.WRONG_STREAM: ("streams", ""),
-    FindingKind.COMMUNICATION: ("overlap", ""),
-    FindingKind.SYNCS: ("budget", ""),
-    FindingKind.LAUNCHES: ("budget", ""),
-    FindingKind.BETWEEN: ("budget", ""),
-    FindingKind.COPIES: ("budget", ""),
-    FindingKind.OTHER_DEVICE: ("budget", ""),
-    FindingKind.STALLED: ("budget", ""),
-    FindingKind.CLOCKS: ("", "rows sm_clock_mhz"),
-    FindingKind.UNEVEN: ("", "rows compute_busy_ns"),
-    FindingKind.PROFILER: ("", "check"),
-    FindingKind.DOUBT: ("", "check"),
+MORE: Mapping[FindingKind, str] = {
+    FindingKind.STRAGGLER: "--view collectives",
+    FindingKind.WRONG_STREAM: "--view streams",
+    FindingKind.COMMUNICATION: "--view overlap",
+    FindingKind.CLOCKS: "rows sm_clock_mhz",
+    FindingKind.UNEVEN: "rows compute_busy_ns",
+    FindingKind.PROFILER: "check",
 }
-"""What shows more: a view, or a command."""
+"""What shows more: a view, or a command; of all others the view of the budget."""
 
 OF_THE_HOST = {FindingKind.SYNCS, FindingKind.LAUNCHES, FindingKind.BETWEEN}
 """What a host that is slowed by the profiler makes longer than it is."""
@@ -78,7 +67,7 @@ class Finding:
     ``looked_at`` in all.
 
     ``figures`` are its own, times in ns and shares as fractions. The first, ``part_ns``, is what the view or command
-    has of it, of which a win is a part that no other finding names. ``doubt`` is set where that is what it is of.
+    has of it, of which a win is a part that no other finding names.
     """
 
     kind: FindingKind
@@ -88,7 +77,6 @@ class Finding:
     window_ns: int
     win_ns: int | None
     figures: Figures = field(default_factory=dict)
-    doubt: Fact | None = None
 
     @property
     def share(self) -> Fraction | None:
@@ -96,29 +84,39 @@ class Finding:
         return None if self.win_ns is None else Fraction(self.win_ns, self.window_ns)
 
     @property
-    def view(self) -> str:
-        """The view that shows more; empty where a command does."""
-        return MORE[self.kind][0]
+    def more(self) -> str:
+        """The view or command that shows more: ``--view budget``, ``check``."""
+        return MORE.get(self.kind, "--view budget")
 
-    @property
-    def command(self) -> str:
-        """The command that shows more; empty where a view does."""
-        return MORE[self.kind][1]
+
+V = TypeVar("V")
+
+
+def measurable(ranks: Iterable[int], measure: Callable[[int], V]) -> tuple[dict[int, V], dict[int, NothingMeasured]]:
+    """What there is of ranks, and why there is nothing of others. Raises NothingMeasured where none has anything."""
+    found: dict[int, V] = {}
+    without: dict[int, NothingMeasured] = {}
+    for rank in ranks:
+        try:
+            found[rank] = measure(rank)
+        except NothingMeasured as why:
+            without[rank] = why
+    if without and not found:
+        raise next(iter(without.values()))
+    return found, without
 
 
 def findings_of(
     captures: Captures, spec: WindowSpec, most: int = MOST, ranks: Container[int] | None = None
 ) -> tuple[Finding, ...]:
-    """The findings of the first capture that are worth telling, the largest possible win first, then the doubts.
+    """The findings of the first capture that are worth telling, the largest possible win first, then what casts doubt.
 
     They are of the ranks that can be measured, of all or of some. Raises NothingMeasured where none can.
     """
     look = _Look(captures, spec, ranks)
     wins = sorted(look.wins(), key=lambda each: (-Fraction(each.share or 0), each.kind))
-    doubtful = sorted(look.doubts({each.kind for each in wins}), key=lambda each: each.kind is FindingKind.DOUBT)
-    kept = max(most - len(doubtful), most - DOUBTS_KEPT)
-    found = [*wins[:kept], *doubtful]
-    return tuple(found[:most])
+    doubtful = [*look.doubts({each.kind for each in wins})]
+    return (*wins[: most - len(doubtful)], *doubtful)
 
 
 class _Look:
@@ -127,28 +125,17 @@ class _Look:
     def __init__(self, captures: Captures, spec: WindowSpec, ranks: Container[int] | None = None) -> None:
         run = captures.runs[0]
         self.captures, self.spec, self.run, self.group = captures, spec, run, run.measured(spec)
-        self.windows: dict[int, RankWindow] = {}
-        self.without: dict[int, str] = {}
-        nothing: NothingMeasured | None = None
-        for rank in run.ranks:
-            try:
-                self.windows[rank.number] = window_of_several(self.group.filled({rank.number})[rank.number])
-            except NothingMeasured as why:
-                nothing = nothing or why
-        if nothing is not None and not self.windows:
-            raise nothing
+        each, _ = measurable((rank.number for rank in run.ranks), lambda rank: self.group.filled({rank})[rank])
+        self.budgets = {rank: own for rank, own in budgets_of(each).items() if isinstance(own, Budget)}
+        self.windows = {
+            rank: self.budgets[rank].window if rank in self.budgets else own[0] for rank, own in each.items()
+        }
         self.told = [number for number in self.windows if ranks is None or number in ranks]
 
     @cached_property
     def losses(self) -> Mapping[int, Losses]:
         """By rank, of those that have a budget."""
-        found = {}
-        for number, window in self.windows.items():
-            try:
-                found[number] = Losses(window, self._waits.get(number, ()))
-            except NoRows as nothing:
-                self.without[number] = str(nothing)
-        return found
+        return {number: Losses(budget, self._waits.get(number, ())) for number, budget in self.budgets.items()}
 
     @cached_property
     def _waits(self) -> Mapping[int, Sequence[Waited]]:
@@ -163,19 +150,20 @@ class _Look:
         """Each kind on the rank where it could win most, if that is worth telling."""
         straggler: Value | str | None = None
         for kind, figures in _FIGURES.items():
+
+            def told(rank: int, figures: _Of = figures) -> Figures:
+                return figures(self, self.losses[rank])
+
             each = {rank: losses.claims_ns[kind] for rank, losses in self.losses.items()}
-            for found in self._worst(kind, each, partial(self._of_losses, figures)):
+            for found in self._worst(kind, each, told):
                 straggler = found.figures.get("for_rank", straggler)
                 yield found
         yield from self._of_compute(straggler)
 
-    def _of_losses(self, figures: _Of, rank: int) -> Figures:
-        return figures(self, rank)
-
     @cached_property
-    def walls(self) -> Walls:
-        """The metrics of all communication of a rank."""
-        return walls(sharing_in(self.windows.values()))
+    def exposed(self) -> str:
+        """The metric of all exposed communication of a rank."""
+        return walls(sharing_in(self.windows.values())).exposed
 
     def rows(self, metric: str, rank: int) -> dict[tuple[object, ...], Value]:
         """The rows of a metric of a rank, as its view has them, by their other labels."""
@@ -198,7 +186,7 @@ class _Look:
 
     def _of_compute(self, straggler: Value | str | None) -> Iterator[Finding]:
         """What makes compute longer: slow clocks, and more of it than on other ranks. ``straggler`` is told already."""
-        busy = {rank: losses.budget.compute_busy_ns for rank, losses in self.losses.items()}
+        busy = {rank: budget.lines.compute_busy_ns for rank, budget in self.budgets.items()}
         clocks = {rank: found for rank, window in self.windows.items() if (found := _clock_of(window)) is not None}
         best = max((highest for _, highest in clocks.values()), default=Fraction(0))
         slow = {
@@ -220,27 +208,20 @@ class _Look:
         )
 
     def doubts(self, wins: Collection[FindingKind]) -> Iterator[Finding]:
-        """What a gate would call an error of the trace, as far as it is known without a gate file; and a profiler that
-        slows the host, where there are ``wins`` that the host could bring.
+        """A profiler that slows the host, where there are ``wins`` that the host could bring, and one that slows steps;
+        what else makes the figures doubtful the facts say.
         """
-        metrics = map(METRICS.__getitem__, OF_A_RUN)
-        bounds = Bounds(world=self.run.workload.world)
-        facts = [each for each in self.captures.facts_about(self.spec, bounds, *metrics) if each.weight is Weight.ERROR]
-        for number, why in ((number, why) for number, why in self.without.items() if number in self.told):
-            unknown = Measured(None, f"what rank {number} waits for is unknown", why)
-            facts.append(Fact("budget", "count", unknown, Weight.DOUBT))
-        yield from (self._of_all(FindingKind.DOUBT, doubt=fact) for fact in facts)
         slow = next((facts.slows_host for facts in self.run.facts if facts.slows_host), "")
         if slow and OF_THE_HOST & {*wins}:
-            yield self._of_all(FindingKind.PROFILER, {"recorded": slow})
+            yield self._of_profiler({"recorded": slow})
         with suppress(NsysError):  # nobody said how long a step takes without it
             ((_, cost),) = profiler_overhead(self.group.together()[0])
             if cost >= WORTH[FindingKind.PROFILER]:
-                yield self._of_all(FindingKind.PROFILER, {"overhead": cost})
+                yield self._of_profiler({"overhead": cost})
 
-    def _of_all(self, kind: FindingKind, figures: Figures | None = None, doubt: Fact | None = None) -> Finding:
+    def _of_profiler(self, figures: Figures) -> Finding:
         ranks = tuple(sorted(self.told))
-        return Finding(kind, None, ranks, len(ranks), 0, None, figures or {}, doubt)
+        return Finding(FindingKind.PROFILER, None, ranks, len(ranks), 0, None, figures)
 
 
 def _clock_of(window: RankWindow) -> tuple[Value, Fraction] | None:
@@ -252,7 +233,7 @@ def _clock_of(window: RankWindow) -> tuple[Value, Fraction] | None:
     return None
 
 
-_Of = Callable[[_Look, int], Figures]
+_Of = Callable[[_Look, Losses], Figures]
 
 
 def _number(figures: Figures, name: str) -> Value:
@@ -260,44 +241,36 @@ def _number(figures: Figures, name: str) -> Value:
     return 0 if isinstance(found, str) else found
 
 
-def _straggler(look: _Look, rank: int) -> Figures:
-    waits = {labels: ns for labels, ns in look.rows("collective_wait_ns", rank).items() if ns}
+def _straggler(look: _Look, losses: Losses) -> Figures:
+    rows = look.rows("collective_wait_ns", losses.window.rank.number)
+    waits = {labels: ns for labels, ns in rows.items() if ns}
     if not waits:
         return {"part_ns": 0}
     group, kind = max(waits, key=lambda labels: (waits[labels], str(labels)))
     ns = waits[group, kind]
-    rest = sum(waits.values()) - ns
-    return {
-        "part_ns": ns,
-        "more_ns": rest,
-        "collective": str(kind),
-        "for_rank": look.losses[rank].waited_for(str(kind)),
-    }
+    figures = {"part_ns": ns, "more_ns": sum(waits.values()) - ns}
+    return {**figures, "collective": str(kind), "for_rank": losses.waited_for(str(kind))}
 
 
-def _wrong_stream(look: _Look, rank: int) -> Figures:
-    losses = look.losses[rank]
+def _wrong_stream(_: _Look, losses: Losses) -> Figures:
     stream, communication, compute = losses.shared_stream()
-    mostly = next(iter(compute))
     return {
         "part_ns": next(use.communication_ns for use in losses.window.streams if use.stream == stream),
         "stream": stream.number,
         "comm_kernels": communication,
         "compute_kernels": sum(compute.values()),
-        "mostly": mostly,
+        "mostly": next(iter(compute)),
     }
 
 
-def _communication(look: _Look, rank: int) -> Figures:
-    losses = look.losses[rank]
-    (stage, kernel), ns = next(iter(losses.longest_communication().items()))
+def _communication(look: _Look, losses: Losses) -> Figures:
+    (stage, kernel), ns = losses.longest_communication()
     named: Figures = {"stage": stage} if stage != NO_STAGE else {}
-    exposed = sum(look.rows(look.walls.exposed, rank).values())
-    return {"part_ns": exposed, **named, "kernel": kernel, "kernel_ns": ns, "comm_ns": losses.budget.comm_ns}
+    part_ns = sum(look.rows(look.exposed, losses.window.rank.number).values())
+    return {"part_ns": part_ns, **named, "kernel": kernel, "kernel_ns": ns, "comm_ns": losses.budget.comm_ns}
 
 
-def _syncs(look: _Look, rank: int) -> Figures:
-    losses = look.losses[rank]
+def _syncs(_: _Look, losses: Losses) -> Figures:
     (call, ns), *others = losses.budget.in_syncs.items()
     calls = {str(labels[-1]): value for labels, value in sync_calls(losses.window)}
     counted: Figures = {"calls": calls[call]} if call in calls else {}
@@ -306,51 +279,43 @@ def _syncs(look: _Look, rank: int) -> Figures:
 
 def _before(losses: Losses, part: BudgetPart) -> Figures:
     name, ns = losses.late_before(part)
-    return {"before": name, "before_ns": ns}
+    return {"part_ns": losses.budget.lines.parts[part], "before": name, "before_ns": ns}
 
 
-def _launches(look: _Look, rank: int) -> Figures:
-    losses = look.losses[rank]
-    starved_ns = losses.budget.launch_starved_ns - (losses.budget.between_steps_ns or 0)
-    found: Figures = {"part_ns": starved_ns, **_before(losses, BudgetPart.STARVED)}
+def _launches(_: _Look, losses: Losses) -> Figures:
+    found = _before(losses, BudgetPart.STARVED)
     if losses.before_tiny_ns < WORTH[FindingKind.LAUNCHES] * losses.window.length_ns:
         return found
     tiny, kernels = losses.tiny_kernels()
     return {**found, "tiny": tiny, "kernels": kernels}
 
 
-def _between(look: _Look, rank: int) -> Figures:
-    losses = look.losses[rank]
-    found: Figures = {"part_ns": losses.budget.between_steps_ns or 0, "window_ns": losses.budget.window_ns}
+def _between(_: _Look, losses: Losses) -> Figures:
+    lines = losses.budget.lines
+    found: Figures = {"part_ns": lines.parts[BudgetPart.BETWEEN], "window_ns": lines.window_ns}
     host = host_between(losses.window)
     return {**found, "host": host} if host else found
 
 
-def _copies(look: _Look, rank: int) -> Figures:
-    losses = look.losses[rank]
+def _copies(_: _Look, losses: Losses) -> Figures:
     budget, host = losses.budget, losses.host_in_copies_ns
-    blocked = {kind: ns for kind in ("copy", "memset") if (ns := budget.blocking_ns[kind])}
-    found: dict[str, Value | str] = {"part_ns": budget.launch_starved_ns - (budget.between_steps_ns or 0)}
+    blocked = {kind: ns for kind in ("copy", "memset") if (ns := budget.lines.blocking_ns[kind])}
+    found: dict[str, Value | str] = {"part_ns": budget.lines.parts[BudgetPart.STARVED]}
     if blocked:
         most = max(blocked, key=lambda kind: blocked[kind])
         found = {"part_ns": blocked[most], "producer": most, "more_ns": sum(blocked.values()) - blocked[most] + host}
         longest = next(each for each in budget.producers() if each.kind == most)
         found |= {"before": longest.waiting, "before_ns": longest.ns, "gaps": longest.gaps}
-    if (copies := losses.longest_copies()) is not None:
+    if (copies := longest_copies(losses.window)) is not None:
         found |= {"between": copies[0], "copies": copies[1]}
     return {**found, "blocked_ns": sum(blocked.values()), "host_ns": host, "pageable": losses.pageable}
 
 
-def _elsewhere(look: _Look, rank: int) -> Figures:
-    budget = look.losses[rank].budget
+def _elsewhere(_: _Look, losses: Losses) -> Figures:
+    budget = losses.budget
     longest = next(each for each in budget.producers() if each.kind == "other_device")
     found: Figures = {"kernel": longest.name, "before": longest.waiting, "before_ns": longest.ns, "gaps": longest.gaps}
-    return {"part_ns": budget.blocking_ns["other_device"], **found}
-
-
-def _stalled(look: _Look, rank: int) -> Figures:
-    losses = look.losses[rank]
-    return {"part_ns": losses.stalled_ns, **_before(losses, BudgetPart.STALLED)}
+    return {"part_ns": budget.lines.parts[BudgetPart.ELSEWHERE], **found}
 
 
 _FIGURES: Mapping[FindingKind, _Of] = {
@@ -362,6 +327,6 @@ _FIGURES: Mapping[FindingKind, _Of] = {
     FindingKind.BETWEEN: _between,
     FindingKind.COPIES: _copies,
     FindingKind.OTHER_DEVICE: _elsewhere,
-    FindingKind.STALLED: _stalled,
+    FindingKind.STALLED: lambda _, losses: _before(losses, BudgetPart.STALLED),
 }
 """Of the kinds that claim time without compute, what is told of a rank."""

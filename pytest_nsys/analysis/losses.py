@@ -1,17 +1,18 @@
 """Of a rank's window, how much may each kind of finding claim? Every nanosecond once, so that claims may be added.
 
-Claims stand on the parts of the budget, which are disjoint. Where two kinds would name the same time the narrower one
+Claims stand on the lines of the budget, which are disjoint. Where two kinds would name the same time the narrower one
 has it: waiting for another rank before communication at large, a synchronising call before a late launch.
 """
 
 from __future__ import annotations
 
 import enum
+from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from pytest_nsys.analysis.budget import PartsOfGaps, budget_of
+from pytest_nsys.analysis.budget import Budget, PartsOfGaps
 from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.analysis.operations import NONE
 from pytest_nsys.analysis.rank_window import RankWindow
@@ -32,7 +33,7 @@ from pytest_nsys.core.columns import (
 )
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.kept import grouped
-from pytest_nsys.core.model import Stream
+from pytest_nsys.core.model import Interval, Stream
 
 TINY_KERNEL_NS = 10_000
 """A kernel up to this long is over before PyTorch launches the next: an operator costs the host about as much."""
@@ -56,33 +57,35 @@ class FindingKind(enum.StrEnum):
     CLOCKS = "clocks"
     UNEVEN = "uneven ranks"
     PROFILER = "profiler"
-    DOUBT = "doubt"
+
+
+WHOLE: Mapping[BudgetPart, FindingKind] = {
+    BudgetPart.BETWEEN: FindingKind.BETWEEN,
+    BudgetPart.COPY: FindingKind.COPIES,
+    BudgetPart.MEMSET: FindingKind.COPIES,
+    BudgetPart.ELSEWHERE: FindingKind.OTHER_DEVICE,
+    BudgetPart.STALLED: FindingKind.STALLED,
+}
+"""The lines of a budget that one kind claims as they are."""
 
 
 class Losses:
-    """What of the time without compute of one window each kind claims. Raises NoRows where it has no budget.
-
-    ``waits`` are those of its collectives for other ranks.
+    """What of the time without compute of one window each kind claims; ``waits`` are those of its collectives for other
+    ranks.
     """
 
-    def __init__(self, window: RankWindow, waits: Sequence[Waited]) -> None:
-        self.window, self.waits, self.budget = window, waits, budget_of(window)
+    def __init__(self, budget: Budget, waits: Sequence[Waited]) -> None:
+        self.budget, self.window, self.waits = budget, budget.window, waits
 
     @cached_property
     def claims_ns(self) -> Mapping[FindingKind, int]:
         """They add up to the time without compute, exactly."""
-        waited, shared = self._covered(self._waited), self._covered(self._waited_or_shared)
-        return {
-            FindingKind.STRAGGLER: waited,
-            FindingKind.WRONG_STREAM: shared - waited,
-            FindingKind.COMMUNICATION: total(self.beside.ns) - shared,
-            FindingKind.SYNCS: total(self._in_syncs),
-            FindingKind.LAUNCHES: total(self._late_ns),
-            FindingKind.BETWEEN: self.budget.between_steps_ns or 0,
-            FindingKind.COPIES: self.blocked_by_copies_ns + self.host_in_copies_ns,
-            FindingKind.OTHER_DEVICE: self.budget.blocking_ns["other_device"],
-            FindingKind.STALLED: self.stalled_ns,
-        }
+        found = Counter(dict.fromkeys(WHOLE.values(), 0))
+        for part, kind in WHOLE.items():
+            found[kind] += self.budget.lines.parts[part]
+        for claims in (self._beside_claims, self._starved_claims):
+            found.update({kind: total(ns) for kind, ns in claims.items()})
+        return found
 
     @cached_property
     def beside(self) -> PartsOfGaps:
@@ -90,29 +93,27 @@ class Losses:
         return self.budget.spans(BudgetPart.COLLECTIVE, BudgetPart.BESIDE)
 
     @cached_property
+    def _beside_claims(self) -> Mapping[FindingKind, Column]:
+        """Of each of these times what each kind claims."""
+        waits = [(each.start_ns, each.end_ns) for each in self.waits]
+        spans: list[list[Interval]] = [waits, [*waits, *self.window.spans(self.barriers)]]
+        waited, shared = (Intervals.of(own).covered(self.beside.start_ns, self.beside.end_ns) for own in spans)
+        kinds = FindingKind.STRAGGLER, FindingKind.WRONG_STREAM, FindingKind.COMMUNICATION
+        return _differences(kinds, [waited, shared, self.beside.ns])
+
+    @cached_property
     def _starved(self) -> PartsOfGaps:
         return self.budget.spans(BudgetPart.STARVED)
 
-    @property
-    def stalled_ns(self) -> int:
-        """Stalled while no communication ran."""
-        return self.budget.dependency_stalled_ns - self.budget.stalled_beside_comm_ns
-
     @cached_property
-    def _in_syncs(self) -> Column:
-        return self.budget.waiting_in_calls()
-
-    @cached_property
-    def _in_calls(self) -> Column:
-        """Of each launch-starved part what the thread stood in synchronising calls, and in copies of pageable memory,
-        which the host makes itself.
+    def _starved_claims(self) -> Mapping[FindingKind, Column]:
+        """Of each launch-starved time what the thread stood in synchronising calls, in copies of pageable memory, which
+        the host makes itself, and what is left.
         """
-        return self.budget.waiting_in_calls(copies=True) if self.pageable else self._in_syncs
-
-    @cached_property
-    def _late_ns(self) -> Column:
-        """What is left of them."""
-        return minus(self._starved.ns, self._in_calls)
+        in_syncs = self.budget.waiting_in_calls()
+        in_calls = self.budget.waiting_in_calls(copies=True) if self.pageable else in_syncs
+        kinds = FindingKind.SYNCS, FindingKind.COPIES, FindingKind.LAUNCHES
+        return _differences(kinds, [in_syncs, in_calls, self._starved.ns])
 
     @cached_property
     def pageable(self) -> int:
@@ -120,50 +121,29 @@ class Losses:
         return sum(int(count) for _, count in pageable_copies(self.window))
 
     @property
-    def blocked_by_copies_ns(self) -> int:
-        """How long copies and memsets blocked."""
-        return self.budget.blocking_ns["copy"] + self.budget.blocking_ns["memset"]
-
-    @property
     def host_in_copies_ns(self) -> int:
         """How long the host launched nothing because it copied pageable memory."""
-        return total(self._in_calls) - total(self._in_syncs)
-
-    def longest_copies(self) -> tuple[str, int] | None:
-        """Between which memories the copies of the window are that take longest, and how many; None where unknown."""
-        window, moved = self.window, self.window.track.on_gpu.transfers
-        copies = window.track.copies((window.window.start_ns, window.window.end_ns))
-        if moved is None or not copies:
-            return None
-        lengths = dict(zip(moved.start_ns, minus(moved.end_ns, moved.start_ns), strict=True))
-        by = grouped(((each.source, each.target), lengths.get(each.start_ns, 0)) for each in copies)
-        (source, target), own = max(by.items(), key=lambda item: (sum(item[1]), item[0]))
-        return (f"{source} to {target}", len(own)) if source and target else None
+        return total(self._starved_claims[FindingKind.COPIES])
 
     def late_before(self, part: BudgetPart) -> tuple[str, int]:
         """What followed the longest such time, and how long it is, as the view of the budget has it: a kernel, or
         nothing.
         """
         longest = next(((each.waiting, each.ns) for each in self.budget.before(part)), ("", 0))
-        tail_ns = self.budget.tail_ns if part is BudgetPart.STARVED and not self.budget.between_steps_ns else 0
+        is_tail = part is BudgetPart.STARVED and not self.budget.lines.parts[BudgetPart.BETWEEN]
+        tail_ns = self.budget.tail_ns if is_tail else 0
         return ("", tail_ns) if tail_ns > longest[1] else longest
 
     @property
     def before_tiny_ns(self) -> int:
         """How much of the time without compute lies in short gaps before tiny kernels that were launched late."""
-        return total(take(self._late_ns, _before_tiny(self._starved, self._late_ns)))
+        late_ns, kernel_ns = self._starved_claims[FindingKind.LAUNCHES], self._starved.kernel_ns
+        short = _up_to(late_ns, TINY_GAP_NS)
+        short = take(short, _up_to(take(kernel_ns, short), TINY_KERNEL_NS))
+        return total(take(late_ns, take(short, where_not(equal(take(kernel_ns, short), NONE)))))
 
     def _covered(self, spans: Intervals) -> int:
         return total(spans.covered(self.beside.start_ns, self.beside.end_ns))
-
-    @cached_property
-    def _waited(self) -> Intervals:
-        return Intervals.of((each.start_ns, each.end_ns) for each in self.waits)
-
-    @cached_property
-    def _waited_or_shared(self) -> Intervals:
-        spans = [(each.start_ns, each.end_ns) for each in self.waits]
-        return Intervals.of([*spans, *self.window.spans(self.barriers)])
 
     @property
     def barriers(self) -> Column:
@@ -189,8 +169,8 @@ class Losses:
         found = grouped((each.for_rank, each.end_ns - each.start_ns) for each in self.waits if each.kind == kind)
         return max(found, key=lambda rank: (sum(found[rank]), -rank))
 
-    def longest_communication(self) -> Mapping[tuple[str, str], int]:
-        """The same time by (stage, kernel) that ran in it, the longest first; several may have run at once."""
+    def longest_communication(self) -> tuple[tuple[str, str], int]:
+        """The (stage, kernel) that ran in most of the same time, and for how long."""
         track, window = self.window.track.on_gpu, self.window
         kernels = track.kernels
         near = touching(kernels.start_ns, kernels.end_ns, window.start_ns, window.end_ns)
@@ -200,11 +180,9 @@ class Losses:
             lambda short, full, code: (known[code][0], kernels.names.get(full) or kernels.names[short]),
             *(take(column, near) for column in (kernels.name, kernels.full_name, codes)),
         )
-        found = {
-            who: self._covered(Intervals(take(kernels.start_ns, at), take(kernels.end_ns, at)))
-            for who, at in ((who, take(near, own)) for who, own in by.items())
-        }
-        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+        spans = ((who, take(near, own)) for who, own in by.items())
+        found = ((who, Intervals(take(kernels.start_ns, at), take(kernels.end_ns, at))) for who, at in spans)
+        return min(((who, self._covered(ran)) for who, ran in found), key=lambda each: (-each[1], each[0]))
 
     def tiny_kernels(self) -> tuple[int, int]:
         """How many compute kernels of the window are tiny, and of how many."""
@@ -212,13 +190,23 @@ class Losses:
         return len(_up_to(lengths, TINY_KERNEL_NS)), len(lengths)
 
 
+def longest_copies(window: RankWindow) -> tuple[str, int] | None:
+    """Between which memories the copies of a window are that take longest, and how many; None where unknown."""
+    moved, copies = window.track.on_gpu.transfers, window.track.copies((window.window.start_ns, window.window.end_ns))
+    if moved is None or not copies:
+        return None
+    lengths = dict(zip(moved.start_ns, minus(moved.end_ns, moved.start_ns), strict=True))
+    by = grouped(((each.source, each.target), lengths.get(each.start_ns, 0)) for each in copies)
+    (source, target), own = max(by.items(), key=lambda item: (sum(item[1]), item[0]))
+    return (f"{source} to {target}", len(own)) if source and target else None
+
+
+def _differences(kinds: Sequence[FindingKind], totals: Sequence[Column]) -> dict[FindingKind, Column]:
+    """What each kind has of some times, of which one and all before it have ever more in ``totals``."""
+    before = [array("q", [0]) * len(totals[0]), *totals[:-1]]
+    return {kind: minus(ns, less) for kind, ns, less in zip(kinds, totals, before, strict=True)}
+
+
 def _up_to(column: Column, most: int) -> Column:
     """The indices of what is no more than that."""
     return where(equal(within(column, most, NEVER), most))
-
-
-def _before_tiny(parts: PartsOfGaps, late_ns: Column) -> Column:
-    """The indices of short parts that a tiny kernel ends."""
-    short = _up_to(late_ns, TINY_GAP_NS)
-    short = take(short, _up_to(take(parts.kernel_ns, short), TINY_KERNEL_NS))
-    return take(short, where_not(equal(take(parts.kernel_ns, short), NONE)))

@@ -7,16 +7,15 @@ computes.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from pytest_nsys.analysis.budget import Budget, budget_of, window_of_several
+from pytest_nsys.analysis.budget import Budget, budgets_of
 from pytest_nsys.analysis.gpu_state import device_of
-from pytest_nsys.analysis.losses import Losses
+from pytest_nsys.analysis.losses import longest_copies
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.core.columns import sums_by, take
-from pytest_nsys.core.errors import NoRows
 
 
 class MostOf(enum.StrEnum):
@@ -53,50 +52,38 @@ class Mostly:
 
 def mostly(windows: Mapping[int, Sequence[RankWindow]]) -> Mostly | None:
     """What takes the largest part of windows of ranks, if any does; None, too, where no rank has a budget."""
-    known = [*_budgets(windows)]
-    whole = sum(budget.window_ns for _, budget in known)
+    known = [budget for budget in budgets_of(windows).values() if isinstance(budget, Budget)]
+    whole = sum(budget.lines.window_ns for budget in known)
     if not whole:
         return None
-    computes = Fraction(sum(budget.compute_busy_ns for _, budget in known), whole)
-    parts = {MostOf.COPIES: _only_copies_ns(known), MostOf.IDLE: _idle_ns(known)}
-    name, parts[MostOf.KERNEL] = _largest_kernel([window for window, _ in known])
+    computes = Fraction(sum(budget.lines.compute_busy_ns for budget in known), whole)
+    # of a trace that does not say when copies ran nobody knows when nothing did
+    idle_ns = sum(budget.lines.device_idle_ns or 0 for budget in known)
+    parts = {MostOf.COPIES: sum(map(_only_copies_ns, known)), MostOf.IDLE: idle_ns}
+    name, parts[MostOf.KERNEL] = _largest_kernel([budget.window for budget in known])
     most = max(parts, key=lambda of: (Fraction(parts[of]) / LEAST[of], of))
     if (share := Fraction(parts[most], whole)) < LEAST[most]:
         return None
     if most is MostOf.KERNEL:
         return Mostly(most, share, computes, name)
-    window, budget = max(known, key=lambda each: each[1].compute_absent_ns)
+    worst = max(known, key=lambda budget: budget.lines.compute_absent_ns)
+    window = worst.window
     if most is MostOf.IDLE:
-        gap_ns = max((end - start for start, end in _gaps(window)), default=0)
-        return Mostly(most, share, computes, gap_ns=gap_ns if gap_ns > ONE_GAP * (budget.device_idle_ns or 0) else None)
-    between = Losses(window, ()).longest_copies()
+        # copies and the work of other steps are not idle either
+        busy = device_of(window).busy or window.meanwhile.busy_time
+        gap_ns = max((end - start for start, end in busy.uncovered(window.start_ns, window.end_ns)), default=0)
+        much = gap_ns > ONE_GAP * (worst.lines.device_idle_ns or 0)
+        return Mostly(most, share, computes, gap_ns=gap_ns if much else None)
+    between = longest_copies(window)
     return Mostly(most, share, computes, between[0] if between else "")
 
 
-def _budgets(windows: Mapping[int, Sequence[RankWindow]]) -> Iterator[tuple[RankWindow, Budget]]:
-    """Of each rank that has one, with the window that stands for all of its windows."""
-    for own in windows.values():
-        try:
-            window = window_of_several(own)
-            yield window, budget_of(window)
-        except NoRows:  # which the rank's bar says
-            continue
-
-
-def _only_copies_ns(known: Sequence[tuple[RankWindow, Budget]]) -> int:
+def _only_copies_ns(budget: Budget) -> int:
     """How long copies and memsets run while no kernel does."""
-    busy = ((budget.device_busy_ns, window) for window, budget in known)
-    return sum(ns - w.meanwhile.busy_time.covered_ns(w.start_ns, w.end_ns) for ns, w in busy if ns is not None)
-
-
-def _idle_ns(known: Sequence[tuple[RankWindow, Budget]]) -> int:
-    """How long nothing runs; unknown where the trace does not say when copies ran."""
-    return sum(budget.device_idle_ns or 0 for _, budget in known)
-
-
-def _gaps(window: RankWindow) -> Iterator[tuple[int, int]]:
-    """When nothing ran, copies and the work of other steps included."""
-    return (device_of(window).busy or window.meanwhile.busy_time).uncovered(window.start_ns, window.end_ns)
+    busy_ns, window = budget.lines.device_busy_ns, budget.window
+    if busy_ns is None:
+        return 0
+    return busy_ns - window.meanwhile.busy_time.covered_ns(window.start_ns, window.end_ns)
 
 
 def _largest_kernel(windows: Sequence[RankWindow]) -> tuple[str, int]:

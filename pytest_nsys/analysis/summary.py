@@ -14,11 +14,11 @@ from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
-from pytest_nsys.analysis.budget import Budget, budget_of, facts_of, window_of_several
-from pytest_nsys.analysis.budget_facts import BudgetFacts, BudgetPart, about_bounds, about_gaps, parts_of
+from pytest_nsys.analysis.budget import budgets_of
+from pytest_nsys.analysis.budget_facts import BudgetPart, about_bounds, about_gaps
 from pytest_nsys.analysis.captures import OF_A_RUN, Captures, usual
 from pytest_nsys.analysis.communication import RunCommunication, communication_of
-from pytest_nsys.analysis.findings import DOUBTS_KEPT, MOST, WORTH, Finding, findings_of
+from pytest_nsys.analysis.findings import WORTH, Finding, findings_of, measurable
 from pytest_nsys.analysis.kernel_families import FamilySums, Usage
 from pytest_nsys.analysis.losses import FindingKind
 from pytest_nsys.analysis.metrics import METRICS
@@ -217,11 +217,11 @@ def summary_of(
     tell("kernels")
     kernels = look.kernels
     tell("what the steps wait for")
-    budgets = tuple(look.budgets())
+    budgets = tuple(look.rank_budgets())
     tell("communication")
     communication = communication_of(captures, spec, look.windows)
     tell("what to look at")
-    findings = tuple(look.findings())
+    findings = findings_of(captures, spec, ranks=look.ranks)
     tell("steps")
     step = look.step
     shown = tuple(traces) or tuple(str(path) for path in captures.paths)
@@ -236,22 +236,18 @@ class _Summing:
 
     def __init__(self, captures: Captures, spec: WindowSpec, ranks: Container[int] | None) -> None:
         self.captures, self.spec = captures, spec
-        self.without: dict[int, str] = {}
-        self.windows: dict[int, list[RankWindow]] = {}
-        nothing: NothingMeasured | None = None
-        held = [{rank.number for rank in run.ranks} for run in captures.runs]
-        for number in sorted(set[int]().union(*held)):
-            if ranks is not None and number not in ranks:
-                continue
-            if lacks := [run.path for run, own in zip(captures.runs, held, strict=True) if number not in own]:
-                self.without[number] = f"{lacks[0]} does not hold it"
-                continue
-            try:
-                self.windows[number] = [w for run in captures.runs for w in run.measured(spec).filled({number})[number]]
-            except NothingMeasured as why:
-                nothing, self.without[number] = nothing or why, from_here(str(why))
-        if nothing is not None and not self.windows:
-            raise nothing
+        held = {rank.number for run in captures.runs for rank in run.ranks}
+        chosen = [number for number in sorted(held) if ranks is None or number in ranks]
+        self.windows, without = measurable(chosen, self._windows)
+        self.without = {number: from_here(str(why)) for number, why in without.items()}
+        self.budgets = budgets_of(self.windows)
+
+    def _windows(self, rank: int) -> list[RankWindow]:
+        """The windows of a rank in all captures. Raises NothingMeasured."""
+        for run in self.captures.runs:
+            if rank not in {own.number for own in run.ranks}:
+                raise NothingMeasured(f"{run.path} does not hold it")
+        return [w for run in self.captures.runs for w in run.measured(self.spec).filled({rank})[rank]]
 
     @property
     def ranks(self) -> frozenset[int]:
@@ -329,26 +325,13 @@ class _Summing:
             with suppress(NoRows, UsageMistake):  # nobody said how much work a step is, or of which kind
                 yield Rate(name, self.of_run(name), METRICS[name].unit)
 
-    def budgets(self) -> Iterator[RankBudget]:
+    def rank_budgets(self) -> Iterator[RankBudget]:
         """Of each rank that of the window which stands for all of its windows."""
-        for number, found in self._budgets.items():
+        for number, found in self.budgets.items():
             if isinstance(found, NoRows):
                 yield RankBudget(number, self.windows[number][0].length_ns, {}, why=str(found))
             else:
-                _, facts = found
-                yield RankBudget(number, facts.window_ns, parts_of(facts), facts.at_least)
-
-    @cached_property
-    def _budgets(self) -> dict[int, tuple[Budget, BudgetFacts] | NoRows]:
-        """By rank, or why it has none."""
-        found: dict[int, tuple[Budget, BudgetFacts] | NoRows] = {}
-        for number, windows in self.windows.items():
-            try:
-                budget = budget_of(window_of_several(windows))
-                found[number] = budget, facts_of(budget)
-            except NoRows as nothing:
-                found[number] = nothing
-        return found
+                yield RankBudget(number, found.lines.window_ns, found.lines.parts, found.lines.at_least)
 
     @cached_property
     def by_name(self) -> dict[str, tuple[Usage, str]]:
@@ -379,13 +362,6 @@ class _Summing:
         others_ns = Fraction(sum(usage.ns for _, (usage, _) in rest)) / len(windows)
         return KernelShares(tuple(largest), len(rest), exact(others_ns))
 
-    def findings(self) -> list[Finding]:
-        """What could be won; what a gate would call an error of the trace is told by :meth:`doubts`."""
-        found = findings_of(self.captures, self.spec, MOST + DOUBTS_KEPT, self.ranks)
-        own = [finding for finding in found if finding.kind is not FindingKind.DOUBT]
-        of_run = [finding for finding in own if finding.rank is None]
-        return [*(finding for finding in own if finding.rank is not None)][: MOST - len(of_run)] + of_run
-
     def doubts(self) -> Iterator[str]:
         """What makes the figures doubtful, each once: of bounds where what nothing explains is worth a finding."""
         notes = self.captures.notes(self.spec, *map(METRICS.__getitem__, OF_A_RUN))
@@ -393,6 +369,6 @@ class _Summing:
         if len(paths := self.captures.paths) == 1:
             warnings = [text.removeprefix(f"{from_here(str(paths[0]))}: ") for text in warnings]
         worth = WORTH[FindingKind.STALLED]
-        known = [each[0] for each in self._budgets.values() if not isinstance(each, NoRows)]
-        unsure = [each.edges for each in known if each.dependency_stalled_ns >= worth * each.window_ns]
+        known = [each.lines for each in self.budgets.values() if not isinstance(each, NoRows)]
+        unsure = [lines for lines in known if lines.dependency_stalled_ns >= worth * lines.window_ns]
         yield from dict.fromkeys([*warnings, *about_bounds(unsure), *about_gaps(unsure)])

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Literal, NamedTuple, TypeVar
 
 from pytest_nsys.analysis.beside_kernels import kind_of_transfer
-from pytest_nsys.analysis.budget import GapPart, budget_of, facts_of
+from pytest_nsys.analysis.budget import GapPart, budgets_of, facts_of
 from pytest_nsys.analysis.budget_facts import BudgetFacts
 from pytest_nsys.analysis.common_clock import ALONE, ClockStanding
 from pytest_nsys.analysis.operations import Operation
@@ -138,7 +138,8 @@ def timeline_of(w: RankWindow, standing: ClockStanding = ALONE) -> Timeline:
     """The window; ``standing`` says where its clock stands beside those of other ranks."""
     own = w.window
     nth = f", window {own.index + 1} of {own.count}" if own.index is not None else ""
-    streams, exposed, (facts, gaps) = in_order(w.streams), grouped(exposed_parts(w)), _budget(w)
+    streams, exposed, budget = in_order(w.streams), grouped(exposed_parts(w)), budgets_of({0: [w]})[0]
+    gaps = () if isinstance(budget, NoRows) else [*budget.each()]
     whole = w.whole_names | {each.name for gap in gaps for each in (gap.waiting, gap.producer) if each is not None}
     called = readable_names(sorted(whole))
     lanes = [*(_lane(w, name, use, exposed, called) for name, use in streams), *_copies(w)]
@@ -155,21 +156,13 @@ def timeline_of(w: RankWindow, standing: ClockStanding = ALONE) -> Timeline:
         bands=list(_bands(w)),
         lanes=lanes,
     )
-    if isinstance(facts, NoRows):
-        return replace(found, budget_why=printable(str(facts), 400))
+    if isinstance(budget, NoRows):
+        return replace(found, budget_why=printable(str(budget), 400))
     parts = [DrawnGap(gap) for gap in gaps]
     if len(parts) > MANY_KERNELS:
         parts = list(in_cells(parts, w.length_ns // GAP_CELLS))
     numbers = {use.stream: number for number, (_, use) in enumerate(streams)}
-    return replace(found, budget=facts, gaps=list(_drawn(w, parts, numbers, called)))
-
-
-def _budget(w: RankWindow) -> tuple[BudgetFacts | NoRows, Sequence[GapPart]]:
-    """Return the budget with its parts of gaps; without one why there is none, and no part."""
-    try:
-        return facts_of(budget_of(w)), [*budget_of(w).each()]
-    except NoRows as nothing:
-        return nothing, ()
+    return replace(found, budget=facts_of(budget), gaps=list(_drawn(w, parts, numbers, called)))
 
 
 def in_cells(gaps: Iterable[DrawnGap], cell_ns: int) -> Iterator[DrawnGap]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from fractions import Fraction
 
-from pytest_nsys.analysis.budget_facts import ceiling
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.sharing import Sharing, sharing_in
 from pytest_nsys.core.conventions import NO_STAGE
-from pytest_nsys.core.exact import exact
 from pytest_nsys.core.model import Note
-from pytest_nsys.reports.budget_report import GAIN, about_budgets, budgets_of, lines_of
+from pytest_nsys.reports.budget_report import GAIN, about_budgets, budget_lines, budgets_in
 from pytest_nsys.reports.config_report import CONFIG
 from pytest_nsys.reports.kernel_report import about_collectives, about_kernels, what_of
 from pytest_nsys.reports.pipeline_report import PIPELINE
@@ -217,20 +214,6 @@ COLLECTIVES = View(
 )
 
 
-def _budget_lines(looked: Looked) -> Iterator[Key]:
-    for rank, facts in budgets_of(looked).found.items():
-        for line in lines_of(facts):
-            above = ceiling(line.ns, facts.window_ns) if line.won_back else None
-            yield {
-                "rank": rank,
-                "part": str(line.part),
-                "bound": line.bound,
-                "time_ns": line.ns,
-                "share": exact(Fraction(line.ns, facts.window_ns)),
-                "ceiling": above and exact(above),
-            }
-
-
 BUDGET = View(
     name="budget",
     parts=(
@@ -241,12 +224,12 @@ BUDGET = View(
                 *ratios("share"),
                 Column("ceiling", CellKind.RATIO, GAIN),
             ),
-            keys=_budget_lines,
+            keys=budget_lines,
         ),
     ),
     reads=("compute_absent_ns",),
     paragraph=about_budgets,
-    nothing=lambda looked: budgets_of(looked).without[0].text,
+    nothing=lambda looked: budgets_in(looked).without[0].text,
 )
 
 VIEWS: Mapping[str, View] = {

@@ -1,7 +1,7 @@
-"""How does the budget of a window read: as a table, as one bar, and as a sentence for each producer?
+"""How does the budget of a window read: as lines of a table, as one bar, and as a sentence for each producer?
 
-A table has one unit. What is a bound is marked as one: without all edges, blocking is at least, and what nothing
-explains is at most, what is shown; communication has both ends.
+What is a bound is marked as one: without all edges, blocking is at least, and what nothing explains is at most, what is
+shown; communication has both ends.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
-from pytest_nsys.analysis.budget import budget_of, facts_of, window_of_several
+from pytest_nsys.analysis.budget import Budget, budgets_of, facts_of
 from pytest_nsys.analysis.budget_facts import (
     BLOCKED,
     Blocking,
@@ -21,11 +21,9 @@ from pytest_nsys.analysis.budget_facts import (
     Delayed,
     about_edges,
     ceiling,
-    parts_of,
 )
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.core.conventions import NO_STAGE
-from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.exact import exact
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.kernel_names import readable_names
@@ -34,8 +32,19 @@ from pytest_nsys.core.numbers import Scale, format_value, percent, scale_of
 from pytest_nsys.core.units import TIME
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.reports.bars import Pen, Piece
-from pytest_nsys.reports.tables import Format, Row, Table, number, numbers, ratios, texts
-from pytest_nsys.reports.views import Looked, Paragraph, Picked
+from pytest_nsys.reports.views import Key, Looked, Paragraph, Picked
+
+OF_EDGES = (
+    *("device_busy_ns", "gaps", "gaps_without_launch", "contradicted", "unordered"),
+    *("waits_recorded", "waits", "waits_joined"),
+)
+OF_TIME = (
+    *("window_ns", "device_idle_ns", "compute_busy_ns", "compute_absent_ns", "comm_alone_ns"),
+    *("launch_starved_ns", "between_steps_ns", "tail_ns", "in_syncs"),
+    *("blocking_ns", "blocking_comm_ns", "blocking_comm_max_ns"),
+    *("dependency_stalled_ns", "stalled_beside_comm_ns", "at_least"),
+)
+"""What programs get of a budget."""
 
 WIDTH = 60
 """Of the bar of the longest window, in characters."""
@@ -48,10 +57,8 @@ CEILING = (
     "which is more than its share of the time"
 )
 
-EXACT = (*numbers("rank"), *texts("part", "bound"), *numbers("time_ns"), *ratios("share", "ceiling"))
 WITHOUT = "without compute"
 AT_LEAST, AT_MOST = "at least", "at most"
-_SIGNS = {"": "", AT_LEAST: ">= ", AT_MOST: "<= "}
 
 
 @dataclass(frozen=True)
@@ -60,40 +67,46 @@ class Line:
 
     part: str
     ns: int
+    of_ns: int
     bound: str = ""
     won_back: bool = True
+
+    @property
+    def share(self) -> Fraction:
+        """Of the window."""
+        return Fraction(self.ns, self.of_ns)
+
+    @property
+    def ceiling(self) -> Fraction | None:
+        """By how much throughput could rise without it; None where it is all of the window, or cannot be won back."""
+        return ceiling(self.ns, self.of_ns) if self.won_back else None
 
 
 def lines_of(facts: BudgetFacts) -> Iterator[Line]:
     """The table of one budget, the parts of the window first; a producer that blocked for no time has no line."""
+    line = partial(Line, of_ns=facts.window_ns)
     least, most = (AT_LEAST, AT_MOST) if facts.at_least else ("", "")
-    yield Line("window", facts.window_ns, won_back=False)
-    yield Line(BudgetPart.COMPUTE, facts.compute_busy_ns, won_back=False)
-    yield Line(WITHOUT, facts.compute_absent_ns)
-    yield Line(BudgetPart.STARVED, facts.launch_starved_ns)
-    between = {"between steps": facts.between_steps_ns or 0}
-    of_it = {**between, "after the last kernel": facts.tail_ns, **_in_calls(facts.in_syncs)}
-    yield from (Line(f"{BudgetPart.STARVED}: {what}", ns) for what, ns in of_it.items() if ns)
-    for kind, part in BLOCKED.items():
-        ns = facts.blocking_ns[kind]
-        if part is BudgetPart.COLLECTIVE and ns and facts.blocking_comm_max_ns == ns:
-            yield Line(part, ns)
-        elif part is BudgetPart.COLLECTIVE and facts.blocking_comm_max_ns:
-            yield Line(part, ns, AT_LEAST)
-            yield Line(part, facts.blocking_comm_max_ns, AT_MOST)
+    yield line("window", facts.window_ns, won_back=False)
+    yield line(BudgetPart.COMPUTE, facts.compute_busy_ns, won_back=False)
+    yield line(WITHOUT, facts.compute_absent_ns)
+    yield line(BudgetPart.STARVED, facts.launch_starved_ns)
+    in_calls = {f"in {printable(name, 60)}": ns for name, ns in facts.in_syncs.items()}
+    of_it = {"between steps": facts.between_steps_ns or 0, "after the last kernel": facts.tail_ns, **in_calls}
+    yield from (line(f"{BudgetPart.STARVED}: {what}", ns) for what, ns in of_it.items() if ns)
+    for part in BLOCKED.values():
+        ns, most_ns = facts.parts[part], facts.blocking_comm_max_ns if part is BudgetPart.COLLECTIVE else 0
+        if most_ns == ns > 0:
+            yield line(part, ns)
+        elif most_ns:
+            yield line(part, ns, bound=AT_LEAST)
+            yield line(part, most_ns, bound=AT_MOST)
         elif ns:
-            yield Line(part, ns, least)
-    beside_ns = facts.stalled_beside_comm_ns
-    if beside_ns:
-        yield Line(BudgetPart.BESIDE, beside_ns, most)
-    stalled_ns = facts.dependency_stalled_ns - beside_ns
-    yield Line(BudgetPart.STALLED, stalled_ns, most if stalled_ns else "")
+            yield line(part, ns, bound=least)
+    for part in (BudgetPart.BESIDE, BudgetPart.STALLED):
+        if (ns := facts.parts[part]) or part is BudgetPart.STALLED:
+            yield line(part, ns, bound=most if ns else "")
     beside = (("communication alone", facts.comm_alone_ns), ("device idle", facts.device_idle_ns))
-    yield from (Line(what, ns, won_back=False) for what, ns in beside if ns is not None)
-
-
-def _in_calls(in_syncs: Mapping[str, int]) -> dict[str, int]:
-    return {f"in {printable(name, 60)}": ns for name, ns in in_syncs.items()}
+    yield from (line(what, ns, won_back=False) for what, ns in beside if ns is not None)
 
 
 @dataclass(frozen=True)
@@ -108,27 +121,18 @@ class BudgetReport:
         """That of the longest window: in it stand all times."""
         return scale_of([facts.window_ns for facts in self.budgets.values()], TIME)
 
-    def table(self, format: Format) -> Table:
-        """A line for each part of each rank: exact for programs, three digits in one unit for people."""
-        each = [(rank, facts.window_ns, line) for rank, facts in self.budgets.items() for line in lines_of(facts)]
-        if format in (Format.JSON, Format.CSV):
-            return Table(EXACT, [_exact(*one) for one in each])
-        columns = (*numbers("rank"), *texts("part"), number("time"), *numbers("share", "ceiling"))
-        return Table(columns, [self._shown(*one) for one in each])
-
-    def _shown(self, rank: int, window_ns: int, line: Line) -> Row:
-        above = ceiling(line.ns, window_ns) if line.won_back else None
-        return (
-            rank,
-            line.part,
-            _SIGNS[line.bound] + format_value(line.ns, scale=self.scale),
-            percent(Fraction(line.ns, window_ns)),
-            None if above is None else f"+{percent(above)}",
-        )
-
     def json_rows(self) -> list[Mapping[str, object]]:
         """Each budget to the nanosecond, with the ceilings of its parts."""
-        return [{"rank": rank, **asdict(facts), "ceilings": _ceilings(facts)} for rank, facts in self.budgets.items()]
+        return [
+            {
+                "rank": rank,
+                **{name: getattr(facts, name) for name in (*OF_EDGES, *OF_TIME)},
+                "producers": [*map(asdict, facts.producers)],
+                "before": [*map(asdict, facts.before)],
+                "ceilings": _ceilings(facts),
+            }
+            for rank, facts in self.budgets.items()
+        ]
 
     def bars(self, encoding: str) -> Iterator[list[Piece]]:
         """A line for each rank, and one for the legend, as texts by the part that they draw."""
@@ -139,7 +143,7 @@ class BudgetReport:
             cells = max(1, WIDTH * facts.window_ns // longest)
             length = f"{' ' * (WIDTH - cells)}  {format_value(facts.window_ns, scale=self.scale)}"
             name: Piece = (None, f"rank {rank:<{digits}}  ")
-            yield [name, *pen.bar(parts_of(facts), cells), (None, length)]
+            yield [name, *pen.bar(facts.parts, cells), (None, length)]
         yield pen.legend()
 
     def about_gain(self) -> str:
@@ -168,24 +172,32 @@ class Budgets(NamedTuple):
 
 
 @kept
-def budgets_of(looked: Looked) -> Budgets:
-    """Of each rank the budget of its window, of several that with the lower median of the time without compute."""
-    found: dict[int, BudgetFacts] = {}
-    shown: list[RankWindow] = []
-    without: list[Note] = []
-    for rank, windows in looked.windows.items():
-        try:
-            window = window_of_several(windows)
-            found[rank] = facts_of(budget_of(window))
-            shown.append(window)
-        except NoRows as nothing:
-            without.append(Note(f"rank {rank} has no budget: {nothing}"))
-    return Budgets(found, shown, without)
+def budgets_in(looked: Looked) -> Budgets:
+    """Of each rank the budget that stands for its windows."""
+    each = budgets_of(looked.windows)
+    found = {rank: budget for rank, budget in each.items() if isinstance(budget, Budget)}
+    without = [Note(f"rank {rank} has no budget: {why}") for rank, why in each.items() if rank not in found]
+    facts = {rank: facts_of(budget) for rank, budget in found.items()}
+    return Budgets(facts, [budget.window for budget in found.values()], without)
+
+
+def budget_lines(looked: Looked) -> Iterator[Key]:
+    """The table of each budget as rows of a view."""
+    for rank, facts in budgets_in(looked).found.items():
+        for line in lines_of(facts):
+            yield {
+                "rank": rank,
+                "part": str(line.part),
+                "bound": line.bound,
+                "time_ns": line.ns,
+                "share": exact(line.share),
+                "ceiling": line.ceiling and exact(line.ceiling),
+            }
 
 
 def about_budgets(looked: Looked) -> Paragraph:
     """A bar for each rank, and who blocked whom."""
-    budgets = budgets_of(looked)
+    budgets = budgets_in(looked)
     report = BudgetReport(budgets.found, {name for window in budgets.windows for name in window.whole_names})
     return Paragraph(
         above=[*report.bars(looked.encoding)],
@@ -202,16 +214,10 @@ def _of_many(looked: Looked) -> Iterator[Note]:
         yield Note("of several windows each rank shows one: that with the median time without compute")
 
 
-def _exact(rank: int, window_ns: int, line: Line) -> Row:
-    above = ceiling(line.ns, window_ns) if line.won_back else None
-    share = exact(Fraction(line.ns, window_ns))
-    return (rank, line.part, line.bound, line.ns, share, None if above is None else exact(above))
-
-
 def _ceilings(facts: BudgetFacts) -> dict[str, float | None]:
     """By part of the time without compute, and of all of it."""
     window_ns = facts.window_ns
-    lost = {part.value: ns for part, ns in parts_of(facts).items() if part is not BudgetPart.COMPUTE}
+    lost = {part.value: ns for part, ns in facts.parts.items() if part is not BudgetPart.COMPUTE}
     found = {what: ceiling(ns, window_ns) for what, ns in {**lost, WITHOUT: facts.compute_absent_ns}.items()}
     return {what: None if above is None else float(above) for what, above in found.items()}
 

@@ -43,8 +43,8 @@ def win_words(finding: Finding, of: str = "step") -> str:
 
 def command_for(finding: Finding, traces: Sequence[str]) -> str:
     """What to type to see more of it: ``pytest-nsys run.sqlite --view budget``."""
-    paths = typed(traces)
-    return f"pytest-nsys {paths} --view {finding.view}" if finding.view else f"pytest-nsys {finding.command} {paths}"
+    words = [finding.more, typed(traces)]
+    return " ".join(["pytest-nsys", *(reversed(words) if finding.more.startswith("--view") else words)])
 
 
 def nothing_found(compute: Fraction, of: str = "step") -> str:
@@ -199,12 +199,6 @@ def _profiler(f: Finding) -> Said:
     return f"a step takes {percent(_value(f, 'overhead'))} longer under the profiler", ": trace fewer kinds of events"
 
 
-def _doubt(f: Finding) -> Said:
-    fact = f.doubt
-    assert fact is not None
-    return fact.words, f": {fact.found.why}", f"; {fact.found.remedy}" if fact.found.remedy else ""
-
-
 _SENTENCES: Mapping[FindingKind, Callable[[Finding], Said]] = {
     FindingKind.STRAGGLER: _straggler,
     FindingKind.WRONG_STREAM: _wrong_stream,
@@ -218,5 +212,4 @@ _SENTENCES: Mapping[FindingKind, Callable[[Finding], Said]] = {
     FindingKind.CLOCKS: _clocks,
     FindingKind.UNEVEN: _uneven,
     FindingKind.PROFILER: _profiler,
-    FindingKind.DOUBT: _doubt,
 }

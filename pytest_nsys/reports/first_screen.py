@@ -270,7 +270,7 @@ class FirstScreen:
         yield "what to look at, and the most that fixing it could win"
         for number, finding in enumerate(found, 1):
             win, mark = win_words(finding, self._whole), f"{number}. "
-            more = f"--view {finding.view}" if finding.view else f"pytest-nsys {finding.command} TRACE…"
+            more = finding.more if finding.more.startswith("--view") else f"pytest-nsys {finding.more} TRACE…"
             if wide:
                 said = mark + sentence(finding, self._columns - len(mark), beside)
                 long = mark + sentence(finding, 2 * self._columns - 2 * len(mark), beside)

@@ -74,7 +74,7 @@ def _options(name: str, given: Given) -> list[str]:
 
 def to_see_more(finding: Finding, traces: Sequence[str], given: Given = ()) -> str:
     """What shows more of a finding, measured as this was."""
-    name = finding.view or finding.command.split()[0]
+    name = finding.more.removeprefix("--view ").split()[0]
     return command_for(finding, [*as_typed(traces), *_options(name, given)])
 
 

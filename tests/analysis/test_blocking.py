@@ -269,30 +269,29 @@ def said(budget: Budget) -> list[Part]:
 
 
 def check_adds_up(budget: Budget) -> None:
-    parts = said(budget)
+    parts, lines = said(budget), budget.lines
+    assert lines.window_ns == budget.window.length_ns
     assert all(gap.start < gap.end and gap.start <= gap.issued <= gap.end for gap in parts)
     for gap in parts:
         edges = [gap.issued, *(edge for _, start, end in gap.held for edge in (start, end)), gap.end]
         assert edges == sorted(edges)
-    assert sum(gap.end - gap.start for gap in parts) == budget.compute_absent_ns
+    assert sum(gap.end - gap.start for gap in parts) == lines.compute_absent_ns
     held_ns = Counter[str]()
     for gap in parts:
         for kind, start, end in gap.held:
             held_ns[kind] += end - start
-    assert +held_ns == +Counter(budget.blocking_ns)
+    assert +held_ns == +Counter(lines.blocking_ns)
     blocking = held_ns.total()
-    assert budget.launch_starved_ns + blocking + budget.dependency_stalled_ns == budget.compute_absent_ns
-    collective = budget.blocking_ns["collective"]
+    assert lines.launch_starved_ns + blocking + lines.dependency_stalled_ns == lines.compute_absent_ns
+    collective = lines.blocking_ns["collective"]
     assert sum(budget.blocking_comm_ns.values()) == collective <= budget.blocking_comm_max_ns
     assert (
-        0
-        <= budget.stalled_beside_comm_ns
-        <= min(budget.blocking_comm_max_ns - collective, budget.dependency_stalled_ns)
+        0 <= lines.stalled_beside_comm_ns <= min(budget.blocking_comm_max_ns - collective, lines.dependency_stalled_ns)
     )
-    assert budget.tail_ns <= budget.launch_starved_ns
+    assert budget.tail_ns <= lines.launch_starved_ns
     assert sum(each.ns for each in budget.producers()) == blocking
-    assert sum(each.ns for each in budget.before(BudgetPart.BESIDE, BudgetPart.STALLED)) == budget.dependency_stalled_ns
-    assert None not in (budget.device_busy_ns, budget.device_idle_ns)
+    assert sum(each.ns for each in budget.before(BudgetPart.BESIDE, BudgetPart.STALLED)) == lines.dependency_stalled_ns
+    assert None not in (lines.device_busy_ns, lines.device_idle_ns)
 
 
 def check_no_kind_is_blamed_for_longer_than_it_ran(
@@ -304,7 +303,7 @@ def check_no_kind_is_blamed_for_longer_than_it_ran(
         kind = op.what if op.queue.device == device else "other_device"
         ticks[kind] |= {tick for tick in range(op.start, op.end) if low <= tick < high}
     alone = {kind: len(own - ticks["compute"]) for kind, own in ticks.items()}
-    assert all(ns <= alone[kind] for kind, ns in b.blocking_ns.items() if ns)
+    assert all(ns <= alone[kind] for kind, ns in b.lines.blocking_ns.items() if ns)
     assert b.blocking_comm_max_ns <= alone.get("collective", 0)
 
 
@@ -447,7 +446,7 @@ def test_a_chain_of_waits_is_told_by_name_and_by_gap(tmp_path: Path) -> None:
     told = [(each.kind, each.name, each.waiting, each.ns, each.gaps) for each in budget.producers()]
     assert told == [("memset", "memset", "gemm", 21, 2), ("copy", "copy", "gemm", 10, 1)]
     assert [(late.ns, late.gaps) for late in budget.before(BudgetPart.BESIDE, BudgetPart.STALLED)] == [(60 + 4, 2)]
-    assert (budget.dependency_stalled_ns, budget.contradicted) == (64, 0)
+    assert (budget.lines.dependency_stalled_ns, budget.lines.contradicted) == (64, 0)
 
 
 @pytest.mark.parametrize(("start", "end"), [(5, 60), (5, 150), (120, 150)])
@@ -543,7 +542,7 @@ def test_waits_in_a_circle_and_producers_after_their_consumer(
     for device, low, high, budget in budgets(path, KernelsMode.CLIPPED, "run"):
         if budget is not None:
             assert said(budget) == expected(machine, device, low, high)
-            assert budget.contradicted == contradicted(machine, device, low, high)
+            assert budget.lines.contradicted == contradicted(machine, device, low, high)
             check_adds_up(budget)
             check_no_kind_is_blamed_for_longer_than_it_ran(machine, device, low, high, budget)
     for _, _, _, budget in budgets(path, KernelsMode.CLIPPED, "median"):

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.budget import budget_of
+from pytest_nsys.analysis.budget import budget_of, facts_of
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN, CopyKind
 from pytest_nsys.core.errors import TraceError
@@ -396,6 +396,6 @@ def test_real_traces(name: str) -> None:
         for (number, (window,)), rank in zip(run.runs[0].measured(spec).ranks.items(), ranks, strict=True):
             own = {labels[1]: value for labels, value in blocking if labels[0] == number and value}
             assert own == rank["blocking_ns"]
-            budget = budget_of(window)
+            facts = facts_of(budget_of(window))
             for told in ("tail_ns", "waits", "waits_joined", "gaps_without_launch"):
-                assert getattr(budget, told) == rank[told], told
+                assert getattr(facts, told) == rank[told], told

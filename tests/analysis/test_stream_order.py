@@ -175,7 +175,7 @@ def test_a_wait_on_it_or_for_it_proves_nothing(gpu: OneProcess) -> None:
         with captures(gpu, convention=PLAIN) as run:
             (window,) = run.runs[0].measured(run.spec("median", None, KernelsMode.CLIPPED)).ranks[0]
             budget = budget_of(window)
-            return budget.blocking_ns["collective"], budget.at_least
+            return budget.lines.blocking_ns["collective"], budget.lines.at_least
 
     assert blocked() == (50, False)
     gpu.kernel(NCCL, 50, 60, launch_ns=-15, launch_length_ns=1)

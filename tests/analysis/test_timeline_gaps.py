@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_nsys.analysis import timeline
 from pytest_nsys.analysis.budget import GapPart
-from pytest_nsys.analysis.budget_facts import BudgetPart, parts_of
+from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.analysis.timeline import DrawnGap, Timeline, in_cells, timeline_of
 from tests.support.measure import captures
 from tests.support.one_process import OneProcess
@@ -111,7 +111,7 @@ def test_of_many_parts_the_short_ones_take_as_long_as_they_did(
     time: Counter[BudgetPart] = Counter()
     for _, length, part in told(found):
         time[part] += length
-    assert time == {part: ns for part, ns in parts_of(found.budget).items() if ns and part is not BudgetPart.COMPUTE}
+    assert time == {part: ns for part, ns in found.budget.parts.items() if ns and part is not BudgetPart.COMPUTE}
 
 
 spans = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 30), st.sampled_from(list(BudgetPart))), max_size=30)

@@ -91,12 +91,12 @@ def _figures(window: RankWindow) -> dict[str, Any]:
         "name": window.window.name,
         "window": [window.start_ns, window.end_ns],
         "window_ns": window.length_ns,
-        "device_idle_ns": budget.device_idle_ns,
-        "compute_busy_ns": budget.compute_busy_ns,
-        "compute_absent_ns": budget.compute_absent_ns,
-        "launch_starved_ns": budget.launch_starved_ns,
-        "blocking_ns": {kind: ns for kind, ns in budget.blocking_ns.items() if ns},
-        "dependency_stalled_ns": budget.dependency_stalled_ns,
+        "device_idle_ns": budget.lines.device_idle_ns,
+        "compute_busy_ns": budget.lines.compute_busy_ns,
+        "compute_absent_ns": budget.lines.compute_absent_ns,
+        "launch_starved_ns": budget.lines.launch_starved_ns,
+        "blocking_ns": {kind: ns for kind, ns in budget.lines.blocking_ns.items() if ns},
+        "dependency_stalled_ns": budget.lines.dependency_stalled_ns,
     }
 
 
@@ -143,8 +143,12 @@ def test_the_parts_of_all_steps_sum_to_the_run(tmp_path: Path, path: Path) -> No
             each = [run.measured(spec).ranks[rank.number][0] for spec in specs]
             for window in each:
                 budget = budget_of(window)
-                waited = budget.launch_starved_ns + budget.dependency_stalled_ns + sum(budget.blocking_ns.values())
-                assert budget.compute_busy_ns + waited == window.length_ns
+                waited = (
+                    budget.lines.launch_starved_ns
+                    + budget.lines.dependency_stalled_ns
+                    + sum(budget.lines.blocking_ns.values())
+                )
+                assert budget.lines.compute_busy_ns + waited == window.length_ns
             if not choice.convention.part:
                 assert [window.end_ns for window in each[:-1]] == [window.start_ns for window in each[1:]]
 
@@ -255,11 +259,11 @@ def _check_step(window: RankWindow, own: Sequence[Ran], ran: Sequence[Ran]) -> N
     ran_kernels = [(each.start_ns, each.end_ns) for each in ran if not each.copy]
     assert rows(window, "busy_ns")[()] == naive_length(ran_kernels, low, high)
     assert rows(window, "device_busy_ns")[()] == naive_length(spans, low, high)
-    assert rows(window, "busy_ns")[()] >= budget.compute_busy_ns
-    if budget.between_steps_ns is not None:
+    assert rows(window, "busy_ns")[()] >= budget.lines.compute_busy_ns
+    if budget.lines.between_steps_ns is not None:
         own_until = max(each.end_ns for each in own)
         most = max(0, high - own_until) - naive_length(ran_kernels, min(own_until, high), high)
-        assert 0 <= budget.between_steps_ns <= min(budget.launch_starved_ns, most)
+        assert 0 <= budget.lines.between_steps_ns <= min(budget.lines.launch_starved_ns, most)
 
 
 def test_time_between_steps_begins_after_the_last_copy(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.budget_facts import Blocking, BudgetFacts, BudgetPart, Delayed, about_edges, ceiling, parts_of
+from pytest_nsys.analysis.budget_facts import Blocking, BudgetFacts, BudgetPart, Delayed, about_edges, ceiling
 from pytest_nsys.core.kernel_names import readable_names
-from pytest_nsys.core.numbers import Scale
+from pytest_nsys.core.numbers import Scale, format_value, percent
 from pytest_nsys.reports.bars import shared_out
-from pytest_nsys.reports.budget_report import WIDTH, BudgetReport, held_up, producer_words
-from pytest_nsys.reports.tables import Format
+from pytest_nsys.reports.budget_report import WIDTH, BudgetReport, held_up, lines_of, producer_words
+from pytest_nsys.reports.page.budget_view import budget_view
 
 BOUNDS = "blocked and stalled are bounds"
 COMBINE = Blocking(kind="collective", name="combine", stage="stage4_b", waiting="grouped_gemm", ns=1_020_000, gaps=12)
@@ -25,27 +25,31 @@ COMBINE = Blocking(kind="collective", name="combine", stage="stage4_b", waiting=
 LATE = Delayed(part="launch-starved", waiting="gelu", stage="stage3_f", ns=1_000_000, gaps=1)
 
 
-def facts(**more: Any) -> BudgetFacts:
-    """10 ms: compute 6, launch-starved 1, blocked by collectives 1.02 and by copies 0.5, the rest stalled, of which
-    communication runs during 0.98.
-    """
+PARTS: dict[BudgetPart, int] = {
+    BudgetPart.COMPUTE: 6_000_000,
+    BudgetPart.STARVED: 1_000_000,
+    BudgetPart.BETWEEN: 0,
+    BudgetPart.COLLECTIVE: 1_020_000,
+    BudgetPart.COPY: 500_000,
+    BudgetPart.MEMSET: 0,
+    BudgetPart.ELSEWHERE: 0,
+    BudgetPart.BESIDE: 980_000,
+    BudgetPart.STALLED: 500_000,
+}
+"""10 ms."""
+
+
+def facts(parts: Mapping[BudgetPart, int] | None = None, **more: Any) -> BudgetFacts:
+    """The budget of PARTS, or of others, without a record of waits."""
     known: dict[str, Any] = {
-        "window_ns": 10_000_000,
+        "parts": PARTS | dict(parts or {}),
+        "has_next": False,
         "device_busy_ns": 8_000_000,
-        "device_idle_ns": 2_000_000,
-        "compute_busy_ns": 6_000_000,
-        "compute_absent_ns": 4_000_000,
         "comm_alone_ns": 1_500_000,
-        "launch_starved_ns": 1_000_000,
-        "between_steps_ns": None,
         "tail_ns": 0,
         "in_syncs": {},
-        "blocking_ns": {"collective": 1_020_000, "copy": 500_000, "memset": 0, "other_device": 0},
         "blocking_comm_ns": {"stage4_b": 1_020_000},
         "blocking_comm_max_ns": 2_000_000,
-        "dependency_stalled_ns": 1_480_000,
-        "stalled_beside_comm_ns": 980_000,
-        "at_least": True,
         "gaps": 40,
         "gaps_without_launch": 0,
         "contradicted": 0,
@@ -59,83 +63,84 @@ def facts(**more: Any) -> BudgetFacts:
     return BudgetFacts(**known | more)
 
 
-def table(*budgets: BudgetFacts) -> list[list[str]]:
-    """The table for people, without its head."""
-    found = BudgetReport(dict(enumerate(budgets))).table(Format.TABLE).render(Format.CSV)
-    return [line.split(",") for line in found.splitlines()]
-
-
-def lines(**more: Any) -> dict[str, list[str]]:
+def lines(parts: Mapping[BudgetPart, int] | None = None, **more: Any) -> dict[str, list[str]]:
     """What the table of one budget says by part; of a part with two lines, of both."""
     found: dict[str, list[str]] = {}
-    for _, part, *cells in table(facts(**more))[1:]:
-        found.setdefault(part, []).append(" ".join(cells).strip())
+    for line in lines_of(facts(parts, **more)):
+        above = "" if line.ceiling is None else f"+{percent(line.ceiling)}"
+        words = (line.bound, format_value(line.ns), percent(line.share), above)
+        found.setdefault(line.part, []).append(" ".join(filter(None, words)))
     return found
 
 
-def test_a_table_has_one_unit_three_digits_shares_and_ceilings() -> None:
-    assert table(facts())[0] == ["rank", "part", "time", "share", "ceiling"]
+def test_a_table_has_bounds_shares_and_ceilings() -> None:
     assert lines() == {
         "window": ["10 ms 100%"],
         "compute": ["6 ms 60%"],
         "without compute": ["4 ms 40% +66.7%"],
         "launch-starved": ["1 ms 10% +11.1%"],
-        "blocked by collective": [">= 1.02 ms 10.2% +11.4%", "<= 2 ms 20% +25%"],
-        "blocked by copy": [">= 0.5 ms 5% +5.26%"],
-        "stalled during communication": ["<= 0.98 ms 9.8% +10.9%"],
-        "stalled": ["<= 0.5 ms 5% +5.26%"],
+        "blocked by collective": ["at least 1.02 ms 10.2% +11.4%", "at most 2 ms 20% +25%"],
+        "blocked by copy": ["at least 500 us 5% +5.26%"],
+        "stalled during communication": ["at most 980 us 9.8% +10.9%"],
+        "stalled": ["at most 500 us 5% +5.26%"],
         "communication alone": ["1.5 ms 15%"],
         "device idle": ["2 ms 20%"],
     }
 
 
 def test_where_every_edge_is_known_communication_alone_has_bounds() -> None:
-    found = lines(at_least=False)
-    assert found["blocked by copy"] == ["0.5 ms 5% +5.26%"]
-    assert found["stalled"] == ["0.5 ms 5% +5.26%"]
-    assert found["blocked by collective"] == [">= 1.02 ms 10.2% +11.4%", "<= 2 ms 20% +25%"]
+    found = lines(waits_recorded=True)
+    assert found["blocked by copy"] == ["500 us 5% +5.26%"]
+    assert found["stalled"] == ["500 us 5% +5.26%"]
+    assert found["blocked by collective"] == ["at least 1.02 ms 10.2% +11.4%", "at most 2 ms 20% +25%"]
 
 
 def test_what_nothing_is_known_of_or_is_no_time_has_no_line() -> None:
-    nothing = {"collective": 0, "copy": 0, "memset": 0, "other_device": 0}
-    found = lines(
-        comm_alone_ns=None, device_idle_ns=None, blocking_ns=nothing, blocking_comm_max_ns=0, stalled_beside_comm_ns=0
-    )
+    nothing = {BudgetPart.COLLECTIVE: 0, BudgetPart.COPY: 0}
+    found = lines({**nothing, BudgetPart.BESIDE: 0}, comm_alone_ns=None, device_busy_ns=None, blocking_comm_max_ns=0)
     assert [*found] == ["window", "compute", "without compute", "launch-starved", "stalled"]
-    assert "blocked by collective" in lines(blocking_ns=nothing)  # nothing is proven, and 2 ms may be
+    assert "blocked by collective" in lines(nothing)  # nothing is proven, and 2 ms may be
 
 
 def test_what_launch_starved_time_went_to_is_told_and_is_no_part_of_its_own() -> None:
-    found = lines(tail_ns=200_000, in_syncs={"cudaStreamSynchronize": 700_000, "evil\x1b[31m": 1_000})
-    assert found["launch-starved: after the last kernel"] == ["0.2 ms 2% +2.04%"]
-    assert found["launch-starved: in cudaStreamSynchronize"] == ["0.7 ms 7% +7.53%"]
-    assert found["launch-starved: in evil\ufffd[31m"] == ["0.001 ms 0.01% +0.01%"]
+    found = lines(
+        {BudgetPart.STARVED: 900_000, BudgetPart.BETWEEN: 100_000},
+        has_next=True,
+        tail_ns=200_000,
+        in_syncs={"cudaStreamSynchronize": 700_000, "evil\x1b[31m": 1_000},
+    )
+    assert found["launch-starved"] == ["1 ms 10% +11.1%"]
+    assert found["launch-starved: between steps"] == ["100 us 1% +1.01%"]
+    assert found["launch-starved: after the last kernel"] == ["200 us 2% +2.04%"]
+    assert found["launch-starved: in cudaStreamSynchronize"] == ["700 us 7% +7.53%"]
+    assert found["launch-starved: in evil\ufffd[31m"] == ["1 us 0.01% +0.01%"]
 
 
 def test_a_window_without_any_compute_has_no_ceiling() -> None:
-    gone = lines(compute_busy_ns=0, compute_absent_ns=10_000_000, launch_starved_ns=10_000_000)
-    assert gone["without compute"] == ["10 ms 100%"]
+    assert lines(dict.fromkeys(PARTS, 0) | {BudgetPart.STARVED: 10_000_000})["without compute"] == ["10 ms 100%"]
     assert ceiling(10, 10) is None
     assert ceiling(0, 10) == 0
     assert ceiling(1, 4) == Fraction(1, 3)
 
 
-def test_programs_get_nanoseconds_bounds_and_fractions() -> None:
-    report = BudgetReport({3: facts()})
-    head, *rest = report.table(Format.CSV).render(Format.CSV).splitlines()
-    assert head == "rank,part,bound,time_ns,share,ceiling"
-    assert "3,blocked by collective,at least,1020000,0.102," in rest[4]
-    assert rest[5].startswith("3,blocked by collective,at most,2000000,0.2,0.25")
-    assert rest[0] == "3,window,,10000000,1.0,"
-    (row,) = json.loads(json.dumps(report.json_rows()))
+def test_programs_get_nanoseconds_and_ceilings() -> None:
+    (row,) = json.loads(json.dumps(BudgetReport({3: facts()}).json_rows()))
     assert row["rank"] == 3
+    assert (row["window_ns"], row["launch_starved_ns"], row["between_steps_ns"]) == (10_000_000, 1_000_000, None)
     assert (row["blocking_comm_max_ns"], row["at_least"], row["ceilings"]["launch-starved"]) == (2_000_000, True, 1 / 9)
     assert row["producers"] == [asdict(COMBINE)]
 
 
-def test_the_longest_window_chooses_the_unit_of_all() -> None:
-    found = table(facts(), facts(window_ns=900_000_000))
-    assert [row[2] for row in found if row[1] == "window"] == ["10 ms", "900 ms"]
+def test_the_page_has_the_table_in_one_unit_with_signs_for_bounds() -> None:
+    shown = budget_view([("", facts())], "rank 0", 0)
+    assert shown is not None
+    (table,) = shown["tables"]
+    assert [column.name for column in table.columns] == ["part", "time", "share", "ceiling"]
+    assert [row for row in table.rows if row[0].startswith(("compute", "blocked by coll"))] == [
+        ("compute", "6 ms", "60%", "–"),
+        ("blocked by collective", ">= 1.02 ms", "10.2%", "+11.4%"),
+        ("blocked by collective", "<= 2 ms", "20%", "+25%"),
+    ]
 
 
 def test_kernels_are_called_as_a_person_reads_them() -> None:
@@ -200,7 +205,7 @@ def test_why_figures_are_bounds(more: Mapping[str, Any], said: list[str]) -> Non
 
 
 def test_bars_are_as_long_as_their_windows_and_tell_the_parts_apart() -> None:
-    report = BudgetReport({0: facts(), 11: facts(window_ns=5_000_000, compute_busy_ns=1_000_000)})
+    report = BudgetReport({0: facts(), 11: facts({BudgetPart.COMPUTE: 1_000_000})})
     first, second, legend = ("".join(text for _, text in line) for line in report.bars("utf-8"))
     assert first == "rank 0   " + "█" * 36 + "·" * 6 + "▓" * 9 + "▒" * 6 + "░" * 3 + "  10 ms"
     assert second == "rank 11  " + ("█" * 6 + "·" * 6 + "▓" * 9 + "▒" * 6 + "░" * 3).ljust(WIDTH) + "  5 ms"
@@ -220,9 +225,3 @@ def test_a_bar_has_its_cells_and_no_part_is_off_by_one(lengths: list[int], cells
     assert sum(found.values()) == cells
     for part, ns in parts.items():
         assert abs(found[part] - Fraction(ns * cells, sum(lengths))) < 1
-
-
-def test_the_parts_are_the_window() -> None:
-    found = parts_of(facts())
-    assert sum(found.values()) == 10_000_000
-    assert (found[BudgetPart.BESIDE], found[BudgetPart.STALLED]) == (980_000, 500_000)

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.facts.fact import Fact, Measured, Weight
+from pytest_nsys.analysis.captures import OF_A_RUN
+from pytest_nsys.analysis.fact_bounds import Bounds
+from pytest_nsys.analysis.facts.fact import Weight
 from pytest_nsys.analysis.findings import Figures, Finding, findings_of
 from pytest_nsys.analysis.losses import FindingKind
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli.options import MeasureOptions
 from pytest_nsys.core.kernel_names import readable_names
 from pytest_nsys.reports.findings import command_for, nothing_found, sentence, win_words
@@ -20,12 +23,10 @@ from tests.support.reference_data import DATA
 MS = 1_000_000
 
 
-def finding(
-    kind: FindingKind, figures: Figures | None = None, *, ranks: tuple[int, ...] = (0, 1), doubt: Fact | None = None
-) -> Finding:
-    wins = kind not in (FindingKind.DOUBT, FindingKind.PROFILER)
+def finding(kind: FindingKind, figures: Figures | None = None, *, ranks: tuple[int, ...] = (0, 1)) -> Finding:
+    wins = kind is not FindingKind.PROFILER
     rank, win_ns = (ranks[-1], MS) if wins else (None, None)
-    return Finding(kind, rank, ranks, 1 if ranks == (0,) else 4, 20 * MS, win_ns, figures or {}, doubt)
+    return Finding(kind, rank, ranks, 1 if ranks == (0,) else 4, 20 * MS, win_ns, figures or {})
 
 
 HALF = MS // 2
@@ -40,7 +41,6 @@ CAST = "void at::native::cast<float>(int)"
 SHARED: Figures = {**PART, "stream": 7, "comm_kernels": 2, "compute_kernels": 1, "mostly": CAST}
 SYNC: Figures = {**PART, "more_ns": 0, "call": "cudaStreamSynchronize", "calls": 1}
 WAITS: Figures = {**PART, "more_ns": HALF, "for_rank": 3, "collective": "AllReduce"}
-FEW = Fact("anchors", "count", Measured(1, "rank 0 has 1 anchor", "too few", "trace more"), Weight.ERROR, 5)
 
 SENTENCES = [
     (
@@ -137,7 +137,6 @@ SENTENCES = [
         finding(FindingKind.STALLED, {**BEFORE, "before_ns": MS - 1}, ranks=(0,)),
         "stalled for 1 ms with work launched, nearly all of it before gemm; the trace does not say why",
     ),
-    (finding(FindingKind.DOUBT, doubt=FEW), "rank 0 has 1 anchor: too few; trace more"),
 ]
 
 
@@ -186,7 +185,7 @@ def test_names_of_others_stay_on_their_line() -> None:
 def test_a_win_is_a_share_of_the_step_and_a_doubt_has_none() -> None:
     assert win_words(finding(FindingKind.COPIES)) == "at most 5% of the step"
     assert win_words(finding(FindingKind.COPIES), "run") == "at most 5% of the run"
-    assert win_words(finding(FindingKind.DOUBT)) == ""
+    assert win_words(finding(FindingKind.PROFILER)) == ""
 
 
 def test_commands_name_the_user_s_own_traces() -> None:
@@ -194,7 +193,7 @@ def test_commands_name_the_user_s_own_traces() -> None:
     assert command_for(finding(FindingKind.LAUNCHES, BEFORE), paths) == (
         "pytest-nsys 'my run/a.sqlite' b.sqlite --view budget"
     )
-    assert command_for(finding(FindingKind.DOUBT, doubt=FEW), ["a.sqlite"]) == "pytest-nsys check a.sqlite"
+    assert command_for(finding(FindingKind.PROFILER), ["a.sqlite"]) == "pytest-nsys check a.sqlite"
 
 
 @pytest.mark.parametrize(
@@ -225,7 +224,8 @@ def test_each_command_that_a_finding_names_answers(path: Path) -> None:
         return
     with MeasureOptions().one_run([str(path)]) as (run, spec):
         found = findings_of(run, spec, most=len(FindingKind))
-    doubtful = any(finding.kind is FindingKind.DOUBT for finding in found)
+        doubts = run.facts_about(spec, Bounds(world=run.runs[0].workload.world), *map(METRICS.__getitem__, OF_A_RUN))
+    doubtful = any(fact.weight is Weight.ERROR for fact in doubts)
     for words in {command_for(finding, [str(path)]) for finding in found}:
         asked = shlex.split(words)[1:]
         command(*asked, code=1 if doubtful and asked[0] == "check" else 0)

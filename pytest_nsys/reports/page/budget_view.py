@@ -8,22 +8,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Literal
 
-from pytest_nsys.analysis.budget_facts import BLOCKED, Blocking, BudgetFacts, BudgetPart, Delayed, about_edges, parts_of
+from pytest_nsys.analysis.budget_facts import BLOCKED, Blocking, BudgetFacts, BudgetPart, Delayed, about_edges
 from pytest_nsys.core.numbers import Scale, format_value, scale_of
 from pytest_nsys.core.numbers import percent as in_percent
 from pytest_nsys.core.units import TIME
 from pytest_nsys.reports import budget_report
-from pytest_nsys.reports.budget_report import BudgetReport, held_up
+from pytest_nsys.reports.budget_report import AT_LEAST, AT_MOST, held_up, lines_of
 from pytest_nsys.reports.page.page import NARROWEST, NO_BREAK, Drawn, label_of, percent, unparted
-from pytest_nsys.reports.tables import Format, table_of
+from pytest_nsys.reports.tables import Table, numbers, table_of, texts
 
 LEAST_PATTERN = Fraction(6, 300)
 """Of a bar: what is narrower has no pattern, of which a phone would show a line."""
 
 LEAST_TOLD = Fraction(1, 100)
 """Of a window: a part that is less in each is in the rest."""
+
+SIGNS = {"": "", AT_LEAST: ">= ", AT_MOST: "<= "}
 
 Shown = BudgetPart | Literal["rest"]
 REST: Shown = "rest"
@@ -60,14 +62,14 @@ def large_parts(known: Sequence[tuple[str, BudgetFacts]]) -> set[BudgetPart]:
     return {
         part
         for _, facts in known
-        for part, ns in {**parts_of(facts), BudgetPart.COLLECTIVE: facts.blocking_comm_max_ns}.items()
+        for part, ns in {**facts.parts, BudgetPart.COLLECTIVE: facts.blocking_comm_max_ns}.items()
         if ns >= LEAST_TOLD * facts.window_ns
     }
 
 
 def _told(facts: BudgetFacts, large: set[BudgetPart]) -> dict[Shown, int]:
     """The parts by time, in the order in which they are shown; the rest comes last."""
-    parts = parts_of(facts)
+    parts = facts.parts
     named: dict[Shown, int] = {part: ns for part, ns in parts.items() if part in large}
     return {**named, REST: sum(parts.values()) - sum(named.values())}
 
@@ -158,7 +160,15 @@ def _amount(facts: BudgetFacts, part: Shown, ns: int, scale: Scale, share: str =
     return words + (f"{', ' if words else ''}≤{NO_BREAK}{_time(facts.blocking_comm_max_ns, scale)}" if most else "")
 
 
-def _table(name: str, facts: BudgetFacts) -> Any:
-    table = BudgetReport({0: facts}).table(Format.TABLE)
-    cells = [[str(cell) if cell is not None else "–" for cell in row[1:]] for row in table.rows]
-    return table_of(name or "budget", table.columns[1:], cells)
+def _table(name: str, facts: BudgetFacts) -> Table:
+    scale = scale_of([facts.window_ns], TIME)
+    rows = [
+        (
+            line.part,
+            SIGNS[line.bound] + format_value(line.ns, scale=scale),
+            in_percent(line.share),
+            "–" if line.ceiling is None else f"+{in_percent(line.ceiling)}",
+        )
+        for line in lines_of(facts)
+    ]
+    return table_of(name or "budget", (*texts("part"), *numbers("time", "share", "ceiling")), rows)
