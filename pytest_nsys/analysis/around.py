@@ -36,6 +36,7 @@ from pytest_nsys.core.columns import (
     equal,
     innermost,
     minus,
+    narrowed,
     order,
     places,
     records,
@@ -114,7 +115,8 @@ class Saying:
         of_name = array("q", [known.setdefault(context(name) or NO_CONTEXT, len(known)) for name in ranges.names])
         code = take(of_name, ranges.name)
         parts, said = (ranges.start_ns, ranges.end_ns, ranges.thread, code), where(code)
-        self._edges, self._codes, self._twice = innermost(*(take(column, said) for column in parts))
+        self._edges, codes, self._twice = innermost(*(take(column, said) for column in parts))
+        self._codes = narrowed(codes)
         self._known = tuple(known)
 
     def at(self, times_ns: Column) -> Contexts:
@@ -122,6 +124,9 @@ class Saying:
         found = places(self._edges, times_ns)
         return Contexts(take(self._codes, found), self._known, total(take(self._twice, found)))
 
+
+NOTHING_SAID = Saying(Ranges.of(()), lambda _: None)
+"""Where there is no range."""
 
 LONGEST_NS = (1 << 63) - 1
 """What a column can hold: where all kernels together last no longer, no length, gap or union does."""
@@ -250,25 +255,20 @@ class Around:
         return self.trace.api_calls(globs, {lane.global_pid: (-LONGEST_NS, LONGEST_NS) for lane in self.kernels})
 
     @cached_property
-    def ranges(self) -> Mapping[int, Ranges]:
-        """The ranges of each process around the launches of its kernels."""
-        return self.trace.ranges_around(
-            _of_processes((lane, self._launched_in(lane)) for lane, own in self.kernels.items() if len(own))
-        )
+    def _saying(self) -> Mapping[int, Saying]:
+        """What the ranges around the launches of the kernels say, by process."""
+        spans = _of_processes((lane, self._launched_in(lane)) for lane, own in self.kernels.items() if len(own))
+        context = self.convention.contexts()
+        return {pid: Saying(own, context) for pid, own in self.trace.ranges_around(spans).items()}
 
     def _launched_in(self, lane: Lane) -> Interval:
         starts, launches = self.kernels[lane].start_ns, self.launches[lane]
         first, last = bounds(take(launches, _with_launch(launches)) or starts)
         return min(starts[0], first), max(starts[-1], last)
 
-    @kept
     def saying(self, global_pid: int) -> Saying:
         """What the ranges of a process say."""
-        return Saying(self.ranges.get(global_pid) or Ranges.of(()), self._context)
-
-    @cached_property
-    def _context(self) -> Callable[[str], Context | None]:
-        return self.convention.contexts()
+        return self._saying.get(global_pid) or NOTHING_SAID
 
 
 def _from_to(work: Kernels) -> Interval:
@@ -517,7 +517,7 @@ class RankTrack:
         """The call that launched each kernel."""
         return self.around.launch_calls.get(self.rank.lane) or NO_CALLS
 
-    @cached_property
+    @property
     def launch_or_start_ns(self) -> Column:
         """When each kernel was launched; where no row says so, when it started."""
         return or_start(self.launch_ns, self.kernels.start_ns)

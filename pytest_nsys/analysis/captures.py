@@ -126,6 +126,10 @@ class Captures:
         Everything that is judged, stored, compared or read ahead is measured here.
         """
         metric = self.metric(request.metric or "")
+        if request.spec.whole_run and not metric.outside:
+            # All calls of a run take most memory at once: they are looked at before anything is derived of its kernels.
+            with contextlib.suppress(NsysError):
+                self._errors(request.bounds, request.spec, metric)
         found = self.rows(metric, request.spec)  # an empty window says more than what is wrong with it
         if metric.outside:  # with a trace, its ranks are those that have a value
             world = request.bounds.world if not self.paths else None

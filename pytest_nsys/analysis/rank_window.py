@@ -29,6 +29,7 @@ from pytest_nsys.core.columns import (
     distinct,
     members_by,
     minus,
+    narrowed,
     spread,
     sums_by,
     take,
@@ -126,7 +127,7 @@ class RankWindow:
     @cached_property
     def durations_ns(self) -> Column:
         """Length of each kernel in the window."""
-        return minus(self.kernels.end_ns, self.kernels.start_ns)
+        return narrowed(minus(self.kernels.end_ns, self.kernels.start_ns))
 
     @cached_property
     def whole_durations_ns(self) -> Column:
@@ -225,7 +226,7 @@ class RankWindow:
         compute = self.track.on_gpu.compute_time if self.goes_on else self.compute_time
         hidden = compute.covered(*self.starts_and_ends(self.communication))
         exposed = minus(take(self.durations_ns, self.communication), hidden)
-        return spread(self.communication, exposed, len(self), 0)
+        return narrowed(spread(self.communication, exposed, len(self), 0))
 
     @cached_property
     def under_communication(self) -> Column:

@@ -1,7 +1,8 @@
 """What is done with many kernels at once: a few operations on columns, exact.
 
-A column is an ``array('q')``, or of shorter integers where a reader made it; flags are a ``bytearray`` of 0 and 1;
-indices are a column, flags or a range. numpy sees an array without a copy. Where 64 bits might not hold an answer it is
+A column is an ``array('q')``, or an ``array('i')`` of what needs no more, as numbers of names; flags are a
+``bytearray`` of 0 and 1; indices are a column, flags or a range. numpy sees an array without a copy, and what Python
+takes out of one is an ``int``, whose product with another never overflows. Where 64 bits might not hold an answer it is
 found in parts that they hold, or is refused: none wraps.
 """
 
@@ -56,19 +57,26 @@ def _seen(column: Indices) -> NDArray[Any]:
         return numpy.arange(column.start, column.stop, dtype=numpy.int64)
     if isinstance(column, bytearray):
         return numpy.frombuffer(column, numpy.uint8)
-    return numpy.frombuffer(column, column.typecode).astype(numpy.int64, copy=False)
+    return numpy.frombuffer(column, column.typecode)
 
 
 def as_vector(column: Indices) -> Vector:
     """The column for numpy, of 64 bits: to compare rows of counts, which no operation here does."""
-    found: Vector = _seen(column)
-    return found
+    return _seen(column).astype(numpy.int64, copy=False)
 
 
 def _column(vector: NDArray[Any]) -> Column:
-    found = array("q")
-    found.frombytes(numpy.ascontiguousarray(vector, numpy.int64).view(numpy.uint8).data)
+    narrow = vector.dtype == numpy.int32
+    found = array("i" if narrow else "q")
+    found.frombytes(numpy.ascontiguousarray(vector, numpy.int32 if narrow else numpy.int64).view(numpy.uint8).data)
     return found
+
+
+def narrowed(column: Column) -> Column:
+    """The same numbers in half the memory, where all of them need no more than 32 bits."""
+    vector = _seen(column)
+    low, high = _span(vector)
+    return _column(vector.astype(numpy.int32)) if low >= -(1 << 31) and high < 1 << 31 else column
 
 
 def _span(vector: NDArray[Any]) -> tuple[int, int]:
@@ -90,11 +98,11 @@ def take(column: C, indices: Indices) -> C:
 
 def chained(columns: Sequence[Column]) -> Column:
     """One after the other; of a single one no second copy is made, so none is written to."""
-    if len(columns) == 1 and columns[0].typecode == "q":
+    if len(columns) == 1:
         return columns[0]
-    found = array("q")
+    found = array("i" if columns and all(column.typecode == "i" for column in columns) else "q")
     for column in columns:
-        found.extend(column if column.typecode == "q" else array("q", column))
+        found.extend(column if column.typecode == found.typecode else array("q", column))
     return found
 
 
@@ -128,7 +136,7 @@ def total(column: Column | Flags) -> int:
 
 def minus(column: Column, other: Column) -> Column:
     """One less the other, element by element. Raises OverflowError for a difference beyond 64 bits."""
-    a, b = _seen(column), _seen(other)
+    a, b = as_vector(column), as_vector(other)
     (low, high), (least, greatest) = _span(a), _span(b)
     if not (_fits(low - greatest) and _fits(high - least)):
         return array("q", [x - y for x, y in zip(column, other, strict=True)])
@@ -147,7 +155,7 @@ def earlier(column: Column, other: Column) -> Column:
 
 def within(column: Column, least: int, greatest: int) -> Column:
     """The column, with the nearer bound for what is outside of the bounds."""
-    return _column(_seen(column).clip(least, greatest))
+    return _column(as_vector(column).clip(least, greatest))
 
 
 def _ordered(key: Vector) -> NDArray[Any]:
@@ -169,6 +177,7 @@ def order(*keys: Column) -> Column:
 
 def _numbered(key: NDArray[Any]) -> tuple[Vector, Vector]:
     """The number of each element, and the distinct elements, ascending."""
+    key = key.astype(numpy.int64, copy=False)
     low, high = _span(key)
     if low == high:
         return numpy.zeros(len(key), numpy.int64), key[:1]
@@ -216,7 +225,8 @@ def members(numbers: Column, size: int) -> list[Column]:
     """The indices of each number below ``size``, ascending."""
     vector = _seen(numbers)
     edges = numpy.cumsum(numpy.bincount(vector, minlength=size))[:-1]
-    return [_column(own) for own in numpy.split(_ordered(vector), edges)] if size else []
+    # In half the memory: they are kept, and no table of a trace has 2**31 rows.
+    return [_column(own) for own in numpy.split(_ordered(vector).astype(numpy.int32), edges)] if size else []
 
 
 def spread(indices: Column, values: Column, size: int, fill: int) -> Column:

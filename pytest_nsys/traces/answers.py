@@ -108,7 +108,7 @@ def named_ranges(
     numbers = columns.values(name)
     names = list(dict.fromkeys(known[number] for number in numbers if number in known and wanted(known[number])))
     place = {text: i for i, text in enumerate(names)}
-    at = array("q", [place.get(known[number], -1) if number in known else -1 for number in numbers])
+    at = array("i", [place.get(known[number], -1) if number in known else -1 for number in numbers])
     name = columns.joined(numbers, at, -1, name)
     own = columns.where_not(columns.equal(name, -1))
     if len(own) < len(name):

@@ -229,7 +229,7 @@ class Columns:
             possible = columns.where_not(left_out)
             part = [columns.take(column, possible) for column in part]
         if part[0]:
-            self._parts.append(part)
+            self._parts.append([*part[:3], *map(columns.narrowed, part[3:])])
 
     def sorted_kernels(self, names: Mapping[int, str], path: Path, named_by: str = "StringIds") -> Kernels:
         """The kernels, ordered by start, after which this has none. Raises TraceError where the table that names them

@@ -32,7 +32,7 @@ def spans_of(found: list[tuple[int, int]]) -> tuple[array[int], array[int]]:
 
 
 def done(name: str, *asked: Any) -> Any:
-    """The answer, which is columns of 64 bits and flags; what was asked with stays as it was."""
+    """The answer, which is columns of 64 bits, but for members, and flags; what was asked with stays as it was."""
     kept = [each[:] if isinstance(each, (array, bytearray)) else each for each in asked]
     found = getattr(columns, name)(*asked)
     assert list(asked) == kept
@@ -166,6 +166,19 @@ def test_columns_follow_each_other(some: list[list[int]]) -> None:
     assert list(done("chained", [column(each) for each in some])) == [value for each in some for value in each]
     short = array("i", [1, 2])
     assert columns.chained([short]) == columns.chained([short[:1], short[1:]]) == array("q", short)
+    assert columns.chained([short, column([columns.NEVER])]) == column([1, 2, columns.NEVER])
+
+
+@given(st.lists(st.one_of(small, st.sampled_from([-(1 << 31), (1 << 31) - 1, 1 << 31])), min_size=1))
+def test_what_fits_into_32_bits_takes_half_the_memory_and_no_answer_wraps(values: list[int]) -> None:
+    wide = column(values)
+    narrow = columns.narrowed(wide)
+    assert narrow == wide
+    assert narrow.typecode == ("q" if 1 << 31 in values else "i") == columns.take(narrow, column([0])).typecode
+    assert columns.minus(narrow, narrow[::-1]) == columns.minus(wide, wide[::-1])
+    assert columns.within(narrow, 0, columns.NEVER) == columns.within(wide, 0, columns.NEVER)
+    assert columns.distinct(narrow, narrow) == columns.distinct(wide, wide)
+    assert columns.total(narrow) == sum(values)
 
 
 @given(st.lists(st.tuples(large, large)))

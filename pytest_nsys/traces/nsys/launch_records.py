@@ -103,11 +103,11 @@ def _by_process(found: Iterable[Block], known: Mapping[int, str]) -> dict[int, l
     """The calls of each process as they are read: of a whole run they are never held twice."""
     names, ids = [*known.values()], array("q", known)
     order = columns.order(ids)
-    ids = columns.take(ids, order)
+    ids, order = columns.take(ids, order), columns.narrowed(order)
     calls: dict[int, list[ApiCalls]] = {}
     for tid, correlation, start, end, name in found:
         threads, keys = columns.distinct(tid)
-        thread = columns.take(array("q", [key & THREAD_BITS for (key,) in keys]), threads)
+        thread = columns.take(array("i", [key & THREAD_BITS for (key,) in keys]), threads)
         some = ApiCalls(start, end, thread, columns.joined(ids, order, 0, name), correlation, names)
         for pid, rows in columns.members_by(lambda each: each & ~THREAD_BITS, tid).items():
             calls.setdefault(pid, []).append(some.take(rows))

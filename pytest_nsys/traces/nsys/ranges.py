@@ -164,11 +164,13 @@ def _ranges(
     parts_of: dict[int, list[Some]] = {}
     for start, end, tid, name in some:
         numbers, keys = columns.distinct(tid)
-        threads = columns.take(array("q", [thread & THREAD_BITS for (thread,) in keys]), numbers)
+        threads = columns.take(array("i", [thread & THREAD_BITS for (thread,) in keys]), numbers)
         pids = list(dict.fromkeys(thread & ~THREAD_BITS for (thread,) in keys))
         process = {pid: number for number, pid in enumerate(pids)}
         processes = columns.take(array("q", [process[thread & ~THREAD_BITS] for (thread,) in keys]), numbers)
-        for pid, parts in zip(pids, split(processes, len(pids), (start, end, threads, name)), strict=True):
+        for pid, parts in zip(
+            pids, split(processes, len(pids), (start, end, threads, columns.narrowed(name))), strict=True
+        ):
             parts_of.setdefault(pid, []).append(parts)
     found = {pid: [columns.chained(column) for column in zip(*parts, strict=True)] for pid, parts in parts_of.items()}
     parts_of.clear()
