@@ -121,6 +121,10 @@ def test_only_one_function_of_the_commands_and_one_of_the_plugin_prints() -> Non
     assert found == ALLOWED
 
 
+PARTS = pytest.mark.parametrize("part", range(4))
+"""Every fourth place, from this one on: the suite plants in a quarter of them, ``-m slow`` in the others."""
+
+
 # What is stored
 
 
@@ -132,12 +136,14 @@ def accepted(project: Project) -> Project:
     return project
 
 
-def test_in_a_baseline(accepted: Project) -> None:
+@PARTS
+@pytest.mark.sampled(4)
+def test_in_a_baseline(accepted: Project, part: int) -> None:
     (path,) = (accepted.root / "baselines").rglob("*.json")
     whole = path.read_text()
     document = json.loads(whole)
     found = {}
-    for place in each_kind(document):
+    for place in each_kind(document)[part::4]:
         path.write_text(planted(document, place))
         said = [run("baseline", "show", f"--format={form}").output for form in ("table", "markdown", "csv", "json")]
         said += looked_at(accepted, "--nsys-trace=run.sqlite")
@@ -145,7 +151,7 @@ def test_in_a_baseline(accepted: Project) -> None:
         path.write_text(whole)
         found[place] = [line for text in said for line in commands_in(text)]
     assert {place: lines for place, lines in found.items() if lines} == {}
-    assert len(found) > 20
+    assert len(found) >= 5
 
 
 @pytest.mark.parametrize("table", ["runs", "rows", "verdicts"])
@@ -197,11 +203,13 @@ GATE = {
 }
 
 
-def test_in_a_gate_file(project: Project) -> None:
+@PARTS
+@pytest.mark.sampled(4)
+def test_in_a_gate_file(project: Project, part: int) -> None:
     project.trace()
     path, found = project.root / "gate.nsys.yaml", {}
     places = list(texts_of(GATE))
-    for place in [*places, None]:
+    for place in [*places[part::4], None]:
         path.write_text(json.dumps(GATE) if place is None else planted(GATE, place))  # JSON is YAML
         said = [run("check", f"--format={form}", "gate.nsys.yaml").output for form in ("table", "json")]
         said += looked_at(project, "--nsys-trace=run.sqlite")
@@ -209,7 +217,7 @@ def test_in_a_gate_file(project: Project) -> None:
         if place is None:
             assert "good, 7 assertions" in said[0], said[0]
     assert {place: lines for place, lines in found.items() if lines} == {}
-    assert len(found) > 30
+    assert len(found) >= 8
 
 
 def test_in_measurements(project: Project) -> None:
@@ -265,11 +273,13 @@ VIEWS: tuple[list[str], ...] = (
     "name",
     ["kineto.json", "jax.json", *(pytest.param(each, marks=pytest.mark.slow) for each in ("good.sqlite", "good.db"))],
 )
-def test_in_a_trace(project: Project, name: str) -> None:
+@PARTS
+@pytest.mark.sampled(4)
+def test_in_a_trace(project: Project, name: str, part: int) -> None:
     whole = write_good(project.root / f"whole_{name}")
     trace, found = project.root / name, {}
     project.gate("- exposed_ns <= 0ns\n- overlap >= 100%\n- compute_ns <= 0ns\n- no new kernels\n- syncs <= 0")
-    for what, plant in plants_of(whole):
+    for what, plant in [*plants_of(whole)][part::4]:
         shutil.copy(whole, trace)
         plant(trace)
         said = [run(*view, trace).output for view in VIEWS]
@@ -280,7 +290,7 @@ def test_in_a_trace(project: Project, name: str) -> None:
         said += looked_at(project, f"--nsys-trace={trace.name}", f"--nsys-against={whole.name}")
         found[what] = [line for text in said for line in commands_in(text)]
     assert {what: lines for what, lines in found.items() if lines} == {}
-    assert len(found) > 5
+    assert found
 
 
 # Options
