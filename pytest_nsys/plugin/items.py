@@ -262,7 +262,7 @@ class GateItem(JudgedItem):
             self.warn(NsysWarning(f"{self.assertion.full_name}: {text}"))
 
     def _next_steps(self, verdict: Verdict) -> list[Step]:
-        from pytest_nsys.verdicts.unsettled import accepting_sentence
+        from pytest_nsys.reports.unsettled import accepting_sentence
 
         session = session_of(self.config)
         steps: list[Step] = []

@@ -13,11 +13,10 @@ from pytest_nsys.gates.model import Assertion, GateFile
 from pytest_nsys.plugin.session import NsysSession
 from pytest_nsys.plugin.settings import ACCEPTANCE
 from pytest_nsys.reports.chrome_trace import kept_windows
-from pytest_nsys.reports.unsettled import unsettled_lines
+from pytest_nsys.reports.unsettled import Unsettled, unsettled, unsettled_lines
 from pytest_nsys.tools.git import merge_advice
 from pytest_nsys.verdicts.refresh import Refresh, Written
 from pytest_nsys.verdicts.refresh_modes import Acceptance, Mode
-from pytest_nsys.verdicts.unsettled import Unsettled, unsettled
 
 
 def refreshing_of(session: NsysSession) -> Refreshing:
@@ -94,7 +93,8 @@ class Refreshing:
             anew = anew and (refresh is None or assertion.full_name not in refresh.without_data)
             return assertion.needs_baseline and (anew or gate.address in self.refused)
 
-        self.left = unsettled(contexts, settles)
+        in_cli = ACCEPTANCE in self.session.config.stash
+        self.left = unsettled(contexts, settles, self.mode, "" if in_cli else "baseline refresh ")
 
     def lines(self, *, folded: bool = False) -> list[str]:
         """Old and new value of every changed row, or the first of each series, and what was not written."""
@@ -118,9 +118,8 @@ class Refreshing:
         if self.begun:
             names = ", ".join(map(printable, self.begun))
             lines.append(f"limits from the history start over with this run: {names}")
-        in_cli = ACCEPTANCE in self.session.config.stash
         reason = str(self.session.config.getoption("nsys_reason"))
-        left = unsettled_lines(self.left, self.mode, reason, shown, "" if in_cli else "baseline refresh ")
+        left = unsettled_lines(self.left, reason, shown)
         lines += map(self.session.told, left)
         if lines:
             return lines
