@@ -119,31 +119,17 @@ class Updating(Asking):
             self.outcomes.add("incomparable" if isinstance(error, IncomparableError) else "error")
 
 
-class Accepted(NamedTuple):
-    """The run whose rows are written, where its baselines lie, and how its traces are read."""
-
-    traces: Sequence[str]
-    measurements: Sequence[str] = ()
-    baseline_dir: str | None = None
-    executor: str | None = None
-
-
 def update(
-    gate_files: Sequence[str], run: Accepted, reason: str, acceptance: Acceptance, selected: str | None = None
+    gate_files: Sequence[str], baseline_dir: str | None, reason: str, acceptance: Acceptance, run: Sequence[str]
 ) -> int:
-    """Write baselines of the gate files, of the assertions that pytest's ``-k`` selects; the exit code of the command.
+    """Write baselines of the gate files from a ``run`` that is told in options of pytest; the exit code of the command.
 
     An error weighs more than a verdict without data, which weighs more than a failure.
     """
     if not has_words(reason):
         raise UsageMistake('--reason says nothing: say why, as --reason "a slower link is accepted"')
-    words = ["--nsys-update-baselines", f"--nsys-reason={reason}"]
-    words += [f"--nsys-trace={trace}" for trace in run.traces]
-    words += [f"--nsys-measurements={file}" for file in run.measurements]
-    words += [f"--nsys-executor={run.executor}"] if run.executor is not None else []
-    words += ["-k", selected] if selected is not None else []
     asking = Updating(acceptance)
-    code = ask_pytest(asking, gate_files, run.baseline_dir, *words)
+    code = ask_pytest(asking, gate_files, baseline_dir, "--nsys-update-baselines", f"--nsys-reason={reason}", *run)
     if code not in (Exit.GOOD, Exit.WORSE) or (code and "error" in asking.outcomes):
         return Exit.MISTAKE
     without = asking.lacks_traces or (code and asking.outcomes & {"no data", "incomparable"})
@@ -171,15 +157,19 @@ class Collected(NamedTuple):
 
 
 class Collecting(Asking):
-    """Remembers each gate file, be it good or not; a name that was meant to be one's is a mistake of it."""
+    """Remembers each gate file, be it good or not; a name that was meant to be one's is a mistake of it. With the
+    ``path`` of one that need not be there yet it collects nothing, and tells of that.
+    """
 
-    def __init__(self) -> None:
-        self.paths: set[Path] = set()
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self.paths = {path} if path is not None else set[Path]()
         self.found: list[Collected] = []
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         """Nothing else is looked at: a test module may need a GPU to be imported."""
-        return None if named_as_gate(collection_path.name) or collection_path.is_dir() else True
+        gates = named_as_gate(collection_path.name) or collection_path.is_dir()
+        return None if gates and self.path is None else True
 
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
         if named_as_gate(collector.path.name):
@@ -191,24 +181,6 @@ class Collecting(Asking):
 
         own, root = session_of(session.config), session.config.rootpath
         self.found = [Collected(path, own.baseline_folder(path), root) for path in sorted(self.paths)]
-
-
-class Placing(Asking):
-    """Collects nothing, and tells where the baselines of a gate file lie that need not be there yet."""
-
-    found: Collected | None = None
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def pytest_ignore_collect(self) -> bool:
-        return True
-
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        from pytest_nsys.plugin.session import session_of
-
-        folder = session_of(session.config).baseline_folder(self.path)
-        self.found = Collected(self.path, folder, session.config.rootpath)
 
 
 def _complaints(asking: Asking, places: Sequence[str], baseline_dir: str | None) -> str:
@@ -232,12 +204,12 @@ def place_of(path: Path, baseline_dir: str | None) -> Collected:
     """Where the baselines of a gate file lie that need not be there yet. Raises UsageMistake where pytest does not
     start in its folder.
     """
-    asking = Placing(path)
+    asking = Collecting(path)
     said = _complaints(asking, [str(path.parent)], baseline_dir)
-    if asking.found is None:
+    if not asking.found:
         say(said, err=True, nl=False)
         raise UsageMistake(f"pytest does not start in {path.parent}, so nobody knows where baselines lie")
-    return asking.found
+    return asking.found[0]
 
 
 def stores(gate_files: Sequence[str], baseline_dir: str | None) -> list[tuple[GateFile, Collected]]:

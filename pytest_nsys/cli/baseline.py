@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.cli.asking import Accepted, shown, stores, update
+from pytest_nsys.cli.asking import shown, stores, update
 from pytest_nsys.cli.gate_check import holds_gates
 from pytest_nsys.cli.group import Exit, ListingGroup, complain
 from pytest_nsys.cli.options import format_option, measurements_option, print_answer
@@ -20,9 +20,9 @@ from pytest_nsys.core.words import counted, label_words, printable
 from pytest_nsys.drafting.gate_text import SCHEMA_NAME
 from pytest_nsys.gates.comparability import shown as in_words
 from pytest_nsys.gates.noise import FEWEST_TRACES
-from pytest_nsys.merge_base.judge_process import JudgeRequest, NamedPath, start_judge
+from pytest_nsys.merge_base.judge_process import JudgeRequest, start_judge
 from pytest_nsys.plugin.session import BASELINES
-from pytest_nsys.plugin.settings import split
+from pytest_nsys.plugin.settings import with_whole_paths
 from pytest_nsys.reports.session.markdown import merge_base_parts
 from pytest_nsys.reports.tables import CellKind, Column, Format, Row, Table, measure, number, texts
 from pytest_nsys.stored.baselines.baseline_file import Baseline, load, spelled
@@ -80,8 +80,8 @@ def refresh(
     if accept_run and every_row:
         raise UsageMistake("--accept-run takes every row: leave --all out")
     mode = Mode.ACCEPT_RUN if accept_run else Mode.ALL if every_row else Mode.MOVED
-    given = Accepted(traces, measurements, baseline_dir, executor)
-    context.exit(update(gate_files, given, reason, Acceptance(mode, not no_window), selected))
+    run = [*_words_of(traces, measurements, executor), *(["-k", selected] if selected is not None else [])]
+    context.exit(update(gate_files, baseline_dir, reason, Acceptance(mode, not no_window), run))
 
 
 @baseline.command()
@@ -119,8 +119,14 @@ def calibrate(
     found = list(gate_files) or sorted(map(str, gate_files_below(Path())))
     if not found:
         raise UsageMistake(f"there is no gate file (*{GATE_SUFFIX}) below {Path().resolve()}: give --gate FILE")
-    given = Accepted(traces, measurements, baseline_dir, executor)
-    context.exit(update(found, given, reason, Acceptance(Mode.CALIBRATE)))
+    run = _words_of(traces, measurements, executor)
+    context.exit(update(found, baseline_dir, reason, Acceptance(Mode.CALIBRATE), run))
+
+
+def _words_of(traces: tuple[str, ...], measurements: tuple[str, ...], executor: str | None) -> list[str]:
+    """The run whose rows are written, in options of pytest."""
+    words = [f"--nsys-trace={trace}" for trace in traces] + [f"--nsys-measurements={file}" for file in measurements]
+    return [*words, *([f"--nsys-executor={executor}"] if executor is not None else [])]
 
 
 @baseline.command()
@@ -207,26 +213,18 @@ def judge(
 
     Exit codes: 0; 1 where something is red; 2 a mistake, or a merge base that cannot be read.
     """
-    here = Path.cwd()
-
-    def named(values: tuple[str, ...]) -> list[NamedPath]:
-        return [NamedPath(*split(value, here)) for value in values]
-
-    request = JudgeRequest(
-        ref,
-        here,
-        paths,
-        traces=named(traces),
-        measurements=named(measurements),
-        against=named(against),
-        against_measurements=named(against_measurements),
-        baseline_dir=baseline_dir,
-        history=history,
-        ini_file=ini_file,
-        executor=executor,
-        gates_alone=True,
-    )
-    verdict = start_judge(request).wait()
+    judged = {
+        "nsys_trace": traces,
+        "nsys_measurements": measurements,
+        "nsys_against": against,
+        "nsys_against_measurements": against_measurements,
+        "nsys_history": history,
+        "nsys_executor": executor,
+    }
+    options = [*with_whole_paths(judged, Path.cwd())]
+    verdict = start_judge(
+        JudgeRequest(ref, Path.cwd(), paths, options, baseline_dir, ini_file, gates_alone=True)
+    ).wait()
     if json_file is not None:
         write_whole(Path(json_file), (json.dumps(verdict.as_json(), indent=1) + "\n").encode())
     if summary is not None:

@@ -14,10 +14,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.words import printable
@@ -45,48 +44,22 @@ TURNED_OFF = (
 PATIENCE_S = 3600
 
 
-class NamedPath(NamedTuple):
-    """A path as it was given, with the configuration of a matrix that it is for; empty: none is named."""
-
-    configuration: str
-    path: str
-
-
 @dataclass(frozen=True)
 class JudgeRequest:
     """What a person typed. ``here`` is where: paths are relative to it.
 
-    ``paths`` are the gate files and folders that are to be judged, none: those of pytest by itself. ``traces``,
-    ``measurements``, ``against`` and ``against_measurements`` are as the options of pytest have them. ``gates_alone``:
-    a path that is neither a gate file nor a folder is a mistake; of pytest's own paths others may be tests.
+    ``paths`` are the gate files and folders that are to be judged, none: those of pytest by itself. ``options`` are
+    those of pytest that say what is judged, with whole paths. ``gates_alone``: a path that is neither a gate file nor a
+    folder is a mistake; of pytest's own paths others may be tests.
     """
 
     ref: str
     here: Path
     paths: Sequence[str] = ()
-    traces: Sequence[NamedPath] = ()
-    measurements: Sequence[NamedPath] = ()
-    against: Sequence[NamedPath] = ()
-    against_measurements: Sequence[NamedPath] = ()
+    options: Sequence[str] = ()
     baseline_dir: str | None = None
-    history: str | None = None
     ini_file: str | None = None
-    executor: str | None = None
     gates_alone: bool = False
-
-    def options(self, place_in_base: Callable[[str], Path]) -> Iterator[str]:
-        """The same for pytest, with paths that do not depend on where it runs."""
-        for option in ("trace", "measurements", "against", "against_measurements"):
-            for name, path in getattr(self, "traces" if option == "trace" else option):
-                yield f"--nsys-{option.replace('_', '-')}={name}{'=' * bool(name)}{self.here / path}"
-        if self.baseline_dir is not None:
-            yield f"--nsys-baseline-dir={place_in_base(self.baseline_dir)}"
-        if self.ini_file is not None:
-            yield f"--config-file={place_in_base(self.ini_file)}"
-        if self.history is not None:
-            yield f"--nsys-history={self.here / self.history}"
-        if self.executor is not None:
-            yield f"--nsys-executor={self.executor}"
 
 
 @dataclass
@@ -202,12 +175,14 @@ def _start(request: JudgeRequest, judge: Judge) -> None:
         full = Path(os.path.abspath(request.here / path))
         return tree / place_in(base.top, full) if _is_inside(full, base.top) else full
 
+    in_the_base = {"nsys-baseline-dir": request.baseline_dir, "config-file": request.ini_file}
     words = [
         *(sys.executable, "-I", "-m", "pytest", "-p", "pytest_nsys.plugin", "-p", "pytest_nsys.plugin.judging"),
         *("--noconftest", f"--nsys-judge={folder / 'request.json'}", "--nsys-strict"),
         *(word for key in TURNED_OFF for word in ("-o", key if "=" in key else f"{key}=")),
         *("-o", f"cache_dir={folder / 'cache'}", f"--nsys-json={folder / 'report.json'}", "--color=no", "-q"),
-        *request.options(in_base),
+        *request.options,
+        *(f"--{option}={in_base(path)}" for option, path in in_the_base.items() if path is not None),
         *("--", *(str(tree / place) for place in (asked or gone if request.paths else []))),
     ]
     environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}

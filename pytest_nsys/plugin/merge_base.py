@@ -18,9 +18,9 @@ import pytest
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.words import from_here
 from pytest_nsys.merge_base.base_verdict import TITLE, BaseVerdict, broken_verdict
-from pytest_nsys.merge_base.judge_process import Judge, JudgeRequest, NamedPath, start_judge
+from pytest_nsys.merge_base.judge_process import Judge, JudgeRequest, start_judge
 from pytest_nsys.outcomes import GateFailed, NsysWarning
-from pytest_nsys.plugin.settings import install, split
+from pytest_nsys.plugin.settings import install, with_whole_paths
 
 NAME = "nsys-merge-base"
 NODE_ID = f"nsys::{TITLE}"
@@ -55,21 +55,14 @@ def start_before_conftests(config: pytest.Config, parser: pytest.Parser) -> None
 
 def _start(config: pytest.Config, typed: Any) -> None:
     here = config.invocation_params.dir
-
-    def named(option: str) -> list[NamedPath]:
-        return [NamedPath(*split(value, here)) for value in getattr(typed, option) or ()]
-
     paths = [word.partition("::")[0] for word in typed.file_or_dir or ()]
     request = JudgeRequest(
         typed.nsys_baseline_ref,
         here,
         paths=[path for path in paths if not typed.pyargs or (here / path).exists()],
-        traces=named("nsys_trace"),
-        measurements=named("nsys_measurements"),
+        options=[*with_whole_paths(vars(typed), here)],
         baseline_dir=typed.nsys_baseline_dir,
-        history=typed.nsys_history,
         ini_file=typed.inifilename,
-        executor=typed.nsys_executor,
     )
     try:
         judge = start_judge(request)

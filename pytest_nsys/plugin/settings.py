@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pytest_nsys.verdicts.refresh_modes import Acceptance
 
 ACCEPTANCE: pytest.StashKey[Acceptance] = pytest.StashKey()
@@ -140,6 +142,18 @@ def split(value: str, folder: Path) -> tuple[str, str]:
     if re.fullmatch(CONFIGURATION, name) is None or is_there(value, folder):
         return "", value
     return name, path
+
+
+def with_whole_paths(values: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    """The options of pytest that say what is judged, for one that runs elsewhere."""
+    for name in ("nsys_trace", "nsys_measurements", "nsys_against", "nsys_against_measurements"):
+        for value in values.get(name) or ():
+            configuration, path = split(value, folder)
+            yield f"{SETTINGS[name].option}={configuration}{'=' * bool(configuration)}{folder / path}"
+    if (history := values.get("nsys_history")) is not None:
+        yield f"--nsys-history={folder / history}"
+    if (executor := values.get("nsys_executor")) is not None:
+        yield f"--nsys-executor={executor}"
 
 
 def paths_of(config: pytest.Config, name: str) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.core.errors import BaselineError
-from pytest_nsys.merge_base.judge_process import JudgeRequest, NamedPath, start_judge
+from pytest_nsys.merge_base.judge_process import JudgeRequest, start_judge
 from tests.support.gates import Project, built_once
 from tests.support.git_project import commit, git, on_main, start
 from tests.support.merge_base import FILE, RUN, branch_off, judge
@@ -130,8 +130,7 @@ def test_a_configuration_is_named(branch: Project) -> None:
     with on_main(branch):
         branch.gate(f"matrix: {{a: , b: }}\nassertions: {GATE.splitlines()[1][2:].join('[]')}", FILE)
     branch.trace("bad.sqlite", 500)
-    traces = [NamedPath("a", RUN), NamedPath("b", "bad.sqlite")]
-    found = judge(branch, "", "perf", traces=traces)
+    found = judge(branch, "", "perf", nsys_trace=[f"a={RUN}", "b=bad.sqlite"])
     assert [(gate.name, gate.passed, gate.traces) for gate in found.judged] == [
         (f"{FILE}[a]", 1, [RUN]),
         (f"{FILE}[b]", 0, ["bad.sqlite"]),
@@ -219,9 +218,9 @@ def test_the_history_is_read_and_not_written(branch: Project) -> None:
         branch.file("pytest.ini", "[pytest]\nnsys_history = perf.db\n")
         branch.file(".gitignore", "*.sqlite\n*.db\n")
     count = ask(branch.root / "perf.db", "SELECT count(*) FROM runs")
-    assert not judge(branch, RUN, history="perf.db").red
+    assert not judge(branch, RUN, nsys_history="perf.db").red
     branch.trace(RUN, 400)
-    assert judge(branch, RUN, history="perf.db").red
+    assert judge(branch, RUN, nsys_history="perf.db").red
     assert judge(branch, RUN).red  # as the ini file of main names it
     assert ask(branch.root / "perf.db", "SELECT count(*) FROM runs") == count
 
@@ -358,7 +357,7 @@ def test_nothing_is_left_behind(branch: Project, tmp_path: Path, monkeypatch: py
     scratch.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     before = sorted(branch.root.rglob("*"))
-    start_judge(JudgeRequest("main", branch.root, traces=())).stop()
+    start_judge(JudgeRequest("main", branch.root)).stop()
     assert not judge(branch, RUN).red
     assert [*scratch.iterdir()] == []
     assert sorted(branch.root.rglob("*")) == before

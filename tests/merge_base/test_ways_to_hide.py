@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from pytest_nsys.core.errors import BaselineError
-from pytest_nsys.merge_base.judge_process import NamedPath
 from tests.cli.test_action import Runner
 from tests.support.gates import Project, built_once
 from tests.support.git_project import commit, git, on_main, start
@@ -393,13 +392,13 @@ def test_a_link_that_leads_around_the_folder(branch: Project) -> None:
 @pytest.mark.parametrize(
     ("file", "words"),
     [
-        ("runs.db", {"history": "runs.db"}),
-        ("runs.db-wal", {"history": "runs.db"}),
-        ("kept", {"history": "kept/runs.db"}),
-        ("main/rank1.sqlite", {"against": [NamedPath("", "main")]}),
-        ("main/rank1.sqlite", {"against": [NamedPath("", "main/*.sqlite")]}),
-        ("main.sqlite", {"against": [NamedPath("", "main.nsys-rep")]}),
-        ("values.json", {"against_measurements": [NamedPath("", "values.json")]}),
+        ("runs.db", {"nsys_history": "runs.db"}),
+        ("runs.db-wal", {"nsys_history": "runs.db"}),
+        ("kept", {"nsys_history": "kept/runs.db"}),
+        ("main/rank1.sqlite", {"nsys_against": ["main"]}),
+        ("main/rank1.sqlite", {"nsys_against": ["main/*.sqlite"]}),
+        ("main.sqlite", {"nsys_against": ["main.nsys-rep"]}),
+        ("values.json", {"nsys_against_measurements": ["values.json"]}),
     ],
 )
 def test_what_a_run_is_held_against_is_not_the_branch_s(branch: Project, file: str, words: dict[str, Any]) -> None:

@@ -12,7 +12,8 @@ from typing import Any, BinaryIO
 import pytest
 
 from pytest_nsys.merge_base.base_verdict import BaseVerdict
-from pytest_nsys.merge_base.judge_process import JudgeRequest, NamedPath, start_judge
+from pytest_nsys.merge_base.judge_process import JudgeRequest, start_judge
+from pytest_nsys.plugin.settings import SETTINGS, with_whole_paths
 from tests.support.gates import LEFT_OUT, Project
 from tests.support.git_project import commit, git, start
 
@@ -59,9 +60,11 @@ class InThisProcess:
 def judge(
     project: Project, trace: str = "", *paths: str, ref: str = "main", here: Path | None = None, **more: Any
 ) -> BaseVerdict:
-    """What the merge base says of a trace."""
-    given = {"traces": [NamedPath("", trace)] if trace else []} | more
-    request = JudgeRequest(ref, here or project.root, paths, **given)
+    """What the merge base says of a trace. ``more`` are settings of pytest, and fields of the request."""
+    here = here or project.root
+    given = {"nsys_trace": [trace] if trace else []} | {name: more.pop(name) for name in [*more] if name in SETTINGS}
+    options = [*with_whole_paths(given, here)]
+    request = JudgeRequest(ref, here, paths, options, **more)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess, "Popen", _popen())
         return start_judge(request).wait()
