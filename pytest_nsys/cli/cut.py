@@ -133,13 +133,11 @@ def _target(output: str, traces: Sequence[Path], given: Sequence[Path]) -> Targe
     option = f"--output {printable(output)}"
     if not path.name.endswith(JSON) or path.is_dir():
         raise UsageMistake(f"{option}: name a file that ends in {' or '.join(reversed(JSON))}")
-    if not path.parent.is_dir():
-        raise UsageMistake(f"{option}: there is no folder {path.parent}; make it first")
+    check_target(option, path, [(trace, "is one of the traces") for trace in traces], cut=True)
     among = any(place.is_dir() and place.samefile(path.parent) for place in given)
     if among and not path.name.endswith(CUT_SUFFIX):
         why = f"would be read as one of them: give another, or end it in {CUT_SUFFIX}"
         raise UsageMistake(f"{option}: is in the folder of the traces and {why}")
-    check_target(option, path, [(trace, "is one of the traces") for trace in traces], cut=True)
     return Target(path, printable(output))
 
 

@@ -23,17 +23,17 @@ from pytest_nsys.analysis.cutting import RunCut, cut
 from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.words import counted, printable
-from pytest_nsys.gates.model import WORSE, Verdict, spec_for
+from pytest_nsys.gates.model import WORSE, Verdict
 from pytest_nsys.plugin.saying import say
 from pytest_nsys.plugin.session import NsysSession
 from pytest_nsys.plugin.settings import install, path_of
 from pytest_nsys.plugin.sources import named_traces
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.explanation import worst_rank
+from pytest_nsys.reports.pictures import explaining_windows
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.files import write_whole
 from pytest_nsys.traces.chrome.cut import BASE, HEAD
-from pytest_nsys.verdicts.causes import against
 from pytest_nsys.verdicts.evaluate import GateContext
 
 SETTING = "nsys_artifacts"
@@ -122,19 +122,13 @@ def windows_of(verdict: Verdict, head: Captures, base: Captures | None = None) -
     """
     rank = worst_rank(verdict)
     ranks = None if rank is None else frozenset([rank])
-    spec, at = spec_for(head.convention, verdict.assertion), verdict.looked_at
-    run, own = (head.runs[0], spec) if at is None else (head.runs[at.capture], at.spec)
-    if base is None:
-        return [cut(run, [own], ranks)]
-    before = base.runs[0]
-    known = {each.number for each in before.ranks}
-    if ranks is not None and not ranks <= known:
-        return [cut(run, [own], ranks, HEAD)]
-    was = None if at is None else against(verdict, base)
-    before, spec = (before, spec) if was is None else (base.runs[was.capture], was.spec)
+    now, before = explaining_windows(verdict, head, base)
+    if before is None:
+        return [cut(now.run, [now.spec], ranks)]
     with contextlib.suppress(NsysError):  # what is kept of a run before need not have this window
-        return [cut(before, [spec], ranks, BASE), cut(run, [own], ranks, HEAD)]
-    return [cut(run, [own], ranks, HEAD)]
+        if rank is None or rank in {each.number for each in before.side.runs[0].ranks}:
+            return [cut(before.run, [before.spec], ranks, BASE), cut(now.run, [now.spec], ranks, HEAD)]
+    return [cut(now.run, [now.spec], ranks, HEAD)]
 
 
 def check_folder(shown: str, folder: Path, traces: Iterable[Path]) -> None:
@@ -158,8 +152,8 @@ def write_window(folder: Path, gate: str, verdict: Verdict, head: Captures, base
     path = folder / file_name(gate, verdict.assertion.name)
     read = [(trace, "is one of the traces") for side in (head, base) if side is not None for trace in side.paths]
     check_folder(str(folder), folder, [trace for trace, _ in read])
+    folder.mkdir(parents=True, exist_ok=True)
     check_target(str(path), path, read, cut=True)
     text = chrome_trace(windows_of(verdict, head, base))
-    folder.mkdir(parents=True, exist_ok=True)
     write_whole(path, packed(text, path))
     return path

@@ -49,7 +49,7 @@ NO_ROOM = b"\n**Performance gate: the summary is left out, for want of room.**\n
 def start(config: pytest.Config) -> None:
     """Gather verdicts for the reports that are asked for.
 
-    Raises UsageError, UsageMistake where one cannot be written, or would replace what is read, or another report.
+    Raises UsageMistake where one cannot be written, or would replace what is read, or another report.
 
     A session that only collects judges nothing: it leaves the reports of the last one alone.
     """
@@ -58,7 +58,7 @@ def start(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         return
     writers = [setting for setting in SETTINGS.values() if setting.writes]
-    targets = [(setting, path) for setting in writers if (path := _target(config, setting)) is not None]
+    targets = [(setting, path) for setting in writers if (path := path_of(config, setting.name)) is not None]
     others = list(_read_and_written(config))
     for setting, path in targets:
         check_target(f"{setting.option}={config.getoption(setting.name)}", path, others)
@@ -81,29 +81,6 @@ def _read_and_written(config: pytest.Config) -> Iterator[tuple[Path, str]]:
         yield here / junit, "is the file of --junitxml"
     for argument in config.args:
         yield here / argument.partition("::")[0], "is what pytest is to run"
-
-
-def _target(config: pytest.Config, setting: Setting) -> Path | None:
-    path = path_of(config, setting.name)
-    if path is None:
-        return None
-    try:
-        why = _why_not(path)
-    except OSError as error:  # a name that is too long
-        why = f"cannot be written: {error.strerror}"
-    if why is not None:
-        raise pytest.UsageError(f"{setting.option}={config.getoption(setting.name)}: {why}")
-    return path
-
-
-def _why_not(path: Path) -> str | None:
-    """Why a report cannot be written there, None where nothing is known against it. Raises OSError."""
-    if path.is_dir():
-        return "is a folder; name a file in it"
-    if not path.parent.is_dir():
-        return f"there is no folder {path.parent}; make it first"
-    writable = os.access(path if path.exists() else path.parent, os.W_OK)
-    return None if writable else "cannot be written: permission denied"
 
 
 @dataclass(eq=False)

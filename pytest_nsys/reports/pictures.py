@@ -17,7 +17,7 @@ from pytest_nsys.analysis.common_clock import common_clock
 from pytest_nsys.analysis.metrics import Metric, Scope
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.timeline import Timeline, timeline_of
-from pytest_nsys.analysis.windows import STEADY, LookedAt, WindowSpec, steady_indices
+from pytest_nsys.analysis.windows import STEADY, WindowSpec, steady_indices
 from pytest_nsys.core.errors import NoRows, NsysError
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.words import place_words, printable
@@ -88,12 +88,10 @@ def pictures_of(
     verdict: Verdict, head: Captures, base: Captures | None = None, sent: set[str] | None = None
 ) -> Pictures:
     """What is drawn of a verdict. ``sent`` are the keys of windows that were handed over; it gets those of this one."""
-    spec = spec_for(head.convention, verdict.assertion)
     sent = sent if sent is not None else set()
-    looked_at = verdict.looked_at
-    drawn = _Drawn(head, looked_at or spec, base, (against(verdict, base) if looked_at and base else None) or spec)
-    windows = [_picture(rank, drawn, sent) for rank in ranks_of(verdict, head.runs[0])]
-    return Pictures(windows, _spread(verdict, spec, head))
+    now, before = explaining_windows(verdict, head, base)
+    windows = [_picture(rank, now, before, sent) for rank in ranks_of(verdict, head.runs[0])]
+    return Pictures(windows, _spread(verdict, spec_for(head.convention, verdict.assertion), head))
 
 
 def by_turn(lists: Iterable[Sequence[T]]) -> Iterator[T]:
@@ -137,51 +135,63 @@ def _own_labels(verdict: Verdict) -> tuple[Label, ...] | None:
     return tuple(labels[d] for d in metric.dimensions) if all(d in labels for d in metric.dimensions) else None
 
 
-class _Drawn(NamedTuple):
-    """The windows of both sides: those that explain a verdict, or of those that a spec picks the middle ones."""
+class ExplainingWindows(NamedTuple):
+    """Those of one side that explain a verdict: of the ranks of a ``capture`` the ``n``-th window that ``spec`` picks,
+    None: the middle one.
+    """
 
-    head: Captures
-    window: LookedAt | WindowSpec
-    base: Captures | None
-    against: LookedAt | WindowSpec
+    side: Captures
+    spec: WindowSpec
+    capture: int = 0
+    n: int | None = None
 
-    def key(self, rank: int | None) -> str:
-        """By which the picture of a rank is known, or None for that of all."""
-        paths = [str(path) for side in (self.head, self.base) for path in ("|", *(side.paths if side else ()))]
-        windows = [
-            str(part)
-            for at in (self.window, self.against)
-            for part in ((at.capture, at.n, *_parts(at.spec)) if isinstance(at, LookedAt) else _parts(at))
-        ]
-        parts = [*paths, self.head.convention.fingerprint(), *windows, str(rank)]
-        return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    @property
+    def run(self) -> Run:
+        return self.side.runs[self.capture]
 
-
-def _parts(spec: WindowSpec) -> tuple[str, ...]:
-    return spec.window, str(spec.span), str(spec.kernels)
+    @property
+    def words(self) -> Iterator[str]:
+        """What tells them from others."""
+        spec = self.spec
+        yield from map(str, ("|", *self.side.paths, spec.window, spec.span, spec.kernels, self.capture, self.n))
 
 
-def _picture(rank: int, drawn: _Drawn, sent: set[str]) -> Picture:
-    key, beside, base = drawn.key(rank), drawn.key(None), drawn.base
+def explaining_windows(
+    verdict: Verdict, head: Captures, base: Captures | None
+) -> tuple[ExplainingWindows, ExplainingWindows | None]:
+    """The windows of now and of before; None where there is no run before."""
+    at, spec = verdict.looked_at, spec_for(head.convention, verdict.assertion)
+    now = ExplainingWindows(head, spec) if at is None else ExplainingWindows(head, at.spec, at.capture, at.n)
+    if base is None:
+        return now, None
+    was = against(verdict, base) if at is not None else None
+    return now, ExplainingWindows(base, spec) if was is None else ExplainingWindows(base, was.spec, was.capture, was.n)
+
+
+def _picture(rank: int, now: ExplainingWindows, before: ExplainingWindows | None, sent: set[str]) -> Picture:
+    sides = [word for side in (now, before) if side is not None for word in side.words]
+    key, beside = (
+        sha256("\0".join([*sides, now.side.convention.fingerprint(), of]).encode("utf-8", "surrogatepass")).hexdigest()
+        for of in (str(rank), "all")
+    )
     if key in sent:
         return Picture(key, beside, rank)
     sent.add(key)
     try:
-        own = _timeline(drawn.head, drawn.window, rank)
+        head = _timeline(now, rank)
     except NsysError as error:
         return Picture(key, beside, rank, why=printable(str(error), 400))
-    before = None
-    with contextlib.suppress(NsysError):  # what is kept of a base need not have this window
-        if base is not None and rank in {each.number for each in base.runs[0].ranks}:
-            before = _timeline(base, drawn.against, rank)
-    return Picture(key, beside, rank, before, own)
+    base = None
+    with contextlib.suppress(NsysError):  # what is kept of a run before need not have this window
+        if before is not None and rank in {each.number for each in before.side.runs[0].ranks}:
+            base = _timeline(before, rank)
+    return Picture(key, beside, rank, base, head)
 
 
-def _timeline(side: Captures, at: LookedAt | WindowSpec, rank: int) -> Timeline:
-    spec, capture, n = (at.spec, at.capture, at.n) if isinstance(at, LookedAt) else (at, 0, None)
-    group = side.runs[capture].measured(spec)
+def _timeline(at: ExplainingWindows, rank: int) -> Timeline:
+    group = at.run.measured(at.spec)
     windows = group.filled({rank})[rank]
-    window = windows[len(windows) // 2 if n is None or n >= len(windows) else n]
+    window = windows[len(windows) // 2 if at.n is None or at.n >= len(windows) else at.n]
     return timeline_of(window, common_clock(group).standing(window.rank.process.clock))
 
 

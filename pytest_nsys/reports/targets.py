@@ -31,14 +31,29 @@ SQLITE, BASELINE = b"SQLite format 3\x00", b'{\n"format": '
 
 
 def check_target(shown: str, path: Path, others: Iterable[tuple[Path, str]], *, cut: bool = False) -> None:
-    """Raises UsageMistake where a report must not be written. ``shown`` is the option with its value.
+    """Raises UsageMistake where a report cannot or must not be written. ``shown`` is the option with its value.
 
     ``others`` are the files that are read or written besides, each with what it is; ``cut``: the report is the cut of
     a trace, and may replace an earlier one.
     """
+    if why := _why_nothing_goes_there(path):
+        raise UsageMistake(f"{printable(shown)}: {why}")
     why = next((what for other, what in others if same_file(path, other)), None) or _why_not(path, cut=cut)
     if why is not None:
         raise UsageMistake(f"{printable(shown)}: {why}: give another file")
+
+
+def _why_nothing_goes_there(path: Path) -> str:
+    """Empty where nothing is known against it."""
+    try:
+        if path.is_dir():
+            return "is a folder; name a file in it"
+        if not path.parent.is_dir():
+            return f"there is no folder {path.parent}; make it first"
+        writable = os.access(path if path.exists() else path.parent, os.W_OK)
+    except OSError as error:  # a name that is too long
+        return f"cannot be written: {error.strerror}"
+    return "" if writable else "cannot be written: permission denied"
 
 
 def same_file(one: Path, other: Path) -> bool:
