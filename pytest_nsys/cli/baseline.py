@@ -24,7 +24,7 @@ from pytest_nsys.merge_base.judge_process import JudgeRequest, start_judge
 from pytest_nsys.plugin.session import BASELINES
 from pytest_nsys.plugin.settings import with_whole_paths
 from pytest_nsys.reports.session.markdown import merge_base_parts
-from pytest_nsys.reports.tables import CellKind, Column, Format, Row, Table, measure, number, texts
+from pytest_nsys.reports.tables import CellKind, Column, Format, Measure, Row, Table, number, texts
 from pytest_nsys.stored.baselines.baseline_file import Baseline, load, spelled
 from pytest_nsys.stored.baselines.store import BaselineStore, Pruned, orphans, remove, window_beside
 from pytest_nsys.stored.baselines.store import prune as prune_shelf
@@ -172,7 +172,7 @@ def _rows(path: Path, stored: Baseline) -> list[Row]:
         for labels, values in series.rows.items():
             where = label_words(zip(series.dimensions, labels, strict=True))
             head = (str(path), stored.gate, sid.metric, where)
-            rows.append((*head, measure(values[-1], series.unit), series.unit, len(values), ", ".join(sid.how)))
+            rows.append((*head, Measure(values[-1], series.unit), series.unit, len(values), ", ".join(sid.how)))
     return rows
 
 

@@ -34,7 +34,7 @@ from pytest_nsys.core.units import kept_in, plain
 from pytest_nsys.core.words import place_words
 from pytest_nsys.gates.selection import absences
 from pytest_nsys.library import MetricRow, metric_of
-from pytest_nsys.reports.tables import CellKind, Column, Format, Row, Table, measure, number, texts
+from pytest_nsys.reports.tables import CellKind, Column, Format, Measure, Row, Table, number, texts
 from pytest_nsys.traces.measurements import measurements_of, read_measurements
 
 
@@ -143,7 +143,7 @@ def _table(metrics: Sequence[Metric], found: Sequence[MetricRow]) -> Table:
     columns = [Column("metric"), *map(Column, dimensions), number("value"), Column("unit", CellKind.UNIT)]
     cells: list[Row] = []
     for row in found:
-        value, unit = measure(row.value, units[row.metric]), str(units[row.metric])
+        value, unit = Measure(row.value, units[row.metric]), str(units[row.metric])
         cells.append((row.metric, *(row.labels.get(d) for d in dimensions), value, unit))
     return Table(columns, cells)
 

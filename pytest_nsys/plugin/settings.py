@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -56,7 +56,7 @@ decide how it is judged.
 class Setting(NamedTuple):
     """One option, and the ini key of the same name where ``ini`` has a help for it.
 
-    An option without ``metavar`` is a choice of ``choices``, or else a flag. ``many``: it may be repeated, and lines of
+    An option without ``metavar`` is a flag. ``many``: it may be repeated, and lines of
     the ini file stand for that. ``filled``: an empty value, as of a variable that nobody set, is a mistake. ``check``
     is called where it is given. ``starts`` is the module of this package whose ``start`` then does its work:
     ``reporting`` for what ``writes`` a report.
@@ -69,7 +69,6 @@ class Setting(NamedTuple):
     help: str
     metavar: str = ""
     ini: str = ""
-    choices: tuple[str, ...] = ()
     many: bool = False
     filled: bool = False
     check: Callable[[pytest.Config, Setting], None] | None = None
@@ -88,16 +87,12 @@ class Setting(NamedTuple):
 
     @property
     def ini_type(self) -> Literal["linelist", "bool", "string"]:
-        return "linelist" if self.many else "string" if self.metavar or self.choices else "bool"
+        return "linelist" if self.many else "string" if self.metavar else "bool"
 
     def option_words(self) -> dict[str, Any]:
         words: dict[str, Any] = {"help": self.help.replace("%", "%%")}  # argparse fills it in as a format
-        if self.metavar:
-            words["metavar"] = self.metavar
-        elif self.choices:
-            words["choices"] = self.choices
-        words |= {"action": "append"} if self.many else {} if self.metavar or self.choices else {"action": "store_true"}
-        return words
+        words |= {"metavar": self.metavar} if self.metavar else {"action": "store_true"}
+        return words | ({"action": "append"} if self.many else {})
 
 
 def install(config: pytest.Config, plugin: object, name: str) -> None:
@@ -175,25 +170,18 @@ def workers(config: pytest.Config) -> bool:
 def check(config: pytest.Config) -> list[Setting]:
     """The settings that are given. Raises pytest.UsageError, UsageMistake for what cannot be meant."""
     found = [s for s in SETTINGS.values() if config.getoption(s.name) not in (None, False) or given(config, s.name)]
-    for name, (choices, _) in BASE_KEYS.items():
-        _check_choice(config, name, choices)
+    for name, (choices, _) in BASE_KEYS.items():  # a slip of the pen would turn the key off
+        if (value := config.getini(name)) not in ("", *choices):
+            where = f"{config.inipath.name}: " if config.inipath is not None else ""
+            raise pytest.UsageError(f"{where}{name} is {' or '.join(choices)}, not '{value}'")
     for setting in found:
         option = config.getoption(setting.name)
         values = [] if option is None else option if setting.many else [option]
         if setting.filled and not all(map(str.strip, values)):  # a path would mean this folder
             raise pytest.UsageError(f"{setting.option} is empty: write {setting.option}={setting.metavar}")
-        if setting.ini and setting.choices:
-            _check_choice(config, setting.name, setting.choices)
         if setting.check is not None:
             setting.check(config, setting)
     return found
-
-
-def _check_choice(config: pytest.Config, name: str, choices: Sequence[str]) -> None:
-    """Raises pytest.UsageError where the ini file has another value: a slip of the pen would turn the key off."""
-    if (value := config.getini(name)) not in ("", *choices):
-        where = f"{config.inipath.name}: " if config.inipath is not None else ""
-        raise pytest.UsageError(f"{where}{name} is {' or '.join(choices)}, not '{value}'")
 
 
 def _is_unicode(text: str) -> bool:

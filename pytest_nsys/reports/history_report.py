@@ -13,13 +13,14 @@ from pytest_nsys.core.words import printable
 from pytest_nsys.reports.page.plots import sparkline
 from pytest_nsys.reports.tables import (
     WHOLE_TEXT,
+    Cell,
+    Column,
     Format,
-    Row,
+    Measure,
     Table,
     as_json,
     json_value,
-    measure,
-    numbers,
+    number,
     texts,
 )
 from pytest_nsys.reports.trend import SHORT_COMMIT, Trend
@@ -46,30 +47,38 @@ def history_report(
 
 def _table(tracks: Sequence[Track], trends: Sequence[Trend], encoding: str) -> Table:
     """Columns that would say the same in every line (gate, key, how it was measured) are left out."""
-    how = how_measured(tracks)
-    several_gates = len({track.series.gate for track in tracks}) > 1
-    several_keys = len({(track.series.gate, track.series.digest) for track in tracks}) > 1
-    head = (  # name, whether the cells differ, the cells
-        ("gate", several_gates, [track.series.gate for track in tracks]),
-        ("key", several_keys, [track.series.digest for track in tracks]),
-        ("metric", True, [track.series.sid.metric for track in tracks]),
-        ("row", True, [track.place for track in tracks]),
-        ("measured", any(how), how),
-    )
-    shown = [(name, cells) for name, is_shown, cells in head if is_shown]
-    columns = [*texts(*(name for name, _ in shown), "trend"), *numbers("runs")]
-    columns += texts("first", "median", "last", "change")
-    rows: list[Row] = []
-    later = {"limit": list(map(_last_limit, trends)), "moved": [_moved(trend) for trend in trends]}
-    later = {name: cells for name, cells in later.items() if any(cells)}
-    for n, (track, trend, *first) in enumerate(zip(tracks, trends, *(cells for _, cells in shown), strict=True)):
-        unit = track.series.unit
-        values = format_together([track.values[0], median(track.values), track.values[-1]], unit)
+    how, units = how_measured(tracks), [track.series.unit for track in tracks]
+    gates, keys = ([getattr(track.series, name) for track in tracks] for name in ("gate", "digest"))
+    values = [format_together([t.values[0], median(t.values), t.values[-1]], t.series.unit) for t in tracks]
+    first, middle, last = zip(*values, strict=True)
+    cells: dict[str, Sequence[Cell]] = {
+        "gate": gates if len({*gates}) > 1 else (),
+        "key": keys if len({*zip(gates, keys, strict=True)}) > 1 else (),
+        "metric": [track.series.sid.metric for track in tracks],
+        "row": [track.place for track in tracks],
+        "measured": how,
+        "trend": [
+            sparkline(track.values, encoding, (trend.low, trend.high))
+            for track, trend in zip(tracks, trends, strict=True)
+        ],
+        "runs": [len(track.runs) for track in tracks],
+        "first": first,
+        "median": middle,
+        "last": last,
         # The last value against the median of the earlier ones.
-        changed = None if track.earlier is None else change_words(track.values[-1], track.earlier, unit)
-        line = sparkline(track.values, encoding, (trend.low, trend.high))
-        rows.append((*first, line, len(track.runs), *values, changed, *(cells[n] for cells in later.values())))
-    return Table([*columns, *texts(*later)], rows)
+        "change": [
+            None if track.earlier is None else change_words(track.values[-1], track.earlier, unit)
+            for track, unit in zip(tracks, units, strict=True)
+        ],
+        "limit": [_last_limit(trend) for trend in trends],
+        "moved": [_moved(trend) for trend in trends],
+    }
+    shown = {name: own for name, own in cells.items() if name in ALWAYS or any(own)}
+    columns = [number(name) if name == "runs" else Column(name) for name in shown]
+    return Table(columns, [*zip(*shown.values(), strict=True)])
+
+
+ALWAYS = ("row", "change")
 
 
 def _last_limit(trend: Trend) -> str | None:
@@ -88,7 +97,7 @@ def _moved(trend: Trend) -> str | None:
 
 
 def _number(value: Value | None, unit: str) -> object:
-    return None if value is None else json_value(measure(value, unit))
+    return None if value is None else json_value(Measure(value, unit))
 
 
 def _json(history: History, tracks: Sequence[Track], trends: Sequence[Trend]) -> dict[str, object]:
@@ -174,7 +183,7 @@ def _wide(tracks: Sequence[Track]) -> tuple[str, list[str]]:
     rows = [
         (
             *(spaced_time(run.time), run.commit, printable(run.branch or "")),
-            *(measure(track.by_run[run.id], track.series.unit) for _, track in columns),
+            *(Measure(track.by_run[run.id], track.series.unit) for _, track in columns),
         )
         for run in runs
     ]

@@ -11,7 +11,7 @@ from pytest_nsys.analysis.summary import RankBudget
 from pytest_nsys.core.numbers import format_value, scale_of
 from pytest_nsys.core.units import TIME
 from pytest_nsys.core.words import printable
-from pytest_nsys.reports.bars import LEGEND, Pen, Piece
+from pytest_nsys.reports.bars import LEGEND, Pen, Piece, shared_out
 from pytest_nsys.reports.layout import COLUMNS
 
 RANKS_SHOWN = 8
@@ -107,14 +107,10 @@ def shown_ranks(budgets: Sequence[RankBudget]) -> list[tuple[str, RankBudget]]:
 
 
 def share_words(budget: RankBudget) -> Mapping[BudgetPart, str]:
-    """The share of each part in tenths of a percent, which add up to 100%: what is left over by largest remainder. A
-    part that is less than a tenth, and one that is nearly all, is told as such.
+    """The share of each part in tenths of a percent, which add up to 100%. A part that is less than a tenth, and one
+    that is nearly all, is told as such.
     """
-    exact = {part: share * SHARES for part, share in budget.shares.items()}
-    tenths = {part: int(share) for part, share in exact.items()}
-    rest = sorted(exact, key=lambda part: exact[part] - tenths[part], reverse=True)
-    for part in rest[: SHARES - sum(tenths.values())]:
-        tenths[part] += 1
+    tenths = shared_out(budget.parts, SHARES)
     return {part: told_in_tenths(tenths[part], share) for part, share in budget.shares.items()}
 
 

@@ -15,11 +15,11 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from html import escape
 from typing import TypeVar
 
-from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.kernel_names import WIDTH, in_the_middle, readable_names
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value, percent, scale_of
@@ -70,7 +70,9 @@ _SCALED = {CellKind.TIME: TIME, CellKind.SIZE: SIZE}
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A cell that says itself what it holds, for a column whose rows are of several metrics."""
+    """A cell that says itself what it holds, for a column whose rows are of several metrics. People read its unit
+    behind it: those of one unit in one scale.
+    """
 
     value: Value
     unit: str
@@ -79,11 +81,6 @@ class Measure:
     def kind(self) -> CellKind:
         """What programs get."""
         return CellKind.RATIO if self.unit in SHARES else CellKind.NUMBER
-
-
-def measure(value: Value, unit: str) -> Measure:
-    """The cell of a value in some unit, which people read behind it: those of one unit in one scale."""
-    return Measure(value, unit)
 
 
 Cell = str | Value | Measure | Sequence[str] | Mapping[str, int] | None
@@ -209,16 +206,21 @@ class Table:
         in one unit, which a column's name does not repeat.
         """
         columns, cells = self._without(*_FOR_PROGRAMS)
-        for kind, unit in _SCALED.items():
-            own = [i for i, column in enumerate(columns) if column.kind is kind]
-            scale = scale_of([row[i] for row in cells for i in own], unit)  # type: ignore[misc]
-            for i in own:
-                name, taken = columns[i].name.removesuffix("_ns"), {column.name for column in columns}
-                columns[i] = replace(columns[i], name=str(kind) if name in taken else name)
-                for row in cells:
-                    row[i] = None if row[i] is None else format_value(row[i], unit, scale=scale)  # type: ignore[arg-type]
-        for i in range(len(columns)):
-            self._in_one_scale([row for row in cells if isinstance(row[i], Measure)], i)
+        alike: dict[tuple[str, int | None], list[tuple[list[Cell], int, Value]]] = {}
+        for i, column in enumerate(columns):
+            unit = _SCALED.get(column.kind)
+            for row in cells:
+                if unit is not None and isinstance(value := row[i], int | Fraction):
+                    alike.setdefault((unit, None), []).append((row, i, value))
+                elif isinstance(measure := row[i], Measure):
+                    alike.setdefault((measure.unit, i), []).append((row, i, measure.value))
+            if unit is not None:
+                name, taken = column.name.removesuffix("_ns"), {other.name for other in columns}
+                columns[i] = replace(column, name=str(column.kind) if name in taken else name)
+        for (unit, _), own in alike.items():
+            scale = scale_of([value for _, _, value in own], unit)
+            for row, i, value in own:
+                row[i] = format_value(value, unit, scale=scale)
         for i, column in enumerate(columns):
             if column.kind is CellKind.KERNEL:
                 for row, name in zip(cells, _called([str(row[i]) for row in cells], column.kind, WIDTH), strict=True):
@@ -226,14 +228,6 @@ class Table:
         columns = [replace(column, name=column.title or column.name) for column in columns]
         words = [[printable(_shown(*pair), longest) for pair in zip(columns, row, strict=True)] for row in cells]
         return columns, words
-
-    @staticmethod
-    def _in_one_scale(rows: Iterable[list[Cell]], i: int) -> None:
-        """Write the measures of a column with their units."""
-        for unit, own in grouped((row[i].unit, row) for row in rows).items():  # type: ignore[union-attr]
-            scale = scale_of([row[i].value for row in own], unit)  # type: ignore[union-attr]
-            for row in own:
-                row[i] = format_value(row[i].value, unit, scale=scale)  # type: ignore[union-attr]
 
     def _without(self, *kinds: CellKind) -> tuple[list[Column], list[list[Cell]]]:
         """Without the columns of these kinds."""
