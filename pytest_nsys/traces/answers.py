@@ -74,6 +74,10 @@ class Earliest:
         self._calls = self._calls or [array("q", [NEVER]) * len(self.ids) for _ in calls]
         columns.lower(self.ids, self._calls, correlation, calls)
 
+    def missing(self) -> Column:
+        """The correlations of which no call was seen."""
+        return columns.take(self.ids, columns.where(columns.equal(self._calls[0], NEVER))) if self._calls else self.ids
+
     def table(self) -> CallTable:
         """What was seen; calls that were seen by their start alone have no end and no thread."""
         ids, calls = self.ids, self._calls or [*NO_CALLS]

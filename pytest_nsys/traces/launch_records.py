@@ -52,15 +52,16 @@ class Recorded(NamedTuple):
 
     ``read`` are the correlations of kernels that were read before, ascending, ``others`` those of whatever else ran,
     ``lacking`` those of replays that ran less than another one of their graph, with the missing share. The rest is
-    asked for where work is missing: ``kernels`` are the correlations of all kernels, ``kernel_calls`` go from the first
-    call that launched a recorded one to the last (None: there is none), ``captures`` are the calls that begin and end
-    one, ``empty`` the correlations of copies of 0 bytes, ``launching`` those of calls between two that launch.
+    asked for where work is missing: ``kernels`` are the correlations of more kernels, and in the end of all,
+    ``kernel_calls`` go from the first call that launched a recorded one to the last (None: there is none), ``captures``
+    are the calls that begin and end one, ``empty`` the correlations of copies of 0 bytes, ``launching`` those of calls
+    between two that launch.
     """
 
     read: Column
     others: Column
     lacking: Mapping[int, Fraction]
-    kernels: Callable[[], Column]
+    kernels: Callable[[], Iterable[Column]]
     kernel_calls: Callable[[], Interval | None]
     captures: Callable[[], Iterable[Api]]
     empty: Callable[[], Set[int]]
@@ -126,7 +127,10 @@ def records_of(calls: ApiCalls, recorded: Recorded, span: Interval | None) -> tu
         ran = array("q", columns.sums(launch_of, _known(calls, kernels, recorded), len(launches)))
         return columns.take(chosen, columns.where_not(columns.take(ran, chosen)))
 
-    without = without_work(recorded.read) and without_work(recorded.kernels())
+    without = without_work(recorded.read)
+    for kernels in recorded.kernels() if without else ():
+        if not (without := without_work(kernels)):
+            break
     shares = {n: Fraction(1) for n in without} | {
         launch_of[i]: recorded.lacking[calls.correlation[i]] for i in _among(calls.correlation, recorded.lacking)
     }

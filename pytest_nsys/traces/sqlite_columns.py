@@ -23,7 +23,7 @@ from typing import Protocol, TypeVar
 from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Block, Column
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import ImpossibleRows, Lane, Stream
+from pytest_nsys.core.model import ImpossibleRows, Interval, Lane, Stream
 from pytest_nsys.core.tables import Kernels
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.traces.sqlite_conditions import IMPOSSIBLE, LISTED, listed
@@ -265,13 +265,20 @@ class Columns:
 
 
 def impossible_rows(
-    file: SqliteFile, table: str, what: str, stream: str, name: str, name_of: Callable[[int], str] = lambda _: ""
+    file: SqliteFile,
+    table: str,
+    what: str,
+    stream: str,
+    name: str,
+    name_of: Callable[[int], str] = lambda _: "",
+    stretches: Sequence[Interval] | None = None,
 ) -> ImpossibleRows:
-    """The rows of a table whose times cannot be; ``stream`` and ``name`` are columns of it, or expressions.
+    """The rows of a table whose times cannot be; ``stream`` and ``name`` are columns of it, or expressions, and
+    ``stretches`` of row ids where such rows stand.
 
     A time that is no number is damage, and for who reads the row to refuse.
     """
-    rows = file.scan(f"start, end, {stream}, {name}", table, IMPOSSIBLE)
+    rows = file.scan(f"start, end, {stream}, {name}", table, IMPOSSIBLE, stretches=stretches)
     number, first = 0, None
     for row in rows:
         if {type(row[0]), type(row[1])} == {int}:
@@ -293,17 +300,21 @@ def read_blocks(
     whole: bool,
     rows: Callable[[], Iterable[Sequence[SqlRow]]] | None = None,
     explain: Callable[[SqlRow], object] = check_row,
+    stretches: Sequence[Interval] | None = None,
 ) -> T:
     """What ``use`` makes of the rows that pass; ``whole``: they may be as many as the table has.
 
-    ``rows`` reads fewer rows than pass, where the driver does not read. ``explain`` is shown the rows of which one
+    ``rows`` reads fewer rows than pass, where the driver does not read; ``stretches`` of row ids are where all stand.
+    ``explain`` is shown the rows of which one
     holds what is no whole number, and raises what is said of it. Where ``use`` fails nothing is being read any more:
     the file may be closed then, and SQLite does not survive that.
     """
     if whole and worth(file.about(table)):
         with suppress(Unfit), closing(blocks(file, row, table, where)) as fast:
             return use(fast)
-    return use(of_rows(rows() if rows else file.parts(", ".join(row), table, where, whole=whole), explain))
+    return use(
+        of_rows(rows() if rows else file.parts(", ".join(row), table, where, whole=whole, stretches=stretches), explain)
+    )
 
 
 def fill(

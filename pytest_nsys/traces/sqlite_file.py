@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pytest_nsys.core.errors import TraceError, one_line
 from pytest_nsys.core.kept import kept
+from pytest_nsys.core.model import Interval
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.sqlite_conditions import FIRST, LAST
 
@@ -240,37 +241,58 @@ class SqliteFile:
         finally:
             self.being_read -= 1
 
-    def scan(self, columns: str, table: str, where: str, parameters: Sequence[object] = ()) -> Iterator[SqlRow]:
-        """The few rows of a large table that pass a filter, in the order of their row ids; let go as they are used."""
+    def scan(
+        self,
+        columns: str,
+        table: str,
+        where: str,
+        parameters: Sequence[object] = (),
+        stretches: Sequence[Interval] | None = None,
+    ) -> Iterator[SqlRow]:
+        """The few rows of a large table that pass a filter, in the order of their row ids; let go as they are used.
+        ``stretches`` of row ids are where those stand.
+        """
 
-        def read(connection: sqlite3.Connection, bound: str) -> list[SqlRow]:
-            sql = f'SELECT {columns} FROM "{table}" WHERE {bound} AND ({where})'
+        def read(connection: sqlite3.Connection, low: int, high: int) -> list[SqlRow]:
+            bound = f"{row_id} BETWEEN {low} AND {high} AND " if (row_id := self.row_id(table)) else ""
+            sql = f'SELECT {columns} FROM "{table}" WHERE {bound}({where})'
             return connection.execute(sql, tuple(parameters)).fetchall()
 
-        return _drained(self._halves(table, read))
+        if stretches is None:
+            return _drained(self.halves(table, read))
+        try:
+            return _drained([read(self.connection(), *stretch) for stretch in stretches])
+        except FAILURES as error:
+            raise self._say(error) from error
 
     def parts(
-        self, columns: str, table: str, where: str, parameters: Sequence[object] = (), *, whole: bool
+        self,
+        columns: str,
+        table: str,
+        where: str,
+        parameters: Sequence[object] = (),
+        *,
+        whole: bool,
+        stretches: Sequence[Interval] | None = None,
     ) -> Iterable[list[SqlRow]]:
         """Rows in chunks where they may be as many as the table has, else at once, read by two threads."""
         if whole:
             return self.chunks(f'SELECT {columns} FROM "{table}" WHERE {where}', parameters)
-        return [list(self.scan(columns, table, where, parameters))]
+        return [list(self.scan(columns, table, where, parameters, stretches))]
 
     def distinct(self, columns: str, table: str) -> set[SqlRow]:
         """The distinct rows of some columns."""
         return {*self.scan(f"DISTINCT {columns}", table, "1")}
 
-    def _halves(self, table: str, read: Callable[[sqlite3.Connection, str], T]) -> list[T]:
+    def halves(self, table: str, read: Callable[[sqlite3.Connection, int, int], T]) -> list[T]:
         """``read`` on both halves of the row ids at once, on the whole of a small file."""
         try:
-            row_id = self.row_id(table) if self.size_bytes >= TWO_THREADS_FROM_BYTES else ""
-            if not row_id:
-                return [read(self.connection(), "1")]
+            if self.size_bytes < TWO_THREADS_FROM_BYTES or not self.row_id(table):
+                return [read(self.connection(), FIRST, LAST)]
             middle = self._last(table) // 2
             connections = [self.connection(0), self.connection(1)]
             with ThreadPoolExecutor(2, thread_name_prefix="nsys-scan") as pool:
-                return list(pool.map(read, connections, [f"{row_id} <= {middle}", f"{row_id} > {middle}"]))
+                return list(pool.map(read, connections, [FIRST, middle + 1], [middle, LAST]))
         except FAILURES as error:
             raise self._say(error) from error
 

@@ -358,7 +358,7 @@ class KinetoProcess:
         kernels = columns.values(columns.chained([array("q"), *(own.correlation for own in self.kernels.values())]))
         others = columns.values(self._events.transfers.correlation)
         asked = (partial(self._kernel_calls, kernels), self._captures, self._empty_copies)
-        return Recorded(kernels, others, self._lacking, lambda: kernels, *asked)
+        return Recorded(kernels, others, self._lacking, lambda: [kernels], *asked)
 
     def _kernel_calls(self, kernels: Column) -> Interval | None:
         """From the first call that launched one of the kernels to the last."""

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Block, Column
+from pytest_nsys.core.intervals import hull
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Lane, Stream
 from pytest_nsys.core.tables import Kernels, LaunchCalls, Place, StreamWait, each_once
@@ -45,9 +46,13 @@ from pytest_nsys.traces.sqlite_columns import (
 )
 from pytest_nsys.traces.sqlite_conditions import listed, one_of, within
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
+from pytest_nsys.traces.sqlite_zones import find_starting
 
 JSON_IN_SQLITE = (3, 38)
 """Since this version every SQLite knows json_each."""
+
+LEAD_NS = 1_000_000_000
+"""A kernel mostly starts no later than so long after its call."""
 
 START = ("globalTid", f"ifnull(correlationId, {NO_LAUNCH})", "start")
 CALL = (*START, "end")
@@ -55,7 +60,8 @@ CALL = (*START, "end")
 
 def launch_calls(file: SqliteFile, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, LaunchCalls]:
     """The call that launched each kernel."""
-    known = call_tables(file, _wanted(kernels), CALL)
+    spans = [(some.start_ns[0] - LEAD_NS, columns.bounds(some.end_ns)[1]) for some in kernels.values() if len(some)]
+    known = call_tables(file, _wanted(kernels), CALL, hull(spans) if spans else None)
     return {lane: known.get(lane.global_pid, EMPTY).of(some.correlation) for lane, some in kernels.items()}
 
 
@@ -66,20 +72,36 @@ def _wanted(kernels: Mapping[Lane, Kernels]) -> dict[int, Earliest]:
     return {pid: Earliest(own) for pid, own in found.items()}
 
 
-def call_tables(file: SqliteFile, some: Mapping[int, Earliest], row: Sequence[str] = START) -> dict[int, CallTable]:
-    """The earliest call of each wanted correlation that has one, by process. Raises OddValue."""
+def call_tables(
+    file: SqliteFile, some: Mapping[int, Earliest], row: Sequence[str] = START, near: Interval | None = None
+) -> dict[int, CallTable]:
+    """The earliest call of each wanted correlation that has one, by process. Raises OddValue.
+
+    A call that starts in the span ``near`` is looked for there alone; the rows of one id stand together.
+    """
     wanted = {pid: own for pid, own in some.items() if own.ids}
     if RUNTIME not in file.tables or not wanted:
         return {}
-    many = worth(sum(len(own.ids) for own in wanted.values()))
+    stretches = None if near is None else find_starting(file, RUNTIME, near)
+    tables = _read_tables(file, wanted, row, stretches)
+    left = {pid: own for pid, own in wanted.items() if own.missing()} if stretches is not None else {}
+    return {**tables, **_read_tables(file, left, row)} if left else tables
+
+
+def _read_tables(
+    file: SqliteFile, wanted: Mapping[int, Earliest], row: Sequence[str], stretches: Sequence[Interval] | None = None
+) -> dict[int, CallTable]:
+    """Look for the calls that are missing yet, in some stretches of row ids or everywhere."""
+    ids = {pid: own.missing() for pid, own in sorted(wanted.items())}
+    many = stretches is None and worth(sum(map(len, ids.values())))
 
     def rows() -> Iterable[Sequence[SqlRow]]:
-        low, high = min(own.ids[0] for own in wanted.values()), max(own.ids[-1] for own in wanted.values())
-        each = {pid: among_ids(own.ids) for pid, own in sorted(wanted.items())}
+        low, high = min(own[0] for own in ids.values()), max(own[-1] for own in ids.values())
+        each = {pid: among_ids(own) for pid, own in ids.items()}
         own = by_process("globalTid", {pid: condition for pid, (condition, _) in each.items()})
         where = f"{within('correlationId', low, high)} AND correlationId IS NOT NULL AND {own}"
         lists = [text for _, texts in each.values() for text in texts]
-        return file.parts(", ".join(row), RUNTIME, where, lists, whole=many)
+        return file.parts(", ".join(row), RUNTIME, where, lists, whole=many, stretches=stretches)
 
     return read_blocks(file, row, RUNTIME, "1", lambda found: _earliest(found, wanted), whole=many, rows=rows)
 
@@ -87,7 +109,9 @@ def call_tables(file: SqliteFile, some: Mapping[int, Earliest], row: Sequence[st
 def calls_started(file: SqliteFile, spans: Mapping[int, Interval]) -> dict[int, CallTable]:
     """The earliest call of each correlation that starts in the span of its process. Raises OddValue."""
     where = starting("globalTid", spans)
-    found = read_blocks(file, START, RUNTIME, where, list[Block], whole=worth(passing(file, RUNTIME, where)))
+    stretches = find_starting(file, RUNTIME, hull(spans.values()))
+    whole = stretches is None and worth(passing(file, RUNTIME, where))
+    found = read_blocks(file, START, RUNTIME, where, list[Block], whole=whole, stretches=stretches)
     started: dict[int, Column] = {}
     for tid, correlation, _ in found:
         for thread, rows in _by_thread(tid):
@@ -121,7 +145,8 @@ def read_api_calls(
         return {}
     where = starting("globalTid", spans, also=one_of("nameId", names))
     calls: dict[int, dict[object, Api]] = defaultdict(dict)
-    for start, end, tid, correlation, name in file.scan("start, end, globalTid, correlationId, nameId", RUNTIME, where):
+    row, stretches = "start, end, globalTid, correlationId, nameId", find_starting(file, RUNTIME, hull(spans.values()))
+    for start, end, tid, correlation, name in file.scan(row, RUNTIME, where, stretches=stretches):
         check_whole(start, end, tid, name)
         own = calls[tid & ~THREAD_BITS]
         key = (tid, start) if correlation is None else correlation

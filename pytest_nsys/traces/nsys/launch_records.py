@@ -28,7 +28,7 @@ from pytest_nsys.traces.launch_records import (
     lacking_of,
     records_of,
 )
-from pytest_nsys.traces.nsys.calls import call_tables, read_api_calls
+from pytest_nsys.traces.nsys.calls import LEAD_NS, call_tables, read_api_calls
 from pytest_nsys.traces.nsys.tables import (
     GRAPHS,
     HOST_COPY,
@@ -43,6 +43,7 @@ from pytest_nsys.traces.nsys.tables import (
 from pytest_nsys.traces.sqlite_columns import damage, passing, read_blocks, texts_of, worth
 from pytest_nsys.traces.sqlite_conditions import listed, one_of, within
 from pytest_nsys.traces.sqlite_file import SqliteFile
+from pytest_nsys.traces.sqlite_zones import find_starting, find_touching
 
 PROBES = 2_000
 """So many rows at least show which processes there are."""
@@ -88,13 +89,21 @@ def _read_calls(
     bounded = {pid: around(span) for pid, span in ({**dict.fromkeys(_processes(file)), **spans}).items()}
     own = {pid: "1" if span is None else within("start", *span) for pid, span in bounded.items()}
     each = [span for span in bounded.values() if span is not None]
-    first = within("start", *hull(each)) if len(each) == len(bounded) else "1"
+    stretches, first = None, "1"
+    if len(each) == len(bounded):
+        stretches, first = find_starting(file, RUNTIME, hull(each)), within("start", *hull(each))
     launches = f"{one_of('nameId', known)} AND ifnull({file.column(RUNTIME, 'returnValue')}, 0) = 0"
     where = f"{first} AND {launches} AND {by_process('globalTid', own)}"
     row = ("globalTid", f"ifnull(correlationId, {NO_LAUNCH})", "start", "end", "nameId")
     with damage(file, RUNTIME):
         calls = read_blocks(
-            file, row, RUNTIME, where, lambda found: _by_process(found, known), whole=None in bounded.values()
+            file,
+            row,
+            RUNTIME,
+            where,
+            lambda found: _by_process(found, known),
+            whole=None in bounded.values(),
+            stretches=stretches,
         )
     return {pid: _chained(calls.pop(pid)) for pid in [*calls]}
 
@@ -147,6 +156,8 @@ class _Work:
         each = [columns.bounds(own.correlation) for own in calls.values()]
         low, high = min(low for low, _ in each), max(high for _, high in each) + NEXT_IDS
         self._where = f"correlationId BETWEEN {low} AND {high}"
+        first, last = hull(columns.bounds(own.start_ns) for own in calls.values())
+        self._near = find_touching(file, KERNEL, (first, last + LEAD_NS))
 
     def of(self, pid: int) -> Recorded:
         """What is on record of one process."""
@@ -154,39 +165,48 @@ class _Work:
             self._read.get(pid, array("q")),
             self._others.get(pid, array("q")),
             self._lacking.get(pid, {}),
-            lambda: self._kernels.get(pid, array("q")),
+            lambda: (ids.get(pid, array("q")) for ids in self._kernels()),
             lambda: self._kernel_calls.get(pid),
             lambda: self._captures.get(pid, ()),
             partial(self._empty, pid),
             partial(self._launching, pid),
         )
 
+    def _kernels(self) -> Iterator[Mapping[int, Column]]:
+        """Yield the kernels soon after the calls, then all."""
+        if self._near is not None:
+            yield self._kernels_near
+        yield self._all_kernels
+
     @cached_property
-    def _kernels(self) -> Mapping[int, Column]:
-        return {pid: columns.values(own) for pid, own in self._ids([KERNEL], self._where).items()}
+    def _kernels_near(self) -> Mapping[int, Column]:
+        return self._ids([KERNEL], self._where, self._near)
+
+    @cached_property
+    def _all_kernels(self) -> Mapping[int, Column]:
+        return self._ids([KERNEL], self._where)
 
     @cached_property
     def _others(self) -> Mapping[int, Column]:
-        return {
-            pid: columns.values(own) for pid, own in self._ids([MEMCPY, MEMSET, GRAPHS, HOST_COPY], self._where).items()
-        }
+        return self._ids([MEMCPY, MEMSET, GRAPHS, HOST_COPY], self._where)
 
-    def _ids(self, tables: Iterable[str], where: str) -> dict[int, Column]:
-        """The ids of the rows that pass, by process, as they stand: a damaged one is the id of no call."""
+    def _ids(self, tables: Iterable[str], where: str, stretches: Sequence[Interval] | None = None) -> dict[int, Column]:
+        """The ids of the rows that pass, by process, ascending: a damaged one is the id of no call."""
         found: dict[int, list[Column]] = {}
         for table in tables:
             if self._file.has(table, "globalPid", "correlationId"):
-                for pid, correlation in self._rows(table, ("globalPid", "correlationId"), where):
+                for pid, correlation in self._rows(table, ("globalPid", "correlationId"), where, stretches):
                     for number, rows in _groups(pid):
                         found.setdefault(number, []).append(columns.take(correlation, rows))
-        return {pid: columns.chained(own) for pid, own in found.items()}
+        return {pid: columns.values(columns.chained(own)) for pid, own in found.items()}
 
-    def _rows(self, table: str, names: Sequence[str], where: str) -> list[Block]:
+    def _rows(
+        self, table: str, names: Sequence[str], where: str, stretches: Sequence[Interval] | None = None
+    ) -> list[Block]:
         row = [f"CAST(ifnull({name}, 0) AS INTEGER)" for name in names]
         with damage(self._file, table):
-            return read_blocks(
-                self._file, row, table, where, list[Block], whole=worth(passing(self._file, table, where))
-            )
+            whole = stretches is None and worth(passing(self._file, table, where))
+            return read_blocks(self._file, row, table, where, list[Block], whole=whole, stretches=stretches)
 
     @cached_property
     def _lacking(self) -> Mapping[int, Mapping[int, Fraction]]:

@@ -83,6 +83,7 @@ from pytest_nsys.traces.sqlite_columns import (
 )
 from pytest_nsys.traces.sqlite_conditions import listed, touches, within
 from pytest_nsys.traces.sqlite_file import SqliteFile
+from pytest_nsys.traces.sqlite_zones import find_touching
 
 TO_SEE_KERNELS = "capture with --trace=cuda,nvtx on a step that uses the GPU"
 TO_SEE_LAUNCHED = (
@@ -314,8 +315,12 @@ class NsysSqlite:
         bounded = [span for span in spans.values() if span is not None]
         whole = len(bounded) < len(spans)
         conditions = {n: "1" if s is None else touches(s) for n, s in spans.items()}
-        around = "1" if whole or not bounded else touches(hull(bounded))
-        return self._kernels(conditions, around, whole=whole)
+        if whole or not bounded:
+            return self._kernels(conditions, "1", whole=whole)
+        around = hull(bounded)
+        with self._damage(KERNEL):
+            stretches = find_touching(self._file, KERNEL, around)
+        return self._kernels(conditions, touches(around), whole=False, stretches=stretches)
 
     def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
         """The kernels of each lane that have a launch row starting in its span, edges included."""
@@ -355,16 +360,24 @@ class NsysSqlite:
 
     def _times(self, around: Mapping[Lane, Interval]) -> Mapping[Lane, Iterable[Interval]]:
         found: dict[Lane, list[Interval]] = defaultdict(list)
-        hull = touches((min(around.values())[0], max(high for _, high in around.values())))
+        columns, span = "globalPid, deviceId, start, end", hull(around.values())
         with self._damage(KERNEL):
-            for pid, device, start, end in self._file.scan("globalPid, deviceId, start, end", KERNEL, hull):
+            stretches = find_touching(self._file, KERNEL, span)
+            for pid, device, start, end in self._file.scan(columns, KERNEL, touches(span), stretches=stretches):
                 check_process(pid, device)
                 check_whole(device, start, end)
                 for lane in (Lane(pid, device), Lane(pid, None)) if start <= end else ():
                     found[lane].append((start, end))
         return found
 
-    def _kernels(self, conditions: Mapping[Lane, str], hull: str, *, whole: bool) -> dict[Lane, Kernels]:
+    def _kernels(
+        self,
+        conditions: Mapping[Lane, str],
+        hull: str,
+        *,
+        whole: bool,
+        stretches: Sequence[Interval] | None = None,
+    ) -> dict[Lane, Kernels]:
         """The kernels that pass ``hull``, which is cheap and looked at first, and the condition of their lane."""
         if KERNEL not in self._file.tables or not conditions:
             return {}
@@ -376,8 +389,8 @@ class NsysSqlite:
         strangers = f"(globalPid NOT IN ({listed(by_pid)}) OR globalPid IS NULL)"
         where = "1" if whole else f"{hull} AND ({own} OR {strangers})"
         with self._damage(KERNEL):
-            whole = whole or worth(passing(self._file, KERNEL, where))
-            tables, without = read_kernels(self._file, conditions, where, whole=whole)
+            whole = whole or (stretches is None and worth(passing(self._file, KERNEL, where)))
+            tables, without = read_kernels(self._file, conditions, where, whole=whole, stretches=stretches)
         self._unasked |= without
         return self._with_names({lane: table for lane, table in tables.items() if table})
 

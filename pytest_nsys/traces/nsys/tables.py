@@ -29,6 +29,7 @@ from pytest_nsys.traces.sqlite_columns import (
 )
 from pytest_nsys.traces.sqlite_conditions import touches, within
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
+from pytest_nsys.traces.sqlite_zones import find_impossible
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -72,7 +73,8 @@ OPERATIONS = {KERNEL: "kernel", MEMCPY: "copy", MEMSET: "memset", GRAPHS: "graph
 def read_impossible(file: SqliteFile, table: str, what: str, name_of: Callable[[int], str]) -> ImpossibleRows:
     """The rows of one of ``OPERATIONS`` whose times cannot be. Raises TypeError for a value that cannot be."""
     stream, name = file.column(table, "streamId"), file.column(table, "shortName")
-    return impossible_rows(file, table, what, stream, name, name_of)
+    stretches = find_impossible(file, table) if table == KERNEL else None  # whose zones later questions use again
+    return impossible_rows(file, table, what, stream, name, name_of, stretches)
 
 
 THREAD_BITS = 0xFFFFFF
@@ -106,15 +108,30 @@ def starting(column: str, spans: Mapping[int, Interval], also: str = "1") -> str
 
 
 def read_kernels(
-    file: SqliteFile, lanes: Collection[Lane] | None, where: str, *, whole: bool, table: str = KERNEL, name: str = ""
+    file: SqliteFile,
+    lanes: Collection[Lane] | None,
+    where: str,
+    *,
+    whole: bool,
+    table: str = KERNEL,
+    name: str = "",
+    stretches: Sequence[Interval] | None = None,
 ) -> tuple[dict[Lane, Columns], set[int]]:
     """The kernels that pass, by lane, and the processes of those that are in none of the lanes; None: all lanes.
 
-    ``whole``: they may be as many as the table has. ``name`` stands for the names of kernels.
+    ``whole``: they may be as many as the table has. ``name`` stands for the names of kernels,
+    ``stretches`` of row ids for where they are.
     """
     row = kernel_row(file, table, name)
     return read_blocks(
-        file, row, table, where, lambda found: fill(lanes, found, _placed), whole=whole, explain=_explain_kernel
+        file,
+        row,
+        table,
+        where,
+        lambda found: fill(lanes, found, _placed),
+        whole=whole,
+        explain=_explain_kernel,
+        stretches=stretches,
     )
 
 

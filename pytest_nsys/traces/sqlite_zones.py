@@ -1,0 +1,83 @@
+"""Where in a large table stand the rows of a span of time? SQLite has no index of an export to ask.
+
+Profilers write what happened together mostly together, but in no order to rely on. So one pass notes of each zone, some
+thousand rows that stand side by side, from when to when they are: it costs half as much again as any other pass, and
+each later question reads the zones that may hold an answer, which are few. A value that is no number is in no order
+with any: its zone is always read.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from pytest_nsys.core.kept import kept
+from pytest_nsys.core.model import Interval
+from pytest_nsys.traces.sqlite_conditions import FIRST
+from pytest_nsys.traces.sqlite_file import SqliteFile
+
+ZONE_ROWS = 8192
+FEWEST_ROWS = 100_000
+"""A smaller table is passed as quickly as zones are chosen."""
+
+Number = int | float | None
+
+
+class Zone(NamedTuple):
+    """From when to when the rows between two ids are, and the length of the shortest; None where one is no number."""
+
+    rows: Interval
+    earliest: Number
+    latest: Number
+    shortest: Number
+
+
+def find_starting(file: SqliteFile, table: str, span: Interval) -> Sequence[Interval] | None:
+    """Find the stretches of row ids of all rows that start in a span; None where they may be anywhere."""
+    return _stretches(file, table, "start", lambda zone: _touches(zone, span))
+
+
+def find_touching(file: SqliteFile, table: str, span: Interval) -> Sequence[Interval] | None:
+    """Find the stretches of row ids of all rows that touch a span; None where they may be anywhere."""
+    return _stretches(file, table, "end", lambda zone: _touches(zone, span))
+
+
+def find_impossible(file: SqliteFile, table: str) -> Sequence[Interval] | None:
+    """Find the stretches of row ids of all rows that end before they start, or were not timed."""
+    return _stretches(file, table, "end", lambda zone: zone.shortest is None or zone.shortest <= 0)
+
+
+def _touches(zone: Zone, span: Interval) -> bool:
+    return (zone.earliest is None or zone.earliest <= span[1]) and (zone.latest is None or zone.latest >= span[0])
+
+
+def _stretches(file: SqliteFile, table: str, latest: str, wanted: Callable[[Zone], bool]) -> Sequence[Interval] | None:
+    if file.about(table) < FEWEST_ROWS or table in file.defined or not file.row_id(table):
+        return None
+    found: list[Interval] = [(FIRST, 0)]
+    for zone in _zones(file, table, latest):
+        if wanted(zone):
+            first = found.pop()[0] if found[-1][1] + 1 == zone.rows[0] else zone.rows[0]
+            found.append((first, zone.rows[1]))
+    many = sum(last - first for first, last in found[1:]) > file.about(table) // 2
+    return None if many else found
+
+
+@kept
+def _zones(file: SqliteFile, table: str, latest: str) -> Sequence[Zone]:
+    row_id = file.row_id(table)
+    numbers = f"min(ifnull(start, '')), max(ifnull(start, '')), max(ifnull({latest}, '')), "
+    numbers += "min(end - start)" if latest == "end" else "1"
+
+    def read(connection: sqlite3.Connection, low: int, high: int) -> list[Zone]:
+        sql = f"SELECT {numbers} FROM {table} WHERE {row_id} BETWEEN ? AND ?"
+        found = []
+        for first in range(max(low, 1), min(high, file.about(table)) + 1, ZONE_ROWS):
+            rows = first, min(first + ZONE_ROWS - 1, high)
+            *times, shortest = connection.execute(sql, rows).fetchone()
+            earliest, odd, until = (each if isinstance(each, int | float) else None for each in times)
+            found.append(Zone(rows, None if odd is None else earliest, until, shortest))
+        return found
+
+    return [zone for zones in file.halves(table, read) for zone in zones]
