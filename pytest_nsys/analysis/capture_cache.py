@@ -144,23 +144,16 @@ class CaptureCache:
         usual = usual_convention(paths[0])
         if usual is not None and usual.certain:
             return Choice(usual.convention.with_anchor(anchor), usual.convention, RUN if usual.whole_run else MEDIAN)
-        with contextlib.ExitStack() as opened:
-            traces = [self._to_look_at(path, opened, keep=usual is not None) for path in paths]
-            check_one_format(traces)
+        traces = [self._to_look_at(path) for path in paths]
+        check_one_format(traces)
 
-            def under(convention: Convention) -> Run:
-                return Run(traces, convention)
+        def under(convention: Convention) -> Run:
+            return Run(traces, convention)
 
-            return found(under(LABELLED), under, GENERIC if usual is None else usual.convention, anchor, known)
+        return found(under(LABELLED), under, GENERIC if usual is None else usual.convention, anchor, known)
 
-    def _to_look_at(self, path: Path, opened: contextlib.ExitStack, *, keep: bool) -> Trace:
-        """The trace; JSON, which is read whole, stays open. An export remembers what it was asked, and tells of it, so
-        that nothing but the look may ask it: it is closed again.
-        """
-        if not keep:
-            trace = open_trace(path)
-            opened.callback(trace.close)
-            return trace
+    def _to_look_at(self, path: Path) -> Trace:
+        """The trace, which stays open for whoever reads it next."""
         known = (run for each in self._known.values() if isinstance(each, Captures) for run in each.runs)
         read = {trace.path: trace for run in known if not run.convention.copies for trace in run.traces}
         if path in read:

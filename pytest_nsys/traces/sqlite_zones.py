@@ -45,7 +45,7 @@ def find_touching(file: SqliteFile, table: str, span: Interval) -> Sequence[Inte
 
 def find_impossible(file: SqliteFile, table: str) -> Sequence[Interval] | None:
     """Find the stretches of row ids of all rows that end before they start, or were not timed."""
-    return _stretches(file, table, "end", lambda zone: zone.shortest is None or zone.shortest <= 0)
+    return _stretches(file, table, "end", lambda zone: None in zone[1:] or (zone.shortest or 0) <= 0)
 
 
 def _touches(zone: Zone, span: Interval) -> bool:
@@ -55,13 +55,14 @@ def _touches(zone: Zone, span: Interval) -> bool:
 def _stretches(file: SqliteFile, table: str, latest: str, wanted: Callable[[Zone], bool]) -> Sequence[Interval] | None:
     if file.about(table) < FEWEST_ROWS or table in file.defined or not file.row_id(table):
         return None
+    zones = _zones(file, table, latest)
+    some = [zone.rows for zone in zones if wanted(zone)]
+    if 2 * len(some) > len(zones):
+        return None
     found: list[Interval] = [(FIRST, 0)]
-    for zone in _zones(file, table, latest):
-        if wanted(zone):
-            first = found.pop()[0] if found[-1][1] + 1 == zone.rows[0] else zone.rows[0]
-            found.append((first, zone.rows[1]))
-    many = sum(last - first for first, last in found[1:]) > file.about(table) // 2
-    return None if many else found
+    for first, last in some:
+        found.append((found.pop()[0] if found[-1][1] + 1 == first else first, last))
+    return found
 
 
 @kept

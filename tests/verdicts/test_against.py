@@ -91,15 +91,13 @@ def test_constants_are_judged_as_ever(project: Project) -> None:
     }
 
 
-def test_each_trace_is_opened_to_find_the_convention_and_to_measure(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_trace_is_opened_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.gate(EXPOSED + "- launches == baseline\n")
     project.gate("- overlap >= baseline - 3pp\n", "other.nsys.yaml")
     project.pair()
     opened = watch_openings(monkeypatch)
     project.pytest(*BOTH, code=0)
-    assert Counter(path.name for path in opened) == {"base.sqlite": 2, "head.sqlite": 2}
+    assert Counter(path.name for path in opened) == {"base.sqlite": 1, "head.sqlite": 1}
 
 
 def test_the_same_trace_on_both_sides_is_a_usage_error(project: Project) -> None:
