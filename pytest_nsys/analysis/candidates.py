@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
 from itertools import islice, pairwise
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from pytest_nsys.analysis.around import RankTrack, or_start
 from pytest_nsys.analysis.fact_bounds import FEW_ANCHORS
-from pytest_nsys.analysis.kernel_anchors import LaunchedKernels
+from pytest_nsys.analysis.kernel_anchors import MOST_UNLAUNCHED, LaunchedKernels
 from pytest_nsys.analysis.model_parts import ModuleCalls
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec, without_nested
@@ -42,6 +42,7 @@ from pytest_nsys.core.conventions import like
 from pytest_nsys.core.exact import distance, median
 from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, ProcessId, Range, Span, Value
+from pytest_nsys.core.numbers import format_value, percent
 from pytest_nsys.core.tables import Ranges
 
 Flags = NDArray[numpy.bool_]
@@ -261,6 +262,14 @@ class Candidate:
     inside: Fraction
     covered: Fraction
 
+    def __str__(self) -> str:
+        if self.alone:
+            how = f"once, {format_value(self.length_ns)}"
+        else:
+            period = f"{format_value(self.period_ns)} (within {format_share(self.spread)})"
+            how = f"{self.count} times a rank, {format_value(self.length_ns)} every {period}"
+        return f"{how}, {format_share(self.covered)} of the kernels' time"
+
     @property
     def span(self) -> Span:
         """``period`` where the ranges mark a beginning and enclose little."""
@@ -316,14 +325,14 @@ def anchor_candidates(run: Run, left_out: Callable[[str], object] = lambda _: Fa
     """
     closed, ranks = ranges_of(run), ranges_by_rank(run).values()
     patterns = {pattern for name, pattern in closed.patterns.items() if not _is_part(name) and not left_out(name)}
-    found = []
-    for pattern in patterns.intersection(*(own.by_pattern for own in ranks)) if ranks else ():
-        if any(_comes_back(own.by_pattern[pattern]) for own in ranks):
-            continue
-        if (one := _worst([own.candidate(pattern, own.by_pattern[pattern]) for own in ranks])) is not None:
-            found.append(one)
-    found.sort(key=lambda candidate: candidate.order)
-    return [*islice((each for each in found if closed.is_of_one_shape(each.pattern)), SHOWN)]
+    shared = patterns.intersection(*(own.by_pattern for own in ranks)) if ranks else ()
+    each = (
+        _worst([own.candidate(pattern, own.by_pattern[pattern]) for own in ranks])
+        for pattern in shared
+        if not any(_comes_back(own.by_pattern[pattern]) for own in ranks)
+    )
+    ordered = sorted((one for one in each if one is not None), key=lambda candidate: candidate.order)
+    return [*islice((one for one in ordered if closed.is_of_one_shape(one.pattern)), SHOWN)]
 
 
 def candidate_of(run: Run, pattern: str) -> Candidate | None:
@@ -333,6 +342,11 @@ def candidate_of(run: Run, pattern: str) -> Candidate | None:
     matches = like(pattern)
     found = _worst([own.candidate(pattern, own.named(matches), FEWEST - 1) for own in ranges_by_rank(run).values()])
     return None if found is None or (found.count < FEWEST and found.span is Span.PERIOD) else found
+
+
+def format_share(value: Fraction) -> str:
+    """Return a share in whole percent."""
+    return percent(Fraction(round(100 * value), 100))
 
 
 def _is_part(name: str) -> bool:
@@ -378,13 +392,6 @@ class Held(NamedTuple):
     time_ns: int
 
 
-class Lag(NamedTuple):
-    """How far the GPU runs behind the CPU: median over the kernels with a launch row; and the share without one."""
-
-    median_ns: Value
-    without: Fraction
-
-
 class Holds:
     """What the median windows of a run hold under each mode, and how far the GPU is behind; read when it is asked.
 
@@ -392,42 +399,45 @@ class Holds:
     """
 
     def __init__(self, run: Run, span: Span, kind: str | None = None) -> None:
-        self._run, self._span, self._kind = run, span, kind
-
-    @cached_property
-    def _window(self) -> str:
-        if self._held(MEDIAN, KernelsMode.LAUNCHED).kernels:
-            return MEDIAN
-        return STEADY if self._held(STEADY, KernelsMode.LAUNCHED).kernels else MEDIAN
+        self._run = run
+        specs = [WindowSpec(window, span, KernelsMode.LAUNCHED, kind) for window in (MEDIAN, STEADY)]
+        self._spec = next((spec for spec in specs if self._count(spec).kernels), specs[0])
 
     @property
     def place(self) -> str:
         """In which windows it was counted, in words."""
-        return "median window" if self._window == MEDIAN else "middle half of the windows"
+        return "median window" if self._spec.window == MEDIAN else "middle half of the windows"
 
-    @kept
     def __getitem__(self, mode: KernelsMode) -> Held:
-        return self._held(self._window, mode)
+        return self._count(replace(self._spec, kernels=mode))
 
     @kept
-    def _held(self, window: str, mode: KernelsMode) -> Held:
-        measured = self._run.measured(WindowSpec(window, self._span, mode, self._kind)).ranks.values()
-        own = [Held(sum(map(len, each)), sum(total(w.durations_ns) for w in each)) for each in measured if each]
-        complete = len(own) == len(self._run.ranks)
-        return Held(min(h.kernels for h in own), min(h.time_ns for h in own)) if complete and own else Held(0, 0)
+    def _count(self, spec: WindowSpec) -> Held:
+        each = [*self._run.measured(spec).ranks.values()]
+        if len(each) < len(self._run.ranks) or not each or not all(each):
+            return Held(0, 0)
+        times = [sum(total(window.durations_ns) for window in own) for own in each]
+        return Held(min(sum(map(len, own)) for own in each), min(times))
 
     @cached_property
-    def lag(self) -> Lag:
-        """How far the GPU runs behind the CPU around the median windows, where anything is; the worst rank."""
-        lags: list[Value] = []
-        without = Fraction(0)
+    def _tracks(self) -> Sequence[RankTrack]:
+        """The ranks around these windows by what they launched; where nothing is there, by time."""
         for mode in (KernelsMode.LAUNCHED, KernelsMode.CLIPPED):
-            for track in self._run.measured(WindowSpec(self._window, self._span, mode, self._kind)).tracks.values():
-                lags += [median(track.lags_ns)] if track.lags_ns else []
-                without = max(without, Fraction(track.launched.without, track.launched.kernels or 1))
-            if lags:
+            tracks = [*self._run.measured(replace(self._spec, kernels=mode)).tracks.values()]
+            if any(track.lags_ns for track in tracks):
                 break
-        return Lag(max(lags, default=0), without)
+        return tracks
+
+    @property
+    def lag_ns(self) -> Value:
+        """How far the GPU runs behind the CPU, the median of the kernels with a launch row, of the worst rank."""
+        return max((median(track.lags_ns) for track in self._tracks if track.lags_ns), default=0)
+
+    @property
+    def unlaunched(self) -> Fraction:
+        """The share of the kernels that have no launch row, of the worst rank."""
+        each = (track.launched for track in self._tracks)
+        return max((Fraction(launched.without, launched.kernels or 1) for launched in each), default=Fraction(0))
 
     @property
     def best_mode(self) -> KernelsMode | None:
@@ -435,6 +445,6 @@ class Holds:
         contained, launched = self[KernelsMode.CONTAINED], self[KernelsMode.LAUNCHED]
         if contained.kernels and 2 * contained.time_ns >= launched.time_ns:
             return KernelsMode.CONTAINED
-        if launched.kernels and self.lag.without <= Fraction(1, 10):
+        if launched.kernels and self.unlaunched <= MOST_UNLAUNCHED:
             return KernelsMode.LAUNCHED
         return next((mode for mode in (KernelsMode.CLIPPED, KernelsMode.CONTAINED) if self[mode].kernels), None)

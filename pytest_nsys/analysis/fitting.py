@@ -10,7 +10,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import NamedTuple
 
 from pytest_nsys.analysis.candidates import (
@@ -19,6 +18,7 @@ from pytest_nsys.analysis.candidates import (
     Holds,
     anchor_candidates,
     candidate_of,
+    format_share,
     ranges_of,
 )
 from pytest_nsys.analysis.kernel_anchors import MOST_UNLAUNCHED
@@ -37,8 +37,8 @@ from pytest_nsys.analysis.step_words import (
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention, written_anchor
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
-from pytest_nsys.core.model import KernelsMode, Span, Value
-from pytest_nsys.core.numbers import format_value, percent
+from pytest_nsys.core.model import KernelsMode, Span
+from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted, printable
 
 GENERIC = BUILT_IN["generic"]
@@ -130,7 +130,7 @@ def choose(
             raise NothingMeasured(f"the windows of convention {given.name} hold no kernels")
         return chosen
     for alike in _fitting(run) if given is None else ():
-        fitting = [found for found in (_built_in(open_under, convention) for convention in alike) if found is not None]
+        fitting = [choice for convention in alike if (choice := _built_in(open_under, convention)) is not None]
         if fitting:
             chosen, *others = fitting
             return _with_parts(run, open_under, replace(chosen, rivals=tuple(other.base.name for other in others)))
@@ -180,15 +180,15 @@ def _with_parts(run: Run, open_under: OpenUnder, chosen: Choice) -> Choice:
 
 def _with_anchor(run: Run, open_under: OpenUnder, usual: Convention, anchor: Anchor) -> Choice:
     """The convention that fits, with another anchor; where none does the usual one, in the mode that fits the trace."""
-    for alike in _fitting(run):
-        convention = alike[0].with_anchor(anchor)
-        return Choice(_by_launch(run, convention) if convention.kernel_anchor else convention, alike[0])
-    base = _base(run, usual)
-    convention = replace(base, anchor=anchor)
+    fitting = _fitting(run)
+    base = fitting[0][0] if fitting else _base(run, usual)
+    convention = base.with_anchor(anchor) if fitting else replace(base, anchor=anchor)
     if convention.kernel_anchor is not None:
-        return Choice(_by_launch(run, convention), base)
-    mode = Holds(open_under(convention), convention.span).best_mode
-    return Choice(replace(convention, kernels=mode or convention.kernels), base)
+        convention = _by_launch(run, convention)
+    elif not fitting:
+        mode = Holds(open_under(convention), convention.span).best_mode
+        convention = replace(convention, kernels=mode or convention.kernels)
+    return Choice(convention, base)
 
 
 def _by_launch(run: Run, convention: Convention) -> Convention:
@@ -217,34 +217,44 @@ def _fitting(run: Run) -> list[list[Convention]]:
 
 def _built_in(open_under: OpenUnder, convention: Convention) -> Choice | None:
     """The convention with the kernels mode that fits the trace; None where its windows hold nothing."""
+    choice = _accept(open_under, Choice(convention, convention), keep=True)
+    if choice is None:
+        return None
     run = open_under(convention)
-    counts = [len(run.anchors(rank)) for rank in run.ranks]
-    anchors = min(counts, default=0)
-    if not anchors or (convention.span is Span.PERIOD and anchors < FEWEST):
+    counts = sorted({len(run.anchors(rank)) for rank in run.ranks})
+    often = counted(counts[0], "time") + (" or more" if len(counts) > 1 else "")
+    often += f": {counts_in_words(choice.kinds)}" if choice.kinds else ""
+    labelled = len(run.labelled_ranks) if convention.setup is not None else 0
+    setup = f", and the setup label of {counted(labelled, 'rank')} was read" if labelled else ""
+    anchor = printable(str(convention.anchor), 60)
+    return choice.because(
+        "convention", f"{convention.name} fits: every rank has its anchor '{anchor}' ({often}){setup}."
+    )
+
+
+def _accept(open_under: OpenUnder, choice: Choice, *, keep: bool) -> Choice | None:
+    """The choice with the kernels mode that fits the windows of its convention; None where they hold nothing. One that
+    counts by launches and holds kernels so is to ``keep`` that.
+    """
+    convention = choice.convention
+    run = open_under(convention)
+    counts = {len(run.anchors(rank)) for rank in run.ranks}
+    if not counts or min(counts) < (FEWEST if convention.span is Span.PERIOD else 1):
         return None
     steps, kind = run.steps, run.steps.usual
     if convention.kinds and kind is None:
         return None
     holds = Holds(run, convention.span, kind)
-    usual = convention.kernels is KernelsMode.LAUNCHED and holds[KernelsMode.LAUNCHED].kernels
-    mode = KernelsMode.LAUNCHED if usual else holds.best_mode
-    if kind is not None and not steps.shared:  # which is told where one is asked for: no other unit stands for it
-        mode = convention.kernels
+    mode: KernelsMode | None = convention.kernels
+    shared = kind is None or steps.shared  # else it is told where one is asked for: no other unit stands for it
+    if shared and not (keep and mode is KernelsMode.LAUNCHED and holds[mode].kernels):
+        mode = holds.best_mode
     if mode is None:
         return None
-    assert convention.anchor is not None
-    often = counted(anchors, "time") + ("" if len(set(counts)) == 1 else " or more")
-    often += f": {counts_in_words(steps.counts)}" if steps.counts else ""
-    labelled = len(run.labelled_ranks) if convention.setup is not None else 0
-    setup = f", and the setup label of {counted(labelled, 'rank')} was read" if labelled else ""
-    what = (
-        f"{convention.name} fits: every rank has its anchor '{printable(str(convention.anchor), 60)}' ({often}){setup}."
-    )
-    choice = Choice(replace(convention, kernels=mode), convention, kinds=steps.counts, kind=kind)
-    choice = choice.because("convention", what)
-    if mode is not convention.kernels:
+    choice = replace(choice, convention=replace(convention, kernels=mode), kinds=steps.counts, kind=kind)
+    if not keep or mode is not convention.kernels:
         choice = choice.because("kernels", *_why_mode(mode, holds))
-    return of_one_step(choice) if set(counts) == {1} else choice
+    return of_one_step(choice) if counts == {1} else choice
 
 
 def of_one_step(choice: Choice) -> Choice:
@@ -335,49 +345,12 @@ def _whole_run(base: Convention, searched: Searched) -> Choice:
 
 def _anchored(open_under: OpenUnder, anchor: Candidate, base: Convention) -> Choice | None:
     """The convention with this anchor; None where no mode has kernels in its median windows."""
-    start = replace(base, anchor=anchor.pattern, span=anchor.span)
-    holds = Holds(open_under(start), anchor.span)
-    mode = holds.best_mode
-    if mode is None:
-        return None
-    choice = Choice(replace(start, kernels=mode), base)
-    choice = choice.because("anchor", *_why_anchor(anchor)).because("span", *_why_span(anchor))
-    choice = of_one_step(choice) if anchor.alone else choice
-    return choice.because("kernels", *_why_mode(mode, holds))
-
-
-def _share(value: Value) -> str:
-    return percent(Fraction(round(100 * value), 100))
-
-
-def candidate_words(candidate: Candidate) -> str:
-    """A candidate in a line: its pattern, how often, how long, how much of the kernels' time."""
-    pattern = f"'{printable(candidate.pattern, 60)}'"
-    if candidate.alone:
-        return f"{pattern}: once, {format_value(candidate.length_ns)}, {_share(candidate.covered)} of the kernels' time"
-    return (
-        f"{pattern}: {candidate.count} times, {format_value(candidate.length_ns)} every "
-        f"{format_value(candidate.period_ns)}, {_share(candidate.covered)} of the kernels' time"
-    )
-
-
-def _why_anchor(anchor: Candidate) -> tuple[str, ...]:
-    if anchor.alone:
-        return (f"The only step, by its name, around {_share(anchor.covered)} of the kernels' time.",)
-    often = f"{counted(anchor.count, 'time')} a rank, every {format_value(anchor.period_ns)}"
-    return (
-        f"The range that repeats: {often} (typically",
-        f"within {_share(anchor.spread)}), covering {_share(anchor.covered)} of the kernels' time.",
-    )
-
-
-def _why_span(anchor: Candidate) -> tuple[str, ...]:
-    if anchor.alone:
-        return ("range: from the start of the step to its end.",)
-    length, period = format_value(anchor.length_ns), format_value(anchor.period_ns)
-    if anchor.span is Span.RANGE:
-        return (f"range: the anchors themselves enclose their work ({length} of a period of {period}).",)
-    return (f"period: the anchors mark a beginning and enclose little ({length} of a period of {period}).",)
+    choice = Choice(replace(base, anchor=anchor.pattern, span=anchor.span), base)
+    which = "The only step, by its name" if anchor.alone else "The range that repeats"
+    encloses = "range: the anchors enclose their work."
+    marks = "period: the anchors mark a beginning and enclose little."
+    choice = choice.because("anchor", f"{which}: {anchor}.")
+    return _accept(open_under, choice.because("span", encloses if anchor.span is Span.RANGE else marks), keep=False)
 
 
 def _why_mode(mode: KernelsMode, holds: Holds) -> tuple[str, ...]:
@@ -386,8 +359,6 @@ def _why_mode(mode: KernelsMode, holds: Holds) -> tuple[str, ...]:
     if mode is KernelsMode.CONTAINED:
         return ("contained: what a window launches also runs in it.", seen)
     if mode is KernelsMode.LAUNCHED:
-        return (f"launched: the GPU runs {format_value(holds.lag.median_ns)} behind the CPU.", seen)
-    return (
-        f"clipped: {_share(holds.lag.without)} of the kernels have no launch row, so they count where they ran.",
-        seen,
-    )
+        return (f"launched: the GPU runs {format_value(holds.lag_ns)} behind the CPU.", seen)
+    without = format_share(holds.unlaunched)
+    return (f"clipped: {without} of the kernels have no launch row, so they count where they ran.", seen)

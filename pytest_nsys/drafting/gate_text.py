@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from pytest_nsys.analysis.fitting import Choice, candidate_words
+from pytest_nsys.analysis.fitting import Choice
 from pytest_nsys.analysis.windows import MEDIAN
 from pytest_nsys.core.conventions import BUILT_IN, Convention, Purpose, written_anchor
 from pytest_nsys.core.words import printable
@@ -116,7 +116,7 @@ def _convention_lines(choice: Choice) -> Iterator[str]:
     others = [each for each in choice.candidates if each.pattern != convention.anchor]
     if others:
         yield from comment("Other ranges that could anchor:" if choice.anchored else "Ranges that were looked at:")
-        yield from _comments([f"  {candidate_words(other)}" for other in others])
+        yield from _comments([f"  '{printable(other.pattern, 60)}': {other}" for other in others])
     if convention == BUILT_IN.get(convention.name):
         yield f"convention: {convention.name}"
         return
