@@ -108,7 +108,7 @@ def test_several_captures_are_medians(trace: Callable[..., Path]) -> None:
 def test_under_another_convention(run: NsysRun, trace: Callable[..., Path], folder: Path) -> None:
     own = Convention("own", anchor="layer00.stage2_f", stage="(?P<stage>stage2)")
     assert {row["stage"] for row in run.under(own).rows("launches")} == {"stage2"}
-    assert run.under("generic").rows("busy_ns", window="run")
+    assert run.under("generic").rows("compute_ns", window="run")
     yaml = folder / "own.yaml"
     yaml.write_text("name: own\nanchor: layer00.stage2_f\n")
     for said in (str(yaml), yaml, BUILT_IN["generic"]):
@@ -152,7 +152,7 @@ ARGUMENTS: list[tuple[Callable[[NsysRun], object], str]] = [
     (lambda run: run.rows("overlap", window="medan"), "unknown window 'medan' (did you mean 'median'"),
     (lambda run: judge("overlp >= 60%", run), "'overlp >= 60%', character 1: unknown metric"),
     (lambda run: judge("overlap >= 60", run), "character 12: overlap is a ratio: write 60%"),
-    (lambda run: judge("busy_ns <= baseline + 1%", run), "a baseline is another run: judge(sente"),
+    (lambda run: judge("compute_ns <= baseline + 1%", run), "a baseline is another run: judge(sente"),
     (lambda run: judge("perf/a.nsys.yaml", run), "is a gate file: judge(Path(…), run)"),
     (lambda _: judge("overlap >= 60%", cast(Any, "run.sqlite")), "is a run: judge(sentence, open"),
     (lambda run: judge("overlap >= 60%", run, cast(Any, "b")), "is a run: judge(sentence, open"),
@@ -167,7 +167,7 @@ OTHERS: list[tuple[Callable[[NsysRun], object], type[NsysError], str]] = [
         TraceError,
         "there is no anchor 99: the rank has 5, numbered from 0",
     ),
-    (lambda run: judge("busy_ns <= baseline + 1%", run, run), UsageMistake, "both sides are the same trace"),
+    (lambda run: judge("compute_ns <= baseline + 1%", run, run), UsageMistake, "both sides are the same trace"),
     (lambda _: open_run("nowhere.sqlite"), UsageMistake, "there is no such file"),
     (lambda _: compare("", "b"), UsageMistake, "the path of a trace is empty"),
     (lambda _: compare("a", "b", "c.nsys.yaml", anchor="x"), NsysError, "a: there is no such file"),
@@ -439,4 +439,4 @@ def test_the_metrics_of_a_run_are_those_with_rows(run: NsysRun) -> None:
     assert {"overlap", "exposed_ns", "compute_ns"} <= {*found}
     assert "overlap_score" not in found
     assert found["overlap"].dimensions == ("rank", "stage")
-    assert all(run.rows(name) for name in ("overlap", "busy_ns"))
+    assert all(run.rows(name) for name in ("overlap", "compute_ns"))

@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from fractions import Fraction
 
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.core.columns import take, total
-from pytest_nsys.core.conventions import COMPUTE
 from pytest_nsys.core.errors import NoRows
-from pytest_nsys.core.exact import exact
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import Row, stream_labels
+from pytest_nsys.core.model import Row
 
 SYNCHRONISING_CALLS = (
     "cudaDeviceSynchronize*",
@@ -39,26 +36,13 @@ def compute_ns(window: RankWindow) -> Iterator[Row]:
     yield Row((window.rank.number,), total(take(window.durations_ns, window.compute)))
 
 
-def stream_compute_ns(window: RankWindow) -> Iterator[Row]:
-    """Σ length of compute kernels, per (rank, stream); a number that two devices or contexts share is spelt out."""
-    labels = stream_labels(use.stream for use in window.streams)
-    for use in window.streams:
-        if use.purpose == COMPUTE:
-            yield Row((window.rank.number, labels[use.stream]), use.compute_ns)
-
-
 def window_ns(window: RankWindow) -> Iterator[Row]:
     """Length of the window, per rank: of a step until the next one begins, with kernels launched on the GPU."""
     yield Row((window.rank.number,), window.length_ns)
 
 
-def busy_ns(window: RankWindow) -> Iterator[Row]:
-    """Time in which any kernel runs, per rank."""
-    yield Row((window.rank.number,), window.meanwhile.busy_time.total_ns)
-
-
 def idle_ns(window: RankWindow) -> Iterator[Row]:
-    """The window minus its busy time, per rank."""
+    """The window minus the time in which any kernel runs, per rank."""
     yield Row((window.rank.number,), window.length_ns - window.meanwhile.busy_time.total_ns)
 
 
@@ -69,22 +53,10 @@ def comm_streams(window: RankWindow) -> Iterator[Row]:
         yield Row((window.rank.number, purpose), counts[purpose])
 
 
-def compute_streams(window: RankWindow) -> Iterator[Row]:
-    """Number of streams with compute, per rank."""
-    yield Row((window.rank.number,), len(window.compute_streams))
-
-
 def launches(window: RankWindow) -> Iterator[Row]:
     """Number of kernels, per (rank, stage)."""
     for stage, members in window.all_by_stage.items():
         yield Row((window.rank.number, stage), len(members))
-
-
-def mean_kernel_ns(window: RankWindow) -> Iterator[Row]:
-    """Mean length of a kernel, per (rank, stage): small means bound by overhead."""
-    for stage, members in window.all_by_stage.items():
-        length = total(take(window.durations_ns, members))
-        yield Row((window.rank.number, stage), exact(Fraction(length, len(members))))
 
 
 def gpu_gap_ns(window: RankWindow) -> Iterator[Row]:
@@ -102,20 +74,20 @@ def syncs(window: RankWindow) -> Iterator[Row]:
 
     No row where the trace has no record of any call: 0 would be green on nothing.
     """
-    if (calls := _synchronising(window)) is None:
+    if (calls := synchronising(window)) is None:
         raise NoRows(f"the trace has no record of calls: {window.track.around.facts.to_see_calls}")
     yield Row((window.rank.number,), calls.total())
 
 
 def sync_calls(window: RankWindow) -> Iterator[Row]:
     """The calls that ``syncs`` counts by name, per (rank, call)."""
-    for call, count in sorted((_synchronising(window) or Counter()).items()):
+    for call, count in sorted((synchronising(window) or Counter()).items()):
         yield Row((window.rank.number, call), count)
 
 
 @kept
-def _synchronising(window: RankWindow) -> Counter[str] | None:
-    """How many calls of each name wait; None without records."""
+def synchronising(window: RankWindow) -> Counter[str] | None:
+    """Count the calls of each name that wait; None without records."""
     calls = window.track.api_calls(SYNCHRONISING_CALLS, (window.window.start_ns, window.window.end_ns))
     return None if calls is None else Counter(name for call in calls if (name := waiting_call(call.name)))
 

@@ -370,27 +370,16 @@ def facts_of(budget: Budget) -> BudgetFacts:
     )
 
 
-def device_busy_ns(window: RankWindow) -> Iterator[Row]:
-    """Time in which any kernel, copy or memset runs, per rank."""
-    if (busy := device_of(window).busy) is not None:
-        yield Row((window.rank.number,), busy.covered_ns(window.start_ns, window.end_ns))
-
-
 def device_idle_ns(window: RankWindow) -> Iterator[Row]:
-    """The window minus ``device_busy_ns``, per rank: ``idle_ns`` counts copies and memsets as idle, this does not."""
-    for labels, busy in device_busy_ns(window):
-        yield Row(labels, window.length_ns - busy)
-
-
-def compute_busy_ns(window: RankWindow) -> Iterator[Row]:
-    """Time in which any compute kernel runs, per rank."""
-    yield Row((window.rank.number,), device_of(window).compute.covered_ns(window.start_ns, window.end_ns))
+    """Time in which no kernel, copy or memset runs, per rank: ``idle_ns`` counts copies and memsets as idle."""
+    if (busy := device_of(window).busy) is not None:
+        yield Row((window.rank.number,), window.length_ns - busy.covered_ns(window.start_ns, window.end_ns))
 
 
 def compute_absent_ns(window: RankWindow) -> Iterator[Row]:
-    """The window minus ``compute_busy_ns``, per rank: what a faster step has to win back."""
-    for labels, busy in compute_busy_ns(window):
-        yield Row(labels, window.length_ns - busy)
+    """Time in which no compute kernel runs, per rank: what a faster step has to win back."""
+    compute = device_of(window).compute
+    yield Row((window.rank.number,), window.length_ns - compute.covered_ns(window.start_ns, window.end_ns))
 
 
 def comm_alone_ns(window: RankWindow) -> Iterator[Row]:

@@ -248,7 +248,7 @@ class Captures:
     @kept
     def notes(self, spec: WindowSpec, *metrics: Metric, bounds: Bounds = NO_BOUNDS) -> tuple[Note, ...]:
         """What a person should know about the measurements of these metrics."""
-        found = [fact.note for fact in self.facts_about(spec, bounds, *(metrics or (METRICS["busy_ns"],)))]
+        found = [fact.note for fact in self.facts_about(spec, bounds, *(metrics or (METRICS["idle_ns"],)))]
         for about in dict.fromkeys(metric.about for metric in metrics):
             found += about(self.runs, spec) if about else ()
         found += [Note(line, True) for metric in metrics for line in self.outlying(metric, spec)]
@@ -258,7 +258,7 @@ class Captures:
     def notes_of(self, spec: WindowSpec, *names: str) -> Sequence[Note]:
         """Notes of facts of these names alone, for what hangs on no more; none of a run without kernels."""
         with contextlib.suppress(NothingMeasured):
-            each = [facts_about(Ground(run, spec, METRICS["busy_ns"]), names) for run in self.runs]
+            each = [facts_about(Ground(run, spec, METRICS["idle_ns"]), names) for run in self.runs]
             return merged([fact.note for facts in each for fact in facts])
         return ()
 
@@ -444,7 +444,7 @@ def why_none(captures: Captures, metric: Metric, spec: WindowSpec) -> str:
 OF_A_RUN = ("compute_absent_ns", "launches")
 """Metrics on whose ground a run stands of which nobody has asked for anything: its budget, and kernels by stage."""
 
-USUAL = ("window_ns", "busy_ns", "idle_ns", "compute_ns", "gpu_gap_ns", "period_ns")
+USUAL = ("window_ns", "idle_ns", "compute_ns", "wall_exposed_all_ns", "period_ns")
 """Looked at beside what is asked, for a gate may ask for ratios alone: read off kernels and anchors that are there."""
 
 Asked = tuple[Metric, WindowSpec]

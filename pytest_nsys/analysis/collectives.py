@@ -15,10 +15,9 @@ which that cannot be said, because ranks are missing or have other collectives i
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from operator import attrgetter
 from typing import NamedTuple
 
 from pytest_nsys.analysis.rank_window import RankWindow
@@ -239,36 +238,22 @@ def traffic_share(window: RankWindow) -> Iterator[Row]:
     return (Row((window.rank.number, *labels), share) for labels, share in shares(found).items())
 
 
-def _speeds(
-    window: RankWindow, speed: Callable[[Transfer], Fraction | None]
-) -> Iterator[tuple[Labels, Sequence[Fraction]]]:
-    """The bandwidths of each group and kind that has any. Raises NoRows where none has."""
+def _speeds(window: RankWindow) -> Iterator[tuple[Labels, Sequence[Fraction]]]:
+    """What the links carried, of each group and kind that says it. Raises NoRows where none does."""
     some = False
     for labels, own in _found(window).items():
-        if values := [value for t in own.recorded if (value := speed(t)) is not None]:
+        if values := [value for t in own.recorded if (value := t.bus_gb_per_s) is not None]:
             some = True
             yield labels, values
     if not some:
         raise NoRows(why_no_sizes(window))
 
 
-_ALGORITHM, _BUS = attrgetter("algorithm_gb_per_s"), attrgetter("bus_gb_per_s")
-
-
-def _statistics(window: RankWindow, speed: Callable[[Transfer], Fraction | None]) -> Iterator[Row]:
-    for labels, values in _speeds(window, speed):
-        for word in STATISTICS:
-            yield Row((window.rank.number, *labels, word), exact(Fraction(aggregate(word)(values))))
-
-
-def algbw(window: RankWindow) -> Iterator[Row]:
-    """Bytes / length of the kernels, per (rank, group, collective, statistic)."""
-    return _statistics(window, _ALGORITHM)
-
-
 def busbw(window: RankWindow) -> Iterator[Row]:
     """What the links carried in the kernels' time, per (rank, group, collective, statistic)."""
-    return _statistics(window, _BUS)
+    for labels, values in _speeds(window):
+        for word in STATISTICS:
+            yield Row((window.rank.number, *labels, word), exact(Fraction(aggregate(word)(values))))
 
 
 def bandwidth_utilisation(window: RankWindow) -> Iterator[Row]:
@@ -276,7 +261,7 @@ def bandwidth_utilisation(window: RankWindow) -> Iterator[Row]:
     peak = window.track.group.run.workload.peak_gb_per_s
     if peak is None:
         raise NoRows("no peak is stated: write workload: {peak: 400GB/s}, the bandwidth per GPU")
-    for labels, values in _speeds(window, _BUS):
+    for labels, values in _speeds(window):
         yield Row((window.rank.number, *labels), exact(Fraction(median(values)) / peak))
 
 

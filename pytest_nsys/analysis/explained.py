@@ -225,8 +225,8 @@ class Breakdown(NamedTuple):
     part by the kernel that waited, or by the producer that blocked; None where the trace does not say.
 
     ``gaps`` and the compute of ``walls`` make up the window, too: before which kernels no compute ran, at its edges
-    AT_START and AT_END, and between is ``gpu_gap_ns``. ``calls`` are by name, None where the trace has no record of
-    calls; ``transfers`` by kind, as ``memset`` or ``copy from pageable to device``, None where it does not say when
+    AT_START and AT_END. ``calls`` are by name, None where the trace has no record of calls;
+    ``transfers`` by kind, as ``memset`` or ``copy from pageable to device``, None where it does not say when
     they ran. ``clock_mhz`` is the median clock of the SMs, None where the window has no sample.
     """
 

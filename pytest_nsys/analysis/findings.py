@@ -7,6 +7,7 @@ kind there is one finding, told of the rank where it could win most.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TypeVar
 
-from pytest_nsys.analysis.activity import sync_calls
+from pytest_nsys.analysis.activity import synchronising
 from pytest_nsys.analysis.budget import Budget, budgets_of, host_between
 from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.analysis.captures import Captures
@@ -49,7 +50,7 @@ MORE: Mapping[FindingKind, str] = {
     FindingKind.WRONG_STREAM: "--view streams",
     FindingKind.COMMUNICATION: "--view overlap",
     FindingKind.CLOCKS: "rows sm_clock_mhz",
-    FindingKind.UNEVEN: "rows compute_busy_ns",
+    FindingKind.UNEVEN: "rows compute_ns",
     FindingKind.PROFILER: "check",
 }
 """What shows more: a view, or a command; of all others the view of the budget."""
@@ -272,7 +273,7 @@ def _communication(look: _Look, losses: Losses) -> Figures:
 
 def _syncs(_: _Look, losses: Losses) -> Figures:
     (call, ns), *others = losses.budget.in_syncs.items()
-    calls = {str(labels[-1]): value for labels, value in sync_calls(losses.window)}
+    calls = synchronising(losses.window) or Counter[str]()
     counted: Figures = {"calls": calls[call]} if call in calls else {}
     return {"part_ns": ns, "more_ns": sum(each for _, each in others), "call": call, **counted}
 

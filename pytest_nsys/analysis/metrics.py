@@ -109,13 +109,17 @@ class Metric:
     own. ``over_clocks``: it compares ranks whose clocks are one only so well, so that a rank may rightly have no row.
     No value is below ``least`` or above ``greatest``, in the base of the unit; None: no such end is known.
     ``every_stage``: of those by stage, one in which kernels without a stage count where nothing selects one. ``sums``:
-    the metric, of one dimension more, whose rows add up to those of this one. ``untouched`` are checks of the trace's
-    quality that say nothing against it. ``rough`` times are the rest of something else, or wait for others, and move
-    more. ``slowest``: its only row is the step of the slowest rank, and explained by the parts of that one.
+    what has the rows, of one dimension more, that add up to those of this one. ``untouched`` are facts about the trace
+    that say nothing against it. ``rough`` times are the rest of something else, or wait for others, and move more.
+    ``slowest``: its only row is the step of the slowest rank, and explained by the parts of that one.
     ``without`` says why a window may have no row. ``sparse``: one that a window or capture lacks is 0 there.
     ``window_by``: of several windows or captures its rows are those of one for each rank, whose row of the metric that
     this names is the lower median; empty: each row is the median of its own. ``by_order``: it hangs on which streams
-    keep order, not only groups by them. ``within``: it is never longer than its window.
+    keep order, not only groups by them. ``within``: it is never longer than its window. ``of_all_steps``: it looks at
+    every step of the run, whichever window is judged. ``reads_sizes``: it hangs on how many bytes a collective moves.
+
+    ``example`` is a sentence to write of it, where the usual one of its unit is none; ``words``, with commas between,
+    are what people call it who are told that sentence; ``question`` is what one of the ten of a first gate answers.
     """
 
     place: str
@@ -142,6 +146,11 @@ class Metric:
     over_clocks: bool = False
     by_order: bool = False
     within: bool = False
+    of_all_steps: bool = False
+    reads_sizes: bool = False
+    example: str = ""
+    words: str = ""
+    question: str = ""
     subject: str = ""
 
     @property
@@ -188,7 +197,7 @@ class Metric:
     def hangs_on(self) -> Parts | None:
         """How the time is taken apart that its rows hang on, also where they are not themselves."""
         base = METRICS.get(self.name.removesuffix(OF_STEP), self)
-        place = base.explained_by or _HANGS_ON.get(base.name) or _HANGS_ON.get(base.subject, "")
+        place = base.explained_by or _HANGS_ON.get(base.subject, "")
         return _standing_at(place) if place else None
 
     @property
@@ -205,16 +214,6 @@ class Metric:
     def outside(self) -> bool:
         """Whether its values stand in a file beside the trace, which no window, kernel or doubt of it changes."""
         return self.of is Of.OUTSIDE
-
-    @property
-    def of_all_steps(self) -> bool:
-        """Whether it looks at every step of the run, whichever window is judged."""
-        return self.name in _OF_ALL_STEPS
-
-    @property
-    def reads_sizes(self) -> bool:
-        """Whether it hangs on how many bytes a collective moves."""
-        return self.name in _OF_SIZES
 
     @property
     def looks_up(self) -> frozenset[str]:
@@ -235,9 +234,6 @@ class Metric:
         """The rows of one window, of what the metric's scope says."""
         return [row for row in self.function(window) if isinstance(row, Row)]
 
-
-_OF_ALL_STEPS = frozenset({"period_ns", "step_time_ns", "samples_per_s", "tokens_per_s"})
-_OF_SIZES = frozenset({"algbw", "busbw", "bandwidth_utilisation", "collective_bytes", "traffic_share"})
 
 OF_STEP = " of step"
 """What stands behind the name of a time, where its rows are shares of their windows."""
@@ -310,7 +306,7 @@ OF_ONE_WINDOW = ("kernels", "collectives", "pipeline")
 _RANK, _STAGE = ("rank",), ("rank", "stage")
 _LOWER, _HIGHER = Better.LOWER, Better.HIGHER
 _NS, _RATIO, _COUNT, _NUMBER = Unit.NS, Unit.RATIO, Unit.COUNT, Unit.NUMBER
-_SHARED = "no stream mostly communicates; communication on compute streams is counted by 'barriers'"
+_SHARED = "no stream mostly communicates; 'barrier' is the communication on compute streams"
 _STEADY = ("uneven_anchors", "typicality")
 _STEP_TIME = (
     "the step time is unknown: no steady anchors give a period, or an anchor is not a step; set "
@@ -344,18 +340,22 @@ _blocks = partial(
     without="no blocks are stated: blocks: […] in the gate file",
 )
 _collective = partial(Metric, dimensions=("rank", "group", "collective"))
-_bandwidth = partial(
-    _collective,
-    unit=Unit.GB_PER_S,
-    better=_HIGHER,
-    dimensions=("rank", "group", "collective", "statistic"),
-)
-_waits = partial(_collective, unit=_NS, better=_LOWER, scope=Scope.RUN, notes="straggling.wait_notes", over_clocks=True)
-
 _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
     "time of the step": (
-        _of_run("throughput.step_time_ns", _NS, _LOWER, (), explained_by="causes.WHOLE", slowest=True),
-        _time("activity.window_ns", explained_by="causes.WHOLE"),
+        _of_run(
+            "throughput.step_time_ns",
+            _NS,
+            _LOWER,
+            (),
+            explained_by="causes.WHOLE",
+            slowest=True,
+            of_all_steps=True,
+            example="step time <= 450ms",
+            words="step, steps, step duration, step latency, iteration, iteration time, latency, duration, wall time, "
+            "wall clock, e2e time, time, step length, time per step, longest step",
+            question="Is a step slower?",
+        ),
+        _time("activity.window_ns", explained_by="causes.WHOLE", example="window <= 450ms"),
         _anchors(
             "throughput.period_ns",
             _NS,
@@ -363,54 +363,117 @@ _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
             ("rank", "quantile"),
             explained_by="causes.WHOLE",
             untouched=_STEADY,
+            of_all_steps=True,
+            example="p50 period <= 450ms",
         ),
-        _of_run("throughput.samples_per_s", Unit.SAMPLES_PER_S, _HIGHER, ()),
-        _of_run("throughput.tokens_per_s", Unit.TOKENS_PER_S, _HIGHER, ()),
         _of_run(
-            "throughput.profiler_overhead",
-            _RATIO,
-            _LOWER,
+            "throughput.samples_per_s",
+            Unit.SAMPLES_PER_S,
+            _HIGHER,
             (),
-            least=None,
-            of=Of.ANCHORS,
-            untouched=("profiler_overhead", *_STEADY),
+            of_all_steps=True,
+            example="throughput >= 64 samples/s",
+            words="samples per second, samples per sec, samples/s, images per second, qps",
+        ),
+        _of_run(
+            "throughput.tokens_per_s",
+            Unit.TOKENS_PER_S,
+            _HIGHER,
+            (),
+            of_all_steps=True,
+            example="throughput >= 12000 tokens/s",
+            words="throughput, tps, tokens per second, tokens per sec, tokens/s, tok/s, goodput, tgs",
+            question="How many tokens a second?",
         ),
         _anchors("throughput.anchors", _COUNT, None, _RANK, untouched=("anchors", *_STEADY)),
-        _anchors("throughput.window_typicality", _NUMBER, _LOWER, _RANK, untouched=("anchors", "typicality")),
     ),
     "communication": (
-        _exposed("overlap.exposed_ns", dimensions=_STAGE, explained_by="causes.EXPOSED", within=False),
-        _communication("overlap.overlap", _RATIO, _HIGHER, _STAGE, greatest=1, explained_by="causes.EXPOSED"),
+        _exposed(
+            "overlap.exposed_ns",
+            dimensions=_STAGE,
+            explained_by="causes.EXPOSED",
+            within=False,
+            words="stage wall exposed",
+            question="How long does communication run without compute beside it?",
+        ),
+        _communication(
+            "overlap.overlap",
+            _RATIO,
+            _HIGHER,
+            _STAGE,
+            greatest=1,
+            explained_by="causes.EXPOSED",
+            example="overlap >= 75%",
+            words="overlap ratio, overlap percent, overlap rate, comm overlap, communication overlap, "
+            "comm compute overlap, compute communication overlap, hidden communication",
+            question="How much of the communication is hidden?",
+        ),
         _communication("overlap.comm_ns", _NS, None, _STAGE, explained_by="causes.COMMUNICATION"),
         _communication("overlap.overlap_min", _RATIO, _HIGHER, _STAGE, greatest=1),
         _communication("overlap.overlap_max", _RATIO, _HIGHER, _STAGE, greatest=1),
         _exposed("overlap.wall_exposed_ns", explained_by="causes.COVER"),
-        _exposed("overlap.stage_wall_exposed_ns", dimensions=_STAGE, explained_by="causes.COVER"),
         _communication("overlap.wall_overlap", _RATIO, _HIGHER, _RANK, greatest=1, explained_by="causes.EXPOSED"),
-        _within("overlap.wall_exposed_all_ns", explained_by="causes.ALL_EXPOSED", rough=True),
+        _within(
+            "overlap.wall_exposed_all_ns",
+            explained_by="causes.ALL_EXPOSED",
+            rough=True,
+            words="exposed communication, exposed comm, exposed nccl, exposed time, non overlapped communication",
+            question="The same where communication shares streams with compute.",
+        ),
         Metric("overlap.wall_overlap_all", _RATIO, _HIGHER, _RANK, greatest=1, explained_by="causes.ALL_EXPOSED"),
-        _time("overlap.barrier_ns", of=Of.STREAMS, by_order=True, explained_by="causes.BARRIERS", rough=True),
-        _streams("structure.barriers", _COUNT, _LOWER, _RANK),
-        _budget("budget.comm_alone_ns", without=_TRANSFERS),
-        _blocking("budget.blocking_ns", dimensions=("rank", "producer"), explained_by="causes.BLOCKING"),
-        _blocking("budget.blocking_comm_ns", dimensions=_STAGE, every_stage=True, explained_by="causes.BLOCKING_COMM"),
+        _time(
+            "overlap.barrier_ns",
+            of=Of.STREAMS,
+            by_order=True,
+            explained_by="causes.BARRIERS",
+            rough=True,
+            words="barriers",
+        ),
+        _budget("budget.comm_alone_ns", without=_TRANSFERS, words="communication alone"),
+        _blocking(
+            "budget.blocking_ns",
+            dimensions=("rank", "producer"),
+            explained_by="causes.BLOCKING",
+            words="blocked, blocked time",
+        ),
+        _blocking(
+            "budget.blocking_comm_ns",
+            dimensions=_STAGE,
+            every_stage=True,
+            explained_by="causes.BLOCKING_COMM",
+            words="blocked by collective, collective, blocking communication, blocking collectives",
+        ),
         _blocking(
             "budget.blocking_comm_max_ns",
             explained_by="causes.BLOCKING_COMM_MAX",
             drafted=Drafted("no compute, the next kernel launched, and communication ran", 11),
+            words="in comm, stalled during communication",
         ),
         Metric("overlap.overlap_tax_ns", _NS, _LOWER, _STAGE, least=None, notes="overlap.tax_notes"),
-        _streams("activity.comm_streams", _COUNT, None, ("rank", "purpose")),
+        _streams("activity.comm_streams", _COUNT, None, ("rank", "purpose"), words="compute streams"),
     ),
     "launches and gaps": (
-        _within("activity.idle_ns", explained_by="causes.IDLE", rough=True, drafted=Drafted("no kernel runs", 3)),
-        _within("activity.busy_ns", better=None, explained_by="causes.BUSY"),
+        _within(
+            "activity.idle_ns",
+            explained_by="causes.IDLE",
+            rough=True,
+            drafted=Drafted("no kernel runs", 3),
+            example="idle <= 10% of step",
+            words="idle time, idle ratio, gpu idle, gpu idle time, idleness, busy, busy time, utilization, "
+            "utilisation, gpu utilization, gpu utilisation, gpu util, gpu usage, gpu time, active time, duty cycle, "
+            "kernel time, gpu kernel time, cuda time",
+            question="How long does no kernel run?",
+        ),
         _budget(
             "budget.launch_starved_ns",
             rough=True,
             notes="budget.host_notes",
             explained_by="causes.STARVED",
             drafted=Drafted("no compute, and the next compute kernel not launched yet", 10),
+            words="starved, launch overhead, launch latency, launch bound, cpu overhead, cpu bound, host overhead, "
+            "host bound, python overhead, dispatch overhead, mean kernel, kernel duration, average kernel time, "
+            "avg kernel duration",
+            question="How long does the GPU wait for the next launch?",
         ),
         _budget(
             "budget.between_steps_ns",
@@ -419,48 +482,115 @@ _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
             drafted=Drafted("no compute between two steps: the next is not launched yet", 9),
             without="only a whole step that another one follows has time between steps",
         ),
-        _blocking("budget.dependency_stalled_ns", explained_by="causes.STALLED"),
-        _within("activity.gpu_gap_ns"),
-        _budget("budget.compute_absent_ns", rough=True, explained_by="causes.COMPUTE_ABSENT"),
-        _budget("budget.compute_busy_ns", explained_by="causes.COMPUTE_BUSY"),
-        _budget("budget.device_busy_ns", better=None, without=_TRANSFERS),
-        _budget("budget.device_idle_ns", rough=True, without=_TRANSFERS),
+        _blocking(
+            "budget.dependency_stalled_ns",
+            explained_by="causes.STALLED",
+            words="stall, stalls, stall time, stalled",
+        ),
+        _budget(
+            "budget.compute_absent_ns",
+            rough=True,
+            explained_by="causes.COMPUTE_ABSENT",
+            example="compute absent <= 10% of step",
+            # a stage that waits for its neighbour runs a communication kernel meanwhile: it is not idle
+            words="bubble, bubbles, bubble ratio, bubble rate, bubble time, pipeline bubble, without compute, "
+            "no compute, compute busy, gpu gap, gpu gaps, gap, gaps, kernel gaps",
+        ),
+        _budget("budget.device_idle_ns", rough=True, without=_TRANSFERS, words="device busy"),
         _families("kernel_families.step_minus_kernel_ns", _NS, None, (), least=None, without=_STEP_TIME),
-        Metric("activity.syncs", _COUNT, _LOWER, _RANK, sums="sync_calls"),
-        Metric("activity.sync_calls", _COUNT, _LOWER, ("rank", "call")),
+        Metric(
+            "activity.syncs",
+            _COUNT,
+            _LOWER,
+            _RANK,
+            sums="sync_calls",
+            words="sync, sync calls, synchronization, synchronizations, synchronisation, cuda synchronize, "
+            "device synchronize",
+            question="Does the CPU wait for the GPU?",
+        ),
     ),
     "pipeline": (
         _stages("pipeline.pipeline_stage_ns", _NS, _LOWER, _STAGE),
-        _stages("pipeline.overlap_score", _NUMBER, _HIGHER, _RANK, greatest=1),
-        _stages("pipeline.serialization", _NUMBER, _LOWER, _RANK, least=None),
+        _stages("pipeline.overlap_score", _NUMBER, _HIGHER, _RANK, greatest=1, example="pipeline overlap_score >= 0.6"),
+        _stages("pipeline.serialization", _NUMBER, _LOWER, _RANK, least=None, example="serialization <= 0.5"),
         _blocks("pipeline.share", _RATIO, None, ("rank", "block"), greatest=1),
     ),
     "kernels": (
-        _time("activity.compute_ns", explained_by="causes.COMPUTE", drafted=Drafted("the compute kernels, summed", 0)),
-        Metric("activity.stream_compute_ns", _NS, _LOWER, ("rank", "stream")),
+        _time(
+            "activity.compute_ns",
+            explained_by="causes.COMPUTE",
+            drafted=Drafted("the compute kernels, summed", 0),
+            example="compute <= baseline + 5%",
+            words="computation, computation time, compute time, compute kernel time, stream compute",
+        ),
         _families("kernel_families.total_kernel_ns", _NS, _LOWER, ()),
-        _families("kernel_families.family_ns", _NS, _LOWER, ("family",)),
-        _families("kernel_families.family_launches", _COUNT, None, ("family",)),
-        Metric("activity.mean_kernel_ns", _NS, None, _STAGE, of=Of.STAGE),
-        _families("structure.kernel_share", _RATIO, None, ("kernel",), greatest=1, sparse=True),
+        _families(
+            "kernel_families.family_ns",
+            _NS,
+            _LOWER,
+            ("family",),
+            example="gemm family_ns <= 200ms",
+            words="gemm, gemm time, matmul, matmul time",
+        ),
+        _families(
+            "structure.kernel_share",
+            _RATIO,
+            None,
+            ("kernel",),
+            greatest=1,
+            sparse=True,
+            example="no new or vanished kernels above 2%",
+        ),
     ),
     "collectives": (
-        _bandwidth("collectives.algbw"),
-        _bandwidth("collectives.busbw"),
-        _collective("collectives.bandwidth_utilisation", _RATIO, _HIGHER),
-        _collective("collectives.collective_time_ns", _NS, _LOWER),
-        _collective("collectives.collective_count", _COUNT, None),
-        _collective("collectives.collective_bytes", Unit.BYTES, None),
-        _collective("collectives.traffic_share", _RATIO, None, greatest=1),
-        _waits("straggling.collective_wait_ns"),
-        _waits("straggling.collective_transfer_ns"),
-        _waits("straggling.straggler_lag_ns"),
+        _collective(
+            "collectives.busbw",
+            Unit.GB_PER_S,
+            _HIGHER,
+            dimensions=("rank", "group", "collective", "statistic"),
+            reads_sizes=True,
+            words="bandwidth, bus bandwidth, network bandwidth, nccl bandwidth, bw, busbw gbps, algbw, "
+            "algorithm bandwidth, alg bandwidth, bandwidth utilisation, bandwidth utilization",
+        ),
+        _collective(
+            "collectives.collective_time_ns",
+            _NS,
+            _LOWER,
+            example="collective time <= 20% of step",
+            words="nccl, nccl time, communication, communication time, comm time, comms, rccl time, collectives",
+        ),
+        _collective("collectives.collective_bytes", Unit.BYTES, None, reads_sizes=True, words="traffic share"),
+        _collective(
+            "straggling.collective_wait_ns",
+            _NS,
+            _LOWER,
+            scope=Scope.RUN,
+            notes="straggling.wait_notes",
+            over_clocks=True,
+            words="wait, wait time, waiting, nccl wait, barrier wait, collective transfer, straggler lag, straggler, "
+            "stragglers, straggling, straggling rank, skew, rank skew",
+        ),
     ),
     "structure": (
-        Metric("activity.launches", _COUNT, None, _STAGE, of=Of.STAGE, sums="kernel_launches"),
-        Metric("structure.kernel_launches", _COUNT, None, ("rank", "stage", "kernel"), every_stage=True),
+        Metric(
+            "activity.launches",
+            _COUNT,
+            None,
+            _STAGE,
+            of=Of.STAGE,
+            sums="kernel_launches",
+            words="kernels, kernel count, num kernels, number of kernels, launch count, kernel launch count",
+            question="Is it still the same program?",
+        ),
+        Metric(
+            "structure.kernel_launches",
+            _COUNT,
+            None,
+            ("rank", "stage", "kernel"),
+            every_stage=True,
+            words="collective count, family launches",
+        ),
         Metric("structure.sequence", Unit.HASH, None, ("rank", "stage", "stream"), every_stage=True),
-        _streams("activity.compute_streams", _COUNT, None, _RANK),
         _streams(
             "structure.compute_on_comm_streams",
             _COUNT,
@@ -479,16 +609,32 @@ _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
             of=Of.GPU,
             notes="gpu_state.memory_notes",
             untouched=("sm_clock", "profiler_overhead"),
+            words="memory, gpu memory, peak memory, max memory, memory usage, peak allocated memory, hbm, vram, oom",
+            question="Does it need more memory?",
         ),
-        Metric("structure.pageable_copies", _COUNT, _LOWER, _RANK, without=_MEMORY),
-        Metric("gpu_state.sm_clock_mhz", Unit.MHZ, _HIGHER, _RANK, of=Of.GPU, untouched=("sm_clock",)),
+        Metric(
+            "structure.pageable_copies",
+            _COUNT,
+            _LOWER,
+            _RANK,
+            without=_MEMORY,
+            words="pageable, pageable memory, pageable memcpy",
+        ),
+        Metric(
+            "gpu_state.sm_clock_mhz",
+            Unit.MHZ,
+            _HIGHER,
+            _RANK,
+            of=Of.GPU,
+            untouched=("sm_clock",),
+            words="clock, clocks, gpu clock, clock speed, frequency, gpu frequency, throttling",
+        ),
     ),
 }
 _HANGS_ON = {
     "time of the step": "causes.WHOLE",
     "communication": "causes.ALL_EXPOSED",
     "launches and gaps": "causes.IDLE",
-    "gpu_gap_ns": "causes.NO_COMPUTE",
     "pipeline": "causes.WHOLE",
     "kernels": "causes.COMPUTE",
     "collectives": "causes.COMMUNICATION",

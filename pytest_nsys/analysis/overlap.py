@@ -81,13 +81,6 @@ def wall_exposed_ns(window: RankWindow) -> Iterator[Row]:
     yield from _wall_exposed(window, window.meanwhile.communication_time)
 
 
-def stage_wall_exposed_ns(window: RankWindow) -> Iterator[Row]:
-    """Time with communication of a stage and without compute, per (rank, stage)."""
-    ran = window.meanwhile
-    for stage, members, _ in _communicating(ran):
-        yield Row((window.rank.number, stage), _exposed(ran.time_of(members), ran))
-
-
 def wall_overlap(window: RankWindow) -> Iterator[Row]:
     """Share of communication's time that compute hides, per rank."""
     yield from _wall_overlap(window, window.meanwhile.communication_time)

@@ -99,6 +99,7 @@ def family_share(window: RunWindow) -> Iterator[Row]:
 
 _STREAM, _KERNEL = ("rank", "stream", "device", "context", "purpose"), ("kernel", "family")
 _of_stream = partial(Metric, better=None, dimensions=_STREAM, of=Of.STREAMS, by_order=True)
+_of_collective = partial(Metric, better=None, dimensions=("rank", "group", "collective"))
 _of_kernel = partial(Metric, better=None, dimensions=_KERNEL, scope=Scope.RUN, of=Of.FAMILIES)
 
 
@@ -113,7 +114,14 @@ QUANTITIES = dict(
         _of_stream("quantities.stream_compute_kernels", Unit.COUNT),
         _of_stream("quantities.stream_comm_ns", Unit.NS),
         _of_stream("quantities.stream_compute_ns", Unit.NS),
-        Metric("quantities.group_size", Unit.COUNT, None, ("rank", "group", "collective")),
+        Metric("activity.gpu_gap_ns", Unit.NS, None, ("rank",)),
+        Metric("activity.sync_calls", Unit.COUNT, None, ("rank", "call")),
+        _of_collective("quantities.group_size", Unit.COUNT),
+        _of_collective("collectives.collective_count", Unit.COUNT),
+        _of_collective("collectives.traffic_share", Unit.RATIO),
+        _of_collective("collectives.bandwidth_utilisation", Unit.RATIO),
+        _of_collective("straggling.collective_transfer_ns", Unit.NS, scope=Scope.RUN, over_clocks=True),
+        Metric("kernel_families.family_launches", Unit.COUNT, None, ("family",), scope=Scope.RUN, of=Of.FAMILIES),
         _of_kernel("quantities.kernel_ns", Unit.NS),
         _of_kernel("quantities.kernel_gpu_ns", Unit.NS),
         _of_kernel("quantities.kernel_launches", Unit.COUNT),

@@ -195,15 +195,6 @@ def collective_transfer_ns(window: RunWindow) -> Iterator[Row | Unseen]:
     return _rows(found, {labels: share.transfer_ns for labels, share in found.shares.items()})
 
 
-def straggler_lag_ns(window: RunWindow) -> Iterator[Row | Unseen]:
-    """How much less the rank waits than the one that waits longest, per (rank, group, collective).
-
-    The straggler, for which the others wait, has the largest lag of its group.
-    """
-    found = _found(window)
-    return _rows(found, found.lags_ns)
-
-
 def stragglers(found: Matched) -> Iterator[tuple[Labels, int, int]]:
     """Of each group and kind the rank with the largest lag, and the lag; none where all are known to wait alike, or not
     known to wait otherwise.

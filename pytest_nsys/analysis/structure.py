@@ -93,11 +93,6 @@ def row_names(window: RankWindow) -> tuple[Column, Sequence[str]]:
     return window.named(row_name)
 
 
-def barriers(window: RankWindow) -> Iterator[Row]:
-    """Number of communication kernels on compute streams, per rank."""
-    yield Row((window.rank.number,), len(window.barriers))
-
-
 def compute_on_comm_streams(window: RankWindow) -> Iterator[Row]:
     """Compute kernels on streams that mostly communicate, per (rank, stream).
 
@@ -153,7 +148,7 @@ def barrier_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
             if compute > communication:
                 kernels = f"{counted(communication, 'communication kernel')} among {counted(compute, 'compute kernel')}"
                 place = f"rank {window.rank.number} stream {label}"
-                yield Note(f"{place} has {kernels}: these are barriers; 'barriers' counts them")
+                yield Note(f"{place} has {kernels}: these are barriers; 'barrier_ns' is their time")
                 return
 
 

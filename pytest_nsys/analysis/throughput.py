@@ -81,17 +81,6 @@ def period_ns(window: RankWindow) -> Iterator[Row]:
         yield Row((window.rank.number, statistic), of(found))
 
 
-def window_typicality(window: RankWindow) -> Iterator[Row]:
-    """|window length − median| / MAD of the steps, per rank: large is not typical.
-
-    A MAD of 0 gives 0 where the length equals the median, else no row.
-    """
-    if len(window.anchors) == 1:
-        raise NoRows("one step has no others to be typical of: capture more steps")
-    if (found := deviation(window)) is not None and (found.spread_ns or not found.apart_ns):
-        yield Row((window.rank.number,), found.in_spreads)
-
-
 class Deviation(NamedTuple):
     """How far the length of a window is from the median of the steady anchors, and their MAD; both in ns."""
 

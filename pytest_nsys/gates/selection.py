@@ -106,9 +106,6 @@ def balance(table: MetricTable, rows: Sequence[Labelled], axis: str) -> list[Lab
     return [max(found, key=lambda row: row[1])]
 
 
-CALL = "call"
-"""A dimension of what a rank may well never do: it has no row, and is no worse for it."""
-
 SHOWN = 3
 """Stages that a message names."""
 
@@ -135,7 +132,7 @@ def absences(
     table: MetricTable, where: Mapping[str, Selector] | None = None, allowed: AllowMissing | None = None
 ) -> list[Absence]:
     """The ranks that ``where`` means and that lack a row, by number; those that ``allowed`` excuses are left out."""
-    if "rank" not in table.dimensions or CALL in table.dimensions or table.patchy:
+    if "rank" not in table.dimensions or table.patchy:
         return []
     asked = where or {}
     held = _held(table, asked)

@@ -300,7 +300,9 @@ class GateItem(JudgedItem):
             return False
         captures = self.context.captures
         with contextlib.suppress(NsysError):
-            return bool(captures.rows(METRICS["straggler_lag_ns"], spec_for(captures.convention, self.assertion)).rows)
+            return bool(
+                captures.rows(METRICS["collective_wait_ns"], spec_for(captures.convention, self.assertion)).rows
+            )
         return False
 
     def _update(self) -> None:

@@ -90,7 +90,7 @@ PIPELINE = View(
         ),
         Part(columns=_spending, keys=_ranks),
     ),
-    reads=("overlap_score", "serialization", "period_ns", "anchors", "launches", "gpu_gap_ns", "syncs"),
+    reads=("overlap_score", "serialization", "period_ns", "anchors", "launches", "syncs"),
     span=Span.PERIOD,
     one_window="pick one unit, of which launches and gaps are told",
     takes=frozenset({"gate"}),

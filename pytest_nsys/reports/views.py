@@ -146,9 +146,13 @@ class Figure:
         return [known.get(tuple(key[d] for d in common)) for key in keys]
 
 
+def _metric_shown(name: str) -> Metric:
+    return QUANTITIES.get(name) or METRICS[name]
+
+
 def figure(metric: str, name: str = "", title: str = "", **where: Label) -> Figure:
     """The column of a metric, or of what only views show, perhaps under another name."""
-    found = QUANTITIES.get(metric) or METRICS[metric]
+    found = _metric_shown(metric)
     return Figure(name or found.name, found, where, title=title)
 
 
@@ -201,7 +205,7 @@ class Part:
     def leading(self, looked: Looked) -> Metric | None:
         """The metric whose rows it has."""
         if self.leads:
-            return METRICS[self.leads]
+            return _metric_shown(self.leads)
         each = (column.metric for column in self.columns_of(looked) if isinstance(column, Figure))
         return next((metric for metric in each if metric is not None), None) if self.keys is None else None
 

@@ -17,6 +17,7 @@ from typing import TypeVar
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.explained import Breakdown
 from pytest_nsys.analysis.metrics import METRICS, Metric, Of, Unit
+from pytest_nsys.analysis.quantities import QUANTITIES
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.structure import SharedStream, shared_streams
 from pytest_nsys.analysis.table import MetricTable, label_key
@@ -83,7 +84,7 @@ class Red:
         if "kernel" in metric.dimensions and self.held is not None:
             return _by_kernel(self.off, metric.unit)
         if metric.sums:
-            parts = METRICS[metric.sums]
+            parts = METRICS.get(metric.sums) or QUANTITIES[metric.sums]
             accepted = self._before(lambda before: before.captures.rows(parts, self.spec))
             return _on_lines(_parts(self.off, self.now.rows(parts, self.spec), accepted))
         return ()

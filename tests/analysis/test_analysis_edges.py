@@ -211,10 +211,10 @@ def test_kernels_that_last_longer_than_64_bits_say(gpu: OneProcess, length: int)
     gpu.kernel("gemm", -10, 500)
     gpu.kernel("gemm", -10, length - 10)
     path = Path(gpu)
-    result = run("rows", "compute_ns", "busy_ns", "--trace", path, "--window=run", "--format=csv")
+    result = run("rows", "compute_ns", "window_ns", "--trace", path, "--window=run", "--format=csv")
     if length < 1 << 63:
         assert result.exit_code == 0, result.output
-        assert f"compute_ns,0,{length + 510},ns\nbusy_ns,0,{length},ns\n" in result.output
+        assert f"compute_ns,0,{length + 510},ns\nwindow_ns,0,{length},ns\n" in result.output
     else:
         assert result.exit_code == 2
         assert "from the first kernel to the last are more than 292 years: damaged" in result.output

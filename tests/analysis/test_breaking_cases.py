@@ -27,7 +27,7 @@ def test_window_without_kernel_is_an_error_and_without_communication_no_data(gpu
 
     with pytest.raises(NothingMeasured, match=r"'step 1' .* holds no kernel"):
         rows(gpu, "exposed_ns")
-    for metric in ("exposed_ns", "overlap", "wall_exposed_ns", "stage_wall_exposed_ns", "wall_overlap"):
+    for metric in ("exposed_ns", "overlap", "wall_exposed_ns", "wall_overlap"):
         assert rows(gpu, metric, window="first") == {}
     assert rows(gpu, "barrier_ns", window="first") == {0: 10}
 
@@ -145,7 +145,6 @@ def test_stream_number_shared_by_contexts_or_devices_is_two_streams(gpu: OneProc
     gpu.kernel("gemm", 310, 340, launch_ns=110, stream=7, device=0, context=1)
     gpu.kernel(NCCL, 330, 350, launch_ns=120, stream=7, device=device, context=context)
 
-    assert rows(gpu, "compute_streams") == {0: 1}
     assert rows(gpu, "comm_streams")[0, "ep_a2a"] == 1
     assert rows(gpu, "exposed_ns") == {(0, "stage2_f"): 10}
     assert rows(gpu, "barrier_ns") == {0: 0}
@@ -170,12 +169,11 @@ def test_concurrent_communication_is_summed_by_exposed_and_counted_once_by_wall(
     gpu.kernel(NCCL, 420, 480, launch_ns=40, stream=32)
 
     assert rows(gpu, "exposed_ns") == {(0, "stage2_f"): 50 + 30}
-    assert rows(gpu, "stage_wall_exposed_ns") == {(0, "stage2_f"): 50}
     assert rows(gpu, "wall_exposed_ns") == {0: 50}
 
 
 def test_communication_of_no_length_gives_no_row_and_no_division(gpu: OneProcess) -> None:
-    stages = ("comm_ns", "exposed_ns", "overlap", "overlap_min", "overlap_max", "stage_wall_exposed_ns")
+    stages = ("comm_ns", "exposed_ns", "overlap", "overlap_min", "overlap_max")
     gpu.range("step", 0, 900)
     gpu.range("layer00_stage2_f", 10, 100)
     gpu.range("layer00_stage4_f", 110, 200)

@@ -382,4 +382,4 @@ def test_the_published_profile_is_doubted_where_its_library_is_not_counted() -> 
 
 
 def doubts(trace: Path, convention: Convention, window: str = "median") -> list[str]:
-    return [line for line in notes(trace, "busy_ns", convention=convention, window=window) if "as compute, " in line]
+    return [line for line in notes(trace, "idle_ns", convention=convention, window=window) if "as compute, " in line]

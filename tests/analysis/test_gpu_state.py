@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.core.errors import TraceError
+from pytest_nsys.analysis.throughput import profiler_overhead
+from pytest_nsys.core.errors import NoRows, TraceError
+from pytest_nsys.core.model import Value
 from pytest_nsys.core.workload import Workload
 from tests.support.fake_nsys import needs_pyarrow, to_parquet
-from tests.support.measure import STEPS, captures, notes, rows, rows_of, why
+from tests.support.measure import STEPS, captures, notes, rows, why
 from tests.support.one_process import OneProcess
 from tests.support.samples.builder import Process
 from tests.support.samples.gpu_state import PINNED_MEMORY, allocate, free, sm_clock, torch_memory
@@ -18,7 +20,7 @@ from tests.support.samples.jax import JaxBuilder
 from tests.support.samples.kineto import KinetoBuilder
 from tests.support.sql import execute
 
-PEAK, CLOCK, OVERHEAD = "peak_allocated_bytes", "sm_clock_mhz", "profiler_overhead"
+PEAK, CLOCK = "peak_allocated_bytes", "sm_clock_mhz"
 GPU = "NVIDIA H100 80GB HBM3"
 
 
@@ -302,6 +304,13 @@ def test_a_folder_of_parquet_files_says_the_same(clocked: OneProcess, tmp_path: 
 # -- what the profiler costs
 
 
+def overhead(gpu: OneProcess, workload: Workload, window: str = "median") -> Value:
+    """The longest period over the step time without the profiler, minus 1."""
+    with captures(gpu, convention=STEPS, workload=workload) as run:
+        ((_, found),) = profiler_overhead(run.runs[0].measured(run.spec(window)).together()[0])
+        return found
+
+
 def periods(gpu: Process, *lengths_ns: int) -> None:
     at = 0
     for length in (*lengths_ns, 10):
@@ -317,26 +326,21 @@ def test_overhead_is_the_profiled_period_over_the_step_time(
     gpu: OneProcess, without_ns: int, expected: Fraction
 ) -> None:
     periods(gpu, 1_600, 1_685, 1_685, 1_700)
-    with captures(gpu, convention=STEPS, workload=Workload(step_time_ns=without_ns)) as run:
-        assert rows_of(run, OVERHEAD, run.spec("median")) == {(): expected}
+    assert overhead(gpu, Workload(step_time_ns=without_ns)) == expected
 
 
 def test_the_slowest_rank_s_period_counts_and_it_is_one_that_occurred(gpu: OneProcess) -> None:
     periods(gpu, 100, 100, 100, 100, 100)
     periods(gpu.trace.process(pid=101), 100, 110, 110, 120, 130)
-    with captures(gpu, convention=STEPS, workload=Workload(step_time_ns=100)) as run:
-        assert rows_of(run, OVERHEAD, run.spec("median")) == {(): Fraction(1, 10)}
+    assert overhead(gpu, Workload(step_time_ns=100)) == Fraction(1, 10)
 
 
 def test_a_window_of_several_steps_is_divided_by_their_number(gpu: OneProcess) -> None:
     periods(gpu, 100, 100)
-    with captures(gpu, convention=STEPS, workload=Workload(steps=2, step_time_ns=100)) as run:
-        assert rows_of(run, OVERHEAD, run.spec("0:220")) == {(): Fraction(1, 10)}
+    assert overhead(gpu, Workload(steps=2, step_time_ns=100), "0:220") == Fraction(1, 10)
 
 
 def test_without_a_step_time_there_is_no_overhead(gpu: OneProcess) -> None:
     periods(gpu, 100, 100)
-    assert why(gpu, OVERHEAD, convention=STEPS) == (
-        "no unprofiled step time is given: state workload: {step_time: 412ms} in the gate file, or measure "
-        "step_time (pytest --nsys-measurements)"
-    )
+    with pytest.raises(NoRows, match="no unprofiled step time is given: state workload: "):
+        overhead(gpu, Workload())

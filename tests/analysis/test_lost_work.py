@@ -413,7 +413,7 @@ def write_losing(folder: Path, format: str, lost: Collection[int], run: int) -> 
 
 def figures(path: Path) -> dict[str, Fraction]:
     with captures(path, convention=STEP) as run:
-        each = {name: run.rows(METRICS[name], run.spec("median")).rows for name in ("compute_ns", "device_busy_ns")}
+        each = {name: run.rows(METRICS[name], run.spec("median")).rows for name in ("compute_ns", "device_idle_ns")}
         return {name: sum((Fraction(row.value) for row in own), Fraction()) for name, own in each.items()}
 
 

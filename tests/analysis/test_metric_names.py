@@ -90,7 +90,7 @@ def test_what_is_written_for_a_bubble_is_red_on_a_stage_that_waits_for_its_neigh
     [
         ("mfu >= 40%", 0, "no trace holds 'mfu': write measured mfu >= 40%"),
         ("median MFU >= 40%", 7, "no trace holds 'MFU': write measured mfu >= 40%"),
-        ("rank 3 GPU utilization >= 90%", 7, "no metric is called 'GPU utilization': write busy >= 90% of step"),
+        ("rank 3 GPU utilization >= 90%", 7, "no metric is called 'GPU utilization': write idle <= 10% of step"),
         ("launch-starved <= 5%", 0, "no metric is called 'launch-starved': write launch starved <= 5% of step"),
         ("starved <= 5%", 0, "no metric is called 'starved': write launch starved <= 5% of step"),
         ("exposed comm <= 2ms", 0, "no metric is called 'exposed comm': write wall exposed all <= 5% of step"),

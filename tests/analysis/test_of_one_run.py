@@ -126,7 +126,7 @@ def test_a_copy_of_another_rank_is_refused(project: Project) -> None:
     said = " ".join(project.pytest("--nsys-trace=run", code=1).split())
     assert "run/rank0_trace.json.gz and run/rank1_trace.json.gz are the same capture: " in said
     assert "kernels are equal to the nanosecond; one trace is one rank" in said
-    assert "are the same capture" in project.command("rows", "busy_ns", "--trace=run", code=2)
+    assert "are the same capture" in project.command("rows", "compute_ns", "--trace=run", code=2)
     assert "are the same capture" in project.command("init", "run", code=2)
     for words in (["check"], ["show", "--view=kernels"], ["show"], ["cut", "-o", "window.json.gz"]):
         assert "are the same capture" in project.command(*words, "run", code=2)

@@ -524,7 +524,7 @@ def test_mistakes_of_the_command(tmp_path: Path, stages: str, options: tuple[str
 
 
 def test_a_gate_file_without_stages_says_what_it_lacks(project: Project) -> None:
-    path, gate = write_two_stages(project.root / "run.sqlite"), project.gate("assertions: [busy_ns <= 1s]")
+    path, gate = write_two_stages(project.root / "run.sqlite"), project.gate("assertions: [compute_ns <= 1s]")
     assert "states no pipeline: {stage0: …, stage1: …}" in run(2, path, *UNITS, f"--gate={gate}")
 
 

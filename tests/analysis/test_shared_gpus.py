@@ -103,7 +103,7 @@ SHARED, APART = ("GPU-5a", "GPU-5a"), ("GPU-5a", "GPU-5b")
 def told(path: Path, **more: str) -> list[str]:
     convention = replace(BUILT_IN["pithtrain"], anchor="step%") if more else PLAIN
     with captures(path, convention=convention) as opened:
-        ground = Ground(opened.runs[0], opened.spec("median", None, None), METRICS["busy_ns"])
+        ground = Ground(opened.runs[0], opened.spec("median", None, None), METRICS["idle_ns"])
         return [fact.words for fact in facts_of(ground, ["shared_gpus"])]
 
 
@@ -165,7 +165,7 @@ def test_the_gpu_is_counted_once(tmp_path: Path, write: Write) -> None:
 
 def test_a_gate_refuses_it_and_can_accept_it(project: Project) -> None:
     nsys_by_device(project.root, SHARED)
-    gate = "convention: {extends: generic, anchor: step%}\nassertions:\n  - {id: a, assert: busy_ns <= 3us}\n"
+    gate = "convention: {extends: generic, anchor: step%}\nassertions:\n  - {id: a, assert: compute_ns <= 3us}\n"
     project.gate(gate)
     said = " ".join(project.pytest("--nsys-trace=run.sqlite", code=1).split())
     assert "ranks 0, 1 ran on one GPU (bound: at most 0): each waits for kernels of the other" in said

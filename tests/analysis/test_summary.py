@@ -61,7 +61,7 @@ def check_figures(trace: Path) -> None:
                 continue
             rank, parts = budget.rank, budget.parts
             assert sum(budget.shares.values()) == 1
-            assert parts[BudgetPart.COMPUTE] == of("compute_busy_ns")[rank,]
+            assert parts[BudgetPart.COMPUTE] == of("window_ns")[rank,] - of("compute_absent_ns")[rank,]
             between = of("between_steps_ns").get((rank,), 0)
             assert parts[BudgetPart.BETWEEN] == between
             assert parts[BudgetPart.STARVED] + between == of("launch_starved_ns")[rank,]

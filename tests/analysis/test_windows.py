@@ -142,7 +142,7 @@ def test_launched_by_any_thread_counts_and_both_edges_of_a_range_belong_to_it(gp
 def why(path: os.PathLike[str], *, window: str = "median", span: str | None = None, kernels: str | None = None) -> str:
     """The error, which is one line."""
     with pytest.raises(NothingMeasured) as error:
-        rows(path, "busy_ns", window=window, span=span, kernels=kernels)
+        rows(path, "compute_ns", window=window, span=span, kernels=kernels)
     (line,) = str(error.value).splitlines()
     assert line.startswith(f"{os.fspath(path)}: rank 0")
     return line
@@ -161,7 +161,7 @@ def test_no_anchor_shows_the_most_frequent_names(gpu: OneProcess) -> None:
     )
     assert "no range matches the anchor 'chunk'" in why(path, window="chunk")
     with pytest.raises(NothingMeasured, match="the convention names no anchor; most frequent ranges: 'iteration %'"):
-        rows(path, "busy_ns", convention=BUILT_IN["generic"])
+        rows(path, "compute_ns", convention=BUILT_IN["generic"])
 
 
 def test_no_anchor_names_the_convention_that_has_one(gpu: OneProcess) -> None:
@@ -170,7 +170,7 @@ def test_no_anchor_names_the_convention_that_has_one(gpu: OneProcess) -> None:
     kineto = "Set convention: kineto, which has an anchor for it (in a command --convention kineto), or window: run"
     assert why(gpu).endswith(f"{kineto} (`pytest-nsys TRACE --window run`)")
     with pytest.raises(NothingMeasured, match=r"no range matches the anchor 'chunk'.*Set convention: \{anchor: …\}"):
-        rows(gpu, "busy_ns", window="chunk", convention=BUILT_IN["kineto"])
+        rows(gpu, "compute_ns", window="chunk", convention=BUILT_IN["kineto"])
 
 
 @pytest.mark.parametrize("kernels", ["contained", "clipped", "launched"])
@@ -233,15 +233,15 @@ def test_rank_that_ran_nothing_is_said_to(tmp_path: Path) -> None:
     with pytest.raises(
         NothingMeasured, match=r"0\.sqlite: no kernel belongs to process 100 with the setup label 'rank=0; "
     ):
-        rows(tmp_path, "busy_ns")
+        rows(tmp_path, "compute_ns")
     with pytest.raises(NothingMeasured, match=r"0\.sqlite: rank 0 ran no kernel"):
-        rows(tmp_path, "busy_ns", window="run")
+        rows(tmp_path, "compute_ns", window="run")
 
 
 @pytest.mark.parametrize(("count", "told"), [(4, True), (5, False)])
 def test_few_anchors_are_told(gpu: OneProcess, count: int, told: bool) -> None:
     said = f"rank 0 has {count} anchors: the median of so few is unreliable; profile more steps"
-    assert (said in notes(steps(gpu, count), "busy_ns")) is told
+    assert (said in notes(steps(gpu, count), "compute_ns")) is told
 
 
 def test_all_ranks_with_few_anchors_are_told(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_all_ranks_with_few_anchors_are_told(tmp_path: Path) -> None:
         for k in range(anchors):
             gpu.range(f"step {k}", 1_000 * k, 1_000 * k + 900)
             gpu.kernel("gemm", 1_000 * k + 100, 1_000 * k + 200, launch_ns=1_000 * k + 50)
-    told = notes(trace.write(tmp_path / "run.sqlite"), "busy_ns")
+    told = notes(trace.write(tmp_path / "run.sqlite"), "compute_ns")
     said = ": the median of so few is unreliable; profile more steps"
     assert [text.removesuffix(said) for text in told if said in text] == ["ranks 0, 1, 3 have 1 anchor"]
 
@@ -500,7 +500,7 @@ def test_what_no_window_can_hold_is_told(gpu: OneProcess) -> None:
     gpu.kernel("gemm", 10, 20, launch_ns=5)
     for start in (30, 40):
         graph_trace(gpu, start, start + 5, launch_ns=6)
-    told = notes(gpu, "busy_ns")
+    told = notes(gpu, "compute_ns")
     assert any("2 CUDA graph replays were traced whole: their kernels are in no window" in note for note in told)
 
 

@@ -31,7 +31,7 @@ def processes(bench: Bench) -> Iterator[Line]:
 def streams(bench: Bench) -> Iterator[Line]:
     """One process of many streams."""
     made = {n: crowd(bench.traces, 1, n) for n in bench.size((1_000, 10_000), (10, 30))}
-    runs = {n: _rows(bench, path, "stream_compute_ns") for n, path in made.items()}
+    runs = {n: _rows(bench, path, "compute_ns") for n, path in made.items()}
     return _grown(bench, "streams of one process", runs)
 
 

@@ -16,7 +16,7 @@ started = [subprocess.Popen([sys.executable, "-c", sys.argv[1]]) for _ in range(
 sys.exit(any([process.wait() for process in started]))
 """
 NSYS = ("overlap", "exposed_ns", "wall_exposed_ns", "idle_ns")
-TORCH = ("wall_overlap", "idle_ns", "busy_ns")
+TORCH = ("wall_overlap", "idle_ns", "window_ns")
 
 
 def lines(bench: Bench) -> Iterator[Line]:

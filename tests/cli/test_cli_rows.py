@@ -133,8 +133,8 @@ def test_a_metric_without_rows_beside_one_with_rows_is_told(tmp_path: Path) -> N
     builder = TraceBuilder()
     builder.process().kernel("gemm", 10_000, 20_000)
     path = builder.write(tmp_path / "run.sqlite")
-    result = run("overlap", "busy_ns", "--trace", path, "--window", "run", code=0)
-    assert "busy_ns" in result.stdout
+    result = run("overlap", "compute_ns", "--trace", path, "--window", "run", code=0)
+    assert "compute_ns" in result.stdout
     assert "warning: overlap: it has no row in the window" in result.stderr
 
 
@@ -143,7 +143,7 @@ def test_a_metric_without_rows_beside_one_with_rows_is_told(tmp_path: Path) -> N
     [
         (["overlp"], "unknown metric 'overlp' (did you mean 'overlap'?)"),
         (["overlap", "--where", "stge=stage2"], "overlap has no dimension 'stge' (did you mean 'stage'?)"),
-        (["busy_ns", "--where", "stage=stage2"], "busy_ns has no dimension 'stage': it has rank, cp, dp, ep, pp"),
+        (["compute_ns", "--where", "stage=stage2"], "compute_ns has no dimension 'stage': it has rank, cp, dp, ep, pp"),
         (["total_kernel_ns", "--where", "rank=0"], "total_kernel_ns has no dimension 'rank': it has none"),
         (["overlap", "--where", "stage"], "--where is DIM=VALUE, not 'stage'"),
         (["overlap", "--where", "stage="], "--where is DIM=VALUE, not 'stage='"),
@@ -176,7 +176,7 @@ def test_other_ranks_may_be_empty(tmp_path: Path) -> None:
         gpu.kernel("gemm", 200_000 * rank + 10_000, 200_000 * rank + 20_000, launch_ns=1_000)
     path = builder.write(tmp_path / "run.sqlite")
     contained = ("--trace", path, "--kernels", "contained")
-    run("busy_ns", *contained, code=3)
-    assert rows("busy_ns", *contained, "--rank", "0") == [{"rank": 0, "busy_ns": 10_000}]
-    run("busy_ns", *contained, "--rank", "1", code=3)
-    assert len(rows("busy_ns", "--trace", path)) == 2  # the mode is the one that fits
+    run("compute_ns", *contained, code=3)
+    assert rows("compute_ns", *contained, "--rank", "0") == [{"rank": 0, "compute_ns": 10_000}]
+    run("compute_ns", *contained, "--rank", "1", code=3)
+    assert len(rows("compute_ns", "--trace", path)) == 2  # the mode is the one that fits

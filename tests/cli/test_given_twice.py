@@ -71,7 +71,7 @@ def test_captures_and_sides_are_looked_at_too(tmp_path: Path, monkeypatch: pytes
     traced(tmp_path, Format.JAX).rename("other.json")
     with open("other.json", "a") as file:
         file.write("\n")
-    assert "hold the same bytes" in run("rows", "busy_ns", "--trace=run", *HOW, code=2).output
+    assert "hold the same bytes" in run("rows", "compute_ns", "--trace=run", *HOW, code=2).output
     for sides in (("other.json", "run"), ("run", "other.json")):
         said = run("compare", f"--base={sides[0]}", f"--head={sides[1]}", *HOW, code=2).output
         assert "hold the same bytes" in said or "are on both sides" in said

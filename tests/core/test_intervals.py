@@ -150,7 +150,6 @@ def oracle(inside: list[Kernel], mode: KernelsMode, orderly: Collection[int]) ->
         "busy_ns": {0: busy},
         "window_ns": {0: length},
         "idle_ns": {0: length - busy},
-        "compute_streams": {0: len(computing)},
         "gpu_gap_ns": {},
     }
     if span(compute):
@@ -160,7 +159,7 @@ def oracle(inside: list[Kernel], mode: KernelsMode, orderly: Collection[int]) ->
         if wall := span(some):
             found[f"wall_exposed{suffix}_ns"][0] = len(wall - span(compute))
             found[f"wall_overlap{suffix}"][0] = Fraction(len(wall & span(compute)), len(wall))
-    names = ("comm_ns", "exposed_ns", "overlap", "overlap_min", "overlap_max", "stage_wall_exposed_ns")
+    names = ("comm_ns", "exposed_ns", "overlap", "overlap_min", "overlap_max")
     found |= {name: {} for name in names}
     for stage in {*STAGES, "none"}:
         members = [k for k in communication if k.stage == stage and k.end > k.start]
@@ -172,7 +171,6 @@ def oracle(inside: list[Kernel], mode: KernelsMode, orderly: Collection[int]) ->
             found["exposed_ns"][row] = sum(exposed)
             found["overlap"][row] = Fraction(total(members) - sum(exposed), total(members))
             found["overlap_min"][row], found["overlap_max"][row] = min(hidden), max(hidden)
-            found["stage_wall_exposed_ns"][row] = len(span(members) - span(compute))
     return found
 
 

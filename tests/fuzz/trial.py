@@ -6,9 +6,9 @@ import contextlib
 import faulthandler
 import signal
 import traceback
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
@@ -165,8 +165,11 @@ def _check_said(finding: Finding, said: str, broken: Path | None) -> None:
 
 def total_time(rows: Rows) -> dict[Label, tuple[Value, Value]]:
     """By rank, how many kernels were judged, and the sum of their lengths."""
-    found: dict[Label, tuple[Value, Value]] = {}
-    for (rank, stage), count in rows["launches"].items():
-        launches, total = found.get(rank, (0, 0))
-        found[rank] = (launches + count, total + Fraction(count) * Fraction(rows["mean_kernel_ns"][rank, stage]))
-    return found
+    launches, lengths = Counter[Label](), Counter[Label]()
+    for metric, sums in (
+        ("launches", launches),
+        *((name, lengths) for name in ("compute_ns", "comm_ns", "barrier_ns")),
+    ):
+        for (rank, *_), value in rows.get(metric, {}).items():
+            sums[rank] += int(value)
+    return {rank: (count, lengths[rank]) for rank, count in launches.items()}

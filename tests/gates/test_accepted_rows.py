@@ -14,9 +14,9 @@ from pytest_nsys.gates.judgement import Judgement, Reference, judge, with_rule
 from pytest_nsys.gates.model import Assertion, Outcome, Severities, Severity
 from tests.support.gate_files import asked
 
-WITHIN = "busy_ns below baseline plus 5%"
-ABOVE = "busy_ns above baseline minus 5%"
-EXACT = "busy_ns == baseline"
+WITHIN = "comm_ns below baseline plus 5%"
+ABOVE = "comm_ns above baseline minus 5%"
+EXACT = "comm_ns == baseline"
 
 
 def runs(*values: Value | None) -> list[MetricTable]:

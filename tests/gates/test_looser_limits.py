@@ -130,7 +130,12 @@ def test_the_ceiling_of_a_waiver_can_be_written_and_lets_the_value_pass(sentence
 
 
 SENTENCES = ["overlap {0} {1}%", "exposed_ns {0} {1}ns", "exposed_ns {0} {1} us", "exposed_ns {0} {1}ms"]
-SENTENCES += ["exposed_ns {0} {1}s", "launches {0} {1}", "wall_exposed {0} {1}% of step", "straggler_lag_ns {0} {1}ms"]
+SENTENCES += [
+    "exposed_ns {0} {1}s",
+    "launches {0} {1}",
+    "wall_exposed {0} {1}% of step",
+    "collective_wait_ns {0} {1}ms",
+]
 WORDS = ["<", "<=", ">", ">=", "below", "above", "at least", "at most"]
 
 

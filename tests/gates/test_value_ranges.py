@@ -74,7 +74,7 @@ def test_a_baseline_is_held_on_the_side_on_which_the_metric_gets_worse(text: str
         ("overlap >= baseline - 100%", f"'>= baseline - 100%' {NO_FAIL}overlap >= baseline - 5%"),
         ("overlap above baseline minus 100pp", f"'above baseline minus 100pp' {NO_FAIL}overlap >= baseline - 5%"),
         ("busbw >= baseline - 100%", "'>= baseline - 100%' cannot fail: busbw is never below 0GB/s; write "),
-        ("traffic_share <= baseline + 100pp", "'<= baseline + 100pp' cannot fail: traffic_share is never above 100%"),
+        ("kernel_share <= baseline + 100pp", "'<= baseline + 100pp' cannot fail: kernel_share is never above 100%"),
         ("overlap at most 100%", f"'at most 100%' cannot fail: overlap is never above 100%; {SUCH}overlap >= 60%?"),
         ("exposed_ns >= 0ns", f"'>= 0ns' cannot fail: exposed_ns is never below 0ns; {SUCH}exposed_ns <= 1ms?"),
         ("comm_streams >= 0", f"'>= 0' cannot fail: comm_streams is never below 0; {SUCH}comm_streams > 0?"),
@@ -106,10 +106,10 @@ def test_a_limit_that_no_value_can_miss_or_meet_is_a_mistake(text: str, what: st
         *("overlap > 0%", "overlap >= 100%", "overlap == 0%", "overlap < 100%", "overlap != 100%", "overlap <= 0%"),
         *("exposed_ns <= 0ns", "exposed_ns == 0ns", "no barrier_ns", "comm_streams >= 1", "comm_streams > 0"),
         *("overlap >= baseline - 99%", "overlap >= baseline - 99pp", "exposed_ns <= baseline + 300%"),
-        *("sum overlap <= 150%", "sum overlap >= 100%", "bandwidth_utilisation <= 105%"),
+        *("sum overlap <= 150%", "sum overlap >= 100%", "pipeline_stage_ns <= 105s"),
         *("step_minus_kernel_ns >= 0ns", "overlap_tax_ns >= 0ns", "serialization < 0.5", "overlap_tax_ns < 0ns"),
         *("launches <= baseline", "launches >= baseline", "comm_ns >= baseline - 5%", "overlap == baseline"),
-        *("balance of compute_ns across pp <= 1", "overlap >= baseline - noise", "traffic_share <= baseline + 99pp"),
+        *("balance of compute_ns across pp <= 1", "overlap >= baseline - noise", "kernel_share <= baseline + 99pp"),
     ],
 )
 def test_what_can_fail_and_can_hold_is_none(text: str) -> None:
@@ -132,7 +132,7 @@ def test_both_forms_of_a_gate_file_an_early_limit_and_a_ceiling() -> None:
         "  - {id: b, assert: overlap <= baseline + 5%}\n"
         "  - {id: c, assert: overlap >= baseline - tolerance}\n"
         "  - {id: d, assert: overlap >= last 3 runs - 100pp}\n"
-        "  - {id: e, assert: traffic_share within 100pp of baseline}\n"
+        "  - {id: e, assert: kernel_share within 100pp of baseline}\n"
         "  - {id: f, assert: overlap >= 60%, warn: '>= 0%'}\n"
         "  - {id: g, assert: overlap >= 60%, warn: '>= 60%'}\n"
         "  - {id: h, assert: overlap > 60%, warn: < 60%}\n"
@@ -149,8 +149,8 @@ def test_both_forms_of_a_gate_file_an_early_limit_and_a_ceiling() -> None:
         "7:29: '>= baseline - tolerance' cannot fail: overlap is never below 0%; write overlap >= baseline - 5%",
         "8:29: '>= last 3 runs - 100pp' cannot fail: overlap is never below 0%; "
         "write overlap >= median of the last 3 runs - 5%",
-        "9:35: 'within 100pp of baseline' cannot fail: traffic_share is never below 0%; "
-        "write traffic_share within 5% of baseline",
+        "9:34: 'within 100pp of baseline' cannot fail: kernel_share is never below 0%; "
+        "write kernel_share within 5% of baseline",
         f"10:44: '>= 0%' {NO_FLOOR}>= 60%?",
         f"11:44: '>= 60%' never warns where '>= 60%' holds: {reached}",
         f"12:42: '< 60%' always warns where '> 60%' holds: {reached}",

@@ -29,7 +29,7 @@ rows = nsys_run.rows("exposed_ns", stage="stage4")
 assert [(row["rank"], row["stage"], row.value) for row in rows] == [(0, "stage4_f", 200_000), (1, "stage4_f", 333_000)]
 assert nsys_run.to_records("exposed_ns", rank=1, stage="stage4")[0]["value"] == 333_000
 assert nsys_run.ranks == (0, 1)
-assert nsys_run.under("generic").rows("busy_ns", window="run")
+assert nsys_run.under("generic").rows("compute_ns", window="run")
 """,
     )
 

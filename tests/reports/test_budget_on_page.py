@@ -113,7 +113,7 @@ def test_base_stands_above_head_on_one_scale(project: Project) -> None:
 
 def test_a_window_without_a_budget_says_why(project: Project) -> None:
     write(project.root / "run.sqlite", whole_graph=True)
-    found = page_of(project, gate="quality: {whole_graphs: off}\nassertions:\n- busy_ns < 1us\n")
+    found = page_of(project, gate="quality: {whole_graphs: off}\nassertions:\n- compute_ns < 1us\n")
     assert bars(found) == []
     assert "No budget: a CUDA graph in the window was traced whole" in found.text
     assert found.data[0]["sides"][0]["gaps"] is None

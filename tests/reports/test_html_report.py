@@ -256,7 +256,7 @@ def test_of_kernels_that_share_a_name_the_one_that_changed_is_marked(project: Pr
 
         return add
 
-    project.gated("- busy_ns below baseline plus 1%\n", ranks=1, edit=of_one_template(1_500))
+    project.gated("- compute_ns below baseline plus 1%\n", ranks=1, edit=of_one_template(1_500))
     project.trace("base.sqlite", ranks=1, edit=of_one_template(1_000))
     found = page(project, *RUN, "--nsys-against=base.sqlite")
     assert {"Tile<128>", "Tile<256>"} <= {*found.data[0]["sides"][1]["names"]}

@@ -78,7 +78,7 @@ RUN = "--nsys-trace=run.sqlite"
 
 @built_once
 def refreshed(project: Project) -> Project:
-    project.gate_with_trace("- exposed_ns <= baseline + 50us\n- {id: all, assert: busy_ns > 1ns, window: first}")
+    project.gate_with_trace("- exposed_ns <= baseline + 50us\n- {id: all, assert: compute_ns > 1ns, window: first}")
     said = project.refresh(RUN)
     assert re.search(r"^  baselines/\S+\.window\.json\.gz holds the windows of this run \(", said, re.MULTILINE)
     return project
@@ -285,7 +285,7 @@ def test_what_is_doubtful_about_the_run_before_is_told_beside_it(project: Projec
 
         return edit
 
-    project.gate("- exposed_ns <= baseline + 50us\n- busy_ns > 1ns")
+    project.gate("- exposed_ns <= baseline + 50us\n- compute_ns > 1ns")
     project.trace("base.sqlite", edit=short(37))
     project.refresh("--nsys-trace=base.sqlite")
     project.trace("head.sqlite", 350, edit=short(40))
@@ -293,7 +293,7 @@ def test_what_is_doubtful_about_the_run_before_is_told_beside_it(project: Projec
     cases = project.cases("--nsys-trace=head.sqlite", *more, code=1)
     said = " ".join(cases["exposed_ns <= baseline + 50us"].text.split())
     assert said.count("the run before: 6 of 88 kernels") == 1, said
-    assert "the run before" not in project.pytest("--nsys-trace=head.sqlite", *more, "-k", "busy_ns", code=0)
+    assert "the run before" not in project.pytest("--nsys-trace=head.sqlite", *more, "-k", "compute_ns", code=0)
 
 
 # -- pruning

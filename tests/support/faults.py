@@ -254,7 +254,7 @@ FAULTS: Mapping[str, Fault] = {
         put(ADAM, Op(Do.WORK, ns=2_000 * US)),
         Expected(RootKind.LATER, RootOf.HOST, ADAM),
         says=("multi_tensor_apply_kernel",),
-        gate=("gpu_gap_ns <= baseline + 10%",),
+        gate=("compute_absent_ns <= baseline + 10%",),
     ),
     "a copy inserted": Fault(
         dense,

@@ -17,7 +17,9 @@ from typing import Any
 
 from pytest_nsys import NsysError, open_run
 from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.quantities import QUANTITIES
 from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.core.workload import TwoStages, Workload
 from tests.fuzz.kinds import write_good
 from tests.support.gates import MS, write_trace
@@ -57,6 +59,12 @@ CONVENTIONS: Mapping[Format, str] = {
     Format.ROCPD: "pithtrain",
 }
 """Under which one the trace that ``write_good`` writes is read."""
+
+COLUMNS = (
+    *("gpu_gap_ns", "family_launches", "collective_count", "traffic_share", "bandwidth_utilisation"),
+    *("collective_transfer_ns", "sync_calls"),
+)
+"""What views show that no metric says."""
 
 Figures = dict[str, dict[str, dict[str, str]]]
 """By trace and view, and by metric: the exact value of each row, by its labels."""
@@ -114,6 +122,14 @@ def figures() -> Figures:
                         with contextlib.suppress(NsysError):
                             rows = run.rows(metric, **view, **every)
                             of_view[metric] = {" ".join(map(str, row.labels.values())): str(row.value) for row in rows}
+                    own = {"window": "median", "span": None, "kernels": None, **view}
+                    spec = run.captures.spec(
+                        own["window"], own["span"] and Span(own["span"]), own["kernels"] and KernelsMode(own["kernels"])
+                    )
+                    for column in COLUMNS:
+                        with contextlib.suppress(NsysError):
+                            if shown := run.captures.rows(QUANTITIES[column], spec).rows:
+                                of_view[column] = {" ".join(map(str, row.labels)): str(row.value) for row in shown}
     return found
 
 

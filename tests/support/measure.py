@@ -12,6 +12,7 @@ from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.explained import Breakdown, Explanation
 from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.quantities import QUANTITIES
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value, Window
@@ -28,14 +29,17 @@ SETUP = "rank={}; pp={}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
 
 
 OF_SIZES = (
-    *("collective_bytes", "traffic_share", "bandwidth_utilisation"),
-    *("algbw", "busbw"),
-    *("collective_wait_ns", "collective_transfer_ns", "straggler_lag_ns"),
+    *("collective_bytes", "traffic_share", "bandwidth_utilisation", "busbw"),
+    *("collective_wait_ns", "collective_transfer_ns"),
 )
-"""Metrics of what a trace records of its collectives: see test_collectives.py."""
+"""Metrics and columns of what a trace records of its collectives: see test_collectives.py."""
 
 OF_THE_GPU = ("peak_allocated_bytes", "sm_clock_mhz")
 """Metrics of what few traces record of the GPU itself: see test_gpu_state.py."""
+
+
+COMPLEMENTS = {"busy_ns": "idle_ns", "device_busy_ns": "device_idle_ns", "compute_busy_ns": "compute_absent_ns"}
+"""What a reference says of a window, and the metric that says the rest of it."""
 
 
 @contextmanager
@@ -56,15 +60,18 @@ def rows(
     span: Span | str | None = None,
     kernels: KernelsMode | str | None = None,
 ) -> Mapping[object, Value]:
-    """The values by label, or by tuple of labels where the metric has several dimensions."""
+    """The values of a metric, or of a column that views show, by label, or by tuple of labels of several dimensions."""
     with captures(trace, convention=convention) as run:
         spec = run.spec(window, Span(span) if span else None, KernelsMode(kernels) if kernels else None)
         return rows_of(run, metric, spec)
 
 
 def rows_of(run: Captures, metric: str, spec: WindowSpec) -> Mapping[object, Value]:
-    """The same, of captures that are open already."""
-    return {_key(row.labels): row.value for row in run.rows(METRICS[metric], spec).rows}
+    """The same, of captures that are open already. What is busy is the window without what is its complement."""
+    if metric in COMPLEMENTS:
+        whole, rest = rows_of(run, "window_ns", spec), rows_of(run, COMPLEMENTS[metric], spec)
+        return {label: whole[label] - value for label, value in rest.items()}
+    return {_key(row.labels): row.value for row in run.rows(METRICS.get(metric) or QUANTITIES[metric], spec).rows}
 
 
 def windows(

@@ -124,7 +124,6 @@ def test_on_a_stream_of_their_own_and_beside_compute(tmp_path: Path, write: Writ
 def test_on_the_stream_of_compute_they_are_barriers(tmp_path: Path, write: Write) -> None:
     path = write(tmp_path, [Copied(TO_PEER, 3_000, 5_000, stream=7)])
     assert rows(path, "barrier_ns", convention=PEER) == {0: 2_000}
-    assert rows(path, "barriers", convention=PEER) == {0: 1}
     assert rows(path, "exposed_ns", convention=PEER) == {}
     assert rows(path, "busy_ns", convention=PEER) == {0: 4_000}
 
@@ -285,7 +284,7 @@ COPIES = st.lists(
 )
 NOT_ALIKE = (
     *("kernel_launches", "kernel_share", "sequence", "pageable_copies"),
-    *("device_busy_ns", "device_idle_ns", "comm_alone_ns"),
+    *("device_idle_ns", "comm_alone_ns"),
     *("family_ns", "family_launches", "total_kernel_ns", "step_minus_kernel_ns"),
     *("blocking_ns", "dependency_stalled_ns", "blocking_comm_ns", "blocking_comm_max_ns"),
 )

@@ -20,9 +20,9 @@ KINETO = BUILT_IN["kineto"]
 STEP_NS, STEPS = 1_000_000, 5
 COMPUTE, COMMUNICATION, LANE = 7, 28, 61
 METRICS = (
-    *("overlap", "exposed_ns", "barrier_ns", "wall_exposed_ns", "compute_ns", "comm_ns", "stream_compute_ns"),
-    *("collective_count", "collective_bytes", "collective_wait_ns", "collective_transfer_ns", "algbw", "busbw"),
-    *("comm_streams", "compute_streams", "device_idle_ns", "comm_alone_ns"),
+    *("overlap", "exposed_ns", "barrier_ns", "wall_exposed_ns", "compute_ns", "comm_ns"),
+    *("collective_count", "collective_bytes", "collective_wait_ns", "collective_transfer_ns", "busbw"),
+    *("comm_streams", "device_idle_ns", "comm_alone_ns"),
 )
 
 Args = dict[str, Any]

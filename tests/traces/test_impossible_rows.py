@@ -21,7 +21,7 @@ from tests.support.sql import execute
 from tests.traces.test_cut import cut
 
 GENERIC = BUILT_IN["generic"]
-METRICS = ("window_ns", "compute_ns", "comm_ns", "exposed_ns", "busy_ns", "device_busy_ns", "device_idle_ns")
+METRICS = ("window_ns", "compute_ns", "comm_ns", "exposed_ns", "idle_ns", "device_idle_ns")
 SINCE_1970_NS = 1_700_000_000_000_000_000
 
 Put = Callable[[Any], object]
@@ -174,7 +174,7 @@ def test_a_copy_in_1970_beside_kernels_of_today(tmp_path: Path) -> None:
     trace.memset(SINCE_1970_NS + 1_000, SINCE_1970_NS + 2_000)
     path = trace.write(tmp_path / "trace.json")
     assert impossible(path) == ImpossibleRows(1, "copy Memcpy HtoD (Pageable -> Device) on stream 7: start 0, end 500")
-    assert figures(path)["device_busy_ns"] == {0: 10_000}
+    assert figures(path)["device_idle_ns"] == {0: 0}
 
 
 @pytest.mark.parametrize("base", [None, 0, SINCE_1970_NS])

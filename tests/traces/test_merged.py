@@ -24,9 +24,9 @@ STEP_NS, STEPS = 4_060_000, 5
 BASE_NS = 1_700_000_000_000_000_000
 METRICS = (
     *("step_time_ns", "period_ns", "window_ns", "compute_ns", "comm_ns", "exposed_ns", "overlap", "launches"),
-    *("device_busy_ns", "device_idle_ns", "launch_starved_ns", "blocking_ns", "between_steps_ns", "syncs"),
-    *("collective_bytes", "collective_wait_ns", "collective_transfer_ns", "straggler_lag_ns", "busbw"),
-    *("compute_streams", "comm_streams", "peak_allocated_bytes"),
+    *("device_idle_ns", "launch_starved_ns", "blocking_ns", "between_steps_ns", "syncs"),
+    *("collective_bytes", "collective_wait_ns", "collective_transfer_ns", "busbw"),
+    *("comm_streams", "peak_allocated_bytes"),
 )
 
 Label = Callable[[int], str]

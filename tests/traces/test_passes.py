@@ -56,7 +56,7 @@ def test_a_gate_on_one_window_passes_kernels_and_calls_once(project: Project, pa
     project.trace(edit=waiting)
     project.gate(
         "convention: pithtrain\n"
-        "assertions:\n  - stage2 overlap >= 1%\n  - no mixed comm streams\n  - p90 gpu_gap_ns < 1 s\n"
+        "assertions:\n  - stage2 overlap >= 1%\n  - no mixed comm streams\n  - p90 idle_ns < 1 s\n"
         "  - balance of compute_ns across pp <= 2\n  - p50 period_ns < 1 s\n  - anchors >= 3\n  - barrier_ns < 1 s"
     )
     assert {case.state for case in project.judged().values()} == {"passed"}

@@ -204,7 +204,7 @@ def holm(project: Project, assertions: int) -> list[str]:
 
 
 def test_two_assertions_on_one_row_are_asked_their_own_questions(project: Project) -> None:
-    project.gate("- mean_kernel_ns below baseline plus 1%\n- mean_kernel_ns above baseline minus 1%\n")
+    project.gate("- gemm kernel_share below baseline plus 1%\n- gemm kernel_share above baseline minus 1%\n")
     found = project.cases(*both_sides(project, [200, 202, 204], [260, 262, 264]), code=1)
     assert [each.properties["nsys_outcome"] for each in found.values()] == ["improved", "failed"]
 

@@ -164,20 +164,10 @@ NETWORK = "workload: {peak: 2GB/s}\n"
 WHOLE_STEPS = "convention: {extends: pithtrain, anchor: forward chunk%}\n"
 
 METRIC_CASES = {
-    "collective_count": Reds("AllReduce collective_count <= 1", reduced(calls=2), reduced()),
     "collective_bytes": Reds("AllReduce collective_bytes <= 1MB", reduced(size_bytes=1_000_001), reduced()),
     "collective_time_ns": Reds("AllReduce collective_time_ns <= 1ms", reduced(calls=2), reduced()),
-    "algbw": Reds("AllReduce algbw >= 1GB/s", reduced(size_bytes=999_999), reduced()),
     "busbw": Reds("group comm0 all_reduce min busbw >= 1GB/s", reduced(size_bytes=999_999), reduced()),
-    "traffic_share": Reds(
-        "AllReduce traffic_share >= 50%", broadcast(1_000_001), broadcast(1_000_000), "quality: {empty_anchors: off}\n"
-    ),
-    "bandwidth_utilisation": Reds(
-        "AllReduce bandwidth_utilisation >= 50%", reduced(size_bytes=999_999), reduced(), NETWORK
-    ),
     "collective_wait_ns": Reds("collective_wait_ns <= 100us", reduced(start_us=101), reduced(start_us=100)),
-    "collective_transfer_ns": Reds("AllReduce collective_transfer_ns <= 1ms", reduced(calls=2), reduced()),
-    "straggler_lag_ns": Reds("max straggler_lag_ns <= 100us", reduced(start_us=101), reduced(start_us=100)),
     "step_time_ns": Reds("step_time_ns <= 15ms", LONGER, {}, BATCH),
     "samples_per_s": Reds("samples_per_s >= 400samples/s", LONGER, {}, BATCH),
     "tokens_per_s": Reds("tokens_per_s >= 40000tokens/s", LONGER, {}, BATCH),
@@ -188,20 +178,15 @@ METRIC_CASES = {
     "overlap_max": Reds("overlap_max >= 60%", exposed(700), {}),
     "barrier_ns": Reds("no barrier_ns", added(("ncclDevKernel_AllReduce", 7, 5_000, 5_010)), {}),
     "compute_ns": Reds("compute_ns <= 1.6ms", added(("gemm", 7, 5_000, 5_010)), {}),
-    "stream_compute_ns": Reds("stream 7 stream_compute_ns <= 1.6ms", added(("gemm", 7, 5_000, 5_010)), {}),
     "wall_exposed_ns": Reds("wall_exposed_ns <= 400us", exposed(201), {}),
-    "stage_wall_exposed_ns": Reds("stage_wall_exposed_ns <= 200us", exposed(201), {}),
     "wall_overlap": Reds("wall_overlap >= 80%", exposed(201), {}),
     "wall_exposed_all_ns": Reds(
         "wall_exposed_all_ns <= 400us", added(("ncclDevKernel_AllReduce", 7, 5_000, 5_010)), {}
     ),
     "wall_overlap_all": Reds("wall_overlap_all >= 80%", added(("ncclDevKernel_AllReduce", 7, 5_000, 5_010)), {}),
-    "busy_ns": Reds("busy_ns <= 2ms", added(("gemm", 7, 5_000, 5_010)), {}),
     "idle_ns": Reds("idle_ns <= 13ms", {"chunks_ms": (15, 15, 16, 15, 15)}, {}),
     "window_ns": Reds("window_ns <= 15ms", {"chunks_ms": (15, 15, 16, 15, 15)}, {}),
-    "device_busy_ns": Reds("device_busy_ns <= 2ms", {"edit": copied}, {}),
     "device_idle_ns": Reds("device_idle_ns <= 13ms", {"chunks_ms": (15, 15, 16, 15, 15)}, {}),
-    "compute_busy_ns": Reds("compute_busy_ns <= 1.6ms", added(("gemm", 9, 5_000, 5_010)), {}),
     "compute_absent_ns": Reds("compute_absent_ns <= 13.4ms", {"chunks_ms": (15, 15, 16, 15, 15)}, {}),
     "comm_alone_ns": Reds("comm_alone_ns <= 400us", added(("ncclDevKernel_AllReduce", 7, 5_000, 5_010)), {}),
     "launch_starved_ns": Reds("rank 0 launch_starved_ns <= 12.9ms", held_back(500, "late"), held_back(500)),
@@ -212,22 +197,16 @@ METRIC_CASES = {
     "blocking_comm_max_ns": Reds("blocking_comm_max_ns <= 100us", held_back(101), held_back(101, "copy")),
     "overlap_tax_ns": Reds("overlap_tax_ns <= 50us", alone(700), alone(800)),
     "comm_streams": Reds("no mixed comm streams", {"edit": ring}, {}),
-    "compute_streams": Reds("compute_streams <= 1", added(("gemm", 9, 5_000, 5_010)), {}),
     "period_ns": Reds("p50 period_ns <= 20ms", {"every_ms": 21}, {}),
     "anchors": Reds("anchors >= 5", {"chunks_ms": (15,) * 4}, {}),
-    "window_typicality": Reds("window_typicality <= 1", {"chunks_ms": (15, 14, 19, 16, 15)}, {}),
     "overlap_score": Reds("overlap_score >= 0.30", two_stages((18, 2)), two_stages((18, 10)), PIPELINE),
     "serialization": Reds("serialization <= 0.5", two_stages((15, 9)), two_stages((15, 10)), PIPELINE),
     "pipeline_stage_ns": Reds("stage1 pipeline_stage_ns <= 10ms", two_stages((15, 11)), two_stages((15, 10)), PIPELINE),
     "share": Reds("decode share <= 50%", two_stages((15, 11)), two_stages((15, 10)), "blocks: [decode]\n"),
     "launches": Reds("launches == 2", added(("gemm", 7, 5_000, 5_010)), {}),
-    "mean_kernel_ns": Reds("mean_kernel_ns >= 900us", added(("tiny", 7, 5_000, 5_001)), {}),
-    "gpu_gap_ns": Reds("gpu_gap_ns <= 3.2ms", exposed(201), {}),
     "syncs": Reds("no syncs", {"edit": synchronised}, {}),
-    "sync_calls": Reds("sync_calls <= 1", {"edit": synchronised_twice}, {"edit": synchronised}),
     "kernel_launches": Reds("kernel_launches == 1", added(("gemm", 7, 5_000, 5_010)), {}),
     "kernel_share": Reds("gemm kernel_share <= 44.5%", added(("gemm", 7, 5_000, 5_010)), {}),
-    "barriers": Reds("no barriers", added(("ncclDevKernel_AllReduce", 7, 5_000, 5_010)), {}),
     "compute_on_comm_streams": Reds("no compute on comm streams", added(("gemm", 28, 5_000, 5_010)), {}),
     "pageable_copies": Reds("no pageable copies", {"edit": copied}, {}),
 }
@@ -258,9 +237,7 @@ def clocked(*megahertz: int) -> Trace:
 METRIC_CASES |= {
     "peak_allocated_bytes": Reds("peak_allocated_bytes <= 1.25GiB", allocated(257), allocated(256)),
     "sm_clock_mhz": Reds("sm_clock_mhz >= 1500MHz", clocked(1980, 1499), clocked(1980, 1500)),
-    "profiler_overhead": Reds("profiler_overhead <= 25%", LONGER, {}, "workload: {steps: 1, step_time: 12ms}\n"),
     "family_ns": Reds("family_ns of gemm <= 1.6ms", added(("gemm", 7, 5_000, 5_010)), {}),
-    "family_launches": Reds("gemm family_launches == 2", added(("gemm", 7, 5_000, 5_010)), {}),
     "total_kernel_ns": Reds("total_kernel_ns <= 3.6ms", added(("tiny", 7, 5_000, 5_010)), {}),
     "step_minus_kernel_ns": Reds("step_minus_kernel_ns >= 16.4ms", added(("gemm", 7, 5_000, 5_010)), {}),
 }
@@ -418,7 +395,7 @@ HELD = {  # against the baseline of the usual trace: 200 us, 80 %
         added(("ncclDevKernel_SendRecv", 28, 5_000, 5_006)),
         added(("ncclDevKernel_SendRecv", 28, 5_000, 5_005)),
     ),
-    "baseline, less on both sides": Reds("mean_kernel_ns within 5us of baseline", exposed(211), exposed(210)),
+    "baseline, less on both sides": Reds("overlap within 1pp of baseline", exposed(211), exposed(210)),
     "baseline across ranks": Reds("max over rank of exposed_ns <= baseline + 50us", rows(ONE), exposed(250)),
 }
 

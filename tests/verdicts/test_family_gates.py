@@ -29,9 +29,8 @@ def gate(steps: int = 5) -> str:
         ("gemm family_ns <= 1.6ms", "passed"),
         ("family_ns of gemm < 1.6ms", "failed"),
         ("max family_ns of nccl <= 2ms", "passed"),
-        ("family nccl family_launches == 2", "passed"),
-        ("no triton family_launches", "passed"),
-        ("no nccl family_launches", "failed"),
+        ("no triton family_ns", "passed"),
+        ("no nccl family_ns", "failed"),
         ("sum family_ns <= 3.6ms", "passed"),
         ("total_kernel_ns < 3.6ms", "failed"),
         ("step_minus_kernel_ns >= 16.4ms", "passed"),
@@ -81,7 +80,7 @@ def test_steps_gpus_and_launcher_make_runs_incomparable(project: Project) -> Non
 def test_families_of_the_gate_file_count(project: Project) -> None:
     project.gated(
         "convention: {extends: pithtrain, families: {mine: [ge?m, nothing], theirs: nccl*}}\n"
-        "assertions:\n  - mine family_ns == 1.6ms\n  - theirs family_launches == 2\n  - no other family_ns"
+        "assertions:\n  - mine family_ns == 1.6ms\n  - theirs family_ns <= 2ms\n  - no other family_ns"
     )
     project.pytest("--nsys-trace=run.sqlite", code=0)
 

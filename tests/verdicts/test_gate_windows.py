@@ -157,7 +157,7 @@ WAYS: tuple[dict[str, str], ...] = (
 def test_every_metric_of_every_window(convention: str, tmp_path: Path) -> None:
     """Memory, clocks, copies, ranges of several threads, and times that no float holds are in these."""
     trace = FORMATS[convention](tmp_path)
-    each = [json.dumps({"id": f"n{n}", **how, "assert": "busy_ns > 0ns"}) for n, how in enumerate(WAYS)]
+    each = [json.dumps({"id": f"n{n}", **how, "assert": "compute_ns > 0ns"}) for n, how in enumerate(WAYS)]
     path = tmp_path / "gate.nsys.yaml"
     path.write_text(f"version: 1\nconvention: {convention}\nassertions:\n  - " + "\n  - ".join(each) + "\n")
     window = small(path, trace, "windows")
@@ -220,13 +220,13 @@ def test_kernels_outside_of_the_session_of_their_file(project: Project) -> None:
 def test_gpus_that_no_trace_holds(project: Project) -> None:
     """Nothing in a trace of JAX names a rank: the gate file states how many there are."""
     jax(project.root)
-    gate = project.gate("convention: jax\nrun: {world: 4}\nassertions:\n  - busy_ns > 0ns")
-    assert "2 of 4 GPUs are missing" in alike(project, gate, "host.trace.json.gz")["busy_ns > 0ns"][1]
+    gate = project.gate("convention: jax\nrun: {world: 4}\nassertions:\n  - compute_ns > 0ns")
+    assert "2 of 4 GPUs are missing" in alike(project, gate, "host.trace.json.gz")["compute_ns > 0ns"][1]
 
 
 def test_what_needs_the_whole_run_is_told_and_is_an_error(project: Project) -> None:
     project.trace()
-    gate = project.gate("- exposed_ns <= 300us\n- overlap_tax_ns <= 1ms\n- {id: tax of all, assert: busy_ns > 1ns}")
+    gate = project.gate("- exposed_ns <= 300us\n- overlap_tax_ns <= 1ms\n- {id: tax of all, assert: compute_ns > 1ns}")
     said = run("cut", project.root / "run.sqlite", "--gate", gate, "-o", project.root / "windows.json.gz", code=0)
     assert said.stdout.splitlines()[1] == f"2 of 3 assertions of {gate} judge the cut like the trace"
     (line,) = [line for line in said.stderr.splitlines() if line.startswith("warning: ")]
@@ -235,7 +235,7 @@ def test_what_needs_the_whole_run_is_told_and_is_an_error(project: Project) -> N
         "contained), and this needs the whole run: measure it on the trace"
     )
     assert [case.state for case in project.judged("windows.json.gz").values()] == ["passed", "error", "passed"]
-    gate.write_text(gate.read_text() + "- {id: all, assert: busy_ns > 1ns, window: run}\n")
+    gate.write_text(gate.read_text() + "- {id: all, assert: compute_ns > 1ns, window: run}\n")
     said = run("cut", project.root / "run.sqlite", "--gate", gate, "-o", project.root / "windows.json.gz", code=0)
     assert "warning: " not in said.stderr  # now it holds the whole run
     assert verdicts(project, "windows.json.gz") == verdicts(project, "run.sqlite")
@@ -263,7 +263,7 @@ def test_what_would_have_other_rows_is_not_cut(tmp_path: Path) -> None:
     gate = tmp_path / "gate.nsys.yaml"
     gate.write_text(
         "version: 1\nconvention: {extends: generic, anchor: step, kernels: clipped}\nquality: {anchors: off}\n"
-        "assertions:\n  - busy_ns > 0ns\n  - blocking_ns <= 1ms\n"
+        "assertions:\n  - compute_ns > 0ns\n  - blocking_ns <= 1ms\n"
     )
     target = tmp_path / "cut" / "windows.json.gz"
     target.parent.mkdir()

@@ -216,7 +216,7 @@ def test_refused(project: Project, case: str, before: bool) -> None:
 
 def test_a_refused_gate_file_does_not_hold_up_another(project: Project) -> None:
     project.gate(GATE, "good.nsys.yaml")
-    project.gate(GATE + "  - compute_streams == 9", "bad.nsys.yaml")
+    project.gate(GATE + "  - comm_streams == 9", "bad.nsys.yaml")
     project.trace()
     project.refresh("--nsys-trace=run.sqlite", code=1)
     assert [name.split("/")[0] for name in project.baselines()] == ["good"]
@@ -364,7 +364,7 @@ def test_the_command_and_its_mistakes(project: Project, case: str) -> None:
     arguments, code, said = MISTAKES[case]
     project.gated(GATE)
     project.gate("- overlp >= 60%", "bad.nsys.yaml")
-    project.gate(GATE + "  - compute_streams == 9", "refused.nsys.yaml")
+    project.gate(GATE + "  - comm_streams == 9", "refused.nsys.yaml")
     project.gate(GATE + "  - stage9 overlap >= 1%", "absent.nsys.yaml")
     project.gate("- overlap >= 99.9%", "red.nsys.yaml")
     project.file("broken.sqlite", "no database")

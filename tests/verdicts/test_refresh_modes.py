@@ -115,7 +115,7 @@ def test_nothing_selected_writes_nothing(project: Project) -> None:
 
 def test_what_is_stale_stays_where_something_else_is_selected(project: Project) -> None:
     project.accepted(TWO, 200)
-    project.gated(TWO.replace("overlap >= baseline - 1pp", "busy_ns <= baseline + 5%"), 500)
+    project.gated(TWO.replace("overlap >= baseline - 1pp", "window_ns <= baseline + 5%"), 500)
     project.refresh(RUN, "-k", "exposed")
     assert stored(project, "overlap")[EACH[0]] == ["4/5"]
     project.refresh(RUN)

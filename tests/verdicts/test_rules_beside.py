@@ -192,8 +192,8 @@ def test_a_measurement_that_is_not_stored_is_told_from_one_that_was_made_in_anot
     source = StoredBaseline(cast(Any, None), cast(Any, None), store)
     stored = baseline(5)
     wanted = NS._replace(window="run", kernels="clipped")
-    told = source._without("busy_ns", wanted, Path("b.json"), stored)
-    assert (told.outcome, told.reason) == (Outcome.NO_DATA, "b.json holds no busy_ns")
+    told = source._without("idle_ns", wanted, Path("b.json"), stored)
+    assert (told.outcome, told.reason) == (Outcome.NO_DATA, "b.json holds no idle_ns")
     told = source._without("comm_ns", wanted, Path("b.json"), stored)
     how = "comm_ns in b.json was measured with window median, now run, kernels contained, now clipped"
     assert (told.outcome, told.reason) == (Outcome.INCOMPARABLE, how)

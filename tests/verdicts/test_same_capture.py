@@ -79,11 +79,11 @@ def test_a_copy_in_other_bytes_is_no_second_capture_of_a_side(project: Project) 
     said = "are the same capture: "
     for more in (["--nsys-against=base.sqlite"], ["--nsys-update-baselines", "--nsys-reason=r"]):
         assert said in project.pytest(*two, *more, code=1)
-    assert f"{said}20 rows of time are equal to the nanosecond; one trace is one sample" in project.command(
+    assert f"{said}18 rows of time are equal to the nanosecond; one trace is one sample" in project.command(
         "compare", "--gate=gate.nsys.yaml", "--base=base.sqlite", "--head=head.sqlite", "--head=again.sqlite", code=2
     )
     assert said in project.command("init", "head.sqlite", "again.sqlite", code=2)
-    assert said in project.command("rows", "busy_ns", "--trace=head.sqlite", "--trace=again.sqlite", code=2)
+    assert said in project.command("rows", "idle_ns", "--trace=head.sqlite", "--trace=again.sqlite", code=2)
 
 
 def test_a_nanosecond_tells_two_captures_apart(project: Project) -> None:
@@ -98,7 +98,7 @@ def test_a_nanosecond_tells_two_captures_apart(project: Project) -> None:
     project.pytest("--nsys-trace=head.sqlite", "--nsys-against=base.sqlite", code=0)
 
 
-TIMES = "- exposed_ns <= baseline + 5%\n- window_ns <= baseline + 5%\n- busy_ns <= baseline + 5%\n"
+TIMES = "- exposed_ns <= baseline + 5%\n- window_ns <= baseline + 5%\n- idle_ns <= baseline + 5%\n"
 EIGHT = f"{TIMES}- launches == baseline"
 OWN = "this is the trace that the baseline was taken from"
 
@@ -133,7 +133,7 @@ def test_an_accepted_run_is_told_and_a_new_assertion_hides_none(project: Project
     for number, exposed_us in enumerate((200, 201, 203)):
         project.trace(f"{number}.sqlite", exposed_us)
         project.refresh(f"--nsys-trace={number}.sqlite", mode=Mode.ACCEPT_RUN)
-    project.gate(f"{EIGHT}\n- gpu_gap_ns <= baseline + 5%")
+    project.gate(f"{EIGHT}\n- compute_ns <= baseline + 5%")
     assert OWN in project.pytest("--nsys-trace=1.sqlite", code=1)
 
 
@@ -149,7 +149,7 @@ def test_an_accepted_run_is_held_to_the_others_and_not_to_itself(project: Projec
 
 
 def test_fewer_times_say_nothing(project: Project) -> None:
-    project.accepted(EIGHT.replace("- busy_ns <= baseline + 5%\n", ""))
+    project.accepted(EIGHT.replace("- idle_ns <= baseline + 5%\n", ""))
     assert OWN not in project.pytest("--nsys-trace=run.sqlite", code=0)
 
 

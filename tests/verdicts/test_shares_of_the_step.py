@@ -27,7 +27,7 @@ LONG: dict[str, Any] = {"chunks_ms": (20,) * 5}
     [
         ("idle <= 10% of step", "idle_ns of step", "<=", Fraction(1, 10)),
         ("idle_ns below 10 % of  step", "idle_ns of step", "<", Fraction(1, 10)),
-        ("busy at least 92.5% of the step", "busy_ns of step", ">=", Fraction(37, 40)),
+        ("idle at most 7.5% of the step", "idle_ns of step", "<=", Fraction(3, 40)),
         ("max of stage2_f exposed <= 120% of step", "exposed_ns of step", "<=", Fraction(6, 5)),
         ("rank 3 collective_wait <= 5% of step", "collective_wait_ns of step", "<=", Fraction(1, 20)),
         ("collective blocking <= 5% of step", "blocking_ns of step", "<=", Fraction(1, 20)),

@@ -200,7 +200,7 @@ def _root(story: Story, *, effect: bool) -> str:
     return root_sentence(root, story, called, did)
 
 
-_IDLE = frozenset({"idle_ns", "launch_starved_ns", "gpu_gap_ns"})
+_IDLE = frozenset({"idle_ns", "launch_starved_ns"})
 
 
 def _effect(red: Red, told: StoryRoot, called: Mapping[str, str]) -> str:
