@@ -79,7 +79,7 @@ from pytest_nsys.core.tables import (
     StreamWait,
     summed,
 )
-from pytest_nsys.core.trace import Trace, launches_of
+from pytest_nsys.core.trace import Trace
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.traces.copies_as_kernels import merged
 
@@ -191,10 +191,7 @@ class Around:
     @cached_property
     def launches(self) -> Mapping[Lane, array[int]]:
         """Start of the earliest launch row of each kernel, NO_LAUNCH where there is none."""
-        # Of a whole run the other columns of the calls are let go, and read again by who asks for them.
-        if "launch_calls" in self.__dict__ or None not in self.spans.values():
-            return {lane: calls.start_ns for lane, calls in self.launch_calls.items()}
-        return launches_of(self.trace, self.kernels)
+        return {lane: calls.start_ns for lane, calls in self.launch_calls.items()}
 
     @cached_property
     def launch_calls(self) -> Mapping[Lane, LaunchCalls]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -10,11 +9,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:  # who looks for a trace does not pay for numpy
     from pytest_nsys.core.model import Api, Collective, Copy, Interval, Lane, LaunchRecord, Setup, TraceFacts
     from pytest_nsys.core.tables import Kernels, LaunchCalls, Memory, Ranges, Series, StreamWait
-
-
-def launches_of(trace: Trace, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, array[int]]:
-    """For each kernel the start of its earliest launch row, NO_LAUNCH where it has none."""
-    return {lane: calls.start_ns for lane, calls in trace.launch_calls(kernels).items()}
 
 
 class Trace(Protocol):

@@ -47,7 +47,8 @@ class CallTable(NamedTuple):
     def of(self, correlation: Column) -> LaunchCalls:
         """The call of each correlation, NO_LAUNCH where there is none."""
         each = zip(self.calls, (NO_LAUNCH, NO_LAUNCH, 0), strict=True)
-        return LaunchCalls(*(columns.joined(self.ids, own, missing, correlation) for own, missing in each))
+        start, end, thread = (columns.joined(self.ids, own, missing, correlation) for own, missing in each)
+        return LaunchCalls(start, end, columns.narrowed(thread))
 
     def starts_of(self, correlation: Column) -> Column:
         """The start of the call of each correlation, NO_LAUNCH where there is none."""

@@ -17,7 +17,7 @@ from pytest_nsys.core.columns import order, touching
 from pytest_nsys.core.conventions import COMMUNICATION_PREFIX, COPY_NAMES, CopyKind
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Collective, Interval, Lane, Stream, TraceFacts
 from pytest_nsys.core.tables import Kernels, one_after_another
-from pytest_nsys.core.trace import Trace, launches_of
+from pytest_nsys.core.trace import Trace
 
 NAME_IDS: Mapping[str, int] = {kind: -1 - number for number, kind in enumerate(CopyKind)}
 """The name of a copy among those of kernels, which are numbered from 0 on."""
@@ -50,13 +50,13 @@ def told_apart(trace: Trace, copies: Mapping[Lane, Kernels], kinds: Sequence[str
     """
     if CopyKind.COLLECTIVE not in kinds or not copies:
         return copies
-    ranges, launches = trace.ranges(CALLS), launches_of(trace, copies)
+    ranges, launches = trace.ranges(CALLS), trace.launch_calls(copies)
     by_nccl, wanted = {NAME_IDS[kind] for kind in BY_NCCL}, {NAME_IDS[kind] for kind in kinds}
     found: dict[Lane, Kernels] = {}
     for lane, some in copies.items():
         spans = united([(r.start_ns, r.end_ns) for r in ranges.get(lane.global_pid, ()) if r.end_ns != OPEN_END_NS])
         names = array("q", some.name)
-        for i, (name, launch) in enumerate(zip(some.name, launches[lane], strict=True)):
+        for i, (name, launch) in enumerate(zip(some.name, launches[lane].start_ns, strict=True)):
             if name in by_nccl and launch != NO_LAUNCH and _inside(launch, spans):
                 names[i] = NAME_IDS[CopyKind.COLLECTIVE]
         chosen = [i for i, name in enumerate(names) if name in wanted]
@@ -129,10 +129,8 @@ class WithCopies:
         """The kernels and copies of each lane that have a launch row starting in its span, edges included."""
         copies = {lane: found for lane in spans if (found := self._of(lane)) is not None}
         launched: dict[Lane, Kernels] = {}
-        for lane, launches in launches_of(self._trace, copies).items():
-            low, high = spans[lane]
-            inside = [i for i, time in enumerate(launches) if time != NO_LAUNCH and low <= time <= high]
-            launched[lane] = copies[lane].take(inside)
+        for lane, calls in self._trace.launch_calls(copies).items():
+            launched[lane] = copies[lane].take(touching(calls.start_ns, calls.start_ns, *spans[lane]))
         return together(self._trace.kernels_launched(spans), launched)
 
     def copies_between_gpus(self) -> Mapping[Lane, Kernels]:

@@ -12,7 +12,6 @@ import pytest
 
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import UsageMistake
-from pytest_nsys.core.trace import launches_of
 from pytest_nsys.traces.chrome import jax, json_stream
 from pytest_nsys.traces.chrome.jax import Jax
 from pytest_nsys.traces.opening import find_traces
@@ -256,5 +255,5 @@ def test_every_kernel_of_the_real_trace_has_its_launch() -> None:
     trace = Jax(REAL / "jax_te_attn.trace.json.gz")
     (lane,) = trace.lanes()
     kernels = trace.kernels({lane: None})[lane]
-    launches = launches_of(trace, {lane: kernels})[lane]
+    launches = trace.launch_calls({lane: kernels})[lane].start_ns
     assert all(0 < launch <= start for launch, start in zip(launches, kernels.start_ns, strict=True))

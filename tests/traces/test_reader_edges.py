@@ -21,7 +21,6 @@ from pytest_nsys.core.errors import TraceError, UsageMistake
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, ImpossibleRows, Lane, Range
 from pytest_nsys.core.model import Collective as CollectiveRecord
 from pytest_nsys.core.tables import Kernels
-from pytest_nsys.core.trace import launches_of
 from pytest_nsys.traces import opening, sqlite_columns
 from pytest_nsys.traces.answers import EMPTY, Earliest
 from pytest_nsys.traces.chrome import json_stream
@@ -621,7 +620,7 @@ def test_of_several_rows_of_one_correlation_id_the_earliest_is_the_launch(tmp_pa
     lane = Lane(process.global_pid, None)
     run = NsysSqlite(trace.write(tmp_path / "trace.sqlite"))
     kernels = run.kernels({lane: None})
-    assert list(launches_of(run, kernels)[lane]) == [90]
+    assert list(run.launch_calls(kernels)[lane].start_ns) == [90]
     assert starts(run.kernels_launched({lane: (115, 125)}).get(lane)) == [500]
 
 

@@ -12,7 +12,7 @@ from pytest_nsys.core.conventions import CopyKind
 from pytest_nsys.core.errors import TraceError, UsageMistake
 from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, KernelsMode, Lane, Stream
 from pytest_nsys.core.tables import Kernels
-from pytest_nsys.core.trace import Trace, launches_of
+from pytest_nsys.core.trace import Trace
 from pytest_nsys.traces import sqlite_columns
 from pytest_nsys.traces.opening import find_traces, format_of, open_trace
 from pytest_nsys.traces.rocpd.database import Rocpd
@@ -249,7 +249,7 @@ def test_a_call_of_hsa_belongs_to_that_of_hip_around_it(tmp_path: Path) -> None:
     trace.kernel("gemm", 10_000, 10_500, launch=False)
     with read(trace.write(tmp_path / "a.db")) as opened:
         (lane,) = opened.lanes()
-        assert list(launches_of(opened, opened.kernels({lane: None}))[lane]) == [1_000, 8_000, NO_LAUNCH]
+        assert list(opened.launch_calls(opened.kernels({lane: None}))[lane].start_ns) == [1_000, 8_000, NO_LAUNCH]
         assert len(opened.kernels_launched({lane: (900, 1_100)})[lane]) == 1
         assert not opened.kernels_launched({lane: (2_000, 5_000)})
         assert opened.api_calls(("*",), {lane.global_pid: (0, 9_999)}) == {
@@ -274,7 +274,7 @@ def test_without_calls_nothing_was_launched(tmp_path: Path) -> None:
     with read(trace.write(tmp_path / "a.db")) as opened:
         (lane,) = opened.lanes()
         assert opened.api_calls(("*",), {lane.global_pid: (0, 100)}) is None
-        assert list(launches_of(opened, opened.kernels({lane: None}))[lane]) == [NO_LAUNCH]
+        assert list(opened.launch_calls(opened.kernels({lane: None}))[lane].start_ns) == [NO_LAUNCH]
         assert not opened.kernels_launched({lane: (0, 100)})
 
 

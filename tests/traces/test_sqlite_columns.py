@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import Lane
 from pytest_nsys.core.tables import Kernels, Ranges
-from pytest_nsys.core.trace import launches_of
 from pytest_nsys.traces import arrow_sqlite, sqlite_columns, sqlite_conditions, sqlite_file
 from pytest_nsys.traces.arrow_sqlite import ArrowReader
 from pytest_nsys.traces.nsys import ranges
@@ -94,7 +93,7 @@ def read(path: Path) -> object:
     try:
         lanes = trace.lanes()[2:]  # the first process is a stranger
         kernels = trace.kernels(dict.fromkeys([*lanes, Lane(lanes[-1].global_pid, None)]))
-        launches = launches_of(trace, kernels)
+        launches = {lane: calls.start_ns for lane, calls in trace.launch_calls(kernels).items()}
         ranges = trace.ranges_around({lane.global_pid: (30, 1 << 40) for lane in lanes})
         for own in ranges.values():
             assert isinstance(own, Ranges)

@@ -13,7 +13,7 @@ from pytest_nsys.analysis.budget_facts import BudgetFacts
 from pytest_nsys.core.conventions import BUILT_IN, CopyKind
 from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, KernelsMode, Stream
 from pytest_nsys.core.tables import Place, StreamWait
-from pytest_nsys.core.trace import Trace, launches_of
+from pytest_nsys.core.trace import Trace
 from pytest_nsys.traces import sqlite_columns
 from pytest_nsys.traces.copies_as_kernels import with_copies
 from pytest_nsys.traces.opening import open_trace
@@ -217,7 +217,7 @@ def test_copies_and_memsets_have_calls_too(tmp_path: Path, format: str) -> None:
     (lane,) = trace.lanes()
     transfers = trace.transfers({lane: None}) or {}
     assert [list(each) for each in trace.launch_calls(transfers)[lane]] == [[200, 300], [3_200, 3_300], [100, 100]]
-    assert list(launches_of(trace, transfers)[lane]) == [200, 300]
+    assert list(trace.launch_calls(transfers)[lane].start_ns) == [200, 300]
     assert list(trace.launch_calls(trace.kernels({lane: None}))[lane].end_ns) == [130]
 
 
@@ -274,5 +274,4 @@ def test_the_waits_of_real_traces_are_those_of_an_independent_count(name: str) -
         assert (len(own), len(joined)) == (rank["waits"], rank["waits_joined"])
         kernels = trace.kernels({lane: None})
         calls = trace.launch_calls(kernels)[lane]
-        assert calls.start_ns == launches_of(trace, kernels)[lane]
         assert all(start <= end for start, end in zip(calls.start_ns, calls.end_ns, strict=True))

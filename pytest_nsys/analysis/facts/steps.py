@@ -26,7 +26,7 @@ from pytest_nsys.core.exact import median
 from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import OPEN_END_NS, Interval, Lane, Range
 from pytest_nsys.core.numbers import percent
-from pytest_nsys.core.trace import Trace, launches_of
+from pytest_nsys.core.trace import Trace
 from pytest_nsys.core.words import are, counted, ranks_words
 
 
@@ -253,7 +253,7 @@ def _without_launch(trace: Trace, idle: Mapping[Lane, Sequence[Interval]]) -> Ma
         kernels = trace.kernels_launched({lane: (own[0][0], own[-1][1]) for lane, own in idle.items()})
     except NothingMeasured:  # of a cut, which says what it was in its trace
         return idle
-    launches = {lane: sorted(own) for lane, own in launches_of(trace, kernels).items()}
+    launches = {lane: sorted(calls.start_ns) for lane, calls in trace.launch_calls(kernels).items()}
     each = {lane: _between(launches.get(lane, ()), own) for lane, own in idle.items()}
     return {lane: own for lane, own in each.items() if own}
 
