@@ -31,7 +31,7 @@ from pytest_nsys.analysis.budget_facts import (
     about_edges,
     about_gaps,
 )
-from pytest_nsys.analysis.gaps import PARTS, STARVED, waiting_around
+from pytest_nsys.analysis.gaps import PARTS, STARVED, Waiting, waiting_around
 from pytest_nsys.analysis.gpu_state import device_of
 from pytest_nsys.analysis.operations import COLLECTIVE, COPY, KINDS, MEMSET, NONE, OTHER_DEVICE, Operation
 from pytest_nsys.analysis.rank_window import RankWindow
@@ -100,7 +100,9 @@ class Budget:
         self.window, self._track = window, window.track.on_gpu
         self._low, self._high = window.start_ns, window.end_ns
         self._device = device_of(window)
-        waited = waiting_around(self._track)
+        # of a single window nothing is asked twice, and what its gaps depend on is let go
+        several = len(self._track.group.ranks[window.rank.number]) > 1
+        waited = waiting_around(self._track) if several else Waiting(self._track)
         own_until = own_work_until(window)
         self._ran = waited.operations
         self._gaps = gaps = waited.gaps(self._low, self._high, NEVER if own_until is None else own_until)

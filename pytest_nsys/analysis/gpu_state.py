@@ -65,18 +65,17 @@ class Device:
     """When the GPU of a rank was kept busy around its windows, by what: every window is a question to these."""
 
     def __init__(self, track: RankTrack) -> None:
-        self._track, self._kernels = track, track.kernels
+        self._track = track
 
     @property
     def compute(self) -> Intervals:
         """When compute ran."""
         return self._track.compute_time
 
-    @cached_property
+    @property
     def communication(self) -> Intervals:
         """When communication ran, barriers included."""
-        own = where(self._track.communicates)
-        return Intervals(take(self._kernels.start_ns, own), take(self._kernels.end_ns, own))
+        return self._track.communication_time
 
     @cached_property
     def graphs(self) -> Intervals:

@@ -293,6 +293,9 @@ class View:
         """The view of a run. Raises NothingMeasured where it shows nothing, UsageMistake."""
         self._check(looked)
         asked = {*looked.where} - {"rank", *(looked.captures.mesh.sizes if looked.where else ())}
+        metrics = [METRICS[name] for name in self.reads]
+        # before the tables: what facts read for a moment is gone when these take the most memory
+        usual = looked.captures.notes(looked.spec, *metrics) if self.notes is None else [*self.notes(looked)]
         parts = [part for part in self.parts if asked <= part.dimensions(looked)]
         tables = [(part, part.table(looked)) for part in parts]
         while tables and not tables[0][1].rows:  # programs get the first one as rows
@@ -300,8 +303,6 @@ class View:
         if not tables:
             raise NothingMeasured(f"{looked.captures.paths[0]}: {self.nothing(looked)}")
         paragraph = self.paragraph(looked)
-        metrics = [METRICS[name] for name in self.reads]
-        usual = looked.captures.notes(looked.spec, *metrics) if self.notes is None else self.notes(looked)
         notes = [Note(str(looked.spec)), *usual, *paragraph.notes, *self._absent(looked)]
         return Shown(self, looked, tables, paragraph, tuple(dict.fromkeys(notes)))
 
