@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from array import array
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, pairwise
@@ -62,7 +62,8 @@ class KernelOrder:
     """The kernels of a rank in the order of their launches; where ``launched`` is false, of their starts.
 
     ``kernels`` are indices into those of ``track``, without what has no launch on record; ``at_ns`` is when each was
-    launched, or started. ``heads`` are the places among them at which a launch begins.
+    launched, or started. ``heads`` are the places among them at which a launch begins. ``name`` holds indices into
+    ``names``: (short, demangled), of a file that has one name only that one twice.
     """
 
     track: RankTrack | LaunchedKernels
@@ -70,12 +71,12 @@ class KernelOrder:
     kernels: Column
     at_ns: Column
     heads: Column
+    name: Column
+    names: Sequence[tuple[str, str]]
 
     def name_of(self, place: int) -> tuple[str, str]:
-        """(short, demangled) name of the kernel at a place; of a file that has one name only, that one twice."""
-        kernels, i = self.track.kernels, self.kernels[place]
-        short = kernels.names[kernels.name[i]]
-        return short, kernels.names.get(kernels.full_name[i]) or short
+        """(short, demangled) name of the kernel at a place."""
+        return self.names[self.name[place]]
 
     def occurrences(self, anchor: KernelAnchor) -> Column:
         """The places at which a launch begins with the anchor's kernel, and the launch before it with ``after``."""
@@ -87,11 +88,7 @@ class KernelOrder:
 
     def _begins_with(self, name: str) -> bytearray:
         """By launch 1 where its first kernel has the name, short or demangled."""
-        kernels = self.track.kernels
-        first = take(self.kernels, self.heads)
-        numbers, rows = distinct(take(kernels.name, first), take(kernels.full_name, first))
-        has = bytearray(name in (kernels.names[short], kernels.names.get(full)) for short, full in rows)
-        return take(has, numbers)
+        return take(bytearray(name in both for both in self.names), take(self.name, self.heads))
 
 
 def kernel_order(track: RankTrack | LaunchedKernels) -> KernelOrder:
@@ -102,12 +99,13 @@ def kernel_order(track: RankTrack | LaunchedKernels) -> KernelOrder:
     own = where_not(without) if launched else array("q", range(len(kernels)))
     at_ns = take(track.launch_ns if launched else kernels.start_ns, own)
     numbers, rows = distinct(kernels.name, kernels.full_name)
-    texts = [kernels.names.get(full) or kernels.names[short] for short, full in rows]
-    place = {text: i for i, text in enumerate(sorted(texts))}
-    spelled = take(array("q", [place[text] for text in texts]), numbers)
+    names = [(kernels.names[short], kernels.names.get(full) or kernels.names[short]) for short, full in rows]
+    place = {text: i for i, text in enumerate(sorted(full for _, full in names))}
+    spelled = take(array("q", [place[full] for _, full in names]), numbers)
     found = order(at_ns, *(take(column, own) for column in (kernels.start_ns, kernels.stream, spelled)))
     own, at_ns = take(own, found), take(at_ns, found)
-    return KernelOrder(track, launched, own, at_ns, _heads(track, own, at_ns, launched))
+    heads = _heads(track, own, at_ns, launched)
+    return KernelOrder(track, launched, own, at_ns, heads, take(numbers, own), names)
 
 
 def _heads(track: RankTrack | LaunchedKernels, own: Column, at_ns: Column, launched: bool) -> Column:
@@ -149,14 +147,13 @@ def _why_none(anchor: KernelAnchor, ordered: KernelOrder, found: int) -> str:
     if found:
         after = "" if anchor.after is None else f" after {_quoted(anchor.after)}"
         return f"kernel {_quoted(anchor.kernel)} starts once{after}, and a window goes from one start to the next"
-    places = range(len(ordered.kernels))
-    names = [ordered.name_of(place) for place in places]
-    known = {name for both in names for name in both}
+    names = {ordered.names[i] for i in {*ordered.name}}
     for name in (anchor.kernel, anchor.after):
-        if name is not None and name not in known:
-            return f"no kernel is called {_quoted(name)}{_meant(anchor, name, {*names})}"
-    before = [names[earlier][0] for earlier, head in pairwise(ordered.heads) if anchor.kernel in names[head]]
-    if anchor.kernel not in names[ordered.heads[0]] and not before:
+        if name is not None and not any(name in both for both in names):
+            return f"no kernel is called {_quoted(name)}{_meant(anchor, name, names)}"
+    heads = [ordered.name_of(head) for head in ordered.heads]
+    before = [earlier[0] for earlier, head in pairwise(heads) if anchor.kernel in head]
+    if anchor.kernel not in heads[0] and not before:
         return f"{_quoted(anchor.kernel)} is inside of CUDA graphs alone: name the first kernel of the graph"
     told = ", ".join(map(_quoted, list(dict.fromkeys(before))[:SHOWN])) or "nothing"
     return f"{_quoted(anchor.kernel)} never starts after {_quoted(anchor.after or '')}: before it ran {told}"

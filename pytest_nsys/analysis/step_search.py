@@ -107,11 +107,11 @@ def _begin(first: int, work: Work, units: Sequence[RepeatedUnit]) -> Iterator[_B
     for each in (units, others):
         for unit in each:
             place = int(unit.segments.marker.places[0])
-            before = int(work.heads[work.heads.searchsorted(place) - 1]) if unit.segments.marker.level else None
-            names = (None if at is None else work.order.name_of(at)[1] for at in (before, place))
-            after, name = names
-            assert name is not None
-            yield _Begun(KernelAnchor(name, after), unit, {}, {}).add(first, unit)
+            anchor = KernelAnchor(work.order.name_of(place)[1])
+            if unit.segments.marker.level:
+                before = int(work.heads[work.heads.searchsorted(place) - 1])
+                anchor = anchor._replace(after=work.order.name_of(before)[1])
+            yield _Begun(anchor, unit, {}, {}).add(first, unit)
 
 
 def _hold_on(number: int, around: RankRanges, launched: bool, begun: Sequence[_Begun]) -> list[_Begun]:

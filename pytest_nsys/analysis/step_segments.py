@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pytest_nsys.analysis.alike import MOST_COUNTS, Floats, NamedKernels
 from pytest_nsys.analysis.kernel_anchors import KernelOrder
-from pytest_nsys.core.columns import Vector, as_vector, distinct, minus
+from pytest_nsys.core.columns import Vector, as_vector, minus
 from pytest_nsys.core.families import FAMILIES, classifier
 
 MOST_MARKERS = 300
@@ -42,21 +42,18 @@ class Work(NamedKernels):
     """The kernels of a rank in their order, as numbers."""
 
     def __init__(self, order: KernelOrder) -> None:
-        kernels, rows = order.track.kernels, as_vector(order.kernels)
+        kernels, name = order.track.kernels, as_vector(order.name)
         self.order = order
         self.at_ns = as_vector(order.at_ns)
         self.heads = as_vector(order.heads)
-        pair_of, pairs = distinct(kernels.name, kernels.full_name)
-        pair = as_vector(pair_of)[rows]
         number: dict[str, int] = {}
-        texts = (kernels.names.get(full) or kernels.names[short] for short, full in pairs)
-        spelled = numpy.array([number.setdefault(text, len(number)) for text in texts])
-        lengths = as_vector(minus(kernels.end_ns, kernels.start_ns))[rows]
-        super().__init__(numpy.unique(spelled[pair], return_inverse=True)[1], lengths)
+        spelled = numpy.array([number.setdefault(full, len(number)) for _, full in order.names])
+        lengths = as_vector(minus(kernels.end_ns, kernels.start_ns))[as_vector(order.kernels)]
+        super().__init__(numpy.unique(spelled[name], return_inverse=True)[1], lengths)
         family = classifier(FAMILIES)
-        optimizers = [family(kernels.names[short], kernels.names.get(full) or "") == OPTIMIZER for short, full in pairs]
-        self.optimizers_before = _sums_before(numpy.array(optimizers, numpy.int64)[pair])
-        self.kernels_before = numpy.arange(len(rows) + 1)
+        optimizers = numpy.array([family(*names) == OPTIMIZER for names in order.names], numpy.int64)
+        self.optimizers_before = _sums_before(optimizers[name])
+        self.kernels_before = numpy.arange(len(name) + 1)
         self.time_before = _sums_before(lengths)
 
     def share(self, firsts: Vector, afters: Vector, low: int, high: int) -> float:
