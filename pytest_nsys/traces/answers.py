@@ -160,8 +160,14 @@ def idle(
             if lane not in found and (len(lanes) == 1 or lane not in busy([lane], span)):
                 left.setdefault(lane, []).append(span)
     kernels = times({lane: (own[0][0], own[-1][1]) for lane, own in left.items()}) if left else {}
-    each = {lane: idle_among(sorted(kernels.get(lane, ())), own) for lane, own in left.items()}
+    each = {lane: idle_among(*_columns(kernels.get(lane, ())), own) for lane, own in left.items()}
     return {lane: own for lane, own in each.items() if own}
+
+
+def _columns(kernels: Iterable[Interval]) -> tuple[Column, Column]:
+    """The starts and the ends of kernels, by start."""
+    starts, ends = zip(*sorted(kernels), strict=True) if kernels else ((), ())
+    return array("q", starts), array("q", ends)
 
 
 def _groups(spans: Mapping[Lane, Sequence[Interval]]) -> Iterator[list[tuple[Lane, Interval]]]:
@@ -179,10 +185,9 @@ def _groups(spans: Mapping[Lane, Sequence[Interval]]) -> Iterator[list[tuple[Lan
         yield [*group.items()]
 
 
-def idle_among(kernels: Sequence[Interval], spans: Sequence[Interval]) -> list[Interval]:
+def idle_among(starts: Column, ends: Column, spans: Sequence[Interval]) -> list[Interval]:
     """Those of the spans in which none of the kernels, by start, runs."""
-    starts = [start for start, _ in kernels]
-    latest = [0, *accumulate((end for _, end in kernels), max)]
+    latest = array("q", accumulate(ends, max, initial=0))
     return [(low, high) for low, high in spans if not (n := bisect_left(starts, high)) or latest[n] <= low]
 
 

@@ -183,7 +183,7 @@ class TraceInMemory:
         found: dict[Lane, Sequence[Interval]] = {}
         for lane, own in spans.items():
             some = kernels.get(lane, NO_KERNELS)
-            if idle := idle_among([*zip(some.start_ns, some.end_ns, strict=True)], own):
+            if idle := idle_among(some.start_ns, some.end_ns, own):
                 found[lane] = idle
         return found
 
@@ -278,10 +278,11 @@ def _named(ranges: Mapping[int, Ranges], wanted: Callable[[str], bool]) -> dict[
     """The ranges of each process with a name that is wanted, by start, end and name."""
     found: dict[int, Ranges] = {}
     for pid, own in ranges.items():
-        known = dict(enumerate(own.names))
-        named = named_ranges(known, own.start_ns, own.end_ns, own.thread, own.name, wanted=wanted)
-        if len(named):
-            found[pid] = named
+        flags = bytearray(map(wanted, own.names))
+        some = own.take(columns.where(columns.take(flags, own.name)))  # few of very many, mostly
+        if len(some):
+            known, columns_of = dict(enumerate(own.names)), (some.start_ns, some.end_ns, some.thread, some.name)
+            found[pid] = named_ranges(known, *columns_of, wanted=wanted)
     return found
 
 

@@ -50,6 +50,7 @@ from pytest_nsys.traces.chrome.events import (
     FUNCTIONS,
     KERNEL,
     WAIT,
+    CallRows,
     Event,
     EventColumns,
     GpuRows,
@@ -187,17 +188,20 @@ class KinetoProcess:
         short_names = short_names_of(events)
         self.names = events.names.texts()
         self._mark_graphs()
-        everything = gpu_table(events.kernels, dict(enumerate(self.names)), short_names, events.kernels.name)
-        self.kernels = by_device(everything)
+        self._lacking = self._lacking_replays()
+        kernels, events.kernels = events.kernels, GpuRows.none()._replace(places=events.kernels.places)
+        self.kernels = by_device(gpu_table(kernels, dict(enumerate(self.names)), short_names, kernels.name))
+        ran = columns.values(kernels.correlation)
+        del kernels, short_names  # from here on they are kept in order alone
+        if columns.exceeds(events.calls.correlation[:-1], events.calls.correlation[1:]):
+            order = columns.order(events.calls.correlation)
+            events.calls = CallRows(*(columns.take(column, order) for column in events.calls))
         self.calls = ApiCalls(*events.calls, self.names) if events.calls.start else None
-        ran = columns.values(everything.correlation)
         self.launches = self._launches(ran)
         self._check_numbers()
         self.ranges = Ranges(*events.ranges, self.names)
         self.started_ns = self._started()
         self.notes = tuple(self._about_steps(ran))
-        self._lacking = self._lacking_replays()
-        events.kernels = GpuRows.none()._replace(places=events.kernels.places)  # they are kept in order alone
 
     def _check_single(self) -> None:
         """Raises TraceError where the events are those of several processes that no label tells apart."""
@@ -208,11 +212,12 @@ class KinetoProcess:
 
     def _check_numbers(self) -> None:
         """Raises TraceError where calls and the kernels that they launched have the numbers of others."""
-        kernels, calls = self._events.kernels, self._events.calls
+        calls = self._events.calls
         if len(self.launches.ids) >= len(calls.correlation):
             return
-        called = Counter(calls.correlation)
-        ran = Counter(columns.take(kernels.correlation, columns.where_not(kernels.graph_node)))
+        called, ran = Counter(calls.correlation), Counter[int]()
+        for kernels in self.kernels.values():
+            ran.update(columns.take(kernels.correlation, columns.where_not(kernels.graph_node)))
         twice = sum(count > 1 and called[number] > 1 for number, count in ran.items() if number != NO_LAUNCH)
         if twice > MOST_NUMBERED_TWICE * len(ran):
             raise self._merged(f"has {counted(twice, 'correlation')} with two calls and two kernels each")
@@ -257,7 +262,9 @@ class KinetoProcess:
         all that is known of it: that takes a second pass, which few files need.
         """
         start, end, thread, _, correlation = self._events.calls
-        table = earliest_calls(correlation, LaunchCalls(start, end, thread))
+        calls = LaunchCalls(start, end, thread)
+        unique = NO_LAUNCH not in correlation[:1] and len(columns.values(correlation)) == len(correlation)
+        table = CallTable(correlation, calls) if unique else earliest_calls(correlation, calls)
         without = columns.where(columns.equal(columns.joined(table.ids, table.ids, NO_LAUNCH, ran), NO_LAUNCH))
         arrows = [*self._arrows({ran[i] for i in without} - {NO_LAUNCH})]
         if not arrows:
