@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from pytest_nsys.analysis.activity import SYNCHRONISING_CALLS, waiting_call
 from pytest_nsys.analysis.budget import Budget, budget_of, waiting_by_thread
-from pytest_nsys.analysis.explained import HostWaits, Transferred
+from pytest_nsys.analysis.explained import OWN_STREAM, Part, What
 from pytest_nsys.analysis.gpu_state import MEGA
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.core.columns import minus, take, touching, where, within
@@ -19,10 +19,10 @@ from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.kernel_names import telling_name
-from pytest_nsys.traces.copies_as_kernels import COPY_ID, GRAPH_ID, TRANSFERS
+from pytest_nsys.traces.copies_as_kernels import COPY_ID, GRAPH_ID, MEMSET_ID, TRANSFERS
 
 
-def host_waits(window: RankWindow) -> dict[str, HostWaits] | None:
+def host_waits(window: RankWindow) -> list[Part] | None:
     """The calls that made the host wait for the GPU, by name; None where the trace has no record of any call.
 
     Of those that began before the window it knows what began no more than its length before.
@@ -32,12 +32,10 @@ def host_waits(window: RankWindow) -> dict[str, HostWaits] | None:
     if calls is None:
         return None
     own = [call for call in calls if call.start_ns < high and call.end_ns > low]
-    waited = ((waiting_call(call.name), min(call.end_ns, high) - max(call.start_ns, low)) for call in own)
     budget = _budget(window) if own else None
     starved = budget.starved_in(waiting_by_thread(own)) if budget is not None else {}
-    return {
-        name: HostWaits(len(ns), sum(ns), starved.get(name, 0)) for name, ns in sorted(grouped(waited).items()) if name
-    }
+    counts = sorted(Counter(waiting_call(call.name) for call in own).items())
+    return [Part(What.CALL, name, "", OWN_STREAM, count, starved.get(name, 0)) for name, count in counts if name]
 
 
 def _budget(window: RankWindow) -> Budget | None:
@@ -62,7 +60,7 @@ def kind_of_transfer(window: RankWindow) -> Callable[[str, int], str]:
     return kind
 
 
-def transferred(window: RankWindow) -> dict[str, Transferred] | None:
+def transferred(window: RankWindow) -> list[Part] | None:
     """The copies and memsets that ran in the window, by kind; None where the trace does not say when they ran."""
     track, low, high = window.track.on_gpu, window.start_ns, window.end_ns
     ran = track.transfers
@@ -79,10 +77,18 @@ def transferred(window: RankWindow) -> dict[str, Transferred] | None:
     budget = _budget(window)
     for name, at, waiting, ns in budget.held_by_transfers() if budget is not None else ():
         blocks.setdefault(kind(name, at), Counter())[telling_name(waiting)] += ns
-    return {
-        name: Transferred(len(moved.get(name, ())), sum(moved.get(name, ())), dict(sorted(by.items())))
+    return [
+        Part(
+            What.MEMSET if name.startswith(TRANSFERS[MEMSET_ID]) else What.COPY,
+            name,
+            "",
+            OWN_STREAM,
+            number=len(moved.get(name, ())),
+            length_ns=sum(moved.get(name, ())),
+            beside_ns=dict(sorted(by.items())),
+        )
         for name, by in sorted(blocks.items())
-    }
+    ]
 
 
 def clock_mhz(window: RankWindow) -> int | None:

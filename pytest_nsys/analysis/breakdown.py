@@ -1,9 +1,8 @@
 """What was a window's time made of, kernel by kernel, so that two windows can be held against each other?
 
-Communication is taken apart into length, what of it was exposed and which compute hid the rest; compute into count,
-length, place and when it was launched; the window into what ran, and idle time into what the GPU waited for. The parts
-of one window add up to its metrics to the nanosecond: every instant of a union belongs to exactly one kernel, the one
-that had been running longest. Beside them stand what the host waited in, what was copied, and the clock.
+One table: a row for the kernels of each name, stage and stream, for copies of each kind and for each call that waits.
+Beside it the window's length by what it went to, to the nanosecond: every instant of a union belongs to exactly one
+kernel, the one that had been running longest.
 """
 
 from __future__ import annotations
@@ -18,20 +17,7 @@ from types import MappingProxyType
 from pytest_nsys.analysis.beside_kernels import clock_mhz, host_waits, transferred
 from pytest_nsys.analysis.budget import budget_of
 from pytest_nsys.analysis.budget_facts import BudgetPart
-from pytest_nsys.analysis.explained import (
-    AT_END,
-    AT_START,
-    NEXT_STEP,
-    UNNAMED,
-    Barrier,
-    Breakdown,
-    Communication,
-    Compute,
-    ComputePlace,
-    GapsBefore,
-    RankWait,
-    Wall,
-)
+from pytest_nsys.analysis.explained import AT_END, NEXT_STEP, OWN_STREAM, Breakdown, Part, RankWait, What
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.windows import clocks
 from pytest_nsys.core.columns import (
@@ -44,7 +30,6 @@ from pytest_nsys.core.columns import (
     sums_by,
     take,
     total,
-    where,
     where_not,
 )
 from pytest_nsys.core.errors import NoRows
@@ -59,15 +44,16 @@ def break_down(
     """The window of a rank; the windows of the others say for whom it waited, on other clocks ``over_files``."""
     window = together[rank]
     waits = {**_waits(together, window), **over_files}
+    parts = [*_compute(window), *_barriers(window, waits), *_communication(window, waits)]
+    calls, transfers = host_waits(window), transferred(window)
     return Breakdown(
-        communication=_communication(window, waits),
-        barriers=_barriers(window, waits),
-        compute=_compute(window),
-        walls=_walls(window),
+        [*parts, *(calls or ()), *(transfers or ())],
+        time_ns=_time(window.meanwhile, _between_ns(window)),
         budget=_budget(window),
-        gaps=_gaps_before(window),
-        calls=host_waits(window),
-        transfers=transferred(window),
+        unknown=[
+            *((What.CALL,) if calls is None else ()),
+            *((What.COPY, What.MEMSET) if transfers is None else ()),
+        ],
         clock_mhz=clock_mhz(window),
     )
 
@@ -80,8 +66,14 @@ def _budget(window: RankWindow) -> Mapping[BudgetPart, Mapping[str, int]] | None
             found.setdefault(part, Counter())[last if name is None or last == NEXT_STEP else telling_name(name)] += ns
     except NoRows:
         return None
-    found[BudgetPart.COMPUTE] = Counter({UNNAMED: window.length_ns - sum(own.total() for own in found.values())})
-    return {part: dict(sorted(found[part].items())) for part in BudgetPart if part in found}
+    return found
+
+
+def _between_ns(window: RankWindow) -> int:
+    """How long the GPU waited for the next step to be launched; 0 where that is not known."""
+    with suppress(NoRows):
+        return budget_of(window).lines.parts[BudgetPart.BETWEEN]
+    return 0
 
 
 @kept
@@ -96,16 +88,74 @@ def _in_order(window: RankWindow, kernels: Column) -> Column:
     return take(kernels, order(*keys))
 
 
-def _name(window: RankWindow, i: int) -> str:
-    numbers, names = _names(window)
-    return names[numbers[i]]
+# The rows
 
 
-def _by_name(window: RankWindow, values: Column, kernels: Column) -> dict[str, tuple[int, int]]:
-    """(sum, number) of the values, one for each of some kernels, by name; the names in order."""
-    numbers, names = _names(window)
-    found = sums_by(names.__getitem__, values, take(numbers, kernels))
-    return dict(sorted(found.items()))
+def _rows(window: RankWindow, what: What, kernels: Column) -> Iterator[tuple[Part, Column]]:
+    """A row for some kernels of each name, stage and stream, and which these are."""
+    (codes, stages), (numbers, names), streams = window.stages, _names(window), window.kernels.streams
+    computing = sorted(window.compute_streams, key=streams.__getitem__)
+    place = {stream: number for number, stream in enumerate(computing)}
+    columns = codes, window.kernels.stream
+    lanes = members_by(lambda code, stream: (stages[code], place.get(stream, OWN_STREAM)), *columns, among=kernels)
+    for (stage, stream), members in sorted(lanes.items()):
+        lane = _in_order(window, members)
+        for name, at in sorted(members_by(names.__getitem__, take(numbers, lane)).items()):
+            own = take(lane, at)
+            launches = take(window.launch_ns, own)
+            launches = take(launches, where_not(equal(launches, NO_LAUNCH)))
+            yield (
+                Part(
+                    what,
+                    name,
+                    stage,
+                    stream,
+                    number=len(own),
+                    length_ns=total(take(window.durations_ns, own)),
+                    launched=len(launches),
+                    launch_ns=total(launches) - len(launches) * window.start_ns,
+                    order=total(at),
+                ),
+                own,
+            )
+
+
+def _compute(window: RankWindow) -> Iterator[Part]:
+    return (part for part, _ in _rows(window, What.KERNEL, window.compute))
+
+
+def _barriers(window: RankWindow, waits: Mapping[int, RankWait]) -> Iterator[Part]:
+    for part, own in _rows(window, What.COLLECTIVE, window.barriers):
+        yield part._replace(waits_ns=_waits_by_rank(own, waits))
+
+
+def _communication(window: RankWindow, waits: Mapping[int, RankWait]) -> Iterator[Part]:
+    computing, (numbers, names) = _computing(window), _names(window)
+    launched = sorted(set(take(window.launch_ns, window.compute)) - {NO_LAUNCH})
+    for part, own in _rows(window, What.COLLECTIVE, window.communication):
+        hidden = Counter[str]()
+        for start, end in window.spans(own):
+            for kernel, shared in computing.of(start, end):
+                hidden[names[numbers[kernel]]] += shared
+        yield part._replace(
+            stream=OWN_STREAM,  # also where it shares one that keeps no order
+            exposed_ns=total(take(window.exposed_ns, own)),
+            waits_ns=_waits_by_rank(own, waits),
+            after=sum(bisect_left(launched, launch) for launch in take(window.launch_ns, own)),
+            beside_ns=dict(sorted(hidden.items())),
+        )
+
+
+def _waits_by_rank(kernels: Column, waits: Mapping[int, RankWait]) -> Mapping[int, int] | None:
+    found = Counter[int]()
+    for i in kernels:
+        if i not in waits:
+            return None
+        found[waits[i].last] += waits[i].wait_ns
+    return dict(found)
+
+
+# Where the time went
 
 
 class _Owners:
@@ -129,115 +179,36 @@ def _computing(window: RankWindow) -> _Owners:
     return _Owners(window, window.compute)
 
 
-def _communication(window: RankWindow, waits: Mapping[int, RankWait]) -> dict[str, tuple[Communication, ...]]:
-    owners, launched = _computing(window), sorted(set(take(window.launch_ns, window.compute)) - {NO_LAUNCH})
-    found = {}
-    for stage, members in window.by_stage.items():
-        kernels = []
-        for i in _in_order(window, members):
-            hidden: dict[str, int] = {}
-            start, end = window.kernels.start_ns[i], window.kernels.end_ns[i]
-            for owner, shared in owners.of(start, end):
-                name = _name(window, owner)
-                hidden[name] = hidden.get(name, 0) + shared
-            own = window.durations_ns[i], window.exposed_ns[i], dict(sorted(hidden.items()))
-            launch = window.launch_ns[i]
-            after = None if launch == NO_LAUNCH else bisect_left(launched, launch)
-            kernels.append(Communication(_name(window, i), *own, waits.get(i), start - window.start_ns, after))
-        found[stage] = tuple(kernels)
-    return found
-
-
-def _barriers(window: RankWindow, waits: Mapping[int, RankWait]) -> dict[str, Barrier]:
-    numbers, names = _names(window)
-    members = members_by(names.__getitem__, numbers, among=window.barriers)
-    return {
-        name: Barrier(len(own), total(take(window.durations_ns, own)), _together(own, waits))
-        for name, own in sorted(members.items())
-    }
-
-
-def _together(kernels: Sequence[int], waits: Mapping[int, RankWait]) -> RankWait | None:
-    """The waits of all kernels as one, where each has one; for the rank that most of it was for."""
-    by_rank: Counter[int] = Counter()
-    for i in kernels:
-        if i not in waits:
-            return None
-        by_rank[waits[i].last] += waits[i].wait_ns
-    return RankWait(by_rank.total(), min(by_rank, key=lambda rank: (-by_rank[rank], rank)))
-
-
-def _compute(window: RankWindow) -> dict[str, Compute]:
-    compute, launches = window.compute, window.launch_ns
-    launched = take(compute, where_not(equal(take(launches, compute), NO_LAUNCH)))
-    lengths = _by_name(window, take(window.durations_ns, compute), compute)
-    launch = _by_name(window, take(launches, launched), launched)
-    places, found = _places(window), {}
-    for name, (length, kernels) in lengths.items():
-        launch_sum, with_launch = launch.get(name, (0, 0))
-        found[name] = Compute(
-            kernels=kernels,
-            length_ns=length,
-            launched=with_launch,
-            launch_ns=launch_sum - with_launch * window.start_ns,
-            places=tuple(places[name]),
-        )
-    return found
-
-
-def _places(window: RankWindow) -> dict[str, list[ComputePlace]]:
-    """Where the compute kernels of each name run, by stage and stream."""
-    kernels, (codes, stages), (numbers, names) = window.kernels, window.stages, _names(window)
-    streams = sorted(window.compute_streams, key=kernels.streams.__getitem__)
-    place = {stream: number for number, stream in enumerate(streams)}
-    lanes = members_by(lambda code, stream: (stages[code], place[stream]), codes, kernels.stream, among=window.compute)
-    found: dict[str, list[ComputePlace]] = {}
-    for (stage, stream), own in sorted(lanes.items()):
-        own_names = take(numbers, own)
-        orders = sums_by(names.__getitem__, array("q", range(len(own))), own_names)
-        for name, (length, count) in sums_by(names.__getitem__, take(window.durations_ns, own), own_names).items():
-            found.setdefault(name, []).append(ComputePlace(stage, stream, count, length, orders[name][0]))
-    return found
-
-
-def _walls(window: RankWindow) -> dict[Wall, dict[str, int]]:
+def _time(window: RankWindow, between_ns: int) -> dict[tuple[What, str], int]:
     """Each instant of the window by what it went to, and by the kernel."""
-    window, between_ns = window.meanwhile, _between_ns(window)
     computing, communicating = _computing(window), _Owners(window, window.all_communication)
     alone = minus(communicating.ends, communicating.begins)
     exposed = minus(alone, window.compute_time.covered(communicating.begins, communicating.ends))
-    of_kernels = {
-        Wall.COMPUTE: _by_name(window, minus(computing.ends, computing.begins), computing.kernels),
-        Wall.EXPOSED: _by_name(window, exposed, communicating.kernels),
-    }
-    found = {wall: Counter({name: ns for name, (ns, _) in own.items()}) for wall, own in of_kernels.items()}
-    launch, idle = Counter[str](), Counter[str]()
-    for name, launch_ns, idle_ns in _gaps(window, between_ns):
-        launch[name] += launch_ns
-        idle[name] += idle_ns
-    found |= {Wall.LAUNCH: launch, Wall.IDLE: idle}
-    return {wall: {name: ns for name, ns in sorted(by.items()) if ns} for wall, by in found.items()}
-
-
-def _between_ns(window: RankWindow) -> int:
-    """How long the GPU waited for the next step to be launched; 0 where that is not known."""
-    with suppress(NoRows):
-        return budget_of(window).lines.parts[BudgetPart.BETWEEN]
-    return 0
+    (numbers, names), found = _names(window), Counter[tuple[What, str]]()
+    for what, lengths, owners in (
+        (What.KERNEL, minus(computing.ends, computing.begins), computing.kernels),
+        (What.COLLECTIVE, exposed, communicating.kernels),
+    ):
+        by_name = sums_by(names.__getitem__, lengths, take(numbers, owners))
+        found.update({(what, name): ns for name, (ns, _) in by_name.items()})
+    for name, host_ns, idle_ns in _gaps(window, between_ns):
+        found[What.HOST, name] += host_ns
+        found[What.IDLE, name] += idle_ns
+    return {key: ns for key, ns in sorted(found.items()) if ns}
 
 
 def _gaps(window: RankWindow, between_ns: int) -> Iterator[tuple[str, int, int]]:
     """Of each idle time the kernel that ended it, how long that was not launched, and how long it was; at the end
     between two steps, where nothing computes for so long.
     """
-    free = window.start_ns
+    free, (numbers, names) = window.start_ns, _names(window)
     for start, end in window.busy_time:
         first = bisect_left(window.kernels.start_ns, start)
         together = range(first, bisect_right(window.kernels.start_ns, start))
         i = first if len(together) == 1 else _in_order(window, array("q", together))[0]
         launch = window.launch_ns[i]
         waiting = 0 if launch == NO_LAUNCH else max(0, min(launch, start) - free)
-        yield _name(window, i), waiting, start - free - waiting
+        yield names[numbers[i]], waiting, start - free - waiting
         free = max(free, end)
     tail_ns = window.end_ns - free
     between_ns = min(tail_ns, between_ns)
@@ -245,19 +216,7 @@ def _gaps(window: RankWindow, between_ns: int) -> Iterator[tuple[str, int, int]]
     yield AT_END, 0, tail_ns - between_ns
 
 
-def _gaps_before(window: RankWindow) -> dict[str, GapsBefore]:
-    """The times without compute, by the compute kernel that ended them."""
-    window = window.meanwhile
-    computing, (numbers, names) = _computing(window), _names(window)
-    begins, ends = computing.begins, computing.ends
-    if not begins:
-        return {AT_END: GapsBefore(1, window.length_ns)} if window.length_ns else {}
-    lengths = minus(begins[1:], ends[:-1])
-    some = where(lengths)
-    after = take(numbers, take(computing.kernels[1:], some))
-    found = {name: (ns, gaps) for name, (ns, gaps) in sums_by(names.__getitem__, take(lengths, some), after).items()}
-    edges = {AT_START: (begins[0] - window.start_ns, 1), AT_END: (window.end_ns - ends[-1], 1)}
-    return {name: GapsBefore(gaps, ns) for name, (ns, gaps) in sorted({**found, **edges}.items()) if ns}
+# Who waited for whom
 
 
 def _waits(together: Mapping[int, RankWindow], window: RankWindow) -> dict[int, RankWait]:

@@ -1,62 +1,222 @@
-"""What was a window made of, and why did a value change? As data, which reports tell.
+"""What was a window made of, and what changed between two of them? As data, which reports tell.
 
-The causes are found by :mod:`pytest_nsys.analysis.causes`, what a window was made of by
-:mod:`pytest_nsys.analysis.breakdown`.
+A window is a table: a row says of the kernels of one name, stage and stream how many there are and how long. It is made
+by :mod:`pytest_nsys.analysis.breakdown`. A change is the difference of two such tables in a row, or in a sum of rows:
+:mod:`pytest_nsys.analysis.causes` has all that a value is made of, :mod:`pytest_nsys.analysis.roots` what changed by
+itself.
 """
 
 from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
 from typing import NamedTuple
 
 from pytest_nsys.analysis.budget_facts import BudgetPart
-from pytest_nsys.analysis.root_facts import RootChange
 from pytest_nsys.core.model import Label
 
 
-class CauseKind(enum.StrEnum):
-    """What happened to the kernels of a cause."""
+class What(enum.StrEnum):
+    """What a row is of, or a change.
+
+    HOST is time in which the GPU waits for the launch of a kernel, IDLE time before a kernel that was launched. Only
+    changes are of ALL compute alike, of compute as COVER of communication, and of a RANK.
+    """
+
+    KERNEL = "kernel"
+    COLLECTIVE = "collective"
+    COPY = "copy"
+    MEMSET = "memset"
+    CALL = "call"
+    HOST = "host"
+    IDLE = "idle"
+    ALL = "all compute"
+    COVER = "cover"
+    RANK = "rank"
+
+
+class ChangeKind(enum.StrEnum):
+    """What happened to it. What is ELSEWHERE has another stream or stage, or went behind compute or out of it."""
 
     LONGER = "longer"
     SHORTER = "shorter"
-    APPEARED = "appeared"
-    VANISHED = "vanished"
-    BARRIER = "became a barrier"
-    WAITS = "waits for another rank"
-    SLOWEST = "another rank was the slowest before"
-    COVER_SHRANK = "compute that hid it is shorter"
-    COVER_VANISHED = "compute that hid it vanished"
-    COVER_MOVED = "compute that hid it no longer runs alongside"
-    COVER_GREW = "compute hides more of it"
-    LAUNCH_BOUND = "the GPU waits for launches"
-    IDLE = "the GPU is idle for another reason"
-    COMPUTE = "compute takes longer"
-    EXPOSED = "exposed communication takes longer"
-    STARVED = "the host launches it late"
-    BETWEEN = "the host launches no step"
-    BLOCKS = "compute waits for it"
-    BESIDE = "stalls during communication"
-    STALLED = "stalls for another reason"
+    OFTEN = "more often"
+    RARELY = "less often"
+    NEW = "new"
+    GONE = "gone"
+    REPLACED = "replaced"
+    WAITED = "waited for a rank"
+    LATER = "launched later"
+    ELSEWHERE = "elsewhere"
 
 
-class Cause(NamedTuple):
-    """A part of a change, in ns. ``before_ns`` and ``now_ns`` are the quantity that changed, of ``was`` and ``kernels``
-    kernels; ``ordinals`` name those that changed most, from 1 on. ``straggler`` is the rank that came last, or was the
-    slowest before, ``exposes`` the communication that most of the cover of a compute kernel was taken from.
+AT_END = "[the window's end]"
+"""Stands for the kernel that ends a gap where none does."""
+
+NEXT_STEP = "[the next step]"
+"""Stands for what ends the time between two steps."""
+
+
+class RankWait(NamedTuple):
+    """How long a rank was in a collective before the last one came, and which rank that was."""
+
+    wait_ns: int
+    last: int
+
+
+OWN_STREAM = -1
+"""Of communication on a stream that does not compute."""
+
+
+class Part(NamedTuple):
+    """Some kernels, copies or calls of one name; kernels have a stage and a stream, too."""
+
+    what: What
+    name: str
+    stage: str
+    stream: int
+    """Of the compute streams, numbered from 0 on by their ids, which another run may give otherwise; or OWN_STREAM."""
+    number: int
+    length_ns: int
+    """How long they are in all; of a call how long no compute ran as the host stood in it."""
+    exposed_ns: int = 0
+    """On a stream of their own: while no compute ran."""
+    waits_ns: Mapping[int, int] | None = {}
+    """How long they waited for the last rank, by that rank; None where the ranks of one cannot be matched."""
+    launched: int = 0
+    """How many of them have a launch."""
+    launch_ns: int = 0
+    """When these were launched, summed, from the window's start on."""
+    after: int = 0
+    """Before them so many launches of compute were made, summed."""
+    order: int = 0
+    """The sum of their places among the kernels of that stage and stream, by start: a kernel that took the place of
+    another one has its order, where as many run before them.
+    """
+    beside_ns: Mapping[str, int] = {}
+    """For how long which compute hid them, of communication; of copies for how long they blocked which."""
+
+    @property
+    def is_barrier(self) -> bool:
+        return self.what is What.COLLECTIVE and self.stream != OWN_STREAM
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether it is communication that compute may hide."""
+        return self.what is What.COLLECTIVE and self.stream == OWN_STREAM
+
+
+Amounts = Mapping[tuple[What, str], int]
+"""Time in ns of kernels of a name."""
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """One window of one rank, as rows. Kernels are named by ``core.kernel_names.telling_name``, which is the same in
+    every run.
+
+    ``time_ns`` splits the window's length: what ran (KERNEL, COLLECTIVE without compute), before which kernel the GPU
+    stood idle, until that was launched (HOST) and after (IDLE). ``budget`` splits the time without compute by what held
+    that up: the kernel that waited, or the producer that blocked; None where the trace does not say. ``unknown`` is
+    what the trace does not record: calls, copies. ``clock_mhz`` is the median clock of the SMs, None where the window
+    has no sample.
     """
 
-    kind: CauseKind
-    kernel: str
-    change_ns: int
-    before_ns: int = 0
-    now_ns: int = 0
+    parts: Sequence[Part]
+    time_ns: Amounts
+    budget: Mapping[BudgetPart, Mapping[str, int]] | None = None
+    unknown: Collection[What] = ()
+    clock_mhz: int | None = None
+
+    @cached_property
+    def counts(self) -> Counter[tuple[What, str]]:
+        """How many kernels of each name ran, copies and calls there were."""
+        found = Counter[tuple[What, str]]()
+        for part in self.parts:
+            found[part.what, part.name] += part.number
+        return found
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Of all its kernels: beside these ``readable_names`` tells those of a change apart."""
+        found = {name for by in (self.budget or {}).values() for name in by} | {name for _, name in self.time_ns}
+        for part in self.parts:
+            found |= {*part.beside_ns, *([part.name] if part.what in (What.KERNEL, What.COLLECTIVE) else [])}
+        return frozenset(found)
+
+    def of(self, *what: What) -> Iterator[Part]:
+        return (part for part in self.parts if part.what in what)
+
+    def waits(self, name: str, stage: object = None) -> Counter[int]:
+        """How long the communication kernels of a name, and a stage, wait in all, by the rank that comes last."""
+        found = Counter[int]()
+        for part in self.parts:
+            if part.name == name and stage in (None, part.stage):
+                found.update(part.waits_ns or {})
+        return found
+
+    def took_ns(self, *what: What) -> int:
+        """How much of the window went to these."""
+        return sum(ns for (own, _), ns in self.time_ns.items() if own in what)
+
+    @property
+    def length_ns(self) -> int:
+        return sum(self.time_ns.values())
+
+
+class Root(NamedTuple):
+    """What rows, ranks and configurations of one story share: what changed, and what happened to it.
+
+    ``name`` tells it apart from others, and is of HOST the kernel before which the GPU waits (AT_END: no more is
+    launched until the window ends; NEXT_STEP: nothing is between two steps), empty where all are launched later; empty
+    of ALL and of a RANK, too. ``stage`` is empty where there is none. ``instead_of`` is what ran in the same place
+    before, of REPLACED.
+    """
+
+    kind: ChangeKind
+    of: What
+    name: str
+    stage: str = ""
+    instead_of: str = ""
+
+
+class Change(NamedTuple):
+    """How something changed on one rank: the quantity, in ns, of ``was`` and ``is_now`` kernels, copies or calls. That
+    is the length, or the part of it that a value is made of; of HOST and calls how long the GPU had nothing to do for
+    it, of LATER collectives what is exposed of them, of ELSEWHERE how long it runs there, of COVER what it hides.
+
+    ``rank`` is where it happened, which need not be the rank of the row that it explains: that may wait for it.
+    ``clock_mhz`` are the GPU's clocks before and now, where both traces have them and they differ. ``straggler`` is the
+    rank that it waits for, or that was the slowest before; ``exposes`` the communication that lost most of its COVER.
+    """
+
+    root: Root
+    rank: int
+    before_ns: int
+    now_ns: int
     was: int = 0
-    kernels: int = 0
-    ordinals: tuple[int, ...] = ()
+    is_now: int = 0
+    clock_mhz: tuple[int, int] | None = None
     straggler: int | None = None
     exposes: str = ""
+
+    @property
+    def change_ns(self) -> int:
+        """By how much a value is more for it: for less cover it is."""
+        return self.before_ns - self.now_ns if self.root.of is What.COVER else self.now_ns - self.before_ns
+
+    @property
+    def more(self) -> int:
+        """How many more kernels, copies or calls there are."""
+        return self.is_now - self.was
+
+    @property
+    def largest_first(self) -> tuple[int, int, Root]:
+        return -abs(self.change_ns), self.rank, self.root
 
 
 class BudgetChange(NamedTuple):
@@ -81,12 +241,12 @@ class Explanation(NamedTuple):
     """
 
     change_ns: int
-    causes: tuple[Cause, ...]
+    causes: tuple[Change, ...]
     unexplained_ns: int
     budget: BudgetChange | None = None
 
     @property
-    def leading(self) -> Cause | None:
+    def leading(self) -> Change | None:
         """The largest cause that went the way of the change; None where no cause did."""
         return next((cause for cause in self.causes if cause.change_ns * self.change_ns > 0), None)
 
@@ -101,164 +261,30 @@ class Explained(NamedTuple):
 
     labels: Mapping[str, Label]
     explanation: Explanation
-    roots: tuple[RootChange, ...] = ()
-    alike: tuple[RootChange, ...] = ()
+    roots: tuple[Change, ...] = ()
+    alike: tuple[Change, ...] = ()
     beside: frozenset[str] = frozenset()
 
 
-class RankWait(NamedTuple):
-    """How long a rank was in a collective before the last one came, and which rank that was."""
-
-    wait_ns: int
-    last: int
+UNCHANGED = Fraction(5, 1000)
+"""A step whose length moved by less is unchanged."""
 
 
-class Communication(NamedTuple):
-    """One communication kernel of a stage. ``hidden_by`` gives the ns during which each compute kernel hid it.
+class StepChange(NamedTuple):
+    """The length of a step before and now, by rank, in ns; of windows that are no steps theirs."""
 
-    ``wait`` is None where the ranks of its group cannot be matched. ``start_ns`` counts from the window's start.
-    ``after`` is how many launches of the window's compute the host made before its own; None where it has none.
-    """
-
-    name: str
-    length_ns: int
-    exposed_ns: int
-    hidden_by: Mapping[str, int]
-    wait: RankWait | None = None
-    start_ns: int = 0
-    after: int | None = None
-
-
-class Barrier(NamedTuple):
-    """The communication kernels of one name on compute streams: how many, how long, and how long they waited in all.
-
-    ``wait`` names the rank that most of them waited for; None where their ranks cannot be matched.
-    """
-
-    kernels: int
-    length_ns: int
-    wait: RankWait | None = None
-
-
-class ComputePlace(NamedTuple):
-    """Where compute kernels of one name run: launched for ``stage``, on the compute stream of that number (from 0 on,
-    in the order of their ids, which another run may number otherwise).
-
-    ``order`` is the sum of their places among the compute of that stage and stream, from 0 on and by start: a kernel
-    that took the place of another one has its order, where as many run before them.
-    """
-
-    stage: str
-    stream: int
-    kernels: int
-    length_ns: int
-    order: int
-
-
-class Compute(NamedTuple):
-    """The compute kernels of one name: how many, and how long in all.
-
-    ``launched`` of them have a launch; ``launch_ns`` are those, summed, from the window's start on.
-    ``places`` add up to all of them, by stage and stream.
-    """
-
-    kernels: int
-    length_ns: int
-    launched: int
-    launch_ns: int
-    places: tuple[ComputePlace, ...] = ()
-
-
-class GapsBefore(NamedTuple):
-    """The times without compute that kernels of one name ended: how many, and how long in all."""
-
-    gaps: int
-    length_ns: int
-
-
-class HostWaits(NamedTuple):
-    """The calls of one name that made the host wait for the GPU: how many, and how long they took in the window.
-
-    For ``starved_ns`` no compute ran, as the thread that launched the next kernel stood in one of them.
-    """
-
-    calls: int
-    length_ns: int
-    starved_ns: int
-
-
-class Transferred(NamedTuple):
-    """The copies or memsets of one kind that ran in the window: how many, how long in all, and for how long they
-    blocked which compute kernels.
-    """
-
-    transfers: int
-    length_ns: int
-    blocks: Mapping[str, int]
-
-
-class Wall(enum.StrEnum):
-    """What an instant of a window went to. EXPOSED is communication, barriers too, without compute."""
-
-    COMPUTE = "compute"
-    EXPOSED = "exposed"
-    LAUNCH = "launch"
-    IDLE = "idle"
-
-
-AT_START, AT_END = "[the window's start]", "[the window's end]"
-"""Stand for the kernel that ends a gap where none does, and where nothing but the window began before it."""
-
-NEXT_STEP = "[the next step]"
-"""Stands for what ends the time between two steps."""
-
-UNNAMED = ""
-"""Stands for all compute kernels of a budget."""
-
-
-class Breakdown(NamedTuple):
-    """One window of one rank. ``communication`` is by stage, in order of start; ``barriers`` and ``compute`` by name.
-    Kernels are named by ``core.kernel_names.telling_name``, which is the same in every run.
-
-    ``walls`` splits the window's length among kernels: what ran (COMPUTE, EXPOSED), and before which kernel the GPU
-    stood idle, until that was launched (LAUNCH) and after (IDLE). ``budget`` splits it by what held compute up, each
-    part by the kernel that waited, or by the producer that blocked; None where the trace does not say.
-
-    ``gaps`` and the compute of ``walls`` make up the window, too: before which kernels no compute ran, at its edges
-    AT_START and AT_END. ``calls`` are by name, None where the trace has no record of calls;
-    ``transfers`` by kind, as ``memset`` or ``copy from pageable to device``, None where it does not say when
-    they ran. ``clock_mhz`` is the median clock of the SMs, None where the window has no sample.
-    """
-
-    communication: Mapping[str, Sequence[Communication]]
-    barriers: Mapping[str, Barrier]
-    compute: Mapping[str, Compute]
-    walls: Mapping[Wall, Mapping[str, int]]
-    budget: Mapping[BudgetPart, Mapping[str, int]] | None = None
-    gaps: Mapping[str, GapsBefore] = {}  # of none of these a mappingproxy, which does not go from process to process
-    calls: Mapping[str, HostWaits] | None = None
-    transfers: Mapping[str, Transferred] | None = None
-    clock_mhz: int | None = None
+    before_ns: Mapping[int, int]
+    now_ns: Mapping[int, int]
 
     @property
-    def names(self) -> frozenset[str]:
-        """Of all its kernels: beside these ``readable_names`` tells those of a cause apart."""
-        blocked = (own.blocks for own in (self.transfers or {}).values())
-        by_name = self.compute, self.barriers, self.gaps, *self.walls.values(), *(self.budget or {}).values(), *blocked
-        found = {name for own in by_name for name in own}
-        for kernels in self.communication.values():
-            found.update(name for kernel in kernels for name in (kernel.name, *kernel.hidden_by))
-        return frozenset(found)
+    def slowest(self) -> tuple[int, int]:
+        """Of the ranks that both sides know the slowest one's, before and now; 0 where there are none."""
+        shared = self.before_ns.keys() & self.now_ns.keys()
+        before, now = (max((side[rank] for rank in shared), default=0) for side in self)
+        return before, now
 
-    def waits(self, name: str) -> Counter[int]:
-        """How long the communication kernels of a name wait in all, by the rank that comes last."""
-        every = (kernel.wait for own in self.communication.values() for kernel in own if kernel.name == name)
-        found = Counter[int]()
-        for wait in (*every, *(own.wait for barrier, own in self.barriers.items() if barrier == name)):
-            if wait is not None:
-                found[wait.last] += wait.wait_ns
-        return found
-
-    def wall_ns(self, *walls: Wall) -> int:
-        """How much of the window went to these."""
-        return sum(sum(self.walls[wall].values()) for wall in walls)
+    @property
+    def faster(self) -> bool:
+        """Whether the step is: by less than UNCHANGED of it, it is as long as it was."""
+        before, now = self.slowest
+        return before - now >= before * UNCHANGED and now < before

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
+from pytest_nsys.analysis.explained import What
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.root_facts import RootOf
 from pytest_nsys.core.errors import BaselineError, GateFileError, Mistake, NothingMeasured, NoTraceGiven, NsysError
 from pytest_nsys.core.file_names import misnamed
 from pytest_nsys.core.model import Step
@@ -296,7 +296,7 @@ class GateItem(JudgedItem):
     def _straggles(self, verdict: Verdict) -> bool:
         """Whether the worst row waits for another rank, and the view `collectives` can name it too."""
         leading = verdict.causes[0].explanation.leading if verdict.causes else None
-        if leading is None or leading.straggler is None or not leading.kernel:
+        if leading is None or leading.straggler is None or not leading.root.name:
             return False
         captures = self.context.captures
         with contextlib.suppress(NsysError):
@@ -379,7 +379,7 @@ def _drawn(session: NsysSession, verdict: Verdict, context: GateContext) -> Pict
 
 def _look_at_gpu(verdict: Verdict) -> Iterator[Step]:
     """What to look at where one rank of several is slower in all that it computes."""
-    slow = {root.rank for row in verdict.causes for root in row.roots[:1] if root.root.of is RootOf.ALL}
+    slow = {root.rank for row in verdict.causes for root in row.roots[:1] if root.root.of is What.ALL}
     if len(slow) == 1 and len({used.rank for used in verdict.windows}) > 1:
         what = "clocks, power, temperature; or run again on another node"
         yield Step("nvidia-smi -q -d PERFORMANCE", f"on the node of rank {min(slow)}: {what}")

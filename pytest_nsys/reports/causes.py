@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from pytest_nsys.analysis.explained import NEXT_STEP, BudgetChange, Cause, CauseKind, Explained, Explanation
-from pytest_nsys.analysis.root_facts import RootChange, RootKind, RootOf
+from pytest_nsys.analysis.explained import BudgetChange, Change, ChangeKind, Explained, Explanation, What
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Label
 from pytest_nsys.core.numbers import format_apart, format_signed, scale_of
 from pytest_nsys.core.units import TIME
 from pytest_nsys.core.words import counted, place_words, printable, rank_ranges
-from pytest_nsys.reports.root_words import Moved, both_words, called_beside, moved_words
+from pytest_nsys.reports.root_words import Moved, both_words, called_beside, cause_words, moved_words
 from pytest_nsys.reports.tables import WHOLE_TEXT, Table, number, table_of
 
 MOST_PARTS = 3
@@ -21,30 +20,11 @@ MOST_CAUSES = 3
 FOLDED_SHARE = Fraction(5, 100)
 """A part of less of its whole is told with others, or not at all."""
 
-_COVER = {
-    CauseKind.COVER_SHRANK: ": it got shorter",
-    CauseKind.COVER_VANISHED: ": it is gone",
-    CauseKind.COVER_MOVED: ": no longer runs alongside",
-    CauseKind.COVER_GREW: "",
-}
-_INSTEAD = {
-    **dict.fromkeys((*_COVER, CauseKind.EXPOSED), "; it hid communication"),
-    **dict.fromkeys((CauseKind.IDLE, CauseKind.LAUNCH_BOUND), "; the GPU is idle instead"),
-}
-"""What came of it that something got less, by the leading cause."""
-
-_WALLS = {
-    CauseKind.COMPUTE: "{} runs",
-    CauseKind.EXPOSED: "{} runs exposed",
-    CauseKind.LAUNCH_BOUND: "the GPU waits for the launch of {} (CPU-bound)",
-    CauseKind.IDLE: "the GPU is idle before {}, already launched,",
-    CauseKind.STARVED: "the host launches {} late:",
-    CauseKind.BETWEEN: "the GPU waits for the host between steps",
-    CauseKind.BLOCKS: "{} blocks compute:",
-    CauseKind.BESIDE: "{} stalls during communication:",
-    CauseKind.STALLED: "{} stalls for another reason:",
-}
-"""What a part of a window went to, by kernel."""
+_HELD = "; it hid communication"
+_INSTEAD = {What.COVER: _HELD, What.COLLECTIVE: _HELD} | dict.fromkeys(
+    (What.HOST, What.IDLE), "; the GPU is idle instead"
+)
+"""What came of it that something got less, by what the leading cause is of."""
 
 
 def cause_lines(rows: Sequence[Explained], *, verbose: bool = False) -> list[str]:
@@ -81,9 +61,9 @@ def cause_of(row: Explained) -> object:
     cause = row.explanation.leading
     if cause is None:
         return ""
-    if cause.kernel and cause.straggler is not None:
-        return f"{printable(cause.kernel, 60)} waits for rank {cause.straggler}"
-    return printable(cause.kernel, 60) or str(cause.kind)
+    if cause.root.name and cause.straggler is not None:
+        return f"{printable(cause.root.name, 60)} waits for rank {cause.straggler}"
+    return printable(cause.root.name, 60) or str(cause.root.of)
 
 
 def shared_words(rows: Sequence[Explained]) -> str:
@@ -136,12 +116,12 @@ def why_cells(row: Explained, most: int | None = None) -> list[tuple[str, str]]:
     amounts = [sign * abs(change.change_ns) for change in roots]
     called = called_beside((change.root for change in roots), _waits_in(row), row.beside)
     cells = [
-        ("" if change.root.kind is RootKind.ELSEWHERE else format_signed(ns), _root_words(row, change, called))
+        ("" if change.root.kind is ChangeKind.ELSEWHERE else format_signed(ns), _root_words(row, change, called))
         for change, ns in zip(roots[:most], amounts, strict=False)
     ]
     if len(cells) < len(amounts):
         cells.append((format_signed(sum(amounts[most:])), counted(len(amounts) - len(cells), "smaller cause")))
-    others = [cause for cause in row.explanation.causes if cause.kind is CauseKind.SLOWEST and cause.change_ns]
+    others = [cause for cause in row.explanation.causes if cause.root.of is What.RANK and cause.change_ns]
     cells += [(format_signed(cause.change_ns), cause_words(cause)) for cause in others]
     left_ns = change_ns - sum(amounts) - sum(cause.change_ns for cause in others)
     if change_ns and all(amount for amount, _ in cells) and abs(left_ns) >= abs(change_ns) * FOLDED_SHARE:
@@ -155,27 +135,28 @@ def why_cells(row: Explained, most: int | None = None) -> list[tuple[str, str]]:
     return cells
 
 
-def _roots(row: Explained) -> list[RootChange]:
+def _roots(row: Explained) -> list[Change]:
     """Those behind a row; of one that happened on several ranks that of its own."""
     own = {change.root for change in row.roots if change.rank == row.labels.get("rank")}
     return [change for change in row.roots if change.rank == row.labels.get("rank") or change.root not in own]
 
 
-def _root_words(row: Explained, change: RootChange, called: Mapping[str, str]) -> str:
+def _root_words(row: Explained, change: Change, called: Mapping[str, str]) -> str:
     """A root on one rank; of a row of another one that it waits, of what got less what came of that."""
     root, leading = change.root, row.explanation.leading
     words = moved_words(
         Moved(root, (root.stage,) if root.stage not in ("", NO_STAGE) else (), (change,)), called, amount=False
     )
-    if root.kind in (RootKind.LONGER, RootKind.SHORTER) and root.of not in (RootOf.CALL, RootOf.HOST):
+    if root.kind in (ChangeKind.LONGER, ChangeKind.SHORTER) and root.of not in (What.CALL, What.HOST):
         words += f" ({both_words(*format_apart(change.before_ns, change.now_ns, TIME))})"
     if row.labels.get("rank", change.rank) != change.rank:
         kernel = next(iter(_waits_in(row)), "")
         who = labels_words({"rank": row.labels["rank"]})
         waits = f"; {who} waits{f' in {called[kernel]}' if kernel else ''} for it"
         return f"rank {change.rank}: {words}{waits}"
-    if leading is not None and change.change_ns * row.explanation.change_ns < 0:
-        words += _INSTEAD.get(leading.kind, "")
+    less = change.change_ns < 0 < row.explanation.change_ns and root.kind is not ChangeKind.ELSEWHERE
+    if leading is not None and less:
+        words += _INSTEAD.get(leading.root.of, "")
     return words
 
 
@@ -183,7 +164,7 @@ def _waits_in(row: Explained) -> list[str]:
     """The kernel in which a row's rank waits for that of its root; none where it happened on its own."""
     rank, leading = row.labels.get("rank"), row.explanation.leading
     waits = leading is not None and any(rank not in (None, change.rank) for change in row.roots)
-    return [leading.kernel] if waits and leading is not None and leading.kernel else []
+    return [leading.root.name] if waits and leading is not None and leading.root.name else []
 
 
 def part_cells(explanation: Explanation, most: int | None = None) -> list[tuple[str, str]]:
@@ -205,33 +186,6 @@ def part_cells(explanation: Explanation, most: int | None = None) -> list[tuple[
     return [(format_signed(ns), words) for ns, words in cells]
 
 
-def cause_words(cause: Cause) -> str:
-    """One cause, without its amount."""
-    before, now = format_apart(cause.before_ns, cause.now_ns, TIME)
-    kernel = printable(cause.kernel, 60)
-    if cause.kind in _WALLS:
-        if cause.kernel == NEXT_STEP:
-            return f"{_WALLS[CauseKind.BETWEEN]}: {both_words(before, now)}"
-        counts = _counts(cause) if cause.kind in (CauseKind.COMPUTE, CauseKind.EXPOSED) else ""
-        waits = "" if cause.straggler is None else f": it waits for rank {cause.straggler}"
-        return f"{_WALLS[cause.kind].format(kernel)} {before} → {now}{counts}{waits}"
-    if cause.kind is CauseKind.SLOWEST:
-        return f"rank {cause.straggler} was the slowest before: {before}, this rank {now}"
-    if cause.kind in _COVER:
-        what = printable(cause.exposes, 60) or "the communication"
-        return f"{kernel} now overlaps {now} of {what} (was {before}){_COVER[cause.kind]}{_counts(cause)}"
-    if cause.kind is CauseKind.WAITS:
-        return f"{kernel} waits for rank {cause.straggler}, {before} → {now}{_ordinals(cause)}"
-    if cause.kind in (CauseKind.APPEARED, CauseKind.VANISHED, CauseKind.BARRIER):
-        return f"{kernel} {cause.kind}{_counts(cause)}, {before} → {now} in all"
-    many = cause.kernels > 1 and cause.was == cause.kernels
-    if many:
-        was, is_now = (Fraction(ns, cause.kernels) for ns in (cause.before_ns, cause.now_ns))
-        before, now = format_apart(was, is_now, TIME)
-    each = f", {cause.kernels} kernels, {before} → {now} each" if many else f", {before} → {now}"
-    return f"{kernel} {cause.kind}{each}{_ordinals(cause)}"
-
-
 def budget_words(budget: BudgetChange) -> str:
     """How the parts of a window's budget moved: ``the window: compute +2 ms (of which flash_fwd_kernel +2 ms)``.
 
@@ -249,16 +203,6 @@ def budget_words(budget: BudgetChange) -> str:
             f"the rest {format_signed(sum(ns for _, ns in budget.parts) - sum(ns for _, ns in told), scale=scale)}"
         )
     return f"the window: {', '.join(words)}"
-
-
-def _counts(cause: Cause) -> str:
-    return f" ({cause.was} → {counted(cause.kernels, 'kernel')})" if cause.was != cause.kernels else ""
-
-
-def _ordinals(cause: Cause) -> str:
-    if not cause.ordinals or cause.kernels < 2:
-        return ""
-    return f", most: no. {', '.join(map(str, cause.ordinals))}"
 
 
 MOST_ON_PAGE = 6

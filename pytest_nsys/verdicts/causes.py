@@ -5,15 +5,14 @@ Both sides are runs; of the one that a baseline was last written of the windows 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_nsys.analysis.explained import Cause, CauseKind, Explained, Explanation
+from pytest_nsys.analysis.explained import Change, ChangeKind, Explained, Explanation, Root, StepChange, What
 from pytest_nsys.analysis.metrics import METRICS, PERIOD, Metric, Unit
-from pytest_nsys.analysis.root_facts import RootChange, RootOf, StepChange
 from pytest_nsys.analysis.table import MetricTable
 from pytest_nsys.analysis.windows import LookedAt, WindowSpec
 from pytest_nsys.core.errors import NsysError
@@ -25,8 +24,6 @@ from pytest_nsys.verdicts.apart import MEDIAN_PERIOD, Apart, RunBreakdowns, usua
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.captures import Captures
-    from pytest_nsys.analysis.causes import Parts
-    from pytest_nsys.analysis.explained import Breakdown
     from pytest_nsys.analysis.roots import Roots
 
 EXPLAINED = (*WORSE, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
@@ -35,7 +32,7 @@ MATERIAL = 100
 """What is held to no baseline is explained where it got worse by more than one part of so many."""
 
 
-ON_GPU = (RootOf.KERNEL, RootOf.COLLECTIVE, RootOf.COPY, RootOf.MEMSET, RootOf.ALL)
+ON_GPU = (What.KERNEL, What.COLLECTIVE, What.COPY, What.MEMSET, What.ALL)
 """Roots that are the same on other ranks. Of what the host does, ranks that wait show something of their own."""
 
 
@@ -78,7 +75,8 @@ def explain_rows(
             labels = asked.labels(row)
             sides = asked.sides(row, labels)
             if sides is not None:
-                found += (asked.with_all_ranks(each, sides) for each in asked.explained(row, labels, sides))
+                each = asked.explained(row, labels, sides)
+                found += [] if each is None else [asked.with_all_ranks(each, sides)]
                 steps.append(sides.step)
             lacking += [asked.lacks(row, labels, sides)] if row.baseline is not None and row.outcome in WORSE else []
             windows += [looked_at(metric, spec, [row], now) if sides is None else now.looked_at(spec, sides.now)]
@@ -182,69 +180,44 @@ class _Rows:
         steps = (self.now.captures.runs[0].workload.steps if self.metric.slowest else None) or 1
         return {rank: round(Fraction(ns, steps)) for rank, ns in lengths_ns.items()}
 
-    def explained(self, row: JudgedRow, labels: Labels, sides: _Sides) -> Iterator[Explained]:
-        """The row by its own parts, else by the roots of what it hangs on."""
-        if self.metric.slowest and row.value is not None and row.baseline is not None:
-            yield from self._step(row.value, row.baseline, labels, sides)
-        elif (told := self._told(row, labels, sides)) is not None:
-            yield told
-        elif roots := self._roots(row, labels, sides):
-            yield Explained(labels, Explanation(0, (), 0), roots)
+    def explained(self, row: JudgedRow, labels: Labels, sides: _Sides) -> Explained | None:
+        """The row by its own parts, else by the roots of what it hangs on; None where nothing is known to be behind it.
 
-    def _told(self, row: JudgedRow, labels: Labels, sides: _Sides) -> Explained | None:
-        """A row of one rank; None where its metric has no parts, or it is not known how far it moved."""
-        from pytest_nsys.analysis.behind import behind
-
-        parts, rank = self.metric.parts, labels.get("rank")
-        before, after = sides.was.get(rank), sides.now.get(rank)
-        if parts is None or before is None or after is None or not isinstance(rank, int):
-            return None
-        if not all(dimension in labels for dimension in self.metric.dimensions):
-            return None
-        change = self._change(parts, row, labels, before, after)
-        if change is None:
-            return None
-        told = parts.explain(labels, change, before, after)
-        return Explained(
-            labels, told, behind(self.now.roots(sides.was, sides.now), {rank: told.causes}, change, self._of_step)
-        )
-
-    def _change(self, parts: Parts, row: JudgedRow, labels: Labels, was: Breakdown, now: Breakdown) -> int | None:
-        """How far the row moved, in ns; of an aggregate the row that it was taken from, which was another one before.
-
-        None where that was not kept, and of a row without a baseline that is hardly worse than before.
+        A row of several ranks, or of a metric that has no parts, has the roots alone.
         """
-        typical = labels.get("quantile", MEDIAN_PERIOD) == MEDIAN_PERIOD
-        itself = typical and not row.origin and self.metric.unit is Unit.NS
-        if itself and row.value is not None and row.baseline is not None:
-            return round(row.value - row.baseline)
-        before, after = (parts.measured_ns(side, labels) for side in (was, now))
-        if before is None or after is None or (row.baseline is None and not _is_worse(before, after)):
-            return None
-        return after - before
-
-    def _roots(self, row: JudgedRow, labels: Labels, sides: _Sides) -> tuple[RootChange, ...]:
-        """What is behind the time that a row hangs on which is of several ranks, or of a metric without parts."""
         from pytest_nsys.analysis.behind import behind, came_or_went
 
+        metric, roots, parts = self.metric, self.now.roots(sides.was, sides.now), self.metric.hangs_on
         shared = sides.was.lengths_ns.keys() & sides.now.lengths_ns.keys()
         ranks = sorted(shared & {labels["rank"]} if "rank" in labels else shared)
-        roots, parts = self.now.roots(sides.was, sides.now), self.metric.hangs_on
-        if self.metric.counts:
-            return came_or_went(roots, ranks, self.metric.subject, str(labels.get("kernel", "")))
-        if parts is None:
-            return ()
+        if metric.counts:
+            found = came_or_went(roots, ranks, metric.subject, str(labels.get("kernel", "")))
+            return _of_roots(labels, found)
         both = {rank: own for rank in ranks if (own := roots.both(rank)) is not None}
+        if parts is None or not both:
+            return None
         causes = {rank: [*parts.causes(*own, labels)] for rank, own in both.items()}
         measured = [[parts.measured_ns(own[n], labels) for own in both.values()] for n in (0, 1)]
+        is_known = None not in (*measured[0], *measured[1])
         before, after = (sum(ns or 0 for ns in side) for side in measured)
-        if None in measured[0]:  # what runs at once counts several times in its parts: these say how far it moved
+        change, beside = after - before, list[Change]()
+        if not is_known:  # what runs at once counts several times in its parts: these say how far it moved
             every = [cause for own in causes.values() for cause in own]
             before, change = sum(cause.before_ns for cause in every), sum(cause.change_ns for cause in every)
-            after = before + change
-        if after <= before or (row.baseline is None and not _is_worse(before, after)):
-            return ()
-        return behind(roots, causes, after - before, self._of_step)
+        steps = self.now.captures.runs[0].workload.steps if metric.slowest else None
+        alone = metric.parts is not None and "rank" in labels and {*metric.dimensions} <= labels.keys()
+        itself = alone and metric.unit is Unit.NS and not row.origin and usual(labels) == labels
+        if itself and row.value is not None and row.baseline is not None:
+            is_known, change = True, round((row.value - row.baseline) * (steps or 1))
+        elif row.baseline is None and MATERIAL * change <= before:
+            return None
+        if metric.slowest and row.baseline is not None:
+            beside = [_slowest_before(ranks[0], sides, row.baseline * (steps or 1))]
+        found = behind(roots, causes, change, self._of_step)
+        if not (alone and is_known):
+            return _of_roots(labels, found) if change > 0 else None
+        where = labels if steps is None else {**labels, "window": f"window of {steps} steps"}
+        return Explained(where, parts.explain(labels, change, *both[ranks[0]], beside), found)
 
     def with_all_ranks(self, told: Explained, sides: _Sides) -> Explained:
         """With its roots on the other ranks, and the kernels of the windows that were taken apart for it."""
@@ -266,33 +239,15 @@ class _Rows:
             return None if was is None or now is None else self.now.roots(was, now)
         return None
 
-    def _step(self, value: Value, baseline: Value, at: Labels, sides: _Sides) -> Iterator[Explained]:
-        """Why a step is longer: the parts of the slowest rank's now, against those of the same rank before.
 
-        Where a window holds several steps, the change is that of the window.
-        """
-        from pytest_nsys.analysis.behind import behind
-
-        steps, rank = self.now.captures.runs[0].workload.steps, at["rank"]
-        assert isinstance(rank, int)
-        labels: dict[str, Label] = {"rank": rank} | ({} if steps is None else {"window": f"window of {steps} steps"})
-        change = round((value - baseline) * (steps or 1))
-        was, now = sides.was.get(rank), sides.now.get(rank)
-        if was is None or now is None:
-            return
-        lengths = sides.was.lengths_ns
-        longer = [other for other in lengths if lengths[other] > lengths[rank]]
-        first = min([rank, *sorted(longer)], key=lambda other: distance(lengths[other], baseline * (steps or 1)))
-        slowest = Cause(
-            CauseKind.SLOWEST, "", lengths[rank] - lengths[first], lengths[first], lengths[rank], straggler=first
-        )
-        assert self.metric.parts is not None
-        told = self.metric.parts.explain(labels, change, was, now, [slowest])
-        yield Explained(
-            labels, told, behind(self.now.roots(sides.was, sides.now), {rank: told.causes}, change, self._of_step)
-        )
+def _of_roots(labels: Labels, roots: tuple[Change, ...]) -> Explained | None:
+    return Explained(labels, Explanation(0, (), 0), roots) if roots else None
 
 
-def _is_worse(before_ns: int, now_ns: int) -> bool:
-    """Whether so much time is more than it was, and not by a little."""
-    return MATERIAL * (now_ns - before_ns) > before_ns
+def _slowest_before(rank: int, sides: _Sides, baseline_ns: Value) -> Change:
+    """That another rank was the slowest, where one was: a step time is then not that of the same rank before."""
+    lengths = sides.was.lengths_ns
+    longer = [other for other in lengths if lengths[other] > lengths[rank]]
+    first = min([rank, *sorted(longer)], key=lambda other: distance(lengths[other], baseline_ns))
+    root = Root(ChangeKind.ELSEWHERE, What.RANK, "")
+    return Change(root, rank, lengths[first], lengths[rank], straggler=first)

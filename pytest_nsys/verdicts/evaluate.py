@@ -16,10 +16,10 @@ from pathlib import Path
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import steps_of
+from pytest_nsys.analysis.explained import StepChange
 from pytest_nsys.analysis.facts.fact import Weight
 from pytest_nsys.analysis.fitting import Choice, FitAlike
 from pytest_nsys.analysis.metrics import METRICS, PERIOD, STEP, STEP_TIME
-from pytest_nsys.analysis.root_facts import StepChange
 from pytest_nsys.analysis.table import MetricTable, NothingSelected
 from pytest_nsys.analysis.windows import WindowSpec, noun_of
 from pytest_nsys.core.conventions import Convention

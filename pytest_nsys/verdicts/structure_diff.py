@@ -6,6 +6,7 @@ A communication stream that computes, too, is a compute stream: its rows vanish,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -231,8 +232,10 @@ def _where(rows: Sequence[JudgedRow]) -> str:
 
 def _as_before(shared: SharedStream, was: Breakdown) -> bool:
     """Whether as many kernels of its communication were barriers."""
-    barriers = {name: own.kernels for name, own in was.barriers.items()}
-    return all(barriers.get(name, 0) >= count for name, count in shared.communication.items())
+    barriers = Counter[str]()
+    for part in was.parts:
+        barriers[part.name] += part.number if part.is_barrier else 0
+    return all(barriers[name] >= count for name, count in shared.communication.items())
 
 
 def _words(shared: SharedStream) -> str:

@@ -9,15 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_nsys.analysis.breakdown import break_down
-from pytest_nsys.analysis.explained import (
-    AT_END,
-    AT_START,
-    Breakdown,
-    ComputePlace,
-    GapsBefore,
-    HostWaits,
-    Transferred,
-)
+from pytest_nsys.analysis.explained import AT_END, Breakdown, Part, What
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import KernelsMode, Span
 from tests.support.measure import STEP, captures
@@ -38,6 +30,10 @@ def broken(path: Path, *, stages: bool = False) -> Breakdown:
         return break_down({rank: windows[0]}, rank)
 
 
+def of(found: Breakdown, *what: What) -> dict[str, Part]:
+    return {part.name: part for part in found.parts if part.what in what}
+
+
 def put_step(gpu: Any) -> None:
     gpu.range("step", 0, 10_000)
     gpu.kernel("gemm", 1_000, 2_000, launch_ns=100, launch_length_ns=50)
@@ -50,11 +46,17 @@ def put_step(gpu: Any) -> None:
 @NSYS_AND_TORCH
 def test_a_gap_is_before_a_kernel_and_under_a_call(tmp_path: Path, format: Format) -> None:
     found = broken(write_one(tmp_path, format, put_step))
-    assert found.gaps == {"add": GapsBefore(1, 2_000), AT_START: GapsBefore(1, 1_000), AT_END: GapsBefore(1, 4_000)}
-    assert found.calls == {
-        "cudaStreamSynchronize": HostWaits(1, 3_000, starved_ns=1_500),
-        "cudaDeviceSynchronize": HostWaits(1, 1_000, starved_ns=0),  # as far as the window goes
+    idle = {(what, name): ns for (what, name), ns in found.time_ns.items() if what is not What.KERNEL}
+    assert idle == {
+        (What.IDLE, "gemm"): 900,
+        (What.HOST, "gemm"): 100,
+        (What.HOST, "add"): 1_600,
+        (What.IDLE, "add"): 400,
+        (What.IDLE, AT_END): 4_000,
     }
+    calls = {name: (part.number, part.length_ns) for name, part in of(found, What.CALL).items()}
+    assert calls == {"cudaStreamSynchronize": (1, 1_500), "cudaDeviceSynchronize": (1, 0)}
+    assert found.unknown == []
     assert found.clock_mhz is None
 
 
@@ -70,10 +72,11 @@ def test_a_copy_is_told_from_a_memset_and_names_what_it_blocks(tmp_path: Path, f
         gpu.memcpy(9_500, 10_500, kind=2, pinned=True, launch_ns=600)
 
     found = broken(write_one(tmp_path, format, put))
-    assert found.transfers == {
-        "copy from pinned to device": Transferred(1, 2_000, {"add": 2_000}),
-        "copy from device to pinned": Transferred(1, 500, {}),
-        "memset": Transferred(2, 600, {"add": 600}),
+    transfers = of(found, What.COPY, What.MEMSET)
+    assert {name: (p.what, p.number, p.length_ns, p.beside_ns) for name, p in transfers.items()} == {
+        "copy from pinned to device": (What.COPY, 1, 2_000, {"add": 2_000}),
+        "copy from device to pinned": (What.COPY, 1, 500, {}),
+        "memset": (What.MEMSET, 2, 600, {"add": 600}),
     }
 
 
@@ -83,12 +86,14 @@ def test_a_place_is_the_stage_the_stream_and_how_many_ran_before(gpu: OneProcess
         stage = "stage2_f" if at < 45 else "stage2_b"
         gpu.range(stage, at * 1_000 - 6_000, at * 1_000 - 4_000)
         gpu.kernel(name, at * 1_000, at * 1_000 + 500, stream=stream, launch_ns=at * 1_000 - 5_000)
-    found = {name: own.places for name, own in broken(gpu.trace.write(gpu.path), stages=True).compute.items()}
-    assert found == {
-        "a": (ComputePlace("stage2_f", 0, 1, 500, 0), ComputePlace("stage2_f", 1, 1, 500, 0)),
-        "b": (ComputePlace("stage2_b", 0, 1, 500, 0), ComputePlace("stage2_f", 0, 1, 500, 1)),
-        "c": (ComputePlace("stage2_f", 0, 1, 500, 2),),
-    }
+    parts = broken(gpu.trace.write(gpu.path), stages=True).parts
+    assert [(*each[1:6], each.order) for each in parts if each.what is What.KERNEL] == [
+        ("b", "stage2_b", 0, 1, 500, 0),
+        ("a", "stage2_f", 0, 1, 500, 0),
+        ("b", "stage2_f", 0, 1, 500, 1),
+        ("c", "stage2_f", 0, 1, 500, 2),
+        ("a", "stage2_f", 1, 1, 500, 0),
+    ]
 
 
 def test_the_clock_is_the_median_of_the_window(gpu: OneProcess) -> None:

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.behind import behind
-from pytest_nsys.analysis.explained import Breakdown, Cause, CauseKind, HostWaits, Transferred
-from pytest_nsys.analysis.root_facts import RootChange, RootKind, RootOf
-from pytest_nsys.analysis.roots import Roots, largest_first
+from pytest_nsys.analysis.explained import OWN_STREAM, Breakdown, Change, ChangeKind, Part, Root, What
+from pytest_nsys.analysis.roots import Roots
 from tests.analysis.test_causes import A2A, EXACT, STAGE, WIDTH_NS, K, broken, some, why
 
 Rank = Sequence[K]
 
 
-def roots_of(was: Mapping[int, Breakdown], now: Mapping[int, Breakdown]) -> tuple[RootChange, ...]:
+def roots_of(was: Mapping[int, Breakdown], now: Mapping[int, Breakdown]) -> tuple[Change, ...]:
     """The roots of what changed on all ranks that both sides know, the largest first."""
     found = Roots(was.get, now.get)
-    return tuple(sorted((each.change for rank in was for each in found.of(rank)), key=largest_first))
+    return tuple(
+        sorted((each.change for rank in was for each in found.of(rank)), key=lambda change: change.largest_first)
+    )
 
 
 def apart(ranks: Sequence[Rank]) -> dict[int, Breakdown]:
     return {rank: broken(*ranks, rank=rank) for rank in range(len(ranks))}
 
 
-def told(found: Sequence[RootChange]) -> list[tuple[int, RootKind, RootOf, str, int]]:
+def told(found: Sequence[Change]) -> list[tuple[int, ChangeKind, What, str, int]]:
     """The kernels that changed by themselves: where, how, and by how much."""
     return [(each.rank, each.root.kind, each.root.of, each.root.name, each.change_ns) for each in found]
 
@@ -35,9 +38,9 @@ def told(found: Sequence[RootChange]) -> list[tuple[int, RootKind, RootOf, str, 
 GEMM, NORM, TAIL = K("gemm", 0, 400), K("norm", 400, 450), K("tail", 800, 900)
 SENT = K(A2A, 450, 600)
 ONE = [GEMM, NORM, SENT, TAIL]
-LONGER, SHORTER, APPEARED = RootKind.LONGER, RootKind.SHORTER, RootKind.APPEARED
-VANISHED, LATER, ELSEWHERE = RootKind.VANISHED, RootKind.LATER, RootKind.ELSEWHERE
-KERNEL, COLLECTIVE, HOST, ALL = RootOf.KERNEL, RootOf.COLLECTIVE, RootOf.HOST, RootOf.ALL
+LONGER, SHORTER, NEW, GONE = ChangeKind.LONGER, ChangeKind.SHORTER, ChangeKind.NEW, ChangeKind.GONE
+OFTEN, LATER, ELSEWHERE = ChangeKind.OFTEN, ChangeKind.LATER, ChangeKind.ELSEWHERE
+KERNEL, COLLECTIVE, HOST, ALL = What.KERNEL, What.COLLECTIVE, What.HOST, What.ALL
 
 
 @pytest.mark.parametrize(
@@ -46,21 +49,21 @@ KERNEL, COLLECTIVE, HOST, ALL = RootOf.KERNEL, RootOf.COLLECTIVE, RootOf.HOST, R
         (ONE, []),
         ([GEMM, NORM, K(A2A, 450, 700), TAIL], [(0, LONGER, COLLECTIVE, A2A, 100)]),
         ([GEMM, K("norm", 400, 420), SENT, TAIL], [(0, SHORTER, KERNEL, "norm", -30)]),
-        ([*ONE, K("scale", 910, 930)], [(0, APPEARED, KERNEL, "scale", 20)]),
-        ([GEMM, SENT, TAIL], [(0, VANISHED, KERNEL, "norm", -50)]),
+        ([*ONE, K("scale", 910, 930)], [(0, NEW, KERNEL, "scale", 20)]),
+        ([GEMM, SENT, TAIL], [(0, GONE, KERNEL, "norm", -50)]),
         ([GEMM, NORM, SENT, K("tail", 850, 950)], [(0, LATER, HOST, "tail", 50)]),
         ([GEMM, NORM, SENT, K("tail", 850, 950, ahead_ns=400)], []),  # it waits for something, and nothing changed
         ([K("gemm", 0, 440), K("norm", 440, 495), SENT, K("tail", 800, 910)], [(0, LONGER, ALL, "", 55)]),
         ([K("gemm", 0, 440), NORM, SENT, TAIL], [(0, LONGER, KERNEL, "gemm", 40)]),
-        ([GEMM, K("norm", 400, 450, other=True), SENT, TAIL], [(0, ELSEWHERE, KERNEL, "norm", 50)]),
+        ([GEMM, K("norm", 400, 450, other=True), SENT, TAIL], [(0, ELSEWHERE, KERNEL, "norm", 0)]),
         (
             [GEMM, K("norm", 400, 450, other=True), K(A2A, 450, 700), TAIL],
-            [(0, LONGER, COLLECTIVE, A2A, 100), (0, ELSEWHERE, KERNEL, "norm", 50)],
+            [(0, LONGER, COLLECTIVE, A2A, 100), (0, ELSEWHERE, KERNEL, "norm", 0)],
         ),
         ([K(each.name, each.start_ns, each.end_ns, other=True) for each in ONE], []),  # streams have other numbers
     ],
 )
-def test_what_changed_by_itself(now: Rank, expected: list[tuple[int, RootKind, RootOf, str, int]]) -> None:
+def test_what_changed_by_itself(now: Rank, expected: list[tuple[int, ChangeKind, What, str, int]]) -> None:
     assert told(roots_of(apart([ONE]), apart([now]))) == expected
 
 
@@ -73,9 +76,9 @@ def test_what_blocks_compute_on_a_rank_that_hardly_waits_has_its_root_there() ->
     hides, blocks = K("gemm", 0, 400, other=True), K(A2A, 0, 200)
     was, now = apart([[blocks, hides, TAIL]] * 2), apart([[K(A2A, 0, 200), TAIL], [K(A2A, 3, 200), TAIL]])
     for rank in (0, 1):
-        cause = Cause(CauseKind.BLOCKS, A2A, 200, 0, 200)
+        cause = Change(Root(LONGER, COLLECTIVE, A2A), rank, 0, 200)
         found = behind(Roots(was.get, now.get), {rank: [cause]}, 200)
-        assert [(each.rank, each.root.kind, each.root.name) for each in found] == [(rank, VANISHED, "gemm")]
+        assert [(each.rank, each.root.kind, each.root.name) for each in found] == [(rank, GONE, "gemm")]
 
 
 def test_a_collective_has_its_stage() -> None:
@@ -83,8 +86,8 @@ def test_a_collective_has_its_stage() -> None:
     assert (found.root.stage, found.before_ns, found.now_ns, found.was, found.is_now) == (STAGE, 150, 250, 1, 1)
 
 
-COPIED = Transferred(6, 120, {"gemm": 100})
-SYNC = HostWaits(6, 300, 200)
+def row(what: What, name: str, number: int, length_ns: int, blocks_ns: int = 0) -> Part:
+    return Part(what, name, "", OWN_STREAM, number, length_ns, beside_ns={"gemm": blocks_ns} if blocks_ns else {})
 
 
 @pytest.mark.parametrize(
@@ -98,41 +101,46 @@ SYNC = HostWaits(6, 300, 200)
     ],
 )
 def test_what_took_the_place_of_another_kernel(was: Rank, now: Rank, expected: list[tuple[str, str, int, int]]) -> None:
-    found = [each for each in roots_of(apart([was]), apart([now])) if each.root.kind is RootKind.REPLACED]
+    found = [each for each in roots_of(apart([was]), apart([now])) if each.root.kind is ChangeKind.REPLACED]
     assert [(each.root.instead_of, each.root.name, each.before_ns, each.now_ns) for each in found] == expected
 
 
-def with_host(side: Breakdown, **more: object) -> dict[int, Breakdown]:
-    return {0: side._replace(**more)}  # type: ignore[arg-type]
+def beside(side: Breakdown, *parts: Part, **more: Any) -> dict[int, Breakdown]:
+    return {0: replace(side, parts=[*side.parts, *parts], **{"unknown": (), **more})}
+
+
+CALLS = row(What.CALL, "cudaStreamSynchronize", 6, 200)
+COPIES = row(What.COPY, "copy from pinned to device", 6, 120, 100)
+PAGEABLE = row(What.COPY, "copy from pageable to device", 6, 500, 100)
 
 
 @pytest.mark.parametrize(
-    ("was", "now", "expected"),
+    ("was", "now", "unknown", "expected"),
     [
-        ({"calls": {}}, {"calls": {"cudaStreamSynchronize": SYNC}}, [(APPEARED, RootOf.CALL, 0, 200)]),
-        ({"calls": {"s": SYNC}}, {"calls": {"s": SYNC._replace(starved_ns=90)}}, [(SHORTER, RootOf.CALL, 200, 90)]),
-        ({"calls": None}, {"calls": {"s": SYNC}}, []),  # nobody knows what was called before
-        ({"transfers": {}}, {"transfers": {"copy": COPIED}}, [(APPEARED, RootOf.COPY, 0, 120)]),
-        ({"transfers": {}}, {"transfers": {"memset": COPIED}}, [(APPEARED, RootOf.MEMSET, 0, 120)]),
-        ({"transfers": None}, {"transfers": {"memset": COPIED}}, []),
-        (
-            {"transfers": {"copy from pinned to device": COPIED}},
-            {"transfers": {"copy from pageable to device": COPIED._replace(length_ns=500)}},
-            [(RootKind.REPLACED, RootOf.COPY, 120, 500)],
-        ),
+        ([], [CALLS], (), [(NEW, What.CALL, 0, 200)]),
+        ([CALLS], [CALLS._replace(length_ns=90)], (), [(SHORTER, What.CALL, 200, 90)]),
+        ([], [CALLS], [What.CALL], []),  # nobody knows what was called before
+        ([], [COPIES], (), [(NEW, What.COPY, 0, 120)]),
+        ([row(What.MEMSET, "memset", 1, 9)], [row(What.MEMSET, "memset", 6, 50)], (), [(OFTEN, What.MEMSET, 9, 50)]),
+        ([], [COPIES], [What.COPY], []),
+        ([COPIES], [PAGEABLE], (), [(ChangeKind.REPLACED, What.COPY, 120, 500)]),
     ],
 )
 def test_what_the_host_does(
-    was: dict[str, object], now: dict[str, object], expected: list[tuple[RootKind, RootOf, int, int]]
+    was: list[Part], now: list[Part], unknown: Sequence[What], expected: list[tuple[ChangeKind, What, int, int]]
 ) -> None:
-    found = roots_of(with_host(broken(ONE), **was), with_host(broken(ONE), **now))
+    found = roots_of(beside(broken(ONE), *was, unknown=unknown), beside(broken(ONE), *now))
     assert [(each.root.kind, each.root.of, each.before_ns, each.now_ns) for each in found] == expected
 
 
 def test_a_call_takes_the_blame_for_what_it_delays() -> None:
+    """And a copy in which the host stands that for the call; the late launch has what is left."""
     late = broken([GEMM, NORM, SENT, K("tail", 850, 950)])
-    found = roots_of(with_host(broken(ONE), calls={}), with_host(late, calls={"cudaMalloc": HostWaits(1, 60, 48)}))
-    assert [(each.root.of, each.root.name) for each in found] == [(RootOf.CALL, "cudaMalloc")]
+    cause = Change(Root(LATER, HOST, "tail"), 0, 0, 50)
+    malloc, copied = row(What.CALL, "cudaMalloc", 1, 48), row(What.COPY, "copy from pageable to device", 1, 60)
+    for parts, name in (([malloc], "cudaMalloc"), ([malloc, copied], copied.name), ([], "tail")):
+        found = Roots(beside(broken(ONE)).get, beside(late, *parts).get)
+        assert [each.root.name for each in behind(found, {0: [cause]}, 50)] == [name]
 
 
 def test_a_collective_behind_more_compute_is_launched_later() -> None:
@@ -146,7 +154,7 @@ def test_the_clock_stands_beside_what_all_kernels_do_alike() -> None:
     was, now = (
         broken([K("gemm", 0, 100 * n), K("norm", 500, 500 + 10 * n), K("tail", 600, 600 + 20 * n)]) for n in (2, 3)
     )
-    (found,) = roots_of(with_host(was, clock_mhz=1980), with_host(now, clock_mhz=1320))
+    (found,) = roots_of(beside(was, clock_mhz=1980), beside(now, clock_mhz=1320))
     assert (found.root.of, found.clock_mhz) == (ALL, (1980, 1320))
 
 
@@ -160,7 +168,7 @@ def ran_ns(side: Sequence[K], name: str) -> int:
 @given(st.tuples(some, some), st.tuples(some, some))
 def test_no_root_blames_more_time_than_it_ran(was: Pair, now: Pair) -> None:
     for each in roots_of(apart(was), apart(now)):
-        assert each.change_ns != 0 or each.was != each.is_now or each.root.kind in (RootKind.REPLACED, ELSEWHERE)
+        assert each.change_ns != 0 or each.was != each.is_now or each.root.kind in (ChangeKind.REPLACED, ELSEWHERE)
         if each.root.of in (KERNEL, COLLECTIVE):
             before = each.root.instead_of or each.root.name
             assert 0 <= each.before_ns <= ran_ns(was[each.rank], before)

@@ -12,8 +12,15 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.explained import Cause, CauseKind, Explained, Explanation
-from pytest_nsys.analysis.root_facts import Root, RootChange, RootKind, RootOf, StepChange
+from pytest_nsys.analysis.explained import (
+    Change,
+    ChangeKind,
+    Explained,
+    Explanation,
+    Root,
+    StepChange,
+    What,
+)
 from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.model import Label, Value, Window
@@ -42,7 +49,7 @@ def cause(
 ) -> Explained:
     """A row with a root: a kernel that is longer, before and now in ms."""
     labels = {"rank": rank} | ({"stage": stage} if stage else {})
-    change = RootChange(Root(RootKind.LONGER, RootOf.KERNEL, kernel), rank, both[0] * MS, both[1] * MS, 4, 4)
+    change = Change(Root(ChangeKind.LONGER, What.KERNEL, kernel), rank, both[0] * MS, both[1] * MS, 4, 4)
     return Explained(labels, Explanation(change.change_ns, (), change.change_ns), (change,))
 
 
@@ -128,11 +135,11 @@ def exposed(step: tuple[int, int] | None) -> Record:
 
 
 DISPATCH = "moe_dispatch 60% longer"
-GONE = Root(RootKind.VANISHED, RootOf.KERNEL, "weight_grad")
+GONE = Root(ChangeKind.GONE, What.KERNEL, "weight_grad")
 
 
 def test_what_made_a_step_faster_is_told_of_what_is_red_by_it() -> None:
-    change = RootChange(GONE, 0, 2 * MS, 0, 2, 0)
+    change = Change(GONE, 0, 2 * MS, 0, 2, 0)
     causes = (Explained({"rank": 0}, Explanation(3 * MS, (), 3 * MS), (change,)),)
     step = StepChange({0: 20 * MS}, {0: 18 * MS})
     less = red("e", "exposed_ns", judged=(row(4 * MS, MS, 2 * MS),), causes=causes, step=step)
@@ -150,11 +157,11 @@ def test_what_made_a_step_faster_is_told_of_what_is_red_by_it() -> None:
 )
 def test_a_comparison_says_why_a_step_is_faster_before_what_got_worse(change_ns: int, expected: str) -> None:
     step = StepChange({0: 20 * MS}, {0: 18 * MS})
-    shorter = RootChange(SHORT, 0, 4 * MS, 4 * MS + change_ns, 2, 2)
+    shorter = Change(SHORT, 0, 4 * MS, 4 * MS + change_ns, 2, 2)
     causes = (Explained({"rank": 0}, Explanation(-2 * MS, (), -2 * MS), (shorter,)),)
     held = row(18 * MS, 20 * MS, 21 * MS, outcome=Outcome.IMPROVED)
     better = record("s", "improved", subject="window_ns", unit="ns", judged=(held,), causes=causes, step=step)
-    added = (Explained({"rank": 0}, Explanation(3 * MS, (), 3 * MS), (RootChange(GONE, 0, 2 * MS, 0, 2, 0),)),)
+    added = (Explained({"rank": 0}, Explanation(3 * MS, (), 3 * MS), (Change(GONE, 0, 2 * MS, 0, 2, 0),)),)
     worse = red("e", "exposed_ns", judged=(row(4 * MS, MS, 2 * MS),), causes=added, step=step)
     compared: Any = object()
     said = of_session(make_session(better, worse, comparison=compared))
@@ -165,7 +172,7 @@ def test_a_comparison_says_why_a_step_is_faster_before_what_got_worse(change_ns:
 
 def test_one_root_of_what_is_faster_and_of_what_is_red_is_told_once() -> None:
     step = StepChange({0: 20 * MS}, {0: 18 * MS})
-    shorter = RootChange(SHORT, 0, 4 * MS, 2 * MS, 2, 2)
+    shorter = Change(SHORT, 0, 4 * MS, 2 * MS, 2, 2)
     causes = (Explained({"rank": 0}, Explanation(-2 * MS, (), -2 * MS), (shorter,)),)
     held = row(18 * MS, 20 * MS, 21 * MS, outcome=Outcome.IMPROVED)
     better = record("s", "improved", subject="window_ns", unit="ns", judged=(held,), causes=causes, step=step)
@@ -176,8 +183,8 @@ def test_one_root_of_what_is_faster_and_of_what_is_red_is_told_once() -> None:
     assert said == f"{told}, rank 0"
 
 
-SHORT = Root(RootKind.SHORTER, RootOf.KERNEL, "gemm")
-COVER = Cause(CauseKind.COVER_SHRANK, "gemm", 3 * MS, exposes="ncclDevKernel_SendRecv")
+SHORT = Root(ChangeKind.SHORTER, What.KERNEL, "gemm")
+COVER = Change(Root(ChangeKind.SHORTER, What.COVER, "gemm"), 0, 3 * MS, 0, exposes="ncclDevKernel_SendRecv")
 
 
 @pytest.mark.parametrize(
@@ -195,7 +202,7 @@ COVER = Cause(CauseKind.COVER_SHRANK, "gemm", 3 * MS, exposes="ncclDevKernel_Sen
         ("exposed_ns", SHORT, 2, {}, "gemm 50% shorter, so SendRecv of stage2_f is exposed 1 → 4 ms, on rank 0"),
         (
             "window_ns",
-            SHORT._replace(kind=RootKind.LATER),
+            SHORT._replace(kind=ChangeKind.LATER),
             1,
             {"measured_as": "window median, kernels launched"},
             "gemm starts 1 ms later, the kernels of the step 1 → 4 ms",
@@ -206,7 +213,7 @@ def test_what_became_of_a_row_is_told_as_what_follows(
     subject: str, root: Root, world: int, more: dict[str, Any], expected: str
 ) -> None:
     at: dict[str, Label] = {"rank": 0} | ({"stage": "stage2_f"} if subject == "exposed_ns" else {})
-    change = RootChange(root, 0, 2 * MS, 0 if root is GONE else MS, 2, 0 if root is GONE else 2)
+    change = Change(root, 0, 2 * MS, 0 if root is GONE else MS, 2, 0 if root is GONE else 2)
     causes = (Explained(at, Explanation(3 * MS, (COVER,), 0), (change,)),)
     step = StepChange({0: 20 * MS}, {0: 20 * MS})
     told = red(
@@ -227,7 +234,7 @@ def test_what_became_of_a_row_is_told_as_what_follows(
 def test_where_the_median_step_is_unchanged_one_that_nearly_is_says_no_more(
     period: int | None, now: int, expected: str
 ) -> None:
-    change = Explained({"rank": 0}, Explanation(MS, (), MS), (RootChange(GONE, 0, 2 * MS, 0, 2, 0),))
+    change = Explained({"rank": 0}, Explanation(MS, (), MS), (Change(GONE, 0, 2 * MS, 0, 2, 0),))
     step = StepChange({0: 20 * MS}, {0: 1000 * now})
     records = [red("e", "exposed_ns", judged=(row(4 * MS, MS, 2 * MS),), causes=(change,), step=step)]
     if period is not None:

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from pytest_nsys.analysis import timeline
 from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.explained import Cause, CauseKind, Explained, Explanation
-from pytest_nsys.analysis.root_facts import Root, RootChange, RootKind, RootOf
+from pytest_nsys.analysis.explained import Change, ChangeKind, Explained, Explanation, Root, What
 from pytest_nsys.analysis.timeline import timeline_of
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
@@ -230,12 +229,14 @@ def test_compute_has_the_colour_of_its_family_and_what_hides_less_is_marked(proj
 
 
 def test_a_root_is_marked_in_its_stage_and_on_its_rank() -> None:
-    def row(rank: int, *roots: RootChange, kernel: str = "gemm") -> Explained:
+    def row(rank: int, *roots: Change, kernel: str = "gemm") -> Explained:
         labels: dict[str, int | str] = {"rank": rank, "stage": "stage4_f"}
-        return Explained(labels, Explanation(5, (Cause(CauseKind.LONGER, kernel, 5),), 0), roots)
+        return Explained(
+            labels, Explanation(5, (Change(Root(ChangeKind.LONGER, What.KERNEL, kernel), 0, 0, 5),), 0), roots
+        )
 
-    slow = RootChange(Root(RootKind.LONGER, RootOf.COLLECTIVE, "SendRecv", "stage4_f"), 1, 5, 10)
-    late = RootChange(Root(RootKind.LATER, RootOf.HOST, "gemm"), 1, 5, 10)
+    slow = Change(Root(ChangeKind.LONGER, What.COLLECTIVE, "SendRecv", "stage4_f"), 1, 5, 10)
+    late = Change(Root(ChangeKind.LATER, What.HOST, "gemm"), 1, 5, 10)
     assert marks_of([row(1, slow)], 1) == [Mark("SendRecv", "stage4_f")]
     assert marks_of([row(0, slow)], 1) == [Mark("SendRecv", "stage4_f")]  # that rank 0 waits for
     assert marks_of([row(1, slow)], 0) == []

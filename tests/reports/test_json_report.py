@@ -10,9 +10,9 @@ from typing import Any
 
 import jsonschema
 import pytest
+from pytest_nsys.analysis.root_facts import RootKind, RootOf
 
 from pytest_nsys import reports
-from pytest_nsys.analysis.root_facts import RootKind, RootOf
 from pytest_nsys.analysis.structure import ContentKind
 from pytest_nsys.core.errors import Mistake
 from pytest_nsys.gates.model import Comparator, Outcome, Severity

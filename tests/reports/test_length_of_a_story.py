@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pytest_nsys.analysis.explained import Explained, Explanation
-from pytest_nsys.analysis.root_facts import Root, RootChange, RootKind, RootOf, StepChange
+from pytest_nsys.analysis.explained import Change, ChangeKind, Explained, Explanation, Root, StepChange, What
 from pytest_nsys.core.model import Step
 from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.alike_rows import group_alike
@@ -23,12 +22,12 @@ WIDTH = 100
 MOST_LINES, MOST_WITH_ROOTS, MOST_MARKDOWN = 34, 54, 60
 """Of the terminal 40, of which pytest has six: what ran, its own summary, and how many failed."""
 
-GEMM = Root(RootKind.LONGER, RootOf.KERNEL, "flash_fwd_kernel")
+GEMM = Root(ChangeKind.LONGER, What.KERNEL, "flash_fwd_kernel")
 
 
 def red(name: str, ranks: int, configuration: str = "", spread: int = 0, root: Root = GEMM) -> Record:
     """An assertion that failed on all ranks, each by another millisecond where there is a ``spread``."""
-    changes = [RootChange(root, rank, 8 * MS, (10 + rank * spread) * MS, 4, 4) for rank in range(ranks)]
+    changes = [Change(root, rank, 8 * MS, (10 + rank * spread) * MS, 4, 4) for rank in range(ranks)]
     where = {} if root is GEMM else {"stage": root.name}
     rows = [
         JudgedRow(
@@ -88,7 +87,7 @@ def test_whatever_the_ranks_assertions_and_configurations(
 @pytest.mark.sampled(5)
 def test_whatever_the_number_of_roots(roots: int, assertions: int) -> None:
     """The first is told whole, of each other what failed for it, in a line."""
-    kernels = [Root(RootKind.LONGER, RootOf.KERNEL, f"kernel_{chr(97 + n)}") for n in range(roots)]
+    kernels = [Root(ChangeKind.LONGER, What.KERNEL, f"kernel_{chr(97 + n)}") for n in range(roots)]
     names = [f"compute{n}{'e' * a}" for n in range(roots) for a in range(assertions)]
     told = make_session(*(red(name, 64, root=kernels[n // assertions]) for n, name in enumerate(names)))
     lines = story_lines(told, WIDTH)

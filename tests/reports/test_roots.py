@@ -6,18 +6,18 @@ from collections.abc import Mapping
 
 import pytest
 
-from pytest_nsys.analysis.root_facts import Root, RootChange, RootKind, RootOf
+from pytest_nsys.analysis.explained import Change, ChangeKind, Root, What
 from pytest_nsys.reports.session.roots import called_in, root_sentence, root_words
 from pytest_nsys.reports.session.story import Story, StoryRoot
 
 MS = 1_000_000
 GATE = "perf/gate.nsys.yaml"
-ALL = Root(RootKind.LONGER, RootOf.ALL, "")
-HOST = Root(RootKind.LATER, RootOf.HOST, "reduce_kernel")
-REPLACED = Root(RootKind.REPLACED, RootOf.KERNEL, "sm90_gemm", instead_of="sm80_gemm")
+ALL = Root(ChangeKind.LONGER, What.ALL, "")
+HOST = Root(ChangeKind.LATER, What.HOST, "reduce_kernel")
+REPLACED = Root(ChangeKind.REPLACED, What.KERNEL, "sm90_gemm", instead_of="sm80_gemm")
 
 
-def kernel(kind: RootKind = RootKind.LONGER, of: RootOf = RootOf.KERNEL, name: str = "flash_fwd") -> Root:
+def kernel(kind: ChangeKind = ChangeKind.LONGER, of: What = What.KERNEL, name: str = "flash_fwd") -> Root:
     return Root(kind, of, name)
 
 
@@ -25,7 +25,7 @@ def told(root: Root, *both: tuple[int, int], counts: tuple[int, int] = (4, 4), *
     """A root on ranks 0, 1 and so on, by lengths before and now in us."""
     clock = more.pop("clock", None)
     changes = {
-        (GATE, rank): RootChange(root, rank, 1000 * before, 1000 * now, *counts, clock)  # type: ignore[arg-type]
+        (GATE, rank): Change(root, rank, 1000 * before, 1000 * now, *counts, clock)  # type: ignore[arg-type]
         for rank, (before, now) in enumerate(both)
     }
     return StoryRoot(root, (), changes)._replace(**more)  # type: ignore[arg-type]
@@ -44,44 +44,44 @@ SAME = (8000, 10_000)
         (told(kernel(), SAME), "flash_fwd 25% longer"),
         (told(kernel(), SAME, (8000, 10_100)), "flash_fwd 26% longer"),
         (told(kernel(), SAME, (8000, 12_000)), "flash_fwd 25% to 50% longer"),
-        (told(kernel(RootKind.SHORTER), (10_000, 8000)), "flash_fwd 20% shorter"),
+        (told(kernel(ChangeKind.SHORTER), (10_000, 8000)), "flash_fwd 20% shorter"),
         (told(kernel(), (100, 1200)), "flash_fwd 12 times as long"),
         (told(kernel(), (0, 1200)), "flash_fwd 1.2 ms longer"),
         (told(kernel(), SAME, stages=("forward",)), "flash_fwd in forward 25% longer"),
         (told(kernel(), SAME, stages=("s1", "s2", "s3")), "flash_fwd in 3 stages 25% longer"),
         (
-            told(kernel(of=RootOf.COLLECTIVE, name="nccl_AllReduce_f32"), SAME, stages=("all_reduce",)),
+            told(kernel(of=What.COLLECTIVE, name="nccl_AllReduce_f32"), SAME, stages=("all_reduce",)),
             "AllReduce 25% longer",
         ),
         (told(ALL, (8000, 9200)), "all compute +15%"),
-        (told(kernel(RootKind.LONGER), (8000, 16_009)), "flash_fwd 100% longer"),
-        (told(kernel(RootKind.APPEARED), (0, 1200), counts=(0, 3)), "new kernel flash_fwd (3 times, 1.2 ms)"),
+        (told(kernel(ChangeKind.LONGER), (8000, 16_009)), "flash_fwd 100% longer"),
+        (told(kernel(ChangeKind.NEW), (0, 1200), counts=(0, 3)), "new kernel flash_fwd (3 times, 1.2 ms)"),
         (
-            told(kernel(RootKind.APPEARED, RootOf.COPY, "copy from pinned to device"), (0, 1200), counts=(0, 1)),
+            told(kernel(ChangeKind.NEW, What.COPY, "copy from pinned to device"), (0, 1200), counts=(0, 1)),
             "new copy from pinned to device (once, 1.2 ms)",
         ),
         (
-            told(kernel(RootKind.APPEARED, RootOf.CALL, "cudaMalloc"), (20, 60), counts=(1, 3)),
+            told(kernel(ChangeKind.OFTEN, What.CALL, "cudaMalloc"), (20, 60), counts=(1, 3)),
             "cudaMalloc is called 3 times instead of 1 (+40 us)",
         ),
         (
-            told(kernel(RootKind.APPEARED), (8000, 10_000), counts=(4, 5)),
+            told(kernel(ChangeKind.OFTEN), (8000, 10_000), counts=(4, 5)),
             "flash_fwd runs 5 times instead of 4 (+2 ms)",
         ),
         (
-            told(kernel(RootKind.VANISHED, RootOf.COLLECTIVE, "AllReduce"), (4800, 4900), counts=(3, 1)),
+            told(kernel(ChangeKind.RARELY, What.COLLECTIVE, "AllReduce"), (4800, 4900), counts=(3, 1)),
             "AllReduce runs once instead of 3 times (1.6 → 4.9 ms each)",
         ),
         (
-            told(kernel(RootKind.LONGER, RootOf.CALL, "cudaStreamSynchronize"), (5, 2005), counts=(1, 1)),
+            told(kernel(ChangeKind.LONGER, What.CALL, "cudaStreamSynchronize"), (5, 2005), counts=(1, 1)),
             "the GPU waits 2 ms longer while the host is in cudaStreamSynchronize",
         ),
-        (told(kernel(RootKind.VANISHED), (800, 0), counts=(2, 0)), "kernel flash_fwd is gone (2 times, 800 us)"),
+        (told(kernel(ChangeKind.GONE), (800, 0), counts=(2, 0)), "kernel flash_fwd is gone (2 times, 800 us)"),
         (told(REPLACED, (8900, 11_500)), "sm80_gemm replaced by sm90_gemm in the same place: 8.9 → 11.5 ms"),
         (told(HOST, (200, 2200)), "the GPU waits for the host before reduce_kernel: 0.2 → 2.2 ms"),
-        (told(kernel(RootKind.LATER), (100, 2100)), "flash_fwd starts 2 ms later"),
-        (told(kernel(RootKind.LATER), (100, 2100), (100, 4100)), "flash_fwd starts 2–4 ms later"),
-        (told(kernel(RootKind.ELSEWHERE), SAME), "flash_fwd runs on another stream"),
+        (told(kernel(ChangeKind.LATER), (100, 2100)), "flash_fwd starts 2 ms later"),
+        (told(kernel(ChangeKind.LATER), (100, 2100), (100, 4100)), "flash_fwd starts 2–4 ms later"),
+        (told(kernel(ChangeKind.ELSEWHERE), SAME), "flash_fwd runs on another stream"),
     ],
 )
 def test_what_happened(root: StoryRoot, expected: str) -> None:
@@ -120,7 +120,7 @@ def test_where_it_happened(root: StoryRoot, world: int | None, expected: str) ->
 
 
 def of_configurations(ranks: int, *names: str) -> StoryRoot:
-    changes = {(name, r): RootChange(kernel(), r, 8, 10, 1, 1) for name in names for r in range(ranks)}
+    changes = {(name, r): Change(kernel(), r, 8, 10, 1, 1) for name in names for r in range(ranks)}
     return StoryRoot(kernel(), (), changes)
 
 
@@ -146,7 +146,7 @@ def test_in_how_many_configurations(root: StoryRoot, worlds: dict[str, int | Non
 
 
 def test_configurations_of_different_size() -> None:
-    changes = {(name, r): RootChange(kernel(), r, 8, 10, 1, 1) for n, name in enumerate(EIGHT) for r in range(n + 1)}
+    changes = {(name, r): Change(kernel(), r, 8, 10, 1, 1) for n, name in enumerate(EIGHT) for r in range(n + 1)}
     root = StoryRoot(kernel(), (), changes)
     worlds: dict[str, int | None] = {name: n + 1 for n, name in enumerate(EIGHT)}
     assert root_sentence(root, story(root, worlds), {}).endswith("on all ranks, 8 of 8 configurations")

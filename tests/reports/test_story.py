@@ -8,8 +8,15 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.explained import Cause, CauseKind, Explained, Explanation
-from pytest_nsys.analysis.root_facts import Root, RootChange, RootKind, RootOf, StepChange
+from pytest_nsys.analysis.explained import (
+    Change,
+    ChangeKind,
+    Explained,
+    Explanation,
+    Root,
+    StepChange,
+    What,
+)
 from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.model import Label, Window
 from pytest_nsys.gates.model import JudgedRow, Outcome
@@ -19,15 +26,15 @@ from pytest_nsys.reports.session.story import Story, StoryRoot, story_of
 from tests.support.reports import key, record
 
 MS = 1_000_000
-GEMM = Root(RootKind.LONGER, RootOf.KERNEL, "gemm")
-REDUCE = Root(RootKind.LONGER, RootOf.COLLECTIVE, "AllReduce")
+GEMM = Root(ChangeKind.LONGER, What.KERNEL, "gemm")
+REDUCE = Root(ChangeKind.LONGER, What.COLLECTIVE, "AllReduce")
 
 
-def on(rank: int, root: Root = GEMM, before: int = 8 * MS, now: int = 10 * MS) -> RootChange:
-    return RootChange(root, rank, before, now, 4, 4)
+def on(rank: int, root: Root = GEMM, before: int = 8 * MS, now: int = 10 * MS) -> Change:
+    return Change(root, rank, before, now, 4, 4)
 
 
-def why(change: RootChange, *more: RootChange, **labels: Label) -> Explained:
+def why(change: Change, *more: Change, **labels: Label) -> Explained:
     """A row that is explained by roots, the first of which is all that it changed by."""
     return Explained(labels or {"rank": change.rank}, Explanation(change.change_ns, (), 0), (change, *more))
 
@@ -60,7 +67,7 @@ TILES = [f"device_kernel<CollectiveMma, 4, 128, {tile}, 64>" for tile in (64, 96
 
 @pytest.mark.parametrize(("beside", "called"), [(TILES, "96"), (TILES[1:], "CollectiveMma")])
 def test_a_kernel_is_called_by_what_tells_it_from_all_that_ran_with_it(beside: list[str], called: str) -> None:
-    root = on(0, Root(RootKind.LONGER, RootOf.KERNEL, TILES[1]))
+    root = on(0, Root(ChangeKind.LONGER, What.KERNEL, TILES[1]))
     found = story(red("a", why(root)._replace(beside=frozenset(beside))))
     assert called in called_in(found)[TILES[1]]
 
@@ -100,15 +107,17 @@ def test_the_root_of_the_step_leads_a_larger_one() -> None:
 
 
 def test_ranks_that_wait_for_a_slow_one() -> None:
-    slow = on(1, Root(RootKind.LONGER, RootOf.ALL, ""))
+    slow = on(1, Root(ChangeKind.LONGER, What.ALL, ""))
     (root,) = story(red("a", why(slow), why(slow, rank=0))).roots
     assert (root.ranks, root.waiting, told(root)) == ([1], (0,), {"a": 2})
 
 
 def test_a_row_that_waits_for_a_rank_stands_below_what_made_that_late() -> None:
     """Also where its own window begins when that rank comes, and shows nothing."""
-    late = on(1, Root(RootKind.LATER, RootOf.HOST, "gemm"))
-    waits = Explanation(2 * MS, (Cause(CauseKind.WAITS, "AllReduce", 2 * MS, 0, 2 * MS, straggler=1),), 0)
+    late = on(1, Root(ChangeKind.LATER, What.HOST, "gemm"))
+    waits = Explanation(
+        2 * MS, (Change(Root(ChangeKind.WAITED, What.COLLECTIVE, "AllReduce"), 0, 0, 2 * MS, straggler=1),), 0
+    )
     found = story(red("p", why(late), subject="period_ns"), red("w", Explained({"rank": 0}, waits)))
     (root,) = found.roots
     assert (told(root), found.unexplained) == ({"p": 1, "w": 1}, ())

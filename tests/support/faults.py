@@ -9,8 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from pytest_nsys.analysis.explained import NEXT_STEP
-from pytest_nsys.analysis.root_facts import RootKind, RootOf
+from pytest_nsys.analysis.explained import NEXT_STEP, ChangeKind, What
 from tests.support.fault_programs import (
     ADAM,
     ALL_GATHER,
@@ -44,8 +43,8 @@ class Expected:
     where none is named.
     """
 
-    kind: RootKind
-    of: RootOf
+    kind: ChangeKind
+    of: What
     name: str = ""
     ranks: tuple[int, ...] = ()
     stage: str = ""
@@ -191,8 +190,8 @@ def clocked() -> Program:
 
 
 UNCHANGED = r"(Step|Window) unchanged \(\S+ ms\)"
-LONGER, SHORTER, MORE, LESS = RootKind.LONGER, RootKind.SHORTER, RootKind.APPEARED, RootKind.VANISHED
-KERNEL, COLLECTIVE = RootOf.KERNEL, RootOf.COLLECTIVE
+LONGER, SHORTER, NEW, GONE = ChangeKind.LONGER, ChangeKind.SHORTER, ChangeKind.NEW, ChangeKind.GONE
+KERNEL, COLLECTIVE = What.KERNEL, What.COLLECTIVE
 
 FAULTS: Mapping[str, Fault] = {
     "one CUTLASS kernel of many +20 %": Fault(
@@ -206,39 +205,39 @@ FAULTS: Mapping[str, Fault] = {
     "a new kernel": Fault(
         dense,
         put(ATTENTION, kernel("debug_check_finite_kernel", 300)),
-        Expected(MORE, KERNEL, "debug_check_finite_kernel"),
+        Expected(NEW, KERNEL, "debug_check_finite_kernel"),
         says=("debug_check_finite_kernel",),
     ),
     "a synchronising call": Fault(
         dense,
         put(GATE, Op(Do.SYNC, "cudaDeviceSynchronize", 150 * US)),
-        Expected(MORE, RootOf.CALL, "cudaDeviceSynchronize"),
+        Expected(NEW, What.CALL, "cudaDeviceSynchronize"),
         says=("cudaDeviceSynchronize",),
     ),
     "one slow rank": Fault(
         data_parallel,
         stretched_compute(15, [3]),
-        Expected(LONGER, RootOf.ALL, "", (3,)),
+        Expected(LONGER, What.ALL, "", (3,)),
         says=("rank 3", r"all compute \+1[456]%", "AllReduce|all_reduce"),
     ),
     "the clock is throttled": Fault(
         clocked,
         stretched_compute(8, mhz=1_830),
-        Expected(LONGER, RootOf.ALL),
+        Expected(LONGER, What.ALL),
         says=(r"all (compute|kernels)", r"\+[789](\.\d+)?%"),
         formats=(NSYS,),
     ),
     "all kernels +8 %": Fault(
         dense,
         stretched_compute(8),
-        Expected(LONGER, RootOf.ALL),
+        Expected(LONGER, What.ALL),
         says=(r"all (compute|kernels)", r"\+[789](\.\d+)?%"),
         formats=(TORCH,),
     ),
     "another algorithm": Fault(
         dense,
         another(BACK_GEMM, "cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x1_tn_align8", 30),
-        Expected(RootKind.REPLACED, KERNEL, "cutlass_80_wmma", instead="nvjet_tst_192x192"),
+        Expected(ChangeKind.REPLACED, KERNEL, "cutlass_80_wmma", instead="nvjet_tst_192x192"),
         says=("nvjet 192x192 TNN", "gemm bf16 16x16x128 tn"),
     ),
     "compute that got shorter": Fault(
@@ -252,14 +251,14 @@ FAULTS: Mapping[str, Fault] = {
     "one dispatch more": Fault(
         launch_bound,
         put(ADAM, Op(Do.WORK, ns=2_000 * US)),
-        Expected(RootKind.LATER, RootOf.HOST, ADAM),
+        Expected(ChangeKind.LATER, What.HOST, ADAM),
         says=("multi_tensor_apply_kernel",),
         gate=("compute_absent_ns <= baseline + 10%",),
     ),
     "a copy inserted": Fault(
         dense,
         put(ATTENTION, Op(Do.COPY, "DtoD", 280 * US, kind=8)),
-        Expected(MORE, RootOf.COPY, "(?i)d2d|DtoD|device"),
+        Expected(NEW, What.COPY, "(?i)d2d|DtoD|device"),
         says=("(?i)copy|memcpy",),
     ),
     "NCCL +30 %": Fault(
@@ -273,7 +272,7 @@ FAULTS: Mapping[str, Fault] = {
     "a period's p90": Fault(
         partial(dense, steps=12),
         put(ADAM, kernel("checkpoint_pack_kernel", 3_000), steps=[5, 9]),
-        Expected(MORE, KERNEL, "checkpoint_pack_kernel"),
+        Expected(NEW, KERNEL, "checkpoint_pack_kernel"),
         says=("p90", "checkpoint_pack_kernel"),
         step=UNCHANGED,
         gate=("p90 period_ns <= baseline + 5%",),
@@ -296,32 +295,32 @@ FAULTS: Mapping[str, Fault] = {
     "one rank calls what synchronises": Fault(
         data_parallel,
         put(FORWARD_GEMM, Op(Do.SYNC, "cudaDeviceSynchronize", 400 * US), ranks=[2]),
-        Expected(MORE, RootOf.CALL, "cudaDeviceSynchronize", (2,)),
+        Expected(NEW, What.CALL, "cudaDeviceSynchronize", (2,)),
         says=("rank 2", "cudaDeviceSynchronize"),
     ),
     "one rank reads its batch late": Fault(
         data_parallel,
         put(NORM, Op(Do.WORK, ns=2_000 * US), ranks=[2], every=100),
-        Expected(RootKind.LATER, RootOf.HOST, NEXT_STEP, (2,)),  # before the first kernel of a step
+        Expected(ChangeKind.LATER, What.HOST, NEXT_STEP, (2,)),  # before the first kernel of a step
         says=("rank 2", "between steps"),
     ),
     "a kernel on the communication stream": Fault(
         data_parallel,
         moved(ATTENTION_BACK, COMM),
-        Expected(RootKind.ELSEWHERE, KERNEL, ATTENTION_BACK),
+        Expected(ChangeKind.ELSEWHERE, KERNEL, ATTENTION_BACK),
         says=("flash_bwd",),
         step=rf"(?:{UNCHANGED}|Step \d+(\.\d+)?% (slower|faster))",
     ),
     "a barrier added": Fault(
         data_parallel,
         put(NORM, *collective("ncclDevKernel_AllReduce_Sum_f32_TREE_LL", 150, COMPUTE)),
-        Expected(MORE, COLLECTIVE, "ncclDevKernel_AllReduce_Sum_f32_TREE_LL"),
+        Expected(NEW, COLLECTIVE, "ncclDevKernel_AllReduce_Sum_f32_TREE_LL"),
         says=("AllReduce",),
     ),
     "what hid it went away": Fault(
         dualpipe,
         gone(WEIGHTS),
-        Expected(LESS, KERNEL, WEIGHTS),
+        Expected(GONE, KERNEL, WEIGHTS),
         says=(
             "weight_grad_gemm_kernel is gone",
             "so SendRecv of stage2_f is exposed",
@@ -339,8 +338,8 @@ FAULTS: Mapping[str, Fault] = {
     "FSDP without prefetch": Fault(
         fsdp,
         without_prefetch,
-        Expected(RootKind.LATER, COLLECTIVE, "AllGather", stage="all_gather"),
-        beside=(Expected(RootKind.LATER, RootOf.HOST, NEXT_STEP),),  # by which a step is ready sooner than the host
+        Expected(ChangeKind.LATER, COLLECTIVE, "AllGather", stage="all_gather"),
+        beside=(Expected(ChangeKind.LATER, What.HOST, NEXT_STEP),),  # by which a step is ready sooner than the host
         says=("(?i)all_?gather", "later|after"),
         formats=(TORCH,),
     ),
@@ -363,46 +362,46 @@ FAULTS: Mapping[str, Fault] = {
     "copies of pageable memory": Fault(
         dense,
         pageable,
-        Expected(RootKind.REPLACED, RootOf.COPY, "pageable", instead="pinned"),
+        Expected(ChangeKind.REPLACED, What.COPY, "pageable", instead="pinned"),
         says=("(?i)copy|memcpy",),
     ),
     "a slower host": Fault(
         launch_bound,
         slow_host,
-        Expected(RootKind.LATER, RootOf.HOST),
+        Expected(ChangeKind.LATER, What.HOST),
         says=("(?i)launch|host",),
     ),
     "a kernel fused away": Fault(
         dense,
         both(gone(GATE), stretched(BACK_GEMM, 60)),
         Expected(LONGER, KERNEL, BACK_GEMM),
-        beside=(Expected(LESS, KERNEL, GATE),),
+        beside=(Expected(GONE, KERNEL, GATE),),
         says=("nvjet 192x192 TNN",),
     ),
     "a renamed kernel": Fault(
         dense,
         both(another(ATTENTION_BACK, "flash_bwd_v3_kernel", 0), stretched(BACK_GEMM, 25)),
         Expected(LONGER, KERNEL, BACK_GEMM),
-        beside=(Expected(RootKind.REPLACED, KERNEL, "flash_bwd_v3_kernel", instead=ATTENTION_BACK),),
+        beside=(Expected(ChangeKind.REPLACED, KERNEL, "flash_bwd_v3_kernel", instead=ATTENTION_BACK),),
         says=("nvjet 192x192 TNN",),
     ),
     "one bucket of gradients": Fault(
         data_parallel,
         one_bucket,
-        Expected(LESS, COLLECTIVE, "AllReduce"),
+        Expected(ChangeKind.RARELY, COLLECTIVE, "AllReduce"),
         says=("AllReduce runs once instead of 3 times",),
     ),
     "a kernel new on one rank": Fault(
         data_parallel,
         put(ATTENTION, kernel("debug_nan_check_kernel", 250), ranks=[1]),
-        Expected(MORE, KERNEL, "debug_nan_check_kernel", (1,)),
+        Expected(NEW, KERNEL, "debug_nan_check_kernel", (1,)),
         says=("rank 1: new kernel debug_nan_check_kernel", "AllReduce"),
         formats=(TORCH,),
     ),
     "memory set before each attention": Fault(
         dense,
         put(ATTENTION, Op(Do.MEMSET, "memset", 250 * US)),
-        Expected(MORE, RootOf.MEMSET, "memset"),
+        Expected(ChangeKind.OFTEN, What.MEMSET, "memset"),
         says=("memset runs 7 times instead of 1",),
         formats=(NSYS,),
     ),
@@ -417,7 +416,7 @@ FAULTS: Mapping[str, Fault] = {
     "the host waits longer in a call": Fault(
         dense,
         stretched_calls,
-        Expected(LONGER, RootOf.CALL, SYNC),
+        Expected(LONGER, What.CALL, SYNC),
         says=(r"GPU waits 2(\.0\d)? ms longer while the host is in cudaStreamSynchronize",),
         formats=(TORCH,),
     ),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.root_facts import RootKind, RootOf
+from pytest_nsys.analysis.explained import ChangeKind, What
 from pytest_nsys.gates.model import Outcome, Verdict
 from pytest_nsys.reports.session.markdown import prose
 from tests.support.gates import MS, ByName, Project, built_once
@@ -153,7 +153,7 @@ def test_a_red_has_its_roots_and_the_length_of_a_step(judged: Project, against: 
     assert [verdict.outcome for verdict in heard.found] == [Outcome.FAILED] * 3 + [Outcome.PASSED]
     for verdict in heard.found[:3]:
         (root,) = verdict.causes[0].roots
-        assert (root.root.kind, root.root.of, root.root.name, root.rank) == (RootKind.SHORTER, RootOf.KERNEL, "gemm", 1)
+        assert (root.root.kind, root.root.of, root.root.name, root.rank) == (ChangeKind.SHORTER, What.KERNEL, "gemm", 1)
         assert verdict.step is not None
         assert verdict.step.before_ns.keys() == verdict.step.now_ns.keys() == {0, 1}
 

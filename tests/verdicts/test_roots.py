@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pytest_nsys.analysis.explained import Explanation
-from pytest_nsys.analysis.root_facts import RootChange, RootKind
+from pytest_nsys.analysis.explained import Change, ChangeKind, Explanation
 from tests.support.drafted import Drafted
 from tests.support.faults import FAULTS, Expected, Fault
 from tests.support.injections import stretched, tape
@@ -19,7 +18,7 @@ from tests.support.samples.formats import Format
 pytestmark = pytest.mark.slow
 
 
-def fits(found: RootChange, expected: Expected) -> bool:
+def fits(found: Change, expected: Expected) -> bool:
     root = found.root
     return (
         (root.kind, root.of) == (expected.kind, expected.of)
@@ -105,5 +104,5 @@ def test_what_was_put_into_a_real_trace_is_named(tmp_path: Path, fault: RealFaul
     first = next((row.roots[0] for record in red for row in record.verdict.causes if row.roots), None)
     assert first is not None
     assert fault.kernel in first.root.name, first
-    assert (first.root.kind, first.change_ns > 0) == (RootKind.LONGER, True)
+    assert (first.root.kind, first.change_ns > 0) == (ChangeKind.LONGER, True)
     assert [pattern for pattern in fault.says if not re.search(pattern, sentence)] == [], sentence

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.explained import Cause, CauseKind
-from pytest_nsys.reports.causes import cause_words
+from pytest_nsys.analysis.explained import Change, ChangeKind, Root, What
+from pytest_nsys.reports.root_words import cause_words
 from pytest_nsys.verdicts.causes import NONE_KEPT
 from tests.support.gates import MS, Project, sign
 from tests.support.reports import checked
@@ -103,7 +103,7 @@ def test_a_longer_step_is_explained_by_the_slowest_rank(
     row, said = red(project, *(["--nsys-against=run"] if against else []))
     assert row["labels"] == {"rank": rank}
     assert (round(row["change_ns"], -1), row["unexplained_ns"]) == (MS * (max(now) - max(was)), 0)
-    larger = {part["kernel"]: part["change_ns"] for part in row["parts"] if abs(part["change_ns"]) > 1}
+    larger = {part["name"]: part["change_ns"] for part in row["parts"] if abs(part["change_ns"]) > 1}
     assert larger == {kernel: ms * MS for kernel, ms in parts.items()}
     assert f"why:    rank {rank}, +{max(now) - max(was)} ms:" in said
     first = was.index(max(was))
@@ -165,5 +165,5 @@ def test_what_cannot_be_explained_says_why(project: Project, kept: bool, window:
 
 
 def test_ranks_that_were_nearly_as_slow_are_told_apart() -> None:
-    cause = Cause(CauseKind.SLOWEST, "", -15_500, 16_092_700, 16_077_200, straggler=0)
+    cause = Change(Root(ChangeKind.ELSEWHERE, What.RANK, ""), 1, 16_092_700, 16_077_200, straggler=0)
     assert cause_words(cause) == "rank 0 was the slowest before: 16.09 ms, this rank 16.08 ms"

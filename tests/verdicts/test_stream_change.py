@@ -6,10 +6,7 @@ import re
 
 import pytest
 
-from pytest_nsys.analysis.explained import Barrier, Breakdown, CauseKind, Communication, Wall
-from pytest_nsys.reports.causes import cause_words
 from tests.support.gates import MS, Edit, Project
-from tests.support.measure import explain
 from tests.support.samples.builder import Process, TraceBuilder
 
 GATE = """
@@ -63,7 +60,7 @@ def test_every_red_of_it_names_the_kernel(project: Project, against: tuple[str, 
     assert len(said) == 8  # all but the window's length, which holds
     out = "\n".join(project.result.outlines)
     assert "SendRecv runs on another stream" in out
-    assert "appeared" not in out
+    assert "new collective" not in out
 
 
 def test_ranks_are_told_together_and_of_many_kernels_the_longest(project: Project) -> None:
@@ -88,21 +85,6 @@ def test_a_stream_that_was_so_before_is_no_change(project: Project, against: tup
 
     assert changes(project, another, *against) == {}
     assert project.result.ret == 1
-
-
-def test_communication_that_becomes_a_barrier_has_not_appeared() -> None:
-    def side(communicating: int, barriers: int) -> Breakdown:
-        kernels = [Communication("nccl", 100, 100, {})] * communicating
-        own = {"nccl": Barrier(barriers, 100 * barriers)} if barriers else {}
-        return Breakdown({"none": kernels}, own, {}, {wall: {} for wall in Wall})
-
-    (cause,) = explain("barrier_ns", {"rank": 0}, 200, side(2, 0), side(0, 2)).causes
-    assert cause.kind is CauseKind.BARRIER
-    assert cause_words(cause) == "nccl became a barrier (0 → 2 kernels), 0 ns → 200 ns in all"
-    (cause,) = explain("barrier_ns", {"rank": 0}, 200, side(1, 0), side(0, 2)).causes
-    assert cause.kind is CauseKind.APPEARED
-    (cause,) = explain("barrier_ns", {"rank": 0}, 200, side(0, 1), side(0, 3)).causes
-    assert cause.kind is CauseKind.APPEARED
 
 
 def test_a_comparison_without_a_gate_holds_what_shared_streams_leave_exposed(project: Project) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from pytest_nsys.analysis.root_facts import RootKind
+from pytest_nsys.analysis.explained import ChangeKind
 from pytest_nsys.core.exact import median, percentile
 from pytest_nsys.core.model import merged
 from pytest_nsys.core.numbers import MINUS, format_value
@@ -75,7 +75,7 @@ def _figures(record: Record) -> Iterator[str]:
         yield row.removeprefix("(").removesuffix(")") if row.startswith("(") else row
     if record.outcome is Outcome.IMPROVED:
         found = (change for row in verdict.causes for change in row.roots)
-        gone = next((one.root.name for one in found if one.root.kind is RootKind.VANISHED and not one.is_now), "")
+        gone = next((one.root.name for one in found if one.root.kind is ChangeKind.GONE), "")
         yield f"because {gone} is gone" if gone else ""
 
 

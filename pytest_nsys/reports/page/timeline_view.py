@@ -14,8 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.analysis.budget_facts import BudgetPart
-from pytest_nsys.analysis.explained import Explained
-from pytest_nsys.analysis.root_facts import RootOf
+from pytest_nsys.analysis.explained import Explained, What
 from pytest_nsys.analysis.timeline import Bar, Timeline, TimelineLane
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.family_table import XLA_ALONE
@@ -176,7 +175,7 @@ def timeline_views(
     ]
 
 
-_DRAWN = (RootOf.KERNEL, RootOf.COLLECTIVE, RootOf.COPY, RootOf.MEMSET)
+_DRAWN = (What.KERNEL, What.COLLECTIVE, What.COPY, What.MEMSET)
 
 
 def marks_of(rows: Iterable[Explained], rank: int) -> list[Mark]:
@@ -190,11 +189,11 @@ def marks_of(rows: Iterable[Explained], rank: int) -> list[Mark]:
                 found[_mark(root.name, root.stage)] = None
             if root.of in _DRAWN and root.instead_of:
                 found[_mark(root.instead_of, root.stage)] = None
-            if root.of in (RootOf.CALL, RootOf.HOST) and root.name:
+            if root.of in (What.CALL, What.HOST) and root.name:
                 found[Mark(root.name, None, of_host=True)] = None
         leading = row.explanation.leading
-        if not known and leading is not None and leading.kernel and row.labels.get("rank", rank) == rank:
-            found[_mark(leading.kernel, str(row.labels.get("stage", "")))] = None
+        if not known and leading is not None and leading.root.name and row.labels.get("rank", rank) == rank:
+            found[_mark(leading.root.name, str(row.labels.get("stage", "")))] = None
     return [*found]
 
 

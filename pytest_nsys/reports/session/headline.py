@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 
-from pytest_nsys.analysis.root_facts import RootKind
+from pytest_nsys.analysis.explained import ChangeKind
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.kept import grouped
@@ -200,6 +200,7 @@ def _root(story: Story, *, effect: bool) -> str:
     return root_sentence(root, story, called, did)
 
 
+_LESS = (ChangeKind.SHORTER, ChangeKind.RARELY, ChangeKind.GONE)
 _IDLE = frozenset({"idle_ns", "launch_starved_ns"})
 
 
@@ -221,9 +222,6 @@ def _effect(red: Red, told: StoryRoot, called: Mapping[str, str]) -> str:
     if told.root.kind in _LESS and red.record.subject == "exposed_ns" and (what := _exposed(red, row, called)):
         return f", so {what} is exposed {both},"
     return f", {spoken} {both}"
-
-
-_LESS = (RootKind.SHORTER, RootKind.VANISHED)
 
 
 def _exposed(red: Red, row: JudgedRow, called: Mapping[str, str]) -> str:

@@ -20,8 +20,9 @@ from pytest_nsys.core.units import TIME
 from pytest_nsys.core.version import VERSION
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.model import Difference, JudgedRow, Verdict
-from pytest_nsys.reports.causes import budget_words, cause_words
+from pytest_nsys.reports.causes import budget_words
 from pytest_nsys.reports.explanation import limit_source
+from pytest_nsys.reports.root_words import cause_words
 from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.session import STATES, Session, find_run
@@ -250,14 +251,8 @@ def _cause(row: Explained) -> Json:
         },
         "parts": [
             {
-                "kind": cause.kind,
-                "kernel": printable(cause.kernel, LONGEST_NAME),
+                **change_json(cause),
                 "change_ns": cause.change_ns,
-                "before_ns": cause.before_ns,
-                "now_ns": cause.now_ns,
-                "was": cause.was,
-                "kernels": cause.kernels,
-                "ordinals": [*cause.ordinals],
                 "straggler": cause.straggler,
                 "exposes": printable(cause.exposes, LONGEST_NAME),
                 "text": cause_words(cause),

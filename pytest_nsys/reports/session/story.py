@@ -12,9 +12,8 @@ from fractions import Fraction
 from itertools import chain
 from typing import NamedTuple
 
-from pytest_nsys.analysis.explained import Explained
+from pytest_nsys.analysis.explained import UNCHANGED, Change, Explained, Root, StepChange, What
 from pytest_nsys.analysis.metrics import PERIOD, STEP_TIME, metric_called
-from pytest_nsys.analysis.root_facts import UNCHANGED, Root, RootChange, RootOf, StepChange
 from pytest_nsys.analysis.windows import RUN, noun_of
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.kept import grouped
@@ -48,8 +47,8 @@ EXPOSED = "causes.EXPOSED"
 EXPLAINED_AS_EXPOSED = (EXPOSED, "causes.COVER", "causes.ALL_EXPOSED")
 """How times and shares of exposed communication are explained: a row of one says what is behind that of another."""
 
-_KERNELS = (RootOf.KERNEL, RootOf.COLLECTIVE)
-COUNTED = {"launches": _KERNELS, "syncs": (RootOf.CALL,), "pageable_copies": (RootOf.COPY,)}
+_KERNELS = (What.KERNEL, What.COLLECTIVE)
+COUNTED = {"launches": _KERNELS, "syncs": (What.CALL,), "pageable_copies": (What.COPY,)}
 """What metrics of a rank count, of which more or fewer are their root."""
 
 NOT_JUDGED = (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.INCONCLUSIVE)
@@ -91,7 +90,7 @@ class StoryRoot(NamedTuple):
     """What changed, of all stages."""
     stages: tuple[str, ...]
     """Those in which it did."""
-    changes: Mapping[tuple[str, int], RootChange]
+    changes: Mapping[tuple[str, int], Change]
     """How much it changed, by address and rank."""
     reds: tuple[Red, ...] = ()
     """Empty where all that it explains stands below a larger root."""
@@ -115,7 +114,7 @@ class StoryRoot(NamedTuple):
         return any(is_step_time(red.record) for red in self.reds)
 
     @property
-    def largest(self) -> RootChange:
+    def largest(self) -> Change:
         """The change of the rank on which most changed."""
         return min(self.changes.values(), key=lambda change: (-abs(change.change_ns), change.rank))
 
@@ -287,8 +286,8 @@ class _Places:
     """
 
     def __init__(self, reds: Sequence[Record]) -> None:
-        self._known: dict[tuple[object, ...], RootChange] = {}
-        self._changes: dict[str, dict[RootChange, None]] = {}
+        self._known: dict[tuple[object, ...], Change] = {}
+        self._changes: dict[str, dict[Change, None]] = {}
         for record in reversed(reds):
             for row in explained_rows(record):
                 self._changes.setdefault(record.address, {}).update(dict.fromkeys(row.roots))
@@ -302,7 +301,7 @@ class _Places:
         by = metric.explained_by if metric is not None else ""
         return record.address, EXPOSED if by in EXPLAINED_AS_EXPOSED else by, _place(labels)
 
-    def of(self, record: Record, row: JudgedRow) -> RootChange | None:
+    def of(self, record: Record, row: JudgedRow) -> Change | None:
         """What is at the root of a failed row; None where nothing is known."""
         labels = _labels(row)
         if not labels:
@@ -313,7 +312,7 @@ class _Places:
             or self._late(record, labels)
         )
 
-    def _late(self, record: Record, labels: Mapping[str, Label]) -> RootChange | None:
+    def _late(self, record: Record, labels: Mapping[str, Label]) -> Change | None:
         """What made the rank late that a row waits for, in windows that show it: another may begin when that comes."""
         same = (each for each in record.verdict.causes if _place(each.labels) == _place(labels))
         leading = next((each.explanation.leading for each in same), None)
@@ -322,7 +321,7 @@ class _Places:
         there = (each for each in changes if each.rank == last and each.change_ns > 0)
         return max(there, key=lambda each: (each.change_ns, each), default=None)
 
-    def _counted(self, record: Record, row: JudgedRow, labels: Mapping[str, Label]) -> RootChange | None:
+    def _counted(self, record: Record, row: JudgedRow, labels: Mapping[str, Label]) -> Change | None:
         changes = self._changes.get(record.address, {})
         if own := {label for dimension, label in labels.items() if dimension in ("kernel", "call")}:
             return next((each for each in changes if own.intersection(_names(each.root))), None)
@@ -347,7 +346,7 @@ class _Places:
         told = {_but_rank(row) for _, row in own}
         return tuple(row for row in others if _but_rank(row) not in told)
 
-    def _told(self, record: Record) -> tuple[list[tuple[RootChange, JudgedRow]], list[JudgedRow]]:
+    def _told(self, record: Record) -> tuple[list[tuple[Change, JudgedRow]], list[JudgedRow]]:
         pairs = [(self.of(record, row), row) for row in failed_rows(record)]
         return [(change, row) for change, row in pairs if change], [row for change, row in pairs if not change]
 
@@ -403,27 +402,27 @@ def _all_stages(root: Root) -> Root:
     return root._replace(stage="")
 
 
-def _changes(told: Iterable[tuple[str, RootChange]]) -> dict[tuple[str, int], RootChange]:
+def _changes(told: Iterable[tuple[str, Change]]) -> dict[tuple[str, int], Change]:
     """By address and rank the sum over stages, of each the largest that any row tells."""
-    largest: dict[tuple[str, int, str], RootChange] = {}
+    largest: dict[tuple[str, int, str], Change] = {}
     for address, change in told:
         at = address, change.rank, change.root.stage
         largest[at] = max(largest.get(at, change), change, key=lambda each: (abs(each.change_ns), each))
-    found: dict[tuple[str, int], RootChange] = {}
+    found: dict[tuple[str, int], Change] = {}
     for (address, rank, _), change in sorted(largest.items()):
         other = found.get((address, rank))
         found[address, rank] = change._replace(root=_all_stages(change.root)) if other is None else _sum(other, change)
     return found
 
 
-def _sum(one: RootChange, other: RootChange) -> RootChange:
+def _sum(one: Change, other: Change) -> Change:
     before, now = one.before_ns + other.before_ns, one.now_ns + other.now_ns
     return one._replace(before_ns=before, now_ns=now, was=one.was + other.was, is_now=one.is_now + other.is_now)
 
 
 def _waits_in(rows: Sequence[Explained]) -> str:
     """The kernel in which most of these rows wait."""
-    names = [cause.kernel for row in rows for cause in row.explanation.causes[:1] if cause.kernel]
+    names = [cause.root.name for row in rows for cause in row.explanation.causes[:1] if cause.root.name]
     return max(sorted(set(names)), key=names.count, default="")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_nsys.analysis.root_facts import RootChange
+from pytest_nsys.analysis.explained import Change
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.words import printable
 from pytest_nsys.reports.session.headline import length_words
@@ -46,7 +46,7 @@ def story_json(story: Story) -> Json:
     }
 
 
-def change_json(change: RootChange) -> Json:
+def change_json(change: Change) -> Json:
     """A change; names are cut, and show no control characters."""
     root = change.root
     return {
