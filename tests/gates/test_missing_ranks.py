@@ -199,7 +199,6 @@ def test_sparse_dimensions_are_not_compared() -> None:
         Absence(1, ("",), 0, True)
     ]
     assert absences(table((7,), dimensions=("family",))) == []
-    assert absences(table((0, "cudaDeviceSynchronize"), dimensions=("rank", "call"))) == []
 
 
 def test_kernels_without_a_stage_are_missed_only_where_they_are_asked_for() -> None:

@@ -405,14 +405,14 @@ def test_a_constant_needs_no_window_in_base(project: Project) -> None:
 def test_a_stage_a_stream_and_a_kernel_that_appear_or_vanish(project: Project) -> None:
     project.trace("base.sqlite", edit=everywhere("old_kernel"))
     project.trace("head.sqlite", edit=everywhere("new_kernel", stream=40, stage="stage3_f"))
-    found = answer("base.sqlite", "head.sqlite", code=1)["comparison"]
+    found = answer("base.sqlite", "head.sqlite", code=3)["comparison"]
     assert [(each["kind"], each["name"], each["ranks"], each["launches"]) for each in found["appeared"]] == [
         ("stage", "stage3_f", [1], 1),
         ("stream", "40 (compute)", [1], 1),
         ("kernel", "new_kernel", [1], 1),
     ]
     assert [(each["kind"], each["name"]) for each in found["vanished"]] == [("kernel", "old_kernel")]
-    said = compare("base.sqlite", "head.sqlite", code=1).stdout
+    said = compare("base.sqlite", "head.sqlite", code=3).stdout
     assert "Appeared and vanished (window median, kernels contained)" in said
 
 
