@@ -33,7 +33,6 @@ from pytest_nsys.analysis.metrics import (
     Of,
     Request,
     Scope,
-    Unit,
     known_metric,
     measured,
 )
@@ -58,6 +57,7 @@ from pytest_nsys.core.columns import minus, total
 from pytest_nsys.core.errors import GOES_ON, NoRows, NothingMeasured, NsysError, TraceError, UsageMistake
 from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import KernelsMode, Label, Note, Row, Span, Unseen, Value, merged
+from pytest_nsys.core.units import HASH, TIME
 from pytest_nsys.core.words import counted, from_here, place_words
 
 _SECOND_NS = 1_000_000_000
@@ -280,7 +280,7 @@ class Captures:
 
     def outlying(self, metric: Metric, spec: WindowSpec) -> tuple[str, ...]:
         """The captures that lie far from the others, a line each: their median hides it."""
-        if metric.unit is Unit.HASH or len(self.runs) < FEWEST or self.left_out is not None:
+        if metric.unit == HASH or len(self.runs) < FEWEST or self.left_out is not None:
             return ()
         each = [dict(one.rows) for one in self.each(metric, spec)]
 
@@ -453,7 +453,7 @@ Times = Mapping[tuple[str, WindowSpec, tuple[Label, ...]], Value]
 
 def looked_at(asked: Iterable[Asked], specs: Iterable[WindowSpec]) -> list[Asked]:
     """What is asked of times, and under each spec what is usual."""
-    times = [(metric, spec) for metric, spec in asked if metric.unit is Unit.NS]
+    times = [(metric, spec) for metric, spec in asked if metric.unit == TIME]
     return list(dict.fromkeys([*times, *((METRICS[name], spec) for name in USUAL for spec in specs)]))
 
 

@@ -137,6 +137,16 @@ class Transfers(NamedTuple):
         return sum(sizes) if len(sizes) == self.kernels else None
 
     @property
+    def bus_gb_per_s(self) -> list[Fraction]:
+        """What the links carried in each kernel that says it."""
+        return [speed for t in self.recorded if (speed := t.bus_gb_per_s) is not None]
+
+    def utilisation(self, peak_gb_per_s: Fraction | None) -> Value | None:
+        """The median of what the links carried over the stated peak of the network; None where one is not known."""
+        speeds = self.bus_gb_per_s
+        return exact(Fraction(median(speeds)) / peak_gb_per_s) if speeds and peak_gb_per_s is not None else None
+
+    @property
     def group_size(self) -> int | None:
         """None where it is not known, or differs between groups of one name."""
         sizes = {t.record.group_size for t in self.recorded}
@@ -190,7 +200,7 @@ def _found(window: RankWindow) -> Found:
 
 def collective_count(window: RankWindow) -> Iterator[Row]:
     """Number of communication kernels, per (rank, group, collective)."""
-    for labels, own in _found(window).items():
+    for labels, own in transfers(window).items():
         yield Row((window.rank.number, *labels), own.kernels)
 
 
@@ -232,37 +242,25 @@ def shares(found: Found) -> dict[Labels, Value]:
 
 def traffic_share(window: RankWindow) -> Iterator[Row]:
     """Share of the rank's bytes, per (rank, group, collective); no row where the size of one kernel is unknown."""
-    found = _found(window)
-    if len(sized(found)) < len(found):
-        raise NoRows(why_no_sizes(window))
-    return (Row((window.rank.number, *labels), share) for labels, share in shares(found).items())
-
-
-def _speeds(window: RankWindow) -> Iterator[tuple[Labels, Sequence[Fraction]]]:
-    """What the links carried, of each group and kind that says it. Raises NoRows where none does."""
-    some = False
-    for labels, own in _found(window).items():
-        if values := [value for t in own.recorded if (value := t.bus_gb_per_s) is not None]:
-            some = True
-            yield labels, values
-    if not some:
-        raise NoRows(why_no_sizes(window))
+    return (Row((window.rank.number, *labels), share) for labels, share in shares(transfers(window)).items())
 
 
 def busbw(window: RankWindow) -> Iterator[Row]:
     """What the links carried in the kernels' time, per (rank, group, collective, statistic)."""
-    for labels, values in _speeds(window):
-        for word in STATISTICS:
+    speeds = {labels: own.bus_gb_per_s for labels, own in _found(window).items()}
+    if not any(speeds.values()):
+        raise NoRows(why_no_sizes(window))
+    for labels, values in speeds.items():
+        for word in STATISTICS if values else ():
             yield Row((window.rank.number, *labels, word), exact(Fraction(aggregate(word)(values))))
 
 
 def bandwidth_utilisation(window: RankWindow) -> Iterator[Row]:
     """Median ``busbw`` over the stated peak of the network, per (rank, group, collective)."""
     peak = window.track.group.run.workload.peak_gb_per_s
-    if peak is None:
-        raise NoRows("no peak is stated: write workload: {peak: 400GB/s}, the bandwidth per GPU")
-    for labels, values in _speeds(window):
-        yield Row((window.rank.number, *labels), exact(Fraction(median(values)) / peak))
+    for labels, own in transfers(window).items():
+        if (share := own.utilisation(peak)) is not None:
+            yield Row((window.rank.number, *labels), share)
 
 
 def why_no_sizes(window: RankWindow) -> str:

@@ -136,8 +136,9 @@ def _collectives(windows: Mapping[int, Sequence[RankWindow]], *, shared: bool) -
         for labels in dict.fromkeys(labels for one in each for labels in one):
             lengths, exposed, walls = zip(*(one.get(labels, (0, 0, 0)) for one in each), strict=True)
             wall, group, kind = sum(walls), *labels
-            recorded = [t for window in own if (found := transfers(window).get(labels)) for t in found.recorded]
-            speeds = [speed for t in recorded if (speed := t.bus_gb_per_s) is not None]
+            speeds = [
+                speed for window in own if (found := transfers(window).get(labels)) for speed in found.bus_gb_per_s
+            ]
             yield Communicated(
                 kind if group == UNKNOWN else f"{kind} ({group})",
                 number,

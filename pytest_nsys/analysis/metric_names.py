@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pytest_nsys.analysis.fact_bounds import DEFAULTS, unit_of
-from pytest_nsys.analysis.metrics import MEASURED, METRICS, OF_STEP, Metric, Unit, held_to_steps, metric_called
+from pytest_nsys.analysis.metrics import MEASURED, METRICS, OF_STEP, Metric, held_to_steps, metric_called
 from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.kept import grouped
-from pytest_nsys.core.units import BARE, MEGAHERTZ, RATIO, TIME
+from pytest_nsys.core.units import BANDWIDTH, BARE, COUNT, HASH, MEGAHERTZ, RATIO, SAMPLE_RATE, SIZE, TIME, TOKEN_RATE
 from pytest_nsys.core.words import printable
 
 _ENDINGS = ("_ns", "_bytes", "_mhz", "_per_s")
@@ -31,9 +31,7 @@ def _without_units() -> dict[str, str]:
 SHORT: Mapping[str, str] = _without_units()
 """The metric of each name that may lack its unit."""
 
-BY_UNIT: Mapping[str, Mapping[str, str]] = {
-    "throughput": {Unit.TOKENS_PER_S: "tokens_per_s", Unit.SAMPLES_PER_S: "samples_per_s"}
-}
+BY_UNIT: Mapping[str, Mapping[str, str]] = {"throughput": {TOKEN_RATE: "tokens_per_s", SAMPLE_RATE: "samples_per_s"}}
 """Words for several metrics, of which the unit of the limit says one."""
 
 
@@ -52,19 +50,19 @@ is the same step.
 """
 
 _LIMITS: Mapping[tuple[str, str | None], str] = {
-    (Unit.RATIO, "higher"): ">= 60%",
-    (Unit.RATIO, "lower"): "<= 5%",
-    (Unit.RATIO, None): "<= 40%",
-    (Unit.COUNT, None): "== baseline",
-    (Unit.NUMBER, "lower"): "<= 5",
-    (Unit.NUMBER, "higher"): ">= 0.6",
-    (Unit.BYTES, "lower"): "<= 72GiB",
-    (Unit.BYTES, None): "== baseline",
-    (Unit.GB_PER_S, "higher"): ">= 40GB/s",
-    (Unit.TOKENS_PER_S, "higher"): ">= 12000 tokens/s",
-    (Unit.SAMPLES_PER_S, "higher"): ">= 64 samples/s",
-    (Unit.MHZ, "higher"): ">= 1700MHz",
-    (Unit.HASH, None): "== baseline",
+    (RATIO, "higher"): ">= 60%",
+    (RATIO, "lower"): "<= 5%",
+    (RATIO, None): "<= 40%",
+    (COUNT, None): "== baseline",
+    (BARE, "lower"): "<= 5",
+    (BARE, "higher"): ">= 0.6",
+    (SIZE, "lower"): "<= 72GiB",
+    (SIZE, None): "== baseline",
+    (BANDWIDTH, "higher"): ">= 40GB/s",
+    (TOKEN_RATE, "higher"): ">= 12000 tokens/s",
+    (SAMPLE_RATE, "higher"): ">= 64 samples/s",
+    (MEGAHERTZ, "higher"): ">= 1700MHz",
+    (HASH, None): "== baseline",
 }
 
 
@@ -78,7 +76,7 @@ def example(metric: Metric) -> str:
     """A sentence to write of a metric."""
     if metric.example:
         return metric.example
-    if metric.unit == Unit.COUNT and metric.better == "lower":
+    if metric.unit == COUNT and metric.better == "lower":
         return f"no {spoken(metric)}"
     usual = "<= 5% of step" if held_to_steps(metric) else "<= baseline + 5%"
     return f"{spoken(metric)} {_LIMITS.get((metric.unit, metric.better), usual)}"

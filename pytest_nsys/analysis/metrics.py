@@ -19,6 +19,7 @@ from pytest_nsys.analysis.fact_bounds import Bounds
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core import units
 from pytest_nsys.core.model import Row, Unseen
+from pytest_nsys.core.units import BANDWIDTH, BARE, COUNT, HASH, MEGAHERTZ, RATIO, SAMPLE_RATE, SIZE, TIME, TOKEN_RATE
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.causes import Parts
@@ -26,24 +27,6 @@ if TYPE_CHECKING:
     from pytest_nsys.analysis.run import Run, RunWindow
     from pytest_nsys.analysis.windows import WindowSpec
     from pytest_nsys.core.model import Note
-
-
-class Unit(enum.StrEnum):
-    """What a value counts. A ratio (``%``) is stored as a plain fraction and written and printed in percent."""
-
-    NS = "ns"
-    RATIO = "%"
-    OF_STEP = units.OF_STEP
-    COUNT = "count"
-    NUMBER = "1"
-    BYTES = "bytes"
-    MEMORY = units.MEMORY
-    GB_PER_S = "GB/s"
-    TOKENS_PER_S = "tokens/s"
-    SAMPLES_PER_S = "samples/s"
-    MHZ = "MHz"
-    COMPUTE_RATE = units.COMPUTE_RATE
-    HASH = "hash"
 
 
 class Scope(enum.StrEnum):
@@ -156,7 +139,7 @@ class Metric:
     @property
     def of_step(self) -> bool:
         """Whether its rows are shares of their windows."""
-        return self.unit == Unit.OF_STEP
+        return self.unit == units.OF_STEP
 
     @property
     def name(self) -> str:
@@ -191,7 +174,7 @@ class Metric:
     @property
     def counts(self) -> bool:
         """Whether its rows say which kernels there are, and how many, whatever they take."""
-        return self.unit in (Unit.COUNT, Unit.HASH) or "kernel" in self.dimensions
+        return self.unit in (COUNT, HASH) or "kernel" in self.dimensions
 
     @property
     def hangs_on(self) -> Parts | None:
@@ -228,7 +211,7 @@ class Metric:
         if self.window_by:
             return "budget"
         by_labels = (view for dimension, view in _VIEWS_BY.items() if dimension in self.dimensions)
-        return next(by_labels, "kernels" if self.name in _OF_KERNELS else "streams")
+        return next(by_labels, "kernels" if self.subject == "kernels" else "streams")
 
     def rows(self, window: RankWindow | RunWindow | Run) -> list[Row]:
         """The rows of one window, of what the metric's scope says."""
@@ -271,19 +254,17 @@ def measured(
 def held_to_steps(metric: Metric) -> Metric | None:
     """The shares of their steps that a metric's rows are; None where they are no times of ranks within windows."""
     of_windows = metric.of not in (Of.ANCHORS, Of.RANGES, Of.GPU, Of.OUTSIDE) and metric.name != STEP
-    if not of_windows or metric.of_step or metric.unit != Unit.NS or metric.dimensions[:1] != ("rank",):
+    if not of_windows or metric.of_step or metric.unit != TIME or metric.dimensions[:1] != ("rank",):
         return None
     most = 1 if metric.within else metric.greatest
-    return replace(metric, unit=Unit.OF_STEP, greatest=most, explained_by="", drafted=None, sums="", within=False)
+    return replace(metric, unit=units.OF_STEP, greatest=most, explained_by="", drafted=None, sums="", within=False)
 
 
 def known_metric(name: str) -> Metric:
-    """The metric of a name that is one, that of a trace or what such a one is of its step. Raises KeyError."""
-    base = name.removesuffix(OF_STEP)
-    found = METRICS[base] if base == name else held_to_steps(METRICS[base])
-    if found is None:
+    """Return the metric of a name that is one. Raises KeyError."""
+    if (metric := metric_called(name)) is None:
         raise KeyError(name)
-    return found
+    return metric
 
 
 def metric_called(name: str) -> Metric | None:
@@ -299,13 +280,12 @@ def metric_called(name: str) -> Metric | None:
 CUT = "cut"
 _VIEWS = {Of.FAMILIES: "kernels", Of.STAGE: "kernels", Of.RANGES: "pipeline", Of.GPU: CUT}
 _VIEWS_BY = {"collective": "collectives", "stream": "streams", "kernel": "kernels", "stage": "overlap"}
-_OF_KERNELS = {"compute_ns", "total_kernel_ns"}
 OF_ONE_WINDOW = ("kernels", "collectives", "pipeline")
 """Views that many windows do not go with."""
 
 _RANK, _STAGE = ("rank",), ("rank", "stage")
 _LOWER, _HIGHER = Better.LOWER, Better.HIGHER
-_NS, _RATIO, _COUNT, _NUMBER = Unit.NS, Unit.RATIO, Unit.COUNT, Unit.NUMBER
+_NS, _RATIO, _COUNT, _NUMBER = TIME, RATIO, COUNT, BARE
 _SHARED = "no stream mostly communicates; 'barrier' is the communication on compute streams"
 _STEADY = ("uneven_anchors", "typicality")
 _STEP_TIME = (
@@ -368,7 +348,7 @@ _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
         ),
         _of_run(
             "throughput.samples_per_s",
-            Unit.SAMPLES_PER_S,
+            SAMPLE_RATE,
             _HIGHER,
             (),
             of_all_steps=True,
@@ -377,7 +357,7 @@ _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
         ),
         _of_run(
             "throughput.tokens_per_s",
-            Unit.TOKENS_PER_S,
+            TOKEN_RATE,
             _HIGHER,
             (),
             of_all_steps=True,
@@ -545,7 +525,7 @@ _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
     "collectives": (
         _collective(
             "collectives.busbw",
-            Unit.GB_PER_S,
+            BANDWIDTH,
             _HIGHER,
             dimensions=("rank", "group", "collective", "statistic"),
             reads_sizes=True,
@@ -559,7 +539,7 @@ _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
             example="collective time <= 20% of step",
             words="nccl, nccl time, communication, communication time, comm time, comms, rccl time, collectives",
         ),
-        _collective("collectives.collective_bytes", Unit.BYTES, None, reads_sizes=True, words="traffic share"),
+        _collective("collectives.collective_bytes", SIZE, None, reads_sizes=True, words="traffic share"),
         _collective(
             "straggling.collective_wait_ns",
             _NS,
@@ -590,7 +570,7 @@ _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
             every_stage=True,
             words="collective count, family launches",
         ),
-        Metric("structure.sequence", Unit.HASH, None, ("rank", "stage", "stream"), every_stage=True),
+        Metric("structure.sequence", HASH, None, ("rank", "stage", "stream"), every_stage=True),
         _streams(
             "structure.compute_on_comm_streams",
             _COUNT,
@@ -603,7 +583,7 @@ _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
     "machine": (
         Metric(
             "gpu_state.peak_allocated_bytes",
-            Unit.BYTES,
+            SIZE,
             _LOWER,
             _RANK,
             of=Of.GPU,
@@ -622,7 +602,7 @@ _BY_SUBJECT: Mapping[str, Iterable[Metric]] = {
         ),
         Metric(
             "gpu_state.sm_clock_mhz",
-            Unit.MHZ,
+            MEGAHERTZ,
             _HIGHER,
             _RANK,
             of=Of.GPU,

@@ -11,11 +11,12 @@ from functools import partial
 
 from pytest_nsys.analysis.collectives import transfers
 from pytest_nsys.analysis.kernel_families import FamilySums, Usage, sums_of
-from pytest_nsys.analysis.metrics import Metric, Of, Scope, Unit
+from pytest_nsys.analysis.metrics import Metric, Of, Scope
 from pytest_nsys.analysis.rank_window import RankWindow, StreamUse
 from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.core.exact import exact
 from pytest_nsys.core.model import Row, Value
+from pytest_nsys.core.units import COUNT, RATIO, TIME
 
 OfStreams = Callable[[RankWindow], Iterator[Row]]
 OfKernels = Callable[[RunWindow], Iterator[Row]]
@@ -109,27 +110,27 @@ def _named(*metrics: Metric) -> Iterable[tuple[str, Metric]]:
 
 QUANTITIES = dict(
     _named(
-        Metric("quantities.comm_kernels", Unit.COUNT, None, ("rank", "stage"), of=Of.COMMUNICATION, by_order=True),
-        _of_stream("quantities.stream_comm_kernels", Unit.COUNT),
-        _of_stream("quantities.stream_compute_kernels", Unit.COUNT),
-        _of_stream("quantities.stream_comm_ns", Unit.NS),
-        _of_stream("quantities.stream_compute_ns", Unit.NS),
-        Metric("activity.gpu_gap_ns", Unit.NS, None, ("rank",)),
-        Metric("activity.sync_calls", Unit.COUNT, None, ("rank", "call")),
-        _of_collective("quantities.group_size", Unit.COUNT),
-        _of_collective("collectives.collective_count", Unit.COUNT),
-        _of_collective("collectives.traffic_share", Unit.RATIO),
-        _of_collective("collectives.bandwidth_utilisation", Unit.RATIO),
-        _of_collective("straggling.collective_transfer_ns", Unit.NS, scope=Scope.RUN, over_clocks=True),
-        Metric("kernel_families.family_launches", Unit.COUNT, None, ("family",), scope=Scope.RUN, of=Of.FAMILIES),
-        _of_kernel("quantities.kernel_ns", Unit.NS),
-        _of_kernel("quantities.kernel_gpu_ns", Unit.NS),
-        _of_kernel("quantities.kernel_launches", Unit.COUNT),
-        _of_kernel("quantities.kernel_mean_ns", Unit.NS),
-        _of_kernel("quantities.kernel_share", Unit.RATIO),
-        _of_kernel("quantities.kernel_of_window", Unit.RATIO),
-        Metric("quantities.family_of_window", Unit.RATIO, None, ("family",), scope=Scope.RUN, of=Of.FAMILIES),
-        Metric("quantities.family_share", Unit.RATIO, None, ("family",), scope=Scope.RUN, of=Of.FAMILIES),
+        Metric("quantities.comm_kernels", COUNT, None, ("rank", "stage"), of=Of.COMMUNICATION, by_order=True),
+        _of_stream("quantities.stream_comm_kernels", COUNT),
+        _of_stream("quantities.stream_compute_kernels", COUNT),
+        _of_stream("quantities.stream_comm_ns", TIME),
+        _of_stream("quantities.stream_compute_ns", TIME),
+        Metric("activity.gpu_gap_ns", TIME, None, ("rank",)),
+        Metric("activity.sync_calls", COUNT, None, ("rank", "call")),
+        _of_collective("quantities.group_size", COUNT),
+        _of_collective("collectives.collective_count", COUNT),
+        _of_collective("collectives.traffic_share", RATIO),
+        _of_collective("collectives.bandwidth_utilisation", RATIO),
+        _of_collective("straggling.collective_transfer_ns", TIME, scope=Scope.RUN, over_clocks=True),
+        Metric("kernel_families.family_launches", COUNT, None, ("family",), scope=Scope.RUN, of=Of.FAMILIES),
+        _of_kernel("quantities.kernel_ns", TIME),
+        _of_kernel("quantities.kernel_gpu_ns", TIME),
+        _of_kernel("quantities.kernel_launches", COUNT),
+        _of_kernel("quantities.kernel_mean_ns", TIME),
+        _of_kernel("quantities.kernel_share", RATIO),
+        _of_kernel("quantities.kernel_of_window", RATIO),
+        Metric("quantities.family_of_window", RATIO, None, ("family",), scope=Scope.RUN, of=Of.FAMILIES),
+        Metric("quantities.family_share", RATIO, None, ("family",), scope=Scope.RUN, of=Of.FAMILIES),
     )
 )
 """By name, which none of them shares with another of this module; a metric may have it, too."""

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 from itertools import starmap
 from typing import NamedTuple
 
-from pytest_nsys.analysis.metrics import Metric, Unit
+from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.model import Label, Row, Value
+from pytest_nsys.core.units import HASH
 from pytest_nsys.core.words import counted
 
 Labelled = tuple[Mapping[str, Label], Value]
@@ -242,7 +243,7 @@ def combined(metric: Metric, each: Sequence[MetricTable], of_what: str, empty: M
             rows.append(Row(labels, median([*found, *[0] * (len(each) - len(found))])))
         elif len(found) < len(each):
             missing.setdefault(labels, f"only {len(found)} of {len(each)} {of_what} have this row")
-        elif metric.unit is Unit.HASH and len(set(found)) > 1:
+        elif metric.unit == HASH and len(set(found)) > 1:
             missing.setdefault(labels, f"it is not the same in all {len(each)} {of_what}")
         elif labels not in missing:
             rows.append(Row(labels, median(found)))

@@ -13,7 +13,6 @@ import click
 
 from pytest_nsys.analysis.cutting import RunCut
 from pytest_nsys.analysis.cutting import cut as cut_out
-from pytest_nsys.analysis.metrics import Unit
 from pytest_nsys.cli.asking import stores
 from pytest_nsys.cli.options import MeasureOptions, measuring, note_lines, print_notes, reading
 from pytest_nsys.cli.saying import say
@@ -21,6 +20,7 @@ from pytest_nsys.core.errors import UsageMistake, one_line
 from pytest_nsys.core.file_names import CUT_SUFFIX, GATE_SUFFIX, Address
 from pytest_nsys.core.model import Note
 from pytest_nsys.core.numbers import format_value
+from pytest_nsys.core.units import SIZE
 from pytest_nsys.core.words import counted, printable, typed
 from pytest_nsys.gates.convention_keys import check_named
 from pytest_nsys.gates.gate_file import load_one
@@ -96,7 +96,7 @@ def _cut_for_gate(gate_file: str, asked: MeasureOptions, traces: Sequence[str], 
             again = library.one_run([str(small)], Path(), convention, gate.workload)
             lacking = list(unheld(GateContext(captures, gate), GateContext(again, gate)))
         target.write(content)
-    size = format_value(len(content), Unit.BYTES)
+    size = format_value(len(content), SIZE)
     say(f"wrote {target.shown} ({size}): {_held(found)}")
     say(_judged(gate, gate_file, len(lacking)))
     notes = [*([Note(fitting.told)] if fitting is not None else []), *map(Note, found.clock_lines())]

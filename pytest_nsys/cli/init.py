@@ -21,7 +21,7 @@ from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.collectives import on_record
 from pytest_nsys.analysis.fitting import GENERIC, LABELLED, Choice, choose, found, of_one_step
-from pytest_nsys.analysis.metrics import METRICS, Unit
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.mostly import mostly
 from pytest_nsys.analysis.outliers import find_hiccup
 from pytest_nsys.analysis.parallel import OpenOnce
@@ -38,6 +38,7 @@ from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import KernelsMode, Label, Value
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.trace import Trace
+from pytest_nsys.core.units import TIME
 from pytest_nsys.core.words import counted, place_words, printable, typed
 from pytest_nsys.drafting.choice import with_bounds, with_libraries, with_stages
 from pytest_nsys.drafting.gate_text import SCHEMA_NAME, Draft, gate_text
@@ -323,17 +324,17 @@ def _find_other_lengths(captures: Captures, spec: WindowSpec, names: Sequence[st
     agreed = [n for n in range(len(longest)) if n not in apart]
     if not apart:
         return {}
-    usual = format_value(median([longest[n] for n in agreed]), Unit.NS)
+    usual = format_value(median([longest[n] for n in agreed]), TIME)
     whose = f"in {len(agreed)} others" if len(agreed) > 1 else f"in {names[agreed[0]]}"
     which = ", and of two nobody knows which: give a third" if len(longest) == 2 else ""
     why = f"{usual} {whose}: a hiccup, or another program{which}"
-    return {n: f"{format_value(longest[n], Unit.NS)} a step, {why}" for n in apart}
+    return {n: f"{format_value(longest[n], TIME)} a step, {why}" for n in apart}
 
 
 def _find_hiccup(captures: Captures, spec: WindowSpec) -> dict[int, str]:
     """Return the one capture of five or more that is a hiccup, by a row of a time that is drafted."""
     rows: list[dict[tuple[str, tuple[Label, ...]], Value]] = [{} for _ in captures.runs]
-    metrics = [name for name, each in METRICS.items() if each.drafted is not None and each.unit is Unit.NS]
+    metrics = [name for name, each in METRICS.items() if each.drafted is not None and each.unit == TIME]
     for name in dict.fromkeys((*NEVER_DROPPED, "exposed_ns", *metrics)):
         for own, table in zip(rows, captures.each(METRICS[name], spec), strict=True):
             own.update({(name, row.labels): row.value for row in table.rows})
@@ -342,7 +343,7 @@ def _find_hiccup(captures: Captures, spec: WindowSpec) -> dict[int, str]:
         return {}
     name, labels = hiccup.key
     row = place_words(zip(METRICS[name].dimensions, labels, strict=True))
-    return {hiccup.capture: f"a hiccup: {hiccup.describe(f'{row} {name}'.strip(), Unit.NS)}"}
+    return {hiccup.capture: f"a hiccup: {hiccup.describe(f'{row} {name}'.strip(), TIME)}"}
 
 
 def drafted(trial: Traces, path: Path, given: Convention | None = None) -> tuple[Draft, list[Left]]:

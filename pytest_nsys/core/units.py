@@ -37,8 +37,7 @@ MICRO = re.compile("[\u00b5\u03bc]s")
 """Microseconds in either of Unicode's letters, for ``us``."""
 
 POINTS = "pp"
-MEGAHERTZ = "MHz"
-RATES = ("GB/s", "tokens/s", "samples/s", MEGAHERTZ)
+BANDWIDTH, TOKEN_RATE, SAMPLE_RATE, MEGAHERTZ = RATES = ("GB/s", "tokens/s", "samples/s", "MHz")
 
 SIZE = "bytes"
 BYTES: Mapping[str, int] = {

@@ -17,7 +17,7 @@ from pytest_nsys.analysis.activity import SYNCHRONISING_CALLS, waiting_call
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.fact_bounds import FEW_ANCHORS
 from pytest_nsys.analysis.metric_names import spoken
-from pytest_nsys.analysis.metrics import METRICS, STEP_TIME, Unit
+from pytest_nsys.analysis.metrics import METRICS, STEP_TIME
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.sharing import ALL, OWN, Walls, sharing_in, walls
 from pytest_nsys.analysis.step_kinds import by_number
@@ -28,7 +28,7 @@ from pytest_nsys.core.conventions import NO_STAGE, UNKNOWN
 from pytest_nsys.core.exact import exact, median
 from pytest_nsys.core.model import KernelsMode, Label, Value
 from pytest_nsys.core.numbers import change_words, distance_words, format_apart, format_value, percent
-from pytest_nsys.core.units import RATIO
+from pytest_nsys.core.units import RATIO, TIME
 from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.drafting.margins import (
     GUESS,
@@ -149,8 +149,8 @@ class DraftSentence:
 
 KEPT, PER_STAGE = 0, 99
 ENOUGH_FOR_P90 = 2 * FEW_ANCHORS
-STRUCTURE, HIDDEN, TIME = "Structure", "Communication", "Time"
-GROUPS = (STRUCTURE, HIDDEN, TIME)
+STRUCTURE, HIDDEN, TIMES = "Structure", "Communication", "Time"
+GROUPS = (STRUCTURE, HIDDEN, TIMES)
 """In the order of the file."""
 
 
@@ -401,7 +401,7 @@ def _balance(figures: Figures) -> Iterator[DraftSentence]:
     limit = hundredths_above(max(ratios), points([ratios]))
     shown = f"{float(max(ratios)):.3f}"
     why = f"{shown}: the most compute of a pipeline stage over the least. The slowest stage limits the step."
-    yield DraftSentence(f"balance of compute across pp <= {float(limit):.2f}", (why,), TIME, 5)
+    yield DraftSentence(f"balance of compute across pp <= {float(limit):.2f}", (why,), TIMES, 5)
 
 
 def _times(figures: Figures) -> Iterator[DraftSentence]:
@@ -415,11 +415,11 @@ def _times(figures: Figures) -> Iterator[DraftSentence]:
         elif figures.spec.whole_run or figures.spec.kernels is KernelsMode.LAUNCHED:
             what = "from the first start to the last end of its kernels"
         why = (f"At most {figures.largest('window_ns')}: the window, {what}.",)
-        yield _held(figures, "window_ns", why, TIME, 2 if step else KEPT)
+        yield _held(figures, "window_ns", why, TIMES, 2 if step else KEPT)
     drafted = [(metric.drafted, metric.name) for metric in METRICS.values() if metric.drafted is not None]
     for (what, rank), name in sorted(drafted, key=lambda each: each[0].rank):
         if figures.rows(name):
-            yield _held(figures, name, (f"At most {figures.largest(name)}: {what}.",), TIME, rank)
+            yield _held(figures, name, (f"At most {figures.largest(name)}: {what}.",), TIMES, rank)
 
 
 def _step(figures: Figures) -> list[DraftSentence]:
@@ -433,13 +433,13 @@ def _step(figures: Figures) -> list[DraftSentence]:
         why = f"{shown}: a step of the slowest rank, {_which_steps(figures.windows)}."
         if any(len(window.anchors) == 1 for window in figures.windows):
             why = f"{shown}: the step, on the slowest rank."
-        return [_held(figures, "step_time_ns", (why,), TIME, KEPT), *_slow_steps(figures)]
+        return [_held(figures, "step_time_ns", (why,), TIMES, KEPT), *_slow_steps(figures)]
     rows = _periods(figures, "p50")
     if not rows:
         return []
     worst = figures.largest("period_ns", rows)
     why = f"At most {worst} from one anchor to the next: the median of all but the first."
-    return [_held(figures, "period_ns", (why,), TIME, KEPT, rows, "p50 ")]
+    return [_held(figures, "period_ns", (why,), TIMES, KEPT, rows, "p50 ")]
 
 
 def _which_steps(windows: Sequence[RankWindow]) -> str:
@@ -454,11 +454,11 @@ def _slow_steps(figures: Figures) -> Iterator[DraftSentence]:
     """What slow steps make longer, which a median does not see: the mean, and of enough steps the slow ones."""
     if rows := _periods(figures, "mean"):
         why = f"At most {figures.largest('period_ns', rows)} on average: a median hides slow steps."
-        yield _held(figures, "period_ns", (why,), TIME, KEPT, rows, "mean ", STEP_TIME)
+        yield _held(figures, "period_ns", (why,), TIMES, KEPT, rows, "mean ", STEP_TIME)
     rows = _periods(figures, "p90")
     if rows and len(figures.windows[0].anchors) >= ENOUGH_FOR_P90:
         why = f"At most {figures.largest('period_ns', rows)} for nine steps in ten: a median hides a slow quarter."
-        yield _held(figures, "period_ns", (why,), TIME, KEPT, rows, "p90 ", STEP_TIME)
+        yield _held(figures, "period_ns", (why,), TIMES, KEPT, rows, "p90 ", STEP_TIME)
 
 
 def _periods(figures: Figures, quantile: str) -> dict[Labels, Value]:
@@ -480,7 +480,7 @@ def _step_times(figures: Figures, counts: Mapping[str, int]) -> Iterator[DraftSe
         if rows := own.rows("step_time_ns"):
             which = ", the median" if count > 1 else ","
             why = f"{counted(count, f'{kind} step')}{which} {format_value(max(rows.values()))} on the GPU."
-            yield _held(own, "step_time_ns", (why,), TIME, KEPT, which=f"{kind} ")
+            yield _held(own, "step_time_ns", (why,), TIMES, KEPT, which=f"{kind} ")
     if sum(counts.values()) > 1:  # of one step it says what its time says
         yield from _throughput(replace(figures, spec=WindowSpec(RUN)))
 
@@ -491,14 +491,14 @@ def _throughput(figures: Figures) -> Iterator[DraftSentence]:
         why = f"{format_value(rate, METRICS['tokens_per_s'].unit)} over steps of all kinds, with the time between them."
         share = min(MOST_OF_STEP, relative([*figures.each("tokens_per_s").values()]))
         sentence = f"tokens_per_s above baseline minus {int(100 * share)}%"
-        yield DraftSentence({"assert": sentence, "window": RUN}, (why,), TIME, KEPT)
+        yield DraftSentence({"assert": sentence, "window": RUN}, (why,), TIMES, KEPT)
 
 
 def _memory(figures: Figures) -> Iterator[DraftSentence]:
     if figures.rows("peak_allocated_bytes"):
         most = figures.largest("peak_allocated_bytes")
         why = f"At most {most} allocated on the GPU at any moment of the run."
-        yield _held(figures, "peak_allocated_bytes", (why,), TIME, 1)
+        yield _held(figures, "peak_allocated_bytes", (why,), TIMES, 1)
 
 
 def _held(
@@ -518,7 +518,7 @@ def _held(
     """
     middles = figures.rows(metric) if among is None else among
     rows = [own for labels, own in figures.each(metric).items() if labels in middles]
-    rough, is_time = METRICS[metric].rough, METRICS[metric].unit == Unit.NS
+    rough, is_time = METRICS[metric].rough, METRICS[metric].unit == TIME
     smallest = file_smallest_ns(figures) if is_time else 0
     most, usual = _largest_share(figures, metric, max(middles.values())), file_tolerance(figures)
     guess = ROUGH if rough else GUESS
@@ -557,7 +557,7 @@ def _largest_share(figures: Figures, metric: str, largest: Value) -> Fraction:
     """Return the most that a tolerance may be of a metric: of times a tenth of the step."""
     if metric in STEP_LENGTHS or not largest:
         return MOST_OF_STEP
-    if METRICS[metric].unit != Unit.NS:
+    if METRICS[metric].unit != TIME:
         return Fraction(1)
     share = MOST_OF_STEP * Fraction(min(figures.rows("window_ns").values())) / Fraction(largest)
     return max(LEAST, Fraction(int(100 * share), 100))

@@ -189,6 +189,10 @@ class Word(NamedTuple):
     offset: int
     kind: str = ""
 
+    def mistake(self, what: str) -> SentenceMistake:
+        """Return what is wrong at this word, to be raised."""
+        return SentenceMistake(self.offset, what)
+
 
 class _Tokens:
     """The words of a limit, taken one after the other."""
@@ -206,7 +210,7 @@ class _Tokens:
     def expect(self, text: str) -> None:
         token = self.take(f"'{text}' is missing")
         if token.text != text:
-            raise SentenceMistake(token.offset, f"expected '{text}', not '{token.text}'")
+            raise token.mistake(f"expected '{text}', not '{token.text}'")
 
     def peek(self, words: Collection[str]) -> Word | None:
         """The next token where it is one of ``words``."""
@@ -223,7 +227,7 @@ class _Tokens:
     def end(self) -> None:
         if self._rest:
             token = self._rest[0]
-            raise SentenceMistake(token.offset, f"'{printable(token.text, 40)}' comes after the end of the limit")
+            raise token.mistake(f"'{printable(token.text, 40)}' comes after the end of the limit")
 
 
 def parse_requirement(
@@ -260,17 +264,17 @@ def parse_requirement(
     history = _history(text, first)
     if history is None and first.text != "baseline":
         if words == WITHIN:
-            raise SentenceMistake(first.offset, f"'{WITHIN}' is for baselines: write {WITHIN} 5% of baseline")
+            raise first.mistake(f"'{WITHIN}' is for baselines: write {WITHIN} 5% of baseline")
         limit = _constant(first, tokens, metric)
         if tokens.peek(["on"]):
             limit, tokens = _by_model(text, match.end(), metric), _Tokens("", 0)
     else:
         if constant:
-            raise SentenceMistake(first.offset, "only a constant can be written here, not a baseline")
+            raise first.mistake("only a constant can be written here, not a baseline")
         if metric.unit == OF_STEP:
             time = metric.name.removesuffix(" of step")
             what = f"a share of the step is a constant: write {time} <= 5% of step, or {time} <= baseline + 5%"
-            raise SentenceMistake(first.offset, what)
+            raise first.mistake(what)
         source, runs = ("baseline", None) if history is None else history
         tokens = _Tokens(text, first.offset + len(source))
         if comparator in {"lower": FLOORS, "higher": CEILINGS}.get(metric.better or "", ()):
@@ -318,7 +322,7 @@ def _history(text: str, first: Word) -> tuple[str, FromHistory] | None:
         return None
     counts = [int(found) if found.isdigit() else 0 for found in (match["runs"] or "1", match["lag"] or "1")]
     if not all(0 < count <= MAX_RUNS for count in counts):
-        raise SentenceMistake(first.offset, f"write a whole number from 1 to {MAX_RUNS}, as in last 10 runs of main")
+        raise first.mistake(f"write a whole number from 1 to {MAX_RUNS}, as in last 10 runs of main")
     runs, lag = counts
     return match[0], FromHistory(runs, match["branch"], lag if match["before"] else 0)
 
@@ -353,7 +357,7 @@ def _take_step(tokens: _Tokens, share: Word, metric: Judged) -> None:
     if metric.unit != OF_STEP:
         return
     if tokens.peek(["of"]) is None:
-        raise SentenceMistake(share.offset, f"the limit is a share of the step: write {share.text} of step")
+        raise share.mistake(f"the limit is a share of the step: write {share.text} of step")
     tokens.expect("of")
     if tokens.peek(["the"]):
         tokens.expect("the")
@@ -415,9 +419,9 @@ def _constant(token: Word, tokens: _Tokens, metric: Judged) -> Constant:
     if token.kind == "word":
         hint = did_you_mean(token.text, ["baseline"])
         what = f"'{printable(token.text, 40)}' is not a number or 'baseline'{hint}"
-        raise SentenceMistake(token.offset, what)
+        raise token.mistake(what)
     if token.text in _SIGNS:
-        raise SentenceMistake(token.offset, "a limit has no sign: write a number from 0 on, or baseline")
+        raise token.mistake("a limit has no sign: write a number from 0 on, or baseline")
     with mistaken_at(token.offset):
         quantity = parse_quantity(token.text, any_unit=metric.unit not in _UNITS_OF_TRACES)
         if metric.unit == ANY:
@@ -444,7 +448,7 @@ def _tolerance(tokens: _Tokens, comparator: Comparator, metric: Judged, default:
     if sign is None:
         return None
     if comparator is Comparator.EQ:
-        raise SentenceMistake(sign.offset, "== takes the baseline exactly: write <= baseline + … or >= baseline - …")
+        raise sign.mistake("== takes the baseline exactly: write <= baseline + … or >= baseline - …")
     wanted = {Comparator.LE: "+", Comparator.GE: "-"}[comparator]
     if _SIGNS[sign.text] != wanted:
         raise SentenceMistake(
@@ -462,9 +466,9 @@ def _amount(token: Word, tokens: _Tokens, metric: Judged, default: Tolerance | N
         return Tolerance(noise=True)
     if token.text == "tolerance":
         if default is None:
-            raise SentenceMistake(token.offset, NO_TOLERANCE)
+            raise token.mistake(NO_TOLERANCE)
         if not gives_something(default, metric):
-            raise SentenceMistake(token.offset, nothing_for(metric))
+            raise token.mistake(nothing_for(metric))
         return default
     if token.text != "max":
         return _part(token, metric)
@@ -475,7 +479,7 @@ def _amount(token: Word, tokens: _Tokens, metric: Judged, default: Tolerance | N
     tokens.expect(")")
     parts = _part(first, metric), _part(second, metric)
     if bool(parts[0].absolute) == bool(parts[1].absolute):
-        raise SentenceMistake(second.offset, "max(…) takes one share and one amount, as in max(5%, 50us)")
+        raise second.mistake("max(…) takes one share and one amount, as in max(5%, 50us)")
     relative, absolute = sorted(parts, key=lambda part: bool(part.absolute))
     return Tolerance(relative.relative, absolute.absolute)
 
@@ -483,11 +487,11 @@ def _amount(token: Word, tokens: _Tokens, metric: Judged, default: Tolerance | N
 def _part(token: Word, metric: Judged) -> Tolerance:
     if token.text == NOISE:
         what = "the measured noise counts beside every tolerance: write the amounts without it, or 'noise' alone"
-        raise SentenceMistake(token.offset, what)
+        raise token.mistake(what)
     if token.kind != "quantity":
         hint = did_you_mean(token.text, ["tolerance", NOISE])
         what = f"'{printable(token.text, 40)}' is not a tolerance such as 5%{hint}"
-        raise SentenceMistake(token.offset, what)
+        raise token.mistake(what)
     with mistaken_at(token.offset):
         quantity: Quantity = parse_quantity(token.text, any_unit=metric.unit not in _UNITS_OF_TRACES)
         if quantity.unit == RATIO:

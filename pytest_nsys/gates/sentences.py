@@ -20,9 +20,11 @@ verdict.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
+from typing import Self
 
 from pytest_nsys.analysis.budget_facts import BLOCKED
 from pytest_nsys.analysis.metric_names import BY_UNIT, SHORT, metric_named, sentence_for
@@ -99,14 +101,102 @@ _OF_ROWS = {"quantile": re.compile("p[0-9]+|mean|max"), "statistic": re.compile(
 
 @dataclass(slots=True)
 class Subject:
-    """What a sentence judges."""
+    """What a sentence judges. ``axes`` are the mesh axes, ``kinds`` the kinds of steps, that its words may name."""
 
     metric: Metric
+    axes: Collection[str]
+    kinds: Collection[str]
     where: dict[str, Selector] = field(default_factory=dict)
     aggregates: tuple[Aggregate, ...] = ()
     balance_across: str | None = None
     pipeline: bool = False
     kind: str | None = None
+
+    def read_prefix(self, words: list[Word]) -> Self:
+        """Reads selectors and the aggregate word that stand before a metric."""
+        every = {d for metric in METRICS.values() for d in metric.dimensions} | set(self.axes)
+        of_row = _word_of_a_row(words, self.metric)
+        i = 0
+        while i < len(words):
+            word = words[i]
+            following = words[i + 1] if i + 1 < len(words) else None
+            is_label = _last(words, i) and word.text in BLOCKED and "producer" in self.metric.dimensions
+            is_named = not is_label and (word.text in every or (following is not None and following.text.isdigit()))
+            if not is_named and i != of_row and _is_aggregate(word):
+                i = self._read_aggregate(words, i)
+            elif is_named or (self.metric.outside and following is not None):
+                self._select_named(word, following)
+                i += 2
+            else:
+                self.select_bare(word)
+                i += 2 if _last(words, i) or (i == of_row and words[i + 1].text == "of") else 1
+        return self
+
+    def _read_aggregate(self, words: list[Word], i: int) -> int:
+        """Reads ``max``, or ``max over ep``, of what the next one makes, and returns where the next word is."""
+        word, rest = words[i], [each.text for each in words[i + 1 :]]
+        over: tuple[str, ...] | None = None
+        if rest[:1] == ["over"]:
+            if len(rest) < 2:
+                raise SentenceMistake(
+                    words[i + 1].offset, "a dimension is missing after 'over', as in 'max over rank of'"
+                )
+            over = (rest[1],)
+            if wrong := self._not_taken_together(word.text, rest[1]):
+                raise words[i + 2].mistake(wrong)
+            i, rest = i + 2, rest[2:]
+        elif self.aggregates:
+            first = self.aggregates[0].word
+            meant = f"say over what the second takes them, as in '{first} of {word.text} over rank of'"
+            raise word.mistake(f"one aggregate at a time: '{first}' or '{word.text}'; of two {meant}")
+        self.aggregates = (Aggregate(word.text, over), *self.aggregates)
+        return i + 2 if rest[:1] == ["of"] else i + 1
+
+    def _not_taken_together(self, word: str, dimension: str) -> str | None:
+        """Why a dimension cannot be taken together; None where it can."""
+        if dimension == "statistic" and not self.metric.outside:  # of which one is meant where nobody says
+            meant = word if word in STATISTICS else STATISTICS[0]
+            return f"a statistic is chosen, not aggregated: write {meant} {self.metric.name}"
+        if any(dimension in (step.over or ()) for step in self.aggregates):
+            return f"{dimension} is taken together twice"
+        return check_dimension(dimension, self.metric, self.axes)
+
+    def _select_named(self, word: Word, value: Word | None) -> None:
+        if wrong := check_dimension(word.text, self.metric, self.axes):
+            raise word.mistake(wrong)
+        if value is None:
+            raise word.mistake(f"a value is missing after '{word.text}', as in '{word.text} 3'")
+        self.select(word.text, value)
+
+    def select_bare(self, word: Word) -> None:
+        """A word without its dimension is a kind of steps, selects on the metric's last one, or is a statistic."""
+        others, shown = [d for d in self.metric.dimensions if d != "rank"], printable(word.text, 40)
+        if others[-1:] == ["statistic"] and word.text not in STATISTICS:
+            others.pop()
+        if self.metric.outside:
+            what = f"'{shown}' of which label? Write the label before it, as in 'rank 3' or 'phase decode'"
+            raise word.mistake(what)
+        if word.text in self.kinds and not (word.text == MIXED and "purpose" in self.metric.dimensions):
+            if self.kind is not None:
+                raise word.mistake(f"one kind of steps at a time: '{self.kind}' or '{shown}'")
+            self.kind = word.text
+            return
+        if not others:
+            name = self.metric.name
+            meant = did_you_mean(word.text, [*self.kinds, *([WORD] if name == RULED else [])])
+            raise word.mistake(f"'{shown}' selects nothing: {name} has no dimension but rank{meant}")
+        if word.text.isdigit():
+            raise word.mistake(f"'{shown}' of which dimension? Write it as in 'rank {shown}'")
+        self.select(others[-1], word)
+
+    def select(self, dimension: str, value: Word) -> None:
+        if dimension in self.where:
+            first = self.where[dimension].values[0]
+            what = f"{dimension} is selected twice: '{printable(first, 40)}' and '{printable(value.text, 40)}'"
+            raise value.mistake(what)
+        with mistaken_at(value.offset):
+            each = (selector_value(self.metric, dimension, label, self.axes) for label in labels_of(value.text))
+            self.where[dimension] = Selector(tuple(each))
 
 
 def parse_sentence(text: str, gate: GateFile, location: Location) -> Assertion:
@@ -119,7 +209,8 @@ def parse_sentence(text: str, gate: GateFile, location: Location) -> Assertion:
 
 
 def _parse(text: str, gate: GateFile) -> tuple[Subject, Requirement]:
-    axes, kinds = gate.axes, KIND_WORDS if gate.convention is None else gate.convention.kind_names
+    kinds = KIND_WORDS if gate.convention is None else gate.convention.kind_names
+    subject_of = partial(Subject, axes=gate.axes, kinds=kinds)
     if len(text) > MAX_LENGTH:
         raise SentenceMistake(0, f"a sentence has at most {MAX_LENGTH} characters")
     text = MICRO.sub("us", text)
@@ -127,27 +218,27 @@ def _parse(text: str, gate: GateFile) -> tuple[Subject, Requirement]:
     if not words:
         raise SentenceMistake(0, "the sentence is empty")
     if open_quote := next((word for word in words if word.text.count('"') % 2), None):
-        raise SentenceMistake(open_quote.offset, f"the quote is not closed: {printable(open_quote.text, 40)}")
+        raise open_quote.mistake(f"the quote is not closed: {printable(open_quote.text, 40)}")
     if words[0].text == "no":
-        return _parse_none(words, axes, kinds)
+        return _parse_none(words, subject_of)
     cut = next((i for i in range(len(words)) if _compares(words, i)), None)
     if cut is None:
         raise _no_comparison(text, words)
     if cut == 0:
-        raise SentenceMistake(words[0].offset, f"the metric is missing before '{words[0].text}'")
-    subject = _parse_subject(_by_unit(words[:cut], text), axes, kinds)
+        raise words[0].mistake(f"the metric is missing before '{words[0].text}'")
+    subject = _parse_subject(_by_unit(words[:cut], text), subject_of)
     if subject.metric.unit == HASH and (subject.aggregates or subject.balance_across):
         what = f"{subject.metric.name} is not a quantity: several cannot be aggregated"
-        raise SentenceMistake(words[0].offset, what)
+        raise words[0].mistake(what)
     if not subject.balance_across:
         subject.metric = held_to(subject.metric, text, words[cut].offset)
     values = judged(subject.metric, subject.aggregates, subject.balance_across)
     require = parse_requirement(text, values, gate.tolerance, start=words[cut].offset)
     if subject.pipeline and subject.aggregates:
         what = f"'{WORD}' judges each rank by itself: leave out what takes ranks together"
-        raise SentenceMistake(words[0].offset, what)
+        raise words[0].mistake(what)
     if subject.pipeline and require.worse >= 0:
-        raise SentenceMistake(words[0].offset, f"'{WORD}' asks for a score of at least so much: write >=")
+        raise words[0].mistake(f"'{WORD}' asks for a score of at least so much: write >=")
     return subject, require
 
 
@@ -163,13 +254,13 @@ def _by_unit(words: list[Word], text: str) -> list[Word]:
     if "baseline" not in limit:
         number = re.search(r"[0-9][0-9._]*", limit)
         ways = [f"{last.text} >= {number[0] if number else 12000} {unit}" for unit in metrics]
-    raise SentenceMistake(last.offset, f"{last.text} in {' or '.join(metrics)}? Write {' or '.join(ways)}")
+    raise last.mistake(f"{last.text} in {' or '.join(metrics)}? Write {' or '.join(ways)}")
 
 
 def selecting(assertion: Assertion, word: str, axes: Collection[str]) -> Assertion:
     """The assertion with a bare word that is no kind of steps there. Raises SentenceMistake."""
-    subject = Subject(assertion.measures, dict(assertion.where))
-    _select_bare(subject, Word(word, 0), axes, ())
+    subject = Subject(assertion.measures, axes, (), dict(assertion.where))
+    subject.select_bare(Word(word, 0))
     return replace(assertion, where=subject.where, kind=None)
 
 
@@ -222,7 +313,7 @@ def _no_comparison(text: str, words: list[Word]) -> SentenceMistake:
     missing = f"the comparison is missing: {EVERY_COMPARISON}"
     last = words[-1]
     if last.text[0].isdigit() and len(words) > 1:
-        return SentenceMistake(last.offset, missing)
+        return last.mistake(missing)
     try:
         _split_metric(words)
     except SentenceMistake as mistake:
@@ -230,33 +321,33 @@ def _no_comparison(text: str, words: list[Word]) -> SentenceMistake:
     return SentenceMistake(len(text.rstrip()), missing)
 
 
-def _parse_none(words: list[Word], axes: Collection[str], kinds: Collection[str]) -> tuple[Subject, Requirement]:
+def _parse_none(words: list[Word], subject_of: Callable[[Metric], Subject]) -> tuple[Subject, Requirement]:
     """``no syncs``, ``no mixed comm streams``: zero, in every row."""
     if len(words) == 1:
         raise SentenceMistake(words[0].offset + 2, "the metric is missing after 'no'")
     at = next((i for i, word in enumerate(words) if word.text == "where"), len(words))
     words, selectors = words[:at], [word for word in words[at:] if word.text != "where"]
     if (unmatched := _unmatched_kernels(words)) is not None:
-        return _read_prefix(unmatched[0], selectors, axes, kinds), unmatched[1]
+        return subject_of(unmatched[0]).read_prefix(selectors), unmatched[1]
     cut = next((i for i in range(len(words)) if _compares(words, i)), None)
     if cut is not None:
-        raise SentenceMistake(words[cut].offset, f"'no …' takes no limit: remove '{words[cut].text}'")
+        raise words[cut].mistake(f"'no …' takes no limit: remove '{words[cut].text}'")
     try:
         prefix, metric = _split_metric(words[1:])
     except SentenceMistake:
         written = printable(" ".join(word.text for word in words[1:]), 60)
         if meant := did_you_mean(written, _KERNEL_SENTENCES, 0.8):
-            raise SentenceMistake(words[1].offset, f"unknown metric '{written}'{meant}") from None
+            raise words[1].mistake(f"unknown metric '{written}'{meant}") from None
         raise
     if metric.unit not in (TIME, COUNT, ANY):
-        raise SentenceMistake(words[0].offset, f"'no' is for times and counts: {metric.name} is neither")
-    subject = _read_prefix(Subject(metric), [*prefix, *selectors], axes, kinds)
+        raise words[0].mistake(f"'no' is for times and counts: {metric.name} is neither")
+    subject = subject_of(metric).read_prefix([*prefix, *selectors])
     if subject.aggregates:
-        raise SentenceMistake(words[1].offset, f"'no' asks for zero in every row: leave out '{words[1].text}'")
+        raise words[1].mistake(f"'no' asks for zero in every row: leave out '{words[1].text}'")
     return subject, Requirement(Comparator.EQ, Constant(Fraction(0)), "== 0")
 
 
-def _unmatched_kernels(words: list[Word]) -> tuple[Subject, Requirement] | None:
+def _unmatched_kernels(words: list[Word]) -> tuple[Metric, Requirement] | None:
     """``no new kernels``, ``no vanished kernels above 2%``: against the baseline; None for every other sentence."""
     cut = next((i for i, word in enumerate(words) if word.text == "above"), len(words))
     written = " ".join(word.text for word in words[1:cut])
@@ -265,7 +356,7 @@ def _unmatched_kernels(words: list[Word]) -> tuple[Subject, Requirement] | None:
         return None
     if written != asked:
         what = f"selectors stand behind 'no {asked}': write no {asked} where {printable(words[1].text, 40)} …"
-        raise SentenceMistake(words[1].offset, what)
+        raise words[1].mistake(what)
     metric, tolerance, said = METRICS[KERNELS], None, f"has no {asked}"
     if cut < len(words):
         metric, above = METRICS[BIG_KERNELS], " ".join(word.text for word in words[cut:]).split(maxsplit=1)
@@ -275,7 +366,7 @@ def _unmatched_kernels(words: list[Word]) -> tuple[Subject, Requirement] | None:
                 raise ValueError("a share of the time is above 0% and below 100%")
         tolerance, said = Tolerance(absolute={RATIO: share}), f"{said} {' '.join(above)}"
     limit = FromBaseline(tolerance, no=_KERNEL_SENTENCES[asked])
-    return Subject(metric), Requirement(Comparator.EQ, limit, said)
+    return metric, Requirement(Comparator.EQ, limit, said)
 
 
 def _selectors_first(words: list[Word]) -> list[Word]:
@@ -287,25 +378,28 @@ def _selectors_first(words: list[Word]) -> list[Word]:
     return words
 
 
-def _parse_subject(words: list[Word], axes: Collection[str], kinds: Collection[str]) -> Subject:
+def _parse_subject(words: list[Word], subject_of: Callable[[Metric], Subject]) -> Subject:
     at = next((i for i, word in enumerate(words) if word.text == "balance"), None)
     if at is None:
         prefix, metric = _split_metric(_selectors_first(words))
         others = [word for word in prefix if metric.name != RULED or word.text != WORD]
-        return _of_steps(_read_prefix(Subject(metric, pipeline=len(others) < len(prefix)), others, axes, kinds), words)
+        subject = subject_of(metric)
+        subject.pipeline = len(others) < len(prefix)
+        return _of_steps(subject.read_prefix(others), words)
     rest = words[at + 2 :] if [w.text for w in words[at + 1 : at + 2]] == ["of"] else words[at + 1 :]
     if len(rest) < 3 or rest[-2].text != "across":
         what = "a balance is written as in 'balance of compute_ns across pp'"
-        raise SentenceMistake(words[at].offset, what)
+        raise words[at].mistake(what)
     axis = rest[-1]
     beside, metric = _split_metric(rest[:-2])
     if beside:
-        raise SentenceMistake(beside[0].offset, "selectors stand before 'balance'")
-    if axis.text not in axes or not (metric.outside or "rank" in metric.dimensions):
-        raise SentenceMistake(axis.offset, unknown_axis(axis.text, axes))
-    subject = _read_prefix(Subject(metric, balance_across=axis.text), words[:at], axes, kinds)
-    if subject.aggregates:
-        raise SentenceMistake(words[0].offset, f"a balance takes no '{subject.aggregates[0].word}'")
+        raise beside[0].mistake("selectors stand before 'balance'")
+    subject = subject_of(metric)
+    subject.balance_across = axis.text
+    if axis.text not in subject.axes or not (metric.outside or "rank" in metric.dimensions):
+        raise axis.mistake(unknown_axis(axis.text, subject.axes))
+    if subject.read_prefix(words[:at]).aggregates:
+        raise words[0].mistake(f"a balance takes no '{subject.aggregates[0].word}'")
     return subject
 
 
@@ -317,7 +411,7 @@ def _of_steps(subject: Subject, words: list[Word]) -> Subject:
         return subject
     (asked,) = (word for word in words if word.text == subject.aggregates[0].word)
     found = replace(subject, metric=METRICS[PERIOD], aggregates=())
-    _select(found, "quantile", asked, ())
+    found.select("quantile", asked)
     return found
 
 
@@ -332,13 +426,13 @@ def _split_metric(words: list[Word]) -> tuple[list[Word], Metric]:
     if (at := next((i for i, word in enumerate(words) if word.text == MEASURED), None)) is not None:
         name = "_".join(word.text for word in words[at + 1 :])
         if not name:
-            raise SentenceMistake(words[at].offset, f"the name is missing after '{MEASURED}'")
+            raise words[at].mistake(f"the name is missing after '{MEASURED}'")
         return words[:at], measured(name)
     for start, name in _names(words, len(words)):
         if (metric := metric_named(name)) is not None:
             return words[:start], metric
         if "_" in name and (told := sentence_for(name)) is not None:  # 'exposed comm' is no comm of a stage 'exposed'
-            raise SentenceMistake(words[start].offset, told)
+            raise words[start].mistake(told)
     raise _unknown_metric(words)
 
 
@@ -351,14 +445,14 @@ def _names(words: list[Word], end: int) -> Iterator[tuple[int, str]]:
 def _unknown_metric(words: list[Word]) -> SentenceMistake:
     for start, name in _names(words, len(words)):
         if (told := sentence_for(name)) is not None:
-            return SentenceMistake(words[start].offset, told)
+            return words[start].mistake(told)
     for end in range(len(words) - 1, 0, -1):
         for _, name in _names(words, end):
             if (metric := metric_named(name)) is not None:
                 late = printable(words[end].text, 40)
                 before = f"'{late}' comes after the metric: write it before '{name}'"
                 compared = f"write: {name} {'>=' if metric.better == 'higher' else '<='} baseline"
-                return SentenceMistake(words[end].offset, compared if late == "no" else before)
+                return words[end].mistake(compared if late == "no" else before)
     start = len(words) - 1
     meant = did_you_mean(words[start].text, METRICS)
     for first, name in _names(words, len(words)):
@@ -367,59 +461,7 @@ def _unknown_metric(words: list[Word]) -> SentenceMistake:
             start, meant = first, nearly
             break
     written = printable(" ".join(w.text for w in words[start:]), 60)
-    return SentenceMistake(words[start].offset, f"unknown metric '{written}'{meant}")
-
-
-def _read_prefix(subject: Subject, words: list[Word], axes: Collection[str], kinds: Collection[str]) -> Subject:
-    """Reads selectors and the aggregate word that stand before a metric."""
-    every = {d for metric in METRICS.values() for d in metric.dimensions} | set(axes)
-    of_row = _word_of_a_row(words, subject.metric)
-    i = 0
-    while i < len(words):
-        word = words[i]
-        following = words[i + 1] if i + 1 < len(words) else None
-        is_label = _last(words, i) and word.text in BLOCKED and "producer" in subject.metric.dimensions
-        if not is_label and (word.text in every or (following is not None and following.text.isdigit())):
-            _select_named(subject, word, following, axes)
-            i += 2
-        elif i != of_row and _is_aggregate(word):
-            i = _read_aggregate(subject, words, i, axes)
-        elif subject.metric.outside and following is not None:
-            _select_named(subject, word, following, axes)
-            i += 2
-        else:
-            _select_bare(subject, word, axes, kinds)
-            i += 2 if _last(words, i) or (i == of_row and words[i + 1].text == "of") else 1
-    return subject
-
-
-def _read_aggregate(subject: Subject, words: list[Word], i: int, axes: Collection[str]) -> int:
-    """Reads ``max``, or ``max over ep``, of what the next one makes, and returns where the next word is."""
-    word, rest = words[i], [each.text for each in words[i + 1 :]]
-    over: tuple[str, ...] | None = None
-    if rest[:1] == ["over"]:
-        if len(rest) < 2:
-            raise SentenceMistake(words[i + 1].offset, "a dimension is missing after 'over', as in 'max over rank of'")
-        over = (rest[1],)
-        if wrong := _not_taken_together(subject, word.text, rest[1], axes):
-            raise SentenceMistake(words[i + 2].offset, wrong)
-        i, rest = i + 2, rest[2:]
-    elif subject.aggregates:
-        first = subject.aggregates[0].word
-        meant = f"say over what the second takes them, as in '{first} of {word.text} over rank of'"
-        raise SentenceMistake(word.offset, f"one aggregate at a time: '{first}' or '{word.text}'; of two {meant}")
-    subject.aggregates = (Aggregate(word.text, over), *subject.aggregates)
-    return i + 2 if rest[:1] == ["of"] else i + 1
-
-
-def _not_taken_together(subject: Subject, word: str, dimension: str, axes: Collection[str]) -> str | None:
-    """Why a dimension cannot be taken together; None where it can."""
-    if dimension == "statistic" and not subject.metric.outside:  # of which one is meant where nobody says
-        meant = word if word in STATISTICS else STATISTICS[0]
-        return f"a statistic is chosen, not aggregated: write {meant} {subject.metric.name}"
-    if any(dimension in (step.over or ()) for step in subject.aggregates):
-        return f"{dimension} is taken together twice"
-    return check_dimension(dimension, subject.metric, axes)
+    return words[start].mistake(f"unknown metric '{written}'{meant}")
 
 
 def _last(words: list[Word], i: int) -> bool:
@@ -441,46 +483,3 @@ def _word_of_a_row(words: list[Word], metric: Metric) -> int | None:
 def _is_aggregate(word: Word) -> bool:
     with mistaken_at(word.offset):
         return aggregate_word(word.text)
-
-
-def _select_named(subject: Subject, word: Word, value: Word | None, axes: Collection[str]) -> None:
-    if wrong := check_dimension(word.text, subject.metric, axes):
-        raise SentenceMistake(word.offset, wrong)
-    if value is None:
-        raise SentenceMistake(word.offset, f"a value is missing after '{word.text}', as in '{word.text} 3'")
-    _select(subject, word.text, value, axes)
-
-
-def _select_bare(subject: Subject, word: Word, axes: Collection[str], kinds: Collection[str]) -> None:
-    """A word without its dimension is a kind of steps, selects on the metric's last one, or is a statistic."""
-    others = [d for d in subject.metric.dimensions if d != "rank"]
-    if others[-1:] == ["statistic"] and word.text not in STATISTICS:
-        others.pop()
-    if subject.metric.outside:
-        what = (
-            f"'{printable(word.text, 40)}' of which label? Write the label before it, as in 'rank 3' or 'phase decode'"
-        )
-        raise SentenceMistake(word.offset, what)
-    shown = printable(word.text, 40)
-    if word.text in kinds and not (word.text == MIXED and "purpose" in subject.metric.dimensions):
-        if subject.kind is not None:
-            raise SentenceMistake(word.offset, f"one kind of steps at a time: '{subject.kind}' or '{shown}'")
-        subject.kind = word.text
-        return
-    if not others:
-        name = subject.metric.name
-        meant = did_you_mean(word.text, [*kinds, *([WORD] if name == RULED else [])])
-        raise SentenceMistake(word.offset, f"'{shown}' selects nothing: {name} has no dimension but rank{meant}")
-    if word.text.isdigit():
-        raise SentenceMistake(word.offset, f"'{shown}' of which dimension? Write it as in 'rank {shown}'")
-    _select(subject, others[-1], word, axes)
-
-
-def _select(subject: Subject, dimension: str, value: Word, axes: Collection[str]) -> None:
-    if dimension in subject.where:
-        first = subject.where[dimension].values[0]
-        what = f"{dimension} is selected twice: '{printable(first, 40)}' and '{printable(value.text, 40)}'"
-        raise SentenceMistake(value.offset, what)
-    with mistaken_at(value.offset):
-        each = (selector_value(subject.metric, dimension, label, axes) for label in labels_of(value.text))
-        subject.where[dimension] = Selector(tuple(each))

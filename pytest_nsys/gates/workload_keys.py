@@ -14,14 +14,13 @@ from typing import Any
 from yaml.nodes import Node
 
 from pytest_nsys.core.errors import UsageMistake, one_line
-from pytest_nsys.core.units import written_value
+from pytest_nsys.core.units import BANDWIDTH, written_value
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Parallel, Workload
 from pytest_nsys.gates.kinds import Entry
 from pytest_nsys.gates.model import Assertion
 from pytest_nsys.gates.yaml_nodes import NodeReader
 
-BANDWIDTH = "GB/s"
 FIELDS = {"step_time": "step_time_ns", "peak": "peak_gb_per_s"}
 """Keys whose field of a Workload has another name."""
 

@@ -80,7 +80,7 @@ def _collectives(looked: Looked) -> Iterator[Key]:
     share_of = shares(found)
     for (group, kind), own in found.items():
         algorithm = [speed for t in own.recorded if (speed := t.algorithm_gb_per_s) is not None]
-        bus = [speed for t in own.recorded if (speed := t.bus_gb_per_s) is not None]
+        bus = own.bus_gb_per_s
         yield {
             "group": group,
             "collective": kind,
@@ -90,7 +90,7 @@ def _collectives(looked: Looked) -> Iterator[Key]:
             "time_ns": own.in_window_ns,
             "algbw_mean": exact(Fraction(mean(algorithm))) if algorithm else None,
             **{f"busbw_{word}": exact(Fraction(take(bus))) if bus else None for word, take in _STATISTICS},
-            "utilisation": exact(Fraction(median(bus)) / peak) if bus and peak is not None else None,
+            "utilisation": own.utilisation(peak),
             "traffic_share": share_of.get((group, kind)),
         }
 

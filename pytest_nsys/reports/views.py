@@ -14,7 +14,7 @@ from textwrap import wrap
 from typing import NamedTuple, TypeAlias
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
+from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.quantities import QUANTITIES
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow, chosen_ranks
@@ -22,6 +22,7 @@ from pytest_nsys.analysis.table import MetricTable, NothingSelected, Selector, m
 from pytest_nsys.analysis.windows import MEDIAN, WindowSpec
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake, hint
 from pytest_nsys.core.model import Label, Note, Rank, Span, Value, Window
+from pytest_nsys.core.units import RATIO, SIZE, TIME
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.selection import absences
 from pytest_nsys.reports.bars import Pen, Piece
@@ -48,7 +49,7 @@ _OF_DIMENSIONS = {
     "kernel": CellKind.KERNEL,
     **dict.fromkeys(("rank", "stream", "device", "context"), CellKind.NUMBER),
 }
-_KINDS = {Unit.NS: CellKind.TIME, Unit.BYTES: CellKind.SIZE, Unit.RATIO: CellKind.RATIO}
+_KINDS = {TIME: CellKind.TIME, SIZE: CellKind.SIZE, RATIO: CellKind.RATIO}
 
 
 class Looked:

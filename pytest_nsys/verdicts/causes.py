@@ -12,13 +12,14 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.analysis.explained import Change, ChangeKind, Explained, Explanation, Root, StepChange, What
-from pytest_nsys.analysis.metrics import METRICS, PERIOD, Metric, Unit
+from pytest_nsys.analysis.metrics import METRICS, PERIOD, Metric
 from pytest_nsys.analysis.table import MetricTable
 from pytest_nsys.analysis.windows import LookedAt, WindowSpec
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Label, Value
+from pytest_nsys.core.units import TIME
 from pytest_nsys.gates.model import WORSE, JudgedRow, Labels, Outcome, Verdict, spec_for
 from pytest_nsys.verdicts.apart import MEDIAN_PERIOD, Apart, RunBreakdowns, usual
 
@@ -206,7 +207,7 @@ class _Rows:
             before, change = sum(cause.before_ns for cause in every), sum(cause.change_ns for cause in every)
         steps = self.now.captures.runs[0].workload.steps if metric.slowest else None
         alone = metric.parts is not None and "rank" in labels and {*metric.dimensions} <= labels.keys()
-        itself = alone and metric.unit is Unit.NS and not row.origin and usual(labels) == labels
+        itself = alone and metric.unit == TIME and not row.origin and usual(labels) == labels
         if itself and row.value is not None and row.baseline is not None:
             is_known, change = True, round((row.value - row.baseline) * (steps or 1))
         elif row.baseline is None and MATERIAL * change <= before:

@@ -8,13 +8,14 @@ from itertools import chain
 from typing import NamedTuple
 
 from pytest_nsys.analysis.cutting import RunCut, cut
-from pytest_nsys.analysis.metrics import METRICS, PERIOD, Better, Unit
+from pytest_nsys.analysis.metrics import METRICS, PERIOD, Better
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.table import MetricTable, matches, meant
 from pytest_nsys.analysis.throughput import QUANTILES
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError, UsageMistake
 from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.units import HASH
 from pytest_nsys.core.words import counted
 from pytest_nsys.gates.model import Assertion, GateFile, spec_for
 from pytest_nsys.verdicts.apart import MEDIAN_PERIOD, step_of, typical_period
@@ -83,7 +84,7 @@ def telling_ranks(context: GateContext) -> TellingRanks:
     spread: list[tuple[int, int, int]] = []
     for assertion in context.gate.assertions:
         metric = METRICS[PERIOD] if assertion.measures.slowest else assertion.measures
-        if assertion.outside is not None or metric.unit is Unit.HASH or "rank" not in metric.dimensions:
+        if assertion.outside is not None or metric.unit == HASH or "rank" not in metric.dimensions:
             continue
         worse = -1 if metric.better is Better.HIGHER else 1
         with suppress(NsysError):  # which is told where it is judged

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_nsys.analysis.captures import Asked, Captures, Times, how_same, looked_at, same_files, times_of
 from pytest_nsys.analysis.circumstances import steps_of
-from pytest_nsys.analysis.metrics import Metric, Unit
+from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.table import MetricTable, NothingSelected
 from pytest_nsys.analysis.windows import MEDIAN, WindowSpec
 from pytest_nsys.core.errors import NsysError, UsageMistake, naming
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Note, Value
+from pytest_nsys.core.units import TIME
 from pytest_nsys.core.words import from_here, place_words
 from pytest_nsys.gates.comparability import differences, found_otherwise, other_work, told
 from pytest_nsys.gates.comparability import shown as in_words
@@ -62,7 +63,7 @@ def other_work_of(
     now: Mapping[str, Any], was: Mapping[str, Any], metric: Metric, spec: WindowSpec, on: Collection[str] | None
 ) -> tuple[Difference, ...]:
     """That the steps of a kind, whose times are compared, have other work."""
-    return other_work(now, was, spec.kind, on) if metric.unit == Unit.NS else ()
+    return other_work(now, was, spec.kind, on) if metric.unit == TIME else ()
 
 
 class ReferenceSource(ABC):
@@ -342,7 +343,7 @@ class PastRuns(ReferenceSource):
         """The rows of time that are not 0 of all that the gate file measures in the trace."""
         found: dict[tuple[SeriesId, RowLabels], Value] = {}
         for assertion in self.gate.assertions:
-            if assertion.outside is None and assertion.measures.unit is Unit.NS:
+            if assertion.outside is None and assertion.measures.unit == TIME:
                 spec = spec_for(self.captures.convention, assertion)
                 with suppress(NsysError):  # the assertion says why
                     rows = self.captures.rows(assertion.measures, spec).rows

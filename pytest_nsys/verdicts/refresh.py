@@ -17,10 +17,10 @@ from typing import Any, NamedTuple, Protocol
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import RunKey
-from pytest_nsys.analysis.metrics import Unit
 from pytest_nsys.core.errors import BaselineError, IncomparableError, NothingMeasured, NsysError
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value
+from pytest_nsys.core.units import COUNT, SIZE
 from pytest_nsys.core.words import counted, ranks_words
 from pytest_nsys.gates.comparability import all_differences, told
 from pytest_nsys.gates.hiccups import Hiccup
@@ -164,7 +164,7 @@ class Refresh:
                 return Refusal(f"'{assertion.full_name}' is in error: {judgement}", outcome)
             if judgement.outcome is Outcome.NO_DATA:
                 return Refusal(f"'{assertion.full_name}' has no data: {judgement.reason}", Outcome.NO_DATA)
-            structural = assertion.measures.unit is Unit.COUNT and not assertion.needs_baseline
+            structural = assertion.measures.unit == COUNT and not assertion.needs_baseline
             if structural and judgement.outcome is Outcome.FAILED:
                 return Refusal(f"the structural assertion '{assertion.full_name}' fails", Outcome.FAILED)
         return None
@@ -255,7 +255,7 @@ class Refresh:
             stays = old is not None and (self._is_partial or bool(self._stored_without_data(old)))
             mixed = stays or not self.mode.replaces
             part = ", though not all rows are of it" if mixed else ""
-            size = format_value(len(content), Unit.BYTES)
+            size = format_value(len(content), SIZE)
             return content, f"{where} holds the windows of this run ({size}){why}{part}"
         said = [f"the windows of this run are not kept: {why}"] if why else []
         said += [f"{where} was removed: its windows were of the run before"] if before else []
@@ -277,7 +277,7 @@ class Refresh:
             if len(content) <= LARGEST_WINDOW_BYTES:
                 some = "" if ranks is None else f" of {ranks_words(sorted(ranks))} alone, as of all ranks {why}"
                 return content, some
-            size, most = (format_value(each, Unit.BYTES) for each in (len(content), LARGEST_WINDOW_BYTES))
+            size, most = (format_value(each, SIZE) for each in (len(content), LARGEST_WINDOW_BYTES))
             why = why or f"they take {size}, of at most {most}"
         return None, why
 

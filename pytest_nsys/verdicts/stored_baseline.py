@@ -14,12 +14,13 @@ from pytest_nsys.analysis.circumstances import steps_of
 from pytest_nsys.analysis.fact_bounds import ENOUGH
 from pytest_nsys.analysis.facts.fact import Fact, Measured, Weight
 from pytest_nsys.analysis.facts.kinds import weighed
-from pytest_nsys.analysis.metrics import Metric, Unit
+from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.outliers import FEWEST_FOR_HICCUP
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import BaselineError, NsysError, TraceError
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Note
+from pytest_nsys.core.units import TIME
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.accepted import Refreshed
 from pytest_nsys.gates.comparability import differences, found_otherwise, told
@@ -215,7 +216,7 @@ class StoredBaseline(ReferenceSource):
             if now not in series.runs:
                 return None
             rows += len(now)
-            times += sum(map(bool, now.values())) if metric.unit is Unit.NS else 0
+            times += sum(map(bool, now.values())) if metric.unit == TIME else 0
         if times < ENOUGH:
             return None
         words = f"all {rows} judged rows, {times} of them times, equal {self.shown(path)} to the nanosecond"

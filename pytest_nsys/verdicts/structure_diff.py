@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.explained import Breakdown
-from pytest_nsys.analysis.metrics import METRICS, Metric, Of, Unit
+from pytest_nsys.analysis.metrics import METRICS, Metric, Of
 from pytest_nsys.analysis.quantities import QUANTITIES
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.structure import SharedStream, shared_streams
@@ -29,6 +29,7 @@ from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.kernel_names import TELLING, in_the_middle
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.numbers import format_value, percent
+from pytest_nsys.core.units import COUNT, HASH
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.judgement import Judgement
 from pytest_nsys.gates.model import WORSE, Assertion, JudgedRow, Labels, Outcome, spec_for
@@ -79,7 +80,7 @@ class Red:
             return _of_ranks(self._gone(), ":")
         if not self.off or metric.outside or assertion.aggregates or assertion.balance_across is not None:
             return ()
-        if metric.unit is Unit.HASH and self.held is not None:
+        if metric.unit == HASH and self.held is not None:
             was = self._before(lambda before: before.captures.sequences(self.spec))
             return _on_lines(_departures(self.off, self.now.sequences(self.spec), was or {}))
         if "kernel" in metric.dimensions and self.held is not None:
@@ -191,9 +192,7 @@ def _by_kernel(off: Sequence[JudgedRow], unit: str) -> Iterator[str]:
     for kernel, rows in grouped((row.labels["kernel"], row) for row in off).items():
         was, is_now = sum(Fraction(row.baseline or 0) for row in rows), sum(Fraction(row.value or 0) for row in rows)
         what = "new" if not was else "vanished" if not is_now else "changed"
-        moved = (
-            f"{was} → {is_now} launches" if unit == Unit.COUNT else f"{percent(was)} → {percent(is_now)} of the time"
-        )
+        moved = f"{was} → {is_now} launches" if unit == COUNT else f"{percent(was)} → {percent(is_now)} of the time"
         where = f" ({_where(rows)})" if len(rows[0].labels) > 1 else ""
         yield f"{what}: {_called(kernel)}, {moved}{where}"
 

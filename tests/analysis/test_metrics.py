@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.analysis.causes import Parts
-from pytest_nsys.analysis.metrics import METRICS, Better, Metric, Scope, Unit
+from pytest_nsys.analysis.metrics import METRICS, Better, Metric, Scope
 from pytest_nsys.analysis.structure import fingerprint, sequence
 from pytest_nsys.analysis.throughput import Deviation, deviation
 from pytest_nsys.core.exact import percentile
 from pytest_nsys.core.families import FAMILIES, zero_filled
 from pytest_nsys.core.model import Value
+from pytest_nsys.core.units import BANDWIDTH, MEGAHERTZ, SAMPLE_RATE, TIME, TOKEN_RATE
 from tests.support.measure import OF_SIZES, OF_THE_GPU, STEP, STEPS, captures, notes, rows
 from tests.support.one_process import OneProcess
 from tests.support.samples.builder import TraceBuilder
@@ -47,7 +48,7 @@ def timeline(gpu: OneProcess) -> OneProcess:
 
 
 STAGES = ("none", "stage2_f", "stage4_f")
-SPEEDS = (Unit.GB_PER_S, Unit.SAMPLES_PER_S, Unit.TOKENS_PER_S, Unit.MHZ)
+SPEEDS = (BANDWIDTH, SAMPLE_RATE, TOKEN_RATE, MEGAHERTZ)
 ZEROS: dict[object, Value] = {(0, purpose): 0 for purpose in STEP.purpose_names}
 
 # stream 28 is exposed in [140, 160) and [300, 310), stream 32 in [200, 210) and [250, 270).
@@ -143,7 +144,7 @@ def test_what_an_entry_names_is_there(metric: Metric) -> None:
 def test_metric_says_of_itself_what_users_must_know(metric: Metric) -> None:
     assert metric.summary.endswith(".")
     assert metric.scope is Scope.RUN or metric.dimensions[0] == "rank"
-    assert (metric.unit is Unit.NS) == metric.name.endswith("_ns")
+    assert (metric.unit == TIME) == metric.name.endswith("_ns")
     good = "overlap" in metric.name or metric.unit in SPEEDS
     assert good or metric.better is not Better.HIGHER
 

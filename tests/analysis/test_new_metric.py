@@ -9,11 +9,12 @@ from typing import cast
 import pytest
 
 from pytest_nsys.analysis import overlap
-from pytest_nsys.analysis.metrics import METRICS, Better, Drafted, Metric, Need, Of, Unit
+from pytest_nsys.analysis.metrics import METRICS, Better, Drafted, Metric, Need, Of
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.model import Note, Row
+from pytest_nsys.core.units import TIME
 from tests import generate_docs
 from tests.support.gates import Project
 
@@ -30,7 +31,7 @@ def waits_told(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
 
 NEW = Metric(
     "overlap.longest_exposed_ns",
-    Unit.NS,
+    TIME,
     Better.LOWER,
     ("rank", "stage"),
     of=Of.COMMUNICATION,
@@ -66,7 +67,7 @@ def test_a_gate_a_baseline_causes_and_reports(project: Project) -> None:
 
 
 def test_what_it_takes_is_asked_for(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    stated = Metric(NEW.place, Unit.NS, Better.LOWER, ("rank", "stage"), needs=Need("blocks", "[…]"))
+    stated = Metric(NEW.place, TIME, Better.LOWER, ("rank", "stage"), needs=Need("blocks", "[…]"))
     monkeypatch.setitem(cast("dict[str, Metric]", METRICS), NEW.name, stated)
     project.gate(GATE)
     project.trace()

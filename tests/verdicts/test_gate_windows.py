@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.metrics import METRICS, Unit
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli.demo import write_demo
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import KernelsMode, Span
+from pytest_nsys.core.units import BANDWIDTH, BARE, COUNT, HASH, MEGAHERTZ, MEMORY, RATIO, SIZE, TIME
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import GateFile
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
@@ -38,14 +39,14 @@ ONE_LAYER = replace(SHAPE, layers=1)
 WINDOWS = ("median", "first", "last", "0", "4", "steady", "run", "layer00.stage%", "%stage2_f")
 HOW = {"span": Span, "kernels": KernelsMode}
 AMOUNTS = {
-    Unit.NS: "200us",
-    Unit.RATIO: "70%",
-    Unit.COUNT: "3",
-    Unit.NUMBER: "0.5",
-    Unit.BYTES: "1MB",
-    Unit.MEMORY: "1GiB",
-    Unit.GB_PER_S: "1GB/s",
-    Unit.MHZ: "1500MHz",
+    TIME: "200us",
+    RATIO: "70%",
+    COUNT: "3",
+    BARE: "0.5",
+    SIZE: "1MB",
+    MEMORY: "1GiB",
+    BANDWIDTH: "1GB/s",
+    MEGAHERTZ: "1500MHz",
 }
 
 
@@ -54,13 +55,13 @@ def sentence(random: Random, number: int) -> str:
     metric = METRICS[random.choice([name for name in METRICS if name not in OF_THE_RUN])]
     said: dict[str, Any] = {"id": f"s{number}", "window": random.choice(WINDOWS)}
     said |= {name: str(random.choice([*kind])) for name, kind in HOW.items() if random.random() < 0.5}
-    if metric.unit is Unit.HASH:
+    if metric.unit == HASH:
         return json.dumps({**said, "assert": f"{metric.name} == baseline"})
     subject = metric.name
     if metric.dimensions and random.random() < 0.3:
         dimension, word = random.choice(metric.dimensions), random.choice(["max", "median", "p90", "sum"])
         subject = f"{word} over {dimension} of {metric.name}"
-    amount = AMOUNTS.get(Unit(metric.unit), f"1 {metric.unit}")
+    amount = AMOUNTS.get(metric.unit, f"1 {metric.unit}")
     higher, lower = (metric.better != other for other in ("lower", "higher"))
     limits = [f">= {amount}", ">= baseline - 2%"] * higher + [f"<= {amount}", "<= baseline + 5%"] * lower
     return json.dumps({**said, "assert": f"{subject} {random.choice(limits)}"})

@@ -19,8 +19,9 @@ import pytest
 
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS, Unit
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value
+from pytest_nsys.core.units import BARE, COUNT, HASH, RATIO, TIME
 from pytest_nsys.gates.gate_file import load_gate_file
 from tests.support.gates import ByName, Project
 from tests.support.reports import report_of
@@ -87,7 +88,7 @@ ASSERTIONS = """
   - compute_ns <= baseline
   - sequence == baseline
 """
-FLOOR = {Unit.NS: "1ns", Unit.RATIO: "50%", Unit.COUNT: "2", Unit.NUMBER: "0.5"}
+FLOOR = {TIME: "1ns", RATIO: "50%", COUNT: "2", BARE: "0.5"}
 
 
 ALONE = ("trace", "pid", "device", "context", "file", "gpu", "start_ns", "end_ns")
@@ -119,10 +120,8 @@ def gate_text(assertions: str = ASSERTIONS) -> str:
 def floors() -> str:
     """One assertion for each metric that all formats can give."""
     able = [metric for metric in METRICS.values() if not any((metric.name, f) in CANNOT for f in Format)]
-    chosen = [metric for metric in able if metric.unit is not Unit.HASH]  # that one has no floor
-    return "\n" + "\n".join(
-        f"  - {metric.name} >= {FLOOR.get(Unit(metric.unit), f'1 {metric.unit}')}" for metric in chosen
-    )
+    chosen = [metric for metric in able if metric.unit != HASH]  # that one has no floor
+    return "\n" + "\n".join(f"  - {metric.name} >= {FLOOR.get(metric.unit, f'1 {metric.unit}')}" for metric in chosen)
 
 
 @pytest.fixture(scope="module")
