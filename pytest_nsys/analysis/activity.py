@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Mapping
 
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.core.columns import take, total
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import Row
 
 SYNCHRONISING_CALLS = (
     "cudaDeviceSynchronize*",
@@ -31,58 +30,54 @@ SYNCHRONISING_CALLS = (
 _VERSION = re.compile(r"_v\d+$")
 
 
-def compute_ns(window: RankWindow) -> Iterator[Row]:
+def compute_ns(window: RankWindow) -> int:
     """Σ length of compute kernels, per rank."""
-    yield Row((window.rank.number,), total(take(window.durations_ns, window.compute)))
+    return total(take(window.durations_ns, window.compute))
 
 
-def window_ns(window: RankWindow) -> Iterator[Row]:
+def window_ns(window: RankWindow) -> int:
     """Length of the window, per rank: of a step until the next one begins, with kernels launched on the GPU."""
-    yield Row((window.rank.number,), window.length_ns)
+    return window.length_ns
 
 
-def idle_ns(window: RankWindow) -> Iterator[Row]:
+def idle_ns(window: RankWindow) -> int:
     """The window minus the time in which any kernel runs, per rank."""
-    yield Row((window.rank.number,), window.length_ns - window.meanwhile.busy_time.total_ns)
+    return window.length_ns - window.meanwhile.busy_time.total_ns
 
 
-def comm_streams(window: RankWindow) -> Iterator[Row]:
+def comm_streams(window: RankWindow) -> Mapping[str, int]:
     """Number of communication streams, per (rank, purpose): 0 for every purpose of the convention without one."""
     counts = Counter(use.purpose for use in window.streams)
-    for purpose in window.track.convention.purpose_names:
-        yield Row((window.rank.number, purpose), counts[purpose])
+    return {purpose: counts[purpose] for purpose in window.track.convention.purpose_names}
 
 
-def launches(window: RankWindow) -> Iterator[Row]:
+def launches(window: RankWindow) -> Mapping[str, int]:
     """Number of kernels, per (rank, stage)."""
-    for stage, members in window.all_by_stage.items():
-        yield Row((window.rank.number, stage), len(members))
+    return {stage: len(members) for stage, members in window.all_by_stage.items()}
 
 
-def gpu_gap_ns(window: RankWindow) -> Iterator[Row]:
+def gpu_gap_ns(window: RankWindow) -> int | None:
     """Σ of the gaps between consecutive compute kernels, per rank; kernels of length 0 begin and end none.
 
     So one before the first or after the last kernel adds nothing, and compute of length 0 alone gives no row.
     """
     time = window.compute_time
-    if time.starts:
-        yield Row((window.rank.number,), time.ends[-1] - time.starts[0] - time.total_ns)
+    return time.ends[-1] - time.starts[0] - time.total_ns if time.starts else None
 
 
-def syncs(window: RankWindow) -> Iterator[Row]:
+def syncs(window: RankWindow) -> int:
     """Calls in the window that make the CPU wait for the GPU, per rank.
 
     No row where the trace has no record of any call: 0 would be green on nothing.
     """
     if (calls := synchronising(window)) is None:
         raise NoRows(f"the trace has no record of calls: {window.track.around.facts.to_see_calls}")
-    yield Row((window.rank.number,), calls.total())
+    return calls.total()
 
 
-def sync_calls(window: RankWindow) -> Iterator[Row]:
+def sync_calls(window: RankWindow) -> Mapping[str, int]:
     """The calls that ``syncs`` counts by name, per (rank, call)."""
-    for call, count in sorted((synchronising(window) or Counter()).items()):
-        yield Row((window.rank.number, call), count)
+    return dict(sorted((synchronising(window) or {}).items()))
 
 
 @kept

@@ -59,7 +59,7 @@ from pytest_nsys.core.columns import (
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.intervals import Intervals, hull
 from pytest_nsys.core.kept import grouped, kept
-from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Note, Row
+from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Note
 from pytest_nsys.core.numbers import format_together, format_value, scale_of
 from pytest_nsys.core.units import TIME
 
@@ -348,7 +348,7 @@ def budget_of_several(windows: Sequence[RankWindow]) -> Budget:
 
     Raises NoRows where one of them has none, or where it takes no time: it has no shares.
     """
-    ordered = sorted(windows, key=lambda window: next(iter(compute_absent_ns(window))).value)
+    ordered = sorted(windows, key=compute_absent_ns)
     budget = budget_of(ordered[(len(windows) - 1) // 2])
     if not budget.lines.window_ns:
         raise NoRows("the window takes no time: its only kernels are of length 0")
@@ -372,19 +372,19 @@ def facts_of(budget: Budget) -> BudgetFacts:
     )
 
 
-def device_idle_ns(window: RankWindow) -> Iterator[Row]:
+def device_idle_ns(window: RankWindow) -> int | None:
     """Time in which no kernel, copy or memset runs, per rank: ``idle_ns`` counts copies and memsets as idle."""
-    if (busy := device_of(window).busy) is not None:
-        yield Row((window.rank.number,), window.length_ns - busy.covered_ns(window.start_ns, window.end_ns))
+    busy = device_of(window).busy
+    return None if busy is None else window.length_ns - busy.covered_ns(window.start_ns, window.end_ns)
 
 
-def compute_absent_ns(window: RankWindow) -> Iterator[Row]:
+def compute_absent_ns(window: RankWindow) -> int:
     """Time in which no compute kernel runs, per rank: what a faster step has to win back."""
     compute = device_of(window).compute
-    yield Row((window.rank.number,), window.length_ns - compute.covered_ns(window.start_ns, window.end_ns))
+    return window.length_ns - compute.covered_ns(window.start_ns, window.end_ns)
 
 
-def comm_alone_ns(window: RankWindow) -> Iterator[Row]:
+def comm_alone_ns(window: RankWindow) -> int | None:
     """Time with communication alone, barriers included, per rank.
 
     No row where nothing communicates in the window: 0 would be green on nothing.
@@ -392,16 +392,17 @@ def comm_alone_ns(window: RankWindow) -> Iterator[Row]:
     device, span = device_of(window), (window.start_ns, window.end_ns)
     if not device.communication.covered_ns(*span):
         raise NoRows(NO_COMMUNICATION)
-    if device.busy is not None and device.at_work is not None:
-        yield Row((window.rank.number,), device.busy.covered_ns(*span) - device.at_work.covered_ns(*span))
+    if device.busy is None or device.at_work is None:
+        return None
+    return device.busy.covered_ns(*span) - device.at_work.covered_ns(*span)
 
 
-def launch_starved_ns(window: RankWindow) -> Iterator[Row]:
+def launch_starved_ns(window: RankWindow) -> int:
     """No compute: the next kernel was not launched yet, per rank.
 
     Where no compute follows, all of the time is launch-starved; where that kernel has no launch row, none of it is.
     """
-    yield Row((window.rank.number,), budget_of(window).lines.launch_starved_ns)
+    return budget_of(window).lines.launch_starved_ns
 
 
 def host_between(window: RankWindow) -> str:
@@ -427,47 +428,44 @@ def host_between(window: RankWindow) -> str:
     return max(found, default=(0, ""))[1]
 
 
-def between_steps_ns(window: RankWindow) -> Iterator[Row]:
+def between_steps_ns(window: RankWindow) -> int | None:
     """No compute: the step's own work had ended, and the next step was not launched yet, per rank.
 
     It is a part of ``launch_starved_ns``. The last step of a run has no next one, and no row.
     """
-    if (between := budget_of(window).lines.between_steps_ns) is not None:
-        yield Row((window.rank.number,), between)
+    return budget_of(window).lines.between_steps_ns
 
 
-def blocking_ns(window: RankWindow) -> Iterator[Row]:
+def blocking_ns(window: RankWindow) -> Mapping[str, int]:
     """No compute: the next kernel's input was still being produced, per (rank, producer).
 
     A producer is a ``collective``, ``copy``, ``memset``, or ``other_device``: anything on another device of the
     process. The kernel depends on the operation before it on its stream and on what its stream waited for, through any
     number of operations; each moment is credited to what ran then. 0 of what blocked nothing.
     """
-    if (budget := _of_all_work(window)) is not None:
-        for kind in budget.kinds:
-            yield Row((window.rank.number, kind), budget.lines.blocking_ns[kind])
+    budget = _of_all_work(window)
+    return {} if budget is None else {kind: budget.lines.blocking_ns[kind] for kind in budget.kinds}
 
 
-def dependency_stalled_ns(window: RankWindow) -> Iterator[Row]:
+def dependency_stalled_ns(window: RankWindow) -> int | None:
     """No compute: launched, and nothing it is known to depend on ran, per rank."""
-    if (budget := _of_all_work(window)) is not None:
-        yield Row((window.rank.number,), budget.lines.dependency_stalled_ns)
+    budget = _of_all_work(window)
+    return None if budget is None else budget.lines.dependency_stalled_ns
 
 
-def blocking_comm_ns(window: RankWindow) -> Iterator[Row]:
+def blocking_comm_ns(window: RankWindow) -> Mapping[str, int]:
     """``blocking_ns`` of collectives, per (rank, stage of the collective): proven by an edge, so a lower bound."""
-    if (budget := _of_communication(window)) is not None:
-        for stage, blocked in budget.blocking_comm_ns.items():
-            yield Row((window.rank.number, stage), blocked)
+    budget = _of_communication(window)
+    return {} if budget is None else budget.blocking_comm_ns
 
 
-def blocking_comm_max_ns(window: RankWindow) -> Iterator[Row]:
+def blocking_comm_max_ns(window: RankWindow) -> int | None:
     """No compute: the next kernel was launched, and communication ran, whatever blocked it, per rank.
 
     An upper bound of what communication blocked.
     """
-    if (budget := _of_communication(window)) is not None:
-        yield Row((window.rank.number,), budget.blocking_comm_max_ns)
+    budget = _of_communication(window)
+    return None if budget is None else budget.blocking_comm_max_ns
 
 
 def _of_all_work(window: RankWindow) -> Budget | None:

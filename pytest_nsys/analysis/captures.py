@@ -400,7 +400,7 @@ def _run_rows(
 def _measured(metric: Metric, window: RankWindow | RunWindow, empty: MetricTable) -> MetricTable:
     """The rows of one window, or why it has none."""
     try:
-        found = list(metric.function(window))
+        found = list(metric.all_rows(window))
     except NoRows as nothing:
         return replace(empty, without=str(nothing))
     rows = tuple(row for row in found if isinstance(row, Row))

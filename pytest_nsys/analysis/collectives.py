@@ -29,7 +29,7 @@ from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.exact import aggregate, exact, median
 from pytest_nsys.core.families import kind_of
 from pytest_nsys.core.kept import grouped, kept
-from pytest_nsys.core.model import Collective, Row, Value
+from pytest_nsys.core.model import Collective, Value
 from pytest_nsys.core.words import counted, printable
 
 DTYPE_BYTES = {
@@ -198,16 +198,14 @@ def _found(window: RankWindow) -> Found:
     return found
 
 
-def collective_count(window: RankWindow) -> Iterator[Row]:
+def collective_count(window: RankWindow) -> Mapping[Labels, int]:
     """Number of communication kernels, per (rank, group, collective)."""
-    for labels, own in transfers(window).items():
-        yield Row((window.rank.number, *labels), own.kernels)
+    return {labels: own.kernels for labels, own in transfers(window).items()}
 
 
-def collective_time_ns(window: RankWindow) -> Iterator[Row]:
+def collective_time_ns(window: RankWindow) -> Mapping[Labels, int]:
     """Σ length of communication kernels, per (rank, group, collective)."""
-    for labels, own in _found(window).items():
-        yield Row((window.rank.number, *labels), own.in_window_ns)
+    return {labels: own.in_window_ns for labels, own in _found(window).items()}
 
 
 def sized(found: Found) -> dict[Labels, int]:
@@ -215,20 +213,14 @@ def sized(found: Found) -> dict[Labels, int]:
     return {labels: size for labels, own in found.items() if (size := own.bytes) is not None}
 
 
-def _sized(window: RankWindow) -> dict[Labels, int]:
-    """The bytes of a window. Raises NoRows where none are known."""
+def collective_bytes(window: RankWindow) -> Mapping[Labels, int]:
+    """Σ bytes of the messages, per (rank, group, collective): of AllGather and ReduceScatter those of all ranks, of
+    SendRecv the larger way.
+    """
     known = sized(_found(window))
     if not known:
         raise NoRows(why_no_sizes(window))
     return known
-
-
-def collective_bytes(window: RankWindow) -> Iterator[Row]:
-    """Σ bytes of the messages, per (rank, group, collective): of AllGather and ReduceScatter those of all ranks, of
-    SendRecv the larger way.
-    """
-    for labels, size in _sized(window).items():
-        yield Row((window.rank.number, *labels), size)
 
 
 def shares(found: Found) -> dict[Labels, Value]:
@@ -240,27 +232,28 @@ def shares(found: Found) -> dict[Labels, Value]:
     return {labels: exact(Fraction(size, total)) for labels, size in known.items()}
 
 
-def traffic_share(window: RankWindow) -> Iterator[Row]:
+def traffic_share(window: RankWindow) -> Mapping[Labels, Value]:
     """Share of the rank's bytes, per (rank, group, collective); no row where the size of one kernel is unknown."""
-    return (Row((window.rank.number, *labels), share) for labels, share in shares(transfers(window)).items())
+    return shares(transfers(window))
 
 
-def busbw(window: RankWindow) -> Iterator[Row]:
+def busbw(window: RankWindow) -> Mapping[tuple[str, ...], Value]:
     """What the links carried in the kernels' time, per (rank, group, collective, statistic)."""
     speeds = {labels: own.bus_gb_per_s for labels, own in _found(window).items()}
     if not any(speeds.values()):
         raise NoRows(why_no_sizes(window))
-    for labels, values in speeds.items():
-        for word in STATISTICS if values else ():
-            yield Row((window.rank.number, *labels, word), exact(Fraction(aggregate(word)(values))))
+    return {
+        (*labels, word): exact(Fraction(aggregate(word)(values)))
+        for labels, values in speeds.items()
+        for word in (STATISTICS if values else ())
+    }
 
 
-def bandwidth_utilisation(window: RankWindow) -> Iterator[Row]:
+def bandwidth_utilisation(window: RankWindow) -> Mapping[Labels, Value]:
     """Median ``busbw`` over the stated peak of the network, per (rank, group, collective)."""
     peak = window.track.group.run.workload.peak_gb_per_s
-    for labels, own in transfers(window).items():
-        if (share := own.utilisation(peak)) is not None:
-            yield Row((window.rank.number, *labels), share)
+    each = {labels: own.utilisation(peak) for labels, own in transfers(window).items()}
+    return {labels: share for labels, share in each.items() if share is not None}
 
 
 def why_no_sizes(window: RankWindow) -> str:

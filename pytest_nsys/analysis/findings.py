@@ -216,7 +216,7 @@ class _Look:
         if slow and OF_THE_HOST & {*wins}:
             yield self._of_profiler({"recorded": slow})
         with suppress(NsysError):  # nobody said how long a step takes without it
-            ((_, cost),) = profiler_overhead(self.group.together()[0])
+            cost = profiler_overhead(self.group.together()[0])
             if cost >= WORTH[FindingKind.PROFILER]:
                 yield self._of_profiler({"overhead": cost})
 
@@ -229,8 +229,8 @@ def _clock_of(window: RankWindow) -> tuple[Value, Fraction] | None:
     """The median SM clock of a window and the highest around it, in MHz; None where it has no samples."""
     with suppress(NoRows):
         samples = window.track.on_gpu.sm_clocks
-        for _, median in sm_clock_mhz(window):
-            return (median, Fraction(max(samples.value), MEGA)) if samples is not None else None
+        median = sm_clock_mhz(window)
+        return (median, Fraction(max(samples.value), MEGA)) if samples is not None else None
     return None
 
 

@@ -20,7 +20,7 @@ from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.exact import exact, median
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import Note, Row
+from pytest_nsys.core.model import Note, Value
 from pytest_nsys.core.tables import NO_KERNELS
 from pytest_nsys.core.words import counted
 from pytest_nsys.traces.copies_as_kernels import GRAPH_ID
@@ -28,7 +28,7 @@ from pytest_nsys.traces.copies_as_kernels import GRAPH_ID
 MEGA = 1_000_000
 
 
-def peak_allocated_bytes(window: RankWindow) -> Iterator[Row]:
+def peak_allocated_bytes(window: RankWindow) -> int:
     """Most bytes allocated on the GPU at a moment of the run, per rank, whatever the window: any peak is one too many.
 
     torch.profiler says what tensors have, nsys what the driver gave: PyTorch keeps more of that than its tensors have.
@@ -38,7 +38,7 @@ def peak_allocated_bytes(window: RankWindow) -> Iterator[Row]:
         raise NoRows(f"the trace does not say what was allocated: {window.track.around.facts.to_see_memory}")
     if not memory.levels.value:
         raise NoRows("no allocation is on record: record from the start of the program")
-    yield Row((window.rank.number,), max(memory.levels.value))
+    return max(memory.levels.value)
 
 
 def memory_notes(runs: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
@@ -50,7 +50,7 @@ def memory_notes(runs: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
                 yield Note(f"rank {number}: {what}: peak_allocated_bytes is a lower bound", True)
 
 
-def sm_clock_mhz(window: RankWindow) -> Iterator[Row]:
+def sm_clock_mhz(window: RankWindow) -> Value:
     """Median SM clock of the samples in the window, per rank."""
     clocks = window.track.on_gpu.sm_clocks
     if clocks is None:
@@ -58,7 +58,7 @@ def sm_clock_mhz(window: RankWindow) -> Iterator[Row]:
     samples = clocks.between(window.start_ns, window.end_ns).value
     if not samples:
         raise NoRows("no sample of the clock lies in the window: sample more often (--gpu-metrics-frequency)")
-    yield Row((window.rank.number,), exact(Fraction(median(samples)) / MEGA))
+    return exact(Fraction(median(samples)) / MEGA)
 
 
 class Device:

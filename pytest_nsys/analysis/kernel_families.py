@@ -7,7 +7,7 @@ The families of the table are zero-filled: one that vanished is a row of 0. They
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple, TypeVar
@@ -22,7 +22,7 @@ from pytest_nsys.core.exact import exact, mean, median
 from pytest_nsys.core.families import OTHER, classifier, names_of, zero_filled
 from pytest_nsys.core.intervals import hull
 from pytest_nsys.core.kept import grouped, kept
-from pytest_nsys.core.model import Range, Row, Value
+from pytest_nsys.core.model import Range, Value
 from pytest_nsys.core.words import counted
 
 K = TypeVar("K", bound=Hashable)
@@ -238,29 +238,27 @@ def _steady_periods(window: RankWindow) -> list[int]:
     return [length for i, length in counted_periods(window.track).items() if i != after]
 
 
-def family_ns(window: RunWindow) -> Iterator[Row]:
+def family_ns(window: RunWindow) -> Mapping[str, Value]:
     """Time of the kernels of a family per GPU and step: Σ duration over all ranks / (GPUs × steps)."""
-    for family, usage in sums_of(window).families.items():
-        yield Row((family,), usage.ns)
+    return {family: usage.ns for family, usage in sums_of(window).families.items()}
 
 
-def family_launches(window: RunWindow) -> Iterator[Row]:
+def family_launches(window: RunWindow) -> Mapping[str, Value]:
     """Kernels of a family per GPU and step."""
-    for family, usage in sums_of(window).families.items():
-        yield Row((family,), usage.launches)
+    return {family: usage.launches for family, usage in sums_of(window).families.items()}
 
 
-def total_kernel_ns(window: RunWindow) -> Iterator[Row]:
+def total_kernel_ns(window: RunWindow) -> Value:
     """Time of all kernels per GPU and step: what ``family_ns`` sums to."""
-    yield Row((), sums_of(window).total.ns)
+    return sums_of(window).total.ns
 
 
-def step_minus_kernel_ns(window: RunWindow) -> Iterator[Row]:
+def step_minus_kernel_ns(window: RunWindow) -> Value | None:
     """Time of a step − ``total_kernel_ns``.
 
     The time of a step is stated, as of a run without the profiler, or is the median steady period.
     """
     sums = sums_of(window)
     total = sums.total  # says first that steps are not known
-    if (step := sums.step_time) is not None:
-        yield Row((), exact(Fraction(step.ns) - total.ns))
+    step = sums.step_time
+    return None if step is None else exact(Fraction(step.ns) - total.ns)

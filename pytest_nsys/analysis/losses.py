@@ -118,7 +118,7 @@ class Losses:
     @cached_property
     def pageable(self) -> int:
         """How many copies of the window are from or to pageable memory, as far as the trace says."""
-        return sum(int(count) for _, count in pageable_copies(self.window))
+        return pageable_copies(self.window) or 0
 
     @property
     def host_in_copies_ns(self) -> int:

@@ -9,8 +9,9 @@ These are facts alone, by which a gate file is checked: no function is imported 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pytest_nsys.analysis.fact_bounds import Bounds
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core import units
-from pytest_nsys.core.model import Row, Unseen
+from pytest_nsys.core.model import Label, Row, Unseen, Value
 from pytest_nsys.core.units import BANDWIDTH, BARE, COUNT, HASH, MEGAHERTZ, RATIO, SAMPLE_RATE, SIZE, TIME, TOKEN_RATE
 
 if TYPE_CHECKING:
@@ -81,6 +82,22 @@ def _standing_at(place: str) -> Any:
     """What stands at ``module.name`` in this room, whose module is imported when it is first asked for."""
     module, _, name = place.partition(".")
     return getattr(import_module(f"{__package__}.{module}"), name)
+
+
+Values = Value | Mapping[Any, Value] | Iterable[Row | Unseen] | None
+"""What a metric's function returns: the value of its only row, None where there is none, or the values of several by
+their labels (of several a tuple), that of the rank aside. Rows of which some may not be told from 0 it makes itself.
+"""
+
+
+def _rows_of(values: Values, rank: tuple[Label, ...]) -> Iterator[Row | Unseen]:
+    if isinstance(values, Mapping):
+        for labels, value in values.items():
+            yield Row((*rank, *(labels if isinstance(labels, tuple) else (labels,))), value)
+    elif isinstance(values, int | Fraction):
+        yield Row(rank, values)
+    elif values is not None:
+        yield from values
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,15 +163,20 @@ class Metric:
         return self.place.partition(".")[2] + OF_STEP * self.of_step
 
     @property
-    def function(self) -> Callable[..., Iterable[Row | Unseen]]:
-        """What makes rows of a RankWindow, with scope ``run`` of a RunWindow, with ``capture`` of a Run."""
+    def function(self) -> Callable[..., Values]:
+        """What measures a RankWindow, with scope ``run`` a RunWindow, with ``capture`` a Run."""
         if self.outside:
             written_as = self.name.removeprefix(f"{MEASURED} ")
             return lambda run: run.measurements.rows(written_as)
-        found: Callable[..., Iterable[Row | Unseen]] = _standing_at(self.place)
-        if self.of_step:
-            found = _standing_at("shares.of_step")(found)
+        found: Callable[..., Values] = _standing_at(self.place)
         return found
+
+    def all_rows(self, window: Any) -> Iterator[Row | Unseen]:
+        """Yield the rows of one window, of what the scope says, and those that there are not because their values are
+        less than an error.
+        """
+        rows = _rows_of(self.function(window), (window.rank.number,) if self.scope is Scope.RANK else ())
+        yield from _standing_at("shares.of_step")(rows, window) if self.of_step else rows
 
     @property
     def summary(self) -> str:
@@ -215,7 +237,7 @@ class Metric:
 
     def rows(self, window: RankWindow | RunWindow | Run) -> list[Row]:
         """The rows of one window, of what the metric's scope says."""
-        return [row for row in self.function(window) if isinstance(row, Row)]
+        return [row for row in self.all_rows(window) if isinstance(row, Row)]
 
 
 OF_STEP = " of step"

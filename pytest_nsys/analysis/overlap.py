@@ -7,7 +7,7 @@ communication, or only kernels of no length, gives no row: an exposed time of 0 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from pytest_nsys.analysis.rank_window import RankWindow
@@ -16,7 +16,7 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.columns import Column, counts, distinct, least_ratio, minus, sums_by, take, total, where
 from pytest_nsys.core.exact import exact
 from pytest_nsys.core.intervals import Intervals
-from pytest_nsys.core.model import Note, Row, Value
+from pytest_nsys.core.model import Note, Value
 from pytest_nsys.core.numbers import share_of
 
 
@@ -27,23 +27,22 @@ def _communicating(window: RankWindow) -> Iterator[tuple[str, Column, int]]:
             yield stage, members, length
 
 
-def comm_ns(window: RankWindow) -> Iterator[Row]:
+def comm_ns(window: RankWindow) -> Mapping[str, int]:
     """Σ length of communication kernels, per (rank, stage)."""
-    for stage, _, length in _communicating(window):
-        yield Row((window.rank.number, stage), length)
+    return {stage: length for stage, _, length in _communicating(window)}
 
 
-def exposed_ns(window: RankWindow) -> Iterator[Row]:
+def exposed_ns(window: RankWindow) -> Mapping[str, int]:
     """Communication time without compute, summed over kernels, per (rank, stage)."""
-    for stage, members, _ in _communicating(window):
-        yield Row((window.rank.number, stage), total(take(window.exposed_ns, members)))
+    return {stage: total(take(window.exposed_ns, members)) for stage, members, _ in _communicating(window)}
 
 
-def overlap(window: RankWindow) -> Iterator[Row]:
+def overlap(window: RankWindow) -> Mapping[str, Value]:
     """(comm − exposed) / comm, per (rank, stage)."""
-    for stage, members, length in _communicating(window):
-        hidden = length - total(take(window.exposed_ns, members))
-        yield Row((window.rank.number, stage), exact(Fraction(hidden, length)))
+    each = (
+        (stage, total(take(window.exposed_ns, members)), length) for stage, members, length in _communicating(window)
+    )
+    return {stage: exact(1 - Fraction(exposed, length)) for stage, exposed, length in each}
 
 
 def _least_share(window: RankWindow, parts_ns: Column, members: Column) -> Fraction:
@@ -54,60 +53,54 @@ def _least_share(window: RankWindow, parts_ns: Column, members: Column) -> Fract
     return Fraction(parts[least], lengths[least])
 
 
-def overlap_min(window: RankWindow) -> Iterator[Row]:
+def overlap_min(window: RankWindow) -> Mapping[str, Value]:
     """Overlap of the least overlapped kernel, per (rank, stage)."""
     hidden = minus(window.durations_ns, window.exposed_ns)
-    for stage, members, _ in _communicating(window):
-        yield Row((window.rank.number, stage), exact(_least_share(window, hidden, members)))
+    return {stage: exact(_least_share(window, hidden, members)) for stage, members, _ in _communicating(window)}
 
 
-def overlap_max(window: RankWindow) -> Iterator[Row]:
+def overlap_max(window: RankWindow) -> Mapping[str, Value]:
     """Overlap of the best overlapped kernel, per (rank, stage)."""
-    for stage, members, _ in _communicating(window):
-        yield Row((window.rank.number, stage), exact(1 - _least_share(window, window.exposed_ns, members)))
+    each = ((stage, _least_share(window, window.exposed_ns, members)) for stage, members, _ in _communicating(window))
+    return {stage: exact(1 - share) for stage, share in each}
 
 
-def barrier_ns(window: RankWindow) -> Iterator[Row]:
+def barrier_ns(window: RankWindow) -> int:
     """Σ length of communication kernels on compute streams, per rank."""
-    yield Row((window.rank.number,), total(take(window.durations_ns, window.barriers)))
+    return total(take(window.durations_ns, window.barriers))
 
 
-def _exposed(communication: Intervals, window: RankWindow) -> int:
-    return communication.total_ns - communication.common_ns(window.compute_time)
-
-
-def wall_exposed_ns(window: RankWindow) -> Iterator[Row]:
+def wall_exposed_ns(window: RankWindow) -> int | None:
     """Time with communication and without compute, per rank: concurrent communication counts once."""
-    yield from _wall_exposed(window, window.meanwhile.communication_time)
+    return _wall_exposed(window, window.meanwhile.communication_time)
 
 
-def wall_overlap(window: RankWindow) -> Iterator[Row]:
+def wall_overlap(window: RankWindow) -> Value | None:
     """Share of communication's time that compute hides, per rank."""
-    yield from _wall_overlap(window, window.meanwhile.communication_time)
+    return _wall_overlap(window, window.meanwhile.communication_time)
 
 
-def wall_exposed_all_ns(window: RankWindow) -> Iterator[Row]:
+def wall_exposed_all_ns(window: RankWindow) -> int | None:
     """Time with communication, barriers included, and without compute, per rank."""
-    yield from _wall_exposed(window, window.meanwhile.all_communication_time)
+    return _wall_exposed(window, window.meanwhile.all_communication_time)
 
 
-def wall_overlap_all(window: RankWindow) -> Iterator[Row]:
+def wall_overlap_all(window: RankWindow) -> Value | None:
     """Share of all communication's time, barriers included, that compute hides, per rank."""
-    yield from _wall_overlap(window, window.meanwhile.all_communication_time)
+    return _wall_overlap(window, window.meanwhile.all_communication_time)
 
 
-def _wall_exposed(window: RankWindow, communication: Intervals) -> Iterator[Row]:
-    if communication.total_ns:
-        yield Row((window.rank.number,), _exposed(communication, window.meanwhile))
+def _wall_exposed(window: RankWindow, communication: Intervals) -> int | None:
+    hidden = communication.common_ns(window.meanwhile.compute_time)
+    return communication.total_ns - hidden if communication.total_ns else None
 
 
-def _wall_overlap(window: RankWindow, communication: Intervals) -> Iterator[Row]:
-    if communication.total_ns:
-        hidden = communication.common_ns(window.meanwhile.compute_time)
-        yield Row((window.rank.number,), exact(Fraction(hidden, communication.total_ns)))
+def _wall_overlap(window: RankWindow, communication: Intervals) -> Value | None:
+    hidden = communication.common_ns(window.meanwhile.compute_time)
+    return exact(Fraction(hidden, communication.total_ns)) if communication.total_ns else None
 
 
-def overlap_tax_ns(window: RankWindow) -> Iterator[Row]:
+def overlap_tax_ns(window: RankWindow) -> Mapping[str, Value]:
     """What overlapping cost the compute, per (rank, stage): Σ (length − median length of that kernel alone).
 
     Over compute kernels that ran under communication anywhere in the run; the medians are those of the rank's whole
@@ -121,8 +114,7 @@ def overlap_tax_ns(window: RankWindow) -> Iterator[Row]:
     for (stage, name), (length, kernels) in sums_by(lambda n, name: (stages[n], name), *columns).items():
         if name in medians:
             taxed[stage] = taxed.get(stage, 0) + length - kernels * medians[name]
-    for stage, tax in sorted(taxed.items()):
-        yield Row((window.rank.number, stage), exact(Fraction(tax)))
+    return {stage: exact(Fraction(tax)) for stage, tax in sorted(taxed.items())}
 
 
 def tax_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:

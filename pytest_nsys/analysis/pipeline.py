@@ -20,7 +20,7 @@ from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.exact import exact, median
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.kept import grouped
-from pytest_nsys.core.model import OPEN_END_NS, Interval, Note, Range, Row, Value
+from pytest_nsys.core.model import OPEN_END_NS, Interval, Note, Range, Value
 from pytest_nsys.core.words import are, counted, printable
 from pytest_nsys.core.workload import TwoStages
 
@@ -76,37 +76,36 @@ class Pipeline(NamedTuple):
         return exact((Fraction(self.period_ns) - longer) / Fraction(shorter)) if shorter else None
 
 
-def overlap_score(window: RunWindow) -> Iterator[Row]:
+def overlap_score(window: RunWindow) -> Mapping[int, Value]:
     """Median of (stage0 + stage1 − period) / shorter stage: from 0 (serial) to 1 (hidden), per rank.
 
     The ranges of the stages and the units that are left out as warm-up are those that the gate file states.
     """
-    for number, pipeline in pipelines(window).items():
-        yield Row((number,), pipeline.score)
+    return {number: pipeline.score for number, pipeline in pipelines(window).items()}
 
 
-def serialization(window: RunWindow) -> Iterator[Row]:
+def serialization(window: RunWindow) -> Mapping[int, Value]:
     """(period − longer stage) / (sum of both stages − longer stage), of medians, per rank: 0 is hidden, 1 is serial.
 
     Not clamped: more than 1 where something beside the stages takes time, negative where units overlap each other.
     """
+    found: dict[int, Value] = {}
     for number, pipeline in pipelines(window).items():
-        value = pipeline.serialization
-        if value is None:
+        if (value := pipeline.serialization) is None:
             empty = STAGES[0 if pipeline.stages_ns[0] == 0 else 1]
             where = _place(window.by_rank[number])
             raise NothingMeasured(f"{where}: {empty} takes 0 ns at the median, so there is nothing to hide")
-        yield Row((number,), value)
+        found[number] = value
+    return found
 
 
-def pipeline_stage_ns(window: RunWindow) -> Iterator[Row]:
+def pipeline_stage_ns(window: RunWindow) -> Mapping[tuple[int, str], Value]:
     """Median length of a pipeline's stage over the units of work, per (rank, stage0 or stage1)."""
-    for number, pipeline in pipelines(window).items():
-        for stage, length in zip(STAGES, pipeline.stages_ns, strict=True):
-            yield Row((number, stage), length)
+    each = pipelines(window).items()
+    return {(n, stage): own.stages_ns[place] for n, own in each for place, stage in enumerate(STAGES)}
 
 
-def share(window: RunWindow) -> Iterator[Row]:
+def share(window: RunWindow) -> Mapping[tuple[int, str], Value]:
     """Share of the steady time in a block's ranges, per (rank, block: the range's name).
 
     Ranges of one name count once where they nest or overlap, on whatever threads of the process. A rank without a
@@ -114,7 +113,7 @@ def share(window: RunWindow) -> Iterator[Row]:
     """
     blocks = window.run.workload.blocks
     if not blocks:
-        return
+        return {}
     spans = {number: _steady_span(own) for number, own in window.by_rank.items()}
     times = {number: _named_times(window.run, own, blocks) for number, own in window.by_rank.items()}
     covered = {
@@ -128,9 +127,11 @@ def share(window: RunWindow) -> Iterator[Row]:
                 f"{first.rank.trace}: no range of block '{printable(pattern)}' in the steady periods; "
                 f"{_what_exists(window.run, first)}"
             )
-    for number, (start, end) in spans.items():
-        for name in names:
-            yield Row((number, name), exact(Fraction(covered.get((number, name), 0), end - start)))
+    return {
+        (number, name): exact(Fraction(covered.get((number, name), 0), end - start))
+        for number, (start, end) in spans.items()
+        for name in names
+    }
 
 
 def pipelines(window: RunWindow) -> dict[int, Pipeline]:

@@ -5,7 +5,7 @@ Each is measured as a metric is, and asked for by its facts, so that a view has 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import partial
 
@@ -15,31 +15,32 @@ from pytest_nsys.analysis.metrics import Metric, Of, Scope
 from pytest_nsys.analysis.rank_window import RankWindow, StreamUse
 from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.core.exact import exact
-from pytest_nsys.core.model import Row, Value
+from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.units import COUNT, RATIO, TIME
 
-OfStreams = Callable[[RankWindow], Iterator[Row]]
-OfKernels = Callable[[RunWindow], Iterator[Row]]
+Named = Mapping[tuple[str, str], Value]
+"""By name and family of a kernel."""
 
 
-def comm_kernels(window: RankWindow) -> Iterator[Row]:
+def comm_kernels(window: RankWindow) -> Mapping[str, int]:
     """Communication kernels on communication streams, per (rank, stage)."""
-    for stage, members in window.by_stage.items():
-        yield Row((window.rank.number, stage), len(members))
+    return {stage: len(members) for stage, members in window.by_stage.items()}
 
 
 SHARED = "shared"
 """Of a stream that communicates and computes: it is no communication stream, and no kernel on it hides another."""
 
 
-def _by_stream(value: Callable[[StreamUse], int]) -> OfStreams:
-    def rows(window: RankWindow) -> Iterator[Row]:
+def _by_stream(value: Callable[[StreamUse], int]) -> Callable[[RankWindow], Mapping[tuple[Label, ...], int]]:
+    def values(window: RankWindow) -> Mapping[tuple[Label, ...], int]:
+        found: dict[tuple[Label, ...], int] = {}
         for use in sorted(window.streams, key=lambda use: (use.stream.number, use.stream.device, use.stream.context)):
-            place = (use.stream.number, use.stream.device, use.stream.context)
             shared = use.communication_kernels and use.compute_kernels
-            yield Row((window.rank.number, *place, SHARED if shared else use.purpose), value(use))
+            place = (use.stream.number, use.stream.device, use.stream.context, SHARED if shared else use.purpose)
+            found[place] = value(use)
+        return found
 
-    return rows
+    return values
 
 
 stream_comm_kernels = _by_stream(lambda use: use.communication_kernels)
@@ -48,21 +49,19 @@ stream_comm_ns = _by_stream(lambda use: use.communication_ns)
 stream_compute_ns = _by_stream(lambda use: use.compute_ns)
 
 
-def group_size(window: RankWindow) -> Iterator[Row]:
+def group_size(window: RankWindow) -> Mapping[tuple[str, str], int]:
     """Ranks of a process group, where the trace says how many, per (rank, group, collective)."""
-    for (group, kind), own in transfers(window).items():
-        if own.group_size is not None:
-            yield Row((window.rank.number, group, kind), own.group_size)
+    each = transfers(window).items()
+    return {labels: own.group_size for labels, own in each if own.group_size is not None}
 
 
-def _by_kernel(value: Callable[[Usage, FamilySums], Value]) -> OfKernels:
-    def rows(window: RunWindow) -> Iterator[Row]:
+def _by_kernel(value: Callable[[Usage, FamilySums], Value]) -> Callable[[RunWindow], Named]:
+    def values(window: RunWindow) -> Named:
         sums = sums_of(window)
-        for family in sums.families:
-            for name, usage in sums.kernels_of(family):
-                yield Row((name, family), value(usage, sums))
+        each = ((family, *own) for family in sums.families for own in sums.kernels_of(family))
+        return {(name, family): value(usage, sums) for family, name, usage in each}
 
-    return rows
+    return values
 
 
 def _share(usage: Usage, sums: FamilySums) -> Value:
@@ -76,26 +75,23 @@ kernel_mean_ns = _by_kernel(lambda usage, _: exact(Fraction(usage.ns) / usage.la
 kernel_of_window = _by_kernel(lambda usage, sums: sums.of_windows(usage))
 
 
-def kernel_gpu_ns(window: RunWindow) -> Iterator[Row]:
+def kernel_gpu_ns(window: RunWindow) -> Named:
     """Time of a kernel per GPU in the whole window, also where nothing says how many steps that holds."""
     sums = sums_of(window)
-    for family in dict.fromkeys(sums.family_of.values()):
-        for name, usage in sums.kernels_of(family, sums.gpus):
-            yield Row((name, family), usage.ns)
+    families = dict.fromkeys(sums.family_of.values())
+    return {(name, family): usage.ns for family in families for name, usage in sums.kernels_of(family, sums.gpus)}
 
 
-def family_of_window(window: RunWindow) -> Iterator[Row]:
+def family_of_window(window: RunWindow) -> Mapping[str, Value]:
     """Of the time of the windows, per family."""
     sums = sums_of(window)
-    for family, usage in sums.families.items():
-        yield Row((family,), sums.of_windows(usage))
+    return {family: sums.of_windows(usage) for family, usage in sums.families.items()}
 
 
-def family_share(window: RunWindow) -> Iterator[Row]:
+def family_share(window: RunWindow) -> Mapping[str, Value]:
     """Of the time of all kernels, per family."""
     sums = sums_of(window)
-    for family, usage in sums.families.items():
-        yield Row((family,), _share(usage, sums))
+    return {family: _share(usage, sums) for family, usage in sums.families.items()}
 
 
 _STREAM, _KERNEL = ("rank", "stream", "device", "context", "purpose"), ("kernel", "family")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from functools import wraps
-from typing import Any
 
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import RunWindow
@@ -16,19 +14,13 @@ from pytest_nsys.core.model import Row, Unseen
 Window = RankWindow | RunWindow
 
 
-def of_step(rows: Callable[[Any], Iterable[Row | Unseen]]) -> Callable[[Window], Iterator[Row | Unseen]]:
-    """What makes the rows of a time of ranks, as shares of ``window_ns`` of the rank of each."""
-
-    @wraps(rows)
-    def shares(window: Window) -> Iterator[Row | Unseen]:
-        """Each row over its window. Raises NoRows for a window without a length."""
-        for row in rows(window):
-            own = window.by_rank[int(row.labels[0])] if isinstance(window, RunWindow) else window
-            if not own.length_ns:
-                raise NoRows(f"the window of rank {own.rank.number} has no length")
-            if isinstance(row, Unseen):
-                yield Unseen(row.labels, exact(Fraction(row.error) / own.length_ns))
-            else:
-                yield Row(row.labels, exact(Fraction(row.value) / own.length_ns))
-
-    return shares
+def of_step(rows: Iterable[Row | Unseen], window: Window) -> Iterator[Row | Unseen]:
+    """Yield rows of times of ranks as shares of ``window_ns`` of the rank of each. Raises NoRows for a window without a
+    length.
+    """
+    for row in rows:
+        own = window.by_rank[int(row.labels[0])] if isinstance(window, RunWindow) else window
+        if not own.length_ns:
+            raise NoRows(f"the window of rank {own.rank.number} has no length")
+        labels, value = row
+        yield type(row)(labels, exact(Fraction(value) / own.length_ns))

@@ -22,7 +22,7 @@ from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.exact import exact
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.kernel_names import row_name
-from pytest_nsys.core.model import Label, Note, Row, Stream, stream_labels
+from pytest_nsys.core.model import Label, Note, Stream, Value, stream_labels
 from pytest_nsys.core.words import counted
 
 HASH_BITS = 52
@@ -31,18 +31,18 @@ HASH_BITS = 52
 PAGEABLE = "pageable"
 
 
-def kernel_launches(window: RankWindow) -> Iterator[Row]:
+def kernel_launches(window: RankWindow) -> Mapping[tuple[str, str], int]:
     """Number of kernels of one name, per (rank, stage, kernel)."""
     (numbers, stages), (rows, names) = window.stages, row_names(window)
 
     def place(number: int, row: int) -> tuple[str, str]:
         return stages[number], names[row]
 
-    for (stage, kernel), (_, count) in sorted(sums_by(place, window.durations_ns, numbers, rows).items()):
-        yield Row((window.rank.number, stage, kernel), count)
+    found = sorted(sums_by(place, window.durations_ns, numbers, rows).items())
+    return {labels: count for labels, (_, count) in found}
 
 
-def kernel_share(window: RunWindow) -> Iterator[Row]:
+def kernel_share(window: RunWindow) -> Mapping[str, Value]:
     """Share of all kernels' time, where it is most, per kernel."""
     most: dict[str, Fraction] = {}
     for own in window.by_rank.values():
@@ -53,14 +53,12 @@ def kernel_share(window: RunWindow) -> Iterator[Row]:
         whole = lengths.total()
         for kernel, length in lengths.items() if whole else ():
             most[kernel] = max(most.get(kernel, Fraction(0)), Fraction(length, whole))
-    for kernel, share in sorted(most.items()):
-        yield Row((kernel,), exact(share))
+    return {kernel: exact(share) for kernel, share in sorted(most.items())}
 
 
-def sequence(window: RankWindow) -> Iterator[Row]:
+def sequence(window: RankWindow) -> Mapping[tuple[str, Label], int]:
     """Fingerprint of the kernels' order, per (rank, stage, stream)."""
-    for (stage, stream), names in _in_order(window):
-        yield Row((window.rank.number, stage, stream), fingerprint(names))
+    return {labels: fingerprint(names) for labels, names in _in_order(window)}
 
 
 def sequences(window: RankWindow) -> Mapping[int, tuple[str, ...]]:
@@ -93,15 +91,14 @@ def row_names(window: RankWindow) -> tuple[Column, Sequence[str]]:
     return window.named(row_name)
 
 
-def compute_on_comm_streams(window: RankWindow) -> Iterator[Row]:
+def compute_on_comm_streams(window: RankWindow) -> Mapping[Label, int]:
     """Compute kernels on streams that mostly communicate, per (rank, stream).
 
     Half of them is enough. A stream with more compute than communication is a compute stream with barriers; it has no
     row here.
     """
-    for label, communication, compute in _communicating(window):
-        if compute <= communication:
-            yield Row((window.rank.number, label), compute)
+    each = _communicating(window)
+    return {label: compute for label, communication, compute in each if compute <= communication}
 
 
 def _communicating(window: RankWindow) -> Iterator[tuple[Label, int, int]]:
@@ -152,17 +149,16 @@ def barrier_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
                 return
 
 
-def pageable_copies(window: RankWindow) -> Iterator[Row]:
+def pageable_copies(window: RankWindow) -> int | None:
     """Copies from or to pageable host memory that the window launches, per rank.
 
     No row where the trace does not say which memory a copy of the window reads or writes.
     """
     copies = window.track.copies((window.window.start_ns, window.window.end_ns))
     if copies is None:
-        return
+        return None
     pageable = sum(PAGEABLE in (copy.source, copy.target) for copy in copies)
-    if pageable or all(copy.source and copy.target for copy in copies):
-        yield Row((window.rank.number,), pageable)
+    return pageable if pageable or all(copy.source and copy.target for copy in copies) else None
 
 
 class ContentKind(enum.StrEnum):

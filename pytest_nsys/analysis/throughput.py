@@ -6,7 +6,7 @@ A step is the period of an anchor: the file's own counter of steps may count oth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from math import prod
@@ -21,7 +21,7 @@ from pytest_nsys.core.conventions import PARTS_OF_A_STEP
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.exact import distance, exact, mean, median, percentile
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import Rank, Row, Span, Value
+from pytest_nsys.core.model import Rank, Span, Value
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import BARE, TIME
 from pytest_nsys.core.words import counted, printable
@@ -36,9 +36,9 @@ STATISTICS: Mapping[str, Callable[[Sequence[Value]], Value]] = {
 """What is told of the lengths of steps, by the label of its row."""
 
 
-def anchors(window: RankWindow) -> Iterator[Row]:
+def anchors(window: RankWindow) -> int:
     """Number of anchors, per rank."""
-    yield Row((window.rank.number,), len(window.anchors))
+    return len(window.anchors)
 
 
 def step_periods(track: RankTrack) -> dict[int, int]:
@@ -70,15 +70,14 @@ def counted_periods(track: RankTrack) -> dict[int, int]:
     return counted_steps(step_periods(track))
 
 
-def period_ns(window: RankWindow) -> Iterator[Row]:
+def period_ns(window: RankWindow) -> Mapping[str, Value]:
     """Length of the whole steps but the first, on the GPU with kernels launched, per (rank, quantile): p50, p90, p99,
     their mean and the longest. Of parts of a step it is the time from the start of one to the next.
     """
     if len(window.anchors) == 1:
         raise NoRows("one step has no period and no percentiles: write step time in its place, or capture more steps")
     found = list(counted_periods(window.track).values())
-    for statistic, of in STATISTICS.items() if found else ():
-        yield Row((window.rank.number, statistic), of(found))
+    return {statistic: of(found) for statistic, of in STATISTICS.items()} if found else {}
 
 
 class Deviation(NamedTuple):
@@ -127,32 +126,31 @@ STATE_UNPROFILED = (
 )
 
 
-def step_time_ns(window: RunWindow) -> Iterator[Row]:
+def step_time_ns(window: RunWindow) -> Value:
     """Length of a step of the slowest rank: the median of its whole steps but the first, whatever the window; of a
     single step that; with ``steps: N`` the window over N.
     """
-    yield Row((), _step_time_ns(window))
+    return _step_time_ns(window)
 
 
-def samples_per_s(window: RunWindow) -> Iterator[Row]:
+def samples_per_s(window: RunWindow) -> Value:
     """Samples of a step over all ranks / ``step_time_ns``."""
-    yield Row((), exact(Fraction(SECOND_NS * samples_of(window)) / Fraction(_step_time_ns(window))))
+    return exact(Fraction(SECOND_NS * samples_of(window)) / Fraction(_step_time_ns(window)))
 
 
-def tokens_per_s(window: RunWindow) -> Iterator[Row]:
+def tokens_per_s(window: RunWindow) -> Value:
     """Tokens of a step over all ranks / ``step_time_ns``; where nobody states the batch and labels of steps say their
     tokens, these of the steady steps over the time that they take.
     """
     tracks = [own.track for own in window.by_rank.values()]
     stated = window.run.workload.samples or window.run.workload.local_samples
     if stated is None and tracks[0].convention.kinds and tracks[0].group.spec.anchor is None:
-        yield Row((), tokens_per_second(tracks))
-        return
+        return tokens_per_second(tracks)
     tokens = samples_of(window) * sequence_length_of(window)
-    yield Row((), exact(Fraction(SECOND_NS * tokens) / Fraction(_step_time_ns(window))))
+    return exact(Fraction(SECOND_NS * tokens) / Fraction(_step_time_ns(window)))
 
 
-def profiler_overhead(window: RunWindow) -> Iterator[Row]:
+def profiler_overhead(window: RunWindow) -> Value:
     """How much longer a step takes under the profiler: p50 period of the slowest rank / step time without it − 1.
 
     Where ``steps`` says how many steps a window holds, its length over them is the step.
@@ -160,7 +158,7 @@ def profiler_overhead(window: RunWindow) -> Iterator[Row]:
     without = unprofiled_step_ns(window.run)
     if without is None:
         raise NoRows(f"no unprofiled step time is given: {STATE_UNPROFILED}")
-    yield Row((), exact(Fraction(_step_time_ns(window, _p50)) / Fraction(without) - 1))
+    return exact(Fraction(_step_time_ns(window, _p50)) / Fraction(without) - 1)
 
 
 def unprofiled_step_ns(run: Run) -> Value | None:

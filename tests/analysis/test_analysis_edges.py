@@ -21,7 +21,7 @@ from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.structure import kernel_launches
 from pytest_nsys.analysis.timeline import Bar, _together
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.core.model import NO_LAUNCH, Range, Row
+from pytest_nsys.core.model import NO_LAUNCH, Range
 from pytest_nsys.core.tables import NO_KERNELS, Ranges
 from pytest_nsys.core.workload import Parallel, TwoStages, Workload, batch_words
 from pytest_nsys.traces.chrome.cut import RankView
@@ -101,12 +101,12 @@ def test_kernels_of_one_row_name_are_counted_together() -> None:
         rank=SimpleNamespace(number=5),
         named=lambda called: RankWindow.named(window, called),
     )
-    assert list(kernel_launches(window)) == [
-        Row((5, "first", "at 0x"), 3),
-        Row((5, "first", "device_kernel"), 1),
-        Row((5, "first", "device_kernel<A, 4>"), 1),
-        Row((5, "first", "device_kernel<A, 8>"), 1),
-        Row((5, "second", "at 0x"), 1),
+    assert [*kernel_launches(window).items()] == [
+        (("first", "at 0x"), 3),
+        (("first", "device_kernel"), 1),
+        (("first", "device_kernel<A, 4>"), 1),
+        (("first", "device_kernel<A, 8>"), 1),
+        (("second", "at 0x"), 1),
     ]
 
 

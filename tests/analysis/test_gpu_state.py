@@ -307,8 +307,7 @@ def test_a_folder_of_parquet_files_says_the_same(clocked: OneProcess, tmp_path: 
 def overhead(gpu: OneProcess, workload: Workload, window: str = "median") -> Value:
     """The longest period over the step time without the profiler, minus 1."""
     with captures(gpu, convention=STEPS, workload=workload) as run:
-        ((_, found),) = profiler_overhead(run.runs[0].measured(run.spec(window)).together()[0])
-        return found
+        return profiler_overhead(run.runs[0].measured(run.spec(window)).together()[0])
 
 
 def periods(gpu: Process, *lengths_ns: int) -> None:

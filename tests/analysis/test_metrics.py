@@ -336,7 +336,7 @@ def test_stream_number_that_two_contexts_share_is_spelt_out(gpu: OneProcess) -> 
     gpu.kernel("gemm", 100, 130, launch_ns=12, stream=8, context=2)
     with captures(gpu) as run:
         (window,) = run.runs[0].measured(run.spec("median"))
-        assert [labels[2] for labels, _ in sequence(window)] == ["0/1/7", "0/2/7", 8]
+        assert [stream for _, stream in sequence(window)] == ["0/1/7", "0/2/7", 8]
 
 
 def test_all_communication_being_barrier_is_told(gpu: OneProcess) -> None:

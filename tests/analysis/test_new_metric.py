@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 import pytest
@@ -13,16 +13,15 @@ from pytest_nsys.analysis.metrics import METRICS, Better, Drafted, Metric, Need,
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.core.model import Note, Row
+from pytest_nsys.core.model import Note
 from pytest_nsys.core.units import TIME
 from tests import generate_docs
 from tests.support.gates import Project
 
 
-def longest_exposed_ns(window: RankWindow) -> Iterator[Row]:
+def longest_exposed_ns(window: RankWindow) -> Mapping[str, int]:
     """The longest part of one communication kernel during which no compute kernel runs, per (rank, stage)."""
-    for stage, members in window.by_stage.items():
-        yield Row((window.rank.number, stage), max(window.exposed_ns[i] for i in members))
+    return {stage: max(window.exposed_ns[i] for i in members) for stage, members in window.by_stage.items()}
 
 
 def waits_told(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:

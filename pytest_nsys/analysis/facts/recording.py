@@ -199,7 +199,7 @@ def measure_clocks(ground: Ground) -> Iterator[Measured]:
 def measure_profiler_overhead(ground: Ground) -> Iterator[Measured]:
     """Yield how much longer a step takes under the profiler, in the window where it is most."""
     try:
-        found = [value for window in ground.group.together() for _, value in profiler_overhead(window)]
+        found = [profiler_overhead(window) for window in ground.group.together()]
     except NoRows as nothing:
         words = f"the overhead of the profiler is unknown: {nothing}"
         why, remedy = "a distorted step would pass unnoticed", "measure a step without the profiler"
@@ -215,7 +215,7 @@ def measure_sm_clock(ground: Ground) -> Iterator[Measured]:
     found: list[tuple[Value, int]] = []
     for window in ground.group:
         try:
-            found += [(value, window.rank.number) for _, value in sm_clock_mhz(window)]
+            found.append((sm_clock_mhz(window), window.rank.number))
         except NoRows as nothing:
             words = f"rank {window.rank.number}: the clock of the SMs is unknown: {nothing}"
             yield Measured(None, words, "a throttled GPU would pass unnoticed", "sample GPU metrics")
