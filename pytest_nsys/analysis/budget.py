@@ -192,13 +192,24 @@ class Budget:
 
     def starved_in(self, calls: Mapping[int, Mapping[str, Intervals]]) -> Mapping[str, int]:
         """The same of some calls, by thread and name."""
-        starved, found = self._followed(BudgetPart.STARVED, BudgetPart.BETWEEN), Counter[str]()
-        threads = take(self._ran.kernel_calls.thread, self._waiting(starved))
-        for thread, own in members_by(lambda thread: thread, threads).items():
-            at = take(starved, own)
-            for name, spans in calls.get(thread, {}).items():
-                found[name] += total(spans.covered(take(self._gaps.start_ns, at), take(self._gaps.end_ns, at)))
+        starved, found = self._by_start([BudgetPart.STARVED, BudgetPart.BETWEEN]), Counter[str]()
+        for name in sorted({name for by in calls.values() for name in by}):
+            stood = {thread: by[name] for thread, by in calls.items() if name in by}
+            found[name] = total(self._stood_ns(starved, stood))
         return {name: ns for name, ns in found.most_common() if ns}
+
+    def _stood_ns(self, parts: Column, calls: Mapping[int, Intervals]) -> Column:
+        """How much of each of some parts the thread that launched the kernel which ends the gap stood in calls."""
+        found = array("q", [0]) * len(parts)
+        followed = where_not(equal(self._waiting(parts), NONE))
+        threads = take(self._ran.kernel_calls.thread, self._waiting(take(parts, followed)))
+        for thread, own in members_by(lambda thread: thread, threads).items():
+            if thread in calls:
+                at = take(followed, own)
+                spans = (take(column, take(parts, at)) for column in (self._gaps.start_ns, self._gaps.end_ns))
+                for i, ns in zip(at, calls[thread].covered(*spans), strict=True):
+                    found[i] = ns
+        return found
 
     def thread_after(self, part: BudgetPart) -> int | None:
         """The thread that launched what ends the last gap of a class; None where nothing on record does."""
@@ -209,18 +220,11 @@ class Budget:
         """How much of each launch-starved part, by start, the thread that launched the kernel stood in any call of
         ``syncs``; with ``copies`` in these or in one that copies asynchronously.
         """
-        starved = self._by_start([BudgetPart.STARVED])
-        found, calls = array("q", [0]) * len(starved), _calls(self._track)
-        followed = where_not(equal(self._waiting(starved), NONE))
-        threads = take(self._ran.kernel_calls.thread, self._waiting(take(starved, followed)))
-        for thread, own in members_by(lambda thread: thread, threads).items():
-            some = [call for call in calls.get(thread, ()) if copies or waiting_call(call.name)]
-            at = take(followed, own)
-            parts = (take(column, take(starved, at)) for column in (self._gaps.start_ns, self._gaps.end_ns))
-            inside = Intervals.of((call.start_ns, call.end_ns) for call in some).covered(*parts)
-            for i, ns in zip(at, inside, strict=True):
-                found[i] = ns
-        return found
+        some = {
+            thread: Intervals.of((call.start_ns, call.end_ns) for call in own if copies or waiting_call(call.name))
+            for thread, own in _calls(self._track).items()
+        }
+        return self._stood_ns(self._by_start([BudgetPart.STARVED]), some)
 
     def _by_start(self, parts: Iterable[BudgetPart]) -> Column:
         own = chained([self._of(part) for part in parts])

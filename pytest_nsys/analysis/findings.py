@@ -175,15 +175,19 @@ class _Look:
         self, kind: FindingKind, each: Mapping[int, int], figures: Callable[[int], Figures]
     ) -> Iterator[Finding]:
         """A finding of the ranks on which a win is worth telling, of that where the view has most of it."""
-        lengths = {rank: self.windows[rank].length_ns or 1 for rank in self.told if rank in each}
-        some = {rank: figures(rank) for rank, length in lengths.items() if Fraction(each[rank], length) >= WORTH[kind]}
-        most = {rank: int(_number(own, "part_ns") + _number(own, "more_ns")) for rank, own in some.items()}
-        wins = {rank: min(each[rank], most[rank]) if "part_ns" in some[rank] else each[rank] for rank in some}
-        found = [rank for rank, ns in wins.items() if Fraction(ns, lengths[rank]) >= WORTH[kind]]
+        found: list[tuple[Value, int, int, Figures]] = []
+        for rank in self.told:
+            least, win_ns = WORTH[kind] * (self.windows[rank].length_ns or 1), each.get(rank, 0)
+            if rank in each and win_ns >= least:
+                own = figures(rank)
+                if "part_ns" in own:
+                    win_ns = min(win_ns, int(_number(own, "part_ns") + _number(own, "more_ns")))
+                if win_ns >= least:
+                    found.append((_number(own, "part_ns"), win_ns, -rank, own))
         if found:
-            worst = max(found, key=lambda rank: (_number(some[rank], "part_ns"), wins[rank], -rank))
-            of = tuple(sorted(found)), len(self.told), lengths[worst]
-            yield Finding(kind, worst, *of, wins[worst], some[worst])
+            _, win_ns, worst, own = max(found, key=lambda each: each[:3])
+            ranks, length_ns = tuple(sorted(-rank for _, _, rank, _ in found)), self.windows[-worst].length_ns or 1
+            yield Finding(kind, -worst, ranks, len(self.told), length_ns, win_ns, own)
 
     def _of_compute(self, straggler: Value | str | None) -> Iterator[Finding]:
         """What makes compute longer: slow clocks, and more of it than on other ranks. ``straggler`` is told already."""

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from pytest_nsys.analysis.circumstances import Launcher
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.run import RunWindow
+from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.throughput import counted_periods
 from pytest_nsys.core.conventions import COPY_NAMES
 from pytest_nsys.core.errors import NothingMeasured
@@ -62,10 +62,10 @@ class StepTime(NamedTuple):
 
 
 class FamilySums:
-    """The kernels of one window of a run, summed once for all that is asked of them."""
+    """The kernels of some windows of a run, summed once for all that is asked of them."""
 
-    def __init__(self, window: RunWindow) -> None:
-        self.run, self._windows = window.run, [window.by_rank[number] for number in sorted(window.by_rank)]
+    def __init__(self, run: Run, windows: Sequence[RankWindow]) -> None:
+        self.run, self._windows = run, windows
 
     @cached_property
     def gpus(self) -> int:
@@ -192,7 +192,7 @@ class FamilySums:
 @kept
 def sums_of(window: RunWindow) -> FamilySums:
     """The sums of a window, which several metrics and views ask for."""
-    return FamilySums(window)
+    return FamilySums(window.run, [window.by_rank[number] for number in sorted(window.by_rank)])
 
 
 def anchors_in(window: RankWindow) -> int | None:

@@ -336,15 +336,11 @@ class _Summing:
     @cached_property
     def by_name(self) -> dict[str, tuple[Usage, str]]:
         """Time and number of the kernels of each demangled name over all windows, and their family."""
+        sums = FamilySums(self.captures.runs[0], [window for own in self.windows.values() for window in own])
         found: dict[str, tuple[Usage, str]] = {}
-        for run in self.captures.runs:
-            group = run.measured(self.spec)
-            for place in range(max(len(group.ranks[number]) for number in self.windows)):
-                windows = {n: own[place] for n in self.windows if len(own := group.ranks[n]) > place}
-                sums = FamilySums(RunWindow(run, windows, group))
-                for (short, full), usage in sums.by_name.items():
-                    before, family = found.get(full or short, (Usage(), sums.family_of[short, full]))
-                    found[full or short] = before.and_(usage), family
+        for (short, full), usage in sums.by_name.items():
+            before, family = found.get(full or short, (Usage(), sums.family_of[short, full]))
+            found[full or short] = before.and_(usage), family
         return found
 
     @cached_property

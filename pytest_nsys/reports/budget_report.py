@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import NamedTuple
 
 from pytest_nsys.analysis.budget import Budget, budgets_of, facts_of
 from pytest_nsys.analysis.budget_facts import (
@@ -111,10 +110,11 @@ def lines_of(facts: BudgetFacts) -> Iterator[Line]:
 
 @dataclass(frozen=True)
 class BudgetReport:
-    """The budgets of some ranks, each with its number, and the demangled names ``beside`` which kernels are named."""
+    """The budgets of some ranks, each with its number, of which windows they are, and why other ranks have none."""
 
     budgets: Mapping[int, BudgetFacts]
-    beside: Collection[str] = ()
+    windows: Sequence[RankWindow] = ()
+    without: Sequence[Note] = ()
 
     @cached_property
     def scale(self) -> Scale:
@@ -155,35 +155,24 @@ class BudgetReport:
 
     def producers(self) -> Iterator[str]:
         """Sentences of the largest producers of each rank, and of what waited longest for none."""
+        beside = {name for window in self.windows for name in window.whole_names}
         for rank, facts in self.budgets.items():
-            yield from (f"rank {rank}: {line}" for line in held_up(facts, self.scale, self.beside))
-
-    def notes(self) -> Iterator[str]:
-        """What bounds these figures."""
-        yield from about_edges(self.budgets.values())
-
-
-class Budgets(NamedTuple):
-    """The budgets of a run: the window of each rank that has one, and why others have none."""
-
-    found: Mapping[int, BudgetFacts]
-    windows: Sequence[RankWindow]
-    without: Sequence[Note]
+            yield from (f"rank {rank}: {line}" for line in held_up(facts, self.scale, beside))
 
 
 @kept
-def budgets_in(looked: Looked) -> Budgets:
+def budgets_in(looked: Looked) -> BudgetReport:
     """Of each rank the budget that stands for its windows."""
     each = budgets_of(looked.windows)
     found = {rank: budget for rank, budget in each.items() if isinstance(budget, Budget)}
     without = [Note(f"rank {rank} has no budget: {why}") for rank, why in each.items() if rank not in found]
     facts = {rank: facts_of(budget) for rank, budget in found.items()}
-    return Budgets(facts, [budget.window for budget in found.values()], without)
+    return BudgetReport(facts, [budget.window for budget in found.values()], without)
 
 
 def budget_lines(looked: Looked) -> Iterator[Key]:
     """The table of each budget as rows of a view."""
-    for rank, facts in budgets_in(looked).found.items():
+    for rank, facts in budgets_in(looked).budgets.items():
         for line in lines_of(facts):
             yield {
                 "rank": rank,
@@ -197,21 +186,16 @@ def budget_lines(looked: Looked) -> Iterator[Key]:
 
 def about_budgets(looked: Looked) -> Paragraph:
     """A bar for each rank, and who blocked whom."""
-    budgets = budgets_in(looked)
-    report = BudgetReport(budgets.found, {name for window in budgets.windows for name in window.whole_names})
+    report = budgets_in(looked)
+    several = any(len(windows) > 1 for windows in looked.windows.values())
+    which = "of several windows each rank shows one: that with the median time without compute"
     return Paragraph(
         above=[*report.bars(looked.encoding)],
         below=[report.about_gain(), *report.producers()],
         facts={"budgets": report.json_rows()},
-        notes=[*_of_many(looked), *budgets.without, *map(Note, report.notes())],
-        windows=[Picked(w.rank, w.window, (w.start_ns, w.end_ns)) for w in budgets.windows],
+        notes=[*[Note(which)] * several, *report.without, *map(Note, about_edges(report.budgets.values()))],
+        windows=[Picked(w.rank, w.window, (w.start_ns, w.end_ns)) for w in report.windows],
     )
-
-
-def _of_many(looked: Looked) -> Iterator[Note]:
-    """Which of several windows is shown."""
-    if any(len(windows) > 1 for windows in looked.windows.values()):
-        yield Note("of several windows each rank shows one: that with the median time without compute")
 
 
 def _ceilings(facts: BudgetFacts) -> dict[str, float | None]:

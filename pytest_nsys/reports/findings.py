@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
+from string import Formatter
 
 from pytest_nsys.analysis.findings import Finding
 from pytest_nsys.analysis.losses import TINY_KERNEL_NS, FindingKind
@@ -25,7 +25,8 @@ def sentence(finding: Finding, width: int = WHOLE_TEXT, beside: Collection[str] 
     than ``width`` characters, as much of it as there is room for. Kernels are named as a table names them ``beside``
     others of these demangled names.
     """
-    said = _SENTENCES[finding.kind](_name_kernels(finding, beside))
+    words = _words(finding, beside)
+    said = [piece.format_map(words) for piece in _SENTENCES[finding.kind] if _fields(piece) <= words.keys()]
     several = finding.rank is not None and finding.looked_at > 1
     whose = f"rank {finding.rank}: " if several else ""
     alike, all_ranks = len(finding.ranks), finding.looked_at
@@ -52,164 +53,119 @@ def nothing_found(compute: Fraction, of: str = "step") -> str:
     return f"nothing stands out: {percent(compute)} of the {of} computes"
 
 
-def _ns(finding: Finding, name: str) -> str:
-    return format_value(_value(finding, name))
-
-
-def _value(finding: Finding, name: str) -> Value:
-    found = finding.figures[name]
-    assert not isinstance(found, str)
-    return found
-
-
-def _count(finding: Finding, name: str, noun: str) -> str:
-    return counted(int(_value(finding, name)), noun)
-
-
-def _name(finding: Finding, name: str) -> str:
-    return printable(str(finding.figures[name]), NAME_WIDTH)
-
+_SENTENCES: Mapping[FindingKind, Sequence[str]] = {
+    FindingKind.STRAGGLER: (
+        "waits {part_ns} for other ranks in {collective}",
+        ", longest for rank {for_rank}",
+        ", and {more_ns} in other collectives",
+    ),
+    FindingKind.WRONG_STREAM: ("{part_ns} of communication", " on stream {stream}, {beside}", " (mostly {mostly})"),
+    FindingKind.COMMUNICATION: ("{part_ns} of exposed communication", ", longest {kernel}", " of {stage}"),
+    FindingKind.SYNCS: (
+        "launches nothing for {part_ns} while the host waits in {call}",
+        " ({calls})",
+        ", and {more_ns} in other calls",
+    ),
+    FindingKind.LAUNCHES: ("launch-bound: {part_ns} launch-starved", "; {tiny}", "{at}"),
+    FindingKind.BETWEEN: ("{part_ns} between steps, {share} of the step", ": {host}"),
+    FindingKind.COPIES: ("{blocked}", "{whose}", "{at}", "{more}", "; most copies are {between}"),
+    FindingKind.OTHER_DEVICE: ("compute waits {part_ns} for another device of its process", "{at}"),
+    FindingKind.STALLED: ("stalled for {part_ns} with work launched", "{at}", "; the trace does not say why"),
+    FindingKind.CLOCKS: (
+        "SMs at {sm_clock_mhz}, the best of this run is {best_mhz}",
+        ": at that its compute takes up to {win_ns} less",
+    ),
+    FindingKind.UNEVEN: ("computes for {part_ns}", ", {win_ns} longer than the mean of the ranks ({mean_ns})"),
+    FindingKind.PROFILER: ("{slower}", ": {instead}"),
+}
+"""What a finding is, with its first figure, and what else is told of it where there is room. A piece is left out where
+there is nothing to put in.
+"""
 
 _OF_KERNELS = ("before", "kernel", "mostly")
 """The figures that are the demangled name of a kernel."""
 
 
-def _name_kernels(finding: Finding, beside: Collection[str]) -> Finding:
-    """Return it with its kernels by the names that a person reads, and a collective by its kind."""
-    names = {figure: str(finding.figures[figure]) for figure in _OF_KERNELS if finding.figures.get(figure)}
-    readable = readable_names([*beside, *names.values()], NAME_WIDTH)
-    called = {figure: readable[name] for figure, name in names.items()}
-    if finding.kind is FindingKind.COMMUNICATION and (kind := kind_of(short_name(names["kernel"]))) != OTHER_KIND:
-        called["kernel"] = kind
-    return replace(finding, figures={**finding.figures, **called})
+def _fields(piece: str) -> set[str]:
+    return {name for _, name, _, _ in Formatter().parse(piece) if name}
 
 
-def _part(finding: Finding) -> str:
-    """What the view has of it."""
-    return _ns(finding, "part_ns")
+def _words(finding: Finding, beside: Collection[str]) -> dict[str, str]:
+    """What fills the sentence of a finding: its figures, times of 0 left out, kernels by the names that a person reads,
+    a collective by its kind; and what is said of several together.
+    """
+    figures = finding.figures
+    numbers = {name: figure for name, figure in figures.items() if not isinstance(figure, str)}
+    words = {name: printable(figure, NAME_WIDTH) for name, figure in figures.items() if isinstance(figure, str)}
+    words |= {name: str(number) for name, number in numbers.items()}
+    words |= {name: format_value(numbers[name], MEGAHERTZ) for name in numbers if name.endswith("_mhz")}
+    for name, ns in {**numbers, "win_ns": finding.win_ns or 0}.items():
+        if name.endswith("_ns"):
+            words[name] = format_value(ns)
+    kernels = {name: str(figures[name]) for name in _OF_KERNELS if figures.get(name)}
+    readable = readable_names([*beside, *kernels.values()], NAME_WIDTH)
+    words |= {figure: readable[name] for figure, name in kernels.items()}
+    if not numbers.get("more_ns"):
+        words.pop("more_ns", None)
+    if numbers.get("before_ns"):
+        last = "after the last kernel" if figures["before"] == "" else f"before {words['before']}"
+        words["at"] = _of_it(words, numbers, last)
+    match finding.kind:
+        case FindingKind.WRONG_STREAM:
+            computing = counted(int(numbers["compute_kernels"]), "compute kernel")
+            shared = numbers["compute_kernels"] > numbers["comm_kernels"]
+            words["beside"] = f"which it shares with {computing}" if shared else f"among {computing}"
+            if shared:
+                del words["mostly"]
+        case FindingKind.COMMUNICATION if (kind := kind_of(short_name(kernels["kernel"]))) != OTHER_KIND:
+            words["kernel"] = kind
+        case FindingKind.SYNCS if "calls" in numbers:
+            words["calls"] = counted(int(numbers["calls"]), "call")
+        case FindingKind.LAUNCHES if "tiny" in numbers:
+            of_all = (
+                f"of {counted(int(numbers['kernels']), 'compute kernel')} take {format_value(TINY_KERNEL_NS)} or less"
+            )
+            words["tiny"] += f" {of_all}"
+        case FindingKind.BETWEEN:
+            words["share"] = percent(Fraction(numbers["part_ns"]) / Fraction(numbers["window_ns"]))
+            words["host"] = (
+                f"the host is in {words['host']}" if "host" in words else "the next step is not launched yet"
+            )
+        case FindingKind.COPIES:
+            words |= _of_copies(words, numbers)
+            if words.get("producer") == "memset":
+                words.pop("between", None)
+            if "more" in words or "whose" in words:
+                words.pop("at", None)
+        case FindingKind.OTHER_DEVICE:
+            words["at"] = _of_it(words, numbers, f"for {words['kernel']}")
+        case FindingKind.PROFILER if "recorded" in words:
+            words["slower"] = f"recorded {words['recorded']}, which slows the host"
+            words["instead"] = "without it the GPU waits less for launches"
+        case FindingKind.PROFILER:
+            words["slower"] = f"a step takes {percent(numbers['overhead'])} longer under the profiler"
+            words["instead"] = "trace fewer kinds of events"
+    return words
 
 
-Said = tuple[str, ...]
-"""What a finding is, with its first figure, and what else is told of it where there is room."""
-
-
-def _of_it(finding: Finding, name: str, where: str) -> str:
+def _of_it(words: Mapping[str, str], numbers: Mapping[str, Value], where: str) -> str:
     """How much of the part lies somewhere: ``, 39.1 ms of it before gemm``."""
-    own, whole = _value(finding, name), _value(finding, "part_ns")
-    if own >= whole:
+    if numbers["before_ns"] >= numbers["part_ns"]:
         return f", all of it {where}"
-    some = format_value(own)
-    return f", {'nearly all' if some == _part(finding) else some} of it {where}"
+    some = words["before_ns"]
+    return f", {'nearly all' if some == words['part_ns'] else some} of it {where}"
 
 
-def _before(finding: Finding) -> str:
-    if not _value(finding, "before_ns"):
-        return ""
-    last = finding.figures["before"] == ""
-    return _of_it(finding, "before_ns", "after the last kernel" if last else f"before {_name(finding, 'before')}")
-
-
-def _and_more(finding: Finding, where: str) -> str:
-    return f", and {_ns(finding, 'more_ns')} {where}" if finding.figures.get("more_ns") else ""
-
-
-def _straggler(f: Finding) -> Said:
-    what = f"waits {_part(f)} for other ranks in {_name(f, 'collective')}"
-    return what, f", longest for rank {f.figures['for_rank']}", _and_more(f, "in other collectives")
-
-
-def _wrong_stream(f: Finding) -> Said:
-    compute, said = _count(f, "compute_kernels", "compute kernel"), f"{_part(f)} of communication"
-    if _value(f, "compute_kernels") > _value(f, "comm_kernels"):
-        return said, f" on stream {f.figures['stream']}, which it shares with {compute}"
-    return said, f" on stream {f.figures['stream']}, among {compute}", f" (mostly {_name(f, 'mostly')})"
-
-
-def _communication(f: Finding) -> Said:
-    stage = f" of {_name(f, 'stage')}" if "stage" in f.figures else ""
-    return f"{_part(f)} of exposed communication", f", longest {_name(f, 'kernel')}{stage}"
-
-
-def _syncs(f: Finding) -> Said:
-    calls = f" ({_count(f, 'calls', 'call')})" if "calls" in f.figures else ""
-    waits = f"launches nothing for {_part(f)} while the host waits in {_name(f, 'call')}{calls}"
-    return waits, _and_more(f, "in other calls")
-
-
-def _launches(f: Finding) -> Said:
-    return f"launch-bound: {_part(f)} launch-starved", _tiny(f), _before(f)
-
-
-def _between(f: Finding) -> Said:
-    share = percent(Fraction(_value(f, "part_ns")) / Fraction(_value(f, "window_ns")))
-    said = f"{_part(f)} between steps, {share} of the step"
-    host = f"the host is in {_name(f, 'host')}" if "host" in f.figures else "the next step is not launched yet"
-    return said, f": {host}"
-
-
-def _tiny(f: Finding) -> str:
-    if "tiny" not in f.figures:
-        return ""
-    tiny, kernels = _value(f, "tiny"), _count(f, "kernels", "compute kernel")
-    return f"; {tiny} of {kernels} take {format_value(TINY_KERNEL_NS)} or less"
-
-
-def _copies(f: Finding) -> Said:
-    host = f"{_ns(f, 'host_ns')} of it while the host copies pageable memory"
-    if "producer" not in f.figures:
-        return f"launch-starved for {_part(f)}, {host}", _most_copies(f)
-    what, other = {"copy": ("copies", "memsets"), "memset": ("memsets", "copies")}[str(f.figures["producer"])]
-    beside = _value(f, "blocked_ns") - _value(f, "part_ns")
-    more = f", {other} for {format_value(beside)}" if beside else ""
-    if not _value(f, "host_ns"):
-        return f"{what} block compute for {_part(f)}{more}", "" if more else _before(f), _most_copies(f)
-    host = f", {'' if what == 'copies' else 'copies '}the host for {_ns(f, 'host_ns')}"
-    return f"{what} block compute for {_part(f)}{host}", " (pageable ones)", more, _most_copies(f)
-
-
-def _most_copies(f: Finding) -> str:
-    if "between" not in f.figures or f.figures.get("producer") == "memset":
-        return ""
-    return f"; most copies are {_name(f, 'between')}"
-
-
-def _elsewhere(f: Finding) -> Said:
-    where = f"for {_name(f, 'kernel')}"
-    return f"compute waits {_part(f)} for another device of its process", _of_it(f, "before_ns", where)
-
-
-def _stalled(f: Finding) -> Said:
-    return f"stalled for {_part(f)} with work launched", _before(f), "; the trace does not say why"
-
-
-def _clocks(f: Finding) -> Said:
-    own, best = (format_value(_value(f, name), MEGAHERTZ) for name in ("sm_clock_mhz", "best_mhz"))
-    less = f": at that its compute takes up to {format_value(f.win_ns or 0)} less"
-    return f"SMs at {own}, the best of this run is {best}", less
-
-
-def _uneven(f: Finding) -> Said:
-    more = format_value(f.win_ns or 0)
-    return f"computes for {_part(f)}", f", {more} longer than the mean of the ranks ({_ns(f, 'mean_ns')})"
-
-
-def _profiler(f: Finding) -> Said:
-    if "recorded" in f.figures:
-        return f"recorded {f.figures['recorded']}, which slows the host", ": without it the GPU waits less for launches"
-    return f"a step takes {percent(_value(f, 'overhead'))} longer under the profiler", ": trace fewer kinds of events"
-
-
-_SENTENCES: Mapping[FindingKind, Callable[[Finding], Said]] = {
-    FindingKind.STRAGGLER: _straggler,
-    FindingKind.WRONG_STREAM: _wrong_stream,
-    FindingKind.COMMUNICATION: _communication,
-    FindingKind.SYNCS: _syncs,
-    FindingKind.LAUNCHES: _launches,
-    FindingKind.BETWEEN: _between,
-    FindingKind.COPIES: _copies,
-    FindingKind.OTHER_DEVICE: _elsewhere,
-    FindingKind.STALLED: _stalled,
-    FindingKind.CLOCKS: _clocks,
-    FindingKind.UNEVEN: _uneven,
-    FindingKind.PROFILER: _profiler,
-}
+def _of_copies(words: Mapping[str, str], numbers: Mapping[str, Value]) -> dict[str, str]:
+    """What copies and memsets block: compute, the host, or both."""
+    if "producer" not in words:
+        host = f"{words['host_ns']} of it while the host copies pageable memory"
+        return {"blocked": f"launch-starved for {words['part_ns']}, {host}"}
+    what, other = ("copies", "memsets") if words["producer"] == "copy" else ("memsets", "copies")
+    found = {"blocked": f"{what} block compute for {words['part_ns']}"}
+    if numbers["host_ns"]:
+        found["blocked"] += f", {'' if what == 'copies' else 'copies '}the host for {words['host_ns']}"
+        found["whose"] = " (pageable ones)"
+    if beside := numbers["blocked_ns"] - numbers["part_ns"]:
+        found["more"] = f", {other} for {format_value(beside)}"
+    return found

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.kernel_families import FamilySums
+from pytest_nsys.analysis.kernel_families import FamilySums, sums_of
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.workload import Workload
@@ -29,7 +29,7 @@ def sums(
     with closing(CaptureCache()) as library:
         run = library.one_run([str(path) for path in traces], Path(), convention, Workload(**stated))
         (together,) = run.runs[0].measured(run.spec(window)).together()
-        yield FamilySums(together)
+        yield sums_of(together)
 
 
 def ran(found: FamilySums) -> Mapping[str, tuple[Value, Value]]:
