@@ -145,12 +145,20 @@ class ReadAhead:
         return opened
 
     def _read(self, jobs: Sequence[TraceJob]) -> list[ReadResult]:
-        """The outcomes in the order of the jobs, up to the first that failed."""
+        """The outcomes in the order of the jobs, up to the first that failed. Where a process died nobody knows over
+        which trace, so the rest is read by a single one: the first that is lost is what that died over.
+        """
         progress = Progress("reading traces", len(jobs), shown=self.shown)
         try:
             with executor_of(self.executor or SERIAL) as executor:
-                futures = _finished(executor, jobs, progress)
-            return _outcomes(jobs, futures, progress)
+                outcomes = [*_outcomes(jobs, _finished(executor, jobs, progress))]
+            rest = jobs[len(outcomes) :]
+            if not rest or (outcomes and outcomes[-1].error is not None):
+                return outcomes
+            from pytest_nsys.tools.workers import processes  # loaded already where it is needed
+
+            with processes(1) as alone:
+                return [*outcomes, *_outcomes(rest, _finished(alone, rest, progress), alone.how_it_died)]
         finally:
             progress.end()
 
@@ -207,43 +215,28 @@ def _failed(future: Future[ReadResult]) -> bool:
     return future.cancelled() or future.exception() is not None or future.result().error is not None
 
 
-def _outcomes(jobs: Sequence[TraceJob], futures: Sequence[Future[ReadResult]], progress: Progress) -> list[ReadResult]:
-    """What the futures brought. Where a process died nobody knows over which trace, so the rest is read alone."""
+def _outcomes(
+    jobs: Sequence[TraceJob], futures: Sequence[Future[ReadResult]], how_it_died: Callable[[], str] | None = None
+) -> Iterator[ReadResult]:
+    """What the futures brought, up to the first that failed, or that was not read as a process died: where a single
+    process reads, it died over that.
+    """
     from pytest_nsys.tools.workers import why_lost  # loaded already where it is needed
 
-    outcomes: list[ReadResult] = []
     for job, future in zip(jobs, futures, strict=False):
         try:
-            outcomes.append(future.result())
+            outcome = future.result()
         except BrokenExecutor:
-            return outcomes + _one_at_a_time(jobs[len(outcomes) :], progress)
+            if how_it_died is None:
+                return
+            outcome = _lost(job, f"the process that read it died ({how_it_died()})")
         except CancelledError:
-            outcomes.append(_lost(job, GIVEN_UP))
+            outcome = _lost(job, GIVEN_UP)
         except Exception as error:
-            outcomes.append(_lost(job, why_lost(error)))
-        if outcomes[-1].error is not None:
-            return outcomes
-    return outcomes
-
-
-def _one_at_a_time(jobs: Sequence[TraceJob], progress: Progress) -> list[ReadResult]:
-    """Each job alone in a process: up to the first over which it dies, or that fails."""
-    from pytest_nsys.tools.workers import processes
-
-    outcomes: list[ReadResult] = []
-    with processes(1) as executor:
-        for job in jobs:
-            future = executor.submit(read, job)
-            while not future.done():
-                wait([future], timeout=EVERY_S)
-                progress.tell(0)
-            try:
-                outcomes.append(future.result())
-            except BrokenExecutor:
-                outcomes.append(_lost(job, f"the process that read it died ({executor.how_it_died()})"))
-            if outcomes[-1].error is not None:
-                break
-    return outcomes
+            outcome = _lost(job, why_lost(error))
+        yield outcome
+        if outcome.error is not None:
+            return
 
 
 def _lost(job: TraceJob, why: str) -> ReadResult:
