@@ -26,11 +26,7 @@ class MostOf(enum.StrEnum):
     KERNEL = "one kernel"
 
 
-LEAST: Mapping[MostOf, Fraction] = {
-    MostOf.COPIES: Fraction(1, 2),
-    MostOf.IDLE: Fraction(1, 2),
-    MostOf.KERNEL: Fraction(1, 2),
-}
+LEAST = Fraction(1, 2)
 """Of the windows' time: so much of it at least is told."""
 
 ONE_GAP = Fraction(1, 2)
@@ -61,8 +57,8 @@ def mostly(windows: Mapping[int, Sequence[RankWindow]]) -> Mostly | None:
     idle_ns = sum(budget.lines.device_idle_ns or 0 for budget in known)
     parts = {MostOf.COPIES: sum(map(_only_copies_ns, known)), MostOf.IDLE: idle_ns}
     name, parts[MostOf.KERNEL] = _largest_kernel([budget.window for budget in known])
-    most = max(parts, key=lambda of: (Fraction(parts[of]) / LEAST[of], of))
-    if (share := Fraction(parts[most], whole)) < LEAST[most]:
+    most = max(parts, key=lambda of: (parts[of], of))
+    if (share := Fraction(parts[most], whole)) < LEAST:
         return None
     if most is MostOf.KERNEL:
         return Mostly(most, share, computes, name)
