@@ -22,7 +22,7 @@ from pytest_nsys.gates.comparability import shown as in_words
 from pytest_nsys.gates.noise import FEWEST_TRACES
 from pytest_nsys.merge_base.judge_process import JudgeRequest, start_judge
 from pytest_nsys.plugin.session import BASELINES
-from pytest_nsys.plugin.settings import with_whole_paths
+from pytest_nsys.plugin.settings import spell_whole_options
 from pytest_nsys.reports.session.markdown import merge_base_parts
 from pytest_nsys.reports.tables import CellKind, Column, Format, Measure, Row, Table, number, texts
 from pytest_nsys.stored.baselines.baseline_file import Baseline, load, spelled
@@ -80,7 +80,7 @@ def refresh(
     if accept_run and every_row:
         raise UsageMistake("--accept-run takes every row: leave --all out")
     mode = Mode.ACCEPT_RUN if accept_run else Mode.ALL if every_row else Mode.MOVED
-    run = [*_words_of(traces, measurements, executor), *(["-k", selected] if selected is not None else [])]
+    run = [*_spell_run_options(traces, measurements, executor), *(["-k", selected] if selected is not None else [])]
     context.exit(update(gate_files, baseline_dir, reason, Acceptance(mode, not no_window), run))
 
 
@@ -119,12 +119,12 @@ def calibrate(
     found = list(gate_files) or sorted(map(str, gate_files_below(Path())))
     if not found:
         raise UsageMistake(f"there is no gate file (*{GATE_SUFFIX}) below {Path().resolve()}: give --gate FILE")
-    run = _words_of(traces, measurements, executor)
+    run = _spell_run_options(traces, measurements, executor)
     context.exit(update(found, baseline_dir, reason, Acceptance(Mode.CALIBRATE), run))
 
 
-def _words_of(traces: tuple[str, ...], measurements: tuple[str, ...], executor: str | None) -> list[str]:
-    """The run whose rows are written, in options of pytest."""
+def _spell_run_options(traces: tuple[str, ...], measurements: tuple[str, ...], executor: str | None) -> list[str]:
+    """Return the options of pytest that name the run whose rows are written."""
     words = [f"--nsys-trace={trace}" for trace in traces] + [f"--nsys-measurements={file}" for file in measurements]
     return [*words, *([f"--nsys-executor={executor}"] if executor is not None else [])]
 
@@ -221,7 +221,7 @@ def judge(
         "nsys_history": history,
         "nsys_executor": executor,
     }
-    options = [*with_whole_paths(judged, Path.cwd())]
+    options = [*spell_whole_options(judged, Path.cwd())]
     verdict = start_judge(
         JudgeRequest(ref, Path.cwd(), paths, options, baseline_dir, ini_file, gates_alone=True)
     ).wait()

@@ -30,7 +30,7 @@ from pytest_nsys.plugin.settings import install, path_of
 from pytest_nsys.plugin.sources import named_traces
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.explanation import worst_rank
-from pytest_nsys.reports.pictures import explaining_windows
+from pytest_nsys.reports.pictures import find_explaining_windows
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.files import write_whole
 from pytest_nsys.traces.chrome.cut import BASE, HEAD
@@ -122,7 +122,7 @@ def windows_of(verdict: Verdict, head: Captures, base: Captures | None = None) -
     """
     rank = worst_rank(verdict)
     ranks = None if rank is None else frozenset([rank])
-    now, before = explaining_windows(verdict, head, base)
+    now, before = find_explaining_windows(verdict, head, base)
     if before is None:
         return [cut(now.run, [now.spec], ranks)]
     with contextlib.suppress(NsysError):  # what is kept of a run before need not have this window

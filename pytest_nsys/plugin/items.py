@@ -262,7 +262,7 @@ class GateItem(JudgedItem):
             self.warn(NsysWarning(f"{self.assertion.full_name}: {text}"))
 
     def _next_steps(self, verdict: Verdict) -> list[Step]:
-        from pytest_nsys.reports.unsettled import accepting_sentence
+        from pytest_nsys.reports.unresolved_failures import build_accepting_sentence
 
         session = session_of(self.config)
         steps: list[Step] = []
@@ -288,7 +288,7 @@ class GateItem(JudgedItem):
             gone = verdict.outcome is Outcome.NO_DATA and not nothing_stored
             what = ACCEPT if accepts or gone else "store a baseline"
             steps.insert(0 if nothing_stored else len(steps), Step(verdict.next_step, what))
-        if sentence := accepting_sentence(verdict):
+        if sentence := build_accepting_sentence(verdict):
             place = f"{session.shown(self.path)}:{self.assertion.location.line}"
             steps.append(Step(f"write: {printable(sentence, 400)}", f"in {place}, to accept it"))
         return steps

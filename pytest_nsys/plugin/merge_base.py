@@ -20,7 +20,7 @@ from pytest_nsys.core.words import from_here
 from pytest_nsys.merge_base.base_verdict import TITLE, BaseVerdict, broken_verdict
 from pytest_nsys.merge_base.judge_process import Judge, JudgeRequest, start_judge
 from pytest_nsys.outcomes import GateFailed, NsysWarning
-from pytest_nsys.plugin.settings import install, with_whole_paths
+from pytest_nsys.plugin.settings import install, spell_whole_options
 
 NAME = "nsys-merge-base"
 NODE_ID = f"nsys::{TITLE}"
@@ -60,7 +60,7 @@ def _start(config: pytest.Config, typed: Any) -> None:
         typed.nsys_baseline_ref,
         here,
         paths=[path for path in paths if not typed.pyargs or (here / path).exists()],
-        options=[*with_whole_paths(vars(typed), here)],
+        options=[*spell_whole_options(vars(typed), here)],
         baseline_dir=typed.nsys_baseline_dir,
         ini_file=typed.inifilename,
     )

@@ -13,7 +13,11 @@ from pytest_nsys.gates.model import Assertion, GateFile
 from pytest_nsys.plugin.session import NsysSession
 from pytest_nsys.plugin.settings import ACCEPTANCE
 from pytest_nsys.reports.chrome_trace import kept_windows
-from pytest_nsys.reports.unsettled import Unsettled, unsettled, unsettled_lines
+from pytest_nsys.reports.unresolved_failures import (
+    UnresolvedFailure,
+    find_unresolved_failures,
+    format_unresolved_failures,
+)
 from pytest_nsys.tools.git import merge_advice
 from pytest_nsys.verdicts.refresh import Refresh, Written
 from pytest_nsys.verdicts.refresh_modes import Acceptance, Mode
@@ -37,7 +41,7 @@ class Refreshing:
         self.written: list[Written] = []
         self.not_written: list[NsysError] = []
         self.begun: list[str] = []
-        self.left: list[Unsettled] = []
+        self.left: list[UnresolvedFailure] = []
         self._refreshes: dict[str, Refresh] = {}
         self.acceptance = session.config.stash.get(ACCEPTANCE, Acceptance())
 
@@ -87,14 +91,14 @@ class Refreshing:
             with contextlib.suppress(NsysError):  # told by its items
                 contexts.append(self.session.looked_at_again(gate))
 
-        def settles(gate: GateFile, assertion: Assertion) -> bool:
+        def is_resolved(gate: GateFile, assertion: Assertion) -> bool:
             refresh = self._refreshes.get(gate.address)
             anew = not assertion.reads_stored and self.chosen(assertion)
             anew = anew and (refresh is None or assertion.full_name not in refresh.without_data)
             return assertion.needs_baseline and (anew or gate.address in self.refused)
 
         in_cli = ACCEPTANCE in self.session.config.stash
-        self.left = unsettled(contexts, settles, self.mode, "" if in_cli else "baseline refresh ")
+        self.left = find_unresolved_failures(contexts, is_resolved, self.mode, "" if in_cli else "baseline refresh ")
 
     def lines(self, *, folded: bool = False) -> list[str]:
         """Old and new value of every changed row, or the first of each series, and what was not written."""
@@ -119,7 +123,7 @@ class Refreshing:
             names = ", ".join(map(printable, self.begun))
             lines.append(f"limits from the history start over with this run: {names}")
         reason = str(self.session.config.getoption("nsys_reason"))
-        left = unsettled_lines(self.left, reason, shown)
+        left = format_unresolved_failures(self.left, reason, shown)
         lines += map(self.session.told, left)
         if lines:
             return lines

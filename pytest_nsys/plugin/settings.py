@@ -139,8 +139,8 @@ def split(value: str, folder: Path) -> tuple[str, str]:
     return name, path
 
 
-def with_whole_paths(values: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """The options of pytest that say what is judged, for one that runs elsewhere."""
+def spell_whole_options(values: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    """Yield the options that say what is judged, with whole paths, for a pytest that runs elsewhere."""
     for name in ("nsys_trace", "nsys_measurements", "nsys_against", "nsys_against_measurements"):
         for value in values.get(name) or ():
             configuration, path = split(value, folder)

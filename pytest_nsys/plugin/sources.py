@@ -58,15 +58,15 @@ class Sources:
         """Whether runs are held against those of another side, in place of the stored baselines."""
         return any(self.config.getoption(name) for name in BASE)
 
-    def typed(self, setting: str, gate: GateFile | None) -> tuple[str, ...]:
+    def typed(self, setting: str, gate: GateFile) -> tuple[str, ...]:
         """What the command line gives: to a configuration what bears its name, else what bears none."""
-        return tuple(path for name, path in paths_of(self.config, setting) if name == _configuration(gate))
+        return tuple(path for name, path in paths_of(self.config, setting) if name == gate.configuration)
 
-    def _given(self, setting: str, gate: GateFile | None) -> Source:
+    def _given(self, setting: str, gate: GateFile) -> Source:
         """The same of the ini file, where the command line says nothing at all."""
         values, folder = in_force(self.config, setting)
         asked = (split(value, folder) for value in values or ())
-        return Source(tuple(path for name, path in asked if name == _configuration(gate)), folder)
+        return Source(tuple(path for name, path in asked if name == gate.configuration), folder)
 
     def _folder(self, gate: GateFile) -> Path:
         """What the paths of a gate file are relative to: also where a merge base judges, what is judged is here."""
@@ -85,7 +85,7 @@ class Sources:
             raise UsageMistake(f"no base given: --nsys-against={prefix(gate)}PATH gives one")
         return traces, beside
 
-    def _needed(self, gate: GateFile | None) -> bool:
+    def _needed(self, gate: GateFile) -> bool:
         """Whether what has no trace is red: where that is asked for, in CI, and where anybody speaks of its traces.
 
         A run that compares or writes is about its traces, too, unless they are those of other configurations.
@@ -96,14 +96,14 @@ class Sources:
         about = (self.compares or self.updating) and not self._others(gate)
         return bool(given(self.config, "nsys_strict")) or asked or about or in_ci()
 
-    def _others(self, gate: GateFile | None) -> list[str]:
+    def _others(self, gate: GateFile) -> list[str]:
         """The configurations of the gate file that the command line names, where it does not name this one."""
-        if gate is None or not gate.configuration or any(self.typed(setting, gate) for setting in JUDGED):
+        if not gate.configuration or any(self.typed(setting, gate) for setting in JUDGED):
             return []
         asked = dict.fromkeys(name for setting in JUDGED for name, _ in paths_of(self.config, setting))
         return [name for name in asked if name in gate.names]
 
-    def _check(self, gate: GateFile | None) -> None:
+    def _check(self, gate: GateFile) -> None:
         """Raises UsageMistake where the command line names what no gate file has, or nothing that this one has, and
         NoTraceGiven where it names others.
         """
@@ -113,7 +113,7 @@ class Sources:
                     option = f"{SETTINGS[setting].option}={name}={path}"
                     which = hint(name, sorted(self.names), "they have") if self.names else ", which have no matrix"
                     raise UsageMistake(f"{option}: no configuration of these gate files is '{name}'{which}")
-        if gate is None or not gate.configuration or any(self.typed(setting, gate) for setting in JUDGED):
+        if not gate.configuration or any(self.typed(setting, gate) for setting in JUDGED):
             return
         if others := self._others(gate):
             what = f"the command line names {', '.join(others)} alone"
@@ -125,10 +125,10 @@ class Sources:
             has = f"{self.shown(gate.path)} has a matrix of {', '.join(gate.names)}"
             raise UsageMistake(f"{has}: --nsys-trace=NAME=PATH says whose trace it is")
 
-    def traces(self, gate: GateFile | None = None) -> Source:
+    def traces(self, gate: GateFile) -> Source:
         """Where the traces of a gate file are. Raises UsageMistake where nobody says, NoTraceGiven where none must."""
         self._check(gate)
-        if gate is not None and gate.traces and not self.typed(TRACE, gate):
+        if gate.traces and not self.typed(TRACE, gate):
             from pytest_nsys.traces.opening import is_there
 
             own = Source(gate.traces, self._folder(gate))
@@ -141,32 +141,27 @@ class Sources:
             raise UsageMistake(NO_TRACE.format(prefix(gate))) if self._needed(gate) else NoTraceGiven(NOT_GIVEN)
         return found
 
-    def both(self, gate: GateFile | None) -> tuple[Source, Source]:
+    def both(self, gate: GateFile) -> tuple[Source, Source]:
         """The traces of a gate file, and the measurements beside them. Raises UsageMistake where a trace is missing."""
         self._check(gate)
         beside = self._given(MEASUREMENTS, gate)
-        if gate is not None and gate.measurements and not self.typed(MEASUREMENTS, gate):
+        if gate.measurements and not self.typed(MEASUREMENTS, gate):
             beside = Source(gate.measurements, self._folder(gate))
         try:
             return self.traces(gate), beside
         except UsageMistake:
-            alone = gate is not None and not gate.needs_trace
-            if beside.values and (alone or gate is None or not gate.assertions):
+            if beside.values and not (gate.needs_trace and gate.assertions):
                 return Source((), self.config.invocation_params.dir), beside
-            if alone:
+            if not gate.needs_trace:
                 from pytest_nsys.analysis.measurements import NONE_GIVEN
 
                 raise UsageMistake(NONE_GIVEN) from None
             raise
 
 
-def _configuration(gate: GateFile | None) -> str:
-    return gate.configuration if gate is not None else ""
-
-
-def prefix(gate: GateFile | None) -> str:
+def prefix(gate: GateFile) -> str:
     """What stands before a path on the command line, which is that of the gate file's configuration."""
-    return f"{name}=" if (name := _configuration(gate)) else ""
+    return f"{gate.configuration}=" if gate.configuration else ""
 
 
 def named_traces(config: pytest.Config) -> Iterator[Path]:

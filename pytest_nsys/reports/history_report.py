@@ -73,9 +73,9 @@ def _table(tracks: Sequence[Track], trends: Sequence[Trend], encoding: str) -> T
         "limit": [_last_limit(trend) for trend in trends],
         "moved": [_moved(trend) for trend in trends],
     }
-    shown = {name: own for name, own in cells.items() if name in ALWAYS or any(own)}
-    columns = [number(name) if name == "runs" else Column(name) for name in shown]
-    return Table(columns, [*zip(*shown.values(), strict=True)])
+    filled = {name: column for name, column in cells.items() if name in ALWAYS or any(column)}
+    columns = [number(name) if name == "runs" else Column(name) for name in filled]
+    return Table(columns, [*zip(*filled.values(), strict=True)])
 
 
 ALWAYS = ("row", "change")

@@ -23,8 +23,8 @@ from pytest_nsys.reports.tables import aligned
 from pytest_nsys.reports.views import Looked, Paragraph
 
 
-def _counted(sums: FamilySums, of: str) -> str:
-    """How the steps of the window are known. Nobody states 1 of a run without anchors, but who does is right."""
+def _explain_step_count(sums: FamilySums, of: str) -> str:
+    """Say how the steps of the window are known. Nobody states 1 of a run without anchors, but who does is right."""
     if of == "window" and sums.steps == 1:
         return "the window counts as one"
     if sums.run.workload.steps is None:
@@ -32,10 +32,8 @@ def _counted(sums: FamilySums, of: str) -> str:
     return "stated" if sums.run.workload.steps > 1 or sums.anchored else "the whole run counts as one"
 
 
-def _lines(sums: FamilySums, facts: Mapping[str, object], of: str) -> Iterator[tuple[str, str]]:
-    """What was looked at, what its sums are divided by, and the step beside its kernels; what held that back the budget
-    says.
-    """
+def _list_sums(sums: FamilySums, facts: Mapping[str, object], of: str) -> Iterator[tuple[str, str]]:
+    """Yield what was measured, what its sums are divided by, and the step beside its kernels, as (name, words)."""
     which = f"{format_value(Fraction(sums.gpus, sums.run.files), BARE)} per file"
     if not sums.of_all_ranks:
         which = f"{ranks_words(sums.ranks)}, of {len(sums.run.ranks)}"
@@ -49,45 +47,45 @@ def _lines(sums: FamilySums, facts: Mapping[str, object], of: str) -> Iterator[t
         yield "families", str(facts["families"])
     yield "shares", f"of {of}: of {format_value(sums.window_ns)}, the mean over the ranks; of kernels: of total kernel"
     yield "total kernel", f"{format_value(sums.total.ns)} per GPU and step"
-    step, left = sums.step_time, "unknown: state the step with --step-time 412ms"
+    step, rest = sums.step_time, "unknown: state the step with --step-time 412ms"
     if step is not None:
-        how = ", stated"
+        source = ", stated"
         if step.periods is not None:
-            how = f", the median of {counted(step.periods, 'steady period')} without that after the window"
-        left = f"{format_value(_left(sums))} (of {format_value(step.ns)}{how})"
-    yield "step - total kernel", left
+            source = f", the median of {counted(step.periods, 'steady period')} without that after the window"
+        rest = f"{format_value(_subtract_kernels(sums))} (of {format_value(step.ns)}{source})"
+    yield "step - total kernel", rest
 
 
-def _left(sums: FamilySums) -> Value:
-    """The step without its kernels; 0 where it is not known."""
+def _subtract_kernels(sums: FamilySums) -> Value:
+    """Return the time of the step without its kernels, in ns; 0 where it is not known."""
     return exact(Fraction(sums.step_time.ns) - sums.total.ns) if sums.step_time is not None else 0
 
 
 BUILT_IN = "built-in"
 
 
-def _facts(sums: FamilySums, looked: Looked) -> dict[str, object]:
-    """The same for programs: times in ns, per GPU and step."""
+def _build_facts(sums: FamilySums, looked: Looked) -> dict[str, object]:
+    """Build what programs get of the same: times in ns, per GPU and step."""
     step = sums.step_time
     return {
         "trace_files": sums.run.files,
         "gpus": sums.gpus,
         "steps": sums.steps,
-        "steps_counted": _counted(sums, what_of(looked)),
-        "window_ns": _number(sums.window_ns),
+        "steps_counted": _explain_step_count(sums, what_of(looked)),
+        "window_ns": _plain_number(sums.window_ns),
         "divisor": sums.divisor,
         "launcher": str(sums.launcher),
         "looked_at": str(looked.spec),
         "families": BUILT_IN if sums.run.convention.families == FAMILIES else "its own",
-        "total_kernel_ns": _number(sums.total.ns),
-        "total_launches": _number(sums.total.launches),
-        "step_ns": None if step is None else _number(step.ns),
+        "total_kernel_ns": _plain_number(sums.total.ns),
+        "total_launches": _plain_number(sums.total.launches),
+        "step_ns": None if step is None else _plain_number(step.ns),
         "step_stated": step is not None and step.periods is None,
-        "step_minus_kernel_ns": None if step is None else _number(_left(sums)),
+        "step_minus_kernel_ns": None if step is None else _plain_number(_subtract_kernels(sums)),
     }
 
 
-def _number(value: Value) -> int | float:
+def _plain_number(value: Value) -> int | float:
     return value if isinstance(value, int) else float(value)
 
 
@@ -99,12 +97,12 @@ def what_of(looked: Looked) -> str:
 def about_kernels(looked: Looked) -> Paragraph:
     """What the sums are divided by, and the step beside them."""
     sums, run = sums_of(looked.asked_together), looked.run
-    facts = _facts(sums, looked)
-    noted = [Note(text) for each in run.facts for text in each.notes]
+    facts = _build_facts(sums, looked)
+    notes = [Note(text) for each in run.facts for text in each.notes]
     if looked.spec.whole_run and run.workload.steps is None:
         counts = f"steps are the {counted(sums.steps, 'anchor')} of each rank"
-        noted.append(Note(f"{counts}, and kernels outside of them are counted with them: --steps says otherwise"))
-    return Paragraph(below=aligned([*_lines(sums, facts, what_of(looked))]), facts=facts, notes=noted)
+        notes.append(Note(f"{counts}, and kernels outside of them are counted with them: --steps says otherwise"))
+    return Paragraph(below=aligned([*_list_sums(sums, facts, what_of(looked))]), facts=facts, notes=notes)
 
 
 def about_collectives(looked: Looked) -> Paragraph:
@@ -123,15 +121,15 @@ def about_collectives(looked: Looked) -> Paragraph:
         "longest"
         for (group, collective), rank, lag in stragglers(clocks)
     ]
-    said = [*agreeing(window), *_unsaid([window.by_rank[rank] for rank in sorted({*looked.ranks})])]
-    said += [f"no waits of {line}" for line in clocks.unmatched]
+    notes = [*agreeing(window), *_list_unknown_transfers([window.by_rank[rank] for rank in sorted({*looked.ranks})])]
+    notes += [f"no waits of {line}" for line in clocks.unmatched]
     if window.run.workload.peak_gb_per_s is None:
-        said.append("no utilisation: --peak 400GB/s states the bandwidth of the network per GPU")
-    return Paragraph(below=lines, facts={"stragglers": straggling, "residuals": residuals}, notes=[*map(Note, said)])
+        notes.append("no utilisation: --peak 400GB/s states the bandwidth of the network per GPU")
+    return Paragraph(below=lines, facts={"stragglers": straggling, "residuals": residuals}, notes=[*map(Note, notes)])
 
 
-def _unsaid(windows: Sequence[RankWindow]) -> Iterator[str]:
-    """What the traces cannot say of transfers, each in one line."""
+def _list_unknown_transfers(windows: Sequence[RankWindow]) -> Iterator[str]:
+    """Yield what the traces cannot say of transfers, each in one line."""
     blind = [w for w in windows if w.track.collectives is None and transfers(w)]
     if blind:
         yield f"no bytes, bandwidths and waits: {blind[0].track.around.facts.to_see_sizes}"

@@ -89,7 +89,7 @@ def pictures_of(
 ) -> Pictures:
     """What is drawn of a verdict. ``sent`` are the keys of windows that were handed over; it gets those of this one."""
     sent = sent if sent is not None else set()
-    now, before = explaining_windows(verdict, head, base)
+    now, before = find_explaining_windows(verdict, head, base)
     windows = [_picture(rank, now, before, sent) for rank in ranks_of(verdict, head.runs[0])]
     return Pictures(windows, _spread(verdict, spec_for(head.convention, verdict.assertion), head))
 
@@ -156,10 +156,10 @@ class ExplainingWindows(NamedTuple):
         yield from map(str, ("|", *self.side.paths, spec.window, spec.span, spec.kernels, self.capture, self.n))
 
 
-def explaining_windows(
+def find_explaining_windows(
     verdict: Verdict, head: Captures, base: Captures | None
 ) -> tuple[ExplainingWindows, ExplainingWindows | None]:
-    """The windows of now and of before; None where there is no run before."""
+    """Find the windows that explain a verdict in this run, and in the run before; None where there is none."""
     at, spec = verdict.looked_at, spec_for(head.convention, verdict.assertion)
     now = ExplainingWindows(head, spec) if at is None else ExplainingWindows(head, at.spec, at.capture, at.n)
     if base is None:

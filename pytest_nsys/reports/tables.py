@@ -206,20 +206,20 @@ class Table:
         in one unit, which a column's name does not repeat.
         """
         columns, cells = self._without(*_FOR_PROGRAMS)
-        alike: dict[tuple[str, int | None], list[tuple[list[Cell], int, Value]]] = {}
+        cells_by_scale: dict[tuple[str, int | None], list[tuple[list[Cell], int, Value]]] = {}
         for i, column in enumerate(columns):
             unit = _SCALED.get(column.kind)
             for row in cells:
                 if unit is not None and isinstance(value := row[i], int | Fraction):
-                    alike.setdefault((unit, None), []).append((row, i, value))
+                    cells_by_scale.setdefault((unit, None), []).append((row, i, value))
                 elif isinstance(measure := row[i], Measure):
-                    alike.setdefault((measure.unit, i), []).append((row, i, measure.value))
+                    cells_by_scale.setdefault((measure.unit, i), []).append((row, i, measure.value))
             if unit is not None:
                 name, taken = column.name.removesuffix("_ns"), {other.name for other in columns}
                 columns[i] = replace(column, name=str(column.kind) if name in taken else name)
-        for (unit, _), own in alike.items():
-            scale = scale_of([value for _, _, value in own], unit)
-            for row, i, value in own:
+        for (unit, _), scaled_cells in cells_by_scale.items():
+            scale = scale_of([value for _, _, value in scaled_cells], unit)
+            for row, i, value in scaled_cells:
                 row[i] = format_value(value, unit, scale=scale)
         for i, column in enumerate(columns):
             if column.kind is CellKind.KERNEL:

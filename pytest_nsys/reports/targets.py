@@ -36,15 +36,15 @@ def check_target(shown: str, path: Path, others: Iterable[tuple[Path, str]], *, 
     ``others`` are the files that are read or written besides, each with what it is; ``cut``: the report is the cut of
     a trace, and may replace an earlier one.
     """
-    if unfit := _why_unfit(path):
-        raise UsageMistake(f"{printable(shown)}: {unfit}")
+    if obstacle := _find_obstacle(path):
+        raise UsageMistake(f"{printable(shown)}: {obstacle}")
     why = next((what for other, what in others if same_file(path, other)), None) or _why_not(path, cut=cut)
     if why is not None:
         raise UsageMistake(f"{printable(shown)}: {why}: give another file")
 
 
-def _why_unfit(path: Path) -> str:
-    """Why nothing can be written there; empty where nothing is known against it."""
+def _find_obstacle(path: Path) -> str:
+    """Say why nothing can be written there; empty where nothing is known against it."""
     try:
         if path.is_dir():
             return "is a folder; name a file in it"

@@ -1,0 +1,252 @@
+"""What is still red once a run was accepted, why did the refresh not settle it, and what does a person type for each?
+
+Every assertion of a gate file that was refreshed is judged again, against what is stored now. Lines stand for all items
+that they make, in every configuration: the worst value rules.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from pytest_nsys.core.errors import NsysError
+from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.model import Value
+from pytest_nsys.core.numbers import format_apart, format_value
+from pytest_nsys.core.words import counted, place_words, printable
+from pytest_nsys.gates.judgement import Reference, breaks_rule
+from pytest_nsys.gates.looser_limits import ceiling_beyond, has_worse_side, sentence_to_write
+from pytest_nsys.gates.model import (
+    Assertion,
+    ByModel,
+    Comparator,
+    Constant,
+    FromBaseline,
+    GateFile,
+    JudgedRow,
+    Outcome,
+    Verdict,
+)
+from pytest_nsys.gates.names import without_item
+from pytest_nsys.verdicts.evaluate import GateContext, rows_now
+from pytest_nsys.verdicts.refresh_modes import Mode
+
+SHOWN_FAILURES = 10
+WAIVED_FOR = timedelta(days=30)
+_BEGIN = 'pytest --nsys-update-baselines --nsys-reason "…" --nsys-history=PATH'
+_ROWS_STAY = "; what is stored of it stays"
+
+
+@dataclass(frozen=True)
+class UnresolvedFailure:
+    """Holds an entry of a gate file that is red, or better than what is stored; of several items or configurations the
+    worst.
+    """
+
+    path: Path
+    assertion: Assertion
+    advice: str = ""
+    """What it is, and what to type; empty where it cannot be judged."""
+    error: str = ""
+    """Why it cannot be judged, which several may share."""
+    red: bool = True
+    """Whether the next run fails by it."""
+    row: JudgedRow | None = None
+    """The worst row, where there is one."""
+    sentence: str = ""
+    """What a person writes so that the constant holds the row; empty where nothing does."""
+    ceiling: str = ""
+    """That of a waiver that lets the row pass; empty where none does."""
+    file_has_waivers: bool = False
+    note: str = ""
+    """That stored rows stay; empty where there are none."""
+
+    @property
+    def margin(self) -> Value:
+        """How far the worst row is from its limit; 0 where that is not known."""
+        return 0 if self.row is None or self.row.margin is None else self.row.margin
+
+    @property
+    def severity(self) -> tuple[bool, Value]:
+        """What orders the failures of one line: red before better, the furthest from its limit last."""
+        return self.red, -self.margin
+
+
+def find_unresolved_failures(
+    contexts: Sequence[GateContext],
+    is_resolved: Callable[[GateFile, Assertion], bool],
+    mode: Mode,
+    refresh_command: str,
+) -> list[UnresolvedFailure]:
+    """Judge the assertions of these gate files again and return what is left of each line, in their order.
+
+    ``is_resolved`` knows assertions that are resolved otherwise, as a limit from the history is by this run.
+    ``refresh_command`` stands before options where no refresh was typed.
+    """
+    failures: dict[tuple[Path, int, int], UnresolvedFailure] = {}
+    for context in contexts:
+        for assertion in context.gate.assertions:
+            if is_resolved(context.gate, assertion):
+                continue
+            failure = _classify_assertion(assertion, context, mode, refresh_command)
+            if failure is not None:
+                line = (failure.path, *assertion.location[1:])
+                failures[line] = max(failures.get(line, failure), failure, key=lambda one: one.severity)
+    return sorted(failures.values(), key=lambda one: (not one.red, one.path, one.assertion.location[1:]))
+
+
+def format_unresolved_failures(
+    failures: Sequence[UnresolvedFailure], reason: str, format_path: Callable[[Path], str]
+) -> Iterator[str]:
+    """Yield a line for each, and below it the sentence or the waiver to paste, where one helps; one error of many
+    once.
+    """
+    files_with_waivers = set[Path]()
+    until = datetime.now(UTC).date() + WAIVED_FOR
+
+    def place(failure: UnresolvedFailure) -> str:
+        return f"{format_path(failure.path)}:{failure.assertion.location.line}"
+
+    for error, alike in grouped((failure.error, failure) for failure in failures if failure.error).items():
+        more = f" and {counted(len(alike) - 1, 'more line')}" if len(alike) > 1 else ""
+        note = max(failure.note for failure in alike)
+        yield f"still red: {place(alike[0])}{more} cannot be judged: {printable(error, 160)}{note}"
+    failures = [failure for failure in failures if not failure.error]
+    for failure in failures[:SHOWN_FAILURES]:
+        name = without_item(failure.assertion.full_name)
+        state = "still red" if failure.red else "not written"
+        yield f"{state}: {place(failure)} `{printable(name, 60)}` {failure.advice}"
+        if failure.sentence:
+            yield f"  write: {printable(failure.sentence, 400)}"
+        if failure.ceiling:
+            has_waivers = failure.file_has_waivers or failure.path in files_with_waivers
+            below = " below the file's waivers:" if has_waivers else ":"
+            yield f"  {'or ' if failure.sentence else ''}waive it for {WAIVED_FOR.days} days{below}"
+            if not has_waivers:
+                yield "  waivers:"
+            files_with_waivers.add(failure.path)
+            fields = (
+                f"assertion: {_quote(name)}, ceiling: {failure.ceiling}, expires: {until}, reason: {_quote(reason)}"
+            )
+            yield f"    - {{{fields}}}"
+    if rest := len(failures[SHOWN_FAILURES:]):
+        yield f"… and {counted(rest, 'more line')} of the gate files"
+
+
+def _quote(text: str) -> str:
+    return json.dumps(printable(text, 400), ensure_ascii=False)
+
+
+def _classify_assertion(
+    assertion: Assertion, context: GateContext, mode: Mode, refresh_command: str
+) -> UnresolvedFailure | None:
+    """Say why an item fails, or could be better; None where it is resolved."""
+    path = context.gate.path
+    try:
+        assertion = context.resolved(assertion)
+        judgement = context.judged(assertion)
+    except NsysError as error:
+        return UnresolvedFailure(path, assertion, error=str(error), note=_note_stored_rows(assertion, context))
+    outcome, row = judgement.outcome, _find_worst_row(judgement.rows)
+    good = Verdict(assertion, outcome, "", "").good
+    if assertion.xfail is not None and outcome is Outcome.FAILED:
+        return None
+    if good and assertion.xfail is not None:
+        return UnresolvedFailure(path, assertion, "holds, and is expected to fail: remove its xfail", row=row)
+    if good and outcome is not Outcome.IMPROVED:
+        return None
+    if outcome is Outcome.NO_DATA and (measured := rows_now(assertion, context)).outcome is Outcome.NO_DATA:
+        advice = f"has no data ({printable(measured.reason, 400)}): record what it measures, or give it "
+        advice += f"allow_no_data: true{_note_stored_rows(assertion, context)}"
+        return UnresolvedFailure(path, assertion, advice)
+    no_data = f"has no data ({printable(judgement.reason, 400)})"
+    value = _describe_value(assertion, row, context.gate.configuration)
+    # Of what is stored a row is left out by the mode, or by who selected others.
+    is_left_out = outcome is Outcome.IMPROVED or (assertion.reads_stored and outcome is Outcome.NO_DATA)
+    if outcome in (Outcome.FAILED, Outcome.ACCEPTED):
+        is_left_out = isinstance(assertion.require.limit, FromBaseline)
+    if is_left_out:
+        what = no_data if judgement.reason else f"improved to {value}" if good else f"is {value}"
+        return UnresolvedFailure(path, assertion, f"{what}, and {_explain_omission(mode)}", red=not good, row=row)
+    if outcome is Outcome.INCONCLUSIVE:
+        advice = "is inconclusive, which this file counts as red: take more captures"
+    elif outcome is Outcome.INCOMPARABLE:
+        why = printable(judgement.reason, 400)
+        advice = f"is incomparable ({why}): {refresh_command or 'refresh the whole gate file with '}--all"
+    elif outcome is Outcome.NO_DATA:  # its limit is from a history that has nothing of it
+        advice = f"{no_data}: {_BEGIN} begins it"
+    elif any(map(breaks_rule, judgement.rows)):
+        advice = f"is a rule, not a limit alone, {value}: no refresh settles it"
+    else:
+        sentence = ceiling = ""
+        if row is not None and row.value is not None:
+            sentence = _build_sentence(assertion, judgement.rows, row, row.value)
+            ceiling = ceiling_beyond(assertion, row.value, row.labels)
+        advice = f"is exact, {value}, and a refresh accepts no other number: mend it"
+        if has_worse_side(assertion):
+            advice = f"is a constant, {value}{'' if sentence else ', and no looser one says anything: remove it'}"
+        file_has_waivers = any(each.waivers for each in context.gate.assertions)
+        return UnresolvedFailure(
+            path,
+            assertion,
+            advice,
+            row=row,
+            sentence=sentence,
+            ceiling=ceiling,
+            file_has_waivers=file_has_waivers,
+        )
+    return UnresolvedFailure(path, assertion, advice, row=row)
+
+
+def _note_stored_rows(assertion: Assertion, context: GateContext) -> str:
+    """Say that the rows stay which the baseline has of the assertion; empty where it has none."""
+    with contextlib.suppress(NsysError):  # told by its items
+        return _ROWS_STAY if assertion.reads_stored and isinstance(context.reference(assertion), Reference) else ""
+    return ""
+
+
+def _describe_value(assertion: Assertion, row: JudgedRow | None, configuration: str) -> str:
+    """Say what the worst row has: ``42.6% now in rank 0 all_gather``."""
+    if row is None or row.value is None:
+        return "without a value"
+    unit = assertion.judged.unit
+    value = format_value(row.value, unit) if row.limit is None else format_apart(row.value, row.limit, unit)[0]
+    place = printable(" ".join(filter(None, [configuration, place_words(row.labels)])), 80)
+    return f"{value} now{f' in {place}' if place else ''}"
+
+
+def _explain_omission(mode: Mode) -> str:
+    """Say why its rows were not written, and what to type."""
+    if mode is Mode.ACCEPT_RUN:
+        return "--accept-run adds one run to the accepted ones, whose median counts: refresh without --accept-run"
+    return "it was not selected: refresh the whole gate file"
+
+
+def _find_worst_row(rows: Sequence[JudgedRow]) -> JudgedRow | None:
+    """Return the row furthest from its limit of those that fail; else the first, None of none."""
+    failed_rows = [row for row in rows if row.outcome is Outcome.FAILED]
+    return min(failed_rows or rows[:1], key=lambda row: 0 if row.margin is None else row.margin, default=None)
+
+
+def build_accepting_sentence(verdict: Verdict) -> str:
+    """Build the sentence that a person writes who accepts what a constant has failed by; empty where there is none."""
+    row = _find_worst_row(verdict.rows)
+    if verdict.outcome is not Outcome.FAILED or row is None or row.value is None or any(map(breaks_rule, verdict.rows)):
+        return ""
+    return _build_sentence(verdict.assertion, verdict.rows, row, row.value)
+
+
+def _build_sentence(assertion: Assertion, rows: Sequence[JudgedRow], worst: JudgedRow, value: Value) -> str:
+    """Build the sentence that holds every row; empty where each of them has to be one number, and they are several."""
+    limit = assertion.require.limit
+    if assertion.require.comparator is Comparator.EQ and isinstance(limit, Constant | ByModel):
+        others = [row for row in rows if row.value not in (None, value)]
+        if isinstance(limit, ByModel):
+            others = [row for row in others if limit.word_for(row.labels) == limit.word_for(worst.labels)]
+        if others:
+            return ""
+    return sentence_to_write(assertion, value, worst.labels)
