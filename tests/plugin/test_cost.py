@@ -77,7 +77,6 @@ def test_rows_go_once_they_were_told(project: Project) -> None:
 FACTS = {
     "step_facts",
     "step_words",
-    "root_facts",
     "budget_facts",
     "circumstances",
     "explained",

@@ -10,9 +10,9 @@ from typing import Any
 
 import jsonschema
 import pytest
-from pytest_nsys.analysis.root_facts import RootKind, RootOf
 
 from pytest_nsys import reports
+from pytest_nsys.analysis.explained import ChangeKind, What
 from pytest_nsys.analysis.structure import ContentKind
 from pytest_nsys.core.errors import Mistake
 from pytest_nsys.gates.model import Comparator, Outcome, Severity
@@ -44,7 +44,7 @@ def test_the_schema_knows_the_format_and_every_word() -> None:
     parts = SCHEMA["$defs"]
     assert [*parts["Counts"]["properties"]] == parts["Assertion"]["properties"]["state"]["enum"] == [*STATES]
     assert parts["Assertion"]["properties"]["comparator"]["enum"] == ["", *Comparator]
-    for words in (ContentKind, FileKind, Outcome, Result, RootKind, RootOf, Severity):
+    for words in (ChangeKind, ContentKind, FileKind, Outcome, Result, Severity, What):
         assert parts[words.__name__]["enum"] == sorted(words)
 
 
