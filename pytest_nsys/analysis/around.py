@@ -81,7 +81,7 @@ from pytest_nsys.core.tables import (
 )
 from pytest_nsys.core.trace import Trace
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.traces.copies_as_kernels import merged
+from pytest_nsys.traces.copies_as_kernels import GRAPH_ID, merged
 
 Context = tuple[str, str | None]
 """(stage, purpose); the purpose is None where the convention names none."""
@@ -434,15 +434,29 @@ class RankTrack:
     @cached_property
     def compute_time(self) -> Intervals:
         """When compute ran, in whichever step."""
-        return self._time_of(where_not(self.communicates))
+        return self.kernels.time_of(where_not(self.communicates))
 
     @cached_property
     def communication_time(self) -> Intervals:
         """When communication ran, in whichever step."""
-        return self._time_of(where(self.communicates))
+        return self.kernels.time_of(where(self.communicates))
 
-    def _time_of(self, own: Column) -> Intervals:
-        return Intervals(take(self.kernels.start_ns, own), take(self.kernels.end_ns, own))
+    @cached_property
+    def graph_time(self) -> Intervals:
+        """When CUDA graphs ran of which no kernel was traced."""
+        transfers = self.transfers or NO_KERNELS
+        return transfers.time_of(where(equal(transfers.name, GRAPH_ID)))
+
+    @cached_property
+    def at_work_time(self) -> Intervals | None:
+        """When compute, a copy or a memset ran; None where the trace does not say when the latter did."""
+        transfers = self.transfers
+        return None if transfers is None else self.compute_time.union(Intervals(transfers.start_ns, transfers.end_ns))
+
+    @cached_property
+    def busy_time(self) -> Intervals | None:
+        """When anything ran; None as above."""
+        return None if self.at_work_time is None else self.at_work_time.union(self.communication_time)
 
     @cached_property
     def alone_median_ns(self) -> dict[int, Value]:
@@ -632,7 +646,10 @@ def order_of(kernels: Kernels) -> StreamOrder:
 def _nested(kernels: Kernels, own: Column) -> tuple[Column, Column]:
     """Return which of some kernels lie inside an earlier one of their stream, and inside which."""
     stream, start, end = (take(column, own) for column in (kernels.stream, kernels.start_ns, kernels.end_ns))
-    longest_first = order(stream, start, minus(start, end))
+    longest_first = order(stream, start)
+    starts = take(start, longest_first)
+    if total(equal(minus(starts[1:], starts[:-1]), 0)):  # few streams have two: lengths, in no order, are slow to sort
+        longest_first = order(stream, start, minus(start, end))
     reaching = records(*(take(column, longest_first) for column in (stream, end)))
     inside, outer = where_not(reaching), where(reaching)
     by_stream = take(own, longest_first)

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from fractions import Fraction
+from contextlib import suppress
 
 from pytest_nsys.analysis.activity import SYNCHRONISING_CALLS, waiting_call
 from pytest_nsys.analysis.budget import Budget, budget_of, waiting_by_thread
 from pytest_nsys.analysis.explained import OWN_STREAM, Part, What
-from pytest_nsys.analysis.gpu_state import MEGA
+from pytest_nsys.analysis.gpu_state import sm_clock_mhz
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.core.columns import minus, take, touching, where, within
 from pytest_nsys.core.errors import NoRows
-from pytest_nsys.core.exact import median
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.kernel_names import telling_name
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, GRAPH_ID, MEMSET_ID, TRANSFERS
@@ -93,6 +92,6 @@ def transferred(window: RankWindow) -> list[Part] | None:
 
 def clock_mhz(window: RankWindow) -> int | None:
     """Median clock of the SMs; None where the window has no sample of it."""
-    clocks = window.track.on_gpu.sm_clocks
-    samples = () if clocks is None else clocks.between(window.start_ns, window.end_ns).value
-    return round(Fraction(median(samples)) / MEGA) if samples else None
+    with suppress(NoRows):
+        return round(sm_clock_mhz(window))
+    return None

@@ -111,7 +111,7 @@ class Budget:
         if without_launch == len(ends) > 0:
             what = "no kernel that ends a gap has a launch row, so when the host issued it is unknown"
             raise NoRows(f"{what}: {window.track.around.facts.to_see_calls}")
-        computed_ns, busy = self._device.compute.covered_ns(self._low, self._high), self._device.busy
+        computed_ns, busy = self._device.compute_time.covered_ns(self._low, self._high), self._device.busy_time
         self.lines = BudgetLines(
             parts={part: total(self._length_ns(self._of(part))) for part in PARTS} | {BudgetPart.COMPUTE: computed_ns},
             has_next=own_until is not None,
@@ -149,11 +149,11 @@ class Budget:
     @property
     def comm_ns(self) -> int:
         """How long communication ran, barriers included."""
-        return self._device.communication.covered_ns(self._low, self._high)
+        return self._device.communication_time.covered_ns(self._low, self._high)
 
     @property
     def comm_alone_ns(self) -> int | None:
-        at_work, busy_ns = self._device.at_work, self.lines.device_busy_ns
+        at_work, busy_ns = self._device.at_work_time, self.lines.device_busy_ns
         if at_work is None or busy_ns is None or not self.comm_ns:
             return None
         return busy_ns - at_work.covered_ns(self._low, self._high)
@@ -183,7 +183,7 @@ class Budget:
         """How long communication of the rank ran in what of the gaps comes after the launch, whatever blocked then."""
         issued = where_not(equal(self._gaps.part, STARVED))
         spans = (take(column, issued) for column in (self._gaps.start_ns, self._gaps.end_ns))
-        return total(self._device.communication.covered(*spans))
+        return total(self._device.communication_time.covered(*spans))
 
     @cached_property
     def in_syncs(self) -> Mapping[str, int]:
@@ -378,13 +378,13 @@ def facts_of(budget: Budget) -> BudgetFacts:
 
 def device_idle_ns(window: RankWindow) -> int | None:
     """Time in which no kernel, copy or memset runs, per rank: ``idle_ns`` counts copies and memsets as idle."""
-    busy = device_of(window).busy
+    busy = device_of(window).busy_time
     return None if busy is None else window.length_ns - busy.covered_ns(window.start_ns, window.end_ns)
 
 
 def compute_absent_ns(window: RankWindow) -> int:
     """Time in which no compute kernel runs, per rank: what a faster step has to win back."""
-    compute = device_of(window).compute
+    compute = device_of(window).compute_time
     return window.length_ns - compute.covered_ns(window.start_ns, window.end_ns)
 
 
@@ -394,11 +394,11 @@ def comm_alone_ns(window: RankWindow) -> int | None:
     No row where nothing communicates in the window: 0 would be green on nothing.
     """
     device, span = device_of(window), (window.start_ns, window.end_ns)
-    if not device.communication.covered_ns(*span):
+    if not device.communication_time.covered_ns(*span):
         raise NoRows(NO_COMMUNICATION)
-    if device.busy is None or device.at_work is None:
+    if device.busy_time is None or device.at_work_time is None:
         return None
-    return device.busy.covered_ns(*span) - device.at_work.covered_ns(*span)
+    return device.busy_time.covered_ns(*span) - device.at_work_time.covered_ns(*span)
 
 
 def launch_starved_ns(window: RankWindow) -> int:

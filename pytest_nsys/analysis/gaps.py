@@ -18,7 +18,6 @@ from typing import NamedTuple
 from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.budget_facts import BLOCKED, BudgetPart
 from pytest_nsys.analysis.dependencies import Dependencies
-from pytest_nsys.analysis.gpu_state import device_around
 from pytest_nsys.analysis.operations import KINDS, NONE, Operations
 from pytest_nsys.core.columns import (
     NEVER,
@@ -78,7 +77,7 @@ class Gaps(NamedTuple):
 def goes_on(track: RankTrack) -> bool:
     """Whether the last gap of a track may go on after it: no compute covers its end."""
     until = track.until_ns
-    return until is not None and not device_around(track).compute.covered_ns(until - 1, until)
+    return until is not None and not track.compute_time.covered_ns(until - 1, until)
 
 
 class Waiting:
@@ -91,7 +90,7 @@ class Waiting:
         self.recorded = found is not None
         self.waits, self.joined = len(waits), sum(wait.recorded_at is not None for wait in waits)
         joined = [wait for wait in all_waits if wait.recorded_at is not None]
-        self.device = device_around(track)
+        self.track = track
         self.operations = ran = Operations(track, after=goes_on(track), others=bool(joined))
         self._ordered = [wait for wait in joined if not {wait.stream, wait.recorded_on} & ran.unordered]
         of_waits = {stream for wait in joined for stream in (wait.stream, wait.recorded_on)}
@@ -152,12 +151,12 @@ class Waiting:
         start, end = chained([issued, held.columns[1]]), chained([ends, held.columns[0]])
         start, end = take(start, order(start)), take(end, order(end))
         left = where(minus(end, start))
-        _, start, end, beside = self.device.communication.parted(take(start, left), take(end, left))
+        _, start, end, beside = self.track.communication_time.parted(take(start, left), take(end, left))
         part = take(bytearray([STALLED, BESIDE]), beside)
         return _Parts((start, end, minus(places(starts, start), _all(1, start)), _all(NONE, start)), part)
 
     def _without_compute(self, low: int, high: int) -> tuple[Column, Column]:
-        compute = self.device.compute
+        compute = self.track.compute_time
         first, after = bisect_right(compute.ends, low), bisect_left(compute.starts, high)
         starts = array("q", [low]) + compute.ends[first:after]
         ends = compute.starts[first:after] + array("q", [high])

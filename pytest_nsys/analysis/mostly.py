@@ -66,7 +66,7 @@ def mostly(windows: Mapping[int, Sequence[RankWindow]]) -> Mostly | None:
     window = worst.window
     if most is MostOf.IDLE:
         # copies and the work of other steps are not idle either
-        busy = device_of(window).busy or window.meanwhile.busy_time
+        busy = device_of(window).busy_time or window.meanwhile.busy_time
         gap_ns = max((end - start for start, end in busy.uncovered(window.start_ns, window.end_ns)), default=0)
         much = gap_ns > ONE_GAP * (worst.lines.device_idle_ns or 0)
         return Mostly(most, share, computes, gap_ns=gap_ns if much else None)

@@ -74,6 +74,7 @@ class RankWindow:
         kernels = track.kernels if self._whole else track.kernels.take(positions)
         clipped = spec.kernels is KernelsMode.CLIPPED and not spec.whole_run
         self.kernels = kernels.cut(window.start_ns, window.end_ns) if clipped else kernels
+        self._is_track = self.kernels is track.kernels
         self.start_ns, self.end_ns = window.start_ns, window.end_ns
         self.goes_on, self.ran_ns = False, (self.start_ns, self.end_ns)
         if spec.by_launch and len(kernels):
@@ -198,7 +199,7 @@ class RankWindow:
 
     def time_of(self, indices: Column) -> Intervals:
         """When any of the kernels at ``indices`` ran."""
-        return Intervals(*self.starts_and_ends(indices))
+        return self.kernels.time_of(indices)
 
     @cached_property
     def busy_time(self) -> Intervals:
@@ -208,7 +209,7 @@ class RankWindow:
     @cached_property
     def compute_time(self) -> Intervals:
         """When compute ran."""
-        return self.time_of(self.compute)
+        return self.track.compute_time if self._is_track else self.time_of(self.compute)
 
     @cached_property
     def communication_time(self) -> Intervals:
@@ -218,7 +219,7 @@ class RankWindow:
     @cached_property
     def all_communication_time(self) -> Intervals:
         """When communication ran, barriers included."""
-        return self.time_of(self.all_communication)
+        return self.track.communication_time if self._is_track else self.time_of(self.all_communication)
 
     @cached_property
     def exposed_ns(self) -> Column:

@@ -36,6 +36,12 @@ class Intervals:
         pairs = list(spans)
         return cls(array("q", [start for start, _ in pairs]), array("q", [end for _, end in pairs]))
 
+    def union(self, other: Intervals) -> Intervals:
+        """Return the time that either covers."""
+        if not other.starts:  # of a million kernels no second copy is kept
+            return self
+        return Intervals(self.starts + other.starts, self.ends + other.ends)
+
     def __iter__(self) -> Iterator[Interval]:
         return zip(self.starts, self.ends, strict=True)
 

@@ -13,6 +13,7 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple, overload
 
 from pytest_nsys.core.columns import chained, take, within
+from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import Range, Stream
 
 
@@ -53,6 +54,10 @@ class Kernels:
             full_name=take(self.full_name, at),
             graph_node=take(self.graph_node, at),
         )
+
+    def time_of(self, indices: array[int]) -> Intervals:
+        """Return when any of the kernels at ``indices`` ran."""
+        return Intervals(take(self.start_ns, indices), take(self.end_ns, indices))
 
     def cut(self, start_ns: int, end_ns: int) -> Kernels:
         """The same kernels, each of which touches the span, cut at its edges."""
