@@ -52,26 +52,31 @@ class Reader(Protocol):
         ...
 
 
+def are_many(rows: int) -> bool:
+    """Return whether so many rows are let go as they are read: as objects of Python they take much memory at once."""
+    return rows >= MANY_ROWS
+
+
 def worth(rows: int) -> bool:
     """Whether so many rows are to be read in blocks, and the driver can be used."""
-    if rows < MANY_ROWS:
+    if not are_many(rows):
         return False
     from pytest_nsys.traces import arrow_sqlite
 
     return arrow_sqlite.trouble() is None
 
 
-def passing(file: SqliteFile, table: str, where: str) -> int:
-    """About how many rows of a large table pass, by samples from all over it: it may be ordered by process before time.
-    All that a small one has.
+def has_many(file: SqliteFile, table: str, where: str) -> bool:
+    """Return whether so many rows of a table pass that none is kept as it is read, by samples from all over it: it may
+    be ordered by process before time.
     """
     count = file.about(table)
-    if not worth(count) or not (row_id := file.row_id(table)):
-        return count
+    if not are_many(count) or not (row_id := file.row_id(table)):
+        return False
     rows = listed(range(1, count + 1, max(1, count // SAMPLES)))
     sql = f"SELECT count(*), total({where}) FROM {table} WHERE {row_id} IN ({rows})"
     ((sampled, passed),) = file.rows(sql)
-    return int(count * passed // sampled) if sampled else count
+    return are_many(int(count * passed // sampled) if sampled else count)
 
 
 def blocks(file: SqliteFile, columns: Sequence[str], table: str, where: str = "1") -> Generator[Block, None, None]:

@@ -37,12 +37,12 @@ from pytest_nsys.traces.nsys.tables import (
 from pytest_nsys.traces.other_profilers import LAUNCHES
 from pytest_nsys.traces.sqlite_columns import (
     OddValue,
+    are_many,
     check_whole,
     damage,
-    passing,
+    has_many,
     read_blocks,
     texts_of,
-    worth,
 )
 from pytest_nsys.traces.sqlite_conditions import listed, one_of, within
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
@@ -93,7 +93,7 @@ def _read_tables(
 ) -> dict[int, CallTable]:
     """Look for the calls that are missing yet, in some stretches of row ids or everywhere."""
     ids = {pid: own.missing() for pid, own in sorted(wanted.items())}
-    many = stretches is None and worth(sum(map(len, ids.values())))
+    many = stretches is None and are_many(sum(map(len, ids.values())))
 
     def rows() -> Iterable[Sequence[SqlRow]]:
         low, high = min(own[0] for own in ids.values()), max(own[-1] for own in ids.values())
@@ -110,7 +110,7 @@ def calls_started(file: SqliteFile, spans: Mapping[int, Interval]) -> dict[int, 
     """The earliest call of each correlation that starts in the span of its process. Raises OddValue."""
     where = starting("globalTid", spans)
     stretches = find_starting(file, RUNTIME, hull(spans.values()))
-    whole = stretches is None and worth(passing(file, RUNTIME, where))
+    whole = stretches is None and has_many(file, RUNTIME, where)
     found = read_blocks(file, START, RUNTIME, where, list[Block], whole=whole, stretches=stretches)
     started: dict[int, Column] = {}
     for tid, correlation, _ in found:
@@ -278,7 +278,7 @@ def _event_calls(file: SqliteFile, table: str, kind: str = "0", where: str = "1"
         table,
         where,
         lambda found: [EventCall(*each[:-1]) for part in found for each in zip(*part, strict=True)],
-        whole=worth(file.about(table)),
+        whole=has_many(file, table, where),
     )
 
 

@@ -40,7 +40,7 @@ from pytest_nsys.traces.nsys.tables import (
     THREAD_BITS,
     by_process,
 )
-from pytest_nsys.traces.sqlite_columns import damage, passing, read_blocks, texts_of, worth
+from pytest_nsys.traces.sqlite_columns import damage, has_many, read_blocks, texts_of
 from pytest_nsys.traces.sqlite_conditions import listed, one_of, within
 from pytest_nsys.traces.sqlite_file import SqliteFile
 from pytest_nsys.traces.sqlite_zones import find_starting, find_touching
@@ -205,7 +205,7 @@ class _Work:
     ) -> list[Block]:
         row = [f"CAST(ifnull({name}, 0) AS INTEGER)" for name in names]
         with damage(self._file, table):
-            whole = stretches is None and worth(passing(self._file, table, where))
+            whole = stretches is None and has_many(self._file, table, where)
             return read_blocks(self._file, row, table, where, list[Block], whole=whole, stretches=stretches)
 
     @cached_property

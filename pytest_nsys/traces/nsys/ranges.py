@@ -21,7 +21,7 @@ from pytest_nsys.traces.sqlite_columns import (
     check_text,
     check_whole,
     damage,
-    passing,
+    has_many,
     split,
     texts_of,
     worth,
@@ -95,9 +95,9 @@ def read_around(file: SqliteFile, spans: Mapping[int, Interval]) -> dict[int, Ra
     text = file.column(NVTX, "text")
     by_nccl, values = name_condition(text, COMMUNICATION_PREFIX + "%")
     where = f"{touching('globalTid', spans)} AND {_RECORDED}"
-    whole = worth(passing(file, NVTX, where))
+    whole = has_many(file, NVTX, where)
     inline: dict[str, int] = {}
-    if whole:
+    if whole and worth(file.about(NVTX)):
         with suppress(Unfit), closing(_blocks(file, f"{where} AND {text} IS NULL")) as by_id:
             by_text = _rows(file, f"{where} AND {text} IS NOT NULL AND NOT ({by_nccl})", values, inline, whole=True)
             return _ranges(chain(by_id, by_text), inline, partial(strings, file))

@@ -77,9 +77,8 @@ from pytest_nsys.traces.sqlite_columns import (
     check_text,
     check_whole,
     damage,
-    passing,
+    has_many,
     slower,
-    worth,
 )
 from pytest_nsys.traces.sqlite_conditions import listed, touches, within
 from pytest_nsys.traces.sqlite_file import SqliteFile
@@ -389,7 +388,7 @@ class NsysSqlite:
         strangers = f"(globalPid NOT IN ({listed(by_pid)}) OR globalPid IS NULL)"
         where = "1" if whole else f"{hull} AND ({own} OR {strangers})"
         with self._damage(KERNEL):
-            whole = whole or (stretches is None and worth(passing(self._file, KERNEL, where)))
+            whole = whole or (stretches is None and has_many(self._file, KERNEL, where))
             tables, without = read_kernels(self._file, conditions, where, whole=whole, stretches=stretches)
         self._unasked |= without
         return self._with_names({lane: table for lane, table in tables.items() if table})
