@@ -1,135 +1,81 @@
-"""What belongs to the picked windows of a rank, so that they can leave the trace alone and be measured again?
+"""What belongs to the picked windows of a run, so that they can leave their traces and be measured again?
 
-Their kernels, what ran meanwhile and until compute came next, for what streams waited, the ranges and the calls of the
-API around these and around their launches, and the anchors elsewhere in the run: by their number and lengths the same
-window is picked again, and the steady metrics are what they were. Windows that are picked in several ways leave
-together; what several of them hold is there once.
+Spans of time say it: the operations of each GPU in the windows and until compute came next, ranges and waiting calls of
+each host around these and around their launches; everywhere in the run the ranges that mark steps and ranks. What the
+rows of a part cannot say, as which steps the run has, goes into the mark. Windows that are picked in several ways leave
+together.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+import gzip
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
 from itertools import chain
-from typing import NamedTuple, TypeVar
+from operator import itemgetter
+from typing import NamedTuple
 
 from pytest_nsys.analysis.activity import SYNCHRONISING_CALLS
-from pytest_nsys.analysis.common_clock import (
-    ALONE,
-    ClockStanding,
-    CommonClock,
-    by_collectives_of,
-    common_clock,
-    zeros_of,
-)
-from pytest_nsys.analysis.facts.lost_work import launch_records
+from pytest_nsys.analysis.common_clock import by_collectives_of, common_clock, zeros_of
+from pytest_nsys.analysis.facts.lost_work import called_spans, launch_records
 from pytest_nsys.analysis.facts.steps import idle_periods
 from pytest_nsys.analysis.gaps import goes_on
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.windows import WindowSpec, anchor_of
-from pytest_nsys.core.conventions import KernelAnchor
+from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.columns import bounds
+from pytest_nsys.core.conventions import BUILT_IN, spelled_convention
+from pytest_nsys.core.intervals import hull
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import (
     NO_LAUNCH,
-    Api,
+    OPEN_END_NS,
     Clock,
-    Copy,
+    ImpossibleRows,
     Interval,
-    Lane,
-    LaunchRecord,
-    Range,
+    Note,
+    Picked,
+    ProcessId,
     Rank,
-    StepsOfRun,
-    Stream,
     Tie,
     TraceFacts,
 )
-from pytest_nsys.core.tables import NO_CALLS, NO_KERNELS, Kernels, LaunchCalls, Memory, Series, StreamWait
-from pytest_nsys.core.trace import Trace
-from pytest_nsys.core.words import ranks_words
-from pytest_nsys.traces.copies_as_kernels import merged
+from pytest_nsys.core.tables import Kernels, Series
+from pytest_nsys.traces.cut import (
+    MAY_LACK,
+    CutPart,
+    LostWork,
+    Mark,
+    MarkedFacts,
+    MarkedRank,
+    process_in_cut,
+    reader_of,
+)
+from pytest_nsys.traces.gpu_log import notes_on_gpus
+from pytest_nsys.traces.nsys.cut import write_tables
+from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 
-EVERY_CALL = ("*",)
-
-
-T = TypeVar("T", bound=Hashable)
-
-
-class Some(NamedTuple):
-    """Some of the ``kernels``, by their ``positions``, and what launched each of all."""
-
-    kernels: Kernels
-    calls: LaunchCalls
-    positions: Sequence[int]
-
-    def stream(self, i: int) -> Stream:
-        """Where one of the kernels ran."""
-        return self.kernels.streams[self.kernels.stream[i]]
-
-
-@dataclass(frozen=True)
-class CutView:
-    """The windows of one rank as one spec picks them.
-
-    ``others`` are in no window and belong to what is measured again. ``on_gpu_ns``: all kernels of that time are here,
-    where that is not the windows' own. ``transfers`` are the copies and memsets that ran in the windows and until
-    compute came next; None where the trace has no record of any. ``launches`` is what is on record of the calls in the
-    windows, where work of one is not.
-    """
-
-    windows: Sequence[RankWindow]
-    others: Sequence[Some]
-    on_gpu_ns: Interval | None
-    transfers: Some | None
-    launches: Sequence[LaunchRecord]
-
-
-@dataclass(frozen=True)
-class RankCut:
-    """The windows of one rank, and ``span_ns`` around all that is shown of it.
-
-    ``ranges`` touch the span of one of the views, ``anchors`` do not. ``calls``, ``copies``, ``waits`` of streams in
-    the whole run, ``memory`` and ``sm_clocks`` are None where the trace has no record of any. ``idle`` are the periods
-    of anchors, anywhere in the run, that have no kernel, ``units`` those of a kernel that anchors: see TraceFacts.
-    """
-
-    rank: Rank
-    views: Sequence[CutView]
-    ranges: Sequence[Range]
-    anchors: Sequence[Range]
-    calls: Sequence[Api] | None
-    copies: Sequence[Copy] | None
-    waits: Sequence[StreamWait] | None
-    memory: Memory | None
-    sm_clocks: Series | None
-    facts: TraceFacts
-    span_ns: Interval
-    idle: Sequence[Interval] = ()
-    units: Mapping[tuple[str, bool], StepsOfRun] = field(default_factory=dict)
-
-    @property
-    def windows(self) -> list[RankWindow]:
-        """Those of all views."""
-        return [window for view in self.views for window in view.windows]
+EVER: Interval = (NO_LAUNCH + 1, OPEN_END_NS)
 
 
 @dataclass(frozen=True)
 class RunCut:
-    """The windows of some ranks of a run, with how they were picked. ``side`` names one of two runs, else empty.
+    """The windows of some ranks of a run as each of the specs picks them: ``views`` has them by rank.
 
-    ``named`` are patterns of ranges that are here wherever in the run they are. Not ``drawn``: it has what is measured,
-    and nothing that is there to be looked at alone.
+    ``named`` are patterns of ranges that are kept wherever in the run they are.
     """
 
     run: Run
     specs: Sequence[WindowSpec]
-    ranks: Sequence[RankCut]
-    side: str = ""
+    views: Sequence[Mapping[int, Sequence[RankWindow]]]
     named: Sequence[str] = ()
-    drawn: bool = True
+
+    @property
+    def ranks(self) -> list[Rank]:
+        """Those of all views, by number."""
+        known = {number: windows[0].rank for view in self.views for number, windows in view.items()}
+        return [known[number] for number in sorted(known)]
 
     @property
     def measured(self) -> str:
@@ -138,7 +84,7 @@ class RunCut:
 
     @property
     def patterns(self) -> list[str]:
-        """Of which ranges all are here."""
+        """Of which ranges all are kept."""
         convention = self.run.convention
         own = (convention.range_anchor, convention.setup_pattern, *(spec.anchor for spec in self.specs), *self.named)
         return sorted({pattern for pattern in own if pattern is not None})
@@ -146,271 +92,257 @@ class RunCut:
     @property
     def clocks(self) -> list[Clock]:
         """Those that the ranks use, that of the lowest rank first."""
-        return list(dict.fromkeys(one.rank.process.clock for one in self.ranks))
+        return list(dict.fromkeys(rank.process.clock for rank in self.ranks))
 
-    @cached_property
-    def _common(self) -> CommonClock | None:
-        """That of windows whose own collectives are too few, if there are such: the others tie clocks themselves."""
-        if len(self.clocks) < 2:
-            return None
-        first, *others = (self.run.measured(spec) for spec in self.specs)
-        few = (group for group in (first, *others) if by_collectives_of(group).too_few) if others else ()
-        return common_clock(next(iter(few), first))
+    def windows(self) -> Iterator[RankWindow]:
+        """The windows of all ranks in all views."""
+        return chain.from_iterable(map(self.windows_of, self.ranks))
 
-    def standing(self, one: RankCut) -> ClockStanding:
-        """How the times of a rank are shown beside those of the others."""
-        return ALONE if self._common is None else self._common.standing(one.rank.process.clock)
-
-    def tie(self, one: RankCut) -> Tie | None:
-        """How the clock of a rank is tied, by the place of clocks among these; None where its root is not shown."""
-        placed = None if self._common is None else self._common.placed[one.rank.process.clock]
-        if placed is None or placed.root not in self.clocks:
-            return None
-        return Tie(self.clocks.index(placed.root), placed.ahead_ns, placed.error_ns)
-
-    def clock_lines(self) -> Iterator[str]:
-        """How well the clocks of the other ranks are that of the first."""
-        for words, ranks in grouped((self.standing(one).words, one.rank.number) for one in self.ranks).items():
-            if words:
-                yield f"{ranks_words(ranks)}: {words}"
-
-    def zero_ns(self, one: RankCut) -> int | None:
-        """The moment from which the times of a rank count, in ns since 1970; None where its trace does not say."""
-        return self._zeros.get(one.rank.process.clock)
-
-    @cached_property
-    def _zeros(self) -> Mapping[Clock, int]:
-        return zeros_of(self.run)
+    def windows_of(self, rank: Rank) -> list[RankWindow]:
+        """The windows of a rank in all views."""
+        return [window for view in self.views for window in view.get(rank.number, ())]
 
 
 def cut(
-    run: Run,
-    specs: Sequence[WindowSpec],
-    ranks: Collection[int] | None = None,
-    side: str = "",
-    named: Sequence[str] = (),
-    *,
-    drawn: bool = True,
+    run: Run, specs: Sequence[WindowSpec], ranks: Collection[int] | None = None, named: Sequence[str] = ()
 ) -> RunCut:
-    """The windows of all ranks, or of some, as each spec picks them; with all ranges ``named`` by a pattern. Not
-    ``drawn``: of the calls only those that are measured.
+    """Pick the windows of all ranks, or of some, as each spec picks them.
 
     Raises NothingMeasured where one of the ranks has none, or an empty one.
     """
-    pieces = [piece for spec in specs for piece in _as_picked(run, spec, ranks, drawn=drawn)]
-    each = grouped((piece.rank.number, piece) for piece in pieces)
-    found = [_whole(run, specs, tuple(named), _together(own)) for _, own in sorted(each.items())]
-    return RunCut(run, specs, found, side, named, drawn)
+    return RunCut(run, specs, [run.measured(spec).filled(ranks) for spec in specs], named)
 
 
-def _as_picked(run: Run, spec: WindowSpec, ranks: Collection[int] | None, *, drawn: bool) -> Iterator[RankCut]:
-    """The ranks with the windows of one spec, and what is around these."""
-    filled = list(run.measured(spec).filled(ranks).values())
-    for number, trace in enumerate(run.traces):
-        own = [windows for windows in filled if windows[0].rank.process.trace == number]
-        yield from _of_a_trace(run, trace, own, EVERY_CALL if drawn else SYNCHRONISING_CALLS) if own else ()
+# -- rows
 
 
-def _of_a_trace(
-    run: Run, trace: Trace, ranks: Sequence[Sequence[RankWindow]], called_like: Sequence[str]
-) -> Iterator[RankCut]:
-    """The ranks of one trace, whose tables are passed once for all of them."""
-    spans: dict[int, Interval] = {}
-    lanes: dict[Lane, Interval] = {}
-    transfers: dict[Lane, Kernels] = {}
-    others = [list(_others(windows)) for windows in ranks]
-    for windows, beside in zip(ranks, others, strict=True):
-        pid, lane = windows[0].rank.process.global_pid, windows[0].rank.lane
-        bounds = [t for w in windows for t in (w.window.start_ns, w.window.end_ns)]
-        lanes[lane] = spans[pid] = _hull([*_touched(windows, beside), *bounds, *spans.get(pid, ())])
-        if (own := _transfers(windows)) is not None:
-            transfers[lane] = own
-    calls, copies, around = _calls(trace, spans, called_like), trace.copies(lanes), trace.ranges_around(spans)
-    transfer_calls, waits = trace.launch_calls(transfers), trace.stream_waits()
-    for windows, beside in zip(ranks, others, strict=True):
-        rank = windows[0].rank
-        pid, lane = rank.process.global_pid, rank.lane
-        called = None if calls is None else calls.get(pid, ())
-        copied = None if copies is None else copies.get(lane, ())
-        events = [event.start_ns for some in (called, copied) for event in some or ()]
-        if (moved := transfers.get(lane)) is not None:
-            events += [*moved.start_ns, *moved.end_ns]
-        waited = None if waits is None else waits.get(pid, ())
-        memory, clocks = _memory(windows), _sm_clocks(windows)
-        # The peak of the run may be anywhere: it makes nothing else be shown.
-        until_ns = max(w.window.end_ns for w in windows)
-        allocated = [at_ns for at_ns in memory.levels.at_ns[1:] if at_ns <= until_ns] if memory else ()
-        events += [*allocated, *(clocks.at_ns if clocks else ())]
-        low, high = span = _hull([*_touched(windows, beside), *events])
-        view = CutView(
-            windows=windows,
-            others=beside,
-            on_gpu_ns=_on_gpu(windows) if _launched(windows) else None,
-            transfers=None if moved is None else Some(moved, transfer_calls.get(lane, NO_CALLS), range(len(moved))),
-            launches=_launches(run, windows[0]),
+def find_parts(windows: RunCut) -> list[CutPart]:
+    """Find what of each trace belongs to the windows, in the order of the traces."""
+    numbers = {clock: number for number, clock in enumerate(windows.clocks)}
+    by_trace = grouped((rank.process.trace, rank) for rank in windows.ranks)
+    parts = []
+    for number, ranks in sorted(by_trace.items()):
+        each = [(rank, own) for rank in ranks for own in _each_view(windows, rank)]
+        spans = [(rank, _gpu_span(own), own) for rank, own in each]
+        parts.append(
+            CutPart(
+                trace=windows.run.traces[number],
+                clocks={clock.machine: at for clock, at in numbers.items() if clock.trace == number},
+                on_gpu=grouped((rank.lane, span) for rank, span, _ in spans),
+                on_host={
+                    pid: hull(own)
+                    for pid, own in grouped(
+                        (rank.process.global_pid, _host_span(own, span)) for rank, span, own in spans
+                    ).items()
+                },
+                patterns=windows.patterns,
+                waiting=SYNCHRONISING_CALLS,
+            )
         )
-        yield RankCut(
-            rank=rank,
-            views=[view],
-            ranges=[r for r in around.get(pid, ()) if r.start_ns <= high and r.end_ns >= low],
-            anchors=(),
-            calls=called,
-            copies=copied,
-            waits=None if waited is None else [w for w in waited if rank.device in (None, w.stream.device)],
-            memory=memory,
-            sm_clocks=clocks,
-            facts=run.facts[rank.process.trace],
-            span_ns=span,
-        )
+    return parts
 
 
-def _together(pieces: Sequence[RankCut]) -> RankCut:
-    """The windows of one rank as several specs pick them."""
-    first, *others = pieces
-    if not others:
-        return first
-    samples = [list(zip(*piece.sm_clocks, strict=True)) for piece in pieces if piece.sm_clocks is not None]
-    return replace(
-        first,
-        views=[view for piece in pieces for view in piece.views],
-        ranges=_once(piece.ranges for piece in pieces),
-        calls=None if first.calls is None else _once(piece.calls or () for piece in pieces),
-        copies=None if first.copies is None else _once(piece.copies or () for piece in pieces),
-        memory=first.memory and first.memory._replace(levels=_levels(p.memory.levels for p in pieces if p.memory)),
-        sm_clocks=Series.of(sorted(_once(samples))) if samples else None,
-        span_ns=_hull([*chain.from_iterable(piece.span_ns for piece in pieces)]),
+def _each_view(windows: RunCut, rank: Rank) -> list[Sequence[RankWindow]]:
+    return [view[rank.number] for view in windows.views if rank.number in view]
+
+
+def _gpu_span(own: Sequence[RankWindow]) -> Interval:
+    """From the first operation that is looked at for the windows of a rank to the last: those in the windows, those
+    launched in them, and what followed until compute did, where no compute covers the end.
+    """
+    track = own[0].track
+    if own[0].spec.whole_run:
+        return EVER
+    on_gpu = track.on_gpu
+    times = [*(t for w in own for t in w.ran_ns), *(on_gpu.around.spans.get(track.rank.lane) or ())]
+    times += [*_bounds(track.kernels), *_bounds(on_gpu.kernels)]
+    after = on_gpu.after.kernels.get(track.rank.lane) if goes_on(on_gpu) else None
+    moved = (on_gpu.after.transfers or {}).get(track.rank.lane) if goes_on(on_gpu) else None
+    for some in (after, moved):
+        times += [*bounds(some.start_ns)] if some is not None and len(some) else []
+    return min(times), max(times)
+
+
+def _bounds(kernels: Kernels) -> tuple[int, ...]:
+    return (bounds(kernels.start_ns)[0], bounds(kernels.end_ns)[1]) if len(kernels) else ()
+
+
+def _host_span(own: Sequence[RankWindow], on_gpu: Interval) -> Interval:
+    """Around the launches of all that is kept of the GPU, and around the windows."""
+    track = own[0].track
+    if own[0].spec.whole_run:
+        return EVER
+    times = [*on_gpu, *(t for w in own for t in (w.window.start_ns, w.window.end_ns))]
+    launches = [*track.launch_ns, *track.on_gpu.launch_ns]
+    if goes_on(track.on_gpu) and (calls := track.on_gpu.after.launch_calls.get(track.rank.lane)) is not None:
+        launches += calls.start_ns
+    times += [launch for launch in launches if launch != NO_LAUNCH]
+    return min(times), max(times)
+
+
+# -- the mark
+
+
+def describe_cut(windows: RunCut) -> Mark:
+    """Say what the rows of a cut cannot."""
+    run, convention = windows.run, windows.run.convention
+    traces = {rank.process.trace: run.facts[rank.process.trace] for rank in windows.ranks}
+    first = next(iter(traces.values()))
+    marked = convention != BUILT_IN.get(convention.name)
+    anchored = any(run.anchors(rank, spec) for rank in windows.ranks for spec in (None, *windows.specs))
+    return Mark(
+        measured=windows.measured,
+        views=[Picked(spec.window, spec.span, spec.kernels, spec.kind) for spec in windows.specs],
+        convention=convention.name,
+        fingerprint=convention.fingerprint(),
+        mapping=spelled_convention(convention) if marked else None,
+        copies=list(convention.copies),
+        # Of the whole run: they tell its convention from that of runs without known libraries.
+        libraries=sorted({pair for trace in run.traces for pair in trace.library_kernels()}),
+        ranges=windows.patterns,
+        recorded=[name for name in MAY_LACK if any(map(_RECORDED[name], windows.windows()))],
+        lost=[*_lost_work(windows)],
+        facts=MarkedFacts(
+            profiler_version=first.profiler_version,
+            models=sorted({model for facts in traces.values() for model in facts.models}),
+            whole_graphs=max(facts.whole_graphs for facts in traces.values()),
+            diagnostics=[each.told for facts in traces.values() for each in facts.diagnostics],
+            files=sum(facts.files for facts in traces.values()),
+            on_gpus=[*_on_gpus(windows, traces)],
+            slows_host=next((facts.slows_host for facts in traces.values() if facts.slows_host), ""),
+            impossible=reduce(ImpossibleRows.and_, (facts.impossible for facts in traces.values()), ImpossibleRows()),
+            to_see_sizes=first.to_see_sizes,
+            to_see_memory=first.to_see_memory,
+            to_see_clocks=first.to_see_clocks,
+        ),
+        anchored=anchored,
+        ranks=[_describe_rank(windows, rank) for rank in windows.ranks],
     )
 
 
-def _once(parts: Iterable[Iterable[T]]) -> list[T]:
-    """What is in any of the parts, as often as in the one that has it most often."""
-    found: Counter[T] = Counter()
-    for part in parts:
-        found |= Counter(part)
-    return list(found.elements())
+_RECORDED = {
+    "api_calls": lambda w: w.track.api_calls(SYNCHRONISING_CALLS, (w.start_ns, w.start_ns)) is not None,
+    "copies": lambda w: w.track.on_gpu.copies((w.start_ns, w.start_ns)) is not None,
+    "transfers": lambda w: w.track.on_gpu.transfers is not None,
+    "stream_waits": lambda w: w.track.around.stream_waits is not None,
+    "collectives": lambda w: w.track.collectives is not None,
+}
+"""Whether the trace of a window has an answer to a question."""
 
 
-def _levels(parts: Iterable[Series]) -> Series:
-    """What was allocated, of parts of one series: what several of them hold once, all levels of a moment in order."""
-    found: dict[int, list[int]] = {}
-    for part in parts:
-        for at_ns, own in grouped(zip(*part, strict=True)).items():
-            found[at_ns] = max(own, found.get(at_ns, []), key=len)
-    return Series.of((at_ns, level) for at_ns in sorted(found) for level in found[at_ns])
+def _lost_work(windows: RunCut) -> Iterator[LostWork]:
+    processes = {rank.process: _process_in_cut(windows, rank) for rank in windows.ranks}
+    for spec in windows.specs:
+        group = windows.run.measured(spec)
+        each = zip(called_spans(group), launch_records(group), strict=True)
+        for trace, (spans, found) in enumerate(each):
+            for pid, records in (found or {}).items():
+                process = processes.get(ProcessId(trace, pid))
+                if process is not None and any(record.without or record.outside for record in records):
+                    said = [(r.kind, r.calls, str(r.without), r.first, r.outside) for r in records]
+                    yield LostWork(process, spans[pid], said)
 
 
-def _whole(run: Run, specs: Sequence[WindowSpec], named: tuple[str, ...], one: RankCut) -> RankCut:
-    """The same with what is told of the rest of the run: its anchors, which have no kernel, ranges that are named."""
-    rank, shown = one.rank, set(one.ranges)
-    picked = [spec for spec in (None, *specs) if not isinstance(anchor_of(run.convention, spec), KernelAnchor)]
-    anchors = _once(run.anchors(rank, spec) for spec in picked)
-    idle = _once(idle_periods(run.measured(spec)).get(rank.number, ()) for spec in specs)
-    everywhere = _once([anchors, run.named(rank, named)]) if named else anchors
-    elsewhere = [each for each in everywhere if each not in shown]
-    return replace(one, anchors=elsewhere, idle=idle, units=run.steps_to_keep(rank))
+def _process_in_cut(windows: RunCut, rank: Rank) -> int:
+    return process_in_cut(windows.clocks.index(rank.process.clock), rank.process.global_pid)
 
 
-def _memory(windows: Sequence[RankWindow]) -> Memory | None:
-    """What was allocated when the first window begins, what changed until the last one ends, and the run's peak."""
-    found = windows[0].track.memory
-    if found is None:
+def _on_gpus(windows: RunCut, traces: Mapping[int, TraceFacts]) -> Iterator[Note]:
+    """What nvidia-smi said before and after the run, by the name of the file that it was said beside."""
+    for number, facts in traces.items():
+        path = windows.run.traces[number].path
+        for note in notes_on_gpus(path):
+            yield note._replace(text=note.text.replace(f"{path.parent}/", "", 1))
+        yield from facts.on_gpus
+
+
+def _describe_rank(windows: RunCut, rank: Rank) -> MarkedRank:
+    run, each = windows.run, _each_view(windows, rank)
+    facts = run.facts[rank.process.trace]
+    periods = (idle_periods(run.measured(spec)).get(rank.number, ()) for spec in windows.specs)
+    track, ran = each[0][0].track, hull(w.ran_ns for own in each for w in own)
+    memory, clocks = track.memory, run.traces[rank.process.trace].sm_clocks({rank.lane: ran})
+    return MarkedRank(
+        process=_process_in_cut(windows, rank),
+        device=rank.device,
+        number=rank.number,
+        setup=rank.setup,
+        on_gpu=[span for own in each if (span := own[0].track.on_gpu.around.spans.get(rank.lane)) is not None],
+        called=[
+            span
+            for own in each
+            if own[0].spec.by_launch and (span := own[0].track.around.spans.get(rank.lane)) is not None
+        ],
+        idle=sorted({*chain.from_iterable(periods)}),
+        units=[(*place, [*steps.on_host], [*steps.on_gpu]) for place, steps in run.steps_to_keep(rank).items()],
+        gpus={
+            device: model
+            for (pid, device), model in sorted(facts.gpus.items())
+            if pid == rank.pid and rank.device in (None, device)
+        },
+        shares=_shares(run, rank, facts),
+        session_ns=facts.sessions_ns.get(rank.process.global_pid, facts.session_ns),
+        zero_ns=zeros_of(run).get(rank.process.clock),
+        tie=_tie(windows, rank),
+        memory=None
+        if memory is None
+        else _levels(memory.levels, hull((w.window.start_ns, w.window.end_ns) for own in each for w in own)),
+        freed_earlier=memory.earlier if memory is not None else 0,
+        sm_clocks=None if clocks is None else [*zip(*clocks.get(rank.lane, Series.of(())).between(*ran), strict=True)],
+    )
+
+
+def _shares(run: Run, rank: Rank, facts: TraceFacts) -> dict[int, int]:
+    """The number of each GPU of a rank by its device, in a run in which processes share one."""
+    if not run.shared_gpus:
+        return {}
+    numbers = {uuid: n for n, uuid in enumerate(sorted({own for each in run.facts for own in each.uuids.values()}))}
+    own = ((device, uuid) for (pid, device), uuid in sorted(facts.uuids.items()) if pid == rank.pid)
+    return {device: numbers[uuid] for device, uuid in own if rank.device in (None, device)}
+
+
+def _tie(windows: RunCut, rank: Rank) -> Tie | None:
+    """How the clock of a rank is tied, by the place of clocks in the cut; None where its root is not in it."""
+    clocks = windows.clocks
+    if len(clocks) < 2:
         return None
-    own, levels = [w.window for w in windows], found.levels
-    shown = [*zip(*levels.levels(min(w.start_ns for w in own), max(w.end_ns for w in own)), strict=True)]
-    peak = max(zip(*levels, strict=True), key=lambda level: (level[1], -level[0]), default=None)
-    if peak is not None and peak not in shown:
-        shown = sorted([peak, *shown], key=lambda level: level[0])  # stable: before what follows it at its moment
-    return found._replace(levels=Series.of(shown))
+    groups = [windows.run.measured(spec) for spec in windows.specs]
+    few = (group for group in groups if by_collectives_of(group).too_few) if len(groups) > 1 else iter(())
+    placed = common_clock(next(few, groups[0])).placed[rank.process.clock]
+    return Tie(clocks.index(placed.root), placed.ahead_ns, placed.error_ns) if placed.root in clocks else None
 
 
-def _sm_clocks(windows: Sequence[RankWindow]) -> Series | None:
-    """The samples from the start of the first window to the end of the last."""
-    found = windows[0].track.on_gpu.sm_clocks
-    return None if found is None else found.between(*_on_gpu(windows))
+def _levels(levels: Series, shown: Interval) -> list[tuple[int, int]]:
+    """What was allocated when windows began, what changed until they ended, and the peak of the run."""
+    known = [*zip(*levels, strict=True)]
+    peak = max(known, key=lambda level: (level[1], -level[0]), default=None)
+    found = [*zip(*levels.levels(*shown), strict=True)]
+    if peak is not None and peak not in found:
+        found = sorted([peak, *found], key=itemgetter(0))  # stable: before what follows it at its moment
+    return found
 
 
-def _calls(
-    trace: Trace, spans: Mapping[int, Interval], called_like: Sequence[str]
-) -> Mapping[int, Sequence[Api]] | None:
-    """The calls of each process in its span, and those before it in which a thread still stood when it began."""
-    alike = called_like == SYNCHRONISING_CALLS  # then one pass finds both
-    until = {pid: (min(0, low), high if alike else low - 1) for pid, (low, high) in spans.items()}
-    before = trace.api_calls(SYNCHRONISING_CALLS, until)
-    found = {} if alike else trace.api_calls(called_like, spans)
-    if found is None or before is None:
-        return None
-    standing = {pid: [call for call in own if call.end_ns >= spans[pid][0]] for pid, own in before.items()}
-    return {pid: [*standing.get(pid, ()), *found.get(pid, ())] for pid in {**standing, **found}}
+# -- the file
 
 
-def _launches(run: Run, window: RankWindow) -> Sequence[LaunchRecord]:
-    """What is on record of the calls in the windows of a rank's process, where work of one is not."""
-    process = window.rank.process
-    found = (launch_records(run.measured(window.spec))[process.trace] or {}).get(process.global_pid, ())
-    return found if any(record.without or record.outside for record in found) else ()
+class CutFile(NamedTuple):
+    """What is written of a cut; ``is_sqlite``: as tables, else as JSON."""
+
+    content: bytes
+    is_sqlite: bool
+
+    def packed(self, name: str) -> bytes:
+        """What a file of this name holds: packed where it ends in ``.gz``, without a time in it."""
+        return gzip.compress(self.content, mtime=0) if name.endswith(".gz") else self.content
 
 
-def _transfers(windows: Sequence[RankWindow]) -> Kernels | None:
-    """The copies and memsets that ran in the windows, and until compute came next."""
-    track = windows[0].track.on_gpu
-    if track.transfers is None:
-        return None
-    after = (track.after.transfers or {}).get(track.rank.lane, NO_KERNELS) if goes_on(track) else NO_KERNELS
-    return merged([some for some in (track.transfers, after) if len(some)]) or NO_KERNELS
+def write_cut(windows: RunCut) -> CutFile:
+    """The windows as a part of their traces, in the format of these. Raises NsysError."""
+    parts = [(reader_of(part.trace), part) for part in find_parts(windows)]
+    is_sqlite = isinstance(parts[0][0], NsysSqlite)
+    mark = describe_cut(windows).dumps()
+    if is_sqlite:
+        return CutFile(write_tables([each for each in parts if isinstance(each[0], NsysSqlite)], mark), is_sqlite)
+    from pytest_nsys.traces.chrome.cut import write_events
 
-
-def _others(windows: Sequence[RankWindow]) -> Iterator[Some]:
-    """What ran on the GPU between the edges of the windows and is in none, so that all ways to count find what they
-    need; and what followed until compute did, where no compute covers the end.
-    """
-    track = windows[0].track.on_gpu
-    if _launched(windows):
-        own = {identity(w.track.kernels, i) for w in windows for i in w.positions}
-        others = [i for i in range(len(track.kernels)) if identity(track.kernels, i) not in own]
-    else:
-        others = sorted({*range(len(track.kernels))}.difference(*(w.positions for w in windows)))
-    yield Some(track.kernels, track.launch_calls, others)
-    after = track.after.kernels.get(track.rank.lane) if goes_on(track) else None
-    if after is not None:
-        yield Some(after, track.after.launch_calls[track.rank.lane], range(len(after)))
-
-
-def _launched(windows: Sequence[RankWindow]) -> bool:
-    """Whether the windows take kernels by their launches, and not by their time on the GPU."""
-    spec = windows[0].spec
-    return spec.by_launch
-
-
-def _on_gpu(windows: Sequence[RankWindow]) -> Interval:
-    """The time of the windows and of their kernels on the GPU, from the first to the last."""
-    return _hull([t for w in windows for t in w.ran_ns])
-
-
-def identity(kernels: Kernels, i: int) -> tuple[int, int, int, Stream]:
-    """By what a kernel is the same one, whichever window it was read for."""
-    return kernels.start_ns[i], kernels.end_ns[i], kernels.correlation[i], kernels.streams[kernels.stream[i]]
-
-
-def _touched(windows: Sequence[RankWindow], others: Iterable[Some]) -> Iterator[int]:
-    """When kernels and launches are, and where the windows begin and end that are anchors: a span that was given may be
-    as long as it likes.
-    """
-    for w in windows:
-        yield from _times(w.track.kernels, w.track.launch_ns, w.positions)
-        if w.spec.explicit is None:
-            yield w.window.start_ns
-            yield w.window.end_ns
-    for kernels, calls, positions in others:
-        yield from _times(kernels, calls.start_ns, positions)
-
-
-def _times(kernels: Kernels, launches: Sequence[int], positions: Sequence[int]) -> Iterator[int]:
-    for i in positions:
-        yield kernels.start_ns[i]
-        yield kernels.end_ns[i]
-        if launches[i] != NO_LAUNCH:
-            yield launches[i]
-
-
-def _hull(times: Sequence[int]) -> Interval:
-    return min(times), max(times)
+    return CutFile(write_events(parts, mark), is_sqlite)

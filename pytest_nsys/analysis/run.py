@@ -108,7 +108,8 @@ class Run:
     @cached_property
     def _found(self) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
         each = zip(self.traces, self._ranges, strict=True)
-        return find_ranks(self.traces, [read_labels(trace, ranges, self.convention) for trace, ranges in each])
+        labels = [read_labels(trace, ranges, self.convention) for trace, ranges in each]
+        return find_ranks(self.traces, labels, [facts.numbers for facts in self.facts])
 
     @cached_property
     def has_kernels(self) -> bool:
@@ -204,7 +205,7 @@ class Run:
         anchor, trace, lane = self.convention.anchor, rank.process.trace, rank.lane
         kernel = self.convention.kernel_anchor
         marks = self.anchors(rank) if kernel is None else ()
-        if (kept_steps := self.facts[trace].units.get((lane.global_pid, str(anchor), by_launch))) is not None:
+        if (kept_steps := self.facts[trace].units.get((lane, str(anchor), by_launch))) is not None:
             return RankSteps.kept(kept_steps, marks, str(anchor))
         if kernel is not None:
             around = self.everything(trace)

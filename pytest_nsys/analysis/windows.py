@@ -386,11 +386,17 @@ def read_labels(trace: Trace, ranges: Mapping[int, Sequence[Range]], convention:
     return found or trace.setups()
 
 
-def find_ranks(traces: Sequence[Trace], labels: Sequence[Labels]) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
-    """The ranks of a run, ordered by number, and what a person should know about how they were told apart."""
+def find_ranks(
+    traces: Sequence[Trace], labels: Sequence[Labels], numbers: Sequence[Mapping[Lane, int]]
+) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
+    """The ranks of a run, ordered by number, and what a person should know about how they were told apart.
+
+    ``numbers`` are those that each trace gives its ranks itself, as a cut does.
+    """
     if any(labels):
         return _labelled(traces, labels)
-    return _ordinals([(number, trace.path, lane) for number, trace in enumerate(traces) for lane in trace.lanes()])
+    lanes = [(number, trace.path, lane) for number, trace in enumerate(traces) for lane in trace.lanes()]
+    return _ordinals(lanes, {(trace, lane): n for trace, own in enumerate(numbers) for lane, n in own.items()})
 
 
 def _labelled(traces: Sequence[Trace], labels: Sequence[Labels]) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
@@ -450,7 +456,9 @@ def _absent(ranks: Sequence[Rank], world: int) -> tuple[int, int, str]:
     return absent, world, ", ".join(map(str, first_absent)) + (" …" if absent > _SHOWN else "")
 
 
-def _ordinals(lanes: Sequence[tuple[int, Path, Lane]]) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
+def _ordinals(
+    lanes: Sequence[tuple[int, Path, Lane]], numbers: Mapping[tuple[int, Lane], int]
+) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
     seen: dict[Lane, Path] = {}
     for _, path, lane in lanes:
         if lane in seen:
@@ -459,10 +467,11 @@ def _ordinals(lanes: Sequence[tuple[int, Path, Lane]]) -> tuple[tuple[Rank, ...]
                 f"on device {lane.device}, and no setup label tells them apart: {_OF_ONE_RANK}"
             )
         seen[lane] = path
-    ranks = tuple(
-        Rank(n, ProcessId(number, lane.global_pid), lane.device, None, path)
-        for n, (number, path, lane) in enumerate(lanes)
+    found = (
+        Rank(numbers.get((trace, lane), n), ProcessId(trace, lane.global_pid), lane.device, None, path)
+        for n, (trace, path, lane) in enumerate(lanes)
     )
+    ranks = tuple(sorted(found, key=lambda rank: rank.number))
     if not ranks:
         return ranks, ()
     notes = [Note("no setup label: ranks are numbered by (file, process, device)")]

@@ -18,8 +18,8 @@ from pytest_nsys.cli.saying import say
 from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.plugin.session import BASELINES
-from pytest_nsys.reports.chrome_trace import kept_windows
 from pytest_nsys.stored.baselines.store import store_of
+from pytest_nsys.verdicts.gate_windows import kept_windows
 
 INI = "[pytest]\nnsys_baseline_dir = baselines\n"
 PAGE = "red.html"

@@ -50,12 +50,12 @@ from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.kinds import SCHEMA, SCHEMA_TITLE
 from pytest_nsys.gates.model import GateFile, Outcome, spec_for
 from pytest_nsys.gates.selection import absences, excuse
-from pytest_nsys.reports.chrome_trace import kept_windows
 from pytest_nsys.reports.mostly import SHOW_RUN, mostly_lines
 from pytest_nsys.stored.baselines.store import BaselineStore, store_of
 from pytest_nsys.tools.files import write_whole
 from pytest_nsys.traces.opening import usual_convention
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
+from pytest_nsys.verdicts.gate_windows import kept_windows
 from pytest_nsys.verdicts.refresh import Keep, Refresh, Written
 from pytest_nsys.verdicts.refresh_modes import Mode
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline

@@ -10,10 +10,14 @@ from typing import NamedTuple
 
 GATE_SUFFIX = ".nsys.yaml"
 BASELINE_SUFFIX = ".json"
-WINDOW_SUFFIX = ".window.json.gz"
-"""Of the windows of an accepted run, which are kept beside its baseline."""
-CUT_SUFFIX = ".cut.json.gz"
+WINDOW_SUFFIX = ".window.gz"
+"""Of the windows of an accepted run, which are kept beside its baseline: a cut of whatever format its traces had."""
+CUT_SUFFIXES = (".cut.sqlite.gz", ".cut.json.gz")
 """Of a cut that lies beside its trace."""
+DRAWING_SUFFIX, DRAWING_MEMBER = ".perfetto.json.gz", "pytestNsysDrawing"
+"""Of windows as a viewer opens them, and the member of their root by which they are no trace."""
+CUT_TABLE, CUT_MEMBER = "PYTEST_NSYS_CUT", "pytestNsysCut"
+"""What holds the mark of a cut: a table of one row, a member of the root of JSON."""
 
 _MEANT = re.compile(r"(?P<stem>[^.#].*)\.nsys\.ya?ml(?P<more>.*)", re.IGNORECASE | re.DOTALL)
 _OF_OTHERS = re.compile(r"(?:.*~|\.(?:j2|jinja2?|tmpl|tpl|template|in|license))", re.DOTALL)

@@ -286,7 +286,7 @@ class TraceFacts(NamedTuple):
     ``files``: how many files of the profiler are in it. ``impossible``: its rows that were left out.
     ``on_gpus`` is what a cut kept of the logs of nvidia-smi beside its traces.
     ``slows_host`` is the setting of the profiler, if any, that makes every call of the host longer.
-    ``units`` are those of a cut by serialised process id, anchor, and whether they are of launches.
+    ``units`` are those of a cut by lane, anchor, and whether they are of launches; ``numbers`` those of its ranks.
     ``has_kernels``: whether anything ran on a GPU.
     ``sessions_ns`` is how long the profiler ran by serialised process id, where the file was made of several.
     """
@@ -311,7 +311,8 @@ class TraceFacts(NamedTuple):
     sessions_ns: Mapping[int, int] = {}
     on_gpus: Sequence[Note] = ()
     slows_host: str = ""
-    units: Mapping[tuple[int, str, bool], StepsOfRun] = {}
+    units: Mapping[tuple[Lane, str, bool], StepsOfRun] = {}
+    numbers: Mapping[Lane, int] = {}
     views: Sequence[Picked] = ()
     impossible: ImpossibleRows = ImpossibleRows()
     uuids: Mapping[tuple[int, int], str] = {}

@@ -38,7 +38,7 @@ from pytest_nsys.tools.git import (
 INI_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 """Where pytest looks for what is set."""
 
-BASELINE_FILE = re.compile(r"[0-9a-f]{12}(?:\.window\.json\.gz|\.json)")
+BASELINE_FILE = re.compile(r"[0-9a-f]{12}(?:\.window\.gz|\.json)")
 """How :mod:`pytest_nsys.stored.baselines.store` names what it writes, in whichever folder."""
 
 OF_THE_RUN = ("trace", "measurements")

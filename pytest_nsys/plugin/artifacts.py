@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.cutting import RunCut, cut
 from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.words import counted, printable
@@ -28,12 +27,11 @@ from pytest_nsys.plugin.saying import say
 from pytest_nsys.plugin.session import NsysSession
 from pytest_nsys.plugin.settings import install, path_of
 from pytest_nsys.plugin.sources import named_traces
-from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.explanation import worst_rank
+from pytest_nsys.reports.perfetto import BASE, HEAD, RunDrawing, draw, packed, perfetto_json
 from pytest_nsys.reports.pictures import find_explaining_windows
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.files import write_whole
-from pytest_nsys.traces.chrome.cut import BASE, HEAD
 from pytest_nsys.verdicts.evaluate import GateContext
 
 SETTING = "nsys_artifacts"
@@ -114,21 +112,21 @@ def has_failed(verdict: Verdict) -> bool:
     return has_window and verdict.outcome in WORSE and not verdict.good and verdict.assertion.xfail is None
 
 
-def windows_of(verdict: Verdict, head: Captures, base: Captures | None = None) -> list[RunCut]:
+def windows_of(verdict: Verdict, head: Captures, base: Captures | None = None) -> list[RunDrawing]:
     """The window that explains the verdict, of the rank that is worst, of all ranks where no one rank is, and the one
     that it is held against.
 
-    Raises NsysError where it cannot be cut.
+    Raises NsysError where it cannot be drawn.
     """
     rank = worst_rank(verdict)
     ranks = None if rank is None else frozenset([rank])
     now, before = find_explaining_windows(verdict, head, base)
     if before is None:
-        return [cut(now.run, [now.spec], ranks)]
+        return [draw(now.run, now.spec, ranks)]
     with contextlib.suppress(NsysError):  # what is kept of a run before need not have this window
         if rank is None or rank in {each.number for each in before.side.runs[0].ranks}:
-            return [cut(before.run, [before.spec], ranks, BASE), cut(now.run, [now.spec], ranks, HEAD)]
-    return [cut(now.run, [now.spec], ranks, HEAD)]
+            return [draw(before.run, before.spec, ranks, BASE), draw(now.run, now.spec, ranks, HEAD)]
+    return [draw(now.run, now.spec, ranks, HEAD)]
 
 
 def check_folder(shown: str, folder: Path, traces: Iterable[Path]) -> None:
@@ -147,13 +145,13 @@ def check_folder(shown: str, folder: Path, traces: Iterable[Path]) -> None:
 def write_window(folder: Path, gate: str, verdict: Verdict, head: Captures, base: Captures | None = None) -> Path:
     """Write the windows of a failed assertion in place of an earlier file; the file.
 
-    Raises UsageMistake where it would replace something else, NsysError where nothing can be cut, OSError.
+    Raises UsageMistake where it would replace something else, NsysError where nothing can be drawn, OSError.
     """
     path = folder / file_name(gate, verdict.assertion.name)
     read = [(trace, "is one of the traces") for side in (head, base) if side is not None for trace in side.paths]
     check_folder(str(folder), folder, [trace for trace, _ in read])
     folder.mkdir(parents=True, exist_ok=True)
     check_target(str(path), path, read, cut=True)
-    text = chrome_trace(windows_of(verdict, head, base))
-    write_whole(path, packed(text, path))
+    text = perfetto_json(windows_of(verdict, head, base))
+    write_whole(path, packed(text, path.name))
     return path

@@ -12,13 +12,13 @@ from pytest_nsys.core.words import printable
 from pytest_nsys.gates.model import Assertion, GateFile
 from pytest_nsys.plugin.session import NsysSession
 from pytest_nsys.plugin.settings import ACCEPTANCE
-from pytest_nsys.reports.chrome_trace import kept_windows
 from pytest_nsys.reports.unresolved_failures import (
     UnresolvedFailure,
     find_unresolved_failures,
     format_unresolved_failures,
 )
 from pytest_nsys.tools.git import merge_advice
+from pytest_nsys.verdicts.gate_windows import kept_windows
 from pytest_nsys.verdicts.refresh import Refresh, Written
 from pytest_nsys.verdicts.refresh_modes import Acceptance, Mode
 

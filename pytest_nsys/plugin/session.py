@@ -314,7 +314,8 @@ class NsysSession:
         if captures.taken > 1:
             capture = captures.places[at.capture if at is not None and len(traces) == captures.taken else 0]
             traces = traces[capture : capture + 1]
-        asked = [CUT, *traces, "-o", "window.json.gz"] if view == CUT else [*traces, "--view", view]
+        drawn = ["--format", "perfetto", "-o", "window.json.gz"]
+        asked = [CUT, *traces, *drawn] if view == CUT else [*traces, "--view", view]
         words = ["pytest-nsys", *(["show"] if view != CUT and traces[0].isalpha() else []), *asked]
         words += ["--rank", str(rank)] if rank is not None else []
         words += self._read_alike(gate)

@@ -48,7 +48,7 @@ def next_steps(
     sides = paths if len(paths) == 1 else [word for path in paths for word in ("--base", path)]
     other = OTHER if len(paths) == 1 else f"--head {OTHER}"
     yield Step(_command("init", paths, given, typed(["--window", kind]) if kind else ""), "write a gate")
-    yield Step(_command("cut", as_typed(first) or paths, given), "this window in Perfetto")
+    yield Step(_command("cut", as_typed(first) or paths, given, "--format perfetto"), "this window in Perfetto")
     yield Step(_command("compare", sides, given, other), "what another run changed")
 
 

@@ -7,6 +7,7 @@ file, a baseline or a history outlives a slip in an option.
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,6 +27,8 @@ NAMES = {
 }
 """What is never a report, by how its name ends."""
 
+EXPORTS = (".sqlite", ".sqlite3")
+"""What a cut may be called."""
 YAML = (".yaml", ".yml")
 SQLITE, BASELINE = b"SQLite format 3\x00", b'{\n"format": '
 
@@ -78,29 +81,38 @@ def files_of(values: Iterable[str], base: Path) -> list[Path]:
 
 def _why_not(path: Path, *, cut: bool) -> str | None:
     is_file = path.is_file()
+    if cut and is_file and _is_cut(path):
+        return None
     start = _start(path) if is_file else b""
     if start == SQLITE:
         return "is a SQLite database"
     for suffix, what in NAMES.items():
-        if path.name.endswith(suffix):
+        if path.name.endswith(suffix) and (is_file or not cut or suffix not in EXPORTS):
             return f"is {what}" if is_file else f"is the name of {what}"
     if is_file and path.name.endswith(YAML):
         return "is YAML, which no report is"
     if start.startswith(BASELINE):
         return "is a baseline"
-    return "is a trace of a profiler" if is_file and _is_profile(path, cut=cut) else None
+    return "is a trace of a profiler" if is_file and _is_profile(path) else None
 
 
 def _start(path: Path) -> bytes:
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        return file.read(len(SQLITE))
+    with contextlib.suppress(OSError, EOFError), (gzip.open if path.name.endswith(".gz") else open)(path, "rb") as file:
+        return bytes(file.read(len(SQLITE)))
     return b""
 
 
-def _is_profile(path: Path, *, cut: bool) -> bool:
-    from pytest_nsys.traces.chrome.writers import WRITERS, writer_of  # only a file that is there pays for this import
+def _is_cut(path: Path) -> bool:
+    from pytest_nsys.traces.opening import mark_of  # only a file that is there pays for these imports
 
     with contextlib.suppress(TraceError):
-        writer = writer_of(path)
-        return writer is not None and not (cut and writer is WRITERS["pytest-nsys cut"])
+        return mark_of(path) is not None
+    return False
+
+
+def _is_profile(path: Path) -> bool:
+    from pytest_nsys.traces.chrome.writers import writer_of
+
+    with contextlib.suppress(TraceError):
+        return writer_of(path) is not None
     return False

@@ -98,6 +98,11 @@ class WithCopies:
             raise AttributeError(member)
         return getattr(self._trace, member)
 
+    @property
+    def inner(self) -> Trace:
+        """The trace without them."""
+        return self._trace
+
     @cached_property
     def _copies(self) -> Mapping[Lane, Kernels]:
         return self._trace.copies_as_kernels(self._kinds)

@@ -21,16 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.core.errors import SeveralCaptures, TraceError, UsageMistake, one_line
-from pytest_nsys.core.file_names import CUT_SUFFIX, GATE_SUFFIX
+from pytest_nsys.core.file_names import CUT_SUFFIXES, CUT_TABLE, DRAWING_SUFFIX, GATE_SUFFIX
 from pytest_nsys.core.trace import Trace
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.gpu_log import ENDING as GPU_LOG
 from pytest_nsys.traces.other_profilers import SUFFIXES, describe_csv
-from pytest_nsys.traces.sqlite_file import SqliteFile
+from pytest_nsys.traces.sqlite_file import MAGIC, SqliteFile
 
 if TYPE_CHECKING:
-    from pytest_nsys.traces.chrome.writers import Usual
-    from pytest_nsys.traces.nsys.sqlite import NsysSqlite
+    from pytest_nsys.traces.cut import Mark, Usual
 
 
 class Twice(NamedTuple):
@@ -106,6 +105,7 @@ SAMPLES, SAMPLE_BYTES = 16, 1 << 12
 
 JSON = (".json", ".json.gz")
 """Only those count in which a profiler's marks are: other JSON lies beside traces."""
+SQLITE = (".sqlite", ".sqlite.gz")
 XPLANE = ".xplane.pb"
 ROCPD, RESULTS, ROCPD_TABLES = ".db", "_results.db", "rocpd_"
 """How rocprofv3 ends its databases' names, and begins those of their tables; other databases lie beside traces, too."""
@@ -139,7 +139,7 @@ def traces_in(folder: Path, suffixes: Sequence[str]) -> list[Path]:
 
 def without_cuts(found: list[Path]) -> list[Path]:
     """The files without the cuts of traces that lie among them; where all are cuts, they are what is meant."""
-    return [path for path in found if not path.name.endswith(CUT_SUFFIX)] or found
+    return [path for path in found if not path.name.endswith((*CUT_SUFFIXES, DRAWING_SUFFIX))] or found
 
 
 def _is_json_trace(path: Path) -> bool:
@@ -229,16 +229,48 @@ def _raw_stream(path: Path) -> Trace:
     return raw_stream(path)
 
 
-def _sqlite(path: Path) -> NsysSqlite:
+def _sqlite(path: Path) -> Trace:
     """The names of its tables tell which profiler wrote it."""
     file = SqliteFile(path, again="profile again") if path.suffix == ROCPD else SqliteFile(path)
     if not _has_rocpd(file):
         from pytest_nsys.traces.nsys.sqlite import NsysSqlite  # whoever looks for a trace does not read it yet
 
-        return NsysSqlite(path, file)
+        trace = NsysSqlite(path, file)
+        if (mark := _mark_in(file)) is None:
+            return trace
+        from pytest_nsys.traces.cut import CutTrace  # nor do whole traces pay for what reads a part of one
+
+        return CutTrace.of(trace, mark)
     from pytest_nsys.traces.rocpd.database import Rocpd  # gates on exports of nsys do not pay for it
 
     return Rocpd(path, file)
+
+
+def is_of_tables(path: Path) -> bool:
+    """Whether a trace is tables, of nsys or of rocprofv3, else JSON."""
+    return _reader_of(path) is not _json
+
+
+def _mark_in(file: SqliteFile) -> Mark | None:
+    """The mark of a cut, None for an export that is none. Raises TraceError."""
+    if CUT_TABLE not in file.tables:
+        return None
+    from pytest_nsys.traces.cut import read_mark_text
+
+    return read_mark_text(file.path, file.rows(f"SELECT * FROM {CUT_TABLE}"))
+
+
+def mark_of(path: Path) -> Mark | None:
+    """The mark of a cut; None for a whole trace, and for a file that is none. Raises TraceError for a damaged cut."""
+    reader = _reader_of(path)
+    if reader is _json:
+        from pytest_nsys.traces.chrome.writers import mark_of_json
+
+        return mark_of_json(path)
+    if reader is not _sqlite:
+        return None
+    with closing(SqliteFile(path)) as file:
+        return _mark_in(file)
 
 
 def _has_rocpd(file: SqliteFile) -> bool:
@@ -271,6 +303,7 @@ def _refused(path: Path) -> Trace:
 READERS: Mapping[str, Callable[[Path], Trace]] = {
     ".sqlite": _sqlite,
     ".sqlite3": _sqlite,
+    ".sqlite.gz": _sqlite,
     ROCPD: _sqlite,
     ".nsys-rep": _report,
     ".qdrep": _report,
@@ -293,7 +326,7 @@ IN_WORDS: Mapping[Callable[[Path], Trace], str] = {
 """What each reader reads, where nothing in the file says more."""
 REPORTS = (".nsys-rep", ".qdrep")
 EXPORTS = (".sqlite", ".sqlite3")
-IN_FOLDERS = (*EXPORTS, *REPORTS)
+IN_FOLDERS = (*EXPORTS, *REPORTS, *CUT_SUFFIXES[:1])
 """Suffixes that a folder is searched for; another file is read when it is named."""
 
 PARQUET = "_pqtdir"
@@ -384,7 +417,7 @@ def _is_idle(path: Path) -> bool:
     """Whether a process used no GPU and marked nothing; a trace that cannot be read fails where it is opened."""
     try:
         with closing(_sqlite(path)) as trace:
-            return not trace.has_kernels() and not trace.ranges(["%"])
+            return not trace.facts().has_kernels and not trace.ranges(["%"])
     except TraceError:
         return False
 
@@ -461,6 +494,8 @@ def open_trace(path: Path) -> Trace:
 def format_of(path: Path) -> str:
     """What wrote a trace, and as what, in words. Raises TraceError for a file that cannot be read."""
     reader = _reader_of(path)
+    if mark_of(path) is not None:
+        return "pytest-nsys cut"
     if reader is _json:
         from pytest_nsys.traces.chrome.writers import WRITERS, writer_of
 
@@ -475,11 +510,15 @@ def usual_convention(path: Path) -> Usual | None:
     """Under which convention a trace of this format is usually read, None for exports of nsys; a cut is read under that
     of the cut. Raises TraceError for a file that cannot be read, UsageMistake for a cut whose convention is not known.
     """
+    if (mark := mark_of(path)) is not None:
+        from pytest_nsys.traces.cut import usual_of
+
+        return usual_of(path, mark)
     if _reader_of(path) is _json:
         from pytest_nsys.traces.chrome.writers import writer_of
 
         if (writer := writer_of(path)) is not None:
-            return writer.usual(path)
+            return writer.usual
     return None
 
 
@@ -499,4 +538,10 @@ def _reader_of(path: Path) -> Callable[[Path], Trace]:
             start = file.read(2)
     except OSError:
         start = b""  # the reader says why
-    return _json if start == b"\x1f\x8b" or start[:1] in (b"{", b"[") else _sqlite
+    if start == b"\x1f\x8b":
+        from pytest_nsys.traces.chrome.json_stream import head
+
+        with suppress(TraceError):  # the reader says why
+            return _sqlite if head(path, len(MAGIC)) == MAGIC else _json
+        return _json
+    return _json if start[:1] in (b"{", b"[") else _sqlite

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
+from pytest_nsys.core.file_names import DRAWING_MEMBER
+
 LAUNCHES = ("*Launch*Kernel*", "*GraphLaunch*")
 """Globs of the calls that launch a kernel, or a graph of them: ``cudaLaunchKernelExC_v11060``."""
 
@@ -37,6 +39,9 @@ _CSV_OF_ROCPROF = re.compile(
 """The header of ``results.csv`` (rocprof), of the file plugin of rocprofv2, and of ``results.stats.csv``."""
 
 _JSON: Mapping[re.Pattern[bytes], str] = {
+    re.compile(rb'"' + DRAWING_MEMBER.encode() + rb'"'): (
+        "is a drawing ({}), which https://ui.perfetto.dev opens: measure the trace, or a cut of it (pytest-nsys cut)"
+    ),
     re.compile(rb'"rocprofiler-sdk-tool"'): f"holds JSON of rocprofv3 ({{}}); its database is read: {_ROCPD}",
     re.compile(rb'"(?:\d+ )?CPU H(?:IP|SA) API"|"BeginNs"\s*:'): f"holds JSON {_ROCPROF.replace(',', ' ({}),', 1)}",
     re.compile(

@@ -58,6 +58,11 @@ class RecordedTrace:
         """The class of the reader. Raises TraceError where the file has to be opened, and cannot be."""
         return self._format or type(self._file)
 
+    @property
+    def inner(self) -> Trace:
+        """The file. Raises TraceError where it cannot be opened."""
+        return self._file
+
     def __getattr__(self, method: str) -> Callable[..., Any]:
         if method.startswith("_"):
             raise AttributeError(method)

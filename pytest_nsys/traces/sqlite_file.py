@@ -7,12 +7,17 @@ steps through rows that a filter drops. A run of a thousand files has some tens 
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
+import shutil
 import sqlite3
 import stat
+import tempfile
 import threading
 import urllib.parse
+import weakref
+import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +32,8 @@ from pytest_nsys.traces.sqlite_conditions import FIRST, LAST
 
 MAGIC = b"SQLite format 3\x00"
 WRITERS = "what `nsys export --type=sqlite` or `rocprofv3 -f rocpd` wrote"
+GZIP, PACKED = b"\x1f\x8b", ".gz"
+"""How packed files begin, and end their names."""
 PAGE_SIZE_AT = slice(16, 18)
 LARGEST_PAGE = 1 << 16
 """The size of a page for which the file says 1."""
@@ -115,6 +122,9 @@ class SqliteFile:
     def __init__(self, path: Path, again: str = "export the report again") -> None:
         """``again``: how a person gets the file once more where this one is damaged."""
         self.path, self.again = path, again
+        self._file = _unpack(path)
+        if self._file != path:  # however this file is let go, what was laid down goes with it
+            weakref.finalize(self, self._file.unlink, missing_ok=True)
         self._check_header()
         self._connections: list[sqlite3.Connection] = []
         self._prepare: Callable[[sqlite3.Connection], object] | None = None
@@ -153,11 +163,11 @@ class SqliteFile:
 
     def _check_header(self) -> None:
         with one_line(TraceError, f"{self.path}: cannot be read"):
-            status = self.path.stat()
+            status = self._file.stat()
             if not stat.S_ISREG(status.st_mode):
                 raise TraceError(f"{self.path}: is not a plain file: give {WRITERS}")
             size = status.st_size
-            with self.path.open("rb") as file:
+            with self._file.open("rb") as file:
                 head = file.read(WRITE_AHEAD_AT + 1)
         if size == 0:
             raise TraceError(f"{self.path}: is empty (0 bytes): {self.again}")
@@ -179,10 +189,10 @@ class SqliteFile:
     @property
     def uri(self) -> str:
         """What opens the file for reading alone, in any SQLite."""
-        uri = "file:" + urllib.parse.quote(os.fsencode(self.path.absolute())) + "?mode=ro"
+        uri = "file:" + urllib.parse.quote(os.fsencode(self._file.absolute())) + "?mode=ro"
         # In write-ahead mode SQLite leaves files beside the one it reads, and cannot read on a read-only disk; opened
         # as immutable it does neither, but would ignore a log that holds rows: so only where there is none.
-        log = self.path.with_name(self.path.name + "-wal")
+        log = self._file.with_name(self._file.name + "-wal")
         immutable = self._write_ahead and not (log.exists() and log.stat().st_size)
         return uri + ("&immutable=1" if immutable else "")
 
@@ -347,6 +357,29 @@ class SqliteFile:
             connection.close()
         self._connections.clear()
         _OPEN.forget(self)
+
+
+def _unpack(path: Path) -> Path:
+    """Where the content of a packed file is laid down, the path itself for a file that is not packed.
+
+    Raises TraceError.
+    """
+    if not path.name.endswith(PACKED):
+        return path
+    with one_line(TraceError, f"{path}: cannot be read"), path.open("rb") as file:
+        if file.read(len(GZIP)) != GZIP:
+            return path
+        file.seek(0)
+        descriptor, unpacked = tempfile.mkstemp(prefix="pytest-nsys-", suffix=".sqlite")
+        try:
+            with open(descriptor, "wb") as laid_down:
+                shutil.copyfileobj(gzip.GzipFile(fileobj=file), laid_down)
+        except BaseException as error:
+            Path(unpacked).unlink()
+            if isinstance(error, EOFError | zlib.error | gzip.BadGzipFile):
+                raise TraceError(f"{path}: is damaged or truncated: copy it again") from error
+            raise
+    return Path(unpacked)
 
 
 def _drained(parts: list[list[SqlRow]]) -> Iterator[SqlRow]:

@@ -7,13 +7,14 @@ from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple
 
-from pytest_nsys.analysis.cutting import RunCut, cut
+from pytest_nsys.analysis.cutting import RunCut, cut, write_cut
 from pytest_nsys.analysis.metrics import METRICS, PERIOD, Better
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.table import MetricTable, matches, meant
 from pytest_nsys.analysis.throughput import QUANTILES
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError, UsageMistake
+from pytest_nsys.core.file_names import WINDOW_SUFFIX
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.units import HASH
 from pytest_nsys.core.words import counted
@@ -47,7 +48,7 @@ def gate_windows(
         raise lost or UsageMistake(f"{gate.path}: no assertion judges a trace, so there is nothing to cut")
     stages = gate.workload.pipeline
     named = (*(stages.first + stages.second if stages else ()), *gate.workload.blocks)
-    return cut(run, list(held), ranks, named=named, drawn=False)
+    return cut(run, list(held), ranks, named)
 
 
 def _looked_at(gate: GateFile, run: Run) -> Iterator[WindowSpec]:
@@ -67,6 +68,20 @@ def _looked_at(gate: GateFile, run: Run) -> Iterator[WindowSpec]:
         elif assertion.measures.slowest:
             step = step_of(run, spec)
             yield from () if step is None else (step,)
+
+
+MOST_KEPT_KERNELS = 50_000
+"""At 20 bytes of a packed kernel no more fit beside a baseline; a million would take a minute to find that out."""
+
+
+def kept_windows(context: GateContext, ranks: frozenset[int] | None = None) -> bytes:
+    """What a gate file judges of a run, of all ranks or of some, as the file that is kept beside its baseline.
+
+    Raises NothingMeasured, UsageMistake where there is nothing to keep, or too much.
+    """
+    return write_cut(gate_windows(context.gate, context.captures.runs[0], MOST_KEPT_KERNELS, ranks)).packed(
+        WINDOW_SUFFIX
+    )
 
 
 class TellingRanks(NamedTuple):
@@ -116,8 +131,8 @@ def unheld(trace: GateContext, small: GateContext) -> Iterator[Unheld]:
             yield Unheld(assertion, str(here).removeprefix(f"{small.captures.runs[0].path}: "))
         elif _told(there) != _told(here):
             raise TraceError(
-                f"{assertion.location.at_line}: '{assertion.full_name}' has other rows in a cut of these traces, where "
-                "GPUs of one process are apart: judge it on the traces"
+                f"{assertion.location.at_line}: '{assertion.full_name}' has other rows in a cut of these traces: judge "
+                "it on the traces"
             )
 
 

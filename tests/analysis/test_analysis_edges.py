@@ -24,7 +24,6 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.model import NO_LAUNCH, Range
 from pytest_nsys.core.tables import NO_KERNELS, Ranges
 from pytest_nsys.core.workload import Parallel, TwoStages, Workload, batch_words
-from pytest_nsys.traces.chrome.cut import RankView
 from tests.support.commands import run
 from tests.support.one_process import OneProcess
 
@@ -162,13 +161,6 @@ def test_a_pattern_that_matches_ranges_of_another_shape_is_left_out() -> None:
         "b",
         "c",
     ]
-
-
-def test_a_cut_holds_what_lies_in_windows_that_touch_or_all_of_them() -> None:
-    some = RankView([(20, 30), (0, 10), (10, 15), (2, 5)], None)
-    inside = (0, 15), (3, 12), (20, 30), (22, 25), (0, 30), (0, 29)
-    outside = (0, 16), (14, 21), (0, 28), (1, 30), (19, 30), (20, 31)
-    assert [some.holds(span) for span in (*inside, *outside)] == [True] * 6 + [False] * 6
 
 
 @pytest.mark.parametrize(

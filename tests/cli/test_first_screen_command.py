@@ -86,7 +86,7 @@ def test_the_commands_of_the_last_lines_run(tmp_path: Path, monkeypatch: pytest.
         assert program == "pytest-nsys"
         if "OTHER_RUN" not in arguments:
             arguments += ["--force"] if arguments[0] == "init" else []
-            more = ("-o", "window.json.gz") if arguments[0] == "cut" else ()
+            more = ("--format", "perfetto", "-o", "window.json.gz") if arguments[0] == "cut" else ()
             run(*arguments, *more, code=0)
 
 

@@ -34,7 +34,7 @@ COMMANDS = {
     "first screen": (*HOW,),
     "view": ("show", "--view=overlap", *HOW),
     "init": ("init", "-o", "drafted.nsys.yaml"),
-    "cut": ("cut", "-o", "window.cut.json.gz", *HOW),
+    "cut": ("cut", *HOW),
 }
 
 

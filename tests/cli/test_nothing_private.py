@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_nsys.traces.messages import names_in, without_names
+from tests.support.commands import name_of_cut
 from tests.support.gates import ACCEPTING, MS, Project, write_trace
 from tests.support.git_project import commit, git, start
 from tests.support.samples.builder import Process, TraceBuilder
@@ -196,12 +197,13 @@ def test_what_a_profiler_stored_of_its_machine_stays_in_the_trace(project: Proje
     for output in ("md", "html", "json", "txt"):
         project.command("compare", base, head, f"--output=c.{output}", "--gate=gate.nsys.yaml", code=1)
     said["compare"] = project.command("compare", base, head)
-    said["cut"] = project.command("cut", head, "--output=cut.json")
+    small = name_of_cut(project.root / head, "cut", packed=False)
+    said["cut"] = project.command("cut", head, f"--output={small}", code=0)
     said["init"] = project.command("init", head, "--output=draft.nsys.yaml")
     said["report"] = project.command("--view=config", "private")
     said["history"] = project.command("history", "list", "--history=h.db")
     written = dict(texts(project.root))
-    assert {"r.json", "r.md", "r.html", "r.xml", "e.json", "h.db", "c.md", "c.html", "c.json", "cut.json"} <= {*written}
+    assert {"r.json", "r.md", "r.html", "r.xml", "e.json", "h.db", "c.md", "c.html", "c.json", small} <= {*written}
     assert [name for name in written if name.startswith("kept/")]
     leaks = {name: sorted({*PRIVATE.findall(text)}) for name, text in {**said, **written}.items()}
     assert {name: found for name, found in leaks.items() if found} == {}

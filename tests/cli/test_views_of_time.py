@@ -259,8 +259,8 @@ def test_a_cut_counts_the_files_that_it_is_of(folder: Path) -> None:
         process.kernel("gemm", 10, 70, launch_ns=1)
         trace.write(folder / "run" / f"rank{number}.sqlite")
     options = ("--convention=generic", "--anchor=step %", "--window=median")
-    command("cut", "run", *options, "-o", "cut.json", code=0)
-    whole, cut = (command("--view=kernels", trace, *options, code=0).splitlines() for trace in ("run", "cut.json"))
+    command("cut", "run", *options, "-o", "cut.sqlite", code=0)
+    whole, cut = (command("--view=kernels", trace, *options, code=0).splitlines() for trace in ("run", "cut.sqlite"))
     at = next(i for i, line in enumerate(whole) if re.fullmatch("trace files +3", line))
     assert whole[at : at + 5] == cut[at : at + 5]
     assert re.fullmatch("GPUs +3 .1 per file.", whole[at + 1])

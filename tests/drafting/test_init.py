@@ -153,7 +153,7 @@ def test_a_labelled_trace_gets_a_gate_that_is_green_and_can_turn_red(project: Pr
     assert "balance of compute across pp <= 1.05" in names
     ((name, text),) = project.baselines("perf/accepted").items()
     assert json.loads(text)["provenance"]["reason"] == "first baseline by pytest-nsys init"
-    window = f"perf/accepted/{name.replace('.json', '.window.json.gz')}"
+    window = f"perf/accepted/{name.replace('.json', '.window.gz')}"
     assert f"\n{window} holds the windows of this run (" in said
     assert window in project.files()
     green(project)

@@ -236,6 +236,6 @@ def test_the_fixture_takes_one_configuration(stored: Project) -> None:
 
 def test_the_cut_of_one_configuration_judges_as_its_trace(matrix: Project) -> None:
     matrix.gate(GATE.replace("convention: pithtrain\n", ""), FILE)
-    matrix.command("cut", "perf/run/mixtral.sqlite", f"--gate={MIXTRAL}", "-o", "small.json.gz", code=0)
-    matrix.pytest("perf", "--nsys-trace=mixtral=small.json.gz", "-k", "overlap", code=0)
+    matrix.command("cut", "perf/run/mixtral.sqlite", f"--gate={MIXTRAL}", "-o", "small.sqlite.gz", code=0)
+    matrix.pytest("perf", "--nsys-trace=mixtral=small.sqlite.gz", "-k", "overlap", code=0)
     matrix.result.assert_outcomes(passed=1, skipped=1, deselected=3)

@@ -14,10 +14,9 @@ import pytest
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.core.file_names import WINDOW_SUFFIX
-from pytest_nsys.reports import chrome_trace
 from pytest_nsys.stored.baselines.baseline_file import WINDOW, load
 from pytest_nsys.stored.baselines.store import BaselineStore, digest_of, window_beside
-from pytest_nsys.verdicts import refresh
+from pytest_nsys.verdicts import gate_windows, refresh
 from pytest_nsys.verdicts.refresh_modes import Mode
 from tests.support.commands import run
 from tests.support.gates import MS, Edit, Project, built_once
@@ -36,7 +35,7 @@ def stored(project: Project) -> Path:
 def test_only_the_bytes_that_the_baseline_names_are_its_window(stored: Path) -> None:
     store, baseline = BaselineStore(stored.parent, "gate.nsys.yaml"), load(stored)
     window = window_beside(stored)
-    assert window.name == f"{stored.stem}.window.json.gz"
+    assert window.name == f"{stored.stem}.window.gz"
     assert store.kept_window(stored, baseline) is None
     window.write_bytes(b"a cut")
     assert store.kept_window(stored, baseline) is None  # of which is unknown run
@@ -80,7 +79,7 @@ RUN = "--nsys-trace=run.sqlite"
 def refreshed(project: Project) -> Project:
     project.gate_with_trace("- exposed_ns <= baseline + 50us\n- {id: all, assert: compute_ns > 1ns, window: first}")
     said = project.refresh(RUN)
-    assert re.search(r"^  baselines/\S+\.window\.json\.gz holds the windows of this run \(", said, re.MULTILINE)
+    assert re.search(r"^  baselines/\S+\.window\.gz holds the windows of this run \(", said, re.MULTILINE)
     return project
 
 
@@ -100,7 +99,7 @@ def known(path: Path) -> Path | None:
 def test_it_is_the_cut_of_the_gate_and_a_trace(project: Project, kept: tuple[Path, Path]) -> None:
     path, window = kept
     assert known(path) == window
-    gate, target = project.root / "gate.nsys.yaml", project.root / "own.json.gz"
+    gate, target = project.root / "gate.nsys.yaml", project.root / "own.sqlite.gz"
     run("cut", project.root / "run.sqlite", "--gate", gate, "-o", target, code=0)
     assert window.read_bytes() == target.read_bytes()
     project.pytest(f"--nsys-trace={window}", code=0)
@@ -167,7 +166,7 @@ WORLD = {(0, "stage2_f"): 200, (1, "stage2_f"): 300, (2, "stage2_f"): 250, (3, "
 def test_of_a_large_world_the_ranks_are_kept_that_tell_most(
     project: Project, monkeypatch: pytest.MonkeyPatch, most: int, ranks: str
 ) -> None:
-    monkeypatch.setattr(chrome_trace, "MOST_KEPT_KERNELS", most)
+    monkeypatch.setattr(gate_windows, "MOST_KEPT_KERNELS", most)
     said = project.accepted("- exposed_ns <= baseline + 50us", WORLD, ranks=5)
     why = f"window median, kernels contained holds 20 kernels, of at most {most}"
     assert re.search(rf"holds the windows of this run \([\d.]+ kB\) of {ranks} alone, as of all ranks {why}\n", said)
@@ -186,12 +185,12 @@ def test_of_a_large_world_the_ranks_are_kept_that_tell_most(
 
 
 def test_windows_of_too_many_kernels_are_not_even_cut(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chrome_trace, "MOST_KEPT_KERNELS", 3)
-    monkeypatch.setattr(chrome_trace, "chrome_trace", None)
+    monkeypatch.setattr(gate_windows, "MOST_KEPT_KERNELS", 3)
+    monkeypatch.setattr(gate_windows, "write_cut", None)
     said = project.accepted("- exposed_ns <= baseline + 50us")
     line = "the windows of this run are not kept: window median, kernels contained holds 8 kernels, of at most 3"
     assert f"\n  {line}\n" in said
-    assert not [name for name in project.files() if name.endswith(".json.gz")]
+    assert not [name for name in project.files() if name.endswith(".gz")]
 
 
 def test_measurements_alone_have_none(project: Project) -> None:
@@ -200,7 +199,7 @@ def test_measurements_alone_have_none(project: Project) -> None:
     project.file("mfu.json", json.dumps([row]))
     said = project.refresh("--nsys-measurements=mfu.json")
     assert "are not kept" not in said
-    assert not [name for name in project.files() if name.endswith(".json.gz")]
+    assert not [name for name in project.files() if name.endswith(".gz")]
 
 
 def test_the_command(project: Project, kept: tuple[Path, Path]) -> None:
@@ -301,7 +300,7 @@ def test_what_is_doubtful_about_the_run_before_is_told_beside_it(project: Projec
 
 def test_pruning_removes_windows_that_are_nobodys(project: Project, kept: tuple[Path, Path]) -> None:
     path, window = kept
-    strange = window.with_name("0.window.json.gz")
+    strange = window.with_name("0.window.gz")
     strange.write_bytes(b"of no baseline")
     said = "its windows are of a different run"
     assert f"{strange.name}: would be removed, {said}" in project.command("baseline", "prune", ".", "--dry-run", code=0)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner, Result
 
 from pytest_nsys.cli import main
+from pytest_nsys.traces.opening import find_traces, is_of_tables
 
 
 def run(*arguments: object, code: int | None = None) -> Result:
@@ -23,3 +25,9 @@ def answer(*arguments: object, code: int = 0) -> dict[str, Any]:
     """The answer of a command in JSON."""
     parsed: dict[str, Any] = json.loads(run(*arguments, "--format=json", code=code).stdout)
     return parsed
+
+
+def name_of_cut(trace: Path, stem: str, *, packed: bool = True) -> str:
+    """What a cut of a trace, or of the traces in a folder, may be called."""
+    (first, *_) = find_traces(str(trace), Path())
+    return f"{stem}{'.sqlite' if is_of_tables(first) else '.json'}{'.gz' * packed}"

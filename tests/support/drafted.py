@@ -15,13 +15,13 @@ from pytest_nsys.core.errors import NsysError
 from pytest_nsys.drafting.gate_text import gate_text
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import GateFile, Outcome
-from pytest_nsys.reports.chrome_trace import kept_windows
 from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import Record, record_of
 from pytest_nsys.reports.session.session import Session
 from pytest_nsys.reports.session.story import led_by
 from pytest_nsys.stored.baselines.store import BaselineStore, store_of
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
+from pytest_nsys.verdicts.gate_windows import kept_windows
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from tests.support.injections import FAULTS, Tape, tape
 

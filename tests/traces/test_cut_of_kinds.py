@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_nsys.core.model import KernelsMode
-from tests.support.commands import run
+from tests.support.commands import name_of_cut, run
 from tests.support.gates import Project
 from tests.support.serving import decode, four_requests, prefill, write_serving
 from tests.traces.test_cut import FORMATS, cut, measured
@@ -36,7 +36,7 @@ def test_every_metric_of_a_cut_is_that_of_its_trace(
 def test_a_cut_for_a_gate_judges_every_kind(project: Project, format: str, engine: str) -> None:
     trace = write_serving(project.root / "run", format, four_requests(), engine=engine)
     project.gate("quality: {anchors: 1}\nassertions:\n" + "".join(f"- {each}\n" for each in SENTENCES))
-    small = project.root / "gate.cut.json"
+    small = project.root / name_of_cut(trace, "gate.cut")
     said = run("cut", "--gate", project.root / "gate.nsys.yaml", trace, "-o", small, code=0)
     assert f"all {len(SENTENCES)} assertions of " in said.stdout
     project.pytest(f"--nsys-trace={small}", code=0)
@@ -76,7 +76,7 @@ def test_a_cut_of_several_windows_shows_the_usual_one(project: Project) -> None:
     project.gate(
         "quality: {anchors: 1}\nassertions:\n- {assert: idle <= 1s, window: first decode}\n- decode idle <= 1s\n"
     )
-    small = project.root / "gate.cut.json"
+    small = project.root / name_of_cut(trace, "gate.cut")
     run("cut", "--gate", project.root / "gate.nsys.yaml", trace, "-o", small, code=0)
     assert shown(small) == shown(trace)
 

@@ -198,5 +198,5 @@ def test_a_cut_keeps_how_many_there_were(tmp_path: Path, format: Format) -> None
     path = write_one(tmp_path, format, put)
     window = cut(path, "--convention=generic", "--window=run")
     assert impossible(window) == ImpossibleRows(2, "kernel lost on stream 7: start 0, end 0")
-    again = cut(window, "--convention=generic", "--window=run", name="again.json.gz")
+    again = cut(window, "--convention=generic", "--window=run", name="again")
     assert impossible(again) == impossible(window)

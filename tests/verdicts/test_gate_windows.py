@@ -26,7 +26,7 @@ from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import OtherRun
 from tests.analysis.test_facts import session
 from tests.support.chrome import chrome
-from tests.support.commands import run
+from tests.support.commands import name_of_cut, run
 from tests.support.gates import ANCHOR, MS, Project
 from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.formats import write_step
@@ -89,7 +89,7 @@ def told(gate: GateFile, now: Path, base: Path) -> dict[str, Any]:
 
 
 def small(gate: Path, trace: Path, name: str) -> Path:
-    target = gate.parent / f"{name}.json.gz"
+    target = gate.parent / name_of_cut(trace, name)
     said = run("cut", trace, "--gate", gate, "-o", target, code=0).output
     assert "warning: " not in said
     return target
@@ -164,13 +164,11 @@ def test_every_metric_of_every_window(convention: str, tmp_path: Path) -> None:
     window = small(path, trace, "windows")
     for how in WAYS:
         assert measured(window, convention, **how) == measured(trace, convention, **how), how
-    chrome(window)
     assert "does not hold all kernels" in run("--view=overlap", window, "--window=last", code=3).stderr
-    again = tmp_path / "again" / "windows.json.gz"
+    again = tmp_path / "again" / window.name
     again.parent.mkdir()
     run("cut", window, "--gate", path, "-o", again, code=0)
-    one, other = (json.loads(gzip.decompress(path.read_bytes())) for path in (window, again))
-    assert other["traceEvents"] == one["traceEvents"]
+    assert measured(again, convention) == measured(window, convention)
 
 
 # -- what is wrong with the trace, and what a cut cannot hold
@@ -182,8 +180,9 @@ def verdicts(project: Project, *traces: str) -> list[dict[str, tuple[str, str]]]
     return [{name: (c.state, re.sub(r"\n  note: .*|\S*[/.]\S*", "", c.text)) for name, c in own} for own in each]
 
 
-def alike(project: Project, gate: Path, trace: str, cut: str = "windows.json.gz") -> dict[str, tuple[str, str]]:
+def alike(project: Project, gate: Path, trace: str, stem: str = "windows") -> dict[str, tuple[str, str]]:
     """The verdicts on the cut of a trace, which are those on the trace."""
+    cut = name_of_cut(project.root / trace, stem)
     run("cut", project.root / trace, "--gate", gate, "-o", project.root / cut, code=0)
     there, here = verdicts(project, trace, cut)
     assert here == there
@@ -204,8 +203,8 @@ def test_doubts_of_the_run_survive(project: Project) -> None:
     project.trace("idle.sqlite", edit=idle)
     gate = project.gate("convention: pithtrain\nwindow: first\nassertions:\n  - exposed_ns <= 300us")
     for name, why in (("lost", "events were dropped"), ("idle", "anchors have no kernel")):
-        assert why in alike(project, gate, f"{name}.sqlite", f"{name}.json.gz")["exposed_ns <= 300us"][1]
-    assert b"host.local" not in gzip.decompress((project.root / "lost.json.gz").read_bytes())
+        assert why in alike(project, gate, f"{name}.sqlite", f"{name}-cut")["exposed_ns <= 300us"][1]
+    assert b"host.local" not in gzip.decompress((project.root / "lost-cut.sqlite.gz").read_bytes())
 
 
 def test_kernels_outside_of_the_session_of_their_file(project: Project) -> None:
@@ -228,18 +227,18 @@ def test_gpus_that_no_trace_holds(project: Project) -> None:
 def test_what_needs_the_whole_run_is_told_and_is_an_error(project: Project) -> None:
     project.trace()
     gate = project.gate("- exposed_ns <= 300us\n- overlap_tax_ns <= 1ms\n- {id: tax of all, assert: compute_ns > 1ns}")
-    said = run("cut", project.root / "run.sqlite", "--gate", gate, "-o", project.root / "windows.json.gz", code=0)
+    said = run("cut", project.root / "run.sqlite", "--gate", gate, "-o", project.root / "windows.sqlite.gz", code=0)
     assert said.stdout.splitlines()[1] == f"2 of 3 assertions of {gate} judge the cut like the trace"
     (line,) = [line for line in said.stderr.splitlines() if line.startswith("warning: ")]
     assert line == (
         f"warning: {gate}:4: 'overlap_tax_ns <= 1ms' cannot be judged on the cut: it is a cut (window median, kernels "
         "contained), and this needs the whole run: measure it on the trace"
     )
-    assert [case.state for case in project.judged("windows.json.gz").values()] == ["passed", "error", "passed"]
+    assert [case.state for case in project.judged("windows.sqlite.gz").values()] == ["passed", "error", "passed"]
     gate.write_text(gate.read_text() + "- {id: all, assert: compute_ns > 1ns, window: run}\n")
-    said = run("cut", project.root / "run.sqlite", "--gate", gate, "-o", project.root / "windows.json.gz", code=0)
+    said = run("cut", project.root / "run.sqlite", "--gate", gate, "-o", project.root / "windows.sqlite.gz", code=0)
     assert "warning: " not in said.stderr  # now it holds the whole run
-    assert verdicts(project, "windows.json.gz") == verdicts(project, "run.sqlite")
+    assert verdicts(project, "windows.sqlite.gz") == verdicts(project, "run.sqlite")
 
 
 def test_a_window_that_the_run_lacks_is_as_bad_on_the_cut(project: Project) -> None:
@@ -247,13 +246,13 @@ def test_a_window_that_the_run_lacks_is_as_bad_on_the_cut(project: Project) -> N
     gate = project.gate("- exposed_ns <= 300us\n- {id: far, assert: exposed_ns <= 300us, window: '99'}")
     assert alike(project, gate, "run.sqlite")["far"][0] == "error"
     gate.write_text("version: 1\nassertions:\n  - {id: far, assert: exposed_ns <= 300us, window: '99'}\n")
-    said = run("cut", project.root / "run.sqlite", "--gate", gate, "-o", project.root / "other.json.gz", code=3)
+    said = run("cut", project.root / "run.sqlite", "--gate", gate, "-o", project.root / "other.sqlite.gz", code=3)
     assert "there is no anchor 99" in said.stderr
-    assert not (project.root / "other.json.gz").exists()
+    assert not (project.root / "other.sqlite.gz").exists()
 
 
-def test_what_would_have_other_rows_is_not_cut(tmp_path: Path) -> None:
-    """A kernel of one GPU held back another GPU of its process, and each GPU of a cut is a process of its own."""
+def test_gpus_of_one_process_wait_for_each_other_as_in_the_trace(project: Project) -> None:
+    """A kernel of one GPU held back another GPU of its process."""
     trace = TraceBuilder()
     gpu = trace.process()
     gpu.range("step", 0, 9_000)
@@ -261,15 +260,20 @@ def test_what_would_have_other_rows_is_not_cut(tmp_path: Path) -> None:
         gpu.kernel("gemm", 1_000, 2_000 + 900 * device, device=device, context=1 + device, launch_ns=100 + device)
     gpu.stream_wait(300, gpu.event_record(200, context=2), context=1)
     gpu.kernel("gelu", 3_000, 4_000, device=0, context=1, launch_ns=400)
-    gate = tmp_path / "gate.nsys.yaml"
-    gate.write_text(
-        "version: 1\nconvention: {extends: generic, anchor: step, kernels: clipped}\nquality: {anchors: off}\n"
-        "assertions:\n  - compute_ns > 0ns\n  - blocking_ns <= 1ms\n"
+    trace.write(project.root / "run.sqlite")
+    gate = project.gate(
+        "convention: {extends: generic, anchor: step, kernels: clipped}\nquality: {anchors: off}\n"
+        "assertions:\n  - blocking_ns <= 900ns"
     )
-    target = tmp_path / "cut" / "windows.json.gz"
-    target.parent.mkdir()
-    said = run("cut", trace.write(tmp_path / "run.sqlite"), "--gate", gate, "-o", target, code=2).output
-    assert f"{gate}:6: 'blocking_ns <= 1ms' has other rows in a cut of these traces" in said
+    assert alike(project, gate, "run.sqlite")["blocking_ns <= 900ns"][0] == "passed"
+
+
+def test_what_would_have_other_rows_is_not_cut(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.trace()
+    gate, target = project.gate("- compute_ns > 0ns"), project.root / "windows.sqlite.gz"
+    monkeypatch.setattr("pytest_nsys.traces.nsys.cut.touching_any", lambda kernels, _: kernels.take(range(1)))
+    said = run("cut", project.root / "run.sqlite", "--gate", gate, "-o", target, code=2).output
+    assert f"{gate}:3: 'compute_ns > 0ns' has other rows in a cut of these traces: judge it on the traces" in said
     assert not target.exists()
 
 
@@ -292,55 +296,48 @@ def test_mistakes(project: Project, monkeypatch: pytest.MonkeyPatch, options: li
     project.gated("- exposed_ns <= 300us")
     project.gate("- exposd_ns <= 300us", "bad.nsys.yaml")
     project.gate("- measured mfu >= 40%", "beside.nsys.yaml")
-    assert said in run("cut", "run.sqlite", "-o", "windows.json.gz", *options, code=2).stderr
-    assert not Path("windows.json.gz").exists()
+    assert said in run("cut", "run.sqlite", "-o", "windows.sqlite.gz", *options, code=2).stderr
+    assert not Path("windows.sqlite.gz").exists()
 
 
 def test_a_gate_file_of_auto_is_read_under_what_is_found(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project.root)
     project.gated("- exposed_ns <= baseline + 50us")
-    said = run("cut", "run.sqlite", "--gate", "gate.nsys.yaml", "-o", "windows.json.gz", code=0)
+    said = run("cut", "run.sqlite", "--gate", "gate.nsys.yaml", "-o", "windows.sqlite.gz", code=0)
     assert said.stderr == "note: convention pithtrain, anchor 'forward chunk%backward chunk%' (found in the trace)\n"
     assert said.stdout.splitlines()[1] == "the assertion of gate.nsys.yaml judges the cut like the trace"
     project.refresh("--nsys-trace=run.sqlite")
     (path,) = project.baselines()
-    project.pytest("--nsys-trace=windows.json.gz", code=0)
+    project.pytest("--nsys-trace=windows.sqlite.gz", code=0)
     (project.root / "baselines" / path).unlink()
-    project.refresh("--nsys-trace=windows.json.gz")
+    project.refresh("--nsys-trace=windows.sqlite.gz")
     assert [*project.baselines()] == [path]  # the key is the same
 
 
-def test_what_is_only_drawn_is_left_out_and_can_be_drawn_from_it(project: Project) -> None:
+def test_a_window_is_drawn_from_the_cut_of_a_gate(project: Project) -> None:
     project.trace()
-    gate, small = project.gate("- exposed_ns <= 300us"), project.root / "windows.json.gz"
+    gate, small = project.gate("- exposed_ns <= 300us"), project.root / "windows.sqlite.gz"
     run("cut", project.root / "run.sqlite", "--gate", gate, "-o", small, code=0)
-    drawn = {}
+    drawn = []
     for trace in (project.root / "run.sqlite", small):
-        look = project.root / "look" / f"{trace.stem}.json"
-        look.parent.mkdir(exist_ok=True)
-        run("cut", trace, "-o", look, code=0)
-        drawn[trace] = spans(look)
-    assert not spans(small)
-    assert not [event for event in chrome(small).events if event["ph"] in "sf"]  # arrows
-    assert len(spans(look)) > 10
-    assert len(set(map(str, drawn.values()))) == 1
-
-
-def spans(path: Path) -> list[tuple[object, ...]]:
-    """Exposed communication and the times without compute, as they are drawn."""
-    found = chrome(path)
-    return [(e["pid"], e["ts"], e["dur"], e["name"]) for what in ("exposed", "gap") for e in found.spans(what)]
+        run("cut", trace, "--format=perfetto", "-o", project.root / "look.json", code=0)
+        events = chrome(project.root / "look.json")
+        drawn += [[str(event) for what in ("exposed", "gap") for event in events.spans(what)]]
+    assert drawn[0] == drawn[1]
+    assert len(drawn[0]) > 10
 
 
 def test_a_configuration_of_a_matrix_has_a_cut_of_its_own(project: Project) -> None:
     traces = [project.trace(f"{name}.sqlite", us).name for name, us in (("small", 200), ("large", 900))]
     gate = project.gate(f"matrix: {{small: {traces[0]}, large: {traces[1]}}}\nassertions:\n  - exposed_ns <= 300us")
     for name in ("small", "large"):
-        target = project.root / f"{name}.json.gz"
+        target = project.root / f"{name}-cut.sqlite.gz"
         run("cut", project.root / f"{name}.sqlite", "--gate", f"{gate}[{name}]", "-o", target, code=0)
-    said = run("cut", project.root / "small.sqlite", "--gate", gate, "-o", project.root / "all.json.gz", code=2).stderr
+    said = run(
+        "cut", project.root / "small.sqlite", "--gate", gate, "-o", project.root / "all.sqlite.gz", code=2
+    ).stderr
     assert "has a matrix: it has small, large" in said
-    cases = project.cases("--nsys-trace=small=small.json.gz", "--nsys-trace=large=large.json.gz", code=1)
+    cases = project.cases("--nsys-trace=small=small-cut.sqlite.gz", "--nsys-trace=large=large-cut.sqlite.gz", code=1)
     assert [case.state for _, case in sorted(cases.items())] == ["failure", "passed"]
 
 
@@ -351,7 +348,7 @@ def test_what_nvidia_smi_said_of_the_gpus_goes_with_it(project: Project) -> None
     gate = project.gate("- exposed_ns <= 300us")
     before = project.root / "traces" / "run.sqlite"
     for name in ("once", "twice"):
-        target = project.root / f"{name}.json.gz"
+        target = project.root / f"{name}-cut.sqlite.gz"
         run("cut", before, "--gate", gate, "-o", target, code=0)
         said = run("--view=overlap", target, code=0).stderr.splitlines()
         throttled = "GPU 2 throttled after the run, says nvidia-smi: thermal slowdown by hardware"

@@ -12,12 +12,12 @@ import pytest
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.cli.init import store_rows
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.reports.chrome_trace import kept_windows
 from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import record_of
 from pytest_nsys.reports.session.session import Session
 from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
+from pytest_nsys.verdicts.gate_windows import kept_windows
 from pytest_nsys.verdicts.references import OtherRun
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from tests.support.fault_programs import ADAM, ALL_REDUCE, ATTENTION, data_parallel

@@ -67,16 +67,23 @@ class Told(NamedTuple):
 @kept
 def launch_records(group: WindowGroup) -> Sequence[Mapping[int, Sequence[LaunchRecord]] | None]:
     """By trace what it answers for the judged windows of its processes; of processes without a kernel, for all."""
+    each = zip(group.run.traces, called_spans(group), group.around, strict=True)
+    return [trace.launch_records(spans, around.kernels) for trace, spans, around in each]
+
+
+def called_spans(group: WindowGroup) -> Sequence[Mapping[int, Interval | None]]:
+    """By trace when the work of each judged process was called; None of a whole run."""
     found = []
-    for number, trace in enumerate(group.run.traces):
+    for number in range(len(group.run.traces)):
         judged: defaultdict[int, list[RankWindow]] = defaultdict(list)
         for rank in group.run.ranks_of(number):
             judged[rank.process.global_pid] += group.ranks.get(rank.number, ())
-        spans: dict[int, Interval | None] = {
-            pid: NO_CALL if not windows else None if group.spec.whole_run else hull(map(_called_in, windows))
-            for pid, windows in judged.items()
-        }
-        found.append(trace.launch_records(spans, group.around[number].kernels))
+        found.append(
+            {
+                pid: NO_CALL if not windows else None if group.spec.whole_run else hull(map(_called_in, windows))
+                for pid, windows in judged.items()
+            }
+        )
     return found
 
 
@@ -111,7 +118,8 @@ def measure_launches_without_work(ground: Ground) -> Iterator[Measured]:
 def _words(group: WindowGroup, told: Told, others: int) -> str:
     record = told.record
     has = "has" if told.without == 1 else "have"
-    number = decimal(Fraction(told.without), 0 if isinstance(told.without, int) else 2)
+    lost = Fraction(told.without)
+    number = decimal(lost, 0 if lost.denominator == 1 else 2)
     which = f"{number} of {told.calls} {MANY[record.kind]} of {_whose(group, told.process)} {_where(group)}"
     first = record.first
     at = f" ({printable(first.name, 80)} at {decimal(Fraction(first.start_ns, 10**9), 6)} s)" if first else ""

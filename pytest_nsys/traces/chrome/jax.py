@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
-from pathlib import Path
+from typing import Any
 
 from msgspec import Raw
 
@@ -29,7 +29,7 @@ from pytest_nsys.core.words import counted
 from pytest_nsys.traces.chrome.events import POINTLESS, Args, Event, EventColumns, whole
 from pytest_nsys.traces.chrome.json_stream import Decoded, EventStream
 from pytest_nsys.traces.chrome.kineto import Content, FurtherPasses, Kineto, KinetoProcess, check_events
-from pytest_nsys.traces.chrome.merged import UNLABELLED
+from pytest_nsys.traces.chrome.merged import UNLABELLED, by_label, in_order
 from pytest_nsys.traces.other_profilers import GPUS, describe_missing_gpu
 
 HOST = "/host:CPU"
@@ -107,6 +107,12 @@ class Lanes:
                 found += self._event(event, self._waiting)
         return found
 
+    def in_terms_of_kineto(self, event: Any) -> list[Event]:
+        """One event whose lane is named: a kernel, copy, memset, call or range, or nothing."""
+        args = JaxArgs.of(event.args) if isinstance(event.args, dict) else None
+        said = JaxEvent(event.ph or "M", event.name, event.pid, event.tid, event.ts, event.dur, args)
+        return [*self._event(said, [])]
+
     def waiting(self) -> list[Event]:
         """The events that came before the names of their lanes; those of lanes without a name are left out."""
         waiting, self._waiting = self._waiting, []
@@ -163,6 +169,15 @@ class Lanes:
         yield Event(event.ph, "user_annotation", name, self.process, event.tid, event.ts, event.dur, None, Args())
 
 
+def name_of_lane(kind: str, name: object) -> str | None:
+    """What of the name of a process or thread says what it is, None for one of which nothing is read: a host's own name
+    may stand behind it.
+    """
+    patterns = {"process_name": (_GPU, re.compile(HOST)), "thread_name": (_STREAM,)}.get(kind, ())
+    found = (pattern.match(name) for pattern in patterns) if isinstance(name, str) else iter(())
+    return next((match[0] for match in found if match), None)
+
+
 def _copy_name(event: JaxEvent) -> str:
     details = event.said.memcpy_details
     kinds = dict(_KIND.findall(details)) if isinstance(details, str) else {}
@@ -201,19 +216,12 @@ class JaxProcess(KinetoProcess):
     memory = None
     collectives = None
 
-    def __init__(self, path: Path) -> None:
-        # Every file calls its process 701: its place in the file system tells it from the others of the run.
-        self.lanes = lanes = Lanes(process=0)
-        stream, events = EventStream(path, JaxEvent), EventColumns(path)
-        for some in stream:
-            events.add(lanes.events(some))
-        events.add(lanes.waiting())
-        check_events(stream)
-        if not lanes.gpus and not lanes.hosts and not lanes.others:
-            raise TraceError(f"{path}: is a trace of JAX (XProf) that names no CPU and no GPU: profile again")
-        super().__init__(Content(path, {UNLABELLED: events}, stream.members), FurtherPasses(path))
+    def __init__(self, content: Content, lanes: Lanes, label: str, machine: int, number: int | None) -> None:
+        self.lanes = lanes
+        super().__init__(content, FurtherPasses(content.path), label, machine, number)
 
     def _number(self) -> int:
+        # Every file calls its process 701: its place in the file system tells it from the others of the run.
         digest = sha256(str(self.path.resolve()).encode("utf-8", "surrogateescape")).digest()
         return int.from_bytes(digest[:8], "big") >> (64 - PROCESS_BITS)
 
@@ -232,9 +240,23 @@ class Jax(Kineto):
 
     @cached_property
     def processes(self) -> Mapping[int, JaxProcess]:
-        """What is in the file. Raises TraceError."""
-        process = JaxProcess(self.path)
-        return {process.global_pid: process}
+        """What is in the file, by serialised process id: of a cut as many as files. Raises TraceError."""
+        stream = EventStream(self.path, JaxEvent)
+        lanes, parts = {UNLABELLED: Lanes(process=0)}, {UNLABELLED: EventColumns(self.path)}
+        for some in stream:
+            for label, own in by_label(some).items():
+                if label not in lanes:
+                    lanes[label], parts[label] = Lanes(process=0), EventColumns(self.path)
+                parts[label].add(lanes[label].events(own))
+        for label, own_lanes in lanes.items():
+            parts[label].add(own_lanes.waiting())
+        check_events(stream)
+        if not any(own.gpus or own.hosts or own.others for own in lanes.values()):
+            raise TraceError(f"{self.path}: is a trace of JAX (XProf) that names no CPU and no GPU: profile again")
+        known = [label for label in in_order(parts) if parts[label].has_work] or [UNLABELLED]
+        content = Content(self.path, parts, stream.members)
+        each = (JaxProcess(content, lanes[own], own, n, self.numbers.get(n)) for n, own in enumerate(known))
+        return {process.global_pid: process for process in each}
 
     def facts(self) -> TraceFacts:
         """How many of the GPUs that the file names ran a kernel, and what became of the last step."""

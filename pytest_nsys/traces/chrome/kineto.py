@@ -176,14 +176,24 @@ class KinetoProcess:
     STEP = STEP
     sm_clocks = None
 
-    def __init__(self, content: Content, further: FurtherPasses, label: str = UNLABELLED, machine: int = 0) -> None:
-        """``machine`` tells processes of one file apart: each keeps its number, and is taken to have its own clock."""
+    def __init__(
+        self,
+        content: Content,
+        further: FurtherPasses,
+        label: str = UNLABELLED,
+        machine: int = 0,
+        number: int | None = None,
+    ) -> None:
+        """``machine`` tells processes of one file apart: each keeps its number, and is taken to have its own clock.
+
+        ``number`` is that of a process of a cut, whose steps were looked at in its trace.
+        """
         self.path, self.label, self.members = content.path, label, content.members
         self._events = events = content.parts[label]
         self._further = further
         self._check_single()
         self._leave_out_untimed()
-        number = self._number()
+        is_whole, number = number is None, self._number() if number is None else number
         self.pid, self.global_pid = number & PID_BITS, machine << MACHINE_BITS | number << 24
         short_names = short_names_of(events)
         self.names = events.names.texts()
@@ -201,7 +211,7 @@ class KinetoProcess:
         self._check_numbers()
         self.ranges = Ranges(*events.ranges, self.names)
         self.started_ns = self._started()
-        self.notes = tuple(self._about_steps(ran))
+        self.notes = tuple(self._about_steps(ran)) if is_whole else ()
 
     def _check_single(self) -> None:
         """Raises TraceError where the events are those of several processes that no label tells apart."""
@@ -334,6 +344,11 @@ class KinetoProcess:
         return steps
 
     @property
+    def all_waits(self) -> Sequence[Wait]:
+        """The waits of streams as they are written."""
+        return self._events.waits
+
+    @property
     def categories(self) -> Set[str | None]:
         """The categories of the events in the file."""
         return self._events.categories
@@ -443,8 +458,9 @@ class KinetoProcess:
 class Kineto(TraceInMemory):
     """One trace; the :class:`~pytest_nsys.core.trace.Trace` of this format."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, numbers: Mapping[int, int] | None = None) -> None:
+        """``numbers`` are those of the processes of a cut by their machine."""
+        self.path, self.numbers = path, numbers or {}
 
     def close(self) -> None:
         """Let go what was read; reading on reads it again."""
@@ -456,7 +472,8 @@ class Kineto(TraceInMemory):
         content = read_content(self.path)
         further = FurtherPasses(self.path)
         each = (
-            KinetoProcess(content, further, label, machine) for machine, label in enumerate(in_order(content.parts))
+            KinetoProcess(content, further, label, machine, self.numbers.get(machine))
+            for machine, label in enumerate(in_order(content.parts))
         )
         return {process.global_pid: process for process in each}
 

@@ -5,20 +5,23 @@ A new profiler is one entry of ``WRITERS``: what marks its files, and its reader
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.core.conventions import BUILT_IN, Convention, read_convention
-from pytest_nsys.core.errors import TraceError, UsageMistake
+from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.file_names import CUT_MEMBER
+from pytest_nsys.core.model import MACHINE_BITS
 from pytest_nsys.core.trace import Trace
 from pytest_nsys.core.words import printable
-from pytest_nsys.traces.chrome.cut import MARK, CutTrace
 from pytest_nsys.traces.chrome.jax import Jax
-from pytest_nsys.traces.chrome.json_stream import head
+from pytest_nsys.traces.chrome.json_stream import BLOCK, blocks, head
 from pytest_nsys.traces.chrome.kineto import Kineto
+from pytest_nsys.traces.cut import CutTrace, Mark, Usual, changed, read_mark
 from pytest_nsys.traces.other_profilers import describe_json
 
 LOOKED_AT = 1 << 18
@@ -26,25 +29,14 @@ _WIDE = (b"{\0", b"[\0", b"\xff\xfe", b"\xfe\xff")
 """How text in characters of two or four bytes begins, behind the zeros of the first."""
 
 
-class Usual(NamedTuple):
-    """Under which convention traces of a format are usually read. ``certain``: this trace under no other one.
-
-    ``whole_run``: it has no windows.
-    """
-
-    convention: Convention
-    certain: bool = False
-    whole_run: bool = False
-
-
 class Writer(NamedTuple):
     """One profiler: an expression that its files hold near their beginning, what reads them, and under which convention
-    they are usually read.
+    they are usually read. A cut says which processes it is of.
     """
 
     marks: re.Pattern[bytes]
-    read: Callable[[Path], Trace]
-    usual: Callable[[Path], Usual]
+    read: Callable[[Path, Mapping[int, int]], Trace]
+    usual: Usual
 
 
 _CATEGORIES = (
@@ -53,34 +45,15 @@ _CATEGORIES = (
 )
 
 
-def _of_a_cut(path: Path) -> Usual:
-    """What it was cut under. Raises UsageMistake for a convention of which a cut keeps the name alone, as older ones do
-    of any that is not built in: it has to be named.
-    """
-    cut = CutTrace(path).about
-    convention = BUILT_IN.get(cut.convention)
-    if convention is None or convention.fingerprint() != cut.fingerprint:
-        convention = _kept(cut.mapping)
-    if convention is None or convention.fingerprint() != cut.fingerprint:
-        raise UsageMistake(
-            f"{path}: is a cut under a convention that is not built in ('{printable(cut.convention, 60)}'): name the "
-            "file that has it, --convention FILE"
-        )
-    whole_run = all(view.whole_run for view in cut.views) and not any(one.anchors or one.units for one in cut.processes)
-    return Usual(convention, certain=True, whole_run=whole_run)
-
-
-def _kept(mapping: object) -> Convention | None:
-    try:
-        return read_convention(mapping)
-    except ValueError:
-        return None
-
+_CUT = re.compile(rb'"' + CUT_MEMBER.encode() + rb'"\s*:\s*\{')
+"""The member of the root that holds the mark of a cut stands before its events."""
+JAX_METADATA = "highres-ticks"
 
 WRITERS: Mapping[str, Writer] = {
-    "pytest-nsys cut": Writer(MARK, CutTrace, _of_a_cut),
     "JAX": Writer(
-        re.compile(rb'(?<!\\)"(?:highres-ticks"|/device:[A-Z]+:\d+|/host:CPU")'), Jax, lambda _: Usual(BUILT_IN["jax"])
+        re.compile(rb'(?<!\\)"(?:' + JAX_METADATA.encode() + rb'"|/device:[A-Z]+:\d+|/host:CPU")'),
+        Jax,
+        Usual(BUILT_IN["jax"]),
     ),
     "torch.profiler": Writer(
         re.compile(
@@ -88,7 +61,7 @@ WRITERS: Mapping[str, Writer] = {
             rb'"cat"\s*:\s*"(?:' + _CATEGORIES + rb')"'
         ),
         Kineto,
-        lambda _: Usual(BUILT_IN["kineto"]),
+        Usual(BUILT_IN["kineto"]),
     ),
 }
 
@@ -115,13 +88,28 @@ def is_trace(path: Path) -> bool:
         return True
 
 
+def mark_of_json(path: Path) -> Mark | None:
+    """The mark of a cut, None for a trace that is none. Raises TraceError."""
+    if (found := _CUT.search(head(path, LOOKED_AT))) is None:
+        return None
+    text = b"".join(blocks(path, BLOCK)).decode("utf-8", "replace")  # the mark itself is ASCII, as all before it is
+    try:
+        content, _ = json.JSONDecoder().raw_decode(text, found.end() - 1)
+    except ValueError:
+        raise changed(path) from None
+    return read_mark(path, content)
+
+
 def open_json(path: Path) -> Trace:
     """The trace in a JSON file, plain or gzip. Raises TraceError for a file that is none."""
     writer = writer_of(path)
     if writer is None:
         why = "is JSON, but no trace of torch.profiler or JAX: it has none of their marks"
         raise TraceError(f"{path}: {why_not_read([path]) or why}")
-    return writer.read(path)
+    if (mark := mark_of_json(path)) is None:
+        return writer.read(path, {})
+    numbers = {rank.process >> MACHINE_BITS: rank.pid for rank in mark.ranks}
+    return CutTrace.of(writer.read(path, numbers), mark)
 
 
 def why_not_read(paths: Iterable[Path]) -> str | None:

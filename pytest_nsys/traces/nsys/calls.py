@@ -216,11 +216,11 @@ def read_waits(
     raised.
     """
     with damage(SYNCHRONIZATION):
-        waits = _waits(file)
+        waits = read_wait_calls(file)
     if not waits:
         return None
     with damage(CUDA_EVENT):
-        known = _records(_event_calls(file, CUDA_EVENT))
+        known = _records(read_event_calls(file, CUDA_EVENT))
     keys = {(wait.global_pid, wait.sync_id) for wait in waits}
     records = {key: record for key in keys if (record := known.get(key)) is not None}
     wanted = grouped((call.global_pid, call.correlation) for call in (*waits, *records.values()))
@@ -252,17 +252,17 @@ def read_waits(
     return {pid: each_once(own) for pid, own in found.items()}
 
 
-def _waits(file: SqliteFile) -> list[EventCall]:
+def read_wait_calls(file: SqliteFile) -> list[EventCall]:
     if not file.has(SYNCHRONIZATION, "syncType"):
         return []
     types = [STREAM_WAIT]
     if file.has(SYNC_TYPES, "id", "name"):
         named = file.rows(f"SELECT id FROM {SYNC_TYPES} WHERE name GLOB '*_STREAM_WAIT_EVENT'")
         types = [number for (number,) in named if type(number) is int] or types
-    return _event_calls(file, SYNCHRONIZATION, "syncType", f"({one_of('syncType', types)} OR syncType IS NULL)")
+    return read_event_calls(file, SYNCHRONIZATION, "syncType", f"({one_of('syncType', types)} OR syncType IS NULL)")
 
 
-def _event_calls(file: SqliteFile, table: str, kind: str = "0", where: str = "1") -> list[EventCall]:
+def read_event_calls(file: SqliteFile, table: str, kind: str = "0", where: str = "1") -> list[EventCall]:
     """The rows of a table that pass; none where the version does not say where they are.
 
     Raises TypeError for a value that is not a whole number, one of ``kind`` included.

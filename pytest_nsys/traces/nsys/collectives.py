@@ -14,6 +14,7 @@ length of the payload, and one that nobody needs. Then come the fields at the of
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 from bisect import bisect_right
@@ -24,8 +25,8 @@ from typing import NamedTuple
 from pytest_nsys.core.model import NO_LAUNCH, Collective, Lane
 from pytest_nsys.core.tables import Kernels
 from pytest_nsys.traces.nsys.calls import launch_calls
-from pytest_nsys.traces.nsys.tables import NVTX, STRINGS, THREAD_BITS
-from pytest_nsys.traces.sqlite_columns import check_text, check_whole, texts_of
+from pytest_nsys.traces.nsys.tables import KERNEL, NVTX, STRINGS, THREAD_BITS
+from pytest_nsys.traces.sqlite_columns import OddValue, check_text, check_whole, texts_of
 from pytest_nsys.traces.sqlite_conditions import name_condition
 from pytest_nsys.traces.sqlite_file import SqliteFile
 
@@ -153,6 +154,8 @@ def plain(name: str) -> str:
     return "".join(c for c in name.lower() if c.isalnum())
 
 
+COLLECTIVE = "pytestNsysCollective"
+"""A column that the kernels of a cut alone have: what their traces said of each as a collective."""
 TO_SEE_SIZES = (
     "an export of nsys has the sizes of collectives only in the payloads of NCCL's NVTX ranges: capture with "
     "--trace=cuda,nvtx, and export with `nsys export --type=sqlite --include-blobs=true`"
@@ -185,6 +188,8 @@ def read_collectives(
     file: SqliteFile, kernels: Mapping[Lane, Kernels]
 ) -> Mapping[Lane, Sequence[Collective | None]] | None:
     """For each kernel the call that launched it; None where the export has no payloads. Raises TypeError if damaged."""
+    if file.has(KERNEL, COLLECTIVE):
+        return _of_cut(file, kernels)
     if not has_payloads(file):
         return None
     calls: dict[int, list[PayloadRow]] = defaultdict(list)
@@ -199,6 +204,21 @@ def read_collectives(
         each = zip(starts, threads, strict=True)
         found[lane] = own.of([None if s == NO_LAUNCH else Launch(s, lane.global_pid | t) for s, t in each])
     return found
+
+
+def _of_cut(file: SqliteFile, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]]:
+    """What a cut says of each kernel: the calls of the run that tell its communicators apart are not in it."""
+    sql = f"SELECT globalPid, correlationId, start, {COLLECTIVE} FROM {KERNEL} WHERE {COLLECTIVE} IS NOT NULL"
+    known: dict[tuple[int, int, int], Collective] = {}
+    try:
+        for pid, correlation, start, text in file.rows(sql):
+            known[pid, correlation, start] = Collective(*json.loads(text))
+    except ValueError as error:
+        raise OddValue("a collective cannot be read") from error
+    return {
+        lane: [known.get((lane.global_pid, *key)) for key in zip(some.correlation, some.start_ns, strict=True)]
+        for lane, some in kernels.items()
+    }
 
 
 class _Calls:

@@ -120,6 +120,11 @@ class NsysSqlite:
             has = "a view of no one table as" if STRINGS in self._file.views else "no table"
             raise TraceError(f"{self.path}: has {has} {STRINGS}, so no kernel has a name: export the report again")
 
+    @property
+    def file(self) -> SqliteFile:
+        """The tables as they are."""
+        return self._file
+
     def close(self) -> None:
         """Let the file go."""
         self._file.close()
