@@ -200,7 +200,7 @@ def describe_cut(windows: RunCut) -> Mark:
         # Of the whole run: they tell its convention from that of runs without known libraries.
         libraries=sorted({pair for trace in run.traces for pair in trace.library_kernels()}),
         ranges=windows.patterns,
-        recorded=[name for name in MAY_LACK if any(map(_RECORDED[name], windows.windows()))],
+        recorded=sorted(set().union(*map(_recorded, windows.windows()))),
         lost=[*_lost_work(windows)],
         facts=MarkedFacts(
             profiler_version=first.profiler_version,
@@ -220,14 +220,17 @@ def describe_cut(windows: RunCut) -> Mark:
     )
 
 
-_RECORDED = {
-    "api_calls": lambda w: w.track.api_calls(SYNCHRONISING_CALLS, (w.start_ns, w.start_ns)) is not None,
-    "copies": lambda w: w.track.on_gpu.copies((w.start_ns, w.start_ns)) is not None,
-    "transfers": lambda w: w.track.on_gpu.transfers is not None,
-    "stream_waits": lambda w: w.track.around.stream_waits is not None,
-    "collectives": lambda w: w.track.collectives is not None,
-}
-"""Whether the trace of a window has an answer to a question."""
+def _recorded(window: RankWindow) -> set[str]:
+    """The questions to which the trace of a window has an answer."""
+    track, at = window.track, (window.start_ns, window.start_ns)
+    answers = (
+        track.api_calls(SYNCHRONISING_CALLS, at),
+        track.on_gpu.copies(at),
+        track.on_gpu.transfers,
+        track.around.stream_waits,
+        track.collectives,
+    )
+    return {name for name, answer in zip(MAY_LACK, answers, strict=True) if answer is not None}
 
 
 def _lost_work(windows: RunCut) -> Iterator[LostWork]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
@@ -22,7 +23,6 @@ from pytest_nsys.core.conventions import BUILT_IN, Convention, read_convention
 from pytest_nsys.core.errors import NothingMeasured, TraceError, UsageMistake
 from pytest_nsys.core.model import (
     MACHINE_BITS,
-    SINCE_1970,
     Api,
     Diagnostic,
     ImpossibleRows,
@@ -121,16 +121,6 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
         """Whether one of its windows is the whole run."""
         return any(view.whole_run for view in self.views)
 
-    def found_convention(self) -> Convention | None:
-        """What it was cut under; None where that is not built in, and its mapping cannot have been written."""
-        convention = BUILT_IN.get(self.convention)
-        if convention is None or convention.fingerprint() != self.fingerprint:
-            try:
-                convention = read_convention(self.mapping)
-            except ValueError:
-                return None
-        return convention if convention.fingerprint() == self.fingerprint else None
-
     def dumps(self) -> str:
         """Return it as JSON in ASCII."""
         return json.dumps(msgspec.to_builtins(self, str_keys=True), separators=(",", ":"))
@@ -152,26 +142,18 @@ class MarkedFacts(msgspec.Struct, frozen=True):
     to_see_clocks: str
 
 
-def read_mark(path: Path, content: object) -> Mark:
-    """The mark in a file. Raises TraceError where it was changed, or is of another version."""
-    if isinstance(content, dict) and content.get("format") != FORMAT:
-        raise TraceError(f"{path}: was cut by another version of pytest-nsys: {AGAIN}")
+def read_mark(path: Path, text: str) -> Mark:
+    """The mark with which a text begins. Raises TraceError where it was changed, or is of another version."""
     try:
+        content, _ = json.JSONDecoder().raw_decode(text)
+        if isinstance(content, dict) and content.get("format") != FORMAT:
+            raise TraceError(f"{path}: was cut by another version of pytest-nsys: {AGAIN}")
         mark = msgspec.convert(content, Mark, str_keys=True)
-    except (msgspec.ValidationError, OverflowError):
+    except (ValueError, OverflowError):
         raise changed(path) from None
     if not mark.ranks:
         raise changed(path)
     return mark
-
-
-def read_mark_text(path: Path, rows: Sequence[Sequence[object]]) -> Mark:
-    """The mark in the rows of its table. Raises TraceError as :func:`read_mark` does."""
-    try:
-        ((text,),) = rows
-        return read_mark(path, msgspec.json.decode(str(text)))
-    except (ValueError, msgspec.MsgspecError):
-        raise changed(path) from None
 
 
 def changed(path: Path) -> TraceError:
@@ -191,18 +173,17 @@ class Usual(NamedTuple):
 
 def usual_of(path: Path, mark: Mark) -> Usual:
     """A cut is read under what it was cut under. Raises UsageMistake where it does not hold that."""
-    whole_run = all(view.whole_run for view in mark.views) and not mark.anchored
-    return Usual(convention_of(path, mark), certain=True, whole_run=whole_run)
-
-
-def convention_of(path: Path, mark: Mark) -> Convention:
-    """What a cut was cut under. Raises UsageMistake where it does not hold it."""
-    if (convention := mark.found_convention()) is None:
+    convention = BUILT_IN.get(mark.convention)
+    if convention is None or convention.fingerprint() != mark.fingerprint:
+        with suppress(ValueError):
+            convention = read_convention(mark.mapping)
+    if convention is None or convention.fingerprint() != mark.fingerprint:
         raise UsageMistake(
             f"{path}: is a cut under a convention that is not built in ('{printable(mark.convention, 60)}'): "
             "name the file that has it, --convention FILE"
         )
-    return convention
+    whole_run = all(view.whole_run for view in mark.views) and not mark.anchored
+    return Usual(convention, certain=True, whole_run=whole_run)
 
 
 MAY_LACK = ("api_calls", "copies", "transfers", "stream_waits", "collectives")
@@ -235,7 +216,6 @@ class CutTrace:
         mark, facts, ranks = self.mark, msgspec.structs.asdict(self.mark.facts), self.mark.ranks
         diagnostics = [Diagnostic(text, text) for text in facts.pop("diagnostics")]
         clocks = {rank.process >> MACHINE_BITS: rank for rank in ranks}
-        zeros = {clock: rank.zero_ns for clock, rank in clocks.items() if rank.zero_ns is not None}
         return TraceFacts(
             has_kernels=bool(self.lanes()),
             diagnostics=diagnostics,
@@ -247,7 +227,7 @@ class CutTrace:
             views=mark.views,
             sessions_ns={rank.process: rank.session_ns for rank in ranks if rank.session_ns is not None},
             ties={clock: rank.tie for clock, rank in clocks.items() if rank.tie is not None},
-            zeros_ns={clock: zero for clock, zero in zeros.items() if zero in SINCE_1970 or zero == 0},
+            zeros_ns={clock: rank.zero_ns for clock, rank in clocks.items() if rank.zero_ns is not None},
             to_see_kernels=AGAIN,
             to_see_ranges=AGAIN,
             **facts,
@@ -297,14 +277,8 @@ class CutTrace:
             raise NothingMeasured(
                 f"{self.path}: is a cut ({self.mark.measured}), and this needs the whole run: measure it on the trace"
             )
-        # Of what begins where windows end all is here until compute does, and nobody asks for more.
-        asked = {lane: span and self._without_what_follows(lane, span) for lane, span in spans.items()}
-        self._check_held(asked, {lane: rank.on_gpu for lane, rank in self._ranks.items()})
+        self._check_held(spans, {lane: rank.on_gpu for lane, rank in self._ranks.items()})
         return self.inner.kernels(spans)
-
-    def _without_what_follows(self, lane: Lane, span: Interval) -> Interval:
-        ends = {end for _, end in self._ranks[lane].on_gpu} if lane in self._ranks else set()
-        return (span[0], span[0]) if span[0] in ends else span
 
     def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
         """The kernels of each lane that were launched in its span, edges included. Raises as :meth:`kernels` does."""
@@ -313,7 +287,10 @@ class CutTrace:
 
     def _check_held(self, spans: Mapping[Lane, Interval | None], held: Mapping[Lane, Sequence[Interval]]) -> None:
         for lane, span in spans.items() if not self.mark.whole_run else ():
-            if span is None or not any(low <= span[0] and span[1] <= high for low, high in held.get(lane, ())):
+            # Of what begins where windows end all is here until compute does, and nobody asks for more.
+            if span is None or not any(
+                low <= span[0] and (span[1] <= high or span[0] == high) for low, high in held.get(lane, ())
+            ):
                 raise NothingMeasured(
                     f"{self.path}: is a cut ({self.mark.measured}), and does not hold all kernels of this window: "
                     "measure the same window, span and kernels, or measure on the trace; a cut for a gate file is "

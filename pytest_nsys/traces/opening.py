@@ -26,7 +26,7 @@ from pytest_nsys.core.trace import Trace
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.gpu_log import ENDING as GPU_LOG
 from pytest_nsys.traces.other_profilers import SUFFIXES, describe_csv
-from pytest_nsys.traces.sqlite_file import MAGIC, SqliteFile
+from pytest_nsys.traces.sqlite_file import MAGIC, SqliteFile, first_page
 
 if TYPE_CHECKING:
     from pytest_nsys.traces.cut import Mark, Usual
@@ -255,9 +255,9 @@ def _mark_in(file: SqliteFile) -> Mark | None:
     """The mark of a cut, None for an export that is none. Raises TraceError."""
     if CUT_TABLE not in file.tables:
         return None
-    from pytest_nsys.traces.cut import read_mark_text
+    from pytest_nsys.traces.cut import read_mark
 
-    return read_mark_text(file.path, file.rows(f"SELECT * FROM {CUT_TABLE}"))
+    return read_mark(file.path, "".join(str(text) for (text,) in file.rows(f"SELECT mark FROM {CUT_TABLE}")))
 
 
 def mark_of(path: Path) -> Mark | None:
@@ -267,7 +267,7 @@ def mark_of(path: Path) -> Mark | None:
         from pytest_nsys.traces.chrome.writers import mark_of_json
 
         return mark_of_json(path)
-    if reader is not _sqlite:
+    if reader is not _sqlite or CUT_TABLE.encode() not in first_page(path):  # where a cut names its first tables
         return None
     with closing(SqliteFile(path)) as file:
         return _mark_in(file)

@@ -21,6 +21,7 @@ import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -35,7 +36,7 @@ WRITERS = "what `nsys export --type=sqlite` or `rocprofv3 -f rocpd` wrote"
 GZIP, PACKED = b"\x1f\x8b", ".gz"
 """How packed files begin, and end their names."""
 PAGE_SIZE_AT = slice(16, 18)
-LARGEST_PAGE = 1 << 16
+LARGEST_PAGE, FIRST_PAGE = 1 << 16, 1 << 12
 """The size of a page for which the file says 1."""
 
 WRITE_AHEAD_AT = 18
@@ -357,6 +358,15 @@ class SqliteFile:
             connection.close()
         self._connections.clear()
         _OPEN.forget(self)
+
+
+def first_page(path: Path) -> bytes:
+    """The beginning of what is in a file, packed or not, in which SQLite keeps the names of the first tables; empty for
+    one that cannot be read.
+    """
+    with suppress(OSError, EOFError, zlib.error), path.open("rb") as file:
+        return gzip.GzipFile(fileobj=file).read(FIRST_PAGE) if path.name.endswith(PACKED) else file.read(FIRST_PAGE)
+    return b""
 
 
 def _unpack(path: Path) -> Path:
