@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from itertools import chain
 from typing import Any
@@ -51,6 +52,7 @@ READ_ARGS = frozenset(
     name for kind in (Args, CollectiveArgs, JaxArgs) for name in kind.__struct_encode_fields__
 )  # what is only drawn, as grids and shapes of blocks, is most of a trace
 ON_GPU = KERNELS | COPIES | MEMSETS
+READ = ON_GPU | CALLS | RANGES | SYNCS | ARROWS
 
 
 class WholeEvent(Decoded, frozen=True):
@@ -64,7 +66,15 @@ class WholeEvent(Decoded, frozen=True):
     ts: Raw = Raw()
     dur: Raw = Raw()
     id: int | str | None = None
-    args: dict[str, Any] | None = None
+    args: Raw = Raw()
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """Its ``args``, which most events are looked at without; none where they are no object."""
+        found: Any = self.args
+        if isinstance(found, Raw):
+            found = msgspec.json.decode(found) if bytes(found) else None
+        return found if isinstance(found, dict) else {}
 
 
 def write_events(parts: Sequence[tuple[Kineto, CutPart]], mark: str) -> bytes:
@@ -137,14 +147,16 @@ class _Process:
     def write(self, event: WholeEvent) -> WholeEvent | None:
         """The event as the cut has it, None where it has it not."""
         if event.ph == "M":
-            name = name_of_lane(event.name, (event.args or {}).get("name")) if self.of_jax else None
-            return None if name is None else msgspec.structs.replace(event, args={"name": name})
+            name = name_of_lane(event.name, event.arguments.get("name")) if self.of_jax else None
+            args = Raw(json.dumps({"name": name}).encode())
+            return None if name is None else msgspec.structs.replace(event, args=args)
+        if event.cat in ARROWS and not self.led_to_by_arrows:
+            return None
         for said in self.as_kineto(event):
-            try:
+            start = end = OPEN_END_NS
+            with suppress(ValueError):  # of an open range, or of what is damaged and was left out
                 start = nanoseconds(said.ts)
                 end = start if said.ph in POINTLESS else start + nanoseconds(said.dur)
-            except ValueError:  # an open range, or what is damaged and was left out
-                end = OPEN_END_NS
             if self._is_wanted(said, start, end):
                 is_open = said.cat in RANGES and (start, said.name) in self.left_open
                 return msgspec.structs.replace(event, dur=Raw()) if is_open else event
@@ -171,14 +183,16 @@ class _Process:
 
 
 def _in_terms_of_kineto(event: WholeEvent) -> list[Event]:
-    args = Args.of(event.args) if isinstance(event.args, dict) else Args()
+    if event.cat not in READ:
+        return []
+    args = Args() if event.cat in RANGES or event.cat in ARROWS else Args.of(event.arguments)
     ph = "X" if event.ph is None else event.ph
     return [Event(ph, event.cat, event.name, event.pid, event.tid, event.ts, event.dur, event.id, args)]
 
 
 def _text(event: WholeEvent, pid: int | str) -> str:
     """The event as JSON: numbers with every digit that they were written with."""
-    args = {name: value for name, value in (event.args or {}).items() if name in READ_ARGS and value is not None}
+    args = {name: value for name, value in event.arguments.items() if name in READ_ARGS and value is not None}
     parts: dict[str, object] = {"ph": event.ph, "cat": event.cat, "name": event.name, "pid": pid, "tid": event.tid}
     parts |= {"id": event.id, "args": args or None}
     said = [f'"{key}":{json.dumps(value, separators=(",", ":"))}' for key, value in parts.items() if value is not None]

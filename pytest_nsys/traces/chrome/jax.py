@@ -109,7 +109,7 @@ class Lanes:
 
     def in_terms_of_kineto(self, event: Any) -> list[Event]:
         """One event whose lane is named: a kernel, copy, memset, call or range, or nothing."""
-        args = JaxArgs.of(event.args) if isinstance(event.args, dict) else None
+        args = JaxArgs.of(event.arguments)
         said = JaxEvent(event.ph or "M", event.name, event.pid, event.tid, event.ts, event.dur, args)
         return [*self._event(said, [])]
 
