@@ -140,7 +140,9 @@ def story_sentence(story: Story) -> str:
         said = _joined(_step_words(story), _root(story, effect=True), ": ")
     else:
         because = (step.share < 0) is better and _is_behind(story.roots[0], step)
-        said = _joined(_step_words(story), _root(story, effect=not because), ": " if because else "; ")
+        little = because and _leaves_most(story, step)
+        between = ", most of it not explained; " if little else ": " if because else "; "
+        said = _joined(_step_words(story), _root(story, effect=not because), between)
     more = max(len(story.roots) - 1, 0)
     unknown = 0 if better else len(story.rootless) - (not story.roots)  # what improved is counted behind
     left = [counted(more, "more cause")] if more else []
@@ -190,6 +192,14 @@ def _is_behind(root: StoryRoot, step: StepTold) -> bool:
 def _accounts_for(root: StoryRoot, step: StepTold) -> bool:
     moved, change = step.now_ns - step.before_ns, root.largest.change_ns
     return moved * change > 0 and 2 * abs(change) >= abs(moved)
+
+
+def _leaves_most(story: Story, step: StepTold) -> bool:
+    """Whether all roots of a step together are less than half of what its length moved by."""
+    changes = [root.largest for root in story.roots if root.of_step]
+    elsewhere = any(change.more or change.root.kind is ChangeKind.ELSEWHERE for change in changes)  # in other pieces
+    told_ns = sum(abs(change.change_ns) for change in changes)
+    return bool(changes) and not elsewhere and 2 * told_ns < abs(step.now_ns - step.before_ns)
 
 
 def _root(story: Story, *, effect: bool) -> str:

@@ -133,7 +133,7 @@ class Story(NamedTuple):
     steps: Mapping[str, StepTold]
     """By address, where a length before is known."""
     roots: tuple[StoryRoot, ...]
-    """The largest first, those that explain the length of a step before all others."""
+    """The largest first, those that explain the length of a step before all others, those without a red at last."""
     unexplained: tuple[Red, ...]
     """Failed rows below no root."""
     not_judged: tuple[NotJudged, ...]
@@ -427,8 +427,10 @@ def _waits_in(rows: Sequence[Explained]) -> str:
 
 
 def _worth_telling(roots: Iterable[StoryRoot]) -> Iterator[StoryRoot]:
-    """The largest first, what is behind a longer step before all others; without small ones that lead nowhere."""
-    found = sorted(roots, key=lambda root: (not root.of_step, -abs(root.largest.change_ns), root.root))
+    """The largest first, what is behind a longer step before all others, and what leads in a row before what leads in
+    none; without small ones of these.
+    """
+    found = sorted(roots, key=lambda root: (not root.of_step, not root.reds, -abs(root.largest.change_ns), root.root))
     least = max((abs(root.largest.change_ns) for root in found), default=0) * FOLDED_SHARE
     return (root for root in found if root.reds or abs(root.largest.change_ns) >= least)
 
