@@ -85,7 +85,7 @@ def _differences(
             kind = ChangeKind.LATER
         elif straggler is not None:
             kind = ChangeKind.WAITED
-        elif counts[0] == counts[1] > 0 and not (old and new):  # on another stream, in another stage, behind compute
+        elif stage is None and counts[0] == counts[1] > 0 and not (old and new):  # on another stream, behind compute
             kind = ChangeKind.ELSEWHERE
         else:
             kind = kind_of_change(counts, new - old)

@@ -107,8 +107,10 @@ def cause_words(cause: Change) -> str:
         return f"{name} waits for rank {cause.straggler}: {both_words(before, now)}{counts}"
     if root.kind in (ChangeKind.NEW, ChangeKind.GONE):
         return _counts(Moved(root, (), (cause,)), name)
-    elsewhere = " elsewhere:" if root.kind is ChangeKind.ELSEWHERE else ""
-    return f"{name}{elsewhere} {both_words(before, now)}{counts}"
+    how = " blocks compute:" if root.of in (What.COPY, What.MEMSET) else ""
+    if root.kind is ChangeKind.ELSEWHERE:
+        how = " in the way of compute:" if root.of is What.COLLECTIVE else " elsewhere:"
+    return f"{name}{how} {both_words(before, now)}{counts}"
 
 
 def _counts(told: Moved, name: str, *, amount: bool = True) -> str:

@@ -126,7 +126,7 @@ def cause(
         (cause(ChangeKind.OFTEN, What.KERNEL, "gemm", 400, 600, counts=(2, 3)), "gemm 400 → 600 us, 2 → 3 times"),
         (cause(ChangeKind.NEW, What.KERNEL, "gemm", 0, 600, counts=(0, 3)), "new kernel gemm (3 times, 600 us)"),
         (cause(ChangeKind.GONE, What.KERNEL, "gemm", 6, 0, counts=(1, 0)), "kernel gemm is gone (once, 6 us)"),
-        (cause(ChangeKind.ELSEWHERE, What.COLLECTIVE, "nccl", 0, 200), "nccl elsewhere: 0 → 200 us"),
+        (cause(ChangeKind.ELSEWHERE, What.COLLECTIVE, "nccl", 0, 200), "nccl in the way of compute: 0 → 200 us"),
         (
             cause(ChangeKind.WAITED, What.COLLECTIVE, "nccl", 100, 350, straggler=3),
             "nccl waits for rank 3: 100 → 350 us",

@@ -52,10 +52,13 @@ def test_each_cause_turns_its_own_gate_red_and_no_other(
 
 
 WHY = {
-    "launch_starved_ns": ({"late_ns": LATE}, "+500 us  the host launches adam late: 0 us → 500 us"),
-    "blocking_comm_ns": ({"blocks_ns": BLOCKS}, "+300 us  ncclDevKernel_SendRecv blocks compute: 0 us → 300 us"),
-    "blocking_ns": ({"copies_ns": COPIES}, "+200 us  copy blocks compute: 0 us → 200 us"),
-    "dependency_stalled_ns": ({"stalls_ns": STALLS}, "+50 us  layer_norm stalls for another reason: 0 us → 50 us"),
+    "launch_starved_ns": ({"late_ns": LATE}, "+500 us  the GPU waits for the host before adam: 0 → 500 us"),
+    "blocking_comm_ns": ({"blocks_ns": BLOCKS}, "+300 us  ncclDevKernel_SendRecv in the way of compute: 0 → 300 us"),
+    "blocking_ns": ({"copies_ns": COPIES}, "+200 us  new copy (once, 200 us)"),
+    "dependency_stalled_ns": (
+        {"stalls_ns": STALLS},
+        "+50 us  the GPU is idle before layer_norm, already launched: 0 → 50 us",
+    ),
 }
 
 
