@@ -36,6 +36,7 @@ from pytest_nsys.gates.model import (
     Difference,
     FromBaseline,
     JudgedRow,
+    Labels,
     Outcome,
     Requirement,
     Unmatched,
@@ -278,22 +279,22 @@ def _against_baseline(
     except NothingSelected as nothing:
         return Judgement(Outcome.NO_DATA, reason=f"in the baseline {nothing}")
     stored = grouped(row for run in runs for row in run.items())
+    now = {row_key(assertion, labels): (labels, value) for labels, value in rows}
+    both = [(key, *now.get(key, (dict(key), None)), stored.get(key, ())) for key in dict.fromkeys((*now, *stored))]
     if assertion.judged.unit == HASH:
-        return amounting([*_in_the_same_order(assertion, rows, stored)])
+        return amounting([_in_the_same_order(*row) for _, *row in both])
     if limit.no is not None:
-        return amounting([*_unmatched(assertion, limit, rows, stored)])
+        allowed = 0 if limit.tolerance is None else limit.tolerance.amount(0, assertion.judged.unit)
+        return amounting([*filter(None, (_unmatched(limit.no, allowed, *row) for _, *row in both))])
     scale = _BaselineScale(assertion, limit, reference, len(rows))
     judged = []
-    for labels, value in rows:
-        values = stored.pop(row_key(assertion, labels), None)
-        if values is None:
+    for key, labels, value, accepted in both:
+        if value is not None and accepted:
+            judged.append(scale.judged(labels, value, accepted))
+        elif value is not None:
             judged.append(JudgedRow(labels, value, None, Outcome.NO_DATA))
-        else:
-            judged.append(scale.judged(labels, value, values))
-    for key, values in stored.items():
-        was = median(values)
-        if not _is_less(assertion, unseen.get(key), was):
-            judged.append(JudgedRow(dict(key), None, None, Outcome.NO_DATA, baseline=was))
+        elif not _is_less(assertion, unseen.get(key), was := median(accepted)):
+            judged.append(JudgedRow(labels, None, None, Outcome.NO_DATA, baseline=was))
     if limit.tolerance is not None and limit.tolerance.noise and (unmeasured := _unmeasured(judged, reference)):
         return Judgement(Outcome.NO_DATA, reason=unmeasured)
     told = [*_about_tolerance(limit, judged, assertion.judged.unit)]
@@ -315,37 +316,28 @@ def _about_captures(
 
 
 def _unmatched(
-    assertion: Assertion, limit: FromBaseline, rows: Sequence[Labelled], stored: Mapping[RowKey, Sequence[Value]]
-) -> Iterator[JudgedRow]:
-    """The rows of both sides: one that a side has not is 0 there, and fails where the limit means it, and so much."""
-    allowed = 0 if limit.tolerance is None else limit.tolerance.amount(0, assertion.judged.unit)
-    now = {row_key(assertion, labels): value for labels, value in rows}
-    for key in dict.fromkeys((*now, *stored)):
-        value, middle = now.get(key, 0), median(stored[key]) if key in stored else 0
-        alone = Unmatched.NEW if key not in stored else None if value else Unmatched.VANISHED
-        if alone is not None and limit.no not in (alone, Unmatched.EITHER):
-            continue
-        apart = distance(value, middle)
-        if alone is not None and apart > allowed:
-            yield JudgedRow(dict(key), value, middle, Outcome.FAILED, middle, margin=exact(allowed - Fraction(apart)))
-        else:
-            yield JudgedRow(dict(key), value, None, Outcome.PASSED, middle)
+    no: Unmatched, allowed: Fraction | int, labels: Labels, value: Value | None, accepted: Sequence[Value]
+) -> JudgedRow | None:
+    """The row of both sides: one that a side has not is 0 there, and fails where the limit means it, and so much."""
+    now, middle = value or 0, median(accepted) if accepted else 0
+    alone = Unmatched.NEW if not accepted else None if now else Unmatched.VANISHED
+    if alone is not None and no not in (alone, Unmatched.EITHER):
+        return None
+    apart = distance(now, middle)
+    if alone is None or apart <= allowed:
+        return JudgedRow(labels, now, None, Outcome.PASSED, middle)
+    return JudgedRow(labels, now, middle, Outcome.FAILED, middle, margin=exact(allowed - Fraction(apart)))
 
 
-def _in_the_same_order(
-    assertion: Assertion, rows: Sequence[Labelled], stored: Mapping[RowKey, Sequence[Value]]
-) -> Iterator[JudgedRow]:
-    """Fingerprints against those that were accepted: each is one of them or not, and no distance says more.
+def _in_the_same_order(labels: Labels, value: Value | None, accepted: Sequence[Value]) -> JudgedRow:
+    """A fingerprint against those that were accepted: it is one of them or not, and no distance says more.
 
     A row of one side alone fails: nothing ran there on the other.
     """
-    now = {row_key(assertion, labels): value for labels, value in rows}
-    for key in dict.fromkeys((*now, *stored)):
-        value, accepted = now.get(key), stored.get(key, ())
-        holds = value is not None and value in accepted
-        baseline = value if holds else accepted[-1] if accepted else None
-        outcome = Outcome.PASSED if holds else Outcome.FAILED
-        yield JudgedRow(dict(key), value, baseline, outcome, baseline, tolerance=0, margin=0 if holds else -1)
+    holds = value is not None and value in accepted
+    baseline = value if holds else accepted[-1] if accepted else None
+    outcome = Outcome.PASSED if holds else Outcome.FAILED
+    return JudgedRow(labels, value, baseline, outcome, baseline, tolerance=0, margin=0 if holds else -1)
 
 
 class _BaselineScale:

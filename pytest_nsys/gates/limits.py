@@ -101,14 +101,14 @@ def tolerates_all(comparator: Comparator | None, tolerance: Tolerance, judged: J
 
 def warns_alike(early: Comparator, soon: Fraction, late: Comparator, last: Fraction) -> str | None:
     """Why the limit ``early soon`` tells no values apart of those that hold ``late last``; None where it does."""
-    if late is Comparator.EQ:
-        return "never warns" if early.holds(last, soon) else "always warns"
-    if late not in (*FLOORS, *CEILINGS) or early not in (*FLOORS, *CEILINGS):
+    if late is not Comparator.EQ and not {early, late} <= {*FLOORS, *CEILINGS}:
         return None
-    room = last - soon if late in FLOORS else soon - last
-    if (early in FLOORS) is not (late in FLOORS):
-        return "always warns" if room > 0 or (not room and (early in _LOOSE or late in _LOOSE)) else None
-    return "never warns" if room > 0 or (not room and (early in _STRICT or late in _LOOSE)) else None
+    # Between the two limits, at them and beyond them, one value stands for all.
+    values = {(soon + last) / 2, *(limit + step for limit in (soon, last) for step in (-1, 0, 1))}
+    holding = {early.holds(value, soon) for value in values if late.holds(value, last)}
+    if len(holding) > 1:
+        return None
+    return "never warns" if True in holding else "always warns"
 
 
 def impossible(value: Fraction, judged: Judged) -> str | None:
