@@ -241,15 +241,20 @@ class Around:
     @kept
     def api_calls(self, globs: tuple[str, ...]) -> Mapping[int, Sequence[Api]] | None:
         """The calls around the windows of each process, by start; None where the trace has no record of any."""
-        ran = {lane: _from_to(own) for lane, own in self.kernels.items() if len(own)}
-        read = {lane: span for lane, span in self.spans.items() if span is not None}
-        found = self.trace.api_calls(globs, _of_processes({**ran, **read}.items()))
+        found = self.trace.api_calls(globs, self._read)
         return None if found is None else {pid: sorted(own) for pid, own in found.items()}
 
     @kept
-    def all_calls(self, globs: tuple[str, ...]) -> Mapping[int, Sequence[Api]] | None:
-        """The calls of each process of the kernels, whenever they were made; None as above."""
-        return self.trace.api_calls(globs, {lane.global_pid: (-LONGEST_NS, LONGEST_NS) for lane in self.kernels})
+    def earlier_calls(self, globs: tuple[str, ...]) -> Mapping[int, Sequence[Api]] | None:
+        """The same with those that began before, however long, for a thread may still stand in one; None as above."""
+        return self.trace.api_calls(globs, {pid: (-LONGEST_NS, until) for pid, (_, until) in self._read.items()})
+
+    @cached_property
+    def _read(self) -> dict[int, Interval]:
+        """By process the time in which its kernels were looked for, or ran."""
+        ran = {lane: _from_to(own) for lane, own in self.kernels.items() if len(own)}
+        read = {lane: span for lane, span in self.spans.items() if span is not None}
+        return _of_processes({**ran, **read}.items())
 
     @cached_property
     def _saying(self) -> Mapping[int, Saying]:

@@ -315,16 +315,16 @@ def _synchronising(track: RankTrack) -> Mapping[int, Mapping[str, Intervals]]:
 def waiting_by_thread(calls: Iterable[Api]) -> Mapping[int, Mapping[str, Intervals]]:
     """When each thread stood in which of the calls that wait for the GPU."""
     found: dict[int, dict[str, list[Interval]]] = {}
-    for call in calls:
-        if name := waiting_call(call.name):
-            found.setdefault(call.thread, {}).setdefault(name, []).append((call.start_ns, call.end_ns))
+    for (thread, called), own in grouped(((call.thread, call.name), call) for call in calls).items():
+        if name := waiting_call(called):
+            found.setdefault(thread, {}).setdefault(name, []).extend((call.start_ns, call.end_ns) for call in own)
     return {thread: {name: Intervals.of(own) for name, own in by.items()} for thread, by in found.items()}
 
 
 @kept
 def _calls(track: RankTrack) -> Mapping[int, Sequence[Api]]:
     """The calls by thread of the rank's process that wait for the GPU or copy, as far as its windows may touch them."""
-    calls = (track.around.all_calls(SYNCHRONISING_CALLS) or {}).get(track.rank.process.global_pid, ())
+    calls = (track.around.earlier_calls(SYNCHRONISING_CALLS) or {}).get(track.rank.process.global_pid, ())
     windows = track.group.ranks[track.rank.number]
     low_ns, high_ns = hull((w.start_ns - w.length_ns, w.end_ns + w.length_ns) for w in windows)
     return grouped((call.thread, call) for call in calls if call.start_ns <= high_ns and call.end_ns >= low_ns)
@@ -420,7 +420,7 @@ def host_between(window: RankWindow) -> str:
     process, between = track.rank.process.global_pid, Intervals(spans.start_ns, spans.end_ns)
     marks = {mark.name for mark in track.group.run.marks(track.rank, track.group.spec)}
     ranges = track.around.trace.ranges_around({process: (spans.start_ns[0], spans.end_ns[-1])}).get(process, ())
-    calls = ((call.start_ns, call.end_ns, waiting_call(call.name)) for call in _calls(track).get(thread, ()))
+    calls = ((call.start_ns, call.end_ns, waiting_call(call.name)) for call in _calls(track.on_gpu).get(thread, ()))
     stood = [each for each in calls if each[2]]
     stood += ((r.start_ns, r.end_ns, r.name) for r in ranges if r.thread == thread and r.name not in marks)
     found = [

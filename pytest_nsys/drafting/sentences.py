@@ -14,6 +14,7 @@ from fractions import Fraction
 from math import ceil
 
 from pytest_nsys.analysis.activity import SYNCHRONISING_CALLS, waiting_call
+from pytest_nsys.analysis.around import LONGEST_NS
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.fact_bounds import FEW_ANCHORS
 from pytest_nsys.analysis.metric_names import spoken
@@ -318,8 +319,9 @@ def _syncs(figures: Figures) -> Iterator[DraftSentence]:
 
 
 def _synchronises(window: RankWindow) -> bool:
-    """Whether a synchronising call is recorded around any window of this rank's trace."""
-    calls = window.track.around.all_calls(SYNCHRONISING_CALLS) or {}
+    """Whether a synchronising call of this rank's process is recorded, whenever it was made."""
+    always = {window.rank.process.global_pid: (-LONGEST_NS, LONGEST_NS)}
+    calls = window.track.around.trace.api_calls(SYNCHRONISING_CALLS, always) or {}
     return any(waiting_call(call.name) for own in calls.values() for call in own)
 
 
