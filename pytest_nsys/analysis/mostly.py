@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from pytest_nsys.analysis.budget import Budget, budgets_of
+from pytest_nsys.analysis.budget import Budget
 from pytest_nsys.analysis.gpu_state import device_of
 from pytest_nsys.analysis.losses import longest_copies
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.core.columns import sums_by, take
+from pytest_nsys.core.errors import NoRows
 
 
 class MostOf(enum.StrEnum):
@@ -46,9 +47,9 @@ class Mostly:
     gap_ns: int | None = None
 
 
-def mostly(windows: Mapping[int, Sequence[RankWindow]]) -> Mostly | None:
+def mostly(budgets: Mapping[int, Budget | NoRows]) -> Mostly | None:
     """What takes the largest part of windows of ranks, if any does; None, too, where no rank has a budget."""
-    known = [budget for budget in budgets_of(windows).values() if isinstance(budget, Budget)]
+    known = [budget for budget in budgets.values() if isinstance(budget, Budget)]
     whole = sum(budget.lines.window_ns for budget in known)
     if not whole:
         return None

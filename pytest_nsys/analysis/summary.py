@@ -228,7 +228,7 @@ def summary_of(
     subject = subject_of(captures, spec, look.windows, look.by_name)
     doubts = tuple(look.doubts())
     parts = (shown, subject, step, budgets, kernels, communication, findings, doubts, look.without)
-    return Summary(*parts, mostly=mostly(look.windows))
+    return Summary(*parts, mostly=mostly(look.budgets))
 
 
 class _Summing:
