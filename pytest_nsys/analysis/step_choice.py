@@ -13,7 +13,7 @@ from itertools import pairwise, permutations
 import numpy
 
 from pytest_nsys.analysis.alike import ALIKE, MOST_COUNTS
-from pytest_nsys.analysis.step_segments import FEWEST_KERNELS, IN_A_ROW, Segments, Work, markers, segments
+from pytest_nsys.analysis.step_segments import FEWEST_KERNELS, IN_A_ROW, Segments, Work, cut_segments, find_markers
 from pytest_nsys.core.columns import Vector
 from pytest_nsys.core.model import Interval
 
@@ -72,29 +72,29 @@ OWN_KERNELS = 0.90
 
 @dataclass(frozen=True, eq=False)
 class RepeatedUnit:
-    """What repeats: the segments of these ``kinds``; ``with_odd``, the others between them hold one, and more."""
+    """What repeats: segments of these ``kinds``; where it ``holds_longer`` ones, those between hold one and more."""
 
     segments: Segments
     kinds: tuple[int, ...]
-    with_odd: bool = False
+    holds_longer: bool = False
 
     def __len__(self) -> int:
-        return len(self.own)
+        return len(self.members)
 
     @cached_property
-    def own(self) -> Vector:
+    def members(self) -> Vector:
         """The numbers of its segments."""
         return numpy.flatnonzero(numpy.isin(self.segments.kind, self.kinds))
 
     @cached_property
     def firsts(self) -> Vector:
         """The place at which each unit begins."""
-        return self.segments.edges[self.own]
+        return self.segments.edges[self.members]
 
     @cached_property
     def afters(self) -> Vector:
         """The place after the last kernel of each unit."""
-        return self.segments.edges[self.own + 1]
+        return self.segments.edges[self.members + 1]
 
     @property
     def first(self) -> int:
@@ -126,7 +126,7 @@ class RepeatedUnit:
 
     @property
     def lengths_ns(self) -> Vector:
-        return self.segments.lengths_ns[self.own]
+        return self.segments.lengths_ns[self.members]
 
     @property
     def length_ns(self) -> float:
@@ -147,23 +147,23 @@ class RepeatedUnit:
     @property
     def odd(self) -> Vector:
         """The numbers of the other segments between the first unit and the last."""
-        return numpy.setdiff1d(numpy.arange(self.own[0], self.own[-1]), self.own)
+        return numpy.setdiff1d(numpy.arange(self.members[0], self.members[-1]), self.members)
 
     @property
     def beside(self) -> Vector:
         """Those that hold a unit, and more."""
-        return self.odd if self.with_odd else self.own[:0]
+        return self.odd if self.holds_longer else self.members[:0]
 
     @cached_property
     def alike(self) -> float:
         """How much they are like the first of their kind, the median."""
-        leaders = numpy.unique(self.segments.kind[self.own], return_index=True)[1]
-        others = numpy.delete(self.own, leaders)
+        leaders = numpy.unique(self.segments.kind[self.members], return_index=True)[1]
+        others = numpy.delete(self.members, leaders)
         return float(numpy.median(self.segments.alike[others])) if len(others) else 1.0
 
     def share(self, low: int, high: int) -> float:
         """Return how much of what stands from one place to another units hold, those beside them included."""
-        inside = numpy.union1d(self.own, self.beside)
+        inside = numpy.union1d(self.members, self.beside)
         edges = self.segments.edges
         return self.segments.work.share(edges[inside], edges[inside + 1], low, high)
 
@@ -182,43 +182,43 @@ Rule = Callable[[Segments], RepeatedUnit | None]
 """Makes of the segments of a marker a unit, where they are a good one."""
 
 
-def _frequent_kinds(found: Segments) -> list[int]:
-    """The kinds of two segments and more."""
+def _find_frequent_kinds(found: Segments) -> list[int]:
+    """Return the kinds of two segments and more."""
     return [kind for kind in range(len(found.leaders)) if (found.kind == kind).sum() >= 2]
 
 
-def one_kind(found: Segments) -> RepeatedUnit | None:
-    """The segments of the main kind, where they are a good unit."""
+def take_main_kind(found: Segments) -> RepeatedUnit | None:
+    """Return the segments of the main kind, where they are a good unit."""
     times = numpy.diff(found.work.time_before[found.edges])
-    kinds = _frequent_kinds(found)
+    kinds = _find_frequent_kinds(found)
     if not kinds:
         return None
     unit = RepeatedUnit(found, (max(kinds, key=lambda kind: int(times[found.kind == kind].sum())),))
     if not _fills(unit):
-        unit = _with_more(unit)
+        unit = _add_longer_segments(unit)
     # a segment of another kind between the units that is shorter than half of one
     sizes = numpy.diff(found.edges)[unit.odd]
     return unit if _fills(unit) and _repeats(unit) and not (sizes < unit.size / 2).any() else None
 
 
-def several_kinds(found: Segments) -> RepeatedUnit | None:
-    """The segments of two or three kinds, where they are steps of these kinds."""
-    kinds = _frequent_kinds(found)
+def take_several_kinds(found: Segments) -> RepeatedUnit | None:
+    """Return the segments of two or three kinds, where they are steps of these kinds."""
+    kinds = _find_frequent_kinds(found)
     if not 2 <= len(kinds) <= MOST_KINDS_OF_STEPS:
         return None
     unit, leaders = RepeatedUnit(found, tuple(kinds)), found.leaders
-    follows_itself = found.kind[unit.own[unit.own > 0]] == found.kind[unit.own[unit.own > 0] - 1]
+    follows_itself = found.kind[unit.members[unit.members > 0]] == found.kind[unit.members[unit.members > 0] - 1]
     if not _fills(unit) or not follows_itself.any():
         return None
-    return None if any(holds(leaders[a], leaders[b]) for a, b in permutations(kinds, 2)) else unit
+    return None if any(holds_more(leaders[a], leaders[b]) for a, b in permutations(kinds, 2)) else unit
 
 
 def _fills(unit: RepeatedUnit) -> bool:
     return unit.interior >= INTERIOR and unit.cover >= COVER
 
 
-def _with_more(unit: RepeatedUnit) -> RepeatedUnit:
-    """The same, with the segments that hold a unit and more of its own kernels: steps that a validation goes before.
+def _add_longer_segments(unit: RepeatedUnit) -> RepeatedUnit:
+    """Count the segments that hold a unit and more of its own kernels, too: steps that a validation goes before.
 
     A layer and what stands behind the last one are not so: that is made of other kernels.
     """
@@ -231,7 +231,7 @@ def _with_more(unit: RepeatedUnit) -> RepeatedUnit:
     held = numpy.minimum(counts, one).sum(axis=1) >= ALIKE * one.sum()
     more = numpy.maximum(counts - one, 0) * work.weights
     same = more[:, one > 0].sum(axis=1) >= OWN_KERNELS * more.sum(axis=1)
-    return replace(unit, with_odd=True) if (held & same).all() else unit
+    return replace(unit, holds_longer=True) if (held & same).all() else unit
 
 
 def _repeats(unit: RepeatedUnit) -> bool:
@@ -241,22 +241,22 @@ def _repeats(unit: RepeatedUnit) -> bool:
     return len(unit) > 2 or sure or (unit.alike >= ALIKE_OF_FEW and unit.cover >= COVER_OF_TWO)
 
 
-def holds(one: Vector, other: Vector) -> bool:
-    """Whether one is the other, and more."""
+def holds_more(one: Vector, other: Vector) -> bool:
+    """Return whether one stretch, by the counts of its names, is the other, and more."""
     return bool(numpy.minimum(one, other).sum() >= ALIKE * other.sum() and one.sum() > other.sum())
 
 
 def repeats_inside(found: Segments, kinds: Sequence[int]) -> bool:
-    """Whether most of the time of a segment of each kind is in names that occur often in it, as those of layers do in
-    a step.
+    """Return whether most of the time of a segment of each kind is in names that occur often in it, as those of layers
+    do in a step.
     """
     counts = found.leaders[list(kinds)]
     times = counts * found.work.weights
     return bool(((times * (counts >= OFTEN)).sum(axis=1) >= REPEATED * times.sum(axis=1)).all())
 
 
-def between_optimizers(unit: RepeatedUnit) -> bool:
-    """Whether the optimizer runs, but in at most two thirds of the units: they are micro-batches, however alike."""
+def runs_between_optimizers(unit: RepeatedUnit) -> bool:
+    """Return whether the optimizer runs, but in at most two thirds of the units: these are micro-batches."""
     before = unit.segments.work.optimizers_before
     held = before[unit.afters] > before[unit.firsts]
     return bool(before[-1]) and 3 * int(held.sum()) <= 2 * len(unit)
@@ -266,14 +266,14 @@ Fits = Callable[[RepeatedUnit], bool]
 
 
 def choose(work: Work, fits: Fits = lambda _: True) -> list[RepeatedUnit]:
-    """The largest unit that repeats on a rank, and then as other markers begin it, of those that fit; empty where
-    nothing repeats.
+    """Return the largest unit that repeats on a rank, and then as other markers begin it, of those that fit; empty
+    where nothing repeats.
     """
     units = _choose_at_level(work, 0, fits)
     if units:
         unit = units[0]
         late = unit.first > LATE * unit.size
-        if not late and unit.segments.alike[unit.own].min() > 1 - TURNS_APART:
+        if not late and unit.segments.alike[unit.members].min() > 1 - TURNS_APART:
             return units
     better = _choose_at_level(work, 1, fits)
     if better and (not units or len(better[0]) > len(units[0]) or _is_surer(better[0], units[0])):
@@ -282,28 +282,28 @@ def choose(work: Work, fits: Fits = lambda _: True) -> list[RepeatedUnit]:
 
 
 def _is_surer(unit: RepeatedUnit, other: RepeatedUnit) -> bool:
-    """Whether of a unit and another, of which it has no more, it is the step all the same: several of the other in
-    turns, or the other begun where the host does not run ahead.
+    """Return whether of a unit and another, of which it has no more, it is the step all the same: several of the other
+    in turns, or the other begun where the host does not run ahead.
     """
     steadier = len(other) - len(unit) <= 1 and other.two_speeds and not unit.two_speeds
     return _in_turns(unit, other) or (steadier and _is_same(unit, other))
 
 
-def held(work: Work, places: Vector, unit: RepeatedUnit) -> RepeatedUnit | None:
-    """The units of another rank, which begin at these places as those of ``unit`` do; None where they do not."""
+def find_same_unit(work: Work, places: Vector, unit: RepeatedUnit) -> RepeatedUnit | None:
+    """Return the units of another rank that begin at these places as those of ``unit`` do; None where they do not."""
     if not 2 <= len(places) <= len(work) // FEWEST_KERNELS or len(places) * work.size > MOST_COUNTS:
         return None
-    found = segments(work, replace(unit.segments.marker, places=places))
-    rule = one_kind if len(unit.kinds) == 1 else several_kinds
+    found = cut_segments(work, replace(unit.segments.marker, places=places))
+    rule = take_main_kind if len(unit.kinds) == 1 else take_several_kinds
     other = None if found is None else rule(found)
-    return other if other is not None and in_order(other) else None
+    return other if other is not None and is_in_order(other) else None
 
 
 def _choose_at_level(work: Work, level: int, fits: Fits) -> list[RepeatedUnit]:
-    each = [found for marker in markers(work, level) if (found := segments(work, marker)) is not None]
+    each = [found for marker in find_markers(work, level) if (found := cut_segments(work, marker)) is not None]
     units, steps = (
         _find_largest([unit for found in each if (unit := rule(found)) is not None and fits(unit)])
-        for rule in (one_kind, several_kinds)
+        for rule in (take_main_kind, take_several_kinds)
     )
     if not units or not steps:
         return units or steps
@@ -312,7 +312,7 @@ def _choose_at_level(work: Work, level: int, fits: Fits) -> list[RepeatedUnit]:
 
 
 def _find_largest(units: Sequence[RepeatedUnit]) -> list[RepeatedUnit]:
-    """The largest of the good units whose kernels come in one order, first as its best marker begins it."""
+    """Return the largest of the good units whose kernels come in one order, first as its best marker begins it."""
     left = list(units)
     while left:
         single = [unit for unit in left if not any(_is_several(unit, other) for other in left)]
@@ -321,32 +321,34 @@ def _find_largest(units: Sequence[RepeatedUnit]) -> list[RepeatedUnit]:
         most = max(map(len, same))
         # one that begins it where the host runs ahead makes two speeds of one
         same.sort(key=lambda u: (u.two_speeds or len(u) < most - 1, -len(u), len(u.segments.kind), u.first))
-        if in_order(same[0]):
+        if is_in_order(same[0]):
             return same
         left = [unit for unit in left if unit not in same]
     return []
 
 
 def _is_several(unit: RepeatedUnit, other: RepeatedUnit) -> bool:
-    """Whether a unit is several of the other: of what lies between its first and its last those hold as much."""
+    """Return whether a unit is several of the other: of what lies between its first and its last those hold as much."""
     return (
         len(other) > SEVERAL_TIMES * len(unit)
         and other.length_ns < SEVERAL_SHORTER * unit.length_ns
         and other.share(unit.first, unit.after) >= unit.interior - SAME_COVER
         and not _in_turns(unit, other)
-        and (not between_optimizers(other) or between_optimizers(unit))
+        and (not runs_between_optimizers(other) or runs_between_optimizers(unit))
     )
 
 
 def _in_turns(unit: RepeatedUnit, other: RepeatedUnit) -> bool:
-    """Whether of the others in each unit those of one turn do more: the last micro-batch ends with the optimizer."""
+    """Return whether of the others in each unit those of one turn do more, as the last micro-batch that ends with the
+    optimizer.
+    """
     firsts = other.firsts.searchsorted(unit.firsts)
     counts = other.firsts.searchsorted(unit.afters) - firsts
     turns = int(numpy.median(counts))
     full = firsts[counts == turns]
     if turns < 2 or len(full) < 2 or len(full) < len(unit) - 1:
         return False
-    alike = other.segments.alike[other.own][full[:, None] + numpy.arange(turns)]
+    alike = other.segments.alike[other.members][full[:, None] + numpy.arange(turns)]
     usual = numpy.median(alike, axis=0)
     apart = float(usual.max() - usual.min())
     if apart < TURNS_APART or float(numpy.median(numpy.abs(alike - usual), axis=0).max()) > apart / 2:
@@ -358,14 +360,14 @@ def _in_turns(unit: RepeatedUnit, other: RepeatedUnit) -> bool:
 
 
 def _is_same(unit: RepeatedUnit, other: RepeatedUnit) -> bool:
-    """Whether two markers begin the same unit, each at another place of it."""
+    """Return whether two markers begin the same unit, each at another place of it."""
     alike = unit.segments.work.alike(unit.counts, other.counts[None])
     return len(unit.kinds) == len(other.kinds) and bool(alike[0] >= ALIKE)
 
 
-def in_order(unit: RepeatedUnit) -> bool:
-    """Whether what lies in a unit lay in the one before it of its kind, near the same place."""
-    rows, kinds = unit.segments.work.hash_of_row, unit.segments.kind[unit.own]
+def is_in_order(unit: RepeatedUnit) -> bool:
+    """Return whether what lies in a unit lay in the one before it of its kind, near the same place."""
+    rows, kinds = unit.segments.work.hash_of_row, unit.segments.kind[unit.members]
     hits = places = 0
     for kind in unit.kinds:
         of_kind = numpy.flatnonzero(kinds == kind)[:CHECKED_UNITS]

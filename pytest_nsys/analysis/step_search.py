@@ -13,7 +13,7 @@ from typing import TypeVar
 from pytest_nsys.analysis.candidates import RankRanges, ranges_by_rank
 from pytest_nsys.analysis.kernel_anchors import kernel_order, shorten_name
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.step_choice import RepeatedUnit, choose, held
+from pytest_nsys.analysis.step_choice import RepeatedUnit, choose, find_same_unit
 from pytest_nsys.analysis.step_facts import FoundUnits, NoUnits, UnitIs
 from pytest_nsys.analysis.step_segments import FEWEST_KERNELS, Work
 from pytest_nsys.analysis.step_verdict import AmongRanges, confidence_in, what_it_is
@@ -79,9 +79,9 @@ def _find_units(ranks: Mapping[int, RankRanges], steps: Mapping[int, Interval]) 
     units = _choose(work, ranks[first])
     if not units:
         return NoUnits("no sequence of kernels repeats")
-    begun = [*islice(_begin(first, work, units), 1 if len(ranks) == 1 else None)]
+    begun = [*islice(_list_beginnings(first, work, units), 1 if len(ranks) == 1 else None)]
     for number in sorted(ranks.keys() - {first}):
-        holds = _hold_on(number, ranks[number], work.order.launched, begun)
+        holds = _follow_on_rank(number, ranks[number], work.order.launched, begun)
         if not holds:
             name = printable(str(_shorten(begun[0].anchor, ranks)), 80)
             return NoUnits(f"kernels repeat on rank {first} from {name} to the next, on rank {number} they do not")
@@ -100,10 +100,10 @@ def _choose(work: Work, around: RankRanges) -> list[RepeatedUnit]:
     return choose(work, lambda unit: modules.start_once(holder, unit.starts_ns)) or units
 
 
-def _begin(first: int, work: Work, units: Sequence[RepeatedUnit]) -> Iterator[_Begun]:
+def _list_beginnings(first: int, work: Work, units: Sequence[RepeatedUnit]) -> Iterator[_Begun]:
     """What begins the unit on the first rank, the best first."""
     turns = ((unit, places) for unit in units for places in unit.segments.marker.others[:MOST_TRIED])
-    others = (other for unit, places in turns if (other := held(work, places, unit)) is not None)
+    others = (other for unit, places in turns if (other := find_same_unit(work, places, unit)) is not None)
     for each in (units, others):
         for unit in each:
             place = int(unit.segments.marker.places[0])
@@ -114,14 +114,14 @@ def _begin(first: int, work: Work, units: Sequence[RepeatedUnit]) -> Iterator[_B
             yield _Begun(anchor, unit, {}, {}).add(first, unit)
 
 
-def _hold_on(number: int, around: RankRanges, launched: bool, begun: Sequence[_Begun]) -> list[_Begun]:
+def _follow_on_rank(number: int, around: RankRanges, launched: bool, begun: Sequence[_Begun]) -> list[_Begun]:
     """Those that begin the same unit on another rank too."""
     order = kernel_order(around.track)
     if order.launched != launched:
         return []
     work, found = Work(order), list[_Begun]()
     for each in begun:
-        unit = held(work, as_vector(order.occurrences(each.anchor)), each.unit)
+        unit = find_same_unit(work, as_vector(order.occurrences(each.anchor)), each.unit)
         length_ns = each.unit.length_ns
         if unit is not None and length_ns / APART <= unit.length_ns <= length_ns * APART:
             found.append(each.add(number, unit))
@@ -174,6 +174,6 @@ def _if_all_agree(each: Iterable[T | None]) -> T | None:
 def _period(unit: RepeatedUnit) -> Value:
     """The median distance from one unit to what begins next."""
     lengths = unit.segments.lengths_ns
-    whole = unit.own[unit.own < len(lengths) - 1]
-    apart: Sequence[int] = lengths[whole if len(whole) else unit.own].tolist()
+    whole = unit.members[unit.members < len(lengths) - 1]
+    apart: Sequence[int] = lengths[whole if len(whole) else unit.members].tolist()
     return median(apart)

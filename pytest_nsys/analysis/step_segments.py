@@ -106,7 +106,7 @@ class UnitMarker:
         return 1 + len(self.others)
 
 
-def markers(work: Work, level: int) -> Iterator[UnitMarker]:
+def find_markers(work: Work, level: int) -> Iterator[UnitMarker]:
     """The markers, the rarest first, then the earliest."""
     names, places = work.numbers[work.heads], work.heads
     if level:
@@ -144,7 +144,7 @@ class Segments:
     leaders: Vector
 
 
-def segments(work: Work, marker: UnitMarker) -> Segments | None:
+def cut_segments(work: Work, marker: UnitMarker) -> Segments | None:
     """The segments of a marker by kind; None where there are too many kinds."""
     edges = numpy.append(marker.places, len(work))
     if _kinds(work, edges[: _FIRST + 1]) is None or (found := _kinds(work, edges)) is None:

@@ -13,7 +13,13 @@ import numpy
 
 from pytest_nsys.analysis.candidates import RankRanges
 from pytest_nsys.analysis.model_parts import count_numbered, find_holder, numbers_in
-from pytest_nsys.analysis.step_choice import MANY_VOTES, RepeatedUnit, between_optimizers, holds, repeats_inside
+from pytest_nsys.analysis.step_choice import (
+    MANY_VOTES,
+    RepeatedUnit,
+    holds_more,
+    repeats_inside,
+    runs_between_optimizers,
+)
 from pytest_nsys.analysis.step_facts import Confidence, RepeatedPart, UnitIs
 from pytest_nsys.core.columns import as_vector
 from pytest_nsys.core.conventions import BUILT_IN, like
@@ -127,11 +133,11 @@ def _may_be_part(unit: RepeatedUnit) -> bool:
     outside = [strange[unit.after :], *([] if warms_up else [strange[: unit.first]])]
     if any(kernels.sum() >= max(OUTSIDE_KERNELS, OUTSIDE * len(work)) for kernels in outside):
         return True
-    from_here = found.kind[int(unit.own[0]) if warms_up else 0 :]
+    from_here = found.kind[int(unit.members[0]) if warms_up else 0 :]
     odd = {*from_here.tolist()} - {*unit.kinds, *found.kind[unit.beside].tolist(), -1}
-    if any(holds(found.leaders[kind], unit.counts) for kind in odd):
+    if any(holds_more(found.leaders[kind], unit.counts) for kind in odd):
         return True
-    return between_optimizers(unit) or not repeats_inside(found, unit.kinds[:1])
+    return runs_between_optimizers(unit) or not repeats_inside(found, unit.kinds[:1])
 
 
 def _warms_up(unit: RepeatedUnit) -> bool:

@@ -20,7 +20,7 @@ from pytest_nsys.analysis.candidates import ClosedRanges, RankRanges
 from pytest_nsys.analysis.kernel_anchors import LaunchedKernels, kernel_order
 from pytest_nsys.analysis.step_choice import RepeatedUnit, choose
 from pytest_nsys.analysis.step_facts import UnitIs
-from pytest_nsys.analysis.step_segments import UnitMarker, Work, markers, segments
+from pytest_nsys.analysis.step_segments import UnitMarker, Work, cut_segments, find_markers
 from pytest_nsys.analysis.step_verdict import AmongRanges, what_it_is
 from pytest_nsys.core.tables import Ranges
 from tests.support.kernel_tapes import LAYER, STEP, kernel_ns, tape
@@ -72,7 +72,7 @@ def test_segments_are_of_the_kinds_that_a_naive_count_says(text: str, data: st.D
     each = [Counter(names[low:high]) for low, high in pairwise(edges)]
     weights = work.weights.tolist()
     expected = naive_kinds(each, weights)
-    found = segments(work, UnitMarker(numpy.array(places), 0, numpy.empty((0, len(places)), numpy.int64)))
+    found = cut_segments(work, UnitMarker(numpy.array(places), 0, numpy.empty((0, len(places)), numpy.int64)))
     assert (found is None) == (expected is None)
     if found is None or expected is None:
         return
@@ -115,12 +115,12 @@ def test_long_segments_are_counted_as_short_ones_are(seed: int, data: st.DataObj
     ],
 )
 def test_names_that_take_turns_are_one_marker(text: str, votes: dict[tuple[int, ...], int]) -> None:
-    found = [(tuple(marker.places.tolist()), marker.votes) for marker in markers(worked(text), 0)]
+    found = [(tuple(marker.places.tolist()), marker.votes) for marker in find_markers(worked(text), 0)]
     assert found == [*votes.items()]
 
 
 def test_two_names_are_a_marker_by_the_second() -> None:
-    found = {tuple(marker.places.tolist()) for marker in markers(worked("xaxbxaxbxaxb"), 1)}
+    found = {tuple(marker.places.tolist()) for marker in find_markers(worked("xaxbxaxbxaxb"), 1)}
     assert (1, 5, 9) in found
 
 
@@ -138,7 +138,7 @@ def programs(draw: st.DrawFn) -> tuple[str, int]:
 
 
 def size_of(unit: RepeatedUnit) -> int:
-    return int(numpy.median(numpy.diff(unit.segments.edges)[unit.own]))
+    return int(numpy.median(numpy.diff(unit.segments.edges)[unit.members]))
 
 
 def told(work: Work) -> tuple[UnitIs, int] | None:
@@ -182,7 +182,7 @@ def test_names_change_nothing_but_names(text: str, shuffler: random.Random) -> N
 
 
 def places_of(work: Work) -> list[tuple[list[int], list[int]]]:
-    return [(unit.segments.edges.tolist(), unit.own.tolist()) for unit in choose(work)]
+    return [(unit.segments.edges.tolist(), unit.members.tolist()) for unit in choose(work)]
 
 
 @pytest.mark.parametrize("launched", [True, False])
