@@ -189,11 +189,6 @@ class Around:
         return {lane: where(self.communicating(lane)[0]) for lane in self.kernels}
 
     @cached_property
-    def launches(self) -> Mapping[Lane, array[int]]:
-        """Start of the earliest launch row of each kernel, NO_LAUNCH where there is none."""
-        return {lane: calls.start_ns for lane, calls in self.launch_calls.items()}
-
-    @cached_property
     def launch_calls(self) -> Mapping[Lane, LaunchCalls]:
         """The call that launched each kernel."""
         return self.trace.launch_calls(self.kernels)
@@ -264,7 +259,7 @@ class Around:
         return {pid: Saying(own, context) for pid, own in self.trace.ranges_around(spans).items()}
 
     def _launched_in(self, lane: Lane) -> Interval:
-        starts, launches = self.kernels[lane].start_ns, self.launches[lane]
+        starts, launches = self.kernels[lane].start_ns, self.launch_calls[lane].start_ns
         first, last = bounds(take(launches, _with_launch(launches)) or starts)
         return min(starts[0], first), max(starts[-1], last)
 
@@ -523,10 +518,10 @@ class RankTrack:
         own = sorted(at for at in of_run if at.global_pid == lane.global_pid and lane.device in (None, at.device))
         return merged([of_run[at] for at in own]) or NO_KERNELS
 
-    @cached_property
+    @property
     def launch_ns(self) -> Column:
         """Start of the earliest launch row of each kernel, NO_LAUNCH where there is none."""
-        return self.around.launches.get(self.rank.lane) or array("q")
+        return self.launch_calls.start_ns
 
     @property
     def launch_calls(self) -> LaunchCalls:
@@ -593,11 +588,6 @@ class RankTrack:
     def contexts(self) -> Contexts:
         """Stage and purpose of every kernel."""
         return self.around.saying(self.rank.process.global_pid).at(self.launch_or_start_ns)
-
-    @property
-    def looked_up(self) -> Contexts | None:
-        """The same, where something of the windows hung on it."""
-        return vars(self).get("contexts")
 
 
 def _with_launch(launches: Column) -> Column:

@@ -211,7 +211,7 @@ class Run:
             around = self.everything(trace)
             if lane not in around.kernels:
                 return RankSteps((), why="it ran no kernel")
-            ran = LaunchedKernels(around.kernels[lane], around.launches[lane])
+            ran = LaunchedKernels(around.kernels[lane], around.launch_calls[lane].start_ns)
             return steps_of_kernel(kernel, ran, by_launch=by_launch)
         to_the_end = bool(self.convention.kinds)  # sampling runs after its range
         if by_launch:
@@ -555,9 +555,9 @@ class WindowGroup:
     def unlaunched(self) -> Unlaunched:
         """What ran while the windows' kernels did."""
         return Unlaunched.of_all(
-            Unlaunched.of(around.kernels[lane], launches)
+            Unlaunched.of(around.kernels[lane], calls.start_ns)
             for around in self._meanwhile
-            for lane, launches in around.launches.items()
+            for lane, calls in around.launch_calls.items()
         )
 
     @cached_property

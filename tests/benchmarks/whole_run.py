@@ -120,7 +120,7 @@ def steps(bench: Bench) -> Iterator[Line]:
 
 
 def _memory(what: str, runs: list[Spent], kernels: int) -> Line:
-    return Line(what, "MiB/M kernels", [run.peak_mib / kernels * 1_000_000 for run in runs], most=300)
+    return Line(what, "MiB/M kernels", [run.peak_mib / kernels * 1_000_000 for run in runs], most=250)
 
 
 GROUP = Group(

@@ -119,7 +119,7 @@ def _by_process(found: Iterable[Block], known: Mapping[int, str]) -> dict[int, l
         thread = columns.take(array("i", [key & THREAD_BITS for (key,) in keys]), threads)
         some = ApiCalls(start, end, thread, columns.joined(ids, order, 0, name), correlation, names)
         for pid, rows in columns.members_by(lambda each: each & ~THREAD_BITS, tid).items():
-            calls.setdefault(pid, []).append(some.take(rows))
+            calls.setdefault(pid, []).append(some if len(rows) == len(start) else some.take(rows))
     return calls
 
 
