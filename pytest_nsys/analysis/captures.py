@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import combinations, starmap
+from itertools import starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -160,17 +160,11 @@ class Captures:
         """Raises UsageMistake where two captures, or two ranks of one, are one in other bytes: its values would scatter
         by nothing.
         """
-        if spec.outside:
-            return
-        times = times_of(self.each, looked_at([], [spec]), len(self.runs)) if len(self.runs) > 1 else ()
-        for (n, one), (m, other) in combinations(enumerate(times), 2):
-            if how := how_same(one, other):
-                first, second = (self.runs[place].path for place in (n, m))
-                raise UsageMistake(f"{first} and {second} are the same capture: {how}; one trace is one sample")
-        if found := twins(run.measured(spec) for run in self.runs):
+        if not spec.outside and (found := twins(run.measured(spec) for run in self.runs)):
             paths = " and ".join(str(track.rank.trace) for track in found)
             how = f"{counted(len(found[0].kernels), 'kernel')} are equal to the nanosecond"
-            raise UsageMistake(f"{paths} are the same capture: {how}; one trace is one rank")
+            one = "rank" if len(self.runs) == 1 else "sample"
+            raise UsageMistake(f"{paths} are the same capture: {how}; one trace is one {one}")
 
     @kept
     def rows(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> MetricTable:
