@@ -144,7 +144,7 @@ def test_a_folder_without_rights(red: Project) -> None:
 def test_a_file_that_cannot_be_written_is_told_and_the_verdict_stays(red: Project) -> None:
     (red.root / "windows" / "gate__red.json.gz").mkdir(parents=True)
     said = red.pytest(*OPTIONS, code=1)
-    assert "nsys: window not written: windows: cannot be written: " in said
+    assert "gate__red.json.gz: is a folder; name a file in it" in said
     assert "failed: 4 of 4 rows below their limit" in said
 
 

@@ -231,13 +231,13 @@ def test_findings_have_a_command_to_paste_where_there_is_room_and_the_view_where
 def test_what_comes_next_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [step.command for step in next_steps(["my run.sqlite"])] == [
         "pytest-nsys init 'my run.sqlite'",
-        "pytest-nsys cut 'my run.sqlite'",
+        "pytest-nsys cut 'my run.sqlite' --format perfetto",
         "pytest-nsys compare 'my run.sqlite' OTHER_RUN",
     ]
     given = (("--rank", "1"), ("--anchor", "step %"), ("--convention", "kineto"))
     assert [step.command for step in next_steps(["a.json"], given)] == [
         "pytest-nsys init a.json --anchor 'step %' --convention kineto",
-        "pytest-nsys cut a.json --rank 1 --anchor 'step %' --convention kineto",
+        "pytest-nsys cut a.json --format perfetto --rank 1 --anchor 'step %' --convention kineto",
         "pytest-nsys compare a.json OTHER_RUN --anchor 'step %' --convention kineto",
     ]
     assert to_see_more(finding(), ["a.json"], given) == (
