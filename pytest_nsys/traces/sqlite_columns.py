@@ -57,15 +57,6 @@ def are_many(rows: int) -> bool:
     return rows >= MANY_ROWS
 
 
-def worth(rows: int) -> bool:
-    """Whether so many rows are to be read in blocks, and the driver can be used."""
-    if not are_many(rows):
-        return False
-    from pytest_nsys.traces import arrow_sqlite
-
-    return arrow_sqlite.trouble() is None
-
-
 def has_many(file: SqliteFile, table: str, where: str) -> bool:
     """Return whether so many rows of a table pass that none is kept as it is read, by samples from all over it: it may
     be ordered by process before time.
@@ -81,6 +72,10 @@ def has_many(file: SqliteFile, table: str, where: str) -> bool:
 
 def blocks(file: SqliteFile, columns: Sequence[str], table: str, where: str = "1") -> Generator[Block, None, None]:
     """The columns (names or expressions) of the rows that pass, in the order of their row ids. Raises Unfit."""
+    from pytest_nsys.traces.arrow_sqlite import ArrowReader, trouble
+
+    if trouble() is not None:
+        raise Unfit("there is no driver")
     file.being_read += 1
     try:
         last, row_id = file.about(table), file.row_id(table)
@@ -91,8 +86,6 @@ def blocks(file: SqliteFile, columns: Sequence[str], table: str, where: str = "1
         bounds = [f"{row_id} BETWEEN {low} AND {low + BLOCK_ROWS - 1}" for low in range(1, last + 1, BLOCK_ROWS)]
         conditions = [f"{bound} AND ({where})" for bound in (*bounds, f"{row_id} < 1")]
         with ExitStack() as opened:
-            from pytest_nsys.traces.arrow_sqlite import ArrowReader
-
             count = max(min(THREADS, len(bounds)), 1)
             readers = [opened.enter_context(closing(ArrowReader(file.uri, file.statements))) for _ in range(count)]
             yield from _in_order(readers, columns, table, conditions)
@@ -314,7 +307,7 @@ def read_blocks(
     holds what is no whole number, and raises what is said of it. Where ``use`` fails nothing is being read any more:
     the file may be closed then, and SQLite does not survive that.
     """
-    if whole and worth(file.about(table)):
+    if whole and are_many(file.about(table)):
         with suppress(Unfit), closing(blocks(file, row, table, where)) as fast:
             return use(fast)
     return use(

@@ -24,7 +24,6 @@ from pytest_nsys.traces.sqlite_columns import (
     has_many,
     split,
     texts_of,
-    worth,
 )
 from pytest_nsys.traces.sqlite_conditions import (
     FIRST,
@@ -97,7 +96,7 @@ def read_around(file: SqliteFile, spans: Mapping[int, Interval]) -> dict[int, Ra
     where = f"{touching('globalTid', spans)} AND {_RECORDED}"
     whole = has_many(file, NVTX, where)
     inline: dict[str, int] = {}
-    if whole and worth(file.about(NVTX)):
+    if whole:
         with suppress(Unfit), closing(_blocks(file, f"{where} AND {text} IS NULL")) as by_id:
             by_text = _rows(file, f"{where} AND {text} IS NOT NULL AND NOT ({by_nccl})", values, inline, whole=True)
             return _ranges(chain(by_id, by_text), inline, partial(strings, file))
