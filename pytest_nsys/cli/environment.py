@@ -23,7 +23,7 @@ from pytest_nsys.tools.nsys_command import find_nsys
 if TYPE_CHECKING:
     import pytest
 
-EXTRAS = {"fast": "adbc_driver_sqlite", "parquet": "pyarrow", "dask": "distributed", "xdist": "xdist"}
+EXTRAS = {"parquet": "pyarrow", "dask": "distributed", "xdist": "xdist"}
 """By name of an extra, or of a plugin that is often meant, a module of it."""
 
 PLUGIN, MODULE = "nsys", "pytest_nsys.plugin"

@@ -1,24 +1,25 @@
 """How are many rows of a table read as columns of whole numbers, and become kernels? As few Python objects as can be.
 
-With the extra ``fast`` the Arrow driver of SQLite (``arrow_sqlite.py``) reads a large table in blocks, on two threads:
-SQLite needs no interpreter while it steps. Without it, and of what is small, rows are read.
+A large table is read in blocks, on two threads: SQLite writes each column of a block as one text of JSON, which needs
+no interpreter, and numpy reads that at once: a third of what a row of Python objects costs. Of what is small, rows are
+read.
 
-SQLite keeps any type in any column, and the driver says little of what is wrong: whatever is not a whole number, or
-fails, is :class:`Unfit`, and the table is read again as rows, whose errors tell.
+SQLite keeps any type in any column: what is not a whole number is :class:`Unfit`, and the table is read again as rows,
+whose errors tell.
 """
 
 from __future__ import annotations
 
 import contextlib
-import sys
+import sqlite3
 from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Block, Column
@@ -31,6 +32,7 @@ from pytest_nsys.traces.sqlite_file import BLOCK_ROWS, FAILURES, SqliteFile, Sql
 
 T = TypeVar("T")
 
+COLUMN_AS_TEXT = "json_group_array({})"
 THREADS = 2
 MANY_ROWS = 100_000
 """From so many rows on, a block costs less than its rows."""
@@ -38,18 +40,6 @@ MANY_ROWS = 100_000
 
 SAMPLES = 500
 """So many rows at least show which part of a table passes."""
-
-
-class Reader(Protocol):
-    """One connection of the driver."""
-
-    def read(self, columns: Sequence[str], table: str, where: str) -> Block:
-        """The rows that pass. Raises Unfit."""
-        ...
-
-    def close(self) -> None:
-        """Let the file go."""
-        ...
 
 
 def are_many(rows: int) -> bool:
@@ -72,10 +62,6 @@ def has_many(file: SqliteFile, table: str, where: str) -> bool:
 
 def blocks(file: SqliteFile, columns: Sequence[str], table: str, where: str = "1") -> Generator[Block, None, None]:
     """The columns (names or expressions) of the rows that pass, in the order of their row ids. Raises Unfit."""
-    from pytest_nsys.traces.arrow_sqlite import ArrowReader, trouble
-
-    if trouble() is not None:
-        raise Unfit("there is no driver")
     file.being_read += 1
     try:
         last, row_id = file.about(table), file.row_id(table)
@@ -84,55 +70,41 @@ def blocks(file: SqliteFile, columns: Sequence[str], table: str, where: str = "1
         if last > file.size_bytes:  # no row is that small: the ids have gaps
             raise Unfit("the row ids have gaps")
         bounds = [f"{row_id} BETWEEN {low} AND {low + BLOCK_ROWS - 1}" for low in range(1, last + 1, BLOCK_ROWS)]
+        listed = ", ".join(map(COLUMN_AS_TEXT.format, columns))
         conditions = [f"{bound} AND ({where})" for bound in (*bounds, f"{row_id} < 1")]
-        with ExitStack() as opened:
-            count = max(min(THREADS, len(bounds)), 1)
-            readers = [opened.enter_context(closing(ArrowReader(file.uri, file.statements))) for _ in range(count)]
-            yield from _in_order(readers, columns, table, conditions)
-    except (TraceError, *FAILURES) as error:
+        queries = [f'SELECT {listed} FROM "{table}" WHERE {condition}' for condition in conditions]
+        yield from _in_order([file.connection(number) for number in range(min(THREADS, len(queries)))], queries)
+    except (TraceError, ValueError, *FAILURES) as error:
         raise Unfit(str(error)) from error
     finally:
         file.being_read -= 1
 
 
-def _in_order(
-    readers: Sequence[Reader], columns: Sequence[str], table: str, conditions: Sequence[str]
-) -> Iterator[Block]:
-    """A block for each condition; the next ones are being read meanwhile."""
-    free: SimpleQueue[Reader] = SimpleQueue()
-    for reader in readers:
-        free.put(reader)
+def _in_order(connections: Sequence[sqlite3.Connection], queries: Iterable[str]) -> Iterator[Block]:
+    """A block for each query; the next ones are being read meanwhile."""
+    free: SimpleQueue[sqlite3.Connection] = SimpleQueue()
+    for connection in connections:
+        free.put(connection)
 
-    def read(where: str) -> Block:
-        reader = free.get()
+    def read(query: str) -> Block:
+        connection = free.get()
         try:
-            return reader.read(columns, table, where)
+            return [columns.parsed(text) for text in connection.execute(query).fetchone()]
         finally:
-            free.put(reader)
+            free.put(connection)
 
-    with ThreadPoolExecutor(len(readers), thread_name_prefix="nsys-read") as pool:
+    with ThreadPoolExecutor(len(connections), thread_name_prefix="nsys-read") as pool:
         coming: deque[Future[Block]] = deque()
         try:
-            for where in conditions:
-                coming.append(pool.submit(read, where))
-                if len(coming) > len(readers):
+            for query in queries:
+                coming.append(pool.submit(read, query))
+                if len(coming) > len(connections):
                     yield coming.popleft().result()
             while coming:
                 yield coming.popleft().result()
         finally:
             for future in coming:
                 future.cancel()
-
-
-def slower() -> str | None:
-    """Why tables were read more slowly than the extra ``fast`` that is installed promises; None where none was."""
-    arrow_sqlite = sys.modules.get("pytest_nsys.traces.arrow_sqlite")
-    trouble = arrow_sqlite.trouble() if arrow_sqlite and arrow_sqlite.trouble.cache_info().currsize else None
-    return (
-        f"the driver of the extra 'fast' cannot be used ({printable(trouble)}), so tables are read more slowly"
-        if trouble
-        else None
-    )
 
 
 class OddValue(TypeError):

@@ -153,11 +153,6 @@ class SqliteFile:
         self.defined = {view.name: view for view in views}
         self.tables |= self.defined.keys()
 
-    @property
-    def statements(self) -> Sequence[str]:
-        """What a connection is told first."""
-        return [view.statement for view in self.defined.values()]
-
     def table_of(self, table: str) -> str:
         """What a person finds a table of the file under."""
         return " or ".join(self.defined[table].tables) if table in self.defined else table
@@ -187,9 +182,7 @@ class SqliteFile:
             self._connections.append(self._connect())
         return self._connections[number]
 
-    @property
-    def uri(self) -> str:
-        """What opens the file for reading alone, in any SQLite."""
+    def _uri(self) -> str:
         uri = "file:" + urllib.parse.quote(os.fsencode(self._file.absolute())) + "?mode=ro"
         # In write-ahead mode SQLite leaves files beside the one it reads, and cannot read on a read-only disk; opened
         # as immutable it does neither, but would ignore a log that holds rows: so only where there is none.
@@ -198,11 +191,11 @@ class SqliteFile:
         return uri + ("&immutable=1" if immutable else "")
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.uri, uri=True, timeout=BUSY_TIMEOUT_S, check_same_thread=False)
+        connection = sqlite3.connect(self._uri(), uri=True, timeout=BUSY_TIMEOUT_S, check_same_thread=False)
         try:
             if self._prepare is not None:
                 self._prepare(connection)
-            for statement in (*self.statements, *SAFEGUARDS):
+            for statement in (*(view.statement for view in self.defined.values()), *SAFEGUARDS):
                 connection.execute(statement)
             connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
         except FAILURES:

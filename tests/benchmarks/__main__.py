@@ -31,7 +31,7 @@ GROUPS = {
     "start": start_up.GROUP,
     "parallel": parallel.GROUP,
 }
-PACKAGES = ("pytest", "msgspec", "numpy", "adbc-driver-sqlite")
+PACKAGES = ("pytest", "msgspec", "numpy")
 
 
 def machine() -> str:

@@ -28,12 +28,6 @@ for table in ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX
     connection.execute(f'SELECT sum("end" - start) FROM {table}').fetchone()
 print(time.CLOCK() - start)
 """
-WITHOUT = """
-import runpy, sys
-sys.modules.update(dict.fromkeys(sys.argv.pop(1).split(",")))
-del sys.argv[0]
-runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-"""
 
 
 @dataclass(frozen=True)
@@ -148,23 +142,19 @@ class Bench:
         """The runs one after the other: what takes long, on caches that other lines have warmed."""
         return {name: run() for name, run in runs.items()}
 
-    def python(
-        self, *words: str | Path, without: Sequence[str] = (), executable: str = sys.executable, **set: str
-    ) -> Spent:
-        """A cold Python. ``without``: as if these modules were not installed (then ``words`` begin with ``-m``)."""
-        if without:
-            words = ("-c", WITHOUT, ",".join(without), *words[1:])
+    def python(self, *words: str | Path, executable: str = sys.executable, **set: str) -> Spent:
+        """A cold Python."""
         spent = spend([executable, *words], self.work, {**self._environment, **set})
         return replace(spent, seconds=spent.processor) if self.processor else spent
 
-    def command(self, *words: str | Path, without: Sequence[str] = ()) -> Spent:
+    def command(self, *words: str | Path) -> Spent:
         """``pytest-nsys WORDS``, cold to exit."""
-        return self.python("-m", "pytest_nsys", *words, without=without)
+        return self.python("-m", "pytest_nsys", *words)
 
-    def pytest(self, *words: str | Path, without: Sequence[str] = ()) -> Spent:
+    def pytest(self, *words: str | Path) -> Spent:
         """``pytest WORDS`` with the plugin, cold to exit."""
         own = ("-q", "-p", "pytest_nsys.plugin", "-p", "no:cacheprovider")
-        return self.python("-m", "pytest", *own, *words, without=without, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+        return self.python("-m", "pytest", *own, *words, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
 
     def empty(self) -> Spent:
         """pytest's own run of one empty test."""
@@ -180,7 +170,7 @@ class Bench:
         spent = self.python("-c", code.replace("CLOCK", clock), *words)
         return replace(spent, seconds=float(spent.said))
 
-    def gate(self, name: str, trace: Path, *texts: str, without: Sequence[str] = ()) -> Callable[[], Spent]:
+    def gate(self, name: str, trace: Path, *texts: str) -> Callable[[], Spent]:
         """A run of as many gate files as there are texts; where they ask for a baseline, the trace is its own."""
         folder = self.work / name
         shutil.rmtree(folder, ignore_errors=True)
@@ -190,7 +180,7 @@ class Bench:
         words = (name, f"--nsys-trace={trace}")
         if any("baseline" in text for text in texts):
             self.pytest(*words, "--nsys-update-baselines", "--nsys-reason=benchmark")
-        return lambda: self.pytest(*words, without=without)
+        return lambda: self.pytest(*words)
 
 
 def less(spent: Spent, start: Spent) -> float:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 from pytest_nsys.analysis.metrics import METRICS
@@ -15,7 +14,6 @@ GATE = """version: 1
 window: run
 assertions: [stage4 overlap >= 1%, no mixed comm streams, wall_exposed_ns below 1000 s]
 """
-DRIVER = ("adbc_driver_sqlite", "adbc_driver_manager")
 MOST_SEARCHED = 20
 """Where a raw scan takes 0.3 s, six seconds."""
 
@@ -23,32 +21,21 @@ LINEAR = 1.1
 """How much more than as often as the trace has grown counts as linear."""
 
 
-def with_fast(bench: Bench) -> Iterator[Line]:
-    """Windows of the whole run, read by the driver of the extra."""
-    if find_spec(DRIVER[0]):
-        yield from _windows(bench, "with `fast`", (), 8)
-    else:
-        yield Line("with `fast`, which is not installed", "× raw scan", (), most=8)
-
-
-def without_fast(bench: Bench) -> Iterator[Line]:
-    """The same by the standard library."""
-    return _windows(bench, "without `fast`", DRIVER, 16)
-
-
-def _windows(bench: Bench, way: str, without: Sequence[str], most: float) -> Iterator[Line]:
+def windows(bench: Bench) -> Iterator[Line]:
+    """Windows of the whole run."""
+    most = 8
     sizes = bench.size(*LARGE)
     small, large = (dualpipe(bench.traces, kernels) for kernels in sizes)
-    gates = [bench.gate(f"run{n}", trace, GATE, without=without) for n, trace in enumerate((small, large))]
+    gates = [bench.gate(f"run{n}", trace, GATE) for n, trace in enumerate((small, large))]
     found = bench.alternate(
         empty=bench.empty,
         start=partial(bench.command, "--version"),
         raw=partial(bench.raw, small),
         gate=gates[0],
-        every=partial(bench.command, "rows", *METRICS, f"--trace={small}", "--window=run", without=without),
+        every=partial(bench.command, "rows", *METRICS, f"--trace={small}", "--window=run"),
     )
     ratios = [less(r["gate"], r["empty"]) / r["raw"].seconds for r in found]
-    yield Line(f"gate of 3 assertions, {way}, {sizes[0]:_} kernels", "× raw scan", ratios, most=most)
+    yield Line(f"gate of 3 assertions, {sizes[0]:_} kernels", "× raw scan", ratios, most=most)
     yield _memory("  peak memory", [r["gate"] for r in found], sizes[0])
     grown = sizes[1] / sizes[0]
     once = bench.once(empty=bench.empty, small=gates[0], large=gates[1])
@@ -56,7 +43,7 @@ def _windows(bench: Bench, way: str, without: Sequence[str], most: float) -> Ite
     yield Line(f"  time, the trace grown {grown:g} ×", "× the small", [time], most=LINEAR * grown)
     yield _memory(f"  peak memory, {sizes[1]:_} kernels", [once["large"]], sizes[1])
     ratios = [less(r["every"], r["start"]) / r["raw"].seconds for r in found]
-    yield Line(f"rows of all {len(METRICS)} metrics, {way}, {sizes[0]:_} kernels", "× raw scan", ratios, most=most)
+    yield Line(f"rows of all {len(METRICS)} metrics, {sizes[0]:_} kernels", "× raw scan", ratios, most=most)
     yield _memory("  peak memory", [r["every"] for r in found], sizes[0])
 
 
@@ -124,7 +111,7 @@ def _memory(what: str, runs: list[Spent], kernels: int) -> Line:
 
 
 GROUP = Group(
-    "whole runs of an nsys export, with and without the extra `fast`: `pytest`, cold to exit, less its run of one\n"
+    "whole runs of an nsys export: `pytest`, cold to exit, less its run of one\n"
     "empty test, and `pytest-nsys` less `pytest-nsys --version`; a raw scan is SQLite's, as for the median window",
-    (commands, with_fast, without_fast, names, steps),
+    (commands, windows, names, steps),
 )

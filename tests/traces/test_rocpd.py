@@ -86,7 +86,7 @@ def test_what_it_says_of_the_machine(path: Path) -> None:
     assert facts.models == ["AMD Instinct MI300X"]
 
 
-@pytest.mark.parametrize("many_rows", [0, sqlite_columns.MANY_ROWS], ids=["arrow", "rows"])
+@pytest.mark.parametrize("many_rows", [0, sqlite_columns.MANY_ROWS], ids=["blocks", "rows"])
 def test_it_is_read_as_an_export_of_nsys_and_stays_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many_rows: int
 ) -> None:
@@ -441,7 +441,7 @@ def test_json_of_rocprofv3_is_told_to_be_a_database(tmp_path: Path, place: str) 
     run("--view=overlap", tmp_path, code=0)  # beside the database it is nothing
 
 
-@pytest.mark.parametrize("many_rows", [0, sqlite_columns.MANY_ROWS], ids=["arrow", "rows"])
+@pytest.mark.parametrize("many_rows", [0, sqlite_columns.MANY_ROWS], ids=["blocks", "rows"])
 def test_without_calls_it_says_how_to_have_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many_rows: int
 ) -> None:

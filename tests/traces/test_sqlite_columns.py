@@ -1,4 +1,4 @@
-"""Is a table the same whether its columns are read by the Arrow driver or as rows, and refused alike?
+"""Is a table the same whether its columns are read in blocks or as rows, and refused alike?
 
 And do conditions of SQL let through what they say, and every damaged row?
 """
@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import sys
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from operator import itemgetter
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from hypothesis import given
@@ -22,37 +19,34 @@ from hypothesis import strategies as st
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import Lane
 from pytest_nsys.core.tables import Kernels, Ranges
-from pytest_nsys.traces import arrow_sqlite, sqlite_columns, sqlite_conditions, sqlite_file
-from pytest_nsys.traces.arrow_sqlite import ArrowReader
+from pytest_nsys.traces import sqlite_columns, sqlite_conditions, sqlite_file
 from pytest_nsys.traces.nsys import ranges
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.sqlite_columns import blocks
-from pytest_nsys.traces.sqlite_file import SAFEGUARDS, SqliteFile, Unfit
-from tests.support.commands import run
+from pytest_nsys.traces.sqlite_file import SqliteFile, Unfit
 from tests.support.samples import schema
 from tests.support.samples.builder import TraceBuilder
 
-WAYS = ("arrow", "rows")
+WAYS = ("blocks", "rows")
 GREATEST = (1 << 63) - 1
 
 
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each way, in blocks so small that a table has several, and batches that are smaller still."""
+    """Each way, in blocks so small that a table has several."""
     return force(monkeypatch, str(request.param))
 
 
 @pytest.fixture
 def in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the driver."""
-    force(monkeypatch, "arrow")
+    """However few rows there are."""
+    force(monkeypatch, "blocks")
 
 
 def force(monkeypatch: pytest.MonkeyPatch, way: str) -> str:
     """Whatever the size of a table."""
-    monkeypatch.setattr(sqlite_columns, "MANY_ROWS", 0 if way == "arrow" else GREATEST)
+    monkeypatch.setattr(sqlite_columns, "MANY_ROWS", 0 if way == "blocks" else GREATEST)
     monkeypatch.setattr(sqlite_columns, "BLOCK_ROWS", 7)
-    monkeypatch.setattr(arrow_sqlite, "BLOCK_ROWS", 3)
     return way
 
 
@@ -155,7 +149,7 @@ def test_a_damaged_table_is_told_alike(
     )
     execute(trace, f"UPDATE {table} SET {column} = {value} WHERE rowid {where}")
     wanted = read(trace)
-    force(monkeypatch, "arrow")
+    force(monkeypatch, "blocks")
     assert read(trace) == wanted
 
 
@@ -273,18 +267,6 @@ def test_nothing_is_being_read_when_a_block_is_refused(trace: Path) -> None:
     opened.close()
 
 
-def test_the_driver_is_told_the_safeguards(tmp_path: Path) -> None:
-    """Nothing can be written, no schema is trusted, and a writer is waited for."""
-    file = table_of(tmp_path, [1])
-    with closing(ArrowReader(file.uri)) as reader:
-        names = [statement.split()[1] for statement in SAFEGUARDS]
-        assert [[*reader.columns(f"PRAGMA {name}")[0]] for name in (*names, "busy_timeout")] == [[0], [1], [1000]]
-        for statement in ("INSERT INTO t VALUES (2)", "CREATE TABLE u (x)"):
-            with pytest.raises(Unfit, match="readonly"):
-                reader.columns(statement)
-    assert list(tmp_path.iterdir()) == [file.path]
-
-
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("name", ["trace #1%20?.sqlite", "späť.sqlite", b"odd\xff.sqlite"])
 def test_a_path_of_any_bytes(tmp_path: Path, trace: Path, name: str | bytes) -> None:
@@ -324,36 +306,11 @@ def test_a_locked_file_is_said_to_be(trace: Path) -> None:
     assert len(opened.kernels(lanes)) == 6
 
 
-@pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """What is found of the driver is forgotten before and after."""
-    arrow_sqlite.trouble.cache_clear()
-    yield monkeypatch
-    monkeypatch.undo()
-    arrow_sqlite.trouble.cache_clear()
-
-
-def broken(name: str) -> ModuleType:
-    """A module that is not what it was."""
-    module = ModuleType(name)
-
-    def connect(uri: str) -> None:
-        raise RuntimeError(f"no such symbol for {uri[:5]}")
-
-    module.connect = connect  # type: ignore[attr-defined]
-    return module
-
-
-@pytest.mark.parametrize("module", [None, broken("adbc_driver_sqlite")], ids=["missing", "broken"])
-def test_without_the_driver_rows_are_read(trace: Path, driver: pytest.MonkeyPatch, module: ModuleType | None) -> None:
+def test_without_json_in_sqlite_rows_are_read(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = read(trace)
-    driver.setitem(sys.modules, "adbc_driver_sqlite", module)
-    driver.setattr(sqlite_columns, "MANY_ROWS", 1)
-    driver.setattr(arrow_sqlite.ArrowReader, "read", lambda *_: pytest.fail("read by the driver"))
+    force(monkeypatch, "blocks")
+    monkeypatch.setattr(sqlite_columns, "COLUMN_AS_TEXT", "no_such_function({})")
     assert read(trace) == wanted
-    said = run("--view=kernels", trace, "--window=run", "--steps=1").output
-    note = "the driver of the extra 'fast' cannot be used (no such symbol for file:), so tables are read more slowly"
-    assert (note in said) == (module is not None)
 
 
 numbers = st.integers(-5, 300)

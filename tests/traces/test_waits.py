@@ -130,7 +130,7 @@ TWICE = "INSERT INTO {0} SELECT * FROM {0}"
         ((f"DROP TABLE {RUNTIME}",), [UNJOINED._replace(at=Place(301, 3))]),
     ],
 )
-@pytest.mark.parametrize("many_rows", [sqlite_columns.MANY_ROWS, 0], ids=["rows", "arrow"])
+@pytest.mark.parametrize("many_rows", [sqlite_columns.MANY_ROWS, 0], ids=["rows", "blocks"])
 def test_what_joins_in_an_export_and_what_is_counted_as_unjoined(
     gpu: OneProcess, monkeypatch: pytest.MonkeyPatch, many_rows: int, changes: Sequence[str], expected: list[StreamWait]
 ) -> None:

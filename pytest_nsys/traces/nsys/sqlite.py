@@ -78,7 +78,6 @@ from pytest_nsys.traces.sqlite_columns import (
     check_whole,
     damage,
     has_many,
-    slower,
 )
 from pytest_nsys.traces.sqlite_conditions import listed, touches, within
 from pytest_nsys.traces.sqlite_file import SqliteFile
@@ -149,7 +148,6 @@ class NsysSqlite:
             whole_graphs=graphs,
             diagnostics=self._diagnostics(),
             session_ns=max(lengths) if lengths and all(lengths) else None,
-            notes=[f"{self.path}: {why}: pip install -U 'pytest-nsys[fast]'"] if (why := slower()) else (),
             to_see_kernels=self._to_see_kernels(),
             to_see_sizes=TO_SEE_SIZES,
             to_see_memory=to_see_memory(self._file),

@@ -28,7 +28,7 @@ from pytest_nsys.traces.other_profilers import describe_missing_gpu
 from pytest_nsys.traces.rocpd.captures import Symbols, find_captures, symbols_of, versions
 from pytest_nsys.traces.rocpd.memory import TO_SEE_MEMORY, allocations
 from pytest_nsys.traces.rocpd.views import prepare, views_of
-from pytest_nsys.traces.sqlite_columns import Columns, damage, slower, texts_of
+from pytest_nsys.traces.sqlite_columns import Columns, damage, texts_of
 from pytest_nsys.traces.sqlite_conditions import one_of
 
 TRACE = "capture with rocprofv3 --kernel-trace --hip-trace --memory-copy-trace --marker-trace"
@@ -67,7 +67,6 @@ class Rocpd(NsysSqlite):
             uuids=uuids,
             whole_graphs=0,
             diagnostics=(),
-            notes=[f"{self.path}: {why}: pip install -U 'pytest-nsys[fast]'"] if (why := slower()) else (),
             to_see_kernels=describe_missing_gpu(launches, TO_SEE_KERNELS) if launches else TO_SEE_KERNELS,
             to_see_ranges=TO_SEE_RANGES,
             to_see_calls="capture with rocprofv3 --hip-trace on all ranks",
