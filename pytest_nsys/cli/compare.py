@@ -28,7 +28,7 @@ from pytest_nsys.verdicts.comparison import Result, TwoRuns, compare_runs
 from pytest_nsys.verdicts.references import OtherRun
 
 if TYPE_CHECKING:
-    from pytest_nsys.reports.pictures import Pictures
+    from pytest_nsys.reports.pictures import AssertionPictures
 
 ENDS = {
     Result.NOT_WORSE: Exit.GOOD,
@@ -136,7 +136,7 @@ def _report(session: Session, format: str, verbose: bool) -> str:
     return comparison_text(session, verbose=verbose)
 
 
-def _pictures(session: Session, judged: Sequence[tuple[OtherRun, Verdict]]) -> dict[tuple[str, int, str], Pictures]:
+def _pictures(session: Session, judged: Sequence[tuple[OtherRun, Verdict]]) -> AssertionPictures:
     """What the page draws: of what deserves a look, else of what is nearest to failing."""
     from pytest_nsys.reports.pictures import pictures_of
     from pytest_nsys.reports.session.story import led_by

@@ -182,11 +182,16 @@ class GateItem(JudgedItem):
 
     def _error(self, error: NsysError) -> NoReturn:
         session = session_of(self.config)
-        told = session.explain_error(error)
-        self._keep(error_record(self.assertion, told, configuration=self.gate.configuration))
+        message = session.explain_error(error)
+        place = self._keep_error(message)
         self.nothing_measured = isinstance(error, NothingMeasured)
-        text = f"error: {session.told(told)}\n{self.assertion.location.at_line}: {self.assertion.sentence}"
+        text = f"error: {session.told(message)}\n{place}"
         raise pytest.fail.Exception(text, pytrace=False) from None  # the line says it all; no chain of exceptions
+
+    def _keep_error(self, message: str, outcome: Outcome = Outcome.ERROR) -> str:
+        """Keep the record of an assertion that cannot be judged, and return where it stands with its sentence."""
+        self._keep(error_record(self.assertion, message, outcome, configuration=self.gate.configuration))
+        return f"{self.assertion.location.at_line}: {self.assertion.sentence}"
 
     def _keep(self, record: Record, verdict: Verdict | None = None) -> None:
         """The record of the verdict, with what was judged as far as that is known."""
@@ -320,15 +325,10 @@ class GateItem(JudgedItem):
         if refusal is not None:
             session = session_of(self.config)
             why = self._refreshing.refused[self.gate.address] = session.told(refusal.reason)
-            refused = error_record(
-                self.assertion, f"refused: {why}", refusal.outcome, configuration=self.gate.configuration
-            )
-            self._keep(refused)
-            raise GateNotJudged(f"refused: {why}\n{self.assertion.location.at_line}: {self.assertion.sentence}")
+            raise GateNotJudged(f"refused: {why}\n{self._keep_error(f'refused: {why}', refusal.outcome)}")
         if (nothing := refresh.without_data.get(self.assertion.full_name)) is not None:
             why = f"not stored: {session_of(self.config).told(nothing)}"
-            self._keep(error_record(self.assertion, why, Outcome.NO_DATA, configuration=self.gate.configuration))
-            raise GateNotJudged(f"{why}\n{self.assertion.location.at_line}: {self.assertion.sentence}")
+            raise GateNotJudged(f"{why}\n{self._keep_error(why, Outcome.NO_DATA)}")
         if self.assertion.reads_stored:
             refresh.wanted.append(self.assertion)
         elif self.assertion.needs_baseline:

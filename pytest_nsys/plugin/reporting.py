@@ -18,6 +18,7 @@ import pytest
 
 from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
+from pytest_nsys.core.kept import kept
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.model import Outcome
 from pytest_nsys.plugin.merge_base import verdict_of
@@ -105,12 +106,12 @@ class Reporting:
             self._keep_pictures(report)
         elif record is not None:
             # No report makes a bad verdict good, but where the gate file lets it fail.
-            kept = replace(record, good=not report.failed and (record.xfailed or record.good))
+            final = replace(record, good=not report.failed and (record.xfailed or record.good))
             if report.failed and (record.outcome is Outcome.PASSED or record.verdict.lets_pass):
-                kept = kept.saying(printable(report.longreprtext.strip().replace("\n", "; "), 2000))
+                final = final.saying(printable(report.longreprtext.strip().replace("\n", "; "), 2000))
             known = self.records.get(report.nodeid)
-            if known is None or known.good or not kept.good:  # of a test that is reported twice no good one for a bad
-                self.records[report.nodeid] = kept
+            if known is None or known.good or not final.good:  # of a test that is reported twice no good one for a bad
+                self.records[report.nodeid] = final
             self._keep_pictures(report)
         elif (
             report.failed
@@ -152,8 +153,9 @@ class Reporting:
         if self.not_written and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
+    @kept
     def gather(self, exit_status: int) -> Session:
-        """Return all that came of the session."""
+        """Return all that came of the session; the terminal tells what the reports were written of."""
         own = session_of(self.config)
         not_run = tuple(not_run_files(self.not_run.values()))
         refreshed = self._refreshed() if own.updating else []

@@ -75,6 +75,9 @@ class Pictures:
     worst: Measured | None = None
 
 
+AssertionPictures = Mapping[tuple[str, int, str], Pictures]
+"""What is drawn of each assertion, by what it is ``known_by``."""
+
 MOST_RANKS = 8
 MOST_STEADY_KERNELS = 200_000
 """Of more kernels in the steady windows of all ranks, whose reading would cost more than the gate."""

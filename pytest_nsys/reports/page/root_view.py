@@ -18,7 +18,7 @@ from pytest_nsys.core.words import counted
 from pytest_nsys.gates.model import Outcome
 from pytest_nsys.reports.page.assertion_view import assertion_view
 from pytest_nsys.reports.page.page import Drawn
-from pytest_nsys.reports.pictures import Pictures, by_turn
+from pytest_nsys.reports.pictures import AssertionPictures, by_turn
 from pytest_nsys.reports.root_words import ALIKE
 from pytest_nsys.reports.session.headline import as_sentence
 from pytest_nsys.reports.session.record import Record
@@ -74,7 +74,7 @@ def _sections(story: Story, session: Session) -> Iterator[Section]:
 
 
 def section_views(
-    sections: Sequence[Section], pictures: Mapping[tuple[str, int, str], Pictures], views: Mapping[str, Drawn]
+    sections: Sequence[Section], pictures: AssertionPictures, views: Mapping[str, Drawn]
 ) -> Iterator[Drawn]:
     """What the template draws of each. A picture stands in the first section that it belongs to, and is ``above`` the
     others; the first title ``is_told`` by the page's first line.
@@ -117,7 +117,7 @@ def _without(view: Drawn, steps: Sequence[Step]) -> Drawn:
     return {**view, "next": [step for step in view["next"] if step not in steps]}
 
 
-def windows_of(section: Section, pictures: Mapping[tuple[str, int, str], Pictures]) -> list[str]:
+def windows_of(section: Section, pictures: AssertionPictures) -> list[str]:
     """The keys of its windows: where most of the root happened (of ranks alike that of the worst row), then by
     turn those of each assertion, worst first; none where nothing was judged, which a picture does not explain.
     """
@@ -133,7 +133,7 @@ def windows_of(section: Section, pictures: Mapping[tuple[str, int, str], Picture
 
 def _assertion(
     records: Sequence[Record],
-    pictures: Mapping[tuple[str, int, str], Pictures],
+    pictures: AssertionPictures,
     views: Mapping[str, Drawn],
     told: set[str],
 ) -> Drawn:

@@ -17,7 +17,7 @@ from pytest_nsys.reports.page.page import Drawn, render
 from pytest_nsys.reports.page.root_view import Section, section_views, sections_of, windows_of
 from pytest_nsys.reports.page.timeline_view import COLUMNS, Mark, marks_of, timeline_views
 from pytest_nsys.reports.page.trend_view import past_of
-from pytest_nsys.reports.pictures import Picture, Pictures, by_turn
+from pytest_nsys.reports.pictures import AssertionPictures, Picture, by_turn
 from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.session import Session, counts_words, find_run, list_baselines, list_windows
@@ -33,11 +33,11 @@ MOST_DRAWN = 24_000
 def session_page(session: Session) -> str:
     """The page of a session, whose history has not got it yet."""
     past, sections = past_of(session), sections_of(session)
-    session = replace(session, pictures=_once(session, sections))
-    chosen = chosen_windows(session, sections)
-    drawn = timeline_views(chosen, _marks(session, chosen), _places(session))
+    pictures = _once(session, sections)
+    chosen = choose_windows(session.records, sections, pictures)
+    drawn = timeline_views(chosen, _marks(session.records, pictures, chosen), _places(session.records, pictures))
     views = {picture.key: view for picture, view in zip(chosen, drawn, strict=True)}
-    told = [*section_views(sections, session.pictures, views)]
+    told = [*section_views(sections, pictures, views)]
     above = [one["id"] for view in told for one in (view["timeline"], view["waiting"]) if one is not None]
     headline, base = of_session(session), session.merge_base
     explained = {record.explained for record in session.bad}
@@ -62,7 +62,7 @@ def session_page(session: Session) -> str:
         merge_base_reds=[red for red in base_reds if red not in explained],
         gate_diffs=[each for each in base.differences if each.diff] if base is not None else [],
         sections=told,
-        files=[_file(records, session.pictures, views) for records in session.files.values()],
+        files=[_file(records, pictures, views) for records in session.files.values()],
         timelines=(more := [view for view in views.values() if view["id"] not in above]),
         more_windows=_titles(more, [view for view in views.values() if view["id"] in above]),
         timeline_columns=COLUMNS,
@@ -78,7 +78,7 @@ def _titles(more: Sequence[Drawn], above: Sequence[Drawn]) -> list[str]:
     return [f"{view['title']}, {view['about']}" if view["title"] in known else view["title"] for view in more]
 
 
-def _once(session: Session, sections: Sequence[Section]) -> dict[tuple[str, int, str], Pictures]:
+def _once(session: Session, sections: Sequence[Section]) -> AssertionPictures:
     """The pictures, of each window of a rank one: those that only differ in which kernels count look alike."""
     pictures = session.pictures
     of = {one.key: r.traces for r in session.records if (p := pictures.get(r.known_by)) for one in p.windows}
@@ -103,18 +103,19 @@ def _counts(session: Session, headline: str) -> str:
     return "" if all_alike or told.lower() == headline.lower() else told
 
 
-def chosen_windows(session: Session, sections: Sequence[Section]) -> list[Picture]:
-    """The windows that are drawn: the first of each section, then their others by turn, as long as there is room.
+def choose_windows(
+    records: Sequence[Record], sections: Sequence[Section], pictures: AssertionPictures
+) -> list[Picture]:
+    """Choose what is drawn: the first window of each section, then their others by turn, as long as there is room.
 
     Where everything is green the one that is nearest to failing.
     """
-    pictures = session.pictures
     handed = {one.key: one for each in pictures.values() for one in each.windows if one.head or one.why}
     own = [[key for key in windows_of(section, pictures) if key in handed] for section in sections]
     if not sections:
-        nearest = next((record for record in led_by(session.records) if record.known_by in pictures), None)
+        nearest = next((record for record in led_by(records) if record.known_by in pictures), None)
         own = [[one.key for one in pictures[nearest.known_by].windows if one.key in handed]] if nearest else []
-    several = len({record.address for record in session.records}) > 1
+    several = len({record.address for record in records}) > 1
     room, chosen = MOST_DRAWN // (8 if several else 1), list[Picture]()
     for key in dict.fromkeys(by_turn(own)):
         room -= _drawn(handed[key])
@@ -128,25 +129,23 @@ def _drawn(picture: Picture) -> int:
     return sum(len(side.gaps) + sum(len(lane.bars) for lane in side.lanes) for side in sides)
 
 
-def _marks(session: Session, chosen: Sequence[Picture]) -> dict[str, list[Mark]]:
+def _marks(records: Sequence[Record], pictures: AssertionPictures, chosen: Sequence[Picture]) -> dict[str, list[Mark]]:
     """Of each window the kernels that caused what is bad in it."""
     shown: dict[str, list[Explained]] = {}
-    for record in session.records:
-        for one in session.pictures[record.known_by].windows if record.known_by in session.pictures else ():
+    for record in records:
+        for one in pictures[record.known_by].windows if record.known_by in pictures else ():
             shown.setdefault(one.key, []).extend(record.verdict.causes if record.is_open else ())
     return {one.key: marks_of(shown.get(one.key, ()), one.rank) for one in chosen}
 
 
-def _places(session: Session) -> dict[str, str]:
+def _places(records: Sequence[Record], pictures: AssertionPictures) -> dict[str, str]:
     """By the key of a picture the gate file or configuration that it is of, where there are several."""
-    several = len({record.address for record in session.records}) > 1
-    known = [record for record in session.records if several and record.known_by in session.pictures]
-    return {one.key: r.configuration or r.file for r in known for one in session.pictures[r.known_by].windows}
+    several = len({record.address for record in records}) > 1
+    known = [record for record in records if several and record.known_by in pictures]
+    return {one.key: r.configuration or r.file for r in known for one in pictures[r.known_by].windows}
 
 
-def _file(
-    records: Sequence[Record], pictures: Mapping[tuple[str, int, str], Pictures], views: Mapping[str, Drawn]
-) -> dict[str, Any]:
+def _file(records: Sequence[Record], pictures: AssertionPictures, views: Mapping[str, Drawn]) -> dict[str, Any]:
     """One gate file, and the assertions that hold."""
     holding = [record for record in worst_first(records) if not record.is_open]
     return {

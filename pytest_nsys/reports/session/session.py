@@ -6,7 +6,7 @@ The records of its assertions, and what kept a gate file from being judged.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from pytest_nsys.reports.session.story import Story, story_of
 
 if TYPE_CHECKING:
     from pytest_nsys.merge_base.base_verdict import BaseVerdict
-    from pytest_nsys.reports.pictures import Pictures
+    from pytest_nsys.reports.pictures import AssertionPictures
     from pytest_nsys.verdicts.comparison import Comparison
 
 NOTHING_JUDGED = "nothing judged"
@@ -71,7 +71,7 @@ class Session:
     """What the gate of the merge base says; None where nobody asked."""
     not_run: tuple[NotRunFile, ...] = ()
     """What had no trace."""
-    pictures: Mapping[tuple[str, int, str], Pictures] = field(default_factory=dict)
+    pictures: AssertionPictures = field(default_factory=dict)
     """What the page draws of an assertion, by what it is ``known_by``."""
     history: Path | None = None
     """The database of the past; None without one."""
