@@ -96,17 +96,6 @@ def test_likeness_is_that_of_a_naive_count(text: str) -> None:
     assert float(work.alike(other, one[None])[0]) == pytest.approx(float(expected), abs=1e-12)
 
 
-@given(st.integers(0, 5), st.data())
-def test_long_segments_are_counted_as_short_ones_are(seed: int, data: st.DataObject) -> None:
-    names = random.Random(seed).choices(range(30), k=30_000)
-    work = Work(tape(names))
-    places = sorted(data.draw(st.lists(st.integers(0, len(names)), min_size=2, max_size=5)))
-    edges = numpy.array(places)
-    found = work.counts(edges[:-1], edges[1:])
-    for row, low, high in ((row, *edge) for row, edge in zip(found.tolist(), pairwise(places), strict=True)):
-        assert row == numpy.bincount(work.numbers[low:high], minlength=work.size).tolist()
-
-
 @pytest.mark.parametrize(
     ("text", "votes"),
     [
