@@ -147,7 +147,10 @@ class Segments:
 def cut_segments(work: Work, marker: UnitMarker) -> Segments | None:
     """The segments of a marker by kind; None where there are too many kinds."""
     edges = numpy.append(marker.places, len(work))
-    if _kinds(work, edges[: _FIRST + 1]) is None or (found := _kinds(work, edges)) is None:
+    found = _kinds(work, edges[: _FIRST + 1])
+    if found is not None and len(edges) > _FIRST + 1:
+        found = _kinds(work, edges)
+    if found is None:
         return None
     kind, alike, leaders = found
     lengths = numpy.diff(work.at_ns[marker.places], append=work.at_ns[-1])
