@@ -208,8 +208,7 @@ def _fitting(run: Run) -> list[list[Convention]]:
     if len(fitting) < 2:  # reading every range takes longest of all
         return [fitting] if fitting else []
     names = ranges_of(run).names
-    contexts = {c.name: c.contexts() for c in fitting}
-    naming = [c for c in fitting if not c.kinds and any(contexts[c.name](name) is not None for name in names)]
+    naming = [c for c in fitting if not c.kinds and any(map(c.contexts(), names))]
     engines = [c for c in fitting if c.kinds][:1]  # what labels its steps may run inside another that does
     both = [engines, naming, [c for c in fitting if c not in naming + engines]]
     return [[*{c.anchor: c for c in reversed(own)}.values()][::-1] for own in both if own]

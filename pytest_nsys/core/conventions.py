@@ -214,8 +214,8 @@ class Convention:
         match = _compiled("setup", self.setup).fullmatch(name)
         if match is None:
             return None
-        groups = {key: text for key, text in match.groupdict().items() if text is not None}
-        numbers = {key: int(text) for key, text in groups.items() if text.isdecimal() and len(text) <= LONGEST_NUMBER}
+        groups = match.groupdict(default="").items()
+        numbers = {key: int(text) for key, text in groups if text.isdecimal() and len(text) <= LONGEST_NUMBER}
         if "rank" not in numbers:
             return None
         sizes = {key.removesuffix("_size"): n for key, n in numbers.items() if key.endswith("_size")}
