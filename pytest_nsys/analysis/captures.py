@@ -2,26 +2,21 @@
 
 Several captures of one program give rows that are medians over the captures. Whatever was read or measured is kept, so
 that a second assertion, or a second gate file on the same trace, costs no reading.
-
-Are they good samples together? Two captures, or two files of one, are one in other bytes after a copy through VACUUM,
-or where a report is exported twice. No two runs of a program take the same time to the nanosecond. Equal counts say
-nothing: good runs have them.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import starmap
+from itertools import combinations_with_replacement, starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_nsys.analysis.around import RankTrack
 from pytest_nsys.analysis.circumstances import Facts, RunKey, facts_of, key_of, profilers_of
-from pytest_nsys.analysis.fact_bounds import ENOUGH, NO_BOUNDS, Bounds
+from pytest_nsys.analysis.fact_bounds import NO_BOUNDS, Bounds
 from pytest_nsys.analysis.facts.fact import Fact, Weight
 from pytest_nsys.analysis.facts.ground import Ground
 from pytest_nsys.analysis.facts.kinds import facts_of as facts_about
@@ -38,7 +33,8 @@ from pytest_nsys.analysis.metrics import (
 )
 from pytest_nsys.analysis.outliers import FEWEST, find_outliers
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.run import Run, RunWindow, WindowGroup
+from pytest_nsys.analysis.run import Run, RunWindow
+from pytest_nsys.analysis.same_captures import find_equal_ranks
 from pytest_nsys.analysis.sharing import sharing_in
 from pytest_nsys.analysis.step_kinds import counted_kinds, of_one_kind
 from pytest_nsys.analysis.structure import sequences
@@ -53,11 +49,10 @@ from pytest_nsys.analysis.table import (
     of_ranks,
 )
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec, spec_under
-from pytest_nsys.core.columns import minus, total
 from pytest_nsys.core.errors import GOES_ON, NoRows, NothingMeasured, NsysError, TraceError, UsageMistake
 from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import KernelsMode, Label, Note, Row, Span, Unseen, Value, merged
-from pytest_nsys.core.units import HASH, TIME
+from pytest_nsys.core.units import HASH
 from pytest_nsys.core.words import counted, from_here, place_words
 
 _SECOND_NS = 1_000_000_000
@@ -160,11 +155,13 @@ class Captures:
         """Raises UsageMistake where two captures, or two ranks of one, are one in other bytes: its values would scatter
         by nothing.
         """
-        if not spec.outside and (found := twins(run.measured(spec) for run in self.runs)):
-            paths = " and ".join(str(track.rank.trace) for track in found)
-            how = f"{counted(len(found[0].kernels), 'kernel')} are equal to the nanosecond"
-            one = "rank" if len(self.runs) == 1 else "sample"
-            raise UsageMistake(f"{paths} are the same capture: {how}; one trace is one {one}")
+        groups = [] if spec.outside else [run.measured(spec) for run in self.runs]
+        for one, other in combinations_with_replacement(groups, 2):
+            for pair in find_equal_ranks(one, other):
+                paths = " and ".join(str(track.rank.trace) for track in pair)
+                how = f"{counted(len(pair[0].kernels), 'kernel')} are equal to the nanosecond"
+                unit = "rank" if one is other else "sample"
+                raise UsageMistake(f"{paths} are the same capture: {how}; one trace is one {unit}")
 
     @kept
     def rows(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> MetricTable:
@@ -437,78 +434,6 @@ def why_none(captures: Captures, metric: Metric, spec: WindowSpec) -> str:
 
 OF_A_RUN = ("compute_absent_ns", "launches")
 """Metrics on whose ground a run stands of which nobody has asked for anything: its budget, and kernels by stage."""
-
-USUAL = ("window_ns", "idle_ns", "compute_ns", "wall_exposed_all_ns", "period_ns")
-"""Looked at beside what is asked, for a gate may ask for ratios alone: read off kernels and anchors that are there."""
-
-Asked = tuple[Metric, WindowSpec]
-Times = Mapping[tuple[str, WindowSpec, tuple[Label, ...]], Value]
-
-
-def looked_at(asked: Iterable[Asked], specs: Iterable[WindowSpec]) -> list[Asked]:
-    """What is asked of times, and under each spec what is usual."""
-    times = [(metric, spec) for metric, spec in asked if metric.unit == TIME]
-    return list(dict.fromkeys([*times, *((METRICS[name], spec) for name in USUAL for spec in specs)]))
-
-
-def times_of(
-    each: Callable[[Metric, WindowSpec], Sequence[MetricTable]], asked: Iterable[Asked], count: int
-) -> list[Times]:
-    """The rows of time that are not 0 in each of ``count`` captures."""
-    found: list[dict[tuple[str, WindowSpec, tuple[Label, ...]], Value]] = [{} for _ in range(count)]
-    for metric, spec in asked:
-        with contextlib.suppress(NsysError):  # who asks for it is told
-            for own, table in zip(found, each(metric, spec), strict=False):
-                own.update({(metric.name, spec, labels): value for labels, value in table.rows if value})
-    return list(found)
-
-
-def twins(groups: Iterable[WindowGroup]) -> tuple[RankTrack, RankTrack] | None:
-    """The first two ranks on two clocks, of one capture or of two, whose kernels are equal: around the windows, or of
-    few kernels in the whole run.
-    """
-    known: dict[tuple[int, int], list[tuple[WindowGroup, RankTrack]]] = {}
-    for group, track in [(each, track) for each in groups for track in each.tracks.values()]:
-        kernels, clock = track.kernels, track.rank.process.clock
-        alike = known.setdefault((len(kernels), total(minus(kernels.end_ns, kernels.start_ns))), [])
-        for there, other in alike if len(kernels) else ():
-            if (there is group and other.rank.process.clock == clock) or not _equal(other, track):
-                continue
-            pair = (other, track) if len(kernels) >= ENOUGH else (_whole(there, other), _whole(group, track))
-            if len(pair[0].kernels) >= ENOUGH and _equal(*pair):
-                return pair
-        alike.append((group, track))
-    return None
-
-
-def _whole(group: WindowGroup, track: RankTrack) -> RankTrack:
-    with contextlib.suppress(NsysError):  # a cut has no more of it
-        return group.run.whole().tracks[track.rank.number]
-    return track
-
-
-def _equal(one: RankTrack, other: RankTrack) -> bool:
-    here, there = one.kernels, other.kernels
-    ahead = there.start_ns[0] - here.start_ns[0]
-    pairs = ((here.start_ns, there.start_ns), (here.end_ns, there.end_ns))
-    return len(here) == len(there) and all(b - a == ahead for two in pairs for a, b in zip(*two, strict=True))
-
-
-def same_files(run: Run, one: Times, other: Times) -> list[Path]:
-    """The files of a run whose ranks have the rows of time that another capture has: copies, perhaps in other bytes."""
-    paths = {rank.number: rank.trace for rank in run.ranks}
-    rows: dict[Path, list[bool]] = {}
-    for key, value in one.items():
-        name, _, labels = key
-        if known_metric(name).dimensions[:1] == ("rank",) and isinstance(rank := labels[0], int):
-            rows.setdefault(paths[rank], []).append(other.get(key) == value)
-    return [path for path, same in rows.items() if len(same) >= ENOUGH and all(same)]
-
-
-def how_same(one: Times, other: Times) -> str:
-    """By what two captures are one, in words; empty where they are two."""
-    same = one == other and len(one) >= ENOUGH
-    return f"{counted(len(one), 'row')} of time are equal to the nanosecond" if same else ""
 
 
 def check_captures(sides: Mapping[str, Sequence[Run]], spec: WindowSpec) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,17 +16,18 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_nsys.analysis.captures import Asked, Captures, Times, how_same, looked_at, same_files, times_of
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import steps_of
 from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.same_captures import find_equal_ranks
 from pytest_nsys.analysis.table import MetricTable, NothingSelected
 from pytest_nsys.analysis.windows import MEDIAN, WindowSpec
 from pytest_nsys.core.errors import NsysError, UsageMistake, naming
-from pytest_nsys.core.kept import kept
+from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import Note, Value
 from pytest_nsys.core.units import TIME
-from pytest_nsys.core.words import from_here, place_words
+from pytest_nsys.core.words import counted, from_here, place_words
 from pytest_nsys.gates.comparability import differences, found_otherwise, other_work, told
 from pytest_nsys.gates.comparability import shown as in_words
 from pytest_nsys.gates.hiccups import find_judged_hiccup
@@ -114,36 +115,43 @@ class OtherRun(ReferenceSource):
     @kept
     def _refuse_one_capture(self) -> None:
         """Raises UsageMistake where both sides are one capture, or hold the same file in a gate."""
-        if how := self._one_capture(self._asked):
+        if how := self._one_capture(self._specs):
             raise UsageMistake(f"both sides are the same capture: {how}; there is nothing to compare")
         if (same := self.same_files()) and not self.partly:
             names = ", ".join(map(str, same))
-            raise UsageMistake(f"{names}: every row of time is that of {self.name}; there is nothing to compare")
+            raise UsageMistake(f"{names}: every kernel is that of {self.name}; there is nothing to compare")
 
     @property
-    def _asked(self) -> Sequence[Asked]:
-        held = (assertion for assertion in self.gate.assertions if assertion.reads_stored)
-        asked = [(each.measures, spec_for(self.captures.convention, each)) for each in held if each.outside is None]
-        return looked_at(asked, [spec for _, spec in asked])
+    def _specs(self) -> tuple[WindowSpec, ...]:
+        """The windows of traces on which rows are held against the other side's."""
+        held = (each for each in self.gate.assertions if each.reads_stored and each.outside is None)
+        return tuple(dict.fromkeys(spec_for(self.captures.convention, each) for each in held))
 
     @kept
     def same_files(self) -> Sequence[Path]:
         """The files that are on both sides, in the same bytes or in others: a rank that was not captured anew."""
-        found = [path for here, one, _, other in self._pairs(self._asked) for path in same_files(here, one, other)]
-        return [*dict.fromkeys(found)]
+        copied = [(here, kernels.keys()) for here, _, kernels in self._copied(self._specs) if kernels]
+        files = ((numbers, grouped((rank.trace, rank.number) for rank in here.ranks)) for here, numbers in copied)
+        return [*dict.fromkeys(path for numbers, own in files for path, ranks in own.items() if numbers >= {*ranks})]
 
-    def _pairs(self, asked: Sequence[Asked]) -> Iterator[tuple[Run, Times, Run, Times]]:
-        """Each capture of one side with each of the other, and their rows of time."""
-        sides = [
-            [*zip(side.runs, times_of(side.each, asked, len(side.runs)), strict=True)]
-            for side in (self.captures, self.before)
-        ]
-        return ((*here, *there) for here, there in product(*sides))
+    @kept
+    def _copied(self, specs: tuple[WindowSpec, ...]) -> Sequence[tuple[Run, Run, Mapping[int, int]]]:
+        """Each capture of one side with each of the other, and by rank the kernels of those that both hold."""
+        found = []
+        for here, there in product(self.captures.runs, self.before.runs):
+            kernels: dict[int, int] = {}
+            for spec in specs:
+                with suppress(NsysError):  # who asks for it is told
+                    pairs = find_equal_ranks(here.measured(spec), there.measured(spec))
+                    kernels |= {track.rank.number: len(track.kernels) for track, _ in pairs}
+            found.append((here, there, kernels))
+        return found
 
-    def _one_capture(self, asked: Sequence[Asked]) -> str:
+    def _one_capture(self, specs: tuple[WindowSpec, ...]) -> str:
         """By what a capture of one side is one of the other; empty where none is."""
-        for here, one, there, other in self._pairs(asked):
-            if how := how_same(one, other):
+        for here, there, kernels in self._copied(specs):
+            if kernels and len(kernels) == len(here.ranks) == len(there.ranks):
+                how = f"{counted(sum(kernels.values()), 'kernel')} are equal to the nanosecond"
                 return f"{how} in {here.traces[0].path} and {there.traces[0].path}"
         return ""
 
@@ -159,7 +167,7 @@ class OtherRun(ReferenceSource):
         if not twice.is_copy:
             raise UsageMistake(f"both sides are the same measurements: {twice.first}; there is nothing to compare")
         same = f"{twice.first} and {twice.second} hold the same bytes"
-        if how := self._one_capture(looked_at([], [self.captures.spec(MEDIAN)])):
+        if how := self._one_capture((self.captures.spec(MEDIAN),)):
             raise UsageMistake(f"both sides are the same measurements: {same}, and {how}; there is nothing to compare")
         return (Note(from_here(f"{same}: what is measured in them cannot differ"), True),)
 

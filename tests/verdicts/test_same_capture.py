@@ -38,7 +38,7 @@ def test_a_copy_in_other_bytes_is_no_other_side(project: Project, gate: str) -> 
     assert all(case.state == "error" and SAME in case.properties["nsys_message"] for case in cases.values())
     said = project.command("compare", "base.sqlite", "head.sqlite", code=2)
     assert f"error: {SAME}" in said
-    assert "rows of time are equal to the nanosecond in " in said
+    assert "kernels are equal to the nanosecond in " in said
 
 
 def test_a_copied_rank_in_other_bytes_is_refused_by_a_gate_and_named_by_a_comparison(project: Project) -> None:
@@ -51,9 +51,7 @@ def test_a_copied_rank_in_other_bytes_is_refused_by_a_gate_and_named_by_a_compar
     (project.root / "head/rank1.sqlite").unlink()
     in_other_bytes(project, "base/rank1.sqlite", "head/rank1.sqlite")
     said = project.pytest("--nsys-trace=head", "--nsys-against=base", code=1)
-    assert "head/rank1.sqlite: every row of time is that of base; there is nothing to compare" in "".join(
-        said.split("\n")
-    )
+    assert "head/rank1.sqlite: every kernel is that of base; there is nothing to compare" in "".join(said.split("\n"))
     told = project.command("compare", "base", "head", code=0)
     assert "1 of 2 traces are those of base, and there is nothing to compare: head/rank1.sqlite" in told
 
