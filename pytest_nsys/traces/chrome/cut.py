@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -83,7 +84,9 @@ def write_events(parts: Sequence[tuple[Kineto, CutPart]], mark: str) -> bytes:
     chosen = [_Chosen(trace, part, labelled=len(clocks) > 1) for trace, part in parts]
     is_of_jax = any(isinstance(process, JaxProcess) for trace, _ in parts for process in trace.processes.values())
     root = f'"metadata":{{"{JAX_METADATA}":true}}' if is_of_jax else '"schemaVersion":1'
-    events = ",\n".join(chain.from_iterable(each.events() for each in chosen))
+    # What is alike stands together, which packs better; the names of lanes come first.
+    found = sorted(chain.from_iterable(each.events() for each in chosen), key=itemgetter(0))
+    events = ",\n".join(text for _, text in found)
     return f'{{{root},\n"{CUT_MEMBER}":{mark},\n"traceEvents":[\n{events}\n]}}\n'.encode("utf-8", "surrogatepass")
 
 
@@ -95,13 +98,13 @@ class _Chosen:
         known = ((process.label, process) for pid, process in trace.processes.items() if pid in part.on_host)
         self.processes = {label: _Process(process, part) for label, process in known}
 
-    def events(self) -> Iterator[str]:
-        """The text of each, in the order of the file."""
+    def events(self) -> Iterator[tuple[tuple[str, str], str]]:
+        """The category and the name of each, and its text, in the order of the file."""
         for some in EventStream(self.path, WholeEvent):
             for event in some:
                 process = self.processes.get(label_of(event.pid))
                 if process is not None and (found := process.write(event)) is not None:
-                    yield _text(found, self._pid(event.pid, process))
+                    yield (event.cat or "", event.name), _text(found, self._pid(event.pid, process))
 
     def _pid(self, pid: int | str, process: _Process) -> int | str:
         number = number_of(pid)
