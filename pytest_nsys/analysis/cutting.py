@@ -32,6 +32,7 @@ from pytest_nsys.core.model import (
     NO_LAUNCH,
     OPEN_END_NS,
     Clock,
+    Diagnostic,
     ImpossibleRows,
     Interval,
     Note,
@@ -43,11 +44,11 @@ from pytest_nsys.core.model import (
 )
 from pytest_nsys.core.tables import Kernels, Series
 from pytest_nsys.traces.cut import (
+    AGAIN,
     MAY_LACK,
     CutPart,
     LostWork,
     Mark,
-    MarkedFacts,
     MarkedRank,
     process_in_cut,
     reader_of,
@@ -186,13 +187,9 @@ def _host_span(own: Sequence[RankWindow], on_gpu: Interval) -> Interval:
 def describe_cut(windows: RunCut) -> Mark:
     """Say what the rows of a cut cannot."""
     run, convention = windows.run, windows.run.convention
-    traces = {rank.process.trace: run.facts[rank.process.trace] for rank in windows.ranks}
-    first = next(iter(traces.values()))
     marked = convention != BUILT_IN.get(convention.name)
-    anchored = any(run.anchors(rank, spec) for rank in windows.ranks for spec in (None, *windows.specs))
     return Mark(
         measured=windows.measured,
-        views=[Picked(spec.window, spec.span, spec.kernels, spec.kind) for spec in windows.specs],
         convention=convention.name,
         fingerprint=convention.fingerprint(),
         mapping=spelled_convention(convention) if marked else None,
@@ -202,21 +199,45 @@ def describe_cut(windows: RunCut) -> Mark:
         ranges=windows.patterns,
         recorded=sorted(set().union(*map(_recorded, windows.windows()))),
         lost=[*_lost_work(windows)],
-        facts=MarkedFacts(
-            profiler_version=first.profiler_version,
-            models=sorted({model for facts in traces.values() for model in facts.models}),
-            whole_graphs=max(facts.whole_graphs for facts in traces.values()),
-            diagnostics=[each.told for facts in traces.values() for each in facts.diagnostics],
-            files=sum(facts.files for facts in traces.values()),
-            on_gpus=[*_on_gpus(windows, traces)],
-            slows_host=next((facts.slows_host for facts in traces.values() if facts.slows_host), ""),
-            impossible=reduce(ImpossibleRows.and_, (facts.impossible for facts in traces.values()), ImpossibleRows()),
-            to_see_sizes=first.to_see_sizes,
-            to_see_memory=first.to_see_memory,
-            to_see_clocks=first.to_see_clocks,
-        ),
-        anchored=anchored,
+        facts=_facts(windows),
+        anchored=any(run.anchors(rank, spec) for rank in windows.ranks for spec in (None, *windows.specs)),
         ranks=[_describe_rank(windows, rank) for rank in windows.ranks],
+    )
+
+
+def _facts(windows: RunCut) -> TraceFacts:
+    """What the traces say together, without what is of one rank; the files that they are of are not named."""
+    run, ranks = windows.run, windows.ranks
+    traces = {rank.process.trace: run.facts[rank.process.trace] for rank in ranks}
+    first, each = next(iter(traces.values())), [*traces.values()]
+    clocks = {n: next(rank for rank in ranks if rank.process.clock == clock) for n, clock in enumerate(windows.clocks)}
+    zeros = zeros_of(run)
+    sessions = (
+        (_process_in_cut(windows, rank), own.sessions_ns.get(rank.process.global_pid, own.session_ns))
+        for rank in ranks
+        for own in (traces[rank.process.trace],)
+    )
+    return first._replace(
+        models=sorted({model for facts in each for model in facts.models}),
+        whole_graphs=max(facts.whole_graphs for facts in each),
+        diagnostics=[Diagnostic(one.told, one.told) for facts in each for one in facts.diagnostics],
+        files=sum(facts.files for facts in each),
+        on_gpus=[*_on_gpus(windows, traces)],
+        slows_host=next((facts.slows_host for facts in each if facts.slows_host), ""),
+        impossible=reduce(ImpossibleRows.and_, (facts.impossible for facts in each), ImpossibleRows()),
+        views=[Picked(spec.window, spec.span, spec.kernels, spec.kind) for spec in windows.specs],
+        sessions_ns={process: session_ns for process, session_ns in sessions if session_ns is not None},
+        zeros_ns={n: zeros[rank.process.clock] for n, rank in clocks.items() if rank.process.clock in zeros},
+        ties={n: tie for n, rank in clocks.items() if (tie := _tie(windows, rank)) is not None},
+        to_see_kernels=AGAIN,
+        to_see_ranges=AGAIN,
+        gpus={},
+        uuids={},
+        units={},
+        numbers={},
+        notes=(),
+        session_ns=None,
+        started_ns=None,
     )
 
 
@@ -284,9 +305,6 @@ def _describe_rank(windows: RunCut, rank: Rank) -> MarkedRank:
             if pid == rank.pid and rank.device in (None, device)
         },
         shares=_shares(run, rank, facts),
-        session_ns=facts.sessions_ns.get(rank.process.global_pid, facts.session_ns),
-        zero_ns=zeros_of(run).get(rank.process.clock),
-        tie=_tie(windows, rank),
         memory=None
         if memory is None
         else _levels(memory.levels, hull((w.window.start_ns, w.window.end_ns) for own in each for w in own)),

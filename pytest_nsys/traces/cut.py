@@ -24,18 +24,13 @@ from pytest_nsys.core.errors import NothingMeasured, TraceError, UsageMistake
 from pytest_nsys.core.model import (
     MACHINE_BITS,
     Api,
-    Diagnostic,
-    ImpossibleRows,
     Interval,
     Lane,
     LaunchKind,
     LaunchRecord,
-    Note,
-    Picked,
     ProcessId,
     Setup,
     StepsOfRun,
-    Tie,
     TraceFacts,
 )
 from pytest_nsys.core.tables import Kernels, Memory, Ranges, Series
@@ -75,9 +70,6 @@ class MarkedRank(msgspec.Struct, frozen=True):
     units: list[tuple[str, bool, list[Interval], list[Interval]]]
     gpus: dict[int, str]
     shares: dict[int, int]
-    session_ns: int | None
-    zero_ns: int | None
-    tie: Tie | None
     memory: list[tuple[int, int]] | None
     freed_earlier: int
     sm_clocks: list[tuple[int, int]] | None
@@ -96,14 +88,14 @@ class MarkedRank(msgspec.Struct, frozen=True):
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
     """What a cut says of itself.
 
-    ``measured`` tells the ``views`` in words. ``recorded`` are the questions of the protocol to which the trace had an
-    answer. ``ranges`` are the patterns of which all ranges of the run are here. ``libraries`` are the kernels of known
-    libraries, wherever in the run. ``facts`` are fields of TraceFacts. ``anchored``: ranges or kernels mark its steps.
+    ``measured`` tells in words how its windows were picked. ``recorded`` are the questions of the protocol to which the
+    trace had an answer. ``ranges`` are the patterns of which all ranges of the run are here. ``libraries`` are the
+    kernels of known libraries, wherever in the run. ``facts`` are those of the traces, without what is of one rank.
+    ``anchored``: ranges or kernels mark its steps.
     """
 
     format: int = FORMAT
     measured: str
-    views: list[Picked]
     convention: str
     fingerprint: str
     mapping: dict[str, Any] | None
@@ -112,34 +104,18 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     ranges: list[str]
     recorded: list[str]
     lost: list[LostWork]
-    facts: MarkedFacts
+    facts: TraceFacts
     anchored: bool
     ranks: list[MarkedRank]
 
     @property
     def whole_run(self) -> bool:
         """Whether one of its windows is the whole run."""
-        return any(view.whole_run for view in self.views)
+        return any(view.whole_run for view in self.facts.views)
 
     def dumps(self) -> str:
         """Return it as JSON in ASCII."""
         return json.dumps(msgspec.to_builtins(self, str_keys=True), separators=(",", ":"))
-
-
-class MarkedFacts(msgspec.Struct, frozen=True):
-    """Fields of TraceFacts that are of the whole run."""
-
-    profiler_version: str | None
-    models: list[str]
-    whole_graphs: int
-    diagnostics: list[str]
-    files: int
-    on_gpus: list[Note]
-    slows_host: str
-    impossible: ImpossibleRows
-    to_see_sizes: str
-    to_see_memory: str
-    to_see_clocks: str
 
 
 def read_mark(path: Path, text: str) -> Mark:
@@ -182,7 +158,7 @@ def usual_of(path: Path, mark: Mark) -> Usual:
             f"{path}: is a cut under a convention that is not built in ('{printable(mark.convention, 60)}'): "
             "name the file that has it, --convention FILE"
         )
-    whole_run = all(view.whole_run for view in mark.views) and not mark.anchored
+    whole_run = all(view.whole_run for view in mark.facts.views) and not mark.anchored
     return Usual(convention, certain=True, whole_run=whole_run)
 
 
@@ -213,24 +189,13 @@ class CutTrace:
 
     def facts(self) -> TraceFacts:
         """What the trace said of its profiler and GPUs, and that this is no whole trace."""
-        mark, facts, ranks = self.mark, msgspec.structs.asdict(self.mark.facts), self.mark.ranks
-        diagnostics = [Diagnostic(text, text) for text in facts.pop("diagnostics")]
-        clocks = {rank.process >> MACHINE_BITS: rank for rank in ranks}
-        return TraceFacts(
-            has_kernels=bool(self.lanes()),
-            diagnostics=diagnostics,
+        mark, ranks = self.mark, self.mark.ranks
+        return mark.facts._replace(
             notes=(f"{self.path}: is a cut ({mark.measured}, convention {mark.convention})",),
             gpus={(rank.pid, device): model for rank in ranks for device, model in rank.gpus.items()},
             uuids={(rank.pid, device): f"{self.path} {n}" for rank in ranks for device, n in rank.shares.items()},
             numbers={rank.lane: rank.number for rank in ranks},
             units={(rank.lane, *unit[:2]): StepsOfRun(*unit[2:]) for rank in ranks for unit in rank.units},
-            views=mark.views,
-            sessions_ns={rank.process: rank.session_ns for rank in ranks if rank.session_ns is not None},
-            ties={clock: rank.tie for clock, rank in clocks.items() if rank.tie is not None},
-            zeros_ns={clock: rank.zero_ns for clock, rank in clocks.items() if rank.zero_ns is not None},
-            to_see_kernels=AGAIN,
-            to_see_ranges=AGAIN,
-            **facts,
         )
 
     def setups(self) -> Mapping[int, Setup]:
@@ -326,15 +291,11 @@ class CutTrace:
     def memory(self) -> Mapping[Lane, Memory] | None:
         """What was allocated in the windows, and the peak of the run; None where the trace had no record of it."""
         found = {
-            Lane(rank.process, self._device(rank)): Memory(Series.of(rank.memory), rank.freed_earlier)
+            rank.lane: Memory(Series.of(rank.memory), rank.freed_earlier)
             for rank in self.mark.ranks
             if rank.memory is not None
         }
         return found or None
-
-    def _device(self, rank: MarkedRank) -> int | None:
-        each = (lane.device for lane in self.lanes() if lane.global_pid == rank.process)
-        return next(each, None) if rank.device is None else rank.device
 
     def lanes(self) -> Sequence[Lane]:
         """Every (process, device) of a rank that ran a kernel, ordered."""

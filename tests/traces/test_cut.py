@@ -557,14 +557,14 @@ def changed(path: Path, edit: Edit) -> Path:
         lambda mark: mark["ranks"][0].update(called=[[1]]),
         lambda mark: mark.update(lost=[{"process": 1}]),
         lambda mark: mark["ranks"][0].update(process="x"),
-        lambda mark: mark["ranks"][0].update(tie=[0, 0]),
-        lambda mark: mark["ranks"][0].update(tie="0"),
+        lambda mark: mark["facts"].clear(),
+        lambda mark: mark["ranks"][0].update(units=[[1, 2]]),
         lambda mark: mark["ranks"][0].update(setup="x"),
         lambda mark: mark.pop("ranks"),
         lambda mark: mark.update(ranks=[]),
         lambda mark: mark.pop("measured"),
         lambda mark: mark.update(facts=None),
-        lambda mark: mark.update(views=[["median"]]),
+        lambda mark: mark["facts"].__setitem__(0, 7),
     ],
 )
 @pytest.mark.parametrize("format", ["pithtrain", "kineto"])
