@@ -101,14 +101,9 @@ class _Length(NamedTuple):
     ns: int = 0
 
 
-def _summed(lengths: Iterable[_Length]) -> _Length:
-    own = [*lengths]
-    return _Length(sum(each.number for each in own), sum(each.ns for each in own))
-
-
-def _less(length: _Length, *others: _Length) -> _Length:
-    less = _summed(others)
-    return _Length(length.number - less.number, length.ns - less.ns)
+def _summed(lengths: Iterable[_Length], *, less: Iterable[_Length] = ()) -> _Length:
+    own, other = [*lengths], [*less]
+    return _Length(*(sum(each[n] for each in own) - sum(each[n] for each in other) for n in (0, 1)))
 
 
 _Key = tuple[What, str, str]
@@ -128,6 +123,8 @@ class _Rank:
         self._rows = [[part for part in side.parts if part.what in known] for side in self._sides]
         self._unmatched = {part.name for side in self._rows for part in side if part.waits_ns is None}
         self._by_key = [grouped((_key(part), part) for part in side) for side in self._rows]
+        keys = sorted({*self._by_key[0], *self._by_key[1]})
+        self._lengths = {key: [_summed(map(self._length, side.get(key, ()))) for side in self._by_key] for key in keys}
         self._late = self._launched_later()
 
     def roots(self) -> Iterator[Found]:
@@ -201,31 +198,24 @@ class _Rank:
 
     def _alike(self) -> frozenset[str]:
         """The compute that changed by about one share, where nearly all did: also of what is beside the largest."""
-        was, now = (
-            {key[1]: _summed(map(self._length, own)) for key, own in side.items() if key[0] is What.KERNEL}
-            for side in self._by_key
-        )
-        same = {name: own.ns for name, own in was.items() if now.get(name, _Length()).number == own.number and own.ns}
-        before = sum(same.values())
-        by = Fraction(sum(now[name].ns for name in same) - before, before or 1)
-        alike = {name for name, ns in same.items() if 2 * abs(Fraction(now[name].ns - ns, ns) - by) <= abs(by)}
-        largest = max(was, key=lambda name: (was[name].ns, name), default="")
-        rest = sum(own.ns for name, own in was.items() if name != largest)
+        rows = {name: both for (what, name, _), both in self._lengths.items() if what is What.KERNEL}
+        same = {name: (was.ns, now.ns) for name, (was, now) in rows.items() if was.number == now.number and was.ns}
+        before = sum(was for was, _ in same.values())
+        by = Fraction(sum(now for _, now in same.values()) - before, before or 1)
+        alike = {name for name, (was, now) in same.items() if 2 * abs(Fraction(now - was, was) - by) <= abs(by)}
+        largest = max(rows, key=lambda name: (rows[name][0].ns, name), default="")
+        rest = sum(was.ns for name, (was, _) in rows.items() if name != largest)
         some = len(alike) >= FEWEST_ALIKE and abs(by) > ALIKE_LEAST and 10 * rest >= before
-        told = sum(same[name] for name in alike - {largest})
+        told = sum(same[name][0] for name in alike - {largest})
         return frozenset(alike if some and largest in alike and told >= NEARLY_ALL * rest else ())
 
     def _all_compute(self, alike: Collection[str]) -> Found:
-        before, after = (
-            _summed(self._length(part) for part in side if part.what is What.KERNEL and part.name in alike)
-            for side in self._rows
-        )
-        clocks = [side.clock_mhz for side in self._sides]
+        before, after = (_summed(self._lengths[What.KERNEL, name, ""][n] for name in alike) for n in (0, 1))
         root = Root(kind_of_change((0, 0), after.ns - before.ns), What.ALL, "")
         found = self._found(root, (before, after), alike)
-        if clocks[0] is not None is not clocks[1] and clocks[0] != clocks[1]:
-            return found._replace(change=found.change._replace(clock_mhz=(clocks[0], clocks[1])))
-        return found
+        was, now = (side.clock_mhz for side in self._sides)
+        clocks = None if was is None or now is None or was == now else (was, now)
+        return found._replace(change=found.change._replace(clock_mhz=clocks))
 
     # Replaced, longer or shorter, more or fewer
 
@@ -233,15 +223,15 @@ class _Rank:
         """What gave way to another in its place, by pair; then what else changed of each name. Of what is ``told``
         nothing else is.
         """
-        rows = {key: self._lengths(key) for key in sorted({*self._by_key[0], *self._by_key[1]})}
+        rows = {key: [*both] for key, both in self._lengths.items()}
         pairs = dict[tuple[_Key, _Key], tuple[_Length, _Length]]()
         for gone, came in self._pairs():
             lost, won = self._difference(*gone), self._difference(*reversed(came))
             keys = next(_key(part) for part in gone if part), next(_key(part) for part in came if part)
             before, after = pairs.get(keys, (_Length(), _Length()))
             pairs[keys] = _summed([before, lost]), _summed([after, won])
-            rows[keys[0]] = _less(rows[keys[0]][0], lost), rows[keys[0]][1]
-            rows[keys[1]] = rows[keys[1]][0], _less(rows[keys[1]][1], won)
+            rows[keys[0]][0] = _summed([rows[keys[0]][0]], less=[lost])
+            rows[keys[1]][1] = _summed([rows[keys[1]][1]], less=[won])
         for (old, new), lengths in sorted(pairs.items()):
             root = Root(ChangeKind.REPLACED, new[0], new[1], self._stage_of(new), old[1])
             yield self._found(root, lengths, self._through(old) | self._through(new))
@@ -249,10 +239,6 @@ class _Rank:
             if key[:2] not in told and was != now:
                 kind = kind_of_change((was.number, now.number), now.ns - was.ns)
                 yield self._found(Root(kind, key[0], key[1], self._stage_of(key)), (was, now), self._through(key))
-
-    def _lengths(self, key: _Key) -> tuple[_Length, _Length]:
-        before, after = (_summed(map(self._length, side.get(key, ()))) for side in self._by_key)
-        return before, after
 
     def _pairs(self) -> Iterator[tuple[_Both, _Both]]:
         """What is gone from a place, and what came there."""
@@ -271,8 +257,8 @@ class _Rank:
 
     def _difference(self, more: Part | None, less: Part | None) -> _Length:
         """How many kernels there are more, and how long those are, where the others are no longer than they were."""
-        many, few = self._length(more), self._length(less)
-        return _Length(many.number - few.number, max(0, many.ns - few.ns))
+        number, ns = _summed([self._length(more)], less=[self._length(less)])
+        return _Length(number, max(0, ns))
 
     def _stage_of(self, key: _Key) -> str:
         """Its own, or the one in which nearly all of a kernel's change is; empty where there is none."""

@@ -40,7 +40,9 @@ class SaidTrace:
 
     def api_calls(self, *_: object) -> None: ...
 
-    def sm_clocks(self, _: object) -> None: ...
+    def sm_clocks(self, _: object) -> None:
+        """It has no samples of the clock."""
+        raise NoRows("nothing is said of clocks")
 
     def stream_waits(self) -> None:
         """It has no budget."""
