@@ -242,6 +242,10 @@ def test_no_cause_blames_more_time_than_it_ran(was: tuple[list[K], list[K]], now
     for metric in EXACT:
         for cause in why(metric, was, now).causes:
             assert abs(cause.change_ns) <= max(cause.before_ns, cause.now_ns), metric
+            if cause.root.of in (What.KERNEL, What.COLLECTIVE):
+                for ns, side in ((cause.before_ns, was[0]), (cause.now_ns, now[0])):
+                    own = [kernel.end_ns - kernel.start_ns for kernel in side if kernel.name == cause.root.name]
+                    assert 0 <= ns <= sum(own), metric
 
 
 @given(some, some)
