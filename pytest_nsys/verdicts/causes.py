@@ -192,7 +192,8 @@ class _Rows:
         shared = sides.was.lengths_ns.keys() & sides.now.lengths_ns.keys()
         ranks = sorted(shared & {labels["rank"]} if "rank" in labels else shared)
         if metric.counts:
-            found = came_or_went(roots, ranks, metric.subject, str(labels.get("kernel", "")))
+            named = str(labels.get("kernel", labels.get("call", "")))
+            found = came_or_went(roots, ranks, metric.subject, named)
             return _of_roots(labels, found)
         both = {rank: own for rank in ranks if (own := roots.both(rank)) is not None}
         if parts is None or not both:

@@ -12,7 +12,7 @@ from fractions import Fraction
 from itertools import chain
 from typing import NamedTuple
 
-from pytest_nsys.analysis.explained import UNCHANGED, Change, Explained, Root, StepChange, What
+from pytest_nsys.analysis.explained import UNCHANGED, Change, Explained, Root, StepChange
 from pytest_nsys.analysis.metrics import PERIOD, STEP_TIME, metric_called
 from pytest_nsys.analysis.windows import RUN, noun_of
 from pytest_nsys.core.conventions import NO_STAGE
@@ -46,10 +46,6 @@ MOVED = (Outcome.FAILED, Outcome.ACCEPTED, Outcome.IMPROVED)
 EXPOSED = "causes.EXPOSED"
 EXPLAINED_AS_EXPOSED = (EXPOSED, "causes.COVER", "causes.ALL_EXPOSED")
 """How times and shares of exposed communication are explained: a row of one says what is behind that of another."""
-
-_KERNELS = (What.KERNEL, What.COLLECTIVE)
-COUNTED = {"launches": _KERNELS, "syncs": (What.CALL,), "pageable_copies": (What.COPY,)}
-"""What metrics of a rank count, of which more or fewer are their root."""
 
 NOT_JUDGED = (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.INCONCLUSIVE)
 
@@ -281,8 +277,7 @@ def _rank(labels: Mapping[str, Label]) -> int:
 
 class _Places:
     """Which root a failed row stands below: its own, or that of the same place and kind in another assertion; of a row
-    that is of one kernel or call, or that counts them, the root that is of that; of one that waits for a rank what made
-    that late.
+    that waits for a rank what made that late.
     """
 
     def __init__(self, reds: Sequence[Record]) -> None:
@@ -306,11 +301,7 @@ class _Places:
         labels = _labels(row)
         if not labels:
             return next((each.roots[0] for each in explained_rows(record) if each.roots), None)
-        return (
-            self._known.get(self._of(record, labels))
-            or self._counted(record, row, labels)
-            or self._late(record, labels)
-        )
+        return self._known.get(self._of(record, labels)) or self._late(record, labels)
 
     def _late(self, record: Record, labels: Mapping[str, Label]) -> Change | None:
         """What made the rank late that a row waits for, in windows that show it: another may begin when that comes."""
@@ -320,15 +311,6 @@ class _Places:
         changes = self._changes.get(record.address, {})
         there = (each for each in changes if each.rank == last and each.change_ns > 0)
         return max(there, key=lambda each: (each.change_ns, each), default=None)
-
-    def _counted(self, record: Record, row: JudgedRow, labels: Mapping[str, Label]) -> Change | None:
-        changes = self._changes.get(record.address, {})
-        if own := {label for dimension, label in labels.items() if dimension in ("kernel", "call")}:
-            return next((each for each in changes if own.intersection(_names(each.root))), None)
-        kinds, moved = COUNTED.get(record.assertion.metric, ()), Fraction(row.value or 0) - (row.baseline or 0)
-        there = [each for each in changes if each.root.of in kinds and each.rank == labels.get("rank")]
-        most = max(there, key=lambda each: (each.more * moved, each), default=None)
-        return most if most is not None and row.baseline is not None and 2 * most.more * moved >= moved**2 else None
 
     def rooted(self, record: Record) -> dict[Root, list[JudgedRow]]:
         """The failed rows by root; below each at last those of other ranks that have none of their own."""
@@ -349,11 +331,6 @@ class _Places:
     def _told(self, record: Record) -> tuple[list[tuple[Change, JudgedRow]], list[JudgedRow]]:
         pairs = [(self.of(record, row), row) for row in failed_rows(record)]
         return [(change, row) for change, row in pairs if change], [row for change, row in pairs if not change]
-
-
-def _names(root: Root) -> set[str]:
-    """What rows call the kernels of a root."""
-    return {called for name in (root.name, root.instead_of) if name for called in (name, name.partition("<")[0])}
 
 
 def failed_rows(record: Record) -> list[JudgedRow]:
