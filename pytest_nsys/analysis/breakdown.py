@@ -43,13 +43,13 @@ def break_down(
 ) -> Breakdown:
     """The window of a rank; the windows of the others say for whom it waited, on other clocks ``over_files``."""
     window = together[rank]
-    waits = {**_waits(together, window), **over_files}
-    parts = [*_compute(window), *_barriers(window, waits), *_communication(window, waits)]
+    waits = {**_match_waits(together, window), **over_files}
+    parts = [*_sum_compute(window), *_sum_barriers(window, waits), *_sum_communication(window, waits)]
     calls, transfers = host_waits(window), transferred(window)
     return Breakdown(
         [*parts, *(calls or ()), *(transfers or ())],
-        time_ns=_time(window.meanwhile, _between_ns(window)),
-        budget=_budget(window),
+        time_ns=_split_time(window.meanwhile, _measure_between_steps(window)),
+        budget=_split_budget(window),
         unknown=[
             *((What.CALL,) if calls is None else ()),
             *((What.COPY, What.MEMSET) if transfers is None else ()),
@@ -58,7 +58,7 @@ def break_down(
     )
 
 
-def _budget(window: RankWindow) -> Mapping[BudgetPart, Mapping[str, int]] | None:
+def _split_budget(window: RankWindow) -> Mapping[BudgetPart, Mapping[str, int]] | None:
     found: dict[BudgetPart, Counter[str]] = {}
     try:
         for part, name, ns in budget_of(window).names():
@@ -69,7 +69,7 @@ def _budget(window: RankWindow) -> Mapping[BudgetPart, Mapping[str, int]] | None
     return found
 
 
-def _between_ns(window: RankWindow) -> int:
+def _measure_between_steps(window: RankWindow) -> int:
     """How long the GPU waited for the next step to be launched; 0 where that is not known."""
     with suppress(NoRows):
         return budget_of(window).lines.parts[BudgetPart.BETWEEN]
@@ -77,29 +77,29 @@ def _between_ns(window: RankWindow) -> int:
 
 
 @kept
-def _names(window: RankWindow) -> tuple[Column, Sequence[str]]:
+def _number_names(window: RankWindow) -> tuple[Column, Sequence[str]]:
     """A number for each kernel, and the telling name that the number stands for: numbered as the names are sorted."""
     return window.named(lambda short, full: telling_name(full or short))
 
 
-def _in_order(window: RankWindow, kernels: Column) -> Column:
+def _sort_by_start(window: RankWindow, kernels: Column) -> Column:
     """The same by start, then by end and name: those that start together stand in any order in a trace."""
-    keys = *window.starts_and_ends(kernels), take(_names(window)[0], kernels)
+    keys = *window.starts_and_ends(kernels), take(_number_names(window)[0], kernels)
     return take(kernels, order(*keys))
 
 
 # The rows
 
 
-def _rows(window: RankWindow, what: What, kernels: Column) -> Iterator[tuple[Part, Column]]:
+def _group_kernels(window: RankWindow, what: What, kernels: Column) -> Iterator[tuple[Part, Column]]:
     """A row for some kernels of each name, stage and stream, and which these are."""
-    (codes, stages), (numbers, names), streams = window.stages, _names(window), window.kernels.streams
+    (codes, stages), (numbers, names), streams = window.stages, _number_names(window), window.kernels.streams
     computing = sorted(window.compute_streams, key=streams.__getitem__)
     place = {stream: number for number, stream in enumerate(computing)}
     columns = codes, window.kernels.stream
     lanes = members_by(lambda code, stream: (stages[code], place.get(stream, OWN_STREAM)), *columns, among=kernels)
     for (stage, stream), members in sorted(lanes.items()):
-        lane = _in_order(window, members)
+        lane = _sort_by_start(window, members)
         for name, at in sorted(members_by(names.__getitem__, take(numbers, lane)).items()):
             own = take(lane, at)
             launches = take(window.launch_ns, own)
@@ -120,19 +120,19 @@ def _rows(window: RankWindow, what: What, kernels: Column) -> Iterator[tuple[Par
             )
 
 
-def _compute(window: RankWindow) -> Iterator[Part]:
-    return (part for part, _ in _rows(window, What.KERNEL, window.compute))
+def _sum_compute(window: RankWindow) -> Iterator[Part]:
+    return (part for part, _ in _group_kernels(window, What.KERNEL, window.compute))
 
 
-def _barriers(window: RankWindow, waits: Mapping[int, RankWait]) -> Iterator[Part]:
-    for part, own in _rows(window, What.COLLECTIVE, window.barriers):
-        yield part._replace(waits_ns=_waits_by_rank(own, waits))
+def _sum_barriers(window: RankWindow, waits: Mapping[int, RankWait]) -> Iterator[Part]:
+    for part, own in _group_kernels(window, What.COLLECTIVE, window.barriers):
+        yield part._replace(waits_ns=_sum_waits(own, waits))
 
 
-def _communication(window: RankWindow, waits: Mapping[int, RankWait]) -> Iterator[Part]:
-    computing, (numbers, names) = _computing(window), _names(window)
+def _sum_communication(window: RankWindow, waits: Mapping[int, RankWait]) -> Iterator[Part]:
+    computing, (numbers, names) = _find_owners(window), _number_names(window)
     launched = sorted(set(take(window.launch_ns, window.compute)) - {NO_LAUNCH})
-    for part, own in _rows(window, What.COLLECTIVE, window.communication):
+    for part, own in _group_kernels(window, What.COLLECTIVE, window.communication):
         hidden = Counter[str]()
         for start, end in window.spans(own):
             for kernel, shared in computing.of(start, end):
@@ -140,13 +140,13 @@ def _communication(window: RankWindow, waits: Mapping[int, RankWait]) -> Iterato
         yield part._replace(
             stream=OWN_STREAM,  # also where it shares one that keeps no order
             exposed_ns=total(take(window.exposed_ns, own)),
-            waits_ns=_waits_by_rank(own, waits),
+            waits_ns=_sum_waits(own, waits),
             after=sum(bisect_left(launched, launch) for launch in take(window.launch_ns, own)),
             beside_ns=dict(sorted(hidden.items())),
         )
 
 
-def _waits_by_rank(kernels: Column, waits: Mapping[int, RankWait]) -> Mapping[int, int] | None:
+def _sum_waits(kernels: Column, waits: Mapping[int, RankWait]) -> Mapping[int, int] | None:
     found = Counter[int]()
     for i in kernels:
         if i not in waits:
@@ -162,7 +162,7 @@ class _Owners:
     """Which of some kernels an instant belongs to: of those that run, the one that started first."""
 
     def __init__(self, window: RankWindow, kernels: Column) -> None:
-        kernels = _in_order(window, kernels)
+        kernels = _sort_by_start(window, kernels)
         self.begins, self.ends, owners = segments(*window.starts_and_ends(kernels))
         self.kernels = take(kernels, owners)
 
@@ -175,37 +175,37 @@ class _Owners:
 
 
 @kept
-def _computing(window: RankWindow) -> _Owners:
+def _find_owners(window: RankWindow) -> _Owners:
     return _Owners(window, window.compute)
 
 
-def _time(window: RankWindow, between_ns: int) -> dict[tuple[What, str], int]:
+def _split_time(window: RankWindow, between_ns: int) -> dict[tuple[What, str], int]:
     """Each instant of the window by what it went to, and by the kernel."""
-    computing, communicating = _computing(window), _Owners(window, window.all_communication)
+    computing, communicating = _find_owners(window), _Owners(window, window.all_communication)
     alone = minus(communicating.ends, communicating.begins)
     exposed = minus(alone, window.compute_time.covered(communicating.begins, communicating.ends))
-    (numbers, names), found = _names(window), Counter[tuple[What, str]]()
+    (numbers, names), found = _number_names(window), Counter[tuple[What, str]]()
     for what, lengths, owners in (
         (What.KERNEL, minus(computing.ends, computing.begins), computing.kernels),
         (What.COLLECTIVE, exposed, communicating.kernels),
     ):
         by_name = sums_by(names.__getitem__, lengths, take(numbers, owners))
         found.update({(what, name): ns for name, (ns, _) in by_name.items()})
-    for name, host_ns, idle_ns in _gaps(window, between_ns):
+    for name, host_ns, idle_ns in _find_gaps(window, between_ns):
         found[What.HOST, name] += host_ns
         found[What.IDLE, name] += idle_ns
     return {key: ns for key, ns in sorted(found.items()) if ns}
 
 
-def _gaps(window: RankWindow, between_ns: int) -> Iterator[tuple[str, int, int]]:
+def _find_gaps(window: RankWindow, between_ns: int) -> Iterator[tuple[str, int, int]]:
     """Of each idle time the kernel that ended it, how long that was not launched, and how long it was; at the end
     between two steps, where nothing computes for so long.
     """
-    free, (numbers, names) = window.start_ns, _names(window)
+    free, (numbers, names) = window.start_ns, _number_names(window)
     for start, end in window.busy_time:
         first = bisect_left(window.kernels.start_ns, start)
         together = range(first, bisect_right(window.kernels.start_ns, start))
-        i = first if len(together) == 1 else _in_order(window, array("q", together))[0]
+        i = first if len(together) == 1 else _sort_by_start(window, array("q", together))[0]
         launch = window.launch_ns[i]
         waiting = 0 if launch == NO_LAUNCH else max(0, min(launch, start) - free)
         yield names[numbers[i]], waiting, start - free - waiting
@@ -219,7 +219,7 @@ def _gaps(window: RankWindow, between_ns: int) -> Iterator[tuple[str, int, int]]
 # Who waited for whom
 
 
-def _waits(together: Mapping[int, RankWindow], window: RankWindow) -> dict[int, RankWait]:
+def _match_waits(together: Mapping[int, RankWindow], window: RankWindow) -> dict[int, RankWait]:
     """By kernel of the window how long it waited for the last rank of its group.
 
     The n-th kernel of a name, stage and purpose belongs to the n-th of the others. A collective ends nowhere before it
@@ -230,7 +230,7 @@ def _waits(together: Mapping[int, RankWindow], window: RankWindow) -> dict[int, 
     for place, members in window.by_place.items():
         *_, purpose = place
         if purpose not in groups:
-            groups[purpose] = [w for w in together.values() if _in_group(window.rank, w.rank, purpose)]
+            groups[purpose] = [w for w in together.values() if _is_in_group(window.rank, w.rank, purpose)]
         series = {w.rank.number: list(w.spans(w.by_place.get(place, array("q")))) for w in groups[purpose]}
         if len(series) < 2 or len({len(spans) for spans in series.values()}) > 1:
             continue
@@ -242,7 +242,7 @@ def _waits(together: Mapping[int, RankWindow], window: RankWindow) -> dict[int, 
     return found
 
 
-def _in_group(rank: Rank, other: Rank, purpose: str | None) -> bool:
+def _is_in_group(rank: Rank, other: Rank, purpose: str | None) -> bool:
     """Whether two ranks of one trace take part in the same communication.
 
     A purpose that is named after a mesh axis, as ``ep_a2a``, joins the ranks that differ on that axis alone.

@@ -25,7 +25,7 @@ from pytest_nsys.analysis.explained import (
 from pytest_nsys.core.kept import grouped
 
 
-def budget_change(was: Breakdown, now: Breakdown) -> BudgetChange | None:
+def compare_budgets(was: Breakdown, now: Breakdown) -> BudgetChange | None:
     """How the budget moved; None where one side does not know its own, or nothing moved."""
     if was.budget is None or now.budget is None:
         return None
@@ -37,7 +37,7 @@ def budget_change(was: Breakdown, now: Breakdown) -> BudgetChange | None:
     if not parts:
         return None
     longer = dict(parts).get(BudgetPart.COMPUTE, 0)
-    moved = _differences(was, now, *(_time(side, (What.KERNEL,)) for side in (was, now)))
+    moved = _compare_amounts(was, now, *(_pick_time(side, (What.KERNEL,)) for side in (was, now)))
     along = [(change.root.name, change.change_ns) for change in moved if change.change_ns * longer > 0]
     largest = max(along, key=lambda kernel: abs(kernel[1]), default=None)
     return BudgetChange(parts, largest, was.length_ns, now.length_ns)
@@ -67,11 +67,11 @@ class Parts(NamedTuple):
         every = (*self.causes(was, now, labels), *beside)
         found = [cause._replace(rank=rank) for cause in every if cause.change_ns]
         found.sort(key=lambda cause: cause.largest_first)
-        moved = budget_change(was, now) if self.budget else None
+        moved = compare_budgets(was, now) if self.budget else None
         return Explanation(change_ns, tuple(found), change_ns - sum(cause.change_ns for cause in found), moved)
 
 
-def _differences(
+def _compare_amounts(
     was: Breakdown, now: Breakdown, before: Amounts, after: Amounts, stage: object = None
 ) -> Iterator[Change]:
     """How much more or less there is of each name, in a stage where the amounts are of one."""
@@ -80,7 +80,7 @@ def _differences(
         old, new, counts = before.get(key, 0), after.get(key, 0), (was.counts[key], now.counts[key])
         straggler = None
         if what is What.COLLECTIVE:
-            straggler = _waited_for(new - old, was.waits(name, stage), now.waits(name, stage))
+            straggler = _find_straggler(new - old, was.waits(name, stage), now.waits(name, stage))
         if what is What.HOST:
             kind = ChangeKind.LATER
         elif straggler is not None:
@@ -88,11 +88,11 @@ def _differences(
         elif stage is None and counts[0] == counts[1] > 0 and not (old and new):  # on another stream, behind compute
             kind = ChangeKind.ELSEWHERE
         else:
-            kind = kind_of_change(counts, new - old)
+            kind = classify_change(counts, new - old)
         yield Change(Root(kind, what, name), 0, old, new, *counts, straggler=straggler)
 
 
-def kind_of_change(counts: tuple[int, int], longer_ns: int) -> ChangeKind:
+def classify_change(counts: tuple[int, int], longer_ns: int) -> ChangeKind:
     """What happened to what there is so often before and now."""
     was, now = counts
     if was != now:
@@ -102,7 +102,7 @@ def kind_of_change(counts: tuple[int, int], longer_ns: int) -> ChangeKind:
     return ChangeKind.LONGER if longer_ns > 0 else ChangeKind.SHORTER
 
 
-def _waited_for(change_ns: int, before: Counter[int], after: Counter[int]) -> int | None:
+def _find_straggler(change_ns: int, before: Counter[int], after: Counter[int]) -> int | None:
     """The rank for which kernels wait longer, or no longer, where that is most of the change."""
     more_ns = after.total() - before.total()
     if more_ns * change_ns <= 0 or abs(change_ns) > 2 * abs(more_ns):
@@ -111,21 +111,21 @@ def _waited_for(change_ns: int, before: Counter[int], after: Counter[int]) -> in
     return min({*before, *after}, key=lambda rank: (sign * (before[rank] - after[rank]), rank))
 
 
-def _length(parts: Iterable[Part]) -> Amounts:
+def _sum_lengths(parts: Iterable[Part]) -> Amounts:
     found = Counter[tuple[What, str]]()
     for part in parts:
         found[part.what, part.name] += part.length_ns
     return found
 
 
-def _of(picked: Callable[[Part, Labels], bool]) -> Parts:
+def _explain_lengths(picked: Callable[[Part, Labels], bool]) -> Parts:
     """The lengths of some kernels."""
 
     def amounts(side: Breakdown, labels: Labels) -> Amounts:
-        return _length(part for part in side.parts if picked(part, labels))
+        return _sum_lengths(part for part in side.parts if picked(part, labels))
 
     return Parts(
-        lambda was, now, labels: _differences(
+        lambda was, now, labels: _compare_amounts(
             was, now, amounts(was, labels), amounts(now, labels), labels.get("stage")
         ),
         lambda side, labels: sum(amounts(side, labels).values()),
@@ -137,7 +137,7 @@ def _is_of_stage(part: Part, labels: Labels) -> bool:
     return part.is_hidden and labels.get("stage", part.stage) == part.stage
 
 
-def _exposed(was: Breakdown, now: Breakdown, labels: Labels) -> Iterator[Change]:
+def _compare_exposed(was: Breakdown, now: Breakdown, labels: Labels) -> Iterator[Change]:
     """Communication that got longer, and compute that hides it less; what came or went by what is exposed of it."""
     sides = [grouped((p.name, p) for p in side.parts if _is_of_stage(p, labels)) for side in (was, now)]
     lengths: list[dict[tuple[What, str], int]] = [{}, {}]
@@ -149,8 +149,8 @@ def _exposed(was: Breakdown, now: Breakdown, labels: Labels) -> Iterator[Change]
             length[What.COLLECTIVE, name] = sum(p.length_ns if before == after else p.exposed_ns for p in own)
             for compute, ns in ((c, ns) for p in own if before == after for c, ns in p.beside_ns.items()):
                 cover[compute, name] += ns
-    yield from _differences(was, now, lengths[0], lengths[1], labels.get("stage"))
-    computed = [_length(side.of(What.KERNEL)) for side in (was, now)]
+    yield from _compare_amounts(was, now, lengths[0], lengths[1], labels.get("stage"))
+    computed = [_sum_lengths(side.of(What.KERNEL)) for side in (was, now)]
     for name, pairs in grouped((pair[0], pair) for pair in sorted({*hidden[0], *hidden[1]})).items():
         old, new = (sum(side[pair] for pair in pairs) for side in hidden)
         exposes = min(pairs, key=lambda pair: (hidden[1][pair] - hidden[0][pair], pair))[1] if old > new else ""
@@ -164,18 +164,18 @@ def _exposed(was: Breakdown, now: Breakdown, labels: Labels) -> Iterator[Change]
         yield Change(Root(kind, What.COVER, name), 0, old, new, *counts, exposes=exposes)
 
 
-def _exposed_ns(breakdown: Breakdown, labels: Labels) -> int:
+def _sum_exposed_ns(breakdown: Breakdown, labels: Labels) -> int:
     return sum(part.exposed_ns for part in breakdown.parts if _is_of_stage(part, labels))
 
 
-def _time(side: Breakdown, what: Iterable[What]) -> Amounts:
+def _pick_time(side: Breakdown, what: Iterable[What]) -> Amounts:
     return {key: ns for key, ns in side.time_ns.items() if key[0] in what}
 
 
-def _of_time(*what: What, budget: bool = False) -> Parts:
+def _explain_time(*what: What, budget: bool = False) -> Parts:
     """What of the window's length went to these."""
     return Parts(
-        lambda was, now, _: _differences(was, now, _time(was, what), _time(now, what)),
+        lambda was, now, _: _compare_amounts(was, now, _pick_time(was, what), _pick_time(now, what)),
         lambda side, _: side.took_ns(*what),
         budget,
     )
@@ -192,7 +192,7 @@ _HELD_BY = {
 """What holds compute up in a part of the budget; in all others it is a kernel that communicates."""
 
 
-def _of_budget(*parts: BudgetPart) -> Parts:
+def _explain_budget(*parts: BudgetPart) -> Parts:
     """Those parts of the budget; of rows by producer the part of that producer."""
 
     def amounts(side: Breakdown, labels: Labels) -> Amounts:
@@ -204,7 +204,7 @@ def _of_budget(*parts: BudgetPart) -> Parts:
 
     def causes(was: Breakdown, now: Breakdown, labels: Labels) -> Iterable[Change]:
         unknown = was.budget is None or now.budget is None
-        return () if unknown else _differences(was, now, amounts(was, labels), amounts(now, labels))
+        return () if unknown else _compare_amounts(was, now, amounts(was, labels), amounts(now, labels))
 
     def measured_ns(side: Breakdown, labels: Labels) -> int | None:
         if side.budget is None or "stage" in labels:  # by stage none is kept
@@ -214,18 +214,18 @@ def _of_budget(*parts: BudgetPart) -> Parts:
     return Parts(causes, measured_ns)
 
 
-EXPOSED = Parts(_exposed, _exposed_ns, budget=True)
-COVER = Parts(_exposed, lambda *_: None, budget=True)
+EXPOSED = Parts(_compare_exposed, _sum_exposed_ns, budget=True)
+COVER = Parts(_compare_exposed, lambda *_: None, budget=True)
 """Of concurrent communication, which counts once in the row and several times in its parts."""
 
-COMMUNICATION = _of(_is_of_stage)
-BARRIERS = _of(lambda part, _: part.is_barrier)
-COMPUTE = _of(lambda part, _: part.what is What.KERNEL)
-ALL_EXPOSED, IDLE = _of_time(What.COLLECTIVE, budget=True), _of_time(What.HOST, What.IDLE, budget=True)
-WHOLE = _of_time(What.KERNEL, What.COLLECTIVE, What.HOST, What.IDLE, budget=True)
-COMPUTE_ABSENT = _of_budget(*(part for part in BudgetPart if part is not BudgetPart.COMPUTE))
-STARVED, BETWEEN = _of_budget(BudgetPart.STARVED, BudgetPart.BETWEEN), _of_budget(BudgetPart.BETWEEN)
-STALLED = _of_budget(BudgetPart.BESIDE, BudgetPart.STALLED)
-BLOCKING, BLOCKING_COMM = _of_budget(*BLOCKED.values()), _of_budget(BudgetPart.COLLECTIVE)
-BLOCKING_COMM_MAX = _of_budget(BudgetPart.COLLECTIVE, BudgetPart.BESIDE)._replace(measured_ns=lambda *_: None)
+COMMUNICATION = _explain_lengths(_is_of_stage)
+BARRIERS = _explain_lengths(lambda part, _: part.is_barrier)
+COMPUTE = _explain_lengths(lambda part, _: part.what is What.KERNEL)
+ALL_EXPOSED, IDLE = _explain_time(What.COLLECTIVE, budget=True), _explain_time(What.HOST, What.IDLE, budget=True)
+WHOLE = _explain_time(What.KERNEL, What.COLLECTIVE, What.HOST, What.IDLE, budget=True)
+COMPUTE_ABSENT = _explain_budget(*(part for part in BudgetPart if part is not BudgetPart.COMPUTE))
+STARVED, BETWEEN = _explain_budget(BudgetPart.STARVED, BudgetPart.BETWEEN), _explain_budget(BudgetPart.BETWEEN)
+STALLED = _explain_budget(BudgetPart.BESIDE, BudgetPart.STALLED)
+BLOCKING, BLOCKING_COMM = _explain_budget(*BLOCKED.values()), _explain_budget(BudgetPart.COLLECTIVE)
+BLOCKING_COMM_MAX = _explain_budget(BudgetPart.COLLECTIVE, BudgetPart.BESIDE)._replace(measured_ns=lambda *_: None)
 """Communication that ran while something else blocked counts in the row, and in no part."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from pytest_nsys.analysis.causes import kind_of_change
+from pytest_nsys.analysis.causes import classify_change
 from pytest_nsys.analysis.explained import (
     AT_END,
     NEXT_STEP,
@@ -83,7 +83,7 @@ class Roots:
     def of(self, rank: int) -> tuple[Found, ...]:
         """All that changed by itself on a rank, largest first."""
         both = self.both(rank)
-        found = () if both is None else _Rank(rank, *both).roots()
+        found = () if both is None else _RankDifference(rank, *both).find()
         return tuple(sorted(found, key=lambda each: each.change.largest_first))
 
     @kept
@@ -101,7 +101,7 @@ class _Length(NamedTuple):
     ns: int = 0
 
 
-def _summed(lengths: Iterable[_Length], *, less: Iterable[_Length] = ()) -> _Length:
+def _add(lengths: Iterable[_Length], *, less: Iterable[_Length] = ()) -> _Length:
     own, other = [*lengths], [*less]
     return _Length(*(sum(each[n] for each in own) - sum(each[n] for each in other) for n in (0, 1)))
 
@@ -110,11 +110,11 @@ _Key = tuple[What, str, str]
 """What a root is of: its name, and of communication its stage."""
 
 
-def _key(part: Part) -> _Key:
+def _make_key(part: Part) -> _Key:
     return part.what, part.name, part.stage if part.what is What.COLLECTIVE and part.stage != NO_STAGE else ""
 
 
-class _Rank:
+class _RankDifference:
     """How the rows of a rank differ."""
 
     def __init__(self, rank: int, was: Breakdown, now: Breakdown) -> None:
@@ -122,46 +122,46 @@ class _Rank:
         known = {What.KERNEL, What.COLLECTIVE, *_COPIES, What.CALL} - {*was.unknown, *now.unknown}
         self._rows = [[part for part in side.parts if part.what in known] for side in self._sides]
         self._unmatched = {part.name for side in self._rows for part in side if part.waits_ns is None}
-        self._by_key = [grouped((_key(part), part) for part in side) for side in self._rows]
+        self._by_key = [grouped((_make_key(part), part) for part in side) for side in self._rows]
         keys = sorted({*self._by_key[0], *self._by_key[1]})
-        self._lengths = {key: [_summed(map(self._length, side.get(key, ()))) for side in self._by_key] for key in keys}
-        self._late = self._launched_later()
+        self._lengths = {key: [_add(map(self._measure, side.get(key, ()))) for side in self._by_key] for key in keys}
+        self._late = self._find_late()
 
-    def roots(self) -> Iterator[Found]:
+    def find(self) -> Iterator[Found]:
         """All that changed by itself."""
-        moved, crossed = self._moved(What.KERNEL), self._moved(What.COLLECTIVE)
+        moved, crossed = self._find_moved(What.KERNEL), self._find_moved(What.COLLECTIVE)
         for name in moved:
-            yield self._elsewhere(What.KERNEL, name, [name, *crossed])
+            yield self._describe_moved(What.KERNEL, name, [name, *crossed])
         if not moved:  # else what communicates is what it was, though it is in the way of compute
-            yield from (self._elsewhere(What.COLLECTIVE, name, [name]) for name in crossed)
-        alike = self._alike()
+            yield from (self._describe_moved(What.COLLECTIVE, name, [name]) for name in crossed)
+        alike = self._find_alike()
         if alike:
-            yield self._all_compute(alike)
+            yield self._describe_alike(alike)
         told = {(What.KERNEL, name) for name in alike} | {(What.COLLECTIVE, name) for name in crossed if not moved}
-        changes = [*self._replaced_and_changed(told)]
+        changes = [*self._find_changed(told)]
         calls = [each for each in changes if each.change.root.of is What.CALL]
         held = [each for each in changes if PAGEABLE in each.change.root.name and each.change.change_ns > 0] or calls
         yield from (each for each in changes if each not in calls or held is calls)  # else the host stands in a copy
-        yield from self._launches(sum(each.change.change_ns for each in held))
-        yield from self._behind_compute()
+        yield from self._find_late_launches(sum(each.change.change_ns for each in held))
+        yield from self._find_behind_compute()
 
-    def _length(self, part: Part | None) -> _Length:
+    def _measure(self, part: Part | None) -> _Length:
         """Without waits where both sides know those of all."""
         if part is None:
             return _Length()
         waits_ns = 0 if part.name in self._unmatched else sum((part.waits_ns or {}).values())
         return _Length(part.number, part.length_ns - waits_ns)
 
-    def _found(self, root: Root, lengths: Iterable[_Length], through: Iterable[str]) -> Found:
+    def _make_root(self, root: Root, lengths: Iterable[_Length], through: Iterable[str]) -> Found:
         was, now = lengths
         return Found(Change(root, self._rank, was.ns, now.ns, was.number, now.number), frozenset(through))
 
     # Elsewhere
 
-    def _moved(self, what: What) -> list[str]:
+    def _find_moved(self, what: What) -> list[str]:
         """What runs as often as before, and for the most part on other streams."""
         rows = [grouped((p.name, p) for p in side if p.what is what) for side in self._rows]
-        same = self._same_streams(what)
+        same = self._match_streams(what)
         found = []
         for name in sorted(rows[0].keys() & rows[1].keys()):
             before, after = (side[name] for side in rows)
@@ -172,7 +172,7 @@ class _Rank:
                 found.append(name)
         return found
 
-    def _same_streams(self, what: What) -> dict[int, int]:
+    def _match_streams(self, what: What) -> dict[int, int]:
         """By stream now the one before that did most of the same; of a new one nothing."""
         if what is What.COLLECTIVE:  # it is in the way of compute, on whichever stream, or is not
             return {part.stream: part.stream for side in self._rows for part in side}
@@ -187,16 +187,16 @@ class _Rank:
                 found[own] = stream
         return found
 
-    def _elsewhere(self, what: What, name: str, through: Iterable[str]) -> Found:
+    def _describe_moved(self, what: What, name: str, through: Iterable[str]) -> Found:
         before, after = ([part for part in side if (part.what, part.name) == (what, name)] for side in self._rows)
         stages = {part.stage for part in after}
         stage = stages.pop() if len(stages) == 1 and NO_STAGE not in stages else ""
-        lengths = [_summed(map(self._length, side)) for side in (before, after)]
-        return self._found(Root(ChangeKind.ELSEWHERE, what, name, stage), lengths, through)
+        lengths = [_add(map(self._measure, side)) for side in (before, after)]
+        return self._make_root(Root(ChangeKind.ELSEWHERE, what, name, stage), lengths, through)
 
     # All compute alike
 
-    def _alike(self) -> frozenset[str]:
+    def _find_alike(self) -> frozenset[str]:
         """The compute that changed by about one share, where nearly all did: also of what is beside the largest."""
         rows = {name: both for (what, name, _), both in self._lengths.items() if what is What.KERNEL}
         same = {name: (was.ns, now.ns) for name, (was, now) in rows.items() if was.number == now.number and was.ns}
@@ -209,38 +209,40 @@ class _Rank:
         told = sum(same[name][0] for name in alike - {largest})
         return frozenset(alike if some and largest in alike and told >= NEARLY_ALL * rest else ())
 
-    def _all_compute(self, alike: Collection[str]) -> Found:
-        before, after = (_summed(self._lengths[What.KERNEL, name, ""][n] for name in alike) for n in (0, 1))
-        root = Root(kind_of_change((0, 0), after.ns - before.ns), What.ALL, "")
-        found = self._found(root, (before, after), alike)
+    def _describe_alike(self, alike: Collection[str]) -> Found:
+        before, after = (_add(self._lengths[What.KERNEL, name, ""][n] for name in alike) for n in (0, 1))
+        root = Root(classify_change((0, 0), after.ns - before.ns), What.ALL, "")
+        found = self._make_root(root, (before, after), alike)
         was, now = (side.clock_mhz for side in self._sides)
         clocks = None if was is None or now is None or was == now else (was, now)
         return found._replace(change=found.change._replace(clock_mhz=clocks))
 
     # Replaced, longer or shorter, more or fewer
 
-    def _replaced_and_changed(self, told: Collection[tuple[What, str]]) -> Iterator[Found]:
+    def _find_changed(self, told: Collection[tuple[What, str]]) -> Iterator[Found]:
         """What gave way to another in its place, by pair; then what else changed of each name. Of what is ``told``
         nothing else is.
         """
         rows = {key: [*both] for key, both in self._lengths.items()}
         pairs = dict[tuple[_Key, _Key], tuple[_Length, _Length]]()
-        for gone, came in self._pairs():
-            lost, won = self._difference(*gone), self._difference(*reversed(came))
-            keys = next(_key(part) for part in gone if part), next(_key(part) for part in came if part)
+        for gone, came in self._pair_replaced():
+            lost, won = self._subtract(*gone), self._subtract(*reversed(came))
+            keys = next(_make_key(part) for part in gone if part), next(_make_key(part) for part in came if part)
             before, after = pairs.get(keys, (_Length(), _Length()))
-            pairs[keys] = _summed([before, lost]), _summed([after, won])
-            rows[keys[0]][0] = _summed([rows[keys[0]][0]], less=[lost])
-            rows[keys[1]][1] = _summed([rows[keys[1]][1]], less=[won])
+            pairs[keys] = _add([before, lost]), _add([after, won])
+            rows[keys[0]][0] = _add([rows[keys[0]][0]], less=[lost])
+            rows[keys[1]][1] = _add([rows[keys[1]][1]], less=[won])
         for (old, new), lengths in sorted(pairs.items()):
-            root = Root(ChangeKind.REPLACED, new[0], new[1], self._stage_of(new), old[1])
-            yield self._found(root, lengths, self._through(old) | self._through(new))
+            root = Root(ChangeKind.REPLACED, new[0], new[1], self._find_stage(new), old[1])
+            yield self._make_root(root, lengths, self._list_acted_on(old) | self._list_acted_on(new))
         for key, (was, now) in rows.items():
             if key[:2] not in told and was != now:
-                kind = kind_of_change((was.number, now.number), now.ns - was.ns)
-                yield self._found(Root(kind, key[0], key[1], self._stage_of(key)), (was, now), self._through(key))
+                kind = classify_change((was.number, now.number), now.ns - was.ns)
+                yield self._make_root(
+                    Root(kind, key[0], key[1], self._find_stage(key)), (was, now), self._list_acted_on(key)
+                )
 
-    def _pairs(self) -> Iterator[tuple[_Both, _Both]]:
+    def _pair_replaced(self) -> Iterator[tuple[_Both, _Both]]:
         """What is gone from a place, and what came there."""
         sides = [
             {(part.what, part.stage, part.stream, part.name): part for part in side if part.what is not What.CALL}
@@ -248,19 +250,18 @@ class _Rank:
         ]
         places = grouped((at[:3], (sides[0].get(at), sides[1].get(at))) for at in sorted({*sides[0], *sides[1]}))
         for rows in places.values():
-            moved = {
-                part.name: (_by(both, "number"), _by(both, "order"), both) for both in rows for part in both if part
-            }
-            gone = [(name, -number, -order) for name, (number, order, _) in moved.items() if number < 0]
-            came = [(name, number, order) for name, (number, order, _) in moved.items() if number > 0]
-            yield from ((moved[old][2], moved[new][2]) for old, new in _in_its_place(gone, came))
+            named = {part.name: both for both in rows for part in both if part}
+            moved = {n: (_measure_growth(both, "number"), _measure_growth(both, "order")) for n, both in named.items()}
+            gone = [(name, -number, -order) for name, (number, order) in moved.items() if number < 0]
+            came = [(name, number, order) for name, (number, order) in moved.items() if number > 0]
+            yield from ((named[old], named[new]) for old, new in _match_in_place(gone, came))
 
-    def _difference(self, more: Part | None, less: Part | None) -> _Length:
+    def _subtract(self, more: Part | None, less: Part | None) -> _Length:
         """How many kernels there are more, and how long those are, where the others are no longer than they were."""
-        number, ns = _summed([self._length(more)], less=[self._length(less)])
+        number, ns = _add([self._measure(more)], less=[self._measure(less)])
         return _Length(number, max(0, ns))
 
-    def _stage_of(self, key: _Key) -> str:
+    def _find_stage(self, key: _Key) -> str:
         """Its own, or the one in which nearly all of a kernel's change is; empty where there is none."""
         stages = Counter[str]()
         for sign, side in zip((-1, 1), self._by_key, strict=True):
@@ -270,7 +271,7 @@ class _Rank:
         stage = max(sorted(stages), key=lambda stage: abs(stages[stage]), default=NO_STAGE)
         return key[2] or (stage if stage != NO_STAGE and abs(stages[stage]) >= NEARLY_ALL * total else "")
 
-    def _through(self, key: _Key) -> set[str]:
+    def _list_acted_on(self, key: _Key) -> set[str]:
         """The kernels through which a change acts: its own; of copies those that they block; of a call, and of a copy
         that the host stands in, those that are launched later.
         """
@@ -282,16 +283,15 @@ class _Rank:
 
     # Launched later
 
-    def _launched_later(self) -> dict[str, tuple[int, int]]:
+    def _find_late(self) -> dict[str, tuple[int, int]]:
         """For how long the GPU waits, before and now, until each kernel is launched that is launched later, and until
         the window's end.
 
         Where the kernels before it are shorter, the GPU waits, too: for a launch that came when it always did.
         """
         was, now = self._sides
-        means = [
-            {key[1]: _mean_launch(own) for key, own in side.items() if key[0] is What.KERNEL} for side in self._by_key
-        ]
+        by_name = [{key[1]: own for key, own in side.items() if key[0] is What.KERNEL} for side in self._by_key]
+        means = [{name: _average_launch(own) for name, own in side.items()} for side in by_name]
         found = {
             name: (was.time_ns.get((What.HOST, name), 0), ns)
             for (what, name), ns in now.time_ns.items()
@@ -303,7 +303,7 @@ class _Rank:
             found[end[1]] = before, min(after, before + longer)
         return {name: both for name, both in sorted(found.items()) if both[1] > both[0]}
 
-    def _launches(self, told_ns: int) -> Iterator[Found]:
+    def _find_late_launches(self, told_ns: int) -> Iterator[Found]:
         """Kernels that are launched later, less what is known to be of calls and copies, the longest first; and less
         time between two steps, where the step is shorter.
         """
@@ -318,13 +318,13 @@ class _Rank:
             late = {"": (sum(before for before, _ in late.values()), sum(after for _, after in late.values()))}
         for name, both in sorted(late.items()):
             lengths = (_Length(ns=ns) for ns in both)
-            yield self._found(Root(ChangeKind.LATER, What.HOST, name), lengths, [name] if name else self._late)
+            yield self._make_root(Root(ChangeKind.LATER, What.HOST, name), lengths, [name] if name else self._late)
         before, after = (side.time_ns.get((What.HOST, NEXT_STEP), 0) for side in self._sides)
         if after < before and self._sides[1].length_ns < self._sides[0].length_ns:
             root = Root(ChangeKind.SHORTER, What.HOST, NEXT_STEP)
-            yield self._found(root, (_Length(ns=before), _Length(ns=after)), [NEXT_STEP])
+            yield self._make_root(root, (_Length(ns=before), _Length(ns=after)), [NEXT_STEP])
 
-    def _behind_compute(self) -> Iterator[Found]:
+    def _find_behind_compute(self) -> Iterator[Found]:
         """Communication before which more compute is launched than there was, and than was added, so that more of it
         is exposed.
         """
@@ -339,10 +339,10 @@ class _Rank:
                 for side in (before, after)
             )
             if known and old.number == new.number and later > more * new.number and new.ns > old.ns:
-                yield self._found(Root(ChangeKind.LATER, *key), (old, new), [key[1]])
+                yield self._make_root(Root(ChangeKind.LATER, *key), (old, new), [key[1]])
 
 
-def _mean_launch(parts: Sequence[Part]) -> Fraction | None:
+def _average_launch(parts: Sequence[Part]) -> Fraction | None:
     """When kernels are launched, from the window's start on; None where none has a launch."""
     launched = sum(part.launched for part in parts)
     return Fraction(sum(part.launch_ns for part in parts), launched) if launched else None
@@ -352,7 +352,7 @@ _Both = tuple[Part | None, Part | None]
 """A row before and now."""
 
 
-def _by(both: _Both, field: str) -> int:
+def _measure_growth(both: _Both, field: str) -> int:
     """By how much a column of a row grew."""
     before, after = (getattr(part, field) if part else 0 for part in both)
     return int(after - before)
@@ -362,7 +362,7 @@ _Placed = tuple[str, int, int]
 """A name, how many kernels of it there are fewer, or more, in one place, and the sum of their numbers in its order."""
 
 
-def _in_its_place(gone: Iterable[_Placed], came: Iterable[_Placed]) -> Iterator[tuple[str, str]]:
+def _match_in_place(gone: Iterable[_Placed], came: Iterable[_Placed]) -> Iterator[tuple[str, str]]:
     """Of kernels that are gone from a place, and such as came there: those of one number that lie nearest in the order.
 
     Others that came or went may lie between, so many and no more.
